@@ -1,0 +1,80 @@
+# make help lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+
+VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --abbrev=0 2>/dev/null)
+COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+LDFLAGS := -s -w $(if $(VERSION),-X main.version=$(VERSION)) $(if $(COMMIT),-X main.commit=$(COMMIT))
+
+GOLANGCI_LINT_VERSION := 2.15.0
+GOVULNCHECK_VERSION := 1.1.4
+
+# ARGS are handed on: make run ARGS="--port 9090", make test ARGS="-run TestPlan", make bench ARGS="-h".
+ARGS ?=
+# PKG narrows make test to some packages.
+PKG ?= ./...
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+.PHONY: build
+build: ## build bin/stoa, one static binary
+	@CGO_ENABLED=0 .ci/progress go build -v -trimpath -ldflags '$(LDFLAGS)' -o bin/stoa ./cmd/stoa
+
+.PHONY: run
+run: build ## build and serve examples/default.yaml on SQLite, with metrics
+	@exec bin/stoa serve --config examples/default.yaml $(ARGS)
+
+.PHONY: test
+test: ## run every test with the race detector, beside a private PostgreSQL and Redis
+	@.ci/needs gcc=gcc,libc6-dev
+	@.ci/with-services env CGO_ENABLED=1 go test -race -timeout 10m $(ARGS) $(PKG)
+
+.PHONY: faults
+faults: ## run the tests that break things on purpose (build tag faults)
+	@packages=$$(grep -rlE --include='*_test.go' '^//go:build .*\bfaults\b' . | xargs -r -n1 dirname | sort -u); \
+	if [[ -z $$packages ]]; then echo "no test carries the build tag faults: nothing was broken, nothing is proved" >&2; exit 1; fi; \
+	.ci/with-services go test -tags faults -count 1 -timeout 25m $(ARGS) $$packages
+
+.PHONY: bench
+bench: ## measure, with fsync on, and print the ratios
+	@STOA_TEST_FSYNC=on .ci/with-services .ci/in bench go run . $(ARGS)
+
+.PHONY: lint
+lint: bin/golangci-lint-$(GOLANGCI_LINT_VERSION) ## check format, go.mod, go vet and the linters of .golangci.yml
+	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+	if [[ -n $$unformatted ]]; then echo "not formatted, make fmt does it:" >&2; echo "$$unformatted" >&2; exit 1; fi
+	@for module in . $(dir $(wildcard bench/go.mod)); do \
+		echo "lint: $$module"; \
+		.ci/in $$module go mod tidy -diff; \
+		.ci/in $$module go vet ./...; \
+		.ci/in $$module "$(CURDIR)/$<" run; \
+	done
+
+.PHONY: fmt
+fmt: ## format the code
+	@gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities, where their database can be reached
+	@if ! curl -sfm 10 -o /dev/null https://vuln.go.dev/index/db.json; then \
+		echo "ATTENTION: vuln.go.dev cannot be reached, so nobody looked for known vulnerabilities" >&2; exit 0; fi; \
+	go run golang.org/x/vuln/cmd/govulncheck@v$(GOVULNCHECK_VERSION) ./...
+
+.PHONY: clean
+clean: ## remove bin
+	rm -rf bin
+
+# The linter of exactly this version: the machine's own where it has it, else built once.
+bin/golangci-lint-$(GOLANGCI_LINT_VERSION):
+	@mkdir -p bin; \
+	if golangci-lint version 2>/dev/null | grep -qF 'version $(GOLANGCI_LINT_VERSION) '; then \
+		ln -sf "$$(command -v golangci-lint)" $@; \
+	else \
+		echo "building golangci-lint $(GOLANGCI_LINT_VERSION), once: some minutes" >&2; \
+		GOBIN="$(CURDIR)/bin/tmp" CGO_ENABLED=0 .ci/progress go install -v \
+			github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_LINT_VERSION); \
+		mv bin/tmp/golangci-lint $@; rmdir bin/tmp; \
+	fi
