@@ -1,0 +1,39 @@
+package agentsvc
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What can go wrong with a task whatever the dialect. Each is also the answer a caller may read.
+var (
+	// ErrNotFound is the one answer for what does not exist and for what belongs to somebody else.
+	ErrNotFound = errors.New("not found")
+	// ErrTerminal says that the task has ended.
+	ErrTerminal = errors.New("the task has ended")
+	// ErrBusy says that the task is at work on an earlier message.
+	ErrBusy = errors.New("the task is still working on an earlier message")
+	// ErrLost says that somebody else holds the task now: stop.
+	ErrLost = errors.New("the lease on the task is lost")
+	// ErrOverloaded says that the process takes no more work at present.
+	ErrOverloaded = errors.New("the server is at its limit, try again shortly")
+)
+
+// InvalidError says what was wrong with an input, and where. Both may be shown to the caller.
+type InvalidError struct {
+	Field  string
+	Reason string
+}
+
+// Invalid returns an [InvalidError] about field with a formatted reason.
+func Invalid(field, format string, args ...any) error {
+	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Error returns "field: reason".
+func (e *InvalidError) Error() string {
+	if e.Field == "" {
+		return e.Reason
+	}
+	return e.Field + ": " + e.Reason
+}

@@ -1,0 +1,71 @@
+package agentsvc
+
+import (
+	"slices"
+	"time"
+)
+
+// Event is one fact on a task's log, or a live chunk of text that no log keeps. A fact has a Seq, 1 for the first
+// of its task and without gaps; a chunk has Seq 0. Exactly one of the pointers is set.
+type Event struct {
+	Task     TaskID
+	Seq      int64
+	At       time.Time
+	Status   *Status
+	Message  *Message
+	Artifact *ArtifactUpdate
+	Result   *ToolResult
+	Usage    *Usage
+	Chunk    *Chunk
+}
+
+// Chunk is a piece of an agent's message while it is being written: the text that stands at byte Offset of it.
+// Chunks may be late, lost or repeated; the fact that follows them holds the whole text.
+type Chunk struct {
+	Message MessageID
+	Offset  int
+	Text    string
+}
+
+// ArtifactUpdate is a new artifact, or with Append further parts of one that is already there. Last marks the
+// artifact's end.
+type ArtifactUpdate struct {
+	Artifact Artifact
+	Append   bool
+	Last     bool
+}
+
+func (u ArtifactUpdate) apply(to []Artifact) []Artifact {
+	i := slices.IndexFunc(to, func(a Artifact) bool { return a.ID == u.Artifact.ID })
+	if i < 0 {
+		return append(to, u.Artifact)
+	}
+	to = slices.Clone(to)
+	if u.Append {
+		to[i].Parts = append(slices.Clip(to[i].Parts), u.Artifact.Parts...)
+		return to
+	}
+	to[i] = u.Artifact
+	return to
+}
+
+// Usage is what one model call, or a sum of them, consumed.
+type Usage struct {
+	Provider         string
+	Model            string
+	InputTokens      int64
+	OutputTokens     int64
+	CacheReadTokens  int64
+	CacheWriteTokens int64
+	ReasoningTokens  int64
+}
+
+// Add returns the sum of u and v, under v's model.
+func (u Usage) Add(v Usage) Usage {
+	v.InputTokens += u.InputTokens
+	v.OutputTokens += u.OutputTokens
+	v.CacheReadTokens += u.CacheReadTokens
+	v.CacheWriteTokens += u.CacheWriteTokens
+	v.ReasoningTokens += u.ReasoningTokens
+	return v
+}

@@ -1,0 +1,49 @@
+// Package llm is the seam to language models: a [Provider] turns a [Request] into a stream of [Chunk]. The folders
+// below hold one vendor each and llmtest the suite that every one of them passes.
+package llm
+
+import (
+	"context"
+	"iter"
+
+	"stoa/agentsvc"
+)
+
+// Provider is one configured model. It is safe for concurrent use.
+type Provider interface {
+	// Stream asks the model to continue req's conversation and yields its answer as it comes. The last chunk has
+	// Stop set; an error, a [*Error] where the model's side is to blame, is the last thing yielded. Breaking off
+	// the loop, or the end of ctx, closes the upstream request.
+	Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error]
+}
+
+// Request is a conversation to continue.
+type Request struct {
+	System       string
+	Conversation []agentsvc.Entry
+	Tools        []agentsvc.ToolSpec
+	// Step identifies the call across retries and restarts of its run.
+	Step string
+}
+
+// Chunk is a piece of a model's answer. Text and Artifact are to be shown, ToolCall is to be run; a tool call comes
+// whole, never in pieces. Usage, where the model reports it, counts the whole call and comes once.
+type Chunk struct {
+	Text     string
+	ToolCall *agentsvc.ToolCall
+	Artifact *agentsvc.ArtifactUpdate
+	Usage    *agentsvc.Usage
+	Stop     Stop
+}
+
+// Stop says why a model's answer ended.
+type Stop string
+
+// The reasons to stop.
+const (
+	StopEnd     Stop = "end"        // the answer is whole
+	StopTools   Stop = "tool_calls" // the model waits for its tools' results
+	StopLength  Stop = "length"     // the limit on output tokens cut it
+	StopRefusal Stop = "refusal"    // the model declines; Text says why
+	StopAsk     Stop = "ask"        // the model needs the user's answer; Text is the question
+)

@@ -1,0 +1,93 @@
+package agentsvc
+
+import (
+	"slices"
+	"time"
+)
+
+// State is where a task stands.
+//
+//	submitted ──► working ──► completed | failed | cancelled | rejected
+//	    │          │  ▲
+//	    │          ▼  │ (an answer, a decision, a credential)
+//	    │    input_required | auth_required ──► cancelled | failed | rejected (input_required only)
+//	    └──► rejected | auth_required | cancelled | failed
+type State string
+
+// The states of a task.
+const (
+	Submitted     State = "submitted"
+	Working       State = "working"
+	Completed     State = "completed"
+	Failed        State = "failed"
+	Cancelled     State = "cancelled"
+	InputRequired State = "input_required"
+	Rejected      State = "rejected"
+	AuthRequired  State = "auth_required"
+)
+
+// next is the state table: what may follow what.
+var next = map[State][]State{
+	Submitted:     {Working, Rejected, AuthRequired, Cancelled, Failed},
+	Working:       {Completed, Failed, Cancelled, InputRequired, Rejected, AuthRequired},
+	InputRequired: {Working, Rejected, Cancelled, Failed},
+	AuthRequired:  {Working, Cancelled, Failed},
+}
+
+// CanBecome reports whether a task in state s may go to state to.
+func (s State) CanBecome(to State) bool { return slices.Contains(next[s], to) }
+
+// Terminal reports whether s is an end: nothing follows it.
+func (s State) Terminal() bool { return s.Valid() && len(next[s]) == 0 }
+
+// Interrupted reports whether a task in s waits for somebody outside: a human's input or a credential.
+func (s State) Interrupted() bool { return s == InputRequired || s == AuthRequired }
+
+// Valid reports whether s is a state at all.
+func (s State) Valid() bool {
+	switch s {
+	case Submitted, Working, Completed, Failed, Cancelled, InputRequired, Rejected, AuthRequired:
+		return true
+	}
+	return false
+}
+
+// Status is a state with the message that came with it, if one did.
+type Status struct {
+	State   State
+	Message *Message
+	At      time.Time
+}
+
+// Task is a snapshot of one unit of work of an agent.
+type Task struct {
+	ID        TaskID
+	Context   ContextID
+	Agent     string
+	Owner     Owner
+	Status    Status
+	Created   time.Time
+	Seq       int64 // of the last event the snapshot includes
+	History   []Message
+	Artifacts []Artifact
+}
+
+// Apply brings t up to ev, the next event of its log. A chunk or an event t already includes changes nothing.
+func (t *Task) Apply(ev Event) {
+	if ev.Seq <= t.Seq {
+		return
+	}
+	t.Seq = ev.Seq
+	switch {
+	case ev.Status != nil:
+		t.Status = *ev.Status
+		t.Status.At = ev.At
+		if m := ev.Status.Message; m != nil {
+			t.History = append(t.History, *m)
+		}
+	case ev.Message != nil:
+		t.History = append(t.History, *ev.Message)
+	case ev.Artifact != nil:
+		t.Artifacts = ev.Artifact.apply(t.Artifacts)
+	}
+}

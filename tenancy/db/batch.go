@@ -1,0 +1,35 @@
+package db
+
+import "strings"
+
+// Batch is a list of statements that take effect together. The zero value is empty and ready.
+type Batch struct {
+	// Key orders the batches of a group, so that two processes lock the same rows in the same order: the id of the
+	// task the batch is about.
+	Key string
+
+	stmts  []stmt
+	writes bool
+}
+
+type stmt struct {
+	sql  string
+	args []any
+	n    *int64
+	read func(Row) error
+}
+
+// Exec adds a statement. Where n is not nil it receives how many rows the statement touched.
+func (b *Batch) Exec(n *int64, sql string, args ...any) {
+	b.writes = true
+	b.stmts = append(b.stmts, stmt{sql: sql, args: args, n: n})
+}
+
+// Query adds a statement and calls read for each row of its result. An error of read is returned and undoes nothing.
+// In a [Handle.Write] the rows may be read a second time from the start: there read assigns and never appends.
+func (b *Batch) Query(read func(Row) error, sql string, args ...any) {
+	if !strings.HasPrefix(sql, "SELECT") {
+		b.writes = true
+	}
+	b.stmts = append(b.stmts, stmt{sql: sql, args: args, read: read})
+}

@@ -1,0 +1,125 @@
+package db
+
+import (
+	"cmp"
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+)
+
+// maxGroup bounds how many batches share one commit.
+const maxGroup = 128
+
+// coalescer turns concurrent writes into group commits: one writer takes what is queued, at most [maxGroup], and
+// commits it at once. It waits for nobody: a lone write goes out alone.
+type coalescer struct {
+	engine engine
+	wake   chan struct{}
+	done   chan struct{}
+
+	mu     sync.Mutex
+	queued map[ID][]*call
+	order  []ID // tenants with queued calls, the next to serve first
+	n      int
+	closed bool
+}
+
+func newCoalescer(e engine) *coalescer {
+	c := &coalescer{engine: e, wake: make(chan struct{}, 1), done: make(chan struct{}), queued: map[ID][]*call{}}
+	go c.loop()
+	return c
+}
+
+func (c *coalescer) write(ctx context.Context, w *call) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !c.put(w) {
+		return ErrClosed
+	}
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *coalescer) put(w *call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	if len(c.queued[w.tenant]) == 0 {
+		c.order = append(c.order, w.tenant)
+	}
+	c.queued[w.tenant] = append(c.queued[w.tenant], w)
+	c.n++
+	c.signal()
+	return true
+}
+
+func (c *coalescer) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *coalescer) loop() {
+	defer close(c.done)
+	for range c.wake {
+		runtime.Gosched() // whoever is about to write may still join
+		for {
+			group := c.take()
+			if len(group) == 0 {
+				break
+			}
+			c.engine.runGroup(group)
+		}
+		c.mu.Lock()
+		stop := c.closed && c.n == 0
+		c.mu.Unlock()
+		if stop {
+			return
+		}
+	}
+}
+
+// take removes up to maxGroup calls, one of each tenant in turn, and orders them by the rows they lock.
+func (c *coalescer) take() []*call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	group := make([]*call, 0, min(c.n, maxGroup))
+	for c.n > 0 && len(group) < maxGroup {
+		t := c.order[0]
+		c.order = c.order[1:]
+		q := c.queued[t]
+		group = append(group, q[0])
+		c.n--
+		if len(q) == 1 {
+			delete(c.queued, t)
+		} else {
+			c.queued[t] = q[1:]
+			c.order = append(c.order, t)
+		}
+	}
+	if len(c.order) == 0 {
+		c.order = nil
+	}
+	slices.SortStableFunc(group, func(a, b *call) int {
+		return cmp.Or(cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.batch.Key, b.batch.Key))
+	})
+	return group
+}
+
+// close refuses new writes and returns when the queued ones are done.
+func (c *coalescer) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.signal()
+	c.mu.Unlock()
+	<-c.done
+}

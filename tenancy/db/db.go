@@ -1,0 +1,175 @@
+// Package db is the one seam to SQL. A [DB] is the platform's database, PostgreSQL or SQLite, behind one body of
+// SQL; a [Handle] is the only way to its rows: [DB.Tenant] gives one that reaches a single tenant's rows,
+// [DB.Platform] one that reaches all of them and says so in its name.
+//
+// A store call is a [Batch], a list of statements that take effect together in one round trip. [Handle.Do] sends it
+// alone, [Handle.Write] groups it with concurrent ones into one commit. On PostgreSQL each batch sets its role and
+// tenant itself, for its transaction only, so that forced row-level security holds without a round trip of its own;
+// on SQLite the handle is the only lock.
+//
+// SQL is written once: numbered parameters ($1), CAST instead of ::, text keys, microseconds in BIGINT and
+// stoa_now() for the database's own time.
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// ID is a tenant's immutable identifier. It is the first column of every tenant table's key.
+type ID string
+
+// Engine is a kind of database.
+type Engine string
+
+// The engines.
+const (
+	Postgres Engine = "postgres"
+	SQLite   Engine = "sqlite"
+)
+
+// The roles under which statements run on PostgreSQL. Both are NOLOGIN and own nothing.
+const (
+	roleTenant   = "stoa_tenant"
+	rolePlatform = "stoa_platform"
+)
+
+// ErrUnknownOutcome says that the connection was lost while a transaction may have been committing: its rows must be
+// looked up before anyone is answered.
+var ErrUnknownOutcome = errors.New("the connection was lost during the commit, its outcome is unknown")
+
+// ErrClosed says that the database has been closed.
+var ErrClosed = errors.New("the database is closed")
+
+// Options tune a [DB]. The zero value works.
+type Options struct {
+	MaxConns int // connections of the pool on PostgreSQL; 0 = what the URL says, else 16
+	Log      *slog.Logger
+}
+
+// call is a batch on its way to the database.
+type call struct {
+	role   string
+	tenant ID
+	batch  *Batch
+	done   chan error
+}
+
+// engine is what PostgreSQL and SQLite do differently.
+type engine interface {
+	// run executes c alone, in one transaction.
+	run(ctx context.Context, c *call) error
+	// runGroup executes calls in one transaction and sends each its outcome.
+	runGroup(calls []*call)
+	tx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error
+	ping(ctx context.Context) error
+	close() error
+}
+
+// DB is the platform's database. It is safe for concurrent use.
+type DB struct {
+	kind   Engine
+	url    string
+	engine engine
+	group  *coalescer
+}
+
+// Open connects to the database at url: sqlite://PATH, sqlite://:memory: or postgres://... . It does not migrate.
+// A SQLite file is locked for this process; a second one is refused.
+func Open(ctx context.Context, url string, o Options) (*DB, error) {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	d := &DB{url: url}
+	var err error
+	switch scheme, rest, _ := strings.Cut(url, "://"); scheme {
+	case "sqlite":
+		d.kind = SQLite
+		d.engine, err = openSQLite(ctx, rest)
+	case "postgres", "postgresql":
+		d.kind = Postgres
+		d.engine, err = openPostgres(ctx, url, o)
+	default:
+		return nil, fmt.Errorf("database URL must begin with sqlite:// or postgres://")
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.group = newCoalescer(d.engine)
+	return d, nil
+}
+
+// Engine tells which engine d runs on.
+func (d *DB) Engine() Engine { return d.kind }
+
+// URL returns the address d was opened with. It may hold a password.
+func (d *DB) URL() string { return d.url }
+
+// Tenant returns the handle through which the rows of id are reached, and no others.
+func (d *DB) Tenant(id ID) *Handle { return &Handle{d: d, role: roleTenant, tenant: id} }
+
+// Platform returns the handle that reaches every tenant's rows: for claims, rescues and the operator's lists.
+func (d *DB) Platform() *Handle { return &Handle{d: d, role: rolePlatform} }
+
+// Ping reports whether the database answers.
+func (d *DB) Ping(ctx context.Context) error { return d.engine.ping(ctx) }
+
+// Close finishes the writes under way and disconnects.
+func (d *DB) Close() error {
+	d.group.close()
+	return d.engine.close()
+}
+
+// Handle reaches a tenant's rows, or every tenant's where it came from [DB.Platform].
+type Handle struct {
+	d      *DB
+	role   string
+	tenant ID
+}
+
+// Tenant returns the tenant whose rows h reaches, "" for the platform's handle.
+func (h *Handle) Tenant() ID { return h.tenant }
+
+// Engine tells which engine h runs on.
+func (h *Handle) Engine() Engine { return h.d.kind }
+
+// Do executes b in one transaction and one round trip.
+func (h *Handle) Do(ctx context.Context, b *Batch) error {
+	return h.d.engine.run(ctx, &call{role: h.role, tenant: h.tenant, batch: b})
+}
+
+// Write executes b in one transaction, grouped with concurrent writes into one commit. A statement that fails undoes
+// its own batch and no other. When ctx ends first the batch may still take effect.
+func (h *Handle) Write(ctx context.Context, b *Batch) error {
+	return h.d.group.write(ctx, &call{role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1)})
+}
+
+// Tx runs f in a transaction that commits when f returns nil. It holds a connection, on SQLite the only writing one,
+// for as long as f takes: it is for administration, not for calls.
+func (h *Handle) Tx(ctx context.Context, f func(tx *Tx) error) error {
+	return h.d.engine.tx(ctx, h.role, h.tenant, f)
+}
+
+// Row is one row of a result.
+type Row interface {
+	Scan(dest ...any) error
+}
+
+// Tx is a transaction under way.
+type Tx struct {
+	exec  func(ctx context.Context, sql string, args []any) (int64, error)
+	query func(ctx context.Context, read func(Row) error, sql string, args []any) error
+}
+
+// Exec executes a statement and returns how many rows it touched.
+func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (int64, error) {
+	return tx.exec(ctx, sql, args)
+}
+
+// Query executes a statement and calls read for each row of its result.
+func (tx *Tx) Query(ctx context.Context, read func(Row) error, sql string, args ...any) error {
+	return tx.query(ctx, read, sql, args)
+}

@@ -1,0 +1,24 @@
+package db
+
+import (
+	"errors"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// IsDuplicate reports whether err says that a row with the same key is already there.
+func IsDuplicate(err error) bool {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code == "23505"
+	}
+	return sqliteDuplicate(err)
+}
+
+// lostConnection reports whether err tells of a connection that broke.
+func lostConnection(err error) bool {
+	var n net.Error
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &n)
+}

@@ -1,0 +1,82 @@
+package db_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"stoa/migrations"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+func migrate(t *testing.T, d *db.DB) {
+	t.Helper()
+	err := d.Schema(t.Context(), "", func(s *sql.DB) error { return migrations.Up(t.Context(), string(d.Engine()), s) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMigrateAtOnce starts five replicas on one empty database, and a cluster that has no roles to share but these.
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Postgres(t)
+	empty := schemaOf(t, d)
+	var wg sync.WaitGroup
+	errs := make([]error, 5)
+	for i := range errs {
+		wg.Go(func() {
+			errs[i] = d.Schema(context.Background(), empty, func(s *sql.DB) error {
+				return migrations.Up(context.Background(), "postgres", s, "postgres")
+			})
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	err := d.Schema(t.Context(), empty, func(s *sql.DB) error {
+		st, err := migrations.Version(t.Context(), "postgres", s)
+		if err == nil && (st.Current != st.Latest || st.Dirty || st.Current == 0) {
+			t.Errorf("status %+v, want the latest and clean", st)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// schemaOf returns the address of a second, empty schema in d's database.
+func schemaOf(t *testing.T, d *db.DB) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), d.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if _, err := conn.Exec(t.Context(), "CREATE SCHEMA empty"); err != nil {
+		t.Fatal(err)
+	}
+	return d.URL() + "&search_path=empty"
+}
+
+// TestDirty leaves the mark of a process killed inside a migration: the next start repairs it.
+func TestDirty(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		err := d.Schema(t.Context(), "", func(s *sql.DB) error {
+			_, err := s.ExecContext(t.Context(), "UPDATE stoa_migrations SET dirty = true")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		migrate(t, d)
+	})
+}

@@ -1,0 +1,302 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// readers is how many connections read a SQLite file beside the one that writes.
+const readers = 4
+
+var registerNow = sync.OnceValue(func() error {
+	return sqlite.RegisterScalarFunction("stoa_now", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
+		return time.Now().UnixMicro(), nil
+	})
+})
+
+// lite is a SQLite database: one connection writes, others read. In memory there is only the one.
+type lite struct {
+	lock   *os.File
+	write  *sql.DB
+	read   *sql.DB // nil in memory
+	mu     sync.Mutex
+	conn   *sql.Conn // the writing connection, under mu
+	stmts  map[string]*sql.Stmt
+	reader sync.Map // SQL text to *sql.Stmt of the reading pool
+}
+
+func openSQLite(ctx context.Context, path string) (engine, error) {
+	if err := registerNow(); err != nil {
+		return nil, fmt.Errorf("register stoa_now: %w", err)
+	}
+	l := &lite{stmts: map[string]*sql.Stmt{}}
+	if err := l.open(ctx, path); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	return l, nil
+}
+
+func (l *lite) open(ctx context.Context, path string) (err error) {
+	dsn := "file::memory:?"
+	if path != ":memory:" {
+		if l.lock, err = lockFile(path); err != nil {
+			return err
+		}
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return err
+		}
+		dsn = (&url.URL{Scheme: "file", Path: abs}).String() + "?"
+		if l.read, err = sql.Open("sqlite", dsn+"_pragma=busy_timeout(5000)&_pragma=query_only(1)&_pragma=cache_size(-8000)"); err != nil {
+			return err
+		}
+		l.read.SetMaxOpenConns(readers)
+		l.read.SetMaxIdleConns(readers)
+	}
+	l.write, err = sql.Open("sqlite", dsn+"_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=cache_size(-8000)")
+	if err != nil {
+		return err
+	}
+	l.write.SetMaxOpenConns(1)
+	l.write.SetConnMaxLifetime(0)
+	if l.conn, err = l.write.Conn(ctx); err != nil {
+		return fmt.Errorf("open SQLite file %s: %w", path, err)
+	}
+	if _, err := l.conn.ExecContext(ctx, "CREATE TEMP TABLE stoa_writable (x)"); err != nil {
+		return fmt.Errorf("open SQLite file %s: %w", path, err)
+	}
+	if path == ":memory:" {
+		return nil
+	}
+	if _, err := l.conn.ExecContext(ctx, "PRAGMA user_version = 1"); err != nil {
+		return fmt.Errorf("the SQLite file %s cannot be written: %w", path, err)
+	}
+	return nil
+}
+
+func (l *lite) run(ctx context.Context, c *call) error {
+	if !c.batch.writes && l.read != nil {
+		return l.view(ctx, c)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inTx(func() error { return l.apply(c) })
+}
+
+// view reads in one snapshot.
+func (l *lite) view(ctx context.Context, c *call) error {
+	if len(c.batch.stmts) == 1 {
+		return l.query(ctx, nil, c.batch.stmts[0])
+	}
+	tx, err := l.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	for _, s := range c.batch.stmts {
+		if err := l.query(ctx, tx, s); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+	}
+	return tx.Commit()
+}
+
+func (l *lite) query(ctx context.Context, tx *sql.Tx, s stmt) error {
+	st, ok := l.reader.Load(s.sql)
+	if !ok {
+		p, err := l.read.PrepareContext(ctx, s.sql)
+		if err != nil {
+			return err
+		}
+		var loaded bool
+		if st, loaded = l.reader.LoadOrStore(s.sql, p); loaded {
+			_ = p.Close()
+		}
+	}
+	prepared := st.(*sql.Stmt)
+	if tx != nil {
+		prepared = tx.StmtContext(ctx, prepared)
+	}
+	rows, err := prepared.QueryContext(ctx, s.args...)
+	if err != nil {
+		return err
+	}
+	return readRows(rows, s.read)
+}
+
+func readRows(rows *sql.Rows, read func(Row) error) error {
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := read(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// runGroup commits calls together; a savepoint around each keeps one's failure from the others.
+func (l *lite) runGroup(calls []*call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(calls) == 1 {
+		calls[0].done <- l.inTx(func() error { return l.apply(calls[0]) })
+		return
+	}
+	errs := make([]error, len(calls))
+	err := l.inTx(func() error {
+		for i, c := range calls {
+			if err := l.exec("SAVEPOINT one"); err != nil {
+				return err
+			}
+			if errs[i] = l.apply(c); errs[i] != nil {
+				if err := l.exec("ROLLBACK TO one"); err != nil {
+					return err
+				}
+			}
+			if err := l.exec("RELEASE one"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for i, c := range calls {
+		if err != nil {
+			errs[i] = err
+		}
+		c.done <- errs[i]
+	}
+}
+
+// inTx runs f in a transaction of the writing connection. l.mu is held.
+func (l *lite) inTx(f func() error) error {
+	if err := l.exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	err := f()
+	if err == nil {
+		err = l.exec("COMMIT")
+	}
+	if err != nil {
+		_ = l.exec("ROLLBACK") // SQLite may have done it already
+	}
+	return err
+}
+
+func (l *lite) apply(c *call) error {
+	for _, s := range c.batch.stmts {
+		if s.read != nil {
+			if err := l.readWith(s.read, s.sql, s.args); err != nil {
+				return err
+			}
+			continue
+		}
+		n, err := l.execArgs(s.sql, s.args)
+		if err != nil {
+			return err
+		}
+		if s.n != nil {
+			*s.n = n
+		}
+	}
+	return nil
+}
+
+func (l *lite) exec(sql string) error {
+	_, err := l.execArgs(sql, nil)
+	return err
+}
+
+func (l *lite) execArgs(sql string, args []any) (int64, error) {
+	st, err := l.prepared(sql)
+	if err != nil {
+		return 0, err
+	}
+	res, err := st.ExecContext(context.Background(), args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+func (l *lite) readWith(read func(Row) error, sql string, args []any) error {
+	st, err := l.prepared(sql)
+	if err != nil {
+		return err
+	}
+	rows, err := st.QueryContext(context.Background(), args...)
+	if err != nil {
+		return err
+	}
+	return readRows(rows, read)
+}
+
+func (l *lite) prepared(sql string) (*sql.Stmt, error) {
+	if st, ok := l.stmts[sql]; ok {
+		return st, nil
+	}
+	st, err := l.conn.PrepareContext(context.Background(), sql)
+	if err == nil {
+		l.stmts[sql] = st
+	}
+	return st, err
+}
+
+func (l *lite) tx(ctx context.Context, _ string, _ ID, f func(*Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inTx(func() error {
+		return f(&Tx{
+			exec: func(_ context.Context, sql string, args []any) (int64, error) { return l.execArgs(sql, args) },
+			query: func(_ context.Context, read func(Row) error, sql string, args []any) error {
+				return l.readWith(read, sql, args)
+			},
+		})
+	})
+}
+
+func (l *lite) ping(ctx context.Context) error {
+	if l.read == nil {
+		return nil
+	}
+	return l.read.PingContext(ctx)
+}
+
+func (l *lite) close() error {
+	var errs []error
+	if l.conn != nil {
+		errs = append(errs, l.conn.Close())
+	}
+	for _, d := range []*sql.DB{l.read, l.write} {
+		if d != nil {
+			errs = append(errs, d.Close())
+		}
+	}
+	if l.lock != nil {
+		errs = append(errs, l.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func sqliteDuplicate(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	return e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY || e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE
+}
