@@ -1,0 +1,216 @@
+package signal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/signal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// heard gathers the keys that a watcher was told.
+type heard struct {
+	mu   sync.Mutex
+	keys map[string]int
+	more chan struct{}
+}
+
+func listen(t *testing.T, b *signal.Bus, topic string) *heard {
+	h := &heard{keys: map[string]int{}, more: make(chan struct{}, 1)}
+	t.Cleanup(b.Watch(topic, func(key string) {
+		h.mu.Lock()
+		h.keys[key]++
+		h.mu.Unlock()
+		select {
+		case h.more <- struct{}{}:
+		default:
+		}
+	}))
+	return h
+}
+
+func (h *heard) count(key string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.keys[key]
+}
+
+// wait returns when key was heard more than n times.
+func (h *heard) wait(t *testing.T, key string, n int) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for h.count(key) <= n {
+		select {
+		case <-h.more:
+		case <-deadline:
+			t.Fatalf("no signal about %q", key)
+		}
+	}
+}
+
+func woken(s *signal.Subscription) bool {
+	select {
+	case <-s.C():
+		return true
+	default:
+		return false
+	}
+}
+
+func TestBus(t *testing.T) {
+	t.Parallel()
+	b := signal.New(nil, nil)
+	one, two, other := b.Subscribe("task", "1"), b.Subscribe("task", "2"), b.Subscribe("app", "1")
+	tests := []struct {
+		topic, key string
+		want       []bool // one, two, other
+	}{
+		{"task", "1", []bool{true, false, false}},
+		{"task", "3", []bool{false, false, false}},
+		{"app", "1", []bool{false, false, true}},
+		{"task", "", []bool{true, true, false}},
+		{"", "", []bool{true, true, true}},
+	}
+	for _, tt := range tests {
+		b.Publish(tt.topic, tt.key)
+		b.Publish(tt.topic, tt.key)
+		if got := []bool{woken(one), woken(two), woken(other)}; !slices.Equal(got, tt.want) {
+			t.Errorf("publish %q %q woke %v, want %v", tt.topic, tt.key, got, tt.want)
+		}
+		if woken(one) || woken(two) || woken(other) {
+			t.Errorf("publish %q %q twice woke twice, want once", tt.topic, tt.key)
+		}
+	}
+	one.Close()
+	one.Close()
+	if b.Publish("task", "1"); woken(one) {
+		t.Error("a closed subscription was woken")
+	}
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	b := signal.New(nil, nil)
+	var keys []string
+	stop := b.Watch("app", func(key string) { keys = append(keys, key) })
+	b.Publish("app", "x")
+	b.Publish("role", "y")
+	b.Publish("", "")
+	stop()
+	b.Publish("app", "z")
+	if want := []string{"x", ""}; !slices.Equal(keys, want) {
+		t.Errorf("watched %q, want %q", keys, want)
+	}
+}
+
+// links returns each way to reach another process that this machine has.
+func links(t *testing.T, f func(t *testing.T, link func() signal.Link)) {
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		url := dbtest.PostgresURL(t)
+		f(t, func() signal.Link { return signal.Postgres(url) })
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		client := redisClient(t)
+		channel := "stoa-" + t.Name()
+		f(t, func() signal.Link { return signal.Redis(client, channel) })
+	})
+}
+
+func redisClient(t *testing.T) *redis.Client {
+	t.Helper()
+	url := os.Getenv("STOA_TEST_REDIS")
+	if url == "" {
+		if os.Getenv("STOA_TEST_REQUIRE") != "" {
+			t.Fatal("STOA_TEST_REDIS is not set: there is no Redis to test on")
+		}
+		t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set; run `make test`, or .ci/with-services go test ...")
+	}
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// run starts b and returns when it is connected.
+func run(t *testing.T, b *signal.Bus) {
+	t.Helper()
+	h := listen(t, b, "run")
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run: %v, want context.Canceled", err)
+		}
+	})
+	h.wait(t, "", 0)
+}
+
+func TestProcesses(t *testing.T) {
+	t.Parallel()
+	links(t, func(t *testing.T, link func() signal.Link) {
+		a, b := signal.New(link(), nil), signal.New(link(), nil)
+		atA, atB := listen(t, a, "app"), listen(t, b, "app")
+		run(t, a)
+		run(t, b)
+		a.Publish("app", "from a")
+		b.Publish("app", "from b")
+		atB.wait(t, "from a", 0)
+		atA.wait(t, "from b", 0)
+
+		odd := []string{"a\tb\n\"c\"", "é😀", strings.Repeat("k", 3000)}
+		for _, key := range odd {
+			a.Publish("app", key)
+		}
+		for _, key := range odd {
+			atB.wait(t, key, 0)
+		}
+		all := atB.count("")
+		a.Publish("app", strings.Repeat("k", 10_000))
+		atB.wait(t, "", all)
+
+		for i := range 2000 {
+			a.Publish("app", fmt.Sprintf("many-%d", i))
+		}
+		for i := range 2000 {
+			atB.wait(t, fmt.Sprintf("many-%d", i), 0)
+		}
+		if n := atA.count("from a"); n != 1 {
+			t.Errorf("the publisher heard itself %d times, want once", n)
+		}
+	})
+}
+
+// TestFlood publishes more than the outbox holds before anything is connected: it becomes one "look at everything".
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	links(t, func(t *testing.T, link func() signal.Link) {
+		a, b := signal.New(link(), nil), signal.New(link(), nil)
+		atB := listen(t, b, "app")
+		run(t, b)
+		all := atB.count("")
+		for i := range 25_000 {
+			a.Publish("app", fmt.Sprint(i))
+		}
+		run(t, a)
+		atB.wait(t, "", all)
+	})
+}
