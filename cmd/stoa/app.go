@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// appCmd is the admin API. Its commands need the admin secret: STOA_ADMIN_SECRET, STOA_ADMIN_SECRET_FILE, or the file
+// that a server on SQLite keeps beside its database.
+type appCmd struct {
+	Create    appCreateCmd    `cmd:"" help:"Create an app from a configuration file."`
+	List      appListCmd      `cmd:"" help:"List the apps."`
+	Get       appGetCmd       `cmd:"" help:"Show an app and its configuration."`
+	Update    appUpdateCmd    `cmd:"" help:"Change an app; what is not given stays."`
+	Suspend   appSuspendCmd   `cmd:"" help:"Refuse an app's calls and stop its runs."`
+	Resume    appResumeCmd    `cmd:"" help:"Let a suspended app work again."`
+	Delete    appDeleteCmd    `cmd:"" help:"Delete an app with everything it owns."`
+	Revisions appRevisionsCmd `cmd:"" help:"List an app's configurations so far."`
+	Restore   appRestoreCmd   `cmd:"" help:"Make an earlier configuration of an app its current one."`
+	Secret    appSecretCmd    `cmd:"" help:"Manage the secrets that an app's configuration uses as $${NAME}."`
+	Token     appTokenCmd     `cmd:"" help:"Print a new access token for an app."`
+	Revoke    appRevokeCmd    `cmd:"" help:"Revoke the tokens that an app's callers hold."`
+}
+
+// appRecord is a tenant as the admin API shows it.
+type appRecord struct {
+	Name        string            `json:"name"`
+	DisplayName string            `json:"display_name"`
+	Status      string            `json:"status"`
+	Revision    int64             `json:"revision"`
+	Config      json.RawMessage   `json:"config"`
+	Grants      []string          `json:"grants"`
+	Plan        string            `json:"plan"`
+	Labels      map[string]string `json:"labels"`
+	CreatedAt   string            `json:"created_at"`
+	UpdatedAt   string            `json:"updated_at"`
+}
+
+// appFlags are common to the commands about one app.
+type appFlags struct {
+	serverFlag `embed:""`
+	Name       string `arg:"" help:"The app's name."`
+	JSON       bool   `name:"json" help:"Print the API's answer as JSON."`
+}
+
+// call sends one request about the app and shows the answer: as it is with --json, else as show does.
+func (f *appFlags) call(ctx context.Context, c *console, method, below string, body any, show func(json.RawMessage) error) error {
+	api, err := f.admin()
+	if err != nil {
+		return err
+	}
+	var answer json.RawMessage
+	if err := api.do(ctx, method, "/admin/apps/"+url.PathEscape(f.Name)+below, body, &answer); err != nil {
+		return err
+	}
+	if f.JSON && len(answer) > 0 {
+		return c.json(answer)
+	}
+	return show(answer)
+}
+
+// shows returns a function that reads an app from an answer and says what has become of it.
+func (f *appFlags) shows(c *console, format string) func(json.RawMessage) error {
+	return func(answer json.RawMessage) error {
+		var a appRecord
+		if err := json.Unmarshal(answer, &a); err != nil {
+			return fmt.Errorf("read the app: %w", err)
+		}
+		c.say("%s "+format+" (revision %d, %s)", a.Name, a.Revision, a.Status)
+		return nil
+	}
+}
+
+type appListCmd struct {
+	serverFlag `embed:""`
+	Status     string `placeholder:"STATUS" help:"Only apps that are active, suspended or deleting."`
+	JSON       bool   `name:"json" help:"Print the API's answer as JSON."`
+}
+
+// Run lists all apps, however many pages they fill.
+func (cmd *appListCmd) Run(ctx context.Context, c *console) error {
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	all, err := pages(ctx, api, "/admin/apps", "apps", url.Values{"status": {cmd.Status}})
+	if err != nil {
+		return err
+	}
+	if cmd.JSON {
+		return c.json(map[string]any{"apps": all, "total_size": len(all)})
+	}
+	rows := make([][]string, len(all))
+	for i, raw := range all {
+		var a appRecord
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return fmt.Errorf("read the list of apps: %w", err)
+		}
+		rows[i] = []string{a.Name, a.Status, strconv.FormatInt(a.Revision, 10), cmp.Or(a.Plan, "-"), a.UpdatedAt, a.DisplayName}
+	}
+	return c.table([]string{"NAME", "STATUS", "REVISION", "PLAN", "UPDATED", "DISPLAY NAME"}, rows)
+}
+
+type appGetCmd struct {
+	appFlags `embed:""`
+}
+
+// Run shows the app and its configuration, in which secrets are masked.
+func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
+	return cmd.call(ctx, c, http.MethodGet, "", nil, func(answer json.RawMessage) error {
+		var a appRecord
+		if err := json.Unmarshal(answer, &a); err != nil {
+			return fmt.Errorf("read the app: %w", err)
+		}
+		var labels []string
+		for _, key := range slices.Sorted(maps.Keys(a.Labels)) {
+			labels = append(labels, key+"="+a.Labels[key])
+		}
+		if err := c.table([]string{"name", a.Name}, [][]string{
+			{"display name", cmp.Or(a.DisplayName, "-")},
+			{"status", a.Status},
+			{"revision", strconv.FormatInt(a.Revision, 10)},
+			{"grants", cmp.Or(strings.Join(a.Grants, ", "), "-")},
+			{"plan", cmp.Or(a.Plan, "-")},
+			{"labels", cmp.Or(strings.Join(labels, ", "), "-")},
+			{"created", a.CreatedAt},
+			{"updated", a.UpdatedAt},
+		}); err != nil {
+			return err
+		}
+		c.print("\n" + document(a.Config) + "\n")
+		return nil
+	})
+}
+
+// pages reads a list to its end. Each page holds its entries under key.
+func pages(ctx context.Context, api *client, path, key string, query url.Values) ([]json.RawMessage, error) {
+	query.Set("page_size", "100")
+	for name := range query {
+		if query.Get(name) == "" {
+			query.Del(name)
+		}
+	}
+	all := []json.RawMessage{}
+	for {
+		var page map[string]json.RawMessage
+		if err := api.do(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		var entries []json.RawMessage
+		if raw, ok := page[key]; ok {
+			if err := json.Unmarshal(raw, &entries); err != nil {
+				return nil, fmt.Errorf("read the list of %s: %w", key, err)
+			}
+		}
+		all = append(all, entries...)
+		var next string
+		if raw, ok := page["next_page_token"]; ok {
+			_ = json.Unmarshal(raw, &next) // not a string: there is no next page
+		}
+		if next == "" || next == query.Get("page_token") {
+			return all, nil
+		}
+		query.Set("page_token", next)
+	}
+}
+
+// document returns a configuration for people: YAML as it was written, or the object as indented JSON.
+func document(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return strings.TrimRight(text, "\n")
+	}
+	var indented bytes.Buffer
+	if json.Indent(&indented, raw, "", "  ") != nil {
+		return string(raw)
+	}
+	return indented.String()
+}

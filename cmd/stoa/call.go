@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"stoa/agentsvc"
+)
+
+type callCmd struct {
+	serverFlag `embed:""`
+	Agent      string `arg:"" help:"The agent's name."`
+	Text       string `arg:"" help:"What to tell it, or - to read that from standard input."`
+	App        string `placeholder:"NAME" help:"The app the agent belongs to; without it, the token decides."`
+	Token      string `env:"STOA_TOKEN" placeholder:"TOKEN" help:"The access token or API key."`
+	Task       string `placeholder:"ID" help:"Answer or go on with this task instead of starting one."`
+	Context    string `placeholder:"ID" help:"Continue this conversation."`
+	JSON       bool   `name:"json" help:"Print the events of the stream as they come, one JSON object a line."`
+}
+
+// Help says what the exit codes mean.
+func (cmd *callCmd) Help() string {
+	return "Exit codes: 0 the task completed, 1 it failed or could not be reached, 2 wrong usage, " +
+		"3 it was rejected or cancelled, 4 it waits for an answer or an approval."
+}
+
+// Run sends the message and follows the task until it ends or waits for somebody.
+func (cmd *callCmd) Run(ctx context.Context, c *console) error {
+	text := cmd.Text
+	if text == "-" {
+		var err error
+		if text, err = c.read("-"); err != nil {
+			return err
+		}
+	}
+	api, err := newClient(cmd.Server, cmd.Token)
+	if err != nil {
+		return err
+	}
+	resp, err := api.send(ctx, http.MethodPost, cmd.path(), "text/event-stream", cmd.request(text))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+
+	show := &transcript{c: c, cmd: cmd}
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
+		content, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		if err != nil {
+			return fmt.Errorf("read the answer of %s: %w", api.base, err)
+		}
+		if _, err := cmd.take(c, show, string(content)); err != nil {
+			return err
+		}
+		return show.end()
+	}
+	for data, err := range events(resp.Body) {
+		if err != nil {
+			show.newline()
+			return fmt.Errorf("the stream from %s broke off: %w%s", api.base, err, show.trace())
+		}
+		ended, err := cmd.take(c, show, data)
+		if err != nil {
+			show.newline()
+			return err
+		}
+		if ended {
+			break
+		}
+	}
+	return show.end()
+}
+
+func (cmd *callCmd) path() string {
+	path := "/agents/" + url.PathEscape(cmd.Agent)
+	if cmd.App != "" {
+		path = "/apps/" + url.PathEscape(cmd.App) + path
+	}
+	return path
+}
+
+// request returns the JSON-RPC call. Its message has an id of its own, so that the server can tell it from a repetition.
+func (cmd *callCmd) request(text string) map[string]any {
+	message := map[string]any{
+		"message_id": agentsvc.NewID(),
+		"role":       "user",
+		"parts":      []map[string]string{{"type": "text", "text": text}},
+	}
+	if cmd.Task != "" {
+		message["task_id"] = cmd.Task
+	}
+	if cmd.Context != "" {
+		message["context_id"] = cmd.Context
+	}
+	return map[string]any{
+		"jsonrpc": "2.0",
+		"id":      1,
+		"method":  "message:stream",
+		"params":  map[string]any{"message": message},
+	}
+}
+
+// take shows one answer and says whether the task is at rest.
+func (cmd *callCmd) take(c *console, show *transcript, data string) (ended bool, err error) {
+	var u update
+	if err := json.Unmarshal([]byte(data), &u); err != nil {
+		return false, fmt.Errorf("the server sent what is not JSON: %.80q", data)
+	}
+	if u.Error != nil {
+		return false, u.Error
+	}
+	if len(u.Result) > 0 {
+		return cmd.take(c, show, string(u.Result))
+	}
+	if cmd.JSON {
+		fmt.Fprintln(c.out, strings.ReplaceAll(data, "\n", " "))
+	}
+	return show.add(u), nil
+}
+
+// update is one answer of an agent's endpoint: an event of a stream, a task, or a JSON-RPC envelope around one.
+type update struct {
+	Result   json.RawMessage `json:"result"`
+	Error    *rpcError       `json:"error"`
+	TaskID   string          `json:"task_id"`
+	Status   *status         `json:"status"`
+	Artifact *artifact       `json:"artifact"`
+	Message  *message        `json:"message"` // an answer without a task
+}
+
+type status struct {
+	State   string   `json:"state"`
+	Message *message `json:"message"`
+}
+
+type message struct {
+	Parts     []part     `json:"parts"`
+	ToolCalls []toolCall `json:"tool_calls"`
+}
+
+type part struct {
+	Type string          `json:"type"`
+	Text string          `json:"text"`
+	Name string          `json:"name"`
+	Mime string          `json:"mime_type"`
+	Data json.RawMessage `json:"data"` // an object, or the bytes of a file in base64
+}
+
+type toolCall struct {
+	ID       string `json:"id"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+type artifact struct {
+	ID    string `json:"artifact_id"`
+	Name  string `json:"name"`
+	Parts []part `json:"parts"`
+}
+
+// approval says whether the part is about a tool call that waits to be approved.
+func (p part) approval() bool {
+	var data struct {
+		CallID string `json:"call_id"`
+	}
+	return json.Unmarshal(p.Data, &data) == nil && data.CallID != ""
+}
+
+// text returns the message's text parts as one.
+func (m *message) text() string {
+	if m == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, p := range m.Parts {
+		b.WriteString(p.Text)
+	}
+	return b.String()
+}
+
+// rpcError is an error of JSON-RPC.
+type rpcError struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data"`
+}
+
+// Error returns the message, its detail and the code.
+func (e *rpcError) Error() string {
+	message := e.Message
+	var data struct {
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(e.Data, &data) == nil && data.Detail != "" {
+		message += ": " + data.Detail
+	}
+	return fmt.Sprintf("%s (JSON-RPC %d)", message, e.Code)
+}

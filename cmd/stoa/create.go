@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"stoa/agentsvc/config"
+)
+
+// appSettings is what an app is created with and what can be changed.
+type appSettings struct {
+	Config      string   `placeholder:"FILE" help:"The configuration, or - to read it from standard input."`
+	Secret      []string `sep:"none" placeholder:"NAME=VALUE" help:"A secret that the configuration uses as $${NAME}; NAME alone takes the value from the environment. Repeatable."`
+	Grant       []string `placeholder:"GRANT" help:"A power of the host that the configuration may use: command, stdio, filesystem, private_network, sqlite, operator_models. Repeatable; \"\" takes all away."`
+	Plan        *string  `help:"The plan the app is billed by."`
+	Label       []string `sep:"none" placeholder:"KEY=VALUE" help:"A label. Repeatable; \"\" takes all away."`
+	DisplayName *string  `placeholder:"TEXT" help:"The name shown to people."`
+	DryRun      bool     `help:"Only check: change nothing."`
+}
+
+// body returns the settings that were given as the API takes them.
+func (s *appSettings) body(c *console) (map[string]any, error) {
+	body := map[string]any{}
+	if s.Config != "" {
+		content, err := c.read(s.Config)
+		if err != nil {
+			return nil, err
+		}
+		body["config"] = content
+	}
+	if s.Secret != nil {
+		secrets, err := pairs("--secret", s.Secret, os.LookupEnv)
+		if err != nil {
+			return nil, err
+		}
+		body["secrets"] = secrets
+	}
+	if s.Label != nil {
+		labels, err := pairs("--label", s.Label, nil)
+		if err != nil {
+			return nil, err
+		}
+		body["labels"] = labels
+	}
+	if s.Grant != nil {
+		body["grants"] = withoutEmpty(s.Grant)
+	}
+	if s.Plan != nil {
+		body["plan"] = *s.Plan
+	}
+	if s.DisplayName != nil {
+		body["display_name"] = *s.DisplayName
+	}
+	return body, nil
+}
+
+func (s *appSettings) query() string {
+	if s.DryRun {
+		return "?dry_run=true"
+	}
+	return ""
+}
+
+// done says in the past or in the conditional what has become of the app.
+func (s *appSettings) done(verb string) string {
+	if s.DryRun {
+		return "would be " + verb
+	}
+	return verb
+}
+
+// explain shows each offence of the configuration where it stands in the file.
+func (s *appSettings) explain(c *console, err error) error {
+	var refused *apiError
+	if !errors.As(err, &refused) || len(refused.Problems) == 0 {
+		return err
+	}
+	return c.refuse(&config.Error{File: s.Config, Problems: refused.Problems})
+}
+
+type appCreateCmd struct {
+	appFlags    `embed:""`
+	appSettings `embed:""`
+}
+
+// Run creates the app, or says everything that is wrong with its configuration.
+func (cmd *appCreateCmd) Run(ctx context.Context, c *console) error {
+	if cmd.Config == "" {
+		return &exit{code: exitUsage, cause: errors.New("an app needs --config FILE (see stoa app create --help)")}
+	}
+	body, err := cmd.body(c)
+	if err != nil {
+		return err
+	}
+	body["name"] = cmd.Name
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	var answer json.RawMessage
+	if err := api.do(ctx, http.MethodPost, "/admin/apps"+cmd.query(), body, &answer); err != nil {
+		return cmd.explain(c, err)
+	}
+	if cmd.JSON {
+		return c.json(answer)
+	}
+	return cmd.shows(c, cmd.done("created"))(answer)
+}
+
+type appUpdateCmd struct {
+	appFlags    `embed:""`
+	appSettings `embed:""`
+	IfRevision  int64 `placeholder:"N" help:"Change nothing unless the app is at this revision."`
+}
+
+// Run changes what was given and leaves the rest.
+func (cmd *appUpdateCmd) Run(ctx context.Context, c *console) error {
+	body, err := cmd.body(c)
+	if err != nil {
+		return err
+	}
+	if len(body) == 0 {
+		return &exit{code: exitUsage, cause: errors.New("nothing to change (see stoa app update --help)")}
+	}
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	if cmd.IfRevision > 0 {
+		api.header.Set("If-Match", strconv.Quote(strconv.FormatInt(cmd.IfRevision, 10)))
+	}
+	var answer json.RawMessage
+	if err := api.do(ctx, http.MethodPut, "/admin/apps/"+url.PathEscape(cmd.Name)+cmd.query(), body, &answer); err != nil {
+		return cmd.explain(c, err)
+	}
+	if cmd.JSON {
+		return c.json(answer)
+	}
+	return cmd.shows(c, cmd.done("updated"))(answer)
+}
+
+// pairs reads NAME=VALUE arguments. A name alone takes its value from lookup, where there is one; an empty argument
+// names nothing.
+func pairs(flag string, args []string, lookup func(string) (string, bool)) (map[string]string, error) {
+	found := map[string]string{}
+	for _, arg := range withoutEmpty(args) {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok && lookup != nil {
+			if value, ok = lookup(name); !ok {
+				return nil, &exit{code: exitUsage, cause: fmt.Errorf("%s %s: no such variable in the environment", flag, name)}
+			}
+		}
+		if !ok || name == "" {
+			return nil, &exit{code: exitUsage, cause: fmt.Errorf("%s takes NAME=VALUE, it is %q", flag, arg)}
+		}
+		found[name] = value
+	}
+	return found, nil
+}
+
+func withoutEmpty(args []string) []string {
+	kept := []string{}
+	for _, arg := range args {
+		if arg != "" {
+			kept = append(kept, arg)
+		}
+	}
+	return kept
+}

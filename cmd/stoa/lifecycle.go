@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+)
+
+type appSuspendCmd struct {
+	appFlags `embed:""`
+	Reason   string `placeholder:"TEXT" help:"Why, for the audit log."`
+}
+
+// Run suspends the app.
+func (cmd *appSuspendCmd) Run(ctx context.Context, c *console) error {
+	return cmd.call(ctx, c, http.MethodPost, ":suspend", reason(cmd.Reason), cmd.shows(c, "suspended"))
+}
+
+type appResumeCmd struct {
+	appFlags `embed:""`
+	Reason   string `placeholder:"TEXT" help:"Why, for the audit log."`
+}
+
+// Run ends the suspension of the app.
+func (cmd *appResumeCmd) Run(ctx context.Context, c *console) error {
+	return cmd.call(ctx, c, http.MethodPost, ":resume", reason(cmd.Reason), cmd.shows(c, "resumed"))
+}
+
+type appDeleteCmd struct {
+	serverFlag `embed:""`
+	Name       string `arg:"" help:"The app's name."`
+	Yes        bool   `short:"y" help:"Do not ask."`
+}
+
+// Run deletes the app with every row, secret and key it owns. On a terminal it asks for the name once more.
+func (cmd *appDeleteCmd) Run(ctx context.Context, c *console) error {
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	if c.prompts && !cmd.Yes {
+		typed, err := c.ask("This cannot be undone. Type the app's name to delete it: ", false)
+		if err != nil || typed != cmd.Name {
+			return errors.New("nothing was deleted")
+		}
+	}
+	if err := api.do(ctx, http.MethodDelete, "/admin/apps/"+url.PathEscape(cmd.Name), nil, nil); err != nil {
+		return err
+	}
+	c.say("%s deleted", cmd.Name)
+	return nil
+}
+
+func reason(why string) map[string]string {
+	if why == "" {
+		return map[string]string{}
+	}
+	return map[string]string{"reason": why}
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.yaml.in/yaml/v3"
+)
+
+// TestMain makes the command stoa available to scripts, in this test's own binary.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"stoa": main})
+}
+
+// TestScripts runs the command line as a person would, against a server that plays its part of a dialogue.
+func TestScripts(t *testing.T) {
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("EXAMPLES", examples)
+			env.Values["dialogue"] = &dialogue{}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"serve":  serve,
+			"served": served,
+			"code":   code,
+		},
+	})
+}
+
+// serve FILE starts a server that plays the dialogue of FILE.
+func serve(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: serve FILE")
+	}
+	d := ts.Value("dialogue").(*dialogue)
+	*d = dialogue{}
+	if err := yaml.Unmarshal([]byte(ts.ReadFile(args[0])), &d.exchanges); err != nil {
+		ts.Fatalf("read %s: %v", args[0], err)
+	}
+	server := httptest.NewServer(d)
+	ts.Defer(server.Close)
+	ts.Setenv("STOA_SERVER", server.URL)
+}
+
+// served checks that the dialogue was held to its end and word for word.
+func served(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: served")
+	}
+	d := ts.Value("dialogue").(*dialogue)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wrong != "" {
+		ts.Fatalf("%s", d.wrong)
+	}
+	if len(d.exchanges) > 0 {
+		ts.Fatalf("nobody asked for %s", d.exchanges[0].Request)
+	}
+}
+
+// code N COMMAND... runs a command and checks its exit code.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N COMMAND...")
+	}
+	got := "exit status 0"
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		got = err.Error()
+	}
+	if want := "exit status " + args[0]; got != want {
+		ts.Fatalf("%s: got %s, want %s", strings.Join(args[1:], " "), got, want)
+	}
+}
+
+// exchange is one request that a server expects and its answer.
+type exchange struct {
+	Request string            `yaml:"request"` // method and path
+	Bearer  string            `yaml:"bearer"`
+	Header  map[string]string `yaml:"header"`
+	Body    string            `yaml:"body"`   // JSON; a message's id counts as *
+	Status  int               `yaml:"status"` // 200
+	Retry   string            `yaml:"retry"`  // Retry-After
+	Answer  string            `yaml:"answer"`
+	Stream  []string          `yaml:"stream"` // instead of an answer
+}
+
+// dialogue is a server that expects its exchanges one after the other.
+type dialogue struct {
+	mu        sync.Mutex
+	exchanges []exchange
+	wrong     string
+}
+
+func (d *dialogue) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.exchanges) == 0 {
+		d.refuse(w, fmt.Sprintf("nothing more was to come, but %s %s did", r.Method, r.URL))
+		return
+	}
+	e := d.exchanges[0]
+	d.exchanges = d.exchanges[1:]
+	if diff := cmp.Diff(e.expects(), received(r, e.Header)); diff != "" {
+		d.refuse(w, "wrong request (-want +got):\n"+diff)
+		return
+	}
+	if e.Retry != "" {
+		w.Header().Set("Retry-After", e.Retry)
+	}
+	if e.Stream == nil {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(max(e.Status, 200))
+		io.WriteString(w, e.Answer)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	for i, data := range e.Stream {
+		fmt.Fprintf(w, ": keep-alive\n\nid: %d\ndata: %s\n\n", i+1, data)
+		w.(http.Flusher).Flush()
+	}
+}
+
+func (d *dialogue) refuse(w http.ResponseWriter, wrong string) {
+	d.wrong = wrong
+	http.Error(w, wrong, http.StatusTeapot)
+}
+
+// request is what matters of a request.
+type request struct {
+	Line   string
+	Bearer string
+	Header map[string]string
+	Body   any
+}
+
+func (e exchange) expects() request {
+	return request{Line: e.Request, Bearer: e.Bearer, Header: e.Header, Body: decode(e.Body)}
+}
+
+func received(r *http.Request, headers map[string]string) request {
+	body, _ := io.ReadAll(r.Body)
+	got := request{
+		Line:   r.Method + " " + r.URL.RequestURI(),
+		Bearer: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+		Body:   decode(string(body)),
+	}
+	for name := range headers {
+		if got.Header == nil {
+			got.Header = map[string]string{}
+		}
+		got.Header[name] = r.Header.Get(name)
+	}
+	return got
+}
+
+// decode reads JSON and replaces what differs from call to call.
+func decode(body string) any {
+	if body == "" {
+		return nil
+	}
+	var v map[string]any
+	if err := json.Unmarshal([]byte(body), &v); err != nil {
+		return err.Error()
+	}
+	if params, ok := v["params"].(map[string]any); ok {
+		if message, ok := params["message"].(map[string]any); ok && message["message_id"] != "" {
+			message["message_id"] = "*"
+		}
+	}
+	return v
+}
+
+// TestSecretsFile finds the file that a server keeps beside its database.
+func TestSecretsFile(t *testing.T) {
+	tests := []struct{ database, want string }{
+		{"", "stoa.secrets"},
+		{"sqlite://stoa.db", "stoa.secrets"},
+		{"sqlite:///var/lib/stoa/stoa.db?mode=rwc", "/var/lib/stoa/stoa.secrets"},
+		{"sqlite://:memory:", "stoa.secrets"},
+		{"postgres://stoa@db/stoa", "stoa.secrets"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.database, func(t *testing.T) {
+			if got := secretsFile(tt.database); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestEvents reads streams as they come over the wire.
+func TestEvents(t *testing.T) {
+	tests := []struct {
+		name, stream string
+		want         []string
+	}{
+		{"one", "data: a\n\n", []string{"a"}},
+		{"id, comment and carriage returns", ": hello\r\n\r\nid: 1\r\nevent: x\r\ndata:a\r\n\r\n", []string{"a"}},
+		{"several lines", "data: a\ndata: b\n\ndata: c\n\n", []string{"a\nb", "c"}},
+		{"cut off", "data: a\n\ndata: b\n", []string{"a"}},
+		{"without data", "id: 7\n\nretry: 100\n\n", nil},
+		{"empty data", "data:\n\n", []string{""}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			for data, err := range events(strings.NewReader(tt.stream)) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, data)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestTerminal keeps what an agent says from commanding the terminal, and leaves files as they are.
+func TestTerminal(t *testing.T) {
+	for _, shown := range []bool{true, false} {
+		var out strings.Builder
+		c := &console{out: &out, err: os.Stderr, outShown: shown}
+		c.print("a\x1b]0;owned\x07\u009bb\n\tc")
+		want := "a\x1b]0;owned\x07\u009bb\n\tc"
+		if shown {
+			want = "a]0;ownedb\n\tc"
+		}
+		if out.String() != want {
+			t.Errorf("on a terminal %t: got %q, want %q", shown, out.String(), want)
+		}
+	}
+}

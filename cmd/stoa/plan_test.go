@@ -1,0 +1,426 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// module is the path before every room's own.
+const module = "stoa"
+
+// floors is the plan of the house. A room imports rooms on lower floors only; rooms on one floor do not know each
+// other, except in tests that stand outside the package they test.
+var floors = map[string]int{
+	"cmd/stoa": 10,
+
+	"tenancy":        1,
+	"tenancy/db":     0,
+	"tenancy/signal": 0,
+	"authz":          2,
+	"ratelimit":      2,
+	"billing":        2,
+	"migrations":     0,
+	"web":            0,
+
+	"agentsvc":          1,
+	"agentsvc/config":   1,
+	"agentsvc/egress":   1,
+	"agentsvc/embedder": 1, "agentsvc/embedder/openai": 2, "agentsvc/embedder/ollama": 2, "agentsvc/embedder/cohere": 2,
+	"agentsvc/vectorstore": 1, "agentsvc/vectorstore/chromem": 2, "agentsvc/vectorstore/pgvector": 2,
+	"agentsvc/vectorstore/qdrant": 2, "agentsvc/vectorstore/pinecone": 2, "agentsvc/vectorstore/weaviate": 2,
+	"agentsvc/vectorstore/milvus": 2, "agentsvc/vectorstore/chroma": 2,
+	"agentsvc/store": 2,
+	"agentsvc/queue": 3,
+	"agentsvc/task":  3,
+	"agentsvc/llm":   3, "agentsvc/llm/anthropic": 4, "agentsvc/llm/openai": 4, "agentsvc/llm/gemini": 4,
+	"agentsvc/llm/ollama": 4, "agentsvc/llm/scripted": 4,
+	"agentsvc/tool": 3, "agentsvc/tool/mcp": 4, "agentsvc/tool/command": 4, "agentsvc/tool/function": 4,
+	"agentsvc/guardrail": 3, "agentsvc/notify": 3,
+	"agentsvc/session": 4, "agentsvc/memory": 4,
+	"agentsvc/trigger": 4,
+	"agentsvc/rag":     5,
+	"agentsvc/agent":   5,
+	"agentsvc/runner":  6,
+	"agentsvc/app":     7,
+	"agentsvc/surface": 8,
+
+	"agentsvc/surface/ext": 9, "agentsvc/surface/v1": 9,
+	"agentsvc/surface/a2a": 9, "agentsvc/surface/a2agrpc": 9,
+	"agentsvc/surface/ops": 9, "agentsvc/surface/webhook": 9,
+}
+
+// grounds are the top-level folders that may hold Go. bench is a module of its own.
+var grounds = []string{"cmd", "tenancy", "agentsvc", "authz", "billing", "ratelimit", "migrations", "web", "deploy", "bench"}
+
+// guests says which rooms may import which third-party module: the room itself, every room below one that ends in
+// "/...", any room for "*". A room with "(test)" behind it may in its tests. The longest module path that fits an
+// import counts.
+var guests = map[string][]string{
+	"code.dny.dev/ssrf":                  {"agentsvc/egress"},
+	"github.com/a2aproject/a2a-go/v2":    {"agentsvc/surface/a2a", "agentsvc/surface/a2agrpc", "agentsvc/agent"},
+	"github.com/alecthomas/kong":         {"cmd/stoa"},
+	"github.com/anthropics/":             {"agentsvc/llm/anthropic"},
+	"github.com/casbin/":                 {"authz"},
+	"github.com/cenkalti/backoff/v5":     {"*"},
+	"github.com/coder/websocket":         {"agentsvc/surface/v1"},
+	"github.com/coreos/go-oidc/v3":       {"authz"},
+	"github.com/fsnotify/fsnotify":       {"agentsvc/config", "agentsvc/rag"},
+	"github.com/go-chi/chi/v5":           {"agentsvc/surface/...", "cmd/stoa"},
+	"github.com/go-jose/go-jose/v4":      {"authz"},
+	"github.com/golang-migrate/migrate/": {"migrations"},
+	"github.com/google/go-cmp":           {"*(test)"},
+	"github.com/google/uuid":             {"*"},
+	"github.com/invopop/jsonschema":      {"agentsvc/config"},
+	"github.com/jackc/pgx/v5":            {"tenancy/db/...", "tenancy/signal", "migrations", "agentsvc/vectorstore/pgvector"},
+	"github.com/joho/godotenv":           {"agentsvc/config"},
+	"github.com/kelseyhightower/envconfig": {
+		"cmd/stoa",
+	},
+	"github.com/maypok86/otter/v2":          {"*"},
+	"github.com/openai/openai-go/v3":        {"agentsvc/llm/openai", "agentsvc/embedder/openai"},
+	"github.com/prometheus/":                {"cmd/stoa"},
+	"github.com/redis/go-redis/v9":          {"tenancy/signal", "ratelimit", "cmd/stoa"},
+	"github.com/rogpeppe/go-internal":       {"*(test)"},
+	"github.com/santhosh-tekuri/jsonschema": {"agentsvc/config", "agentsvc/tool", "agentsvc/agent"},
+	"github.com/schollz/progressbar/v3":     {"cmd/stoa"},
+	"github.com/ulule/limiter/v3":           {"ratelimit"},
+	"go.opentelemetry.io/otel":              {"*"},
+	"go.opentelemetry.io/contrib":           {"cmd/stoa", "agentsvc/surface", "agentsvc/egress"},
+	"go.opentelemetry.io/otel/sdk":          {"cmd/stoa", "*(test)"},
+	"go.opentelemetry.io/otel/exporters":    {"cmd/stoa"},
+	"go.uber.org/goleak":                    {"*(test)"},
+	"go.yaml.in/yaml/v3":                    {"agentsvc/config", "cmd/stoa"},
+	"golang.org/x/sync":                     {"*"},
+	"golang.org/x/sys":                      {"*"},
+	"golang.org/x/term":                     {"cmd/stoa"},
+	"golang.org/x/text":                     {"*"},
+	"modernc.org/sqlite":                    {"tenancy/db/...", "migrations"},
+	"pgregory.net/rapid":                    {"*(test)"},
+}
+
+// TestPlanFloors keeps the plan of the house: every folder with Go stands on a floor, and no room looks up.
+func TestPlanFloors(t *testing.T) {
+	for _, f := range goFiles(t) {
+		for _, offence := range floorOffences(f) {
+			t.Error(offence)
+		}
+	}
+}
+
+// TestPlanGuests keeps third-party modules in the rooms that the plan gives them.
+func TestPlanGuests(t *testing.T) {
+	for _, f := range goFiles(t) {
+		for _, offence := range guestOffences(f) {
+			t.Error(offence)
+		}
+	}
+}
+
+// TestPlanGrounds keeps Go out of top-level folders that the plan does not name.
+func TestPlanGrounds(t *testing.T) {
+	for _, f := range goFiles(t) {
+		ground, _, _ := strings.Cut(f.room, "/")
+		if !slices.Contains(grounds, ground) {
+			t.Errorf("%s: Go lives below %s only; is there no room for it yet?", f.path, strings.Join(grounds, ", "))
+		}
+	}
+}
+
+// TestPlanEnvironment keeps the process environment to cmd: whoever wants a setting is given it.
+func TestPlanEnvironment(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if strings.HasPrefix(f.room, "cmd/") || f.test || isTestRoom(f.room) {
+			continue
+		}
+		for _, name := range environmentReads(f) {
+			t.Errorf("%s must not call %s: only cmd/stoa reads the environment, and hands on what others need", f.path, name)
+		}
+	}
+}
+
+// TestPlanSpeaks proves that each rule can fail, and that it says so in a sentence.
+func TestPlanSpeaks(t *testing.T) {
+	tests := []struct {
+		name string
+		file goFile
+		want string
+	}{
+		{"lower floor", file("agentsvc/task/task.go", "stoa/agentsvc/store"), ""},
+		{"higher floor", file("agentsvc/task/task.go", "stoa/agentsvc/runner"),
+			"agentsvc/task/task.go: agentsvc/task (floor 3) must not import agentsvc/runner (floor 6): a room imports rooms on lower floors only"},
+		{"higher floor from outside", file("agentsvc/task/task_test.go", "stoa/agentsvc/runner"),
+			"agentsvc/task/task_test.go: agentsvc/task (floor 3) must not import agentsvc/runner (floor 6): a room imports rooms on lower floors only"},
+		{"same floor", file("agentsvc/task/task.go", "stoa/agentsvc/queue"),
+			"agentsvc/task/task.go: agentsvc/task and agentsvc/queue are both on floor 3: rooms on one floor do not import each other (a test in a package agentsvc/task_test may)"},
+		{"same floor from outside", file("agentsvc/task/task_test.go", "stoa/agentsvc/queue"), ""},
+		{"own room from outside", file("agentsvc/task/task_test.go", "stoa/agentsvc/task"), ""},
+		{"no floor", file("agentsvc/util/util.go"),
+			"agentsvc/util/util.go: agentsvc/util has no floor: give it a row in the table floors of cmd/stoa/plan_test.go"},
+		{"import of no floor", file("agentsvc/task/task.go", "stoa/agentsvc/util"),
+			"agentsvc/task/task.go: agentsvc/util has no floor: give it a row in the table floors of cmd/stoa/plan_test.go"},
+		{"test room in a test", file("agentsvc/store/task_test.go", "stoa/tenancy/db/dbtest"), ""},
+		{"test room in a room", file("agentsvc/store/task.go", "stoa/tenancy/db/dbtest"),
+			"agentsvc/store/task.go: agentsvc/store must not import tenancy/db/dbtest outside its tests: that room is for tests"},
+		{"test room on its parent", file("tenancy/db/dbtest/dbtest.go", "stoa/tenancy/db", "stoa/migrations"), ""},
+		{"test room looks up", file("tenancy/db/dbtest/dbtest.go", "stoa/tenancy"),
+			"tenancy/db/dbtest/dbtest.go: tenancy/db/dbtest (floor 0) must not import tenancy (floor 1): a room imports rooms on lower floors only"},
+
+		{"guest at home", file("authz/policy.go", "github.com/casbin/casbin/v2/model"), ""},
+		{"guest astray", file("agentsvc/task/task.go", "github.com/casbin/casbin/v2"),
+			"agentsvc/task/task.go: github.com/casbin/casbin/v2 is a guest of authz only, not of agentsvc/task"},
+		{"guest below a room", file("agentsvc/surface/ext/routes.go", "github.com/go-chi/chi/v5"), ""},
+		{"guest of tests", file("agentsvc/task/task_test.go", "github.com/google/go-cmp/cmp"), ""},
+		{"guest of tests in a room", file("agentsvc/task/task.go", "github.com/google/go-cmp/cmp"),
+			"agentsvc/task/task.go: github.com/google/go-cmp/cmp is a guest of *(test) only, not of agentsvc/task"},
+		{"guest of tests in a test room", file("agentsvc/llm/llmtest/llmtest.go", "github.com/google/go-cmp/cmp"), ""},
+		{"stranger", file("agentsvc/task/task.go", "example.com/left-pad"),
+			"agentsvc/task/task.go: example.com/left-pad is a guest that nobody invited: give its module a row in the table guests of cmd/stoa/plan_test.go"},
+		{"longest row wins", file("agentsvc/task/task.go", "go.opentelemetry.io/otel/sdk/trace"),
+			"agentsvc/task/task.go: go.opentelemetry.io/otel/sdk/trace is a guest of cmd/stoa, *(test) only, not of agentsvc/task"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := strings.Join(append(floorOffences(tt.file), guestOffences(tt.file)...), "\n")
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestPlanSeesEnvironment proves that a read of the environment is seen under any name.
+func TestPlanSeesEnvironment(t *testing.T) {
+	src := `package x
+import ( host "os"; "syscall" )
+var a = host.Getenv("A")
+var b, _ = syscall.Getenv("B")
+var c = host.LookupEnv
+var d = host.Args`
+	tree, err := parser.ParseFile(token.NewFileSet(), "x.go", src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := environmentReads(goFile{tree: tree})
+	if want := []string{"os.Getenv", "syscall.Getenv", "os.LookupEnv"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// floorOffences says how f breaks the table of floors.
+func floorOffences(f goFile) []string {
+	var offences []string
+	complain := func(format string, args ...any) {
+		offences = append(offences, f.path+": "+fmt.Sprintf(format, args...))
+	}
+	own, ok := floor(f.room)
+	if !ok {
+		complain("%s has no floor: give it a row in the table floors of cmd/stoa/plan_test.go", f.room)
+		return offences
+	}
+	for _, imported := range f.imports {
+		room, ok := strings.CutPrefix(imported, module+"/")
+		if !ok || room == f.room {
+			continue
+		}
+		other, ok := floor(room)
+		switch {
+		case !ok:
+			complain("%s has no floor: give it a row in the table floors of cmd/stoa/plan_test.go", room)
+		case isTestRoom(room) && !f.test && !isTestRoom(f.room):
+			complain("%s must not import %s outside its tests: that room is for tests", f.room, room)
+		case other > own:
+			complain("%s (floor %d) must not import %s (floor %d): a room imports rooms on lower floors only", f.room, own, room, other)
+		case other == own && !f.outside && !f.mayMeet(room):
+			complain("%s and %s are both on floor %d: rooms on one floor do not import each other (a test in a package %s_test may)",
+				f.room, room, own, f.room)
+		}
+	}
+	return offences
+}
+
+// mayMeet says whether f may import a room on its own floor: a test room its parent and the migrations, a test any
+// test room.
+func (f goFile) mayMeet(room string) bool {
+	if isTestRoom(f.room) && (room == path.Dir(f.room) || room == "migrations") {
+		return true
+	}
+	return isTestRoom(room) && (f.test || isTestRoom(f.room))
+}
+
+// guestOffences says how f breaks the table of guests.
+func guestOffences(f goFile) []string {
+	var offences []string
+	for _, imported := range f.imports {
+		first, _, _ := strings.Cut(imported, "/")
+		if first == module || !strings.Contains(first, ".") {
+			continue
+		}
+		rooms, ok := roomsOf(imported)
+		switch {
+		case !ok:
+			offences = append(offences, fmt.Sprintf("%s: %s is a guest that nobody invited: give its module a row in the table guests of cmd/stoa/plan_test.go",
+				f.path, imported))
+		case !slices.ContainsFunc(rooms, f.receives):
+			offences = append(offences, fmt.Sprintf("%s: %s is a guest of %s only, not of %s", f.path, imported, strings.Join(rooms, ", "), f.room))
+		}
+	}
+	return offences
+}
+
+// receives says whether an entry of the table of guests speaks of f.
+func (f goFile) receives(entry string) bool {
+	entry, tests := strings.CutSuffix(entry, "(test)")
+	if tests && !f.test && !isTestRoom(f.room) {
+		return false
+	}
+	below, isTree := strings.CutSuffix(entry, "/...")
+	return entry == "*" || entry == f.room || isTree && (f.room == below || strings.HasPrefix(f.room, below+"/"))
+}
+
+// roomsOf returns the row of the module that an import belongs to.
+func roomsOf(imported string) ([]string, bool) {
+	best := ""
+	for m := range guests {
+		under := imported == m || strings.HasPrefix(imported, strings.TrimSuffix(m, "/")+"/")
+		if under && len(m) > len(best) {
+			best = m
+		}
+	}
+	return guests[best], best != ""
+}
+
+// isTestRoom says whether a room holds what tests share: its name is its parent's with "test" behind it, and it
+// stands on its parent's floor.
+func isTestRoom(room string) bool {
+	return path.Base(room) == path.Base(path.Dir(room))+"test"
+}
+
+func floor(room string) (int, bool) {
+	if isTestRoom(room) {
+		room = path.Dir(room)
+	}
+	n, ok := floors[room]
+	return n, ok
+}
+
+// environmentReads returns each use of the process environment in f.
+func environmentReads(f goFile) []string {
+	readers := map[string][]string{
+		"os":      {"Getenv", "LookupEnv", "Environ", "ExpandEnv"},
+		"syscall": {"Getenv", "Environ"},
+	}
+	named := map[string]string{}
+	for _, spec := range f.tree.Imports {
+		imported, _ := strconv.Unquote(spec.Path.Value)
+		if readers[imported] == nil {
+			continue
+		}
+		named[imported] = imported
+		if spec.Name != nil {
+			delete(named, imported)
+			named[spec.Name.Name] = imported
+		}
+	}
+	var found []string
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		selector, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if x, ok := selector.X.(*ast.Ident); ok && slices.Contains(readers[named[x.Name]], selector.Sel.Name) {
+			found = append(found, named[x.Name]+"."+selector.Sel.Name)
+		}
+		return true
+	})
+	return found
+}
+
+// goFile is one Go file of this module, whatever its build tags.
+type goFile struct {
+	path    string // from the module's root, with slashes
+	room    string // its folder
+	test    bool   // a _test.go file
+	outside bool   // of an external _test package
+	imports []string
+	tree    *ast.File
+}
+
+// file makes up a file for the tests of the rules themselves. A _test.go file stands outside its package.
+func file(name string, imports ...string) goFile {
+	test := strings.HasSuffix(name, "_test.go")
+	return goFile{path: name, room: path.Dir(name), test: test, outside: test, imports: imports}
+}
+
+// goFiles returns every Go file of this module. Modules inside it are not part of it.
+func goFiles(t *testing.T) []goFile {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	var files []goFile
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return skipFolder(root, name, entry)
+		}
+		if filepath.Ext(name) != ".go" {
+			return nil
+		}
+		relative, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		f, err := parse(name, filepath.ToSlash(relative))
+		files = append(files, f)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("there is no Go here: the plan was held against nothing")
+	}
+	return files
+}
+
+// skipFolder says whether the go command looks into a folder.
+func skipFolder(root, name string, entry fs.DirEntry) error {
+	if name == root {
+		return nil
+	}
+	base := entry.Name()
+	if strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata" || base == "node_modules" {
+		return filepath.SkipDir
+	}
+	if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
+		return filepath.SkipDir
+	}
+	return nil
+}
+
+func parse(name, relative string) (goFile, error) {
+	tree, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+	if err != nil {
+		return goFile{}, err
+	}
+	f := goFile{path: relative, room: path.Dir(relative), test: strings.HasSuffix(relative, "_test.go"), tree: tree}
+	f.outside = f.test && strings.HasSuffix(tree.Name.Name, "_test")
+	for _, spec := range tree.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return goFile{}, err
+		}
+		f.imports = append(f.imports, imported)
+	}
+	return f, nil
+}

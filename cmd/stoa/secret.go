@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+type appSecretCmd struct {
+	Set    secretSetCmd    `cmd:"" help:"Set a secret."`
+	List   secretListCmd   `cmd:"" help:"List the names of the secrets, never their values."`
+	Delete secretDeleteCmd `cmd:"" help:"Delete a secret."`
+}
+
+// secretPath returns where the secret called name of an app lies; all of them for "".
+func secretPath(app, name string) string {
+	path := "/admin/apps/" + url.PathEscape(app) + "/secrets"
+	if name != "" {
+		path += "/" + url.PathEscape(name)
+	}
+	return path
+}
+
+type secretSetCmd struct {
+	serverFlag `embed:""`
+	App        string `arg:"" help:"The app's name."`
+	Name       string `arg:"" help:"The secret's name, as in $${NAME}."`
+	Value      string `arg:"" optional:"" help:"Its value. Without it, it is read from standard input, where no list of processes and no history shows it."`
+}
+
+// Run sets the secret.
+func (cmd *secretSetCmd) Run(ctx context.Context, c *console) error {
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	value := cmd.Value
+	switch {
+	case value != "":
+	case c.prompts:
+		value, err = c.ask("value of "+cmd.Name+": ", true)
+	default:
+		value, err = c.read("-")
+	}
+	if err != nil {
+		return err
+	}
+	if value = strings.TrimRight(value, "\r\n"); value == "" {
+		return errors.New("the secret has no value, so nothing was set")
+	}
+	if err := api.do(ctx, http.MethodPut, secretPath(cmd.App, cmd.Name), map[string]string{"value": value}, nil); err != nil {
+		return err
+	}
+	c.say("%s of %s set", cmd.Name, cmd.App)
+	return nil
+}
+
+type secretListCmd struct {
+	appFlags `embed:""`
+}
+
+// Run lists the names of the app's secrets.
+func (cmd *secretListCmd) Run(ctx context.Context, c *console) error {
+	return cmd.call(ctx, c, http.MethodGet, "/secrets", nil, func(answer json.RawMessage) error {
+		var list struct {
+			Secrets []struct {
+				Name      string `json:"name"`
+				CreatedAt string `json:"created_at"`
+				UpdatedAt string `json:"updated_at"`
+			} `json:"secrets"`
+		}
+		if err := json.Unmarshal(answer, &list); err != nil {
+			return fmt.Errorf("read the list of secrets: %w", err)
+		}
+		rows := make([][]string, len(list.Secrets))
+		for i, s := range list.Secrets {
+			rows[i] = []string{s.Name, s.CreatedAt, s.UpdatedAt}
+		}
+		return c.table([]string{"NAME", "CREATED", "UPDATED"}, rows)
+	})
+}
+
+type secretDeleteCmd struct {
+	serverFlag `embed:""`
+	App        string `arg:"" help:"The app's name."`
+	Name       string `arg:"" help:"The secret's name."`
+}
+
+// Run deletes the secret.
+func (cmd *secretDeleteCmd) Run(ctx context.Context, c *console) error {
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	if err := api.do(ctx, http.MethodDelete, secretPath(cmd.App, cmd.Name), nil, nil); err != nil {
+		return err
+	}
+	c.say("%s of %s deleted", cmd.Name, cmd.App)
+	return nil
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+type appTokenCmd struct {
+	appFlags `embed:""`
+	Sub      string        `required:"" placeholder:"SUBJECT" help:"Who the token is for."`
+	Role     []string      `placeholder:"ROLE" help:"A role in the app: admin, operator, developer, approver, caller (the default) or viewer. Repeatable."`
+	Scope    string        `placeholder:"SCOPES" help:"Narrows the roles to these scopes, separated by spaces, such as \"agents:call tasks:read\"."`
+	TTL      time.Duration `name:"ttl" placeholder:"DURATION" help:"How long it is valid, at most 720h (1h)."`
+}
+
+// Run prints the bare token, so that T=$(stoa app token ...) holds it and nothing else.
+func (cmd *appTokenCmd) Run(ctx context.Context, c *console) error {
+	body := map[string]any{"sub": cmd.Sub}
+	if len(cmd.Role) > 0 {
+		body["roles"] = cmd.Role
+	}
+	if cmd.Scope != "" {
+		body["scope"] = cmd.Scope
+	}
+	if cmd.TTL != 0 {
+		body["ttl"] = cmd.TTL.String()
+	}
+	return cmd.call(ctx, c, http.MethodPost, "/tokens", body, func(answer json.RawMessage) error {
+		var t struct {
+			AccessToken string `json:"access_token"`
+		}
+		if err := json.Unmarshal(answer, &t); err != nil {
+			return fmt.Errorf("read the token: %w", err)
+		}
+		if t.AccessToken == "" {
+			return errors.New("the server answered without a token")
+		}
+		_, err := fmt.Fprintln(c.out, t.AccessToken)
+		return err
+	})
+}
+
+type appRevokeCmd struct {
+	appFlags `embed:""`
+	Sub      string `placeholder:"SUBJECT" help:"Only the tokens of this subject."`
+}
+
+// Run makes every token that was issued before now invalid, for the app or for one subject of it.
+func (cmd *appRevokeCmd) Run(ctx context.Context, c *console) error {
+	body := map[string]string{}
+	whose := "all tokens of " + cmd.Name
+	if cmd.Sub != "" {
+		body["sub"] = cmd.Sub
+		whose = "the tokens of " + cmd.Sub + " in " + cmd.Name
+	}
+	return cmd.call(ctx, c, http.MethodPost, "/tokens:revoke", body, func(json.RawMessage) error {
+		c.say("%s revoked", whose)
+		return nil
+	})
+}
