@@ -67,8 +67,8 @@ CREATE TABLE IF NOT EXISTS sent (
     agent      TEXT   NOT NULL,
     context_id TEXT   NOT NULL, -- '' where the client named none
     message_id TEXT   NOT NULL,
+    variant    TEXT   NOT NULL, -- '' within a context; the hash where there is none: there only an equal body is the same
     hash       TEXT   NOT NULL,
     task       TEXT   NOT NULL,
-    seq        BIGINT NOT NULL,
-    PRIMARY KEY (tenant, owner_sub, owner_iss, agent, context_id, message_id, hash)
+    PRIMARY KEY (tenant, owner_sub, owner_iss, agent, context_id, message_id, variant)
 ) WITHOUT ROWID;

@@ -1,0 +1,55 @@
+package egress
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+)
+
+// nameServer answers every A question with the address that answer returns for the count of questions so far, and
+// every other question with none. It returns a resolver that asks it.
+func nameServer(t *testing.T, answer func(n int64) netip.Addr) *net.Resolver {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { _ = conn.Close(); <-done })
+	var asked atomic.Int64
+	go func() {
+		defer close(done)
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo(reply(buf[:n], func() netip.Addr { return answer(asked.Add(1)) }), from)
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+}
+
+// reply builds the answer to a query (RFC 1035, section 4) of one question.
+func reply(query []byte, address func() netip.Addr) []byte {
+	end := 12
+	for query[end] != 0 {
+		end += int(query[end]) + 1
+	}
+	end += 5
+	out := append([]byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, query[12:end]...)
+	if binary.BigEndian.Uint16(query[end-4:]) != 1 {
+		return out
+	}
+	out[7] = 1
+	ip := address().As4()
+	out = append(out, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
+	return append(out, ip[:]...)
+}

@@ -1,0 +1,109 @@
+// Package egress is the only way out of the house to an address that a tenant can choose: model servers, MCP servers,
+// remote agents, webhooks, databases. Its [Client] checks every address at the moment of dialling, after the name was
+// resolved, so that neither a name that changes its mind nor a redirect reaches the inside of the network.
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Bounds of the connection pool.
+const (
+	maxIdle        = 256
+	maxIdlePerHost = 64
+	maxPerHost     = 512
+	idleTimeout    = 90 * time.Second
+	maxHeaderBytes = 64 << 10
+)
+
+// Options are what differs between clients. The zero value reaches public addresses only.
+type Options struct {
+	// PrivateNetwork also admits loopback, private and carrier NAT addresses. Link-local addresses and those of
+	// cloud metadata services stay refused.
+	PrivateNetwork bool
+	// MaxBytes caps the body of an answer, counted after decompression; 64 MiB if zero.
+	MaxBytes int64
+	// DialTimeout bounds resolving and connecting, TLSTimeout the handshake; 10 s each if zero.
+	DialTimeout, TLSTimeout time.Duration
+	// HeaderTimeout bounds the wait for an answer's header; 60 s if zero.
+	HeaderTimeout time.Duration
+	// TLS is the base of the TLS configuration, nil for the system's defaults.
+	TLS *tls.Config
+	// Resolver resolves names, nil for the system's.
+	Resolver *net.Resolver
+}
+
+// Client dials out. It is safe for concurrent use and holds a pool of connections that Close empties.
+type Client struct {
+	dialer    *net.Dialer
+	transport *http.Transport
+	http      *http.Client
+}
+
+// New returns a client. It reads no proxy and nothing else from the environment.
+func New(opts Options) *Client {
+	return newClient(opts, newGuard(opts.PrivateNetwork))
+}
+
+func newClient(opts Options, g guard) *Client {
+	c := &Client{dialer: &net.Dialer{
+		Timeout:  or(opts.DialTimeout, 10*time.Second),
+		Resolver: opts.Resolver,
+		Control:  g.control,
+	}}
+	c.transport = &http.Transport{
+		DialContext:            c.DialContext,
+		TLSClientConfig:        opts.TLS.Clone(),
+		TLSHandshakeTimeout:    or(opts.TLSTimeout, 10*time.Second),
+		ResponseHeaderTimeout:  or(opts.HeaderTimeout, time.Minute),
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
+		MaxConnsPerHost:        maxPerHost,
+		IdleConnTimeout:        idleTimeout,
+		ForceAttemptHTTP2:      true,
+	}
+	c.http = &http.Client{
+		Transport:     &roundTripper{next: c.transport, max: or(opts.MaxBytes, 64<<20)},
+		CheckRedirect: checkRedirect,
+	}
+	return c
+}
+
+// HTTP returns a client for http and https. It follows at most three redirects, each checked like a first request,
+// and sends no credentials to a host it was redirected to. An address that is refused is a [*NotAllowedError], an
+// answer that is too long a [*TooLargeError]. It sets no deadline on a whole call: that is the context's.
+func (c *Client) HTTP() *http.Client { return c.http }
+
+// DialContext connects to address, "host:port" on a TCP network, under the same check. It has the shape that SQL
+// drivers and gRPC ask for.
+func (c *Client) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if oddNumber(host) {
+		return nil, &NotAllowedError{Host: host}
+	}
+	conn, err := c.dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, veil(host, err)
+	}
+	return conn, nil
+}
+
+// Close drops the idle connections.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

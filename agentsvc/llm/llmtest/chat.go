@@ -1,0 +1,224 @@
+package llmtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
+)
+
+// chatRequest is the body of a chat completion, as far as a script needs it.
+type chatRequest struct {
+	Model         string        `json:"model"`
+	Messages      []chatMessage `json:"messages"`
+	Stream        bool          `json:"stream"`
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+	Tools []struct {
+		Type     string `json:"type"`
+		Function struct {
+			Name       string          `json:"name"`
+			Parameters json.RawMessage `json:"parameters"`
+		} `json:"function"`
+	} `json:"tools"`
+}
+
+type chatMessage struct {
+	Role       string          `json:"role"`
+	Content    json.RawMessage `json:"content"`
+	ToolCalls  []chatCall      `json:"tool_calls"`
+	ToolCallID string          `json:"tool_call_id"`
+}
+
+type chatCall struct {
+	Index    int    `json:"index"`
+	ID       string `json:"id,omitempty"`
+	Type     string `json:"type,omitempty"`
+	Function struct {
+		Name      string `json:"name,omitempty"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+// object is a JSON object to write.
+type object = map[string]any
+
+func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, body []byte) {
+	if r.Header.Get("Authorization") != "Bearer "+Key {
+		chatError(w, http.StatusUnauthorized, "invalid_api_key")
+		return
+	}
+	var req chatRequest
+	if err := json.Unmarshal(body, &req); err != nil {
+		chatError(w, http.StatusBadRequest, "no JSON: "+err.Error())
+		return
+	}
+	text, tool, err := req.check()
+	if err != nil {
+		chatError(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	turn, ok := s.turn(text, tool)
+	if !ok {
+		chatError(w, http.StatusUnprocessableEntity, "the script has no turn for this")
+		return
+	}
+	if turn.Status != 0 {
+		retryAfter(w, turn)
+		chatError(w, turn.Status, "scripted")
+		return
+	}
+	stream := chatStream{sse: newSSE(w), model: req.Model}
+	stream.play(r, turn, text)
+	if turn.Hang {
+		return
+	}
+	if req.StreamOptions.IncludeUsage {
+		stream.usage(turn.Usage)
+	}
+	stream.raw("[DONE]")
+}
+
+func chatError(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(object{"error": object{"message": Canary + ": " + code, "type": "error", "code": code}})
+}
+
+// check reports what a real server would not accept. It returns the text that the conversation ends with, and the
+// tool whose result that is.
+func (r chatRequest) check() (text, tool string, err error) {
+	if r.Model == "" || len(r.Messages) == 0 || !r.Stream {
+		return "", "", errors.New("model, messages and stream are required")
+	}
+	for _, t := range r.Tools {
+		if t.Type != "function" || t.Function.Name == "" || !json.Valid(t.Function.Parameters) {
+			return "", "", errors.New("a tool is malformed")
+		}
+	}
+	open := map[string]string{} // calls that wait for a result: id to name
+	for i, m := range r.Messages {
+		if m.Role != "tool" && len(open) > 0 {
+			return "", "", fmt.Errorf("messages[%d] comes before all tool results", i)
+		}
+		tool = ""
+		switch m.Role {
+		case "system", "user":
+		case "assistant":
+			for _, c := range m.ToolCalls {
+				if c.ID == "" || c.Type != "function" || c.Function.Name == "" || !json.Valid([]byte(c.Function.Arguments)) {
+					return "", "", fmt.Errorf("messages[%d] has a malformed tool call", i)
+				}
+				open[c.ID] = c.Function.Name
+			}
+		case "tool":
+			if tool = open[m.ToolCallID]; tool == "" {
+				return "", "", fmt.Errorf("messages[%d] answers no tool call", i)
+			}
+			delete(open, m.ToolCallID)
+		default:
+			return "", "", fmt.Errorf("messages[%d] has the unknown role %q", i, m.Role)
+		}
+		if text, err = m.text(); err != nil {
+			return "", "", fmt.Errorf("messages[%d]: %w", i, err)
+		}
+	}
+	return text, tool, nil
+}
+
+// text returns the text of a message's content, which is a string or a list of parts.
+func (m chatMessage) text() (string, error) {
+	if len(m.Content) == 0 || string(m.Content) == "null" {
+		if len(m.ToolCalls) == 0 {
+			return "", errors.New("no content")
+		}
+		return "", nil
+	}
+	var whole string
+	if json.Unmarshal(m.Content, &whole) == nil {
+		return whole, nil
+	}
+	var parts []struct{ Type, Text string }
+	if err := json.Unmarshal(m.Content, &parts); err != nil || len(parts) == 0 {
+		return "", errors.New("malformed content")
+	}
+	for _, p := range parts {
+		if !slices.Contains([]string{"text", "image_url"}, p.Type) {
+			return "", fmt.Errorf("unknown part %q", p.Type)
+		}
+		whole += p.Text
+	}
+	return whole, nil
+}
+
+// chatStream writes chat.completion.chunk events.
+type chatStream struct {
+	sse
+	model string
+}
+
+func (s chatStream) chunk(choices []object, more object) {
+	event := object{"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": s.model, "choices": choices}
+	for k, v := range more {
+		event[k] = v
+	}
+	s.data(event)
+}
+
+func (s chatStream) delta(delta object, finish any) {
+	s.chunk([]object{{"index": 0, "delta": delta, "finish_reason": finish}}, nil)
+}
+
+func (s chatStream) play(r *http.Request, turn Turn, result string) {
+	s.delta(object{"role": "assistant", "content": ""}, nil)
+	field, finish := "content", "stop"
+	if turn.Stop == llm.StopRefusal {
+		field = "refusal"
+	}
+	for _, piece := range turn.Say {
+		s.delta(object{field: fill(piece, result)}, nil)
+	}
+	if turn.Hang {
+		<-r.Context().Done()
+		return
+	}
+	for i, call := range turn.Calls {
+		s.call(i, call)
+		finish = "tool_calls"
+	}
+	if turn.Stop == llm.StopLength {
+		finish = "length"
+	}
+	s.delta(object{}, finish)
+}
+
+// call writes a tool call in pieces: its name, then its arguments in three.
+func (s chatStream) call(index int, call agentsvc.ToolCall) {
+	piece := chatCall{Index: index, ID: string(call.ID), Type: "function"}
+	if piece.ID == "" {
+		piece.ID = "call_" + agentsvc.NewID()
+	}
+	piece.Function.Name = call.Name
+	s.delta(object{"tool_calls": []chatCall{piece}}, nil)
+	args := []rune(string(call.Arguments))
+	for _, cut := range [][]rune{args[:len(args)/3], args[len(args)/3 : len(args)/2], args[len(args)/2:]} {
+		rest := chatCall{Index: index}
+		rest.Function.Arguments = string(cut)
+		s.delta(object{"tool_calls": []chatCall{rest}}, nil)
+	}
+}
+
+func (s chatStream) usage(u agentsvc.Usage) {
+	s.chunk([]object{}, object{"usage": object{
+		"prompt_tokens":             u.InputTokens,
+		"completion_tokens":         u.OutputTokens,
+		"total_tokens":              u.InputTokens + u.OutputTokens,
+		"prompt_tokens_details":     object{"cached_tokens": u.CacheReadTokens},
+		"completion_tokens_details": object{"reasoning_tokens": u.ReasoningTokens},
+	}})
+}

@@ -1,0 +1,93 @@
+package llmtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
+)
+
+// User returns a conversation that ends with this user message, after an earlier exchange.
+func User(text string) []agentsvc.Entry {
+	return []agentsvc.Entry{
+		message(agentsvc.RoleUser, "earlier question"),
+		message(agentsvc.RoleAgent, "earlier answer"),
+		message(agentsvc.RoleUser, text),
+	}
+}
+
+func message(role agentsvc.Role, text string) agentsvc.Entry {
+	return agentsvc.Entry{Message: &agentsvc.Message{
+		ID: agentsvc.MessageID(agentsvc.NewID()), Role: role, Parts: []agentsvc.Part{agentsvc.TextPart(text)},
+	}}
+}
+
+// Answer is what a provider yielded.
+type Answer struct {
+	Text   string
+	Pieces int // chunks with text
+	Calls  []agentsvc.ToolCall
+	Usage  *agentsvc.Usage
+	Stop   llm.Stop
+	Err    error
+}
+
+// Ask streams one call with the conversation and gathers the answer. It fails the test where the order of the chunks
+// breaks the promise of [llm.Provider].
+func Ask(ctx context.Context, t *testing.T, p llm.Provider, conversation []agentsvc.Entry) Answer {
+	t.Helper()
+	var a Answer
+	req := llm.Request{System: "Be brief.", Conversation: conversation, Tools: tools, Step: "step-1"}
+	for c, err := range p.Stream(ctx, req) {
+		if a.Stop != "" || a.Err != nil {
+			t.Errorf("%+v, %v was yielded after the end", c, err)
+		}
+		if err != nil {
+			a.Err = err
+			continue
+		}
+		if c.Text != "" {
+			a.Pieces++
+		}
+		a.Text += c.Text
+		if c.ToolCall != nil {
+			a.Calls = append(a.Calls, *c.ToolCall)
+		}
+		if c.Usage != nil {
+			if a.Usage != nil {
+				t.Error("usage was yielded twice")
+			}
+			a.Usage = c.Usage
+		}
+		a.Stop = c.Stop
+	}
+	if a.Stop == "" && a.Err == nil {
+		t.Error("the answer ended without a stop")
+	}
+	return a
+}
+
+// leakCheck fails the test if goroutines outlive it.
+func leakCheck(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+}
+
+// closes fails the test if the subject's upstream requests go on.
+func closes(t *testing.T, s Subject) {
+	t.Helper()
+	if s.Open == nil {
+		return
+	}
+	for range 500 {
+		if s.Open() == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d upstream requests are still open", s.Open())
+}

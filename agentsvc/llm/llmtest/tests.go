@@ -1,0 +1,175 @@
+package llmtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
+)
+
+func testText(t *testing.T, s Subject) {
+	a := Ask(t.Context(), t, s.Provider, User("hello"))
+	if a.Err != nil || a.Text != "Hello to you." || a.Stop != llm.StopEnd || len(a.Calls) != 0 {
+		t.Errorf("answer = %+v", a)
+	}
+	if a.Pieces < 3 {
+		t.Errorf("the text came in %d pieces, want it streamed", a.Pieces)
+	}
+}
+
+func testCall(t *testing.T, s Subject) {
+	a := Ask(t.Context(), t, s.Provider, User("weather"))
+	if a.Err != nil || a.Stop != llm.StopTools {
+		t.Fatalf("answer = %+v", a)
+	}
+	wantCalls(t, a.Calls, "get_weather", `{"city":"Köln","days":[1,2]}`)
+}
+
+func testParallelCalls(t *testing.T, s Subject) {
+	a := Ask(t.Context(), t, s.Provider, User("two"))
+	if a.Err != nil || a.Stop != llm.StopTools || a.Text != "Let me look." {
+		t.Fatalf("answer = %+v", a)
+	}
+	wantCalls(t, a.Calls, "get_weather", `{"city":"Rome"}`, "get_time", `{}`)
+}
+
+// wantCalls compares calls with pairs of a name and arguments.
+func wantCalls(t *testing.T, calls []agentsvc.ToolCall, want ...string) {
+	t.Helper()
+	if len(calls) != len(want)/2 {
+		t.Fatalf("%d calls, want %d", len(calls), len(want)/2)
+	}
+	seen := map[agentsvc.CallID]bool{"": true}
+	for i, call := range calls {
+		if seen[call.ID] {
+			t.Errorf("call %d has the id %q, which is empty or taken", i, call.ID)
+		}
+		seen[call.ID] = true
+		if call.Name != want[2*i] {
+			t.Errorf("call %d is of %q, want %q", i, call.Name, want[2*i])
+		}
+		var got, wanted any
+		if err := json.Unmarshal(call.Arguments, &got); err != nil {
+			t.Errorf("arguments %q: %v", call.Arguments, err)
+		}
+		_ = json.Unmarshal([]byte(want[2*i+1]), &wanted)
+		if diff := cmp.Diff(wanted, got); diff != "" {
+			t.Errorf("arguments of call %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+func testResults(t *testing.T, s Subject) {
+	conversation := User("two")
+	first := Ask(t.Context(), t, s.Provider, conversation)
+	if first.Err != nil {
+		t.Fatal(first.Err)
+	}
+	said := message(agentsvc.RoleAgent, first.Text)
+	said.Message.ToolCalls = first.Calls
+	conversation = append(conversation, said)
+	for i, text := range []string{"sunny", "noon"} {
+		call := first.Calls[i]
+		conversation = append(conversation, agentsvc.Entry{Result: &agentsvc.ToolResult{Call: call.ID, Name: call.Name, Text: text}})
+	}
+	a := Ask(t.Context(), t, s.Provider, conversation)
+	if a.Err != nil || a.Text != "It is noon." || a.Stop != llm.StopEnd {
+		t.Errorf("answer = %+v", a)
+	}
+}
+
+func testUsage(t *testing.T, s Subject) {
+	a := Ask(t.Context(), t, s.Provider, User("hello"))
+	if a.Usage == nil {
+		t.Fatal("no usage")
+	}
+	if a.Usage.InputTokens != 7 || a.Usage.OutputTokens != 3 {
+		t.Errorf("usage = %+v, want 7 in, 3 out", a.Usage)
+	}
+	if a.Usage.Provider == "" || a.Usage.Model == "" {
+		t.Errorf("usage = %+v, want it to name provider and model", a.Usage)
+	}
+}
+
+func testRefusal(t *testing.T, s Subject) {
+	a := Ask(t.Context(), t, s.Provider, User("may I"))
+	if a.Err != nil || a.Text != "I may not." || a.Stop != llm.StopRefusal {
+		t.Errorf("answer = %+v", a)
+	}
+}
+
+func testErrors(t *testing.T, s Subject) {
+	tests := []struct {
+		text      string
+		status    int
+		retryable bool
+	}{{"key", 401, false}, {"malformed", 400, false}, {"busy", 429, true}, {"broken", 500, true}}
+	for _, tt := range tests {
+		a := Ask(t.Context(), t, s.Provider, User(tt.text))
+		var e *llm.Error
+		if !errors.As(a.Err, &e) {
+			t.Errorf("%s: error = %v, want an llm.Error", tt.text, a.Err)
+			continue
+		}
+		if e.Status != tt.status || e.Retryable != tt.retryable || e.Provider == "" {
+			t.Errorf("%s: error = %+v, want status %d, retryable %v", tt.text, e, tt.status, tt.retryable)
+		}
+		if strings.Contains(e.Error(), Canary) {
+			t.Errorf("%s: %q shows the upstream body", tt.text, e)
+		}
+	}
+}
+
+func testCancel(t *testing.T, s Subject) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var last error
+	for c, err := range s.Provider.Stream(ctx, llm.Request{Conversation: User("hang")}) {
+		if c.Text != "" {
+			cancel()
+		}
+		last = err
+	}
+	if !errors.Is(last, context.Canceled) {
+		t.Errorf("error = %v, want context.Canceled", last)
+	}
+	closes(t, s)
+}
+
+func testBreak(t *testing.T, s Subject) {
+	for _, err := range s.Provider.Stream(t.Context(), llm.Request{Conversation: User("hang")}) {
+		if err != nil {
+			t.Error(err)
+		}
+		break
+	}
+	closes(t, s)
+}
+
+func testCancelledBefore(t *testing.T, s Subject) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if a := Ask(ctx, t, s.Provider, User("hello")); !errors.Is(a.Err, context.Canceled) || a.Text != "" {
+		t.Errorf("answer = %+v, want context.Canceled", a)
+	}
+	closes(t, s)
+}
+
+func testConcurrent(t *testing.T, s Subject) {
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if a := Ask(t.Context(), t, s.Provider, User("hello")); a.Err != nil || a.Text != "Hello to you." {
+				t.Errorf("answer = %+v", a)
+			}
+		})
+	}
+	wg.Wait()
+}

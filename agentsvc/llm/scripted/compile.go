@@ -1,0 +1,148 @@
+package scripted
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"stoa/agentsvc"
+)
+
+// compile checks rule number n of a script.
+func compile(n int, r Rule) (rule, error) {
+	c := checker{at: fmt.Sprintf("script[%d]", n), known: []string{"text", "result"}}
+	out := rule{tool: r.When.ToolResult, items: slices.Clone(r.Then)}
+	out.text = c.regexp("when.text", r.When.Text)
+	out.messageID = c.regexp("when.message_id", r.When.MessageID)
+	if len(r.Then) == 0 {
+		c.fail("then", "is empty; say at least what to answer")
+	}
+	for i, it := range out.items {
+		out.items[i] = c.item(fmt.Sprintf("then[%d]", i), it)
+		if it.ends() && i < len(r.Then)-1 {
+			c.fail(fmt.Sprintf("then[%d]", i+1), "comes after the answer's end: nothing can follow fail, ask or refuse")
+		}
+	}
+	calls := slices.ContainsFunc(r.Then, func(it Item) bool { return it.Call != nil })
+	if last := len(r.Then) - 1; calls && r.Then[last].ends() && r.Then[last].Fail == nil {
+		c.fail(fmt.Sprintf("then[%d]", last), "cannot go with a call: the model either waits for a tool or for the user")
+	}
+	return out, errors.Join(c.errs...)
+}
+
+// ends reports whether an answer ends with it.
+func (it Item) ends() bool { return it.Fail != nil || it.Ask != "" || it.Refuse != "" }
+
+// checker gathers the mistakes of one rule.
+type checker struct {
+	at    string
+	known []string // names of placeholders
+	errs  []error
+}
+
+func (c *checker) fail(field, format string, args ...any) {
+	c.errs = append(c.errs, agentsvc.Invalid(c.at+"."+field, format, args...))
+}
+
+func (c *checker) regexp(field, expr string) *regexp.Regexp {
+	if expr == "" {
+		return nil
+	}
+	re, err := regexp.Compile(expr)
+	if err != nil {
+		c.fail(field, "is no RE2 expression: %v", err)
+		return nil
+	}
+	for _, name := range re.SubexpNames() {
+		if name != "" {
+			c.known = append(c.known, name)
+		}
+	}
+	return re
+}
+
+// item checks it and returns it with its JSON values as they will be sent.
+func (c *checker) item(field string, it Item) Item {
+	effects := 0
+	for _, set := range []bool{it.Say != "", it.Call != nil, it.Fail != nil, it.Ask != "", it.Refuse != "", it.Artifact != nil, it.Usage != nil} {
+		if set {
+			effects++
+		}
+	}
+	if effects > 1 || (effects == 0 && it.Pause == 0) {
+		c.fail(field, "needs exactly one of say, call, fail, ask, refuse, artifact and usage, or a pause alone")
+	}
+	if it.Pause < 0 {
+		c.fail(field+".pause", "is negative")
+	}
+	c.placeholders(field, it.Say+it.Ask+it.Refuse)
+	switch {
+	case it.Call != nil:
+		it.Call = c.call(field+".call", *it.Call)
+	case it.Fail != nil && it.Fail.Status != 0 && (it.Fail.Status < 400 || it.Fail.Status > 599):
+		c.fail(field+".fail.status", "is %d; an error has 400 to 599", it.Fail.Status)
+	case it.Artifact != nil:
+		it.Artifact = c.artifact(field+".artifact", *it.Artifact)
+	case it.Usage != nil && (it.Usage.InputTokens < 0 || it.Usage.OutputTokens < 0):
+		c.fail(field+".usage", "is negative")
+	}
+	return it
+}
+
+func (c *checker) call(field string, call Call) *Call {
+	if call.Tool == "" {
+		c.fail(field+".tool", "is missing")
+	}
+	if len(call.Arguments) > 0 {
+		call.Arguments, _ = c.value(field+".arguments", call.Arguments).(map[string]any)
+	}
+	return &call
+}
+
+func (c *checker) artifact(field string, a Artifact) *Artifact {
+	if a.Name == "" {
+		c.fail(field+".name", "is missing")
+	}
+	sources := 0
+	for _, set := range []bool{a.Text != "", a.Data != nil, a.FileBase64 != "", a.URL != ""} {
+		if set {
+			sources++
+		}
+	}
+	if sources != 1 {
+		c.fail(field, "needs exactly one of text, data, file_base64 and url")
+	}
+	if _, err := base64.StdEncoding.DecodeString(a.FileBase64); err != nil {
+		c.fail(field+".file_base64", "is no base64: %v", err)
+	}
+	c.placeholders(field, a.Text+a.URL)
+	if a.Data != nil {
+		a.Data = c.value(field+".data", a.Data)
+	}
+	return &a
+}
+
+// value returns v as JSON knows it, whatever Go types it was made of.
+func (c *checker) value(field string, v any) any {
+	text, err := json.Marshal(v)
+	if err != nil {
+		c.fail(field, "cannot be written as JSON: %v", err)
+		return nil
+	}
+	c.placeholders(field, string(text))
+	var out any
+	_ = json.Unmarshal(text, &out)
+	return out
+}
+
+func (c *checker) placeholders(field, s string) {
+	for _, found := range placeholder.FindAllStringSubmatch(s, -1) {
+		if !slices.Contains(c.known, found[1]) {
+			c.fail(field, "%s stands for nothing; this rule knows {{%s}}", found[0], strings.Join(c.known, "}}, {{"))
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package scripted
+
+import (
+	"regexp"
+
+	"stoa/agentsvc"
+)
+
+// scene is what a rule looks at.
+type scene struct {
+	text      string // of the matching message
+	tool      string // whose result it is, if it is one
+	said      string // by the user last
+	messageID string
+}
+
+func look(conversation []agentsvc.Entry) scene {
+	var sc scene
+	for i := len(conversation) - 1; i >= 0; i-- {
+		if m := conversation[i].Message; m != nil && m.Role == agentsvc.RoleUser {
+			sc.said = m.Text()
+			sc.messageID = string(m.ID)
+			break
+		}
+	}
+	sc.text = sc.said
+	if n := len(conversation); n > 0 && conversation[n-1].Result != nil {
+		result := conversation[n-1].Result
+		sc.text, sc.tool = result.Text, result.Name
+	}
+	return sc
+}
+
+// rule is a [Rule] that was checked.
+type rule struct {
+	text, messageID *regexp.Regexp
+	tool            string
+	items           []Item
+}
+
+// match reports whether r holds for sc, and the values of its placeholders.
+func (r rule) match(sc scene) (map[string]string, bool) {
+	if r.tool != "" && r.tool != sc.tool {
+		return nil, false
+	}
+	values := map[string]string{"text": sc.said, "result": ""}
+	if sc.tool != "" {
+		values["result"] = sc.text
+	}
+	if !groups(r.text, sc.text, values) || !groups(r.messageID, sc.messageID, values) {
+		return nil, false
+	}
+	return values, true
+}
+
+// groups reports whether re, if there is one, matches s, and puts its named groups into values.
+func groups(re *regexp.Regexp, s string, values map[string]string) bool {
+	if re == nil {
+		return true
+	}
+	found := re.FindStringSubmatch(s)
+	if found == nil {
+		return false
+	}
+	for i, name := range re.SubexpNames() {
+		if name != "" {
+			values[name] = found[i]
+		}
+	}
+	return true
+}

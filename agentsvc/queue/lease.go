@@ -1,0 +1,83 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+)
+
+// beating renews the lease every third of its time and rescues the runs of others as often. When half of the time
+// has passed without a renewal, this process stops its own runs: somebody else may soon have them.
+func (p *Pool) beating(ctx context.Context) {
+	every := p.o.Stale / 3
+	tick := time.NewTicker(min(every, 10*time.Second))
+	defer tick.Stop()
+	for {
+		if err := p.keep(ctx); err != nil && ctx.Err() == nil {
+			p.o.Log.Warn("the leases cannot be renewed", "error", err)
+			if time.Since(p.started)-time.Duration(p.lastBeat.Load()) > p.o.Stale/2 {
+				p.stopAll()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *Pool) keep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, max(p.o.Stale/6, 100*time.Millisecond))
+	defer cancel()
+	if err := p.beat(ctx); err != nil {
+		return err
+	}
+	if err := p.giveBack(ctx); err != nil {
+		return err
+	}
+	n, err := p.runs.Rescue(ctx, p.o.Stale)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		p.o.Log.Warn("rescued the runs of workers that died", "runs", n)
+		p.Wake()
+	}
+	return nil
+}
+
+func (p *Pool) beat(ctx context.Context) error {
+	if err := p.runs.Beat(ctx, p.worker); err != nil {
+		return err
+	}
+	p.lastBeat.Store(int64(time.Since(p.started)))
+	return nil
+}
+
+// giveBack returns the runs that ended without a recorded end.
+func (p *Pool) giveBack(ctx context.Context) error {
+	p.mu.Lock()
+	undone := p.undone
+	p.undone = nil
+	p.mu.Unlock()
+	for i, run := range undone {
+		delay, _ := p.o.Retry.Next(run.Attempts)
+		if err := p.runs.GiveBack(ctx, run, delay); err != nil {
+			p.mu.Lock()
+			p.undone = append(p.undone, undone[i:]...)
+			p.mu.Unlock()
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Pool) stopAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, cancel := range p.at {
+		cancel(ErrStale)
+	}
+}
+

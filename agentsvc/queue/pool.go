@@ -1,0 +1,225 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// claimEvery is how often the queue is looked at when nobody calls: other processes' runs, and retries come due.
+const claimEvery = time.Second
+
+// ErrStopping is the cause by which a run's context ends when its process stops: the run is given back, not failed.
+var ErrStopping = errors.New("the process is stopping")
+
+// ErrStale is the cause by which a run's context ends when its process could not renew its lease in time.
+var ErrStale = errors.New("the lease could not be renewed in time")
+
+// Handler runs one run to its end and records that end. An error it returns means that no end is recorded.
+type Handler func(ctx context.Context, run store.Run) error
+
+// Pool is the workers of one process.
+type Pool struct {
+	runs   *store.Runs
+	handle Handler
+	o      Options
+	worker string
+
+	live   chan struct{} // places for runs handed over in memory
+	queued chan struct{} // places for runs claimed from the queue
+	wake   chan struct{}
+
+	mu       sync.Mutex
+	at       map[place]context.CancelCauseFunc
+	undone   []store.Run // runs whose handler recorded no end, to be given back
+	stopping bool
+	base     context.Context // of all runs
+	cancel   context.CancelCauseFunc
+	wg       sync.WaitGroup
+
+	lastBeat atomic.Int64 // by the local monotonic clock
+	started  time.Time
+}
+
+type place struct {
+	tenant db.ID
+	task   agentsvc.TaskID
+}
+
+// New returns a pool whose runs are handled by handle. It starts nothing; [Pool.Run] does.
+func New(runs *store.Runs, handle Handler, o Options) *Pool {
+	o = o.withDefaults()
+	base, cancel := context.WithCancelCause(context.Background())
+	return &Pool{
+		runs: runs, handle: handle, o: o, worker: agentsvc.NewID(),
+		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1),
+		at: map[place]context.CancelCauseFunc{}, base: base, cancel: cancel, started: time.Now(),
+	}
+}
+
+// Open takes this process's first lease. Where alone is set no other process can hold one (a SQLite file's lock
+// proves it), so every leased run found is an orphan and is rescued at once.
+func (p *Pool) Open(ctx context.Context, alone bool) error {
+	if alone {
+		if _, err := p.runs.Rescue(ctx, 0); err != nil {
+			return err
+		}
+	}
+	return p.beat(ctx)
+}
+
+// Run claims, renews and rescues until ctx ends. Runs under way go on: [Pool.Drain] ends them.
+func (p *Pool) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { p.beating(ctx) })
+	wg.Go(func() { p.claiming(ctx) })
+	wg.Wait()
+	return nil
+}
+
+// Drain accepts no more runs, waits for those under way as long as ctx lasts, stops the rest and gives their leases
+// back: no attempt of theirs counts.
+func (p *Pool) Drain(ctx context.Context) error {
+	p.mu.Lock()
+	p.stopping = true
+	p.mu.Unlock()
+	done := make(chan struct{})
+	go func() { p.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		p.cancel(ErrStopping)
+		<-done
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return p.runs.Release(ctx, p.worker)
+}
+
+// Reserve takes a place for a run that somebody waits for and returns the worker it is to be leased to.
+func (p *Pool) Reserve() (worker string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping {
+		return "", false
+	}
+	select {
+	case p.live <- struct{}{}:
+		p.wg.Add(1)
+		return p.worker, true
+	default:
+		return "", false
+	}
+}
+
+// Release gives a reserved place back.
+func (p *Pool) Release() {
+	<-p.live
+	p.wg.Done()
+}
+
+// Start runs a run in the place reserved for it.
+func (p *Pool) Start(run store.Run) {
+	go func() {
+		defer p.Release()
+		p.do(run)
+	}()
+}
+
+// Wake has the queue looked at now.
+func (p *Pool) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Stop ends the run of a task that has been taken from it, if it is at work here.
+func (p *Pool) Stop(tenant db.ID, task agentsvc.TaskID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if cancel := p.at[place{tenant, task}]; cancel != nil {
+		cancel(agentsvc.ErrLost)
+	}
+}
+
+// StopTenant ends all runs of a tenant at work here.
+func (p *Pool) StopTenant(tenant db.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at, cancel := range p.at {
+		if at.tenant == tenant {
+			cancel(agentsvc.ErrLost)
+		}
+	}
+}
+
+// Inflight returns how many runs are at work in this process.
+func (p *Pool) Inflight() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.at)
+}
+
+func (p *Pool) do(run store.Run) {
+	ctx, cancel := context.WithCancelCause(p.base)
+	defer cancel(nil)
+	at := place{run.Tenant, run.Task}
+	p.mu.Lock()
+	p.at[at] = cancel
+	p.mu.Unlock()
+	err := p.handle(ctx, run)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.at, at)
+	if err != nil && !errors.Is(err, agentsvc.ErrLost) && !errors.Is(context.Cause(ctx), ErrStopping) {
+		p.o.Log.Error("a run ended without its end being recorded; it is tried again", "tenant", run.Tenant, "task", run.Task, "error", err)
+		p.undone = append(p.undone, run)
+	}
+}
+
+func (p *Pool) claiming(ctx context.Context) {
+	tick := time.NewTicker(claimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-tick.C:
+		}
+		if err := p.claim(ctx); err != nil && ctx.Err() == nil {
+			p.o.Log.Warn("the queue cannot be read", "error", err)
+		}
+	}
+}
+
+// claim fills the free places with pending runs.
+func (p *Pool) claim(ctx context.Context) error {
+	for {
+		free := cap(p.queued) - len(p.queued) // only this goroutine takes places
+		if free == 0 {
+			return nil // whoever leaves a place wakes us
+		}
+		runs, err := p.runs.Claim(ctx, p.worker, free)
+		if err != nil || len(runs) == 0 {
+			return err
+		}
+		for _, run := range runs {
+			p.queued <- struct{}{}
+			p.wg.Go(func() {
+				defer func() {
+					<-p.queued
+					p.Wake()
+				}()
+				p.do(run)
+			})
+		}
+	}
+}

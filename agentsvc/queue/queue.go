@@ -1,0 +1,60 @@
+// Package queue brings accepted runs to workers. A [Pool] is the workers of one process: a run that somebody waits for
+// is handed over in memory the moment it is accepted, under a lease it was born with; every other run is claimed from
+// the database. A lease is the process's heartbeat by the database's clock; runs of a process that stopped beating
+// are rescued by any other.
+package queue
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"time"
+)
+
+// Options tune a [Pool]. A zero field takes the default named beside it.
+type Options struct {
+	Workers     int           // runs claimed from the queue at a time: 4
+	MaxInflight int           // runs handed over in memory at a time: 512
+	Stale       time.Duration // age of the last heartbeat at which a worker counts as dead: 5m
+	Retry       Retry
+	Log         *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Workers == 0 {
+		o.Workers = 4
+	}
+	if o.MaxInflight == 0 {
+		o.MaxInflight = 512
+	}
+	if o.Stale == 0 {
+		o.Stale = 5 * time.Minute
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o
+}
+
+// Retry says how often a run is tried again and when. The zero value never tries again.
+type Retry struct {
+	Max     int           // tries after the first
+	Initial time.Duration // before the second try, doubled for each further one
+	Limit   time.Duration // of the delay
+}
+
+// Next returns the delay before the try after the given number of attempts, and whether there is to be one. The delay
+// is drawn from the upper half of its bound, so that runs that failed together do not come back together.
+func (r Retry) Next(attempts int64) (time.Duration, bool) {
+	if attempts > int64(r.Max) {
+		return 0, false
+	}
+	d := r.Initial
+	for i := int64(1); i < attempts && d < r.Limit; i++ {
+		d *= 2
+	}
+	d = min(d, r.Limit)
+	return d/2 + rand.N(d/2+1), true
+}
+
+// Exhausted reports whether a run that is about to begin this attempt has had all of its tries.
+func (r Retry) Exhausted(attempt int64) bool { return attempt > int64(r.Max)+1 }

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// Sent identifies a message of a client, so that sending it again finds the task it opened. Context is "" where the
+// client named none: then only an equal body is the same message.
+type Sent struct {
+	Message agentsvc.MessageID
+	Context agentsvc.ContextID
+	Hash    string
+}
+
+// ErrSent says that the message has been accepted before.
+var ErrSent = errors.New("the message was sent before")
+
+// Accept writes the first turn of a new task: the task, its first events and its run, in one transaction. A run with
+// a worker is born under that worker's lease, one without is pending. It returns [ErrSent] if sent is already there.
+func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
+	now := time.Now().UnixMicro()
+	last := evs[len(evs)-1]
+	b := db.Batch{Key: string(run.Task)}
+	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $11)`,
+		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(last.Status.State),
+		run.Epoch, last.Seq, run.Turn, now)
+	if err := insertEvents(&b, s.tenant, run.Task, evs, nil); err != nil {
+		return err
+	}
+	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, stoa_now(), '', stoa_now())`,
+		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker)
+	if sent != nil {
+		b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent,
+			string(sent.Context), string(sent.Message), sent.variant(), sent.Hash, string(run.Task))
+	}
+	err := s.h.Write(ctx, &b)
+	switch {
+	case err == nil:
+		return nil
+	case db.IsDuplicate(err) && sent != nil:
+		return ErrSent
+	case errors.Is(err, db.ErrUnknownOutcome):
+		if there, lookErr := s.exists(run.Task); lookErr == nil && there {
+			return nil
+		}
+	}
+	return fmt.Errorf("accept task %s: %w", run.Task, err)
+}
+
+// exists looks a task up after a commit whose outcome is unknown.
+func (s *Store) exists(id agentsvc.TaskID) (there bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&there) },
+		`SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2)`, s.tenant, string(id))
+	return there, s.h.Do(ctx, &b)
+}
+
+func bornState(run Run) RunState {
+	if run.Worker == "" {
+		return Pending
+	}
+	return Running
+}
+
+func (s Sent) variant() string {
+	if s.Context == "" {
+		return s.Hash
+	}
+	return ""
+}
+
+// FindSent returns the task that a message opened, and the hash of the body it had.
+func (s *Store) FindSent(ctx context.Context, owner agentsvc.Owner, agent string, sent Sent) (id agentsvc.TaskID, hash string, err error) {
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan((*string)(&id), &hash) },
+		`SELECT task, hash FROM sent WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND agent = $4 AND context_id = $5 AND message_id = $6 AND variant = $7`,
+		s.tenant, owner.Subject, owner.Issuer, agent, string(sent.Context), string(sent.Message), sent.variant())
+	if err := s.h.Do(ctx, &b); err != nil {
+		return "", "", fmt.Errorf("look up message %s: %w", sent.Message, err)
+	}
+	if id == "" {
+		return "", "", agentsvc.ErrNotFound
+	}
+	return id, hash, nil
+}
+
+// Continue writes a further turn of a task that waits: it takes the task at the epoch and sequence of seen. It
+// returns [agentsvc.ErrLost] if the task has moved on since.
+func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event) error {
+	last := evs[len(evs)-1]
+	g := &guard{run.Epoch, last.Seq}
+	b := db.Batch{Key: string(run.Task)}
+	var n int64
+	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
+		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required')`,
+		s.tenant, string(run.Task), run.Epoch, last.Seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), epoch, seen.Seq)
+	if err := insertEvents(&b, s.tenant, run.Task, evs, g); err != nil {
+		return err
+	}
+	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at)
+		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
+			CAST($8 AS TEXT), stoa_now(), '', stoa_now()
+		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
+		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq)
+	return s.guarded(ctx, &b, &n, "continue task "+string(run.Task))
+}
+
+// guarded writes b, whose first statement counts into n, and answers ErrLost if it touched nothing.
+func (s *Store) guarded(ctx context.Context, b *db.Batch, n *int64, doing string) error {
+	if err := s.h.Write(ctx, b); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if *n == 0 {
+		return agentsvc.ErrLost
+	}
+	return nil
+}

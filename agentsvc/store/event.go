@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// maxInsert bounds how many events one statement inserts.
+const maxInsert = 64
+
+// Events returns the facts of a task after sequence after, at most limit of them, in order.
+func (s *Store) Events(ctx context.Context, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
+	var evs []agentsvc.Event
+	var b db.Batch
+	b.Query(readEvents(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`,
+		s.tenant, string(id), after, limit)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read events of task %s: %w", id, err)
+	}
+	return evs, nil
+}
+
+func readEvents(id agentsvc.TaskID, to *[]agentsvc.Event) func(db.Row) error {
+	return func(r db.Row) error {
+		ev := agentsvc.Event{Task: id}
+		var at int64
+		var body []byte
+		if err := r.Scan(&ev.Seq, &at, &body); err != nil {
+			return err
+		}
+		ev.At = time.UnixMicro(at).UTC()
+		if err := decodeEvent(&ev, body); err != nil {
+			return err
+		}
+		*to = append(*to, ev)
+		return nil
+	}
+}
+
+// insertEvents adds the events to b: unconditionally where guard is nil, else only if the task stands at the guard's
+// epoch and sequence.
+func insertEvents(b *db.Batch, tenant string, id agentsvc.TaskID, evs []agentsvc.Event, g *guard) error {
+	for len(evs) > 0 {
+		n := min(len(evs), maxInsert)
+		args := make([]any, 0, 4+4*n)
+		args = append(args, tenant, string(id))
+		if g != nil {
+			args = append(args, g.epoch, g.seq)
+		}
+		for _, ev := range evs[:n] {
+			kind, body, err := encodeEvent(ev)
+			if err != nil {
+				return err
+			}
+			args = append(args, ev.Seq, ev.At.UnixMicro(), kind, body)
+		}
+		b.Exec(nil, eventSQL(n, g != nil), args...)
+		evs = evs[n:]
+	}
+	return nil
+}
+
+// guard is what a task must look like for a statement to act.
+type guard struct {
+	epoch int64
+	seq   int64
+}
+
+var eventTexts sync.Map // [2]int{events, guarded} to SQL
+
+// eventSQL returns the statement that inserts n events. $1 and $2 are tenant and task, then where guarded epoch and
+// sequence, then seq, at, kind and body of each event.
+func eventSQL(n int, guarded bool) string {
+	key := [2]int{n, 0}
+	first := 3
+	if guarded {
+		key[1], first = 1, 5
+	}
+	if sql, ok := eventTexts.Load(key); ok {
+		return sql.(string)
+	}
+	var values strings.Builder
+	for i := range n {
+		if i > 0 {
+			values.WriteString(", ")
+		}
+		p := first + 4*i
+		if guarded {
+			fmt.Fprintf(&values, "(CAST($%d AS BIGINT), CAST($%d AS BIGINT), CAST($%d AS TEXT), CAST($%d AS TEXT))", p, p+1, p+2, p+3)
+		} else {
+			fmt.Fprintf(&values, "($1, $2, $%d, $%d, $%d, $%d)", p, p+1, p+2, p+3)
+		}
+	}
+	sql := "INSERT INTO event (tenant, task, seq, at, kind, body) VALUES " + values.String()
+	if guarded {
+		sql = "INSERT INTO event (tenant, task, seq, at, kind, body) " +
+			"SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), v.column1, v.column2, v.column3, v.column4 FROM (VALUES " + values.String() + ") AS v " +
+			"WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)"
+	}
+	eventTexts.Store(key, sql)
+	return sql
+}

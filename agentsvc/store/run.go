@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// Runs is the platform's view of the queue: every tenant's runs. A worker's lease on its runs is its heartbeat, by
+// the database's clock.
+type Runs struct {
+	h *db.Handle
+}
+
+// NewRuns returns the queue's rows in d.
+func NewRuns(d *db.DB) *Runs { return &Runs{d.Platform()} }
+
+// Beat renews the leases of a worker.
+func (q *Runs) Beat(ctx context.Context, worker string) error {
+	return q.do(ctx, "renew leases of "+worker, func(b *db.Batch) {
+		b.Exec(nil, `INSERT INTO worker (id, heartbeat_at) VALUES ($1, stoa_now()) ON CONFLICT (id) DO UPDATE SET heartbeat_at = stoa_now()`, worker)
+	})
+}
+
+// Release gives a worker's runs back: they are pending at once, and the attempt does not count.
+func (q *Runs) Release(ctx context.Context, worker string) error {
+	return q.do(ctx, "release runs of "+worker, func(b *db.Batch) {
+		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = attempts - 1, available_at = stoa_now() WHERE worker = $1 AND state = 'running'`, worker)
+		b.Exec(nil, `DELETE FROM worker WHERE id = $1`, worker)
+	})
+}
+
+// Rescue makes the runs of dead workers pending again: those whose last heartbeat is older than stale. It returns how
+// many there were.
+func (q *Runs) Rescue(ctx context.Context, stale time.Duration) (n int64, err error) {
+	err = q.do(ctx, "rescue runs", func(b *db.Batch) {
+		b.Exec(nil, `DELETE FROM worker WHERE heartbeat_at < stoa_now() - CAST($1 AS BIGINT)`, stale.Microseconds())
+		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now()
+			WHERE state = 'running' AND worker NOT IN (SELECT id FROM worker)`)
+	})
+	return n, err
+}
+
+// Claim leases up to n pending runs to a worker, the longest waiting first.
+func (q *Runs) Claim(ctx context.Context, worker string, n int) ([]Run, error) {
+	skip := ""
+	if q.h.Engine() == db.Postgres {
+		skip = " FOR UPDATE SKIP LOCKED"
+	}
+	var runs []Run
+	err := q.do(ctx, "claim runs", func(b *db.Batch) {
+		b.Query(func(r db.Row) error {
+			run := Run{Worker: worker}
+			err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq)
+			runs = append(runs, run)
+			return err
+		}, `UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1
+			WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM run WHERE state = 'pending' AND available_at <= stoa_now() ORDER BY available_at LIMIT $2`+skip+`)
+			RETURNING tenant, task, turn, revision, attempts, first_seq`, worker, n)
+	})
+	return runs, err
+}
+
+// GiveBack makes a run pending again, claimable after delay, if it is still leased to the worker that run names.
+func (q *Runs) GiveBack(ctx context.Context, run Run, delay time.Duration) error {
+	return q.do(ctx, "give run back", func(b *db.Batch) {
+		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now() + CAST($5 AS BIGINT)
+			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND state = 'running'`,
+			string(run.Tenant), string(run.Task), run.Turn, run.Worker, delay.Microseconds())
+	})
+}
+
+// Drop ends a run whose task no longer waits for it.
+func (q *Runs) Drop(ctx context.Context, run Run) error {
+	return q.do(ctx, "drop run", func(b *db.Batch) {
+		b.Exec(nil, `UPDATE run SET state = 'completed', worker = '' WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4`,
+			string(run.Tenant), string(run.Task), run.Turn, run.Worker)
+	})
+}
+
+// Pending tells how long from now the next pending run may be claimed, and whether there is one.
+func (q *Runs) Pending(ctx context.Context) (in time.Duration, ok bool, err error) {
+	err = q.do(ctx, "look at the queue", func(b *db.Batch) {
+		b.Query(func(r db.Row) error {
+			var us *int64
+			err := r.Scan(&us)
+			if us != nil {
+				in, ok = max(0, time.Duration(*us)*time.Microsecond), true
+			}
+			return err
+		}, `SELECT MIN(available_at) - stoa_now() FROM run WHERE state = 'pending'`)
+	})
+	return in, ok, err
+}
+
+// Depth counts the runs in each state.
+func (q *Runs) Depth(ctx context.Context) (map[RunState]int64, error) {
+	depth := map[RunState]int64{}
+	err := q.do(ctx, "count runs", func(b *db.Batch) {
+		b.Query(func(r db.Row) error {
+			var s string
+			var n int64
+			err := r.Scan(&s, &n)
+			depth[RunState(s)] = n
+			return err
+		}, `SELECT state, COUNT(*) FROM run WHERE state IN ('pending', 'running') GROUP BY state`)
+	})
+	return depth, err
+}
+
+func (q *Runs) do(ctx context.Context, doing string, fill func(*db.Batch)) error {
+	var b db.Batch
+	fill(&b)
+	if err := q.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
+
+// Journal reads the facts of run's turn so far: the message that opened it and what its earlier attempts recorded.
+func (s *Store) Journal(ctx context.Context, run Run) ([]agentsvc.Event, error) {
+	return s.Events(ctx, run.Task, run.FirstSeq-1, maxJournal)
+}
+
+// maxJournal bounds the facts of one turn.
+const maxJournal = 100_000

@@ -1,0 +1,55 @@
+// Package store holds the SQL of the pass: tasks, their events, runs and sessions. Every statement of a call stands
+// here. A [Store] is made for one tenant and reaches that tenant's rows alone; [Runs] is the platform's view of the
+// queue.
+//
+// Whoever changes a task proves it may: the change counts only at the epoch and the sequence its author last saw,
+// and a change that lost its race answers [agentsvc.ErrLost] and leaves no trace.
+package store
+
+import (
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// Store reaches one tenant's tasks and sessions.
+type Store struct {
+	h      *db.Handle
+	tenant string
+}
+
+// New returns the store of a tenant.
+func New(d *db.DB, tenant db.ID) *Store {
+	return &Store{h: d.Tenant(tenant), tenant: string(tenant)}
+}
+
+// RunState is where a run stands in the queue.
+type RunState string
+
+// The states of a run. A run that waits for its next attempt is pending.
+const (
+	Pending       RunState = "pending"
+	Running       RunState = "running"
+	Completed     RunState = "completed"
+	Failed        RunState = "failed"
+	InputRequired RunState = "input_required"
+)
+
+// Run is one turn of a task on its way through an agent, under a lease: Epoch and Seq say what its worker last saw
+// of the task.
+type Run struct {
+	Tenant   db.ID
+	Task     agentsvc.TaskID
+	Turn     int64
+	Agent    string
+	Context  agentsvc.ContextID
+	Owner    agentsvc.Owner
+	Revision int64 // of the app's configuration when the turn was accepted
+	Attempts int64 // this one included
+	Worker   string
+	Epoch    int64
+	Seq      int64
+	FirstSeq int64 // of the event that opened the turn
+	Message  agentsvc.Message
+	// Fresh says that the context is new: there is no session to read.
+	Fresh bool
+}

@@ -1,0 +1,207 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// With says which parts of a task to read beside its status.
+type With struct {
+	History   bool
+	Artifacts bool
+}
+
+// Stored is a task as the database has it, with what its writers go by.
+type Stored struct {
+	agentsvc.Task
+	Epoch int64
+	Turn  int64
+}
+
+// Filter chooses tasks. Zero fields choose all. Before is the id of the last task of the page before.
+type Filter struct {
+	Agent   string
+	Context agentsvc.ContextID
+	Owner   *agentsvc.Owner
+	State   agentsvc.State
+	Before  agentsvc.TaskID
+	Limit   int
+	With    With
+}
+
+const taskColumns = `t.id, t.agent, t.context_id, t.owner_iss, t.owner_sub, t.state, t.epoch, t.seq, t.turn, t.created_at, e.seq, e.at, e.body`
+
+const taskFrom = ` FROM task t JOIN event e ON e.tenant = t.tenant AND e.task = t.id AND e.seq = t.status_seq`
+
+func readTask(r db.Row) (Stored, error) {
+	var t Stored
+	var created, at int64
+	var body []byte
+	ev := agentsvc.Event{}
+	err := r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State),
+		&t.Epoch, &t.Seq, &t.Turn, &created, &ev.Seq, &at, &body)
+	if err != nil {
+		return t, err
+	}
+	t.Created = time.UnixMicro(created).UTC()
+	ev.Task, ev.At = t.ID, time.UnixMicro(at).UTC()
+	if err := decodeEvent(&ev, body); err != nil {
+		return t, err
+	}
+	if ev.Status != nil {
+		t.Status = *ev.Status
+	}
+	return t, nil
+}
+
+// Task reads a task. It returns [agentsvc.ErrNotFound] if the tenant has none of that id.
+func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
+	var t Stored
+	var evs []agentsvc.Event
+	var b db.Batch
+	b.Query(func(r db.Row) (err error) { t, err = readTask(r); return err },
+		`SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
+	if kinds := with.kinds(); kinds != "" {
+		b.Query(readEvents(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind IN (`+kinds+`) ORDER BY seq`,
+			s.tenant, string(id))
+	}
+	if err := s.h.Do(ctx, &b); err != nil {
+		return t, fmt.Errorf("read task %s: %w", id, err)
+	}
+	if t.ID == "" {
+		return t, agentsvc.ErrNotFound
+	}
+	t.fold(evs)
+	return t, nil
+}
+
+// kinds lists the events that hold what is asked for, as SQL literals.
+func (w With) kinds() string {
+	var kinds []string
+	if w.History {
+		kinds = append(kinds, "'"+kindStatus+"'", "'"+kindMessage+"'")
+	}
+	if w.Artifacts {
+		kinds = append(kinds, "'"+kindArtifact+"'")
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// fold fills in what events tell beyond the status.
+func (t *Stored) fold(evs []agentsvc.Event) {
+	var all agentsvc.Task
+	for _, ev := range evs {
+		all.Apply(ev)
+	}
+	t.History, t.Artifacts = all.History, all.Artifacts
+}
+
+// Tasks lists the tasks that f chooses, newest first, and how many there are on all pages.
+func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int, err error) {
+	where := []string{"t.tenant = $1"}
+	args := []any{s.tenant}
+	add := func(column, value string) {
+		if value != "" {
+			args = append(args, value)
+			where = append(where, column+" = $"+strconv.Itoa(len(args)))
+		}
+	}
+	add("t.agent", f.Agent)
+	add("t.context_id", string(f.Context))
+	add("t.state", string(f.State))
+	if f.Owner != nil {
+		args = append(args, f.Owner.Subject, f.Owner.Issuer)
+		where = append(where, fmt.Sprintf("t.owner_sub = $%d AND t.owner_iss = $%d", len(args)-1, len(args)))
+	}
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&total) }, `SELECT COUNT(*) FROM task t WHERE `+strings.Join(where, " AND "), slices.Clone(args)...)
+	if f.Before != "" {
+		args = append(args, string(f.Before))
+		where = append(where, "t.id < $"+strconv.Itoa(len(args)))
+	}
+	args = append(args, f.Limit)
+	b.Query(func(r db.Row) error {
+		t, err := readTask(r)
+		tasks = append(tasks, t)
+		return err
+	}, `SELECT `+taskColumns+taskFrom+` WHERE `+strings.Join(where, " AND ")+` ORDER BY t.id DESC LIMIT $`+strconv.Itoa(len(args)), args...)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return nil, 0, fmt.Errorf("list tasks: %w", err)
+	}
+	return tasks, total, s.fill(ctx, tasks, f.With)
+}
+
+// fill reads history and artifacts of many tasks at once.
+func (s *Store) fill(ctx context.Context, tasks []Stored, with With) error {
+	kinds := with.kinds()
+	if kinds == "" || len(tasks) == 0 {
+		return nil
+	}
+	evs := make([][]agentsvc.Event, len(tasks))
+	var b db.Batch
+	for i, t := range tasks {
+		b.Query(readEvents(t.ID, &evs[i]), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind IN (`+kinds+`) ORDER BY seq`,
+			s.tenant, string(t.ID))
+	}
+	if err := s.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("read events of listed tasks: %w", err)
+	}
+	for i := range tasks {
+		tasks[i].fold(evs[i])
+	}
+	return nil
+}
+
+// Cancel ends the task seen as cancelled and takes its lease. It returns [agentsvc.ErrLost] if the task has moved on.
+func (s *Store) Cancel(ctx context.Context, seen Stored, ev agentsvc.Event) error {
+	g := &guard{seen.Epoch + 1, ev.Seq}
+	b := db.Batch{Key: string(seen.ID)}
+	var n int64
+	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = 'cancelled', updated_at = $5
+		WHERE tenant = $1 AND id = $2 AND epoch = $6 AND seq = $7 AND state IN ('submitted', 'working', 'input_required', 'auth_required')`,
+		s.tenant, string(seen.ID), g.epoch, g.seq, ev.At.UnixMicro(), seen.Epoch, seen.Seq)
+	if err := insertEvents(&b, s.tenant, seen.ID, []agentsvc.Event{ev}, g); err != nil {
+		return err
+	}
+	b.Exec(nil, `UPDATE run SET state = 'completed', worker = '' WHERE tenant = $1 AND task = $2 AND state IN ('pending', 'running', 'input_required')
+		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`,
+		s.tenant, string(seen.ID), g.epoch, g.seq)
+	return s.guarded(ctx, &b, &n, "cancel task "+string(seen.ID))
+}
+
+// Begin takes the lease of a claimed run's task: it fills in what the run does not know and, where the task was only
+// submitted, appends the fact that it is being worked on. It returns [agentsvc.ErrLost] if the task no longer
+// waits for this run.
+func (s *Store) Begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
+	seen, err := s.Task(ctx, run.Task, With{})
+	if err != nil {
+		return nil, err
+	}
+	if seen.Turn != run.Turn || seen.Status.State != agentsvc.Submitted && seen.Status.State != agentsvc.Working {
+		return nil, agentsvc.ErrLost
+	}
+	run.Agent, run.Context, run.Owner = seen.Agent, seen.Context, seen.Owner
+	run.Epoch, run.Seq = seen.Epoch+1, seen.Seq
+	var evs []agentsvc.Event
+	if seen.Status.State == agentsvc.Submitted {
+		run.Seq++
+		now := time.Now().UTC()
+		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Status: &agentsvc.Status{State: agentsvc.Working, At: now}}}
+	}
+	b := db.Batch{Key: string(run.Task)}
+	var n int64
+	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = CASE WHEN state = 'submitted' THEN $4 ELSE status_seq END, state = 'working'
+		WHERE tenant = $1 AND id = $2 AND epoch = $5 AND seq = $6 AND state IN ('submitted', 'working')`,
+		s.tenant, string(run.Task), run.Epoch, run.Seq, seen.Epoch, seen.Seq)
+	if err := insertEvents(&b, s.tenant, run.Task, evs, &guard{run.Epoch, run.Seq}); err != nil {
+		return nil, err
+	}
+	return evs, s.guarded(ctx, &b, &n, "begin task "+string(run.Task))
+}

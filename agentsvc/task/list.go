@@ -1,0 +1,94 @@
+package task
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+)
+
+// The sizes of a page.
+const (
+	DefaultPage = 50
+	MaxPage     = 100
+)
+
+// Query chooses tasks and a page of them. Size 0 is [DefaultPage]; Token is the Next of the page before.
+type Query struct {
+	Context agentsvc.ContextID
+	State   agentsvc.State
+	Size    int
+	Token   string
+	With    store.With
+}
+
+// Page is a page of tasks, newest first. Next is "" on the last one.
+type Page struct {
+	Tasks []agentsvc.Task
+	Next  string
+	Total int
+}
+
+// List returns a page of the tasks within reach. It returns an [agentsvc.InvalidError] for a page token that is not
+// from this query.
+func (s *Service) List(ctx context.Context, reach Reach, q Query) (Page, error) {
+	if q.Size == 0 {
+		q.Size = DefaultPage
+	}
+	if q.Size < 1 || q.Size > MaxPage {
+		return Page{}, agentsvc.Invalid("page_size", "must be between 1 and %d", MaxPage)
+	}
+	if q.State != "" && !q.State.Valid() {
+		return Page{}, agentsvc.Invalid("status", "unknown state %q", q.State)
+	}
+	before, err := s.position(reach, q)
+	if err != nil {
+		return Page{}, err
+	}
+	found, total, err := s.store.Tasks(ctx, store.Filter{
+		Agent: reach.Agent, Owner: reach.Owner, Context: q.Context, State: q.State, Before: before, Limit: q.Size + 1, With: q.With,
+	})
+	if err != nil {
+		return Page{}, err
+	}
+	p := Page{Total: total, Tasks: make([]agentsvc.Task, 0, len(found))}
+	if len(found) > q.Size {
+		found = found[:q.Size]
+		p.Next = s.token(reach, q, found[len(found)-1].ID)
+	}
+	for _, t := range found {
+		p.Tasks = append(p.Tasks, t.Task)
+	}
+	return p, nil
+}
+
+// token names the place after id in this query and in no other.
+func (s *Service) token(reach Reach, q Query, id agentsvc.TaskID) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(s.digest(reach, q, id) + string(id)))
+}
+
+func (s *Service) position(reach Reach, q Query) (agentsvc.TaskID, error) {
+	if q.Token == "" {
+		return "", nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(q.Token)
+	if err == nil && len(raw) > digestSize && strings.HasPrefix(string(raw), s.digest(reach, q, agentsvc.TaskID(raw[digestSize:]))) {
+		return agentsvc.TaskID(raw[digestSize:]), nil
+	}
+	return "", agentsvc.Invalid("page_token", "is not a token of this query; begin again without it")
+}
+
+const digestSize = 12
+
+func (s *Service) digest(reach Reach, q Query, id agentsvc.TaskID) string {
+	owner := agentsvc.Owner{}
+	if reach.Owner != nil {
+		owner = *reach.Owner
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q", s.tenant, reach.Agent, owner, q.Context, q.State, id))
+	return string(sum[:digestSize])
+}

@@ -1,0 +1,64 @@
+package task
+
+import (
+	"context"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+)
+
+// Recorder writes the log of one run. It is not safe for concurrent use.
+type Recorder struct {
+	s       *Service
+	run     *store.Run
+	release func()
+}
+
+// Recorder returns the writer for run, which stands at the run's sequence. Close it when the run is over.
+func (s *Service) Recorder(run *store.Run) *Recorder {
+	return &Recorder{s: s, run: run, release: s.hub.hold(s.key(run.Task))}
+}
+
+// Begin takes the lease of a run that was claimed from the queue. It returns [agentsvc.ErrLost] if the task no longer
+// waits for it.
+func (r *Recorder) Begin(ctx context.Context) error {
+	evs, err := r.s.store.Begin(ctx, r.run)
+	if err == nil {
+		r.s.hub.publish(r.s.key(r.run.Task), evs...)
+	}
+	return err
+}
+
+// Journal reads the facts of the run's turn so far.
+func (r *Recorder) Journal(ctx context.Context) ([]agentsvc.Event, error) {
+	return r.s.store.Journal(ctx, *r.run)
+}
+
+// Session reads the conversation that the run continues.
+func (r *Recorder) Session(ctx context.Context) (agentsvc.Session, error) {
+	if r.run.Fresh {
+		return agentsvc.Session{Context: r.run.Context}, nil
+	}
+	return r.s.store.Session(ctx, r.run.Owner, r.run.Context)
+}
+
+// Chunk shows readers a piece of a message that is being written. It is kept nowhere.
+func (r *Recorder) Chunk(c agentsvc.Chunk) {
+	r.s.hub.publish(r.s.key(r.run.Task), agentsvc.Event{Task: r.run.Task, Chunk: &c})
+}
+
+// Record appends facts, in one transaction with the run's end if rec has one. It returns [agentsvc.ErrLost] if the
+// lease is somebody else's by now: then nothing was written and the run must stop.
+func (r *Recorder) Record(ctx context.Context, rec store.Record) error {
+	for i, ev := range rec.Events {
+		rec.Events[i] = stamp(r.run.Task, r.run.Seq+1+int64(i), ev)
+	}
+	if err := r.s.store.Record(ctx, r.run, rec); err != nil {
+		return err
+	}
+	r.s.hub.publish(r.s.key(r.run.Task), rec.Events...)
+	return nil
+}
+
+// Close lets readers know that this process no longer writes.
+func (r *Recorder) Close() { r.release() }

@@ -1,0 +1,120 @@
+// Package task is the pass between the front of the house and the back. [Service.Submit] accepts a message as a turn
+// of a task, [Service.Call] and [Service.Follow] read the task's log as it grows, a [Recorder] writes it. Every way of
+// calling an agent, in every dialect, is these two verbs: submit, then read the events.
+//
+// The log is the truth and lives in the store. What passes through the [Hub] is a copy for readers in this process,
+// and the live chunks of text that no log keeps.
+package task
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// Handoff is this process's workers, as far as accepting needs to know them.
+type Handoff interface {
+	// Reserve takes a place for a run that somebody waits for. Start or Release gives it back.
+	Reserve() (worker string, ok bool)
+	Start(run store.Run)
+	Release()
+	// Wake says that a pending run was written.
+	Wake()
+	// Stop ends the run of a task, if it is at work in this process.
+	Stop(tenant db.ID, task agentsvc.TaskID)
+}
+
+// Service is the pass of one tenant.
+type Service struct {
+	store    *store.Store
+	tenant   db.ID
+	revision int64
+	hub      *Hub
+	workers  Handoff
+	log      *slog.Logger
+}
+
+// New returns the pass of a tenant whose configuration stands at revision.
+func New(st *store.Store, tenant db.ID, revision int64, hub *Hub, workers Handoff, log *slog.Logger) *Service {
+	return &Service{store: st, tenant: tenant, revision: revision, hub: hub, workers: workers, log: log}
+}
+
+func (s *Service) key(id agentsvc.TaskID) topicKey { return topicKey{s.tenant, id} }
+
+// Reach is what a caller may see: tasks of Agent, or of all where it is "", and of Owner, or of everyone in the app
+// where it is nil. What is out of reach answers as what does not exist.
+type Reach struct {
+	Agent string
+	Owner *agentsvc.Owner
+}
+
+func (r Reach) covers(t agentsvc.Task) bool {
+	return (r.Agent == "" || r.Agent == t.Agent) && (r.Owner == nil || *r.Owner == t.Owner)
+}
+
+// Get returns a task. It returns [agentsvc.ErrNotFound] for one out of reach.
+func (s *Service) Get(ctx context.Context, reach Reach, id agentsvc.TaskID, with store.With) (agentsvc.Task, error) {
+	t, err := s.find(ctx, reach, id, with)
+	return t.Task, err
+}
+
+func (s *Service) find(ctx context.Context, reach Reach, id agentsvc.TaskID, with store.With) (store.Stored, error) {
+	t, err := s.store.Task(ctx, id, with)
+	if err == nil && !reach.covers(t.Task) {
+		err = agentsvc.ErrNotFound
+	}
+	if err != nil {
+		return store.Stored{}, err
+	}
+	return t, nil
+}
+
+// Cancel ends a task: whoever works on it loses its lease, and stops at once where that is this process. It returns
+// [agentsvc.ErrTerminal] for a task that has ended.
+func (s *Service) Cancel(ctx context.Context, reach Reach, id agentsvc.TaskID) (agentsvc.Task, error) {
+	for {
+		t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true})
+		if err != nil {
+			return agentsvc.Task{}, err
+		}
+		if t.Status.State.Terminal() {
+			return agentsvc.Task{}, agentsvc.ErrTerminal
+		}
+		ev := stamp(id, t.Seq+1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Cancelled}})
+		switch err := s.store.Cancel(ctx, t, ev); {
+		case err == nil:
+			s.workers.Stop(s.tenant, id)
+			s.hub.publish(s.key(id), ev)
+			t.Apply(ev)
+			return t.Task, nil
+		case !isLost(err) || ctx.Err() != nil:
+			return agentsvc.Task{}, err
+		}
+		// The task moved on between the look and the step; look again.
+	}
+}
+
+// Follow returns a task as it stands and its events from there on, or where after is not nil the events that follow
+// that sequence. The events end with the task's end, or with an error.
+func (s *Service) Follow(ctx context.Context, reach Reach, id agentsvc.TaskID, after *int64) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
+	t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true})
+	if err != nil {
+		return agentsvc.Task{}, nil, err
+	}
+	from := t.Seq
+	if after != nil {
+		from = *after
+	}
+	if from >= t.Seq && t.Status.State.Terminal() {
+		return t.Task, func(func(agentsvc.Event, error) bool) {}, nil
+	}
+	return t.Task, func(yield func(agentsvc.Event, error) bool) {
+		r := s.hub.subscribe(s.key(id))
+		defer r.close()
+		s.follow(ctx, r, id, from, true, yield)
+	}, nil
+}

@@ -1,0 +1,226 @@
+package task
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"iter"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+)
+
+// Submission is a message for an agent. Message.Task names the task it continues, if any; Message.ID, where the
+// client chose one, makes sending it again harmless. Live says that somebody waits: the turn then starts in this
+// process at once, if there is room.
+type Submission struct {
+	Agent   string
+	Owner   agentsvc.Owner
+	Message agentsvc.Message
+	Live    bool
+}
+
+// ErrConflict says that the same message id came before with another body.
+var ErrConflict = errors.New("a message with this id and another body was sent before")
+
+// Submit accepts a message as a new turn of a task, or starts a task if the message names none. When Submit returns,
+// the turn survives a crash. It returns [agentsvc.ErrNotFound] for a task out of reach, [agentsvc.ErrTerminal] for
+// one that has ended, [agentsvc.ErrBusy] for one that is at work, and [ErrConflict].
+func (s *Service) Submit(ctx context.Context, sub Submission) (agentsvc.Task, error) {
+	acc, err := s.accept(ctx, sub)
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	s.start(acc)
+	return acc.task, nil
+}
+
+// Call is Submit for a caller who listens: beside the task as accepted it returns the turn's events, the first ones
+// included. They end with the task's end or with ctx; the caller breaks off when it has seen enough.
+func (s *Service) Call(ctx context.Context, sub Submission) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
+	sub.Live = true
+	acc, err := s.accept(ctx, sub)
+	if err != nil {
+		return agentsvc.Task{}, nil, err
+	}
+	if acc.events == nil { // sent before: what there is to see stands in the log
+		return acc.task, s.again(ctx, acc.task), nil
+	}
+	r := s.hub.subscribe(s.key(acc.task.ID))
+	context.AfterFunc(ctx, r.close)
+	s.start(acc)
+	return acc.task, func(yield func(agentsvc.Event, error) bool) {
+		defer r.close()
+		for _, ev := range acc.events {
+			if !yield(ev, nil) {
+				return
+			}
+		}
+		s.follow(ctx, r, acc.task.ID, acc.task.Seq, false, yield)
+	}, nil
+}
+
+func (s *Service) again(ctx context.Context, t agentsvc.Task) iter.Seq2[agentsvc.Event, error] {
+	return func(yield func(agentsvc.Event, error) bool) {
+		r := s.hub.subscribe(s.key(t.ID))
+		defer r.close()
+		s.follow(ctx, r, t.ID, 0, true, yield)
+	}
+}
+
+// accepted is a turn that is in the database and waits to be started. Events is nil where it was there already.
+type accepted struct {
+	task   agentsvc.Task
+	events []agentsvc.Event
+	run    store.Run
+	held   bool // a place of this process's workers
+}
+
+func (s *Service) start(acc accepted) {
+	switch {
+	case acc.held:
+		s.workers.Start(acc.run)
+	case acc.events != nil:
+		s.workers.Wake()
+	}
+}
+
+func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) {
+	if len(sub.Message.Parts) == 0 {
+		return accepted{}, agentsvc.Invalid("message.parts", "a message needs at least one part")
+	}
+	var acc accepted
+	if sub.Live {
+		acc.run.Worker, acc.held = s.workers.Reserve()
+	}
+	var err error
+	if sub.Message.Task == "" {
+		err = s.open(ctx, sub, &acc)
+	} else {
+		err = s.resume(ctx, sub, &acc)
+	}
+	if acc.held && (err != nil || acc.events == nil) {
+		s.workers.Release()
+		acc.held = false
+	}
+	return acc, err
+}
+
+// open starts a new task.
+func (s *Service) open(ctx context.Context, sub Submission, acc *accepted) error {
+	sent := sentBy(sub)
+	s.fill(sub, acc)
+	run := &acc.run
+	run.Task, run.Turn, run.Epoch, run.FirstSeq = agentsvc.TaskID(agentsvc.NewID()), 1, 1, 1
+	if run.Context == "" {
+		run.Context, run.Fresh = agentsvc.ContextID(agentsvc.NewID()), true
+	}
+	run.Message.Task, run.Message.Context = run.Task, run.Context
+	acc.events = []agentsvc.Event{stamp(run.Task, 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &run.Message}})}
+	if acc.held {
+		acc.events = append(acc.events, stamp(run.Task, 2, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}}))
+	}
+	run.Seq = int64(len(acc.events))
+	acc.task = agentsvc.Task{ID: run.Task, Context: run.Context, Agent: run.Agent, Owner: run.Owner, Created: acc.events[0].At}
+	for _, ev := range acc.events {
+		acc.task.Apply(ev)
+	}
+	err := s.store.Accept(ctx, *run, acc.events, sent)
+	if errors.Is(err, store.ErrSent) {
+		acc.events = nil
+		acc.task, err = s.known(ctx, sub, *sent)
+	}
+	return err
+}
+
+// known finds the task that the same message opened before.
+func (s *Service) known(ctx context.Context, sub Submission, sent store.Sent) (agentsvc.Task, error) {
+	id, hash, err := s.store.FindSent(ctx, sub.Owner, sub.Agent, sent)
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	if hash != sent.Hash {
+		return agentsvc.Task{}, ErrConflict
+	}
+	return s.Get(ctx, Reach{sub.Agent, &sub.Owner}, id, store.With{History: true, Artifacts: true})
+}
+
+// resume continues a task that waits for its user.
+func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) error {
+	t, err := s.find(ctx, Reach{sub.Agent, &sub.Owner}, sub.Message.Task, store.With{History: true, Artifacts: true})
+	switch {
+	case err != nil:
+		return err
+	case t.Status.State.Terminal():
+		return agentsvc.ErrTerminal
+	case !t.Status.State.Interrupted():
+		return agentsvc.ErrBusy
+	case sub.Message.Context != "" && sub.Message.Context != t.Context:
+		return agentsvc.Invalid("message.context_id", "the task belongs to another context")
+	}
+	s.fill(sub, acc)
+	run := &acc.run
+	run.Task, run.Context, run.Turn = t.ID, t.Context, t.Turn+1
+	run.Message.Task, run.Message.Context = run.Task, run.Context
+	run.Epoch, run.FirstSeq = t.Epoch+1, t.Seq+1
+	acc.events = []agentsvc.Event{
+		stamp(t.ID, t.Seq+1, agentsvc.Event{Message: &run.Message}),
+		stamp(t.ID, t.Seq+2, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}}),
+	}
+	run.Seq = t.Seq + 2
+	if err := s.store.Continue(ctx, t.Task, t.Epoch, *run, acc.events); err != nil {
+		acc.events = nil
+		if isLost(err) {
+			return agentsvc.ErrBusy // somebody else answered first
+		}
+		return err
+	}
+	acc.task = t.Task
+	for _, ev := range acc.events {
+		acc.task.Apply(ev)
+	}
+	s.hub.publish(s.key(t.ID), acc.events...)
+	return nil
+}
+
+// fill sets what every run has.
+func (s *Service) fill(sub Submission, acc *accepted) {
+	run := &acc.run
+	run.Tenant, run.Agent, run.Owner, run.Revision = s.tenant, sub.Agent, sub.Owner, s.revision
+	run.Message, run.Context = sub.Message, sub.Message.Context
+	run.Message.Role = agentsvc.RoleUser
+	if run.Message.ID == "" {
+		run.Message.ID = agentsvc.MessageID(agentsvc.NewID())
+	}
+	if acc.held {
+		run.Attempts = 1
+	}
+}
+
+// sentBy returns what makes the message recognisable, nil if its client gave it no id.
+func sentBy(sub Submission) *store.Sent {
+	m := sub.Message
+	if m.ID == "" {
+		return nil
+	}
+	raw, _ := json.Marshal(struct {
+		Parts    []agentsvc.Part
+		Metadata map[string]any
+	}{m.Parts, m.Metadata})
+	sum := sha256.Sum256(raw)
+	return &store.Sent{Message: m.ID, Context: m.Context, Hash: hex.EncodeToString(sum[:16])}
+}
+
+// stamp gives an event its place in the log.
+func stamp(id agentsvc.TaskID, seq int64, ev agentsvc.Event) agentsvc.Event {
+	ev.Task, ev.Seq, ev.At = id, seq, time.Now().UTC().Truncate(time.Microsecond)
+	if ev.Status != nil {
+		ev.Status.At = ev.At
+	}
+	return ev
+}
+
+func isLost(err error) bool { return errors.Is(err, agentsvc.ErrLost) }
