@@ -1,0 +1,273 @@
+package openai_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/llmtest"
+	"stoa/agentsvc/llm/openai"
+)
+
+// against returns a provider whose server is h.
+func against(t *testing.T, h http.HandlerFunc) *openai.Provider {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return provider(t, openai.Options{BaseURL: srv.URL})
+}
+
+// delta is the event of one piece of an answer. Both arguments are JSON.
+func delta(piece, finish string) string {
+	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n", piece, finish)
+}
+
+// piece is the delta of a piece of a tool call.
+func piece(index int, id, name, arguments string) string {
+	return delta(fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":%q,"function":{"name":%q,"arguments":%q}}]}`, index, id, name, arguments), "null")
+}
+
+func write(w http.ResponseWriter, events ...string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, ev := range events {
+		if _, err := io.WriteString(w, ev); err != nil {
+			return
+		}
+	}
+	w.(http.Flusher).Flush()
+}
+
+// TestHostile feeds a provider what no server should send. None of it may end in a tool call, a success or a large heap.
+func TestHostile(t *testing.T) {
+	const done = "data: [DONE]\n\n"
+	hi := delta(`{"content":"hi"}`, "null")
+	tests := []struct {
+		name   string
+		events []string
+		reason string
+	}{
+		{"nothing", nil, "the answer broke off"},
+		{"only done", []string{done}, "the answer broke off"},
+		{"no finish", []string{hi, done}, "the answer broke off"},
+		{"half an event", []string{hi, `data: {"choices":[{"index":0,"del`}, "the answer broke off"},
+		{"half a tool call", []string{piece(0, "c", "get", `{"a":`)}, "the answer broke off"},
+		{"whole tool call without finish", []string{piece(0, "c", "get", `{"a":1}`), done}, "the answer broke off"},
+		{"cut arguments", []string{piece(0, "c", "get", `{"a":`), delta("{}", `"tool_calls"`), done}, "the model made a malformed tool call"},
+		{"nameless tool", []string{piece(0, "c", "", `{}`), delta("{}", `"tool_calls"`), done}, "the model made a malformed tool call"},
+		{"garbage", []string{hi, "data: \x00\xff not JSON\n\n"}, "the answer is malformed"},
+		{"wrong types", []string{hi, "data: [1]\n\n"}, "the answer is malformed"},
+		{"HTML", []string{"<html><body>secret</body></html>"}, "the answer broke off"},
+		{"NaN usage", []string{hi, delta("{}", `"stop"`), `data: {"choices":[],"usage":{"prompt_tokens":NaN}}` + "\n\n"}, "the answer is malformed"},
+		{"error in the stream", []string{hi, `data: {"error":{"message":"secret"}}` + "\n\n"}, "the server reported an error in the middle of the answer"},
+		{"too many calls", calls(200), "the answer is too long"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := against(t, func(w http.ResponseWriter, _ *http.Request) { write(w, tt.events...) })
+			a := llmtest.Ask(t.Context(), t, p, llmtest.User("x"))
+			var e *llm.Error
+			if !errors.As(a.Err, &e) || e.Reason != tt.reason || strings.Contains(e.Error(), "secret") {
+				t.Errorf("error = %v, want %s", a.Err, tt.reason)
+			}
+			if len(a.Calls) > 0 {
+				t.Errorf("calls %+v were yielded", a.Calls)
+			}
+		})
+	}
+}
+
+func calls(n int) (events []string) {
+	for i := range n {
+		events = append(events, piece(i, fmt.Sprint(i), "get", "{}"))
+	}
+	return append(events, delta("{}", `"tool_calls"`))
+}
+
+func TestBoundedMemory(t *testing.T) {
+	block := strings.Repeat("x", 1<<20)
+	repeat := func(w io.Writer, first, each, last string) {
+		_, _ = io.WriteString(w, first)
+		for range 100 {
+			if _, err := io.WriteString(w, each); err != nil {
+				return
+			}
+		}
+		_, _ = io.WriteString(w, last)
+	}
+	tests := []struct {
+		name string
+		send func(w io.Writer)
+	}{
+		{"a line of 100 MB", func(w io.Writer) { repeat(w, "data: ", block, "\n\n") }},
+		{"an event of 100 lines", func(w io.Writer) { repeat(w, "", "data: "+block+"\n", "\n") }},
+		{"100 MB of text", func(w io.Writer) { repeat(w, "", delta(`{"content":"`+block+`"}`, "null"), "data: [DONE]\n\n") }},
+		{"100 MB of arguments", func(w io.Writer) { repeat(w, "", piece(0, "c", "get", block), "data: [DONE]\n\n") }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := against(t, func(w http.ResponseWriter, _ *http.Request) { tt.send(w) })
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			var got error
+			for c, err := range p.Stream(t.Context(), llm.Request{Conversation: llmtest.User("x")}) {
+				if c.ToolCall != nil {
+					t.Error("a tool call was yielded")
+				}
+				got = err
+			}
+			runtime.ReadMemStats(&after)
+			var e *llm.Error
+			if !errors.As(got, &e) || e.Retryable || e.Reason != "the answer is too long" {
+				t.Errorf("error = %v", got)
+			}
+			// What was allocated in all, garbage included, is far more than what is held.
+			if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 400 {
+				t.Errorf("%d MiB were allocated", grown)
+			}
+			if held := int64(after.HeapInuse) - int64(before.HeapInuse); held > 96<<20 {
+				t.Errorf("the heap grew by %d MiB", held>>20)
+			}
+		})
+	}
+}
+
+func TestUsageOutOfRange(t *testing.T) {
+	t.Parallel()
+	p := against(t, func(w http.ResponseWriter, _ *http.Request) {
+		write(w, delta(`{"content":"hi"}`, `"stop"`),
+			`data: {"choices":[],"usage":{"prompt_tokens":-5,"completion_tokens":9e18,"prompt_tokens_details":{"cached_tokens":70}}}`+"\n\n")
+	})
+	a := llmtest.Ask(t.Context(), t, p, llmtest.User("x"))
+	if a.Err != nil || a.Usage == nil || a.Usage.InputTokens != 0 || a.Usage.OutputTokens != 0 || a.Usage.CacheReadTokens != 0 {
+		t.Errorf("usage = %+v, error %v; want no tokens", a.Usage, a.Err)
+	}
+}
+
+// TestCompatible holds what servers do that are compatible only in part.
+func TestCompatible(t *testing.T) {
+	t.Parallel()
+	earlier := agentsvc.Entry{Message: &agentsvc.Message{Role: agentsvc.RoleAgent, ToolCalls: []agentsvc.ToolCall{{ID: "call_0", Name: "get", Arguments: []byte("{}")}}}}
+	answered := agentsvc.Entry{Result: &agentsvc.ToolResult{Call: "call_0", Name: "get", Text: "x"}}
+	tests := []struct {
+		name   string
+		events []string
+		stop   llm.Stop
+		calls  []string // names and arguments
+	}{
+		{"one index for two calls", []string{piece(0, "a", "get", "{}"), piece(0, "b", "put", "{}"), delta("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}", "put{}"}},
+		{"no ids", []string{piece(0, "", "get", ""), piece(1, "", "put", "{}"), delta("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}", "put{}"}},
+		{"an id that is taken", []string{piece(0, "call_0", "get", "{}"), delta("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}"}},
+		{"id in every piece", []string{piece(0, "a", "get", `{"a"`), piece(0, "a", "", `:1}`), delta("{}", `"stop"`)}, llm.StopTools, []string{`get{"a":1}`}},
+		{"interleaved", []string{piece(0, "a", "get", `{"a"`), piece(1, "b", "put", `{"b"`), piece(0, "", "", `:1}`), piece(1, "", "", `:2}`), delta("{}", `"tool_calls"`)}, llm.StopTools, []string{`get{"a":1}`, `put{"b":2}`}},
+		{"cut by the limit", []string{piece(0, "a", "get", `{"a"`), delta("{}", `"length"`)}, llm.StopLength, nil},
+		{"content filter", []string{delta("{}", `"content_filter"`)}, llm.StopRefusal, nil},
+		{"another choice", []string{`data: {"choices":[{"index":1,"delta":{"content":"no"}}]}` + "\n\n", delta("{}", `"stop"`)}, llm.StopEnd, nil},
+		{"comments and no done", []string{": waiting\n\n", delta("{}", `"stop"`)}, llm.StopEnd, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := against(t, func(w http.ResponseWriter, _ *http.Request) { write(w, tt.events...) })
+			a := llmtest.Ask(t.Context(), t, p, append(llmtest.User("x"), earlier, answered))
+			if a.Err != nil || a.Stop != tt.stop || len(a.Calls) != len(tt.calls) {
+				t.Fatalf("answer = %+v", a)
+			}
+			ids := map[agentsvc.CallID]bool{"": true, "call_0": true}
+			for i, c := range a.Calls {
+				if got := c.Name + string(c.Arguments); got != tt.calls[i] || ids[c.ID] {
+					t.Errorf("call %d = %s with id %q, want %s with an id of its own", i, got, c.ID, tt.calls[i])
+				}
+				ids[c.ID] = true
+			}
+			if tt.name == "content filter" && a.Text == "" {
+				t.Error("the refusal says nothing")
+			}
+		})
+	}
+}
+
+func TestDripFeed(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		drip  string
+		want  time.Duration
+		begun bool
+	}{
+		{"silence", "", time.Minute, false},
+		{"a byte a second", "x", time.Minute, false},
+		{"comments", ": still here\n\n", time.Minute, false},
+		{"events, then silence", delta(`{"content":"a"}`, "null"), 5*time.Second + time.Minute, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client := &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+					body, out := io.Pipe()
+					go func() {
+						for n := 0; ; n++ {
+							select {
+							case <-r.Context().Done():
+								_ = out.CloseWithError(r.Context().Err())
+								return
+							case <-time.After(time.Second):
+								if !tt.begun || n < 5 {
+									_, _ = io.WriteString(out, tt.drip)
+								}
+							}
+						}
+					}()
+					return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body, Request: r}, nil
+				})}
+				p := provider(t, openai.Options{HTTP: client})
+				start := time.Now()
+				a := llmtest.Ask(t.Context(), t, p, llmtest.User("x"))
+				var e *llm.Error
+				if !errors.As(a.Err, &e) || !e.Retryable || e.Reason != "no further piece of the answer came in time" {
+					t.Errorf("error = %v", a.Err)
+				}
+				if got := time.Since(start); got != tt.want {
+					t.Errorf("gave up after %v, want %v", got, tt.want)
+				}
+				if tt.begun && a.Text != "aaaaa" {
+					t.Errorf("text = %q", a.Text)
+				}
+			})
+		})
+	}
+}
+
+// TestSlowReader takes longer than the idle timeout to look at each chunk: that is not the model's silence.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+			body := delta(`{"content":"a"}`, "null") + delta(`{"content":"b"}`, `"stop"`) + "data: [DONE]\n\n"
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+		})}
+		p := provider(t, openai.Options{HTTP: client})
+		var text string
+		for c, err := range p.Stream(t.Context(), llm.Request{Conversation: llmtest.User("x")}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += c.Text
+			time.Sleep(time.Hour)
+		}
+		if text != "ab" {
+			t.Errorf("text = %q", text)
+		}
+	})
+}

@@ -1,0 +1,288 @@
+package openai_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/egress"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/llmtest"
+	"stoa/agentsvc/llm/openai"
+)
+
+// TestNothingFromEnvironment sets every variable that the official client knows and looks for it in what is sent.
+func TestNothingFromEnvironment(t *testing.T) {
+	const canary = "canary-of-the-operator"
+	for _, name := range []string{
+		"OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_WEBHOOK_SECRET", "OPENAI_ORGANIZATION",
+	} {
+		t.Setenv(name, canary)
+	}
+	t.Setenv("OPENAI_BASE_URL", "http://"+canary+".example/v1")
+	t.Setenv("OPENAI_CUSTOM_HEADERS", "X-Canary: "+canary)
+
+	srv := llmtest.NewServer(t, nil)
+	p, err := openai.New(openai.Options{BaseURL: srv.URL + "/v1", HTTP: wayOut(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := llmtest.Ask(t.Context(), t, p, llmtest.User("hello"))
+	var e *llm.Error
+	if !errors.As(a.Err, &e) || e.Status != http.StatusUnauthorized {
+		t.Errorf("error = %v, want a 401: no key was configured", a.Err)
+	}
+	sent := srv.Requests()
+	if len(sent) != 1 {
+		t.Fatalf("%d requests, want 1 at the configured server", len(sent))
+	}
+	all, _ := json.Marshal(sent[0].Header)
+	if strings.Contains(string(all)+string(sent[0].Body), canary) {
+		t.Errorf("the environment was sent: %s", all)
+	}
+	for name := range sent[0].Header {
+		if name == "Authorization" || strings.HasPrefix(name, "Openai-") || strings.HasPrefix(name, "X-Stainless-") {
+			t.Errorf("header %s was sent", name)
+		}
+	}
+}
+
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "look at this", Say: []string{"ok"}}})
+	half := 0.5
+	p := provider(t, openai.Options{BaseURL: srv.URL + "/v1/", Model: "m", Temperature: &half, MaxTokens: 9})
+	conversation := []agentsvc.Entry{
+		{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{
+			{Text: "data "}, {Data: &agentsvc.Data{Value: map[string]any{"a": 1.0}}},
+		}}},
+		{Message: &agentsvc.Message{Role: agentsvc.RoleAgent, ToolCalls: []agentsvc.ToolCall{{ID: "c1", Name: "get", Arguments: []byte(`{"q":1}`)}}}},
+		{Result: &agentsvc.ToolResult{Call: "c1", Name: "get", Text: "found"}},
+		{Message: &agentsvc.Message{Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{{File: &agentsvc.File{Name: "made.pdf"}}}}},
+		{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{
+			{Text: "look at this"},
+			{File: &agentsvc.File{MediaType: "image/png", Bytes: []byte("hi")}},
+			{File: &agentsvc.File{MediaType: "image/jpeg", URI: "https://example.com/a.jpg"}},
+		}}},
+	}
+	for _, err := range p.Stream(t.Context(), llm.Request{
+		System: "Be kind.", Conversation: conversation,
+		Tools: []agentsvc.ToolSpec{{Name: "get", Description: "gets", Parameters: []byte(`{"type":"object"}`)}, {Name: "bare"}},
+	}) {
+		if err != nil {
+			t.Log(err)
+		}
+	}
+	want := `{
+		"model": "m", "temperature": 0.5, "max_tokens": 9, "stream": true, "stream_options": {"include_usage": true},
+		"tools": [
+			{"type": "function", "function": {"name": "get", "description": "gets", "parameters": {"type": "object"}}},
+			{"type": "function", "function": {"name": "bare"}}
+		],
+		"messages": [
+			{"role": "system", "content": "Be kind."},
+			{"role": "user", "content": "data {\"a\":1}"},
+			{"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "get", "arguments": "{\"q\":1}"}}]},
+			{"role": "tool", "tool_call_id": "c1", "content": "found"},
+			{"role": "user", "content": [
+				{"type": "text", "text": "look at this"},
+				{"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+				{"type": "image_url", "image_url": {"url": "https://example.com/a.jpg"}}
+			]}
+		]
+	}`
+	var wanted, got any
+	if err := json.Unmarshal([]byte(want), &wanted); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(srv.Requests()[0].Body, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wanted, got); diff != "" {
+		t.Errorf("body (-want +got):\n%s", diff)
+	}
+}
+
+// transport answers without a network.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestMaxTokensAtOpenAI(t *testing.T) {
+	t.Parallel()
+	var body map[string]any
+	client := &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		if r.URL.String() != "https://api.openai.com/v1/chat/completions" {
+			t.Errorf("asked %s", r.URL)
+		}
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		return nil, errors.New("no network")
+	})}
+	a := llmtest.Ask(t.Context(), t, provider(t, openai.Options{HTTP: client, MaxTokens: 5}), llmtest.User("x"))
+	if a.Err == nil || body["max_completion_tokens"] != 5.0 || body["max_tokens"] != nil || body["temperature"] != nil || body["model"] != "gpt-4o" {
+		t.Errorf("error %v, body %v", a.Err, body)
+	}
+}
+
+func TestFilesRefused(t *testing.T) {
+	t.Parallel()
+	files := map[string]agentsvc.File{
+		"media type": {Name: "a.pdf", MediaType: "application/pdf", Bytes: []byte("x")},
+		"too large":  {Name: "a.png", MediaType: "image/png", Bytes: make([]byte, 20<<20+1)},
+		"scheme":     {Name: "a.png", MediaType: "image/png", URI: "file:///etc/passwd"},
+		"video":      {Name: "a.mp4", MediaType: "video/mp4", URI: "https://example.com/a.mp4"},
+	}
+	for name, f := range files {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := &http.Client{Transport: transport(func(*http.Request) (*http.Response, error) {
+				t.Error("the server was asked")
+				return nil, errors.New("no network")
+			})}
+			conversation := []agentsvc.Entry{{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{File: &f}}}}}
+			a := llmtest.Ask(t.Context(), t, provider(t, openai.Options{HTTP: client}), conversation)
+			var e *llm.Error
+			if !errors.As(a.Err, &e) || e.Retryable || !strings.Contains(e.Reason, f.Name) {
+				t.Errorf("error = %v", a.Err)
+			}
+		})
+	}
+}
+
+func TestUsageClasses(t *testing.T) {
+	t.Parallel()
+	usage := agentsvc.Usage{InputTokens: 100, OutputTokens: 50, CacheReadTokens: 60, ReasoningTokens: 40}
+	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "x", Say: []string{"y"}, Usage: usage, Stop: llm.StopLength}})
+	a := llmtest.Ask(t.Context(), t, provider(t, openai.Options{Name: "mine", BaseURL: srv.URL + "/v1"}), llmtest.User("x"))
+	usage.Provider, usage.Model = "mine", "gpt-4o"
+	if diff := cmp.Diff(&usage, a.Usage); diff != "" || a.Stop != llm.StopLength {
+		t.Errorf("stop %q, usage (-want +got):\n%s", a.Stop, diff)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	date := time.Now().Add(90 * time.Second).UTC().Format(http.TimeFormat)
+	tests := []struct {
+		name   string
+		status int
+		header string
+		value  string
+		body   string
+		want   llm.Error
+		slack  time.Duration
+	}{
+		{"unauthorized", 401, "", "", `{"error":{"message":"secret"}}`, llm.Error{Status: 401, Reason: "the API key was refused"}, 0},
+		{"seconds", 429, "Retry-After", "7", `{}`, llm.Error{Status: 429, RetryAfter: 7 * time.Second, Retryable: true, Reason: "the rate limit is exceeded"}, 0},
+		{"milliseconds", 429, "Retry-After-Ms", "250", ``, llm.Error{Status: 429, RetryAfter: 250 * time.Millisecond, Retryable: true, Reason: "the rate limit is exceeded"}, 0},
+		{"date", 503, "Retry-After", date, ``, llm.Error{Status: 503, RetryAfter: 90 * time.Second, Retryable: true, Reason: "the model's server failed"}, 3 * time.Second},
+		{"nonsense", 503, "Retry-After", "NaN", ``, llm.Error{Status: 503, Retryable: true, Reason: "the model's server failed"}, 0},
+		{"for ever", 503, "Retry-After", "1e300", ``, llm.Error{Status: 503, RetryAfter: 24 * time.Hour, Retryable: true, Reason: "the model's server failed"}, 0},
+		{"quota", 429, "", "", `{"error":{"code":"insufficient_quota"}}`, llm.Error{Status: 429, Reason: "the account's quota is used up"}, 0},
+		{"context", 400, "", "", `{"error":{"code":"context_length_exceeded","message":"secret"}}`, llm.Error{Status: 400, Reason: "the conversation is longer than the model can read"}, 0},
+		{"HTML", 502, "", "", `<html>secret</html>`, llm.Error{Status: 502, Retryable: true, Reason: "the model's server failed"}, 0},
+		{"teapot", 418, "", "", `{"error":{"code":418}}`, llm.Error{Status: 418, Reason: "the request was refused"}, 0},
+		{"no content", 204, "", "", ``, llm.Error{Status: 204, Reason: "the request was refused"}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := against(t, func(w http.ResponseWriter, _ *http.Request) {
+				if tt.header != "" {
+					w.Header().Set(tt.header, tt.value)
+				}
+				w.WriteHeader(tt.status)
+				_, _ = w.Write([]byte(tt.body))
+			})
+			a := llmtest.Ask(t.Context(), t, p, llmtest.User("x"))
+			var e *llm.Error
+			if !errors.As(a.Err, &e) {
+				t.Fatalf("error = %v", a.Err)
+			}
+			if d := tt.want.RetryAfter - e.RetryAfter; d >= 0 && d <= tt.slack {
+				e.RetryAfter = tt.want.RetryAfter
+			}
+			tt.want.Provider = "openai"
+			if diff := cmp.Diff(&tt.want, e); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.NotFoundHandler())
+	srv.Close()
+	a := llmtest.Ask(t.Context(), t, provider(t, openai.Options{BaseURL: srv.URL}), llmtest.User("x"))
+	var e *llm.Error
+	if !errors.As(a.Err, &e) || !e.Retryable || e.Status != 0 || e.Reason != "the connection was refused" {
+		t.Errorf("closed port: %v", a.Err)
+	}
+	guarded := egress.New(egress.Options{})
+	t.Cleanup(guarded.Close)
+	a = llmtest.Ask(t.Context(), t, provider(t, openai.Options{BaseURL: srv.URL, HTTP: guarded.HTTP()}), llmtest.User("x"))
+	if !errors.As(a.Err, &e) || e.Retryable || !strings.Contains(e.Reason, "not allowed") {
+		t.Errorf("inside address: %v", a.Err)
+	}
+}
+
+func TestConnectionIsReused(t *testing.T) {
+	t.Parallel()
+	var conns atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		write(w, delta(`{"content":"hi"}`, `"stop"`), "data: [DONE]\n\n")
+	}))
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	srv.Start()
+	t.Cleanup(srv.Close)
+	p := provider(t, openai.Options{BaseURL: srv.URL})
+	for range 5 {
+		if a := llmtest.Ask(t.Context(), t, p, llmtest.User("x")); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	if conns.Load() != 1 {
+		t.Errorf("%d connections for five calls, want 1", conns.Load())
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	p := against(t, func(w http.ResponseWriter, r *http.Request) {
+		write(w, delta(`{"content":"hi"}`, `null`))
+		<-r.Context().Done()
+	})
+	if a := llmtest.Ask(ctx, t, p, llmtest.User("x")); !errors.Is(a.Err, context.DeadlineExceeded) || a.Text != "hi" {
+		t.Errorf("answer = %+v", a)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	if _, err := openai.New(openai.Options{}); err == nil {
+		t.Error("no HTTP client is accepted")
+	}
+	for _, base := range []string{"ftp://x", "/v1", "http://", ":"} {
+		var invalid *agentsvc.InvalidError
+		if _, err := openai.New(openai.Options{HTTP: wayOut(t), BaseURL: base}); !errors.As(err, &invalid) || invalid.Field != "base_url" {
+			t.Errorf("base URL %q: %v", base, err)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package openai_test
+
+import (
+	"net/http"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc/egress"
+	"stoa/agentsvc/llm/llmtest"
+	"stoa/agentsvc/llm/openai"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestSuite(t *testing.T) {
+	llmtest.Run(t, func(t *testing.T, script []llmtest.Turn) llmtest.Subject {
+		srv := llmtest.NewServer(t, script)
+		return llmtest.Subject{Provider: provider(t, openai.Options{BaseURL: srv.URL + "/v1"}), Open: srv.Open}
+	})
+}
+
+// wayOut is a client that may call this machine.
+func wayOut(t *testing.T) *http.Client {
+	t.Helper()
+	c := egress.New(egress.Options{PrivateNetwork: true})
+	t.Cleanup(c.Close)
+	return c.HTTP()
+}
+
+func provider(t *testing.T, opts openai.Options) *openai.Provider {
+	t.Helper()
+	if opts.HTTP == nil {
+		opts.HTTP = wayOut(t)
+	}
+	if opts.APIKey == "" {
+		opts.APIKey = llmtest.Key
+	}
+	p, err := openai.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
