@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -249,13 +250,26 @@ func TestDripFeed(t *testing.T) {
 	}
 }
 
+// live is a body that breaks off when its request is cancelled.
+type live struct {
+	req  *http.Request
+	next io.Reader
+}
+
+func (l *live) Read(p []byte) (int, error) {
+	if err := l.req.Context().Err(); err != nil {
+		return 0, err
+	}
+	return l.next.Read(p)
+}
+
 // TestSlowReader takes longer than the idle timeout to look at each chunk: that is not the model's silence.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
 			body := delta(`{"content":"a"}`, "null") + delta(`{"content":"b"}`, `"stop"`) + "data: [DONE]\n\n"
-			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(&live{r, iotest.OneByteReader(strings.NewReader(body))}), Request: r}, nil
 		})}
 		p := provider(t, openai.Options{HTTP: client})
 		var text string

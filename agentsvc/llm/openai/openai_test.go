@@ -242,6 +242,7 @@ func TestConnectionIsReused(t *testing.T) {
 	var conns atomic.Int64
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		write(w, delta(`{"content":"hi"}`, `"stop"`), "data: [DONE]\n\n")
+		time.Sleep(5 * time.Millisecond) // the body ends a little after its last event
 	}))
 	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
