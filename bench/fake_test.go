@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"stoa/bench/model"
+)
+
+// TestMain lets the test's own program stand in for the processes that the bench starts: its servers, and a product
+// that answers like stoa's surface and does nothing.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		ctx := context.Background()
+		switch {
+		case servers[os.Args[1]] != nil:
+			end(serve(ctx, os.Args[1:]))
+		case os.Args[1] == "version":
+			fmt.Println("stoa v0\nfake")
+			return
+		case os.Args[1] == "serve":
+			end(fakeStoa(ctx, os.Args[2:]))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func end(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func fakeStoa(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("serve", flag.ContinueOnError)
+	host, port := f.String("host", "", ""), f.Int("port", 0, "")
+	f.Int("grpc-port", 0, "")
+	database := f.String("database", "", "")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if strings.HasPrefix(*database, "postgres") {
+		conn, err := pgx.Connect(ctx, *database)
+		if err != nil {
+			return err
+		}
+		if err := migrate(ctx, conn); err != nil {
+			return err
+		}
+		_ = conn.Close(ctx)
+	}
+	return http.ListenAndServe(fmt.Sprintf("%s:%d", *host, *port), fakeSurface())
+}
+
+// migrate makes the product's tables, as it does itself when it starts.
+func migrate(ctx context.Context, conn *pgx.Conn) error {
+	_, here, _, _ := runtime.Caller(0)
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(here), "../migrations/postgres/*.up.sql"))
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		sql, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.Exec(ctx, string(sql)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func fakeSurface() http.Handler {
+	var mu sync.Mutex
+	loaded := map[string][]byte{} // a tenant's first call takes 8 KiB
+	admin := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+os.Getenv("STOA_ADMIN_SECRET") {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, `{"access_token":"token-of-%s"}`, r.PathValue("app"))
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("POST /admin/apps", admin)
+	mux.HandleFunc("POST /admin/apps/{app}/tokens", admin)
+	mux.HandleFunc("POST /agents/{agent}", func(w http.ResponseWriter, r *http.Request) {
+		var call struct{ Method string }
+		if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		token := r.Header.Get("Authorization")
+		mu.Lock()
+		if loaded[token] == nil {
+			loaded[token] = make([]byte, 8<<10)
+		}
+		mu.Unlock()
+		if call.Method == "message:send" {
+			fmt.Fprint(w, `{"result":{"status":{"state":"completed"}}}`)
+			return
+		}
+		n, err := strconv.Atoi(strings.TrimPrefix(r.PathValue("agent"), "tokens-"))
+		if err != nil {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		for range n {
+			fmt.Fprintf(w, "data: {\"text\":%q}\n\n", model.Answer(1))
+		}
+		fmt.Fprintf(w, "data: {\"state\":\"completed\",\"text\":%q}\n\n", model.Answer(n))
+	})
+	return mux
+}

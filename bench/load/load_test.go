@@ -1,0 +1,92 @@
+package load_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"stoa/bench/load"
+)
+
+func target(t *testing.T, s load.Spec) load.Target {
+	t.Helper()
+	got, err := load.NewTarget(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestRunCountsCallsAndErrors(t *testing.T) {
+	t.Parallel()
+	var seen atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if string(body) != `{"a":1}` || r.Header.Get("X-Test") != "yes" || r.URL.RequestURI() != "/x?y=1" {
+			t.Errorf("server got %s %q %v", r.URL.RequestURI(), body, r.Header)
+		}
+		if seen.Add(1)%10 == 0 {
+			fmt.Fprint(w, `{"error":"no"}`)
+			return
+		}
+		fmt.Fprint(w, `{"state":"completed"}`)
+	}))
+	t.Cleanup(srv.Close)
+	tgt := target(t, load.Spec{URL: srv.URL + "/x?y=1", Header: map[string]string{"X-Test": "yes"}, Body: []byte(`{"a":1}`), Want: `"completed"`})
+
+	got, err := load.Run(t.Context(), tgt, load.Options{Conns: 4, Calls: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Calls != 90 || got.Errors != 10 {
+		t.Errorf("calls, errors = %d, %d, want 90, 10", got.Calls, got.Errors)
+	}
+	if !errors.Is(got.Err, load.ErrUnexpected) || !strings.Contains(got.Err.Error(), `{"error":"no"}`) {
+		t.Errorf("first error = %v, want ErrUnexpected with the answer", got.Err)
+	}
+	if got.RPS() <= 0 || got.Whole(50) <= 0 || got.Whole(50) > got.Whole(99) {
+		t.Errorf("rps %.0f, p50 %v, p99 %v", got.RPS(), got.Whole(50), got.Whole(99))
+	}
+}
+
+func TestCallTimesTheFirstToken(t *testing.T) {
+	t.Parallel()
+	const pause = 60 * time.Millisecond
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, line := range []string{"data: submitted", "data: token one", "data: completed"} {
+			fmt.Fprintf(w, "%s\n\n", line)
+			w.(http.Flusher).Flush()
+			time.Sleep(pause)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	tgt := target(t, load.Spec{URL: srv.URL, Want: "completed", First: "token"})
+	c, err := load.Dial(t.Context(), tgt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+
+	got, err := c.Call(t.Context(), tgt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.First < pause || got.Whole < got.First+pause {
+		t.Errorf("first, whole = %v, %v; the server paused %v before and after the token", got.First, got.Whole, pause)
+	}
+}
+
+func TestNewTargetRefuses(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"https://h/x", "h/x", "http://", ":"} {
+		if _, err := load.NewTarget(load.Spec{URL: url}); err == nil {
+			t.Errorf("NewTarget(%q) succeeded", url)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package stoa
+
+import (
+	"fmt"
+
+	"stoa/bench/load"
+)
+
+// Blocking is one blocking message:send to the agent that token may call.
+func (s *Server) Blocking(token, agent, text string) (load.Target, error) {
+	return load.NewTarget(load.Spec{
+		URL:    s.URL + "/agents/" + agent,
+		Header: map[string]string{"Authorization": "Bearer " + token},
+		Body:   envelope("message:send", text),
+		Want:   `completed`,
+	})
+}
+
+// Stream is one message:stream to the agent that token may call. The answer is good if it ends with the whole text;
+// its first token is the first line that holds first.
+func (s *Server) Stream(token, agent, text, first, whole string) (load.Target, error) {
+	return load.NewTarget(load.Spec{
+		URL:    s.URL + "/agents/" + agent,
+		Header: map[string]string{"Authorization": "Bearer " + token, "Accept": "text/event-stream"},
+		Body:   envelope("message:stream", text),
+		Want:   whole,
+		First:  first,
+	})
+}
+
+func envelope(method, text string) []byte {
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":{"message":{"role":"user","parts":[{"type":"text","text":%q}]}}}`,
+		method, text)
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"stoa/bench/pg"
+)
+
+// widths are the numbers of connections that are driven at once.
+var widths = []int{32, 1}
+
+// noisy is the spread of a baseline above which a ratio to it is to be read with care.
+const noisy = 0.30
+
+// field is who takes part, by role. A role whose contestant could not start is missing and has its reason in why.
+type field struct {
+	order []string
+	by    map[string]contestant
+	why   map[string]error
+}
+
+func (f *field) add(role string, c contestant, err error) {
+	if err != nil {
+		f.why[role] = err
+		return
+	}
+	f.order = append(f.order, role)
+	f.by[role] = c
+}
+
+func (f *field) stop() {
+	for _, c := range f.by {
+		c.stop()
+	}
+}
+
+// contestants starts those that the wanted figures compare.
+func (l *lab) contestants(ctx context.Context, wanted func(...string) bool) *field {
+	f := &field{by: map[string]contestant{}, why: map[string]error{}}
+	if wanted("P1", "SQLITE") {
+		f.add("bare", l.bare(), nil)
+	}
+	if wanted("P1", "P2", "P3", "P10") {
+		c, err := l.onPostgres(ctx)
+		f.add("postgres", c, err)
+	}
+	if wanted("P2", "P3") {
+		c, err := l.pgbench(ctx)
+		f.add("pgbench", c, err)
+	}
+	if wanted("P10") {
+		c, err := l.onUnprotected(ctx)
+		f.add("unprotected", c, err)
+	}
+	if wanted("SQLITE") {
+		c, err := l.onSQLite(ctx)
+		f.add("sqlite", c, err)
+	}
+	return f
+}
+
+// throughput measures every contestant at every width in turn, round after round, each round starting with another
+// one, and compares them round by round.
+func throughput(ctx context.Context, l *lab, wanted func(...string) bool, r *report) error {
+	f := l.contestants(ctx, wanted)
+	defer f.stop()
+	bouts := map[string]map[int]*bout{}
+	for _, conns := range widths {
+		for round := range l.rounds {
+			for _, role := range rotate(f.order, round) {
+				if err := l.fight(ctx, f, bouts, role, conns, round); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, role := range f.order {
+		for _, conns := range widths {
+			if b := bouts[role][conns]; b != nil && f.why[role] == nil {
+				r.bouts = append(r.bouts, *b)
+			}
+		}
+	}
+	c := comparison{f: f, bouts: bouts, r: r}
+	c.rows(wanted)
+	return nil
+}
+
+func rotate(order []string, by int) []string {
+	if len(order) == 0 {
+		return nil
+	}
+	by %= len(order)
+	return slices.Concat(order[by:], order[:by])
+}
+
+// fight lets one contestant run once. A contestant that fails is out, and the others go on.
+func (l *lab) fight(ctx context.Context, f *field, bouts map[string]map[int]*bout, role string, conns, round int) error {
+	if f.why[role] != nil {
+		return nil
+	}
+	if l.cluster != nil {
+		if err := l.cluster.Checkpoint(ctx); err != nil {
+			return err
+		}
+	}
+	c := f.by[role]
+	m, err := c.run(ctx, conns)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		f.why[role] = fmt.Errorf("%s: %w", c.name, err)
+		progress("%v", f.why[role])
+		return nil
+	}
+	progress("round %d of %d, c=%d: %s: %.0f calls/s, p50 %v", round+1, l.rounds, conns, c.name, m.rps, m.p50)
+	if bouts[role] == nil {
+		bouts[role] = map[int]*bout{}
+	}
+	b := bouts[role][conns]
+	if b == nil {
+		b = &bout{name: c.name, conns: conns}
+		bouts[role][conns] = b
+	}
+	b.runs = append(b.runs, m)
+	return nil
+}
+
+// comparison turns the bouts into rows.
+type comparison struct {
+	f     *field
+	bouts map[string]map[int]*bout
+	r     *report
+}
+
+func (c comparison) rows(wanted func(...string) bool) {
+	rps := func(b bout) series { return b.rps() }
+	if wanted("P1") {
+		what := "calls/s of the full path (token, roles, tenant, PostgreSQL; no rate limit is configured) ÷ a bare a2a-go server in memory, c="
+		c.row("P1", "postgres", "bare", 32, rps, func(got series) row { return atLeast("P1", what+"32", 2, got) })
+		c.row("P1", "postgres", "bare", 1, rps, func(got series) row { return plain("P1", what+"1", got.String()) })
+	}
+	if wanted("P2") {
+		what := "calls/s ÷ pgbench doing the same two transactions with the same clients, c="
+		c.row("P2", "postgres", "pgbench", 32, rps, func(got series) row { return atLeast("P2", what+"32", 1, got) })
+		c.row("P2", "postgres", "pgbench", 1, rps, func(got series) row { return atLeast("P2", what+"1", 0.6, got) })
+	}
+	if wanted("P3") {
+		what := fmt.Sprintf("p50 of a call ÷ p50 of its %d commits in pgbench, c=1", pg.Commits)
+		c.row("P3", "postgres", "pgbench", 1, bout.p50, func(got series) row { return atMost("P3", what, 1.5, got) })
+	}
+	if wanted("P10") {
+		what := "calls/s with row-level security ÷ without, c="
+		c.row("P10", "postgres", "unprotected", 32, rps, func(got series) row { return atLeast("P10", what+"32", 0.9, got) })
+		c.row("P10", "postgres", "unprotected", 1, rps, func(got series) row { return plain("P10", what+"1", got.String()) })
+	}
+	if wanted("SQLITE") {
+		for _, conns := range widths {
+			c.row("SQLITE", "sqlite", "bare", conns, rps, func(got series) row {
+				return plain("SQLITE", fmt.Sprintf("calls/s of the full path on SQLite ÷ a bare a2a-go server in memory, c=%d", conns), got.String())
+			})
+		}
+	}
+}
+
+func (c comparison) row(id, who, base string, conns int, figure func(bout) series, format func(series) row) {
+	if err := errors.Join(c.f.why[who], c.f.why[base]); err != nil {
+		c.r.rows = append(c.r.rows, missing(id, err))
+		return
+	}
+	a, b := c.bouts[who][conns], c.bouts[base][conns]
+	c.r.rows = append(c.r.rows, format(figure(*a).over(figure(*b))))
+	if spread := figure(*b).spread(); spread > noisy {
+		c.r.note("%s, c=%d: the baseline (%s) spread by %.0f%% over the rounds; read the ratio with care.", id, conns, b.name, 100*spread)
+	}
+	for _, x := range []*bout{a, b} {
+		if n, first := x.errors(); n > 0 {
+			c.r.note("%s, c=%d: %s answered %d calls with an error, first: %s", id, conns, x.name, n, oneLine(first.Error()))
+		}
+	}
+}
