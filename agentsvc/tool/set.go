@@ -1,0 +1,178 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"stoa/agentsvc"
+)
+
+// Options bound the calls of a [Set].
+type Options struct {
+	Timeout   time.Duration // of one call, 30 s if zero
+	MaxOutput int           // bytes of a result that the model reads, unlimited if zero
+	Logger    *slog.Logger  // told of panics and of tools that ignore their deadline; [slog.Default] if nil
+}
+
+// Set holds the tools that one agent may call. It is safe for concurrent use.
+type Set struct {
+	opts  Options
+	specs []agentsvc.ToolSpec
+	tools map[string]entry
+}
+
+// entry is a tool with its compiled schema.
+type entry struct {
+	Tool
+	args arguments
+}
+
+// NewSet returns a set of tools. It returns an [agentsvc.InvalidError] for two tools of one name and for parameters
+// that are no JSON Schema of an object.
+func NewSet(tools []Tool, opts Options) (*Set, error) {
+	if opts.Timeout == 0 {
+		opts.Timeout = 30 * time.Second
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	s := &Set{opts: opts, tools: make(map[string]entry, len(tools))}
+	for _, t := range tools {
+		spec := t.Spec()
+		if _, taken := s.tools[spec.Name]; taken {
+			return nil, agentsvc.Invalid(spec.Name, "is the name of two tools")
+		}
+		if len(spec.Parameters) == 0 {
+			spec.Parameters = []byte(`{"type":"object","properties":{}}`)
+		}
+		args, err := compile(spec.Parameters)
+		if err != nil {
+			return nil, agentsvc.Invalid(spec.Name+".parameters", "%v", err)
+		}
+		s.specs = append(s.specs, spec)
+		s.tools[spec.Name] = entry{t, args}
+	}
+	return s, nil
+}
+
+// Specs describes the tools to a model, in the order they were given. The caller must not change them.
+func (s *Set) Specs() []agentsvc.ToolSpec { return s.specs }
+
+// Idempotent reports whether the call of the tool of this name may simply run again. A tool the set does not hold may:
+// its call does nothing.
+func (s *Set) Idempotent(name string) bool {
+	t, ok := s.tools[name]
+	return !ok || t.Tool.Idempotent()
+}
+
+// Run runs one call and returns what the model reads, which says in words what went wrong if the call failed: an
+// unknown tool, arguments that do not fit, an error, a panic, the end of the time. It returns when the call's time is
+// over or ctx ends, even if the tool does not.
+func (s *Set) Run(ctx context.Context, call agentsvc.ToolCall, step string) agentsvc.ToolResult {
+	text, err := s.run(ctx, call, step)
+	if err != nil {
+		text = err.Error()
+	}
+	return agentsvc.ToolResult{Call: call.ID, Name: call.Name, Text: s.trim(text), Failed: err != nil}
+}
+
+func (s *Set) run(ctx context.Context, call agentsvc.ToolCall, step string) (string, error) {
+	t, ok := s.tools[call.Name]
+	if !ok {
+		return "", s.unknown(call.Name)
+	}
+	args := call.Arguments
+	if len(args) == 0 {
+		args = []byte("{}")
+	}
+	if err := t.args.check(args); err != nil {
+		return "", fmt.Errorf("the arguments of %s %w", call.Name, err)
+	}
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("%s was not run: the call was cancelled", call.Name)
+	}
+	within, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	done := make(chan outcome, 1)
+	go func() { done <- s.guarded(within, t, Input{Step: step, Arguments: args}) }()
+	var out outcome
+	select {
+	case out = <-done:
+	case <-within.Done():
+		select {
+		case out = <-done:
+		default:
+			s.opts.Logger.WarnContext(ctx, "tool call goes on after its end", "tool", call.Name, "step", step)
+			out.err = within.Err()
+		}
+	}
+	switch {
+	case out.err == nil:
+		return out.text, nil
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("%s was cancelled before it ended", call.Name)
+	case within.Err() != nil:
+		return "", fmt.Errorf("%s did not end within %v and was stopped; whether it took effect is unknown", call.Name, s.opts.Timeout)
+	}
+	return "", fmt.Errorf("%s: %w", call.Name, out.err)
+}
+
+// outcome is what a call came to.
+type outcome struct {
+	text string
+	err  error
+}
+
+var errPanic = errors.New("the tool failed inside; the same call will most likely fail again")
+
+// guarded runs a call and turns a panic into an error.
+func (s *Set) guarded(ctx context.Context, t Tool, in Input) (out outcome) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		// A value that is not the runtime's may hold what no log may: its type says enough beside the stack.
+		what := fmt.Sprintf("%T", v)
+		if bug, ok := v.(runtime.Error); ok {
+			what = bug.Error()
+		}
+		s.opts.Logger.ErrorContext(ctx, "tool panicked", "tool", t.Spec().Name, "step", in.Step, "panic", what, "stack", string(debug.Stack()))
+		out = outcome{err: errPanic}
+	}()
+	text, err := t.Call(ctx, in)
+	return outcome{text, err}
+}
+
+func (s *Set) unknown(name string) error {
+	if len(s.specs) == 0 {
+		return fmt.Errorf("there is no tool %q: no tools are offered", name)
+	}
+	names := make([]string, len(s.specs))
+	for i, spec := range s.specs {
+		names[i] = spec.Name
+	}
+	return fmt.Errorf("there is no tool %q; the tools are %s", name, strings.Join(names, ", "))
+}
+
+// trim makes text fit to be kept and read: UTF-8 without NUL, not longer than MaxOutput but for a note that says so.
+func (s *Set) trim(text string) string {
+	if strings.IndexByte(text, 0) >= 0 || !utf8.ValidString(text) {
+		text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	}
+	limit := s.opts.MaxOutput
+	if limit <= 0 || len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return fmt.Sprintf("%s\n[cut here: these are the first %d of %d bytes]", text[:limit], limit, len(text))
+}
