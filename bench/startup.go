@@ -16,12 +16,16 @@ func startup(ctx context.Context, l *lab, _ func(...string) bool, r *report) err
 	}
 	first.Stop()
 	var times, sizes series
-	for range l.rounds {
+	for round := range l.rounds {
 		s, err := l.stoa(ctx, url)
 		if err != nil {
 			return err
 		}
 		times = append(times, float64(s.Startup.Microseconds())/1000)
+		if l.quick && round > 0 {
+			s.Stop()
+			continue
+		}
 		size, err := settled(ctx, s.PID(), 3*time.Second)
 		s.Stop()
 		if err != nil {
