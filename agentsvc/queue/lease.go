@@ -6,6 +6,9 @@ import (
 
 )
 
+// postponement is how long a run that could not go on rests.
+const postponement = 30 * time.Second
+
 // beating renews the lease every third of its time and rescues the runs of others as often. When half of the time
 // has passed without a renewal, this process stops its own runs: somebody else may soon have them.
 func (p *Pool) beating(ctx context.Context) {
@@ -58,14 +61,17 @@ func (p *Pool) beat(ctx context.Context) error {
 // giveBack returns the runs that ended without a recorded end.
 func (p *Pool) giveBack(ctx context.Context) error {
 	p.mu.Lock()
-	undone := p.undone
+	back := p.undone
 	p.undone = nil
 	p.mu.Unlock()
-	for i, run := range undone {
-		delay, _ := p.o.Retry.Next(run.Attempts)
-		if err := p.runs.GiveBack(ctx, run, delay); err != nil {
+	for i, u := range back {
+		delay, _ := p.o.Retry.Next(u.run.Attempts)
+		if u.postponed {
+			u.run.Attempts, delay = u.run.Attempts-1, postponement
+		}
+		if err := p.runs.GiveBack(ctx, u.run, delay); err != nil {
 			p.mu.Lock()
-			p.undone = append(p.undone, undone[i:]...)
+			p.undone = append(p.undone, back[i:]...)
 			p.mu.Unlock()
 			return err
 		}

@@ -21,6 +21,10 @@ var ErrStopping = errors.New("the process is stopping")
 // ErrStale is the cause by which a run's context ends when its process could not renew its lease in time.
 var ErrStale = errors.New("the lease could not be renewed in time")
 
+// ErrPostponed says that a run cannot go on for a reason that is not its own, such as a suspended app: it is given
+// back to be tried later, and the attempt does not count. It is also the cause by which such a run's context ends.
+var ErrPostponed = errors.New("the run is postponed")
+
 // Handler runs one run to its end and records that end. An error it returns means that no end is recorded.
 type Handler func(ctx context.Context, run store.Run) error
 
@@ -37,7 +41,7 @@ type Pool struct {
 
 	mu       sync.Mutex
 	at       map[place]context.CancelCauseFunc
-	undone   []store.Run // runs whose handler recorded no end, to be given back
+	undone   []undone
 	stopping bool
 	base     context.Context // of all runs
 	cancel   context.CancelCauseFunc
@@ -45,6 +49,12 @@ type Pool struct {
 
 	lastBeat atomic.Int64 // by the local monotonic clock
 	started  time.Time
+}
+
+// undone is a run whose handler recorded no end. It is to be given back.
+type undone struct {
+	run       store.Run
+	postponed bool
 }
 
 type place struct {
@@ -149,13 +159,13 @@ func (p *Pool) Stop(tenant db.ID, task agentsvc.TaskID) {
 	}
 }
 
-// StopTenant ends all runs of a tenant at work here.
+// StopTenant ends all runs of a tenant at work here; they are tried again when the tenant may work again.
 func (p *Pool) StopTenant(tenant db.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for at, cancel := range p.at {
 		if at.tenant == tenant {
-			cancel(agentsvc.ErrLost)
+			cancel(ErrPostponed)
 		}
 	}
 }
@@ -175,12 +185,29 @@ func (p *Pool) do(run store.Run) {
 	p.at[at] = cancel
 	p.mu.Unlock()
 	err := p.handle(ctx, run)
+	if errors.Is(err, agentsvc.ErrLost) {
+		p.drop(run)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.at, at)
-	if err != nil && !errors.Is(err, agentsvc.ErrLost) && !errors.Is(context.Cause(ctx), ErrStopping) {
+	if err == nil || errors.Is(err, agentsvc.ErrLost) || errors.Is(context.Cause(ctx), ErrStopping) {
+		return
+	}
+	postponed := errors.Is(err, ErrPostponed)
+	if !postponed {
 		p.o.Log.Error("a run ended without its end being recorded; it is tried again", "tenant", run.Tenant, "task", run.Task, "error", err)
-		p.undone = append(p.undone, run)
+	}
+	p.undone = append(p.undone, undone{run, postponed})
+}
+
+// drop ends a run that lost its task, unless somebody else has it by now.
+func (p *Pool) drop(run store.Run) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	run.Worker = p.worker
+	if err := p.runs.Drop(ctx, run); err != nil {
+		p.o.Log.Warn("a run that lost its task could not be dropped", "tenant", run.Tenant, "task", run.Task, "error", err)
 	}
 }
 

@@ -64,12 +64,13 @@ func (q *Runs) Claim(ctx context.Context, worker string, n int) ([]Run, error) {
 	return runs, err
 }
 
-// GiveBack makes a run pending again, claimable after delay, if it is still leased to the worker that run names.
+// GiveBack makes a run pending again, with run's attempts and claimable after delay, if it is still leased to the
+// worker that run names.
 func (q *Runs) GiveBack(ctx context.Context, run Run, delay time.Duration) error {
 	return q.do(ctx, "give run back", func(b *db.Batch) {
-		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now() + CAST($5 AS BIGINT)
+		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = $6, available_at = stoa_now() + CAST($5 AS BIGINT)
 			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND state = 'running'`,
-			string(run.Tenant), string(run.Task), run.Turn, run.Worker, delay.Microseconds())
+			string(run.Tenant), string(run.Task), run.Turn, run.Worker, delay.Microseconds(), run.Attempts)
 	})
 }
 

@@ -25,9 +25,9 @@ type Stored struct {
 	Turn  int64
 }
 
-// Filter chooses tasks. Zero fields choose all. Before is the id of the last task of the page before.
+// Filter chooses tasks. Zero fields choose all; Agents that are empty but not nil choose none. Before is the id of the last task of the page before.
 type Filter struct {
-	Agent   string
+	Agents  []string
 	Context agentsvc.ContextID
 	Owner   *agentsvc.Owner
 	State   agentsvc.State
@@ -113,7 +113,14 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 			where = append(where, column+" = $"+strconv.Itoa(len(args)))
 		}
 	}
-	add("t.agent", f.Agent)
+	if f.Agents != nil {
+		names := []string{"''"}
+		for _, a := range f.Agents {
+			args = append(args, a)
+			names = append(names, "$"+strconv.Itoa(len(args)))
+		}
+		where = append(where, "t.agent IN ("+strings.Join(names, ", ")+")")
+	}
 	add("t.context_id", string(f.Context))
 	add("t.state", string(f.State))
 	if f.Owner != nil {

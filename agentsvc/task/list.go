@@ -50,7 +50,7 @@ func (s *Service) List(ctx context.Context, reach Reach, q Query) (Page, error) 
 		return Page{}, err
 	}
 	found, total, err := s.store.Tasks(ctx, store.Filter{
-		Agent: reach.Agent, Owner: reach.Owner, Context: q.Context, State: q.State, Before: before, Limit: q.Size + 1, With: q.With,
+		Agents: reach.Agents, Owner: reach.Owner, Context: q.Context, State: q.State, Before: before, Limit: q.Size + 1, With: q.With,
 	})
 	if err != nil {
 		return Page{}, err
@@ -89,6 +89,6 @@ func (s *Service) digest(reach Reach, q Query, id agentsvc.TaskID) string {
 	if reach.Owner != nil {
 		owner = *reach.Owner
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q", s.tenant, reach.Agent, owner, q.Context, q.State, id))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q", s.tenant, reach.Agents, owner, q.Context, q.State, id))
 	return string(sum[:digestSize])
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"slices"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -45,15 +46,15 @@ func New(st *store.Store, tenant db.ID, revision int64, hub *Hub, workers Handof
 
 func (s *Service) key(id agentsvc.TaskID) topicKey { return topicKey{s.tenant, id} }
 
-// Reach is what a caller may see: tasks of Agent, or of all where it is "", and of Owner, or of everyone in the app
+// Reach is what a caller may see: tasks of Agents, or of all where it is nil, and of Owner, or of everyone in the app
 // where it is nil. What is out of reach answers as what does not exist.
 type Reach struct {
-	Agent string
-	Owner *agentsvc.Owner
+	Agents []string
+	Owner  *agentsvc.Owner
 }
 
 func (r Reach) covers(t agentsvc.Task) bool {
-	return (r.Agent == "" || r.Agent == t.Agent) && (r.Owner == nil || *r.Owner == t.Owner)
+	return (r.Agents == nil || slices.Contains(r.Agents, t.Agent)) && (r.Owner == nil || *r.Owner == t.Owner)
 }
 
 // Get returns a task. It returns [agentsvc.ErrNotFound] for one out of reach.

@@ -145,12 +145,12 @@ func (s *Service) known(ctx context.Context, sub Submission, sent store.Sent) (a
 	if hash != sent.Hash {
 		return agentsvc.Task{}, ErrConflict
 	}
-	return s.Get(ctx, Reach{sub.Agent, &sub.Owner}, id, store.With{History: true, Artifacts: true})
+	return s.Get(ctx, Reach{[]string{sub.Agent}, &sub.Owner}, id, store.With{History: true, Artifacts: true})
 }
 
 // resume continues a task that waits for its user.
 func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) error {
-	t, err := s.find(ctx, Reach{sub.Agent, &sub.Owner}, sub.Message.Task, store.With{History: true, Artifacts: true})
+	t, err := s.find(ctx, Reach{[]string{sub.Agent}, &sub.Owner}, sub.Message.Task, store.With{History: true, Artifacts: true})
 	switch {
 	case err != nil:
 		return err

@@ -1,0 +1,36 @@
+// Package agent is the thinking: an [Agent] takes a conversation and yields events until its turn is over. It writes
+// nothing and knows no task but by name; the runner records what it yields. Before an effect the fact that announces
+// it is yielded, and the agent goes on only when the yield returns: so the journal is ahead of every tool.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"stoa/agentsvc"
+)
+
+// Agent runs turns. It is safe for concurrent use.
+type Agent interface {
+	// Run continues inv's conversation. It yields chunks of text, messages, tool results, artifacts and usage as they
+	// come about, and as the last thing a status that ends the turn, or an error. Breaking off the loop stops it.
+	Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error]
+}
+
+// Invocation is one turn to run. Conversation ends with the user's message, or, where an earlier attempt got
+// further, with what that attempt recorded. Steps is how many model calls those records hold.
+type Invocation struct {
+	Task         agentsvc.TaskID
+	Turn         int64
+	Conversation []agentsvc.Entry
+	Steps        int
+}
+
+// step names the n-th model call of the turn: the same in each attempt.
+func (inv Invocation) step(n int) string {
+	return fmt.Sprintf("%s/%d/%d", inv.Task, inv.Turn, n)
+}
+
+// ErrTooLong says that an agent went on thinking past its bound.
+var ErrTooLong = fmt.Errorf("the agent made more than %d model calls without finishing", maxSteps)

@@ -1,0 +1,117 @@
+// Package runner is where thinking meets the pass: it takes a run, loads the conversation it continues, lets the agent
+// think and writes down what comes of it. Facts go to the log as they happen; the end of the turn, its session entry
+// and the end of the run are one transaction.
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/queue"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
+)
+
+// Runner runs the turns of one tenant's agents.
+type Runner struct {
+	tasks  *task.Service
+	agents map[string]agent.Agent
+	retry  queue.Retry
+	log    *slog.Logger
+}
+
+// New returns a runner for agents by name. Runs that met an error which may pass are tried again as retry says.
+func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, log *slog.Logger) *Runner {
+	return &Runner{tasks: tasks, agents: agents, retry: retry, log: log}
+}
+
+// Run runs one turn to its end and records it. It returns [agentsvc.ErrLost] if somebody else took the task, and any
+// other error if no end could be recorded: then the run is to be tried again.
+func (r *Runner) Run(ctx context.Context, run store.Run) error {
+	rec := r.tasks.Recorder(&run)
+	defer rec.Close()
+	if run.Epoch == 0 {
+		if err := rec.Begin(ctx); err != nil {
+			return err
+		}
+	}
+	t := &turn{Runner: r, rec: rec, run: &run, began: time.Now()}
+	err := t.do(ctx)
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if errors.Is(err, errNotRecorded) || errors.Is(err, agentsvc.ErrLost) {
+		return err
+	}
+	return t.fail(ctx, err)
+}
+
+// errNotRecorded marks an error of the log itself: there is nowhere to write the failure either.
+var errNotRecorded = errors.New("the log cannot be written")
+
+// do runs the turn. A panic of an agent is an error of its turn.
+func (t *turn) do(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.log.Error("an agent panicked", "agent", t.run.Agent, "task", t.run.Task, "panic", p, "stack", string(debug.Stack()))
+			err = errors.New("the agent met an internal error")
+		}
+	}()
+	if t.retry.Exhausted(t.run.Attempts) {
+		return fmt.Errorf("the run was given up after %d attempts, in the last of which its worker died", t.run.Attempts-1)
+	}
+	a, ok := t.agents[t.run.Agent]
+	if !ok {
+		return errors.New("the agent no longer exists")
+	}
+	inv, err := t.load(ctx)
+	if err != nil {
+		return err
+	}
+	for ev, err := range a.Run(ctx, inv) {
+		if err != nil {
+			return err
+		}
+		if err := t.take(ctx, ev); err != nil {
+			return err
+		}
+	}
+	if !t.ended && ctx.Err() == nil {
+		return errors.New("the agent ended without an answer")
+	}
+	return ctx.Err()
+}
+
+// fail records the end of a turn that met err: as failed, or where err may pass and tries remain as pending.
+func (t *turn) fail(ctx context.Context, err error) error {
+	t.log.Warn("a run failed", "agent", t.run.Agent, "task", t.run.Task, "attempt", t.run.Attempts, "error", err)
+	var upstream *llm.Error
+	if errors.As(err, &upstream) && upstream.Retryable {
+		if delay, ok := t.retry.Next(t.run.Attempts); ok {
+			return t.write(ctx, store.Record{Events: t.pending, End: store.Pending, Delay: max(delay, upstream.RetryAfter), Error: err.Error()})
+		}
+	}
+	msg := t.message(reason(err))
+	t.pending = append(t.pending, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Failed, Message: &msg}})
+	return t.write(ctx, store.Record{Events: t.pending, End: store.Failed, Error: err.Error()})
+}
+
+// reason is what a caller may read of err.
+func reason(err error) string {
+	var upstream *llm.Error
+	var invalid *agentsvc.InvalidError
+	if errors.As(err, &upstream) || errors.As(err, &invalid) || errors.Is(err, agent.ErrTooLong) {
+		return err.Error()
+	}
+	return "The agent met an internal error."
+}

@@ -1,0 +1,139 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
+)
+
+// turn is one run at work.
+type turn struct {
+	*Runner
+	rec   *task.Recorder
+	run   *store.Run
+	began time.Time
+
+	entries []agentsvc.Entry    // what the turn adds to its session, the user's message first
+	calls   []agentsvc.ToolCall // all tool calls of the turn
+	used    agentsvc.Usage
+	pending []agentsvc.Event // facts that wait for the next one to be written with
+	ended   bool
+}
+
+// load puts together what the agent is to continue: the session, then the turn as far as it has come.
+func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
+	inv := agent.Invocation{Task: t.run.Task, Turn: t.run.Turn}
+	sess, err := t.rec.Session(ctx)
+	if err != nil {
+		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
+	}
+	if t.run.Message.ID != "" {
+		t.entries = []agentsvc.Entry{{Message: &t.run.Message}}
+	} else if err := t.replay(ctx); err != nil {
+		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
+	}
+	for _, e := range t.entries {
+		if e.Message != nil && e.Message.Role == agentsvc.RoleAgent {
+			inv.Steps++
+		}
+	}
+	inv.Conversation = append(sess.Entries, t.entries...)
+	return inv, nil
+}
+
+// replay reads what earlier attempts of the turn recorded, so that it is neither asked nor done again.
+func (t *turn) replay(ctx context.Context) error {
+	evs, err := t.rec.Journal(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ev := range evs {
+		t.note(ev)
+	}
+	return nil
+}
+
+// note keeps what later facts of the turn need to know of ev.
+func (t *turn) note(ev agentsvc.Event) {
+	switch {
+	case ev.Status != nil && ev.Status.State == agentsvc.Submitted:
+		t.entries = append(t.entries, agentsvc.Entry{Message: ev.Status.Message})
+	case ev.Message != nil:
+		t.entries = append(t.entries, agentsvc.Entry{Message: ev.Message})
+		t.calls = append(t.calls, ev.Message.ToolCalls...)
+	case ev.Result != nil:
+		t.entries = append(t.entries, agentsvc.Entry{Result: ev.Result})
+	case ev.Usage != nil:
+		t.used = t.used.Add(*ev.Usage)
+	}
+}
+
+// take handles one event of the agent. Usage waits for the fact that follows it; everything else is written at once.
+func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
+	if ev.Chunk != nil {
+		t.rec.Chunk(*ev.Chunk)
+		return nil
+	}
+	t.note(ev)
+	t.pending = append(t.pending, ev)
+	if ev.Usage != nil {
+		return nil
+	}
+	rec := store.Record{Events: t.pending}
+	if ev.Status != nil {
+		t.end(&rec, ev.Status)
+	}
+	return t.write(ctx, rec)
+}
+
+// end makes rec the last one of the run.
+func (t *turn) end(rec *store.Record, st *agentsvc.Status) {
+	t.ended = true
+	t.entries = append(t.entries, agentsvc.Entry{Message: st.Message})
+	rec.Session = t.entries
+	rec.End = store.Completed
+	if st.State.Interrupted() {
+		rec.End = store.InputRequired
+	}
+	final := *st.Message
+	final.ToolCalls = t.calls
+	final.Metadata = t.metadata()
+	rec.Events[len(rec.Events)-1].Status = &agentsvc.Status{State: st.State, Message: &final}
+}
+
+func (t *turn) write(ctx context.Context, rec store.Record) error {
+	t.pending = nil
+	if err := t.rec.Record(ctx, rec); err != nil {
+		return fmt.Errorf("%w: %w", errNotRecorded, err)
+	}
+	return nil
+}
+
+func (t *turn) message(text string) agentsvc.Message {
+	return agentsvc.Message{
+		ID: agentsvc.MessageID(agentsvc.NewID()), Task: t.run.Task, Role: agentsvc.RoleAgent,
+		Parts: []agentsvc.Part{agentsvc.TextPart(text)}, Metadata: t.metadata(),
+	}
+}
+
+// metadata is what the last message of a turn tells about it: the tokens of all its model calls, the model, and the
+// seconds the last attempt took.
+func (t *turn) metadata() map[string]any {
+	u := t.used
+	m := map[string]any{
+		"tokens_used": map[string]any{
+			"input": u.InputTokens, "output": u.OutputTokens, "cache_read": u.CacheReadTokens,
+			"cache_write": u.CacheWriteTokens, "reasoning": u.ReasoningTokens, "total": u.InputTokens + u.OutputTokens,
+		},
+		"execution_time": time.Since(t.began).Seconds(),
+	}
+	if u.Model != "" {
+		m["model"] = u.Model
+	}
+	return m
+}
