@@ -37,15 +37,15 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve":  serve,
-			"served": served,
-			"code":   code,
+			"serve":  cmdServe,
+			"served": cmdServed,
+			"code":   cmdCode,
 		},
 	})
 }
 
-// serve FILE starts a server that plays the dialogue of FILE.
-func serve(ts *testscript.TestScript, neg bool, args []string) {
+// cmdServe FILE starts a server that plays the dialogue of FILE.
+func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: serve FILE")
 	}
@@ -59,8 +59,8 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("STOA_SERVER", server.URL)
 }
 
-// served checks that the dialogue was held to its end and word for word.
-func served(ts *testscript.TestScript, neg bool, args []string) {
+// cmdServed checks that the dialogue was held to its end and word for word.
+func cmdServed(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: served")
 	}
@@ -75,8 +75,8 @@ func served(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// code N COMMAND... runs a command and checks its exit code.
-func code(ts *testscript.TestScript, neg bool, args []string) {
+// cmdCode N COMMAND... runs a command and checks its exit code.
+func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: code N COMMAND...")
 	}
@@ -142,24 +142,24 @@ func (d *dialogue) refuse(w http.ResponseWriter, wrong string) {
 	http.Error(w, wrong, http.StatusTeapot)
 }
 
-// request is what matters of a request.
-type request struct {
+// wireRequest is what matters of a request.
+type wireRequest struct {
 	Line   string
 	Bearer string
 	Header map[string]string
 	Body   any
 }
 
-func (e exchange) expects() request {
-	return request{Line: e.Request, Bearer: e.Bearer, Header: e.Header, Body: decode(e.Body)}
+func (e exchange) expects() wireRequest {
+	return wireRequest{Line: e.Request, Bearer: e.Bearer, Header: e.Header, Body: decodeBody(e.Body)}
 }
 
-func received(r *http.Request, headers map[string]string) request {
+func received(r *http.Request, headers map[string]string) wireRequest {
 	body, _ := io.ReadAll(r.Body)
-	got := request{
+	got := wireRequest{
 		Line:   r.Method + " " + r.URL.RequestURI(),
 		Bearer: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
-		Body:   decode(string(body)),
+		Body:   decodeBody(string(body)),
 	}
 	for name := range headers {
 		if got.Header == nil {
@@ -170,8 +170,8 @@ func received(r *http.Request, headers map[string]string) request {
 	return got
 }
 
-// decode reads JSON and replaces what differs from call to call.
-func decode(body string) any {
+// decodeBody reads JSON and replaces what differs from call to call.
+func decodeBody(body string) any {
 	if body == "" {
 		return nil
 	}
