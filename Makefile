@@ -8,7 +8,7 @@ COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 LDFLAGS := -s -w $(if $(VERSION),-X main.version=$(VERSION)) $(if $(COMMIT),-X main.commit=$(COMMIT))
 
 GOLANGCI_LINT_VERSION := 2.15.0
-GOVULNCHECK_VERSION := 1.1.4
+GOVULNCHECK_VERSION := 1.5.0
 
 # ARGS are handed on: make run ARGS="--port 9090", make test ARGS="-run TestPlan", make bench ARGS="-h".
 ARGS ?=
