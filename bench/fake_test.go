@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -82,6 +83,12 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+// burn uses processor time.
+func burn(d time.Duration) {
+	for start := time.Now(); time.Since(start) < d; {
+	}
+}
+
 func fakeSurface() http.Handler {
 	var mu sync.Mutex
 	loaded := map[string][]byte{} // a tenant's first call takes 8 KiB
@@ -120,6 +127,7 @@ func fakeSurface() http.Handler {
 			return
 		}
 		for range n {
+			burn(30 * time.Microsecond)
 			fmt.Fprintf(w, "data: {\"text\":%q}\n\n", model.Answer(1))
 		}
 		fmt.Fprintf(w, "data: {\"state\":\"completed\",\"text\":%q}\n\n", model.Answer(n))

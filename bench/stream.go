@@ -18,6 +18,8 @@ const (
 	pace = time.Millisecond
 	// parallel is how many streams run at once.
 	parallel = 8
+	// leastCPU is what a measurement must take so that the clock's step of 10 ms is a tenth of it at most.
+	leastCPU = 100 * time.Millisecond
 )
 
 // streams has stoa forward the answers of the fixed-answer model server, short ones and long ones in turn.
@@ -78,6 +80,9 @@ func (l *lab) streamCost(ctx context.Context, s *stoa.Server, token string, r *r
 			}
 			if round == 0 { // warm-up
 				continue
+			}
+			if after-before < leastCPU {
+				return fmt.Errorf("%d streams of %d tokens took %v of processor time: too little for a clock of 10 ms", got.Calls, n, after-before)
 			}
 			each := (after - before) / time.Duration(got.Calls)
 			progress("round %d of %d: %d tokens: %v of processor time a stream", round, l.rounds, n, each)
