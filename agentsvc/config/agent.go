@@ -1,0 +1,115 @@
+package config
+
+import (
+	"regexp"
+	"time"
+)
+
+// Agent is one agent: what it is told, what it may use, and how it is shown.
+type Agent struct {
+	// Name is the name shown to people. Without it, it is the agent's key.
+	Name string `yaml:"name"`
+	// Description says what the agent is for; it stands on the card. Without it, it is made from the rest.
+	Description string `yaml:"description"`
+	// Type is how the agent works: with a model (llm), by running its sub-agents one after the other, at once or
+	// repeatedly (sequential, parallel, loop), by running tools without a model (runner), or on another server (remote).
+	Type string `yaml:"type" jsonschema:"enum=llm,enum=sequential,enum=parallel,enum=loop,enum=runner,enum=remote,default=llm"`
+	// Version is the agent's version on its card.
+	Version string `yaml:"version" jsonschema:"default=1.0.0"`
+	// LLM is the model the agent thinks with. Without it, it is `defaults.llm`.
+	LLM string `yaml:"llm" ref:"llms"`
+	// Instruction is the system prompt.
+	Instruction string `yaml:"instruction"`
+	// GlobalInstruction is put before the instruction of this agent and of its sub-agents.
+	GlobalInstruction string `yaml:"global_instruction"`
+	// Prompt shapes the system prompt in more detail.
+	Prompt *Prompt `yaml:"prompt"`
+	// Tools are the tools the agent may use.
+	Tools []string `yaml:"tools" ref:"tools"`
+	// Streaming sends the answer token by token.
+	Streaming bool `yaml:"streaming" jsonschema:"default=true"`
+	// Visibility is who sees the agent: everyone (public), only the authenticated (internal), or nobody over the wire (private).
+	Visibility string `yaml:"visibility" jsonschema:"enum=public,enum=internal,enum=private,default=public"`
+	// Skills are what the card says the agent can do. Without them, they are made from the rest.
+	Skills []*Skill `yaml:"skills"`
+	// InputModes are the MIME types the agent reads.
+	InputModes []string `yaml:"input_modes" jsonschema:"default=text/plain"`
+	// OutputModes are the MIME types the agent writes.
+	OutputModes []string `yaml:"output_modes" jsonschema:"default=text/plain"`
+	// MaxIterations is how often a loop agent runs its sub-agents at most.
+	MaxIterations int `yaml:"max_iterations" jsonschema:"minimum=0" only:"type=loop"`
+	// Reasoning bounds and ends the agent's own loop of thinking and calling tools.
+	Reasoning *Reasoning `yaml:"reasoning"`
+	// SubAgents are agents that control is handed over to.
+	SubAgents []string `yaml:"sub_agents" ref:"agents"`
+	// AgentTools are agents that this one uses like tools.
+	AgentTools []string `yaml:"agent_tools" ref:"agents"`
+	// Guardrails names the checks on this agent's input, output and tool calls.
+	Guardrails string `yaml:"guardrails" ref:"guardrails"`
+	// DocumentStores are the documents the agent can search.
+	DocumentStores []string `yaml:"document_stores" ref:"document_stores"`
+	// IncludeContext puts what the search finds before the model without being asked.
+	IncludeContext bool `yaml:"include_context" jsonschema:"default=false"`
+	// IncludeContextLimit is how many findings are put before the model.
+	IncludeContextLimit int `yaml:"include_context_limit" jsonschema:"minimum=0"`
+	// IncludeContextMaxLength is how long each finding may be, in characters.
+	IncludeContextMaxLength int `yaml:"include_context_max_length" jsonschema:"minimum=0"`
+	// StructuredOutput makes the agent answer in JSON of a given schema.
+	StructuredOutput *StructuredOutput `yaml:"structured_output"`
+	// Context says how much of a long conversation the model gets to see.
+	Context *Context `yaml:"context"`
+	// Trigger starts the agent on a schedule or from a webhook.
+	Trigger *Trigger `yaml:"trigger"`
+	// Notifications tell other services how the agent's tasks go.
+	Notifications []*Notification `yaml:"notifications"`
+	// Security names the credentials that callers of this agent need.
+	Security *Security `yaml:"security"`
+	// URL is the base address of a remote agent's server.
+	URL string `yaml:"url" only:"type=remote"`
+	// AgentCardURL is where a remote agent's card lies. Without it, it follows from `url`.
+	AgentCardURL string `yaml:"agent_card_url" only:"type=remote"`
+	// AgentCardFile is a local file with a remote agent's card.
+	AgentCardFile string `yaml:"agent_card_file" only:"type=remote" grant:"filesystem"`
+	// Headers are sent with every call of a remote agent.
+	Headers map[string]string `yaml:"headers" only:"type=remote" secret:"true"`
+	// Credentials are sent with every call of a remote agent.
+	Credentials *Credentials `yaml:"credentials" only:"type=remote"`
+	// Timeout is how long a call of a remote agent may take.
+	Timeout time.Duration `yaml:"timeout" jsonschema:"default=30s" only:"type=remote"`
+}
+
+// Skill is one thing the card says an agent can do.
+type Skill struct {
+	// ID names the skill for programs.
+	ID string `yaml:"id" jsonschema:"required"`
+	// Name names the skill for people.
+	Name string `yaml:"name"`
+	// Description says what the skill does.
+	Description string `yaml:"description"`
+	// Tags are words to find the skill by.
+	Tags []string `yaml:"tags"`
+}
+
+var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+func (a *Agent) check(c *checks, s spot) {
+	if !agentName.MatchString(s.path.part) {
+		c.problem(s, "the name of an agent is 1 to 63 letters, digits, '_', '.' or '-', and starts with a letter or digit")
+	}
+	if a.Type == "llm" && a.LLM == "" && !c.doc.has(s.value, "llm") && c.defaultLLMMissing {
+		c.problem(s, `has no model: set llm here or defaults.llm, or name one of llms "default"`)
+	}
+	if a.Type == "remote" && a.URL == "" && a.AgentCardURL == "" && a.AgentCardFile == "" {
+		c.problem(s, "a remote agent needs url, agent_card_url or agent_card_file")
+	}
+}
+
+// complete fills in what follows from the rest of the document: the shown name and the model.
+func (a *Agent) complete(key string, d Defaults) {
+	if a.Name == "" {
+		a.Name = key
+	}
+	if a.LLM == "" && a.Type == "llm" {
+		a.LLM = d.LLM
+	}
+}

@@ -1,0 +1,29 @@
+package config
+
+// Database is a connection to a SQL database.
+type Database struct {
+	// Driver is the kind of database. mysql can only be a source of documents.
+	Driver string `yaml:"driver" jsonschema:"required,enum=postgres,enum=mysql,enum=sqlite"`
+	// Host is the machine it runs on.
+	Host string `yaml:"host" only:"driver=postgres|mysql"`
+	// Port is the port it listens on. Without it, postgres 5432, mysql 3306.
+	Port int `yaml:"port" jsonschema:"minimum=0,maximum=65535" only:"driver=postgres|mysql"`
+	// Database is the database's name, or the file's path for sqlite.
+	Database string `yaml:"database" jsonschema:"required"`
+	// Username is the login.
+	Username string `yaml:"username" only:"driver=postgres|mysql"`
+	// Password is the login's password.
+	Password string `yaml:"password" secret:"true" only:"driver=postgres|mysql"`
+	// SSLMode says whether and how the connection is encrypted.
+	SSLMode string `yaml:"ssl_mode" jsonschema:"enum=disable,enum=allow,enum=prefer,enum=require,enum=verify-ca,enum=verify-full,default=disable" only:"driver=postgres|mysql"`
+	// MaxConns is how many connections are open at most.
+	MaxConns int `yaml:"max_conns" jsonschema:"minimum=1,default=25"`
+	// MaxIdle is how many connections stay open unused.
+	MaxIdle int `yaml:"max_idle" jsonschema:"minimum=0,default=5"`
+}
+
+func (d *Database) check(c *checks, s spot) {
+	if d.Driver == "sqlite" {
+		c.grant(s.child("driver"), "sqlite")
+	}
+}

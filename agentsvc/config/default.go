@@ -1,0 +1,21 @@
+package config
+
+import "reflect"
+
+// Default is what is served without a file: one agent `assistant` on one model of the provider, which
+// [Detect] can choose. Everything else is at its default.
+func Default(provider, apiKey string) *Config {
+	cfg := newDefault(reflect.TypeFor[Config]()).Interface().(*Config)
+	model := newDefault(reflect.TypeFor[LLM]()).Interface().(*LLM)
+	model.Provider, model.APIKey = provider, apiKey
+	model.complete(nil)
+	agent := newDefault(reflect.TypeFor[Agent]()).Interface().(*Agent)
+	agent.Description = "A helpful assistant."
+	agent.Instruction = "You are a helpful assistant. Answer briefly and truthfully."
+	agent.complete("assistant", cfg.Defaults)
+
+	cfg.LLMs = map[string]*LLM{"default": model}
+	cfg.Agents = map[string]*Agent{"assistant": agent}
+	cfg.agentOrder = []string{"assistant"}
+	return cfg
+}

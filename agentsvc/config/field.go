@@ -1,0 +1,136 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// field is what the tags of a struct's field say about the key of a document.
+//
+//	yaml:"name"            its key
+//	jsonschema:"..."       required, enum, minimum, maximum, default: as in the schema made from them
+//	only:"type=mcp|x"      it may stand only where its sibling has one of these values
+//	ref:"llms"             its value names an entry of this top-level key
+//	grant:"filesystem"     a host power: an app needs this grant
+//	secret:"true"          never shown
+type field struct {
+	name     string
+	index    int
+	required bool
+	enum     []string
+	min, max *float64
+	def      []string
+	onlyKey  string
+	only     []string
+	ref      string
+	grant    string
+	secret   bool
+}
+
+var durationType = reflect.TypeFor[time.Duration]()
+
+var fieldCache sync.Map // reflect.Type to []field
+
+// fieldsOf returns the fields of a struct type in their order.
+func fieldsOf(t reflect.Type) []field {
+	if known, ok := fieldCache.Load(t); ok {
+		return known.([]field)
+	}
+	var fields []field
+	for i := range t.NumField() {
+		if f := t.Field(i); f.IsExported() {
+			fields = append(fields, fieldOf(f, i))
+		}
+	}
+	fieldCache.Store(t, fields)
+	return fields
+}
+
+func fieldOf(f reflect.StructField, index int) field {
+	x := field{
+		name: f.Tag.Get("yaml"), index: index,
+		ref: f.Tag.Get("ref"), grant: f.Tag.Get("grant"), secret: f.Tag.Get("secret") == "true",
+	}
+	if key, values, ok := strings.Cut(f.Tag.Get("only"), "="); ok {
+		x.onlyKey, x.only = key, strings.Split(values, "|")
+	}
+	for _, tag := range strings.Split(f.Tag.Get("jsonschema"), ",") {
+		key, value, _ := strings.Cut(tag, "=")
+		switch key {
+		case "required":
+			x.required = true
+		case "enum":
+			x.enum = append(x.enum, value)
+		case "default":
+			x.def = append(x.def, value)
+		case "minimum":
+			x.min = number(value)
+		case "maximum":
+			x.max = number(value)
+		}
+	}
+	return x
+}
+
+func number(text string) *float64 {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		panic("config: a struct tag holds a number that is none: " + text)
+	}
+	return &n
+}
+
+// allowed reports whether the field may stand in the struct v.
+func (f *field) allowed(v reflect.Value) bool {
+	if f.onlyKey == "" {
+		return true
+	}
+	for _, sibling := range fieldsOf(v.Type()) {
+		if sibling.name == f.onlyKey {
+			value := v.Field(sibling.index).String()
+			return value == "" || slices.Contains(f.only, value)
+		}
+	}
+	return false
+}
+
+// setDefaults gives every field of the struct v its default, also in the structs it holds by value.
+func setDefaults(v reflect.Value) {
+	for _, f := range fieldsOf(v.Type()) {
+		x := v.Field(f.index)
+		if x.Kind() == reflect.Struct {
+			setDefaults(x)
+		}
+		if len(f.def) == 0 {
+			continue
+		}
+		switch x.Kind() {
+		case reflect.String:
+			x.SetString(f.def[0])
+		case reflect.Bool:
+			x.SetBool(f.def[0] == "true")
+		case reflect.Slice:
+			x.Set(reflect.ValueOf(slices.Clone(f.def)))
+		case reflect.Float64:
+			x.SetFloat(*number(f.def[0]))
+		case reflect.Int64:
+			d, _ := time.ParseDuration(f.def[0])
+			x.SetInt(int64(d))
+		case reflect.Int:
+			x.SetInt(int64(*number(f.def[0])))
+		}
+	}
+}
+
+// newDefault returns a new value of type t, with defaults if it is a struct.
+func newDefault(t reflect.Type) reflect.Value {
+	v := reflect.New(t)
+	if t.Kind() == reflect.Struct {
+		setDefaults(v.Elem())
+	}
+	return v
+}

@@ -1,0 +1,86 @@
+package config
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// mask stands for a secret that is not shown.
+const mask = "********"
+
+// Keys whose values are secret where the vocabulary does not say what stands there: text, and mappings of text.
+var (
+	secretNames    = []string{"api_key", "apikey", "authorization", "client_secret", "password", "secret", "token"}
+	secretMappings = []string{"credentials", "env", "headers"}
+)
+
+// publicReference is text that shows nothing: a variable without a default, after the name of a scheme at most.
+var publicReference = regexp.MustCompile(`^(?:(?i:bearer|basic|token|apikey) +)?(?:\$\{[A-Za-z_][A-Za-z0-9_]*:?\})+$`)
+
+// passwordInURL finds scheme://user:password@host.
+var passwordInURL = regexp.MustCompile(`://[^/\s:@]*:[^/\s@]+@`)
+
+// Mask returns a copy of a decoded document that can be shown: its secrets (api_key, password, secret, token,
+// credentials, the values of headers and env, and addresses with a password in them) are replaced by a mask.
+// References such as ${NAME} stay.
+func Mask(doc map[string]any) map[string]any {
+	masked, _ := maskValue(doc, reflect.TypeFor[Config](), false).(map[string]any)
+	return masked
+}
+
+// maskValue masks v, which stands where the vocabulary has type t; nil is where it has none.
+func maskValue(v any, t reflect.Type, secret bool) any {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for key, x := range v {
+			below, hidden := inside(t, key, x)
+			m[key] = maskValue(x, below, secret || hidden)
+		}
+		return m
+	case []any:
+		var item reflect.Type
+		if t != nil && t.Kind() == reflect.Slice {
+			item = t.Elem()
+		}
+		list := make([]any, len(v))
+		for i, x := range v {
+			list[i] = maskValue(x, item, secret)
+		}
+		return list
+	case string:
+		if v != "" && (secret || passwordInURL.MatchString(v)) && !publicReference.MatchString(v) {
+			return mask
+		}
+	case nil, bool:
+	default:
+		if secret {
+			return mask
+		}
+	}
+	return v
+}
+
+// inside returns the type below key in t, and whether v, which stands there, is secret.
+func inside(t reflect.Type, key string, v any) (reflect.Type, bool) {
+	switch {
+	case t != nil && t.Kind() == reflect.Struct:
+		for _, f := range fieldsOf(t) {
+			if f.name == key {
+				return t.Field(f.index).Type, f.secret
+			}
+		}
+	case t != nil && t.Kind() == reflect.Map && t.Elem().Kind() != reflect.Interface:
+		return t.Elem(), false
+	}
+	known := secretNames
+	if _, ok := v.(map[string]any); ok {
+		known = secretMappings
+	}
+	return nil, slices.Contains(known, strings.ToLower(key))
+}

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func decode(t *testing.T, src string) map[string]any {
+	t.Helper()
+	doc, err := Decode([]byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestMaskAndRestore(t *testing.T) {
+	t.Parallel()
+	const src = `
+name: token
+llms:
+  secret: {provider: openai, api_key: sk-canary, base_url: "https://user:canary@models.example.com"}
+  reference: {api_key: "${KEY}"}
+  fallback: {api_key: "${KEY:sk-canary}"}
+  mixed: {api_key: "sk-canary${KEY}"}
+  empty: {api_key: ""}
+agents:
+  headers:
+    instruction: My password is not here, write to a@b.example or https://x.example/?a:b@c
+    headers: {Authorization: Bearer canary, X-Other: "Bearer ${TOKEN}"}
+    credentials: {type: bearer, token: canary}
+    trigger: {type: webhook, secret: canary}
+    notifications:
+      - {id: one, url: https://x, headers: {X-Key: canary}}
+      - {id: two, url: https://x, headers: {X-Key: canary 2}}
+tools:
+  token: {command: npx, env: {GITHUB_TOKEN: canary, PORT: 1, DEBUG: true}}
+  function:
+    parameters: {type: object, properties: {token: {type: string}}, api_key: canary, headers: {X: canary}}
+databases: {db: {username: me, password: canary}}
+unknown: {password: canary, list: [{secret: canary}]}
+`
+	const want = `
+name: token
+llms:
+  secret: {provider: openai, api_key: "********", base_url: "********"}
+  reference: {api_key: "${KEY}"}
+  fallback: {api_key: "********"}
+  mixed: {api_key: "********"}
+  empty: {api_key: ""}
+agents:
+  headers:
+    instruction: My password is not here, write to a@b.example or https://x.example/?a:b@c
+    headers: {Authorization: "********", X-Other: "Bearer ${TOKEN}"}
+    credentials: {type: bearer, token: "********"}
+    trigger: {type: webhook, secret: "********"}
+    notifications:
+      - {id: one, url: https://x, headers: {X-Key: "********"}}
+      - {id: two, url: https://x, headers: {X-Key: "********"}}
+tools:
+  token: {command: npx, env: {GITHUB_TOKEN: "********", PORT: "********", DEBUG: true}}
+  function:
+    parameters: {type: object, properties: {token: {type: string}}, api_key: "********", headers: {X: "********"}}
+databases: {db: {username: me, password: "********"}}
+unknown: {password: "********", list: [{secret: "********"}]}
+`
+	doc := decode(t, src)
+	masked := Mask(doc)
+	if diff := cmp.Diff(decode(t, want), masked); diff != "" {
+		t.Errorf("mask: -want +got:\n%s", diff)
+	}
+	if shown, _ := json.Marshal(masked); strings.Contains(string(shown), "canary") {
+		t.Errorf("a secret shows: %s", shown)
+	}
+	if diff := cmp.Diff(decode(t, src), doc); diff != "" {
+		t.Errorf("Mask changed its argument: %s", diff)
+	}
+	if diff := cmp.Diff(doc, Restore(masked, doc)); diff != "" {
+		t.Errorf("restore: -want +got:\n%s", diff)
+	}
+	text, err := Unmask([]byte(want), doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(doc, decode(t, string(text))); diff != "" {
+		t.Errorf("unmask: -want +got:\n%s", diff)
+	}
+}
+
+func TestRestoreFollowsNames(t *testing.T) {
+	t.Parallel()
+	old := decode(t, "notifications: [{id: one, secret: s1}, {id: two, secret: s2}]\nlist: [a, b]\nllms: {a: {api_key: k, model: m}}")
+	doc := decode(t, "notifications: [{id: two, secret: '********'}, {id: three, secret: '********'}]\nlist: ['********', b]\n"+
+		"llms: {a: {api_key: new}, b: {api_key: '********'}}")
+	want := decode(t, "notifications: [{id: two, secret: s2}, {id: three, secret: '********'}]\nlist: [a, b]\n"+
+		"llms: {a: {api_key: new}, b: {api_key: '********'}}")
+	if diff := cmp.Diff(want, Restore(doc, old)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestUnmaskKeepsOrderAndComments(t *testing.T) {
+	t.Parallel()
+	old := map[string]any{"llms": map[string]any{"z": map[string]any{"api_key": "s: 1"}}}
+	got, err := Unmask([]byte("# mine\nllms:\n    z:\n        api_key: '********'\n    a: {model: x} # short\n"), old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "# mine\nllms:\n    z:\n        api_key: 's: 1'\n    a: {model: x} # short\n"
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	same := []byte("a:   1   # as it is\n")
+	if got, _ := Unmask(same, old); string(got) != string(same) {
+		t.Errorf("a document without masks became %q", got)
+	}
+}
+
+// TestSecretsAreTagged holds that every text field whose name speaks of a secret is tagged as one.
+func TestSecretsAreTagged(t *testing.T) {
+	t.Parallel()
+	seen := map[reflect.Type]bool{}
+	var visit func(reflect.Type)
+	visit = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Map || typ.Kind() == reflect.Slice {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct || seen[typ] {
+			return
+		}
+		seen[typ] = true
+		for _, f := range fieldsOf(typ) {
+			field := typ.Field(f.index)
+			text := field.Type.Kind() == reflect.String || field.Type == reflect.TypeFor[map[string]string]()
+			for _, word := range append(secretNames, secretMappings...) {
+				if text && f.name == word && !f.secret {
+					t.Errorf("%s.%s is not tagged as secret", typ.Name(), field.Name)
+				}
+			}
+			visit(field.Type)
+		}
+	}
+	visit(reflect.TypeFor[Config]())
+}

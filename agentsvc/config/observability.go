@@ -1,0 +1,23 @@
+package config
+
+import "strings"
+
+// Observability turns on what an operator watches.
+type Observability struct {
+	// Metrics are figures for Prometheus.
+	Metrics Metrics `yaml:"metrics"`
+}
+
+// Metrics are figures for Prometheus.
+type Metrics struct {
+	// Enabled turns them on.
+	Enabled bool `yaml:"enabled" jsonschema:"default=false"`
+	// Endpoint is the path they are served at.
+	Endpoint string `yaml:"endpoint" jsonschema:"default=/metrics"`
+}
+
+func (m *Metrics) check(c *checks, s spot) {
+	if !strings.HasPrefix(m.Endpoint, "/") {
+		c.problem(s.child("endpoint"), "must be a path that starts with /")
+	}
+}

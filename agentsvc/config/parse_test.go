@@ -1,0 +1,241 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// TestProblems parses each document of testdata/problems and compares all that is said of it. The lines before
+// the document set the options: "tenant", "grants a b", "set NAME value".
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/problems/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = Parse(archive.Files[0].Data, optionsOf(t, string(archive.Comment), archive.Files[0].Name))
+			got := "nothing\n"
+			if err != nil {
+				got = err.Error() + "\n"
+			}
+			if *update {
+				archive.Files = append(archive.Files[:1], txtar.File{Name: "problems", Data: []byte(got)})
+				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(archive.Files[1].Data), got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func optionsOf(t *testing.T, lines, file string) Options {
+	t.Helper()
+	values := map[string]string{}
+	o := Options{File: file, Lookup: lookupIn(values)}
+	for line := range strings.Lines(lines) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case words[0] == "tenant":
+			o.Tenant = true
+		case words[0] == "grants":
+			o.Grants = words[1:]
+		case words[0] == "set":
+			values[words[1]] = strings.Join(words[2:], " ")
+		default:
+			t.Fatalf("unknown option %q", line)
+		}
+	}
+	return o
+}
+
+func lookupIn(values map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
+	}
+}
+
+func parse(t *testing.T, src string, o Options) *Config {
+	t.Helper()
+	cfg, err := Parse([]byte(src), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func TestParseFillsDefaults(t *testing.T) {
+	t.Parallel()
+	cfg := parse(t, "llms: {default: {provider: scripted}}\nagents: {a: {}}\n", Options{})
+	temperature := 0.7
+	want := &Agent{
+		Name: "a", Type: "llm", Version: "1.0.0", LLM: "default", Streaming: true, Visibility: "public",
+		InputModes: []string{"text/plain"}, OutputModes: []string{"text/plain"}, Timeout: 30e9,
+	}
+	if diff := cmp.Diff(want, cfg.Agents["a"]); diff != "" {
+		t.Errorf("agent: -want +got:\n%s", diff)
+	}
+	model := &LLM{Provider: "scripted", Model: "scripted", Temperature: &temperature}
+	if diff := cmp.Diff(model, cfg.LLMs["default"]); diff != "" {
+		t.Errorf("llm: -want +got:\n%s", diff)
+	}
+	server := Server{
+		Host: "0.0.0.0", Port: 8080, GRPCPort: 50051, Transport: "json-rpc",
+		CORS: CORS{
+			AllowedOrigins: []string{"*"}, AllowedMethods: []string{"GET", "POST", "OPTIONS"},
+			AllowedHeaders: []string{"Content-Type", "Authorization"},
+		},
+		Auth: Auth{
+			RefreshInterval: 15 * 60e9, RequireAuth: true,
+			ExcludedPaths: []string{"/health", "/.well-known/agent-card.json"},
+		},
+		Studio: Studio{AllowedRoles: []string{"operator", "admin"}},
+	}
+	if diff := cmp.Diff(server, cfg.Server); diff != "" {
+		t.Errorf("server: -want +got:\n%s", diff)
+	}
+	if cfg.Version != "2" || cfg.Logger.Level != "info" || cfg.Storage.Tasks.Backend != "sql" {
+		t.Errorf("version %q, level %q, backend %q", cfg.Version, cfg.Logger.Level, cfg.Storage.Tasks.Backend)
+	}
+}
+
+func TestParseDoesNotShareDefaults(t *testing.T) {
+	t.Parallel()
+	src := "llms: {default: {provider: scripted}}\nagents: {a: {}, b: {}}\n"
+	cfg := parse(t, src, Options{})
+	cfg.Agents["a"].InputModes[0] = "changed"
+	if got := cfg.Agents["b"].InputModes[0]; got != "text/plain" {
+		t.Errorf("agent b has %q", got)
+	}
+}
+
+func TestParseExamples(t *testing.T) {
+	t.Parallel()
+	files, _ := filepath.Glob("testdata/valid/*.yaml")
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(src, Options{File: file}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAgentNamesKeepFileOrder(t *testing.T) {
+	t.Parallel()
+	for name, src := range map[string]string{
+		"yaml": "agents:\n  zeta: {}\n  alpha: {}\n  mid: {}\nllms: {default: {provider: scripted}}\n",
+		"json": `{"agents": {"zeta": {}, "alpha": {}, "mid": {}}, "llms": {"default": {"provider": "scripted"}}}`,
+	} {
+		cfg := parse(t, src, Options{})
+		if diff := cmp.Diff([]string{"zeta", "alpha", "mid"}, cfg.AgentNames()); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+	cfg := Default("scripted", "")
+	cfg.Agents["b"], cfg.Agents["a"] = &Agent{}, &Agent{}
+	if diff := cmp.Diff([]string{"assistant", "a", "b"}, cfg.AgentNames()); diff != "" {
+		t.Errorf("added by hand: -want +got:\n%s", diff)
+	}
+}
+
+func TestParseMerges(t *testing.T) {
+	t.Parallel()
+	cfg := parse(t, `
+llms:
+  default: &base {provider: scripted, max_tokens: 5, base_url: a}
+  other: {<<: *base, max_tokens: 6}
+  third: {<<: [{base_url: first}, *base]}
+`, Options{})
+	for name, want := range map[string]LLM{
+		"other": {MaxTokens: 6, BaseURL: "a"}, "third": {MaxTokens: 5, BaseURL: "first"},
+	} {
+		if got := cfg.LLMs[name]; got.MaxTokens != want.MaxTokens || got.BaseURL != want.BaseURL {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestProviderFollows(t *testing.T) {
+	t.Parallel()
+	keys := map[string]string{"OPENAI_API_KEY": "k"}
+	for _, test := range []struct{ src, provider, model, key string }{
+		{"{model: gpt-4o-mini}", "openai", "gpt-4o-mini", "k"},
+		{"{model: o3-mini}", "openai", "o3-mini", "k"},
+		{"{}", "openai", "gpt-4o", "k"},
+		{"{api_key: own}", "openai", "gpt-4o", "own"},
+		{"{provider: scripted}", "scripted", "scripted", ""},
+		{"{provider: openai, base_url: 'http://localhost:1'}", "openai", "gpt-4o", "k"},
+	} {
+		cfg := parse(t, "llms: {default: "+test.src+"}", Options{Lookup: lookupIn(keys)})
+		l := cfg.LLMs["default"]
+		if l.Provider != test.provider || l.Model != test.model || l.APIKey != test.key {
+			t.Errorf("%s: provider %s, model %s, key %s", test.src, l.Provider, l.Model, l.APIKey)
+		}
+		if hot := l.Temperature != nil; hot == strings.HasPrefix(l.Model, "o3") {
+			t.Errorf("%s: temperature set: %v", test.src, hot)
+		}
+	}
+}
+
+func TestTenantModelKeepsOffTheEnvironment(t *testing.T) {
+	t.Parallel()
+	cfg := parse(t, "llms: {default: {provider: openai}}", Options{
+		Tenant: true, Grants: []string{"operator_models"},
+		Lookup: lookupIn(map[string]string{"OPENAI_API_KEY": "canary"}),
+	})
+	if key := cfg.LLMs["default"].APIKey; key != "" {
+		t.Errorf("the key is %q", key)
+	}
+}
+
+func TestDefault(t *testing.T) {
+	t.Parallel()
+	provider, key := Detect(lookupIn(map[string]string{"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "b"}))
+	if provider != "openai" || key != "b" {
+		t.Errorf("detected %s with %s", provider, key)
+	}
+	if provider, key := Detect(lookupIn(nil)); provider != "scripted" || key != "" {
+		t.Errorf("detected %s with %s", provider, key)
+	}
+	cfg := Default("openai", "b")
+	if got := cfg.LLMs[cfg.Agents["assistant"].LLM]; got == nil || got.APIKey != "b" || got.Model != "gpt-4o" {
+		t.Errorf("model %+v", got)
+	}
+	if diff := cmp.Diff([]string{"assistant"}, cfg.AgentNames()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestErrorIsTyped(t *testing.T) {
+	t.Parallel()
+	_, err := Parse([]byte("agents:\n  a: {intruction: x}\nllms: {default: {provider: scripted}}"), Options{})
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%T", err)
+	}
+	want := []Problem{{"agents.a.intruction", 2, 7, "is not a known key", "instruction"}}
+	if diff := cmp.Diff(want, e.Problems); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -1,0 +1,133 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// pending lists what the vocabulary knows but Stoa cannot do yet. It loads where it is turned off or says
+// only what holds by default; else [Parse] refuses it, so that nothing a document asks for is silently left
+// undone. A row is deleted when what it names is built.
+var pending = []struct {
+	pattern string   // path with * for names
+	values  []string // what is not available; empty: anything but the default
+}{
+	{"llms.*.provider", []string{"anthropic", "gemini", "ollama"}},
+	{"llms.*.thinking", nil},
+
+	{"agents.*.type", []string{"sequential", "parallel", "loop", "runner", "remote"}},
+	{"agents.*.global_instruction", nil},
+	{"agents.*.prompt", nil},
+	{"agents.*.reasoning", nil},
+	{"agents.*.sub_agents", nil},
+	{"agents.*.agent_tools", nil},
+	{"agents.*.guardrails", nil},
+	{"agents.*.document_stores", nil},
+	{"agents.*.include_context", nil},
+	{"agents.*.include_context_limit", nil},
+	{"agents.*.include_context_max_length", nil},
+	{"agents.*.structured_output", nil},
+	{"agents.*.context", nil},
+	{"agents.*.trigger", nil},
+	{"agents.*.notifications", nil},
+	{"agents.*.security", nil},
+
+	{"tools.*.type", []string{"mcp", "command"}},
+	{"tools.*.require_approval", []string{"true"}},
+	{"tools.*.approval_prompt", nil},
+
+	{"databases.*", nil},
+	{"embedders.*", nil},
+	{"vector_stores.*", nil},
+	{"document_stores.*", nil},
+	{"guardrails.*", nil},
+
+	{"storage.tasks.backend", []string{"inmemory"}},
+	{"storage.tasks.database", nil},
+	{"storage.sessions.backend", []string{"inmemory"}},
+	{"storage.sessions.database", nil},
+	{"storage.memory", nil},
+	{"storage.checkpoint", nil},
+	{"storage.checkpoint.recovery.auto_resume", []string{"false"}},
+
+	{"rate_limiting", nil},
+
+	{"server.grpc_port", nil},
+	{"server.transport", nil},
+	{"server.push_notifications", nil},
+	{"server.tls", nil},
+	{"server.auth", nil},
+	{"server.studio", nil},
+}
+
+// available refuses what stands at s if it asks for something that is pending. V is its value and parent the
+// struct it is a field of, if it is one.
+func (c *checks) available(s spot, v, parent reflect.Value) {
+	for _, row := range pending {
+		if !s.path.matches(row.pattern) || !asks(v, parent, s.path.part, row.values) {
+			continue
+		}
+		message := "not available yet"
+		if len(row.values) > 0 && v.Kind() == reflect.String && !c.doc.filled[s.value] {
+			message = fmt.Sprintf("%s is not available yet", v)
+		}
+		c.waiting = append(c.waiting, waiting{s, message})
+	}
+}
+
+// waiting is a request for what is not available yet.
+type waiting struct {
+	spot    spot
+	message string
+}
+
+// tellWaiting makes problems of all such requests, but for entries that lack a grant: what an app may not
+// have, it need not wait for.
+func (c *checks) tellWaiting() {
+	for _, w := range c.waiting {
+		if !c.refused[w.spot.path.entry()] {
+			c.problem(w.spot, w.message)
+		}
+	}
+}
+
+// available reports whether value may stand at pattern.
+func available(pattern, value string) bool {
+	for _, row := range pending {
+		if row.pattern == pattern && slices.Contains(row.values, value) {
+			return false
+		}
+	}
+	return true
+}
+
+// asks reports whether v is one of values or, without any, something that is turned on and not the default.
+func asks(v, parent reflect.Value, name string, values []string) bool {
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return false
+		}
+		v = v.Elem()
+	}
+	switch {
+	case len(values) > 0:
+		return slices.Contains(values, fmt.Sprint(v))
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			if !disabled(v.Index(i)) {
+				return true
+			}
+		}
+		return false
+	case v.Kind() == reflect.Struct:
+		return !disabled(v) && !reflect.DeepEqual(v.Interface(), newDefault(v.Type()).Elem().Interface())
+	}
+	usual := newDefault(parent.Type()).Elem()
+	for _, f := range fieldsOf(parent.Type()) {
+		if f.name == name {
+			return !v.Equal(usual.Field(f.index))
+		}
+	}
+	return true
+}

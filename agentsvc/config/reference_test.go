@@ -1,0 +1,257 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const referenceFile = "../../docs/configuration.md"
+
+// TestReference holds docs/configuration.md to the structs. What is written by hand lies in testdata.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	intro, err := os.ReadFile("testdata/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reference{comments: reflector(t).CommentMap}
+	r.WriteString(string(intro))
+	r.table("Top level", "", reflect.TypeFor[Config]())
+	want := strings.TrimRight(r.String(), "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(referenceFile, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(referenceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/configuration.md is stale; run go generate (-want +got):\n%s", diff)
+	}
+}
+
+// TestEveryFieldIsDocumented holds that nothing reaches the schema and the reference without a word.
+func TestEveryFieldIsDocumented(t *testing.T) {
+	t.Parallel()
+	comments := reflector(t).CommentMap
+	for _, typ := range structs(reflect.TypeFor[Config](), nil) {
+		for _, f := range fieldsOf(typ) {
+			name := typ.Name() + "." + typ.Field(f.index).Name
+			if f.name == "" {
+				t.Errorf("%s has no key", name)
+			}
+			if !strings.HasPrefix(comments["stoa/agentsvc/config."+name], "`"+f.name+"` ") {
+				t.Errorf("the comment of %s does not begin with its name: %q", name, comments["stoa/agentsvc/config."+name])
+			}
+		}
+	}
+}
+
+// TestPendingRowsExist holds that every row of pending leads to a field, and that its values can stand there.
+func TestPendingRowsExist(t *testing.T) {
+	t.Parallel()
+	for _, row := range pending {
+		typ, enum := reflect.TypeFor[Config](), []string(nil)
+		for _, part := range strings.Split(row.pattern, ".") {
+			for typ.Kind() == reflect.Pointer {
+				typ = typ.Elem()
+			}
+			if part == "*" {
+				typ = typ.Elem()
+				continue
+			}
+			fields := fieldsOf(typ)
+			i := slices.IndexFunc(fields, func(f field) bool { return f.name == part })
+			if i < 0 {
+				t.Fatalf("%s: there is no %s", row.pattern, part)
+			}
+			typ, enum = typ.Field(fields[i].index).Type, fields[i].enum
+		}
+		for _, value := range row.values {
+			if enum != nil && !slices.Contains(enum, value) {
+				t.Errorf("%s: %s is not among %v", row.pattern, value, enum)
+			}
+		}
+	}
+}
+
+func structs(t reflect.Type, known []reflect.Type) []reflect.Type {
+	t = element(t)
+	if t.Kind() != reflect.Struct || slices.Contains(known, t) {
+		return known
+	}
+	known = append(known, t)
+	for _, f := range fieldsOf(t) {
+		known = structs(t.Field(f.index).Type, known)
+	}
+	return known
+}
+
+// element is what t holds, however deep in pointers, lists and maps.
+func element(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	return t
+}
+
+// reference writes the tables of docs/configuration.md.
+type reference struct {
+	strings.Builder
+	comments map[string]string
+}
+
+// table writes the fields of t, which stands at path, and then the tables of what is below.
+func (r *reference) table(title, path string, t reflect.Type) {
+	level := "###"
+	if strings.Contains(strings.TrimSuffix(path, ".<name>"), ".") {
+		level = "####"
+	}
+	fmt.Fprintf(r, "%s %s\n\n", level, title)
+	if about := r.comments["stoa/agentsvc/config."+t.Name()]; path != "" {
+		fmt.Fprintf(r, "%s%s\n\n", sentence(about, t.Name()), r.inheritedNote(pattern(path)))
+	}
+	r.WriteString("| Field | Type | Default | Meaning |\n|---|---|---|---|\n")
+	for _, f := range fieldsOf(t) {
+		r.row(path, t, f)
+	}
+	r.WriteString("\n")
+	for _, f := range fieldsOf(t) {
+		field := t.Field(f.index).Type
+		if below := element(field); below.Kind() == reflect.Struct {
+			at := join(path, f.name)
+			switch field.Kind() {
+			case reflect.Map:
+				at += ".<name>"
+			case reflect.Slice:
+				at += "[]"
+			}
+			r.table("`"+at+"`", at, below)
+		}
+	}
+}
+
+func (r *reference) row(path string, t reflect.Type, f field) {
+	field := t.Field(f.index)
+	meaning := sentence(r.comments["stoa/agentsvc/config."+t.Name()+"."+field.Name], "`"+f.name+"`")
+	if len(f.enum) > 0 {
+		meaning += " One of `" + strings.Join(f.enum, "`, `") + "`."
+	}
+	switch {
+	case f.min != nil && f.max != nil:
+		meaning += fmt.Sprintf(" From %s to %s.", format(*f.min), format(*f.max))
+	case f.min != nil && *f.min > 0:
+		meaning += fmt.Sprintf(" At least %s.", format(*f.min))
+	}
+	if f.ref != "" {
+		meaning += fmt.Sprintf(" Names an entry of `%s`.", f.ref)
+	}
+	if f.only != nil {
+		meaning += fmt.Sprintf(" Only where `%s` is `%s`.", f.onlyKey, strings.Join(f.only, "` or `"))
+	}
+	if f.grant != "" {
+		meaning += fmt.Sprintf(" An app needs the grant `%s`.", f.grant)
+	}
+	if f.secret {
+		meaning += " Secret: shown as a mask."
+	}
+	here := pattern(join(path, f.name))
+	meaning += r.note(here) + r.note(here+".*")
+	fmt.Fprintf(r, "| `%s` | %s | %s | %s |\n", f.name, typeName(field.Type), defaultOf(f), strings.ReplaceAll(meaning, "|", "\\|"))
+}
+
+// sentence is a comment without the name it begins with: "Name is the login." becomes "The login."
+func sentence(comment, name string) string {
+	rest := strings.TrimPrefix(comment, name+" ")
+	for _, verb := range []string{"is ", "are "} {
+		rest = strings.TrimPrefix(rest, verb)
+	}
+	return strings.ToUpper(rest[:1]) + rest[1:]
+}
+
+// inheritedNote is the note of pattern, or of a whole block that it lies in.
+func (r *reference) inheritedNote(pattern string) string {
+	for at := pattern; at != ""; {
+		at = strings.TrimSuffix(at, "[]")
+		if note := r.note(at); note != "" {
+			return note
+		}
+		at = at[:max(0, strings.LastIndexByte(at, '.'))]
+	}
+	return ""
+}
+
+// note says what of pattern is not available yet.
+func (r *reference) note(pattern string) string {
+	for _, row := range pending {
+		switch {
+		case row.pattern != pattern:
+		case len(row.values) == 0:
+			return " **Not available yet.**"
+		default:
+			return " **Not available yet: `" + strings.Join(row.values, "`, `") + "`.**"
+		}
+	}
+	return ""
+}
+
+func pattern(path string) string {
+	return strings.ReplaceAll(path, "<name>", "*")
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func typeName(t reflect.Type) string {
+	switch {
+	case t == durationType:
+		return "duration"
+	case t.Kind() == reflect.Pointer:
+		return typeName(t.Elem())
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return "mapping"
+	case reflect.Map:
+		if t.Elem().Kind() == reflect.Interface {
+			return "any mapping"
+		}
+		return "names to " + typeName(t.Elem()) + plural(t.Elem())
+	case reflect.Slice:
+		return "list of " + typeName(t.Elem()) + plural(t.Elem())
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int:
+		return "whole number"
+	case reflect.Float64:
+		return "number"
+	}
+	return "text"
+}
+
+func plural(t reflect.Type) string {
+	return map[bool]string{true: "s"}[element(t).Kind() == reflect.Struct]
+}
+
+func defaultOf(f field) string {
+	switch {
+	case f.required:
+		return "*needed*"
+	case len(f.def) == 0:
+		return ""
+	}
+	return "`" + strings.Join(f.def, "`, `") + "`"
+}

@@ -1,0 +1,17 @@
+package config
+
+import (
+	_ "embed"
+	"slices"
+)
+
+//go:generate go test -run "^(TestSchema|TestReference)$" -update
+
+//go:embed schema.json
+var schema []byte
+
+// Schema returns the JSON Schema (draft-07) of a document. It says what can be written; what is not available
+// yet is told by [Parse] alone.
+func Schema() []byte {
+	return slices.Clone(schema)
+}

@@ -1,0 +1,50 @@
+package config
+
+import (
+	"maps"
+	"slices"
+)
+
+// Security names the credentials that callers of an agent need. The agent's card shows them.
+type Security struct {
+	// Schemes are the kinds of credential, by name.
+	Schemes map[string]*SecurityScheme `yaml:"schemes"`
+	// Require are the schemes a caller must satisfy, all of them.
+	Require []string `yaml:"require"`
+}
+
+// SecurityScheme is one kind of credential.
+type SecurityScheme struct {
+	// Type is where the credential stands: in the Authorization header (http), or in a header of its own (apiKey).
+	Type string `yaml:"type" jsonschema:"required,enum=http,enum=apiKey"`
+	// Scheme is the scheme of the Authorization header.
+	Scheme string `yaml:"scheme" jsonschema:"enum=bearer,default=bearer" only:"type=http"`
+	// BearerFormat tells callers what the token looks like, such as JWT.
+	BearerFormat string `yaml:"bearer_format" only:"type=http"`
+	// Name is the header that holds an API key.
+	Name string `yaml:"name" only:"type=apiKey"`
+	// In is where an API key stands.
+	In string `yaml:"in" jsonschema:"enum=header,default=header" only:"type=apiKey"`
+}
+
+// Credentials are sent to a remote agent.
+type Credentials struct {
+	// Type is the kind of credential.
+	Type string `yaml:"type" jsonschema:"enum=bearer,default=bearer"`
+	// Token is the bearer token.
+	Token string `yaml:"token" jsonschema:"required" secret:"true"`
+}
+
+func (x *Security) check(c *checks, s spot) {
+	names := slices.Sorted(maps.Keys(x.Schemes))
+	at := s.child("require")
+	for i, name := range x.Require {
+		c.reference(at.item(i), "security.schemes", name, names)
+	}
+}
+
+func (x *SecurityScheme) check(c *checks, s spot) {
+	if x.Type == "apiKey" && !c.doc.has(s.value, "name") {
+		c.problem(s, "an apiKey scheme needs name, the header that holds the key")
+	}
+}

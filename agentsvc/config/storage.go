@@ -1,0 +1,81 @@
+package config
+
+// Storage says where tasks, sessions, memory and checkpoints are kept.
+type Storage struct {
+	// Tasks says where tasks are kept.
+	Tasks Backend `yaml:"tasks"`
+	// Sessions says where conversations are kept.
+	Sessions Backend `yaml:"sessions"`
+	// Memory says how agents recall what was said long ago.
+	Memory Memory `yaml:"memory"`
+	// Checkpoint says when the state of a running task is saved besides its journal.
+	Checkpoint Checkpoint `yaml:"checkpoint"`
+}
+
+// Backend is a place to keep tasks or sessions.
+type Backend struct {
+	// Backend is the kind of place: a SQL database, or memory that is lost on restart.
+	Backend string `yaml:"backend" jsonschema:"enum=sql,enum=inmemory,default=sql"`
+	// Database is the database to use. Without it, it is the server's own.
+	Database string `yaml:"database" ref:"databases" only:"backend=sql"`
+}
+
+// Memory says how agents recall what was said long ago.
+type Memory struct {
+	// Backend is how memories are found: by words or by meaning.
+	Backend string `yaml:"backend" jsonschema:"enum=keyword,enum=vector,default=keyword"`
+	// Embedder makes the vectors of memories.
+	Embedder string `yaml:"embedder" ref:"embedders" only:"backend=vector"`
+	// VectorProvider keeps them.
+	VectorProvider *VectorProvider `yaml:"vector_provider" only:"backend=vector"`
+}
+
+// VectorProvider keeps the vectors of memories.
+type VectorProvider struct {
+	// Type is the kind of store.
+	Type string `yaml:"type" jsonschema:"enum=chromem,default=chromem"`
+	// Chromem configures it.
+	Chromem Chromem `yaml:"chromem"`
+}
+
+// Chromem configures a vector store that lives inside this process.
+type Chromem struct {
+	// PersistPath is the folder that the vectors are kept in. Without it, they live in memory.
+	PersistPath string `yaml:"persist_path" grant:"filesystem"`
+}
+
+// Checkpoint says when the state of a running task is saved besides its journal.
+type Checkpoint struct {
+	// Enabled turns checkpoints on.
+	Enabled bool `yaml:"enabled" jsonschema:"default=false"`
+	// Strategy is when to save: at events, every so many iterations, or both.
+	Strategy string `yaml:"strategy" jsonschema:"enum=event,enum=interval,enum=hybrid,default=event"`
+	// Interval is after how many iterations to save; 0 is never.
+	Interval int `yaml:"interval" jsonschema:"minimum=0,default=0"`
+	// AfterTools saves after every tool call.
+	AfterTools bool `yaml:"after_tools" jsonschema:"default=false"`
+	// BeforeLLM saves before every call of the model.
+	BeforeLLM bool `yaml:"before_llm" jsonschema:"default=false"`
+	// Recovery says what becomes of running tasks after a restart.
+	Recovery Recovery `yaml:"recovery"`
+}
+
+// Recovery says what becomes of running tasks after a restart.
+type Recovery struct {
+	// AutoResume lets running tasks go on. They do so too where nothing is written; written as false, they fail.
+	AutoResume *bool `yaml:"auto_resume"`
+	// AutoResumeHITL lets tasks that wait for a human go on.
+	AutoResumeHITL bool `yaml:"auto_resume_hitl" jsonschema:"default=false"`
+	// Timeout is how old a checkpoint may be, in seconds.
+	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=3600"`
+}
+
+func (b *Backend) check(c *checks, s spot) {
+	c.notMySQL(s.child("database"), b.Database)
+}
+
+func (m *Memory) check(c *checks, s spot) {
+	if m.Backend == "vector" && !c.doc.has(s.value, "embedder") {
+		c.problem(s.child("backend"), "needs an embedder beside it")
+	}
+}
