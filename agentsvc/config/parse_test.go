@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,12 +131,18 @@ func TestParseDoesNotShareDefaults(t *testing.T) {
 func TestParseExamples(t *testing.T) {
 	t.Parallel()
 	files, _ := filepath.Glob("testdata/valid/*.yaml")
-	for _, file := range files {
+	examples, _ := filepath.Glob("../../examples/*.yaml")
+	anything := func(name string) (string, bool) { return "value of " + name, true }
+	for _, file := range append(files, examples...) {
 		src, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Parse(src, Options{File: file}); err != nil {
+		o := Options{File: file}
+		if slices.Contains(examples, file) {
+			o.Lookup = anything
+		}
+		if _, err := Parse(src, o); err != nil {
 			t.Error(err)
 		}
 	}
