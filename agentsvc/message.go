@@ -11,7 +11,8 @@ const (
 	RoleAgent Role = "agent"
 )
 
-// Message is one turn of a conversation.
+// Message is one turn of a conversation. Task and Context are what its sender named; on a task's log the task stands
+// for both, and Context is empty.
 type Message struct {
 	ID        MessageID
 	Task      TaskID

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -21,4 +22,24 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("model provider %s: %s", e.Provider, e.Reason)
 	}
 	return fmt.Sprintf("model provider %s answered %d: %s", e.Provider, e.Status, e.Reason)
+}
+
+// StatusReason tells a caller what an HTTP status of a model's server means, in words that hold nothing of its answer.
+func StatusReason(status int) string {
+	if reason := reasons[status]; reason != "" {
+		return reason
+	}
+	if status < http.StatusInternalServerError {
+		return "the request was refused"
+	}
+	return "the model's server failed"
+}
+
+var reasons = map[int]string{
+	http.StatusBadRequest:            "the request was refused as invalid",
+	http.StatusUnauthorized:          "the API key was refused",
+	http.StatusForbidden:             "the API key may not use this model",
+	http.StatusNotFound:              "the model or the address is unknown there",
+	http.StatusRequestEntityTooLarge: "the request is too large",
+	http.StatusTooManyRequests:       "the rate limit is exceeded",
 }

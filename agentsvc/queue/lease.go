@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"time"
-
 )
 
 // postponement is how long a run that could not go on rests.
@@ -86,4 +85,3 @@ func (p *Pool) stopAll() {
 		cancel(ErrStale)
 	}
 }
-

@@ -127,8 +127,8 @@ func (t *turn) metadata() map[string]any {
 	u := t.used
 	m := map[string]any{
 		"tokens_used": map[string]any{
-			"input": u.InputTokens, "output": u.OutputTokens, "cache_read": u.CacheReadTokens,
-			"cache_write": u.CacheWriteTokens, "reasoning": u.ReasoningTokens, "total": u.InputTokens + u.OutputTokens,
+			"input": float64(u.InputTokens), "output": float64(u.OutputTokens), "cache_read": float64(u.CacheReadTokens),
+			"cache_write": float64(u.CacheWriteTokens), "reasoning": float64(u.ReasoningTokens), "total": float64(u.InputTokens + u.OutputTokens),
 		},
 		"execution_time": time.Since(t.began).Seconds(),
 	}

@@ -194,6 +194,9 @@ func fromParts(parts []agentsvc.Part) []partBody {
 }
 
 func toParts(parts []partBody) []agentsvc.Part {
+	if len(parts) == 0 {
+		return nil
+	}
 	out := make([]agentsvc.Part, len(parts))
 	for i, p := range parts {
 		out[i].Text = p.Text

@@ -118,7 +118,7 @@ func (s *Service) open(ctx context.Context, sub Submission, acc *accepted) error
 	if run.Context == "" {
 		run.Context, run.Fresh = agentsvc.ContextID(agentsvc.NewID()), true
 	}
-	run.Message.Task, run.Message.Context = run.Task, run.Context
+	run.Message.Task, run.Message.Context = run.Task, ""
 	acc.events = []agentsvc.Event{stamp(run.Task, 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &run.Message}})}
 	if acc.held {
 		acc.events = append(acc.events, stamp(run.Task, 2, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}}))
@@ -164,7 +164,7 @@ func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) err
 	s.fill(sub, acc)
 	run := &acc.run
 	run.Task, run.Context, run.Turn = t.ID, t.Context, t.Turn+1
-	run.Message.Task, run.Message.Context = run.Task, run.Context
+	run.Message.Task, run.Message.Context = run.Task, ""
 	run.Epoch, run.FirstSeq = t.Epoch+1, t.Seq+1
 	acc.events = []agentsvc.Event{
 		stamp(t.ID, t.Seq+1, agentsvc.Event{Message: &run.Message}),

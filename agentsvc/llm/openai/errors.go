@@ -26,16 +26,6 @@ var (
 // maxErrorBody bounds how much of an error's body is looked at.
 const maxErrorBody = 64 << 10
 
-// reasons tells a caller what a status means.
-var reasons = map[int]string{
-	http.StatusBadRequest:            "the request was refused as invalid",
-	http.StatusUnauthorized:          "the API key was refused",
-	http.StatusForbidden:             "the API key may not use this model",
-	http.StatusNotFound:              "the model or the address is unknown there",
-	http.StatusRequestEntityTooLarge: "the request is too large",
-	http.StatusTooManyRequests:       "the rate limit is exceeded",
-}
-
 // codes tells what a code in an error's body means. Nothing but these codes is ever taken from a body.
 var codes = map[string]string{
 	"context_length_exceeded": "the conversation is longer than the model can read",
@@ -99,16 +89,10 @@ func (p *Provider) status(resp *http.Response) error {
 		Status:     resp.StatusCode,
 		RetryAfter: retryAfter(resp.Header),
 		Retryable:  llm.RetryableStatus(resp.StatusCode) && code != "insufficient_quota" && body.Error.Type != "insufficient_quota",
-		Reason:     reasons[resp.StatusCode],
+		Reason:     llm.StatusReason(resp.StatusCode),
 	}
 	if known := codes[code]; known != "" {
 		out.Reason = known
-	}
-	if out.Reason == "" {
-		out.Reason = "the model's server failed"
-		if resp.StatusCode < http.StatusInternalServerError {
-			out.Reason = "the request was refused"
-		}
 	}
 	return out
 }

@@ -146,7 +146,7 @@ func (a *answer) fail(f Fail) {
 	a.yield(llm.Chunk{}, &llm.Error{
 		Provider:  a.name,
 		Status:    status,
-		Reason:    f.Message,
+		Reason:    llm.StatusReason(status),
 		Retryable: llm.RetryableStatus(status),
 	})
 }

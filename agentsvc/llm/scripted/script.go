@@ -35,7 +35,8 @@ type Call struct {
 	Arguments map[string]any
 }
 
-// Fail is an error as a model's server would answer it. Status is 500 if zero.
+// Fail is an error as a model's server would answer it. Status is 500 if zero. Message stands for the body of that
+// answer: like that of any model it reaches nobody.
 type Fail struct {
 	Status  int
 	Message string

@@ -213,7 +213,7 @@ func TestArtifacts(t *testing.T) {
 func TestFail(t *testing.T) {
 	t.Parallel()
 	_, err := stream(t, provider(t, scripted.Options{Script: contract}), user("m", "break"))
-	want := &llm.Error{Provider: "scripted", Status: 500, Reason: "upstream said no", Retryable: true}
+	want := &llm.Error{Provider: "scripted", Status: 500, Reason: "the model's server failed", Retryable: true}
 	var got *llm.Error
 	if !errors.As(err, &got) {
 		t.Fatalf("error = %v", err)

@@ -1,0 +1,94 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/openai"
+	"stoa/agentsvc/llm/scripted"
+)
+
+// llmKinds are the models that can be configured, by provider.
+var llmKinds = map[string]func(b *builder, name string, l *config.LLM) (llm.Provider, error){
+	"openai":   openaiModel,
+	"scripted": scriptedModel,
+}
+
+func (b *builder) llms() (map[string]llm.Provider, error) {
+	models := make(map[string]llm.Provider, len(b.cfg.LLMs))
+	var errs []error
+	for name, l := range b.cfg.LLMs {
+		build := llmKinds[l.Provider]
+		if build == nil {
+			errs = append(errs, fmt.Errorf("llms.%s.provider: %s is not available yet", name, l.Provider))
+			continue
+		}
+		m, err := build(b, name, l)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("llms.%s: %w", name, err))
+			continue
+		}
+		models[name] = m
+	}
+	return models, errors.Join(errs...)
+}
+
+func openaiModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
+	p, err := openai.New(openai.Options{
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return llm.Retry(p), nil
+}
+
+func scriptedModel(_ *builder, _ string, l *config.LLM) (llm.Provider, error) {
+	script := make([]scripted.Rule, len(l.Script))
+	for i, r := range l.Script {
+		script[i] = scriptedRule(r)
+	}
+	return scripted.New(scripted.Options{Model: l.Model, Script: script})
+}
+
+func scriptedRule(r *config.Rule) scripted.Rule {
+	var out scripted.Rule
+	if w := r.When; w != nil {
+		out.When = scripted.When{Text: w.Text, ToolResult: w.ToolResult, MessageID: w.MessageID}
+	}
+	for _, it := range r.Then {
+		out.Then = append(out.Then, scriptedItem(it))
+	}
+	if r.Usage != nil {
+		out.Then = append(out.Then, scripted.Item{Usage: scriptedUsage(r.Usage)})
+	}
+	return out
+}
+
+func scriptedItem(it *config.Item) scripted.Item {
+	out := scripted.Item{Say: it.Say, Pause: it.Pause, Ask: it.Ask, Refuse: it.Refuse, Usage: scriptedUsage(it.Usage)}
+	if c := it.Call; c != nil {
+		out.Call = &scripted.Call{Tool: c.Tool, Arguments: c.Arguments}
+	}
+	if f := it.Fail; f != nil {
+		out.Fail = &scripted.Fail{Status: f.Status, Message: f.Message}
+	}
+	if a := it.Artifact; a != nil {
+		out.Artifact = &scripted.Artifact{
+			Name: a.Name, MediaType: a.MediaType, Text: a.Text, FileBase64: a.FileBase64, URL: a.URL, Append: a.Append, Last: a.Last,
+		}
+		if a.Data != nil {
+			out.Artifact.Data = a.Data
+		}
+	}
+	return out
+}
+
+func scriptedUsage(u *config.Usage) *scripted.Usage {
+	if u == nil {
+		return nil
+	}
+	return &scripted.Usage{InputTokens: int64(u.InputTokens), OutputTokens: int64(u.OutputTokens)}
+}
