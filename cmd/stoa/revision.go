@@ -30,14 +30,20 @@ func (cmd *appRevisionsCmd) Run(ctx context.Context, c *console) error {
 	for i, raw := range all {
 		var r struct {
 			Revision  int64  `json:"revision"`
+			Actor     string `json:"actor"`
 			CreatedAt string `json:"created_at"`
+			Current   bool   `json:"current"`
 		}
 		if err := json.Unmarshal(raw, &r); err != nil {
 			return fmt.Errorf("read the list of revisions: %w", err)
 		}
-		rows[i] = []string{strconv.FormatInt(r.Revision, 10), r.CreatedAt}
+		mark := ""
+		if r.Current {
+			mark = "current"
+		}
+		rows[i] = []string{strconv.FormatInt(r.Revision, 10), r.CreatedAt, r.Actor, mark}
 	}
-	return c.table([]string{"REVISION", "CREATED"}, rows)
+	return c.table([]string{"REVISION", "CREATED", "BY", ""}, rows)
 }
 
 type appRestoreCmd struct {
