@@ -66,7 +66,6 @@ CREATE TABLE IF NOT EXISTS admin_call (
     body       TEXT   NOT NULL,
     app_id     TEXT   NOT NULL,
     created_at BIGINT NOT NULL,
-    claimed_at BIGINT NOT NULL,
     PRIMARY KEY (actor, key)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS admin_call_created ON admin_call (created_at);

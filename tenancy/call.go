@@ -1,0 +1,130 @@
+package tenancy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"stoa/tenancy/db"
+)
+
+const (
+	// callTTL is how long the answer to an idempotency key is kept.
+	callTTL = 24 * time.Hour
+	// callLease is how long a call may take before its key is free for another try: its process has died.
+	callLease = 5 * time.Minute
+	maxKey    = 255
+)
+
+// Request is a call that carries an idempotency key.
+type Request struct {
+	Actor  string
+	Key    string
+	Method string
+	Path   string // with its query
+	Body   []byte
+}
+
+func (r Request) hash() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q ", r.Method, r.Path)
+	h.Write(r.Body)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Answer is what a call was answered, without secrets.
+type Answer struct {
+	Status int
+	Body   []byte
+	App    db.ID // the app it tells of, with which it is forgotten; may be ""
+}
+
+// Claim is the right to carry out a request. Exactly one of Finish and Abandon ends it.
+type Claim struct {
+	s          *Service
+	actor, key string
+	id         string
+}
+
+// Begin claims the request's key. If the same request was answered before it returns that answer and no claim;
+// [ErrInProgress] says that it is being carried out, [ErrKeyReused] that the key belongs to another request. Keys are
+// each actor's own and live for a day.
+func (s *Service) Begin(ctx context.Context, r Request) (*Claim, *Answer, error) {
+	if r.Key == "" || len(r.Key) > maxKey {
+		return nil, nil, invalid("Idempotency-Key", "must have 1 to %d characters", maxKey)
+	}
+	c := &Claim{s, r.Actor, r.Key, uuid.NewString()}
+	var answer *Answer
+	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) (err error) {
+		answer, err = c.begin(ctx, tx, r.hash())
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case answer != nil:
+		return nil, answer, nil
+	}
+	return c, nil, nil
+}
+
+// begin returns the stored answer, or nil when c holds the key.
+func (c *Claim) begin(ctx context.Context, tx *db.Tx, request string) (*Answer, error) {
+	n, err := tx.Exec(ctx, `INSERT INTO admin_call (actor, key, request, claim, status, body, app_id, created_at)
+		VALUES ($1, $2, $3, $4, 0, '', '', stoa_now())
+		ON CONFLICT (actor, key) DO UPDATE SET request = excluded.request, claim = excluded.claim, status = 0, body = '', app_id = '',
+			created_at = excluded.created_at
+		WHERE admin_call.created_at < stoa_now() - $5
+			OR admin_call.status = 0 AND admin_call.request = excluded.request AND admin_call.created_at < stoa_now() - $6`,
+		c.actor, c.key, request, c.id, callTTL.Microseconds(), callLease.Microseconds())
+	if err != nil || n == 1 {
+		return nil, err
+	}
+	var answer Answer
+	var stored, body, app string
+	err = tx.Query(ctx, func(row db.Row) error { return row.Scan(&stored, &answer.Status, &body, &app) },
+		`SELECT request, status, body, app_id FROM admin_call WHERE actor = $1 AND key = $2`, c.actor, c.key)
+	switch {
+	case err != nil:
+		return nil, err
+	case stored != request:
+		return nil, ErrKeyReused
+	case answer.Status == 0:
+		return nil, ErrInProgress
+	}
+	answer.Body, answer.App = []byte(body), db.ID(app)
+	return &answer, nil
+}
+
+// Finish keeps the answer for whoever sends the request again.
+func (c *Claim) Finish(ctx context.Context, a Answer) error {
+	return c.end(ctx, `UPDATE admin_call SET status = $4, body = $5, app_id = $6 WHERE actor = $1 AND key = $2 AND claim = $3`,
+		a.Status, string(a.Body), string(a.App))
+}
+
+// Abandon frees the key: the call came to nothing and may be tried again.
+func (c *Claim) Abandon(ctx context.Context) error {
+	return c.end(ctx, `DELETE FROM admin_call WHERE actor = $1 AND key = $2 AND claim = $3 AND status = 0`)
+}
+
+func (c *Claim) end(ctx context.Context, sql string, args ...any) error {
+	var b db.Batch
+	b.Exec(nil, sql, append([]any{c.actor, c.key, c.id}, args...)...)
+	if err := c.s.db.Platform().Do(ctx, &b); err != nil {
+		return fmt.Errorf("keep the answer of an idempotent call: %w", err)
+	}
+	return nil
+}
+
+func (s *Service) expireCalls(ctx context.Context) error {
+	var b db.Batch
+	b.Exec(nil, `DELETE FROM admin_call WHERE created_at < stoa_now() - $1`, callTTL.Microseconds())
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return fmt.Errorf("forget old idempotency keys: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	"stoa/tenancy/db"
+)
+
+// maxTries bounds how often a change starts anew because others changed the app meanwhile.
+const maxTries = 10
+
+// errStale says that the app changed since it was read.
+var errStale = errors.New("changed meanwhile")
+
+// edit is a change under way: an app as it was read and what is to become of it.
+type edit struct {
+	*whole
+	was     *whole
+	put     map[string]string // secrets to store
+	drop    []string          // secrets to delete
+	revoke  *string           // the subject whose tokens are refused from now on
+	rebuild bool              // something a build reads beside the configuration changes
+	detail  map[string]any    // for the audit trail
+}
+
+// newConfig makes config the next revision, if it is another text than the one in force.
+func (e *edit) newConfig(config []byte) {
+	if string(config) != string(e.was.config) {
+		e.config = config
+		e.app.Revision = e.was.app.Revision + 1
+		e.detail["revision"] = e.app.Revision
+	}
+}
+
+// change reads the named app, applies f to it and stores the outcome, until nobody interferes. f may run several
+// times. The default app and one whose deletion has begun are refused.
+func (s *Service) change(ctx context.Context, actor, action, name string, dryRun bool, f func(e *edit) error) (App, error) {
+	if name == DefaultName {
+		return App{}, errOwn
+	}
+	for range maxTries {
+		was, err := s.byName(ctx, name)
+		if err != nil {
+			return App{}, err
+		}
+		if was.app.Status == Deleting {
+			return App{}, refuse(ErrPrecondition, "the app %s is being deleted", name)
+		}
+		e := was.edit()
+		if err := f(e); err != nil {
+			return App{}, err
+		}
+		if dryRun {
+			return s.shown(e.app, e.config), nil
+		}
+		app, err := s.store(ctx, actor, action, e)
+		if errors.Is(err, errStale) {
+			continue
+		}
+		if err != nil {
+			return App{}, err
+		}
+		s.changed(app.ID)
+		return s.shown(app, e.config), nil
+	}
+	return App{}, ErrConflict
+}
+
+var errOwn = refuse(ErrPrecondition, "the default app is changed by its config file alone")
+
+func (w *whole) edit() *edit {
+	next := *w
+	next.secrets = maps.Clone(w.secrets)
+	return &edit{whole: &next, was: w, put: map[string]string{}, detail: map[string]any{}}
+}
+
+// store writes e if the app is still as it was read, and returns it as it is then.
+func (s *Service) store(ctx context.Context, actor, action string, e *edit) (App, error) {
+	var after record
+	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		if err := updateApp(ctx, tx, e); err != nil {
+			return err
+		}
+		if e.app.Revision != e.was.app.Revision {
+			if err := insertRevision(ctx, tx, actor, e.whole); err != nil {
+				return err
+			}
+		}
+		if err := storeSecrets(ctx, tx, e); err != nil {
+			return err
+		}
+		if e.revoke != nil {
+			if err := insertMark(ctx, tx, e.app.ID, *e.revoke); err != nil {
+				return err
+			}
+		}
+		entry := Entry{Actor: actor, Action: action, App: e.app.Name, AppID: e.app.ID, Detail: e.detail}
+		if err := Audit(ctx, tx, entry); err != nil {
+			return err
+		}
+		return readApp(ctx, tx, e.app.ID, &after)
+	})
+	if err != nil {
+		if errors.Is(err, errStale) {
+			return App{}, err
+		}
+		return App{}, fmt.Errorf("change app %s: %w", e.app.Name, err)
+	}
+	return after.app, nil
+}
+
+func updateApp(ctx context.Context, tx *db.Tx, e *edit) error {
+	grants, labels, err := e.app.documents()
+	if err != nil {
+		return err
+	}
+	n := 0
+	if e.rebuild {
+		n = 1
+	}
+	changed, err := tx.Exec(ctx, `UPDATE app SET display_name = $3, status = $4, revision = $5, inputs = inputs + $6,
+			generation = generation + 1, grants = $7, plan = $8, labels = $9, updated_at = stoa_now()
+		WHERE tenant = $1 AND generation = $2`,
+		string(e.app.ID), e.was.app.Generation, e.app.DisplayName, string(e.app.Status), e.app.Revision, n, grants, e.app.Plan, labels)
+	if err == nil && changed == 0 {
+		err = errStale
+	}
+	return err
+}
+
+func readApp(ctx context.Context, tx *db.Tx, id db.ID, into *record) error {
+	return tx.Query(ctx, func(row db.Row) error { return into.scan(row) },
+		`SELECT `+appColumns+` FROM app a WHERE a.tenant = $1`, string(id))
+}
+
+func insertRevision(ctx context.Context, tx *db.Tx, actor string, w *whole) error {
+	sealed := w.box.Seal(configField(w.app.Revision), w.config)
+	_, err := tx.Exec(ctx, `INSERT INTO app_revision (tenant, revision, config, actor, created_at) VALUES ($1, $2, $3, $4, stoa_now())`,
+		string(w.app.ID), w.app.Revision, sealed, actor)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `DELETE FROM app_revision WHERE tenant = $1 AND revision <= $2`, string(w.app.ID), w.app.Revision-maxRevision)
+	return err
+}
+
+func storeSecrets(ctx context.Context, tx *db.Tx, e *edit) error {
+	for name, value := range e.put {
+		_, err := tx.Exec(ctx, `INSERT INTO app_secret (tenant, name, value, created_at, updated_at)
+			VALUES ($1, $2, $3, stoa_now(), stoa_now())
+			ON CONFLICT (tenant, name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at`,
+			string(e.app.ID), name, e.box.Seal(secretField(name), []byte(value)))
+		if err != nil {
+			return err
+		}
+	}
+	for _, name := range e.drop {
+		if _, err := tx.Exec(ctx, `DELETE FROM app_secret WHERE tenant = $1 AND name = $2`, string(e.app.ID), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// documents returns the grants and labels as the database holds them.
+func (a *App) documents() (grants, labels string, err error) {
+	g, err := json.Marshal(a.Grants)
+	if err != nil {
+		return "", "", err
+	}
+	l, err := json.Marshal(a.Labels)
+	return string(g), string(l), err
+}

@@ -1,0 +1,179 @@
+package tenancy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"stoa/tenancy/db"
+)
+
+// Draft is an app to be.
+type Draft struct {
+	Name        string
+	DisplayName string
+	Config      []byte // a JSON object or YAML
+	Secrets     map[string]string
+	Grants      []string
+	Plan        string
+	Labels      map[string]string
+}
+
+// Create makes an app, whole or not at all, and with dryRun only tells what would come of it. The name may have
+// belonged to an app that is gone: the new one has another id and refuses its tokens. A name in use is [ErrExists].
+func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool) (App, error) {
+	w, err := s.draft(ctx, d)
+	if err != nil {
+		return App{}, err
+	}
+	if dryRun {
+		return s.shown(w.app, w.config), nil
+	}
+	e := &edit{whole: w, put: d.Secrets, detail: map[string]any{
+		"revision": w.app.Revision, "grants": w.app.Grants, "plan": w.app.Plan, "secrets": names(d.Secrets),
+	}}
+	var after record
+	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		if err := insertApp(ctx, tx, w, s.keys.Current()); err != nil {
+			return err
+		}
+		if err := insertRevision(ctx, tx, actor, w); err != nil {
+			return err
+		}
+		if err := storeSecrets(ctx, tx, e); err != nil {
+			return err
+		}
+		if err := disown(ctx, tx, &w.app); err != nil {
+			return err
+		}
+		if err := Audit(ctx, tx, Entry{Actor: actor, Action: "app.create", App: w.app.Name, AppID: w.app.ID, Detail: e.detail}); err != nil {
+			return err
+		}
+		return readApp(ctx, tx, w.app.ID, &after)
+	})
+	switch {
+	case db.IsDuplicate(err):
+		return App{}, taken(d.Name)
+	case err != nil:
+		return App{}, fmt.Errorf("create app %s: %w", d.Name, err)
+	}
+	s.changed(after.app.ID)
+	s.bus.Publish(TopicName, d.Name)
+	return s.shown(after.app, w.config), nil
+}
+
+// draft checks d and makes it a whole app that is nowhere yet.
+func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
+	grants, err := d.check()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.free(ctx, d.Name); err != nil {
+		return nil, err
+	}
+	if err := s.check(ctx, d.Config, grants, d.Secrets); err != nil {
+		return nil, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, err
+	}
+	w := &whole{config: d.Config, secrets: d.Secrets}
+	w.app = App{
+		ID: db.ID(id.String()), Name: d.Name, DisplayName: d.DisplayName, Status: Active, Revision: 1, Inputs: 1, Generation: 1,
+		Grants: grants, Plan: d.Plan, Labels: map[string]string{},
+	}
+	maps.Copy(w.app.Labels, d.Labels)
+	w.dataKey = s.keys.NewKey(id.String())
+	w.box, err = s.keys.Box(id.String(), w.dataKey)
+	return w, err
+}
+
+func (d *Draft) check() (grants []string, err error) {
+	if err := checkName(d.Name); err != nil {
+		return nil, err
+	}
+	if err := checkConfig(d.Config); err != nil {
+		return nil, err
+	}
+	if err := checkText("display_name", d.DisplayName, maxDisplay); err != nil {
+		return nil, err
+	}
+	if err := checkSecrets(d.Secrets); err != nil {
+		return nil, err
+	}
+	if len(d.Secrets) > MaxSecrets {
+		return nil, invalid("secrets", "there are %d, %d are allowed", len(d.Secrets), MaxSecrets)
+	}
+	if err := checkLabels(d.Labels); err != nil {
+		return nil, err
+	}
+	if err := checkPlan(d.Plan); err != nil {
+		return nil, err
+	}
+	return tidyGrants(d.Grants)
+}
+
+// free returns [ErrExists] if the name is in use.
+func (s *Service) free(ctx context.Context, name string) error {
+	if name == DefaultName {
+		return refuse(ErrExists, "the name default belongs to the app of the config file")
+	}
+	id, err := s.ID(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case id != "":
+		return taken(name)
+	}
+	return nil
+}
+
+func taken(name string) error { return refuse(ErrExists, "there is already an app named %s", name) }
+
+// ID returns the id of the app of that name, "" if there is none.
+func (s *Service) ID(ctx context.Context, name string) (db.ID, error) {
+	if name == DefaultName {
+		if s.own.Load() == nil {
+			return "", nil
+		}
+		return DefaultID, nil
+	}
+	var id string
+	var b db.Batch
+	b.Query(func(row db.Row) error { return row.Scan(&id) }, `SELECT tenant FROM app WHERE name = $1`, name)
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return "", fmt.Errorf("look up app %s: %w", name, err)
+	}
+	return db.ID(id), nil
+}
+
+func insertApp(ctx context.Context, tx *db.Tx, w *whole, masterKey string) error {
+	grants, labels, err := w.app.documents()
+	if err != nil {
+		return err
+	}
+	a := &w.app
+	_, err = tx.Exec(ctx, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels,
+			data_key, master_key, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, stoa_now(), stoa_now())`,
+		string(a.ID), a.Name, a.DisplayName, string(a.Status), a.Revision, a.Inputs, a.Generation, grants, a.Plan, labels, w.dataKey, masterKey)
+	return err
+}
+
+// disown marks the tokens of an earlier app of the same name as too old, to the second.
+func disown(ctx context.Context, tx *db.Tx, a *App) error {
+	_, err := tx.Exec(ctx, `INSERT INTO app_mark (tenant, subject, not_before)
+		SELECT CAST($1 AS TEXT), '', stoa_now() WHERE EXISTS (SELECT 1 FROM audit WHERE app = $2 AND app_id <> CAST($1 AS TEXT))`,
+		string(a.ID), a.Name)
+	return err
+}
+
+func names(secrets map[string]string) []string {
+	sorted := slices.AppendSeq([]string{}, maps.Keys(secrets))
+	slices.Sort(sorted)
+	return sorted
+}

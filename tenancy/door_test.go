@@ -1,0 +1,226 @@
+package tenancy_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	s := service(t, dbtest.SQLite(t))
+	for pattern, ok := range map[string]bool{
+		"{app}.agents.example.com": true, "agents-{app}.example.com": true, "{app}.localhost:80": false,
+		"agents.example.com": false, "{app}": false, "{app}.{app}.com": false, "https://{app}.example.com": false, "": false,
+	} {
+		r, err := tenancy.NewRouter(s, []string{pattern})
+		if (err == nil) != ok {
+			t.Errorf("pattern %q: error %v, want ok %v", pattern, err, ok)
+		}
+		if r != nil {
+			r.Close()
+		}
+	}
+}
+
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	r := router(t, service(t, dbtest.SQLite(t)))
+	tests := []struct {
+		host, path string
+		want       tenancy.Address
+	}{
+		{"localhost:8080", "/agents", tenancy.Address{Path: "/agents"}},
+		{"localhost", "/", tenancy.Address{Path: "/"}},
+		{"localhost", "/apps", tenancy.Address{Path: "/apps"}},
+		{"localhost", "/appsx/y", tenancy.Address{Path: "/appsx/y"}},
+		{"localhost", "/apps/acme", tenancy.Address{App: "acme", Prefix: "/apps/acme", Path: "/"}},
+		{"localhost", "/apps/acme/agents/a", tenancy.Address{App: "acme", Prefix: "/apps/acme", Path: "/agents/a"}},
+		{"localhost", "/apps/acme/apps/b", tenancy.Address{App: "acme", Prefix: "/apps/acme", Path: "/apps/b"}},
+		{"acme.agents.example.com", "/agents", tenancy.Address{App: "acme", Host: "acme.agents.example.com", Path: "/agents"}},
+		{"ACME.Agents.Example.com.:443", "/agents", tenancy.Address{App: "acme", Host: "acme.agents.example.com", Path: "/agents"}},
+		{"a.b.agents.example.com", "/agents", tenancy.Address{Path: "/agents"}},
+		{"agents.example.com", "/agents", tenancy.Address{Path: "/agents"}},
+		{".agents.example.com", "/agents", tenancy.Address{Path: "/agents"}},
+		{"evil.com", "/agents", tenancy.Address{Path: "/agents"}},
+		{"[::1]:80", "/agents", tenancy.Address{Path: "/agents"}},
+		{"acme.agents.example.com", "/apps/acme/x", tenancy.Address{App: "acme", Prefix: "/apps/acme", Host: "acme.agents.example.com", Path: "/x"}},
+	}
+	for _, tt := range tests {
+		got := r.Address(tt.host, tt.path)
+		if diff := cmp.Diff(tt.want, got, cmpopts.IgnoreUnexported(tenancy.Address{})); diff != "" {
+			t.Errorf("%s %s (-want +got):\n%s", tt.host, tt.path, diff)
+		}
+	}
+}
+
+func router(t *testing.T, s *tenancy.Service) *tenancy.Router {
+	t.Helper()
+	r, err := tenancy.NewRouter(s, []string{"{app}.agents.example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// TestDoor walks what may come to the door. Each request goes the whole way: address, app, record.
+func TestDoor(t *testing.T) {
+	t.Parallel()
+	s := service(t, dbtest.SQLite(t))
+	s.SetDefault("", []byte(`{}`))
+	r := router(t, s)
+	live := house(t, s, nil, tenancy.LiveOptions{})
+	acme, globex, asleep := create(t, s, tenancy.Draft{Name: "acme"}), create(t, s, tenancy.Draft{Name: "globex"}), create(t, s, tenancy.Draft{Name: "asleep"})
+	if _, err := s.Suspend(t.Context(), actor, "asleep", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Revoke(t.Context(), actor, "globex", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	token := func(id db.ID) tenancy.Visit {
+		return tenancy.Visit{Credential: tenancy.Token, AppID: id, Subject: "ana", IssuedAt: now}
+	}
+	named := func(name string) tenancy.Visit {
+		return tenancy.Visit{Credential: tenancy.Token, AppName: name, Subject: "ana", IssuedAt: now}
+	}
+	with := func(v tenancy.Visit, f func(v *tenancy.Visit)) tenancy.Visit { f(&v); return v }
+	look := tenancy.Visit{Discovery: true}
+	bob := with(token(globex.ID), func(v *tenancy.Visit) { v.Subject = "bob" })
+
+	tests := []struct {
+		name       string
+		host, path string
+		visit      tenancy.Visit
+		want       db.ID // where err is nil
+		err        error
+	}{
+		{"token, no address", "", "/agents", token(acme.ID), acme.ID, nil},
+		{"token by name", "", "/agents", named("acme"), acme.ID, nil},
+		{"token without an app", "", "/agents", tenancy.Visit{Credential: tenancy.Token, IssuedAt: now}, tenancy.DefaultID, nil},
+		{"token, its path", "", "/apps/acme/agents", token(acme.ID), acme.ID, nil},
+		{"token, its host", "acme.agents.example.com", "/agents", token(acme.ID), acme.ID, nil},
+		{"token, both", "acme.agents.example.com", "/apps/acme/agents", token(acme.ID), acme.ID, nil},
+		{"token, another path", "", "/apps/globex/agents", token(acme.ID), "", tenancy.ErrNotFound},
+		{"token by name, another path", "", "/apps/globex/agents", named("acme"), "", tenancy.ErrNotFound},
+		{"token, another host", "globex.agents.example.com", "/agents", token(acme.ID), "", tenancy.ErrNotFound},
+		{"token, default's path", "", "/apps/default/agents", token(acme.ID), "", tenancy.ErrNotFound},
+		{"token of default, another path", "", "/apps/acme/agents", tenancy.Visit{Credential: tenancy.Token, IssuedAt: now}, "", tenancy.ErrNotFound},
+		{"token, path and host differ", "globex.agents.example.com", "/apps/acme/agents", token(acme.ID), "", tenancy.ErrNotFound},
+		{"token, unknown path", "", "/apps/nobody/agents", token(acme.ID), "", tenancy.ErrNotFound},
+		{"token, invalid path", "", "/apps/A::b/agents", token(acme.ID), "", tenancy.ErrNotFound},
+		{"token, empty path", "", "/apps//agents", token(acme.ID), "", tenancy.ErrNotFound},
+		{"token, admin below an app", "", "/apps/acme/admin/apps", token(acme.ID), "", tenancy.ErrNotFound},
+		{"token, metrics below an app", "", "/apps/acme/metrics", token(acme.ID), "", tenancy.ErrNotFound},
+		{"token, metrics at a host", "acme.agents.example.com", "/metrics", token(acme.ID), "", tenancy.ErrNotFound},
+		{"token of an app that is gone", "", "/agents", token("0190-gone"), "", tenancy.ErrUnauthenticated},
+		{"token of an app that is gone, by name", "", "/agents", named("nobody"), "", tenancy.ErrUnauthenticated},
+		{"token of an app that is gone, its path", "", "/apps/nobody/agents", named("nobody"), "", tenancy.ErrUnauthenticated},
+		{"token older than the app", "", "/agents", with(token(acme.ID), func(v *tenancy.Visit) { v.IssuedAt = now.Add(-time.Hour) }), "", tenancy.ErrUnauthenticated},
+		{"token that was revoked", "", "/agents", bob, "", tenancy.ErrUnauthenticated},
+		{"token that was revoked, another path", "", "/apps/acme/agents", bob, "", tenancy.ErrUnauthenticated},
+		{"token, suspended", "", "/agents", token(asleep.ID), "", tenancy.ErrSuspended},
+		{"token, suspended, discovery", "", "/agents", with(token(asleep.ID), func(v *tenancy.Visit) { v.Discovery = true }), "", tenancy.ErrSuspended},
+		{"token, suspended, another path", "", "/apps/acme/agents", token(asleep.ID), "", tenancy.ErrNotFound},
+		{"key", "", "/agents", tenancy.Visit{Credential: tenancy.Key, AppID: acme.ID}, acme.ID, nil},
+		{"key, another path", "", "/apps/globex/agents", tenancy.Visit{Credential: tenancy.Key, AppID: acme.ID}, "", tenancy.ErrNotFound},
+		{"bad credential", "", "/agents", tenancy.Visit{Credential: tenancy.Bad, Open: true, Discovery: true}, "", tenancy.ErrUnauthenticated},
+		{"bad credential, unknown app", "", "/apps/nobody/agents", tenancy.Visit{Credential: tenancy.Bad, Discovery: true}, "", tenancy.ErrUnauthenticated},
+		{"operator", "", "/agents", tenancy.Visit{Credential: tenancy.Operator}, "", tenancy.ErrOperator},
+		{"operator, an app", "", "/apps/acme/agents", tenancy.Visit{Credential: tenancy.Operator, Discovery: true}, "", tenancy.ErrOperator},
+		{"nobody", "", "/agents", tenancy.Visit{}, "", tenancy.ErrUnauthenticated},
+		{"nobody, an app", "", "/apps/acme/agents", tenancy.Visit{}, "", tenancy.ErrUnauthenticated},
+		{"nobody, unknown app", "", "/apps/nobody/agents", tenancy.Visit{}, "", tenancy.ErrUnauthenticated},
+		{"nobody, suspended app", "", "/apps/asleep/agents", tenancy.Visit{}, "", tenancy.ErrUnauthenticated},
+		{"nobody, default open", "", "/agents", tenancy.Visit{Open: true}, tenancy.DefaultID, nil},
+		{"nobody, default open, its path", "", "/apps/default/agents", tenancy.Visit{Open: true}, tenancy.DefaultID, nil},
+		{"nobody, default open, another app", "", "/apps/acme/agents", tenancy.Visit{Open: true}, "", tenancy.ErrUnauthenticated},
+		{"look around", "", "/agents", look, tenancy.DefaultID, nil},
+		{"look around an app", "", "/apps/acme/agents", look, acme.ID, nil},
+		{"look around an app's host", "acme.agents.example.com", "/agents", look, acme.ID, nil},
+		{"look around, unknown app", "", "/apps/nobody/agents", look, "", tenancy.ErrNotFound},
+		{"look around, invalid name", "", "/apps/A/agents", look, "", tenancy.ErrNotFound},
+		{"look around, suspended app", "", "/apps/asleep/agents", look, "", tenancy.ErrNotFound},
+		{"look around, path and host differ", "acme.agents.example.com", "/apps/globex/agents", look, "", tenancy.ErrNotFound},
+		{"look around, admin", "", "/apps/acme/admin", look, "", tenancy.ErrNotFound},
+	}
+	texts := map[string]string{}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v := tt.visit
+			v.Address = r.Address(tt.host, tt.path)
+			id, err := r.Route(t.Context(), &v)
+			if err == nil {
+				_, app, release, aerr := live.Acquire(t.Context(), id)
+				defer release()
+				if err = v.Admit(app, aerr); err == nil && app.ID != id {
+					t.Errorf("routed to %s, got %s", id, app.ID)
+				}
+			}
+			wantErr(t, err, tt.err)
+			if err == nil && id != tt.want {
+				t.Errorf("got app %s, want %s", id, tt.want)
+			}
+			if errors.Is(err, tenancy.ErrNotFound) {
+				texts[err.Error()] = tt.name
+			}
+		})
+	}
+	if len(texts) != 1 {
+		t.Errorf("not found is said in several ways, which tell: %v", texts)
+	}
+}
+
+func TestDoorWithoutDefault(t *testing.T) {
+	t.Parallel()
+	s := service(t, dbtest.SQLite(t))
+	r := router(t, s)
+	for name, tt := range map[string]struct {
+		visit tenancy.Visit
+		want  error
+	}{
+		"look around": {tenancy.Visit{Discovery: true}, tenancy.ErrNotFound},
+		"open":        {tenancy.Visit{Open: true}, tenancy.ErrNotFound},
+		"closed":      {tenancy.Visit{}, tenancy.ErrUnauthenticated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.visit.Address = r.Address("", "/agents")
+			_, err := r.Route(t.Context(), &tt.visit)
+			wantErr(t, err, tt.want)
+		})
+	}
+}
+
+// TestNameChanges takes and frees a name: the router follows at once.
+func TestNameChanges(t *testing.T) {
+	t.Parallel()
+	s := service(t, dbtest.SQLite(t))
+	r := router(t, s)
+	visit := func() (db.ID, error) {
+		v := tenancy.Visit{Discovery: true, Address: r.Address("", "/apps/acme/agents")}
+		return r.Route(t.Context(), &v)
+	}
+	_, err := visit()
+	wantErr(t, err, tenancy.ErrNotFound)
+	first := create(t, s, tenancy.Draft{Name: "acme"})
+	if id, err := visit(); err != nil || id != first.ID {
+		t.Fatalf("after create: %s, %v, want %s", id, err, first.ID)
+	}
+	if err := s.Delete(t.Context(), actor, "acme"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = visit()
+	wantErr(t, err, tenancy.ErrNotFound)
+	second := create(t, s, tenancy.Draft{Name: "acme"})
+	if id, err := visit(); err != nil || id != second.ID || id == first.ID {
+		t.Errorf("after another create: %s, %v, want %s, not %s", id, err, second.ID, first.ID)
+	}
+}

@@ -1,0 +1,145 @@
+package tenancy_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/signal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var masterKey = bytes.Repeat([]byte{7}, 32)
+
+func keyring(t testing.TB, masters ...[]byte) *tenancy.Keyring {
+	t.Helper()
+	k, err := tenancy.NewKeyring(masters...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// errCheck is what the configurations of these tests are refused with.
+var errCheck = errors.New("config does not load")
+
+// check refuses what is no object, what needs a secret that is not there, and a command without its grant. A
+// configuration here is {"needs": ["NAME"], "command": true, "key": "secret text"}.
+func check(_ context.Context, src []byte, grants []string, secret func(string) (string, bool)) error {
+	var c struct {
+		Needs   []string
+		Command bool
+		Port    string // must be a number in the secret of that name
+	}
+	if err := json.Unmarshal(src, &c); err != nil {
+		return fmt.Errorf("%w: %w", errCheck, err)
+	}
+	for _, name := range c.Needs {
+		if v, ok := secret(name); !ok || v == "bad" {
+			return fmt.Errorf("%w: no secret %s", errCheck, name)
+		}
+	}
+	if c.Command && !strings.Contains(strings.Join(grants, " "), "command") {
+		return fmt.Errorf("%w: no grant", errCheck)
+	}
+	return nil
+}
+
+func decode(src []byte) (doc map[string]any, err error) {
+	err = json.Unmarshal(src, &doc)
+	return doc, err
+}
+
+const masked = "********"
+
+func mask(doc map[string]any) map[string]any {
+	doc = maps.Clone(doc)
+	if _, ok := doc["key"]; ok {
+		doc["key"] = masked
+	}
+	return doc
+}
+
+func restore(doc, old map[string]any) map[string]any {
+	doc = maps.Clone(doc)
+	if doc["key"] == masked {
+		doc["key"] = old["key"]
+	}
+	return doc
+}
+
+func options() tenancy.Options {
+	return tenancy.Options{
+		Check: check, Decode: decode, Mask: mask, Restore: restore,
+		Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// service returns a service on d with a bus of its own: another process.
+func service(t testing.TB, d *db.DB) *tenancy.Service {
+	t.Helper()
+	return tenancy.New(d, keyring(t, masterKey), signal.New(nil, nil), options())
+}
+
+const actor = "operator"
+
+func create(t testing.TB, s *tenancy.Service, d tenancy.Draft) tenancy.App {
+	t.Helper()
+	if d.Config == nil {
+		d.Config = []byte(`{}`)
+	}
+	app, err := s.Create(t.Context(), actor, d, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return app
+}
+
+// wantErr fails unless err is want, both nil included.
+func wantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got error %v, want %v", err, want)
+	}
+}
+
+// wantInvalid fails unless err says that field is wrong.
+func wantInvalid(t testing.TB, err error, field string) {
+	t.Helper()
+	var inv *tenancy.InvalidError
+	if !errors.As(err, &inv) || inv.Field != field {
+		t.Errorf("got error %v, want one about %s", err, field)
+	}
+}
+
+func count(t testing.TB, h *db.Handle, query string, args ...any) (n int) {
+	t.Helper()
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&n) }, query, args...)
+	if err := h.Do(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func exec(t testing.TB, h *db.Handle, query string, args ...any) {
+	t.Helper()
+	var b db.Batch
+	b.Exec(nil, query, args...)
+	if err := h.Do(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newBus() *signal.Bus { return signal.New(nil, nil) }

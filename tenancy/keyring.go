@@ -1,0 +1,190 @@
+package tenancy
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+)
+
+// errSealed says that a ciphertext is damaged, belongs elsewhere, or needs a master key that is not there.
+var errSealed = errors.New("the sealed value cannot be opened with the master keys at hand")
+
+const (
+	keySize  = 32
+	keyIDLen = 8 // bytes of the master key's id in front of what it wraps
+	nonceLen = 12
+	tagLen   = 16
+	// wrappedLen is the size of a data key wrapped by a master key.
+	wrappedLen = keyIDLen + nonceLen + keySize + tagLen
+)
+
+// Keyring encrypts what is secret at rest. A master key wraps data keys, a data key seals values, all by AES-256-GCM;
+// who owns a key (its scope: an app's id, or a name of the platform's own) and which field a value belongs to are
+// bound to the ciphertext, so that none can be moved to another place.
+type Keyring struct {
+	masters []master
+}
+
+type master struct {
+	id      string
+	wrap    cipher.AEAD
+	cursors *Box
+}
+
+// NewKeyring returns a keyring over master keys of 32 bytes. The first seals, all of them open: to rotate, put the
+// new one in front and keep the old one until [Service.Run] has wrapped every data key anew.
+func NewKeyring(masters ...[]byte) (*Keyring, error) {
+	if len(masters) == 0 {
+		return nil, errors.New("no master key")
+	}
+	k := &Keyring{}
+	for i, raw := range masters {
+		if len(raw) != keySize {
+			return nil, fmt.Errorf("master key %d has %d bytes, needs %d", i+1, len(raw), keySize)
+		}
+		m, err := newMaster(raw)
+		if err != nil {
+			return nil, err
+		}
+		k.masters = append(k.masters, m)
+	}
+	return k, nil
+}
+
+func newMaster(raw []byte) (master, error) {
+	id, err := hkdf.Key(sha256.New, raw, nil, "stoa master key id", keyIDLen)
+	if err != nil {
+		return master{}, err
+	}
+	derived, err := hkdf.Key(sha256.New, raw, nil, "stoa cursors", keySize)
+	if err != nil {
+		return master{}, err
+	}
+	wrap, err := newAEAD(raw)
+	if err != nil {
+		return master{}, err
+	}
+	cursors, err := newAEAD(derived)
+	if err != nil {
+		return master{}, err
+	}
+	return master{id: string(id), wrap: wrap, cursors: &Box{"cursor", cursors}}, nil
+}
+
+func newAEAD(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// Current names the master key that seals.
+func (k *Keyring) Current() string { return hex.EncodeToString([]byte(k.masters[0].id)) }
+
+// NewKey makes a data key for scope and returns it wrapped.
+func (k *Keyring) NewKey(scope string) []byte {
+	key := make([]byte, keySize)
+	_, _ = rand.Read(key) // never fails
+	return k.wrap(scope, key)
+}
+
+// Rewrap returns a data key of scope wrapped by the current master key.
+func (k *Keyring) Rewrap(scope string, wrapped []byte) ([]byte, error) {
+	key, err := k.unwrap(scope, wrapped)
+	if err != nil {
+		return nil, err
+	}
+	return k.wrap(scope, key), nil
+}
+
+func (k *Keyring) wrap(scope string, key []byte) []byte {
+	m := k.masters[0]
+	return append([]byte(m.id), seal(m.wrap, key, "key", scope)...)
+}
+
+func (k *Keyring) unwrap(scope string, wrapped []byte) ([]byte, error) {
+	if len(wrapped) != wrappedLen {
+		return nil, errSealed
+	}
+	for _, m := range k.masters {
+		if m.id == string(wrapped[:keyIDLen]) {
+			return open(m.wrap, wrapped[keyIDLen:], "key", scope)
+		}
+	}
+	return nil, fmt.Errorf("%w: master key %x is missing", errSealed, wrapped[:keyIDLen])
+}
+
+// Box returns what seals and opens values under a wrapped data key of scope.
+func (k *Keyring) Box(scope string, wrapped []byte) (*Box, error) {
+	key, err := k.unwrap(scope, wrapped)
+	if err != nil {
+		return nil, fmt.Errorf("data key of %s: %w", scope, err)
+	}
+	aead, err := newAEAD(key)
+	if err != nil {
+		return nil, err
+	}
+	return &Box{scope, aead}, nil
+}
+
+// Seal encrypts one value under a data key of its own, which travels with it: for values that have no common owner.
+func (k *Keyring) Seal(scope, field string, plain []byte) ([]byte, error) {
+	wrapped := k.NewKey(scope)
+	box, err := k.Box(scope, wrapped)
+	if err != nil {
+		return nil, err
+	}
+	return append(wrapped, box.Seal(field, plain)...), nil
+}
+
+// Open decrypts what [Keyring.Seal] made for the same scope and field.
+func (k *Keyring) Open(scope, field string, sealed []byte) ([]byte, error) {
+	if len(sealed) < wrappedLen {
+		return nil, errSealed
+	}
+	box, err := k.Box(scope, sealed[:wrappedLen])
+	if err != nil {
+		return nil, err
+	}
+	return box.Open(field, sealed[wrappedLen:])
+}
+
+// Box seals and opens the values of one owner.
+type Box struct {
+	scope string
+	aead  cipher.AEAD
+}
+
+// Seal encrypts the value of a field.
+func (b *Box) Seal(field string, plain []byte) []byte { return seal(b.aead, plain, field, b.scope) }
+
+// Open decrypts what [Box.Seal] made for the same field.
+func (b *Box) Open(field string, sealed []byte) ([]byte, error) {
+	return open(b.aead, sealed, field, b.scope)
+}
+
+func seal(aead cipher.AEAD, plain []byte, field, scope string) []byte {
+	nonce := make([]byte, nonceLen, nonceLen+len(plain)+tagLen)
+	_, _ = rand.Read(nonce) // never fails
+	return aead.Seal(nonce, nonce, plain, bound(field, scope))
+}
+
+func open(aead cipher.AEAD, sealed []byte, field, scope string) ([]byte, error) {
+	if len(sealed) < nonceLen+tagLen {
+		return nil, errSealed
+	}
+	plain, err := aead.Open(nil, sealed[:nonceLen], sealed[nonceLen:], bound(field, scope))
+	if err != nil {
+		return nil, errSealed
+	}
+	return plain, nil
+}
+
+// bound is the additional data: where the value belongs.
+func bound(field, scope string) []byte { return []byte("stoa\x00" + scope + "\x00" + field) }

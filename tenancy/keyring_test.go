@@ -1,0 +1,132 @@
+package tenancy_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"stoa/tenancy"
+)
+
+func TestNewKeyring(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		masters [][]byte
+		ok      bool
+	}{
+		{"none", nil, false},
+		{"short", [][]byte{make([]byte, 31)}, false},
+		{"long", [][]byte{make([]byte, 33)}, false},
+		{"one", [][]byte{masterKey}, true},
+		{"second short", [][]byte{masterKey, {1}}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := tenancy.NewKeyring(tt.masters...); (err == nil) != tt.ok {
+				t.Errorf("got error %v, want ok %v", err, tt.ok)
+			}
+		})
+	}
+}
+
+func TestSeal(t *testing.T) {
+	t.Parallel()
+	k := keyring(t, masterKey)
+	plain := []byte("attack at dawn")
+	sealed, err := k.Seal("issuer", "key/1", plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := k.Seal("issuer", "key/1", plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(sealed, plain) || bytes.Equal(sealed, again) {
+		t.Error("the sealed text shows its content, or is the same twice")
+	}
+	got, err := k.Open("issuer", "key/1", sealed)
+	if err != nil || !bytes.Equal(got, plain) {
+		t.Fatalf("opened %q, %v, want %q", got, err, plain)
+	}
+	if _, err := k.Open("other", "key/1", sealed); err == nil {
+		t.Error("opened in another scope")
+	}
+	if _, err := k.Open("issuer", "key/2", sealed); err == nil {
+		t.Error("opened as another field")
+	}
+	if _, err := keyring(t, bytes.Repeat([]byte{8}, 32)).Open("issuer", "key/1", sealed); err == nil {
+		t.Error("opened with another master key")
+	}
+	for i := range sealed {
+		bad := bytes.Clone(sealed)
+		bad[i] ^= 1
+		if _, err := k.Open("issuer", "key/1", bad); err == nil {
+			t.Errorf("opened with byte %d changed", i)
+		}
+		if _, err := k.Open("issuer", "key/1", sealed[:i]); err == nil {
+			t.Errorf("opened when cut to %d bytes", i)
+		}
+	}
+}
+
+func TestRotateMaster(t *testing.T) {
+	t.Parallel()
+	next := bytes.Repeat([]byte{9}, 32)
+	old, both, only := keyring(t, masterKey), keyring(t, next, masterKey), keyring(t, next)
+	wrapped := old.NewKey("app")
+	box, err := old.Box("app", wrapped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := box.Seal("f", []byte("x"))
+	if _, err := only.Box("app", wrapped); err == nil || !strings.Contains(err.Error(), "missing") {
+		t.Errorf("unwrapped without the old master key: %v", err)
+	}
+	rewrapped, err := both.Rewrap("app", wrapped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if box, err = only.Box("app", rewrapped); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := box.Open("f", sealed); err != nil || string(got) != "x" {
+		t.Errorf("opened %q, %v after the rotation", got, err)
+	}
+	if _, err := both.Rewrap("other", wrapped); err == nil {
+		t.Error("rewrapped in another scope")
+	}
+}
+
+func TestCursor(t *testing.T) {
+	t.Parallel()
+	next := bytes.Repeat([]byte{9}, 32)
+	k := keyring(t, masterKey)
+	token := k.Cursor("apps/", "m")
+	for name, tt := range map[string]struct {
+		k           *tenancy.Keyring
+		list, token string
+		want        string
+		ok          bool
+	}{
+		"own":          {k, "apps/", token, "m", true},
+		"none":         {k, "apps/", "", "", true},
+		"after change": {keyring(t, next, masterKey), "apps/", token, "m", true},
+		"other list":   {k, "apps/active", token, "", false},
+		"other master": {keyring(t, next), "apps/", token, "", false},
+		"made up":      {k, "apps/", "bQ", "", false},
+		"no base64":    {k, "apps/", "%%%", "", false},
+		"huge":         {k, "apps/", strings.Repeat("A", 5000), "", false},
+		"tail cut":     {k, "apps/", token[:len(token)-2], "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tt.k.Position(tt.list, tt.token)
+			if got != tt.want || (err == nil) != tt.ok {
+				t.Errorf("got %q, %v, want %q, ok %v", got, err, tt.want, tt.ok)
+			}
+			if !tt.ok {
+				wantInvalid(t, err, "page_token")
+			}
+		})
+	}
+}

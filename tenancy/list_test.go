@@ -1,0 +1,182 @@
+package tenancy_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		s.SetDefault("", []byte(`{}`))
+		for _, name := range []string{"zeta", "a-b", "ab", "a0", "eve", "d"} {
+			create(t, s, tenancy.Draft{Name: name, Config: []byte(`{"key":"k"}`)})
+		}
+		for _, name := range []string{"ab", "zeta"} {
+			if _, err := s.Suspend(t.Context(), actor, name, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tests := []struct {
+			status tenancy.Status
+			size   int
+			want   [][]string
+			total  int
+		}{
+			{"", 100, [][]string{{"a-b", "a0", "ab", "d", "default", "eve", "zeta"}}, 7},
+			{"", 7, [][]string{{"a-b", "a0", "ab", "d", "default", "eve", "zeta"}}, 7},
+			{"", 3, [][]string{{"a-b", "a0", "ab"}, {"d", "default", "eve"}, {"zeta"}}, 7},
+			{"", 1, [][]string{{"a-b"}, {"a0"}, {"ab"}, {"d"}, {"default"}, {"eve"}, {"zeta"}}, 7},
+			{tenancy.Active, 2, [][]string{{"a-b", "a0"}, {"d", "default"}, {"eve"}}, 5},
+			{tenancy.Suspended, 2, [][]string{{"ab", "zeta"}}, 2},
+			{tenancy.Deleting, 2, [][]string{nil}, 0},
+		}
+		for _, tt := range tests {
+			t.Run(fmt.Sprintf("%s by %d", tt.status, tt.size), func(t *testing.T) {
+				var got [][]string
+				q := tenancy.Query{Status: tt.status, Size: tt.size}
+				for more := true; more; more = q.Token != "" {
+					page, err := s.List(t.Context(), q)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var names []string
+					for _, app := range page.Apps {
+						names = append(names, app.Name)
+						if app.Config != nil {
+							t.Errorf("%s is listed with its configuration", app.Name)
+						}
+					}
+					got, q.Token = append(got, names), page.Next
+					if page.Total != tt.total {
+						t.Errorf("total %d, want %d", page.Total, tt.total)
+					}
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("pages (-want +got):\n%s", diff)
+				}
+			})
+		}
+	})
+}
+
+func TestListRefused(t *testing.T) {
+	t.Parallel()
+	s := service(t, dbtest.SQLite(t))
+	for _, name := range []string{"a", "b"} {
+		create(t, s, tenancy.Draft{Name: name})
+	}
+	page, err := s.List(t.Context(), tenancy.Query{Size: 1})
+	if err != nil || page.Next == "" {
+		t.Fatalf("first page: next %q, %v", page.Next, err)
+	}
+	for name, tt := range map[string]struct {
+		q     tenancy.Query
+		field string
+	}{
+		"size 0":       {tenancy.Query{}, "page_size"},
+		"size 101":     {tenancy.Query{Size: 101}, "page_size"},
+		"size -1":      {tenancy.Query{Size: -1}, "page_size"},
+		"status":       {tenancy.Query{Size: 1, Status: "gone"}, "status"},
+		"forged":       {tenancy.Query{Size: 1, Token: "YQ"}, "page_token"},
+		"other filter": {tenancy.Query{Size: 1, Status: tenancy.Active, Token: page.Next}, "page_token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := s.List(t.Context(), tt.q)
+			wantInvalid(t, err, tt.field)
+		})
+	}
+	_, _, err = s.AuditTrail(t.Context(), tenancy.AuditQuery{Size: 1, Token: page.Next})
+	wantInvalid(t, err, "page_token")
+}
+
+func TestAuditTrail(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		s.SetDefault("", []byte(`{}`))
+		first := create(t, s, tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "hush"}, Grants: []string{"stdio"}})
+		create(t, s, tenancy.Draft{Name: "globex"})
+		steps := []func() error{
+			func() error {
+				_, err := s.Update(t.Context(), "ana", "acme", tenancy.Change{Config: []byte(`{"key":"hush"}`)}, false)
+				return err
+			},
+			func() error { return s.PutSecret(t.Context(), "ana", "acme", "T", "hush") },
+			func() error { return s.DeleteSecret(t.Context(), "ana", "acme", "T") },
+			func() error { _, err := s.Restore(t.Context(), "ana", "acme", 1); return err },
+			func() error { _, err := s.Suspend(t.Context(), actor, "acme", "unpaid"); return err },
+			func() error { _, err := s.Resume(t.Context(), actor, "acme", ""); return err },
+			func() error { return s.Revoke(t.Context(), actor, "acme", "bob") },
+			func() error { return s.Revoke(t.Context(), actor, "default", "") },
+			func() error {
+				return s.Audit(t.Context(), tenancy.Entry{Actor: "ana", Action: "app.token", App: "acme", AppID: first.ID})
+			},
+			func() error { return s.Delete(t.Context(), actor, "acme") },
+		}
+		for i, do := range steps {
+			if err := do(); err != nil {
+				t.Fatalf("step %d: %v", i, err)
+			}
+		}
+		_, err := s.Update(t.Context(), "ana", "globex", tenancy.Change{Config: []byte(`[`)}, false)
+		wantErr(t, err, errCheck)
+		second := create(t, s, tenancy.Draft{Name: "acme"})
+
+		acme := []string{
+			"operator app.create", "stoa app.deleted", "operator app.delete", "ana app.token", "operator app.tokens.revoke", "operator app.resume",
+			"operator app.suspend", "ana app.restore", "ana app.secret.delete", "ana app.secret.put", "ana app.update", "operator app.create",
+		}
+		tests := []struct {
+			name string
+			q    tenancy.AuditQuery
+			want []string
+		}{
+			{"name", tenancy.AuditQuery{App: "acme", Size: 5}, acme},
+			{"id", tenancy.AuditQuery{App: string(first.ID), Size: 100}, acme[1:]},
+			{"new id", tenancy.AuditQuery{App: string(second.ID), Size: 1}, acme[:1]},
+			{"default", tenancy.AuditQuery{App: "default", Size: 1}, []string{"operator app.tokens.revoke"}},
+			{"actor", tenancy.AuditQuery{Actor: "ana", Size: 2}, []string{"ana app.token", "ana app.restore", "ana app.secret.delete", "ana app.secret.put", "ana app.update"}},
+			{"both", tenancy.AuditQuery{Actor: "ana", App: "globex", Size: 2}, nil},
+		}
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				var got []string
+				for more := true; more; more = tt.q.Token != "" {
+					entries, next, err := s.AuditTrail(t.Context(), tt.q)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, e := range entries {
+						got = append(got, e.Actor+" "+e.Action)
+					}
+					if len(entries) > tt.q.Size {
+						t.Errorf("page of %d entries, want at most %d", len(entries), tt.q.Size)
+					}
+					tt.q.Token = next
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("trail (-want +got):\n%s", diff)
+				}
+			})
+		}
+		if n := count(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE detail LIKE '%hush%'`); n != 0 {
+			t.Errorf("%d entries tell a secret", n)
+		}
+		entries, _, err := s.AuditTrail(t.Context(), tenancy.AuditQuery{App: string(first.ID), Size: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]any{"revision": 1., "grants": []any{"stdio"}, "plan": "", "secrets": []any{"S"}}
+		if diff := cmp.Diff(want, entries[len(entries)-1].Detail); diff != "" {
+			t.Errorf("detail of the create (-want +got):\n%s", diff)
+		}
+	})
+}

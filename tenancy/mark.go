@@ -1,0 +1,65 @@
+package tenancy
+
+import (
+	"context"
+	"fmt"
+
+	"stoa/tenancy/db"
+)
+
+// Revoke refuses, from now on, every token of the app that was issued until now, or with a subject those of the subject.
+// New tokens are taken at once: their time of issue is that of [App.IssueAt].
+func (s *Service) Revoke(ctx context.Context, actor, app, subject string) error {
+	if err := checkText("sub", subject, 500); err != nil {
+		return err
+	}
+	detail := map[string]any{}
+	if subject != "" {
+		detail["sub"] = subject
+	}
+	if app == DefaultName {
+		return s.revokeOwn(ctx, actor, subject, detail)
+	}
+	_, err := s.change(ctx, actor, "app.tokens.revoke", app, false, func(e *edit) error {
+		if len(e.app.marks) >= maxMarks && subject != "" {
+			return refuse(ErrPrecondition, "%d subjects of the app %s are revoked already: revoke all of its tokens instead", len(e.app.marks), app)
+		}
+		e.revoke, e.detail = &subject, detail
+		return nil
+	})
+	return err
+}
+
+func (s *Service) revokeOwn(ctx context.Context, actor, subject string, detail map[string]any) error {
+	snap, err := s.ownSnapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if len(snap.App.marks) >= maxMarks && subject != "" {
+		return refuse(ErrPrecondition, "%d subjects of the default app are revoked already: revoke all of its tokens instead", len(snap.App.marks))
+	}
+	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		if err := insertMark(ctx, tx, DefaultID, subject); err != nil {
+			return err
+		}
+		return Audit(ctx, tx, Entry{Actor: actor, Action: "app.tokens.revoke", App: DefaultName, AppID: DefaultID, Detail: detail})
+	})
+	if err != nil {
+		return fmt.Errorf("revoke tokens of the default app: %w", err)
+	}
+	s.changed(DefaultID)
+	return nil
+}
+
+// insertMark marks now. A mark of the whole app covers the earlier ones of its subjects.
+func insertMark(ctx context.Context, tx *db.Tx, id db.ID, subject string) error {
+	_, err := tx.Exec(ctx, `INSERT INTO app_mark (tenant, subject, not_before) VALUES ($1, $2, stoa_now())
+		ON CONFLICT (tenant, subject) DO UPDATE SET not_before = excluded.not_before WHERE app_mark.not_before < excluded.not_before`,
+		string(id), subject)
+	if err != nil || subject != "" {
+		return err
+	}
+	_, err = tx.Exec(ctx, `DELETE FROM app_mark WHERE tenant = $1 AND subject <> '' AND not_before <=
+		(SELECT not_before FROM app_mark WHERE tenant = $1 AND subject = '')`, string(id))
+	return err
+}

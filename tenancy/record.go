@@ -1,0 +1,159 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+// record is an app as the database has it.
+type record struct {
+	app     App
+	dataKey []byte
+	config  []byte // sealed
+}
+
+// Of the columns that selectApp reads, in the order of [record.scan].
+const appColumns = `a.tenant, a.name, a.display_name, a.status, a.revision, a.inputs, a.generation, a.grants, a.plan, a.labels,
+	a.data_key, a.created_at, a.updated_at`
+
+func (r *record) scan(row db.Row, more ...any) error {
+	var id, status, grants, labels string
+	var created, updated int64
+	a := &r.app
+	dest := append([]any{&id, &a.Name, &a.DisplayName, &status, &a.Revision, &a.Inputs, &a.Generation, &grants, &a.Plan, &labels,
+		&r.dataKey, &created, &updated}, more...)
+	if err := row.Scan(dest...); err != nil {
+		return err
+	}
+	a.ID, a.Status, a.CreatedAt, a.UpdatedAt = db.ID(id), Status(status), micros(created), micros(updated)
+	a.Grants, a.Labels = []string{}, map[string]string{}
+	if err := json.Unmarshal([]byte(grants), &a.Grants); err != nil {
+		return fmt.Errorf("grants of app %s: %w", id, err)
+	}
+	if err := json.Unmarshal([]byte(labels), &a.Labels); err != nil {
+		return fmt.Errorf("labels of app %s: %w", id, err)
+	}
+	return nil
+}
+
+// aside are the rows beside an app's own.
+type aside struct {
+	sealed map[string][]byte // secrets
+	marks  map[string]int64
+}
+
+// whole is an app with all that belongs to it, opened.
+type whole struct {
+	record
+	box     *Box
+	config  []byte
+	secrets map[string]string
+}
+
+// byName reads an app and all of it.
+func (s *Service) byName(ctx context.Context, name string) (*whole, error) {
+	if !ValidName(name) {
+		return nil, errNoApp
+	}
+	var b db.Batch
+	var r record
+	found := false
+	b.Query(func(row db.Row) error {
+		found = true
+		return r.scan(row, &r.config)
+	}, `SELECT `+appColumns+`, v.config FROM app a
+		LEFT JOIN app_revision v ON v.tenant = a.tenant AND v.revision = a.revision WHERE a.name = $1`, name)
+	side := aside{}
+	side.query(&b, `(SELECT tenant FROM app WHERE name = $1)`, name)
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read app %s: %w", name, err)
+	}
+	if !found {
+		return nil, errNoApp
+	}
+	return s.open(&r, &side, r.app.Revision)
+}
+
+// byID reads an app and all of it through the app's own handle. revision 0 is the one in force.
+func (s *Service) byID(ctx context.Context, id db.ID, revision int64) (*whole, error) {
+	var b db.Batch
+	var r record
+	found := false
+	b.Query(func(row db.Row) error {
+		found = true
+		return r.scan(row, &r.config)
+	}, `SELECT `+appColumns+`, v.config FROM app a
+		LEFT JOIN app_revision v ON v.tenant = a.tenant AND v.revision = COALESCE(NULLIF(CAST($2 AS BIGINT), 0), a.revision)
+		WHERE a.tenant = $1`, string(id), revision)
+	side := aside{}
+	side.query(&b, `$1`, string(id))
+	if err := s.db.Tenant(id).Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read app %s: %w", id, err)
+	}
+	if !found || r.app.Status == Deleting {
+		return nil, errNoApp
+	}
+	if revision == 0 {
+		revision = r.app.Revision
+	}
+	return s.open(&r, &side, revision)
+}
+
+// query adds the reading of secrets and marks to b. tenant is SQL of ours that yields the app's id from arg.
+func (a *aside) query(b *db.Batch, tenant, arg string) {
+	a.sealed, a.marks = map[string][]byte{}, map[string]int64{}
+	b.Query(func(row db.Row) error {
+		var name string
+		var value []byte
+		err := row.Scan(&name, &value)
+		a.sealed[name] = value
+		return err
+	}, `SELECT name, value FROM app_secret WHERE tenant = `+tenant, arg)
+	b.Query(a.readMark, `SELECT subject, not_before FROM app_mark WHERE tenant = `+tenant, arg)
+}
+
+func (a *aside) readMark(row db.Row) error {
+	var subject string
+	var at int64
+	err := row.Scan(&subject, &at)
+	a.marks[subject] = micros(at).Unix()
+	return err
+}
+
+// open decrypts what was read. An app whose deletion has begun may lack anything.
+func (s *Service) open(r *record, side *aside, revision int64) (*whole, error) {
+	w := &whole{record: *r, secrets: map[string]string{}}
+	w.app.marks, w.app.Revision = side.marks, revision
+	if r.app.Status == Deleting {
+		return w, nil
+	}
+	if r.config == nil {
+		return nil, refuse(ErrNotFound, "revision %d of app %s is not there", revision, r.app.Name)
+	}
+	var err error
+	if w.box, err = s.keys.Box(string(r.app.ID), r.dataKey); err != nil {
+		return nil, fmt.Errorf("app %s: %w", r.app.Name, err)
+	}
+	if w.config, err = w.box.Open(configField(revision), r.config); err != nil {
+		return nil, fmt.Errorf("configuration of app %s: %w", r.app.Name, err)
+	}
+	for name, sealed := range side.sealed {
+		plain, err := w.box.Open(secretField(name), sealed)
+		if err != nil {
+			return nil, fmt.Errorf("secret %s of app %s: %w", name, r.app.Name, err)
+		}
+		w.secrets[name] = string(plain)
+	}
+	return w, nil
+}
+
+func configField(revision int64) string { return fmt.Sprintf("config/%d", revision) }
+func secretField(name string) string    { return "secret/" + name }
+
+func micros(n int64) time.Time { return time.UnixMicro(n).UTC() }
+
+var errNoApp = refuse(ErrNotFound, "no such app")

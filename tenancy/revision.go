@@ -1,0 +1,56 @@
+package tenancy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+// Revision is one configuration that an app had or has.
+type Revision struct {
+	Number    int64
+	Actor     string
+	CreatedAt time.Time
+	Current   bool
+}
+
+// Revisions lists an app's last hundred configurations, the newest first. The default app has none.
+func (s *Service) Revisions(ctx context.Context, app string) ([]Revision, error) {
+	id, err := s.known(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	revisions := []Revision{}
+	var b db.Batch
+	b.Query(func(row db.Row) error {
+		var r Revision
+		var created int64
+		err := row.Scan(&r.Number, &r.Actor, &created, &r.Current)
+		r.CreatedAt = micros(created)
+		revisions = append(revisions, r)
+		return err
+	}, `SELECT v.revision, v.actor, v.created_at, v.revision = a.revision FROM app_revision v
+		JOIN app a ON a.tenant = v.tenant WHERE v.tenant = $1 ORDER BY v.revision DESC`, string(id))
+	if err := s.db.Tenant(id).Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("list revisions of app %s: %w", app, err)
+	}
+	return revisions, nil
+}
+
+// Restore makes an earlier configuration the newest revision. It is checked against the secrets and grants of now.
+func (s *Service) Restore(ctx context.Context, actor, app string, revision int64) (App, error) {
+	return s.change(ctx, actor, "app.restore", app, false, func(e *edit) error {
+		if revision < 1 {
+			return refuse(ErrNotFound, "revisions begin at 1")
+		}
+		old, err := s.byID(ctx, e.app.ID, revision)
+		if err != nil {
+			return err
+		}
+		e.detail["restored"] = revision
+		e.newConfig(old.config)
+		return s.check(ctx, e.config, e.app.Grants, e.secrets)
+	})
+}

@@ -1,0 +1,79 @@
+package tenancy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+// SecretInfo tells of a secret all that may be told.
+type SecretInfo struct {
+	Name      string
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// PutSecret stores a secret, new or in place of another. It is refused if the app's configuration loads with the
+// secrets there are and would not with this one.
+func (s *Service) PutSecret(ctx context.Context, actor, app, name, value string) error {
+	_, err := s.change(ctx, actor, "app.secret.put", app, false, func(e *edit) error {
+		if err := e.putSecrets(map[string]string{name: value}); err != nil {
+			return err
+		}
+		err := s.check(ctx, e.config, e.app.Grants, e.secrets)
+		if err != nil && s.check(ctx, e.config, e.app.Grants, e.was.secrets) != nil {
+			return nil // it does not load either way: the secret may be the first step of the cure
+		}
+		return err
+	})
+	return err
+}
+
+// DeleteSecret removes a secret. It is refused if the app's configuration needs it.
+func (s *Service) DeleteSecret(ctx context.Context, actor, app, name string) error {
+	_, err := s.change(ctx, actor, "app.secret.delete", app, false, func(e *edit) error {
+		if _, ok := e.secrets[name]; !ok {
+			return refuse(ErrNotFound, "no such secret")
+		}
+		delete(e.secrets, name)
+		e.drop, e.rebuild, e.detail["secrets"] = []string{name}, true, []string{name}
+		return s.check(ctx, e.config, e.app.Grants, e.secrets)
+	})
+	return err
+}
+
+// Secrets lists an app's secrets by name.
+func (s *Service) Secrets(ctx context.Context, app string) ([]SecretInfo, error) {
+	id, err := s.known(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	secrets := []SecretInfo{}
+	var b db.Batch
+	b.Query(func(row db.Row) error {
+		var i SecretInfo
+		var created, updated int64
+		err := row.Scan(&i.Name, &created, &updated)
+		i.CreatedAt, i.UpdatedAt = micros(created), micros(updated)
+		secrets = append(secrets, i)
+		return err
+	}, `SELECT name, created_at, updated_at FROM app_secret WHERE tenant = $1 ORDER BY name`, string(id))
+	if err := s.db.Tenant(id).Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("list secrets of app %s: %w", app, err)
+	}
+	return secrets, nil
+}
+
+// known returns the id of the app of that name or [ErrNotFound].
+func (s *Service) known(ctx context.Context, name string) (db.ID, error) {
+	if !ValidName(name) {
+		return "", errNoApp
+	}
+	id, err := s.ID(ctx, name)
+	if err == nil && id == "" {
+		err = errNoApp
+	}
+	return id, err
+}

@@ -1,0 +1,126 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"stoa/tenancy/db"
+	"stoa/tenancy/signal"
+)
+
+// The topics on which changes of apps are signalled.
+const (
+	TopicApp  = "app"      // key: the id of an app that changed
+	TopicName = "app_name" // key: a name that was taken or became free
+)
+
+// Options complete a [Service]. The zero value works; what is missing is not done.
+type Options struct {
+	// Check decides whether a configuration would load with these grants and secrets. Its error is handed to the
+	// caller as it is. What it refuses is never stored.
+	Check func(ctx context.Context, src []byte, grants []string, secret func(name string) (string, bool)) error
+	// Decode parses a configuration's text. Without it no answer shows a configuration.
+	Decode func(src []byte) (map[string]any, error)
+	// Mask returns the document with what is secret hidden.
+	Mask func(doc map[string]any) map[string]any
+	// Restore returns doc with each hidden value replaced by the one at its place in old.
+	Restore func(doc, old map[string]any) map[string]any
+	// Erase removes what an app owns outside the database, such as vectors and files. It may be called again for the
+	// same app.
+	Erase func(ctx context.Context, app App) error
+	Log   *slog.Logger
+}
+
+// Service administers apps. It is safe for concurrent use, in any number of processes on one database. Every change
+// is written together with its entry in the audit trail; the actor is who the caller says it is.
+type Service struct {
+	db      *db.DB
+	keys    *Keyring
+	bus     *signal.Bus
+	options Options
+	log     *slog.Logger
+	own     atomic.Pointer[own]
+}
+
+// own is the app of the process's config file.
+type own struct {
+	app    App
+	config []byte
+}
+
+// New returns a service over migrated d that signals changes on bus.
+func New(d *db.DB, keys *Keyring, bus *signal.Bus, o Options) *Service {
+	s := &Service{db: d, keys: keys, bus: bus, options: o, log: o.Log}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	return s
+}
+
+// SetDefault makes config, which must have been checked, the default app's: at start and after each change of its
+// file. It belongs to this process alone.
+func (s *Service) SetDefault(displayName string, config []byte) {
+	now := time.Now()
+	next := &own{config: config, app: App{
+		ID: DefaultID, Name: DefaultName, DisplayName: displayName, Status: Active, Revision: 1, Generation: 1,
+		Grants: []string{}, Labels: map[string]string{}, UpdatedAt: now,
+	}}
+	if old := s.own.Load(); old != nil {
+		next.app.Revision, next.app.Generation = old.app.Revision+1, old.app.Generation+1
+	}
+	s.own.Store(next)
+	s.changed(DefaultID)
+}
+
+func (s *Service) changed(id db.ID) { s.bus.Publish(TopicApp, string(id)) }
+
+// shown returns app as an administrator sees it.
+func (s *Service) shown(app App, config []byte) App {
+	if s.options.Decode == nil || s.options.Mask == nil || len(config) == 0 {
+		return app
+	}
+	if doc, err := s.options.Decode(config); err == nil {
+		app.Config = s.options.Mask(doc)
+	}
+	return app
+}
+
+// unmasked returns config with the values that an answer had hidden put back from old. What holds none stays the text
+// that was given.
+func (s *Service) unmasked(config, old []byte) ([]byte, error) {
+	if s.options.Decode == nil || s.options.Restore == nil {
+		return config, nil
+	}
+	given, err := s.options.Decode(config)
+	if err != nil {
+		return config, nil //nolint:nilerr // the check will tell what is wrong with it, and where
+	}
+	before, err := s.options.Decode(old)
+	if err != nil {
+		return config, nil //nolint:nilerr // an old configuration that no longer parses has nothing to give
+	}
+	// Restore may work in place, so what was given is decoded once more.
+	pristine, err := s.options.Decode(config)
+	if err != nil {
+		return nil, err
+	}
+	restored := s.options.Restore(given, before)
+	if reflect.DeepEqual(restored, pristine) {
+		return config, nil
+	}
+	return json.Marshal(restored)
+}
+
+func (s *Service) check(ctx context.Context, config []byte, grants []string, secrets map[string]string) error {
+	if s.options.Check == nil {
+		return nil
+	}
+	return s.options.Check(ctx, config, grants, func(name string) (string, bool) {
+		v, ok := secrets[name]
+		return v, ok
+	})
+}

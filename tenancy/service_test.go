@@ -1,0 +1,447 @@
+package tenancy_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+var ignoreTimes = cmpopts.IgnoreFields(tenancy.App{}, "ID", "CreatedAt", "UpdatedAt")
+
+func diffApp(want, got tenancy.App) string {
+	return cmp.Diff(want, got, ignoreTimes, cmpopts.IgnoreUnexported(tenancy.App{}))
+}
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		draft := tenancy.Draft{
+			Name: "acme", DisplayName: "Acme, Inc.", Config: []byte(`{"needs": ["S"], "key": "k1", "command": true}`),
+			Secrets: map[string]string{"S": "hush"}, Grants: []string{"stdio", "command", "stdio"}, Plan: "pro", Labels: map[string]string{"team": "a"},
+		}
+		want := tenancy.App{
+			Name: "acme", DisplayName: "Acme, Inc.", Status: tenancy.Active, Revision: 1, Inputs: 1, Generation: 1,
+			Grants: []string{"command", "stdio"}, Plan: "pro", Labels: map[string]string{"team": "a"},
+			Config: map[string]any{"needs": []any{"S"}, "key": masked, "command": true},
+		}
+		dry, err := s.Create(t.Context(), actor, draft, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := diffApp(want, dry); diff != "" {
+			t.Errorf("dry run (-want +got):\n%s", diff)
+		}
+		_, err = s.Get(t.Context(), "acme")
+		wantErr(t, err, tenancy.ErrNotFound)
+
+		app, err := s.Create(t.Context(), actor, draft, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := diffApp(want, app); diff != "" {
+			t.Errorf("created (-want +got):\n%s", diff)
+		}
+		if app.ID == "" || app.CreatedAt.IsZero() || !app.CreatedAt.Equal(app.UpdatedAt) {
+			t.Errorf("id %q, created %v, updated %v", app.ID, app.CreatedAt, app.UpdatedAt)
+		}
+		got, err := s.Get(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(app, got, cmpopts.IgnoreUnexported(tenancy.App{})); diff != "" {
+			t.Errorf("got (-created +got):\n%s", diff)
+		}
+		for _, dryRun := range []bool{true, false} {
+			_, err = s.Create(t.Context(), actor, draft, dryRun)
+			wantErr(t, err, tenancy.ErrExists)
+		}
+		snap, err := s.Snapshot(t.Context(), app.ID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, ok := snap.Secret("S"); v != "hush" || !ok || string(snap.Config) != string(draft.Config) {
+			t.Errorf("snapshot has secret %q, config %s", v, snap.Config)
+		}
+		for _, table := range []string{"app", "app_revision", "app_secret", "audit"} {
+			col := map[string]string{"app_revision": "config", "app_secret": "value", "audit": "detail", "app": "labels"}[table]
+			if n := count(t, d.Platform(), fmt.Sprintf(`SELECT COUNT(*) FROM %s WHERE CAST(%s AS TEXT) LIKE '%%hush%%' OR CAST(%[2]s AS TEXT) LIKE '%%k1%%'`, table, col)); n != 0 {
+				t.Errorf("a secret can be read in %s", table)
+			}
+		}
+	})
+}
+
+func TestCreateRefused(t *testing.T) {
+	t.Parallel()
+	s := service(t, dbtest.SQLite(t))
+	long := strings.Repeat("a", 64)
+	many := func(n int) map[string]string {
+		m := map[string]string{}
+		for i := range n {
+			m[fmt.Sprintf("S%d", i)] = "x"
+		}
+		return m
+	}
+	ok := []byte(`{}`)
+	tests := []struct {
+		name  string
+		draft tenancy.Draft
+		field string // of an InvalidError
+		err   error
+	}{
+		{"upper case", tenancy.Draft{Name: "A", Config: ok}, "name", nil},
+		{"path", tenancy.Draft{Name: "../x", Config: ok}, "name", nil},
+		{"colons", tenancy.Draft{Name: "a::b", Config: ok}, "name", nil},
+		{"64 characters", tenancy.Draft{Name: long, Config: ok}, "name", nil},
+		{"emoji", tenancy.Draft{Name: "😀", Config: ok}, "name", nil},
+		{"no name", tenancy.Draft{Config: ok}, "name", nil},
+		{"default", tenancy.Draft{Name: "default", Config: ok}, "", tenancy.ErrExists},
+		{"no config", tenancy.Draft{Name: "a"}, "config", nil},
+		{"huge config", tenancy.Draft{Name: "a", Config: make([]byte, tenancy.MaxConfig+1)}, "config", nil},
+		{"config does not load", tenancy.Draft{Name: "a", Config: []byte(`{"needs":["S"]}`)}, "", errCheck},
+		{"config is none", tenancy.Draft{Name: "a", Config: []byte(`[`)}, "", errCheck},
+		{"no grant", tenancy.Draft{Name: "a", Config: []byte(`{"command":true}`)}, "", errCheck},
+		{"display name", tenancy.Draft{Name: "a", Config: ok, DisplayName: strings.Repeat("x", 201)}, "display_name", nil},
+		{"control character", tenancy.Draft{Name: "a", Config: ok, DisplayName: "a\nb"}, "display_name", nil},
+		{"secret's name", tenancy.Draft{Name: "a", Config: ok, Secrets: map[string]string{"1x": "v"}}, "secrets", nil},
+		{"secret's size", tenancy.Draft{Name: "a", Config: ok, Secrets: map[string]string{"S": strings.Repeat("x", tenancy.MaxSecret+1)}}, "secrets.S", nil},
+		{"many secrets", tenancy.Draft{Name: "a", Config: ok, Secrets: many(tenancy.MaxSecrets + 1)}, "secrets", nil},
+		{"label", tenancy.Draft{Name: "a", Config: ok, Labels: map[string]string{"a b": "v"}}, "labels", nil},
+		{"label's value", tenancy.Draft{Name: "a", Config: ok, Labels: map[string]string{"a": "\x00"}}, "labels.a", nil},
+		{"many labels", tenancy.Draft{Name: "a", Config: ok, Labels: many(65)}, "labels", nil},
+		{"plan", tenancy.Draft{Name: "a", Config: ok, Plan: "a b"}, "plan", nil},
+		{"grant", tenancy.Draft{Name: "a", Config: ok, Grants: []string{""}}, "grants", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := s.Create(t.Context(), actor, tt.draft, false)
+			if tt.field != "" {
+				wantInvalid(t, err, tt.field)
+			} else {
+				wantErr(t, err, tt.err)
+			}
+		})
+	}
+	page, err := s.List(t.Context(), tenancy.Query{Size: 1})
+	if err != nil || page.Total != 0 {
+		t.Errorf("%d apps, %v after refused creates, want 0", page.Total, err)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	text := func(s string) *string { return &s }
+	base := tenancy.App{
+		Name: "acme", DisplayName: "Acme", Status: tenancy.Active, Revision: 1, Inputs: 1, Generation: 1,
+		Grants: []string{"stdio"}, Plan: "free", Labels: map[string]string{"a": "b"}, Config: map[string]any{"key": masked},
+	}
+	with := func(f func(a *tenancy.App)) tenancy.App {
+		a := base
+		a.Generation = 2
+		f(&a)
+		return a
+	}
+	tests := []struct {
+		name   string
+		change tenancy.Change
+		want   tenancy.App
+		stored string // the configuration's text afterwards
+		err    error
+	}{
+		{"nothing", tenancy.Change{}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
+		{"display name", tenancy.Change{DisplayName: text("")}, with(func(a *tenancy.App) { a.DisplayName = "" }), `{"key": "k1"}`, nil},
+		{"config", tenancy.Change{Config: []byte(`{"x": 1}`)}, with(func(a *tenancy.App) { a.Revision, a.Config = 2, map[string]any{"x": 1.} }), `{"x": 1}`, nil},
+		{"same config", tenancy.Change{Config: []byte(`{"key": "k1"}`)}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
+		{"masked config", tenancy.Change{Config: []byte(`{"key": "********", "x": 1}`)},
+			with(func(a *tenancy.App) { a.Revision, a.Config = 2, map[string]any{"key": masked, "x": 1.} }), `{"key":"k1","x":1}`, nil},
+		{"grants", tenancy.Change{Grants: []string{"command"}}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, []string{"command"} }), `{"key": "k1"}`, nil},
+		{"no grants", tenancy.Change{Grants: []string{}}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, []string{} }), `{"key": "k1"}`, nil},
+		{"same grants", tenancy.Change{Grants: []string{"stdio", "stdio"}}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
+		{"plan", tenancy.Change{Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
+		{"labels", tenancy.Change{Labels: map[string]string{}}, with(func(a *tenancy.App) { a.Labels = map[string]string{} }), `{"key": "k1"}`, nil},
+		{"secret and config", tenancy.Change{Secrets: map[string]string{"S": "v"}, Config: []byte(`{"needs":["S"]}`)},
+			with(func(a *tenancy.App) { a.Revision, a.Inputs, a.Config = 2, 2, map[string]any{"needs": []any{"S"}} }), `{"needs":["S"]}`, nil},
+		{"its revision", tenancy.Change{IfRevision: 1, Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
+		{"another revision", tenancy.Change{IfRevision: 2, Plan: text("pro")}, base, `{"key": "k1"}`, tenancy.ErrPrecondition},
+		{"config does not load", tenancy.Change{Config: []byte(`{"needs":["S"]}`)}, base, `{"key": "k1"}`, errCheck},
+	}
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		for i, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				name := fmt.Sprintf("acme-%d", i)
+				was := create(t, s, tenancy.Draft{Name: name, DisplayName: "Acme", Config: []byte(`{"key": "k1"}`), Grants: []string{"stdio"}, Plan: "free", Labels: map[string]string{"a": "b"}})
+				tt.want.Name = name
+				_, err := s.Update(t.Context(), actor, name, tt.change, true)
+				wantErr(t, err, tt.err)
+				if app, err := s.Get(t.Context(), name); err != nil || app.Generation != 1 {
+					t.Errorf("after a dry run: generation %d, %v", app.Generation, err)
+				}
+				app, err := s.Update(t.Context(), actor, name, tt.change, false)
+				wantErr(t, err, tt.err)
+				if err == nil {
+					if diff := diffApp(tt.want, app); diff != "" {
+						t.Errorf("updated (-want +got):\n%s", diff)
+					}
+				}
+				got, err := s.Get(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := diffApp(tt.want, got); diff != "" || got.ID != was.ID || !got.CreatedAt.Equal(was.CreatedAt) {
+					t.Errorf("stored (-want +got):\n%s", diff)
+				}
+				snap, err := s.Snapshot(t.Context(), was.ID, 0)
+				if err != nil || string(snap.Config) != tt.stored {
+					t.Errorf("stored configuration %s, %v, want %s", snap.Config, err, tt.stored)
+				}
+			})
+		}
+		_, err := s.Update(t.Context(), actor, "nobody", tenancy.Change{}, false)
+		wantErr(t, err, tenancy.ErrNotFound)
+	})
+}
+
+func TestSuspend(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		create(t, s, tenancy.Draft{Name: "acme"})
+		for _, step := range []struct {
+			do   func() (tenancy.App, error)
+			want tenancy.Status
+		}{
+			{func() (tenancy.App, error) { return s.Suspend(t.Context(), actor, "acme", "unpaid") }, tenancy.Suspended},
+			{func() (tenancy.App, error) { return s.Suspend(t.Context(), actor, "acme", "") }, tenancy.Suspended},
+			{func() (tenancy.App, error) { return s.Resume(t.Context(), actor, "acme", "") }, tenancy.Active},
+		} {
+			app, err := step.do()
+			if err != nil || app.Status != step.want {
+				t.Errorf("got %s, %v, want %s", app.Status, err, step.want)
+			}
+			got, err := s.Get(t.Context(), "acme")
+			if err != nil || got.Status != step.want {
+				t.Errorf("stored %s, %v, want %s", got.Status, err, step.want)
+			}
+		}
+		_, err := s.Suspend(t.Context(), actor, "nobody", "")
+		wantErr(t, err, tenancy.ErrNotFound)
+	})
+}
+
+func TestRevisions(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		app := create(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`), Secrets: map[string]string{"S": "v"}})
+		for _, config := range []string{`{"n":2,"needs":["S"]}`, `{"n":3}`} {
+			if _, err := s.Update(t.Context(), "ana", "acme", tenancy.Change{Config: []byte(config)}, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := s.Restore(t.Context(), "bob", "acme", 1); err != nil || got.Revision != 4 || got.Config["n"] != 1. {
+			t.Fatalf("restored to revision %d with %v, %v", got.Revision, got.Config, err)
+		}
+		got, err := s.Revisions(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []tenancy.Revision{{Number: 4, Actor: "bob", Current: true}, {Number: 3, Actor: "ana"}, {Number: 2, Actor: "ana"}, {Number: 1, Actor: actor}}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(tenancy.Revision{}, "CreatedAt")); diff != "" {
+			t.Errorf("revisions (-want +got):\n%s", diff)
+		}
+		for _, n := range []int64{-1, 0, 5} {
+			_, err = s.Restore(t.Context(), actor, "acme", n)
+			wantErr(t, err, tenancy.ErrNotFound)
+		}
+		if err := s.DeleteSecret(t.Context(), actor, "acme", "S"); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Restore(t.Context(), actor, "acme", 2)
+		wantErr(t, err, errCheck)
+		snap, err := s.Snapshot(t.Context(), app.ID, 3)
+		if err != nil || string(snap.Config) != `{"n":3}` || snap.App.Revision != 3 {
+			t.Errorf("snapshot at 3 is %s of %d, %v", snap.Config, snap.App.Revision, err)
+		}
+		_, err = s.Snapshot(t.Context(), app.ID, 9)
+		wantErr(t, err, tenancy.ErrNotFound)
+		_, err = s.Revisions(t.Context(), "nobody")
+		wantErr(t, err, tenancy.ErrNotFound)
+	})
+}
+
+// TestRevisionsBounded changes an app more often than revisions are kept.
+func TestRevisionsBounded(t *testing.T) {
+	t.Parallel()
+	s := service(t, dbtest.SQLite(t))
+	create(t, s, tenancy.Draft{Name: "acme"})
+	for i := range 104 {
+		if _, err := s.Update(t.Context(), actor, "acme", tenancy.Change{Config: fmt.Appendf(nil, `{"n":%d}`, i)}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := s.Revisions(t.Context(), "acme")
+	if err != nil || len(got) != 100 || got[0].Number != 105 || got[99].Number != 6 {
+		t.Errorf("%d revisions, %v, want 100 from 105 to 6", len(got), err)
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		app := create(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S"]}`), Secrets: map[string]string{"S": "v1"}})
+		for name, value := range map[string]string{"S": "v2", "T": ""} {
+			if err := s.PutSecret(t.Context(), actor, "acme", name, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantErr(t, s.PutSecret(t.Context(), actor, "acme", "S", "bad"), errCheck)
+		wantInvalid(t, s.PutSecret(t.Context(), actor, "acme", "a-b", "x"), "secrets")
+		wantErr(t, s.PutSecret(t.Context(), actor, "nobody", "S", "x"), tenancy.ErrNotFound)
+		wantErr(t, s.DeleteSecret(t.Context(), actor, "acme", "S"), errCheck)
+		wantErr(t, s.DeleteSecret(t.Context(), actor, "acme", "U"), tenancy.ErrNotFound)
+		got, err := s.Secrets(t.Context(), "acme")
+		if err != nil || len(got) != 2 || got[0].Name != "S" || got[1].Name != "T" || !got[0].UpdatedAt.After(got[0].CreatedAt) {
+			t.Errorf("secrets %+v, %v", got, err)
+		}
+		snap, err := s.Snapshot(t.Context(), app.ID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, _ := snap.Secret("S"); v != "v2" || snap.App.Inputs != 3 || snap.App.Revision != 1 {
+			t.Errorf("secret %q, inputs %d, revision %d, want v2, 3, 1", v, snap.App.Inputs, snap.App.Revision)
+		}
+		if err := s.DeleteSecret(t.Context(), actor, "acme", "T"); err != nil {
+			t.Fatal(err)
+		}
+		if n := count(t, d.Platform(), `SELECT COUNT(*) FROM app_secret`); n != 1 {
+			t.Errorf("%d secrets are stored, want 1", n)
+		}
+	})
+}
+
+// TestSecretCures stores a secret of an app whose configuration does not load any more: it may be what is missing.
+func TestSecretCures(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t)
+	lax := tenancy.New(d, keyring(t, masterKey), newBus(), tenancy.Options{})
+	create(t, lax, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S","T"]}`)})
+	s := service(t, d)
+	for _, name := range []string{"S", "T"} {
+		if err := s.PutSecret(t.Context(), actor, "acme", name, "v"); err != nil {
+			t.Errorf("put %s: %v", name, err)
+		}
+	}
+	wantErr(t, s.PutSecret(t.Context(), actor, "acme", "S", "bad"), errCheck)
+}
+
+// TestConcurrentChanges lets many change one app: none is lost.
+func TestConcurrentChanges(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, other := service(t, d), service(t, d)
+		create(t, s, tenancy.Draft{Name: "acme"})
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		won := 0
+		for i := range 8 {
+			wg.Go(func() {
+				by := []*tenancy.Service{s, other}[i%2]
+				err := by.PutSecret(t.Context(), actor, "acme", fmt.Sprintf("S%d", i), "v")
+				if err != nil && !errors.Is(err, tenancy.ErrConflict) {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					won++
+				}
+			})
+		}
+		wg.Wait()
+		got, err := s.Secrets(t.Context(), "acme")
+		app, _ := s.Get(t.Context(), "acme")
+		if err != nil || won == 0 || len(got) != won || app.Generation != int64(1+won) {
+			t.Errorf("%d secrets and generation %d after %d changes, %v", len(got), app.Generation, won, err)
+		}
+	})
+}
+
+// TestConcurrentCreates lets many create one name: one does.
+func TestConcurrentCreates(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		services := []*tenancy.Service{service(t, d), service(t, d)}
+		errs := make([]error, 16)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() {
+				_, errs[i] = services[i%2].Create(t.Context(), actor, tenancy.Draft{Name: "acme", Config: []byte(`{}`)}, false)
+			})
+		}
+		wg.Wait()
+		won := 0
+		for _, err := range errs {
+			if err == nil {
+				won++
+			} else {
+				wantErr(t, err, tenancy.ErrExists)
+			}
+		}
+		if won != 1 {
+			t.Errorf("%d of %d creates won, want 1", won, len(errs))
+		}
+		if n := count(t, d.Platform(), `SELECT COUNT(*) FROM app_revision`); n != 1 {
+			t.Errorf("%d revisions are stored, want 1", n)
+		}
+	})
+}
+
+func TestDefault(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		_, err := s.Get(t.Context(), "default")
+		wantErr(t, err, tenancy.ErrNotFound)
+		s.SetDefault("House", []byte(`{"key":"k"}`))
+		app, err := s.Get(t.Context(), "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := tenancy.App{
+			ID: tenancy.DefaultID, Name: "default", DisplayName: "House", Status: tenancy.Active, Revision: 1, Generation: 1,
+			Grants: []string{}, Labels: map[string]string{}, Config: map[string]any{"key": masked},
+		}
+		if diff := diffApp(want, app); diff != "" || app.ID != tenancy.DefaultID {
+			t.Errorf("default (-want +got):\n%s", diff)
+		}
+		for name, f := range map[string]func() error{
+			"update":  func() error { _, err := s.Update(t.Context(), actor, "default", tenancy.Change{}, false); return err },
+			"dry run": func() error { _, err := s.Update(t.Context(), actor, "default", tenancy.Change{}, true); return err },
+			"suspend": func() error { _, err := s.Suspend(t.Context(), actor, "default", ""); return err },
+			"resume":  func() error { _, err := s.Resume(t.Context(), actor, "default", ""); return err },
+			"delete":  func() error { return s.Delete(t.Context(), actor, "default") },
+			"restore": func() error { _, err := s.Restore(t.Context(), actor, "default", 1); return err },
+			"secret":  func() error { return s.PutSecret(t.Context(), actor, "default", "S", "v") },
+		} {
+			t.Run(name, func(t *testing.T) { wantErr(t, f(), tenancy.ErrPrecondition) })
+		}
+		_, err = s.Create(t.Context(), actor, tenancy.Draft{Name: "default", Config: []byte(`{}`)}, false)
+		wantErr(t, err, tenancy.ErrExists)
+		s.SetDefault("House", []byte(`{}`))
+		if again, err := s.Get(t.Context(), "default"); err != nil || again.Revision != 2 || again.Generation <= app.Generation {
+			t.Errorf("after the file changed: revision %d, generation %d, %v", again.Revision, again.Generation, err)
+		}
+	})
+}

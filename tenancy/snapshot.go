@@ -1,0 +1,93 @@
+package tenancy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"stoa/tenancy/db"
+)
+
+// Snapshot is all that a build of an app may read, as it stood at one moment.
+type Snapshot struct {
+	App     App
+	Config  []byte // as it was given: a JSON object or YAML
+	secrets map[string]string
+}
+
+// Secret returns the app's secret of that name. The default app has none.
+func (s *Snapshot) Secret(name string) (string, bool) {
+	v, ok := s.secrets[name]
+	return v, ok
+}
+
+// Snapshot reads an app at a revision, 0 for the one in force. An app that is not there or being deleted is
+// [ErrNotFound].
+func (s *Service) Snapshot(ctx context.Context, id db.ID, revision int64) (*Snapshot, error) {
+	if id == DefaultID {
+		return s.ownSnapshot(ctx)
+	}
+	w, err := s.byID(ctx, id, revision)
+	if err != nil {
+		return nil, err
+	}
+	return &Snapshot{App: w.app, Config: w.config, secrets: w.secrets}, nil
+}
+
+// ownSnapshot is that of the config file, with the token marks that the database holds for it. Each mark lets its
+// generation grow, in every process alike.
+func (s *Service) ownSnapshot(ctx context.Context) (*Snapshot, error) {
+	own := s.own.Load()
+	if own == nil {
+		return nil, errNoApp
+	}
+	side := aside{marks: map[string]int64{}}
+	var b db.Batch
+	var marked int64
+	b.Query(side.readMark, `SELECT subject, not_before FROM app_mark WHERE tenant = $1`, string(DefaultID))
+	readMarked(&b, &marked)
+	if err := s.db.Tenant(DefaultID).Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read token marks of the default app: %w", err)
+	}
+	snap := &Snapshot{App: own.app, Config: own.config}
+	snap.App.marks = side.marks
+	snap.App.Generation += marked
+	return snap, nil
+}
+
+func readMarked(b *db.Batch, last *int64) {
+	b.Query(func(row db.Row) error { return row.Scan(last) },
+		`SELECT COALESCE(MAX(not_before), 0) FROM app_mark WHERE tenant = $1`, string(DefaultID))
+}
+
+// perQuery is how many apps one statement asks about.
+const perQuery = 20
+
+// generations returns those of ids that are there, in one round trip.
+func (s *Service) generations(ctx context.Context, ids []db.ID) (map[db.ID]int64, error) {
+	got := map[db.ID]int64{}
+	var b db.Batch
+	var marked int64
+	readMarked(&b, &marked)
+	for some := range slices.Chunk(ids, perQuery) {
+		args := make([]any, perQuery)
+		for i := range args {
+			args[i] = string(some[min(i, len(some)-1)]) // the text of the statement stays the same
+		}
+		b.Query(func(row db.Row) error {
+			var id string
+			var n int64
+			err := row.Scan(&id, &n)
+			got[db.ID(id)] = n
+			return err
+		}, `SELECT tenant, generation FROM app WHERE status <> 'deleting' AND tenant IN ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+			$11, $12, $13, $14, $15, $16, $17, $18, $19, $20)`, args...)
+	}
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("look for changed apps: %w", err)
+	}
+	if own := s.own.Load(); own != nil {
+		got[DefaultID] = own.app.Generation + marked
+	}
+	return got, nil
+}
