@@ -1,0 +1,68 @@
+// Package function holds the tools that are built in: they need no process and no server of their own. The table
+// handlers names them all.
+package function
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/tool"
+)
+
+// Options adapt a built-in. Empty fields keep what the handler brings.
+type Options struct {
+	Name        string          // that the model calls it by, the handler's if empty
+	Description string          // that the model reads
+	Parameters  json.RawMessage // JSON Schema that the arguments must fit
+	HTTP        *http.Client    // the way out, for http_request; see package egress
+	MaxBody     int64           // bytes of a body, for http_request; 256 KiB if zero
+}
+
+// handlers are the built-ins by name.
+var handlers = map[string]func(Options) (tool.Tool, error){
+	"current_time": newCurrentTime,
+	"calculator":   newCalculator,
+	"http_request": newHTTPRequest,
+}
+
+// Handlers returns the names of the built-ins in alphabetical order.
+func Handlers() []string { return slices.Sorted(maps.Keys(handlers)) }
+
+// New returns the built-in of this name. It returns an [agentsvc.InvalidError] for a name that is none.
+func New(handler string, opts Options) (tool.Tool, error) {
+	build, ok := handlers[handler]
+	if !ok {
+		return nil, agentsvc.Invalid("handler", "%q is no built-in function; there are %s", handler, strings.Join(Handlers(), ", "))
+	}
+	if opts.Name == "" {
+		opts.Name = handler
+	}
+	return build(opts)
+}
+
+// spec describes a built-in, with what opts say instead.
+func (o Options) spec(description, parameters string) agentsvc.ToolSpec {
+	s := agentsvc.ToolSpec{Name: o.Name, Description: description, Parameters: json.RawMessage(parameters)}
+	if o.Description != "" {
+		s.Description = o.Description
+	}
+	if len(o.Parameters) > 0 {
+		s.Parameters = o.Parameters
+	}
+	return s
+}
+
+// decode reads arguments into v. The schema the model was given may be the tenant's own, so types are checked again.
+func decode(in tool.Input, v any) error {
+	err := json.Unmarshal(in.Arguments, v)
+	var typed *json.UnmarshalTypeError
+	if errors.As(err, &typed) {
+		return agentsvc.Invalid(typed.Field, "must be a %s, not a %s", typed.Type, typed.Value)
+	}
+	return err
+}

@@ -1,0 +1,106 @@
+package function_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/tool"
+	"stoa/agentsvc/tool/function"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func build(t *testing.T, handler string, opts function.Options) tool.Tool {
+	t.Helper()
+	f, err := function.New(handler, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// call runs a built-in the way an agent does: through a set.
+func call(t *testing.T, f tool.Tool, arguments string) agentsvc.ToolResult {
+	t.Helper()
+	s, err := tool.NewSet([]tool.Tool{f}, tool.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Run(t.Context(), agentsvc.ToolCall{Name: f.Spec().Name, Arguments: json.RawMessage(arguments)}, "step-1")
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	if diff := cmp.Diff([]string{"calculator", "current_time", "http_request"}, function.Handlers()); diff != "" {
+		t.Errorf("handlers (-want +got):\n%s", diff)
+	}
+	for _, handler := range function.Handlers() {
+		f := build(t, handler, function.Options{HTTP: wayOut(t)})
+		spec := f.Spec()
+		if spec.Name != handler || spec.Description == "" || !json.Valid(spec.Parameters) {
+			t.Errorf("spec = %+v", spec)
+		}
+		if want := handler != "http_request"; f.Idempotent() != want {
+			t.Errorf("%s: idempotent = %v, want %v", handler, f.Idempotent(), want)
+		}
+		own := function.Options{
+			Name: "mine", Description: "does it", Parameters: json.RawMessage(`{"type":"object","title":"own"}`), HTTP: wayOut(t),
+		}
+		want := agentsvc.ToolSpec{Name: "mine", Description: "does it", Parameters: own.Parameters}
+		if diff := cmp.Diff(want, build(t, handler, own).Spec()); diff != "" {
+			t.Errorf("%s: own spec (-want +got):\n%s", handler, diff)
+		}
+	}
+	var invalid *agentsvc.InvalidError
+	_, err := function.New("calculate", function.Options{})
+	if !errors.As(err, &invalid) || invalid.Field != "handler" || !strings.Contains(err.Error(), "calculator, current_time, http_request") {
+		t.Errorf("unknown handler: %v", err)
+	}
+	if _, err := function.New("http_request", function.Options{}); err == nil {
+		t.Error("http_request without an HTTP client is accepted")
+	}
+}
+
+func TestOwnParametersAreNoHole(t *testing.T) {
+	t.Parallel()
+	for _, handler := range function.Handlers() {
+		f := build(t, handler, function.Options{Parameters: json.RawMessage(`{}`), HTTP: wayOut(t)})
+		got := call(t, f, `{"timezone":7,"expression":7,"url":7}`)
+		if !got.Failed || !strings.Contains(got.Text, "must be a string, not a number") {
+			t.Errorf("%s: %+v", handler, got)
+		}
+	}
+}
+
+func TestCurrentTime(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		arguments, want string
+		failed          bool
+	}{
+		{`{}`, "2000-01-01T00:00:00Z (Saturday, UTC)", false},
+		{`{"timezone":"Europe/Berlin"}`, "2000-01-01T01:00:00+01:00 (Saturday, Europe/Berlin)", false},
+		{`{"timezone":"America/New_York"}`, "1999-12-31T19:00:00-05:00 (Friday, America/New_York)", false},
+		{`{"timezone":"Mars/Base"}`, `current_time: "Mars/Base" is no IANA time zone; one is for example Europe/Berlin or UTC`, true},
+		{`{"timezone":"Local"}`, `current_time: "Local" is no IANA time zone; one is for example Europe/Berlin or UTC`, true},
+		{`{"timezone":"../../etc/passwd"}`, `current_time: "../../etc/passwd" is no IANA time zone; one is for example Europe/Berlin or UTC`, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.arguments, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { // where it is midnight of 2000-01-01 UTC
+				got := call(t, build(t, "current_time", function.Options{}), tt.arguments)
+				if got.Text != tt.want || got.Failed != tt.failed {
+					t.Errorf("got %q, failed %v; want %q, %v", got.Text, got.Failed, tt.want, tt.failed)
+				}
+			})
+		})
+	}
+}
