@@ -156,7 +156,10 @@ func TestPanic(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	s := set(t, tool.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
-		fake{name: "bug", call: func(context.Context, tool.Input) (string, error) { var none []string; return none[len(none)], nil }},
+		fake{name: "bug", call: func(_ context.Context, in tool.Input) (string, error) {
+			var none []string
+			return none[len(in.Step)], nil
+		}},
 		fake{name: "word", call: func(context.Context, tool.Input) (string, error) { panic("a secret") }},
 	)
 	for _, name := range []string{"bug", "word"} {
