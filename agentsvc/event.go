@@ -49,7 +49,8 @@ func (u ArtifactUpdate) apply(to []Artifact) []Artifact {
 	return to
 }
 
-// Usage is what one model call, or a sum of them, consumed.
+// Usage is what one model call, or a sum of them, consumed. InputTokens includes those read from and written to the
+// cache, OutputTokens those spent on reasoning.
 type Usage struct {
 	Provider         string
 	Model            string

@@ -56,14 +56,12 @@ func readable(name string) string {
 	return strconv.Quote(name)
 }
 
-// matches reports whether the path is pattern, in which * stands for any name: agents.*.tools.
+// matches reports whether the path is pattern, in which * stands for any name and any item: agents.*.tools.
 func (p *path) matches(pattern string) bool {
 	for ; p != nil; p = p.up {
 		part := p.part
 		switch p.kind {
-		case itemPart:
-			return false
-		case namePart:
+		case itemPart, namePart:
 			part = "*"
 		}
 		rest, same := strings.CutSuffix(pattern, part)

@@ -15,6 +15,7 @@ var pending = []struct {
 }{
 	{"llms.*.provider", []string{"anthropic", "gemini", "ollama"}},
 	{"llms.*.thinking", nil},
+	{"llms.*.script.*.reply", []string{"message"}},
 
 	{"agents.*.type", []string{"sequential", "parallel", "loop", "runner", "remote"}},
 	{"agents.*.global_instruction", nil},
