@@ -3,6 +3,7 @@ package db
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -42,7 +43,18 @@ func (c *coalescer) write(ctx context.Context, w *call) error {
 	case err := <-w.done:
 		return err
 	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !w.taken {
+		w.withdrawn = true
 		return ctx.Err()
+	}
+	select {
+	case err := <-w.done:
+		return err
+	default:
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 	}
 }
 
@@ -88,7 +100,8 @@ func (c *coalescer) loop() {
 	}
 }
 
-// take removes up to maxGroup calls, one of each tenant in turn, and orders them by the rows they lock.
+// take removes up to maxGroup calls, one of each tenant in turn, and orders them by the rows they lock. Calls whose
+// waiter has given up are left out.
 func (c *coalescer) take() []*call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +110,10 @@ func (c *coalescer) take() []*call {
 		t := c.order[0]
 		c.order = c.order[1:]
 		q := c.queued[t]
-		group = append(group, q[0])
+		if w := q[0]; !w.withdrawn {
+			w.taken = true
+			group = append(group, w)
+		}
 		c.n--
 		if len(q) == 1 {
 			delete(c.queued, t)

@@ -37,9 +37,9 @@ const (
 	rolePlatform = "stoa_platform"
 )
 
-// ErrUnknownOutcome says that the connection was lost while a transaction may have been committing: its rows must be
-// looked up before anyone is answered.
-var ErrUnknownOutcome = errors.New("the connection was lost during the commit, its outcome is unknown")
+// ErrUnknownOutcome says that the connection was lost, or the caller's time over, while a transaction may have been
+// committing: its rows must be looked up before anyone is answered.
+var ErrUnknownOutcome = errors.New("the outcome of the commit is unknown")
 
 // ErrClosed says that the database has been closed.
 var ErrClosed = errors.New("the database is closed")
@@ -52,10 +52,15 @@ type Options struct {
 
 // call is a batch on its way to the database.
 type call struct {
-	role   string
-	tenant ID
-	batch  *Batch
-	done   chan error
+	role    string
+	tenant  ID
+	batch   *Batch
+	readErr error // of the batch's read functions
+	done    chan error
+
+	// Of a grouped call, under the coalescer's lock:
+	taken     bool // it is on its way
+	withdrawn bool // nobody waits for it
 }
 
 // engine is what PostgreSQL and SQLite do differently.
@@ -142,7 +147,7 @@ func (h *Handle) Do(ctx context.Context, b *Batch) error {
 }
 
 // Write executes b in one transaction, grouped with concurrent writes into one commit. A statement that fails undoes
-// its own batch and no other. When ctx ends first the batch may still take effect.
+// its own batch and no other. When ctx ends first the error is [ErrUnknownOutcome] if the batch may still take effect.
 func (h *Handle) Write(ctx context.Context, b *Batch) error {
 	return h.d.group.write(ctx, &call{role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1)})
 }

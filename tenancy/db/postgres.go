@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,6 @@ import (
 )
 
 const (
-	// groupLockTimeout is how long a group waits for a row that another process has locked before its batches go
-	// their own ways.
-	groupLockTimeout = "100ms"
 	// groupTimeout bounds a group's transaction: nobody's request waits longer for it anyway.
 	groupTimeout = 30 * time.Second
 	// attempts bounds how often a batch that met a deadlock is tried.
@@ -26,11 +24,17 @@ const (
 // enter puts the transaction under a role and a tenant, for the transaction only.
 const enter = `SELECT set_config('role', $1, true), set_config('stoa.tenant', $2, true)`
 
-// enterGroup does the same for a batch within a group, where waiting for a lock would hold up the others.
-const enterGroup = `SELECT set_config('role', $1, true), set_config('stoa.tenant', $2, true), set_config('lock_timeout', '` + groupLockTimeout + `', true)`
+// enterGroup does the same for a batch that others wait for, and enterLate for one that went its own way since: they
+// say how long a row that somebody else has locked is waited for.
+const (
+	enterGroup = `SELECT set_config('role', $1, true), set_config('stoa.tenant', $2, true), set_config('lock_timeout', '100ms', true)`
+	enterLate  = `SELECT set_config('role', $1, true), set_config('stoa.tenant', $2, true), set_config('lock_timeout', '20s', true)`
+)
 
 type postgres struct {
 	pool *pgxpool.Pool
+	late chan struct{}  // places, and so connections, for batches that wait for a locked row
+	wait sync.WaitGroup // for those batches
 }
 
 func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
@@ -49,7 +53,7 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL: %w", err)
 	}
-	p := &postgres{pool: pool}
+	p := &postgres{pool: pool, late: make(chan struct{}, max(1, cfg.MaxConns/4))}
 	if err := p.ping(ctx); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("connect to PostgreSQL at %s:%d, database %q: %w",
@@ -58,36 +62,49 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 	return p, nil
 }
 
-func (p *postgres) run(ctx context.Context, c *call) error {
-	var err error
-	for range attempts {
-		if err = p.send(ctx, enter, c); !conflict(err) {
-			break
+func (p *postgres) run(ctx context.Context, c *call) error { return p.alone(ctx, enter, c) }
+
+// alone executes c in a transaction of its own, again where another one's deadlock or the end of its connection undid it.
+func (p *postgres) alone(ctx context.Context, enter string, c *call) error {
+	for try := 1; ; try++ {
+		err := p.send(ctx, enter, c)
+		if !(conflict(err) && try < attempts) && !(ended(err) && try <= int(p.pool.Config().MaxConns)) {
+			return cmp.Or(err, c.readErr)
 		}
 	}
-	return err
 }
 
 // send executes calls as one pipeline with one sync: an implicit transaction. Its error is that of the first
 // statement that failed; then nothing has taken effect.
 func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error {
 	var b pgx.Batch
+	writes := false
 	for _, c := range calls {
 		b.Queue(enter, c.role, string(c.tenant))
 		for _, s := range c.batch.stmts {
 			b.Queue(s.sql, s.args...)
 		}
+		writes = writes || c.batch.writes
 	}
-	res := p.pool.SendBatch(ctx, &b)
-	err := receive(res, calls)
+	conn, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	res := conn.SendBatch(ctx, &b)
+	err = receive(res, calls)
 	if cerr := res.Close(); err == nil {
 		err = cerr
 	}
-	return outcome(err)
+	if writes {
+		return outcome(err)
+	}
+	return err
 }
 
 func receive(res pgx.BatchResults, calls []*call) error {
 	for _, c := range calls {
+		c.readErr = nil
 		if _, err := res.Exec(); err != nil {
 			return err
 		}
@@ -106,53 +123,77 @@ func receive(res pgx.BatchResults, calls []*call) error {
 			if err != nil {
 				return err
 			}
-			if err := readAll(rows, s.read); err != nil {
+			readErr, err := readAll(rows, s.read)
+			if err != nil {
 				return err
 			}
+			c.readErr = cmp.Or(c.readErr, readErr)
 		}
 	}
 	return nil
 }
 
-func readAll(rows pgx.Rows, read func(Row) error) error {
+// readAll calls read for each row. It tells an error of read, which undoes nothing, from one of the database.
+func readAll(rows pgx.Rows, read func(Row) error) (readErr, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		if err := read(rows); err != nil {
-			return err
+			return err, nil
 		}
 	}
-	return rows.Err()
+	return nil, rows.Err()
 }
 
 func (p *postgres) runGroup(calls []*call) {
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	if len(calls) == 1 {
-		calls[0].done <- p.run(ctx, calls[0])
+		p.deliver(ctx, calls[0])
 		return
 	}
 	err := p.send(ctx, enterGroup, calls...)
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
+	if !undone(err) {
 		for _, c := range calls {
-			c.done <- err
+			c.done <- cmp.Or(err, c.readErr)
 		}
 		return
 	}
 	// One of them failed and took the others with it: nothing has happened, so each goes alone.
 	var alone sync.WaitGroup
 	for _, c := range calls {
-		alone.Go(func() { c.done <- p.run(ctx, c) })
+		alone.Go(func() { p.deliver(ctx, c) })
 	}
 	alone.Wait()
 }
 
+// deliver executes c alone and sends its outcome. Where a row is locked it leaves c to a goroutine of its own, so that
+// nobody waits behind it.
+func (p *postgres) deliver(ctx context.Context, c *call) {
+	err := p.alone(ctx, enterGroup, c)
+	if !locked(err) {
+		c.done <- err
+		return
+	}
+	p.wait.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
+		defer cancel()
+		select {
+		case p.late <- struct{}{}:
+			defer func() { <-p.late }()
+			c.done <- p.alone(ctx, enterLate, c)
+		case <-ctx.Done():
+			c.done <- err
+		}
+	})
+}
+
 func (p *postgres) tx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error {
+	committing := false
 	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, enter, role, string(tenant)); err != nil {
 			return err
 		}
-		return f(&Tx{
+		err := f(&Tx{
 			exec: func(ctx context.Context, sql string, args []any) (int64, error) {
 				tag, err := tx.Exec(ctx, sql, args...)
 				return tag.RowsAffected(), err
@@ -162,32 +203,55 @@ func (p *postgres) tx(ctx context.Context, role string, tenant ID, f func(*Tx) e
 				if err != nil {
 					return err
 				}
-				return readAll(rows, read)
+				return cmp.Or(readAll(rows, read))
 			},
 		})
+		committing = err == nil
+		return err
 	})
-	return outcome(err)
+	if committing {
+		return outcome(err)
+	}
+	return err
 }
 
 func (p *postgres) ping(ctx context.Context) error { return p.pool.Ping(ctx) }
 
 func (p *postgres) close() error {
+	p.wait.Wait()
 	p.pool.Close()
 	return nil
 }
 
+// undone reports whether err says for certain that a pipeline had no effect, for a reason that lies in it.
+func undone(err error) bool {
+	var pgErr *pgconn.PgError
+	var early pgx.ErrPreprocessingBatch
+	return errors.As(err, &pgErr) || errors.As(err, &early)
+}
+
 // conflict reports whether err is a deadlock or a serialization failure: the same transaction may succeed now.
-func conflict(err error) bool {
+func conflict(err error) bool { return code(err) == "40P01" || code(err) == "40001" }
+
+// locked reports whether err says that a row stayed locked for longer than the transaction would wait.
+func locked(err error) bool { return code(err) == "55P03" }
+
+// ended reports whether err says that the server ended the session before the transaction did: at a restart, or
+// because an operator said so.
+func ended(err error) bool { return code(err) == "57P01" }
+
+func code(err error) string {
 	var e *pgconn.PgError
-	return errors.As(err, &e) && (e.Code == "40P01" || e.Code == "40001")
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
 }
 
 // outcome tells an error after which the transaction may have committed from one after which it has not.
 func outcome(err error) error {
-	var pgErr *pgconn.PgError
-	var dial *pgconn.ConnectError
 	switch {
-	case err == nil, errors.As(err, &pgErr), errors.As(err, &dial), pgconn.SafeToRetry(err):
+	case err == nil, undone(err), pgconn.SafeToRetry(err):
 		return err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), lostConnection(err):
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)

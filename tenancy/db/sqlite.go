@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -94,7 +95,8 @@ func (l *lite) run(ctx context.Context, c *call) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.inTx(func() error { return l.apply(c) })
+	err := l.inTx(func() error { return l.apply(c) })
+	return cmp.Or(err, c.readErr)
 }
 
 // view reads in one snapshot.
@@ -134,17 +136,18 @@ func (l *lite) query(ctx context.Context, tx *sql.Tx, s stmt) error {
 	if err != nil {
 		return err
 	}
-	return readRows(rows, s.read)
+	return cmp.Or(readRows(rows, s.read))
 }
 
-func readRows(rows *sql.Rows, read func(Row) error) error {
+// readRows calls read for each row. It tells an error of read, which undoes nothing, from one of the database.
+func readRows(rows *sql.Rows, read func(Row) error) (readErr, err error) {
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		if err := read(rows); err != nil {
-			return err
+			return err, nil
 		}
 	}
-	return rows.Err()
+	return nil, rows.Err()
 }
 
 // runGroup commits calls together; a savepoint around each keeps one's failure from the others.
@@ -152,7 +155,8 @@ func (l *lite) runGroup(calls []*call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(calls) == 1 {
-		calls[0].done <- l.inTx(func() error { return l.apply(calls[0]) })
+		err := l.inTx(func() error { return l.apply(calls[0]) })
+		calls[0].done <- cmp.Or(err, calls[0].readErr)
 		return
 	}
 	errs := make([]error, len(calls))
@@ -173,34 +177,37 @@ func (l *lite) runGroup(calls []*call) {
 		return nil
 	})
 	for i, c := range calls {
-		if err != nil {
-			errs[i] = err
-		}
-		c.done <- errs[i]
+		c.done <- cmp.Or(err, errs[i], c.readErr)
 	}
 }
 
-// inTx runs f in a transaction of the writing connection. l.mu is held.
+// inTx runs f in a transaction of the writing connection, which ends even if f panics. l.mu is held.
 func (l *lite) inTx(f func() error) error {
 	if err := l.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
+	committed := false
+	defer func() {
+		if !committed {
+			_ = l.exec("ROLLBACK") // SQLite may have done it already
+		}
+	}()
 	err := f()
 	if err == nil {
 		err = l.exec("COMMIT")
 	}
-	if err != nil {
-		_ = l.exec("ROLLBACK") // SQLite may have done it already
-	}
+	committed = err == nil
 	return err
 }
 
 func (l *lite) apply(c *call) error {
 	for _, s := range c.batch.stmts {
 		if s.read != nil {
-			if err := l.readWith(s.read, s.sql, s.args); err != nil {
+			readErr, err := l.readWith(s.read, s.sql, s.args)
+			if err != nil {
 				return err
 			}
+			c.readErr = cmp.Or(c.readErr, readErr)
 			continue
 		}
 		n, err := l.execArgs(s.sql, s.args)
@@ -231,14 +238,14 @@ func (l *lite) execArgs(sql string, args []any) (int64, error) {
 	return res.RowsAffected()
 }
 
-func (l *lite) readWith(read func(Row) error, sql string, args []any) error {
+func (l *lite) readWith(read func(Row) error, sql string, args []any) (readErr, err error) {
 	st, err := l.prepared(sql)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rows, err := st.QueryContext(context.Background(), args...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return readRows(rows, read)
 }
@@ -264,7 +271,7 @@ func (l *lite) tx(ctx context.Context, _ string, _ ID, f func(*Tx) error) error 
 		return f(&Tx{
 			exec: func(_ context.Context, sql string, args []any) (int64, error) { return l.execArgs(sql, args) },
 			query: func(_ context.Context, read func(Row) error, sql string, args []any) error {
-				return l.readWith(read, sql, args)
+				return cmp.Or(l.readWith(read, sql, args))
 			},
 		})
 	})

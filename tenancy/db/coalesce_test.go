@@ -1,0 +1,310 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestGroupOddities puts batches that fail in every way into one group with others that do not: each gets its own
+// outcome.
+func TestGroupOddities(t *testing.T) {
+	t.Parallel()
+	errRead := errors.New("the reader has had enough")
+	odd := []struct {
+		name string
+		sql  string
+		arg  any
+		only db.Engine
+		read error
+		want string
+	}{
+		{name: "statement", sql: "INSERT INTO nowhere VALUES ($1)", arg: "x", want: "nowhere"},
+		{name: "argument", sql: "UPDATE task SET agent = $1", arg: make(chan int), want: "chan int"},
+		{name: "text", sql: "UPDATE task SET agent = $1", arg: "\xff", only: db.Postgres, want: "22021"},
+		{name: "reader", sql: "SELECT $1", arg: "x", read: errRead, want: errRead.Error()},
+	}
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		const good = 100
+		var wg sync.WaitGroup
+		for i := range good {
+			wg.Go(func() {
+				var b db.Batch
+				insert(&b, "alice", fmt.Sprint(i))
+				if err := d.Tenant("alice").Write(context.Background(), &b); err != nil {
+					t.Errorf("good write %d: %v", i, err)
+				}
+			})
+		}
+		for _, o := range odd {
+			if o.only != "" && o.only != d.Engine() {
+				continue
+			}
+			wg.Go(func() {
+				var b db.Batch
+				insert(&b, "bob", o.name)
+				if o.read != nil {
+					b.Query(func(db.Row) error { return o.read }, o.sql, o.arg)
+				} else {
+					b.Exec(nil, o.sql, o.arg)
+				}
+				if err := d.Tenant("bob").Write(context.Background(), &b); err == nil || !strings.Contains(err.Error(), o.want) {
+					t.Errorf("%s: %v, want %q", o.name, err, o.want)
+				}
+			})
+		}
+		wg.Wait()
+		if got := count(t, d.Platform()); got != good+1 {
+			t.Errorf("%d rows, want %d: the good ones, and that of the reader, whose error undoes nothing", got, good+1)
+		}
+	})
+}
+
+// TestLockedRow: who writes to a row that somebody else has locked waits alone.
+func TestLockedRow(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Postgres(t)
+	alice := d.Tenant("alice")
+	var b db.Batch
+	for i := range 3 {
+		insert(&b, "alice", fmt.Sprint("locked", i))
+	}
+	if err := alice.Write(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	unlock := lockRows(t, d)
+	var wg sync.WaitGroup
+	stuck := make(chan error, 3)
+	for i := range 3 {
+		wg.Go(func() {
+			var b db.Batch
+			b.Exec(nil, `UPDATE task SET agent = 'late' WHERE tenant = $1 AND id = $2`, "alice", fmt.Sprint("locked", i))
+			stuck <- alice.Write(context.Background(), &b)
+		})
+	}
+	began := time.Now()
+	var others sync.WaitGroup
+	for i := range 50 {
+		others.Go(func() {
+			for j := range 10 {
+				var b db.Batch
+				insert(&b, "alice", fmt.Sprint(i, "/", j))
+				if err := alice.Write(context.Background(), &b); err != nil {
+					t.Errorf("write %d/%d: %v", i, j, err)
+				}
+			}
+		})
+	}
+	others.Wait()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the others waited %v for rows that are none of theirs", took)
+	}
+	select {
+	case err := <-stuck:
+		t.Errorf("a write to a locked row ended: %v", err)
+	default:
+	}
+	unlock()
+	wg.Wait()
+	close(stuck)
+	for err := range stuck {
+		if err != nil {
+			t.Errorf("a write to a row that was locked for a while: %v", err)
+		}
+	}
+}
+
+// lockRows locks all rows there are until unlock is called.
+func lockRows(t *testing.T, d *db.DB) (unlock func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), d.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "BEGIN; SELECT 1 FROM task FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = conn.Close(context.Background()) }
+}
+
+// TestFair: a tenant with thousands of writes in the queue delays another's single one by a few groups at most.
+func TestFair(t *testing.T) {
+	t.Parallel()
+	const flood, groups = 6000, 3
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		var wg sync.WaitGroup
+		for i := range flood {
+			wg.Go(func() {
+				var b db.Batch
+				insert(&b, "flood", fmt.Sprint(i))
+				if err := d.Tenant("flood").Write(context.Background(), &b); err != nil {
+					t.Errorf("write %d: %v", i, err)
+				}
+			})
+		}
+		before := count(t, d.Platform())
+		var b db.Batch
+		var ahead int
+		b.Query(func(r db.Row) error { return r.Scan(&ahead) }, "SELECT COUNT(*) FROM task")
+		insert(&b, "quiet", "1")
+		if err := d.Platform().Write(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if ahead == flood {
+			t.Error("nothing proved: the flood was over before the quiet write came")
+		}
+		if ahead-before > groups*128 {
+			t.Errorf("%d writes of the flood came first, want at most %d groups of 128", ahead-before, groups)
+		}
+		wg.Wait()
+	})
+}
+
+// TestGiveUp: a waiter who gives up is told for certain while its batch is queued, and not once it is on its way.
+func TestGiveUp(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		alice := d.Tenant("alice")
+		release := hold(t, d)
+		ctx, cancel := context.WithCancel(t.Context())
+		sent, queued := make(chan error, 1), make(chan error, 1)
+		write := func(id string, to chan<- error) {
+			var b db.Batch
+			insert(&b, "alice", id)
+			to <- alice.Write(ctx, &b)
+		}
+		go write("sent", sent)
+		time.Sleep(50 * time.Millisecond) // the first is on its way now, whatever comes later waits for it
+		go write("queued", queued)
+		time.Sleep(20 * time.Millisecond)
+		cancel()
+		if err := <-sent; !errors.Is(err, db.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
+			t.Errorf("given up while on its way: %v, want an unknown outcome", err)
+		}
+		if err := <-queued; errors.Is(err, db.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
+			t.Errorf("given up in the queue: %v, want a certain end", err)
+		}
+		release()
+		var b db.Batch
+		var ids []string
+		insert(&b, "alice", "later")
+		if err := alice.Write(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		b = db.Batch{}
+		b.Query(func(r db.Row) error {
+			ids = append(ids, "")
+			return r.Scan(&ids[len(ids)-1])
+		}, "SELECT id FROM task ORDER BY id")
+		if err := alice.Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(ids, " "); got != "later sent" {
+			t.Errorf("rows %q, want %q", got, "later sent")
+		}
+	})
+}
+
+// hold keeps every write on its way for a while: on PostgreSQL for half a second, on SQLite until release is called.
+func hold(t *testing.T, d *db.DB) (release func()) {
+	t.Helper()
+	if d.Engine() == db.Postgres {
+		conn, err := pgx.Connect(t.Context(), d.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close(context.Background()) }()
+		for _, q := range []string{
+			"CREATE FUNCTION slow() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$",
+			"CREATE TRIGGER slow BEFORE INSERT ON task EXECUTE FUNCTION slow()",
+		} {
+			if _, err := conn.Exec(t.Context(), q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return func() {}
+	}
+	in, out := make(chan struct{}), make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- d.Platform().Tx(context.Background(), func(*db.Tx) error { close(in); <-out; return nil })
+	}()
+	<-in
+	return func() {
+		close(out)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestClose: what was queued before Close is written, what comes later is refused, and nobody is told otherwise.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(engine), func(t *testing.T) {
+			var url string
+			if engine == db.Postgres {
+				url = dbtest.PostgresURL(t)
+			} else {
+				url = "sqlite://" + filepath.Join(t.TempDir(), "stoa.db")
+			}
+			d := open(t, url)
+			if engine == db.SQLite {
+				migrate(t, d)
+			}
+			var wg sync.WaitGroup
+			errs := make([]error, 2000)
+			some := make(chan struct{}, len(errs))
+			for i := range errs {
+				wg.Go(func() {
+					var b db.Batch
+					insert(&b, "alice", fmt.Sprint(i))
+					errs[i] = d.Tenant("alice").Write(context.Background(), &b)
+					some <- struct{}{}
+				})
+			}
+			<-some
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			written := 0
+			for i, err := range errs {
+				switch {
+				case err == nil:
+					written++
+				case !errors.Is(err, db.ErrClosed):
+					t.Errorf("write %d: %v, want none or ErrClosed", i, err)
+				}
+			}
+			again := open(t, url)
+			defer func() { _ = again.Close() }()
+			if got := count(t, again.Platform()); got != written {
+				t.Errorf("%d rows, %d writes were told they are there", got, written)
+			}
+		})
+	}
+}
+
+func open(t *testing.T, url string) *db.DB {
+	t.Helper()
+	d, err := db.Open(t.Context(), url, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
