@@ -3,6 +3,7 @@ package tenancy_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -143,3 +144,14 @@ func exec(t testing.TB, h *db.Handle, query string, args ...any) {
 }
 
 func newBus() *signal.Bus { return signal.New(nil, nil) }
+
+func schema(t testing.TB, d *db.DB, ddl string) {
+	t.Helper()
+	err := d.Schema(context.Background(), "", func(s *sql.DB) error {
+		_, err := s.Exec(ddl)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -141,7 +141,7 @@ func (l *Live[T]) evict(s *slot[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.unit.Load()
-	if s.evicted || s.flight != nil || u != nil && !u.users.CompareAndSwap(1, 0) {
+	if s.evicted || s.flight != nil || s.building.Load() || u != nil && !u.users.CompareAndSwap(1, 0) {
 		return false
 	}
 	s.evicted = true

@@ -46,10 +46,59 @@ func (p *Pool) keep(ctx context.Context) error {
 		p.o.Log.Warn("rescued the runs of workers that died", "runs", n)
 		p.Wake()
 	}
+	return p.sweep(ctx)
+}
+
+// stray is a run that is leased to this process and at work nowhere in it.
+type stray struct {
+	place
+	turn, attempts int64
+}
+
+// sweep gives strays back a lease's time after it first saw them: runs whose acceptance or claim took effect although
+// it could not be answered. Their worker would seem alive for ever.
+func (p *Pool) sweep(ctx context.Context) error {
+	held, err := p.runs.Held(ctx, p.worker)
+	if err != nil {
+		return err
+	}
+	seen := map[stray]time.Time{}
+	for _, run := range held {
+		key := stray{place{run.Tenant, run.Task}, run.Turn, run.Attempts}
+		if p.works(key) {
+			continue
+		}
+		since, ok := p.strays[key]
+		if !ok {
+			since = time.Now()
+		}
+		if seen[key] = since; time.Since(since) < p.o.Stale {
+			continue
+		}
+		p.o.Log.Warn("gave back a run that nobody had started", "tenant", run.Tenant, "task", run.Task)
+		if err := p.runs.GiveBack(ctx, run, 0, false); err != nil {
+			return err
+		}
+		p.Wake()
+	}
+	p.strays = seen
 	return nil
 }
 
+func (p *Pool) works(key stray) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.at[key.place]
+	return w != nil && w.turn == key.turn && w.attempts == key.attempts
+}
+
 func (p *Pool) beat(ctx context.Context) error {
+	p.mu.Lock()
+	released := p.released
+	p.mu.Unlock()
+	if released {
+		return nil // there is nothing to renew: a worker that is gone stays gone
+	}
 	if err := p.runs.Beat(ctx, p.worker); err != nil {
 		return err
 	}
@@ -66,9 +115,9 @@ func (p *Pool) giveBack(ctx context.Context) error {
 	for i, u := range back {
 		delay, _ := p.o.Retry.Next(u.run.Attempts)
 		if u.postponed {
-			u.run.Attempts, delay = u.run.Attempts-1, postponement
+			delay = postponement
 		}
-		if err := p.runs.GiveBack(ctx, u.run, delay); err != nil {
+		if err := p.runs.GiveBack(ctx, u.run, delay, u.postponed); err != nil {
 			p.mu.Lock()
 			p.undone = append(p.undone, back[i:]...)
 			p.mu.Unlock()
@@ -81,7 +130,7 @@ func (p *Pool) giveBack(ctx context.Context) error {
 func (p *Pool) stopAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, cancel := range p.at {
-		cancel(ErrStale)
+	for _, w := range p.at {
+		w.cancel(ErrStale)
 	}
 }

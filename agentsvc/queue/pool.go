@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,15 +42,23 @@ type Pool struct {
 	wake   chan struct{}
 
 	mu       sync.Mutex
-	at       map[place]context.CancelCauseFunc
+	at       map[place]*work
 	undone   []undone
 	stopping bool
+	released bool
 	base     context.Context // of all runs
 	cancel   context.CancelCauseFunc
 	wg       sync.WaitGroup
 
 	lastBeat atomic.Int64 // by the local monotonic clock
 	started  time.Time
+	strays   map[stray]time.Time // when first seen; only for sweep
+}
+
+// work is a run at work.
+type work struct {
+	turn, attempts int64
+	cancel         context.CancelCauseFunc
 }
 
 // undone is a run whose handler recorded no end. It is to be given back.
@@ -69,7 +79,7 @@ func New(runs *store.Runs, handle Handler, o Options) *Pool {
 	return &Pool{
 		runs: runs, handle: handle, o: o, worker: agentsvc.NewID(),
 		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1),
-		at: map[place]context.CancelCauseFunc{}, base: base, cancel: cancel, started: time.Now(),
+		at: map[place]*work{}, base: base, cancel: cancel, started: time.Now(),
 	}
 }
 
@@ -93,8 +103,11 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
+// grace is how long Drain waits for runs whose context it has ended.
+const grace = 5 * time.Second
+
 // Drain accepts no more runs, waits for those under way as long as ctx lasts, stops the rest and gives their leases
-// back: no attempt of theirs counts.
+// back: no attempt of theirs counts. Run goes on meanwhile, for the leases.
 func (p *Pool) Drain(ctx context.Context) error {
 	p.mu.Lock()
 	p.stopping = true
@@ -105,8 +118,15 @@ func (p *Pool) Drain(ctx context.Context) error {
 	case <-done:
 	case <-ctx.Done():
 		p.cancel(ErrStopping)
-		<-done
+		select {
+		case <-done:
+		case <-time.After(grace):
+			p.o.Log.Warn("runs go on after their end", "runs", p.Inflight())
+		}
 	}
+	p.mu.Lock()
+	p.released = true
+	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return p.runs.Release(ctx, p.worker)
@@ -114,16 +134,14 @@ func (p *Pool) Drain(ctx context.Context) error {
 
 // Reserve takes a place for a run that somebody waits for and returns the worker it is to be leased to.
 func (p *Pool) Reserve() (worker string, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopping {
+	if !p.enter() {
 		return "", false
 	}
 	select {
 	case p.live <- struct{}{}:
-		p.wg.Add(1)
 		return p.worker, true
 	default:
+		p.wg.Done()
 		return "", false
 	}
 }
@@ -154,8 +172,8 @@ func (p *Pool) Wake() {
 func (p *Pool) Stop(tenant db.ID, task agentsvc.TaskID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if cancel := p.at[place{tenant, task}]; cancel != nil {
-		cancel(agentsvc.ErrLost)
+	if w := p.at[place{tenant, task}]; w != nil {
+		w.cancel(agentsvc.ErrLost)
 	}
 }
 
@@ -163,9 +181,9 @@ func (p *Pool) Stop(tenant db.ID, task agentsvc.TaskID) {
 func (p *Pool) StopTenant(tenant db.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for at, cancel := range p.at {
+	for at, w := range p.at {
 		if at.tenant == tenant {
-			cancel(ErrPostponed)
+			w.cancel(ErrPostponed)
 		}
 	}
 }
@@ -180,17 +198,22 @@ func (p *Pool) Inflight() int {
 func (p *Pool) do(run store.Run) {
 	ctx, cancel := context.WithCancelCause(p.base)
 	defer cancel(nil)
-	at := place{run.Tenant, run.Task}
+	at, mine := place{run.Tenant, run.Task}, &work{run.Turn, run.Attempts, cancel}
 	p.mu.Lock()
-	p.at[at] = cancel
+	if before := p.at[at]; before != nil {
+		before.cancel(agentsvc.ErrLost) // its lease ran out, or the run would not be here again
+	}
+	p.at[at] = mine
 	p.mu.Unlock()
-	err := p.handle(ctx, run)
+	err := p.guarded(ctx, run)
 	if errors.Is(err, agentsvc.ErrLost) {
 		p.drop(run)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.at, at)
+	if p.at[at] == mine {
+		delete(p.at, at)
+	}
 	if err == nil || errors.Is(err, agentsvc.ErrLost) || errors.Is(context.Cause(ctx), ErrStopping) {
 		return
 	}
@@ -199,6 +222,17 @@ func (p *Pool) do(run store.Run) {
 		p.o.Log.Error("a run ended without its end being recorded; it is tried again", "tenant", run.Tenant, "task", run.Task, "error", err)
 	}
 	p.undone = append(p.undone, undone{run, postponed})
+}
+
+// guarded handles run and turns a panic into an error.
+func (p *Pool) guarded(ctx context.Context, run store.Run) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.o.Log.Error("the handler of a run panicked", "tenant", run.Tenant, "task", run.Task, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic of type %T", v)
+		}
+	}()
+	return p.handle(ctx, run)
 }
 
 // drop ends a run that lost its task, unless somebody else has it by now.
@@ -229,13 +263,17 @@ func (p *Pool) claiming(ctx context.Context) {
 
 // claim fills the free places with pending runs.
 func (p *Pool) claim(ctx context.Context) error {
+	if !p.enter() {
+		return nil
+	}
+	defer p.wg.Done()
 	for {
 		free := cap(p.queued) - len(p.queued) // only this goroutine takes places
 		if free == 0 {
 			return nil // whoever leaves a place wakes us
 		}
 		runs, err := p.runs.Claim(ctx, p.worker, free)
-		if err != nil || len(runs) == 0 {
+		if err != nil || len(runs) == 0 || p.isStopping() {
 			return err
 		}
 		for _, run := range runs {
@@ -249,4 +287,21 @@ func (p *Pool) claim(ctx context.Context) error {
 			})
 		}
 	}
+}
+
+// enter has Drain wait for its caller, until p.wg.Done. It reports whether the pool still takes work.
+func (p *Pool) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping {
+		return false
+	}
+	p.wg.Add(1)
+	return true
+}
+
+func (p *Pool) isStopping() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stopping
 }

@@ -82,14 +82,14 @@ func (t *turn) do(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := t.take(ctx, ev); err != nil {
+		if err := t.take(ctx, ev); err != nil || t.ended {
 			return err
 		}
 	}
-	if !t.ended && ctx.Err() == nil {
-		return errors.New("the agent ended without an answer")
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	return ctx.Err()
+	return errors.New("the agent ended without an answer")
 }
 
 // fail records the end of a turn that met err: as failed, or where err may pass and tries remain as pending.

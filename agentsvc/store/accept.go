@@ -49,20 +49,20 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 	case db.IsDuplicate(err) && sent != nil:
 		return ErrSent
 	case errors.Is(err, db.ErrUnknownOutcome):
-		if there, lookErr := s.exists(run.Task); lookErr == nil && there {
+		if there, lookErr := s.stands(run.Task, guard{run.Epoch, last.Seq}); lookErr == nil && there {
 			return nil
 		}
 	}
 	return fmt.Errorf("accept task %s: %w", run.Task, err)
 }
 
-// exists looks a task up after a commit whose outcome is unknown.
-func (s *Store) exists(id agentsvc.TaskID) (there bool, err error) {
+// stands looks a task up after a commit whose outcome is unknown: it reports whether the task got as far as g.
+func (s *Store) stands(id agentsvc.TaskID, g guard) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&there) },
-		`SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2)`, s.tenant, string(id))
+		`SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq >= $4)`, s.tenant, string(id), g.epoch, g.seq)
 	return there, s.h.Do(ctx, &b)
 }
 
@@ -96,8 +96,8 @@ func (s *Store) FindSent(ctx context.Context, owner agentsvc.Owner, agent string
 }
 
 // Continue writes a further turn of a task that waits: it takes the task at the epoch and sequence of seen. It
-// returns [agentsvc.ErrLost] if the task has moved on since.
-func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event) error {
+// returns [agentsvc.ErrLost] if the task has moved on since or sent is already there.
+func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *Sent) error {
 	last := evs[len(evs)-1]
 	g := &guard{run.Epoch, last.Seq}
 	b := db.Batch{Key: string(run.Task)}
@@ -113,15 +113,24 @@ func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, r
 			CAST($8 AS TEXT), stoa_now(), '', stoa_now()
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
 		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq)
+	if sent != nil {
+		b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
+			SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
+				CAST($8 AS TEXT), CAST($9 AS TEXT)
+			WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $9 AND epoch = $10 AND seq = $11)`,
+			s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.variant(), sent.Hash,
+			string(run.Task), g.epoch, g.seq)
+	}
 	return s.guarded(ctx, &b, &n, "continue task "+string(run.Task))
 }
 
-// guarded writes b, whose first statement counts into n, and answers ErrLost if it touched nothing.
+// guarded writes b, whose first statement counts into n, and answers ErrLost if it touched nothing, or if somebody
+// made the very same step first: then the rows of that step are there already.
 func (s *Store) guarded(ctx context.Context, b *db.Batch, n *int64, doing string) error {
-	if err := s.h.Write(ctx, b); err != nil {
+	switch err := s.h.Write(ctx, b); {
+	case err != nil && !db.IsDuplicate(err):
 		return fmt.Errorf("%s: %w", doing, err)
-	}
-	if *n == 0 {
+	case err != nil || *n == 0:
 		return agentsvc.ErrLost
 	}
 	return nil

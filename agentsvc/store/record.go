@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"stoa/agentsvc"
@@ -22,36 +24,53 @@ type Record struct {
 // Record appends facts to the task of run, at run's epoch and sequence. It returns [agentsvc.ErrLost] if the lease is
 // somebody else's by now; then nothing was written.
 func (s *Store) Record(ctx context.Context, run *Run, rec Record) error {
-	for {
-		err := s.record(ctx, run, rec)
-		if !db.IsDuplicate(err) || len(rec.Session) == 0 {
-			return err
+	g := guard{run.Epoch, run.Seq + int64(len(rec.Events))}
+	var n int64
+	var err error
+	for range maxTries {
+		n, err = s.record(ctx, run, rec, &g)
+		if len(rec.Session) == 0 || !db.IsDuplicate(err) {
+			break
 		}
 		// Another task of the session took the place behind the last turn; there is one behind that.
 	}
+	if errors.Is(err, db.ErrUnknownOutcome) {
+		// At this epoch nobody but this run writes.
+		if there, lookErr := s.stands(run.Task, g); lookErr == nil && there {
+			n, err = 1, nil
+		}
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("record task %s: %w", run.Task, err)
+	case n == 0:
+		return agentsvc.ErrLost
+	}
+	run.Seq = g.seq
+	return nil
 }
 
-func (s *Store) record(ctx context.Context, run *Run, rec Record) error {
+// maxTries bounds how often a turn looks for its place in a session that others write to.
+const maxTries = 100
+
+func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (int64, error) {
 	b := db.Batch{Key: string(run.Task)}
-	seq := run.Seq + int64(len(rec.Events))
-	n := s.advance(&b, run, rec.Events, seq)
-	g := &guard{run.Epoch, seq}
+	n := s.advance(&b, run, rec.Events, g.seq)
 	if err := insertEvents(&b, s.tenant, run.Task, rec.Events, g); err != nil {
-		return err
+		return 0, err
 	}
 	if rec.End != "" {
 		s.endRun(&b, run, rec, g)
 	}
 	if len(rec.Session) > 0 {
 		if err := s.appendSession(&b, run, rec.Session, g); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	if err := s.guarded(ctx, &b, n, "record task "+string(run.Task)); err != nil {
-		return err
+	if err := s.h.Write(ctx, &b); err != nil {
+		return 0, err
 	}
-	run.Seq = seq
-	return nil
+	return *n, nil
 }
 
 // advance adds the guarding statement: the task moves to seq, and to the last status among the events.

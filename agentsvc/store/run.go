@@ -57,28 +57,47 @@ func (q *Runs) Claim(ctx context.Context, worker string, n int) ([]Run, error) {
 			err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq)
 			runs = append(runs, run)
 			return err
-		}, `UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1
-			WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM run WHERE state = 'pending' AND available_at <= stoa_now() ORDER BY available_at LIMIT $2`+skip+`)
+		}, `WITH due AS MATERIALIZED (SELECT tenant, task, turn FROM run WHERE state = 'pending' AND available_at <= stoa_now() ORDER BY available_at LIMIT $2`+skip+`)
+			UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1 WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM due)
 			RETURNING tenant, task, turn, revision, attempts, first_seq`, worker, n)
 	})
 	return runs, err
 }
 
-// GiveBack makes a run pending again, with run's attempts and claimable after delay, if it is still leased to the
-// worker that run names.
-func (q *Runs) GiveBack(ctx context.Context, run Run, delay time.Duration) error {
+// Held lists the runs that are leased to a worker: tenant, task, turn and attempts of each.
+func (q *Runs) Held(ctx context.Context, worker string) ([]Run, error) {
+	var runs []Run
+	err := q.do(ctx, "list runs of "+worker, func(b *db.Batch) {
+		b.Query(func(r db.Row) error {
+			run := Run{Worker: worker}
+			err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Attempts)
+			runs = append(runs, run)
+			return err
+		}, `SELECT tenant, task, turn, attempts FROM run WHERE worker = $1 AND state = 'running'`, worker)
+	})
+	return runs, err
+}
+
+// GiveBack makes a run pending again, claimable after delay, if it is still leased to the worker that run names for
+// the attempt that run is. The attempt counts unless free is set.
+func (q *Runs) GiveBack(ctx context.Context, run Run, delay time.Duration, free bool) error {
+	attempts := run.Attempts
+	if free {
+		attempts--
+	}
 	return q.do(ctx, "give run back", func(b *db.Batch) {
-		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = $6, available_at = stoa_now() + CAST($5 AS BIGINT)
-			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND state = 'running'`,
-			string(run.Tenant), string(run.Task), run.Turn, run.Worker, delay.Microseconds(), run.Attempts)
+		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = $7, available_at = stoa_now() + CAST($6 AS BIGINT)
+			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND attempts = $5 AND state = 'running'`,
+			string(run.Tenant), string(run.Task), run.Turn, run.Worker, run.Attempts, delay.Microseconds(), attempts)
 	})
 }
 
-// Drop ends a run whose task no longer waits for it.
+// Drop ends a run whose task no longer waits for it, if it is still leased as GiveBack says.
 func (q *Runs) Drop(ctx context.Context, run Run) error {
 	return q.do(ctx, "drop run", func(b *db.Batch) {
-		b.Exec(nil, `UPDATE run SET state = 'completed', worker = '' WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4`,
-			string(run.Tenant), string(run.Task), run.Turn, run.Worker)
+		b.Exec(nil, `UPDATE run SET state = 'completed', worker = ''
+			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND attempts = $5 AND state = 'running'`,
+			string(run.Tenant), string(run.Task), run.Turn, run.Worker, run.Attempts)
 	})
 }
 

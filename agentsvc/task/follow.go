@@ -2,7 +2,7 @@ package task
 
 import (
 	"context"
-	"errors"
+	"math"
 	"time"
 
 	"stoa/agentsvc"
@@ -14,6 +14,8 @@ const (
 	// The log is read again after firstLook, then less and less often, where the task is at work in another process.
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second
+	// Where it is at work in this process, which says what it does, somebody else may still have ended it.
+	localLook = 10 * time.Second
 )
 
 // follow yields the facts after sequence last and the chunks that come between, until the task ends. Where look is
@@ -22,79 +24,75 @@ func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, las
 	c := cursor{last: last, sent: map[agentsvc.MessageID]int{}}
 	wait := firstLook
 	for {
+		before := c.last
 		evs, lagged, local := r.take()
-		if look || lagged {
-			ok, err := s.read(ctx, id, &c, yield)
-			if err != nil {
-				yield(agentsvc.Event{}, err)
-			}
-			if !ok || err != nil {
-				return
-			}
-			look = false
+		if (look || lagged) && !s.read(ctx, id, &c, yield) {
+			return
 		}
 		for _, ev := range merge(evs) {
-			switch next, gap := c.next(ev); {
-			case gap:
-				look = true
-			case next != nil && (!yield(*next, nil) || ends(*next)):
+			next, gap := c.next(ev)
+			if gap {
+				if !s.read(ctx, id, &c, yield) {
+					return
+				}
+				next, _ = c.next(ev)
+			}
+			if next != nil && (!yield(*next, nil) || ends(*next)) {
 				return
 			}
 		}
-		if look {
-			continue
-		}
-		if len(evs) > 0 {
+		if len(evs) > 0 || c.last > before {
 			wait = firstLook
 		}
-		if err := pause(ctx, r.wake, local, wait); errors.Is(err, errLook) {
-			look = true
-			wait = min(2*wait, lastLook)
-		} else if err != nil {
+		d := wait
+		if local {
+			d = localLook
+		}
+		var err error
+		if look, err = pause(ctx, r.wake, d); err != nil {
 			yield(agentsvc.Event{}, err)
 			return
+		}
+		if look {
+			wait = min(2*wait, lastLook)
 		}
 	}
 }
 
-// read yields what the log holds after c. It reports whether there may be more to come.
-func (s *Service) read(ctx context.Context, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) (bool, error) {
+// read yields what the log holds after c. It reports whether there may be more to come; after an error, which it
+// yields, there is not.
+func (s *Service) read(ctx context.Context, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
 	for {
 		evs, err := s.store.Events(ctx, id, c.last, page)
 		if err != nil {
-			return false, err
+			yield(agentsvc.Event{}, err)
+			return false
 		}
 		for _, ev := range evs {
 			c.next(ev)
 			if !yield(ev, nil) || ends(ev) {
-				return false, nil
+				return false
 			}
 		}
 		if len(evs) < page {
-			return true, nil
+			return true
 		}
 	}
 }
 
 func ends(ev agentsvc.Event) bool { return ev.Status != nil && ev.Status.State.Terminal() }
 
-var errLook = errors.New("look again")
-
-// pause waits for news. Where the writer is elsewhere it returns errLook after d.
-func pause(ctx context.Context, wake <-chan struct{}, local bool, d time.Duration) error {
-	var look <-chan time.Time
-	if !local {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		look = t.C
-	}
+// pause waits for news. It reports whether none came within d.
+func pause(ctx context.Context, wake <-chan struct{}, d time.Duration) (none bool, err error) {
+	t := time.NewTimer(d)
+	defer t.Stop()
 	select {
 	case <-wake:
-		return nil
-	case <-look:
-		return errLook
+		return false, nil
+	case <-t.C:
+		return true, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 }
 
@@ -123,7 +121,10 @@ func (c *cursor) next(ev agentsvc.Event) (next *agentsvc.Event, gap bool) {
 	}
 	c.last = ev.Seq
 	if m := ev.Message; m != nil {
-		delete(c.sent, m.ID)
+		c.sent[m.ID] = math.MaxInt
+	}
+	if st := ev.Status; st != nil && st.Message != nil {
+		c.sent[st.Message.ID] = math.MaxInt
 	}
 	return &ev, false
 }

@@ -78,6 +78,9 @@ func (h *Hub) hold(key topicKey) (release func()) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		t.writers--
+		for _, r := range t.readers {
+			r.rouse() // they looked at nothing while the run was here
+		}
 		h.drop(key, t)
 	}
 }
@@ -95,10 +98,14 @@ func (h *Hub) publish(key topicKey, evs ...agentsvc.Event) {
 		} else {
 			r.queue = append(r.queue, evs...)
 		}
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		r.rouse()
+	}
+}
+
+func (r *reader) rouse() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
 	}
 }
 

@@ -45,6 +45,9 @@ func (s *Service) List(ctx context.Context, reach Reach, q Query) (Page, error) 
 	if q.State != "" && !q.State.Valid() {
 		return Page{}, agentsvc.Invalid("status", "unknown state %q", q.State)
 	}
+	if err := checkID("context_id", string(q.Context)); err != nil {
+		return Page{}, err
+	}
 	before, err := s.position(reach, q)
 	if err != nil {
 		return Page{}, err

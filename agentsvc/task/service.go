@@ -64,6 +64,9 @@ func (s *Service) Get(ctx context.Context, reach Reach, id agentsvc.TaskID, with
 }
 
 func (s *Service) find(ctx context.Context, reach Reach, id agentsvc.TaskID, with store.With) (store.Stored, error) {
+	if checkID("task_id", string(id)) != nil {
+		return store.Stored{}, agentsvc.ErrNotFound // and no database takes it as a parameter
+	}
 	t, err := s.store.Task(ctx, id, with)
 	if err == nil && !reach.covers(t.Task) {
 		err = agentsvc.ErrNotFound
@@ -108,9 +111,9 @@ func (s *Service) Follow(ctx context.Context, reach Reach, id agentsvc.TaskID, a
 	}
 	from := t.Seq
 	if after != nil {
-		from = *after
+		from = min(*after, t.Seq)
 	}
-	if from >= t.Seq && t.Status.State.Terminal() {
+	if from == t.Seq && t.Status.State.Terminal() {
 		return t.Task, func(func(agentsvc.Event, error) bool) {}, nil
 	}
 	return t.Task, func(yield func(agentsvc.Event, error) bool) {

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -47,7 +49,7 @@ func (s *Service) Call(ctx context.Context, sub Submission) (agentsvc.Task, iter
 		return agentsvc.Task{}, nil, err
 	}
 	if acc.events == nil { // sent before: what there is to see stands in the log
-		return acc.task, s.again(ctx, acc.task), nil
+		return acc.task, s.again(ctx, acc.task.ID, acc.before), nil
 	}
 	r := s.hub.subscribe(s.key(acc.task.ID))
 	context.AfterFunc(ctx, r.close)
@@ -63,11 +65,11 @@ func (s *Service) Call(ctx context.Context, sub Submission) (agentsvc.Task, iter
 	}, nil
 }
 
-func (s *Service) again(ctx context.Context, t agentsvc.Task) iter.Seq2[agentsvc.Event, error] {
+func (s *Service) again(ctx context.Context, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		r := s.hub.subscribe(s.key(t.ID))
+		r := s.hub.subscribe(s.key(id))
 		defer r.close()
-		s.follow(ctx, r, t.ID, 0, true, yield)
+		s.follow(ctx, r, id, after, true, yield)
 	}
 }
 
@@ -75,6 +77,7 @@ func (s *Service) again(ctx context.Context, t agentsvc.Task) iter.Seq2[agentsvc
 type accepted struct {
 	task   agentsvc.Task
 	events []agentsvc.Event
+	before int64 // sequence before the turn's first event, where it was there already
 	run    store.Run
 	held   bool // a place of this process's workers
 }
@@ -91,6 +94,9 @@ func (s *Service) start(acc accepted) {
 func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) {
 	if len(sub.Message.Parts) == 0 {
 		return accepted{}, agentsvc.Invalid("message.parts", "a message needs at least one part")
+	}
+	if err := errors.Join(checkID("message.message_id", string(sub.Message.ID)), checkID("message.context_id", string(sub.Message.Context))); err != nil {
+		return accepted{}, err
 	}
 	var acc accepted
 	if sub.Live {
@@ -151,39 +157,70 @@ func (s *Service) known(ctx context.Context, sub Submission, sent store.Sent) (a
 // resume continues a task that waits for its user.
 func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) error {
 	t, err := s.find(ctx, Reach{[]string{sub.Agent}, &sub.Owner}, sub.Message.Task, store.With{History: true, Artifacts: true})
+	sent := sentBy(sub)
+	if sent != nil {
+		sent.Context = t.Context
+	}
 	switch {
 	case err != nil:
 		return err
-	case t.Status.State.Terminal():
-		return agentsvc.ErrTerminal
-	case !t.Status.State.Interrupted():
-		return agentsvc.ErrBusy
 	case sub.Message.Context != "" && sub.Message.Context != t.Context:
 		return agentsvc.Invalid("message.context_id", "the task belongs to another context")
+	case t.Status.State.Terminal():
+		return s.resent(ctx, sub, sent, acc, agentsvc.ErrTerminal)
+	case !t.Status.State.Interrupted():
+		return s.resent(ctx, sub, sent, acc, agentsvc.ErrBusy)
 	}
 	s.fill(sub, acc)
 	run := &acc.run
 	run.Task, run.Context, run.Turn = t.ID, t.Context, t.Turn+1
 	run.Message.Task, run.Message.Context = run.Task, ""
 	run.Epoch, run.FirstSeq = t.Epoch+1, t.Seq+1
-	acc.events = []agentsvc.Event{
+	evs := []agentsvc.Event{
 		stamp(t.ID, t.Seq+1, agentsvc.Event{Message: &run.Message}),
 		stamp(t.ID, t.Seq+2, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}}),
 	}
 	run.Seq = t.Seq + 2
-	if err := s.store.Continue(ctx, t.Task, t.Epoch, *run, acc.events); err != nil {
-		acc.events = nil
-		if isLost(err) {
-			return agentsvc.ErrBusy // somebody else answered first
-		}
+	err = s.store.Continue(ctx, t.Task, t.Epoch, *run, evs, sent)
+	if isLost(err) {
+		return s.resent(ctx, sub, sent, acc, agentsvc.ErrBusy) // somebody answered first
+	}
+	if err != nil {
 		return err
 	}
-	acc.task = t.Task
-	for _, ev := range acc.events {
+	acc.task, acc.events = t.Task, evs
+	for _, ev := range evs {
 		acc.task.Apply(ev)
 	}
-	s.hub.publish(s.key(t.ID), acc.events...)
+	s.hub.publish(s.key(t.ID), evs...)
 	return nil
+}
+
+// resent finds out whether a message that cannot continue its task is the one that did before. If not it returns the
+// error otherwise.
+func (s *Service) resent(ctx context.Context, sub Submission, sent *store.Sent, acc *accepted, otherwise error) error {
+	if sent == nil {
+		return otherwise
+	}
+	t, err := s.known(ctx, sub, *sent)
+	switch {
+	case errors.Is(err, agentsvc.ErrNotFound):
+		return otherwise
+	case err != nil:
+		return err
+	case t.ID != sub.Message.Task:
+		return ErrConflict
+	}
+	acc.task = t
+	c := cursor{sent: map[agentsvc.MessageID]int{}}
+	s.read(ctx, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
+		if rerr != nil || ev.Message != nil && ev.Message.ID == sub.Message.ID {
+			acc.before, err = ev.Seq-1, rerr
+			return false
+		}
+		return true
+	})
+	return err
 }
 
 // fill sets what every run has.
@@ -212,6 +249,20 @@ func sentBy(sub Submission) *store.Sent {
 	}{m.Parts, m.Metadata})
 	sum := sha256.Sum256(raw)
 	return &store.Sent{Message: m.ID, Context: m.Context, Hash: hex.EncodeToString(sum[:16])}
+}
+
+// maxID bounds an identifier that a caller chooses, in bytes: it becomes part of keys in the database.
+const maxID = 256
+
+// checkID says what is wrong with an identifier that a caller chose.
+func checkID(field, id string) error {
+	switch {
+	case len(id) > maxID:
+		return agentsvc.Invalid(field, "is longer than %d bytes", maxID)
+	case !utf8.ValidString(id) || strings.ContainsRune(id, 0):
+		return agentsvc.Invalid(field, "must be UTF-8 text without NUL")
+	}
+	return nil
 }
 
 // stamp gives an event its place in the log.

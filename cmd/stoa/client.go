@@ -167,29 +167,21 @@ func (c *client) refusal(resp *http.Response) error {
 // adminSecret finds the admin secret: in the environment, in the file that the environment names, or in the file
 // that a server on SQLite keeps beside its database. While two are valid, the first is taken.
 func adminSecret() (string, error) {
-	if secret := os.Getenv("STOA_ADMIN_SECRET"); secret != "" {
-		return first(secret), nil
+	secret, err := secretFrom(adminSecretName)
+	if secret != "" || err != nil {
+		return first(secret), err
 	}
-	if name := os.Getenv("STOA_ADMIN_SECRET_FILE"); name != "" {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return "", fmt.Errorf("read the admin secret that STOA_ADMIN_SECRET_FILE names: %w", err)
-		}
-		return first(strings.TrimSpace(string(content))), nil
-	}
-	name := secretsFile(os.Getenv("STOA_DATABASE"))
+	database, _ := environ("STOA_DATABASE")
+	name := secretsFile(database)
 	content, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read the admin secret: %w", err)
 	}
-	for line := range strings.Lines(string(content)) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		if key == "STOA_ADMIN_SECRET" && value != "" {
-			return first(value), nil
-		}
+	if secret := lineOf(string(content), adminSecretName); secret != "" {
+		return first(secret), nil
 	}
-	return "", fmt.Errorf("no admin secret: set STOA_ADMIN_SECRET or STOA_ADMIN_SECRET_FILE, or run this where the server's %s lies",
-		filepath.Base(name))
+	return "", fmt.Errorf("no admin secret: set %s or %s_FILE, or run this where the server's %s lies",
+		adminSecretName, adminSecretName, filepath.Base(name))
 }
 
 // secretsFile returns the file in which a server keeps the secrets it made, which lies beside its SQLite database.

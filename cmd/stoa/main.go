@@ -19,6 +19,7 @@ import (
 
 // commands is the command line.
 type commands struct {
+	Serve    serveCmd    `cmd:"" help:"Run the server."`
 	Validate validateCmd `cmd:"" help:"Check a configuration file and show every error in it."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of the configuration."`
 	Migrate  migrateCmd  `cmd:"" help:"Bring the database to this version's schema (serve does so too), or show how far it is."`

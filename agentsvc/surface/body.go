@@ -1,0 +1,155 @@
+package surface
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"stoa/agentsvc"
+)
+
+// Bounds of a request's body.
+const (
+	maxBody    = 1 << 20
+	maxMessage = 28 << 20
+	maxDepth   = 64
+	firstRead  = 64 << 10 // how much room a body is given on its word
+)
+
+// limit bounds the body that r's handler will read, and how long the client may pause while sending it.
+func (s *Server) limit(rec *record, r *http.Request, route *Route) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	most := int64(maxBody)
+	if route.Messages {
+		most = maxMessage
+	}
+	// The connection's own writer, since it closes the connection of a client that sends too much.
+	body := http.MaxBytesReader(rec.ResponseWriter, r.Body, most)
+	if r.ContentLength > most {
+		body = tooLong{body, most}
+	}
+	r.Body = &paced{ReadCloser: body, pace: http.NewResponseController(rec.ResponseWriter), stall: s.options.Stall}
+}
+
+// tooLong is a body that says of itself that it is too long: none of it is read.
+type tooLong struct {
+	io.ReadCloser
+	most int64
+}
+
+func (t tooLong) Read([]byte) (int, error) { return 0, &http.MaxBytesError{Limit: t.most} }
+
+// paced is a body whose every piece must arrive in time.
+type paced struct {
+	io.ReadCloser
+	pace  *http.ResponseController
+	stall time.Duration
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	_ = p.pace.SetReadDeadline(time.Now().Add(p.stall)) // not every connection can
+	n, err := p.ReadCloser.Read(b)
+	if err != nil {
+		_ = p.pace.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// ReadBody reads the request's body, of which too much is refused. It must be JSON no deeper than 64 levels, or empty.
+func ReadBody(r *http.Request) ([]byte, error) {
+	var b bytes.Buffer
+	b.Grow(int(min(max(r.ContentLength, 0), firstRead)) + bytes.MinRead)
+	if _, err := b.ReadFrom(r.Body); err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			return nil, &refusal{
+				code: ResourceExhausted, status: http.StatusRequestEntityTooLarge,
+				text: fmt.Sprintf("the body is too large, %d MiB are allowed", large.Limit>>20),
+			}
+		}
+		return nil, &refusal{code: InvalidArgument, status: http.StatusBadRequest, text: "the body did not arrive whole"}
+	}
+	return b.Bytes(), checkDepth(b.Bytes())
+}
+
+// checkDepth refuses JSON that is nested too deeply, before anything is made of it.
+func checkDepth(body []byte) error {
+	depth, inString := 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return InvalidRequest(fmt.Sprintf("the JSON is nested more than %d levels deep", maxDepth))
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// DecodeJSON reads one JSON object into v. Members that v does not have are refused where strict is set. Its errors say
+// where and what.
+func DecodeJSON(body []byte, v any, strict bool) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if strict {
+		d.DisallowUnknownFields()
+	}
+	err := d.Decode(v)
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			return agentsvc.Invalid("", "there is more after the JSON value")
+		}
+		return nil
+	}
+	var wrong *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	var own *agentsvc.InvalidError
+	switch {
+	case errors.As(err, &own):
+		return err
+	case errors.As(err, &wrong):
+		return agentsvc.Invalid(wrong.Field, "a JSON %s cannot stand here", wrong.Value)
+	case errors.As(err, &syntax):
+		return agentsvc.Invalid("", "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return agentsvc.Invalid("", "the JSON ends too early")
+	}
+	return agentsvc.Invalid("", "%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// WriteJSON answers with v.
+func WriteJSON(w http.ResponseWriter, status int, v any) error {
+	var b bytes.Buffer
+	if err := encodeJSON(&b, v); err != nil {
+		return err
+	}
+	w.Header()["Content-Type"] = jsonType
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // a client that is gone needs no answer
+	return nil
+}
+
+var jsonType = []string{"application/json"}
+
+// encodeJSON writes v on one line, characters of HTML as they are.
+func encodeJSON(b *bytes.Buffer, v any) error {
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("encode an answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package surface
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/task"
+)
+
+var (
+	errEnding   = errors.New("the server ends its streams")
+	errPatience = errors.New("the caller has waited long enough")
+)
+
+// Following is a task that somebody listens to.
+type Following struct {
+	Task   agentsvc.Task // as it stood when the listening began
+	events iter.Seq2[agentsvc.Event, error]
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	client context.Context
+	stop   func() bool
+}
+
+// listen returns a following that ends with its client or with the server's streams. Until begun is called it ends at
+// the server's deadline as well.
+func (v *Visit) listen(ctx context.Context) (f *Following, begun func() bool) {
+	f = &Following{client: ctx}
+	f.ctx, f.cancel = context.WithCancelCause(ctx)
+	f.stop = context.AfterFunc(v.server.ending, func() { f.cancel(errEnding) })
+	timer := time.AfterFunc(v.server.options.Deadline, func() { f.cancel(context.DeadlineExceeded) })
+	return f, timer.Stop
+}
+
+// InTime returns a context that ends when a request that does not wait for a task should have been answered.
+func (v *Visit) InTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, v.server.options.Deadline)
+}
+
+// Afterwards returns a context for what is left to write down when a request has been carried out, although its client
+// may be gone.
+func Afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+}
+
+// Submit submits a message and does not listen.
+func (v *Visit) Submit(ctx context.Context, sub task.Submission) (agentsvc.Task, error) {
+	ctx, cancel := v.InTime(ctx)
+	defer cancel()
+	return v.tasks.Submit(ctx, sub)
+}
+
+// Call submits a message and listens to its turn.
+func (v *Visit) Call(ctx context.Context, sub task.Submission) (*Following, error) {
+	f, begun := v.listen(ctx)
+	var err error
+	f.Task, f.events, err = v.tasks.Call(f.ctx, sub)
+	return v.followed(f, begun, err)
+}
+
+// Follow listens to a task from where it stands, or after a sequence that the client has seen. It begins with the task
+// as it stands, told as a status, unless the client has a place to go on from.
+func (v *Visit) Follow(ctx context.Context, reach task.Reach, id agentsvc.TaskID, after *int64) (*Following, error) {
+	f, begun := v.listen(ctx)
+	var err error
+	f.Task, f.events, err = v.tasks.Follow(f.ctx, reach, id, after)
+	if err == nil && after != nil && *after > f.Task.Seq {
+		err = agentsvc.Invalid("after", "the task has no event %d yet", *after)
+	}
+	if after == nil {
+		rest := f.events
+		f.events = func(yield func(agentsvc.Event, error) bool) {
+			status := f.Task.Status
+			if yield(agentsvc.Event{Task: f.Task.ID, Seq: f.Task.Seq, At: status.At, Status: &status}, nil) {
+				rest(yield)
+			}
+		}
+	}
+	return v.followed(f, begun, err)
+}
+
+// followed lets go of the app: who listens holds no more than the pass.
+func (v *Visit) followed(f *Following, begun func() bool, err error) (*Following, error) {
+	begun()
+	v.Leave()
+	if err == nil {
+		return f, nil
+	}
+	if cause := context.Cause(f.ctx); cause != nil && f.client.Err() == nil {
+		err = context.DeadlineExceeded
+	}
+	f.Close()
+	return nil, err
+}
+
+// Wait listens until the task has ended or waits for somebody, or patience is over, and returns it as it then stands.
+func (f *Following) Wait(patience time.Duration) (agentsvc.Task, error) {
+	defer f.Close()
+	t := f.Task
+	if t.Status.State.Terminal() || t.Status.State.Interrupted() {
+		return t, nil
+	}
+	timer := time.AfterFunc(patience, func() { f.cancel(errPatience) })
+	defer timer.Stop()
+	for ev, err := range f.events {
+		if err != nil {
+			if cause := context.Cause(f.ctx); errors.Is(cause, errPatience) || errors.Is(cause, errEnding) {
+				return t, nil
+			}
+			return agentsvc.Task{}, err
+		}
+		t.Apply(ev)
+		if f.rests(ev) {
+			break
+		}
+	}
+	return t, nil
+}
+
+// rests reports whether ev, which comes after what the following began with, ends the task or has it wait.
+func (f *Following) rests(ev agentsvc.Event) bool {
+	return ev.Status != nil && ev.Seq >= f.Task.Seq && (ev.Status.State.Terminal() || ev.Status.State.Interrupted())
+}
+
+// gone reports whether the client has left or no longer takes what it is sent.
+func (f *Following) gone() bool {
+	if f.client.Err() != nil {
+		return true
+	}
+	cause := context.Cause(f.ctx)
+	return cause != nil && !errors.Is(cause, errEnding)
+}
+
+// Close ends the listening.
+func (f *Following) Close() {
+	f.stop()
+	f.cancel(nil)
+}

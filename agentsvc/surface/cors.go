@@ -1,0 +1,78 @@
+package surface
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"stoa/agentsvc/config"
+)
+
+// What the dialects' clients send and read beyond the specification's headers.
+var (
+	alsoAllowed = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "Last-Event-ID"}
+	exposed     = []string{
+		"X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset",
+	}
+)
+
+// cors says which web pages may call. Its headers stand on every answer, since every answer may be read by a page.
+type cors struct {
+	origins     []string
+	all         bool
+	methods     []string // one header line
+	headers     []string // one header line
+	credentials bool
+}
+
+func newCORS(o config.CORS) *cors {
+	if len(o.AllowedOrigins) == 0 {
+		o.AllowedOrigins = []string{"*"}
+	}
+	if len(o.AllowedMethods) == 0 {
+		o.AllowedMethods = []string{http.MethodGet, http.MethodPost, http.MethodOptions}
+	}
+	if len(o.AllowedHeaders) == 0 {
+		o.AllowedHeaders = []string{"Content-Type", "Authorization"}
+	}
+	headers := slices.Clone(o.AllowedHeaders)
+	for _, h := range alsoAllowed {
+		if !slices.ContainsFunc(headers, func(x string) bool { return strings.EqualFold(x, h) }) {
+			headers = append(headers, h)
+		}
+	}
+	return &cors{
+		origins: o.AllowedOrigins, all: slices.Contains(o.AllowedOrigins, "*") && !o.AllowCredentials,
+		methods: []string{strings.Join(o.AllowedMethods, ", ")}, headers: []string{strings.Join(headers, ", ")},
+		credentials: o.AllowCredentials,
+	}
+}
+
+var star, yes = []string{"*"}, []string{"true"}
+
+// wrap sets the headers and answers OPTIONS on every path.
+func (c *cors) wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		if origin := r.Header.Get("Origin"); c.all {
+			h["Access-Control-Allow-Origin"] = star
+		} else {
+			h.Add("Vary", "Origin")
+			if slices.Contains(c.origins, origin) {
+				h["Access-Control-Allow-Origin"] = []string{origin}
+				if c.credentials {
+					h["Access-Control-Allow-Credentials"] = yes
+				}
+			}
+		}
+		h["Access-Control-Allow-Methods"] = c.methods
+		h["Access-Control-Allow-Headers"] = c.headers
+		h["Access-Control-Expose-Headers"] = exposed
+		if r.Method == http.MethodOptions {
+			recordOf(r).route = "options"
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

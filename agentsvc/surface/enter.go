@@ -1,0 +1,162 @@
+package surface
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/task"
+	"stoa/authz"
+	"stoa/tenancy"
+)
+
+// Knock is what a caller shows at the door, in whatever dialect.
+type Knock struct {
+	Credential string // bearer token, "" = none
+	Host       string // as it was addressed, with or without a port
+	Path       string
+	Client     string // address of the caller
+	Discovery  bool   // it asks what is here, not for an agent's work
+}
+
+// Visit is a caller inside an app.
+type Visit struct {
+	Principal authz.Principal
+	App       *tenancy.App
+
+	house   *app.App
+	tasks   *task.Service
+	address tenancy.Address
+	server  *Server
+	rec     *record // nil outside HTTP
+	release func()
+}
+
+// Enter finds out who knocks and which app it is for, and lets the caller in or says why not. Whoever is let in must
+// [Visit.Leave].
+func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
+	p, kind, why := s.identify(ctx, k)
+	if kind == tenancy.Bad && !errors.Is(why, authz.ErrUnauthenticated) {
+		return nil, why // not the caller's fault: whether the credential is good cannot be known at present
+	}
+	ask := tenancy.Visit{
+		Address: s.options.Router.Address(k.Host, k.Path), Credential: kind, AppID: p.App, AppName: p.AppName,
+		Subject: p.Subject, IssuedAt: p.Issued, Discovery: k.Discovery, Open: true,
+	}
+	id, err := s.options.Router.Route(ctx, &ask)
+	if err != nil {
+		return nil, answer(err, why)
+	}
+	house, record, release, err := s.options.Live.Acquire(ctx, id)
+	admitted := err == nil
+	if err = ask.Admit(record, err); err != nil {
+		if admitted {
+			release()
+		}
+		return nil, answer(err, why)
+	}
+	if kind == tenancy.None {
+		p = authz.Anonymous(record.ID, record.Name)
+		if record.ID == tenancy.DefaultID {
+			p.Roles = authz.Roles()
+		}
+	}
+	v := &Visit{Principal: p, App: record, house: house, tasks: house.Tasks(), address: ask.Address, server: s, release: release}
+	if kind == tenancy.None && record.ID != tenancy.DefaultID && len(v.Cards()) == 0 {
+		v.Leave()
+		return nil, errNoApp
+	}
+	return v, nil
+}
+
+// identify finds out what the credential is worth, and for a bad one why it is bad.
+func (s *Server) identify(ctx context.Context, k Knock) (authz.Principal, tenancy.Credential, error) {
+	switch {
+	case k.Credential == "":
+		return authz.Principal{}, tenancy.None, nil
+	case authz.IsToken(k.Credential):
+		p, err := s.options.Verifier.Verify(ctx, k.Credential)
+		switch {
+		case err != nil:
+			return p, tenancy.Bad, err
+		case p.Platform:
+			return p, tenancy.Operator, nil
+		}
+		return p, tenancy.Token, nil
+	}
+	// The admin secret does not belong here. Guesses at it are slowed down, without telling.
+	if p, err := s.stray.Check(k.Client, k.Credential); err == nil {
+		return p, tenancy.Operator, nil
+	}
+	return authz.Principal{}, tenancy.Bad, authz.ErrUnauthenticated
+}
+
+// answer returns what the caller is told of err. Every app that is not there is the same answer, the reason for a
+// refused credential is for the log, and what is wrong with an app's configuration is not for its callers.
+func answer(err, why error) error {
+	var document *config.Error
+	switch {
+	case errors.Is(err, tenancy.ErrNotFound):
+		return errNoApp
+	case why != nil && errors.Is(err, tenancy.ErrUnauthenticated):
+		return why
+	case errors.As(err, &document):
+		return fmt.Errorf("the app does not build: %v", err) //nolint:errorlint // the chain is cut on purpose
+	}
+	return err
+}
+
+// Leave gives the app back: it may then be replaced and closed. It may be called again.
+func (v *Visit) Leave() {
+	if v.release != nil {
+		v.release()
+		v.release = nil
+	}
+}
+
+// enter is [Server.Enter] for HTTP.
+func (s *Server) enter(r *http.Request, route *Route) (*Visit, error) {
+	credential, err := bearer(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.Enter(r.Context(), Knock{
+		Credential: credential, Host: r.Host, Path: r.URL.Path, Client: s.client(r), Discovery: route.Discovery,
+	})
+}
+
+// bearer returns the credential of a request, "" if it shows none. Whatever else stands in the header is a bad one.
+func bearer(r *http.Request) (string, error) {
+	lines := r.Header.Values("Authorization")
+	if len(lines) == 0 {
+		return "", nil
+	}
+	scheme, token, _ := strings.Cut(lines[0], " ")
+	if token = strings.TrimSpace(token); len(lines) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", authz.ErrUnauthenticated
+	}
+	return token, nil
+}
+
+// operator lets the platform's operator in, and nobody else.
+func (s *Server) operator(r *http.Request) (authz.Principal, error) {
+	if s.options.Router.Address(r.Host, r.URL.Path).App != "" {
+		return authz.Principal{}, errNoPath
+	}
+	credential, err := bearer(r)
+	if err != nil {
+		return authz.Principal{}, err
+	}
+	if !authz.IsToken(credential) {
+		return s.admin.Check(s.client(r), credential)
+	}
+	p, err := s.options.Verifier.Verify(r.Context(), credential)
+	if err == nil && !p.Platform {
+		err = fmt.Errorf("%w: the admin API is the platform operator's", authz.ErrDenied)
+	}
+	return p, err
+}

@@ -1,0 +1,239 @@
+package surface
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/task"
+	"stoa/authz"
+	"stoa/ratelimit"
+	"stoa/tenancy"
+)
+
+// Code is what an error is called on the wire.
+type Code string
+
+// The codes.
+const (
+	InvalidArgument    Code = "INVALID_ARGUMENT"
+	Unauthenticated    Code = "UNAUTHENTICATED"
+	PermissionDenied   Code = "PERMISSION_DENIED"
+	NotFound           Code = "NOT_FOUND"
+	AlreadyExists      Code = "ALREADY_EXISTS"
+	Aborted            Code = "ABORTED"
+	FailedPrecondition Code = "FAILED_PRECONDITION"
+	ResourceExhausted  Code = "RESOURCE_EXHAUSTED"
+	Internal           Code = "INTERNAL"
+	Unavailable        Code = "UNAVAILABLE"
+)
+
+// What can go wrong with a request whatever it asks for.
+var (
+	// ErrNotCancelable says that the task to be cancelled has ended.
+	ErrNotCancelable = errors.New("the task has ended and cannot be cancelled")
+	// ErrUnsupported says that the server does not do this.
+	ErrUnsupported = errors.New("not supported")
+	// ErrNoPush says that there are no push notifications here.
+	ErrNoPush = errors.New("push notifications are not supported")
+
+	// ErrNotReady says that requests should go elsewhere for now.
+	ErrNotReady = errors.New("the service is not ready")
+
+	errNoPath  = errors.New("there is nothing at this path")
+	errNoApp   = &refusal{code: NotFound, status: http.StatusNotFound, text: "no such app"}
+	errNoAgent = &refusal{code: NotFound, status: http.StatusNotFound, text: "no such agent"}
+)
+
+// codes is the one place that knows what an error is called. The first row that fits counts. A row that is said speaks
+// the whole error; any other speaks the text of its own.
+var codes = []struct {
+	err    error
+	code   Code
+	status int
+	rpc    int
+	said   bool
+}{
+	{agentsvc.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, false},
+	{ErrNotCancelable, Aborted, http.StatusConflict, rpcNotCancelable, false},
+	{agentsvc.ErrTerminal, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrBusy, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrLost, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrOverloaded, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{task.ErrConflict, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},
+	{ErrNoPush, InvalidArgument, http.StatusBadRequest, rpcNoPush, false},
+	{ErrUnsupported, InvalidArgument, http.StatusBadRequest, rpcUnsupported, true},
+
+	{authz.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
+	{tenancy.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
+	{authz.ErrDenied, PermissionDenied, http.StatusForbidden, rpcInternal, true},
+	{tenancy.ErrOperator, PermissionDenied, http.StatusForbidden, rpcInternal, false},
+	{tenancy.ErrSuspended, PermissionDenied, http.StatusForbidden, rpcInternal, false},
+	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, true},
+
+	{tenancy.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
+	{tenancy.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
+	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
+	{tenancy.ErrConflict, Aborted, http.StatusConflict, rpcInternal, true},
+	{tenancy.ErrInProgress, Aborted, http.StatusConflict, rpcInternal, true},
+	{tenancy.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInternal, true},
+	{tenancy.ErrClosed, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+
+	{ErrNotReady, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{errNoPath, NotFound, http.StatusNotFound, rpcMethodNotFound, false},
+}
+
+const (
+	textInternal        = "internal error; the operator finds it in the log by its request_id"
+	textUnavailable     = "the service cannot answer at present, try again shortly"
+	textUnauthenticated = "missing or invalid credential"
+)
+
+// retryAfter is the hint that goes with what is unavailable.
+const retryAfter = time.Second
+
+// refusal is an error that is born with its answer.
+type refusal struct {
+	code   Code
+	status int
+	text   string
+}
+
+// Error returns the text that the caller reads.
+func (e *refusal) Error() string { return e.text }
+
+// verdict is what a caller is told about an error.
+type verdict struct {
+	code     Code
+	status   int
+	rpc      int
+	text     string
+	field    string
+	problems []config.Problem
+	retry    time.Duration
+}
+
+// judge finds out what err is called. What nobody foresaw is internal and says nothing of itself.
+func judge(err error) verdict {
+	v := verdict{code: Internal, status: http.StatusInternalServerError, rpc: rpcInternal, text: textInternal}
+	invalid := func(field, text string) {
+		v = verdict{code: InvalidArgument, status: http.StatusBadRequest, rpc: rpcInvalidParams, text: text, field: field}
+	}
+	var own *refusal
+	var word *agentsvc.InvalidError
+	var tenant *tenancy.InvalidError
+	var document *config.Error
+	var rpc *rpcError
+	switch {
+	case errors.As(err, &own):
+		v = verdict{code: own.code, status: own.status, rpc: rpcInvalidRequest, text: own.text}
+	case errors.As(err, &rpc):
+		v = verdict{code: InvalidArgument, status: http.StatusBadRequest, rpc: rpc.code, text: rpc.detail}
+	case errors.As(err, &word):
+		invalid(word.Field, word.Error())
+	case errors.As(err, &tenant):
+		invalid(tenant.Field, tenant.Error())
+	case errors.As(err, &document):
+		invalid("config", "the configuration is not valid")
+		v.problems = document.Problems
+	default:
+		for _, row := range codes {
+			if !errors.Is(err, row.err) {
+				continue
+			}
+			v = verdict{code: row.code, status: row.status, rpc: row.rpc, text: row.err.Error()}
+			if row.said {
+				v.text = err.Error()
+			}
+			break
+		}
+		if v.code == Internal && unavailable(err) {
+			v = verdict{code: Unavailable, status: http.StatusServiceUnavailable, rpc: rpcInternal, text: textUnavailable}
+		}
+	}
+	var exhausted *ratelimit.ExhaustedError
+	switch {
+	case v.code == Unauthenticated:
+		v.text = textUnauthenticated
+	case errors.As(err, &exhausted):
+		v.retry = exhausted.RetryAfter
+	case v.code == Unavailable:
+		v.retry = retryAfter
+	}
+	return v
+}
+
+// door reports whether v is an answer of the door: it is told by the HTTP status even where the dialect has errors of
+// its own.
+func (v verdict) door() bool {
+	switch v.code {
+	case Unauthenticated, PermissionDenied, ResourceExhausted, Unavailable:
+		return true
+	}
+	return false
+}
+
+// fail writes err as the answer and logs it if it is ours. A client that is gone is told nothing.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, rec *record, err error) {
+	rec.err = err
+	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		rec.status = statusGone
+		return
+	}
+	v := judge(err)
+	s.logFault(r.Context(), rec, v, err)
+	if rec.status != 0 {
+		return // the answer had begun: the client sees it break off
+	}
+	writeError(w, rec.id, v)
+}
+
+func (s *Server) logFault(ctx context.Context, rec *record, v verdict, err error) {
+	level := slog.LevelError
+	switch {
+	case errors.Is(err, ErrNotReady), v.code != Internal && v.code != Unavailable:
+		return
+	case v.code == Unavailable:
+		level = slog.LevelWarn
+	}
+	s.options.Log.LogAttrs(ctx, level, "a request failed", slog.String("request_id", rec.id), slog.String("route", rec.route),
+		slog.String("app", rec.app), slog.Any("error", err))
+}
+
+type errorBody struct {
+	Error errorDetail `json:"error"`
+}
+
+type errorDetail struct {
+	Code    Code           `json:"code"`
+	Message string         `json:"message"`
+	Details map[string]any `json:"details"`
+}
+
+func (v verdict) details(requestID string) map[string]any {
+	d := map[string]any{"request_id": requestID}
+	if v.field != "" {
+		d["field"] = v.field
+	}
+	if v.problems != nil {
+		d["errors"] = v.problems
+	}
+	return d
+}
+
+func writeError(w http.ResponseWriter, requestID string, v verdict) {
+	h := w.Header()
+	if v.code == Unauthenticated {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	if v.retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(v.retry.Seconds()))))
+	}
+	_ = WriteJSON(w, v.status, errorBody{errorDetail{v.code, v.text, v.details(requestID)}})
+}

@@ -1,0 +1,79 @@
+package ext
+
+import (
+	"net/http"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface"
+)
+
+const protocolVersion = "1.0"
+
+func listCards(w http.ResponseWriter, r *http.Request) error {
+	v := surface.VisitOf(r)
+	cards := v.Cards()
+	answer := cardList{Agents: make([]agentCard, len(cards)), Total: len(cards)}
+	for i, c := range cards {
+		answer.Agents[i] = newCard(v, c)
+	}
+	surface.Discoverable(w)
+	return surface.WriteJSON(w, http.StatusOK, answer)
+}
+
+func card(w http.ResponseWriter, r *http.Request) error {
+	v := surface.VisitOf(r)
+	surface.Discoverable(w)
+	c, err := v.Card(surface.Param(r, "agent"))
+	if err != nil {
+		return err
+	}
+	return surface.WriteJSON(w, http.StatusOK, newCard(v, c))
+}
+
+// defaultCard answers with the card of the agent that stands for the app, and who offers it.
+func defaultCard(w http.ResponseWriter, r *http.Request) error {
+	v := surface.VisitOf(r)
+	surface.Discoverable(w)
+	c, err := v.Card("")
+	if err != nil {
+		return err
+	}
+	answer := newCard(v, c)
+	if org, site := v.Provider(); org != "" || site != "" {
+		answer.Provider = &provider{org, site}
+	}
+	return surface.WriteJSON(w, http.StatusOK, answer)
+}
+
+func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
+	card := agentCard{
+		Name: c.Name, Description: c.Description, URL: surface.AgentURL(v.BaseURL(), c.Agent), Version: c.Version,
+		ProtocolVersion: protocolVersion, DefaultInputModes: modes(c.InputModes), DefaultOutputModes: modes(c.OutputModes),
+		Capabilities: capabilities{Streaming: true}, PreferredTransport: "jsonrpc", Skills: []skill{},
+	}
+	for _, s := range c.Skills {
+		if s.Tags == nil {
+			s.Tags = []string{}
+		}
+		card.Skills = append(card.Skills, skill{s.ID, s.Name, s.Description, s.Tags})
+	}
+	if v.NeedsCredential() {
+		card.SecuritySchemes = map[string]securityScheme{"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"}}
+		card.Security = []map[string][]string{{"bearer": {}}}
+	}
+	return card
+}
+
+func modes(types []string) []string {
+	if len(types) == 0 {
+		return []string{"text/plain"}
+	}
+	return types
+}
+
+func schema(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(config.Schema())
+	return nil
+}

@@ -1,0 +1,26 @@
+package ext_test
+
+import (
+	"context"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/ext"
+	"stoa/agentsvc/surface/surfacetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop")) }
+
+func routes(h *surfacetest.House) []surface.Route {
+	return ext.Routes(ext.Options{
+		Version: "v1.2.3", JWKS: func() []byte { return []byte(`{"keys":[]}`) },
+		Database: func(ctx context.Context) error { return h.DB.Ping(ctx) },
+	})
+}
+
+func TestDialogues(t *testing.T) {
+	t.Parallel()
+	surfacetest.Dialogues(t, routes)
+}

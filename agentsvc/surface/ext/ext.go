@@ -1,0 +1,41 @@
+// Package ext is the extension surface: paths without a version, JSON in snake_case, one JSON-RPC endpoint for each
+// agent. wire.go holds the shapes, convert.go turns words into them and back, and routes.go is the table of what is
+// answered; message.go, task.go and card.go answer it, health.go says how the process is.
+package ext
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"stoa/agentsvc/surface"
+	"stoa/authz"
+)
+
+// Options tell the surface about the process. What is nil is not asked.
+type Options struct {
+	Version  string                      // of the service, in the form v1.2.3
+	Database func(context.Context) error // whether the database answers
+	Ready    func(context.Context) error // whether requests may come: not while migrating or draining
+	JWKS     func() []byte               // the public keys of the built-in issuer
+	BlockFor time.Duration               // how long a blocking call waits for its task; 0 = 5 minutes
+}
+
+// Routes returns what the surface answers.
+func Routes(o Options) []surface.Route {
+	if o.BlockFor == 0 {
+		o.BlockFor = 5 * time.Minute
+	}
+	h, c := newHealth(o), caller{blockFor: o.BlockFor}
+	return []surface.Route{
+		{Method: http.MethodGet, Pattern: "/health", Kind: surface.Open, Serve: h.health},
+		{Method: http.MethodGet, Pattern: "/ready", Kind: surface.Open, Serve: h.ready},
+		{Method: http.MethodGet, Pattern: "/.well-known/jwks.json", Kind: surface.Open, Serve: jwks(o.JWKS)},
+		{Method: http.MethodGet, Pattern: "/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: defaultCard},
+		{Method: http.MethodGet, Pattern: "/agents", Kind: surface.Tenant, Discovery: true, Serve: listCards},
+		{Method: http.MethodGet, Pattern: "/agents/{agent}", Kind: surface.Tenant, Discovery: true, Serve: card},
+		{Method: http.MethodGet, Pattern: "/agents/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: card},
+		{Method: http.MethodPost, Pattern: "/agents/{agent}", Kind: surface.Tenant, Messages: true, Waits: true, Serve: surface.JSONRPC(c.method)},
+		{Method: http.MethodGet, Pattern: "/api/schema", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: schema},
+	}
+}

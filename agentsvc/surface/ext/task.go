@@ -1,0 +1,129 @@
+package ext
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/task"
+	"stoa/authz"
+)
+
+// within returns how far the caller's permission reaches over the tasks of the agent that the path names.
+func within(r *http.Request, wide authz.Scope) (task.Reach, error) {
+	v, agent := surface.VisitOf(r), surface.Param(r, "agent")
+	reach, err := v.Reach(wide, agent)
+	if err == nil {
+		_, err = v.Callee(agent)
+	}
+	return reach, err
+}
+
+// named reads the params of a method about one task.
+func named(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParams, task.Reach, error) {
+	var p taskParams
+	if err := rpc.Decode(&p); err != nil {
+		return p, task.Reach{}, err
+	}
+	reach, err := within(r, wide)
+	if err != nil {
+		return p, reach, err
+	}
+	p.ID = cmp.Or(p.ID, p.TaskID, p.TaskIDCamel)
+	if p.ID == "" {
+		return p, reach, agentsvc.Invalid("id", "is missing: the id of a task")
+	}
+	return p, reach, surface.CheckID("id", p.ID)
+}
+
+func get(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	p, reach, err := named(r, rpc, authz.TasksRead)
+	if err != nil {
+		return err
+	}
+	if p.HistoryLength == nil {
+		p.HistoryLength = p.HistoryLengthCamel
+	}
+	if p.HistoryLength != nil {
+		if err := checkLength(*p.HistoryLength); err != nil {
+			return err
+		}
+	}
+	t, err := surface.VisitOf(r).Tasks().Get(r.Context(), reach, agentsvc.TaskID(p.ID), store.With{History: true, Artifacts: true})
+	if err != nil {
+		return err
+	}
+	return rpc.Reply(surface.NewTaskRecord(t, p.HistoryLength))
+}
+
+func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	p := listParams{HistoryLength: new(int)}
+	if len(rpc.Params) > 0 {
+		if err := rpc.Decode(&p); err != nil {
+			return err
+		}
+	}
+	reach, err := within(r, authz.TasksRead)
+	if err != nil {
+		return err
+	}
+	q := task.Query{Context: agentsvc.ContextID(p.ContextID), State: agentsvc.State(p.Status), Token: p.PageToken}
+	if p.HistoryLength == nil {
+		p.HistoryLength = new(int)
+	}
+	err = errors.Join(checkLength(*p.HistoryLength), surface.CheckID("context_id", p.ContextID))
+	if p.PageSize != nil {
+		q.Size = *p.PageSize
+		err = errors.Join(err, surface.CheckPageSize(q.Size, task.MaxPage))
+	}
+	if err != nil {
+		return err
+	}
+	q.With = store.With{History: *p.HistoryLength > 0, Artifacts: p.IncludeArtifacts}
+	page, err := surface.VisitOf(r).Tasks().List(r.Context(), reach, q)
+	if err != nil {
+		return err
+	}
+	answer := taskList{Tasks: make([]surface.TaskRecord, len(page.Tasks)), NextPageToken: page.Next, TotalSize: page.Total}
+	for i, t := range page.Tasks {
+		answer.Tasks[i] = surface.NewTaskRecord(t, p.HistoryLength)
+	}
+	return rpc.Reply(answer)
+}
+
+func cancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	p, reach, err := named(r, rpc, authz.TasksCancel)
+	if err != nil {
+		return err
+	}
+	t, err := surface.VisitOf(r).Tasks().Cancel(r.Context(), reach, agentsvc.TaskID(p.ID))
+	switch {
+	case errors.Is(err, agentsvc.ErrTerminal):
+		return surface.ErrNotCancelable
+	case err != nil:
+		return err
+	}
+	return rpc.Reply(surface.NewTaskRecord(t, new(int)))
+}
+
+// subscribe answers with the task as it stands and its events from there on until it ends, or with the events after
+// the last one that the caller has seen.
+func subscribe(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	p, reach, err := named(r, rpc, authz.TasksRead)
+	if err != nil {
+		return err
+	}
+	after, err := surface.After(r, p.After)
+	if err != nil {
+		return err
+	}
+	v := surface.VisitOf(r)
+	f, err := v.Follow(r.Context(), reach, agentsvc.TaskID(p.ID), after)
+	if err != nil {
+		return err
+	}
+	return v.Stream(w, f, surface.Dialect{Event: new(teller).event, Fault: rpc.Fault})
+}

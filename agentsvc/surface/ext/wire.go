@@ -1,0 +1,122 @@
+package ext
+
+import (
+	"encoding/json"
+
+	"stoa/agentsvc/surface"
+)
+
+// What comes in. Names are taken in camelCase as well, and a part's type as kind, as other A2A clients write them.
+type (
+	messageParams struct {
+		Message       *message `json:"message"`
+		Configuration struct {
+			Blocking           *bool `json:"blocking"`
+			HistoryLength      *int  `json:"history_length"`
+			HistoryLengthCamel *int  `json:"historyLength"`
+		} `json:"configuration"`
+	}
+	message struct {
+		MessageID      string         `json:"message_id"`
+		MessageIDCamel string         `json:"messageId"`
+		ContextID      string         `json:"context_id"`
+		ContextIDCamel string         `json:"contextId"`
+		TaskID         string         `json:"task_id"`
+		TaskIDCamel    string         `json:"taskId"`
+		Role           string         `json:"role"`
+		Parts          []part         `json:"parts"`
+		Metadata       map[string]any `json:"metadata"`
+	}
+	part struct {
+		Type          string          `json:"type"`
+		Kind          string          `json:"kind"`
+		Text          *string         `json:"text"`
+		Name          string          `json:"name"`
+		MimeType      string          `json:"mime_type"`
+		MimeTypeCamel string          `json:"mimeType"`
+		URL           string          `json:"url"`
+		Data          json.RawMessage `json:"data"`
+	}
+	taskParams struct {
+		ID                 string `json:"id"`
+		TaskID             string `json:"task_id"`
+		TaskIDCamel        string `json:"taskId"`
+		HistoryLength      *int   `json:"history_length"`
+		HistoryLengthCamel *int   `json:"historyLength"`
+		After              *int64 `json:"after"`
+	}
+	listParams struct {
+		ContextID        string `json:"context_id"`
+		Status           string `json:"status"`
+		PageSize         *int   `json:"page_size"`
+		PageToken        string `json:"page_token"`
+		HistoryLength    *int   `json:"history_length"`
+		IncludeArtifacts bool   `json:"include_artifacts"`
+	}
+)
+
+// What goes out, beside the shapes that package surface shares.
+type (
+	taskList struct {
+		Tasks         []surface.TaskRecord `json:"tasks"`
+		NextPageToken string               `json:"next_page_token"`
+		TotalSize     int                  `json:"total_size"`
+	}
+	statusUpdate struct {
+		Type   string               `json:"type"`
+		TaskID string               `json:"task_id"`
+		Status surface.StatusRecord `json:"status"`
+	}
+	artifactUpdate struct {
+		Type     string                 `json:"type"`
+		TaskID   string                 `json:"task_id"`
+		Artifact surface.ArtifactRecord `json:"artifact"`
+		Append   bool                   `json:"append"`
+		Last     bool                   `json:"last"`
+	}
+	cardList struct {
+		Agents []agentCard `json:"agents"`
+		Total  int         `json:"total"`
+	}
+	agentCard struct {
+		Name               string                    `json:"name"`
+		Description        string                    `json:"description"`
+		URL                string                    `json:"url"`
+		Version            string                    `json:"version"`
+		ProtocolVersion    string                    `json:"protocol_version"`
+		DefaultInputModes  []string                  `json:"default_input_modes"`
+		DefaultOutputModes []string                  `json:"default_output_modes"`
+		Capabilities       capabilities              `json:"capabilities"`
+		PreferredTransport string                    `json:"preferred_transport"`
+		Provider           *provider                 `json:"provider,omitempty"`
+		Skills             []skill                   `json:"skills"`
+		SecuritySchemes    map[string]securityScheme `json:"security_schemes,omitempty"`
+		Security           []map[string][]string     `json:"security,omitempty"`
+	}
+	capabilities struct {
+		Streaming              bool `json:"streaming"`
+		PushNotifications      bool `json:"push_notifications"`
+		StateTransitionHistory bool `json:"state_transition_history"`
+	}
+	provider struct {
+		Org string `json:"org"`
+		URL string `json:"url"`
+	}
+	skill struct {
+		ID          string   `json:"id"`
+		Name        string   `json:"name"`
+		Description string   `json:"description"`
+		Tags        []string `json:"tags"`
+	}
+	securityScheme struct {
+		Type         string `json:"type"`
+		Scheme       string `json:"scheme"`
+		BearerFormat string `json:"bearer_format"`
+	}
+	healthRecord struct {
+		Status     string `json:"status"`
+		StudioMode bool   `json:"studio_mode"`
+		Version    string `json:"version"`
+		Database   string `json:"database"`
+	}
+)

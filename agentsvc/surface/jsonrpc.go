@@ -1,0 +1,184 @@
+package surface
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"stoa/agentsvc"
+)
+
+// The error codes of JSON-RPC 2.0, and behind them those of A2A.
+const (
+	rpcParse          = -32700
+	rpcInvalidRequest = -32600
+	rpcMethodNotFound = -32601
+	rpcInvalidParams  = -32602
+	rpcInternal       = -32603
+
+	rpcTaskNotFound  = -32001
+	rpcNotCancelable = -32002
+	rpcNoPush        = -32003
+	rpcUnsupported   = -32004
+)
+
+// rpcMessages are what the codes say; what happened stands in the detail.
+var rpcMessages = map[int]string{
+	rpcParse:          "Parse error",
+	rpcInvalidRequest: "Invalid request",
+	rpcMethodNotFound: "Method not found",
+	rpcInvalidParams:  "Invalid params",
+	rpcInternal:       "Internal error",
+	rpcTaskNotFound:   "Task not found",
+	rpcNotCancelable:  "Task cannot be cancelled",
+	rpcNoPush:         "Push notifications are not supported",
+	rpcUnsupported:    "This operation is not supported",
+}
+
+// rpcError is an error that is born with its JSON-RPC code.
+type rpcError struct {
+	code   int
+	detail string
+}
+
+// Error returns the detail.
+func (e *rpcError) Error() string { return e.detail }
+
+// InvalidRequest returns the error for a call that lacks what its method cannot do without.
+func InvalidRequest(detail string) error { return &rpcError{rpcInvalidRequest, detail} }
+
+// RPC is one JSON-RPC call under way.
+type RPC struct {
+	Method string
+	Params json.RawMessage
+	id     json.RawMessage
+	w      http.ResponseWriter
+	r      *http.Request
+}
+
+// Reply answers the call with its result.
+func (c *RPC) Reply(result any) error {
+	return WriteJSON(c.w, http.StatusOK, struct {
+		JSONRPC string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Result  any             `json:"result"`
+	}{"2.0", c.id, result})
+}
+
+// Decode reads the call's params, which must be an object, into v.
+func (c *RPC) Decode(v any) error {
+	if len(c.Params) == 0 || c.Params[0] != '{' {
+		return agentsvc.Invalid("params", "must be an object")
+	}
+	return DecodeJSON(c.Params, v, false)
+}
+
+// Fault returns the body that tells of err in the call's own envelope.
+func (c *RPC) Fault(err error) any {
+	return faultOf(c.id, RequestID(c.r), judge(err))
+}
+
+// Method carries out one JSON-RPC call. What it returns as an error becomes the answer.
+type Method func(w http.ResponseWriter, r *http.Request, c *RPC) error
+
+// JSONRPC returns the handler of an endpoint whose methods find tells, nil for one it does not have. Once the envelope
+// parses, errors are JSON-RPC's own under HTTP 200, but for those of the door.
+func JSONRPC(find func(method string) Method) Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		body, err := ReadBody(r)
+		c := &RPC{id: json.RawMessage("null"), w: w, r: r}
+		if err == nil {
+			err = c.open(body)
+		}
+		if err == nil {
+			if m := find(c.Method); m != nil {
+				err = m(w, r, c)
+			} else {
+				err = &rpcError{rpcMethodNotFound, fmt.Sprintf("there is no method %.64q", c.Method)}
+			}
+		}
+		return c.answer(err)
+	}
+}
+
+// answer writes err where it is JSON-RPC's to tell; what it returns is the door's.
+func (c *RPC) answer(err error) error {
+	if err == nil {
+		return nil
+	}
+	v := judge(err)
+	rec := recordOf(c.r)
+	if v.door() || errors.Is(err, errNoAgent) || rec.status != 0 || c.r.Context().Err() != nil {
+		return err
+	}
+	if rec.err = err; rec.visit != nil {
+		rec.visit.server.logFault(c.r.Context(), rec, v, err)
+	}
+	return WriteJSON(c.w, http.StatusOK, faultOf(c.id, rec.id, v))
+}
+
+type rpcFault struct {
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Error   rpcFaultDetail  `json:"error"`
+}
+
+type rpcFaultDetail struct {
+	Code    int            `json:"code"`
+	Message string         `json:"message"`
+	Data    map[string]any `json:"data"`
+}
+
+func faultOf(id json.RawMessage, requestID string, v verdict) rpcFault {
+	data := v.details(requestID)
+	data["detail"] = v.text
+	return rpcFault{"2.0", id, rpcFaultDetail{v.rpc, rpcMessages[v.rpc], data}}
+}
+
+// open reads the envelope. An id that it finds stays even if the rest is wrong.
+func (c *RPC) open(body []byte) error {
+	body = bytes.TrimSpace(body)
+	switch {
+	case len(body) > 0 && body[0] == '{':
+	case !json.Valid(body):
+		return parseError(body)
+	case body[0] == '[':
+		return InvalidRequest("batches are not supported, send one call at a time")
+	default:
+		return InvalidRequest("a call is a JSON object")
+	}
+	var members struct {
+		Version json.RawMessage `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Method  json.RawMessage `json:"method"`
+		Params  json.RawMessage `json:"params"`
+	}
+	if json.Unmarshal(body, &members) != nil {
+		return parseError(body)
+	}
+	if id := members.ID; len(id) > 0 {
+		if id[0] == '{' || id[0] == '[' || id[0] == 't' || id[0] == 'f' {
+			return InvalidRequest("id must be a string, a number or null")
+		}
+		c.id = id
+	}
+	if string(members.Version) != `"2.0"` {
+		return InvalidRequest(`jsonrpc must be "2.0"`)
+	}
+	if json.Unmarshal(members.Method, &c.Method) != nil || c.Method == "" {
+		return InvalidRequest("method must be the name of a method")
+	}
+	c.Params = members.Params
+	return nil
+}
+
+// parseError says where body stops being JSON.
+func parseError(body []byte) error {
+	var v json.RawMessage
+	if err := DecodeJSON(body, &v, false); err != nil {
+		return &rpcError{rpcParse, err.Error()}
+	}
+	return &rpcError{rpcParse, "not JSON"}
+}

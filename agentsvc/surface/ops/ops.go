@@ -1,0 +1,61 @@
+// Package ops is what operators use: the list of an app's tasks, the admin API over apps and the metrics. task.go,
+// app.go, secret.go, token.go and audit.go answer; wire.go holds the shapes, answer.go makes calls that carry an
+// Idempotency-Key take effect once.
+package ops
+
+import (
+	"net/http"
+
+	"stoa/agentsvc/surface"
+	"stoa/authz"
+	"stoa/tenancy"
+)
+
+// Options are what the endpoints administer. Apps and Issuer are required.
+type Options struct {
+	Apps   *tenancy.Service
+	Issuer *authz.Issuer
+
+	Metrics      http.Handler // nil = there are none
+	MetricsPath  string       // "" = /metrics
+	MetricsToken string       // bearer token that readers of the metrics need; "" = none
+}
+
+// Routes returns what the endpoints answer.
+func Routes(o Options) []surface.Route {
+	a := admin{apps: o.Apps, issuer: o.Issuer}
+	routes := []surface.Route{
+		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
+
+		{Method: http.MethodPost, Pattern: "/admin/apps", Serve: a.once(a.create)},
+		{Method: http.MethodGet, Pattern: "/admin/apps", Serve: a.list},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}", Serve: a.get},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}", Serve: a.once(a.update)},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}", Serve: a.once(a.remove)},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:suspend", Serve: a.once(a.suspend)},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:resume", Serve: a.once(a.resume)},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/revisions", Serve: a.revisions},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/revisions/{revision}:restore", Serve: a.once(a.restore)},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/secrets", Serve: a.secrets},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: a.once(a.putSecret)},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: a.once(a.deleteSecret)},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens", Serve: a.once(a.mint)},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens:revoke", Serve: a.once(a.revoke)},
+		{Method: http.MethodGet, Pattern: "/admin/audit", Serve: a.audit},
+	}
+	for i := range routes {
+		if routes[i].Kind == "" {
+			routes[i].Kind = surface.Admin
+		}
+	}
+	if o.Metrics != nil {
+		routes = append(routes, metrics(o))
+	}
+	return routes
+}
+
+// admin answers the admin API.
+type admin struct {
+	apps   *tenancy.Service
+	issuer *authz.Issuer
+}

@@ -1,0 +1,144 @@
+package ops
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/tenancy"
+)
+
+// What comes in.
+type (
+	createBody struct {
+		Name        string            `json:"name"`
+		Config      document          `json:"config"`
+		Secrets     map[string]string `json:"secrets"`
+		DisplayName string            `json:"display_name"`
+		Labels      map[string]string `json:"labels"`
+		Grants      []string          `json:"grants"`
+		Plan        string            `json:"plan"`
+	}
+	updateBody struct {
+		Config      document          `json:"config"`
+		Secrets     map[string]string `json:"secrets"`
+		DisplayName *string           `json:"display_name"`
+		Labels      map[string]string `json:"labels"`
+		Grants      []string          `json:"grants"`
+		Plan        *string           `json:"plan"`
+	}
+	reasonBody struct {
+		Reason string `json:"reason"`
+	}
+	secretBody struct {
+		Value *string `json:"value"`
+	}
+	tokenBody struct {
+		Sub   string   `json:"sub"`
+		Roles []string `json:"roles"`
+		Scope string   `json:"scope"`
+		TTL   string   `json:"ttl"`
+	}
+	revokeBody struct {
+		Sub string `json:"sub"`
+	}
+)
+
+// What goes out.
+type (
+	appBody struct {
+		Name        string            `json:"name"`
+		DisplayName string            `json:"display_name"`
+		Status      string            `json:"status"`
+		Revision    int64             `json:"revision"`
+		Config      map[string]any    `json:"config,omitempty"`
+		Grants      []string          `json:"grants"`
+		Plan        string            `json:"plan"`
+		Labels      map[string]string `json:"labels"`
+		CreatedAt   *string           `json:"created_at"`
+		UpdatedAt   *string           `json:"updated_at"`
+	}
+	appList struct {
+		Apps          []appBody `json:"apps"`
+		NextPageToken string    `json:"next_page_token"`
+		TotalSize     int       `json:"total_size"`
+	}
+	revisionBody struct {
+		Revision  int64   `json:"revision"`
+		Actor     string  `json:"actor"`
+		CreatedAt *string `json:"created_at"`
+		Current   bool    `json:"current"`
+	}
+	secretInfo struct {
+		Name      string  `json:"name"`
+		CreatedAt *string `json:"created_at"`
+		UpdatedAt *string `json:"updated_at"`
+	}
+	tokenAnswer struct {
+		AccessToken string `json:"access_token,omitempty"`
+		TokenType   string `json:"token_type"`
+		ExpiresIn   int64  `json:"expires_in"`
+	}
+	entryBody struct {
+		ID     string         `json:"id"`
+		At     *string        `json:"at"`
+		Actor  string         `json:"actor"`
+		Action string         `json:"action"`
+		App    string         `json:"app"`
+		AppID  string         `json:"app_id"`
+		Detail map[string]any `json:"detail"`
+	}
+	auditList struct {
+		Entries       []entryBody `json:"entries"`
+		NextPageToken string      `json:"next_page_token"`
+	}
+	taskList struct {
+		Tasks         []surface.TaskRecord `json:"tasks"`
+		NextPageToken string               `json:"next_page_token"`
+		TotalSize     int                  `json:"total_size"`
+	}
+)
+
+// document is a configuration: a JSON object, or text that holds YAML.
+type document []byte
+
+// UnmarshalJSON takes either form.
+func (d *document) UnmarshalJSON(raw []byte) error {
+	switch {
+	case bytes.Equal(raw, []byte("null")):
+		return nil
+	case raw[0] == '{':
+		*d = bytes.Clone(raw)
+		return nil
+	case raw[0] == '"':
+		var text string
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return err
+		}
+		*d = document(text)
+		return nil
+	}
+	return agentsvc.Invalid("config", "must be an object, or a text that holds YAML")
+}
+
+func newAppBody(a tenancy.App) appBody {
+	b := appBody{
+		Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, Config: a.Config,
+		Grants: append([]string{}, a.Grants...), Plan: a.Plan, Labels: map[string]string{},
+		CreatedAt: stamp(a.CreatedAt), UpdatedAt: stamp(a.UpdatedAt),
+	}
+	maps.Copy(b.Labels, a.Labels)
+	return b
+}
+
+// stamp returns t as text, nil for no time.
+func stamp(t time.Time) *string {
+	if t.IsZero() {
+		return nil
+	}
+	text := surface.Timestamp(t)
+	return &text
+}

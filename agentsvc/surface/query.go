@@ -1,0 +1,46 @@
+package surface
+
+import (
+	"net/http"
+	"strconv"
+	"unicode"
+	"unicode/utf8"
+
+	"stoa/agentsvc"
+)
+
+const maxID = 256
+
+// CheckID refuses what cannot be an identifier: more than 256 bytes, or characters that do not print. "" is none.
+func CheckID(field, id string) error {
+	if len(id) > maxID || !utf8.ValidString(id) {
+		return agentsvc.Invalid(field, "must be at most %d bytes of text", maxID)
+	}
+	for _, c := range id {
+		if !unicode.IsPrint(c) {
+			return agentsvc.Invalid(field, "must hold no control characters")
+		}
+	}
+	return nil
+}
+
+// PageSize reads page_size from the query, between 1 and most, usual where it is missing.
+func PageSize(r *http.Request, usual, most int) (int, error) {
+	text := r.URL.Query().Get("page_size")
+	if text == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, agentsvc.Invalid("page_size", "must be a number between 1 and %d", most)
+	}
+	return n, CheckPageSize(n, most)
+}
+
+// CheckPageSize refuses a size that is not between 1 and most.
+func CheckPageSize(n, most int) error {
+	if n < 1 || n > most {
+		return agentsvc.Invalid("page_size", "must be between 1 and %d", most)
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package surface
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/authz"
+)
+
+// Observation is one answered request, for metrics. App and Agent are names that exist, or empty.
+type Observation struct {
+	App      string
+	Agent    string
+	Method   string
+	Route    string // the pattern, not the path
+	Status   int
+	Duration time.Duration
+}
+
+// record is what becomes known of a request on its way, for its log line and its metrics.
+type record struct {
+	http.ResponseWriter
+	id       string
+	route    string
+	app      string
+	agent    string
+	visit    *Visit
+	operator authz.Principal
+	status   int // 0 = nothing was written
+	err      error
+}
+
+// WriteHeader remembers the status.
+func (rec *record) WriteHeader(status int) {
+	if rec.status == 0 {
+		rec.status = status
+	}
+	rec.ResponseWriter.WriteHeader(status)
+}
+
+// Write remembers that there was an answer.
+func (rec *record) Write(b []byte) (int, error) {
+	if rec.status == 0 {
+		rec.status = http.StatusOK
+	}
+	return rec.ResponseWriter.Write(b)
+}
+
+// Unwrap is for [http.ResponseController].
+func (rec *record) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
+
+type recordKey struct{}
+
+func recordOf(r *http.Request) *record {
+	rec, _ := r.Context().Value(recordKey{}).(*record)
+	return rec
+}
+
+// VisitOf returns the visit of a request on a tenant's route.
+func VisitOf(r *http.Request) *Visit { return recordOf(r).visit }
+
+// OperatorOf returns the principal of a request on an admin route.
+func OperatorOf(r *http.Request) authz.Principal { return recordOf(r).operator }
+
+// RequestID returns the id under which the request stands in the log.
+func RequestID(r *http.Request) string { return recordOf(r).id }
+
+// statusGone is logged where the client left before there was an answer.
+const statusGone = 499
+
+// watch gives a request its id, survives its panics, and logs and observes it.
+func (s *Server) watch(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		rec := &record{ResponseWriter: w, id: requestID(r.Header.Get("X-Request-Id"))}
+		w.Header()["X-Request-Id"] = []string{rec.id}
+		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
+		r.URL.RawPath = "" // routes match the decoded path, so that every spelling of a path is the same path
+		defer func() {
+			if p := recover(); p != nil {
+				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+					panic(p)
+				}
+				s.options.Log.ErrorContext(r.Context(), "a handler panicked", "request_id", rec.id, "route", rec.route, "panic", p, "stack", string(debug.Stack()))
+				if rec.status == 0 {
+					writeError(rec, rec.id, verdict{code: Internal, status: http.StatusInternalServerError, text: textInternal})
+				}
+			}
+			s.seen(r, rec, time.Since(start))
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+func (s *Server) seen(r *http.Request, rec *record, d time.Duration) {
+	if rec.status == 0 {
+		rec.status = http.StatusOK
+		if r.Context().Err() != nil {
+			rec.status = statusGone
+		}
+	}
+	s.options.Observe(Observation{rec.app, rec.agent, r.Method, rec.route, rec.status, d})
+	level := slog.LevelInfo
+	if rec.route == "/health" || rec.route == "/ready" {
+		level = slog.LevelDebug
+	}
+	if !s.options.Log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 9)
+	attrs = append(attrs, slog.String("request_id", rec.id), slog.String("method", r.Method), slog.String("route", rec.route),
+		slog.Int("status", rec.status), slog.Duration("duration", d.Round(time.Microsecond)))
+	if rec.app != "" {
+		attrs = append(attrs, slog.String("app", rec.app))
+	}
+	if rec.agent != "" {
+		attrs = append(attrs, slog.String("agent", rec.agent))
+	}
+	if reason := authz.Reason(rec.err); reason != "" {
+		attrs = append(attrs, slog.String("reason", reason), slog.String("client", s.client(r)))
+	}
+	s.options.Log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+const maxRequestID = 64
+
+// requestID returns the client's id for the request if it is a sane one, else a new one.
+func requestID(given string) string {
+	if given == "" || len(given) > maxRequestID {
+		return agentsvc.NewID()
+	}
+	for _, c := range []byte(given) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.' || c == ':') {
+			return agentsvc.NewID()
+		}
+	}
+	return given
+}

@@ -1,0 +1,105 @@
+package surface
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"stoa/authz"
+)
+
+// Handler answers a request or says why it cannot. After an error it must have written nothing.
+type Handler func(w http.ResponseWriter, r *http.Request) error
+
+// Kind says whose a route is.
+type Kind string
+
+// The kinds of routes.
+const (
+	Tenant Kind = "tenant" // of an app: it needs a [Visit] and answers below /apps/{app} as well
+	Admin  Kind = "admin"  // of the platform's operator
+	Open   Kind = "open"   // of everybody
+)
+
+// Route is one thing that a dialect answers.
+type Route struct {
+	Method  string
+	Pattern string
+	Kind    Kind
+	Scope   authz.Scope // what a caller needs, asked for before Serve; "" = Serve asks, or nothing is needed
+	// Discovery lets callers without a credential into every app: what they see, visibility decides.
+	Discovery bool
+	// Messages allows bodies of the size of messages.
+	Messages bool
+	// Waits says that the answer may wait for a task: no deadline is set.
+	Waits bool
+	Serve Handler
+}
+
+// mount puts a route where it is reached. A GET answers HEAD as well.
+func (s *Server) mount(route *Route) {
+	patterns := []string{route.Pattern}
+	if route.Kind == Tenant {
+		patterns = append(patterns, "/apps/{app}"+route.Pattern)
+	}
+	for _, p := range patterns {
+		h := s.serve(route)
+		s.mux.Method(route.Method, p, h)
+		if route.Method == http.MethodGet {
+			s.mux.Method(http.MethodHead, p, h)
+		}
+	}
+}
+
+// serve carries a request through the door that its route has and writes what goes wrong.
+func (s *Server) serve(route *Route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		rec := recordOf(r)
+		rec.route = route.Pattern
+		ctx := r.Context()
+		if !route.Waits {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, s.options.Deadline)
+			defer cancel()
+		}
+		if err := s.pass(route, rec, w, r.WithContext(ctx)); err != nil {
+			s.fail(w, r, rec, err)
+		}
+	}
+}
+
+func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.Request) error {
+	switch route.Kind {
+	case Tenant:
+		v, err := s.enter(r, route)
+		if err != nil {
+			return err
+		}
+		defer v.Leave()
+		v.rec, rec.visit, rec.app = rec, v, v.App.Name
+		if route.Scope != "" {
+			if err := v.Admit(r.Context(), route.Scope, "", ""); err != nil {
+				return err
+			}
+		}
+	case Admin:
+		p, err := s.operator(r)
+		if err != nil {
+			return err
+		}
+		rec.operator = p
+		w.Header().Set("Cache-Control", "no-store")
+	}
+	s.limit(rec, r, route)
+	return route.Serve(w, r)
+}
+
+// Param returns a parameter of the path.
+func Param(r *http.Request, name string) string { return chi.URLParam(r, name) }
+
+func noPath(http.ResponseWriter, *http.Request) error { return errNoPath }
+
+func noMethod(_ http.ResponseWriter, r *http.Request) error {
+	return &refusal{code: InvalidArgument, status: http.StatusMethodNotAllowed, text: "the method " + r.Method + " is not allowed here"}
+}

@@ -1,0 +1,173 @@
+package surface
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"stoa/agentsvc"
+)
+
+// Dialect is how a stream sounds.
+type Dialect struct {
+	// Event returns the body that tells of an event, nil for one that this dialect does not tell.
+	Event func(agentsvc.Event) any
+	// Fault returns the body that tells of an error, the last thing on a stream.
+	Fault func(error) any
+	// Rests says that the stream ends when the task waits for somebody, not only when it has ended.
+	Rests bool
+}
+
+// Stream writes the events that f follows as server-sent events (WHATWG HTML, 9.2) until they end, the client leaves
+// or falls too far behind, or the server ends its streams. A fact carries its sequence as id, a chunk carries none. A
+// stream that ends although there is more to come tells its client to come back.
+func (v *Visit) Stream(w http.ResponseWriter, f *Following, d Dialect) error {
+	defer f.Close()
+	o := v.server.options
+	out := &sse{w: w, rc: http.NewResponseController(w), stall: o.Stall, every: o.KeepAlive, lost: f.cancel}
+	out.open()
+	defer out.close()
+	for ev, err := range f.events {
+		if err != nil {
+			return v.broken(out, f, d, err)
+		}
+		body := d.Event(ev)
+		if body != nil {
+			if err := out.event(ev.Seq, body); err != nil {
+				return nil //nolint:nilerr // the client is gone, and comes back with the last id it saw
+			}
+		}
+		if d.Rests && f.rests(ev) {
+			break
+		}
+	}
+	return nil
+}
+
+// broken ends a stream whose events failed.
+func (v *Visit) broken(out *sse, f *Following, d Dialect, err error) error {
+	if f.gone() {
+		return nil
+	}
+	verdict := judge(err)
+	switch {
+	case errors.Is(context.Cause(f.ctx), errEnding):
+		out.comeBack()
+		return nil
+	case verdict.code == Unavailable:
+		out.comeBack()
+	default:
+		_ = out.event(0, d.Fault(err))
+	}
+	return err
+}
+
+// sse is a stream of server-sent events that is never silent for long. Its methods may be called at once.
+type sse struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	stall time.Duration
+	every time.Duration
+	lost  context.CancelCauseFunc // called when the client does not take what it is sent
+
+	mu     sync.Mutex
+	buf    bytes.Buffer
+	timer  *time.Timer
+	closed bool
+}
+
+const keptBuffer = 64 << 10
+
+func (s *sse) open() {
+	h := s.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.w.WriteHeader(http.StatusOK)
+	_ = s.rc.Flush() // what is wrong with it, the first event finds out
+	s.timer = time.AfterFunc(s.every, s.keepAlive)
+}
+
+// close waits for a comment under way; nothing is written after it.
+func (s *sse) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.timer.Stop()
+}
+
+func (s *sse) event(seq int64, body any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seq > 0 {
+		s.buf.WriteString("id: ")
+		s.buf.Write(strconv.AppendInt(s.buf.AvailableBuffer(), seq, 10))
+		s.buf.WriteByte('\n')
+	}
+	s.buf.WriteString("data: ")
+	if err := encodeJSON(&s.buf, body); err != nil {
+		return err
+	}
+	s.buf.WriteByte('\n')
+	return s.send()
+}
+
+func (s *sse) comeBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.buf.WriteString("retry: 1000\n\n")
+	_ = s.send()
+}
+
+func (s *sse) keepAlive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.buf.WriteString(": keep-alive\n\n")
+	if err := s.send(); err != nil {
+		s.lost(err)
+	}
+}
+
+// send writes the buffer, for which the client has a limited time, and begins the next silence. s.mu is held.
+func (s *sse) send() error {
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall)) // not every connection can
+	_, err := s.w.Write(s.buf.Bytes())
+	if err == nil {
+		err = s.rc.Flush()
+	}
+	if s.buf.Reset(); s.buf.Cap() > keptBuffer {
+		s.buf = bytes.Buffer{}
+	}
+	s.timer.Reset(s.every)
+	return err
+}
+
+// After returns the sequence after which a client wants to go on: what it gives in the request itself, else its
+// Last-Event-ID. It is nil where the client begins anew.
+func After(r *http.Request, given *int64) (*int64, error) {
+	if given != nil {
+		if *given < 0 {
+			return nil, agentsvc.Invalid("after", "must be the id of an event")
+		}
+		return given, nil
+	}
+	last := strings.TrimSpace(r.Header.Get("Last-Event-ID"))
+	if last == "" {
+		return nil, nil
+	}
+	n, err := strconv.ParseInt(last, 10, 64)
+	if err != nil || n < 0 {
+		return nil, agentsvc.Invalid("Last-Event-ID", "must be the id of an event")
+	}
+	return &n, nil
+}

@@ -1,0 +1,131 @@
+// Package surface is the front door, the same for every dialect. A request passes through it in this order: a request
+// id and a log line (request.go), cross-origin headers (cors.go), who it is and which app it is for (enter.go), its
+// limits (body.go), the dialect's handler, and what that handler returned as an error (errors.go).
+//
+// A dialect is a list of [Route], and a handler decodes, asks [Visit.Admit] whether the caller may, calls the app's
+// task service and encodes. What all dialects need stands here once: the loop that writes server-sent events
+// (stream.go), the envelope of JSON-RPC (jsonrpc.go), whose cards may be seen and where they say they live (cards.go).
+package surface
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/authz"
+	"stoa/ratelimit"
+	"stoa/tenancy"
+)
+
+// Options say whom the server trusts and where it stands. Verifier, AdminSecret, Router and Live are required.
+type Options struct {
+	Verifier    *authz.Verifier
+	AdminSecret string // one secret, or two with a comma between them
+	Router      *tenancy.Router
+	Live        *tenancy.Live[*app.App]
+
+	PublicURL      string         // how clients reach the server, for cards; "" = http://localhost:8080
+	TrustedProxies []netip.Prefix // whose forwarding headers are believed
+	CORS           config.CORS
+	Observe        func(Observation) // called after each request
+	Log            *slog.Logger
+
+	Deadline  time.Duration // of a request that does not wait for a task; 30 seconds
+	KeepAlive time.Duration // between comments on a silent stream; 15 seconds
+	Stall     time.Duration // how long a client may take to accept or send a piece of data; 30 seconds
+}
+
+func (o *Options) defaults() {
+	o.PublicURL = cmp.Or(o.PublicURL, "http://localhost:8080")
+	o.Deadline = cmp.Or(o.Deadline, 30*time.Second)
+	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
+	o.Stall = cmp.Or(o.Stall, 30*time.Second)
+	if o.Observe == nil {
+		o.Observe = func(Observation) {}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+}
+
+// Server is the front door. It is an [http.Handler].
+type Server struct {
+	options Options
+	base    *url.URL
+	admin   *authz.AdminSecret // at the admin API
+	stray   *authz.AdminSecret // where it does not belong
+	routes  []Route
+	mux     *chi.Mux
+	handler http.Handler
+
+	ending context.Context // ends with [Server.EndStreams]
+	end    context.CancelFunc
+}
+
+// New returns a server of routes. It returns an error for options that are not safe or not possible.
+func New(o Options, routes ...Route) (*Server, error) {
+	o.defaults()
+	if o.Verifier == nil || o.Router == nil || o.Live == nil {
+		return nil, errors.New("surface: a verifier, a router and the live apps are needed")
+	}
+	s := &Server{options: o, routes: routes, mux: chi.NewMux()}
+	var err error
+	if s.base, err = parseBase(o.PublicURL); err != nil {
+		return nil, err
+	}
+	if s.admin, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
+		return nil, err
+	}
+	// A throttle of its own, so that wrong credentials of tenants do not shut the operator out.
+	if s.stray, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
+		return nil, err
+	}
+	s.ending, s.end = context.WithCancel(context.Background())
+	s.mux.NotFound(s.serve(&Route{Pattern: "unknown", Serve: noPath}))
+	s.mux.MethodNotAllowed(s.serve(&Route{Pattern: "unknown", Serve: noMethod}))
+	for i := range s.routes {
+		s.mount(&s.routes[i])
+	}
+	s.handler = s.watch(newCORS(o.CORS).wrap(s.mux))
+	return s, nil
+}
+
+func parseBase(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("the public URL %q must be one such as https://agents.example.com", text)
+	}
+	return u, nil
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Routes lists what the server answers, once each: those of tenants answer below /apps/{app} as well.
+func (s *Server) Routes() []Route { return s.routes }
+
+// EndStreams ends every stream with a hint to come back, and every blocking call with the task as it stands. It is the
+// last step of a shutdown before the listener closes.
+func (s *Server) EndStreams() { s.end() }
+
+// maxHeader bounds the headers of a request, in bytes.
+const maxHeader = 32 << 10
+
+// HTTP returns a server that carries s: with bounds on headers and idle connections, and none on how long an answer
+// may take.
+func (s *Server) HTTP() *http.Server {
+	return &http.Server{
+		Handler: s, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
+	}
+}

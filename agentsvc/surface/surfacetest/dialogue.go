@@ -1,0 +1,272 @@
+package surfacetest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"stoa/agentsvc/surface"
+	"stoa/authz"
+)
+
+var update = flag.Bool("update", false, "write the answers into testdata")
+
+// Dialogues plays every testdata/*.txtar. A file holds the house, then requests and the answers they must get:
+//
+//	-- default.yaml --        configuration of the default app, if there is to be one
+//	-- apps/NAME.yaml --      an app
+//	-- NAME.request --        method and path, headers, an empty line, the body
+//	-- NAME.answer --         what comes back; -update writes it
+//
+// "Authorization: app/sub [role=ROLE...] [scope]" stands for a token of that app, "Authorization: admin" for the admin
+// secret, any other value for itself. {{NAME.a.b}} is a value out of the JSON of an earlier answer. What differs from
+// run to run is replaced: identifiers by their order, times by TIME.
+func Dialogues(t *testing.T, routes func(h *House) []surface.Route) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	must(t, err)
+	if len(files) == 0 {
+		t.Fatal("there are no dialogues")
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			play(t, file, routes)
+		})
+	}
+}
+
+func play(t *testing.T, file string, routes func(h *House) []surface.Route) {
+	script, err := txtar.ParseFile(file)
+	must(t, err)
+	o := Options{Hosts: []string{"{app}.agents.test"}, Surface: surface.Options{PublicURL: "https://stoa.test:8443"}}
+	for _, f := range script.Files {
+		if f.Name == "default.yaml" {
+			o.Default = string(f.Data)
+		}
+	}
+	h := New(t, o, routes)
+	d := &dialogue{h: h, bodies: map[string]string{}, ids: map[string]string{}}
+	for i, f := range script.Files {
+		if app, ok := strings.CutPrefix(f.Name, "apps/"); ok {
+			h.App(t, strings.TrimSuffix(app, ".yaml"), string(f.Data))
+		}
+		name, ok := strings.CutSuffix(f.Name, ".request")
+		if !ok {
+			continue
+		}
+		got := d.ask(t, name, string(f.Data))
+		if i+1 == len(script.Files) || script.Files[i+1].Name != name+".answer" {
+			t.Fatalf("%s: %s has no answer beside it", file, f.Name)
+		}
+		want := &script.Files[i+1]
+		if *update {
+			want.Data = []byte(got)
+		} else if diff := cmp.Diff(string(want.Data), got); diff != "" {
+			t.Errorf("%s: the answer to %s differs (-want +got):\n%s", file, name, diff)
+		}
+	}
+	if *update {
+		must(t, os.WriteFile(file, txtar.Format(script), 0o644))
+	}
+}
+
+// dialogue is what was said so far.
+type dialogue struct {
+	h      *House
+	bodies map[string]string
+	ids    map[string]string
+}
+
+var placeholder = regexp.MustCompile(`\{\{([a-z0-9_-]+)\.([a-z0-9_.]+)\}\}`)
+
+func (d *dialogue) ask(t *testing.T, name, request string) string {
+	t.Helper()
+	request = placeholder.ReplaceAllStringFunc(request, func(s string) string {
+		m := placeholder.FindStringSubmatch(s)
+		return d.value(t, m[1], m[2])
+	})
+	head, body, _ := strings.Cut(request, "\n\n")
+	lines := strings.Split(strings.TrimSpace(head), "\n")
+	method, path, _ := strings.Cut(lines[0], " ")
+	var credential string
+	var headers []string
+	for _, line := range lines[1:] {
+		key, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		if key == "Authorization" {
+			credential = d.credential(t, value)
+			continue
+		}
+		headers = append(headers, key, value)
+	}
+	var content any
+	if body = strings.TrimSpace(body); body != "" {
+		content = body
+	}
+	resp, answer := d.h.Do(t, method, path, credential, content, headers...)
+	d.bodies[name] = answer
+	return d.neutral(show(resp, answer))
+}
+
+// credential returns what an Authorization line stands for.
+func (d *dialogue) credential(t *testing.T, text string) string {
+	t.Helper()
+	if text == "admin" {
+		return Secret
+	}
+	words := strings.Fields(text)
+	app, sub, ok := strings.Cut(words[0], "/")
+	if !ok {
+		return text
+	}
+	spec := authz.TokenSpec{Subject: sub}
+	var scopes []string
+	for _, w := range words[1:] {
+		if role, ok := strings.CutPrefix(w, "role="); ok {
+			spec.Roles = append(spec.Roles, role)
+			continue
+		}
+		scopes = append(scopes, w)
+	}
+	spec.Scope = strings.Join(scopes, " ")
+	return d.h.Token(t, app, spec)
+}
+
+func (d *dialogue) value(t *testing.T, name, path string) string {
+	t.Helper()
+	var v any
+	body := d.bodies[name]
+	if data := regexp.MustCompile(`(?m)^data: (.*)$`).FindStringSubmatch(body); data != nil {
+		body = data[1]
+	}
+	must(t, json.Unmarshal([]byte(body), &v))
+	for key := range strings.SplitSeq(path, ".") {
+		m, _ := v.(map[string]any)
+		v = m[key]
+	}
+	return fmt.Sprint(v)
+}
+
+var shown = []string{"Content-Type", "WWW-Authenticate", "Retry-After", "Etag", "Vary", "Cache-Control", "Idempotent-Replayed"}
+
+// show writes an answer for people: JSON is indented, pieces of a text that come one after the other are joined.
+func show(resp *http.Response, body string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", resp.Status)
+	for _, key := range shown {
+		for _, value := range resp.Header.Values(key) {
+			fmt.Fprintf(&b, "%s: %s\n", key, value)
+		}
+	}
+	if body == "" {
+		return b.String()
+	}
+	b.WriteString("\n")
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		b.WriteString(joined(body))
+		return b.String()
+	}
+	var indented bytes.Buffer
+	if json.Indent(&indented, []byte(body), "", "  ") != nil {
+		return b.String() + body + "\n"
+	}
+	return b.String() + strings.TrimRight(indented.String(), "\n") + "\n"
+}
+
+// joined joins chunks, which the reader may have been given in larger or smaller pieces.
+func joined(stream string) string {
+	var out []string
+	lastChunk := ""
+	for event := range strings.SplitSeq(strings.TrimRight(stream, "\n"), "\n\n") {
+		var u struct {
+			Status struct {
+				Message struct {
+					ID    string                  `json:"message_id"`
+					Parts []struct{ Text string } `json:"parts"`
+				} `json:"message"`
+			} `json:"status"`
+		}
+		data, isChunk := strings.CutPrefix(event, "data: ")
+		if !isChunk || json.Unmarshal([]byte(data), &u) != nil || len(u.Status.Message.Parts) == 0 {
+			lastChunk = ""
+			out = append(out, event)
+			continue
+		}
+		if text := u.Status.Message.Parts[0].Text; lastChunk == u.Status.Message.ID {
+			before := out[len(out)-1]
+			at := strings.LastIndex(before, `"}]`)
+			quoted, _ := json.Marshal(text)
+			out[len(out)-1] = before[:at] + strings.Trim(string(quoted), `"`) + before[at:]
+			continue
+		}
+		lastChunk = u.Status.Message.ID
+		out = append(out, event)
+	}
+	return strings.Join(out, "\n\n") + "\n"
+}
+
+var (
+	uuids  = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	times  = regexp.MustCompile(`"20\d\d-[^"]*Z"`)
+	took   = regexp.MustCompile(`"execution_time": ?[0-9.e-]+`)
+	calls  = regexp.MustCompile(`call_[0-9a-f]{24}`)
+	tokens = regexp.MustCompile(`"(access_token|page_token|next_page_token)": ?"[^"]+"`)
+)
+
+func (d *dialogue) neutral(answer string) string {
+	answer = regexp.MustCompile(`"request_id": ?"[^"]*"`).ReplaceAllString(answer, `"request_id": "REQUEST"`)
+	answer = uuids.ReplaceAllStringFunc(answer, func(id string) string {
+		if d.ids[id] == "" {
+			d.ids[id] = fmt.Sprintf("ID%d", len(d.ids)+1)
+		}
+		return d.ids[id]
+	})
+	answer = calls.ReplaceAllString(answer, "CALL")
+	answer = took.ReplaceAllString(answer, `"execution_time": SECONDS`)
+	answer = tokens.ReplaceAllString(answer, `"$1": "TOKEN"`)
+	return times.ReplaceAllStringFunc(answer, func(at string) string {
+		if _, err := time.Parse(`"2006-01-02T15:04:05.000Z"`, at); err != nil {
+			return at // not in the one form that times have
+		}
+		return `"TIME"`
+	})
+}
+
+// Event is one server-sent event.
+type Event struct {
+	ID   string
+	Data map[string]any
+}
+
+// Events reads a stream event by event. Comments are passed over. It returns false at the stream's end.
+func Events(t testing.TB, resp *http.Response) func() (Event, bool) {
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	return func() (Event, bool) {
+		var ev Event
+		for lines.Scan() {
+			field, value, _ := strings.Cut(lines.Text(), ": ")
+			switch {
+			case field == "id":
+				ev.ID = value
+			case field == "data":
+				must(t, json.Unmarshal([]byte(value), &ev.Data))
+			case lines.Text() == "" && ev.Data != nil:
+				return ev, true
+			}
+		}
+		return Event{}, false
+	}
+}

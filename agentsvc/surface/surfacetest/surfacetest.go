@@ -1,0 +1,233 @@
+// Package surfacetest gives the tests of the dialects a whole house behind the front door: apps, tokens, workers and the
+// scripted model, on a SQLite database of its own, served over real HTTP.
+package surfacetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/egress"
+	"stoa/agentsvc/queue"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/task"
+	"stoa/authz"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/signal"
+)
+
+// Secret is the admin secret of every [House].
+const Secret = "an-admin-secret-for-tests-that-is-long-enough"
+
+// House is a served house.
+type House struct {
+	URL    string
+	DB     *db.DB
+	Apps   *tenancy.Service
+	Issuer *authz.Issuer
+	Server *surface.Server
+	Pool   *queue.Pool
+	Log    *Log
+}
+
+// Options say what a house is like beside its routes.
+type Options struct {
+	Default string // configuration of the default app, "" = there is none
+	Hosts   []string
+	Surface surface.Options // what is missing is filled in
+}
+
+// New returns a house that answers routes until the test ends.
+func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House {
+	t.Helper()
+	h := &House{DB: dbtest.SQLite(t), Log: &Log{}}
+	log := slog.New(slog.NewTextHandler(h.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	bus := signal.New(nil, log)
+	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	must(t, err)
+	shared := app.House{
+		DB: h.DB, Hub: task.NewHub(), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
+	}
+	t.Cleanup(func() { shared.Outside.Close(); shared.Inside.Close() })
+	var live *tenancy.Live[*app.App]
+	h.Pool = queue.New(store.NewRuns(h.DB), func(ctx context.Context, run store.Run) error {
+		a, _, release, err := live.At(ctx, run.Tenant, run.Revision)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return a.Run(ctx, run)
+	}, queue.Options{Log: log})
+	shared.Workers = h.Pool
+	must(t, h.Pool.Open(t.Context(), true))
+	h.Apps = tenancy.New(h.DB, keys, bus, tenancy.Options{
+		Check: func(_ context.Context, src []byte, grants []string, secret func(string) (string, bool)) error {
+			_, err := parse(src, grants, secret)
+			return err
+		},
+		Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: log,
+	})
+	h.Issuer, err = authz.OpenIssuer(t.Context(), h.DB, keys, authz.IssuerOptions{Log: log})
+	must(t, err)
+	live = tenancy.NewLive(h.Apps, func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
+		var cfg *config.Config
+		if s.App.ID == tenancy.DefaultID {
+			cfg, err = config.Parse(s.Config, config.Options{})
+		} else {
+			cfg, err = parse(s.Config, s.App.Grants, s.Secret)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return app.Build(cfg, app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision}, shared)
+	}, tenancy.LiveOptions{Log: log})
+	t.Cleanup(live.Close)
+	router, err := tenancy.NewRouter(h.Apps, o.Hosts)
+	must(t, err)
+	t.Cleanup(router.Close)
+	if o.Default != "" {
+		h.Apps.SetDefault("Default", []byte(o.Default))
+	}
+	so := o.Surface
+	so.Verifier, so.AdminSecret, so.Router, so.Live, so.Log = authz.NewVerifier(h.Issuer.Accepted()), Secret, router, live, log
+	h.Server, err = surface.New(so, routes(h)...)
+	must(t, err)
+	h.run(t, bus.Run, live.Run, h.Pool.Run)
+	h.listen(t)
+	return h
+}
+
+func parse(src []byte, grants []string, secret func(string) (string, bool)) (*config.Config, error) {
+	return config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants})
+}
+
+// run runs the house's loops until the test ends.
+func (h *House) run(t testing.TB, loops ...func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for _, loop := range loops {
+		wg.Go(func() {
+			if err := loop(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("a loop ended: %v", err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		left, stop := context.WithTimeout(context.Background(), 5*time.Second)
+		defer stop()
+		must(t, h.Pool.Drain(left))
+		cancel()
+		wg.Wait()
+	})
+}
+
+func (h *House) listen(t testing.TB) {
+	srv := httptest.NewUnstartedServer(nil)
+	srv.Config = h.Server.HTTP()
+	srv.Start()
+	h.URL = srv.URL
+	t.Cleanup(func() {
+		h.Server.EndStreams()
+		srv.Close()
+	})
+}
+
+// App creates an app.
+func (h *House) App(t testing.TB, name, cfg string) {
+	t.Helper()
+	_, err := h.Apps.Create(t.Context(), "test", tenancy.Draft{Name: name, Config: []byte(cfg)}, false)
+	must(t, err)
+}
+
+// Token returns a token of an app.
+func (h *House) Token(t testing.TB, name string, spec authz.TokenSpec) string {
+	t.Helper()
+	a, err := h.Apps.Get(t.Context(), name)
+	must(t, err)
+	token, err := h.Issuer.Mint(t.Context(), &a, spec)
+	must(t, err)
+	return token.Text
+}
+
+// Do sends a request and returns its answer, read whole. A body that is no string is sent as JSON.
+func (h *House) Do(t testing.TB, method, path, credential string, body any, headers ...string) (*http.Response, string) {
+	t.Helper()
+	resp := h.Open(t, method, path, credential, body, headers...)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return resp, string(raw)
+}
+
+// Open is Do without reading the answer, which the caller closes.
+func (h *House) Open(t testing.TB, method, path, credential string, body any, headers ...string) *http.Response {
+	t.Helper()
+	var content io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		content = strings.NewReader(b)
+	case io.Reader:
+		content = b
+	default:
+		raw, err := json.Marshal(b)
+		must(t, err)
+		content = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, h.URL+path, content)
+	must(t, err)
+	if credential != "" {
+		req.Header.Set("Authorization", "Bearer "+credential)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+			continue
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	must(t, err)
+	return resp
+}
+
+// Log is the log of a house.
+type Log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write adds to the log.
+func (l *Log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+// String returns the log so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

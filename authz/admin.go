@@ -1,0 +1,68 @@
+package authz
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"strings"
+)
+
+const minAdminSecret = 32
+
+// Attempts counts wrong credentials by client address.
+type Attempts interface {
+	// Allow returns an error while address must not try.
+	Allow(address string) error
+	// Fail counts one wrong try.
+	Fail(address string) error
+}
+
+// AdminSecret is the secret of the platform's operator, two of them while it is being changed. It keeps their hashes
+// alone.
+type AdminSecret struct {
+	hashes   [][sha256.Size]byte
+	attempts Attempts
+}
+
+// NewAdminSecret reads one secret, or two with a comma between them. Each has at least 32 bytes and not the form of a
+// token.
+func NewAdminSecret(value string, attempts Attempts) (*AdminSecret, error) {
+	a := &AdminSecret{attempts: attempts}
+	for i, secret := range strings.Split(value, ",") {
+		secret = strings.TrimSpace(secret)
+		switch {
+		case i > 1:
+			return nil, fmt.Errorf("the admin secret has more than two values: keep the old and the new one, with a comma between them")
+		case len(secret) < minAdminSecret:
+			return nil, fmt.Errorf("the admin secret (value %d) has %d bytes, it needs at least %d: take the output of `openssl rand -base64 48`", i+1, len(secret), minAdminSecret)
+		case IsToken(secret):
+			return nil, fmt.Errorf("the admin secret (value %d) has two dots and would be taken for a token: choose one without", i+1)
+		}
+		a.hashes = append(a.hashes, sha256.Sum256([]byte(secret)))
+	}
+	return a, nil
+}
+
+// Check returns the operator's principal where credential is a live secret. It returns an [ErrUnauthenticated] where it
+// is not, and what [Attempts] says where address has been wrong too often: then nothing is compared, a right secret
+// included.
+func (a *AdminSecret) Check(address, credential string) (Principal, error) {
+	if credential == "" {
+		return Principal{}, refuse("no credential")
+	}
+	if err := a.attempts.Allow(address); err != nil {
+		return Principal{}, err
+	}
+	hash := sha256.Sum256([]byte(credential))
+	match := 0
+	for _, h := range a.hashes {
+		match |= subtle.ConstantTimeCompare(hash[:], h[:])
+	}
+	if match == 1 {
+		return Principal{Subject: "admin", Roles: []string{RolePlatformOperator}, Platform: true}, nil
+	}
+	if err := a.attempts.Fail(address); err != nil {
+		return Principal{}, fmt.Errorf("count a wrong admin secret: %w", err)
+	}
+	return Principal{}, refuse("wrong admin secret")
+}

@@ -1,0 +1,177 @@
+package authz
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+const (
+	audience = "stoa"
+
+	lookEvery = time.Minute     // how often an issuer looks at its keys on its own
+	lookGap   = 5 * time.Second // how soon after a look an unknown key may cause another
+	lookLimit = 5 * time.Second // how long a look may take
+)
+
+// IssuerOptions tune an [Issuer]. The zero value works.
+type IssuerOptions struct {
+	Name string // what its tokens say in iss, if the database does not know yet: the public URL; "" = "stoa"
+	Log  *slog.Logger
+}
+
+// Issuer is the built-in token issuer. Its Ed25519 keys live in the database, sealed, and are replaced every 90 days;
+// all processes on one database are the same issuer. It is the [KeySet] of its own tokens and safe for concurrent use.
+type Issuer struct {
+	name string
+	keys keyStore
+	log  *slog.Logger
+	held atomic.Pointer[ring]
+
+	mu     sync.Mutex // one look at a time
+	looked time.Time
+	failed error // of the last look
+}
+
+// ring is the set of keys as it was last seen.
+type ring struct {
+	version uint64
+	keys    []signingKey
+	public  map[string]jose.JSONWebKey
+	jwks    []byte
+}
+
+// OpenIssuer makes the issuer's name and first key, or reads those that are there. It returns an error if a key that is
+// there cannot be opened.
+func OpenIssuer(ctx context.Context, d *db.DB, k *tenancy.Keyring, o IssuerOptions) (*Issuer, error) {
+	if o.Name == "" {
+		o.Name = "stoa"
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	i := &Issuer{keys: keyStore{h: d.Platform(), ring: k}, log: o.Log}
+	i.held.Store(&ring{})
+	var err error
+	if i.name, err = i.keys.settle(ctx, "issuer", o.Name); err != nil {
+		return nil, err
+	}
+	if err := i.update(ctx); err != nil {
+		return nil, err
+	}
+	i.looked = time.Now()
+	return i, nil
+}
+
+// Run follows the keys until ctx ends: it publishes the next in time, drops the old, and sees what other processes did.
+func (i *Issuer) Run(ctx context.Context) error { return i.run(ctx, lookEvery, lookGap) }
+
+func (i *Issuer) run(ctx context.Context, every, gap time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := i.look(ctx, gap); err != nil && ctx.Err() == nil {
+				i.log.WarnContext(ctx, "signing keys could not be looked at, the known ones stay", "error", err)
+			}
+		}
+	}
+}
+
+// Accepted is the entry that makes a [Verifier] accept the issuer's tokens.
+func (i *Issuer) Accepted() Accepted {
+	return Accepted{Issuer: i.name, Audience: audience, Keys: i}
+}
+
+// JWKS returns the public keys as a JSON Web Key Set (RFC 7517), those that will sign soon included.
+func (i *Issuer) JWKS() []byte { return slices.Clone(i.held.Load().jwks) }
+
+// Version changes whenever a key comes or goes.
+func (i *Issuer) Version() uint64 { return i.held.Load().version }
+
+// Key returns the public key that kid names. An unknown one makes the issuer look whether another process has made it,
+// though not more often than every few seconds.
+func (i *Issuer) Key(ctx context.Context, kid string) (jose.JSONWebKey, error) {
+	if key, ok := i.held.Load().public[kid]; ok {
+		return key, nil
+	}
+	// The look serves everybody who waits: it does not end with the call that caused it.
+	if err := i.look(context.WithoutCancel(ctx), lookGap); err != nil {
+		return jose.JSONWebKey{}, err
+	}
+	if key, ok := i.held.Load().public[kid]; ok {
+		return key, nil
+	}
+	return jose.JSONWebKey{}, ErrUnknownKey
+}
+
+// look brings the held keys up to date unless that was tried less than gap ago, which answers the same again.
+func (i *Issuer) look(ctx context.Context, gap time.Duration) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if time.Since(i.looked) < gap {
+		return i.failed
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	i.looked = time.Now()
+	i.failed = i.update(ctx)
+	return i.failed
+}
+
+func (i *Issuer) update(ctx context.Context) error {
+	old := i.held.Load()
+	keys, now, err := i.keys.load(ctx, old.keys)
+	if err != nil {
+		return err
+	}
+	if generation, from, due := next(keys, now); due {
+		if err := i.keys.add(ctx, generation, from); err != nil {
+			return err
+		}
+		if keys, now, err = i.keys.load(ctx, keys); err != nil {
+			return err
+		}
+	}
+	if n := retired(keys, now); n > 0 {
+		if err := i.keys.remove(ctx, keys[n].generation); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return i.hold(keys)
+}
+
+// hold makes keys the ones that sign and verify.
+func (i *Issuer) hold(keys []signingKey) error {
+	old := i.held.Load()
+	same := func(a, b signingKey) bool { return a.id == b.id && a.from.Equal(b.from) }
+	if old.jwks != nil && slices.EqualFunc(old.keys, keys, same) {
+		return nil
+	}
+	r := &ring{version: old.version + 1, keys: keys, public: make(map[string]jose.JSONWebKey, len(keys))}
+	set := jose.JSONWebKeySet{}
+	for _, k := range keys {
+		public := jose.JSONWebKey{Key: k.private.Public(), KeyID: k.id, Algorithm: string(jose.EdDSA), Use: "sig"}
+		r.public[k.id] = public
+		set.Keys = append(set.Keys, public)
+	}
+	var err error
+	if r.jwks, err = json.Marshal(set); err != nil {
+		return err
+	}
+	i.held.Store(r)
+	return nil
+}

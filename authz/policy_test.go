@@ -1,0 +1,309 @@
+package authz
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy/db"
+)
+
+func newPolicy(t testing.TB, app db.ID) *Policy {
+	t.Helper()
+	p, err := NewPolicy(app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestRoles is the table of roles and scopes, cell by cell.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	table := []struct {
+		scope                                                  Scope
+		admin, operator, developer, approver, caller, viewer   bool
+		platformOperator, unknown, empty, wildcard, otherWords bool
+	}{
+		{scope: "agents:read", admin: true, operator: true, developer: true, approver: true, caller: true, viewer: true},
+		{scope: "agents:call", admin: true, operator: true, developer: true, caller: true},
+		{scope: "tasks:read", admin: true, operator: true, approver: true, viewer: true},
+		{scope: "tasks:cancel", admin: true, operator: true},
+		{scope: "tasks:approve", admin: true, operator: true, approver: true},
+		{scope: "config:read", admin: true, operator: true, developer: true},
+		{scope: "config:write", admin: true, operator: true, developer: true},
+		{scope: "usage:read", admin: true, operator: true, viewer: true},
+		{scope: "platform:admin"},
+		{scope: "agents:*"},
+		{scope: ""},
+	}
+	policy := newPolicy(t, "a")
+	for _, row := range table {
+		for role, want := range map[string]bool{
+			"admin": row.admin, "operator": row.operator, "developer": row.developer, "approver": row.approver,
+			"caller": row.caller, "viewer": row.viewer, "platform_operator": row.platformOperator,
+			"root": row.unknown, "": row.empty, "*": row.wildcard, "Admin": row.otherWords,
+		} {
+			t.Run(fmt.Sprintf("%s %s", role, row.scope), func(t *testing.T) {
+				t.Parallel()
+				for range 2 { // decided, then remembered
+					err := policy.May(Principal{App: "a", Roles: []string{role}}, row.scope, "")
+					if got := err == nil; got != want {
+						t.Fatalf("allowed = %v (%v), want %v", got, err, want)
+					}
+					if err != nil && !errors.Is(err, ErrDenied) {
+						t.Fatalf("got %v, want ErrDenied", err)
+					}
+				}
+			})
+		}
+	}
+	var covered []Scope
+	for _, row := range table {
+		covered = append(covered, row.scope)
+	}
+	for scope := range holders {
+		if !slices.Contains(covered, scope) {
+			t.Errorf("the scope %s is not in the table", scope)
+		}
+	}
+}
+
+func TestScopesNarrow(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		claim string
+		role  string
+		scope Scope
+		agent string
+		want  bool
+	}{
+		{"", "caller", AgentsCall, "helper", true},
+		{"openid profile email", "caller", AgentsCall, "helper", true},
+		{"agents:call", "caller", AgentsCall, "helper", true},
+		{"openid agents:call", "caller", AgentsCall, "helper", true},
+		{"agents:call", "admin", TasksRead, "", false},
+		{"agents:call", "admin", AgentsRead, "", false},
+		{"tasks:read", "caller", TasksRead, "", false}, // a scope gives nothing that the role has not
+		{"tasks:read", "admin", AgentsCall, "helper", false},
+		{"agents:call:helper", "caller", AgentsCall, "helper", true},
+		{"agents:call:helper", "caller", AgentsCall, "Helper", false},
+		{"agents:call:helper", "caller", AgentsCall, "helper2", false},
+		{"agents:call:helper", "caller", AgentsCall, "help", false},
+		{"agents:call:helper", "caller", AgentsCall, "", false},
+		{"agents:call:helper", "viewer", AgentsCall, "helper", false},
+		{"agents:call:a agents:call:b", "caller", AgentsCall, "b", true},
+		{"agents:call:*", "caller", AgentsCall, "helper", false},
+		{"agents:call:.*", "caller", AgentsCall, "helper", false},
+		{"agents:call:h_lper", "caller", AgentsCall, "helper", false},
+		{"agents:call:", "caller", AgentsCall, "helper", false},
+		{"agents:call:", "caller", AgentsCall, "", false},
+		{"agents:call:helper", "admin", TasksRead, "helper", false},
+		{"tasks:read:helper", "viewer", TasksRead, "helper", true}, // not a scope: narrows nothing
+		{"AGENTS:CALL", "viewer", TasksRead, "", true},             // nor is this
+	} {
+		t.Run(fmt.Sprintf("%q %s %s %s", tt.claim, tt.role, tt.scope, tt.agent), func(t *testing.T) {
+			t.Parallel()
+			p := Principal{App: "a", Roles: []string{tt.role}, Scopes: narrowing(tt.claim)}
+			if err := newPolicy(t, "a").May(p, tt.scope, tt.agent); (err == nil) != tt.want {
+				t.Errorf("got %v, want allowed = %v", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestTasksReach(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		claim, role string
+		wide        Scope
+		agent       string
+		want        Reach
+		denied      bool
+	}{
+		{"", "admin", TasksRead, "", Reach{All: true}, false},
+		{"", "viewer", TasksRead, "x", Reach{All: true}, false},
+		{"", "viewer", TasksCancel, "", Reach{}, true},
+		{"", "approver", TasksRead, "", Reach{All: true}, false},
+		{"", "approver", TasksCancel, "", Reach{}, true},
+		{"", "developer", TasksRead, "", Reach{}, false},
+		{"", "caller", TasksRead, "", Reach{}, false},
+		{"", "caller", TasksCancel, "x", Reach{}, false},
+		{"agents:call", "admin", TasksRead, "", Reach{}, false},
+		{"tasks:read", "admin", TasksRead, "", Reach{All: true}, false},
+		{"tasks:read", "admin", TasksCancel, "", Reach{}, true},
+		{"agents:call:x agents:call:y", "caller", TasksRead, "", Reach{Agents: []string{"x", "y"}}, false},
+		{"agents:call:x", "caller", TasksRead, "x", Reach{Agents: []string{"x"}}, false},
+		{"agents:call:x", "caller", TasksRead, "z", Reach{}, true},
+		{"agents:call:x", "viewer", TasksRead, "", Reach{}, true},
+		{"agents:call:", "caller", TasksRead, "", Reach{}, true},
+		{"config:read", "admin", TasksRead, "", Reach{}, true},
+		{"", "nobody", TasksRead, "", Reach{}, true},
+	} {
+		t.Run(fmt.Sprintf("%q %s %s %s", tt.claim, tt.role, tt.wide, tt.agent), func(t *testing.T) {
+			t.Parallel()
+			p := Principal{App: "a", Roles: []string{tt.role}, Scopes: narrowing(tt.claim)}
+			got, err := newPolicy(t, "a").Tasks(p, tt.wide, tt.agent)
+			if errors.Is(err, ErrDenied) != tt.denied || (err != nil && !tt.denied) {
+				t.Fatalf("got %v, want denied = %v", err, tt.denied)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestDeniedSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		p    Principal
+		ask  func(*Policy, Principal) error
+		want string
+	}{
+		{"role", Principal{App: "a", Roles: []string{"caller", "uma_authorization"}}, may(TasksApprove, ""),
+			`permission denied: the scope "tasks:approve" is needed, and your roles (caller) do not have it`},
+		{"no role", Principal{App: "a"}, may(AgentsRead, ""),
+			`permission denied: the scope "agents:read" is needed, and your roles (none) do not have it`},
+		{"narrowed", Principal{App: "a", Roles: []string{"admin"}, Scopes: []Scope{AgentsRead}}, may(UsageRead, ""),
+			`permission denied: the scope "usage:read" is needed, and your token is narrowed to others`},
+		{"other agent", Principal{App: "a", Roles: []string{"caller"}, Scopes: []Scope{"agents:call:x"}}, may(AgentsCall, "y"),
+			`permission denied: the scope "agents:call:y" is needed, and your token is narrowed to others`},
+		{"tasks", Principal{App: "a", Roles: []string{"viewer"}}, func(po *Policy, p Principal) error {
+			_, err := po.Tasks(p, TasksCancel, "")
+			return err
+		}, `permission denied: the scope "tasks:cancel" is needed, or "agents:call" for your own tasks`},
+		{"platform", Principal{Platform: true, Roles: []string{"platform_operator", "admin"}}, may(AgentsRead, ""),
+			`permission denied: a platform credential is for the admin API alone`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			err := tt.ask(newPolicy(t, "a"), tt.p)
+			if !errors.Is(err, ErrDenied) {
+				t.Fatalf("got %v, want ErrDenied", err)
+			}
+			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func may(scope Scope, agent string) func(*Policy, Principal) error {
+	return func(po *Policy, p Principal) error { return po.May(p, scope, agent) }
+}
+
+// TestIsolation asks the policy of one app about principals of another.
+func TestIsolation(t *testing.T) {
+	t.Parallel()
+	alice, bob := newPolicy(t, "alice"), newPolicy(t, "bob")
+	everything := Roles()
+	for scope := range holders {
+		p := Principal{App: "alice", Roles: everything}
+		if err := alice.May(p, scope, ""); err != nil {
+			t.Fatalf("%s at home: %v", scope, err)
+		}
+		for _, stranger := range []Principal{
+			p,
+			{App: "", Roles: everything},
+			{App: "BOB", Roles: everything},
+			{App: "bob' || '1", Roles: everything},
+			{App: "bob", Platform: true, Roles: everything},
+		} {
+			if err := bob.May(stranger, scope, "x"); !errors.Is(err, ErrDenied) {
+				t.Errorf("%s by %+v: got %v, want ErrDenied", scope, stranger, err)
+			}
+			if _, err := bob.Tasks(stranger, scope, ""); !errors.Is(err, ErrDenied) {
+				t.Errorf("tasks with %s by %+v: got %v, want ErrDenied", scope, stranger, err)
+			}
+		}
+	}
+	nobody := newPolicy(t, "")
+	if err := nobody.May(Principal{Roles: everything}, AgentsRead, ""); !errors.Is(err, ErrDenied) {
+		t.Errorf("no app: got %v, want ErrDenied", err)
+	}
+}
+
+func TestPolicyServesManyAtOnceAndStaysSmall(t *testing.T) {
+	t.Parallel()
+	policy := newPolicy(t, "a")
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			for scope := range holders {
+				for _, role := range append(Roles(), fmt.Sprintf("made-up-%d", i)) {
+					err := policy.May(Principal{App: "a", Subject: fmt.Sprint(i), Roles: []string{role}}, scope, "")
+					if got, want := err == nil, slices.Contains(holders[scope], role); got != want {
+						t.Errorf("%s %s: allowed = %v, want %v", role, scope, got, want)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got, limit := len(*policy.decided.Load()), len(Roles())*len(holders); got > limit {
+		t.Errorf("%d decisions are remembered, want at most %d", got, limit)
+	}
+}
+
+func TestPolicyHeap(t *testing.T) {
+	const policies = 500
+	var before, after runtime.MemStats
+	keep := make([]*Policy, policies)
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range keep {
+		keep[i] = newPolicy(t, db.ID(fmt.Sprintf("app-%d", i)))
+		_ = keep[i].May(Principal{App: keep[i].app, Roles: []string{"caller"}}, TasksRead, "")
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / policies
+	t.Logf("%d bytes for each policy", each)
+	if each > 16<<10 {
+		t.Errorf("a policy holds %d bytes, want at most 16 KiB", each)
+	}
+	runtime.KeepAlive(keep)
+}
+
+func BenchmarkMay(b *testing.B) {
+	p := Principal{App: "a", Roles: []string{"viewer"}, Scopes: []Scope{AgentsRead, TasksRead}}
+	b.Run("remembered", func(b *testing.B) {
+		policy := newPolicy(b, "a")
+		for b.Loop() {
+			if err := policy.May(p, TasksRead, ""); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("cold", func(b *testing.B) {
+		policy := newPolicy(b, "a")
+		for b.Loop() {
+			policy.decided.Store(&map[ask]bool{})
+			if err := policy.May(p, TasksCancel, ""); err == nil {
+				b.Fatal("allowed")
+			}
+		}
+	})
+}
+
+func BenchmarkNewPolicy(b *testing.B) {
+	for b.Loop() {
+		newPolicy(b, "a")
+	}
+}
+
+func TestScopeWords(t *testing.T) {
+	t.Parallel()
+	want := "agents:call agents:call:<agent> agents:read config:read config:write tasks:approve tasks:cancel tasks:read usage:read"
+	if diff := cmp.Diff(want, strings.Join(scopeWords(), " ")); diff != "" {
+		t.Error(diff)
+	}
+}

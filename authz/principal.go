@@ -1,0 +1,77 @@
+package authz
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// Principal is who makes a call. It is shared between calls: its slices are not to be changed.
+type Principal struct {
+	App     db.ID  // the app it acts in; empty for the platform's operator
+	AppName string // the name of that app when the credential was made
+
+	Issuer  string // who vouches for Subject
+	Subject string
+
+	Roles  []string
+	Scopes []Scope // what narrows the roles; nil: nothing does
+
+	Issued  time.Time
+	Expires time.Time
+
+	Anonymous bool // no credential was presented, and the app is open to such callers
+	Platform  bool // the platform's operator: welcome at the admin API and nowhere else
+}
+
+// Anonymous returns the principal of a call to an open app that came without a credential.
+func Anonymous(app db.ID, name string, roles ...string) Principal {
+	return Principal{App: app, AppName: name, Subject: "anonymous", Roles: roles, Anonymous: true}
+}
+
+// Owner is the principal as the owner of tasks and sessions.
+func (p Principal) Owner() agentsvc.Owner {
+	return agentsvc.Owner{Issuer: p.Issuer, Subject: p.Subject}
+}
+
+// covers reports whether p's scopes leave s in place. For [AgentsCall] agent says which agent is to be called; the
+// empty name stands for every agent.
+func (p Principal) covers(s Scope, agent string) bool {
+	switch {
+	case p.Scopes == nil || slices.Contains(p.Scopes, s):
+		return true
+	case s == AgentsCall && agent != "":
+		return slices.Contains(p.Scopes, callPrefix+Scope(agent))
+	default:
+		return false
+	}
+}
+
+// agents returns the agents that p's scopes narrow its calls to, nil where they may be any.
+func (p Principal) agents() []string {
+	if p.covers(AgentsCall, "") {
+		return nil
+	}
+	names := []string{}
+	for _, s := range p.Scopes {
+		if name, ok := strings.CutPrefix(string(s), callPrefix); ok && name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+const maxSubject = 255
+
+// validSubject reports whether sub can name a subject: 1 to 255 printable characters.
+func validSubject(sub string) bool {
+	if sub == "" || len(sub) > maxSubject*utf8.UTFMax || !utf8.ValidString(sub) || utf8.RuneCountInString(sub) > maxSubject {
+		return false
+	}
+	return !strings.ContainsFunc(sub, func(r rune) bool { return !unicode.IsPrint(r) })
+}

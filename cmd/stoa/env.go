@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+
+	"stoa/agentsvc/config"
+)
+
+// flags are the settings of a process that may stand on the command line, or in the environment as STOA_ and the
+// flag's name. What is nil was not given.
+type flags struct {
+	Host              *string        `help:"Address to listen on (0.0.0.0)."`
+	Port              *int           `help:"HTTP port, 0 for any that is free (8080)."`
+	Database          *string        `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
+	MigrateDatabase   *string        `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
+	Redis             *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone."`
+	PublicURL         *string        `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
+	Watch             *bool          `help:"Apply changes of the configuration file and its .env without a restart."`
+	QueueWorkers      *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
+	QueueMaxRetries   *int           `split_words:"true" help:"Tries of a run after the first (3)."`
+	QueueInitialDelay *time.Duration `split_words:"true" help:"Delay before the second try, doubled for each further one (1s)."`
+	QueueMaxDelay     *time.Duration `split_words:"true" help:"Longest delay between tries (5m)."`
+	QueueStale        *time.Duration `envconfig:"QUEUE_STALE_THRESHOLD" name:"queue-stale-threshold" help:"Age of the last heartbeat at which a worker counts as dead (5m)."`
+	MaxInflight       *int           `split_words:"true" help:"Live requests' runs at a time in this process (512)."`
+	TrustedProxies    *string        `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is believed (none)."`
+	MetricsAddr       *string        `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
+	ShutdownTimeout   *time.Duration `split_words:"true" help:"How long a stopping process waits for what is under way (30s)."`
+	LogLevel          *string        `split_words:"true" enum:"debug,info,warn,error" help:"debug, info, warn or error (info)."`
+	LogFormat         *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
+}
+
+// secretNames are the settings that never stand on a command line: in the environment, in a file that NAME_FILE
+// names, or on SQLite in a file beside the database.
+const (
+	adminSecretName  = "STOA_ADMIN_SECRET"
+	masterKeyName    = "STOA_MASTER_KEY"
+	metricsTokenName = "STOA_METRICS_TOKEN"
+)
+
+// settings are the flags with every source taken into account.
+type settings struct {
+	host, database, migrateDatabase, redis, publicURL string
+	port, workers, maxInflight                        int
+	watch                                             bool
+	maxRetries                                        int
+	initialDelay, maxDelay, stale, shutdown           time.Duration
+	proxies                                           []netip.Prefix
+	appHosts                                          []string
+	metricsAddr, logLevel, logFormat, logFile         string
+}
+
+// resolve takes each setting from the command line, else the environment, else the configuration file, else its
+// default. cfg may be nil.
+func resolve(line flags, cfg *config.Config) (settings, error) {
+	var env struct {
+		flags
+		AppHosts []string `split_words:"true"`
+	}
+	if err := envconfig.Process("stoa", &env); err != nil {
+		return settings{}, envError(err)
+	}
+	if cfg == nil {
+		cfg = config.Default("scripted", "")
+	}
+	e := env.flags
+	s := settings{
+		host:            pick(cfg.Server.Host, line.Host, e.Host),
+		port:            pick(cfg.Server.Port, line.Port, e.Port),
+		database:        pick("sqlite://stoa.db", line.Database, e.Database),
+		migrateDatabase: pick("", line.MigrateDatabase, e.MigrateDatabase),
+		redis:           pick("", line.Redis, e.Redis),
+		publicURL:       strings.TrimSuffix(pick("", line.PublicURL, e.PublicURL), "/"),
+		watch:           pick(false, line.Watch, e.Watch),
+		workers:         pick(4, line.QueueWorkers, e.QueueWorkers),
+		maxRetries:      pick(3, line.QueueMaxRetries, e.QueueMaxRetries),
+		initialDelay:    pick(time.Second, line.QueueInitialDelay, e.QueueInitialDelay),
+		maxDelay:        pick(5*time.Minute, line.QueueMaxDelay, e.QueueMaxDelay),
+		stale:           pick(5*time.Minute, line.QueueStale, e.QueueStale),
+		maxInflight:     pick(512, line.MaxInflight, e.MaxInflight),
+		metricsAddr:     pick("", line.MetricsAddr, e.MetricsAddr),
+		shutdown:        pick(30*time.Second, line.ShutdownTimeout, e.ShutdownTimeout),
+		logLevel:        pick(cfg.Logger.Level, line.LogLevel, e.LogLevel),
+		logFormat:       pick(cfg.Logger.Format, line.LogFormat, e.LogFormat),
+		logFile:         cfg.Logger.File,
+		appHosts:        env.AppHosts,
+	}
+	var err error
+	s.proxies, err = prefixes(pick("", line.TrustedProxies, e.TrustedProxies))
+	return s, errors.Join(err, s.check())
+}
+
+func pick[T any](fallback T, given ...*T) T {
+	for _, g := range given {
+		if g != nil {
+			return *g
+		}
+	}
+	return fallback
+}
+
+func (s settings) check() error {
+	var errs []error
+	bad := func(name, want string) { errs = append(errs, fmt.Errorf("%s must be %s", name, want)) }
+	if s.port < 0 || s.port > 65535 {
+		bad("--port", "between 0 and 65535")
+	}
+	if s.workers < 1 {
+		bad("--queue-workers", "at least 1")
+	}
+	if s.maxInflight < 1 {
+		bad("--max-inflight", "at least 1")
+	}
+	if s.maxRetries < 0 {
+		bad("--queue-max-retries", "0 or more")
+	}
+	if s.initialDelay <= 0 || s.maxDelay < s.initialDelay {
+		bad("--queue-initial-delay", "more than 0 and not more than --queue-max-delay")
+	}
+	if s.stale < time.Second {
+		bad("--queue-stale-threshold", "at least 1s")
+	}
+	return errors.Join(errs...)
+}
+
+// loopback reports whether nobody but this machine can reach the server.
+func (s settings) loopback() bool {
+	ip := net.ParseIP(s.host)
+	return s.host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func prefixes(list string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for field := range strings.SplitSeq(list, ",") {
+		field = strings.TrimSpace(field)
+		if field == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(field)
+		if err != nil {
+			addr, aerr := netip.ParseAddr(field)
+			if aerr != nil {
+				return nil, fmt.Errorf("--trusted-proxies: %q is not an address range such as 10.0.0.0/8", field)
+			}
+			p = netip.PrefixFrom(addr, addr.BitLen())
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// envError names the variable and never its value.
+func envError(err error) error {
+	var p *envconfig.ParseError
+	if errors.As(err, &p) {
+		return fmt.Errorf("%s in the environment is not a valid %s", p.KeyName, p.TypeName)
+	}
+	return err
+}
+
+// environ reads a variable of the process's environment. An empty one is not set.
+func environ(name string) (string, bool) {
+	v := os.Getenv(name)
+	return v, v != ""
+}
+
+// secretFrom reads a secret from the environment, or from the file that NAME_FILE names there.
+func secretFrom(name string) (string, error) {
+	if v, ok := environ(name); ok {
+		return v, nil
+	}
+	path, ok := environ(name + "_FILE")
+	if !ok {
+		return "", nil
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%s_FILE: %w", name, err)
+	}
+	return strings.TrimSpace(string(raw)), nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/ext"
+	"stoa/agentsvc/surface/ops"
+	"stoa/authz"
+	"stoa/tenancy"
+)
+
+// tenancyOptions completes the administration of apps with what the config room knows of documents.
+func tenancyOptions(shared app.House) tenancy.Options {
+	return tenancy.Options{Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log}
+}
+
+// front is the door with every dialect behind it.
+func (h *house) front() (*surface.Server, error) {
+	cors := config.Default("scripted", "").Server.CORS
+	metrics := config.Metrics{}
+	if cfg := h.own.cfg.Load(); cfg != nil {
+		cors, metrics = cfg.Server.CORS, cfg.Observability.Metrics
+	}
+	o := surface.Options{
+		Verifier: authz.NewVerifier(h.issuer.Accepted()), AdminSecret: h.secrets.admin, Router: h.router, Live: h.live,
+		PublicURL: h.settings.publicURL, TrustedProxies: h.settings.proxies, CORS: cors, Log: h.log,
+	}
+	if metrics.Enabled || h.settings.metricsAddr != "" {
+		if err := h.openMeters(); err != nil {
+			return nil, err
+		}
+		o.Observe = h.meters.observe
+	}
+	return surface.New(o, h.routes(metrics)...)
+}
+
+// openMeters starts counting. App labels tell who the tenants are, so they need a token or a machine of one's own.
+func (h *house) openMeters() (err error) {
+	if h.meters, err = newMeters(h.secrets.metrics != "" || h.settings.loopback()); err != nil {
+		return err
+	}
+	return h.meters.gauge("stoa_runs_inflight", "Runs at work in this process.", func() int64 { return int64(h.pool.Inflight()) })
+}
+
+// healthy reports whether the database answers.
+func (h *house) healthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return h.db.Ping(ctx)
+}
+
+// serveMetrics serves the metrics on a listener of their own, if they are to have one.
+func (h *house) serveMetrics(ctx context.Context, g *errgroup.Group) error {
+	if h.settings.metricsAddr == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", h.settings.metricsAddr)
+	if err != nil {
+		return fmt.Errorf("listen for metrics: %w", err)
+	}
+	server := &http.Server{Handler: h.guardedMetrics(), ReadHeaderTimeout: 10 * time.Second}
+	g.Go(func() error { return ignoreClosed(server.Serve(l)) })
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	return nil
+}
+
+// greet tells a human where the server is and where its secret lies.
+func (h *house) greet(c *console, addr net.Addr) {
+	host, port, _ := net.SplitHostPort(addr.String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	h.log.Info("serving", "address", addr.String(), "database", string(h.db.Engine()), "version", version)
+	c.say("Stoa %s serves at http://%s", version, net.JoinHostPort(host, port))
+	if h.secrets.file != "" {
+		c.say("The admin secret lies in %s; stoa app finds it there.", h.secrets.file)
+	}
+}
+
+// routes is the table of surfaces.
+func (h *house) routes(metrics config.Metrics) []surface.Route {
+	o := ops.Options{Apps: h.apps, Issuer: h.issuer, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
+	if metrics.Enabled {
+		o.Metrics = h.meters.handler()
+	}
+	return slices.Concat(
+		ext.Routes(ext.Options{Version: version, Database: h.healthy, Ready: h.ready, JWKS: h.issuer.JWKS}),
+		ops.Routes(o),
+	)
+}
+
+// ready reports whether requests may come.
+func (h *house) ready(context.Context) error {
+	if h.stopping.Load() {
+		return errors.New("stopping")
+	}
+	return nil
+}
+
+// guardedMetrics serves the metrics to whoever knows their token, or to everyone if there is none.
+func (h *house) guardedMetrics() http.Handler {
+	next := h.meters.handler()
+	want := sha256.Sum256([]byte("Bearer " + h.secrets.metrics))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+		if h.secrets.metrics != "" && subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			http.Error(w, "the metrics need their token", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"stoa/tenancy/db/dbtest"
+)
+
+// testHouse is a whole serving process inside the test.
+type testHouse struct {
+	*house
+	url string
+}
+
+const testSecret = "an-admin-secret-of-more-than-32-bytes"
+
+// onEach runs f against a house on each engine.
+func onEach(t *testing.T, f func(t *testing.T, h *testHouse)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) {
+		f(t, openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db")))
+	})
+	t.Run("postgres", func(t *testing.T) { f(t, openTestHouse(t, dbtest.PostgresURL(t))) })
+}
+
+// openTestHouse serves the default example on database until the test ends.
+func openTestHouse(t *testing.T, database string) *testHouse {
+	t.Helper()
+	t.Setenv(adminSecretName, testSecret)
+	t.Setenv(masterKeyName, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+	mine, err := loadOwn("../../examples/default.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, host := 0, "127.0.0.1"
+	s, err := resolve(flags{Database: &database, Port: &port, Host: &host}, mine.cfg.Load())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if os.Getenv("STOA_TEST_LOG") != "" {
+		log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	h, err := openHouse(t.Context(), s, mine, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- h.serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if err := h.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return &testHouse{h, "http://" + l.Addr().String()}
+}
+
+// ask sends a request and returns status and body. A body that is no string is sent as JSON.
+func (h *testHouse) ask(t *testing.T, method, path, bearer string, body any) (int, string) {
+	t.Helper()
+	return h.do(t, h.request(t, method, path, bearer, body))
+}
+
+// do sends req. An answer that takes longer than twenty seconds fails the test.
+func (h *testHouse) do(t *testing.T, req *http.Request) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	resp, err := http.DefaultClient.Do(req.WithContext(ctx))
+	if err != nil {
+		t.Fatalf("%s %s: %v", req.Method, req.URL.Path, err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", req.Method, req.URL.Path, err)
+	}
+	return resp.StatusCode, string(raw)
+}
+
+func (h *testHouse) request(t *testing.T, method, path, bearer string, body any) *http.Request {
+	t.Helper()
+	var r io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		r = strings.NewReader(b)
+	default:
+		raw, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequest(method, h.url+path, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	if r != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req
+}
+
+// want asks and fails the test unless the answer has that status; into, where not nil, receives it.
+func (h *testHouse) want(t *testing.T, status int, into any, method, path, bearer string, body any) {
+	t.Helper()
+	got, text := h.ask(t, method, path, bearer, body)
+	if got != status {
+		t.Fatalf("%s %s: %d %s, want %d", method, path, got, text, status)
+	}
+	if into != nil {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatalf("%s %s: %v in %s", method, path, err, text)
+		}
+	}
+}
+
+// app creates an app from an example file.
+func (h *testHouse) app(t *testing.T, name, file string) {
+	t.Helper()
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": string(src)})
+}
+
+// token mints a token of an app.
+func (h *testHouse) token(t *testing.T, app, sub string, more map[string]any) string {
+	t.Helper()
+	body := map[string]any{"sub": sub}
+	for k, v := range more {
+		body[k] = v
+	}
+	var out struct {
+		AccessToken string `json:"access_token"`
+	}
+	h.want(t, http.StatusCreated, &out, "POST", "/admin/apps/"+app+"/tokens", testSecret, body)
+	return out.AccessToken
+}
+
+// rpc is a JSON-RPC envelope.
+func rpc(method string, params any) map[string]any {
+	return map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+}
+
+// says is the params of a message with text, and what else is given of it.
+func says(text string, more ...any) map[string]any {
+	m := map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}
+	for i := 0; i+1 < len(more); i += 2 {
+		m[fmt.Sprint(more[i])] = more[i+1]
+	}
+	return map[string]any{"message": m}
+}

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"stoa/tenancy/db"
+)
+
+// minted is what an app's users have that strangers might name: each field is an id, or a name only that app knows.
+type minted struct {
+	app, agent, task, context, message, cursor string
+}
+
+// nobody's ids never existed.
+var nobody = minted{
+	app: "nosuchapp", agent: "nosuchagent", task: "01a00000-0000-7000-8000-000000000000", context: "01a00000-0000-7000-8000-000000000001",
+	message: "nosuchmessage", cursor: "bm9zdWNoY3Vyc29ybm9zdWNoY3Vyc29y",
+}
+
+// trespass is one way to use an id of somebody else.
+type trespass struct {
+	path string
+	body func(x minted) any
+	id   string // Last-Event-ID
+}
+
+// on makes a path with what the ids are.
+func (x minted) on(path string) string {
+	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor).Replace(path)
+}
+
+// noBody is for routes that read none.
+func noBody(minted) any { return nil }
+
+// routeWalks says for each route how a stranger would try it. A route without a row fails the test. Rows that name
+// no id stand for routes that take none.
+var routeWalks = map[string][]trespass{
+	"GET /health":                      {{path: "/health"}},
+	"GET /ready":                       {{path: "/ready"}},
+	"GET /metrics":                     {{path: "/metrics/{app}"}},
+	"GET /.well-known/jwks.json":       {{path: "/.well-known/jwks.json"}},
+	"GET /.well-known/agent-card.json": {{path: "/apps/{app}/.well-known/agent-card.json"}},
+	"GET /agents":                      {{path: "/apps/{app}/agents"}},
+	"GET /agents/{agent}":              {{path: "/agents/{agent}"}, {path: "/apps/{app}/agents/{agent}"}},
+	"GET /agents/{agent}/.well-known/agent-card.json":     {{path: "/agents/{agent}/.well-known/agent-card.json"}, {path: "/apps/{app}/agents/{agent}/.well-known/agent-card.json"}},
+	"POST /agents/{agent}":                                nil, // rpcWalks
+	"GET /api/schema":                                     {{path: "/apps/{app}/api/schema"}},
+	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
+	"POST /admin/apps":                                    {{path: "/admin/apps", body: func(x minted) any { return map[string]any{"name": x.app, "config": "{}"} }}},
+	"GET /admin/apps":                                     {{path: "/admin/apps"}},
+	"GET /admin/apps/{app}":                               {{path: "/admin/apps/{app}"}},
+	"PUT /admin/apps/{app}":                               {{path: "/admin/apps/{app}", body: func(minted) any { return map[string]any{"display_name": "stolen"} }}},
+	"DELETE /admin/apps/{app}":                            {{path: "/admin/apps/{app}"}},
+	"POST /admin/apps/{app}:suspend":                      {{path: "/admin/apps/{app}:suspend", body: emptyBody}},
+	"POST /admin/apps/{app}:resume":                       {{path: "/admin/apps/{app}:resume", body: emptyBody}},
+	"GET /admin/apps/{app}/revisions":                     {{path: "/admin/apps/{app}/revisions"}},
+	"POST /admin/apps/{app}/revisions/{revision}:restore": {{path: "/admin/apps/{app}/revisions/1:restore", body: emptyBody}},
+	"GET /admin/apps/{app}/secrets":                       {{path: "/admin/apps/{app}/secrets"}},
+	"PUT /admin/apps/{app}/secrets/{name}":                {{path: "/admin/apps/{app}/secrets/KEY", body: func(minted) any { return map[string]any{"value": "v"} }}},
+	"DELETE /admin/apps/{app}/secrets/{name}":             {{path: "/admin/apps/{app}/secrets/KEY"}},
+	"POST /admin/apps/{app}/tokens":                       {{path: "/admin/apps/{app}/tokens", body: func(minted) any { return map[string]any{"sub": "mallory"} }}},
+	"POST /admin/apps/{app}/tokens:revoke":                {{path: "/admin/apps/{app}/tokens:revoke", body: emptyBody}},
+	"GET /admin/audit":                                    {{path: "/admin/audit?app={app}"}},
+}
+
+func emptyBody(minted) any { return map[string]any{} }
+
+// rpcWalks says the same for each JSON-RPC method of the extension surface.
+var rpcWalks = map[string][]func(x minted) any{
+	"message:send":                  {func(x minted) any { return says("mine now", "task_id", x.task) }, func(x minted) any { return says("recall", "context_id", x.context) }, func(x minted) any { return says("hello", "message_id", x.message, "context_id", x.context) }},
+	"message:stream":                {func(x minted) any { return says("mine now", "task_id", x.task) }, func(x minted) any { return says("recall", "context_id", x.context) }},
+	"tasks/get":                     {func(x minted) any { return map[string]any{"id": x.task} }, func(x minted) any { return map[string]any{"task_id": x.task} }},
+	"tasks/list":                    {func(x minted) any { return map[string]any{"context_id": x.context} }, func(x minted) any { return map[string]any{"page_token": x.cursor} }},
+	"tasks/cancel":                  {func(x minted) any { return map[string]any{"id": x.task} }},
+	"tasks/subscribe":               {func(x minted) any { return map[string]any{"id": x.task} }, func(x minted) any { return map[string]any{"id": x.task, "after": 0} }},
+	"tasks/pushNotificationConfig/": {func(x minted) any { return map[string]any{"id": x.task} }},
+}
+
+const tenantConfig = `
+llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "what?"}]}, {then: [{say: "You said: {{text}}"}]}]}}
+agents: {assistant: {llm: m}, %s: {llm: m, visibility: internal}}
+`
+
+// TestIsolation walks every route and every JSON-RPC method as another tenant, and as another user of the same one,
+// with every id that a tenant has. The answer must be the one for an id that never existed, and nothing of the tenant
+// may change.
+func TestIsolation(t *testing.T) {
+	onEach(t, func(t *testing.T, h *testHouse) {
+		for _, name := range []string{"acme", "globex"} {
+			src := fmt.Sprintf(tenantConfig, name+"only")
+			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": src})
+		}
+		ana := h.token(t, "acme", "ana", nil)
+		x := h.mint(t, ana)
+		before := h.rows(t, "acme")
+		walkers := []struct {
+			name, token string
+			from        minted // whose ids are tried
+		}{
+			{"another tenant", h.token(t, "globex", "ana", map[string]any{"roles": []string{"admin"}}), x},
+			{"another user", h.token(t, "acme", "eve", nil), minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor}},
+		}
+		for _, w := range walkers {
+			t.Run(w.name, func(t *testing.T) {
+				front, err := h.front()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, route := range front.Routes() {
+					key := route.Method + " " + route.Pattern
+					walks, ok := routeWalks[key]
+					if !ok {
+						t.Errorf("%s: the isolation proof has no row for this route", key)
+					}
+					for _, walk := range walks {
+						h.compare(t, w.token, route.Method, walk, w.from)
+					}
+				}
+				for _, method := range methodsOf(t, "../../agentsvc/surface/ext/message.go") {
+					if _, ok := rpcWalks[strings.Replace(method, "message/", "message:", 1)]; !ok {
+						t.Errorf("%s: the isolation proof has no row for this method", method)
+					}
+					for _, params := range rpcWalks[strings.Replace(method, "message/", "message:", 1)] {
+						name := strings.TrimSuffix(method, "/")
+						for _, path := range []string{"/agents/assistant", "/agents/{agent}", "/apps/{app}/agents/assistant"} {
+							h.compare(t, w.token, "POST", trespass{path: path, body: func(x minted) any { return rpc(name, params(x)) }}, w.from)
+							h.compare(t, w.token, "POST", trespass{path: path, id: "1", body: func(x minted) any { return rpc(name, params(x)) }}, w.from)
+						}
+					}
+				}
+			})
+		}
+		if after := h.rows(t, "acme"); after != before {
+			t.Errorf("the tenant's rows have changed:\n%s\nwere\n%s", after, before)
+		}
+	})
+}
+
+// mint has ana leave a trace of every kind: a task that waits, one that has ended, a session, a page token.
+func (h *testHouse) mint(t *testing.T, ana string) minted {
+	t.Helper()
+	x := minted{app: "acme", agent: "acmeonly", message: "m-ana"}
+	var out struct {
+		Result struct {
+			TaskID    string `json:"task_id"`
+			ContextID string `json:"context_id"`
+			Status    struct{ State string }
+		}
+	}
+	h.want(t, http.StatusOK, &out, "POST", "/agents/assistant", ana, rpc("message:send", says("ask", "message_id", x.message)))
+	if out.Result.Status.State != "input_required" {
+		t.Fatalf("the task of ana is %s, want one that waits", out.Result.Status.State)
+	}
+	x.task, x.context = out.Result.TaskID, out.Result.ContextID
+	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", says("a secret", "context_id", x.context)))
+	var list struct {
+		Result struct {
+			Next string `json:"next_page_token"`
+		}
+	}
+	h.want(t, http.StatusOK, &list, "POST", "/agents/assistant", ana, rpc("tasks/list", map[string]any{"page_size": 1}))
+	if x.cursor = list.Result.Next; x.cursor == "" {
+		t.Fatal("there is no second page to have a token of")
+	}
+	return x
+}
+
+// compare tries the ids and ids that never existed and wants one answer.
+func (h *testHouse) compare(t *testing.T, token, method string, walk trespass, x minted) {
+	t.Helper()
+	if walk.body == nil {
+		walk.body = noBody
+	}
+	theirs, none := h.trespass(t, token, method, walk, x), h.trespass(t, token, method, walk, nobody)
+	if theirs != none {
+		t.Errorf("%s %s: their id answers\n%s\none that never existed\n%s", method, walk.path, theirs, none)
+	}
+}
+
+func (h *testHouse) trespass(t *testing.T, token, method string, walk trespass, x minted) string {
+	t.Helper()
+	req := h.request(t, method, x.on(walk.path), token, walk.body(x))
+	if walk.id != "" {
+		req.Header.Set("Last-Event-ID", walk.id)
+	}
+	status, body := h.do(t, req)
+	return fmt.Sprintf("%d %s", status, neutral(body, x))
+}
+
+var (
+	requestIDs = regexp.MustCompile(`"request_id":"[^"]*"`)
+	uuids      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	times      = regexp.MustCompile(`"timestamp":"[^"]*"|"execution_time":[0-9.e-]+|"(total_size|input|total)":[0-9]+`)
+)
+
+// neutral takes out of an answer what differs from call to call, and what the caller said itself.
+func neutral(body string, x minted) string {
+	for _, own := range []string{x.task, x.context, x.message, x.cursor, x.agent, x.app} {
+		body = strings.ReplaceAll(body, own, "ID")
+	}
+	body = requestIDs.ReplaceAllString(body, "REQUEST")
+	body = uuids.ReplaceAllString(body, "ID")
+	return times.ReplaceAllString(body, "TIME")
+}
+
+// methodsOf reads the names of JSON-RPC methods out of a dialect's source, so that a new one cannot be forgotten.
+func methodsOf(t *testing.T, file string) []string {
+	t.Helper()
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`"((?:message|tasks|agent)[:/][A-Za-z/]+)"`).FindAllStringSubmatch(string(src), -1)
+	var names []string
+	for _, m := range found {
+		if !slices.Contains(names, m[1]) {
+			names = append(names, m[1])
+		}
+	}
+	if len(names) < 8 {
+		t.Fatalf("only %v found in %s", names, file)
+	}
+	return names
+}
+
+// rows is everything the database holds of an app, as text.
+func (h *testHouse) rows(t *testing.T, app string) string {
+	t.Helper()
+	id, err := h.apps.ID(t.Context(), app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	err = h.db.Schema(t.Context(), "", func(s *sql.DB) error {
+		for _, table := range tenantTables(t, s, h.db.Engine()) {
+			fmt.Fprintf(&out, "%s\n%s", table, dump(t, s, table, string(id)))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func tenantTables(t *testing.T, s *sql.DB, engine db.Engine) (names []string) {
+	t.Helper()
+	q := `SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relkind = 'r' AND a.attname = 'tenant' ORDER BY 1`
+	if engine == db.SQLite {
+		q = `SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table' AND c.name = 'tenant' ORDER BY 1`
+	}
+	for _, row := range query(t, s, q) {
+		names = append(names, row)
+	}
+	if len(names) < 5 {
+		t.Fatalf("tenant tables: %v", names)
+	}
+	return names
+}
+
+func dump(t *testing.T, s *sql.DB, table, tenant string) string {
+	t.Helper()
+	lines := query(t, s, "SELECT * FROM "+table+" WHERE tenant = $1", tenant)
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// query returns each row as one text.
+func query(t *testing.T, s *sql.DB, q string, args ...any) (lines []string) {
+	t.Helper()
+	rows, err := s.QueryContext(t.Context(), q, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		values := make([]any, len(columns))
+		dest := make([]any, len(columns))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		if err := rows.Scan(dest...); err != nil {
+			t.Fatal(err)
+		}
+		line := make([]string, len(values))
+		for i, v := range values {
+			if raw, ok := v.([]byte); ok {
+				v = string(raw)
+			}
+			line[i] = fmt.Sprint(v)
+		}
+		lines = append(lines, strings.Join(line, "|"))
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}

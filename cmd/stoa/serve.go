@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/egress"
+	"stoa/agentsvc/queue"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
+	"stoa/authz"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/signal"
+)
+
+type serveCmd struct {
+	Config string `type:"path" placeholder:"FILE" help:"The configuration of the default app and of this process."`
+	flags
+}
+
+// Run serves until ctx ends, then finishes or hands back what is under way.
+func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
+	mine, err := loadOwn(cmd.Config)
+	if err != nil {
+		return err
+	}
+	s, err := resolve(cmd.flags, mine.cfg.Load())
+	if err != nil {
+		return &exit{code: exitUsage, cause: err}
+	}
+	log, logFile, err := newLogger(s)
+	if err != nil {
+		return err
+	}
+	if s.logFile != "" {
+		defer func() { _ = logFile.Close() }()
+	}
+	slog.SetDefault(log)
+	h, err := openHouse(ctx, s, mine, log)
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.listen(ctx, c), h.close())
+}
+
+// house is the whole of a serving process, from the ground up.
+type house struct {
+	settings settings
+	own      *own
+	log      *slog.Logger
+	secrets  secrets
+	keys     *tenancy.Keyring
+	db       *db.DB
+	redis    *redis.Client
+	bus      *signal.Bus
+	apps     *tenancy.Service
+	issuer   *authz.Issuer
+	pool     *queue.Pool
+	shared   app.House
+	live     *tenancy.Live[*app.App]
+	router   *tenancy.Router
+	meters   *meters
+	stopping atomic.Bool
+	closers  []func() error
+}
+
+// openHouse brings everything up but the listeners. What it opened before an error it closes again.
+func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h *house, err error) {
+	h = &house{settings: s, own: mine, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.close())
+			h = nil
+		}
+	}()
+	for _, open := range []func(context.Context) error{h.openDatabase, h.openTenancy, h.openQueue, h.openLive} {
+		if err := open(ctx); err != nil {
+			return h, err
+		}
+	}
+	return h, nil
+}
+
+func (h *house) closing(f func() error) { h.closers = append(h.closers, f) }
+
+// close undoes what was opened, the last first.
+func (h *house) close() error {
+	var errs []error
+	for i := len(h.closers) - 1; i >= 0; i-- {
+		errs = append(errs, h.closers[i]())
+	}
+	return errors.Join(errs...)
+}
+
+func (h *house) openDatabase(ctx context.Context) (err error) {
+	if h.db, err = db.Open(ctx, h.settings.database, db.Options{Log: h.log}); err != nil {
+		return err
+	}
+	h.closing(h.db.Close)
+	if h.secrets, err = loadSecrets(h.db.Engine(), h.settings.database); err != nil {
+		return err
+	}
+	if h.keys, err = h.secrets.keyring(); err != nil {
+		return err
+	}
+	return migrate(ctx, h.db, h.settings.migrateDatabase)
+}
+
+func (h *house) openTenancy(ctx context.Context) (err error) {
+	var link signal.Link
+	switch {
+	case h.settings.redis != "":
+		o, err := redis.ParseURL(h.settings.redis)
+		if err != nil {
+			return fmt.Errorf("--redis: %w", err)
+		}
+		h.redis = redis.NewClient(o)
+		h.closing(h.redis.Close)
+		link = signal.Redis(h.redis, "stoa")
+	case h.db.Engine() == db.Postgres:
+		link = signal.Postgres(h.db.URL())
+	}
+	h.bus = signal.New(link, h.log)
+	if h.own.cfg.Load() == nil && h.db.Engine() == db.SQLite {
+		if err := h.own.builtin(h.settings.loopback()); err != nil {
+			return err
+		}
+	}
+	h.shared = app.House{
+		DB: h.db, Hub: task.NewHub(),
+		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
+		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
+		Log: h.log,
+	}
+	h.closing(func() error { h.shared.Outside.Close(); h.shared.Inside.Close(); return nil })
+	h.apps = tenancy.New(h.db, h.keys, h.bus, tenancyOptions(h.shared))
+	h.issuer, err = authz.OpenIssuer(ctx, h.db, h.keys, authz.IssuerOptions{Name: h.settings.publicURL, Log: h.log})
+	return err
+}
+
+func (h *house) openQueue(ctx context.Context) error {
+	h.pool = queue.New(store.NewRuns(h.db), h.run, queue.Options{
+		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, Log: h.log,
+	})
+	h.shared.Workers = h.pool
+	return h.pool.Open(ctx, h.db.Engine() == db.SQLite)
+}
+
+func (h *house) openLive(context.Context) (err error) {
+	h.live = tenancy.NewLive(h.apps, h.own.build(h.shared), tenancy.LiveOptions{Log: h.log, Changed: h.appChanged})
+	h.closing(func() error { h.live.Close(); return nil })
+	if h.router, err = tenancy.NewRouter(h.apps, h.settings.appHosts); err != nil {
+		return err
+	}
+	h.closing(func() error { h.router.Close(); return nil })
+	if cfg := h.own.cfg.Load(); cfg != nil {
+		if _, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, Inside: true}, h.shared); err != nil {
+			return fmt.Errorf("the configuration does not load: %w", err)
+		}
+		return h.own.announce(h.apps)
+	}
+	return nil
+}
+
+// run hands a run to the app it belongs to, at the revision it began with.
+func (h *house) run(ctx context.Context, run store.Run) error {
+	a, _, release, err := h.live.At(ctx, run.Tenant, run.Revision)
+	switch {
+	case errors.Is(err, tenancy.ErrSuspended), errors.Is(err, tenancy.ErrNotFound):
+		return queue.ErrPostponed
+	case err != nil:
+		return fmt.Errorf("load app %s at revision %d: %w", run.Tenant, run.Revision, err)
+	}
+	defer release()
+	return a.Run(ctx, run)
+}
+
+// appChanged stops the runs of an app that no longer answers.
+func (h *house) appChanged(a tenancy.App) {
+	if a.Status != tenancy.Active {
+		h.pool.StopTenant(a.ID)
+	}
+}
+
+// listen serves at the settings' address until ctx ends.
+func (h *house) listen(ctx context.Context, c *console) error {
+	l, err := net.Listen("tcp", net.JoinHostPort(h.settings.host, fmt.Sprint(h.settings.port)))
+	if err != nil {
+		return fmt.Errorf("listen: %w (another --port is the cure if this one is taken)", err)
+	}
+	h.greet(c, l.Addr())
+	return h.serve(ctx, l)
+}
+
+// serve works until ctx ends, then drains: not ready, no new runs, the old ones finished or handed back, the streams
+// closed.
+func (h *house) serve(ctx context.Context, l net.Listener) error {
+	front, err := h.front()
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	back, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, gctx := errgroup.WithContext(back)
+	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.live.Run, h.pool.Run} {
+		g.Go(func() error { return ignoreCancelled(run(gctx)) })
+	}
+	if h.settings.watch && h.own.path != "" {
+		g.Go(func() error { return ignoreCancelled(h.own.watch(gctx, h.apps, h.shared, h.log)) })
+	}
+	server := front.HTTP()
+	g.Go(func() error { return ignoreClosed(server.Serve(l)) })
+	if err := h.serveMetrics(gctx, g); err != nil {
+		stop()
+		return errors.Join(err, server.Close(), g.Wait())
+	}
+	select {
+	case <-ctx.Done():
+	case <-gctx.Done():
+	}
+	h.log.Info("stopping", "inflight", h.pool.Inflight())
+	h.stopping.Store(true)
+	left, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.settings.shutdown)
+	defer cancel()
+	err = h.pool.Drain(left)
+	front.EndStreams()
+	grace, cancelGrace := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancelGrace()
+	if serr := server.Shutdown(grace); serr != nil {
+		err = errors.Join(err, server.Close())
+	}
+	stop()
+	return errors.Join(err, g.Wait())
+}
+
+func ignoreCancelled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

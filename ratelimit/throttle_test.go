@@ -1,0 +1,112 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func fail(t *testing.T, th *Throttle, address string, times int) {
+	t.Helper()
+	for range times {
+		if err := th.Fail(address); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestThrottleRefusesAfterTooManyFailuresUntilTheWindowEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		th := NewThrottle(ThrottleOptions{})
+		fail(t, th, "192.0.2.1:4000", 9)
+		if err := th.Allow("192.0.2.1:4001"); err != nil {
+			t.Fatalf("after 9 failures: %v", err)
+		}
+		time.Sleep(20 * time.Second)
+		fail(t, th, "192.0.2.1:4002", 1)
+
+		err := th.Allow("192.0.2.1:4003")
+		if !errors.Is(err, ErrExhausted) {
+			t.Fatalf("after 10 failures: got %v, want ErrExhausted", err)
+		}
+		var e *ExhaustedError
+		if !errors.As(err, &e) || e.RetryAfter < 40*time.Second || e.RetryAfter > 41*time.Second {
+			t.Fatalf("got %v, want a wait of 40 to 41 seconds", err)
+		}
+		if err := th.Allow("192.0.2.2:4000"); err != nil {
+			t.Fatalf("another address: %v", err)
+		}
+
+		fail(t, th, "192.0.2.1", 50) // failures while refused do not make the wait longer
+		time.Sleep(e.RetryAfter)
+		if err := th.Allow("192.0.2.1"); err != nil {
+			t.Fatalf("after the window: %v", err)
+		}
+	})
+}
+
+func TestThrottleTellsClientsApart(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		failed, asks string
+		refused      bool
+	}{
+		{"192.0.2.1", "192.0.2.1:80", true},
+		{"192.0.2.1", "::ffff:192.0.2.1", true},
+		{"192.0.2.1", "192.0.2.9", false},
+		{"[2001:db8::1]:443", "2001:db8::ffff:1", true},
+		{"2001:db8::1%eth0", "2001:db8::1", true},
+		{"2001:db8::1", "2001:db8:0:1::1", false},
+		{"", "", true},
+		{"a pipe", "a pipe", true},
+		{"a pipe", "another", false},
+	} {
+		t.Run(tt.failed+" then "+tt.asks, func(t *testing.T) {
+			t.Parallel()
+			th := NewThrottle(ThrottleOptions{Failures: 1, Window: time.Hour})
+			fail(t, th, tt.failed, 1)
+			if got := errors.Is(th.Allow(tt.asks), ErrExhausted); got != tt.refused {
+				t.Errorf("refused = %v, want %v", got, tt.refused)
+			}
+		})
+	}
+}
+
+func TestThrottleCountsConcurrentFailures(t *testing.T) {
+	t.Parallel()
+	th := NewThrottle(ThrottleOptions{Failures: 100, Window: time.Hour})
+	var wg sync.WaitGroup
+	for range 99 {
+		wg.Go(func() {
+			if err := th.Allow("192.0.2.1"); err != nil {
+				t.Error(err)
+			}
+			_ = th.Fail("192.0.2.1")
+		})
+	}
+	wg.Wait()
+	fail(t, th, "192.0.2.1", 1)
+	if err := th.Allow("192.0.2.1"); !errors.Is(err, ErrExhausted) {
+		t.Fatalf("got %v, want ErrExhausted", err)
+	}
+}
+
+func TestThrottleMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	th := NewThrottle(ThrottleOptions{})
+	seen := map[string]bool{}
+	for i := range 4 * counters {
+		seen[th.key(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))] = true
+	}
+	if len(seen) > counters || len(seen) < counters/2 {
+		t.Errorf("%d addresses share %d counters, want at most %d and most of them used", 4*counters, len(seen), counters)
+	}
+}

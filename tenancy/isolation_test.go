@@ -1,0 +1,80 @@
+package tenancy_test
+
+import (
+	"testing"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestIsolation looks at the rows of one app through the handle of another, through one of nobody and through the
+// app's own.
+func TestIsolation(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Postgres(t) // on SQLite the statements name the tenant and nothing else keeps apps apart
+	s := service(t, d)
+	draft := tenancy.Draft{Secrets: map[string]string{"S": "v"}}
+	var apps []tenancy.App
+	for _, name := range []string{"alice", "bob"} {
+		draft.Name = name
+		apps = append(apps, create(t, s, draft))
+		if err := s.Revoke(t.Context(), actor, name, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, _, err := s.Begin(t.Context(), tenancy.Request{Actor: actor, Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Finish(t.Context(), tenancy.Answer{Status: 200, App: apps[0].ID}); err != nil {
+		t.Fatal(err)
+	}
+	alice, bob, nobody := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
+	for _, table := range []string{"app", "app_revision", "app_secret", "app_mark"} {
+		t.Run(table, func(t *testing.T) {
+			of := `SELECT COUNT(*) FROM ` + table + ` WHERE tenant = $1`
+			all := `SELECT COUNT(*) FROM ` + table
+			if n := count(t, alice, of, string(apps[0].ID)); n != 1 {
+				t.Errorf("Alice sees %d rows of hers, want 1", n)
+			}
+			if n := count(t, bob, of, string(apps[0].ID)); n != 0 {
+				t.Errorf("Bob sees %d rows of Alice's", n)
+			}
+			if n := count(t, bob, all); n != 1 {
+				t.Errorf("Bob sees %d rows, want his own", n)
+			}
+			if n := count(t, nobody, all); n != 0 {
+				t.Errorf("without a tenant %d rows are seen", n)
+			}
+			var b db.Batch
+			var n int64
+			b.Exec(&n, `DELETE FROM `+table+` WHERE tenant = $1`, string(apps[0].ID))
+			if err := bob.Do(t.Context(), &b); err != nil || n != 0 {
+				t.Errorf("Bob deleted %d rows of Alice's, %v", n, err)
+			}
+		})
+	}
+	for _, table := range []string{"audit", "admin_call"} {
+		var b db.Batch
+		b.Query(func(db.Row) error { return nil }, `SELECT * FROM `+table)
+		if err := alice.Do(t.Context(), &b); err == nil {
+			t.Errorf("a tenant may read %s", table)
+		}
+	}
+}
+
+// TestSealedElsewhere moves a secret of one app to another in the database: it does not open there.
+func TestSealedElsewhere(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		alice := create(t, s, tenancy.Draft{Name: "alice", Secrets: map[string]string{"S": "v"}})
+		bob := create(t, s, tenancy.Draft{Name: "bob"})
+		exec(t, d.Platform(), `INSERT INTO app_secret (tenant, name, value, created_at, updated_at)
+			SELECT $1, name, value, created_at, updated_at FROM app_secret WHERE tenant = $2`, string(bob.ID), string(alice.ID))
+		if _, err := s.Snapshot(t.Context(), bob.ID, 0); err == nil {
+			t.Error("another app's secret was opened")
+		}
+	})
+}
