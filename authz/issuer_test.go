@@ -160,11 +160,11 @@ func TestIssuerNameIsFixedAtFirstStart(t *testing.T) {
 	}
 }
 
-// TestReplicasStartAtOnce opens three issuers on one empty database. They have one key, and each takes the others' tokens.
+// TestReplicasStartAtOnce opens five issuers on one empty database. They have one key, and each takes the others' tokens.
 func TestReplicasStartAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		issuers := make([]*Issuer, 3)
+		issuers := make([]*Issuer, 5)
 		var wg sync.WaitGroup
 		for n := range issuers {
 			wg.Go(func() {

@@ -19,6 +19,9 @@ import (
 type flags struct {
 	Host              *string        `help:"Address to listen on (0.0.0.0)."`
 	Port              *int           `help:"HTTP port, 0 for any that is free (8080)."`
+	GRPCPort          *int           `envconfig:"GRPC_PORT" name:"grpc-port" help:"gRPC port (50051). There is no gRPC yet: nothing listens on it."`
+	Studio            *bool          `help:"Read and write the configuration over HTTP. Not available yet."`
+	Role              *string        `enum:"all,web,worker" help:"all, web or worker (all). Only all is available yet."`
 	Database          *string        `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
 	MigrateDatabase   *string        `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
 	Redis             *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone."`
@@ -91,6 +94,12 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 		logFormat:       pick(cfg.Logger.Format, line.LogFormat, e.LogFormat),
 		logFile:         cfg.Logger.File,
 		appHosts:        env.AppHosts,
+	}
+	if pick(false, line.Studio, e.Studio) {
+		return s, errors.New("--studio is not available yet")
+	}
+	if role := pick("all", line.Role, e.Role); role != "all" {
+		return s, fmt.Errorf("--role %s is not available yet", role)
 	}
 	var err error
 	s.proxies, err = prefixes(pick("", line.TrustedProxies, e.TrustedProxies))

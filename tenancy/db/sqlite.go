@@ -101,37 +101,47 @@ func (l *lite) run(ctx context.Context, c *call) error {
 
 // view reads in one snapshot.
 func (l *lite) view(ctx context.Context, c *call) error {
-	if len(c.batch.stmts) == 1 {
-		return l.query(ctx, nil, c.batch.stmts[0])
+	// Prepared before the transaction begins: preparing takes a connection, and a transaction that waits for a second
+	// one while it holds its first can wait for ever.
+	prepared := make([]*sql.Stmt, len(c.batch.stmts))
+	for i, s := range c.batch.stmts {
+		var err error
+		if prepared[i], err = l.forReading(ctx, s.sql); err != nil {
+			return err
+		}
+	}
+	if len(prepared) == 1 {
+		return look(ctx, prepared[0], c.batch.stmts[0])
 	}
 	tx, err := l.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return err
 	}
-	for _, s := range c.batch.stmts {
-		if err := l.query(ctx, tx, s); err != nil {
+	for i, s := range c.batch.stmts {
+		if err := look(ctx, tx.StmtContext(ctx, prepared[i]), s); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
 	}
 	return tx.Commit()
 }
 
-func (l *lite) query(ctx context.Context, tx *sql.Tx, s stmt) error {
-	st, ok := l.reader.Load(s.sql)
-	if !ok {
-		p, err := l.read.PrepareContext(ctx, s.sql)
-		if err != nil {
-			return err
-		}
-		var loaded bool
-		if st, loaded = l.reader.LoadOrStore(s.sql, p); loaded {
-			_ = p.Close()
-		}
+// forReading returns the statement of the reading connections for sql.
+func (l *lite) forReading(ctx context.Context, text string) (*sql.Stmt, error) {
+	if st, ok := l.reader.Load(text); ok {
+		return st.(*sql.Stmt), nil
 	}
-	prepared := st.(*sql.Stmt)
-	if tx != nil {
-		prepared = tx.StmtContext(ctx, prepared)
+	p, err := l.read.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, err
 	}
+	st, loaded := l.reader.LoadOrStore(text, p)
+	if loaded {
+		_ = p.Close()
+	}
+	return st.(*sql.Stmt), nil
+}
+
+func look(ctx context.Context, prepared *sql.Stmt, s stmt) error {
 	rows, err := prepared.QueryContext(ctx, s.args...)
 	if err != nil {
 		return err
