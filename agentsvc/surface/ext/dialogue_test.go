@@ -11,7 +11,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop")) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func routes(h *surfacetest.House) []surface.Route {
 	return ext.Routes(ext.Options{

@@ -115,7 +115,7 @@ func (d *dialogue) ask(t *testing.T, name, request string) string {
 	if body = strings.TrimSpace(body); body != "" {
 		content = body
 	}
-	resp, answer := d.h.Do(t, method, path, credential, content, headers...)
+	resp, answer := d.h.Do(t, method, path, credential, content, headers...) //nolint:bodyclose // Do closes it
 	d.bodies[name] = answer
 	return d.neutral(show(resp, answer))
 }

@@ -127,7 +127,7 @@ func (h *House) run(t testing.TB, loops ...func(context.Context) error) {
 		})
 	}
 	t.Cleanup(func() {
-		left, stop := context.WithTimeout(context.Background(), 5*time.Second)
+		left, stop := context.WithTimeout(context.Background(), time.Second)
 		defer stop()
 		must(t, h.Pool.Drain(left))
 		cancel()

@@ -1,0 +1,70 @@
+package surface
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCheckDepth(t *testing.T) {
+	t.Parallel()
+	nest := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	tests := []struct {
+		name, body string
+		ok         bool
+	}{
+		{"empty", ``, true},
+		{"deepest", nest(64), true},
+		{"too deep", nest(65), false},
+		{"objects count too", strings.Repeat(`{"a":`, 100), false},
+		{"side by side", "[" + strings.Repeat("[],", 1000) + "[]]", true},
+		{"in a string", `"` + strings.Repeat("[", 1000) + `"`, true},
+		{"behind an escaped quote", `"\"` + strings.Repeat("[", 1000) + `"`, true},
+		{"behind an escaped backslash", `"\\",` + nest(65), false},
+		{"closing brackets do not dig", strings.Repeat("]", 100) + nest(65), true},
+		{"string that does not end", `"\`, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if err := checkDepth([]byte(tt.body)); (err == nil) != tt.ok {
+				t.Errorf("checkDepth = %v, want ok %v", err, tt.ok)
+			}
+		})
+	}
+}
+
+func TestDecodeJSON(t *testing.T) {
+	t.Parallel()
+	type inner struct {
+		N int `json:"n"`
+	}
+	type body struct {
+		A inner `json:"a"`
+	}
+	tests := []struct {
+		name, json, want string
+		strict           bool
+	}{
+		{"good", `{"a": {"n": 1}}`, "", true},
+		{"unknown member passed over", `{"b": 1}`, "", false},
+		{"unknown member", `{"b": 1}`, `unknown field "b"`, true},
+		{"type", `{"a": {"n": "x"}}`, "a.n: a JSON string cannot stand here", true},
+		{"syntax", `{"a" 1}`, "not JSON at byte 6: invalid character '1' after object key", true},
+		{"cut off", `{"a": {`, "the JSON ends too early", true},
+		{"empty", ``, "the JSON ends too early", true},
+		{"more", `{} {}`, "there is more after the JSON value", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var v body
+			got := ""
+			if err := DecodeJSON([]byte(tt.json), &v, tt.strict); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("DecodeJSON = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

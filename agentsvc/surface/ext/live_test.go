@@ -1,0 +1,216 @@
+package ext_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/ext"
+	"stoa/agentsvc/surface/surfacetest"
+)
+
+const slow = `
+llms:
+  demo:
+    provider: scripted
+    script:
+      - when: {text: "^slow$"}
+        then: [{say: "one ", pause: 300ms}, {say: "two"}]
+      - when: {text: "^never$"}
+        then: [{say: "wait ", pause: 1h}, {say: "for it"}]
+      - then: [{say: "You said: {{text}}"}]
+agents: {assistant: {llm: demo}}
+`
+
+func slowHouse(t *testing.T, o ext.Options) *surfacetest.House {
+	t.Helper()
+	return surfacetest.New(t, surfacetest.Options{Default: slow}, func(*surfacetest.House) []surface.Route { return ext.Routes(o) })
+}
+
+func call(method string, params string) string {
+	return `{"jsonrpc": "2.0", "id": 1, "method": "` + method + `", "params": ` + params + `}`
+}
+
+func say(text, more string) string {
+	return `{"message": {"role": "user", "parts": [{"type": "text", "text": "` + text + `"}]}` + more + `}`
+}
+
+// result returns the result of a JSON-RPC call.
+func result(t *testing.T, h *surfacetest.House, body string) (task struct {
+	TaskID string `json:"task_id"`
+	Status struct{ State string }
+}) {
+	t.Helper()
+	resp, answer := h.Do(t, http.MethodPost, "/agents/assistant", "", body)
+	var out struct{ Result any }
+	out.Result = &task
+	if err := json.Unmarshal([]byte(answer), &out); err != nil || resp.StatusCode != http.StatusOK || task.TaskID == "" {
+		t.Fatalf("%d %s: %v", resp.StatusCode, answer, err)
+	}
+	return task
+}
+
+func state(ev surfacetest.Event) string {
+	status, _ := ev.Data["status"].(map[string]any)
+	s, _ := status["state"].(string)
+	return s
+}
+
+func text(ev surfacetest.Event) string {
+	raw, _ := json.Marshal(ev.Data["status"])
+	var s struct {
+		Message struct{ Parts []struct{ Text string } }
+	}
+	_ = json.Unmarshal(raw, &s)
+	var b strings.Builder
+	for _, p := range s.Message.Parts {
+		b.WriteString(p.Text)
+	}
+	return b.String()
+}
+
+// TestStreamIsLive reads the first words while the model still pauses, drops the stream and goes on from where it was.
+func TestStreamIsLive(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, ext.Options{})
+	begin := time.Now()
+	resp := h.Open(t, http.MethodPost, "/agents/assistant", "", call("message:stream", say("slow", "")), "Accept", "text/event-stream")
+	next := surfacetest.Events(t, resp)
+	task, last, heard := "", "", ""
+	for heard == "" {
+		ev, ok := next()
+		if !ok {
+			t.Fatal("the stream ended before the first words")
+		}
+		task = ev.Data["task_id"].(string)
+		if ev.ID != "" {
+			last = ev.ID
+		}
+		heard += text(ev)
+	}
+	if took := time.Since(begin); took > 250*time.Millisecond {
+		t.Errorf("the first words came after %v, want them before the model goes on", took)
+	}
+	resp.Body.Close()
+	if heard != "one " || last != "2" {
+		t.Errorf("heard %q up to event %s, want %q up to 2", heard, last, "one ")
+	}
+
+	resp = h.Open(t, http.MethodPost, "/agents/assistant", "", call("tasks/subscribe", `{"id": "`+task+`"}`), "Last-Event-ID", last)
+	defer resp.Body.Close()
+	next = surfacetest.Events(t, resp)
+	var ev surfacetest.Event
+	for {
+		more, ok := next()
+		if !ok {
+			break
+		}
+		if ev = more; ev.ID == "1" || ev.ID == "2" {
+			t.Errorf("event %s came again", ev.ID)
+		}
+	}
+	if state(ev) != "completed" || text(ev) != "one two" {
+		t.Errorf("the stream ended with %s %q, want completed with the whole text", state(ev), text(ev))
+	}
+}
+
+// TestSubscribe follows a task that was sent without waiting, from its snapshot to its cancellation.
+func TestSubscribe(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, ext.Options{})
+	task := result(t, h, call("message:send", say("never", `, "configuration": {"blocking": false}`)))
+	if task.Status.State != "submitted" {
+		t.Errorf("a call that does not wait answers %s", task.Status.State)
+	}
+	resp := h.Open(t, http.MethodPost, "/agents/assistant", "", call("tasks/subscribe", `{"task_id": "`+task.TaskID+`"}`))
+	defer resp.Body.Close()
+	next := surfacetest.Events(t, resp)
+	if first, ok := next(); !ok || first.ID == "" || state(first) == "" {
+		t.Errorf("the first event is %+v, want the task as it stands", first)
+	}
+	if got := result(t, h, call("tasks/cancel", `{"id": "`+task.TaskID+`"}`)); got.Status.State != "cancelled" {
+		t.Errorf("cancel answers %s", got.Status.State)
+	}
+	var last surfacetest.Event
+	for ev, ok := next(); ok; ev, ok = next() {
+		last = ev
+	}
+	if state(last) != "cancelled" {
+		t.Errorf("the stream ended with %s", state(last))
+	}
+	_, answer := h.Do(t, http.MethodPost, "/agents/assistant", "", call("tasks/subscribe", `{"id": "`+task.TaskID+`", "after": 99}`))
+	if !strings.Contains(answer, "the task has no event 99 yet") {
+		t.Errorf("an event that is not there yet: %s", answer)
+	}
+}
+
+// TestBlockingGivesUp returns the task as it stands after the longest wait.
+func TestBlockingGivesUp(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, ext.Options{BlockFor: 50 * time.Millisecond})
+	task := result(t, h, call("message:send", say("never", "")))
+	if task.Status.State != "working" {
+		t.Errorf("after the longest wait the task is %s, want working", task.Status.State)
+	}
+	result(t, h, call("tasks/cancel", `{"id": "`+task.TaskID+`"}`))
+}
+
+// TestShutdown ends streams with a hint to come back, and blocking calls with the task.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, ext.Options{})
+	resp := h.Open(t, http.MethodPost, "/agents/assistant", "", call("message:stream", say("never", "")))
+	defer resp.Body.Close()
+	blocked := make(chan string, 1)
+	go func() { blocked <- result(t, h, call("message:send", say("never", ""))).Status.State }()
+	for h.Pool.Inflight() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	h.Server.EndStreams()
+	rest, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.HasSuffix(string(rest), "retry: 1000\n\n") {
+		t.Errorf("the stream ended with %q, %v, want a hint to come back", rest, err)
+	}
+	if got := <-blocked; got != "working" {
+		t.Errorf("the blocking call answers %s, want working", got)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	var broken, busy atomic.Bool
+	failing := func(b *atomic.Bool) func(context.Context) error {
+		return func(context.Context) error {
+			if b.Load() {
+				return context.DeadlineExceeded
+			}
+			return nil
+		}
+	}
+	h := slowHouse(t, ext.Options{
+		Version: "v1.2.3", Database: failing(&broken), Ready: failing(&busy),
+	})
+	check := func(path string, status int, want string) {
+		t.Helper()
+		resp, body := h.Do(t, http.MethodGet, path, "", nil)
+		if resp.StatusCode != status || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %d with %s", path, resp.StatusCode, body, status, want)
+		}
+	}
+	check("/ready", http.StatusOK, `"ready"`)
+	busy.Store(true)
+	check("/ready", http.StatusServiceUnavailable, `"UNAVAILABLE"`)
+	check("/health", http.StatusOK, `"database":"connected"`)
+	busy.Store(false)
+	broken.Store(true)
+	check("/health", http.StatusOK, `"database":"connected"`) // asked a moment ago
+	time.Sleep(1100 * time.Millisecond)
+	check("/health", http.StatusOK, `"database":"unreachable"`)
+	check("/ready", http.StatusServiceUnavailable, `"UNAVAILABLE"`)
+}

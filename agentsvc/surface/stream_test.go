@@ -1,0 +1,260 @@
+package surface
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"stoa/agentsvc"
+)
+
+// following returns a following of what events yields, and the visit that streams it.
+func following(client context.Context, events func(ctx context.Context) iter.Seq2[agentsvc.Event, error]) (*Visit, *Following) {
+	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}}
+	s.options.defaults()
+	s.ending, s.end = context.WithCancel(context.Background())
+	v := &Visit{server: s}
+	f, begun := v.listen(client)
+	begun()
+	f.events = events(f.ctx)
+	return v, f
+}
+
+// plain is a dialect that tells facts by their sequence and chunks by their text.
+var plain = Dialect{
+	Event: func(ev agentsvc.Event) any {
+		switch {
+		case ev.Usage != nil:
+			return nil
+		case ev.Chunk != nil:
+			return ev.Chunk.Text
+		case ev.Status != nil:
+			return ev.Status.State
+		}
+		return ev.Seq
+	},
+	Fault: func(err error) any { return judge(err).text },
+}
+
+// stalling is a client that takes what it is sent until it stalls.
+type stalling struct {
+	*httptest.ResponseRecorder
+	mu       sync.Mutex
+	stalled  bool
+	deadline time.Time
+}
+
+func (s *stalling) stall() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stalled = true
+}
+
+func (s *stalling) SetWriteDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deadline = t
+	return nil
+}
+
+func (s *stalling) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	stalled, deadline := s.stalled, s.deadline
+	s.mu.Unlock()
+	if stalled {
+		time.Sleep(time.Until(deadline))
+		return 0, os.ErrDeadlineExceeded
+	}
+	return s.ResponseRecorder.Write(b)
+}
+
+func TestStream(t *testing.T) {
+	t.Parallel()
+	status := func(seq int64, s agentsvc.State) agentsvc.Event {
+		return agentsvc.Event{Seq: seq, Status: &agentsvc.Status{State: s}}
+	}
+	sleep := func(ctx context.Context, d time.Duration) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	tests := []struct {
+		name   string
+		rests  bool
+		events func(ctx context.Context, yield func(agentsvc.Event, error) bool)
+		want   string
+		err    bool
+	}{
+		{"facts have ids, chunks have none, silent events are not told", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.Working), nil) &&
+				yield(agentsvc.Event{Chunk: &agentsvc.Chunk{Text: "a\nb"}}, nil) &&
+				yield(agentsvc.Event{Seq: 2, Usage: &agentsvc.Usage{}}, nil) &&
+				yield(status(3, agentsvc.Completed), nil)
+		}, "id: 1\ndata: \"working\"\n\ndata: \"a\\nb\"\n\nid: 3\ndata: \"completed\"\n\n", false},
+		{"keeps alive while nothing happens", false, func(ctx context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = sleep(ctx, 31*time.Second)
+			if yield(status(1, agentsvc.Working), nil) {
+				_ = sleep(ctx, 14*time.Second)
+				yield(status(2, agentsvc.Completed), nil)
+			}
+		}, ": keep-alive\n\n: keep-alive\n\nid: 1\ndata: \"working\"\n\nid: 2\ndata: \"completed\"\n\n", false},
+		{"rests when the task waits", true, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.InputRequired), nil) && yield(status(2, agentsvc.Working), nil)
+		}, "id: 1\ndata: \"input_required\"\n\n", false},
+		{"stays while the task waits", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.InputRequired), nil) && yield(status(2, agentsvc.Working), nil)
+		}, "id: 1\ndata: \"input_required\"\n\nid: 2\ndata: \"working\"\n\n", false},
+		{"tells an error at its end", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.Working), nil) && yield(agentsvc.Event{}, errors.New("secret"))
+		}, "id: 1\ndata: \"working\"\n\ndata: \"" + textInternal + "\"\n\n", true},
+		{"asks to come back where the database is away", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.Working), nil) && yield(agentsvc.Event{}, io.ErrUnexpectedEOF)
+		}, "id: 1\ndata: \"working\"\n\nretry: 1000\n\n", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v, f := following(t.Context(), func(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
+					return func(yield func(agentsvc.Event, error) bool) { tt.events(ctx, yield) }
+				})
+				w := httptest.NewRecorder()
+				d := plain
+				d.Rests = tt.rests
+				if err := v.Stream(w, f, d); (err != nil) != tt.err {
+					t.Errorf("Stream = %v, want an error: %v", err, tt.err)
+				}
+				if got := w.Body.String(); got != tt.want {
+					t.Errorf("stream:\n%s\nwant:\n%s", got, tt.want)
+				}
+				if h := w.Header(); h.Get("Content-Type") != "text/event-stream" || h.Get("X-Accel-Buffering") != "no" || h.Get("Cache-Control") != "no-store" {
+					t.Errorf("headers %v", h)
+				}
+			})
+		})
+	}
+}
+
+// forever yields a first event and then waits for its context to end.
+func forever(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
+	return func(yield func(agentsvc.Event, error) bool) {
+		if yield(agentsvc.Event{Seq: 1}, nil) {
+			<-ctx.Done()
+			yield(agentsvc.Event{}, ctx.Err())
+		}
+	}
+}
+
+func TestStreamEnds(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		end  func(v *Visit, leave func(), w *stalling)
+		want string
+	}{
+		{"with the server", func(v *Visit, _ func(), _ *stalling) { v.server.EndStreams() }, "id: 1\ndata: 1\n\nretry: 1000\n\n"},
+		{"with its client", func(_ *Visit, leave func(), _ *stalling) { leave() }, "id: 1\ndata: 1\n\n"},
+		{"with a client that takes nothing", func(_ *Visit, _ func(), w *stalling) { w.stall() }, "id: 1\ndata: 1\n\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, leave := context.WithCancel(t.Context())
+				defer leave()
+				v, f := following(client, forever)
+				w := &stalling{ResponseRecorder: httptest.NewRecorder()}
+				ended := make(chan error, 1)
+				go func() { ended <- v.Stream(w, f, plain) }()
+				synctest.Wait()
+				begin := time.Now()
+				tt.end(v, leave, w)
+				if err := <-ended; err != nil {
+					t.Errorf("Stream = %v", err)
+				}
+				if took := time.Since(begin); took > 46*time.Second {
+					t.Errorf("the stream ended after %v, want a keep-alive and a stall at most", took)
+				}
+				if got := w.Body.String(); got != tt.want {
+					t.Errorf("stream %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, f := following(t.Context(), forever)
+		f.Task = agentsvc.Task{ID: "t", Status: agentsvc.Status{State: agentsvc.Working}}
+		begin := time.Now()
+		got, err := f.Wait(time.Minute)
+		if err != nil || got.Status.State != agentsvc.Working || time.Since(begin) != time.Minute {
+			t.Errorf("Wait = %s, %v after %v, want the working task after a minute", got.Status.State, err, time.Since(begin))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		v, f := following(t.Context(), forever)
+		f.Task = agentsvc.Task{ID: "t", Status: agentsvc.Status{State: agentsvc.Working}}
+		time.AfterFunc(time.Second, v.server.EndStreams)
+		if got, err := f.Wait(time.Minute); err != nil || got.ID != "t" {
+			t.Errorf("Wait = %v, %v at the server's end, want the task as it stands", got.ID, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		_, f := following(t.Context(), func(context.Context) iter.Seq2[agentsvc.Event, error] {
+			return func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, io.ErrUnexpectedEOF) }
+		})
+		if _, err := f.Wait(time.Minute); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("Wait = %v, want the log's error", err)
+		}
+	})
+}
+
+func TestAfter(t *testing.T) {
+	t.Parallel()
+	n := func(n int64) *int64 { return &n }
+	tests := []struct {
+		name, header string
+		given        *int64
+		want         *int64
+		err          string
+	}{
+		{"none", "", nil, nil, ""},
+		{"header", "7", nil, n(7), ""},
+		{"given beats header", "7", n(3), n(3), ""},
+		{"the beginning", "0", nil, n(0), ""},
+		{"negative", "-1", nil, nil, "Last-Event-ID: must be the id of an event"},
+		{"word", "x", nil, nil, "Last-Event-ID: must be the id of an event"},
+		{"given negative", "", n(-1), nil, "after: must be the id of an event"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(""))
+			if tt.header != "" {
+				r.Header.Set("Last-Event-ID", tt.header)
+			}
+			got, err := After(r, tt.given)
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			if text != tt.err || (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
+				t.Errorf("After = %v, %q, want %v, %q", got, text, tt.want, tt.err)
+			}
+		})
+	}
+}
