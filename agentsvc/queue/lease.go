@@ -113,7 +113,7 @@ func (p *Pool) giveBack(ctx context.Context) error {
 	p.undone = nil
 	p.mu.Unlock()
 	for i, u := range back {
-		delay, _ := p.o.Retry.Next(u.run.Attempts)
+		delay, _ := p.o.Retry.Next(min(u.run.Attempts, int64(p.o.Retry.Max)))
 		if u.postponed {
 			delay = postponement
 		}

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"stoa/agentsvc"
@@ -42,7 +43,7 @@ func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
 			inv.Steps++
 		}
 	}
-	inv.Conversation = append(sess.Entries, t.entries...)
+	inv.Conversation = slices.Concat(sess.Entries, t.entries)
 	return inv, nil
 }
 

@@ -55,7 +55,7 @@ const maxTries = 100
 
 func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (int64, error) {
 	b := db.Batch{Key: string(run.Task)}
-	n := s.advance(&b, run, rec.Events, g.seq)
+	n := s.advance(&b, run, rec, g.seq)
 	if err := insertEvents(&b, s.tenant, run.Task, rec.Events, g); err != nil {
 		return 0, err
 	}
@@ -63,7 +63,7 @@ func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (int
 		s.endRun(&b, run, rec, g)
 	}
 	if len(rec.Session) > 0 {
-		if err := s.appendSession(&b, run, rec.Session, g); err != nil {
+		if err := s.appendSession(&b, run, rec, g); err != nil {
 			return 0, err
 		}
 	}
@@ -73,17 +73,33 @@ func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (int
 	return *n, nil
 }
 
+// last returns the last status among rec's events, nil if there is none.
+func (rec Record) last() *agentsvc.Event {
+	for i := len(rec.Events) - 1; i >= 0; i-- {
+		if rec.Events[i].Status != nil {
+			return &rec.Events[i]
+		}
+	}
+	return nil
+}
+
+// state is where the task stands after rec. A record without events moves nothing else that would tell it from none.
+func (rec Record) state() agentsvc.State {
+	if ev := rec.last(); ev != nil {
+		return ev.Status.State
+	}
+	return agentsvc.Working
+}
+
 // advance adds the guarding statement: the task moves to seq, and to the last status among the events.
-func (s *Store) advance(b *db.Batch, run *Run, evs []agentsvc.Event, seq int64) *int64 {
+func (s *Store) advance(b *db.Batch, run *Run, rec Record, seq int64) *int64 {
 	n := new(int64)
 	now := time.Now().UnixMicro()
-	for i := len(evs) - 1; i >= 0; i-- {
-		if st := evs[i].Status; st != nil {
-			b.Exec(n, `UPDATE task SET seq = $5, status_seq = $6, state = $7, updated_at = $8
-				WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4 AND state = 'working'`,
-				s.tenant, string(run.Task), run.Epoch, run.Seq, seq, evs[i].Seq, string(st.State), now)
-			return n
-		}
+	if ev := rec.last(); ev != nil {
+		b.Exec(n, `UPDATE task SET seq = $5, status_seq = $6, state = $7, updated_at = $8
+			WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4 AND state = 'working'`,
+			s.tenant, string(run.Task), run.Epoch, run.Seq, seq, ev.Seq, string(ev.Status.State), now)
+		return n
 	}
 	b.Exec(n, `UPDATE task SET seq = $5, updated_at = $6 WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4 AND state = 'working'`,
 		s.tenant, string(run.Task), run.Epoch, run.Seq, seq, now)
@@ -93,6 +109,6 @@ func (s *Store) advance(b *db.Batch, run *Run, evs []agentsvc.Event, seq int64) 
 func (s *Store) endRun(b *db.Batch, run *Run, rec Record, g *guard) {
 	b.Exec(nil, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), last_error = $6
 		WHERE tenant = $1 AND task = $2 AND turn = $3
-		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8)`,
-		s.tenant, string(run.Task), run.Turn, string(rec.End), rec.Delay.Microseconds(), rec.Error, g.epoch, g.seq)
+		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8 AND state = $9)`,
+		s.tenant, string(run.Task), run.Turn, string(rec.End), rec.Delay.Microseconds(), rec.Error, g.epoch, g.seq, string(rec.state()))
 }

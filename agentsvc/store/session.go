@@ -33,9 +33,9 @@ func (s *Store) Session(ctx context.Context, owner agentsvc.Owner, id agentsvc.C
 	return agentsvc.Session{Context: id, Entries: slices.Concat(turns...)}, nil
 }
 
-// appendSession adds the turn behind the last one, if the guard holds.
-func (s *Store) appendSession(b *db.Batch, run *Run, entries []agentsvc.Entry, g *guard) error {
-	body, err := encodeEntries(entries)
+// appendSession adds rec's turn behind the last one, if the guard holds.
+func (s *Store) appendSession(b *db.Batch, run *Run, rec Record, g *guard) error {
+	body, err := encodeEntries(rec.Session)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (s *Store) appendSession(b *db.Batch, run *Run, entries []agentsvc.Entry, g
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT),
 			COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_sub = $3 AND owner_iss = $2 AND context_id = $4), 0) + 1,
 			CAST($5 AS TEXT), CAST($6 AS TEXT)
-		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $5 AND epoch = $7 AND seq = $8)`,
-		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq)
+		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $5 AND epoch = $7 AND seq = $8 AND state = $9)`,
+		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq, string(rec.state()))
 	return nil
 }

@@ -1,0 +1,144 @@
+package store_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// bodies is every shape that a fact can have.
+func bodies() []agentsvc.Event {
+	parts := []agentsvc.Part{
+		agentsvc.TextPart("plain"),
+		agentsvc.TextPart(""),
+		agentsvc.TextPart("NUL \x00, quote \", <tag>, \u2028, 世界, 🙂"),
+		{File: &agentsvc.File{Name: "a.txt", MediaType: "text/plain", URI: "https://example.com/a.txt"}},
+		{File: &agentsvc.File{Name: "b.bin", MediaType: "application/octet-stream", Bytes: []byte{0, 1, 0xff}}},
+		{Data: &agentsvc.Data{MediaType: "application/json", Value: map[string]any{"n": 1.5, "list": []any{true, nil, "x"}}}},
+		{Data: &agentsvc.Data{Value: nil}},
+		{Data: &agentsvc.Data{Value: ""}},
+	}
+	full := agentsvc.Message{
+		ID: "m", Role: agentsvc.RoleAgent, Parts: parts, Metadata: map[string]any{"model": "x", "deep": map[string]any{"a": []any{1.0}}},
+		ToolCalls: []agentsvc.ToolCall{
+			{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"city":"Pariſ \u0000","n":12345678901234567890}`)},
+			{ID: "c2", Name: "two"},
+		},
+	}
+	return []agentsvc.Event{
+		{Status: &agentsvc.Status{State: agentsvc.Working}},
+		{Status: &agentsvc.Status{State: agentsvc.Working, Message: &full}},
+		{Message: &full},
+		{Message: &agentsvc.Message{Role: agentsvc.RoleUser}},
+		{Artifact: &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: "a"}}},
+		{Artifact: &agentsvc.ArtifactUpdate{
+			Artifact: agentsvc.Artifact{ID: "a", Name: "n", Description: "d", Parts: parts, Metadata: map[string]any{"k": "v"}}, Append: true, Last: true,
+		}},
+		{Result: &agentsvc.ToolResult{Call: "c1", Name: "one", Text: "sunny"}},
+		{Result: &agentsvc.ToolResult{Call: "c2", Name: "two", Text: "no", Failed: true}},
+		{Usage: &agentsvc.Usage{
+			Provider: "p", Model: "m", InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, ReasoningTokens: 1 << 40,
+		}},
+		{Usage: &agentsvc.Usage{}},
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := accept(t, s, aRun("w1"))
+		want := append(first(run), events(run.Task, 3, bodies()...)...)
+		if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, 3, bodies()...)}); err != nil {
+			t.Fatal(err)
+		}
+		got := log(t, s, run.Task)
+		for i := range want {
+			if m := inside(want[i]); m != nil {
+				m.Task = run.Task
+			}
+			want[i].At = got[i].At
+			if want[i].Status != nil {
+				want[i].Status.At = got[i].At
+			}
+			if diff := cmp.Diff(want[i], got[i]); diff != "" {
+				t.Errorf("event %d: wrote -, read +\n%s", i+1, diff)
+			}
+		}
+	})
+}
+
+func inside(ev agentsvc.Event) *agentsvc.Message {
+	if ev.Status != nil {
+		return ev.Status.Message
+	}
+	return ev.Message
+}
+
+// TestTimes: a fact comes back with the microsecond it was written with.
+func TestTimes(t *testing.T) {
+	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := accept(t, s, aRun("w1"))
+		evs := events(run.Task, 3, message("x"))
+		if err := s.Record(t.Context(), &run, store.Record{Events: evs}); err != nil {
+			t.Fatal(err)
+		}
+		if got := log(t, s, run.Task)[2].At; !got.Equal(evs[0].At) {
+			t.Errorf("at %v, want %v", got, evs[0].At)
+		}
+	})
+}
+
+func TestSessionRoundTrip(t *testing.T) {
+	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := accept(t, s, aRun("w1"))
+		var want []agentsvc.Entry
+		for _, ev := range bodies() {
+			if m := inside(ev); m != nil {
+				want = append(want, agentsvc.Entry{Message: m})
+			}
+			if ev.Result != nil {
+				want = append(want, agentsvc.Entry{Result: ev.Result})
+			}
+		}
+		rec := store.Record{Events: events(run.Task, 3, status(agentsvc.Completed, says("done"))), End: store.Completed, Session: want}
+		if err := s.Record(t.Context(), &run, rec); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Session(t.Context(), ana, "c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(agentsvc.Session{Context: "c1", Entries: want}, got); diff != "" {
+			t.Errorf("wrote -, read +\n%s", diff)
+		}
+	})
+}
+
+// TestNoFact: what holds no fact, or one that has no JSON, is refused and leaves nothing.
+func TestNoFact(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		run := accept(t, s, aRun("w1"))
+		before := dump(t, d)
+		for _, c := range []struct {
+			ev   agentsvc.Event
+			want string
+		}{
+			{agentsvc.Event{}, "holds no fact"},
+			{agentsvc.Event{Chunk: &agentsvc.Chunk{Text: "x"}}, "holds no fact"},
+			{agentsvc.Event{Message: &agentsvc.Message{Parts: []agentsvc.Part{{Data: &agentsvc.Data{Value: func() {}}}}}}, "unsupported type"},
+		} {
+			err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, 3, c.ev)})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("record %+v: %v, want %q", c.ev, err, c.want)
+			}
+		}
+		if diff := cmp.Diff(before, dump(t, d)); diff != "" {
+			t.Errorf("left behind:\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,144 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// cut is a wire to PostgreSQL that can be cut at a chosen moment.
+type cut struct {
+	net.Listener
+	server string
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	armed string // "question" or "answer": the next one that passes is lost, and its connection with it
+}
+
+func wire(t *testing.T) (*cut, *db.DB) {
+	t.Helper()
+	u, err := url.Parse(dbtest.PostgresURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cut{server: u.Host}
+	if c.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	c.wg.Go(c.serve)
+	u.Host = c.Addr().String()
+	d, err := db.Open(t.Context(), u.String(), db.Options{MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = d.Close()
+		_ = c.Close()
+		c.wg.Wait()
+	})
+	return c, d
+}
+
+func (c *cut) serve() {
+	for {
+		here, err := c.Accept()
+		if err != nil {
+			return
+		}
+		there, err := net.Dial("tcp", c.server)
+		if err != nil {
+			_ = here.Close()
+			continue
+		}
+		c.wg.Go(func() { c.pass("question", here, there) })
+		c.wg.Go(func() { c.pass("answer", there, here) })
+	}
+}
+
+func (c *cut) pass(what string, from, to net.Conn) {
+	defer func() { _, _ = from.Close(), to.Close() }()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil || c.cuts(what) {
+			return
+		}
+		if _, err := to.Write(buf[:n]); err != nil && !errors.Is(err, io.EOF) {
+			return
+		}
+	}
+}
+
+func (c *cut) arm(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = what
+}
+
+func (c *cut) cuts(what string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.armed != what {
+		return false
+	}
+	c.armed = ""
+	return true
+}
+
+// TestOutcome loses the connection during a commit: what did take effect is found and acknowledged, what did not is
+// told as an error, and nothing happens twice.
+func TestOutcome(t *testing.T) {
+	t.Parallel()
+	c, d := wire(t)
+	s := store.New(d, "acme")
+	steps := func(cutAt string) (run store.Run, accepted, recorded error) {
+		run = aRun("w1")
+		c.arm(cutAt)
+		accepted = s.Accept(context.Background(), run, first(run), nil)
+		if accepted != nil {
+			c.arm("")
+			accept(t, s, run)
+		}
+		// The statements are prepared on the new connection before it is cut.
+		if err := s.Record(context.Background(), &run, store.Record{Events: events(run.Task, 3, message("x"))}); err != nil {
+			t.Fatal(err)
+		}
+		c.arm(cutAt)
+		recorded = s.Record(context.Background(), &run, store.Record{Events: events(run.Task, 4, message("y"))})
+		c.arm("")
+		return run, accepted, recorded
+	}
+	warm := accept(t, s, aRun("w1"))
+	if err := s.Record(t.Context(), &warm, store.Record{Events: events(warm.Task, 3, message("x"))}); err != nil {
+		t.Fatal(err)
+	}
+	run, accepted, recorded := steps("answer")
+	if accepted != nil || recorded != nil {
+		t.Errorf("what took effect was told as %v and %v", accepted, recorded)
+	}
+	gapless(t, log(t, s, run.Task), 4)
+	if run.Seq != 4 {
+		t.Errorf("the worker stands at %d, want 4", run.Seq)
+	}
+	accept(t, s, aRun("w1"))
+	run, accepted, recorded = steps("question")
+	for what, err := range map[string]error{"accept": accepted, "record": recorded} {
+		if !errors.Is(err, db.ErrUnknownOutcome) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s that never arrived was told as %v, want an unknown outcome", what, err)
+		}
+	}
+	gapless(t, log(t, s, run.Task), 3)
+	if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, 4, message("y"))}); err != nil {
+		t.Errorf("the same step once more: %v", err)
+	}
+}

@@ -1,0 +1,316 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// TestRecordEnd: a turn's last fact, its session entry and the end of its run come together.
+func TestRecordEnd(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		for _, c := range []struct {
+			state agentsvc.State
+			end   store.RunState
+		}{
+			{agentsvc.Completed, store.Completed},
+			{agentsvc.Failed, store.Failed},
+			{agentsvc.Rejected, store.Completed},
+			{agentsvc.InputRequired, store.InputRequired},
+			{agentsvc.AuthRequired, store.InputRequired},
+		} {
+			run := aRun("w1")
+			run.Context = agentsvc.ContextID("of " + c.state)
+			accept(t, s, run)
+			entries := []agentsvc.Entry{{Message: says("a")}, {Result: &agentsvc.ToolResult{Call: "c", Name: "n", Text: "x"}}}
+			rec := store.Record{
+				Events: events(run.Task, 3, message("think"), status(c.state, says("end"))), End: c.end, Session: entries, Error: "why",
+			}
+			if err := s.Record(t.Context(), &run, rec); err != nil {
+				t.Fatal(err)
+			}
+			got := task(t, s, run.Task)
+			if got.Status.State != c.state || got.Seq != 4 || run.Seq != 4 || got.Status.Message.Text() != "end" || len(got.History) != 3 {
+				t.Errorf("%s: task %+v, run at %d", c.state, got, run.Seq)
+			}
+			if state, _, worker := runState(t, d, run); state != c.end || worker != "" {
+				t.Errorf("%s: run is %s at %q, want %s", c.state, state, worker, c.end)
+			}
+			sess, err := s.Session(t.Context(), ana, run.Context)
+			if diff := cmp.Diff(entries, sess.Entries); err != nil || diff != "" {
+				t.Errorf("%s: session (%v)\n%s", c.state, err, diff)
+			}
+		}
+	})
+}
+
+// TestRecordRetry: a run that is to be tried again is pending, and claimable when its delay is over.
+func TestRecordRetry(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		run := accept(t, s, aRun("w1"))
+		if err := s.Record(t.Context(), &run, store.Record{End: store.Pending, Delay: time.Hour, Error: "upstream"}); err != nil {
+			t.Fatal(err)
+		}
+		if state, attempts, worker := runState(t, d, run); state != store.Pending || attempts != 1 || worker != "" {
+			t.Errorf("run is %s at %q after attempt %d, want pending after 1", state, worker, attempts)
+		}
+		q := store.NewRuns(d)
+		in, ok, err := q.Pending(t.Context())
+		if err != nil || !ok || in < 59*time.Minute || in > time.Hour {
+			t.Errorf("claimable in %v, %v (%v), want in about an hour", in, ok, err)
+		}
+		if runs, err := q.Claim(t.Context(), "w2", 10); err != nil || len(runs) != 0 {
+			t.Errorf("claimed %v (%v) before its time", runs, err)
+		}
+	})
+}
+
+// TestStale: a worker that lost its lease writes nothing at all, whatever it tries.
+func TestStale(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		run := accept(t, s, aRun("w1"))
+		newer := run
+		if _, err := s.Begin(t.Context(), &newer); err != nil {
+			t.Fatal(err)
+		}
+		ended := accept(t, s, aRun("w1"))
+		if err := s.Record(t.Context(), &ended, store.Record{Events: events(ended.Task, 3, status(agentsvc.Completed, says("x"))), End: store.Completed}); err != nil {
+			t.Fatal(err)
+		}
+		behind := accept(t, s, aRun("w1"))
+		ahead := behind
+		if err := s.Record(t.Context(), &behind, store.Record{Events: events(behind.Task, 3, message("x"), message("y"))}); err != nil {
+			t.Fatal(err)
+		}
+		before := dump(t, d)
+		for _, c := range []struct {
+			name string
+			run  store.Run
+		}{{"an older epoch", run}, {"a task that has ended", ended}, {"an older sequence", ahead}} {
+			id, seq := c.run.Task, c.run.Seq+1
+			entries := []agentsvc.Entry{{Message: says("late")}}
+			for what, rec := range map[string]store.Record{
+				"a fact":        {Events: events(id, seq, message("late"))},
+				"many facts":    {Events: events(id, seq, slices.Repeat([]agentsvc.Event{message("late")}, 150)...)},
+				"the end":       {Events: events(id, seq, status(agentsvc.Completed, says("late"))), End: store.Completed, Session: entries},
+				"a failure":     {Events: events(id, seq, status(agentsvc.Failed, says("late"))), End: store.Failed, Error: "late"},
+				"another try":   {End: store.Pending, Delay: time.Second},
+				"only the turn": {Session: entries},
+			} {
+				r := c.run
+				if what == "another try" || what == "only the turn" {
+					if c.name == "an older sequence" {
+						r.Seq-- // or it would be no step of another
+					}
+				}
+				if err := s.Record(t.Context(), &r, rec); !errors.Is(err, agentsvc.ErrLost) {
+					t.Errorf("%s: record %s: %v, want ErrLost", c.name, what, err)
+				}
+				if diff := cmp.Diff(before, dump(t, d)); diff != "" {
+					t.Fatalf("%s: record %s left behind:\n%s", c.name, what, diff)
+				}
+			}
+		}
+	})
+}
+
+// TestManyFacts: more facts at once than one statement inserts.
+func TestManyFacts(t *testing.T) {
+	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := accept(t, s, aRun("w1"))
+		for _, n := range []int{1, 63, 64, 65, 200} {
+			evs := make([]agentsvc.Event, n)
+			for i := range evs {
+				evs[i] = message(fmt.Sprint(i))
+			}
+			if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, run.Seq+1, evs...)}); err != nil {
+				t.Fatalf("%d facts: %v", n, err)
+			}
+		}
+		gapless(t, log(t, s, run.Task), 2+1+63+64+65+200)
+	})
+}
+
+func gapless(t *testing.T, evs []agentsvc.Event, n int) {
+	t.Helper()
+	if len(evs) != n {
+		t.Errorf("%d events, want %d", len(evs), n)
+	}
+	ends := 0
+	for i, ev := range evs {
+		if ev.Seq != int64(i)+1 {
+			t.Fatalf("event %d has sequence %d", i+1, ev.Seq)
+		}
+		if ev.Status != nil && ev.Status.State.Terminal() {
+			if ends++; i != len(evs)-1 {
+				t.Errorf("event %d is an end and not the last", ev.Seq)
+			}
+		}
+	}
+	if ends > 1 {
+		t.Errorf("%d ends", ends)
+	}
+}
+
+// TestRace has a worker, somebody who cancels and a worker that claimed the run write to one task at once: the log
+// has no gap, one end, and whoever lost was told so.
+func TestRace(t *testing.T) {
+	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		var wg sync.WaitGroup
+		for range 40 {
+			wg.Go(func() { race(t, s) })
+		}
+		wg.Wait()
+	})
+}
+
+func race(t *testing.T, s *store.Store) {
+	ctx := context.Background()
+	run := aRun("w1")
+	if err := s.Accept(ctx, run, first(run), nil); err != nil {
+		t.Error(err)
+		return
+	}
+	work := func(run store.Run) {
+		for range 3 {
+			if err := s.Record(ctx, &run, store.Record{Events: events(run.Task, run.Seq+1, message("a"), message("b"))}); err != nil {
+				lost(t, "record", err)
+				return
+			}
+		}
+		end := store.Record{Events: events(run.Task, run.Seq+1, status(agentsvc.Completed, says("done"))), End: store.Completed, Session: []agentsvc.Entry{{Message: says("done")}}}
+		if err := s.Record(ctx, &run, end); err != nil {
+			lost(t, "record the end", err)
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { work(run) })
+	for range 2 {
+		wg.Go(func() {
+			claimed := store.Run{Task: run.Task, Turn: 1}
+			if _, err := s.Begin(ctx, &claimed); err != nil {
+				lost(t, "begin", err)
+				return
+			}
+			work(claimed)
+		})
+		wg.Go(func() {
+			seen, err := s.Task(ctx, run.Task, store.With{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := s.Cancel(ctx, seen, events(run.Task, seen.Seq+1, status(agentsvc.Cancelled, nil))[0]); err != nil {
+				lost(t, "cancel", err)
+			}
+		})
+	}
+	wg.Wait()
+	evs, err := s.Events(ctx, run.Task, 0, 1000)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	seen, err := s.Task(ctx, run.Task, store.With{})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	gapless(t, evs, int(seen.Seq))
+	if last := evs[len(evs)-1]; seen.Status.State.Terminal() && (last.Status == nil || last.Status.State != seen.Status.State) {
+		t.Errorf("the task is %s, its log ends with %+v", seen.Status.State, last)
+	}
+}
+
+func lost(t *testing.T, doing string, err error) {
+	t.Helper()
+	if !errors.Is(err, agentsvc.ErrLost) {
+		t.Errorf("%s: %v, want none or ErrLost", doing, err)
+	}
+}
+
+// TestCancelAtOnce: of two who cancel at once one does.
+func TestCancelAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		for _, worker := range []string{"", "w1"} {
+			run := accept(t, s, aRun(worker))
+			seen := task(t, s, run.Task)
+			errs := make([]error, 8)
+			var wg sync.WaitGroup
+			for i := range errs {
+				wg.Go(func() {
+					errs[i] = s.Cancel(context.Background(), seen, events(run.Task, seen.Seq+1, status(agentsvc.Cancelled, nil))[0])
+				})
+			}
+			wg.Wait()
+			won := 0
+			for _, err := range errs {
+				if err == nil {
+					won++
+				} else {
+					lost(t, "cancel", err)
+				}
+			}
+			if won != 1 {
+				t.Errorf("%d cancelled it, want 1", won)
+			}
+			gapless(t, log(t, s, run.Task), int(seen.Seq)+1)
+			if state, _, worker := runState(t, d, run); state != store.Completed || worker != "" {
+				t.Errorf("its run is %s at %q, want it over", state, worker)
+			}
+		}
+	})
+}
+
+// TestSessionAtOnce: the turns of tasks that end at once in one session are all kept, each whole.
+func TestSessionAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		const turns = 30
+		other := store.New(d, "acme")
+		var wg sync.WaitGroup
+		for i := range turns {
+			run := accept(t, s, aRun("w1"))
+			wg.Go(func() {
+				text := fmt.Sprint("turn ", i)
+				rec := store.Record{
+					Events: events(run.Task, 3, status(agentsvc.Completed, says(text))), End: store.Completed,
+					Session: []agentsvc.Entry{{Message: says(text)}, {Message: says(text)}},
+				}
+				if err := []*store.Store{s, other}[i%2].Record(context.Background(), &run, rec); err != nil {
+					t.Errorf("%s: %v", text, err)
+				}
+			})
+		}
+		wg.Wait()
+		sess, err := s.Session(t.Context(), ana, "c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(sess.Entries); i += 2 {
+			a, b := sess.Entries[i].Message.Text(), sess.Entries[i+1].Message.Text()
+			if a != b {
+				t.Errorf("%q and %q are mixed", a, b)
+			}
+			seen[a] = true
+		}
+		if len(seen) != turns {
+			t.Errorf("%d turns kept, want %d", len(seen), turns)
+		}
+		for _, owner := range []agentsvc.Owner{{Issuer: "stoa", Subject: "bob"}, {Issuer: "other", Subject: "ana"}} {
+			if sess, err := s.Session(t.Context(), owner, "c1"); err != nil || len(sess.Entries) != 0 {
+				t.Errorf("%v reads %d entries of ana's session (%v)", owner, len(sess.Entries), err)
+			}
+		}
+	})
+}

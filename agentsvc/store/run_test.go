@@ -1,0 +1,272 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// TestClaim: what a claim hands over, to whom and in which order.
+func TestClaim(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q := store.NewRuns(d)
+		var want []store.Run
+		for i := range 5 {
+			run := aRun("")
+			run.Tenant = db.ID(fmt.Sprint("t", i))
+			accept(t, store.New(d, run.Tenant), run)
+			want = append(want, store.Run{Tenant: run.Tenant, Task: run.Task, Turn: 1, Revision: 7, Attempts: 1, Worker: "w2", FirstSeq: 1})
+		}
+		accept(t, s, aRun("w1"))
+		var got []store.Run
+		for _, n := range []int{2, 1, 10, 10} {
+			runs, err := q.Claim(t.Context(), "w2", n)
+			if err != nil || len(runs) > n {
+				t.Fatalf("claimed %d of %d (%v)", len(runs), n, err)
+			}
+			got = append(got, runs...)
+			if len(got) == 2 && (got[0].Tenant > "t1" || got[1].Tenant > "t1") {
+				t.Errorf("first claimed %v, want those that wait the longest", got)
+			}
+		}
+		byTenant := cmp.Transformer("byTenant", func(runs []store.Run) map[db.ID]store.Run {
+			m := map[db.ID]store.Run{}
+			for _, r := range runs {
+				m[r.Tenant] = r
+			}
+			return m
+		})
+		if diff := cmp.Diff(want, got, byTenant); diff != "" || len(got) != len(want) {
+			t.Errorf("claimed %d:\n%s", len(got), diff)
+		}
+		for _, run := range got {
+			if state, attempts, worker := runState(t, d, run); state != store.Running || attempts != 1 || worker != "w2" {
+				t.Errorf("a claimed run is %s at %q, attempt %d", state, worker, attempts)
+			}
+		}
+		held, err := q.Held(t.Context(), "w2")
+		if err != nil || len(held) != len(want) {
+			t.Errorf("w2 holds %d runs (%v), want %d", len(held), err, len(want))
+		}
+		if depth, err := q.Depth(t.Context()); err != nil || depth[store.Running] != 6 || depth[store.Pending] != 0 {
+			t.Errorf("depth %v (%v), want 6 running", depth, err)
+		}
+	})
+}
+
+// TestClaimAtOnce: of many claimers at once each run has one, and nobody gets more than asked for.
+func TestClaimAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		runs, claimers := 1000, 8
+		if d.Engine() == db.SQLite {
+			runs = 200
+		}
+		var wg sync.WaitGroup
+		for range runs {
+			wg.Go(func() {
+				run := aRun("")
+				if err := s.Accept(context.Background(), run, first(run), nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		q := store.NewRuns(d)
+		var mu sync.Mutex
+		claimed := map[agentsvc.TaskID]int{}
+		for i := range claimers {
+			wg.Go(func() {
+				for {
+					n := i%3 + 1
+					got, err := q.Claim(context.Background(), fmt.Sprint("w", i), n)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if len(got) > n {
+						t.Errorf("asked for %d, got %d", n, len(got))
+					}
+					mu.Lock()
+					for _, run := range got {
+						claimed[run.Task]++
+					}
+					left := len(claimed) < runs
+					mu.Unlock()
+					if len(got) == 0 && !left {
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for id, n := range claimed {
+			if n != 1 {
+				t.Errorf("task %s was claimed %d times", id, n)
+			}
+		}
+	})
+}
+
+// age sets a worker's last heartbeat back.
+func age(t *testing.T, d *db.DB, worker string, by time.Duration) {
+	t.Helper()
+	var b db.Batch
+	b.Exec(nil, "UPDATE worker SET heartbeat_at = heartbeat_at - CAST($2 AS BIGINT) WHERE id = $1", worker, by.Microseconds())
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRescue takes runs from dead workers alone.
+func TestRescue(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q := store.NewRuns(d)
+		for _, w := range []string{"alive", "late", "dead"} {
+			if err := q.Beat(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		age(t, d, "late", time.Minute)
+		age(t, d, "dead", 10*time.Minute)
+		runs := map[string]store.Run{}
+		for _, w := range []string{"alive", "late", "dead", "never beat", ""} {
+			runs[w] = accept(t, s, aRun(w))
+		}
+		n, err := q.Rescue(t.Context(), 5*time.Minute)
+		if err != nil || n != 2 {
+			t.Errorf("rescued %d (%v), want 2", n, err)
+		}
+		for w, want := range map[string]store.RunState{"alive": store.Running, "late": store.Running, "dead": store.Pending, "never beat": store.Pending, "": store.Pending} {
+			attempts := int64(1)
+			if w == "" {
+				attempts = 0
+			}
+			if state, n, _ := runState(t, d, runs[w]); state != want || n != attempts {
+				t.Errorf("the run of %q is %s after %d attempts, want %s after %d", w, state, n, want, attempts)
+			}
+		}
+		if err := q.Beat(t.Context(), "late"); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := q.Rescue(t.Context(), 30*time.Second); err != nil || n != 0 {
+			t.Errorf("rescued %d (%v) of workers that beat, want none", n, err)
+		}
+		time.Sleep(time.Millisecond)
+		if n, err := q.Rescue(t.Context(), 0); err != nil || n != 2 {
+			t.Errorf("alone in the house: rescued %d (%v), want all 2", n, err)
+		}
+	})
+}
+
+// TestGiveBack: each way out of a lease, by whoever holds it and by whoever held it once.
+func TestGiveBack(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q := store.NewRuns(d)
+		ctx := t.Context()
+		for _, c := range []struct {
+			name     string
+			do       func(run store.Run) error
+			state    store.RunState
+			attempts int64
+			worker   string
+			due      bool
+		}{
+			{"give back", func(r store.Run) error { return q.GiveBack(ctx, r, 0, false) }, store.Pending, 1, "", true},
+			{"give back later", func(r store.Run) error { return q.GiveBack(ctx, r, time.Hour, false) }, store.Pending, 1, "", false},
+			{"postpone", func(r store.Run) error { return q.GiveBack(ctx, r, time.Hour, true) }, store.Pending, 0, "", false},
+			{"give back another's", func(r store.Run) error { r.Worker = "w2"; return q.GiveBack(ctx, r, 0, false) }, store.Running, 1, "w1", false},
+			{"give back an older attempt", func(r store.Run) error { r.Attempts = 0; return q.GiveBack(ctx, r, 0, false) }, store.Running, 1, "w1", false},
+			{"drop", func(r store.Run) error { return q.Drop(ctx, r) }, store.Completed, 1, "", false},
+			{"drop another's", func(r store.Run) error { r.Worker = "w2"; return q.Drop(ctx, r) }, store.Running, 1, "w1", false},
+			{"drop an older attempt", func(r store.Run) error { r.Attempts = 0; return q.Drop(ctx, r) }, store.Running, 1, "w1", false},
+			{"release", func(store.Run) error { return q.Release(ctx, "w1") }, store.Pending, 0, "", true},
+			{"release another's", func(store.Run) error { return q.Release(ctx, "w2") }, store.Running, 1, "w1", false},
+		} {
+			run := accept(t, s, aRun("w1"))
+			if err := c.do(run); err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+			if state, attempts, worker := runState(t, d, run); state != c.state || attempts != c.attempts || worker != c.worker {
+				t.Errorf("%s: %s at %q after %d attempts, want %s at %q after %d", c.name, state, worker, attempts, c.state, c.worker, c.attempts)
+			}
+			got, err := q.Claim(ctx, "w3", 10)
+			if due := len(got) == 1 && got[0].Task == run.Task; err != nil || due != c.due {
+				t.Errorf("%s: claimable %v (%v), want %v", c.name, due, err, c.due)
+			}
+			if err := q.Drop(ctx, store.Run{Tenant: "acme", Task: run.Task, Turn: 1, Worker: "w1", Attempts: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestPending: how long the queue may sleep.
+func TestPending(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q := store.NewRuns(d)
+		if _, ok, err := q.Pending(t.Context()); err != nil || ok {
+			t.Errorf("an empty queue has something pending: %v (%v)", ok, err)
+		}
+		run := accept(t, s, aRun("w1"))
+		if err := q.GiveBack(t.Context(), run, time.Hour, false); err != nil {
+			t.Fatal(err)
+		}
+		accept(t, s, aRun(""))
+		if in, ok, err := q.Pending(t.Context()); err != nil || !ok || in != 0 {
+			t.Errorf("the next is due in %v, %v (%v), want now", in, ok, err)
+		}
+	})
+}
+
+// database is the name of d's database.
+func database(d *db.DB) string {
+	u, err := url.Parse(d.URL())
+	if err != nil {
+		panic(err)
+	}
+	return strings.TrimPrefix(u.Path, "/")
+}
+
+// TestClaimPlan: however PostgreSQL plans a claim, it looks at the queue once and locks no more than it takes.
+func TestClaimPlan(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		if d.Engine() != db.Postgres {
+			t.Skip("PostgreSQL's planner alone has the choice")
+		}
+		for range 30 {
+			accept(t, s, aRun(""))
+		}
+		err := d.Schema(t.Context(), "", func(conn *sql.DB) error {
+			for _, q := range []string{"enable_hashagg", "enable_hashjoin", "enable_mergejoin", "enable_sort", "enable_material", "enable_bitmapscan"} {
+				if _, err := conn.ExecContext(t.Context(), fmt.Sprintf("ALTER ROLE postgres IN DATABASE %s SET %s = off", database(d), q)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := db.Open(t.Context(), d.URL(), db.Options{MaxConns: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = again.Close() }()
+		for range 5 {
+			if runs, err := store.NewRuns(again).Claim(t.Context(), "w", 3); err != nil || len(runs) != 3 {
+				t.Errorf("asked for 3 of 30, got %d (%v)", len(runs), err)
+			}
+		}
+	})
+}

@@ -1,0 +1,226 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// TestBegin: what a claimed run finds, and takes, by the state of its task.
+func TestBegin(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		for _, c := range []struct {
+			name string
+			make func() (id agentsvc.TaskID, turn int64)
+			want error
+			seq  int64
+			evs  int
+		}{
+			{"submitted", func() (agentsvc.TaskID, int64) { return accept(t, s, aRun("")).Task, 1 }, nil, 2, 1},
+			{"working", func() (agentsvc.TaskID, int64) { return accept(t, s, aRun("w1")).Task, 1 }, nil, 2, 0},
+			{"waiting", func() (agentsvc.TaskID, int64) { return waiting(t, s).ID, 1 }, agentsvc.ErrLost, 0, 0},
+			{"another turn", func() (agentsvc.TaskID, int64) { return accept(t, s, aRun("w1")).Task, 2 }, agentsvc.ErrLost, 0, 0},
+			{"ended", func() (agentsvc.TaskID, int64) {
+				seen := waiting(t, s)
+				if err := s.Cancel(t.Context(), seen, events(seen.ID, seen.Seq+1, status(agentsvc.Cancelled, nil))[0]); err != nil {
+					t.Fatal(err)
+				}
+				return seen.ID, 1
+			}, agentsvc.ErrLost, 0, 0},
+			{"not there", func() (agentsvc.TaskID, int64) { return "no", 1 }, agentsvc.ErrNotFound, 0, 0},
+		} {
+			id, turn := c.make()
+			run := store.Run{Tenant: "acme", Task: id, Turn: turn}
+			before := dump(t, d)
+			evs, err := s.Begin(t.Context(), &run)
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s: %v, want %v", c.name, err, c.want)
+			}
+			if c.want != nil {
+				if diff := cmp.Diff(before, dump(t, d)); diff != "" {
+					t.Errorf("%s: left behind\n%s", c.name, diff)
+				}
+				continue
+			}
+			if run.Agent != "assistant" || run.Context != "c1" || run.Owner != ana || run.Epoch != 2 || run.Seq != c.seq || len(evs) != c.evs {
+				t.Errorf("%s: began %+v with %d events", c.name, run, len(evs))
+			}
+			if got := task(t, s, id); got.Status.State != agentsvc.Working || got.Epoch != 2 || got.Seq != c.seq {
+				t.Errorf("%s: task %+v", c.name, got)
+			}
+			if err := s.Record(t.Context(), &run, store.Record{Events: events(id, run.Seq+1, message("x"))}); err != nil {
+				t.Errorf("%s: the lease does not hold: %v", c.name, err)
+			}
+			gapless(t, log(t, s, id), int(c.seq)+1)
+		}
+	})
+}
+
+func TestCancel(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		submitted, working := accept(t, s, aRun("")), accept(t, s, aRun("w1"))
+		for _, id := range []agentsvc.TaskID{submitted.Task, working.Task, waiting(t, s).ID} {
+			seen := task(t, s, id)
+			if err := s.Cancel(t.Context(), seen, events(id, seen.Seq+1, status(agentsvc.Cancelled, nil))[0]); err != nil {
+				t.Fatalf("cancel a task that is %s: %v", seen.Status.State, err)
+			}
+			got := task(t, s, id)
+			if got.Status.State != agentsvc.Cancelled || got.Epoch != seen.Epoch+1 {
+				t.Errorf("%s became %s at epoch %d", seen.Status.State, got.Status.State, got.Epoch)
+			}
+			if state, _, worker := runState(t, d, store.Run{Tenant: "acme", Task: id, Turn: 1}); state != store.Completed || worker != "" {
+				t.Errorf("the run of a task that was %s is %s at %q", seen.Status.State, state, worker)
+			}
+			before := dump(t, d)
+			if err := s.Cancel(t.Context(), got, events(id, got.Seq+1, status(agentsvc.Cancelled, nil))[0]); !errors.Is(err, agentsvc.ErrLost) {
+				t.Errorf("cancel a task that has ended: %v", err)
+			}
+			if diff := cmp.Diff(before, dump(t, d)); diff != "" {
+				t.Errorf("cancel of an ended task left\n%s", diff)
+			}
+		}
+	})
+}
+
+// TestList: what a filter chooses, on which pages, and how many there are in all.
+func TestList(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		bob := agentsvc.Owner{Issuer: "stoa", Subject: "bob"}
+		var all []store.Run
+		for i := range 12 {
+			run := aRun([]string{"", "w1"}[i%2])
+			run.Agent = []string{"a", "b", "c"}[i%3]
+			run.Context = agentsvc.ContextID(fmt.Sprint("c", i%4))
+			if i >= 6 {
+				run.Owner = bob
+			}
+			all = append(all, accept(t, s, run))
+		}
+		other := store.New(d, "globex")
+		foreign := aRun("w1")
+		foreign.Tenant = "globex"
+		accept(t, other, foreign)
+		slices.Reverse(all) // newest first
+		for _, c := range []struct {
+			name string
+			f    store.Filter
+			in   func(store.Run) bool
+		}{
+			{"all", store.Filter{}, func(store.Run) bool { return true }},
+			{"an agent", store.Filter{Agents: []string{"a"}}, func(r store.Run) bool { return r.Agent == "a" }},
+			{"agents", store.Filter{Agents: []string{"a", "c"}}, func(r store.Run) bool { return r.Agent != "b" }},
+			{"no agents", store.Filter{Agents: []string{}}, func(store.Run) bool { return false }},
+			{"an owner", store.Filter{Owner: &bob}, func(r store.Run) bool { return r.Owner == bob }},
+			{"a stranger", store.Filter{Owner: &agentsvc.Owner{Issuer: "other", Subject: "bob"}}, func(store.Run) bool { return false }},
+			{"a context", store.Filter{Context: "c2"}, func(r store.Run) bool { return r.Context == "c2" }},
+			{"a state", store.Filter{State: agentsvc.Submitted}, func(r store.Run) bool { return r.Worker == "" }},
+			{"several", store.Filter{Agents: []string{"a"}, Owner: &ana, Context: "c0", State: agentsvc.Submitted}, func(r store.Run) bool {
+				return r.Agent == "a" && r.Owner == ana && r.Context == "c0" && r.Worker == ""
+			}},
+		} {
+			var want []agentsvc.TaskID
+			for _, r := range all {
+				if c.in(r) {
+					want = append(want, r.Task)
+				}
+			}
+			for _, size := range []int{1, 5, 100} {
+				var got []agentsvc.TaskID
+				f := c.f
+				f.Limit = size
+				for range all {
+					page, total, err := s.Tasks(t.Context(), f)
+					if err != nil {
+						t.Fatalf("%s: %v", c.name, err)
+					}
+					if total != len(want) {
+						t.Errorf("%s: total %d, want %d on every page", c.name, total, len(want))
+					}
+					if len(page) == 0 {
+						break
+					}
+					for _, task := range page {
+						got = append(got, task.ID)
+					}
+					f.Before = page[len(page)-1].ID
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("%s by %d: want -, got +\n%s", c.name, size, diff)
+				}
+			}
+		}
+	})
+}
+
+// TestListWith: a listed task holds what was asked for, and is the same as when it is read alone.
+func TestListWith(t *testing.T) {
+	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		for range 3 {
+			run := accept(t, s, aRun("w1"))
+			made := func(text string, more bool) agentsvc.Event {
+				return agentsvc.Event{Artifact: &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: "a", Parts: []agentsvc.Part{agentsvc.TextPart(text)}}, Append: more}}
+			}
+			evs := events(run.Task, 3, message("m"), made("one", false), made("two", true), status(agentsvc.Completed, says("end")))
+			if err := s.Record(t.Context(), &run, store.Record{Events: evs, End: store.Completed}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, with := range []store.With{{}, {History: true}, {Artifacts: true}, {History: true, Artifacts: true}} {
+			tasks, _, err := s.Tasks(t.Context(), store.Filter{Limit: 10, With: with})
+			if err != nil || len(tasks) != 3 {
+				t.Fatalf("%d tasks (%v)", len(tasks), err)
+			}
+			for _, got := range tasks {
+				alone, err := s.Task(t.Context(), got.ID, with)
+				if diff := cmp.Diff(alone, got); err != nil || diff != "" {
+					t.Errorf("with %+v: alone -, listed + (%v)\n%s", with, err, diff)
+				}
+				history, parts := 0, 0
+				if with.History {
+					history = 3
+				}
+				if with.Artifacts {
+					parts = 2
+				}
+				if len(got.History) != history || with.Artifacts && len(got.Artifacts[0].Parts) != parts || !with.Artifacts && got.Artifacts != nil {
+					t.Errorf("with %+v: %d messages, artifacts %+v", with, len(got.History), got.Artifacts)
+				}
+			}
+		}
+	})
+}
+
+// TestEvents: the log is read from any place on, in pages of any size.
+func TestEvents(t *testing.T) {
+	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := accept(t, s, aRun("w1"))
+		if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, 3, message("a"), message("b"), message("c"))}); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			after int64
+			limit int
+			want  []int64
+		}{{-5, 2, []int64{1, 2}}, {0, 100, []int64{1, 2, 3, 4, 5}}, {2, 2, []int64{3, 4}}, {4, 2, []int64{5}}, {5, 2, nil}, {99, 2, nil}} {
+			evs, err := s.Events(t.Context(), run.Task, c.after, c.limit)
+			var got []int64
+			for _, ev := range evs {
+				got = append(got, ev.Seq)
+			}
+			if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+				t.Errorf("after %d, at most %d (%v):\n%s", c.after, c.limit, err, diff)
+			}
+		}
+		run.FirstSeq = 4
+		if evs, err := s.Journal(t.Context(), run); err != nil || len(evs) != 2 || evs[0].Seq != 4 {
+			t.Errorf("journal of a turn that began at 4: %v (%v)", evs, err)
+		}
+	})
+}
