@@ -1,0 +1,319 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"stoa/tenancy/db/dbtest"
+)
+
+// process is a real stoa process.
+type process struct {
+	*testHouse
+	cmd  *exec.Cmd
+	out  *transcriptOf
+	done chan error
+}
+
+// transcriptOf keeps what a process says.
+type transcriptOf struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *transcriptOf) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *transcriptOf) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+var servesAt = regexp.MustCompile(`serves at (http://\S+)`)
+
+// serveIn starts stoa serve in a folder and waits until it serves.
+func serveIn(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	p := startIn(t, dir, args...)
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		if m := servesAt.FindStringSubmatch(p.out.String()); m != nil {
+			p.testHouse = &testHouse{url: m[1]}
+			return p
+		}
+		select {
+		case err := <-p.done:
+			t.Fatalf("stoa serve ended: %v\n%s", err, p.out)
+		case <-time.After(5 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("stoa serve does not serve:\n%s", p.out)
+		}
+	}
+}
+
+// startIn starts stoa serve in a folder.
+func startIn(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	p := &process{out: &transcriptOf{}, done: make(chan error, 1)}
+	p.cmd = exec.Command("stoa", append([]string{"serve", "--host", "127.0.0.1", "--port", "0"}, args...)...)
+	p.cmd.Dir = dir
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	p.cmd.Env = append(os.Environ(), adminSecretName+"="+testSecret, masterKeyName+"=AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.done <- p.cmd.Wait() }()
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil {
+			_ = p.cmd.Process.Kill()
+			<-p.done
+		}
+	})
+	return p
+}
+
+// end sends a signal and waits for the process to end.
+func (p *process) end(t *testing.T, s syscall.Signal) error {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-p.done:
+		return err
+	case <-time.After(40 * time.Second):
+		t.Fatalf("the process does not end on %v:\n%s", s, p.out)
+		return nil
+	}
+}
+
+// slowApp is an app whose agent takes two seconds over each answer.
+const slowApp = `
+llms: {m: {provider: scripted, script: [{when: {text: "^slow"}, then: [{say: "one ", pause: 2s}, {say: two}]}, {then: [{say: "%s: {{text}}"}]}]}}
+agents: {assistant: {llm: m}}
+`
+
+func (h *testHouse) create(t *testing.T, name, config string) {
+	t.Helper()
+	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": config})
+}
+
+type taskAnswer struct {
+	Result struct {
+		TaskID string `json:"task_id"`
+		Status struct {
+			State   string
+			Message struct{ Parts []struct{ Text string } }
+		}
+	}
+}
+
+// text is what the task's agent said last.
+func (a taskAnswer) text() string {
+	var b strings.Builder
+	for _, p := range a.Result.Status.Message.Parts {
+		b.WriteString(p.Text)
+	}
+	return b.String()
+}
+
+// databases are the addresses that process tests run on.
+func databases(t *testing.T, f func(t *testing.T, dir, database string)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, t.TempDir(), "sqlite://stoa.db") })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, t.TempDir(), dbtest.PostgresURL(t)) })
+}
+
+// TestKill kills a process in the middle of a call. The next one on the same database finishes the task.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, dir, database string) {
+		args := []string{"--database", database, "--queue-stale-threshold", "1s"}
+		first := serveIn(t, dir, args...)
+		first.create(t, "acme", fmt.Sprintf(slowApp, "acme"))
+		token := first.token(t, "acme", "ana", nil)
+		cut := make(chan error, 1)
+		req := first.request(t, "POST", "/agents/assistant", token, rpc("message:send", says("slow please", "message_id", "m1")))
+		go func() {
+			resp, err := http.DefaultClient.Do(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			cut <- err
+		}()
+		var list struct {
+			Tasks []struct {
+				TaskID string `json:"task_id"`
+			}
+		}
+		for len(list.Tasks) == 0 {
+			first.want(t, http.StatusOK, &list, "GET", "/tasks", token, nil)
+		}
+		_ = first.end(t, syscall.SIGKILL)
+		if err := <-cut; err == nil {
+			t.Fatal("the call was answered before the kill")
+		}
+
+		second := serveIn(t, dir, args...)
+		began := time.Now()
+		var got taskAnswer
+		for got.Result.Status.State != "completed" {
+			if time.Since(began) > 15*time.Second {
+				t.Fatalf("the task is %s: %s", got.Result.Status.State, second.out)
+			}
+			time.Sleep(20 * time.Millisecond)
+			got = taskAnswer{}
+			second.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, rpc("tasks/get", map[string]any{"id": list.Tasks[0].TaskID}))
+		}
+		if got.text() != "one two" {
+			t.Errorf("the task says %q", got.text())
+		}
+		// Whoever was cut off sends the same message again and finds the same task.
+		var again taskAnswer
+		second.want(t, http.StatusOK, &again, "POST", "/agents/assistant", token, rpc("message:send", says("slow please", "message_id", "m1")))
+		if again.Result.TaskID != list.Tasks[0].TaskID {
+			t.Errorf("the same message opened task %s, want %s", again.Result.TaskID, list.Tasks[0].TaskID)
+		}
+	})
+}
+
+// TestDrain stops a process in the middle of a call: the call is answered before the process ends.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, dir, database string) {
+		p := serveIn(t, dir, "--database", database)
+		p.create(t, "acme", fmt.Sprintf(slowApp, "acme"))
+		token := p.token(t, "acme", "ana", nil)
+		req := p.request(t, "POST", "/agents/assistant", token, rpc("message:send", says("slow")))
+		type answer struct {
+			got taskAnswer
+			err error
+		}
+		answered := make(chan answer, 1)
+		go func() {
+			var a answer
+			resp, err := http.DefaultClient.Do(req)
+			if err == nil {
+				err = json.NewDecoder(resp.Body).Decode(&a.got)
+				resp.Body.Close()
+			}
+			a.err = err
+			answered <- a
+		}()
+		time.Sleep(500 * time.Millisecond)
+		if err := p.end(t, syscall.SIGTERM); err != nil {
+			t.Errorf("the process ended with %v:\n%s", err, p.out)
+		}
+		if a := <-answered; a.err != nil || a.got.text() != "one two" {
+			t.Errorf("the call was answered %+v, %v", a.got, a.err)
+		}
+	})
+}
+
+// TestTwoProcesses serves one PostgreSQL twice: each answers every tenant, and a change made at one is in force at
+// the other within two seconds.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	database := dbtest.PostgresURL(t)
+	one, two := serveIn(t, t.TempDir(), "--database", database), serveIn(t, t.TempDir(), "--database", database)
+	both := []*process{one, two}
+	tokens := map[string]string{}
+	for i, app := range []string{"acme", "globex"} {
+		both[i].create(t, app, fmt.Sprintf(slowApp, app))
+		tokens[app] = both[i].token(t, app, "ana", nil)
+	}
+	ask := func(p *process, app string) string {
+		var got taskAnswer
+		p.want(t, http.StatusOK, &got, "POST", "/agents/assistant", tokens[app], rpc("message:send", says("hi")))
+		return got.text()
+	}
+	for _, p := range both {
+		for app := range tokens {
+			if got := ask(p, app); got != app+": hi" {
+				t.Errorf("%s at %s says %q", app, p.url, got)
+			}
+		}
+	}
+	one.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
+	within(t, 2*time.Second, "the new revision serves at the other process", func() bool { return ask(two, "acme") == "new acme: hi" })
+	one.want(t, http.StatusOK, nil, "POST", "/admin/apps/globex:suspend", testSecret, map[string]any{})
+	within(t, 2*time.Second, "the other process refuses the suspended app", func() bool {
+		status, _ := two.ask(t, "POST", "/agents/assistant", tokens["globex"], rpc("message:send", says("hi")))
+		return status == http.StatusForbidden
+	})
+	one.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
+	within(t, 2*time.Second, "the other process refuses tokens of the deleted app", func() bool {
+		status, _ := two.ask(t, "POST", "/agents/assistant", tokens["acme"], rpc("message:send", says("hi")))
+		return status == http.StatusUnauthorized
+	})
+}
+
+func within(t *testing.T, d time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for began := time.Now(); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > d {
+			t.Fatalf("after %v it does not hold that %s", d, what)
+		}
+	}
+}
+
+// TestRefusesToStart wants one clear line and exit code 1 for each way a start can go wrong.
+func TestRefusesToStart(t *testing.T) {
+	t.Parallel()
+	taken := serveIn(t, t.TempDir())
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"port taken", []string{"--port", taken.url[strings.LastIndex(taken.url, ":")+1:]}, "address already in use"},
+		{"second process on a file", []string{"--database", "sqlite://" + filepath.Join(taken.cmd.Dir, "stoa.db")}, "in use by another process"},
+		{"file not writable", []string{"--database", "sqlite:///proc/stoa.db"}, "/proc/stoa.db"},
+		{"no PostgreSQL there", []string{"--database", "postgres://nobody@127.0.0.1:1/none?connect_timeout=1"}, "connect to PostgreSQL at 127.0.0.1:1"},
+		{"no database URL", []string{"--database", "mysql://x"}, "sqlite:// or postgres://"},
+		{"typo in the file", []string{"--config", write("typo.yaml", "agnets: {}\n")}, "typo.yaml:1:1"},
+		{"no such file", []string{"--config", filepath.Join(dir, "none.yaml")}, "none.yaml"},
+		{"bad Redis", []string{"--redis", "http://x"}, "--redis"},
+		{"bad public URL", []string{"--public-url", "not a url"}, "public URL"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := startIn(t, t.TempDir(), c.args...)
+			select {
+			case <-p.done:
+			case <-time.After(30 * time.Second):
+				t.Fatalf("it starts all the same:\n%s", p.out)
+			}
+			if code := p.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(p.out.String(), c.want) {
+				t.Errorf("exit code %d, %q; want 1 and %q", code, p.out, c.want)
+			}
+			if strings.Contains(p.out.String(), testSecret) {
+				t.Error("the output holds the admin secret")
+			}
+		})
+	}
+}
