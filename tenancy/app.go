@@ -12,11 +12,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// DefaultID and DefaultName belong to the app of the process's own config file. It has no row in the database.
-const (
-	DefaultID   db.ID = "default"
-	DefaultName       = "default"
-)
+// DefaultID is the id of the app of the process's own config file. It has no row in the database.
+const DefaultID db.ID = "default"
+
+// DefaultName is the name of that app. No other can bear it.
+const DefaultName = "default"
 
 // Status is what an app is at present.
 type Status string

@@ -90,17 +90,23 @@ func (l *Live[T]) fly(s *slot[T], f *flight, asked int64) {
 
 // renew reads an app and returns the unit to put in place, nil if the one that is there stays.
 func (l *Live[T]) renew(ctx context.Context, s *slot[T]) (*unit[T], error) {
+	old := s.unit.Load()
 	snap, err := l.apps.Snapshot(ctx, s.place.id, s.place.revision)
-	if errors.Is(err, ErrNotFound) {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		if old != nil {
+			gone := *old.app.Load()
+			gone.Status = Deleting
+			l.options.Changed(gone)
+		}
 		return nil, err
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	app, old := &snap.App, s.unit.Load()
+	app := &snap.App
 	s.seen.Store(app.Generation)
-	if old != nil && s.place.revision == 0 && old.app.Load().Generation != app.Generation {
-		defer l.options.Changed(*app)
+	if old != nil && old.app.Load().Generation != app.Generation {
+		l.options.Changed(*app)
 	}
 	switch {
 	case app.Status == Suspended:

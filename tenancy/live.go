@@ -21,8 +21,8 @@ type LiveOptions struct {
 	Patience     time.Duration // how long a caller waits for a change it may have made itself, before the old value serves; 1 second
 	Check        time.Duration // between looks for changes that no signal told of; 1 second
 
-	// Changed is called with an app's new record when it was loaded here and then changed, its status for one. It is
-	// not called concurrently for one app.
+	// Changed is called with an app's new record when it was loaded here and then changed: its status for one, which is
+	// [Deleting] also once it is gone. It may be called more than once for a change.
 	Changed func(App)
 	Log     *slog.Logger
 }

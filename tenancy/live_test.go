@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -197,7 +198,8 @@ func TestRecord(t *testing.T) {
 func TestLiveSuspend(t *testing.T) {
 	bubble(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &builder{}
-		l := house(t, s, b, tenancy.LiveOptions{})
+		var told []tenancy.Status
+		l := house(t, s, b, tenancy.LiveOptions{Changed: func(a tenancy.App) { told = append(told, a.Status) }})
 		app, cold := create(t, s, tenancy.Draft{Name: "acme"}), create(t, s, tenancy.Draft{Name: "cold"})
 		h, _, release := enter(t, l, app.ID)
 		for _, name := range []string{"acme", "cold"} {
@@ -238,6 +240,9 @@ func TestLiveSuspend(t *testing.T) {
 		synctest.Wait()
 		if n := b.open(t); n != 0 {
 			t.Errorf("%d values of a deleted app are open", n)
+		}
+		if want := []tenancy.Status{tenancy.Suspended, tenancy.Active, tenancy.Deleting}; !slices.Equal(told, want) {
+			t.Errorf("told of %v, want %v", told, want)
 		}
 	})
 }

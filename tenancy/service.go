@@ -25,9 +25,9 @@ type Options struct {
 	Check func(ctx context.Context, src []byte, grants []string, secret func(name string) (string, bool)) error
 	// Decode parses a configuration's text. Without it no answer shows a configuration.
 	Decode func(src []byte) (map[string]any, error)
-	// Mask returns the document with what is secret hidden.
+	// Mask returns a copy of the document with what is secret hidden.
 	Mask func(doc map[string]any) map[string]any
-	// Restore returns doc with each hidden value replaced by the one at its place in old.
+	// Restore returns a copy of doc with each hidden value replaced by the one at its place in old.
 	Restore func(doc, old map[string]any) map[string]any
 	// Erase removes what an app owns outside the database, such as vectors and files. It may be called again for the
 	// same app.
@@ -103,13 +103,8 @@ func (s *Service) unmasked(config, old []byte) ([]byte, error) {
 	if err != nil {
 		return config, nil //nolint:nilerr // an old configuration that no longer parses has nothing to give
 	}
-	// Restore may work in place, so what was given is decoded once more.
-	pristine, err := s.options.Decode(config)
-	if err != nil {
-		return nil, err
-	}
 	restored := s.options.Restore(given, before)
-	if reflect.DeepEqual(restored, pristine) {
+	if reflect.DeepEqual(restored, given) {
 		return config, nil
 	}
 	return json.Marshal(restored)
