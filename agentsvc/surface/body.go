@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,8 +139,28 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	}
 	w.Header()["Content-Type"] = jsonType
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // a client that is gone needs no answer
+	send(w, b.Bytes())
 	return nil
+}
+
+const (
+	piece = 64 << 10         // bytes
+	taken = 30 * time.Second // how long a client may take to accept a piece
+)
+
+// send writes an answer, for each piece of which the client has a limited time. A client that is gone needs none.
+func send(w http.ResponseWriter, b []byte) {
+	if len(b) <= piece {
+		_, _ = w.Write(b)
+		return
+	}
+	rc := http.NewResponseController(w)
+	for part := range slices.Chunk(b, piece) {
+		_ = rc.SetWriteDeadline(time.Now().Add(taken)) // not every connection can
+		if _, err := w.Write(part); err != nil {
+			return
+		}
+	}
 }
 
 var jsonType = []string{"application/json"}

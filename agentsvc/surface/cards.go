@@ -1,7 +1,6 @@
 package surface
 
 import (
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -87,12 +86,6 @@ func withPort(host, port string) string {
 		return host
 	}
 	return host + ":" + port
-}
-
-// Discoverable marks an answer of discovery: it depends on who asks.
-func Discoverable(w http.ResponseWriter) {
-	w.Header().Set("Cache-Control", "private, max-age=0, must-revalidate")
-	w.Header().Add("Vary", "Authorization")
 }
 
 // AgentURL returns where an agent lives below base.

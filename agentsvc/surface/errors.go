@@ -182,14 +182,16 @@ func (v verdict) door() bool {
 // fail writes err as the answer and logs it if it is ours. A client that is gone is told nothing.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, rec *record, err error) {
 	rec.err = err
-	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		rec.status = statusGone
+	if r.Context().Err() != nil && unavailable(err) {
+		if rec.status == 0 {
+			rec.status = statusGone
+		}
 		return
 	}
 	v := judge(err)
 	s.logFault(r.Context(), rec, v, err)
 	if rec.status != 0 {
-		return // the answer had begun: the client sees it break off
+		return // a stream, which has told what there was to tell
 	}
 	writeError(w, rec.id, v)
 }

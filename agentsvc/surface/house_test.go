@@ -61,6 +61,11 @@ func house(t *testing.T) (*surfacetest.House, *observations) {
 				{Method: http.MethodPost, Pattern: "/large", Kind: surface.Tenant, Messages: true, Serve: read},
 				{Method: http.MethodGet, Pattern: "/config", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: read},
 				{Method: http.MethodGet, Pattern: "/panic", Kind: surface.Open, Serve: func(http.ResponseWriter, *http.Request) error { panic("oh no") }},
+				{Method: http.MethodGet, Pattern: "/half", Kind: surface.Open, Serve: func(w http.ResponseWriter, _ *http.Request) error {
+					io.WriteString(w, "half an")
+					http.NewResponseController(w).Flush()
+					panic("oh no")
+				}},
 				{Method: http.MethodGet, Pattern: "/slow", Kind: surface.Open, Serve: func(_ http.ResponseWriter, r *http.Request) error {
 					<-r.Context().Done()
 					return r.Context().Err()
@@ -160,6 +165,8 @@ func TestPaths(t *testing.T) {
 		{"prefix agrees", "GET", "/apps/acme/who", ana, 200, `["acme","ana","http://localhost:8080/apps/acme"]`},
 		{"prefix differs", "GET", "/apps/default/who", ana, 404, ""},
 		{"prefix in another spelling", "GET", "/apps/%61cme/who", ana, 200, `["acme","ana","http://localhost:8080/apps/acme"]`},
+		{"token of 9 KB", "GET", "/who", strings.Repeat("a", 9<<10) + ".b.c", 401, ""},
+		{"headers of 40 KB", "GET", "/who", strings.Repeat("a", 40<<10), 431, ""},
 		{"head", "HEAD", "/who", "", 200, ""},
 		{"scope missing", "GET", "/config", ana, 403, ""},
 		{"operator by prefix", "POST", "/apps/acme/admin/thing", surfacetest.Secret, 404, ""},
@@ -177,7 +184,7 @@ func TestPaths(t *testing.T) {
 			if resp.StatusCode == 503 && resp.Header.Get("Retry-After") == "" {
 				t.Error("no Retry-After")
 			}
-			if resp.Header.Get("Access-Control-Allow-Origin") != "*" {
+			if resp.StatusCode != 431 && resp.Header.Get("Access-Control-Allow-Origin") != "*" {
 				t.Error("no page may read this")
 			}
 		})
@@ -261,6 +268,17 @@ func TestLog(t *testing.T) {
 	})
 	if !ok {
 		t.Errorf("observed %+v", seen.seen)
+	}
+}
+
+// TestHalfAnswer breaks off an answer whose handler panicked in the middle: it must not look whole.
+func TestHalfAnswer(t *testing.T) {
+	t.Parallel()
+	h, _ := house(t)
+	resp := h.Open(t, http.MethodGet, "/half", "", nil)
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("the answer %q looks whole", body)
 	}
 }
 

@@ -67,12 +67,14 @@ func (c *RPC) Reply(result any) error {
 	}{"2.0", c.id, result})
 }
 
-// Decode reads the call's params, which must be an object, into v.
+// Decode reads the call's params, which must be an object, into v. It lets go of them, since a stream may last longer
+// than anyone needs the message that opened it.
 func (c *RPC) Decode(v any) error {
-	if len(c.Params) == 0 || c.Params[0] != '{' {
+	params := c.Params
+	if c.Params = nil; len(params) == 0 || params[0] != '{' {
 		return agentsvc.Invalid("params", "must be an object")
 	}
-	return DecodeJSON(c.Params, v, false)
+	return DecodeJSON(params, v, false)
 }
 
 // Fault returns the body that tells of err in the call's own envelope.

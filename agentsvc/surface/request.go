@@ -87,7 +87,9 @@ func (s *Server) watch(next http.Handler) http.Handler {
 					panic(p)
 				}
 				s.options.Log.ErrorContext(r.Context(), "a handler panicked", "request_id", rec.id, "route", rec.route, "panic", p, "stack", string(debug.Stack()))
-				if rec.status == 0 {
+				if rec.status != 0 {
+					defer panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+				} else {
 					writeError(rec, rec.id, verdict{code: Internal, status: http.StatusInternalServerError, text: textInternal})
 				}
 			}

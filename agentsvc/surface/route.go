@@ -57,13 +57,13 @@ func (s *Server) serve(route *Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := recordOf(r)
 		rec.route = route.Pattern
-		ctx := r.Context()
+		in := r
 		if !route.Waits {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, s.options.Deadline)
+			ctx, cancel := context.WithTimeout(r.Context(), s.options.Deadline)
 			defer cancel()
+			in = r.WithContext(ctx)
 		}
-		if err := s.pass(route, rec, w, r.WithContext(ctx)); err != nil {
+		if err := s.pass(route, rec, w, in); err != nil {
 			s.fail(w, r, rec, err)
 		}
 	}
@@ -72,6 +72,9 @@ func (s *Server) serve(route *Route) http.HandlerFunc {
 func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.Request) error {
 	switch route.Kind {
 	case Tenant:
+		// What is answered depends on who asks, though the path may not tell.
+		w.Header()["Cache-Control"] = privately
+		w.Header().Add("Vary", "Authorization")
 		v, err := s.enter(r, route)
 		if err != nil {
 			return err
@@ -94,6 +97,8 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 	s.limit(rec, r, route)
 	return route.Serve(w, r)
 }
+
+var privately = []string{"private, no-cache"}
 
 // Param returns a parameter of the path.
 func Param(r *http.Request, name string) string { return chi.URLParam(r, name) }

@@ -17,13 +17,11 @@ func listCards(w http.ResponseWriter, r *http.Request) error {
 	for i, c := range cards {
 		answer.Agents[i] = newCard(v, c)
 	}
-	surface.Discoverable(w)
 	return surface.WriteJSON(w, http.StatusOK, answer)
 }
 
 func card(w http.ResponseWriter, r *http.Request) error {
 	v := surface.VisitOf(r)
-	surface.Discoverable(w)
 	c, err := v.Card(surface.Param(r, "agent"))
 	if err != nil {
 		return err
@@ -34,7 +32,6 @@ func card(w http.ResponseWriter, r *http.Request) error {
 // defaultCard answers with the card of the agent that stands for the app, and who offers it.
 func defaultCard(w http.ResponseWriter, r *http.Request) error {
 	v := surface.VisitOf(r)
-	surface.Discoverable(w)
 	c, err := v.Card("")
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -16,6 +17,7 @@ type order struct {
 	r     *http.Request
 	actor string
 	body  []byte
+	dry   bool // only tell what would come of it
 }
 
 // app returns the name of the app that the path names.
@@ -29,7 +31,16 @@ func (o *order) decode(v any, optional bool) error {
 	return surface.DecodeJSON(o.body, v, true)
 }
 
-func (o *order) dryRun() bool { return o.r.URL.Query().Get("dry_run") == "true" }
+// dryRun reports whether the caller only wants to know what would come of it.
+func (o *order) dryRun() (bool, error) {
+	switch o.r.URL.Query().Get("dry_run") {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	}
+	return false, agentsvc.Invalid("dry_run", "must be true or false")
+}
 
 // answer is what an order came to.
 type answer struct {
@@ -49,8 +60,11 @@ func (a admin) once(do func(ctx context.Context, o *order) (answer, error)) surf
 		if o.body, err = surface.ReadBody(r); err != nil {
 			return err
 		}
+		if o.dry, err = o.dryRun(); err != nil {
+			return err
+		}
 		key, keyed := r.Header["Idempotency-Key"]
-		if !keyed || o.dryRun() {
+		if !keyed || o.dry {
 			out, err := do(r.Context(), o)
 			if err != nil {
 				return err

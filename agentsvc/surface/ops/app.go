@@ -18,9 +18,9 @@ func (a admin) create(ctx context.Context, o *order) (answer, error) {
 	}
 	app, err := a.apps.Create(ctx, o.actor, tenancy.Draft{
 		Name: b.Name, DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Labels: b.Labels,
-	}, o.dryRun())
+	}, o.dry)
 	out := about(app)
-	if !o.dryRun() {
+	if !o.dry {
 		out.status = http.StatusCreated
 	}
 	return out, err
@@ -38,7 +38,7 @@ func (a admin) update(ctx context.Context, o *order) (answer, error) {
 	app, err := a.apps.Update(ctx, o.actor, o.app(), tenancy.Change{
 		DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Labels: b.Labels,
 		IfRevision: revision,
-	}, o.dryRun())
+	}, o.dry)
 	return about(app), err
 }
 
