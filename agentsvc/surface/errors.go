@@ -43,7 +43,7 @@ var (
 	// ErrNoPush says that there are no push notifications here.
 	ErrNoPush = errors.New("push notifications are not supported")
 
-	// ErrNotReady says that requests should go elsewhere for now.
+	// ErrNotReady says that requests should go to another replica.
 	ErrNotReady = errors.New("the service is not ready")
 
 	errNoPath  = errors.New("there is nothing at this path")

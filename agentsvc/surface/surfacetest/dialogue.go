@@ -89,12 +89,12 @@ type dialogue struct {
 	ids    map[string]string
 }
 
-var placeholder = regexp.MustCompile(`\{\{([a-z0-9_-]+)\.([a-z0-9_.]+)\}\}`)
+var reference = regexp.MustCompile(`\{\{([a-z0-9_-]+)\.([a-z0-9_.]+)\}\}`)
 
 func (d *dialogue) ask(t *testing.T, name, request string) string {
 	t.Helper()
-	request = placeholder.ReplaceAllStringFunc(request, func(s string) string {
-		m := placeholder.FindStringSubmatch(s)
+	request = reference.ReplaceAllStringFunc(request, func(s string) string {
+		m := reference.FindStringSubmatch(s)
 		return d.value(t, m[1], m[2])
 	})
 	head, body, _ := strings.Cut(request, "\n\n")
