@@ -1,0 +1,171 @@
+package agentsvc_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+)
+
+var states = []agentsvc.State{
+	agentsvc.Submitted, agentsvc.Working, agentsvc.InputRequired, agentsvc.AuthRequired,
+	agentsvc.Completed, agentsvc.Failed, agentsvc.Cancelled, agentsvc.Rejected,
+}
+
+// TestStateTable holds every cell: from, to.
+func TestStateTable(t *testing.T) {
+	t.Parallel()
+	table := []string{
+		// to: sub work input auth done fail cancel reject
+		"submitted      - x - x - x x x",
+		"working        - - x x x x x x",
+		"input_required - x - - - x x x",
+		"auth_required  - x - - - x x -",
+		"completed      - - - - - - - -",
+		"failed         - - - - - - - -",
+		"cancelled      - - - - - - - -",
+		"rejected       - - - - - - - -",
+	}
+	for i, from := range states {
+		row := strings.Fields(table[i])
+		if row[0] != string(from) {
+			t.Fatalf("row %d is of %s, want %s", i, row[0], from)
+		}
+		for j, to := range states {
+			if got, want := from.CanBecome(to), row[j+1] == "x"; got != want {
+				t.Errorf("%s to %s: %v, want %v", from, to, got, want)
+			}
+		}
+		for _, to := range []agentsvc.State{"", "done", "Working"} {
+			if from.CanBecome(to) || to.CanBecome(from) {
+				t.Errorf("%s goes to or comes from %q, which is no state", from, to)
+			}
+		}
+	}
+}
+
+func TestStateKinds(t *testing.T) {
+	t.Parallel()
+	for i, s := range states {
+		if !s.Valid() {
+			t.Errorf("%s is no state", s)
+		}
+		if got, want := s.Terminal(), i >= 4; got != want {
+			t.Errorf("%s is terminal: %v", s, got)
+		}
+		if got, want := s.Interrupted(), i == 2 || i == 3; got != want {
+			t.Errorf("%s is interrupted: %v", s, got)
+		}
+	}
+	for _, s := range []agentsvc.State{"", "unknown", "COMPLETED"} {
+		if s.Valid() || s.Terminal() || s.Interrupted() {
+			t.Errorf("%q counts as a state", s)
+		}
+	}
+}
+
+func text(id, s string) *agentsvc.Message {
+	return &agentsvc.Message{ID: agentsvc.MessageID(id), Parts: []agentsvc.Part{agentsvc.TextPart(s)}}
+}
+
+func artifact(id, s string, more bool) *agentsvc.ArtifactUpdate {
+	return &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: id, Name: s, Parts: []agentsvc.Part{agentsvc.TextPart(s)}}, Append: more}
+}
+
+// TestApply folds a log into a task, whole and again from every place in between.
+func TestApply(t *testing.T) {
+	t.Parallel()
+	at := func(n int64) time.Time { return time.UnixMicro(n).UTC() }
+	log := []agentsvc.Event{
+		{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: text("1", "hello")}},
+		{Status: &agentsvc.Status{State: agentsvc.Working}},
+		{Message: text("2", "thinking")},
+		{Result: &agentsvc.ToolResult{Call: "c"}},
+		{Usage: &agentsvc.Usage{InputTokens: 1}},
+		{Artifact: artifact("a", "one", false)},
+		{Artifact: artifact("b", "other", true)},
+		{Artifact: artifact("a", "two", true)},
+		{Artifact: artifact("b", "replaced", false)},
+		{Status: &agentsvc.Status{State: agentsvc.Completed, Message: text("3", "done")}},
+	}
+	for i := range log {
+		log[i].Seq, log[i].At = int64(i)+1, at(int64(i)+1)
+	}
+	want := agentsvc.Task{
+		ID: "t", Seq: 10, Status: agentsvc.Status{State: agentsvc.Completed, Message: text("3", "done"), At: at(10)},
+		History: []agentsvc.Message{*text("1", "hello"), *text("2", "thinking"), *text("3", "done")},
+		Artifacts: []agentsvc.Artifact{
+			{ID: "a", Name: "one", Parts: []agentsvc.Part{agentsvc.TextPart("one"), agentsvc.TextPart("two")}},
+			{ID: "b", Name: "replaced", Parts: []agentsvc.Part{agentsvc.TextPart("replaced")}},
+		},
+	}
+	for again := range log {
+		task := agentsvc.Task{ID: "t"}
+		for _, ev := range slices.Concat(log[:again], log) {
+			task.Apply(ev)
+			task.Apply(agentsvc.Event{Chunk: &agentsvc.Chunk{Text: "live"}})
+		}
+		if diff := cmp.Diff(want, task); diff != "" {
+			t.Errorf("read again from event %d: want -, got +\n%s", again, diff)
+		}
+	}
+}
+
+// TestApplyShares: snapshots taken earlier do not change when the task goes on, nor do two that go on apart.
+func TestApplyShares(t *testing.T) {
+	t.Parallel()
+	task := agentsvc.Task{Artifacts: make([]agentsvc.Artifact, 0, 8)}
+	task.Apply(agentsvc.Event{Seq: 1, Artifact: artifact("a", "one", false)})
+	task.Artifacts[0].Parts = append(make([]agentsvc.Part, 0, 8), task.Artifacts[0].Parts...)
+	left, right := task, task
+	left.Apply(agentsvc.Event{Seq: 2, Artifact: artifact("a", "left", true)})
+	right.Apply(agentsvc.Event{Seq: 2, Artifact: artifact("a", "right", true)})
+	if n := len(task.Artifacts[0].Parts); n != 1 {
+		t.Errorf("the earlier snapshot has %d parts now", n)
+	}
+	if got := left.Artifacts[0].Parts[1].Text; got != "left" {
+		t.Errorf("left reads %q", got)
+	}
+	if got := right.Artifacts[0].Parts[1].Text; got != "right" {
+		t.Errorf("right reads %q", got)
+	}
+}
+
+func TestMessageText(t *testing.T) {
+	t.Parallel()
+	for want, parts := range map[string][]agentsvc.Part{
+		"":    nil,
+		"a":   {agentsvc.TextPart("a")},
+		"abc": {agentsvc.TextPart("ab"), {Data: &agentsvc.Data{Value: "x"}}, {File: &agentsvc.File{Name: "y"}}, agentsvc.TextPart("c")},
+	} {
+		if got := (agentsvc.Message{Parts: parts}).Text(); got != want {
+			t.Errorf("text of %v is %q, want %q", parts, got, want)
+		}
+	}
+}
+
+func TestUsageAdd(t *testing.T) {
+	t.Parallel()
+	a := agentsvc.Usage{Provider: "p", Model: "old", InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, ReasoningTokens: 5}
+	b := agentsvc.Usage{Provider: "q", Model: "new", InputTokens: 10, OutputTokens: 20, CacheReadTokens: 30, CacheWriteTokens: 40, ReasoningTokens: 50}
+	want := agentsvc.Usage{Provider: "q", Model: "new", InputTokens: 11, OutputTokens: 22, CacheReadTokens: 33, CacheWriteTokens: 44, ReasoningTokens: 55}
+	if diff := cmp.Diff(want, a.Add(b)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestNewID: identifiers sort by the time of their making.
+func TestNewID(t *testing.T) {
+	t.Parallel()
+	ids := make([]string, 1000)
+	for i := range ids {
+		ids[i] = agentsvc.NewID()
+	}
+	if !slices.IsSorted(ids) || len(slices.Compact(ids)) != 1000 {
+		t.Error("identifiers made in order are out of order, or twice the same")
+	}
+}
