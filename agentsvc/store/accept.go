@@ -24,13 +24,12 @@ var ErrSent = errors.New("the message was sent before")
 // Accept writes the first turn of a new task: the task, its first events and its run, in one transaction. A run with
 // a worker is born under that worker's lease, one without is pending. It returns [ErrSent] if sent is already there.
 func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
-	now := time.Now().UnixMicro()
 	last := evs[len(evs)-1]
 	b := db.Batch{Key: string(run.Task)}
 	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $11)`,
 		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(last.Status.State),
-		run.Epoch, last.Seq, run.Turn, now)
+		run.Epoch, last.Seq, run.Turn, evs[0].At.UnixMicro())
 	if err := insertEvents(&b, s.tenant, run.Task, evs, nil); err != nil {
 		return err
 	}

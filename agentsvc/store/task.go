@@ -199,7 +199,7 @@ func (s *Store) Begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	var evs []agentsvc.Event
 	if seen.Status.State == agentsvc.Submitted {
 		run.Seq++
-		now := time.Now().UTC()
+		now := time.Now().UTC().Truncate(time.Microsecond)
 		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Status: &agentsvc.Status{State: agentsvc.Working, At: now}}}
 	}
 	b := db.Batch{Key: string(run.Task)}

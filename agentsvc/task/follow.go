@@ -69,7 +69,7 @@ func (s *Service) read(ctx context.Context, id agentsvc.TaskID, c *cursor, yield
 			return false
 		}
 		for _, ev := range evs {
-			c.next(ev)
+			c.pass(ev)
 			if !yield(ev, nil) || ends(ev) {
 				return false
 			}
@@ -119,6 +119,12 @@ func (c *cursor) next(ev agentsvc.Event) (next *agentsvc.Event, gap bool) {
 	case ev.Seq > c.last+1:
 		return nil, true
 	}
+	c.pass(ev)
+	return &ev, false
+}
+
+// pass moves c behind a fact. Of the message it holds no chunk is wanted any more.
+func (c *cursor) pass(ev agentsvc.Event) {
 	c.last = ev.Seq
 	if m := ev.Message; m != nil {
 		c.sent[m.ID] = math.MaxInt
@@ -126,5 +132,4 @@ func (c *cursor) next(ev agentsvc.Event) (next *agentsvc.Event, gap bool) {
 	if st := ev.Status; st != nil && st.Message != nil {
 		c.sent[st.Message.ID] = math.MaxInt
 	}
-	return &ev, false
 }

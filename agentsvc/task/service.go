@@ -111,7 +111,7 @@ func (s *Service) Follow(ctx context.Context, reach Reach, id agentsvc.TaskID, a
 	}
 	from := t.Seq
 	if after != nil {
-		from = min(*after, t.Seq)
+		from = min(max(*after, 0), t.Seq)
 	}
 	if from == t.Seq && t.Status.State.Terminal() {
 		return t.Task, func(func(agentsvc.Event, error) bool) {}, nil

@@ -1,0 +1,176 @@
+package task
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"stoa/agentsvc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Topics returns how many topics h holds.
+func (h *Hub) Topics() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.topics)
+}
+
+func chunk(id string, offset int, text string) agentsvc.Event {
+	return agentsvc.Event{Chunk: &agentsvc.Chunk{Message: agentsvc.MessageID(id), Offset: offset, Text: text}}
+}
+
+func fact(seq int64, id string) agentsvc.Event {
+	return agentsvc.Event{Seq: seq, Message: &agentsvc.Message{ID: agentsvc.MessageID(id)}}
+}
+
+func final(seq int64, id string) agentsvc.Event {
+	return agentsvc.Event{Seq: seq, Status: &agentsvc.Status{State: agentsvc.InputRequired, Message: &agentsvc.Message{ID: agentsvc.MessageID(id)}}}
+}
+
+// TestCursor: what a reader makes of events that come late, twice, in pieces or not at all.
+func TestCursor(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		in   []agentsvc.Event
+		want []string
+	}{
+		{"in order", []agentsvc.Event{chunk("m", 0, "ab"), chunk("m", 2, "cd"), fact(1, "m")}, []string{"m+0 ab", "m+2 cd", "#1"}},
+		{"repeated", []agentsvc.Event{chunk("m", 0, "ab"), chunk("m", 0, "ab"), chunk("m", 2, "c"), chunk("m", 0, "a")}, []string{"m+0 ab", "m+2 c"}},
+		{"overlapping", []agentsvc.Event{chunk("m", 0, "abc"), chunk("m", 1, "bcde"), chunk("m", 3, "def")}, []string{"m+0 abc", "m+3 de", "m+5 f"}},
+		{"lost", []agentsvc.Event{chunk("m", 0, "a"), chunk("m", 2, "c"), chunk("m", 3, "d"), fact(1, "m")}, []string{"m+0 a", "#1"}},
+		{"lost and found", []agentsvc.Event{chunk("m", 0, "a"), chunk("m", 2, "c"), chunk("m", 1, "b"), chunk("m", 2, "c")}, []string{"m+0 a", "m+1 b", "m+2 c"}},
+		{"begun before", []agentsvc.Event{chunk("m", 5, "f"), chunk("m", 6, "g"), fact(1, "m")}, []string{"#1"}},
+		{"after its fact", []agentsvc.Event{fact(1, "m"), chunk("m", 0, "a"), chunk("m", 1, "b")}, []string{"#1"}},
+		{"after the last fact", []agentsvc.Event{final(1, "m"), chunk("m", 0, "a")}, []string{"#1"}},
+		{"two messages", []agentsvc.Event{chunk("m", 0, "a"), chunk("n", 0, "x"), chunk("m", 1, "b"), fact(1, "m"), chunk("n", 1, "y")}, []string{"m+0 a", "n+0 x", "m+1 b", "#1", "n+1 y"}},
+		{"empty", []agentsvc.Event{chunk("m", 0, ""), chunk("m", 0, "a")}, []string{"m+0 a"}},
+		{"facts repeated", []agentsvc.Event{fact(1, "m"), fact(1, "m"), fact(2, "n"), fact(1, "m")}, []string{"#1", "#2"}},
+		{"facts lost", []agentsvc.Event{fact(1, "m"), fact(3, "o"), fact(2, "n"), fact(3, "o")}, []string{"#1", "gap before #3", "#2", "#3"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cur := cursor{sent: map[agentsvc.MessageID]int{}}
+			var got []string
+			for _, ev := range c.in {
+				switch next, gap := cur.next(ev); {
+				case gap:
+					got = append(got, fmt.Sprintf("gap before #%d", ev.Seq))
+				case next == nil:
+				case next.Chunk != nil:
+					got = append(got, fmt.Sprintf("%s+%d %s", next.Chunk.Message, next.Chunk.Offset, next.Chunk.Text))
+				default:
+					got = append(got, fmt.Sprintf("#%d", next.Seq))
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestChunksAnyhow: however chunks arrive, a reader's text only ever grows along the message's.
+func TestChunksAnyhow(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		whole := rapid.StringMatching(`[a-zé世 ]{0,40}`).Draw(t, "whole")
+		var evs []agentsvc.Event
+		for offset := 0; offset < len(whole); {
+			n := rapid.IntRange(1, len(whole)-offset).Draw(t, "length")
+			evs = append(evs, chunk("m", offset, whole[offset:offset+n]))
+			offset += n
+		}
+		if len(evs) > 0 {
+			for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(evs)-1), 0, 5).Draw(t, "again") {
+				evs = append(evs, evs[i])
+			}
+		}
+		if rapid.Bool().Draw(t, "shuffled") {
+			rand.Shuffle(len(evs), func(i, j int) { evs[i], evs[j] = evs[j], evs[i] })
+		}
+		if rapid.Bool().Draw(t, "merged") {
+			evs = merge(evs)
+		}
+		cur := cursor{sent: map[agentsvc.MessageID]int{}}
+		got := ""
+		for _, ev := range evs {
+			if next, _ := cur.next(ev); next != nil {
+				if next.Chunk.Offset != len(got) {
+					t.Fatalf("after %q came offset %d", got, next.Chunk.Offset)
+				}
+				got += next.Chunk.Text
+			}
+		}
+		if !strings.HasPrefix(whole, got) {
+			t.Fatalf("read %q of %q", got, whole)
+		}
+	})
+}
+
+// TestMerge joins what follows each other, and leaves the events of other readers as they are.
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	in := []agentsvc.Event{
+		chunk("m", 0, "a"), chunk("m", 1, "b"), chunk("m", 2, "c"), fact(1, "x"), chunk("m", 3, "d"),
+		chunk("m", 5, "f"), chunk("n", 6, "g"), chunk("n", 7, "h"),
+	}
+	others := append([]agentsvc.Event(nil), in...)
+	want := []agentsvc.Event{chunk("m", 0, "abc"), fact(1, "x"), chunk("m", 3, "d"), chunk("m", 5, "f"), chunk("n", 6, "gh")}
+	if diff := cmp.Diff(want, merge(in)); diff != "" {
+		t.Error(diff)
+	}
+	if others[0].Chunk.Text != "a" || others[6].Chunk.Text != "g" {
+		t.Error("another reader's events changed")
+	}
+}
+
+// TestLag: a reader that falls behind is told to read the log, once, and goes on with what comes then.
+func TestLag(t *testing.T) {
+	t.Parallel()
+	h := NewHub()
+	key := topicKey{"acme", "t"}
+	slow, fast := h.subscribe(key), h.subscribe(key)
+	read := 0
+	for i := range maxQueued + 10 {
+		h.publish(key, fact(int64(i)+1, "m"))
+		evs, lagged, _ := fast.take()
+		if read += len(evs); lagged {
+			t.Fatal("the fast reader lags")
+		}
+	}
+	if read != maxQueued+10 {
+		t.Errorf("the fast reader got %d events", read)
+	}
+	evs, lagged, local := slow.take()
+	if !lagged || len(evs) != 9 || local {
+		t.Errorf("lagged %v, %d events, local %v; want true, those since, false", lagged, len(evs), local)
+	}
+	if evs, lagged, _ := slow.take(); lagged || len(evs) != 0 {
+		t.Errorf("told twice: %v, %d events", lagged, len(evs))
+	}
+	release := h.hold(key)
+	if _, _, local := slow.take(); !local {
+		t.Error("a writer of this process is not noticed")
+	}
+	for len(slow.wake) > 0 {
+		<-slow.wake
+	}
+	release()
+	if len(slow.wake) == 0 {
+		t.Error("a writer leaves and nobody is told to look for himself")
+	}
+	slow.close()
+	fast.close()
+	fast.close()
+	if n := h.Topics(); n != 0 {
+		t.Errorf("%d topics are left", n)
+	}
+	h.publish(key, fact(1, "m"))
+}
