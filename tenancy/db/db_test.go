@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -230,4 +231,28 @@ func TestMemory(t *testing.T) {
 	if err := d.Tenant("alice").Write(t.Context(), &b); !errors.Is(err, db.ErrClosed) {
 		t.Errorf("write after close: %v, want ErrClosed", err)
 	}
+}
+
+// TestReadersDoNotWait reads several statements at once, new to every connection, from more callers than there are
+// connections.
+func TestReadersDoNotWait(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				var b db.Batch
+				for j := range 3 {
+					var n int
+					b.Query(func(r db.Row) error { return r.Scan(&n) }, fmt.Sprintf("SELECT COUNT(*) + %d FROM task", 3*i+j))
+				}
+				if err := d.Tenant("alice").Do(ctx, &b); err != nil {
+					t.Errorf("reader %d: %v", i, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
 }
