@@ -1,0 +1,484 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/queue"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+var owner = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
+
+// patience bounds how long a test waits for what must come.
+const patience = 10 * time.Second
+
+// bench is a database with runs of one tenant.
+type bench struct {
+	*testing.T
+	d  *db.DB
+	st *store.Store
+}
+
+func each(t *testing.T, f func(b bench)) {
+	t.Parallel()
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) { f(bench{t, d, store.New(d, "acme")}) })
+}
+
+// pool opens a pool; Run goes on until stop or the end of the test, and the pool is drained at the end.
+func (b bench) pool(o queue.Options, handle queue.Handler) (p *queue.Pool, stop func()) {
+	b.Helper()
+	o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	p = queue.New(store.NewRuns(b.d), handle, o)
+	if err := p.Open(b.Context(), false); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = p.Run(ctx) })
+	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	b.Cleanup(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = p.Drain(now)
+		stop()
+	})
+	return p, stop
+}
+
+// accept writes a new task whose run belongs to worker, or to nobody where that is "".
+func (b bench) accept(worker string) store.Run {
+	b.Helper()
+	run := store.Run{Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1}
+	state := agentsvc.Submitted
+	if worker != "" {
+		state, run.Attempts = agentsvc.Working, 1
+	}
+	ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: state}}
+	if err := b.st.Accept(b.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+		b.Fatal(err)
+	}
+	return run
+}
+
+// live accepts a run and hands it over in memory.
+func (b bench) live(p *queue.Pool) store.Run {
+	b.Helper()
+	worker, ok := p.Reserve()
+	if !ok {
+		b.Fatal("no place")
+	}
+	run := b.accept(worker)
+	p.Start(run)
+	return run
+}
+
+// finish records a run's end, as its worker.
+func (b bench) finish(ctx context.Context, run store.Run) error {
+	if run.Epoch == 0 {
+		if _, err := b.st.Begin(ctx, &run); err != nil {
+			return err
+		}
+	}
+	ev := agentsvc.Event{Task: run.Task, Seq: run.Seq + 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Completed}}
+	return b.st.Record(ctx, &run, store.Record{Events: []agentsvc.Event{ev}, End: store.Completed})
+}
+
+type row struct {
+	State    store.RunState
+	Attempts int64
+}
+
+func (b bench) row(run store.Run) (r row) {
+	b.Helper()
+	var batch db.Batch
+	batch.Query(func(s db.Row) error { return s.Scan((*string)(&r.State), &r.Attempts) },
+		"SELECT state, attempts FROM run WHERE tenant = $1 AND task = $2 AND turn = $3", string(run.Tenant), string(run.Task), run.Turn)
+	if err := b.d.Platform().Do(context.Background(), &batch); err != nil {
+		b.Fatal(err)
+	}
+	return r
+}
+
+// becomes waits until the run's row is as wanted.
+func (b bench) becomes(run store.Run, want row) {
+	b.Helper()
+	var got row
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if got = b.row(run); got == want {
+			return
+		}
+	}
+	b.Errorf("the run is %+v, want %+v", got, want)
+}
+
+// receive waits for one value.
+func receive[T any](b bench, c <-chan T) (v T) {
+	b.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		b.Fatal("nothing came")
+	}
+	return v
+}
+
+// TestHandOver: what is accepted here runs here at once, as many at a time as there are places.
+func TestHandOver(t *testing.T) {
+	each(t, func(b bench) {
+		began, leave := make(chan store.Run, 10), make(chan struct{})
+		p, _ := b.pool(queue.Options{MaxInflight: 3}, func(ctx context.Context, run store.Run) error {
+			began <- run
+			<-leave
+			return b.finish(ctx, run)
+		})
+		var runs []store.Run
+		for range 3 {
+			runs = append(runs, b.live(p))
+			receive(b, began)
+		}
+		if _, ok := p.Reserve(); ok || p.Inflight() != 3 {
+			b.Errorf("a fourth place: %v; at work: %d", ok, p.Inflight())
+		}
+		close(leave)
+		for _, run := range runs {
+			b.becomes(run, row{store.Completed, 1})
+		}
+		for end := time.Now().Add(patience); p.Inflight() > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		}
+		for range 3 {
+			for _, ok := p.Reserve(); !ok; _, ok = p.Reserve() {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		if _, ok := p.Reserve(); ok {
+			b.Error("a fourth place")
+		}
+		for range 3 {
+			p.Release()
+		}
+	})
+}
+
+// TestClaims: pending runs are worked off, as many at a time as there are workers, each once.
+func TestClaims(t *testing.T) {
+	each(t, func(b bench) {
+		const runs, workers = 40, 3
+		var at, most, times atomic.Int64
+		p, _ := b.pool(queue.Options{Workers: workers}, func(ctx context.Context, run store.Run) error {
+			most.Store(max(most.Load(), at.Add(1)))
+			times.Add(1)
+			time.Sleep(2 * time.Millisecond)
+			defer at.Add(-1)
+			return b.finish(ctx, run)
+		})
+		var all []store.Run
+		for range runs {
+			all = append(all, b.accept(""))
+			p.Wake()
+		}
+		for _, run := range all {
+			b.becomes(run, row{store.Completed, 1})
+		}
+		if most.Load() > workers || times.Load() != runs {
+			b.Errorf("%d runs at a time and %d in all, want at most %d and %d", most.Load(), times.Load(), workers, runs)
+		}
+	})
+}
+
+// TestUnwoken: nobody has to say that a run is pending.
+func TestUnwoken(t *testing.T) {
+	each(t, func(b bench) {
+		b.pool(queue.Options{}, b.finish)
+		b.becomes(b.accept(""), row{store.Completed, 1})
+	})
+}
+
+// TestRescue: what a dead process had under its hands another one finishes, and only that.
+func TestRescue(t *testing.T) {
+	each(t, func(b bench) {
+		began, leave := make(chan store.Run, 10), make(chan struct{})
+		defer close(leave)
+		handle := func(ctx context.Context, run store.Run) error {
+			began <- run
+			if run.Attempts > 1 {
+				return b.finish(ctx, run)
+			}
+			<-leave
+			return agentsvc.ErrLost
+		}
+		o := queue.Options{Stale: 400 * time.Millisecond}
+		dead, die := b.pool(o, handle)
+		orphan := b.live(dead)
+		receive(b, began)
+		alive, _ := b.pool(o, handle)
+		held := b.live(alive)
+		receive(b, began)
+		die()
+		b.becomes(orphan, row{store.Completed, 2})
+		if got := b.row(held); got != (row{store.Running, 1}) {
+			b.Errorf("the run of a process that beats is %+v", got)
+		}
+	})
+}
+
+// TestAlone: a process that knows that there is no other takes over at once what it finds.
+func TestAlone(t *testing.T) {
+	each(t, func(b bench) {
+		if err := store.NewRuns(b.d).Beat(b.Context(), "dead"); err != nil {
+			b.Fatal(err)
+		}
+		orphan := b.accept("dead")
+		time.Sleep(time.Millisecond)
+		p := queue.New(store.NewRuns(b.d), b.finish, queue.Options{})
+		if err := p.Open(b.Context(), true); err != nil {
+			b.Fatal(err)
+		}
+		if got := b.row(orphan); got != (row{store.Pending, 1}) {
+			b.Errorf("the orphan is %+v", got)
+		}
+	})
+}
+
+// TestStale: a process that cannot renew its lease stops its runs before anybody else may have them, and has them
+// again when it can.
+func TestStale(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Postgres(t)
+	b := bench{t, d, store.New(d, "acme")}
+	began, causes := make(chan store.Run, 10), make(chan error, 10)
+	p, _ := b.pool(queue.Options{Stale: 600 * time.Millisecond, Retry: queue.Retry{Max: 3}}, func(ctx context.Context, run store.Run) error {
+		began <- run
+		if run.Attempts > 1 {
+			return b.finish(ctx, run)
+		}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return context.Cause(ctx)
+	})
+	run := b.live(p)
+	receive(b, began)
+	var stopped time.Duration
+	err := d.Platform().Tx(t.Context(), func(tx *db.Tx) error {
+		if _, err := tx.Exec(t.Context(), "LOCK TABLE worker IN ACCESS EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+		locked := time.Now()
+		cause := receive(b, causes)
+		stopped = time.Since(locked)
+		if !errors.Is(cause, queue.ErrStale) {
+			t.Errorf("stopped because %v", cause)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stopped > 600*time.Millisecond {
+		t.Errorf("stopped after %v, when others had the right to the run", stopped)
+	}
+	b.becomes(run, row{store.Completed, 2})
+}
+
+// TestDrain: a process that stops finishes what it can in time, gives the rest back uncounted, and takes nothing more.
+func TestDrain(t *testing.T) {
+	each(t, func(b bench) {
+		began, leave, causes := make(chan store.Run, 10), make(chan struct{}), make(chan error, 10)
+		p, _ := b.pool(queue.Options{Workers: 1}, func(ctx context.Context, run store.Run) error {
+			began <- run
+			select {
+			case <-leave:
+				return b.finish(ctx, run)
+			case <-ctx.Done():
+				causes <- context.Cause(ctx)
+				return context.Cause(ctx)
+			}
+		})
+		quick, slow := b.live(p), b.accept("")
+		p.Wake()
+		receive(b, began)
+		receive(b, began)
+		drained := make(chan error)
+		ctx, cancel := context.WithCancel(b.Context())
+		go func() { drained <- p.Drain(ctx) }()
+		for _, ok := p.Reserve(); ok; _, ok = p.Reserve() {
+			p.Release()
+			time.Sleep(time.Millisecond)
+		}
+		late := b.accept("")
+		p.Wake()
+		leave <- struct{}{}
+		for end := time.Now().Add(patience); p.Inflight() > 1 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		}
+		select {
+		case err := <-drained:
+			b.Fatalf("drained (%v) with a run at work", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		cancel()
+		if err := receive(b, drained); err != nil {
+			b.Errorf("drain: %v", err)
+		}
+		if cause := receive(b, causes); !errors.Is(cause, queue.ErrStopping) {
+			b.Errorf("stopped because %v", cause)
+		}
+		rows := map[row]int{b.row(quick): 1}
+		rows[b.row(slow)]++
+		if rows[row{store.Completed, 1}] != 1 || rows[row{store.Pending, 0}] != 1 {
+			b.Errorf("the two runs are %v, want one finished and one given back uncounted", rows)
+		}
+		if got := b.row(late); got != (row{store.Pending, 0}) {
+			b.Errorf("a run that came too late is %+v", got)
+		}
+		if held, err := store.NewRuns(b.d).Rescue(b.Context(), time.Hour); err != nil || held != 0 {
+			b.Errorf("%d runs are still leased (%v)", held, err)
+		}
+	})
+}
+
+// TestDrainDeaf: a run that does not hear that it is over keeps nobody from going home.
+func TestDrainDeaf(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t)
+	b := bench{t, d, store.New(d, "acme")}
+	began, leave := make(chan store.Run, 1), make(chan struct{})
+	p, _ := b.pool(queue.Options{}, func(_ context.Context, run store.Run) error { began <- run; <-leave; return nil })
+	run := b.live(p)
+	receive(b, began)
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Drain(now); err != nil {
+		t.Errorf("drain: %v", err)
+	}
+	if got := b.row(run); got != (row{store.Pending, 0}) {
+		t.Errorf("the run is %+v, want it given back", got)
+	}
+	close(leave)
+}
+
+// TestStop: who loses a task stops at once, and its run with it.
+func TestStop(t *testing.T) {
+	each(t, func(b bench) {
+		began := make(chan store.Run, 1)
+		causes := make(chan error, 1)
+		p, _ := b.pool(queue.Options{}, func(ctx context.Context, run store.Run) error {
+			began <- run
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return context.Cause(ctx)
+		})
+		run := b.live(p)
+		receive(b, began)
+		p.Stop("globex", run.Task)
+		p.Stop("acme", "another")
+		select {
+		case cause := <-causes:
+			b.Fatalf("another's stop: %v", cause)
+		case <-time.After(20 * time.Millisecond):
+		}
+		p.Stop("acme", run.Task)
+		if cause := receive(b, causes); !errors.Is(cause, agentsvc.ErrLost) {
+			b.Errorf("stopped because %v", cause)
+		}
+		b.becomes(run, row{store.Completed, 1})
+	})
+}
+
+// TestPostponed: the runs of a tenant that may not work now are given back, uncounted, for later.
+func TestPostponed(t *testing.T) {
+	each(t, func(b bench) {
+		began := make(chan store.Run, 1)
+		p, _ := b.pool(queue.Options{Stale: 400 * time.Millisecond}, func(ctx context.Context, run store.Run) error {
+			began <- run
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		run := b.live(p)
+		receive(b, began)
+		p.StopTenant("globex")
+		p.StopTenant("acme")
+		b.becomes(run, row{store.Pending, 0})
+		if in, ok, err := store.NewRuns(b.d).Pending(b.Context()); err != nil || !ok || in < 20*time.Second {
+			b.Errorf("due in %v, %v (%v), want some time later", in, ok, err)
+		}
+	})
+}
+
+// TestUndone: a run whose handler cannot record an end, or panics, is tried again.
+func TestUndone(t *testing.T) {
+	each(t, func(b bench) {
+		o := queue.Options{Stale: 400 * time.Millisecond, Retry: queue.Retry{Max: 3, Initial: time.Millisecond, Limit: time.Millisecond}}
+		p, _ := b.pool(o, func(ctx context.Context, run store.Run) error {
+			switch run.Attempts {
+			case 1:
+				return errors.New("the database is away")
+			case 2:
+				panic("a bug")
+			}
+			return b.finish(ctx, run)
+		})
+		b.becomes(b.live(p), row{store.Completed, 3})
+	})
+}
+
+// TestStray: a run that was leased to this process and never reached it, because the answer to its acceptance was
+// lost, is found.
+func TestStray(t *testing.T) {
+	each(t, func(b bench) {
+		began, leave := make(chan store.Run, 10), make(chan struct{})
+		p, _ := b.pool(queue.Options{Stale: 400 * time.Millisecond}, func(ctx context.Context, run store.Run) error {
+			began <- run
+			if run.Epoch == 1 {
+				<-leave
+			}
+			return b.finish(ctx, run)
+		})
+		busy := b.live(p)
+		receive(b, began)
+		worker, _ := p.Reserve()
+		p.Release()
+		stray := b.accept(worker)
+		b.becomes(stray, row{store.Completed, 2})
+		if got := b.row(busy); got != (row{store.Running, 1}) {
+			b.Errorf("a run at work is %+v", got)
+		}
+		close(leave)
+		b.becomes(busy, row{store.Completed, 1})
+	})
+}
+
+// TestBack: a run comes back to a process that still has an earlier attempt of it: the earlier one stops, and its
+// stopping harms the later one in nothing.
+func TestBack(t *testing.T) {
+	each(t, func(b bench) {
+		began, causes := make(chan store.Run, 10), make(chan error, 10)
+		p, _ := b.pool(queue.Options{}, func(ctx context.Context, run store.Run) error {
+			began <- run
+			if run.Attempts > 1 {
+				<-causes // the earlier attempt goes first
+				time.Sleep(20 * time.Millisecond)
+				return b.finish(ctx, run)
+			}
+			<-ctx.Done()
+			defer func() { causes <- nil }()
+			return context.Cause(ctx)
+		})
+		run := b.live(p)
+		receive(b, began)
+		if err := store.NewRuns(b.d).GiveBack(b.Context(), run, 0, false); err != nil {
+			b.Fatal(err)
+		}
+		p.Wake()
+		b.becomes(run, row{store.Completed, 2})
+	})
+}

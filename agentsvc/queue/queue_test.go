@@ -1,0 +1,64 @@
+package queue_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"stoa/agentsvc/queue"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestRetry: a delay lies in the upper half of its bound, which doubles from the first to the limit, and there are as
+// many as there may be.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := queue.Retry{
+			Max:     rapid.IntRange(0, 1000).Draw(t, "max"),
+			Initial: time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "initial")),
+			Limit:   time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "limit")),
+		}
+		attempts := rapid.Int64Range(1, 1100).Draw(t, "attempts")
+		delay, again := r.Next(attempts)
+		if again != (attempts <= int64(r.Max)) {
+			t.Fatalf("after attempt %d of 1+%d: again %v", attempts, r.Max, again)
+		}
+		if r.Exhausted(attempts+1) == again {
+			t.Fatalf("attempt %d is exhausted: %v, though there is one: %v", attempts+1, !again, again)
+		}
+		bound := float64(r.Initial) * math.Pow(2, float64(attempts-1))
+		bound = min(bound, float64(r.Limit))
+		if !again {
+			bound = 0
+		}
+		// A float64 of this size is only so exact.
+		if d := float64(delay); d > bound*(1+1e-9) || d < bound/2*(1-1e-9)-1 {
+			t.Fatalf("delay %v, want between half of %v and all of it", delay, time.Duration(bound))
+		}
+	})
+}
+
+// TestRetryDefault: with the settings that hold where nothing is set, as an operator reads them.
+func TestRetryDefault(t *testing.T) {
+	t.Parallel()
+	r := queue.Retry{Max: 3, Initial: time.Second, Limit: 5 * time.Minute}
+	for attempt, bound := range []time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second} {
+		if attempt == 0 {
+			continue
+		}
+		if d, ok := r.Next(int64(attempt)); !ok || d > bound || d < bound/2 {
+			t.Errorf("after attempt %d: %v, %v", attempt, d, ok)
+		}
+	}
+	if _, ok := r.Next(4); ok {
+		t.Error("a fifth attempt")
+	}
+	if r.Exhausted(4) || !r.Exhausted(5) {
+		t.Error("the fourth attempt is the last one that may begin")
+	}
+}
