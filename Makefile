@@ -39,7 +39,7 @@ faults: ## run the tests that break things on purpose (build tag faults)
 	.ci/with-services go test -tags faults -count 1 -timeout 25m $(ARGS) $$packages
 
 .PHONY: bench
-bench: ## measure, with fsync on, and print the ratios
+bench: build ## measure, with fsync on, and print the ratios
 	@STOA_TEST_FSYNC=on .ci/with-services .ci/in bench go run . $(ARGS)
 
 .PHONY: lint

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"strings"
 
@@ -53,11 +54,10 @@ type turn struct {
 }
 
 func (t *turn) run(ctx context.Context) error {
-	err := t.loop(ctx)
-	if err == errStopped {
-		return nil
+	if err := t.loop(ctx); !errors.Is(err, errStopped) {
+		return err
 	}
-	return err
+	return nil
 }
 
 func (t *turn) loop(ctx context.Context) error {

@@ -46,7 +46,7 @@ func Watch(ctx context.Context, path string, changed func()) error {
 				return errors.New("watch configuration: the system stopped telling of changes")
 			}
 			timer.Reset(settle)
-		case <-watcher.Errors: // events may be missing, so look
+		case <-watcher.Errors: //nolint:errcheck // it says that events may be missing, so look
 			timer.Reset(settle)
 		case <-timer.C:
 			if now := fingerprint(files); now != before {

@@ -105,7 +105,7 @@ func answer(err, why error) error {
 	case why != nil && errors.Is(err, tenancy.ErrUnauthenticated):
 		return why
 	case errors.As(err, &document):
-		return fmt.Errorf("the app does not build: %v", err) //nolint:errorlint // the chain is cut on purpose
+		return fmt.Errorf("%w: %v", tenancy.ErrUnavailable, err) //nolint:errorlint // the chain is cut on purpose
 	}
 	return err
 }

@@ -83,6 +83,7 @@ var codes = []struct {
 	{tenancy.ErrConflict, Aborted, http.StatusConflict, rpcInternal, true},
 	{tenancy.ErrInProgress, Aborted, http.StatusConflict, rpcInternal, true},
 	{tenancy.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInternal, true},
+	{tenancy.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{tenancy.ErrClosed, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 
 	{ErrNotReady, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},

@@ -140,16 +140,6 @@ func (h *testHouse) want(t *testing.T, status int, into any, method, path, beare
 	}
 }
 
-// app creates an app from an example file.
-func (h *testHouse) app(t *testing.T, name, file string) {
-	t.Helper()
-	src, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": string(src)})
-}
-
 // token mints a token of an app.
 func (h *testHouse) token(t *testing.T, app, sub string, more map[string]any) string {
 	t.Helper()

@@ -267,9 +267,7 @@ func tenantTables(t *testing.T, s *sql.DB, engine db.Engine) (names []string) {
 	if engine == db.SQLite {
 		q = `SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table' AND c.name = 'tenant' ORDER BY 1`
 	}
-	for _, row := range query(t, s, q) {
-		names = append(names, row)
-	}
+	names = query(t, s, q)
 	if len(names) < 5 {
 		t.Fatalf("tenant tables: %v", names)
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // zones on hosts that know none
 
 	"github.com/alecthomas/kong"
 )

@@ -31,6 +31,7 @@ type serveCmd struct {
 
 // Run serves until ctx ends, then finishes or hands back what is under way.
 func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
+	tuneGC()
 	mine, err := loadOwn(cmd.Config)
 	if err != nil {
 		return err
@@ -173,9 +174,13 @@ func (h *house) openLive(context.Context) (err error) {
 	return nil
 }
 
-// run hands a run to the app it belongs to, at the revision it began with.
+// run hands a run to the app it belongs to, at the revision it began with or where that is no longer kept at the
+// current one.
 func (h *house) run(ctx context.Context, run store.Run) error {
 	a, _, release, err := h.live.At(ctx, run.Tenant, run.Revision)
+	if errors.Is(err, tenancy.ErrNotFound) {
+		a, _, release, err = h.live.Acquire(ctx, run.Tenant)
+	}
 	switch {
 	case errors.Is(err, tenancy.ErrSuspended), errors.Is(err, tenancy.ErrNotFound):
 		return queue.ErrPostponed
