@@ -121,8 +121,11 @@ func (t *turn) ask(ctx context.Context, n int) (answer, error) {
 	if text.Len() > 0 || len(ans.msg.ToolCalls) == 0 {
 		ans.msg.Parts = []agentsvc.Part{agentsvc.TextPart(text.String())}
 	}
-	if len(ans.msg.ToolCalls) > 0 {
+	switch {
+	case len(ans.msg.ToolCalls) > 0:
 		ans.stop = llm.StopTools
+	case ans.stop == llm.StopTools:
+		ans.stop = llm.StopEnd // it waits for nothing
 	}
 	return ans, ctx.Err()
 }

@@ -1,0 +1,506 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/scripted"
+	"stoa/agentsvc/tool"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// model is the scripted provider, which keeps what it was asked.
+type model struct {
+	llm.Provider
+	mu   sync.Mutex
+	reqs []llm.Request
+}
+
+func (m *model) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
+	m.mu.Lock()
+	req.Conversation = slices.Clone(req.Conversation)
+	m.reqs = append(m.reqs, req)
+	m.mu.Unlock()
+	return m.Provider.Stream(ctx, req)
+}
+
+func script(t *testing.T, rules ...scripted.Rule) *model {
+	t.Helper()
+	p, err := scripted.New(scripted.Options{Script: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &model{Provider: p}
+}
+
+func when(w scripted.When, items ...scripted.Item) scripted.Rule {
+	return scripted.Rule{When: w, Then: items}
+}
+
+func calls(names ...string) (items []scripted.Item) {
+	for i, name := range names {
+		items = append(items, scripted.Item{Call: &scripted.Call{Tool: name, Arguments: map[string]any{"n": i}}})
+	}
+	return items
+}
+
+// fn is a tool made of a function.
+type fn struct {
+	name       string
+	call       func(ctx context.Context, in tool.Input) (string, error)
+	idempotent bool
+}
+
+func (f fn) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: f.name} }
+func (f fn) Idempotent() bool        { return f.idempotent }
+func (f fn) Call(ctx context.Context, in tool.Input) (string, error) {
+	return f.call(ctx, in)
+}
+
+func tools(t *testing.T, fns ...fn) *tool.Set {
+	t.Helper()
+	var all []tool.Tool
+	for _, f := range fns {
+		all = append(all, f)
+	}
+	set, err := tool.NewSet(all, tool.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func user(text string) agentsvc.Entry {
+	return agentsvc.Entry{Message: &agentsvc.Message{ID: "m1", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
+}
+
+func turn(text string) agent.Invocation {
+	return agent.Invocation{Task: "t1", Turn: 2, Conversation: []agentsvc.Entry{user(text)}}
+}
+
+// play runs a turn to its end and tells its events in a line each; chunks of a message are joined.
+func play(ctx context.Context, a agent.Agent, inv agent.Invocation) (lines []string, err error) {
+	text, at := "", agentsvc.MessageID("")
+	for ev, err := range a.Run(ctx, inv) {
+		if err != nil {
+			return lines, err
+		}
+		if c := ev.Chunk; c != nil {
+			if c.Message != at {
+				text, at = "", c.Message
+			}
+			if c.Offset != len(text) {
+				return lines, fmt.Errorf("a chunk at %d after %q", c.Offset, text)
+			}
+			text += c.Text
+			continue
+		}
+		if text != "" {
+			lines, text = append(lines, "chunks "+text), ""
+		}
+		lines = append(lines, line(ev))
+	}
+	return lines, nil
+}
+
+func line(ev agentsvc.Event) string {
+	said := func(m *agentsvc.Message) string {
+		s := m.Text()
+		for _, c := range m.ToolCalls {
+			s += " " + c.Name + string(c.Arguments)
+		}
+		return s
+	}
+	switch {
+	case ev.Status != nil:
+		return string(ev.Status.State) + " " + said(ev.Status.Message)
+	case ev.Message != nil:
+		return "message " + said(ev.Message)
+	case ev.Result != nil:
+		return fmt.Sprintf("result %s %v %s", ev.Result.Name, ev.Result.Failed, ev.Result.Text)
+	case ev.Artifact != nil:
+		return "artifact " + ev.Artifact.Artifact.Name
+	case ev.Usage != nil:
+		return "usage"
+	}
+	return "nothing"
+}
+
+func echo(name string) fn {
+	return fn{name: name, call: func(_ context.Context, in tool.Input) (string, error) { return name + string(in.Arguments), nil }}
+}
+
+// TestTurn tells what an agent yields, by what its model does.
+func TestTurn(t *testing.T) {
+	t.Parallel()
+	script := script(t,
+		when(scripted.When{ToolResult: "weather"}, scripted.Item{Say: "It is {{result}}."}),
+		when(scripted.When{ToolResult: "nothing"}, scripted.Item{Say: "I cannot."}),
+		when(scripted.When{Text: "weather"}, scripted.Item{Say: "Let me see."}, calls("weather")[0]),
+		when(scripted.When{Text: "unknown"}, calls("nothing")...),
+		when(scripted.When{Text: "ask"}, scripted.Item{Ask: "Which city?"}),
+		when(scripted.When{Text: "refuse"}, scripted.Item{Refuse: "I may not."}),
+		when(scripted.When{Text: "file"}, scripted.Item{Artifact: &scripted.Artifact{Name: "a.txt", Text: "x"}}, scripted.Item{Say: "There."}),
+		when(scripted.When{Text: "fail"}, scripted.Item{Say: "Well "}, scripted.Item{Fail: &scripted.Fail{Status: 500, Message: "no"}}),
+		when(scripted.When{Text: "silent"}, scripted.Item{Pause: time.Nanosecond}),
+		when(scripted.When{}, scripted.Item{Say: "You said: {{text}}"}),
+	)
+	set := tools(t, echo("weather"))
+	for _, c := range []struct {
+		text  string
+		whole bool
+		want  []string
+		err   string
+	}{
+		{text: "hello there", want: []string{"chunks You said: hello there", "usage", "completed You said: hello there"}},
+		{text: "hello there", whole: true, want: []string{"usage", "completed You said: hello there"}},
+		{text: "weather", want: []string{
+			"chunks Let me see.", "usage", `message Let me see. weather{"n":0}`, `result weather false weather{"n":0}`,
+			`chunks It is weather{"n":0}.`, "usage", `completed It is weather{"n":0}.`,
+		}},
+		{text: "unknown", want: []string{
+			"usage", `message  nothing{"n":0}`, `result nothing true there is no tool "nothing"; the tools are weather`,
+			"chunks I cannot.", "usage", "completed I cannot.",
+		}},
+		{text: "ask", want: []string{"chunks Which city?", "usage", "input_required Which city?"}},
+		{text: "refuse", want: []string{"chunks I may not.", "usage", "rejected I may not."}},
+		{text: "file", want: []string{"artifact a.txt", "chunks There.", "usage", "completed There."}},
+		{text: "fail", err: "answered 500"},
+		{text: "silent", want: []string{"usage", "completed "}},
+	} {
+		t.Run(fmt.Sprintf("%s %v", c.text, c.whole), func(t *testing.T) {
+			t.Parallel()
+			a := agent.NewLLM(script, agent.Options{Instruction: "be brief", Tools: set, Whole: c.whole})
+			got, err := play(t.Context(), a, turn(c.text))
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("error %v, want %q", err, c.err)
+			}
+		})
+	}
+}
+
+// TestNoTools: a model that calls a tool where there are none is told so.
+func TestNoTools(t *testing.T) {
+	t.Parallel()
+	m := script(t, when(scripted.When{ToolResult: "x"}, scripted.Item{Say: "Ah."}), when(scripted.When{}, calls("x")...))
+	got, err := play(t.Context(), agent.NewLLM(m, agent.Options{}), turn("hi"))
+	if err != nil || got[len(got)-1] != "completed Ah." || !strings.Contains(got[2], "no tools are offered") {
+		t.Errorf("%q (%v)", got, err)
+	}
+}
+
+// TestRequest: what the model is asked in each step of a turn, and how it can tell the steps apart.
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	m := script(t, when(scripted.When{ToolResult: "b"}, scripted.Item{Say: "Done."}), when(scripted.When{}, calls("a", "b")...))
+	a := agent.NewLLM(m, agent.Options{Instruction: "be brief", Tools: tools(t, echo("a"), echo("b"))})
+	inv := turn("go")
+	inv.Conversation = append([]agentsvc.Entry{user("earlier")}, inv.Conversation...)
+	if _, err := play(t.Context(), a, inv); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.reqs) != 2 || m.reqs[0].Step != "t1/2/0" || m.reqs[1].Step != "t1/2/1" {
+		t.Fatalf("steps %v", m.reqs)
+	}
+	for _, req := range m.reqs {
+		if req.System != "be brief" || len(req.Tools) != 2 {
+			t.Errorf("step %s: system %q, %d tools", req.Step, req.System, len(req.Tools))
+		}
+	}
+	talk := m.reqs[1].Conversation
+	if len(talk) != 5 || talk[2].Message == nil || talk[3].Result.Name != "a" || talk[4].Result.Name != "b" {
+		t.Errorf("the second step's conversation: %+v", talk)
+	}
+	if diff := cmp.Diff(m.reqs[0].Conversation, talk[:2]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestParallel: calls of one answer run side by side, are told as they end, and stand in the conversation in order.
+func TestParallel(t *testing.T) {
+	t.Parallel()
+	const n = 8
+	var all sync.WaitGroup
+	all.Add(n)
+	last := make(chan struct{})
+	var fns []fn
+	var names []string
+	for i := range n {
+		name := fmt.Sprint("tool", i)
+		names = append(names, name)
+		fns = append(fns, fn{name: name, call: func(context.Context, tool.Input) (string, error) {
+			all.Done()
+			all.Wait() // nobody returns before everybody has begun
+			if i == 0 {
+				<-last
+			}
+			return name, nil
+		}})
+	}
+	m := script(t, when(scripted.When{ToolResult: names[n-1]}, scripted.Item{Say: "Done."}), when(scripted.When{}, calls(names...)...))
+	told := 0
+	for ev, err := range agent.NewLLM(m, agent.Options{Tools: tools(t, fns...)}).Run(t.Context(), turn("go")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Result != nil {
+			if told++; told == n-1 {
+				close(last) // the first is told last
+			}
+			if told == n && ev.Result.Name != names[0] {
+				t.Errorf("told last: %s, want %s", ev.Result.Name, names[0])
+			}
+		}
+	}
+	var order []string
+	for _, e := range m.reqs[1].Conversation {
+		if e.Result != nil {
+			order = append(order, e.Result.Name)
+		}
+	}
+	if diff := cmp.Diff(names, order); diff != "" {
+		t.Errorf("results in the conversation:\n%s", diff)
+	}
+}
+
+// TestBounds: a model that never comes to an end, and one that calls too much at once.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	ran := 0
+	count := fn{name: "again", call: func(context.Context, tool.Input) (string, error) { ran++; return "x", nil }}
+	m := script(t, when(scripted.When{}, calls("again")...))
+	a := agent.NewLLM(m, agent.Options{Tools: tools(t, count)})
+	if _, err := play(t.Context(), a, turn("go")); !errors.Is(err, agent.ErrTooLong) {
+		t.Errorf("without end: %v", err)
+	}
+	if len(m.reqs) != 100 || ran != 100 {
+		t.Errorf("%d model calls and %d tool calls, want 100 each", len(m.reqs), ran)
+	}
+	m.reqs = nil
+	inv := turn("go")
+	inv.Steps = 98
+	if _, err := play(t.Context(), a, inv); !errors.Is(err, agent.ErrTooLong) || len(m.reqs) != 2 {
+		t.Errorf("with 98 model calls on record: %v after %d more", err, len(m.reqs))
+	}
+	ran = 0
+	m = script(t, when(scripted.When{}, calls(slices.Repeat([]string{"again"}, 129)...)...))
+	_, err := play(t.Context(), agent.NewLLM(m, agent.Options{Tools: tools(t, count)}), turn("go"))
+	var invalid *agentsvc.InvalidError
+	if !errors.As(err, &invalid) || ran != 0 {
+		t.Errorf("129 calls at once: %v, %d ran", err, ran)
+	}
+}
+
+// TestBreakOff: wherever a consumer breaks off, everything under way ends with it.
+func TestBreakOff(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		at      string
+		model   int // calls made
+		started int // tools
+	}{{"chunk", 1, 0}, {"usage", 1, 0}, {"message", 1, 0}, {"result", 1, 3}, {"status", 2, 3}} {
+		t.Run(c.at, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			started, cancelled := 0, 0
+			begun := make(chan struct{}, 3)
+			note := func(n *int) { mu.Lock(); *n++; mu.Unlock() }
+			slow := func(ctx context.Context, _ tool.Input) (string, error) {
+				note(&started)
+				begun <- struct{}{}
+				if c.at == "status" {
+					return "x", nil
+				}
+				<-ctx.Done()
+				note(&cancelled)
+				return "", ctx.Err()
+			}
+			quick := func(context.Context, tool.Input) (string, error) {
+				note(&started)
+				if c.at == "result" {
+					<-begun
+					<-begun
+				}
+				return "x", nil
+			}
+			m := script(t,
+				when(scripted.When{ToolResult: "quick"}, scripted.Item{Say: "Done."}),
+				when(scripted.When{}, append([]scripted.Item{{Say: "Let me see. "}}, calls("slow1", "slow2", "quick")...)...))
+			set := tools(t, fn{name: "slow1", call: slow}, fn{name: "slow2", call: slow}, fn{name: "quick", call: quick})
+			for ev, err := range agent.NewLLM(m, agent.Options{Tools: set}).Run(t.Context(), turn("go")) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				at := map[string]bool{"chunk": ev.Chunk != nil, "usage": ev.Usage != nil, "message": ev.Message != nil, "result": ev.Result != nil, "status": ev.Status != nil}
+				if at[c.at] {
+					break
+				}
+			}
+			for range 1000 { // a tool is told to end, and ends on its own
+				mu.Lock()
+				over := c.at != "result" || cancelled == 2
+				mu.Unlock()
+				if over {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(m.reqs) != c.model || started != c.started || c.at == "result" && cancelled != 2 {
+				t.Errorf("%d model calls, %d tools started, %d cancelled", len(m.reqs), started, cancelled)
+			}
+		})
+	}
+}
+
+// TestCancelled: the end of the context ends a turn with it, in the model's time and in its tools', and what a tool
+// says because it was cancelled is told to nobody.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	for _, in := range []string{"model", "tool"} {
+		t.Run(in, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			hang := fn{name: "hang", call: func(ctx context.Context, _ tool.Input) (string, error) {
+				cancel()
+				<-ctx.Done()
+				return "", ctx.Err()
+			}}
+			m := script(t, when(scripted.When{Text: "model"}, scripted.Item{Say: "One ", Pause: time.Hour}), when(scripted.When{}, calls("hang")...))
+			var last error
+			for ev, err := range agent.NewLLM(m, agent.Options{Tools: tools(t, hang)}).Run(ctx, turn(in)) {
+				if ev.Chunk != nil {
+					cancel()
+				}
+				if ev.Result != nil || ev.Status != nil {
+					t.Errorf("told %s", line(ev))
+				}
+				last = err
+			}
+			if !errors.Is(last, context.Canceled) {
+				t.Errorf("ended with %v", last)
+			}
+		})
+	}
+}
+
+// TestRecover goes on where an earlier attempt was cut off after announcing calls: what has a result is not run again,
+// what may be repeated is, and of the rest the model is told.
+func TestRecover(t *testing.T) {
+	t.Parallel()
+	ran := map[string]int{}
+	var mu sync.Mutex
+	var steps []string
+	counted := func(name string, idempotent bool) fn {
+		return fn{name: name, idempotent: idempotent, call: func(_ context.Context, in tool.Input) (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			ran[name]++
+			steps = append(steps, in.Step)
+			return name, nil
+		}}
+	}
+	m := script(t, when(scripted.When{}, scripted.Item{Say: "Done."}))
+	a := agent.NewLLM(m, agent.Options{Tools: tools(t, counted("done", true), counted("again", true), counted("once", false))})
+	inv := turn("go")
+	announce := agentsvc.Message{ID: "m2", Role: agentsvc.RoleAgent}
+	for _, name := range []string{"once", "done", "again", "gone"} {
+		announce.ToolCalls = append(announce.ToolCalls, agentsvc.ToolCall{ID: agentsvc.CallID("c-" + name), Name: name, Arguments: json.RawMessage("{}")})
+	}
+	inv.Conversation = append(inv.Conversation, agentsvc.Entry{Message: &announce},
+		agentsvc.Entry{Result: &agentsvc.ToolResult{Call: "c-done", Name: "done", Text: "kept"}})
+	inv.Steps = 1
+	got, err := play(t.Context(), a, inv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(got[1:3]) // side by side
+	want := []string{
+		"result once true The call was interrupted. Whether it took effect is unknown; it was not repeated.",
+		"result again false again", `result gone true there is no tool "gone"; the tools are done, again, once`,
+		"chunks Done.", "usage", "completed Done.",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]int{"again": 1}, ran); diff != "" {
+		t.Errorf("tools that ran:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"t1/c-again"}, steps); diff != "" {
+		t.Error(diff)
+	}
+	if len(m.reqs) != 1 || m.reqs[0].Step != "t1/2/1" || len(m.reqs[0].Conversation) != 6 {
+		t.Errorf("asked %+v", m.reqs)
+	}
+	// A conversation whose calls are all answered, or of earlier turns, leaves nothing to settle.
+	clear(ran)
+	inv.Conversation = append(m.reqs[0].Conversation, user("next"))
+	if _, err := play(t.Context(), a, inv); err != nil || len(ran) != 0 {
+		t.Errorf("ran %v (%v)", ran, err)
+	}
+	inv.Conversation = append(inv.Conversation[:2:2], user("next"))
+	if _, err := play(t.Context(), a, inv); err != nil || len(ran) != 0 {
+		t.Errorf("ran %v of an earlier turn (%v)", ran, err)
+	}
+}
+
+// TestRecoverStops: a consumer that breaks off while calls are settled starts none of them.
+func TestRecoverStops(t *testing.T) {
+	t.Parallel()
+	again := fn{name: "again", idempotent: true, call: func(context.Context, tool.Input) (string, error) {
+		t.Error("ran")
+		return "", nil
+	}}
+	once := fn{name: "once", call: again.call}
+	inv := turn("go")
+	inv.Conversation = append(inv.Conversation, agentsvc.Entry{Message: &agentsvc.Message{
+		Role: agentsvc.RoleAgent, ToolCalls: []agentsvc.ToolCall{{ID: "1", Name: "again"}, {ID: "2", Name: "once"}},
+	}})
+	m := script(t, when(scripted.When{}, scripted.Item{Say: "Done."}))
+	for range agent.NewLLM(m, agent.Options{Tools: tools(t, again, once)}).Run(t.Context(), inv) {
+		break
+	}
+	if len(m.reqs) != 0 {
+		t.Error("the model was asked")
+	}
+}
+
+// waits says that it waits for tools, and calls none.
+type waits struct{}
+
+func (waits) Stream(context.Context, llm.Request) iter.Seq2[llm.Chunk, error] {
+	return func(yield func(llm.Chunk, error) bool) {
+		_ = yield(llm.Chunk{Text: "Well."}, nil) && yield(llm.Chunk{Stop: llm.StopTools}, nil)
+	}
+}
+
+// TestWaitsForNothing: an answer that waits for no tool is the last one.
+func TestWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	got, err := play(t.Context(), agent.NewLLM(waits{}, agent.Options{}), turn("go"))
+	if diff := cmp.Diff([]string{"chunks Well.", "completed Well."}, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
