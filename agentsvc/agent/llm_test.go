@@ -456,7 +456,7 @@ func TestRecover(t *testing.T) {
 	}
 	// A conversation whose calls are all answered, or of earlier turns, leaves nothing to settle.
 	clear(ran)
-	inv.Conversation = append(m.reqs[0].Conversation, user("next"))
+	inv.Conversation = slices.Concat(m.reqs[0].Conversation, []agentsvc.Entry{user("next")})
 	if _, err := play(t.Context(), a, inv); err != nil || len(ran) != 0 {
 		t.Errorf("ran %v (%v)", ran, err)
 	}

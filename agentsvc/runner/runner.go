@@ -63,7 +63,7 @@ var errNotRecorded = errors.New("the log cannot be written")
 func (t *turn) do(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.log.Error("an agent panicked", "agent", t.run.Agent, "task", t.run.Task, "panic", p, "stack", string(debug.Stack()))
+			t.log.Error("an agent panicked", "agent", t.run.Agent, "task", t.run.Task, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
 			err = errors.New("the agent met an internal error")
 		}
 	}()
@@ -98,7 +98,8 @@ func (t *turn) fail(ctx context.Context, err error) error {
 	var upstream *llm.Error
 	if errors.As(err, &upstream) && upstream.Retryable {
 		if delay, ok := t.retry.Next(t.run.Attempts); ok {
-			return t.write(ctx, store.Record{Events: t.pending, End: store.Pending, Delay: max(delay, upstream.RetryAfter), Error: err.Error()})
+			delay = max(delay, min(upstream.RetryAfter, t.retry.Limit))
+			return t.write(ctx, store.Record{Events: t.pending, End: store.Pending, Delay: delay, Error: err.Error()})
 		}
 	}
 	msg := t.message(reason(err))

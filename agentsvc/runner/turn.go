@@ -95,13 +95,17 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 // end makes rec the last one of the run.
 func (t *turn) end(rec *store.Record, st *agentsvc.Status) {
 	t.ended = true
-	t.entries = append(t.entries, agentsvc.Entry{Message: st.Message})
+	final := t.message("")
+	if st.Message != nil {
+		final = *st.Message
+	}
+	said := final
+	t.entries = append(t.entries, agentsvc.Entry{Message: &said})
 	rec.Session = t.entries
 	rec.End = store.Completed
 	if st.State.Interrupted() {
 		rec.End = store.InputRequired
 	}
-	final := *st.Message
 	final.ToolCalls = t.calls
 	final.Metadata = t.metadata()
 	rec.Events[len(rec.Events)-1].Status = &agentsvc.Status{State: st.State, Message: &final}
