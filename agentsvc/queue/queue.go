@@ -48,11 +48,10 @@ func (r Retry) Next(attempts int64) (time.Duration, bool) {
 	if attempts > int64(r.Max) {
 		return 0, false
 	}
-	d := r.Initial
+	d := min(r.Initial, r.Limit)
 	for i := int64(1); i < attempts && d < r.Limit; i++ {
-		d *= 2
+		d += min(d, r.Limit-d)
 	}
-	d = min(d, r.Limit)
 	return d/2 + rand.N(d/2+1), true
 }
 
