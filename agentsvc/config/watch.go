@@ -11,7 +11,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settle is how long the files must be quiet before a change counts: editors write in several steps.
+// settle is how long the files must stay the same before a change counts: editors write in several steps.
 const settle = 100 * time.Millisecond
 
 // Watch calls changed, in its own goroutine, each time the content of the file at path or of the .env file
@@ -35,8 +35,10 @@ func Watch(ctx context.Context, path string, changed func()) error {
 	}
 	files := []string{path, filepath.Join(folder, ".env")}
 	before := fingerprint(files)
+	seen := before
 	timer := time.NewTimer(settle)
 	timer.Stop()
+	waiting := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -45,14 +47,23 @@ func Watch(ctx context.Context, path string, changed func()) error {
 			if !open {
 				return errors.New("watch configuration: the system stopped telling of changes")
 			}
-			timer.Reset(settle)
 		case <-watcher.Errors: //nolint:errcheck // it says that events may be missing, so look
-			timer.Reset(settle)
 		case <-timer.C:
-			if now := fingerprint(files); now != before {
+			waiting = false
+			now := fingerprint(files)
+			if now == seen && now != before {
 				before = now
 				changed()
 			}
+			if seen == now {
+				continue
+			}
+			seen = now
+		}
+		// Not put off by further events: whatever else is written in the folder may never be quiet.
+		if !waiting {
+			waiting = true
+			timer.Reset(settle)
 		}
 	}
 }

@@ -26,16 +26,13 @@ var ErrSent = errors.New("the message was sent before")
 func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
 	last := evs[len(evs)-1]
 	b := db.Batch{Key: string(run.Task)}
-	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $11)`,
-		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(last.Status.State),
-		run.Epoch, last.Seq, run.Turn, evs[0].At.UnixMicro())
-	if err := insertEvents(&b, s.tenant, run.Task, evs, nil); err != nil {
+	accept := s.acceptPlain
+	if s.h.Engine() == db.Postgres {
+		accept = s.acceptFused
+	}
+	if err := accept(&b, run, evs); err != nil {
 		return err
 	}
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, stoa_now(), '', stoa_now())`,
-		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker)
 	if sent != nil {
 		b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent,
@@ -53,6 +50,22 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 		}
 	}
 	return fmt.Errorf("accept task %s: %w", run.Task, err)
+}
+
+// acceptPlain adds the rows of a new task to b.
+func (s *Store) acceptPlain(b *db.Batch, run Run, evs []agentsvc.Event) error {
+	last := evs[len(evs)-1]
+	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $11)`,
+		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(last.Status.State),
+		run.Epoch, last.Seq, run.Turn, evs[0].At.UnixMicro())
+	if err := insertEvents(b, s.tenant, run.Task, evs, nil); err != nil {
+		return err
+	}
+	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, stoa_now(), '', stoa_now())`,
+		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker)
+	return nil
 }
 
 // stands looks a task up after a commit whose outcome is unknown: it reports whether the task got as far as g.

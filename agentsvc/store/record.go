@@ -53,24 +53,31 @@ func (s *Store) Record(ctx context.Context, run *Run, rec Record) error {
 // maxTries bounds how often a turn looks for its place in a session that others write to.
 const maxTries = 100
 
-func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (int64, error) {
+func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (n int64, err error) {
 	b := db.Batch{Key: string(run.Task)}
-	n := s.advance(&b, run, rec, g.seq)
-	if err := insertEvents(&b, s.tenant, run.Task, rec.Events, g); err != nil {
+	record := s.recordPlain
+	if s.h.Engine() == db.Postgres {
+		record = s.recordFused
+	}
+	if err := record(&b, &n, run, rec, g, time.Now().UnixMicro()); err != nil {
 		return 0, err
+	}
+	return n, s.h.Write(ctx, &b)
+}
+
+// recordPlain adds rec's rows to b, if the task stands where run last saw it, and counts into n whether it did.
+func (s *Store) recordPlain(b *db.Batch, n *int64, run *Run, rec Record, g *guard, now int64) error {
+	s.advance(b, n, run, rec, g.seq, now)
+	if err := insertEvents(b, s.tenant, run.Task, rec.Events, g); err != nil {
+		return err
 	}
 	if rec.End != "" {
-		s.endRun(&b, run, rec, g)
+		s.endRun(b, run, rec, g)
 	}
 	if len(rec.Session) > 0 {
-		if err := s.appendSession(&b, run, rec, g); err != nil {
-			return 0, err
-		}
+		return s.appendSession(b, run, rec, g)
 	}
-	if err := s.h.Write(ctx, &b); err != nil {
-		return 0, err
-	}
-	return *n, nil
+	return nil
 }
 
 // last returns the last status among rec's events, nil if there is none.
@@ -92,18 +99,15 @@ func (rec Record) state() agentsvc.State {
 }
 
 // advance adds the guarding statement: the task moves to seq, and to the last status among the events.
-func (s *Store) advance(b *db.Batch, run *Run, rec Record, seq int64) *int64 {
-	n := new(int64)
-	now := time.Now().UnixMicro()
+func (s *Store) advance(b *db.Batch, n *int64, run *Run, rec Record, seq, now int64) {
 	if ev := rec.last(); ev != nil {
 		b.Exec(n, `UPDATE task SET seq = $5, status_seq = $6, state = $7, updated_at = $8
 			WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4 AND state = 'working'`,
 			s.tenant, string(run.Task), run.Epoch, run.Seq, seq, ev.Seq, string(ev.Status.State), now)
-		return n
+		return
 	}
 	b.Exec(n, `UPDATE task SET seq = $5, updated_at = $6 WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4 AND state = 'working'`,
 		s.tenant, string(run.Task), run.Epoch, run.Seq, seq, now)
-	return n
 }
 
 func (s *Store) endRun(b *db.Batch, run *Run, rec Record, g *guard) {

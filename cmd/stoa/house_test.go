@@ -159,8 +159,8 @@ func rpc(method string, params any) map[string]any {
 	return map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 }
 
-// says is the params of a message with text, and what else is given of it.
-func says(text string, more ...any) map[string]any {
+// words is the params of a message with text, and what else is given of it.
+func words(text string, more ...any) map[string]any {
 	m := map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}
 	for i := 0; i+1 < len(more); i += 2 {
 		m[fmt.Sprint(more[i])] = more[i+1]

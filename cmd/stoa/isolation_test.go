@@ -74,8 +74,8 @@ func emptyBody(minted) any { return map[string]any{} }
 
 // rpcWalks says the same for each JSON-RPC method of the extension surface.
 var rpcWalks = map[string][]func(x minted) any{
-	"message:send":                  {func(x minted) any { return says("mine now", "task_id", x.task) }, func(x minted) any { return says("recall", "context_id", x.context) }, func(x minted) any { return says("hello", "message_id", x.message, "context_id", x.context) }},
-	"message:stream":                {func(x minted) any { return says("mine now", "task_id", x.task) }, func(x minted) any { return says("recall", "context_id", x.context) }},
+	"message:send":                  {func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }, func(x minted) any { return words("hello", "message_id", x.message, "context_id", x.context) }},
+	"message:stream":                {func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }},
 	"tasks/get":                     {func(x minted) any { return map[string]any{"id": x.task} }, func(x minted) any { return map[string]any{"task_id": x.task} }},
 	"tasks/list":                    {func(x minted) any { return map[string]any{"context_id": x.context} }, func(x minted) any { return map[string]any{"page_token": x.cursor} }},
 	"tasks/cancel":                  {func(x minted) any { return map[string]any{"id": x.task} }},
@@ -164,12 +164,12 @@ func (h *testHouse) mint(t *testing.T, ana string) minted {
 			Status    struct{ State string }
 		}
 	}
-	h.want(t, http.StatusOK, &out, "POST", "/agents/assistant", ana, rpc("message:send", says("ask", "message_id", x.message)))
+	h.want(t, http.StatusOK, &out, "POST", "/agents/assistant", ana, rpc("message:send", words("ask", "message_id", x.message)))
 	if out.Result.Status.State != "input_required" {
 		t.Fatalf("the task of ana is %s, want one that waits", out.Result.Status.State)
 	}
 	x.task, x.context = out.Result.TaskID, out.Result.ContextID
-	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", says("a secret", "context_id", x.context)))
+	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", words("a secret", "context_id", x.context)))
 	var list struct {
 		Result struct {
 			Next string `json:"next_page_token"`

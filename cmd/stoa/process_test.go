@@ -149,7 +149,7 @@ func TestKill(t *testing.T) {
 		first.create(t, "acme", fmt.Sprintf(slowApp, "acme"))
 		token := first.token(t, "acme", "ana", nil)
 		cut := make(chan error, 1)
-		req := first.request(t, "POST", "/agents/assistant", token, rpc("message:send", says("slow please", "message_id", "m1")))
+		req := first.request(t, "POST", "/agents/assistant", token, rpc("message:send", words("slow please", "message_id", "m1")))
 		go func() {
 			resp, err := http.DefaultClient.Do(req)
 			if err == nil {
@@ -186,7 +186,7 @@ func TestKill(t *testing.T) {
 		}
 		// Whoever was cut off sends the same message again and finds the same task.
 		var again taskAnswer
-		second.want(t, http.StatusOK, &again, "POST", "/agents/assistant", token, rpc("message:send", says("slow please", "message_id", "m1")))
+		second.want(t, http.StatusOK, &again, "POST", "/agents/assistant", token, rpc("message:send", words("slow please", "message_id", "m1")))
 		if again.Result.TaskID != list.Tasks[0].TaskID {
 			t.Errorf("the same message opened task %s, want %s", again.Result.TaskID, list.Tasks[0].TaskID)
 		}
@@ -200,7 +200,7 @@ func TestDrain(t *testing.T) {
 		p := serveIn(t, dir, "--database", database)
 		p.create(t, "acme", fmt.Sprintf(slowApp, "acme"))
 		token := p.token(t, "acme", "ana", nil)
-		req := p.request(t, "POST", "/agents/assistant", token, rpc("message:send", says("slow")))
+		req := p.request(t, "POST", "/agents/assistant", token, rpc("message:send", words("slow")))
 		type answer struct {
 			got taskAnswer
 			err error
@@ -240,7 +240,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	ask := func(p *process, app string) string {
 		var got taskAnswer
-		p.want(t, http.StatusOK, &got, "POST", "/agents/assistant", tokens[app], rpc("message:send", says("hi")))
+		p.want(t, http.StatusOK, &got, "POST", "/agents/assistant", tokens[app], rpc("message:send", words("hi")))
 		return got.text()
 	}
 	for _, p := range both {
@@ -254,12 +254,12 @@ func TestTwoProcesses(t *testing.T) {
 	within(t, 2*time.Second, "the new revision serves at the other process", func() bool { return ask(two, "acme") == "new acme: hi" })
 	one.want(t, http.StatusOK, nil, "POST", "/admin/apps/globex:suspend", testSecret, map[string]any{})
 	within(t, 2*time.Second, "the other process refuses the suspended app", func() bool {
-		status, _ := two.ask(t, "POST", "/agents/assistant", tokens["globex"], rpc("message:send", says("hi")))
+		status, _ := two.ask(t, "POST", "/agents/assistant", tokens["globex"], rpc("message:send", words("hi")))
 		return status == http.StatusForbidden
 	})
 	one.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
 	within(t, 2*time.Second, "the other process refuses tokens of the deleted app", func() bool {
-		status, _ := two.ask(t, "POST", "/agents/assistant", tokens["acme"], rpc("message:send", says("hi")))
+		status, _ := two.ask(t, "POST", "/agents/assistant", tokens["acme"], rpc("message:send", words("hi")))
 		return status == http.StatusUnauthorized
 	})
 }
@@ -315,5 +315,50 @@ func TestRefusesToStart(t *testing.T) {
 				t.Error("the output holds the admin secret")
 			}
 		})
+	}
+}
+
+// TestWatch changes the configuration file and its .env under a serving process: good changes act without a restart
+// and leave sessions and tasks alone, a bad one changes nothing.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := func(greeting string) string {
+		return fmt.Sprintf(`
+llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "what?"}]}, {then: [{say: "%s: {{text}}"}]}]}}
+agents: {assistant: {llm: m}}
+`, greeting)
+	}
+	write("stoa.yaml", config("one"))
+	p := serveIn(t, dir, "--config", "stoa.yaml", "--watch")
+	send := func(m map[string]any) (got taskAnswer) {
+		p.want(t, http.StatusOK, &got, "POST", "/agents/assistant", "", rpc("message:send", m))
+		return got
+	}
+	says := func(want string) func() bool {
+		return func() bool { got := send(words("hi")); return got.text() == want }
+	}
+	waiting := send(words("ask"))
+	within(t, 5*time.Second, "the file serves", says("one: hi"))
+	write("stoa.yaml", config("two"))
+	within(t, 5*time.Second, "a changed file serves", says("two: hi"))
+	write("stoa.yaml", "agnets: {}\n")
+	within(t, 5*time.Second, "a broken file is told", func() bool { return strings.Contains(p.out.String(), "agnets") })
+	if !says("two: hi")() {
+		t.Error("a broken file replaced the one before")
+	}
+	write("stoa.yaml", config("${GREETING:three}"))
+	within(t, 5*time.Second, "a mended file serves", says("three: hi"))
+	write(".env", "GREETING=four\n")
+	within(t, 5*time.Second, "a changed .env serves", says("four: hi"))
+	answer := words("go on")
+	answer["message"].(map[string]any)["task_id"] = waiting.Result.TaskID
+	if got := send(answer); got.text() != "four: go on" {
+		t.Errorf("the task that waited goes on with %q", got.text())
 	}
 }

@@ -12,24 +12,24 @@ import (
 // maxGroup bounds how many batches share one commit.
 const maxGroup = 128
 
-// coalescer turns concurrent writes into group commits: one writer takes what is queued, at most [maxGroup], and
-// commits it at once. It waits for nobody: a lone write goes out alone.
+// coalescer turns concurrent writes into group commits: a writer takes what is queued, at most [maxGroup], and commits
+// it at once. It waits for nobody: a lone write goes out alone. With two writers one group is put together and answered
+// while the other is being committed.
 type coalescer struct {
 	engine engine
-	wake   chan struct{}
-	done   chan struct{}
+	max    int // writers at a time
 
-	mu     sync.Mutex
-	queued map[ID][]*call
-	order  []ID // tenants with queued calls, the next to serve first
-	n      int
-	closed bool
+	mu      sync.Mutex
+	queued  map[ID][]*call
+	order   []ID // tenants with queued calls, the next to serve first
+	n       int
+	closed  bool
+	writers int
+	work    sync.WaitGroup // of writers
 }
 
-func newCoalescer(e engine) *coalescer {
-	c := &coalescer{engine: e, wake: make(chan struct{}, 1), done: make(chan struct{}), queued: map[ID][]*call{}}
-	go c.loop()
-	return c
+func newCoalescer(e engine, writers int) *coalescer {
+	return &coalescer{engine: e, max: writers, queued: map[ID][]*call{}}
 }
 
 func (c *coalescer) write(ctx context.Context, w *call) error {
@@ -69,39 +69,29 @@ func (c *coalescer) put(w *call) bool {
 	}
 	c.queued[w.tenant] = append(c.queued[w.tenant], w)
 	c.n++
-	c.signal()
+	if c.writers < c.max {
+		c.writers++
+		c.work.Add(1)
+		go c.drain()
+	}
 	return true
 }
 
-func (c *coalescer) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (c *coalescer) loop() {
-	defer close(c.done)
-	for range c.wake {
-		runtime.Gosched() // whoever is about to write may still join
-		for {
-			group := c.take()
-			if len(group) == 0 {
-				break
-			}
-			c.engine.runGroup(group)
-		}
-		c.mu.Lock()
-		stop := c.closed && c.n == 0
-		c.mu.Unlock()
-		if stop {
+// drain writes group after group until nothing is queued.
+func (c *coalescer) drain() {
+	defer c.work.Done()
+	runtime.Gosched() // whoever is about to write may still join
+	for {
+		group := c.take()
+		if len(group) == 0 {
 			return
 		}
+		c.engine.runGroup(group)
 	}
 }
 
 // take removes up to maxGroup calls, one of each tenant in turn, and orders them by the rows they lock. Calls whose
-// waiter has given up are left out.
+// waiter has given up are left out. The writer for whom nothing is left has ended.
 func (c *coalescer) take() []*call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,6 +115,9 @@ func (c *coalescer) take() []*call {
 	if len(c.order) == 0 {
 		c.order = nil
 	}
+	if len(group) == 0 {
+		c.writers--
+	}
 	slices.SortStableFunc(group, func(a, b *call) int {
 		return cmp.Or(cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.batch.Key, b.batch.Key))
 	})
@@ -135,7 +128,6 @@ func (c *coalescer) take() []*call {
 func (c *coalescer) close() {
 	c.mu.Lock()
 	c.closed = true
-	c.signal()
 	c.mu.Unlock()
-	<-c.done
+	c.work.Wait()
 }

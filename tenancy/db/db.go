@@ -50,6 +50,9 @@ type Options struct {
 	Log      *slog.Logger
 }
 
+// writers is how many group commits may be under way at a time.
+var writers = map[Engine]int{Postgres: 2, SQLite: 1}
+
 // call is a batch on its way to the database.
 type call struct {
 	role    string
@@ -103,7 +106,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.group = newCoalescer(d.engine)
+	d.group = newCoalescer(d.engine, writers[d.kind])
 	return d, nil
 }
 
