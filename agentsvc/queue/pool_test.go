@@ -462,11 +462,15 @@ func TestStray(t *testing.T) {
 func TestBack(t *testing.T) {
 	each(t, func(b bench) {
 		began, causes := make(chan store.Run, 10), make(chan error, 10)
-		p, _ := b.pool(queue.Options{}, func(ctx context.Context, run store.Run) error {
+		var p *queue.Pool
+		p, _ = b.pool(queue.Options{}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			if run.Attempts > 1 {
 				<-causes // the earlier attempt goes first
 				time.Sleep(20 * time.Millisecond)
+				if n := p.Inflight(); n != 1 {
+					b.Errorf("%d runs are known to be at work, want this one", n)
+				}
 				return b.finish(ctx, run)
 			}
 			<-ctx.Done()

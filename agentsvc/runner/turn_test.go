@@ -83,14 +83,19 @@ func TestFailure(t *testing.T) {
 		text     string
 		attempts int64
 	}{
-		"busy once":       {errs: []error{busy}, state: agentsvc.Completed, text: "You said: hi", attempts: 2},
-		"busy for good":   {errs: []error{busy, busy, busy, busy}, state: agentsvc.Failed, text: busy.Error(), attempts: 3},
-		"refused":         {errs: []error{refused, nil}, state: agentsvc.Failed, text: refused.Error(), attempts: 1},
-		"an inner error":  {errs: []error{errInside}, state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"no such agent":   {missing: true, state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"a panic":         {agent: broken(func(func(agentsvc.Event, error) bool) { panic(errInside) }), state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"no answer":       {agent: broken(func(func(agentsvc.Event, error) bool) {}), state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"without end":     {agent: broken(func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, agent.ErrTooLong) }), state: agentsvc.Failed, text: agent.ErrTooLong.Error(), attempts: 1},
+		"busy once":      {errs: []error{busy}, state: agentsvc.Completed, text: "You said: hi", attempts: 2},
+		"busy for good":  {errs: []error{busy, busy, busy, busy}, state: agentsvc.Failed, text: busy.Error(), attempts: 3},
+		"refused":        {errs: []error{refused, nil}, state: agentsvc.Failed, text: refused.Error(), attempts: 1},
+		"an inner error": {errs: []error{errInside}, state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
+		"no such agent":  {missing: true, state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
+		"a panic":        {agent: broken(func(func(agentsvc.Event, error) bool) { panic(errInside) }), state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
+		"no answer":      {agent: broken(func(func(agentsvc.Event, error) bool) {}), state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
+		"without end":    {agent: broken(func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, agent.ErrTooLong) }), state: agentsvc.Failed, text: agent.ErrTooLong.Error(), attempts: 1},
+		"on and on": {agent: broken(func(yield func(agentsvc.Event, error) bool) {
+			if yield(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Completed, Message: &agentsvc.Message{}}}, nil) {
+				t.Error("an agent that has ended its turn is asked for more")
+			}
+		}), state: agentsvc.Completed, attempts: 1},
 		"an invalid wish": {errs: []error{agentsvc.Invalid("tools", "are too many")}, state: agentsvc.Failed, text: "tools: are too many", attempts: 1},
 		"nothing but ends": {agent: broken(func(yield func(agentsvc.Event, error) bool) {
 			yield(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Completed}}, nil)

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db/dbtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -173,4 +176,53 @@ func TestLag(t *testing.T) {
 		t.Errorf("%d topics are left", n)
 	}
 	h.publish(key, fact(1, "m"))
+}
+
+// TestGap: a reader whose writer is at work here, and who missed facts, reads them in the log as soon as it can know.
+func TestGap(t *testing.T) {
+	t.Parallel()
+	for name, miss := range map[string]func(h *Hub, key topicKey, evs []agentsvc.Event){
+		"before it came": func(h *Hub, key topicKey, evs []agentsvc.Event) { h.publish(key, evs[len(evs)-1]) },
+		"while it slept": func(h *Hub, key topicKey, evs []agentsvc.Event) {
+			for range maxQueued {
+				h.publish(key, chunk("m", 0, "x"))
+			}
+			h.publish(key, evs...) // which finds no place
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st := store.New(dbtest.SQLite(t), "acme")
+			s := New(st, "acme", 1, NewHub(), nil, nil)
+			run := store.Run{Tenant: "acme", Task: "t", Turn: 1, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1}
+			log := []agentsvc.Event{stamp("t", 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})}
+			if err := st.Accept(t.Context(), run, log, nil); err != nil {
+				t.Fatal(err)
+			}
+			for i := range int64(3) {
+				log = append(log, stamp("t", i+2, agentsvc.Event{Usage: &agentsvc.Usage{}}))
+			}
+			if err := st.Record(t.Context(), &run, store.Record{Events: log[1:]}); err != nil {
+				t.Fatal(err)
+			}
+			defer s.hub.hold(s.key("t"))()
+			r := s.hub.subscribe(s.key("t"))
+			defer r.close()
+			miss(s.hub, s.key("t"), log[1:])
+			ctx, cancel := context.WithTimeout(t.Context(), localLook/2)
+			defer cancel()
+			var got []agentsvc.Event
+			s.follow(ctx, r, "t", 1, false, func(ev agentsvc.Event, err error) bool {
+				if err != nil {
+					t.Errorf("after %d facts: %v", len(got), err)
+				} else if ev.Chunk == nil {
+					got = append(got, ev)
+				}
+				return err == nil && len(got) < 3
+			})
+			if diff := cmp.Diff(log[1:], got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
 }

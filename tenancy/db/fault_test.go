@@ -92,7 +92,7 @@ func TestKilled(t *testing.T) {
 		select {
 		case <-done:
 			over = true
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(30 * time.Millisecond):
 		}
 	}
 	if kills == 0 {
