@@ -25,7 +25,7 @@ func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, las
 	wait := firstLook
 	for {
 		before := c.last
-		evs, lagged, local := r.take()
+		evs, lagged, local, over := r.take()
 		if (look || lagged) && !s.read(ctx, id, &c, yield) {
 			return
 		}
@@ -47,6 +47,10 @@ func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, las
 		d := wait
 		if local {
 			d = localLook
+		}
+		if over != nil {
+			yield(agentsvc.Event{}, over)
+			return
 		}
 		var err error
 		if look, err = pause(ctx, r.wake, d); err != nil {

@@ -40,6 +40,7 @@ type reader struct {
 	// Under hub.mu:
 	queue  []agentsvc.Event
 	lagged bool
+	err    error // why there is nothing more to come
 }
 
 func (h *Hub) subscribe(key topicKey) *reader {
@@ -102,6 +103,21 @@ func (h *Hub) publish(key topicKey, evs ...agentsvc.Event) {
 	}
 }
 
+// End has the readers of a tenant's tasks end with err: the tenant no longer answers.
+func (h *Hub) End(tenant db.ID, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, t := range h.topics {
+		if key.tenant != tenant {
+			continue
+		}
+		for _, r := range t.readers {
+			r.err = err
+			r.rouse()
+		}
+	}
+}
+
 func (r *reader) rouse() {
 	select {
 	case r.wake <- struct{}{}:
@@ -109,14 +125,15 @@ func (r *reader) rouse() {
 	}
 }
 
-// take empties the reader's queue. lagged says that events were dropped; local that a run of this process writes.
-func (r *reader) take() (evs []agentsvc.Event, lagged, local bool) {
+// take empties the reader's queue. lagged says that events were dropped; local that a run of this process writes. An
+// error says that nothing comes after evs.
+func (r *reader) take() (evs []agentsvc.Event, lagged, local bool, err error) {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
 	evs, lagged = r.queue, r.lagged
 	r.queue, r.lagged = nil, false
 	t := r.hub.topics[r.key]
-	return evs, lagged, t != nil && t.writers > 0
+	return evs, lagged, t != nil && t.writers > 0, r.err
 }
 
 // close ends the subscription. It may be called again.

@@ -143,7 +143,7 @@ func TestLag(t *testing.T) {
 	read := 0
 	for i := range maxQueued + 10 {
 		h.publish(key, fact(int64(i)+1, "m"))
-		evs, lagged, _ := fast.take()
+		evs, lagged, _, _ := fast.take()
 		if read += len(evs); lagged {
 			t.Fatal("the fast reader lags")
 		}
@@ -151,15 +151,15 @@ func TestLag(t *testing.T) {
 	if read != maxQueued+10 {
 		t.Errorf("the fast reader got %d events", read)
 	}
-	evs, lagged, local := slow.take()
+	evs, lagged, local, _ := slow.take()
 	if !lagged || len(evs) != 9 || local {
 		t.Errorf("lagged %v, %d events, local %v; want true, those since, false", lagged, len(evs), local)
 	}
-	if evs, lagged, _ := slow.take(); lagged || len(evs) != 0 {
+	if evs, lagged, _, _ := slow.take(); lagged || len(evs) != 0 {
 		t.Errorf("told twice: %v, %d events", lagged, len(evs))
 	}
 	release := h.hold(key)
-	if _, _, local := slow.take(); !local {
+	if _, _, local, _ := slow.take(); !local {
 		t.Error("a writer of this process is not noticed")
 	}
 	for len(slow.wake) > 0 {

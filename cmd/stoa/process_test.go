@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -361,4 +362,61 @@ agents: {assistant: {llm: m}}
 	if got := send(answer); got.text() != "four: go on" {
 		t.Errorf("the task that waited goes on with %q", got.text())
 	}
+}
+
+// TestSuspend suspends an app in the middle of a call, and deletes it in the middle of another: whoever waits is told
+// within two seconds, and nothing of a deleted app is left.
+func TestSuspend(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, dir, database string) {
+		p := serveIn(t, dir, "--database", database)
+		p.create(t, "acme", fmt.Sprintf(slowApp, "acme"))
+		token := p.token(t, "acme", "ana", nil)
+		type answer struct {
+			status int
+			body   string
+		}
+		begin := func(method string) chan answer {
+			req := p.request(t, "POST", "/agents/assistant", token, rpc(method, words("slow")))
+			answered := make(chan answer, 1)
+			go func() {
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					answered <- answer{0, err.Error()}
+					return
+				}
+				defer resp.Body.Close()
+				raw, err := io.ReadAll(resp.Body)
+				if err != nil {
+					raw = append(raw, err.Error()...)
+				}
+				answered <- answer{resp.StatusCode, string(raw)}
+			}()
+			return answered
+		}
+		ended := func(what string, answered chan answer, want string) {
+			select {
+			case a := <-answered:
+				if !strings.Contains(a.body, want) {
+					t.Errorf("%s: %d %s, want %s", what, a.status, a.body, want)
+				}
+			case <-time.After(1500 * time.Millisecond): // the call itself takes two seconds
+				t.Errorf("%s: still waiting", what)
+			}
+		}
+		send, stream := begin("message:send"), begin("message:stream")
+		time.Sleep(300 * time.Millisecond)
+		p.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{"reason": "unpaid"})
+		ended("a blocking call of a suspended app", send, "PERMISSION_DENIED")
+		ended("a stream of a suspended app", stream, "suspended")
+		p.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, nil)
+		send = begin("message:send")
+		time.Sleep(300 * time.Millisecond)
+		p.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
+		ended("a blocking call of a deleted app", send, "not found")
+		p.create(t, "acme", fmt.Sprintf(slowApp, "acme"))
+		if status, body := p.ask(t, "POST", "/agents/assistant", token, rpc("message:send", words("hi"))); status != http.StatusUnauthorized {
+			t.Errorf("a token of the app that was deleted: %d %s", status, body)
+		}
+	})
 }

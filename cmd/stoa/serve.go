@@ -183,6 +183,7 @@ func (h *house) run(ctx context.Context, run store.Run) error {
 	}
 	switch {
 	case errors.Is(err, tenancy.ErrSuspended), errors.Is(err, tenancy.ErrNotFound):
+		h.shared.Hub.End(run.Tenant, err) // whoever was let in just before waits for nothing
 		return queue.ErrPostponed
 	case err != nil:
 		return fmt.Errorf("load app %s at revision %d: %w", run.Tenant, run.Revision, err)
@@ -191,11 +192,17 @@ func (h *house) run(ctx context.Context, run store.Run) error {
 	return a.Run(ctx, run)
 }
 
-// appChanged stops the runs of an app that no longer answers.
+// appChanged ends the runs of an app that no longer answers, and whoever listens to them.
 func (h *house) appChanged(a tenancy.App) {
-	if a.Status != tenancy.Active {
-		h.pool.StopTenant(a.ID)
+	switch a.Status {
+	case tenancy.Active:
+		return
+	case tenancy.Suspended:
+		h.shared.Hub.End(a.ID, tenancy.ErrSuspended)
+	default:
+		h.shared.Hub.End(a.ID, tenancy.ErrNotFound)
 	}
+	h.pool.StopTenant(a.ID)
 }
 
 // listen serves at the settings' address until ctx ends.
