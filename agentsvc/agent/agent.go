@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 
 	"stoa/agentsvc"
 )
@@ -23,13 +24,39 @@ type Agent interface {
 type Invocation struct {
 	Task         agentsvc.TaskID
 	Turn         int64
+	Frame        string // the path of this agent within the turn, "" for the task's own
 	Conversation []agentsvc.Entry
 	Steps        int
+	// Frames is what earlier attempts recorded of the agents below, by their paths.
+	Frames map[string][]agentsvc.Entry
 }
 
-// step names the n-th model call of the turn: the same in each attempt.
+// Child returns the invocation of a sub-agent in a frame of its own, whose name is unique among its siblings. It goes
+// on from talk and from what earlier attempts recorded of that frame.
+func (inv Invocation) Child(name string, talk []agentsvc.Entry) Invocation {
+	path := name
+	if inv.Frame != "" {
+		path = inv.Frame + "/" + name
+	}
+	recorded := inv.Frames[path]
+	return Invocation{
+		Task: inv.Task, Turn: inv.Turn, Frame: path, Conversation: slices.Concat(talk, recorded), Steps: Steps(recorded), Frames: inv.Frames,
+	}
+}
+
+// Steps counts the model calls that entries record.
+func Steps(entries []agentsvc.Entry) (n int) {
+	for _, e := range entries {
+		if e.Message != nil && e.Message.Role == agentsvc.RoleAgent {
+			n++
+		}
+	}
+	return n
+}
+
+// step names the n-th model call of the turn in this frame: the same in each attempt.
 func (inv Invocation) step(n int) string {
-	return fmt.Sprintf("%s/%d/%d", inv.Task, inv.Turn, n)
+	return fmt.Sprintf("%s/%d/%s/%d", inv.Task, inv.Turn, inv.Frame, n)
 }
 
 // ErrTooLong says that an agent went on thinking past its bound.

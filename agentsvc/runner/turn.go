@@ -19,8 +19,9 @@ type turn struct {
 	run   *store.Run
 	began time.Time
 
-	entries []agentsvc.Entry    // what the turn adds to its session, the user's message first
-	calls   []agentsvc.ToolCall // all tool calls of the turn
+	entries []agentsvc.Entry            // what the turn adds to its session, the user's message first
+	frames  map[string][]agentsvc.Entry // what its sub-agents have said and done, by their paths
+	calls   []agentsvc.ToolCall         // all tool calls of the turn
 	used    agentsvc.Usage
 	pending []agentsvc.Event // facts that wait for the next one to be written with
 	ended   bool
@@ -38,11 +39,7 @@ func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
 	} else if err := t.replay(ctx); err != nil {
 		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
 	}
-	for _, e := range t.entries {
-		if e.Message != nil && e.Message.Role == agentsvc.RoleAgent {
-			inv.Steps++
-		}
-	}
+	inv.Steps, inv.Frames = agent.Steps(t.entries), t.frames
 	inv.Conversation = slices.Concat(sess.Entries, t.entries)
 	return inv, nil
 }
@@ -63,15 +60,27 @@ func (t *turn) replay(ctx context.Context) error {
 func (t *turn) note(ev agentsvc.Event) {
 	switch {
 	case ev.Status != nil && ev.Status.State == agentsvc.Submitted:
-		t.entries = append(t.entries, agentsvc.Entry{Message: ev.Status.Message})
+		t.add(ev.Frame, agentsvc.Entry{Message: ev.Status.Message})
 	case ev.Message != nil:
-		t.entries = append(t.entries, agentsvc.Entry{Message: ev.Message})
+		t.add(ev.Frame, agentsvc.Entry{Message: ev.Message})
 		t.calls = append(t.calls, ev.Message.ToolCalls...)
 	case ev.Result != nil:
-		t.entries = append(t.entries, agentsvc.Entry{Result: ev.Result})
+		t.add(ev.Frame, agentsvc.Entry{Result: ev.Result})
 	case ev.Usage != nil:
 		t.used = t.used.Add(*ev.Usage)
 	}
+}
+
+// add keeps an entry of the task's own agent for its session, and one of a sub-agent for as long as the turn lasts.
+func (t *turn) add(frame string, e agentsvc.Entry) {
+	if frame == "" {
+		t.entries = append(t.entries, e)
+		return
+	}
+	if t.frames == nil {
+		t.frames = map[string][]agentsvc.Entry{}
+	}
+	t.frames[frame] = append(t.frames[frame], e)
 }
 
 // take handles one event of the agent. Usage waits for the fact that follows it; everything else is written at once.

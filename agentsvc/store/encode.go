@@ -10,6 +10,7 @@ import (
 // The shapes of bodies in the database. They outlive any release: fields are added, never renamed.
 type (
 	eventBody struct {
+		Frame    string        `json:"frame,omitempty"`
 		State    string        `json:"state,omitempty"`
 		Message  *messageBody  `json:"message,omitempty"`
 		Artifact *artifactBody `json:"artifact,omitempty"`
@@ -83,7 +84,7 @@ const (
 )
 
 func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
-	var b eventBody
+	b := eventBody{Frame: ev.Frame}
 	switch {
 	case ev.Status != nil:
 		kind, b.State, b.Message = kindStatus, string(ev.Status.State), fromMessage(ev.Status.Message)
@@ -109,6 +110,7 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	if err := json.Unmarshal(body, &b); err != nil {
 		return fmt.Errorf("decode event %d of task %s: %w", ev.Seq, ev.Task, err)
 	}
+	ev.Frame = b.Frame
 	m := toMessage(b.Message)
 	if m != nil {
 		m.Task = ev.Task
