@@ -6,11 +6,13 @@ import (
 )
 
 // Event is one fact on a task's log, or a live chunk of text that no log keeps. A fact has a Seq, 1 for the first
-// of its task and without gaps; a chunk has Seq 0. Exactly one of the pointers is set.
+// of its task and without gaps; a chunk has Seq 0. Frame is the path of the sub-agent that the
+// event comes from, "" for the task's own agent. Exactly one of the pointers is set.
 type Event struct {
 	Task     TaskID
 	Seq      int64
 	At       time.Time
+	Frame    string
 	Status   *Status
 	Message  *Message
 	Artifact *ArtifactUpdate
