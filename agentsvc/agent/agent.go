@@ -56,6 +56,9 @@ func Steps(entries []agentsvc.Entry) (n int) {
 
 // step names the n-th model call of the turn in this frame: the same in each attempt.
 func (inv Invocation) step(n int) string {
+	if inv.Frame == "" {
+		return fmt.Sprintf("%s/%d/%d", inv.Task, inv.Turn, n)
+	}
 	return fmt.Sprintf("%s/%d/%s/%d", inv.Task, inv.Turn, inv.Frame, n)
 }
 
