@@ -38,11 +38,27 @@ func NewLLM(model llm.Provider, o Options) *LLM {
 // Run implements [Agent].
 func (a *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		t := &turn{LLM: a, inv: inv, talk: inv.Conversation, yield: yield}
+		live, err := a.live(ctx)
+		if err != nil {
+			yield(agentsvc.Event{}, err)
+			return
+		}
+		t := &turn{LLM: live, inv: inv, talk: inv.Conversation, yield: yield}
 		if err := t.run(ctx); err != nil {
 			yield(agentsvc.Event{}, err)
 		}
 	}
+}
+
+// live returns the agent with the tools there are now, for one turn.
+func (a *LLM) live(ctx context.Context) (*LLM, error) {
+	tools, err := a.o.Tools.Live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := *a
+	now.o.Tools = tools
+	return &now, nil
 }
 
 // turn is one run of an LLM agent. Its methods return errStopped when the consumer has broken off.

@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/agentsvc/tool"
 )
 
 // Runner runs the turns of one tenant's agents.
@@ -111,7 +112,8 @@ func (t *turn) fail(ctx context.Context, err error) error {
 func reason(err error) string {
 	var upstream *llm.Error
 	var invalid *agentsvc.InvalidError
-	if errors.As(err, &upstream) || errors.As(err, &invalid) || errors.Is(err, agent.ErrTooLong) {
+	var absent *tool.UnavailableError
+	if errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooLong) {
 		return err.Error()
 	}
 	return "The agent met an internal error."

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -18,6 +19,7 @@ import (
 type Options struct {
 	Timeout   time.Duration // of one call, 30 s if zero
 	MaxOutput int           // bytes of a result that the model reads, unlimited if zero
+	Sources   []Source      // have tools as well, which [Set.Live] looks up
 	Logger    *slog.Logger  // told of panics and of tools that ignore their deadline; [slog.Default] if nil
 }
 
@@ -26,12 +28,14 @@ type Set struct {
 	opts  Options
 	specs []agentsvc.ToolSpec
 	tools map[string]entry
+	live  atomic.Pointer[live]
 }
 
-// entry is a tool with its compiled schema.
+// entry is a tool with its compiled schema and where it comes from.
 type entry struct {
 	Tool
-	args arguments
+	args   arguments
+	origin string
 }
 
 // NewSet returns a set of tools. It returns an [agentsvc.InvalidError] for two tools of one name and for parameters
@@ -45,21 +49,29 @@ func NewSet(tools []Tool, opts Options) (*Set, error) {
 	}
 	s := &Set{opts: opts, tools: make(map[string]entry, len(tools))}
 	for _, t := range tools {
-		spec := t.Spec()
-		if _, taken := s.tools[spec.Name]; taken {
-			return nil, agentsvc.Invalid(spec.Name, "is the name of two tools")
+		if _, taken := s.tools[t.Spec().Name]; taken {
+			return nil, agentsvc.Invalid(t.Spec().Name, "is the name of two tools")
 		}
-		if len(spec.Parameters) == 0 {
-			spec.Parameters = []byte(`{"type":"object","properties":{}}`)
+		if err := s.add("the configuration", t); err != nil {
+			return nil, err
 		}
-		args, err := compile(spec.Parameters)
-		if err != nil {
-			return nil, agentsvc.Invalid(spec.Name+".parameters", "%v", err)
-		}
-		s.specs = append(s.specs, spec)
-		s.tools[spec.Name] = entry{t, args}
 	}
 	return s, nil
+}
+
+// add puts a tool of a new name in. It returns an [agentsvc.InvalidError] for parameters that are no schema.
+func (s *Set) add(origin string, t Tool) error {
+	spec := t.Spec()
+	if len(spec.Parameters) == 0 {
+		spec.Parameters = []byte(`{"type":"object","properties":{}}`)
+	}
+	args, err := compile(spec.Parameters)
+	if err != nil {
+		return agentsvc.Invalid(spec.Name+".parameters", "%v", err)
+	}
+	s.specs = append(s.specs, spec)
+	s.tools[spec.Name] = entry{t, args, origin}
+	return nil
 }
 
 // Specs describes the tools to a model, in the order they were given. The caller must not change them.
