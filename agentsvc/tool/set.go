@@ -17,7 +17,7 @@ import (
 
 // Options bound the calls of a [Set].
 type Options struct {
-	Timeout   time.Duration // of one call, 30 s if zero
+	Timeout   time.Duration // of one call of a tool that has no time of its own, 30 s if zero
 	MaxOutput int           // bytes of a result that the model reads, unlimited if zero
 	Sources   []Source      // have tools as well, which [Set.Live] looks up
 	Logger    *slog.Logger  // told of panics and of tools that ignore their deadline; [slog.Default] if nil
@@ -110,7 +110,8 @@ func (s *Set) run(ctx context.Context, call agentsvc.ToolCall, step string) (str
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("%s was not run: the call was cancelled", call.Name)
 	}
-	within, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	limit := timeout(t.Tool, s.opts.Timeout)
+	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := make(chan outcome, 1)
 	go func() { done <- s.guarded(within, t, Input{Step: step, Arguments: args}) }()
@@ -131,7 +132,7 @@ func (s *Set) run(ctx context.Context, call agentsvc.ToolCall, step string) (str
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s was cancelled before it ended", call.Name)
 	case within.Err() != nil:
-		return "", fmt.Errorf("%s did not end within %v and was stopped; whether it took effect is unknown", call.Name, s.opts.Timeout)
+		return "", fmt.Errorf("%s did not end within %v and was stopped; whether it took effect is unknown", call.Name, limit)
 	}
 	return "", fmt.Errorf("%s: %w", call.Name, out.err)
 }
