@@ -13,6 +13,10 @@ var (
 	ErrTerminal = errors.New("the task has ended")
 	// ErrBusy says that the task is at work on an earlier message.
 	ErrBusy = errors.New("the task is still working on an earlier message")
+	// ErrUndecided says that the task waits for a decision and not for a message.
+	ErrUndecided = errors.New("the task waits for a decision on a tool call, not for a message")
+	// ErrDecided says that there is nothing to decide, or no longer.
+	ErrDecided = errors.New("no such decision is open: it was made before, or nothing waits for one")
 	// ErrLost says that somebody else holds the task now: stop.
 	ErrLost = errors.New("the lease on the task is lost")
 	// ErrOverloaded says that the process takes no more work at present.

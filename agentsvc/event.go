@@ -16,7 +16,10 @@ type Event struct {
 	Status   *Status
 	Message  *Message
 	Artifact *ArtifactUpdate
+	Call     *ToolCall // is about to be made, where no message has announced it as it is
 	Result   *ToolResult
+	Approval *Approval
+	Decision *Decision
 	Usage    *Usage
 	Chunk    *Chunk
 }

@@ -70,6 +70,7 @@ type Task struct {
 	Seq       int64 // of the last event the snapshot includes
 	History   []Message
 	Artifacts []Artifact
+	Approvals []Approval // that are open
 }
 
 // Apply brings t up to ev, the next event of its log. A chunk or an event t already includes changes nothing.

@@ -1,0 +1,83 @@
+package agentsvc
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+)
+
+// ApprovalKind says why a tool call waits for a human.
+type ApprovalKind string
+
+// The kinds of approvals.
+const (
+	// ApproveCall is a tool that runs only when a human agrees.
+	ApproveCall ApprovalKind = "call"
+	// ApproveRerun is a tool whose call was interrupted: whether it took effect is unknown, and it may not simply run
+	// again.
+	ApproveRerun ApprovalKind = "rerun"
+)
+
+// Approval is a tool call that waits for a human's decision.
+type Approval struct {
+	Call    ToolCall
+	Kind    ApprovalKind
+	Prompt  string        // what the human is asked
+	Timeout time.Duration // after which the task is rejected; 0 = it waits for as long as it takes
+
+	// Seq, Frame and At are those of the event that tells of it.
+	Seq   int64
+	Frame string
+	At    time.Time
+}
+
+// Verdict is what came of an approval.
+type Verdict string
+
+// The verdicts.
+const (
+	Approve Verdict = "approve"
+	Reject  Verdict = "reject"
+	Expire  Verdict = "expire" // nobody decided in time
+)
+
+// Decision is what somebody decided about an approval. Hash is of the arguments that the tool may run with: those it
+// was asked for, or Arguments where the approver changed them. By and Message are empty where nobody decided.
+type Decision struct {
+	Call      CallID
+	Verdict   Verdict
+	By        Owner
+	Message   MessageID // that brought it, "" = none
+	Arguments json.RawMessage
+	Hash      string
+	Comment   string
+}
+
+// Settle returns the call as d lets it run, and whether d lets it run at all: it does not if the arguments are
+// not those that were approved.
+func (d Decision) Settle(c ToolCall) (ToolCall, bool) {
+	if d.Arguments != nil {
+		c.Arguments = d.Arguments
+	}
+	return c, d.Verdict == Approve && d.Hash == HashArguments(c.Arguments)
+}
+
+// HashArguments returns the SHA-256 of a call's arguments in hex. Arguments that are the same JSON have the same hash,
+// however they are written.
+func HashArguments(arguments json.RawMessage) string {
+	if len(arguments) == 0 {
+		arguments = json.RawMessage("{}")
+	}
+	d := json.NewDecoder(bytes.NewReader(arguments))
+	d.UseNumber()
+	var value any
+	if d.Decode(&value) == nil {
+		if canonical, err := json.Marshal(value); err == nil {
+			arguments = canonical
+		}
+	}
+	sum := sha256.Sum256(arguments)
+	return hex.EncodeToString(sum[:])
+}

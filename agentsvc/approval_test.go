@@ -1,0 +1,51 @@
+package agentsvc_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"stoa/agentsvc"
+)
+
+func TestHashArguments(t *testing.T) {
+	t.Parallel()
+	same := []string{`{"a":1,"b":"<x>"}`, `{ "b": "\u003cx>", "a": 1 }`, "{\n\"a\":1,\"b\":\"\\u003cx\\u003e\"}"}
+	for _, text := range same[1:] {
+		if agentsvc.HashArguments(json.RawMessage(text)) != agentsvc.HashArguments(json.RawMessage(same[0])) {
+			t.Errorf("%s is another than %s", text, same[0])
+		}
+	}
+	if agentsvc.HashArguments(nil) != agentsvc.HashArguments(json.RawMessage("{}")) {
+		t.Error("no arguments are others than none")
+	}
+	seen := map[string]string{}
+	for _, text := range []string{`{}`, `{"a":1}`, `{"a":"1"}`, `{"a":10000000000000000000001}`, `{"a":10000000000000000000002}`, `{"a":`} {
+		hash := agentsvc.HashArguments(json.RawMessage(text))
+		if other, taken := seen[hash]; taken || len(hash) != 64 {
+			t.Errorf("%s has the hash %q of %s", text, hash, other)
+		}
+		seen[hash] = text
+	}
+}
+
+// TestSettle: an approval lets run what was approved and nothing else.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	asked, edited := json.RawMessage(`{"n":1}`), json.RawMessage(`{"n":2}`)
+	for name, c := range map[string]struct {
+		d    agentsvc.Decision
+		want string
+		ok   bool
+	}{
+		"approved":       {agentsvc.Decision{Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(asked)}, `{"n":1}`, true},
+		"edited":         {agentsvc.Decision{Verdict: agentsvc.Approve, Arguments: edited, Hash: agentsvc.HashArguments(edited)}, `{"n":2}`, true},
+		"other than was": {agentsvc.Decision{Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(edited)}, `{"n":1}`, false},
+		"rejected":       {agentsvc.Decision{Verdict: agentsvc.Reject, Hash: agentsvc.HashArguments(asked)}, `{"n":1}`, false},
+		"nothing":        {agentsvc.Decision{}, `{"n":1}`, false},
+	} {
+		got, ok := c.d.Settle(agentsvc.ToolCall{ID: "c", Arguments: asked})
+		if ok != c.ok || string(got.Arguments) != c.want {
+			t.Errorf("%s: %v, %s", name, ok, got.Arguments)
+		}
+	}
+}
