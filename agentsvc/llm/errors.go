@@ -35,6 +35,9 @@ func StatusReason(status int) string {
 	return "the model's server failed"
 }
 
+// StatusOverloaded is what some vendors answer while they have more to do than they can.
+const StatusOverloaded = 529
+
 var reasons = map[int]string{
 	http.StatusBadRequest:            "the request was refused as invalid",
 	http.StatusUnauthorized:          "the API key was refused",
@@ -42,4 +45,6 @@ var reasons = map[int]string{
 	http.StatusNotFound:              "the model or the address is unknown there",
 	http.StatusRequestEntityTooLarge: "the request is too large",
 	http.StatusTooManyRequests:       "the rate limit is exceeded",
+	http.StatusPaymentRequired:       "the account has no credit left",
+	StatusOverloaded:                 "the model's server is overloaded",
 }

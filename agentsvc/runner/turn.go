@@ -63,7 +63,10 @@ func (t *turn) note(ev agentsvc.Event) {
 		t.add(ev.Frame, agentsvc.Entry{Message: ev.Status.Message})
 	case ev.Message != nil:
 		t.add(ev.Frame, agentsvc.Entry{Message: ev.Message})
-		t.calls = append(t.calls, ev.Message.ToolCalls...)
+		for _, c := range ev.Message.ToolCalls {
+			c.Thought = "" // what tells of the calls is shown
+			t.calls = append(t.calls, c)
+		}
 	case ev.Result != nil:
 		t.add(ev.Frame, agentsvc.Entry{Result: ev.Result})
 	case ev.Usage != nil:

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"stoa/agentsvc"
 )
@@ -14,7 +15,10 @@ type (
 		State    string        `json:"state,omitempty"`
 		Message  *messageBody  `json:"message,omitempty"`
 		Artifact *artifactBody `json:"artifact,omitempty"`
+		Call     *callBody     `json:"call,omitempty"`
 		Result   *resultBody   `json:"result,omitempty"`
+		Approval *approvalBody `json:"approval,omitempty"`
+		Decision *decisionBody `json:"decision,omitempty"`
 		Usage    *usageBody    `json:"usage,omitempty"`
 	}
 	messageBody struct {
@@ -43,6 +47,7 @@ type (
 		ID        string          `json:"id"`
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments,omitempty"`
+		Thought   string          `json:"thought,omitempty"`
 	}
 	artifactBody struct {
 		ID          string         `json:"id"`
@@ -58,6 +63,22 @@ type (
 		Name   string `json:"name"`
 		Text   string `json:"text"`
 		Failed bool   `json:"failed,omitempty"`
+	}
+	approvalBody struct {
+		Call    callBody `json:"call"`
+		Kind    string   `json:"kind"`
+		Prompt  string   `json:"prompt"`
+		Timeout int64    `json:"timeout,omitempty"` // microseconds
+	}
+	decisionBody struct {
+		Call      string          `json:"call"`
+		Verdict   string          `json:"verdict"`
+		Issuer    string          `json:"issuer,omitempty"`
+		Subject   string          `json:"subject,omitempty"`
+		Message   string          `json:"message,omitempty"`
+		Arguments json.RawMessage `json:"arguments,omitempty"`
+		Hash      string          `json:"hash,omitempty"`
+		Comment   string          `json:"comment,omitempty"`
 	}
 	usageBody struct {
 		Provider   string `json:"provider"`
@@ -79,7 +100,10 @@ const (
 	kindStatus   = "status"
 	kindMessage  = "message"
 	kindArtifact = "artifact"
+	kindCall     = "call"
 	kindResult   = "result"
+	kindApproval = "approval"
+	kindDecision = "decision"
 	kindUsage    = "usage"
 )
 
@@ -93,8 +117,21 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	case ev.Artifact != nil:
 		a := ev.Artifact.Artifact
 		kind, b.Artifact = kindArtifact, &artifactBody{a.ID, a.Name, a.Description, fromParts(a.Parts), a.Metadata, ev.Artifact.Append, ev.Artifact.Last}
+	case ev.Call != nil:
+		call := fromCall(*ev.Call)
+		kind, b.Call = kindCall, &call
 	case ev.Result != nil:
 		kind, b.Result = kindResult, fromResult(ev.Result)
+	case ev.Approval != nil:
+		a := ev.Approval
+		kind = kindApproval
+		b.Approval = &approvalBody{fromCall(a.Call), string(a.Kind), a.Prompt, a.Timeout.Microseconds()}
+	case ev.Decision != nil:
+		d := ev.Decision
+		kind = kindDecision
+		b.Decision = &decisionBody{
+			string(d.Call), string(d.Verdict), d.By.Issuer, d.By.Subject, string(d.Message), d.Arguments, d.Hash, d.Comment,
+		}
 	case ev.Usage != nil:
 		u := ev.Usage
 		kind, b.Usage = kindUsage, &usageBody{u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens}
@@ -126,8 +163,23 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 			Artifact: agentsvc.Artifact{ID: a.ID, Name: a.Name, Description: a.Description, Parts: toParts(a.Parts), Metadata: a.Metadata},
 			Append:   a.Append, Last: a.Last,
 		}
+	case b.Call != nil:
+		call := toCall(*b.Call)
+		ev.Call = &call
 	case b.Result != nil:
 		ev.Result = toResult(b.Result)
+	case b.Approval != nil:
+		a := b.Approval
+		ev.Approval = &agentsvc.Approval{
+			Call: toCall(a.Call), Kind: agentsvc.ApprovalKind(a.Kind), Prompt: a.Prompt, Timeout: time.Duration(a.Timeout) * time.Microsecond,
+			Seq: ev.Seq, Frame: ev.Frame, At: ev.At,
+		}
+	case b.Decision != nil:
+		d := b.Decision
+		ev.Decision = &agentsvc.Decision{
+			Call: agentsvc.CallID(d.Call), Verdict: agentsvc.Verdict(d.Verdict), By: agentsvc.Owner{Issuer: d.Issuer, Subject: d.Subject},
+			Message: agentsvc.MessageID(d.Message), Arguments: d.Arguments, Hash: d.Hash, Comment: d.Comment,
+		}
 	case b.Usage != nil:
 		u := b.Usage
 		ev.Usage = &agentsvc.Usage{
@@ -165,7 +217,7 @@ func fromMessage(m *agentsvc.Message) *messageBody {
 	}
 	b := &messageBody{ID: string(m.ID), Role: string(m.Role), Parts: fromParts(m.Parts), Metadata: m.Metadata}
 	for _, c := range m.ToolCalls {
-		b.Calls = append(b.Calls, callBody{string(c.ID), c.Name, c.Arguments})
+		b.Calls = append(b.Calls, fromCall(c))
 	}
 	return b
 }
@@ -176,9 +228,17 @@ func toMessage(b *messageBody) *agentsvc.Message {
 	}
 	m := &agentsvc.Message{ID: agentsvc.MessageID(b.ID), Role: agentsvc.Role(b.Role), Parts: toParts(b.Parts), Metadata: b.Metadata}
 	for _, c := range b.Calls {
-		m.ToolCalls = append(m.ToolCalls, agentsvc.ToolCall{ID: agentsvc.CallID(c.ID), Name: c.Name, Arguments: c.Arguments})
+		m.ToolCalls = append(m.ToolCalls, toCall(c))
 	}
 	return m
+}
+
+func fromCall(c agentsvc.ToolCall) callBody {
+	return callBody{string(c.ID), c.Name, c.Arguments, c.Thought}
+}
+
+func toCall(b callBody) agentsvc.ToolCall {
+	return agentsvc.ToolCall{ID: agentsvc.CallID(b.ID), Name: b.Name, Arguments: b.Arguments, Thought: b.Thought}
 }
 
 func fromParts(parts []agentsvc.Part) []partBody {

@@ -28,7 +28,7 @@ func bodies() []agentsvc.Event {
 		ID: "m", Role: agentsvc.RoleAgent, Parts: parts, Metadata: map[string]any{"model": "x", "deep": map[string]any{"a": []any{1.0}}},
 		ToolCalls: []agentsvc.ToolCall{
 			{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"city":"Pariſ \u0000","n":12345678901234567890}`)},
-			{ID: "c2", Name: "two"},
+			{ID: "c2", Name: "two", Thought: "vendor:sealed"},
 		},
 	}
 	return []agentsvc.Event{

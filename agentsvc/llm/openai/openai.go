@@ -1,6 +1,6 @@
-// Package openai speaks to OpenAI's chat completions and to every server that is compatible with them, through the
-// official client. It reads nothing from the environment: a tenant's base URL never sees the operator's key,
-// organisation or project.
+// Package openai speaks to OpenAI's chat completions and to every server that is compatible with them, or to OpenAI's
+// responses, through the official client. It reads nothing from the environment: a tenant's base URL never sees the
+// operator's key, organisation or project.
 package openai
 
 import (
@@ -8,14 +8,15 @@ import (
 	"errors"
 	"iter"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/ssestream"
+	"github.com/openai/openai-go/v3/responses"
 
-	"stoa/agentsvc"
 	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/upstream"
 )
 
 // BaseURL is where models are asked if [Options] name no other server.
@@ -30,14 +31,18 @@ type Options struct {
 	HTTP        *http.Client
 	Temperature *float64 // the server's default if nil
 	MaxTokens   int64    // of one answer, the server's default if zero
+	// Responses asks OpenAI's responses instead of chat completions, which every compatible server has.
+	Responses bool
 	// IdleTimeout bounds the wait for the next piece of an answer, 60 s if zero.
 	IdleTimeout time.Duration
 }
 
 // Provider asks one model. It is safe for concurrent use.
 type Provider struct {
-	opts Options
-	chat openai.ChatCompletionService
+	opts      Options
+	vendor    upstream.Vendor
+	chat      openai.ChatCompletionService
+	responses responses.ResponseService
 }
 
 // New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work, and calls nobody.
@@ -54,84 +59,74 @@ func New(opts Options) (*Provider, error) {
 	if opts.BaseURL == "" {
 		opts.BaseURL = BaseURL
 	}
-	if opts.IdleTimeout == 0 {
-		opts.IdleTimeout = time.Minute
-	}
-	if u, err := url.Parse(opts.BaseURL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, agentsvc.Invalid("base_url", "is no http or https URL")
+	if err := upstream.CheckURL(opts.BaseURL); err != nil {
+		return nil, err
 	}
 	p := &Provider{opts: opts}
+	p.vendor = upstream.Vendor{Name: opts.Name, Idle: opts.IdleTimeout, Last: "data:[DONE]", Explain: explain}
+	if opts.Responses {
+		p.vendor.Last = "event:response.completed"
+	}
 	with := []option.RequestOption{
 		option.WithBaseURL(opts.BaseURL),
-		option.WithHTTPClient(opts.HTTP),
+		option.WithHTTPClient(p.vendor.Client(opts.HTTP)),
 		option.WithMaxRetries(0),
-		option.WithMiddleware(p.guard),
 	}
 	if opts.APIKey != "" {
 		with = append(with, option.WithAPIKey(opts.APIKey))
 	}
 	p.chat = openai.NewChatService(with...).Completions
+	p.responses = responses.NewResponseService(with...)
 	return p, nil
 }
 
-// Stream asks the model once. Tool calls are yielded when the answer is whole, never from one that broke off.
-// Usage.InputTokens includes the tokens read from the cache, Usage.OutputTokens those spent on reasoning.
+// Stream asks the model once. Tool calls are yielded when the answer is whole, never from one that broke off. It
+// returns an [agentsvc.InvalidError] for a file that the API does not take.
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
-	return func(yield func(llm.Chunk, error) bool) {
-		params, err := p.params(req)
+	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
+		if p.opts.Responses {
+			return p.askResponses(ctx, req)
+		}
+		return p.askChat(ctx, req)
+	})
+}
+
+func (p *Provider) askChat(ctx context.Context, req llm.Request) iter.Seq2[[]llm.Chunk, error] {
+	return func(yield func([]llm.Chunk, error) bool) {
+		params, err := p.chatParams(req)
 		if err != nil {
-			yield(llm.Chunk{}, err)
+			yield(nil, err)
 			return
 		}
-		err = p.read(ctx, params, newAnswer(p, req), func(c llm.Chunk) bool { return yield(c, nil) })
-		switch {
-		case err == nil, errors.Is(err, errStopped):
-		case ctx.Err() != nil:
-			yield(llm.Chunk{}, ctx.Err())
-		default:
-			yield(llm.Chunk{}, p.failure(err))
-		}
+		a := newChatAnswer(upstream.NewAnswer(p.opts.Name, p.opts.Model, req))
+		drain(p.chat.NewStreaming(ctx, params), a.add, a.end, yield)
 	}
 }
 
-// read streams one completion into a and what it makes of it into yield. It returns errStopped where yield wants no more.
-func (p *Provider) read(ctx context.Context, params openai.ChatCompletionNewParams, a *answer, yield func(llm.Chunk) bool) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	// The timer runs only while the model is waited for, not while the reader is.
-	idle := time.AfterFunc(p.opts.IdleTimeout, func() { cancel(errIdle) })
-	defer idle.Stop()
+func (p *Provider) askResponses(ctx context.Context, req llm.Request) iter.Seq2[[]llm.Chunk, error] {
+	return func(yield func([]llm.Chunk, error) bool) {
+		params, err := p.responseParams(req)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		a := newResponse(upstream.NewAnswer(p.opts.Name, p.opts.Model, req))
+		drain(p.responses.NewStreaming(ctx, params), a.add, a.end, yield)
+	}
+}
 
-	stream := p.chat.NewStreaming(ctx, params)
+// drain yields what add makes of each event of a stream, and at last what end does.
+func drain[E any](stream *ssestream.Stream[E], add func(E) ([]llm.Chunk, error), end func() ([]llm.Chunk, error), yield func([]llm.Chunk, error) bool) {
 	defer func() { _ = stream.Close() }()
 	for stream.Next() {
-		idle.Stop()
-		chunks, err := a.add(stream.Current())
-		if err != nil {
-			return err
+		chunks, err := add(stream.Current())
+		if !yield(chunks, err) || err != nil {
+			return
 		}
-		for _, c := range chunks {
-			if !yield(c) {
-				return errStopped
-			}
-		}
-		idle.Reset(p.opts.IdleTimeout)
 	}
-	idle.Stop()
 	if err := stream.Err(); err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
-			return cause
-		}
-		return err
+		yield(nil, inStream(err))
+		return
 	}
-	chunks, err := a.end()
-	if err != nil {
-		return err
-	}
-	for _, c := range chunks {
-		if !yield(c) {
-			return errStopped
-		}
-	}
-	return nil
+	yield(end())
 }

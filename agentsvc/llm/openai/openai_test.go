@@ -151,8 +151,8 @@ func TestFilesRefused(t *testing.T) {
 			})}
 			conversation := []agentsvc.Entry{{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{File: &f}}}}}
 			a := llmtest.Ask(t.Context(), t, provider(t, openai.Options{HTTP: client}), conversation)
-			var e *llm.Error
-			if !errors.As(a.Err, &e) || e.Retryable || !strings.Contains(e.Reason, f.Name) {
+			var e *agentsvc.InvalidError
+			if !errors.As(a.Err, &e) || !strings.Contains(e.Field, f.Name) {
 				t.Errorf("error = %v", a.Err)
 			}
 		})

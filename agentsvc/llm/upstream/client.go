@@ -1,0 +1,51 @@
+package upstream
+
+import (
+	"net/http"
+	"strings"
+)
+
+// userAgent is all that servers learn of who calls.
+const userAgent = "stoa"
+
+// Client returns a client that calls through out. It tells servers less about this machine than vendors' libraries do,
+// and lets in only answers with status 200, whose events are not too long. Any other answer is an [*llm.Error].
+func (v Vendor) Client(out *http.Client) *http.Client {
+	return &http.Client{
+		Transport: guard{v, out},
+		// Out has followed what redirects it follows.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// guard is a transport that calls with a client.
+type guard struct {
+	vendor Vendor
+	out    *http.Client
+}
+
+func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	for name := range req.Header {
+		if strings.HasPrefix(name, "X-Stainless-") || name == "X-Goog-Api-Client" {
+			req.Header.Del(name)
+		}
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if g.vendor.Lines {
+		req.Header.Set("Accept", "application/x-ndjson")
+	}
+	req.Header.Set("User-Agent", userAgent)
+	if g.vendor.Dress != nil {
+		g.vendor.Dress(req)
+	}
+	resp, err := g.out.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, g.vendor.status(resp)
+	}
+	resp.Body = &body{ReadCloser: resp.Body, lines: g.vendor.Lines, marker: g.vendor.Last}
+	return resp, nil
+}

@@ -1,0 +1,116 @@
+package upstream
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/egress"
+	"stoa/agentsvc/llm"
+)
+
+// What can be wrong with an answer. Their texts may be shown to anyone.
+var (
+	ErrBrokeOff      = errors.New("the answer broke off")
+	ErrTooLong       = errors.New("the answer is too long")
+	ErrMalformed     = errors.New("the answer is malformed")
+	ErrMalformedCall = errors.New("the model made a malformed tool call")
+	ErrReported      = errors.New("the server reported an error in the middle of the answer")
+)
+
+var (
+	errStopped = errors.New("the reader stopped")
+	errIdle    = errors.New("no further piece of the answer came in time")
+)
+
+// maxErrorBody bounds how much of an error's body is looked at.
+const maxErrorBody = 64 << 10
+
+// failure puts what went wrong into words that a caller may read.
+func (v Vendor) failure(err error) error {
+	var invalid *agentsvc.InvalidError
+	var known *llm.Error
+	switch {
+	case errors.As(err, &invalid):
+		return invalid
+	case errors.As(err, &known):
+		return known
+	}
+	out := &llm.Error{Provider: v.Name, Retryable: true}
+	var (
+		refused *egress.NotAllowedError
+		large   *egress.TooLargeError
+	)
+	switch {
+	case errors.As(err, &refused), errors.As(err, &large):
+		out.Retryable = false
+		out.Reason = egress.Reason(err)
+	case errors.Is(err, ErrTooLong):
+		out.Retryable = false
+		out.Reason = ErrTooLong.Error()
+	case malformed(err):
+		out.Reason = ErrMalformed.Error()
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		out.Reason = ErrBrokeOff.Error()
+	default:
+		out.Reason = egress.Reason(err)
+		for _, plain := range []error{errIdle, ErrBrokeOff, ErrMalformedCall, ErrReported} {
+			if errors.Is(err, plain) {
+				out.Reason = plain.Error()
+			}
+		}
+	}
+	return out
+}
+
+func malformed(err error) bool {
+	var syntax *json.SyntaxError
+	var typed *json.UnmarshalTypeError
+	return errors.Is(err, ErrMalformed) || errors.As(err, &syntax) || errors.As(err, &typed)
+}
+
+// status returns the error that an answer other than 200 stands for. It closes the body.
+func (v Vendor) status(resp *http.Response) error {
+	defer func() { _ = resp.Body.Close() }()
+	out := &llm.Error{
+		Provider:   v.Name,
+		Status:     resp.StatusCode,
+		RetryAfter: retryAfter(resp.Header),
+		Retryable:  llm.RetryableStatus(resp.StatusCode),
+		Reason:     llm.StatusReason(resp.StatusCode),
+	}
+	if v.Explain != nil {
+		// A body that cannot be read has no code; the status says enough.
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+		v.Explain(out, text)
+	}
+	return out
+}
+
+// retryAfter reads the wait a server asks for: milliseconds in a header that some vendors send, else seconds or a date
+// (RFC 9110, section 10.2.3).
+func retryAfter(h http.Header) time.Duration {
+	if d, ok := duration(h.Get("Retry-After-Ms"), time.Millisecond); ok {
+		return d
+	}
+	if d, ok := duration(h.Get("Retry-After"), time.Second); ok {
+		return d
+	}
+	if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}
+
+func duration(s string, unit time.Duration) (time.Duration, bool) {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(n) || n < 0 {
+		return 0, false
+	}
+	return time.Duration(min(n, float64(24*time.Hour/unit)) * float64(unit)), true
+}

@@ -1,0 +1,90 @@
+// Package upstream is what all vendors of models have in common: a way out that lets in only what can be an answer,
+// the wait for its next piece, the putting together of tool calls, and words for what went wrong. Everything a server
+// sends is held to a bound, whatever the server is.
+package upstream
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
+)
+
+// idle bounds the wait for the next piece of an answer where nothing else is said.
+const idle = time.Minute
+
+// Vendor is what tells one vendor's protocol from another's. The zero value of a field means the usual.
+type Vendor struct {
+	// Name is how errors and usage call the provider.
+	Name string
+	// Idle bounds the wait for the next piece of an answer, 60 s if zero.
+	Idle time.Duration
+	// Last is the line that ends an answer, blanks aside; empty where only the end of the body does.
+	Last string
+	// Lines says that each line is an event. Else events are server-sent ones, which an empty line ends.
+	Lines bool
+	// Explain adds to an error, whose reason follows from the status, what the vendor's codes in the body say.
+	// It takes no text from the body: that may hold prompts and keys.
+	Explain func(e *llm.Error, body []byte)
+	// Dress changes a request just before it goes out.
+	Dress func(req *http.Request)
+}
+
+// Stream makes one call and yields what it comes to as [llm.Provider] promises. Events makes the call with the context
+// it is given; each of its items is what one event of the answer came to, and an error is the last. Its errors may be
+// anything: Stream puts them into words that a caller may read.
+func (v Vendor) Stream(ctx context.Context, events func(ctx context.Context) iter.Seq2[[]llm.Chunk, error]) iter.Seq2[llm.Chunk, error] {
+	return func(yield func(llm.Chunk, error) bool) {
+		err := v.read(ctx, events, func(c llm.Chunk) bool { return yield(c, nil) })
+		switch {
+		case err == nil, errors.Is(err, errStopped):
+		case ctx.Err() != nil:
+			yield(llm.Chunk{}, ctx.Err())
+		default:
+			yield(llm.Chunk{}, v.failure(err))
+		}
+	}
+}
+
+// read passes on what events yields. It returns errStopped where yield wants no more.
+func (v Vendor) read(ctx context.Context, events func(context.Context) iter.Seq2[[]llm.Chunk, error], yield func(llm.Chunk) bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	wait := v.Idle
+	if wait == 0 {
+		wait = idle
+	}
+	// The timer runs only while the model is waited for, not while the reader is.
+	timer := time.AfterFunc(wait, func() { cancel(errIdle) })
+	defer timer.Stop()
+
+	for chunks, err := range events(ctx) {
+		timer.Stop()
+		if err != nil {
+			if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
+				return cause
+			}
+			return err
+		}
+		for _, c := range chunks {
+			if !yield(c) {
+				return errStopped
+			}
+		}
+		timer.Reset(wait)
+	}
+	return nil
+}
+
+// CheckURL returns an [agentsvc.InvalidError] for a base URL that is none.
+func CheckURL(base string) error {
+	if u, err := url.Parse(base); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return agentsvc.Invalid("base_url", "is no http or https URL")
+	}
+	return nil
+}
