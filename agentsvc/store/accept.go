@@ -120,20 +120,30 @@ func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, r
 	if err := insertEvents(&b, s.tenant, run.Task, evs, g); err != nil {
 		return err
 	}
+	s.insertRun(&b, run, g)
+	if sent != nil {
+		s.insertSent(&b, run.Owner, run, *sent, g)
+	}
+	return s.guarded(ctx, &b, &n, "continue task "+string(run.Task))
+}
+
+// insertRun adds a further run of a task to b, if the guard holds.
+func (s *Store) insertRun(b *db.Batch, run Run, g *guard) {
 	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
 			CAST($8 AS TEXT), stoa_now(), '', stoa_now()
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
 		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq)
-	if sent != nil {
-		b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
-			SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
-				CAST($8 AS TEXT), CAST($9 AS TEXT)
-			WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $9 AND epoch = $10 AND seq = $11)`,
-			s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.variant(), sent.Hash,
-			string(run.Task), g.epoch, g.seq)
-	}
-	return s.guarded(ctx, &b, &n, "continue task "+string(run.Task))
+}
+
+// insertSent adds to b that the sender's message went to run's task, if the guard holds.
+func (s *Store) insertSent(b *db.Batch, sender agentsvc.Owner, run Run, sent Sent, g *guard) {
+	b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
+		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
+			CAST($8 AS TEXT), CAST($9 AS TEXT)
+		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $9 AND epoch = $10 AND seq = $11)`,
+		s.tenant, sender.Issuer, sender.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.variant(), sent.Hash,
+		string(run.Task), g.epoch, g.seq)
 }
 
 // guarded writes b, whose first statement counts into n, and answers ErrLost if it touched nothing, or if somebody

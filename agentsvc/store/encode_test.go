@@ -46,6 +46,11 @@ func bodies() []agentsvc.Event {
 			Provider: "p", Model: "m", InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, ReasoningTokens: 1 << 40,
 		}},
 		{Usage: &agentsvc.Usage{}},
+		{Frame: "team/writer", Call: &agentsvc.ToolCall{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"a":1}`)}},
+		{Decision: &agentsvc.Decision{Call: "c1", Verdict: agentsvc.Expire}},
+		{Frame: "team/writer", Decision: &agentsvc.Decision{
+			Call: "c1", Verdict: agentsvc.Approve, By: ana, Message: "m9", Arguments: json.RawMessage(`{"a":2}`), Hash: "h", Comment: "fine",
+		}},
 	}
 }
 

@@ -113,6 +113,7 @@ func (s *Store) recordFused(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 		}
 		f.sql.WriteString(`) AS v, t)`)
 	}
+	f.approvals(rec.Events)
 	if rec.End != "" {
 		f.sql.WriteString(`, r AS (UPDATE run SET worker = '', state = `)
 		f.list(string(rec.End))
@@ -132,6 +133,23 @@ func (s *Store) recordFused(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 	f.sql.WriteString(` SELECT COUNT(*) FROM t`)
 	b.Query(func(r db.Row) error { return r.Scan(n) }, f.sql.String(), f.args...)
 	return nil
+}
+
+func (f *fused) approvals(evs []agentsvc.Event) {
+	open := approvalsIn(evs)
+	if len(open) == 0 {
+		return
+	}
+	f.sql.WriteString(`, a AS (INSERT INTO approval (tenant, task, seq, due_at) SELECT $1, $2, v.column1, stoa_now() + NULLIF(v.column2, 0) FROM (VALUES `)
+	for i, ev := range open {
+		if i > 0 {
+			f.sql.WriteString(", ")
+		}
+		f.sql.WriteByte('(')
+		f.list(ev.Seq, ev.Approval.Timeout.Microseconds())
+		f.sql.WriteByte(')')
+	}
+	f.sql.WriteString(`) AS v, t)`)
 }
 
 func (f *fused) session(run *Run, entries []agentsvc.Entry) error {

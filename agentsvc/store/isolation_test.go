@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -24,7 +25,8 @@ func TestIsolation(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec := store.Record{
-			Events: events(run.Task, 3, message("secret"), status(agentsvc.InputRequired, says("secret?"))), End: store.InputRequired,
+			Events:  events(run.Task, 3, message("secret"), approval("c1", time.Microsecond), status(agentsvc.InputRequired, says("secret?"))),
+			End:     store.InputRequired,
 			Session: []agentsvc.Entry{{Message: says("secret")}},
 		}
 		working := aRun("w1")
@@ -71,6 +73,14 @@ func TestIsolation(t *testing.T) {
 			there.ID = id
 			next, evs := next(there, "w9", "mine")
 			say(nil, bob.Continue(ctx, there.Task, seen.Epoch, next, evs, &m))
+			open, err := bob.Task(ctx, id, store.With{Approvals: true})
+			say(open, errors.Unwrap(err))
+			seqs, err := bob.Overdue(ctx, id)
+			say(seqs, err)
+			say(nil, bob.Rest(ctx, store.Run{Task: id, Turn: 1, Worker: "w1"}))
+			say(nil, bob.Decide(ctx, there, store.Ruling{
+				Events: events(id, seen.Seq+1, status(agentsvc.Rejected, says("no"))), Settled: []int64{4}, Sender: ana, Sent: &m,
+			}))
 			say(nil, bob.Cancel(ctx, there, events(id, seen.Seq+1, status(agentsvc.Cancelled, nil))[0]))
 			return out
 		}

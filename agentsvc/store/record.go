@@ -71,6 +71,7 @@ func (s *Store) recordPlain(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 	if err := insertEvents(b, s.tenant, run.Task, rec.Events, g); err != nil {
 		return err
 	}
+	s.insertApprovals(b, run.Task, rec.Events, g)
 	if rec.End != "" {
 		s.endRun(b, run, rec, g)
 	}

@@ -44,6 +44,16 @@ func (q *Runs) Rescue(ctx context.Context, stale time.Duration) (n int64, err er
 	return n, err
 }
 
+// Overdue makes the runs pending that rest until a decision which nobody made in time: whoever claims one ends its
+// task. It returns how many there were.
+func (q *Runs) Overdue(ctx context.Context) (n int64, err error) {
+	err = q.do(ctx, "look for overdue decisions", func(b *db.Batch) {
+		b.Exec(&n, `UPDATE run SET state = 'pending', available_at = stoa_now() WHERE state = 'input_required' AND (tenant, task, turn) IN
+			(SELECT t.tenant, t.id, t.turn FROM approval a JOIN task t ON t.tenant = a.tenant AND t.id = a.task WHERE a.due_at <= stoa_now())`)
+	})
+	return n, err
+}
+
 // Claim leases up to n pending runs to a worker, the longest waiting first.
 func (q *Runs) Claim(ctx context.Context, worker string, n int) ([]Run, error) {
 	skip := ""

@@ -16,13 +16,15 @@ import (
 type With struct {
 	History   bool
 	Artifacts bool
+	Approvals bool // that are open
 }
 
 // Stored is a task as the database has it, with what its writers go by.
 type Stored struct {
 	agentsvc.Task
-	Epoch int64
-	Turn  int64
+	Epoch    int64
+	Turn     int64
+	FirstSeq int64 // of the event that opened the turn; read with the approvals
 }
 
 // Filter chooses tasks. Zero fields choose all; Agents that are empty but not nil choose none. Before is the id of the last task of the page before.
@@ -72,6 +74,14 @@ func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored
 		b.Query(readEvents(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind IN (`+kinds+`) ORDER BY seq`,
 			s.tenant, string(id))
 	}
+	var open []agentsvc.Approval
+	var first int64
+	if with.Approvals {
+		s.queryApprovals(&b, id, &open)
+		b.Query(func(r db.Row) error { return r.Scan(&first) },
+			`SELECT r.first_seq FROM run r JOIN task t ON t.tenant = r.tenant AND t.id = r.task AND t.turn = r.turn WHERE r.tenant = $1 AND r.task = $2`,
+			s.tenant, string(id))
+	}
 	if err := s.h.Do(ctx, &b); err != nil {
 		return t, fmt.Errorf("read task %s: %w", id, err)
 	}
@@ -79,6 +89,7 @@ func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored
 		return t, agentsvc.ErrNotFound
 	}
 	t.fold(evs)
+	t.Approvals, t.FirstSeq = open, first
 	return t, nil
 }
 
@@ -145,15 +156,21 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 	return tasks, total, s.fill(ctx, tasks, f.With)
 }
 
-// fill reads history and artifacts of many tasks at once.
+// fill reads history, artifacts and approvals of many tasks at once.
 func (s *Store) fill(ctx context.Context, tasks []Stored, with With) error {
 	kinds := with.kinds()
-	if kinds == "" || len(tasks) == 0 {
+	if kinds == "" && !with.Approvals || len(tasks) == 0 {
 		return nil
 	}
 	evs := make([][]agentsvc.Event, len(tasks))
 	var b db.Batch
 	for i, t := range tasks {
+		if with.Approvals && t.Status.State.Interrupted() {
+			s.queryApprovals(&b, t.ID, &tasks[i].Approvals)
+		}
+		if kinds == "" {
+			continue
+		}
 		b.Query(readEvents(t.ID, &evs[i]), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind IN (`+kinds+`) ORDER BY seq`,
 			s.tenant, string(t.ID))
 	}
@@ -177,21 +194,32 @@ func (s *Store) Cancel(ctx context.Context, seen Stored, ev agentsvc.Event) erro
 	if err := insertEvents(&b, s.tenant, seen.ID, []agentsvc.Event{ev}, g); err != nil {
 		return err
 	}
+	s.endRuns(&b, seen.ID, g)
+	return s.guarded(ctx, &b, &n, "cancel task "+string(seen.ID))
+}
+
+// endRuns adds to b that a task which has ended has no more runs and waits for nobody, if the guard holds.
+func (s *Store) endRuns(b *db.Batch, id agentsvc.TaskID, g *guard) {
 	b.Exec(nil, `UPDATE run SET state = 'completed', worker = '' WHERE tenant = $1 AND task = $2 AND state IN ('pending', 'running', 'input_required')
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`,
-		s.tenant, string(seen.ID), g.epoch, g.seq)
-	return s.guarded(ctx, &b, &n, "cancel task "+string(seen.ID))
+		s.tenant, string(id), g.epoch, g.seq)
+	b.Exec(nil, `DELETE FROM approval WHERE tenant = $1 AND task = $2
+		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`,
+		s.tenant, string(id), g.epoch, g.seq)
 }
 
 // Begin takes the lease of a claimed run's task: it fills in what the run does not know and, where the task was only
 // submitted, appends the fact that it is being worked on. It returns [agentsvc.ErrLost] if the task no longer
-// waits for this run.
+// waits for this run, and [ErrWaiting] if it waits for somebody else.
 func (s *Store) Begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	seen, err := s.Task(ctx, run.Task, With{})
 	if err != nil {
 		return nil, err
 	}
-	if seen.Turn != run.Turn || seen.Status.State != agentsvc.Submitted && seen.Status.State != agentsvc.Working {
+	switch {
+	case seen.Turn == run.Turn && seen.Status.State.Interrupted():
+		return nil, ErrWaiting
+	case seen.Turn != run.Turn || seen.Status.State.Terminal():
 		return nil, agentsvc.ErrLost
 	}
 	run.Agent, run.Context, run.Owner = seen.Agent, seen.Context, seen.Owner

@@ -25,7 +25,7 @@ func TestBegin(t *testing.T) {
 		}{
 			{"submitted", func() (agentsvc.TaskID, int64) { return accept(t, s, aRun("")).Task, 1 }, nil, 2, 1},
 			{"working", func() (agentsvc.TaskID, int64) { return accept(t, s, aRun("w1")).Task, 1 }, nil, 2, 0},
-			{"waiting", func() (agentsvc.TaskID, int64) { return waiting(t, s).ID, 1 }, agentsvc.ErrLost, 0, 0},
+			{"waiting", func() (agentsvc.TaskID, int64) { return waiting(t, s).ID, 1 }, store.ErrWaiting, 0, 0},
 			{"another turn", func() (agentsvc.TaskID, int64) { return accept(t, s, aRun("w1")).Task, 2 }, agentsvc.ErrLost, 0, 0},
 			{"ended", func() (agentsvc.TaskID, int64) {
 				seen := waiting(t, s)

@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// ErrWaiting says that the task waits for somebody outside: there is nothing for its run to do.
+var ErrWaiting = errors.New("the task waits for somebody")
+
+// Ruling is what follows from decisions on a task that waits for them. The last of Events is the task's status: that
+// it goes on, as Next; that it still waits; or that it has ended.
+type Ruling struct {
+	Events  []agentsvc.Event
+	Settled []int64 // sequences of the approvals that are no longer open
+	Next    *Run
+	Sender  agentsvc.Owner // of the message that brought them
+	Sent    *Sent          // nil = none did
+}
+
+// Decide writes a ruling, if the task stands where it was seen. It returns [agentsvc.ErrLost] if it has moved on
+// since, or if the message was sent before.
+func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
+	last := r.Events[len(r.Events)-1]
+	g := &guard{seen.Epoch + 1, last.Seq}
+	run := Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn}
+	if r.Next != nil {
+		run = *r.Next
+	}
+	b := db.Batch{Key: string(seen.ID)}
+	var n int64
+	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
+		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required')`,
+		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq)
+	if err := insertEvents(&b, s.tenant, seen.ID, r.Events, g); err != nil {
+		return err
+	}
+	for _, seq := range r.Settled {
+		b.Exec(nil, `DELETE FROM approval WHERE tenant = $1 AND task = $2 AND seq = $3
+			AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $4 AND seq = $5)`,
+			s.tenant, string(seen.ID), seq, g.epoch, g.seq)
+	}
+	switch {
+	case r.Next != nil:
+		s.insertRun(&b, run, g)
+	case last.Status.State.Terminal():
+		s.endRuns(&b, seen.ID, g)
+	}
+	if r.Sent != nil {
+		s.insertSent(&b, r.Sender, run, *r.Sent, g)
+	}
+	return s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID))
+}
+
+// Overdue returns the sequences of a task's approvals that it is too late to decide on.
+func (s *Store) Overdue(ctx context.Context, id agentsvc.TaskID) (seqs []int64, err error) {
+	var b db.Batch
+	b.Query(func(r db.Row) error {
+		var seq int64
+		err := r.Scan(&seq)
+		seqs = append(seqs, seq)
+		return err
+	}, `SELECT seq FROM approval WHERE tenant = $1 AND task = $2 AND due_at <= stoa_now() ORDER BY seq`, s.tenant, string(id))
+	if err := s.h.Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("look for overdue approvals of task %s: %w", id, err)
+	}
+	return seqs, nil
+}
+
+// Rest has a claimed run wait again as if it had not been claimed.
+func (s *Store) Rest(ctx context.Context, run Run) error {
+	var b db.Batch
+	b.Exec(nil, `UPDATE run SET state = 'input_required', worker = '', attempts = attempts - 1
+		WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND state = 'running'`,
+		s.tenant, string(run.Task), run.Turn, run.Worker)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("put a run of task %s to rest: %w", run.Task, err)
+	}
+	return nil
+}
+
+// queryApprovals reads the open approvals of a task.
+func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.Approval) {
+	b.Query(func(r db.Row) error {
+		ev := agentsvc.Event{Task: id}
+		var at int64
+		var body []byte
+		if err := r.Scan(&ev.Seq, &at, &body); err != nil {
+			return err
+		}
+		ev.At = time.UnixMicro(at).UTC()
+		if err := decodeEvent(&ev, body); err != nil {
+			return err
+		}
+		if ev.Approval != nil {
+			*to = append(*to, *ev.Approval)
+		}
+		return nil
+	}, `SELECT e.seq, e.at, e.body FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq
+		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, s.tenant, string(id))
+}
+
+// insertApprovals adds a row for each approval among evs to b, if the guard holds.
+func (s *Store) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.Event, g *guard) {
+	open := approvalsIn(evs)
+	if len(open) == 0 {
+		return
+	}
+	args := []any{s.tenant, string(id), g.epoch, g.seq}
+	values := make([]string, len(open))
+	for i, ev := range open {
+		values[i] = fmt.Sprintf("(CAST($%d AS BIGINT), CAST($%d AS BIGINT))", len(args)+1, len(args)+2)
+		args = append(args, ev.Seq, ev.Approval.Timeout.Microseconds())
+	}
+	b.Exec(nil, `INSERT INTO approval (tenant, task, seq, due_at)
+		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), v.column1, stoa_now() + NULLIF(v.column2, 0) FROM (VALUES `+strings.Join(values, ", ")+`) AS v
+		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`, args...)
+}
+
+func approvalsIn(evs []agentsvc.Event) (open []agentsvc.Event) {
+	for _, ev := range evs {
+		if ev.Approval != nil {
+			open = append(open, ev)
+		}
+	}
+	return open
+}
