@@ -1,0 +1,90 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of each process.
+const (
+	maxData  = 2 << 30   // bytes of memory it writes
+	maxFile  = 512 << 20 // bytes of a file it writes
+	maxFiles = 1024      // open at once
+	maxTasks = 512       // processes and threads of one command, where the kernel counts them apart
+)
+
+// The exit codes of a helper that could not become the program, as shells have them.
+const (
+	exitHeld    = 126
+	exitMissing = 127
+)
+
+// Enter makes the helper of a process that was started as one: if text, the value of [Variable], is not empty, the
+// process takes on the bounds it names, becomes the program, and Enter does not return. It is called before anything else.
+func Enter(text string) {
+	if text == "" {
+		return
+	}
+	runtime.LockOSThread() // what is set for a thread must be set for the one that becomes the program
+	var o order
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = o.take()
+	}
+	if err != nil {
+		leave(exitHeld, err)
+	}
+	if o.File == "" {
+		os.Exit(0) // a probe
+	}
+	leave(exitMissing, syscall.Exec(o.File, o.Args, o.Env))
+}
+
+func leave(code int, err error) {
+	_, _ = fmt.Fprintf(os.Stderr, "the program was not started: %v\n", err)
+	os.Exit(code)
+}
+
+// take puts the bounds of o on the process.
+func (o order) take() error {
+	if err := os.Chdir(o.Folder); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("give up privileges: %w", err)
+	}
+	if err := o.restrict(); err != nil {
+		return fmt.Errorf("restrict by Landlock: %w", err)
+	}
+	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_DATA: maxData, unix.RLIMIT_FSIZE: maxFile, unix.RLIMIT_NOFILE: maxFiles}
+	if o.CPU > 0 {
+		limits[unix.RLIMIT_CPU] = uint64(o.CPU.Seconds()) + 1
+	}
+	if o.Apart {
+		limits[unix.RLIMIT_NPROC] = maxTasks
+	}
+	for what, n := range limits {
+		if err := lower(what, n); err != nil {
+			return fmt.Errorf("limit resource %d: %w", what, err)
+		}
+	}
+	if o.Boxed || !hasFilter() {
+		return nil
+	}
+	return filterSockets()
+}
+
+// lower sets a limit to n, or leaves it where it is lower already.
+func lower(what int, n uint64) error {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(what, &now); err != nil {
+		return err
+	}
+	n = min(n, now.Max)
+	return unix.Setrlimit(what, &unix.Rlimit{Cur: n, Max: n})
+}

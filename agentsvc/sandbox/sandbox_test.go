@@ -1,0 +1,222 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc/sandbox"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.Enter(os.Getenv(sandbox.Variable))
+	goleak.VerifyTestMain(m)
+}
+
+// each runs a test with every sandbox that this machine has.
+func each(t *testing.T, test func(t *testing.T, h *sandbox.Host)) {
+	t.Helper()
+	helper, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bubblewrap", "landlock", "landlock without namespaces"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := sandbox.NewHost(helper)
+			if !sandbox.Force(h, name) {
+				t.Skipf("NOTHING IS PROVED HERE: this machine has no sandbox by %s", name)
+			}
+			test(t, h)
+		})
+	}
+}
+
+// run runs a program in a new folder and returns what it printed.
+func run(t *testing.T, h *sandbox.Host, p sandbox.Program, words ...string) (out string, code int) {
+	t.Helper()
+	if p.Folder == "" {
+		p.Folder = folder(t)
+	}
+	file, err := filepath.EvalSymlinks(sandbox.Find(words[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.File, p.Args = file, words
+	p.Env = append(p.Env, "PATH="+sandbox.Path)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd, err := h.Command(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := cmd.CombinedOutput()
+	sandbox.Kill(cmd)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}
+
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestRuns(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		dir := folder(t)
+		if out, code := run(t, h, sandbox.Program{Folder: dir}, "touch", "made"); code != 0 {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "made")); err != nil {
+			t.Error(err)
+		}
+		out, code := run(t, h, sandbox.Program{Env: []string{"A=1"}}, "env")
+		if want := "A=1\nPATH=" + sandbox.Path + "\n"; strings.ReplaceAll(out, "PWD="+dir+"\n", "") != want || code != 0 {
+			t.Errorf("environment %q, want %q", out, want)
+		}
+		if out, code := run(t, h, sandbox.Program{}, "ls", "missing"); code != 2 {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+	})
+}
+
+// TestHolds does what a program in a sandbox must not be able to do.
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		_, whole := h.Sandbox()
+		outside := folder(t)
+		secret := filepath.Join(outside, "secret")
+		if err := os.WriteFile(secret, []byte("a secret"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		dir := folder(t)
+		if err := os.Symlink(secret, filepath.Join(dir, "link")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(outside, filepath.Join(dir, "folder")); err != nil {
+			t.Fatal(err)
+		}
+		for _, words := range [][]string{
+			{"cat", secret}, {"cat", "link"}, {"cat", "folder/secret"}, {"cat", "../secret"}, {"cat", "/etc/passwd"}, {"cat", "/proc/1/environ"},
+			{"touch", filepath.Join(outside, "new")}, {"touch", "folder/new"}, {"touch", "/usr/new"}, {"touch", "/dev/new"}, {"rm", secret},
+			{"find", ".", "-exec", "id", ";"}, {"env", "id"}, {"bash", "-c", "/usr/bin/id"}, {"xargs", "id"},
+			{"/lib64/ld-linux-x86-64.so.2", "/usr/bin/id"},
+		} {
+			out, _ := run(t, h, sandbox.Program{Folder: dir}, words...)
+			if strings.Contains(out, "a secret") || strings.Contains(out, "uid=") || strings.Contains(out, "root:") || strings.Contains(out, "PATH=") {
+				t.Errorf("%q: %s", words, out)
+			}
+		}
+		if entries, _ := os.ReadDir(outside); len(entries) != 1 {
+			t.Errorf("the folder beside it holds %v", entries)
+		}
+		if !whole {
+			return
+		}
+		service := filepath.Join(outside, "socket")
+		l, err := net.Listen("unix", service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		if out, code := run(t, h, sandbox.Program{Any: true}, "perl", "-e",
+			`use IO::Socket::UNIX; IO::Socket::UNIX->new(Peer => "`+service+`") or die "$!"`); code == 0 || !strings.Contains(out, "denied") && !strings.Contains(out, "No such file") || strings.Contains(out, "@INC") {
+			t.Errorf("a socket of the host can be reached: %s", out)
+		}
+		out, code := run(t, h, sandbox.Program{Any: true}, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/1")
+		if code == 0 || strings.Contains(out, "refused") {
+			t.Errorf("the network can be reached: %s", out)
+		}
+	})
+}
+
+// TestOthers: a program starts those it was given, and a script its interpreter.
+func TestOthers(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		if out, code := run(t, h, sandbox.Program{Others: []string{sandbox.Find("id")}}, "env", "id", "-u"); code != 0 || strings.TrimSpace(out) != strconv.Itoa(os.Getuid()) {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+		dir := folder(t)
+		script := filepath.Join(dir, "script")
+		if err := os.WriteFile(script, []byte("#!/usr/bin/env bash\necho it works\n"), 0o755); err != nil { //nolint:gosec // it is a program
+			t.Fatal(err)
+		}
+		if out, code := run(t, h, sandbox.Program{Folder: dir}, script); code != 0 || out != "it works\n" {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+	})
+}
+
+// TestEndsAll: what a program leaves behind ends with it, also what left its process group.
+func TestEndsAll(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		_, whole := h.Sandbox()
+		for _, how := range []string{"", "setsid "} {
+			if how != "" && !whole {
+				continue
+			}
+			for _, last := range []string{"true", "sleep 600"} {
+				dir := folder(t)
+				ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+				defer cancel()
+				cmd, err := h.Command(ctx, sandbox.Program{
+					File: "/usr/bin/bash", Folder: dir, Any: true, Env: []string{"PATH=" + sandbox.Path},
+					Args: []string{"bash", "-c", "for i in 1 2 3; do " + how + "bash -c 'while sleep 0.05; do echo x >>alive; done' & done; sleep 0.3; " + last},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				_ = cmd.Run()
+				sandbox.Kill(cmd)
+				if time.Since(start) > 10*time.Second {
+					t.Errorf("it took %v", time.Since(start))
+				}
+				time.Sleep(100 * time.Millisecond)
+				before, err := os.ReadFile(filepath.Join(dir, "alive"))
+				if err != nil || len(before) == 0 {
+					t.Fatalf("nothing ran: %v", err)
+				}
+				time.Sleep(300 * time.Millisecond)
+				if after, _ := os.ReadFile(filepath.Join(dir, "alive")); len(after) != len(before) {
+					t.Errorf("%q, %q: something goes on", how, last)
+				}
+			}
+		}
+	})
+}
+
+// TestLimits: bounds of a process that no time-out waits for.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		out, _ := run(t, h, sandbox.Program{CPU: 3 * time.Second}, "bash", "-c", "ulimit -c; ulimit -d; ulimit -n; ulimit -t")
+		if want := "0\n2097152\n1024\n4\n"; out != want {
+			t.Errorf("limits %q, want %q", out, want)
+		}
+		dir := folder(t)
+		if _, code := run(t, h, sandbox.Program{Folder: dir}, "truncate", "-s", "1G", "large"); code == 0 {
+			t.Error("a file of 1 GiB was written")
+		}
+	})
+}
