@@ -1,0 +1,156 @@
+// Package anthropic speaks to Anthropic's messages through the official client. System prompt and tools are marked for
+// the vendor's prompt cache. It reads nothing from the environment and from no profile of the operator's: a tenant's
+// base URL never sees the operator's credentials.
+package anthropic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/upstream"
+)
+
+// BaseURL is where models are asked if [Options] name no other server.
+const BaseURL = "https://api.anthropic.com/"
+
+// Bounds of an answer in tokens, which the API wants to be told.
+const (
+	// MaxTokens is the longest answer if [Options] name no other; what may be spent on thinking comes on top.
+	MaxTokens = 8192
+	// MinThinking is the least that the API lets a model spend on thinking, and what it gets if [Options] do not say.
+	MinThinking = 1024
+)
+
+// Options describe one model on one server. HTTP is required; it is the way out, see package egress.
+type Options struct {
+	Name        string // how errors and usage call the provider, "anthropic" if empty
+	Model       string // "claude-haiku-4-5" if empty
+	APIKey      string // none is sent if empty
+	BaseURL     string
+	HTTP        *http.Client
+	Temperature *float64 // the server's default if nil; the API takes none beside Thinking
+	MaxTokens   int64    // of one answer with its thinking, see [MaxTokens] if zero
+	// Thinking lets the model think before it answers, for up to ThinkingBudget tokens.
+	Thinking       bool
+	ThinkingBudget int64
+	// IdleTimeout bounds the wait for the next piece of an answer, 60 s if zero.
+	IdleTimeout time.Duration
+}
+
+// Provider asks one model. It is safe for concurrent use.
+type Provider struct {
+	opts     Options
+	vendor   upstream.Vendor
+	messages anthropic.MessageService
+}
+
+// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work, and calls nobody.
+func New(opts Options) (*Provider, error) {
+	if opts.HTTP == nil {
+		return nil, errors.New("anthropic: an HTTP client is required")
+	}
+	if opts.Name == "" {
+		opts.Name = "anthropic"
+	}
+	if opts.Model == "" {
+		opts.Model = "claude-haiku-4-5"
+	}
+	if opts.BaseURL == "" {
+		opts.BaseURL = BaseURL
+	}
+	if err := upstream.CheckURL(opts.BaseURL); err != nil {
+		return nil, err
+	}
+	if err := opts.limits(); err != nil {
+		return nil, err
+	}
+	p := &Provider{opts: opts}
+	p.vendor = upstream.Vendor{Name: opts.Name, Idle: opts.IdleTimeout, Last: "event:message_stop", Explain: explain}
+	with := []option.RequestOption{
+		option.WithBaseURL(opts.BaseURL),
+		option.WithHTTPClient(p.vendor.Client(opts.HTTP)),
+		option.WithMaxRetries(0),
+		// Else the environment decides whether spans hold prompts.
+		option.WithoutOpenTelemetry(),
+		option.WithOpenTelemetryPropagation(false),
+	}
+	if opts.APIKey != "" {
+		with = append(with, option.WithAPIKey(opts.APIKey))
+	}
+	p.messages = anthropic.NewMessageService(with...)
+	return p, nil
+}
+
+// Stream asks the model once. Tool calls are yielded when the answer is whole, never from one that broke off; what the
+// model thought is not yielded, but goes with the calls it led to. It returns an [agentsvc.InvalidError] for a file
+// that the API does not take.
+func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
+	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
+		return func(yield func([]llm.Chunk, error) bool) {
+			params, err := p.params(req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			p.read(ctx, params, newAnswer(upstream.NewAnswer(p.opts.Name, p.opts.Model, req)), yield)
+		}
+	})
+}
+
+func (p *Provider) read(ctx context.Context, params anthropic.MessageNewParams, a *answer, yield func([]llm.Chunk, error) bool) {
+	stream := p.messages.NewStreaming(ctx, params)
+	defer func() { _ = stream.Close() }()
+	for stream.Next() {
+		ev := stream.Current()
+		if ev.Type == "message_stop" {
+			break
+		}
+		chunks, err := a.add(ev)
+		if !yield(chunks, err) || err != nil {
+			return
+		}
+	}
+	if err := stream.Err(); err != nil {
+		yield(nil, inStream(err))
+		return
+	}
+	yield(a.end())
+}
+
+// inStream tells an error that the server reports in the middle of an answer from others.
+func inStream(err error) error {
+	var reported *anthropic.Error
+	if errors.As(err, &reported) {
+		return upstream.ErrReported
+	}
+	return err
+}
+
+// explain adds to e what the type in an error's body says.
+func explain(e *llm.Error, body []byte) {
+	var in struct {
+		Error struct {
+			Type    string `json:"type"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(body, &in) != nil {
+		return // no type; the status says enough
+	}
+	switch {
+	case in.Error.Type == "billing_error", strings.HasPrefix(in.Error.Message, "Your credit balance is too low"):
+		e.Reason = "the account has no credit left"
+		e.Retryable = false
+	case strings.HasPrefix(in.Error.Message, "prompt is too long"):
+		e.Reason = "the conversation is longer than the model can read"
+	}
+}

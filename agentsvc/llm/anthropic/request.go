@@ -1,0 +1,169 @@
+package anthropic
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/anthropics/anthropic-sdk-go"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/upstream"
+)
+
+// vendor marks the thoughts of this vendor's models.
+const vendor = "anthropic"
+
+// limits fills in the bounds of an answer, or says what is wrong with them.
+func (o *Options) limits() error {
+	if o.Thinking && o.ThinkingBudget == 0 {
+		o.ThinkingBudget = MinThinking
+	}
+	if o.Thinking && o.ThinkingBudget < MinThinking {
+		return agentsvc.Invalid("thinking.budget_tokens", "must be at least %d", MinThinking)
+	}
+	if !o.Thinking {
+		o.ThinkingBudget = 0
+	}
+	if o.MaxTokens == 0 {
+		o.MaxTokens = MaxTokens + o.ThinkingBudget
+	}
+	if o.ThinkingBudget >= o.MaxTokens {
+		return agentsvc.Invalid("thinking.budget_tokens", "must be less than max_tokens, %d", o.MaxTokens)
+	}
+	return nil
+}
+
+// params puts req into the API's words. An error is an [agentsvc.InvalidError].
+func (p *Provider) params(req llm.Request) (anthropic.MessageNewParams, error) {
+	out := anthropic.MessageNewParams{Model: p.opts.Model, MaxTokens: p.opts.MaxTokens}
+	if err := llm.FilesOf("anthropic").Check(req.Conversation); err != nil {
+		return out, err
+	}
+	switch {
+	case p.opts.Thinking && mayThink(req.Conversation):
+		out.Thinking = anthropic.ThinkingConfigParamOfEnabled(p.opts.ThinkingBudget)
+	case p.opts.Temperature != nil && !p.opts.Thinking:
+		out.Temperature = anthropic.Float(*p.opts.Temperature)
+	}
+	if strings.TrimSpace(req.System) != "" {
+		out.System = []anthropic.TextBlockParam{{Text: req.System, CacheControl: anthropic.NewCacheControlEphemeralParam()}}
+	}
+	for i, spec := range req.Tools {
+		tool, err := toolParam(spec)
+		if err != nil {
+			return out, err
+		}
+		if i == len(req.Tools)-1 {
+			tool.CacheControl = anthropic.NewCacheControlEphemeralParam()
+		}
+		out.Tools = append(out.Tools, anthropic.ToolUnionParam{OfTool: &tool})
+	}
+	for _, e := range req.Conversation {
+		role, blocks := content(e)
+		if len(blocks) == 0 {
+			continue
+		}
+		if last := len(out.Messages) - 1; last >= 0 && out.Messages[last].Role == role {
+			out.Messages[last].Content = append(out.Messages[last].Content, blocks...)
+			continue
+		}
+		out.Messages = append(out.Messages, anthropic.MessageParam{Role: role, Content: blocks})
+	}
+	return out, nil
+}
+
+// mayThink reports whether the API lets the model think as it continues the conversation: in the middle of a turn it
+// does only if the model's last calls of tools come with their thoughts. They do not where another model made them.
+func mayThink(conversation []agentsvc.Entry) bool {
+	for _, e := range slices.Backward(conversation) {
+		switch {
+		case e.Message == nil:
+		case e.Message.Role != agentsvc.RoleAgent || len(e.Message.ToolCalls) == 0:
+			return true
+		default:
+			return len(thoughts(e.Message.ToolCalls)) > 0
+		}
+	}
+	return true
+}
+
+func toolParam(spec agentsvc.ToolSpec) (anthropic.ToolParam, error) {
+	schema, err := upstream.Parameters(spec)
+	if err != nil {
+		return anthropic.ToolParam{}, err
+	}
+	tool := anthropic.ToolParam{Name: spec.Name}
+	if spec.Description != "" {
+		tool.Description = anthropic.String(spec.Description)
+	}
+	tool.InputSchema.Properties = schema["properties"]
+	delete(schema, "properties")
+	delete(schema, "type")
+	tool.InputSchema.ExtraFields = schema
+	return tool, nil
+}
+
+// content returns what an entry is to the API: who speaks, and the blocks. Files that the model made are left out, and
+// so is text without words, which the API refuses.
+func content(e agentsvc.Entry) (anthropic.MessageParamRole, []anthropic.ContentBlockParamUnion) {
+	if r := e.Result; r != nil {
+		block := anthropic.NewToolResultBlock(string(r.Call), r.Text, r.Failed)
+		if r.Text == "" {
+			block.OfToolResult.Content = nil
+		}
+		return anthropic.MessageParamRoleUser, []anthropic.ContentBlockParamUnion{block}
+	}
+	if e.Message == nil {
+		return "", nil
+	}
+	var blocks []anthropic.ContentBlockParamUnion
+	if e.Message.Role == agentsvc.RoleAgent {
+		blocks = thoughts(e.Message.ToolCalls)
+	}
+	for _, part := range e.Message.Parts {
+		if text := upstream.Text(part); strings.TrimSpace(text) != "" {
+			blocks = append(blocks, anthropic.NewTextBlock(text))
+		}
+		if f := part.File; f != nil && e.Message.Role != agentsvc.RoleAgent {
+			blocks = append(blocks, anthropic.NewImageBlockBase64(llm.MediaType(f.MediaType), base64.StdEncoding.EncodeToString(f.Bytes)))
+		}
+	}
+	if e.Message.Role != agentsvc.RoleAgent {
+		return anthropic.MessageParamRoleUser, blocks
+	}
+	for _, call := range e.Message.ToolCalls {
+		blocks = append(blocks, anthropic.NewToolUseBlock(string(call.ID), upstream.Arguments(call), call.Name))
+	}
+	return anthropic.MessageParamRoleAssistant, blocks
+}
+
+// thought is a block of what a model thought, as the API wants it back.
+type thought struct {
+	Thinking  string `json:"thinking,omitempty"`
+	Signature string `json:"signature,omitempty"`
+	Redacted  string `json:"redacted,omitempty"`
+}
+
+// thoughts returns what led to the calls, which all of them carry on the first.
+func thoughts(calls []agentsvc.ToolCall) []anthropic.ContentBlockParamUnion {
+	if len(calls) == 0 {
+		return nil
+	}
+	text, ok := upstream.Unseal(vendor, calls[0])
+	var list []thought
+	if !ok || json.Unmarshal([]byte(text), &list) != nil {
+		return nil
+	}
+	var blocks []anthropic.ContentBlockParamUnion
+	for _, t := range list {
+		if t.Redacted != "" {
+			blocks = append(blocks, anthropic.NewRedactedThinkingBlock(t.Redacted))
+			continue
+		}
+		blocks = append(blocks, anthropic.NewThinkingBlock(t.Signature, t.Thinking))
+	}
+	return blocks
+}
