@@ -1,5 +1,7 @@
 package agentsvc
 
+import "context"
+
 // Session is a conversation of one owner: what was said in a context, in order.
 type Session struct {
 	Context ContextID
@@ -7,8 +9,28 @@ type Session struct {
 }
 
 // Entry is one line of a conversation: a message, or the result of a tool call that the agent's message before it
-// asked for. Exactly one is set.
+// asked for. Exactly one is set. Turn counts the turns of the session from 1; it is 0 for a turn that is under way.
 type Entry struct {
 	Message *Message
 	Result  *ToolResult
+	Turn    int64
+}
+
+// SessionKey names a session within its tenant.
+type SessionKey struct {
+	Owner   Owner
+	Context ContextID
+}
+
+type sessionKey struct{}
+
+// WithSession returns a context that knows whose turn is under way, and in which session.
+func WithSession(ctx context.Context, key SessionKey) context.Context {
+	return context.WithValue(ctx, sessionKey{}, key)
+}
+
+// SessionOf returns what [WithSession] put into ctx, and whether it did.
+func SessionOf(ctx context.Context) (SessionKey, bool) {
+	key, ok := ctx.Value(sessionKey{}).(SessionKey)
+	return key, ok
 }

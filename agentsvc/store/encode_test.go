@@ -104,10 +104,10 @@ func TestSessionRoundTrip(t *testing.T) {
 		var want []agentsvc.Entry
 		for _, ev := range bodies() {
 			if m := inside(ev); m != nil {
-				want = append(want, agentsvc.Entry{Message: m})
+				want = append(want, agentsvc.Entry{Message: m, Turn: 1})
 			}
 			if ev.Result != nil {
-				want = append(want, agentsvc.Entry{Result: ev.Result})
+				want = append(want, agentsvc.Entry{Result: ev.Result, Turn: 1})
 			}
 		}
 		rec := store.Record{Events: events(run.Task, 3, status(agentsvc.Completed, says("done"))), End: store.Completed, Session: want}

@@ -32,7 +32,7 @@ func TestRecordEnd(t *testing.T) {
 			run := aRun("w1")
 			run.Context = agentsvc.ContextID("of " + c.state)
 			accept(t, s, run)
-			entries := []agentsvc.Entry{{Message: says("a")}, {Result: &agentsvc.ToolResult{Call: "c", Name: "n", Text: "x"}}}
+			entries := []agentsvc.Entry{{Message: says("a"), Turn: 1}, {Result: &agentsvc.ToolResult{Call: "c", Name: "n", Text: "x"}, Turn: 1}}
 			rec := store.Record{
 				Events: events(run.Task, 3, message("think"), status(c.state, says("end"))), End: c.end, Session: entries, Error: "why",
 			}

@@ -18,13 +18,17 @@ func (s *Store) Session(ctx context.Context, owner agentsvc.Owner, id agentsvc.C
 	var b db.Batch
 	b.Query(func(r db.Row) error {
 		var body []byte
-		if err := r.Scan(&body); err != nil {
+		var position int64
+		if err := r.Scan(&position, &body); err != nil {
 			return err
 		}
 		entries, err := decodeEntries(body)
+		for i := range entries {
+			entries[i].Turn = position
+		}
 		turns = append(turns, entries)
 		return err
-	}, `SELECT body FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 ORDER BY position DESC LIMIT $5`,
+	}, `SELECT position, body FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 ORDER BY position DESC LIMIT $5`,
 		s.tenant, owner.Subject, owner.Issuer, string(id), maxTurns)
 	if err := s.h.Do(ctx, &b); err != nil {
 		return agentsvc.Session{}, fmt.Errorf("read session %s: %w", id, err)
