@@ -41,3 +41,16 @@ func (e *InvalidError) Error() string {
 	}
 	return e.Field + ": " + e.Reason
 }
+
+// CancelledError is the cause by which a tool call ends that a user has cancelled.
+type CancelledError struct {
+	Reason string // "" = none was given
+}
+
+// Error returns what the model is told.
+func (e *CancelledError) Error() string {
+	if e.Reason == "" {
+		return "cancelled by user"
+	}
+	return "cancelled by user: " + e.Reason
+}

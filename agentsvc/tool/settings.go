@@ -6,6 +6,7 @@ import "time"
 type Settings struct {
 	Timeout    time.Duration // of one call; the set's if zero
 	Idempotent *bool         // whether a call may run again, for a tool that cannot know; its own word if nil
+	Approval   Approval
 }
 
 // With returns t under settings.
