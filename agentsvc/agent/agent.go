@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -29,6 +30,24 @@ type Invocation struct {
 	Steps        int
 	// Frames is what earlier attempts recorded of the agents below, by their paths.
 	Frames map[string][]agentsvc.Entry
+	// Settled is what earlier attempts recorded of the calls that waited for a human.
+	Settled map[CallKey]Settled
+	// Running is told of each tool call, which stop ends, until it calls over. Nil means that nobody wants to know.
+	Running func(call agentsvc.CallID, stop context.CancelCauseFunc) (over func())
+	// Global is what the agents above put before this one's instruction.
+	Global string
+}
+
+// CallKey names a tool call within a turn.
+type CallKey struct {
+	Frame string
+	Call  agentsvc.CallID
+}
+
+// Settled is how far a call has come that waited for a human.
+type Settled struct {
+	Decision *agentsvc.Decision // that nobody has acted on yet
+	Begun    *agentsvc.ToolCall // as it was run after an earlier decision, with what effect is unknown
 }
 
 // Child returns the invocation of a sub-agent in a frame of its own, whose name is unique among its siblings. It goes
@@ -41,7 +60,15 @@ func (inv Invocation) Child(name string, talk []agentsvc.Entry) Invocation {
 	recorded := inv.Frames[path]
 	return Invocation{
 		Task: inv.Task, Turn: inv.Turn, Frame: path, Conversation: slices.Concat(talk, recorded), Steps: Steps(recorded), Frames: inv.Frames,
+		Settled: inv.Settled, Running: inv.Running, Global: inv.Global,
 	}
+}
+
+// below is Child under an agent that puts global before the instructions of those below it.
+func (inv Invocation) below(name string, talk []agentsvc.Entry, global string) Invocation {
+	child := inv.Child(name, talk)
+	child.Global = paragraphs(inv.Global, global)
+	return child
 }
 
 // Steps counts the model calls that entries record.
@@ -63,4 +90,4 @@ func (inv Invocation) step(n int) string {
 }
 
 // ErrTooLong says that an agent went on thinking past its bound.
-var ErrTooLong = fmt.Errorf("the agent made more than %d model calls without finishing", maxSteps)
+var ErrTooLong = errors.New("the agent has used up its model calls without finishing")

@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"stoa/agentsvc"
@@ -17,22 +19,35 @@ const maxSteps = 100
 // Options tune an [LLM] agent. The zero value works.
 type Options struct {
 	Instruction string
+	Prompt      Prompt    // what else makes up the system prompt
 	Tools       *tool.Set // nil = none
-	Whole       bool      // yield no chunks, only whole messages
+	SubAgents   []Member  // that control can be transferred to
+	AgentTools  []Member  // that are used like tools
+	Reasoning   Reasoning
+	Output      *Output // the JSON that the answer is, nil = any text
+	Whole       bool    // yield no chunks, only whole messages
 }
 
 // LLM is an agent that asks a model, runs the tools it calls and asks again until the model has its answer.
 type LLM struct {
-	model llm.Provider
-	o     Options
+	model    llm.Provider
+	o        Options
+	controls []control
 }
 
-// NewLLM returns an agent that thinks with model.
+// NewLLM returns an agent that thinks with model. A tool of the set that bears the name of one that steers the turn is
+// not offered.
 func NewLLM(model llm.Provider, o Options) *LLM {
 	if o.Tools == nil {
 		o.Tools = &tool.Set{}
 	}
-	return &LLM{model, o}
+	if o.Reasoning.MaxSteps == 0 {
+		o.Reasoning.MaxSteps = maxSteps
+	}
+	if o.Output != nil {
+		o.Whole = true // what does not fit yet is nothing to show
+	}
+	return &LLM{model, o, controls(o)}
 }
 
 // Run implements [Agent].
@@ -77,39 +92,68 @@ func (t *turn) run(ctx context.Context) error {
 }
 
 func (t *turn) loop(ctx context.Context) error {
-	if open := unanswered(t.talk); len(open) > 0 {
-		if err := t.recover(ctx, open); err != nil {
-			return err
-		}
+	if last, err := t.act(ctx, t.inv.Steps-1, t.recover); err != nil || last != nil {
+		return t.finish(last, err)
 	}
-	for n := t.inv.Steps; n < maxSteps; n++ {
-		ans, err := t.ask(ctx, n)
+	for n := t.inv.Steps; n < t.o.Reasoning.MaxSteps; n++ {
+		ans, err := t.think(ctx, n)
 		if err != nil {
 			return err
 		}
 		switch ans.stop {
 		case llm.StopTools:
-			t.talk = append(t.talk, agentsvc.Entry{Message: &ans.msg})
-			if !t.yield(agentsvc.Event{Message: &ans.msg}, nil) {
-				return errStopped
-			}
-			if err := t.call(ctx, ans.msg.ToolCalls); err != nil {
+			if err := t.say(ans.msg); err != nil {
 				return err
+			}
+			if last, err := t.act(ctx, n, t.call); err != nil || last != nil {
+				return t.finish(last, err)
 			}
 		case llm.StopAsk:
 			return t.end(agentsvc.InputRequired, ans.msg)
 		case llm.StopRefusal:
 			return t.end(agentsvc.Rejected, ans.msg)
 		default:
-			return t.end(agentsvc.Completed, ans.msg)
+			if t.o.Reasoning.until(NoToolCalls) {
+				return t.finish(&ans.msg, nil)
+			}
+			if err := t.say(goesOn.on(ans.msg)); err != nil {
+				return err
+			}
 		}
 	}
 	return ErrTooLong
 }
 
+// say puts msg on record and into the conversation.
+func (t *turn) say(msg agentsvc.Message) error {
+	t.talk = append(t.talk, agentsvc.Entry{Message: &msg})
+	if !t.yield(agentsvc.Event{Message: &msg}, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+// finish ends the turn with its answer, unless it met an error.
+func (t *turn) finish(answer *agentsvc.Message, err error) error {
+	if err != nil {
+		return err
+	}
+	if len(answer.Metadata) == 0 && t.gaveBack() {
+		*answer = handed.on(*answer)
+	}
+	return t.end(agentsvc.Completed, *answer)
+}
+
 func (t *turn) end(state agentsvc.State, msg agentsvc.Message) error {
 	t.yield(agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &msg}}, nil)
 	return nil
+}
+
+// message returns a new message of the agent.
+func (t *turn) message(text string) agentsvc.Message {
+	return agentsvc.Message{
+		ID: agentsvc.MessageID(agentsvc.NewID()), Task: t.inv.Task, Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart(text)},
+	}
 }
 
 // answer is what the model said in one call.
@@ -118,10 +162,47 @@ type answer struct {
 	stop llm.Stop
 }
 
-// ask makes the n-th model call of the turn.
-func (t *turn) ask(ctx context.Context, n int) (answer, error) {
-	ans := answer{msg: agentsvc.Message{ID: agentsvc.MessageID(agentsvc.NewID()), Task: t.inv.Task, Role: agentsvc.RoleAgent}}
-	req := llm.Request{System: t.o.Instruction, Conversation: t.talk, Tools: t.o.Tools.Specs(), Step: t.inv.step(n)}
+// think makes the n-th model call of the turn. An answer that is not the JSON it should be is asked for once more; it
+// goes on record only when it is right.
+func (t *turn) think(ctx context.Context, n int) (answer, error) {
+	talk := t.talk
+	if last := len(talk) - 1; last >= 0 && talk[last].Message != nil && talk[last].Message.Role == agentsvc.RoleAgent {
+		talk = append(slices.Clip(talk), prompted("Go on. "+t.howToEnd()))
+	}
+	ans, err := t.ask(ctx, t.inv.step(n), talk)
+	if err != nil || t.o.Output == nil || !ans.final() || !t.o.Reasoning.until(NoToolCalls) {
+		return ans, err
+	}
+	right, problem := t.o.Output.fit(ans.msg)
+	if problem != nil {
+		again := append(slices.Clip(talk), agentsvc.Entry{Message: &ans.msg},
+			prompted(fmt.Sprintf("Your answer %v. Give the whole answer again, as the JSON value alone.", problem)))
+		if ans, err = t.ask(ctx, t.inv.step(n)+"/again", again); err != nil || !ans.final() {
+			return ans, err
+		}
+		if right, problem = t.o.Output.fit(ans.msg); problem != nil {
+			return ans, agentsvc.Invalid("", "the model was asked twice, and its answer %v", problem)
+		}
+	}
+	ans.msg = right
+	return ans, nil
+}
+
+// final reports whether the model has said all it has to say.
+func (a answer) final() bool {
+	return a.stop != llm.StopTools && a.stop != llm.StopAsk && a.stop != llm.StopRefusal
+}
+
+// prompted is something that nobody said, but that a model is told as if its user had.
+func prompted(text string) agentsvc.Entry {
+	return agentsvc.Entry{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
+}
+
+// ask makes a model call.
+func (t *turn) ask(ctx context.Context, step string, talk []agentsvc.Entry) (answer, error) {
+	ans := answer{msg: t.message("")}
+	ans.msg.Parts = nil
+	req := llm.Request{System: t.system(t.inv.Global), Conversation: talk, Tools: t.specs(), Step: step}
 	var text strings.Builder
 	for c, err := range t.model.Stream(ctx, req) {
 		if err != nil {
