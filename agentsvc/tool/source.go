@@ -30,6 +30,25 @@ func (e *UnavailableError) Error() string {
 	return fmt.Sprintf("the tools of %s are not available: %s", e.Source, e.Reason)
 }
 
+// SourceWith returns src with its tools under settings.
+func SourceWith(src Source, settings Settings) Source { return settledSource{src, settings} }
+
+// settledSource is a source whose tools are under settings.
+type settledSource struct {
+	Source
+	settings Settings
+}
+
+// Tools implements [Source].
+func (s settledSource) Tools(ctx context.Context) ([]Tool, error) {
+	tools, err := s.Source.Tools(ctx)
+	under := make([]Tool, len(tools))
+	for i, t := range tools {
+		under[i] = With(t, s.settings)
+	}
+	return under, err
+}
+
 // live is what a set's sources held when they were last asked, and the set that came of it.
 type live struct {
 	tools [][]Tool // by source

@@ -93,6 +93,9 @@ var guests = map[string][]string{
 	},
 	"github.com/landlock-lsm/go-landlock":   {"agentsvc/sandbox"},
 	"github.com/maypok86/otter/v2":          {"*"},
+	"github.com/modelcontextprotocol/go-sdk": {
+		"agentsvc/tool/mcp", "agentsvc/app(test)",
+	},
 	"github.com/ollama/ollama":              {"agentsvc/llm/ollama", "agentsvc/embedder/ollama"},
 	"github.com/openai/openai-go/v3":        {"agentsvc/llm/openai", "agentsvc/embedder/openai"},
 	"github.com/philippgille/chromem-go":    {"agentsvc/vectorstore/chromem"},

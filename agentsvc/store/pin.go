@@ -1,0 +1,138 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// Definition is what a server says of one of its tools. Body is JSON, Hash that of Body.
+type Definition struct {
+	Tool string
+	Hash string
+	Body string
+}
+
+// Pin is the definition of a server's tool that is accepted: the first one seen, or one that an operator accepted
+// later. Drift is the one that the server gives now, if that is another.
+type Pin struct {
+	Server    string
+	Accepted  Definition
+	PinnedAt  time.Time
+	Drift     *Definition
+	DriftedAt time.Time
+}
+
+// Pins lists the tenant's pins by server and tool.
+func (s *Store) Pins(ctx context.Context) ([]Pin, error) {
+	var pins []Pin
+	var b db.Batch
+	b.Query(func(r db.Row) error {
+		p, err := scanPin(r)
+		pins = append(pins, p)
+		return err
+	}, `SELECT server, tool, hash, body, pinned_at, drift_hash, drift_body, drifted_at FROM tool_pin WHERE tenant = $1 ORDER BY server, tool`, s.tenant)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("list pins: %w", err)
+	}
+	return pins, nil
+}
+
+func scanPin(r db.Row) (Pin, error) {
+	var p Pin
+	var drift Definition
+	var pinned, drifted int64
+	err := r.Scan(&p.Server, &p.Accepted.Tool, &p.Accepted.Hash, &p.Accepted.Body, &pinned, &drift.Hash, &drift.Body, &drifted)
+	p.PinnedAt = time.UnixMicro(pinned).UTC()
+	if drift.Hash != "" {
+		drift.Tool = p.Accepted.Tool
+		p.Drift, p.DriftedAt = &drift, time.UnixMicro(drifted).UTC()
+	}
+	return p, err
+}
+
+// SettlePins pins the tools of a server that have no pin yet, notes of every other whether it is as accepted, and
+// returns the names of those that are not.
+func (s *Store) SettlePins(ctx context.Context, server string, now []Definition) ([]string, error) {
+	pins := map[string]Pin{}
+	if err := s.h.Tx(ctx, func(tx *db.Tx) error {
+		return tx.Query(ctx, func(r db.Row) error {
+			p, err := scanPin(r)
+			pins[p.Accepted.Tool] = p
+			return err
+		}, `SELECT server, tool, hash, body, pinned_at, drift_hash, drift_body, drifted_at FROM tool_pin WHERE tenant = $1 AND server = $2`,
+			s.tenant, server)
+	}); err != nil {
+		return nil, fmt.Errorf("read pins of %s: %w", server, err)
+	}
+	var b db.Batch
+	var drifted []string
+	writes := false
+	for _, d := range now {
+		p, ok := pins[d.Tool]
+		switch {
+		case !ok:
+			b.Exec(nil, `INSERT INTO tool_pin (tenant, server, tool, hash, body, pinned_at, drift_hash, drift_body, drifted_at)
+				VALUES ($1, $2, $3, $4, $5, stoa_now(), '', '', 0) ON CONFLICT (tenant, server, tool) DO NOTHING`, s.tenant, server, d.Tool, d.Hash, d.Body)
+		case p.Accepted.Hash == d.Hash && p.Drift != nil:
+			b.Exec(nil, `UPDATE tool_pin SET drift_hash = '', drift_body = '', drifted_at = 0
+				WHERE tenant = $1 AND server = $2 AND tool = $3 AND hash = $4`, s.tenant, server, d.Tool, d.Hash)
+		case p.Accepted.Hash != d.Hash && (p.Drift == nil || p.Drift.Hash != d.Hash):
+			b.Exec(nil, `UPDATE tool_pin SET drift_hash = $4, drift_body = $5, drifted_at = stoa_now()
+				WHERE tenant = $1 AND server = $2 AND tool = $3 AND hash <> $4`, s.tenant, server, d.Tool, d.Hash, d.Body)
+		default:
+			if p.Drift != nil {
+				drifted = append(drifted, d.Tool)
+			}
+			continue
+		}
+		writes = true
+		if ok && p.Accepted.Hash != d.Hash {
+			drifted = append(drifted, d.Tool)
+		}
+	}
+	if !writes {
+		return drifted, nil
+	}
+	if err := s.h.Write(ctx, &b); err != nil {
+		return nil, fmt.Errorf("write pins of %s: %w", server, err)
+	}
+	return drifted, nil
+}
+
+// AcceptPin makes the drifted definition of a tool the accepted one. It returns [agentsvc.ErrNotFound] for a tool that
+// has no pin, and an [agentsvc.InvalidError] if the drifted definition is not the one of that hash: then somebody would
+// accept what they have not seen.
+func (s *Store) AcceptPin(ctx context.Context, server, tool, hash string) (Pin, error) {
+	var pin Pin
+	err := s.h.Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, `UPDATE tool_pin SET hash = drift_hash, body = drift_body, pinned_at = stoa_now(), drift_hash = '', drift_body = '', drifted_at = 0
+			WHERE tenant = $1 AND server = $2 AND tool = $3 AND drift_hash = $4 AND drift_hash <> ''`, s.tenant, server, tool, hash)
+		if err != nil {
+			return err
+		}
+		found := false
+		err = tx.Query(ctx, func(r db.Row) (err error) {
+			found = true
+			pin, err = scanPin(r)
+			return err
+		}, `SELECT server, tool, hash, body, pinned_at, drift_hash, drift_body, drifted_at FROM tool_pin WHERE tenant = $1 AND server = $2 AND tool = $3`,
+			s.tenant, server, tool)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return agentsvc.ErrNotFound
+		case n == 0 && pin.Accepted.Hash != hash:
+			return agentsvc.Invalid("hash", "is not that of the definition which waits to be accepted")
+		}
+		return nil
+	})
+	if err != nil {
+		return Pin{}, fmt.Errorf("accept tool %s of %s: %w", tool, server, err)
+	}
+	return pin, nil
+}

@@ -1,0 +1,239 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// connection is a session with the server, from its start to its loss.
+type connection struct {
+	session *mcp.ClientSession
+	process *process      // nil = none
+	gone    chan struct{} // closed when the session is over
+	changed atomic.Bool   // the server said that its tools are others now
+}
+
+func (c *connection) alive() bool {
+	select {
+	case <-c.gone:
+		return false
+	default:
+		return true
+	}
+}
+
+// Errors of a server that is not there.
+var (
+	errClosed  = errors.New("the app was closed")
+	errLost    = errors.New("the connection was lost")
+	errForeign = errors.New("it does not speak MCP as expected")
+)
+
+// unreachable says in words that may be shown why there is no connection.
+type unreachable struct {
+	why   string
+	cause error // for logs at debug level
+}
+
+func (e *unreachable) Error() string { return e.why }
+func (e *unreachable) Unwrap() error { return e.cause }
+
+// reason puts an error into words that may be shown.
+func reason(err error) string {
+	var away *unreachable
+	switch {
+	case errors.As(err, &away):
+		return away.why
+	case errors.Is(err, errClosed), errors.Is(err, errLost):
+		return err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time"
+	case errors.Is(err, context.Canceled):
+		return "the call was cancelled"
+	}
+	return errForeign.Error()
+}
+
+// connection returns the connection there is, or makes one. One attempt serves all who wait. After one that did not
+// succeed the next is put off, and until then its error is returned at once.
+func (s *Server) connection(ctx context.Context) (*connection, error) {
+	s.mu.Lock()
+	switch {
+	case s.ctx.Err() != nil:
+		s.mu.Unlock()
+		return nil, errClosed
+	case s.conn != nil && s.conn.alive():
+		defer s.mu.Unlock()
+		return s.conn, nil
+	case s.dialing == nil && time.Now().Before(s.retry):
+		defer s.mu.Unlock()
+		return nil, s.err
+	case s.dialing == nil:
+		s.dialing = make(chan struct{})
+		s.work.Go(s.dial)
+	}
+	done := s.dialing
+	s.mu.Unlock()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		return nil, s.err
+	}
+	return s.conn, nil
+}
+
+// dial makes one attempt to connect and to learn the server's tools.
+func (s *Server) dial() {
+	conn, err := s.open()
+	if err == nil {
+		if _, err = s.refresh(s.ctx, conn); err != nil {
+			err = &unreachable{why: "it told no list of tools: " + reason(err), cause: err}
+			_ = conn.session.Close()
+			conn = nil
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn, s.err = conn, err
+	close(s.dialing)
+	s.dialing = nil
+	if err == nil {
+		s.pause.Reset()
+		s.o.Logger.Debug("connected to an MCP server", "tool", s.o.Name, "transport", s.fitting)
+		return
+	}
+	wait := s.pause.NextBackOff()
+	s.retry = time.Now().Add(wait)
+	if s.ctx.Err() == nil {
+		s.o.Logger.Warn("an MCP server is away", "tool", s.o.Name, "reason", reason(err), "retry_in", wait.Round(time.Millisecond))
+		s.o.Logger.Debug("why an MCP server is away", "tool", s.o.Name, "error", errors.Unwrap(err))
+	}
+}
+
+// open connects by the transport that is asked for, that worked before, or that does.
+func (s *Server) open() (*connection, error) {
+	s.mu.Lock()
+	fitting := s.fitting
+	s.mu.Unlock()
+	try := []Transport{fitting}
+	if fitting == "" {
+		try = []Transport{StreamableHTTP, SSE}
+		if strings.HasSuffix(strings.TrimRight(s.o.URL, "/"), "/sse") {
+			try = []Transport{SSE, StreamableHTTP}
+		}
+	}
+	var first error
+	for _, t := range try {
+		c, err := s.over(t)
+		if err == nil {
+			s.mu.Lock()
+			s.fitting = t
+			s.mu.Unlock()
+			return c, nil
+		}
+		if first == nil {
+			first = err
+		}
+		var answered *answeredError
+		if !errors.As(err, &answered) {
+			break // nobody is there to speak the other one either
+		}
+	}
+	return nil, first
+}
+
+// over connects by one transport. The connection lives until it is lost, closed, or the server is.
+func (s *Server) over(t Transport) (*connection, error) {
+	life, end := context.WithCancel(s.ctx)
+	defer func() {
+		if end != nil {
+			end()
+		}
+	}()
+	seen := &exchange{}
+	c := &connection{gone: make(chan struct{})}
+	transport, err := s.transport(t, c)
+	if err != nil {
+		return nil, err
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "stoa", Version: "1"}, &mcp.ClientOptions{
+		Capabilities:           &mcp.ClientCapabilities{}, // a server may ask for nothing
+		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { c.changed.Store(true) },
+	})
+	late := time.AfterFunc(s.o.Connect, end)
+	c.session, err = client.Connect(context.WithValue(life, exchangeKey{}, seen), transport, nil)
+	inTime := late.Stop()
+	if err != nil || !inTime {
+		if c.session != nil {
+			_ = c.session.Close()
+		}
+		if c.process != nil {
+			_ = c.process.Close()
+		}
+		return nil, c.explain(seen, err, inTime || s.ctx.Err() != nil)
+	}
+	stop := end
+	end = nil
+	s.work.Go(func() {
+		closing := context.AfterFunc(s.ctx, func() { _ = c.session.Close() })
+		_ = c.session.Wait()
+		if !closing() {
+			_ = c.session.Close() // wait for the one that has begun
+		}
+		stop()
+		if c.process != nil {
+			_ = c.process.Close()
+		}
+		close(c.gone)
+	})
+	return c, nil
+}
+
+func (s *Server) transport(t Transport, c *connection) (mcp.Transport, error) {
+	switch t {
+	case Stdio:
+		p, err := start(s.o)
+		if err != nil {
+			return nil, err
+		}
+		c.process = p
+		return &mcp.IOTransport{Reader: io.NopCloser(p), Writer: p, MaxLineLength: maxMessage}, nil
+	case SSE:
+		return &mcp.SSEClientTransport{Endpoint: s.o.URL, HTTPClient: s.client(), MaxEventSize: maxMessage}, nil
+	default:
+		return &mcp.StreamableClientTransport{Endpoint: s.o.URL, HTTPClient: s.client(), MaxEventSize: maxMessage}, nil
+	}
+}
+
+// explain says why no connection came about.
+func (c *connection) explain(seen *exchange, err error, inTime bool) error {
+	if err == nil {
+		err = context.DeadlineExceeded
+	}
+	if c.process != nil {
+		if ended := c.process.ended(); ended != "" && inTime {
+			return &unreachable{why: ended, cause: err}
+		}
+	}
+	why := seen.failure()
+	switch {
+	case !inTime:
+		return &unreachable{why: "no answer in time", cause: err}
+	case why != nil:
+		return &unreachable{why: why.Error(), cause: fmt.Errorf("%w: %w", why, err)}
+	}
+	return &unreachable{why: errForeign.Error(), cause: &answeredError{err}}
+}

@@ -1,0 +1,385 @@
+package mcp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"stoa/agentsvc/egress"
+	"stoa/agentsvc/sandbox"
+	"stoa/agentsvc/tool"
+	"stoa/agentsvc/tool/mcp"
+)
+
+// away returns why the tools are not available.
+func away(t *testing.T, s *mcp.Server) string {
+	t.Helper()
+	_, err := s.Tools(t.Context())
+	var unavailable *tool.UnavailableError
+	if !errors.As(err, &unavailable) || unavailable.Source != "tools.shop" {
+		t.Fatalf("error = %v, want an UnavailableError of tools.shop", err)
+	}
+	return unavailable.Reason
+}
+
+// TestAway has servers that cannot be connected to.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	status := func(code int) string {
+		return serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "the upstream's secret words", code)
+		})).URL
+	}
+	redirect := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusTemporaryRedirect)
+	})).URL
+	outside := egress.New(egress.Options{})
+	t.Cleanup(outside.Close)
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	page := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>hello</html>") })).URL
+	hangs := make(chan struct{})
+	slow := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hangs })).URL
+	t.Cleanup(func() { close(hangs) })
+	short := self(t, "mute")
+	short.Connect = 300 * time.Millisecond
+	for name, tt := range map[string]struct {
+		o    mcp.Options
+		want string
+	}{
+		"nobody there":           {mcp.Options{URL: closed.URL}, "the connection was refused"},
+		"not let in":             {mcp.Options{URL: status(401)}, "the server answered HTTP 401"},
+		"no such path":           {mcp.Options{URL: status(404)}, "the server answered HTTP 404"},
+		"a private address":      {mcp.Options{URL: page, HTTP: outside.HTTP()}, `the address of "127.0.0.1" is not allowed: only public addresses may be called`},
+		"redirected inside":      {mcp.Options{URL: redirect}, `the address of "169.254.169.254" is not allowed: only public addresses may be called`},
+		"a web page":             {mcp.Options{URL: page}, "it does not speak MCP as expected"},
+		"hangs":                  {mcp.Options{URL: slow, Connect: 300 * time.Millisecond}, "no answer in time"},
+		"no program":             {mcp.Options{Command: "no-such-program"}, "its program was not found"},
+		"a program that quits":   {self(t, "quits"), "its program ended: exit status 3"},
+		"a program that chats":   {self(t, "garbage"), "it does not speak MCP as expected"},
+		"a program that is mute": {short, "no answer in time"},
+		"an endless line":        {self(t, "endless line"), "it does not speak MCP as expected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out log
+			tt.o.Logger = slog.New(slog.NewTextHandler(&out, nil))
+			src := source(t, tt.o)
+			if got := away(t, src); got != tt.want {
+				t.Errorf("reason %q, want %q", got, tt.want)
+			}
+			if strings.Contains(out.String(), "secret") || !strings.Contains(out.String(), "is away") {
+				t.Errorf("log %s", &out)
+			}
+			tt.o.Optional = true
+			if list, err := source(t, tt.o).Tools(t.Context()); err != nil || len(list) != 0 {
+				t.Errorf("optional: %d tools, %v", len(list), err)
+			}
+		})
+	}
+}
+
+// TestReturns has a server come late, go, and come back.
+func TestReturns(t *testing.T) {
+	t.Parallel()
+	var up atomic.Bool
+	var asked atomic.Int64
+	var handler atomic.Pointer[http.Handler]
+	renew := func() {
+		h := streamable(t, shop())
+		handler.Store(&h)
+	}
+	renew()
+	srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if !up.Load() {
+			http.Error(w, "away", http.StatusBadGateway)
+			return
+		}
+		(*handler.Load()).ServeHTTP(w, r)
+	}))
+	src := source(t, mcp.Options{URL: srv.URL, Transport: mcp.StreamableHTTP})
+	if got := away(t, src); got != "the server answered HTTP 502" {
+		t.Error(got)
+	}
+	before := asked.Load()
+	away(t, src)
+	if asked.Load() != before {
+		t.Error("the server was asked again at once")
+	}
+	up.Store(true)
+	eventually(t, "the server is tried again", func() bool { _, err := src.Tools(t.Context()); return err == nil })
+	have := tools(t, src)
+	renew() // it has forgotten our session
+	if got := call(t, have["echo"], `{"a":1}`); got != `{"a":1}` {
+		t.Errorf("after the session was forgotten: %q", got)
+	}
+	up.Store(false)
+	if got := call(t, have["echo"], `{}`); !strings.HasPrefix(got, "error: its server gave no result: the server answered HTTP 502") {
+		t.Errorf("while it is away: %q", got)
+	}
+	if len(tools(t, src)) != 2 {
+		t.Error("a server that went away takes the tools it is known for with it")
+	}
+}
+
+// TestDies has the program die within a call: the call is not repeated, and the next one starts it anew.
+func TestDies(t *testing.T) {
+	t.Parallel()
+	o := self(t, "nasty")
+	src := source(t, o)
+	have := tools(t, src)
+	if got := call(t, have["die"], `{}`); got != "error: its server gave no result: the connection was lost; whether the call took effect is unknown" {
+		t.Error(got)
+	}
+	if got := call(t, have["echo"], `{}`); got != `{}` {
+		t.Errorf("the next call: %q", got)
+	}
+	starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "started-*"))
+	if len(starts) != 2 {
+		t.Errorf("the program was started %d times", len(starts))
+	}
+}
+
+// TestFlood has the program print 1 GB within a call.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	o := self(t, "nasty")
+	src := source(t, o)
+	if got := call(t, tools(t, src)["flood"], `{}`); !strings.HasPrefix(got, "error: its server gave no result") {
+		t.Error(got)
+	}
+	starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "started-*"))
+	eventually(t, "the program is stopped", func() bool { return gone(pid(starts[0])) })
+	if _, err := os.Stat(filepath.Join(o.Env["MCP_TEST_FOLDER"], "flooded")); err == nil {
+		t.Error("it could print all of it")
+	}
+}
+
+// pid reads the id of a process off the file that it left.
+func pid(path string) int {
+	_, id, _ := strings.Cut(filepath.Base(path), "-")
+	n, _ := strconv.Atoi(id)
+	return n
+}
+
+// TestLargeAnswer has a server answer a call with 20 MB.
+func TestLargeAnswer(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	add(s, "large", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return says(strings.Repeat("a", 20<<20)), nil
+	})
+	for name, json := range map[string]bool{"JSON": true, "SSE": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := serve(t, streamable(t, s, &sdk.StreamableHTTPOptions{JSONResponse: json}))
+			src := source(t, mcp.Options{URL: srv.URL})
+			if got := call(t, tools(t, src)["large"], `{}`); !strings.HasPrefix(got, "error: its server gave no result") {
+				t.Errorf("%.100q", got)
+			}
+			if got := call(t, tools(t, src)["echo"], `{}`); got != "{}" {
+				t.Errorf("the next call: %q", got)
+			}
+		})
+	}
+}
+
+// TestCancel has a caller give up: the server is told.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	o := self(t, "nasty")
+	src := source(t, o)
+	wait := tools(t, src)["wait"]
+	there := func(name string) func() bool {
+		return func() bool { _, err := os.Stat(filepath.Join(o.Env["MCP_TEST_FOLDER"], name)); return err == nil }
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { _, err := wait.Call(ctx, tool.Input{Arguments: []byte(`{}`)}); done <- err }()
+	eventually(t, "the call has arrived", there("waiting"))
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("error = %v", err)
+	}
+	eventually(t, "the server knows", there("cancelled"))
+}
+
+// TestClose closes a source whose program does not want to end, while a call is under way.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	o := self(t, "stubborn")
+	o.Name, o.Logger = "shop", slog.New(slog.DiscardHandler)
+	src, err := mcp.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo := tools(t, src)["echo"]
+	if err := src.Close(); err != nil {
+		t.Error(err)
+	}
+	starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "*-*"))
+	if len(starts) != 2 {
+		t.Fatalf("the processes are %v", starts)
+	}
+	for _, path := range starts {
+		eventually(t, path+" is gone", func() bool { return gone(pid(path)) })
+	}
+	if got := call(t, echo, `{}`); got != "error: its server is not available: the app was closed" {
+		t.Error(got)
+	}
+}
+
+// gone reports whether a process has ended, though nobody may have asked how.
+func gone(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return true
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil || strings.Contains(string(stat), ") Z ")
+}
+
+// TestEnvironment has the program see nothing of this process's environment.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("STOA_CANARY", "chirp")
+	o := self(t, "shop")
+	tools(t, source(t, o))
+	starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "started-*"))
+	env, err := os.ReadFile(starts[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(env)) {
+		if name, _, _ := strings.Cut(line, "="); name != "PATH" && !strings.HasPrefix(name, "MCP_TEST_") {
+			t.Errorf("the program sees %s", line)
+		}
+	}
+}
+
+// TestSandbox has the program held: it works, writes nowhere but in its own folder, and leaves nothing behind.
+func TestSandbox(t *testing.T) {
+	o := self(t, "shop")
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	o.Name, o.Logger, o.Sandbox = "shop", slog.New(slog.DiscardHandler), sandbox.NewHost(o.Command)
+	src, err := mcp.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = src.Close() }()
+	if _, whole := o.Sandbox.Sandbox(); !whole {
+		if got := away(t, src); got != "this host has no sandbox to hold its program" {
+			t.Error(got)
+		}
+		t.Skip("ATTENTION: there is no sandbox here, so nobody saw one hold a program")
+	}
+	if got := call(t, tools(t, src)["echo"], `{"a":1}`); got != `{"a":1}` {
+		t.Errorf("echo said %q", got)
+	}
+	if starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "started-*")); len(starts) != 0 {
+		t.Error("the program could write outside its folder")
+	}
+	if err := src.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) != 0 {
+		t.Errorf("it left %v", left)
+	}
+}
+
+// TestHeaders has a server redirect us elsewhere: its credentials stay behind.
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	var keys, strays atomic.Int64
+	there := streamable(t, s)
+	other := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Key") != "" {
+			strays.Add(1)
+		}
+		there.ServeHTTP(w, r)
+	}))
+	home := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Key") == "secret" {
+			keys.Add(1)
+		}
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	}))
+	src := source(t, mcp.Options{URL: home.URL, Headers: map[string]string{"X-Key": "secret"}})
+	_, _ = src.Tools(t.Context())
+	if keys.Load() == 0 || strays.Load() != 0 {
+		t.Errorf("%d requests had the key, %d of them elsewhere", keys.Load(), strays.Load())
+	}
+}
+
+// TestLies has a server describe its tools so that no model could call them.
+func TestLies(t *testing.T) {
+	t.Parallel()
+	schema := func(name, input, description string) string {
+		return `{"name":` + strconv.Quote(name) + `,"description":` + strconv.Quote(description) + `,"inputSchema":` + input + `}`
+	}
+	list := strings.Join([]string{
+		schema("good", `{"type":"object","properties":{"n":{"type":"integer"}}}`, ""),
+		schema("good", `{"type":"object"}`, "a second one"),
+		schema("text", `"object"`, ""), schema("number", `{"type":7}`, ""), schema("pattern", `{"type":"object","properties":{"a":{"pattern":"("}}}`, ""),
+		schema("remote", `{"$ref":"http://169.254.169.254/schema"}`, ""), schema("a.b", `{"type":"object"}`, ""),
+		schema("long", `{"type":"object"}`, strings.Repeat("a", 9<<10)), schema("wide", `{"type":"object","title":"`+strings.Repeat("a", 65<<10)+`"}`, ""), `null`,
+	}, ",")
+	srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		id := "0"
+		if _, after, ok := strings.Cut(string(body), `"id":`); ok {
+			id = strings.TrimRight(strings.SplitN(after, ",", 2)[0], "}")
+		}
+		answer := ""
+		switch {
+		case r.Method != http.MethodPost:
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		case strings.Contains(string(body), `"initialize"`):
+			answer = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`
+		case strings.Contains(string(body), `"tools/list"`):
+			answer = `{"tools":[` + list + `]}`
+		case strings.Contains(string(body), `"notifications/`):
+			w.WriteHeader(http.StatusAccepted)
+			return
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"error":{"code":-32601,"message":"no such method"}}`)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":`+answer+`}`)
+	}))
+	var out log
+	logger := slog.New(slog.NewTextHandler(&out, nil))
+	set, err := tool.NewSet(nil, tool.Options{Logger: logger, Sources: []tool.Source{source(t, mcp.Options{URL: srv.URL, Logger: logger})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := set.Live(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if specs := live.Specs(); len(specs) != 1 || specs[0].Name != "good" || specs[0].Description != "" {
+		t.Errorf("the tools are %+v", specs)
+	}
+	for _, name := range []string{"text", "number", "pattern", "remote", "a.b", "long", "wide"} {
+		if !strings.Contains(out.String(), "tool="+name+" ") {
+			t.Errorf("no word about %s", name)
+		}
+	}
+}

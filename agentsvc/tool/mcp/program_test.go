@@ -1,0 +1,69 @@
+package mcp_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// program is a server's program: act says how it behaves.
+func program(act string) {
+	folder := os.Getenv("MCP_TEST_FOLDER")
+	leave := func(name, text string) {
+		_ = os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600)
+	}
+	leave(fmt.Sprintf("started-%d", os.Getpid()), strings.Join(os.Environ(), "\n"))
+	s := shop()
+	switch act {
+	case "quits":
+		os.Exit(3)
+	case "garbage":
+		fmt.Println("Welcome to my server!")
+	case "endless line":
+		w := bufio.NewWriterSize(os.Stdout, 1<<20)
+		_, _ = w.WriteString(`{"jsonrpc":"2.0","method":"x","params":{"text":"`)
+		for range 1 << 10 {
+			if _, err := w.WriteString(strings.Repeat("a", 1<<20)); err != nil {
+				return
+			}
+		}
+		return
+	case "mute":
+		time.Sleep(time.Hour)
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM)
+		child := exec.Command("sleep", "3600")
+		if child.Start() == nil {
+			leave(fmt.Sprintf("child-%d", child.Process.Pid), "")
+		}
+		_ = s.Run(context.Background(), &sdk.StdioTransport{})
+		time.Sleep(time.Hour)
+	}
+	add(s, "die", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { os.Exit(4); return nil, nil })
+	add(s, "flood", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		line := []byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"` + strings.Repeat("a", 1<<20) + `"}}` + "\n")
+		for range 1 << 10 {
+			if _, err := os.Stdout.Write(line); err != nil {
+				os.Exit(5)
+			}
+		}
+		leave("flooded", "")
+		return says("flooded"), nil
+	})
+	add(s, "wait", "", func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		leave("waiting", "")
+		<-ctx.Done()
+		leave("cancelled", "")
+		return nil, ctx.Err()
+	})
+	_ = s.Run(context.Background(), &sdk.StdioTransport{})
+}
