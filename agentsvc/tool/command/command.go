@@ -1,0 +1,159 @@
+// Package command is the tool that runs programs of the host. There is no shell: a call is a program and its arguments,
+// the program must be one that the lists let through, its arguments reach it as they are, and it runs in a sandbox (see
+// package sandbox) that holds it to one folder.
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/sandbox"
+	"stoa/agentsvc/tool"
+)
+
+// Bounds of a call.
+const (
+	maxWords   = 256
+	maxBytes   = 64 << 10 // of all words
+	maxListed  = 20       // programs that the description names
+	usualTime  = 30 * time.Second
+	usualBytes = 1 << 20
+)
+
+// Options describe a command tool.
+type Options struct {
+	Name          string        // that the model calls it by
+	Description   string        // that the model reads; its own if empty
+	Folder        string        // where programs run, and all that they can write
+	Allowed       []string      // programs that may run, by name or absolute path; without any, all but the denied
+	Denied        []string      // programs that may not, besides the dangerous ones; stronger than Allowed
+	DenyByDefault bool          // nothing runs that is not in Allowed, even if that is empty
+	Timeout       time.Duration // of one call, 30 s if zero
+	MaxOutput     int           // bytes that are kept of what a program prints, 1 MiB if zero
+}
+
+// Tool runs programs. It is safe for concurrent use.
+type Tool struct {
+	spec   agentsvc.ToolSpec
+	opts   Options
+	folder string
+	lists  lists
+	host   *sandbox.Host
+}
+
+// New returns a command tool on host. It returns an [agentsvc.InvalidError] for a folder that is none and for an entry
+// of the lists that is neither a name nor an absolute path.
+func New(host *sandbox.Host, opts Options) (*Tool, error) {
+	if opts.Timeout == 0 {
+		opts.Timeout = usualTime
+	}
+	if opts.MaxOutput == 0 {
+		opts.MaxOutput = usualBytes
+	}
+	folder, err := jail(opts.Folder)
+	if err != nil {
+		return nil, agentsvc.Invalid("working_directory", "%v", err)
+	}
+	l, err := newLists(opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Tool{spec: describe(opts), opts: opts, folder: folder, lists: l, host: host}, nil
+}
+
+// jail returns the folder that programs are held to, without symbolic links.
+func jail(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s is no folder", dir)
+	case real == "/":
+		return "", errors.New("is the whole file system; name a folder in it")
+	}
+	return real, nil
+}
+
+func describe(opts Options) agentsvc.ToolSpec {
+	spec := agentsvc.ToolSpec{Name: opts.Name, Description: opts.Description, Parameters: json.RawMessage(`{
+		"type": "object",
+		"properties": {
+			"command": {"type": "string", "description": "the program, and arguments where quotes separate them clearly, for example: grep -n 'two words' notes.txt"},
+			"args": {"type": "array", "items": {"type": "string"}, "description": "further arguments, each reaching the program as it is"}
+		},
+		"required": ["command"],
+		"additionalProperties": false
+	}`)}
+	if spec.Description != "" {
+		return spec
+	}
+	spec.Description = "Runs a program in a folder and returns its exit code and what it printed. There is no shell: no pipes, redirections, variables or wildcards."
+	switch n := len(opts.Allowed); {
+	case n > maxListed:
+		spec.Description += fmt.Sprintf(" Programs: %s and %d more.", strings.Join(opts.Allowed[:maxListed], ", "), n-maxListed)
+	case n > 0:
+		spec.Description += " Programs: " + strings.Join(opts.Allowed, ", ") + "."
+	}
+	return spec
+}
+
+// Spec implements [tool.Tool].
+func (t *Tool) Spec() agentsvc.ToolSpec { return t.spec }
+
+// Idempotent implements [tool.Tool]: nobody knows what a program does when it runs again.
+func (t *Tool) Idempotent() bool { return false }
+
+// Call runs a program to its end, or to the end of its time. A program that fails is an error with what it printed.
+func (t *Tool) Call(ctx context.Context, in tool.Input) (string, error) {
+	words, err := arguments(in)
+	if err != nil {
+		return "", err
+	}
+	p, err := t.lists.find(words[0], t.folder)
+	if err != nil {
+		return "", err
+	}
+	words[0] = filepath.Base(p.called)
+	return t.run(ctx, p, words)
+}
+
+// arguments returns the words of a call: the program and its arguments.
+func arguments(in tool.Input) ([]string, error) {
+	var args struct {
+		Command string   `json:"command"`
+		Args    []string `json:"args"`
+	}
+	if err := json.Unmarshal(in.Arguments, &args); err != nil {
+		return nil, err
+	}
+	words, err := split(args.Command)
+	if err != nil {
+		return nil, err
+	}
+	words = append(words, args.Args...)
+	total := 0
+	for _, w := range words {
+		if strings.IndexByte(w, 0) >= 0 {
+			return nil, errors.New("an argument holds a NUL character")
+		}
+		total += len(w)
+	}
+	switch {
+	case len(words) == 0 || words[0] == "":
+		return nil, errors.New("command names no program")
+	case len(words) > maxWords:
+		return nil, fmt.Errorf("more than %d arguments", maxWords)
+	case total > maxBytes:
+		return nil, fmt.Errorf("the arguments are longer than %d bytes", maxBytes)
+	}
+	return words, nil
+}
