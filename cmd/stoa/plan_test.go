@@ -91,8 +91,8 @@ var guests = map[string][]string{
 	"github.com/kelseyhightower/envconfig": {
 		"cmd/stoa",
 	},
-	"github.com/landlock-lsm/go-landlock":   {"agentsvc/sandbox"},
-	"github.com/maypok86/otter/v2":          {"*"},
+	"github.com/landlock-lsm/go-landlock": {"agentsvc/sandbox"},
+	"github.com/maypok86/otter/v2":        {"*"},
 	"github.com/modelcontextprotocol/go-sdk": {
 		"agentsvc/tool/mcp", "agentsvc/app(test)",
 	},
