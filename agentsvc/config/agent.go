@@ -17,15 +17,15 @@ type Agent struct {
 	// Version is the agent's version on its card.
 	Version string `yaml:"version" jsonschema:"default=1.0.0"`
 	// LLM is the model the agent thinks with. Without it, it is `defaults.llm`.
-	LLM string `yaml:"llm" ref:"llms"`
+	LLM string `yaml:"llm" ref:"llms" only:"type=llm"`
 	// Instruction is the system prompt.
-	Instruction string `yaml:"instruction"`
-	// GlobalInstruction is put before the instruction of this agent and of its sub-agents.
-	GlobalInstruction string `yaml:"global_instruction"`
+	Instruction string `yaml:"instruction" only:"type=llm"`
+	// GlobalInstruction is put before the instruction of this agent and of all agents below it.
+	GlobalInstruction string `yaml:"global_instruction" only:"type=llm|sequential|parallel|loop"`
 	// Prompt shapes the system prompt in more detail.
-	Prompt *Prompt `yaml:"prompt"`
-	// Tools are the tools the agent may use.
-	Tools []string `yaml:"tools" ref:"tools"`
+	Prompt *Prompt `yaml:"prompt" only:"type=llm"`
+	// Tools are the tools the agent may use; a runner runs them all, in this order.
+	Tools []string `yaml:"tools" ref:"tools" only:"type=llm|runner"`
 	// Streaming sends the answer token by token.
 	Streaming bool `yaml:"streaming" jsonschema:"default=true"`
 	// Visibility is who sees the agent: everyone (public), only the authenticated (internal), or nobody over the wire (private).
@@ -36,14 +36,15 @@ type Agent struct {
 	InputModes []string `yaml:"input_modes" jsonschema:"default=text/plain"`
 	// OutputModes are the MIME types the agent writes.
 	OutputModes []string `yaml:"output_modes" jsonschema:"default=text/plain"`
-	// MaxIterations is how often a loop agent runs its sub-agents at most.
-	MaxIterations int `yaml:"max_iterations" jsonschema:"minimum=0" only:"type=loop"`
+	// MaxIterations is how often a loop agent runs its sub-agents at most; 0 is a hundred times.
+	MaxIterations int `yaml:"max_iterations" jsonschema:"minimum=0,maximum=1000" only:"type=loop"`
 	// Reasoning bounds and ends the agent's own loop of thinking and calling tools.
-	Reasoning *Reasoning `yaml:"reasoning"`
-	// SubAgents are agents that control is handed over to.
-	SubAgents []string `yaml:"sub_agents" ref:"agents"`
+	Reasoning *Reasoning `yaml:"reasoning" only:"type=llm"`
+	// SubAgents are the agents that a sequential, parallel or loop agent runs, and those that an llm agent can hand
+	// control over to.
+	SubAgents []string `yaml:"sub_agents" ref:"agents" only:"type=llm|sequential|parallel|loop"`
 	// AgentTools are agents that this one uses like tools.
-	AgentTools []string `yaml:"agent_tools" ref:"agents"`
+	AgentTools []string `yaml:"agent_tools" ref:"agents" only:"type=llm"`
 	// Guardrails names the checks on this agent's input, output and tool calls.
 	Guardrails string `yaml:"guardrails" ref:"guardrails"`
 	// DocumentStores are the documents the agent can search.
@@ -55,7 +56,7 @@ type Agent struct {
 	// IncludeContextMaxLength is how long each finding may be, in characters.
 	IncludeContextMaxLength int `yaml:"include_context_max_length" jsonschema:"minimum=0"`
 	// StructuredOutput makes the agent answer in JSON of a given schema.
-	StructuredOutput *StructuredOutput `yaml:"structured_output"`
+	StructuredOutput *StructuredOutput `yaml:"structured_output" only:"type=llm"`
 	// Context says how much of a long conversation the model gets to see.
 	Context *Context `yaml:"context"`
 	// Trigger starts the agent on a schedule or from a webhook.
@@ -101,6 +102,11 @@ func (a *Agent) check(c *checks, s spot) {
 	}
 	if a.Type == "remote" && a.URL == "" && a.AgentCardURL == "" && a.AgentCardFile == "" {
 		c.problem(s, "a remote agent needs url, agent_card_url or agent_card_file")
+	}
+	a.members(c, s)
+	a.ends(c, s)
+	if p := a.Prompt; p != nil && p.SystemPrompt != "" && (a.Instruction != "" || p.Role != "" || p.Guidance != "") {
+		c.problem(s.child("prompt").child("system_prompt"), "replaces instruction, role and guidance: leave either them out or it")
 	}
 }
 

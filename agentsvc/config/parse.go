@@ -59,6 +59,7 @@ func Parse(src []byte, o Options) (*Config, error) {
 		c.names[f.name] = slices.Sorted(slices.Values(keys(root.child(f.name))))
 	}
 	c.defaultLLMMissing = cfg.LLMs[cfg.Defaults.LLM] == nil && !doc.has(root.child("defaults").value, "llm")
+	c.nesting = newNesting(cfg.Agents, cfg.agentOrder)
 	c.walk(root, reflect.ValueOf(cfg).Elem(), false)
 	c.tellWaiting()
 

@@ -1,8 +1,17 @@
 package config
 
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
 // Prompt shapes an agent's system prompt in more detail than `instruction`.
 type Prompt struct {
-	// SystemPrompt replaces the whole system prompt.
+	// SystemPrompt replaces the whole system prompt, what stands above the agent included.
 	SystemPrompt string `yaml:"system_prompt"`
 	// Role says who the agent is.
 	Role string `yaml:"role"`
@@ -12,24 +21,65 @@ type Prompt struct {
 
 // StructuredOutput makes an agent answer in JSON of a given schema.
 type StructuredOutput struct {
-	// Strict asks the provider to hold the schema to the letter.
+	// Strict takes the answer only if it is the JSON value and nothing else; without it the value may stand among words.
 	Strict bool `yaml:"strict" jsonschema:"default=false"`
 	// Name names the schema for the model.
 	Name string `yaml:"name"`
 	// Schema is the JSON Schema of the answer.
-	Schema map[string]any `yaml:"schema"`
+	Schema map[string]any `yaml:"schema" jsonschema:"required"`
+}
+
+func (o *StructuredOutput) check(c *checks, s spot) {
+	if o.Schema == nil {
+		return
+	}
+	text, err := json.Marshal(o.Schema)
+	if err == nil {
+		var doc any
+		if doc, err = jsonschema.UnmarshalJSON(bytes.NewReader(text)); err == nil {
+			const here = "stoa://schema"
+			compiler := jsonschema.NewCompiler()
+			compiler.UseLoader(noLoader{})
+			_ = compiler.AddResource(here, doc)
+			_, err = compiler.Compile(here)
+		}
+	}
+	if err != nil {
+		c.problem(s.child("schema"), "is no JSON Schema: "+shorten(err.Error()))
+	}
+}
+
+// noLoader keeps a schema to itself.
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s is another document, which is not loaded", url)
 }
 
 // Reasoning bounds and ends an agent's loop of thinking and calling tools.
 type Reasoning struct {
-	// MaxIterations is how many rounds one turn may take; 0 is the built-in bound.
-	MaxIterations int `yaml:"max_iterations" jsonschema:"minimum=0"`
+	// MaxIterations is how often the model is asked in one turn at most; 0 is a hundred times.
+	MaxIterations int `yaml:"max_iterations" jsonschema:"minimum=0,maximum=1000"`
 	// EnableExitTool gives the model a tool that ends the loop.
 	EnableExitTool bool `yaml:"enable_exit_tool" jsonschema:"default=false"`
 	// EnableEscalateTool gives the model a tool that hands over to the parent agent.
 	EnableEscalateTool bool `yaml:"enable_escalate_tool" jsonschema:"default=false"`
-	// TerminationConditions are what ends the loop.
+	// TerminationConditions are what ends the loop: an answer that calls no tool, a call of escalate, an answer of an
+	// agent that control was handed over to. Without them each of the three does.
 	TerminationConditions []string `yaml:"termination_conditions" jsonschema:"enum=no_tool_calls,enum=escalate,enum=transfer"`
+}
+
+// ends checks that the loop of a has an end.
+func (a *Agent) ends(c *checks, s spot) {
+	r := a.Reasoning
+	if r == nil || len(r.TerminationConditions) == 0 {
+		return
+	}
+	when := func(condition string) bool { return slices.Contains(r.TerminationConditions, condition) }
+	if !when("no_tool_calls") && !r.EnableExitTool && !(when("escalate") && r.EnableEscalateTool) && !(when("transfer") && len(a.SubAgents) > 0) {
+		c.problem(s.child("reasoning").child("termination_conditions"),
+			"leaves the agent no way to finish: add no_tool_calls, or turn enable_exit_tool on")
+	}
 }
 
 // Context says how much of a long conversation the model gets to see.
