@@ -1,0 +1,69 @@
+package guardrail
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// Content looks for what must not be said.
+type Content struct {
+	Rule              // Block if no action is set
+	Keywords []string // whole words in capital or small letters
+	Patterns []string // RE2 expressions
+}
+
+func (c *Content) detectors() ([]detector, error) {
+	d := detector{check: "output.content", rule: c.orDefault(Block), replace: func(string, string) string { return removed }}
+	var out []detector
+	words := make([]string, len(c.Keywords))
+	for i, w := range c.Keywords {
+		if words[i] = keyword(w); words[i] == "" {
+			return nil, invalid(fmt.Sprintf("output.content.blocked_keywords[%d]", i), "is empty")
+		}
+	}
+	for i, p := range c.Patterns {
+		// Each is looked at alone first, so that what is wrong is told of it and not of all.
+		if _, err := compile(fmt.Sprintf("output.content.blocked_patterns[%d]", i), p); err != nil {
+			return nil, err
+		}
+	}
+	for _, list := range []struct {
+		field, flags string
+		exprs        []string
+	}{{"blocked_keywords", "(?i)", words}, {"blocked_patterns", "", c.Patterns}} {
+		if len(list.exprs) == 0 {
+			continue
+		}
+		prog, err := compile("output.content."+list.field, anyOf(list.flags, list.exprs))
+		if err != nil {
+			return nil, err
+		}
+		prog.words = list.field == "blocked_keywords"
+		d.program = prog
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// keyword returns the expression that finds the words of s, with any white space between them. At an end of s that is
+// a letter or digit the word must end as well.
+func keyword(s string) string {
+	words := strings.Fields(s)
+	if len(words) == 0 {
+		return ""
+	}
+	for i, w := range words {
+		words[i] = regexp.QuoteMeta(w)
+	}
+	expr := strings.Join(words, `\s+`)
+	s = strings.TrimSpace(s)
+	if first, _ := utf8.DecodeRuneInString(s); isWord(first) {
+		expr = `\b` + expr
+	}
+	if last, _ := utf8.DecodeLastRuneInString(s); isWord(last) {
+		expr += `\b`
+	}
+	return expr
+}

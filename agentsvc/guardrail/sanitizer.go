@@ -1,0 +1,115 @@
+package guardrail
+
+import (
+	"strings"
+	"unicode"
+
+	"golang.org/x/net/html"
+	"golang.org/x/text/unicode/norm"
+
+	"stoa/agentsvc"
+)
+
+// Sanitizer cleans the texts of a message. It is the first of the checks: the others see what it leaves.
+type Sanitizer struct {
+	TrimWhitespace   bool // at both ends
+	NormalizeUnicode bool // NFC, and without characters that nobody sees
+	StripHTML        bool // tags, comments, scripts and styles
+	MaxLength        int  // characters of all texts together, 0 = any
+}
+
+func (s *Sanitizer) clean(parts []agentsvc.Part) []agentsvc.Part {
+	parts = rewrite(parts, func(text string) string {
+		if s.StripHTML {
+			text = stripHTML(text)
+		}
+		if s.NormalizeUnicode {
+			text = norm.NFC.String(strings.Map(visible, text))
+		}
+		if s.TrimWhitespace {
+			text = strings.TrimSpace(text)
+		}
+		return text
+	})
+	if s.MaxLength > 0 {
+		parts = cut(parts, s.MaxLength)
+	}
+	return parts
+}
+
+// cut returns parts with no more than limit characters of text.
+func cut(parts []agentsvc.Part, limit int) []agentsvc.Part {
+	return rewrite(parts, func(text string) string {
+		for i := range text {
+			if limit == 0 {
+				return text[:i]
+			}
+			limit--
+		}
+		return text
+	})
+}
+
+// visible drops the characters that hide text from people and not from models: tags, overrides of the direction, spaces
+// without width. Joiners stay, which scripts and emoji need.
+func visible(r rune) rune {
+	switch {
+	case r == 0x00AD, r == 0x200B, r == 0xFEFF, r >= 0x202A && r <= 0x202E, r >= 0x2060 && r <= 0x2069, r >= 0xE0000 && r <= 0xE007F:
+		return -1
+	}
+	return r
+}
+
+// fold returns text as it reads to somebody who sees neither the forms of letters nor the characters between them that
+// have no shape.
+func fold(text string) string {
+	return norm.NFKC.String(strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) {
+			return -1
+		}
+		return r
+	}, text))
+}
+
+// maxStrips bounds how often tags may come to light that others were wrapped around.
+const maxStrips = 8
+
+// stripHTML returns text without tags, comments, scripts and styles. Character references stay as they are.
+func stripHTML(text string) string {
+	for range maxStrips {
+		if !strings.Contains(text, "<") {
+			return text
+		}
+		out := stripOnce(text)
+		if out == text {
+			return text
+		}
+		text = out
+	}
+	return strings.ReplaceAll(text, "<", "")
+}
+
+func stripOnce(text string) string {
+	var out strings.Builder
+	z := html.NewTokenizer(strings.NewReader(text))
+	hidden := false
+	for {
+		kind := z.Next()
+		raw := string(z.Raw())
+		switch kind {
+		case html.ErrorToken:
+			out.WriteString(raw) // a tag that is never closed is none
+			return out.String()
+		case html.TextToken:
+			if !hidden {
+				out.WriteString(raw)
+			}
+			hidden = false
+		case html.StartTagToken:
+			name, _ := z.TagName()
+			hidden = string(name) == "script" || string(name) == "style"
+		case html.EndTagToken, html.SelfClosingTagToken, html.CommentToken, html.DoctypeToken:
+			hidden = false
+		}
+	}
+}

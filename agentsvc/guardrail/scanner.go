@@ -1,0 +1,148 @@
+package guardrail
+
+import "regexp/syntax"
+
+// maxSpan bounds, in bytes, how long a match may be under way. What is longer counts as a match.
+const maxSpan = 64 << 10
+
+// span is the part of a text from start to before end, in bytes.
+type span struct {
+	start, end int
+	cut        bool // it counts as a match because it grew too long
+}
+
+// scanner looks for a program's matches in a text that comes character by character. It finds every part of the text
+// that is inside of some match, however long, and knows from where on a match may still be under way: so what it finds
+// does not depend on the pieces in which the text comes.
+type scanner struct {
+	*program
+	pos    int
+	before rune     // the character before pos, -1 at the beginning
+	alive  []thread // matches under way, the earliest first
+	ready  []thread // alive, at the states that look at a character
+	round  uint32
+	seen   []uint32 // by state, the round in which it was reached
+	stack  []uint32
+	open   []span // may still grow
+	done   []span // final, for the owner to take
+	floor  int    // done spans end here
+}
+
+// thread is a match under way: the program's state, and where it began.
+type thread struct {
+	pc    uint32
+	start int
+}
+
+func newScanner(p *program) *scanner {
+	return &scanner{program: p, before: -1, seen: make([]uint32, len(p.Inst))}
+}
+
+// step takes the text's next character, which is size bytes long.
+func (s *scanner) step(r rune, size int) {
+	if fresh := s.mayBegin(r); fresh || len(s.alive) > 0 {
+		s.follow(s.context(s.before, r), fresh)
+		s.alive = s.alive[:0]
+		for _, t := range s.ready {
+			if i := &s.Inst[t.pc]; i.MatchRune(r) {
+				s.alive = append(s.alive, thread{i.Out, t.start})
+			}
+		}
+	}
+	s.before = r
+	s.pos += size
+	if len(s.alive) > 0 && s.pos-s.alive[0].start > maxSpan {
+		s.found(span{s.alive[0].start, s.pos, true})
+		s.alive = s.alive[:0]
+	}
+	s.settle()
+}
+
+// finish says that the text is over.
+func (s *scanner) finish() {
+	s.follow(s.context(s.before, -1), false)
+	s.alive = s.alive[:0]
+	s.settle()
+}
+
+// settled returns the offset before which nothing more will be found.
+func (s *scanner) settled() int {
+	at := s.pos
+	if len(s.alive) > 0 {
+		at = min(at, s.alive[0].start)
+	}
+	if len(s.open) > 0 {
+		at = min(at, s.open[0].start)
+	}
+	return max(at, s.floor)
+}
+
+// follow brings every match under way to the states that look at the next character, and with fresh one that begins
+// there. Of two in the same state the one that began earlier counts: what becomes of the other becomes of it as well.
+func (s *scanner) follow(flags syntax.EmptyOp, fresh bool) {
+	s.ready = s.ready[:0]
+	if s.round++; s.round == 0 {
+		clear(s.seen)
+		s.round = 1
+	}
+	for _, t := range s.alive {
+		s.reach(t, flags)
+	}
+	if fresh {
+		s.reach(thread{uint32(s.Start), s.pos}, flags)
+	}
+}
+
+func (s *scanner) reach(t thread, flags syntax.EmptyOp) {
+	s.stack = append(s.stack[:0], t.pc)
+	for len(s.stack) > 0 {
+		pc := s.stack[len(s.stack)-1]
+		s.stack = s.stack[:len(s.stack)-1]
+		if s.seen[pc] == s.round {
+			continue
+		}
+		s.seen[pc] = s.round
+		switch i := &s.Inst[pc]; i.Op {
+		case syntax.InstAlt, syntax.InstAltMatch:
+			s.stack = append(s.stack, i.Out, i.Arg)
+		case syntax.InstCapture, syntax.InstNop:
+			s.stack = append(s.stack, i.Out)
+		case syntax.InstEmptyWidth:
+			if syntax.EmptyOp(i.Arg)&^flags == 0 {
+				s.stack = append(s.stack, i.Out)
+			}
+		case syntax.InstMatch:
+			s.found(span{t.start, s.pos, false})
+		case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+			s.ready = append(s.ready, thread{pc, t.start})
+		}
+	}
+}
+
+// found notes a match, joined with those it overlaps.
+func (s *scanner) found(m span) {
+	m.start = max(m.start, s.floor)
+	for n := len(s.open); n > 0 && s.open[n-1].end > m.start; n-- {
+		m.start = min(m.start, s.open[n-1].start)
+		m.cut = m.cut || s.open[n-1].cut
+		s.open = s.open[:n-1]
+	}
+	if m.start < m.end {
+		s.open = append(s.open, m)
+	}
+}
+
+// settle moves what cannot grow any more, or must not, from open to done.
+func (s *scanner) settle() {
+	for len(s.open) > 0 {
+		m := s.open[0]
+		long := m.end-m.start > maxSpan
+		if len(s.alive) > 0 && s.alive[0].start < m.end && !long {
+			return
+		}
+		m.cut = m.cut || long
+		s.done = append(s.done, m)
+		s.open = s.open[1:]
+		s.floor = m.end
+	}
+}

@@ -1,0 +1,237 @@
+package guardrail_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"stoa/agentsvc/guardrail"
+)
+
+// rail returns a guardrail that is sure to be right.
+func rail(t testing.TB, o guardrail.Options) *guardrail.Guardrail {
+	t.Helper()
+	g, err := guardrail.New("house", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// answer is what came of an answer: all that passed, piece by piece, and the findings.
+type answer struct {
+	Pieces []string
+	Found  []guardrail.Finding
+	Block  bool
+}
+
+func (a answer) text() string { return strings.Join(a.Pieces, "") }
+
+func judge(g *guardrail.Guardrail, pieces ...string) answer {
+	a := g.Answer()
+	var out answer
+	for _, p := range pieces {
+		out.Pieces = append(out.Pieces, a.Text(p).Text)
+	}
+	out.Pieces = append(out.Pieces, a.End().Text)
+	out.Found, out.Block = slices.Clone(a.Findings()), a.Blocked()
+	return out
+}
+
+// corpus are texts with and without what is looked for.
+var corpus = []string{
+	"",
+	"Nothing to see here.",
+	"Write to ana.li@example.co.uk, or to bob@x.org.",
+	"Call +49 30 1234567 or (202) 555-0123 or 1-202-555-0199, not 12345.",
+	"My number is 123-45-6789; 000-12-3456 is none.",
+	"Card 4111 1111 1111 1111 exp 12/27, or 4111111111111111, not 4111 1111 1111 1112.",
+	"The secret project Falcon, the Secret  Project falcon, the secrets projects.",
+	"key-ABC123-key key-XYZ999-key",
+	"BEGIN this must not be seen END and BEGIN this never ends",
+	"größe müller@beispiel.de 秘密 4111\u00a01111\u00a01111\u00a01111 tail\xff\xfe",
+	"a@b.c d@e.fg h@i.jk",
+	"x.x.x.x.x@",
+	"+1 202 555 0123 4111-1111-1111-1111 123-45-6789 bob@example.com Falcon",
+	strings.Repeat("word ", 50) + "bob@example.com" + strings.Repeat(" word", 50),
+}
+
+var everything = guardrail.PII{Email: true, Phone: true, SSN: true, CreditCard: true}
+
+func variants() map[string]guardrail.Output {
+	pii := func(a guardrail.Action, r guardrail.Redaction) *guardrail.PII {
+		p := everything
+		p.Action, p.Redaction = a, r
+		return &p
+	}
+	content := func(a guardrail.Action) *guardrail.Content {
+		return &guardrail.Content{Rule: guardrail.Rule{Action: a}, Keywords: []string{"secret project", "秘密", "Falcon"},
+			Patterns: []string{`key-[A-Z]+\d{3}-key`, `BEGIN.*END`, `(?m)^x[.]|\bone\b`}}
+	}
+	return map[string]guardrail.Output{
+		"redact":             {PII: pii("", "")},
+		"remove":             {PII: pii(guardrail.Modify, guardrail.Remove)},
+		"hash":               {PII: pii(guardrail.Modify, guardrail.Hash)},
+		"block content":      {PII: pii("", ""), Content: content("")},
+		"modify content":     {PII: pii("", ""), Content: content(guardrail.Modify)},
+		"block pii":          {PII: pii(guardrail.Block, ""), Content: content(guardrail.Modify)},
+		"warn":               {PII: pii(guardrail.Warn, ""), Content: content(guardrail.Allow)},
+		"warn, then block":   {PII: pii(guardrail.Warn, ""), Content: content(guardrail.Block)},
+		"collect all, block": {CollectAll: true, PII: pii("", ""), Content: content("")},
+		"collect all":        {CollectAll: true, PII: pii("", ""), Content: content(guardrail.Modify)},
+	}
+}
+
+// TestSameVerdictStreamedOrNot: whatever the pieces an answer comes in, the same passes and the same is found.
+func TestSameVerdictStreamedOrNot(t *testing.T) {
+	t.Parallel()
+	for name, o := range variants() {
+		for _, shadow := range []bool{false, true} {
+			g := rail(t, guardrail.Options{Shadow: shadow, Output: o})
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				for _, text := range corpus {
+					want := judge(g, text)
+					bytes := strings.Split(text, "")
+					for at := range len(text) + 1 { // every chunking in two, and in three around each byte
+						check(t, want, judge(g, text[:at], text[at:]))
+						if at < len(text) {
+							check(t, want, judge(g, text[:at], text[at:at+1], text[at+1:]))
+						}
+					}
+					check(t, want, judge(g, bytes...))
+					if shadow && want.text() != text {
+						t.Errorf("in the shadow %q became %q", text, want.text())
+					}
+				}
+				rapid.Check(t, func(t *rapid.T) {
+					text := rapid.OneOf(rapid.SampledFrom(corpus), drawn).Draw(t, "text")
+					var pieces []string
+					for rest := text; rest != ""; {
+						n := rapid.IntRange(1, len(rest)).Draw(t, "piece")
+						pieces = append(pieces, rest[:n])
+						rest = rest[n:]
+					}
+					check(t, judge(g, text), judge(g, pieces...))
+				})
+			})
+		}
+	}
+}
+
+// drawn are texts of pieces that nearly are, or together are, what is looked for.
+var drawn = rapid.Custom(func(t *rapid.T) string {
+	return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{
+		"4111", "1111", " ", "-", "411111", "bob", "@", "x", ".", "org", "+49", "(202)", "555", "0123", "123", "45", "6789", "secret", "project",
+		"Falcon", "key-", "ABC", "BEGIN", "END", "\n", "one", "é", "\xc3", "秘", "密", "s",
+	}), 0, 30).Draw(t, "words"), "")
+})
+
+func check(t interface {
+	Errorf(string, ...any)
+	Helper()
+}, want, got answer) {
+	t.Helper()
+	if diff := cmp.Diff(want.text(), got.text()); diff != "" {
+		t.Errorf("pieces %q: whole -, in pieces +\n%s", got.Pieces, diff)
+	}
+	if diff := cmp.Diff(want.Found, got.Found); diff != "" || want.Block != got.Block {
+		t.Errorf("pieces %q: whole -, in pieces +\n%s", got.Pieces, diff)
+	}
+}
+
+// TestNothingForbiddenIsSeen: Go's own engine finds nothing in what has passed, at any moment.
+func TestNothingForbiddenIsSeen(t *testing.T) {
+	t.Parallel()
+	patterns := []string{`ab+c`, `(?i)\bfal\w{0,3}n\b`, `x[^y]*y`, `(?:aa|aab)c?`, `^top`, `end$`, `(?m)^l\d`, `é.`, `(?s)q.q`}
+	engine := regexp.MustCompile("(?:" + strings.Join(patterns, ")|(?:") + ")")
+	alphabet := []string{"a", "b", "c", "x", "y", "fal", "con", "n", " ", "top", "end", "\n", "l1", "é", "q", "\xff"}
+	for _, action := range []guardrail.Action{guardrail.Modify, guardrail.Block} {
+		g := rail(t, guardrail.Options{Output: guardrail.Output{Content: &guardrail.Content{Rule: guardrail.Rule{Action: action}, Patterns: patterns}}})
+		rapid.Check(t, func(t *rapid.T) {
+			pieces := rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 20).Draw(t, "pieces")
+			text := strings.Join(pieces, "")
+			first := engine.FindStringIndex(text)
+			got := judge(g, pieces...)
+			if (first != nil) != (len(got.Found) > 0) {
+				t.Fatalf("%q: engine finds %v, we %v", text, first, got.Found)
+			}
+			if first == nil {
+				if got.text() != text {
+					t.Fatalf("%q became %q without a finding", text, got.text())
+				}
+				return
+			}
+			passed := got.text()
+			if action == guardrail.Block {
+				passed, _, _ = strings.Cut(passed, "\n\nThe rest of the answer was withheld")
+				if !got.Block || (passed != text[:first[0]] && !strings.HasPrefix(passed, "The answer was withheld")) {
+					t.Fatalf("%q: %q passed, want %q", text, passed, text[:first[0]])
+				}
+				return
+			}
+			// What is left between the marks is what stood around the matches, in order.
+			rest := text
+			for _, piece := range strings.Split(passed, "[removed]") {
+				at := strings.Index(rest, piece)
+				if at < 0 {
+					t.Fatalf("%q: %q is not of it", text, piece)
+				}
+				rest = rest[at+len(piece):]
+			}
+			covered := 0
+			for _, m := range engine.FindAllStringIndex(text, -1) {
+				covered += m[1] - m[0]
+			}
+			if left := len(strings.ReplaceAll(passed, "[removed]", "")); left > len(text)-covered {
+				t.Fatalf("%q: %q left, although %d bytes match", text, passed, covered)
+			}
+		})
+	}
+}
+
+// TestStreams: what cannot be the beginning of a match passes at once.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	g := rail(t, guardrail.Options{Output: guardrail.Output{PII: &everything, Content: &guardrail.Content{Keywords: []string{"secret"}, Patterns: []string{`BEGIN.*END`}}}})
+	for _, tt := range []struct{ in, want []string }{
+		{[]string{"Hello, ", "world. ", "No secrets ", "here"}, []string{"Hello, ", "world. ", "No secrets ", "", "here"}},
+		{[]string{"Ring 555 ", "now: 020", "2", ". Bye"}, []string{"Ring ", "555 now: ", "", "0202. ", "Bye"}},
+		{[]string{"BEGIN ", "and on ", "\nnext "}, []string{"", "", "BEGIN and on \nnext ", ""}},
+	} {
+		got := judge(g, tt.in...)
+		if diff := cmp.Diff(tt.want, got.Pieces); diff != "" {
+			t.Errorf("%q: want -, got +\n%s", tt.in, diff)
+		}
+	}
+}
+
+// TestBoundedMemory: what may be a match and goes on for long counts as one.
+func TestBoundedMemory(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("and on ", 20_000)
+	for name, o := range map[string]guardrail.Output{
+		"modify": {Content: &guardrail.Content{Rule: guardrail.Rule{Action: guardrail.Modify}, Patterns: []string{`BEGIN[^!]*!`}}},
+		"block":  {Content: &guardrail.Content{Patterns: []string{`BEGIN[^!]*!`}}},
+		"warn":   {Content: &guardrail.Content{Rule: guardrail.Rule{Action: guardrail.Warn}, Patterns: []string{`BEGIN[^!]*!`}}},
+	} {
+		g := rail(t, guardrail.Options{Output: o})
+		whole := judge(g, "So: BEGIN "+long)
+		check(t, whole, judge(g, strings.SplitAfter("So: BEGIN "+long, " ")...))
+		if len(whole.Found) != 1 || (name == "warn") != (whole.text() == "So: BEGIN "+long) || !strings.HasPrefix(whole.text(), "So: ") {
+			t.Errorf("%s: %v, %.60q", name, whole.Found, whole.text())
+		}
+	}
+	all := rail(t, guardrail.Options{Output: guardrail.Output{CollectAll: true, PII: &everything}})
+	a := all.Answer()
+	for range 5 {
+		a.Text(strings.Repeat("x ", 1<<19))
+	}
+	if !a.Blocked() || a.End().Text != "" {
+		t.Error("an answer that is too long to be kept back was not blocked")
+	}
+}
