@@ -1,0 +1,60 @@
+package chromem_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"stoa/agentsvc/vectorstore"
+	"stoa/agentsvc/vectorstore/chromem"
+	"stoa/agentsvc/vectorstore/vectorstoretest"
+)
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]chromem.Options{"memory": {}, "folder": {Path: "x"}, "compressed": {Path: "x", Compress: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			vectorstoretest.Run(t, func(t *testing.T) vectorstore.Store {
+				if o.Path != "" {
+					o.Path = filepath.Join(t.TempDir(), "vectors")
+				}
+				return chromem.New(o)
+			})
+		})
+	}
+}
+
+// TestFolder finds again what an earlier store put into its folder.
+func TestFolder(t *testing.T) {
+	t.Parallel()
+	o := chromem.Options{Path: filepath.Join(t.TempDir(), "a", "b")}
+	docs := []vectorstore.Document{{ID: "x", Vector: []float32{0, 1}, Text: "kept", Metadata: map[string]string{"a": "b"}}}
+	first := chromem.New(o)
+	if _, err := os.Stat(o.Path); err == nil {
+		t.Error("the folder is made before it is used")
+	}
+	if err := first.Put(t.Context(), "c", docs); err != nil {
+		t.Fatal(err)
+	}
+	got, err := chromem.New(o).Search(t.Context(), "c", vectorstore.Query{Vector: []float32{0, 2}, Limit: 1, Where: map[string]string{"a": "b"}})
+	if err != nil || len(got) != 1 || got[0].Text != "kept" {
+		t.Error(got, err)
+	}
+}
+
+// TestFolderThatCannotBe tells so instead of keeping vectors nowhere.
+func TestFolderThatCannotBe(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := chromem.New(chromem.Options{Path: file})
+	if err := s.Put(t.Context(), "c", []vectorstore.Document{{ID: "x", Vector: []float32{1}}}); err == nil {
+		t.Error("a file serves as a folder")
+	}
+	if _, err := s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{1}, Limit: 1}); err == nil {
+		t.Error("a search in no folder finds nothing instead of telling")
+	}
+}
