@@ -6,8 +6,8 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"sync"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
@@ -16,6 +16,7 @@ import (
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/runner"
+	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
@@ -31,14 +32,17 @@ type House struct {
 	Retry   queue.Retry
 	// Outside reaches public addresses only, Inside private networks as well.
 	Outside, Inside *egress.Client
-	Log             *slog.Logger
+	// Sandbox holds programs that tenants run on this host. Without one they run none.
+	Sandbox *sandbox.Host
+	Log     *slog.Logger
 }
 
-// Tenant says whose configuration is built. Trusted is the operator's own, who may reach any address.
+// Tenant says whose configuration is built.
 type Tenant struct {
 	ID       db.ID
 	Name     string
 	Revision int64
+	Own      bool // it is the operator's own, whose programs run as they are
 	Inside   bool // private addresses may be called
 }
 
@@ -51,6 +55,7 @@ type App struct {
 	index    map[string]int
 	fallback string // agent of the default card, "" = none
 	org, url string
+	closers  []func() error
 }
 
 // Build makes an app of cfg. It calls nobody: what it returns costs memory alone. Its errors may be shown to whoever
@@ -61,16 +66,17 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{cfg: cfg, log: log, out: h.Outside}
+	kept := store.New(h.DB, t.ID)
+	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, store: kept}
 	if t.Inside {
 		b.out = h.Inside
 	}
 	agents, err := b.agents()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{policy: policy, index: map[string]int{}}
-	a.tasks = task.New(store.New(h.DB, t.ID), t.ID, t.Revision, h.Hub, h.Workers, log)
+	a := &App{policy: policy, index: map[string]int{}, closers: b.closers}
+	a.tasks = task.New(kept, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log)
 	for _, name := range cfg.AgentNames() {
 		a.index[name] = len(a.cards)
@@ -110,16 +116,34 @@ func (a *App) DefaultCard() (agentsvc.Card, bool) { return a.Card(a.fallback) }
 // Provider names who offers the app, as its cards show it.
 func (a *App) Provider() (org, url string) { return a.org, a.url }
 
-// Close gives back what the app holds outside its memory.
-func (a *App) Close() error { return nil }
+// Close gives back what the app holds outside its memory: connections, and programs that it runs.
+func (a *App) Close() error { return closeAll(a.closers) }
+
+// closeAll closes side by side: each may have to wait for somebody else.
+func closeAll(closers []func() error) error {
+	errs := make([]error, len(closers))
+	var all sync.WaitGroup
+	for i, c := range closers {
+		all.Go(func() { errs[i] = c() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
 
 // builder holds what is shared while one configuration is built.
 type builder struct {
-	cfg    *config.Config
-	log    *slog.Logger
-	out    *egress.Client
-	models map[string]llm.Provider
-	tools  map[string]tool.Tool
+	cfg     *config.Config
+	tenant  Tenant
+	log     *slog.Logger
+	out     *egress.Client
+	sandbox *sandbox.Host
+	store   *store.Store
+	models  map[string]llm.Provider
+	built   map[string]agent.Agent
+	tools   map[string]tool.Tool
+	sources map[string]tool.Source // by the name of the tool that stands for all of theirs
+	sets    []*tool.Set            // all that were made
+	closers []func() error
 }
 
 func (b *builder) agents() (map[string]agent.Agent, error) {
@@ -127,20 +151,9 @@ func (b *builder) agents() (map[string]agent.Agent, error) {
 	var err error
 	b.models, err = b.llms()
 	errs = append(errs, err)
-	b.tools, err = b.allTools()
-	errs = append(errs, err)
+	errs = append(errs, b.allTools())
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	agents := make(map[string]agent.Agent, len(b.cfg.Agents))
-	for name, a := range b.cfg.Agents {
-		build := agentKinds[a.Type]
-		if build == nil {
-			return nil, fmt.Errorf("agents.%s.type: %s is not available yet", name, a.Type)
-		}
-		if agents[name], err = build(b, a); err != nil {
-			return nil, fmt.Errorf("agents.%s: %w", name, err)
-		}
-	}
-	return agents, nil
+	return b.allAgents()
 }

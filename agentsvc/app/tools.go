@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/tool"
 	"stoa/agentsvc/tool/function"
+	"stoa/agentsvc/tool/mcp"
 )
 
 // toolKinds are the tools that can be configured, by type.
@@ -15,11 +16,27 @@ var toolKinds = map[string]func(b *builder, name string, t *config.Tool) (tool.T
 	"function": functionTool,
 }
 
-func (b *builder) allTools() (map[string]tool.Tool, error) {
-	tools := make(map[string]tool.Tool, len(b.cfg.Tools))
+// sourceKinds are those that have tools of their own, by type.
+var sourceKinds = map[string]func(b *builder, name string, t *config.Tool) (tool.Source, error){
+	"mcp": mcpServer,
+}
+
+// allTools builds what is configured under tools: into b.sources what has tools of its own, the rest into b.tools.
+func (b *builder) allTools() error {
+	b.tools = make(map[string]tool.Tool, len(b.cfg.Tools))
+	b.sources = map[string]tool.Source{}
 	var errs []error
 	for name, t := range b.cfg.Tools {
 		if !t.Enabled {
+			continue
+		}
+		if source := sourceKinds[t.Type]; source != nil {
+			built, err := source(b, name, t)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("tools.%s: %w", name, err))
+				continue
+			}
+			b.sources[name] = tool.SourceWith(built, settings(t))
 			continue
 		}
 		build := toolKinds[t.Type]
@@ -32,10 +49,40 @@ func (b *builder) allTools() (map[string]tool.Tool, error) {
 			errs = append(errs, fmt.Errorf("tools.%s: %w", name, err))
 			continue
 		}
-		tools[name] = built
+		b.tools[name] = tool.With(built, settings(t))
 	}
-	return tools, errors.Join(errs...)
+	return errors.Join(errs...)
 }
+
+// settings are what can be said of every kind of tool.
+func settings(t *config.Tool) tool.Settings {
+	return tool.Settings{Idempotent: t.Idempotent, Approval: approval(t)}
+}
+
+func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
+	o := mcp.Options{
+		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.out.HTTP(),
+		Command: t.Command, Args: t.Args, Env: t.Env, Filter: t.Filter, Description: t.Description, Optional: t.Optional,
+		Pins: b.store, Logger: b.log,
+	}
+	if t.Command != "" && !b.tenant.Own {
+		if b.sandbox == nil {
+			return nil, errNoSandbox
+		}
+		if _, whole := b.sandbox.Sandbox(); !whole {
+			return nil, errNoSandbox
+		}
+		o.Sandbox, o.Network = b.sandbox, b.tenant.Inside
+	}
+	server, err := mcp.New(o)
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, server.Close)
+	return server, nil
+}
+
+var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")
 
 func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
 	o := function.Options{Name: name, Description: t.Description, HTTP: b.out.HTTP()}
@@ -52,13 +99,21 @@ func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
 // toolSet gathers the tools an agent names; one that is turned off is left out.
 func (b *builder) toolSet(names []string, maxOutput int) (*tool.Set, error) {
 	var tools []tool.Tool
+	var sources []tool.Source
 	for _, name := range names {
 		if t := b.tools[name]; t != nil {
 			tools = append(tools, t)
 		}
+		if s := b.sources[name]; s != nil {
+			sources = append(sources, s)
+		}
 	}
-	if len(tools) == 0 {
+	if len(tools) == 0 && len(sources) == 0 {
 		return nil, nil
 	}
-	return tool.NewSet(tools, tool.Options{MaxOutput: maxOutput, Logger: b.log})
+	set, err := tool.NewSet(tools, tool.Options{Sources: sources, MaxOutput: maxOutput, Logger: b.log})
+	if err == nil {
+		b.sets = append(b.sets, set)
+	}
+	return set, err
 }

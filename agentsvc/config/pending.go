@@ -29,8 +29,6 @@ var pending = []struct {
 	{"agents.*.security", nil},
 
 	{"tools.*.type", []string{"command"}},
-	{"tools.*.require_approval", []string{"true"}},
-	{"tools.*.approval_prompt", nil},
 
 	{"databases.*", nil},
 	{"embedders.*", nil},

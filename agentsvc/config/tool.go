@@ -13,13 +13,20 @@ type Tool struct {
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
 	// Description tells the model when to use the tool.
 	Description string `yaml:"description"`
-	// RequireApproval makes every call wait for a human. Without it, it depends on the tool.
+	// RequireApproval makes every call wait for a human. Without it, commands wait and other tools do not.
 	RequireApproval *bool `yaml:"require_approval"`
 	// ApprovalPrompt is what the human is asked.
 	ApprovalPrompt string `yaml:"approval_prompt"`
+	// ApprovalTimeout is how long a decision may take. After it the task is rejected. Without it, it may take for ever.
+	ApprovalTimeout time.Duration `yaml:"approval_timeout"`
+	// Idempotent says that a call whose outcome a crash left unknown may simply run again. Without it, it depends on the
+	// tool.
+	Idempotent *bool `yaml:"idempotent"`
 
 	// URL is the address of an MCP server.
 	URL string `yaml:"url" only:"type=mcp"`
+	// Headers are sent to that address with each request, such as credentials for the server.
+	Headers map[string]string `yaml:"headers" only:"type=mcp" secret:"true"`
 	// Transport is how the MCP server is spoken to. Without it, it follows from `url` or `command`.
 	Transport string `yaml:"transport" jsonschema:"enum=stdio,enum=sse,enum=streamable-http" only:"type=mcp"`
 	// Command is the program of an MCP server that runs on this host.
@@ -30,6 +37,8 @@ type Tool struct {
 	Env map[string]string `yaml:"env" only:"type=mcp" secret:"true"`
 	// Filter is which of the MCP server's tools agents get. Without it, all.
 	Filter []string `yaml:"filter" only:"type=mcp"`
+	// Optional lets agents do without the server's tools while it cannot be reached. Without it, their turns fail.
+	Optional bool `yaml:"optional" jsonschema:"default=false" only:"type=mcp"`
 
 	// Handler is the built-in function: the time anywhere, an HTTP request, or arithmetic.
 	Handler string `yaml:"handler" jsonschema:"enum=current_time,enum=http_request,enum=calculator" only:"type=function"`
@@ -65,13 +74,36 @@ func (t *Tool) check(c *checks, s spot) {
 	case "command":
 		c.grant(s.child("type"), "command")
 	case "mcp":
-		switch {
-		case t.Transport == "stdio":
-			c.grant(s.child("transport"), "stdio")
-		case t.Command != "":
-			c.grant(s.child("command"), "stdio")
-		case t.URL == "" && !c.doc.has(s.value, "url"):
-			c.problem(s, "an mcp tool needs url or command (or set type: function or command)")
+		t.checkServer(c, s)
+	}
+}
+
+func (t *Tool) checkServer(c *checks, s spot) {
+	stdio := t.Transport == "stdio"
+	switch {
+	case stdio:
+		c.grant(s.child("transport"), "stdio")
+	case t.Command != "":
+		c.grant(s.child("command"), "stdio")
+	}
+	switch {
+	case t.URL == "" && t.Command == "" && !c.doc.has(s.value, "url"):
+		c.problem(s, "an mcp tool needs url or command (or set type: function or command)")
+	case t.URL != "" && t.Command != "":
+		c.problem(s.child("command"), "an mcp tool has a url or a command, not both")
+	case stdio && t.URL != "":
+		c.problem(s.child("url"), "transport stdio starts a command and has no url")
+	case t.Transport != "" && !stdio && t.Command != "":
+		c.problem(s.child("command"), "transport "+t.Transport+" needs a url and starts no command")
+	}
+	if t.URL != "" && t.Command == "" {
+		for _, key := range []string{"args", "env"} {
+			if c.doc.has(s.value, key) {
+				c.problem(s.child(key), "belongs to a server with a command")
+			}
 		}
+	}
+	if t.Command != "" && c.doc.has(s.value, "headers") {
+		c.problem(s.child("headers"), "belongs to a server with a url")
 	}
 }

@@ -16,6 +16,8 @@ import (
 	_ "time/tzdata" // zones on hosts that know none
 
 	"github.com/alecthomas/kong"
+
+	"stoa/agentsvc/sandbox"
 )
 
 // commands is the command line.
@@ -54,6 +56,7 @@ func (e *exit) Error() string {
 func (e *exit) Unwrap() error { return e.cause }
 
 func main() {
+	sandbox.Enter(os.Getenv(sandbox.Variable))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	os.Exit(run(ctx, os.Args[1:], standardConsole()))

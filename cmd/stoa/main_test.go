@@ -15,10 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.yaml.in/yaml/v3"
+
+	"stoa/agentsvc/sandbox"
 )
 
 // TestMain makes the command stoa available to scripts, in this test's own binary.
 func TestMain(m *testing.M) {
+	sandbox.Enter(os.Getenv(sandbox.Variable)) // the server in this binary finds itself as the helper
 	testscript.Main(m, map[string]func(){"stoa": main})
 }
 

@@ -55,7 +55,7 @@ func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapsh
 	return func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
 		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision}
 		if s.App.ID == tenancy.DefaultID {
-			t.Inside = true
+			t.Own, t.Inside = true, true
 			return app.Build(o.cfg.Load(), t, house)
 		}
 		cfg, err := config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants})
@@ -100,7 +100,7 @@ func (o *own) reload(apps *tenancy.Service, house app.House) error {
 	if err != nil {
 		return err
 	}
-	a, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, Inside: true}, house)
+	a, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, Own: true, Inside: true}, house)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/queue"
+	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -138,11 +140,15 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	helper, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	h.shared = app.House{
 		DB: h.db, Hub: task.NewHub(),
 		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
-		Log: h.log,
+		Sandbox: sandbox.NewHost(helper), Log: h.log,
 	}
 	h.closing(func() error { h.shared.Outside.Close(); h.shared.Inside.Close(); return nil })
 	h.apps = tenancy.New(h.db, h.keys, h.bus, tenancyOptions(h.shared))
@@ -166,8 +172,12 @@ func (h *house) openLive(context.Context) (err error) {
 	}
 	h.closing(func() error { h.router.Close(); return nil })
 	if cfg := h.own.cfg.Load(); cfg != nil {
-		if _, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, Inside: true}, h.shared); err != nil {
+		a, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, Own: true, Inside: true}, h.shared)
+		if err != nil {
 			return fmt.Errorf("the configuration does not load: %w", err)
+		}
+		if err := a.Close(); err != nil {
+			return err
 		}
 		return h.own.announce(h.apps)
 	}
