@@ -73,7 +73,8 @@ type Task struct {
 	Approvals []Approval // that are open
 }
 
-// Apply brings t up to ev, the next event of its log. A chunk or an event t already includes changes nothing.
+// Apply brings t up to ev, the next event of its log. A chunk or an event t already includes changes nothing. What
+// sub-agents say among themselves is not part of the history.
 func (t *Task) Apply(ev Event) {
 	if ev.Seq <= t.Seq {
 		return
@@ -86,7 +87,7 @@ func (t *Task) Apply(ev Event) {
 		if m := ev.Status.Message; m != nil {
 			t.History = append(t.History, *m)
 		}
-	case ev.Message != nil:
+	case ev.Message != nil && ev.Frame == "":
 		t.History = append(t.History, *ev.Message)
 	case ev.Artifact != nil:
 		t.Artifacts = ev.Artifact.apply(t.Artifacts)

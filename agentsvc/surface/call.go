@@ -48,6 +48,9 @@ func Afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Submit submits a message and does not listen.
 func (v *Visit) Submit(ctx context.Context, sub task.Submission) (agentsvc.Task, error) {
+	if err := v.readable(sub); err != nil {
+		return agentsvc.Task{}, err
+	}
 	ctx, cancel := v.InTime(ctx)
 	defer cancel()
 	return v.tasks.Submit(ctx, sub)
@@ -55,6 +58,9 @@ func (v *Visit) Submit(ctx context.Context, sub task.Submission) (agentsvc.Task,
 
 // Call submits a message and listens to its turn.
 func (v *Visit) Call(ctx context.Context, sub task.Submission) (*Following, error) {
+	if err := v.readable(sub); err != nil {
+		return nil, err
+	}
 	f, begun := v.listen(ctx)
 	var err error
 	f.Task, f.events, err = v.tasks.Call(f.ctx, sub)

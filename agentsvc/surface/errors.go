@@ -68,6 +68,7 @@ var codes = []struct {
 	{agentsvc.ErrOverloaded, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{task.ErrConflict, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},
 	{ErrNoPush, InvalidArgument, http.StatusBadRequest, rpcNoPush, false},
+	{ErrContentType, InvalidArgument, http.StatusBadRequest, rpcContentType, true},
 	{ErrUnsupported, InvalidArgument, http.StatusBadRequest, rpcUnsupported, true},
 
 	{authz.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},

@@ -52,6 +52,7 @@ func TestJudge(t *testing.T) {
 		{"input of an app", &tenancy.InvalidError{Field: "name", Reason: "is wrong"}, InvalidArgument, 400, -32602, "name: is wrong", 0},
 		{"config", &config.Error{Problems: []config.Problem{{Path: "agents"}}}, InvalidArgument, 400, -32602, "the configuration is not valid", 0},
 		{"push", ErrNoPush, InvalidArgument, 400, -32003, "push notifications are not supported", 0},
+		{"content", fmt.Errorf("%w: it is a picture", ErrContentType), InvalidArgument, 400, -32005, ErrContentType.Error() + ": it is a picture", 0},
 		{"no message", InvalidRequest("no message"), InvalidArgument, 400, -32600, "no message", 0},
 
 		{"no credential", tenancy.ErrUnauthenticated, Unauthenticated, 401, -32603, textUnauthenticated, 0},

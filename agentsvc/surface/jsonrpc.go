@@ -22,6 +22,7 @@ const (
 	rpcNotCancelable = -32002
 	rpcNoPush        = -32003
 	rpcUnsupported   = -32004
+	rpcContentType   = -32005
 )
 
 // rpcMessages are what the codes say; what happened stands in the detail.
@@ -35,6 +36,7 @@ var rpcMessages = map[int]string{
 	rpcNotCancelable:  "Task cannot be cancelled",
 	rpcNoPush:         "Push notifications are not supported",
 	rpcUnsupported:    "This operation is not supported",
+	rpcContentType:    "Incompatible content types",
 }
 
 // rpcError is an error that is born with its JSON-RPC code.

@@ -111,12 +111,31 @@ func (t *teller) event(ev agentsvc.Event) any {
 			ID: ev.Chunk.Message, Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart(ev.Chunk.Text)},
 		})
 	case ev.Message != nil && ev.Message.Role == agentsvc.RoleAgent:
-		return working(ev, t.rest(*ev.Message))
+		return t.message(ev)
 	case ev.Artifact != nil:
 		a := ev.Artifact
 		return artifactUpdate{"task.artifact_update", string(ev.Task), surface.NewArtifactRecord(a.Artifact), a.Append, a.Last}
 	}
 	return nil
+}
+
+// message returns the update that tells of an agent's message. What a sub-agent says is told as far as its text has
+// been told already: else it is for the agent above it, and only the tools it calls are told.
+func (t *teller) message(ev agentsvc.Event) any {
+	m := *ev.Message
+	if ev.Frame == "" {
+		return working(ev, t.rest(m))
+	}
+	m.Metadata = nil
+	if _, begun := t.told[m.ID]; begun {
+		m = t.rest(m)
+	} else {
+		m.Parts = nil
+	}
+	if len(m.Parts) == 0 && len(m.ToolCalls) == 0 {
+		return nil
+	}
+	return working(ev, m)
 }
 
 // rest returns m without the text that was told of it.

@@ -1,0 +1,60 @@
+package surface
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"mime"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/task"
+)
+
+// ErrContentType says that an agent does not read what it was sent.
+var ErrContentType = errors.New("the agent does not read this type of content")
+
+// readable refuses a message with a part that its agent does not read. Data that goes on with a task may answer
+// whatever the task waits for, and is read by the task.
+func (v *Visit) readable(sub task.Submission) error {
+	card, ok := v.house.Card(sub.Agent)
+	if !ok {
+		return nil // told by whoever looks for the agent
+	}
+	for i, p := range sub.Message.Parts {
+		if p.Data != nil && sub.Message.Task != "" {
+			continue
+		}
+		if kind := mediaType(p); !covers(card.InputModes, kind) {
+			return fmt.Errorf("%w: message.parts[%d] is %.80q, and %s reads %s", ErrContentType, i, kind, card.Agent, strings.Join(card.InputModes, ", "))
+		}
+	}
+	return nil
+}
+
+// mediaType returns the type of a part without its parameters.
+func mediaType(p agentsvc.Part) string {
+	kind := "text/plain"
+	switch {
+	case p.File != nil:
+		kind = cmp.Or(p.File.MediaType, "application/octet-stream")
+	case p.Data != nil:
+		kind = cmp.Or(p.Data.MediaType, "application/json")
+	}
+	if plain, _, err := mime.ParseMediaType(kind); err == nil {
+		return plain
+	}
+	return strings.ToLower(kind)
+}
+
+// covers reports whether one of modes, such as image/png, image/* or */*, is or includes kind.
+func covers(modes []string, kind string) bool {
+	for _, mode := range modes {
+		mode = strings.ToLower(mode)
+		family, all := strings.CutSuffix(mode, "*")
+		if mode == kind || mode == "*/*" || all && family != "" && strings.HasPrefix(kind, family) {
+			return true
+		}
+	}
+	return false
+}
