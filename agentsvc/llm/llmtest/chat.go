@@ -45,49 +45,30 @@ type chatCall struct {
 	} `json:"function"`
 }
 
-// object is a JSON object to write.
-type object = map[string]any
+// chat is OpenAI's chat completions.
+var chat = dialect{key: bearer, read: readChat, play: playChat, refuse: refuseJSON(func(_ int, message string) any {
+	return object{"error": object{"message": message, "type": "error", "code": message}}
+})}
 
-func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, body []byte) {
-	if r.Header.Get("Authorization") != "Bearer "+Key {
-		chatError(w, http.StatusUnauthorized, "invalid_api_key")
-		return
-	}
+func readChat(_ *http.Request, body []byte) (asked, error) {
 	var req chatRequest
 	if err := json.Unmarshal(body, &req); err != nil {
-		chatError(w, http.StatusBadRequest, "no JSON: "+err.Error())
-		return
+		return asked{}, err
 	}
 	text, tool, err := req.check()
-	if err != nil {
-		chatError(w, http.StatusBadRequest, err.Error())
-		return
-	}
-	turn, ok := s.turn(text, tool)
-	if !ok {
-		chatError(w, http.StatusUnprocessableEntity, "the script has no turn for this")
-		return
-	}
-	if turn.Status != 0 {
-		retryAfter(w, turn)
-		chatError(w, turn.Status, "scripted")
-		return
-	}
-	stream := chatStream{sse: newSSE(w), model: req.Model}
-	stream.play(r, turn, text)
+	return asked{model: req.Model, text: text, tool: tool, usage: req.StreamOptions.IncludeUsage}, err
+}
+
+func playChat(w http.ResponseWriter, r *http.Request, turn Turn, a asked) {
+	stream := chatStream{sse: newSSE(w), model: a.model}
+	stream.play(r, turn, a.text)
 	if turn.Hang {
 		return
 	}
-	if req.StreamOptions.IncludeUsage {
+	if a.usage {
 		stream.usage(turn.Usage)
 	}
 	stream.raw("[DONE]")
-}
-
-func chatError(w http.ResponseWriter, status int, code string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(object{"error": object{"message": Canary + ": " + code, "type": "error", "code": code}})
 }
 
 // check reports what a real server would not accept. It returns the text that the conversation ends with, and the
@@ -199,16 +180,12 @@ func (s chatStream) play(r *http.Request, turn Turn, result string) {
 
 // call writes a tool call in pieces: its name, then its arguments in three.
 func (s chatStream) call(index int, call agentsvc.ToolCall) {
-	piece := chatCall{Index: index, ID: string(call.ID), Type: "function"}
-	if piece.ID == "" {
-		piece.ID = "call_" + agentsvc.NewID()
-	}
+	piece := chatCall{Index: index, ID: id(call, "call_"), Type: "function"}
 	piece.Function.Name = call.Name
 	s.delta(object{"tool_calls": []chatCall{piece}}, nil)
-	args := []rune(string(call.Arguments))
-	for _, cut := range [][]rune{args[:len(args)/3], args[len(args)/3 : len(args)/2], args[len(args)/2:]} {
+	for _, cut := range thirds(string(call.Arguments)) {
 		rest := chatCall{Index: index}
-		rest.Function.Arguments = string(cut)
+		rest.Function.Arguments = cut
 		s.delta(object{"tool_calls": []chatCall{rest}}, nil)
 	}
 }
@@ -218,7 +195,7 @@ func (s chatStream) usage(u agentsvc.Usage) {
 		"prompt_tokens":             u.InputTokens,
 		"completion_tokens":         u.OutputTokens,
 		"total_tokens":              u.InputTokens + u.OutputTokens,
-		"prompt_tokens_details":     object{"cached_tokens": u.CacheReadTokens},
+		"prompt_tokens_details":     object{"cached_tokens": u.CacheReadTokens, "cache_write_tokens": u.CacheWriteTokens},
 		"completion_tokens_details": object{"reasoning_tokens": u.ReasoningTokens},
 	}})
 }

@@ -18,6 +18,7 @@ type Turn struct {
 	Text string // the conversation ends with a user message of exactly this text
 	Tool string // or with the result of the tool of this name
 
+	Think string   // what the model thinks first, which nobody may see
 	Say   []string // pieces of the answer; {{result}} in them is the tool result's text
 	Calls []agentsvc.ToolCall
 	Usage agentsvc.Usage
@@ -33,6 +34,8 @@ type Turn struct {
 type Subject struct {
 	Provider llm.Provider
 	Open     func() int
+	// Refuses says that the protocol tells a refusal from an answer.
+	Refuses bool
 }
 
 // Run checks that the providers that newSubject makes behave as [llm.Provider] promises. A subject plays the script
@@ -66,7 +69,7 @@ func Run(t *testing.T, newSubject func(t *testing.T, script []Turn) Subject) {
 var script = []Turn{
 	{Text: "hello", Say: []string{"Hello ", "to ", "you."}, Usage: agentsvc.Usage{InputTokens: 7, OutputTokens: 3}},
 	{Text: "weather", Calls: []agentsvc.ToolCall{{Name: "get_weather", Arguments: []byte(`{"city":"Köln","days":[1,2]}`)}}},
-	{Text: "two", Say: []string{"Let me ", "look."}, Calls: []agentsvc.ToolCall{
+	{Text: "two", Think: "It needs two tools.", Say: []string{"Let me ", "look."}, Calls: []agentsvc.ToolCall{
 		{Name: "get_weather", Arguments: []byte(`{"city":"Rome"}`)},
 		{Name: "get_time", Arguments: []byte(`{}`)},
 	}},

@@ -99,8 +99,12 @@ func testUsage(t *testing.T, s Subject) {
 }
 
 func testRefusal(t *testing.T, s Subject) {
+	want := llm.StopEnd
+	if s.Refuses {
+		want = llm.StopRefusal
+	}
 	a := Ask(t.Context(), t, s.Provider, User("may I"))
-	if a.Err != nil || a.Text != "I may not." || a.Stop != llm.StopRefusal {
+	if a.Err != nil || a.Text != "I may not." || a.Stop != want {
 		t.Errorf("answer = %+v", a)
 	}
 }

@@ -6,12 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"testing"
-	"testing/iotest"
-	"testing/synctest"
-	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/llm"
@@ -94,55 +90,6 @@ func calls(n int) (events []string) {
 	return append(events, delta("{}", `"tool_calls"`))
 }
 
-func TestBoundedMemory(t *testing.T) {
-	block := strings.Repeat("x", 1<<20)
-	repeat := func(w io.Writer, first, each, last string) {
-		_, _ = io.WriteString(w, first)
-		for range 100 {
-			if _, err := io.WriteString(w, each); err != nil {
-				return
-			}
-		}
-		_, _ = io.WriteString(w, last)
-	}
-	tests := []struct {
-		name string
-		send func(w io.Writer)
-	}{
-		{"a line of 100 MB", func(w io.Writer) { repeat(w, "data: ", block, "\n\n") }},
-		{"an event of 100 lines", func(w io.Writer) { repeat(w, "", "data: "+block+"\n", "\n") }},
-		{"100 MB of text", func(w io.Writer) { repeat(w, "", delta(`{"content":"`+block+`"}`, "null"), "data: [DONE]\n\n") }},
-		{"100 MB of arguments", func(w io.Writer) { repeat(w, "", piece(0, "c", "get", block), "data: [DONE]\n\n") }},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			p := against(t, func(w http.ResponseWriter, _ *http.Request) { tt.send(w) })
-			var before, after runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&before)
-			var got error
-			for c, err := range p.Stream(t.Context(), llm.Request{Conversation: llmtest.User("x")}) {
-				if c.ToolCall != nil {
-					t.Error("a tool call was yielded")
-				}
-				got = err
-			}
-			runtime.ReadMemStats(&after)
-			var e *llm.Error
-			if !errors.As(got, &e) || e.Retryable || e.Reason != "the answer is too long" {
-				t.Errorf("error = %v", got)
-			}
-			// What was allocated in all, garbage included, is far more than what is held.
-			if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 400 {
-				t.Errorf("%d MiB were allocated", grown)
-			}
-			if held := int64(after.HeapInuse) - int64(before.HeapInuse); held > 96<<20 {
-				t.Errorf("the heap grew by %d MiB", held>>20)
-			}
-		})
-	}
-}
-
 func TestUsageOutOfRange(t *testing.T) {
 	t.Parallel()
 	p := against(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -198,90 +145,32 @@ func TestCompatible(t *testing.T) {
 	}
 }
 
-func TestDripFeed(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name  string
-		drip  string
-		want  time.Duration
-		begun bool
-	}{
-		{"silence", "", time.Minute, false},
-		{"a byte a second", "x", time.Minute, false},
-		{"comments", ": still here\n\n", time.Minute, false},
-		{"events, then silence", delta(`{"content":"a"}`, "null"), 5*time.Second + time.Minute, true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				client := &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
-					body, out := io.Pipe()
-					go func() {
-						for n := 0; ; n++ {
-							select {
-							case <-r.Context().Done():
-								_ = out.CloseWithError(r.Context().Err())
-								return
-							case <-time.After(time.Second):
-								if !tt.begun || n < 5 {
-									_, _ = io.WriteString(out, tt.drip)
-								}
-							}
-						}
-					}()
-					return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body, Request: r}, nil
-				})}
-				p := provider(t, openai.Options{HTTP: client})
-				start := time.Now()
-				a := llmtest.Ask(t.Context(), t, p, llmtest.User("x"))
-				var e *llm.Error
-				if !errors.As(a.Err, &e) || !e.Retryable || e.Reason != "no further piece of the answer came in time" {
-					t.Errorf("error = %v", a.Err)
-				}
-				if got := time.Since(start); got != tt.want {
-					t.Errorf("gave up after %v, want %v", got, tt.want)
-				}
-				if tt.begun && a.Text != "aaaaa" {
-					t.Errorf("text = %q", a.Text)
-				}
-			})
-		})
-	}
-}
+func event(data string) string { return "data: " + data + "\n\n" }
 
-// live is a body that breaks off when its request is cancelled.
-type live struct {
-	req  *http.Request
-	next io.Reader
-}
-
-func (l *live) Read(p []byte) (int, error) {
-	if err := l.req.Context().Err(); err != nil {
-		return 0, err
-	}
-	return l.next.Read(p)
-}
-
-// TestSlowReader takes longer than the idle timeout to look at each chunk: that is not the model's silence.
-func TestSlowReader(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		client := &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
-			body := delta(`{"content":"a"}`, "null") + delta(`{"content":"b"}`, `"stop"`) + "data: [DONE]\n\n"
-			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(&live{r, iotest.OneByteReader(strings.NewReader(body))}), Request: r}, nil
-		})}
-		p := provider(t, openai.Options{HTTP: client})
-		var text string
-		for c, err := range p.Stream(t.Context(), llm.Request{Conversation: llmtest.User("x")}) {
-			if err != nil {
-				t.Fatal(err)
+func TestHostileServers(t *testing.T) {
+	for name, responses := range apis {
+		wire := llmtest.Wire{
+			Provider: func(t *testing.T, base string, client *http.Client) llm.Provider {
+				return provider(t, openai.Options{BaseURL: base, HTTP: client, Responses: responses})
+			},
+			Event:   event,
+			Text:    func(text string) string { return delta(fmt.Sprintf(`{"content":%q}`, text), "null") },
+			Call:    func(n int, name, text string) string { return piece(n, fmt.Sprint(n), name, text) },
+			End:     delta("{}", `"stop"`) + "data: [DONE]\n\n",
+			Failed:  event(`{"error":{"message":"` + llmtest.Canary + `"}}`),
+			Comment: ": still here\n\n",
+		}
+		if responses {
+			wire.Text = func(text string) string {
+				return event(fmt.Sprintf(`{"type":"response.output_text.delta","output_index":0,"delta":%q}`, text))
 			}
-			text += c.Text
-			time.Sleep(time.Hour)
+			wire.Call = func(n int, name, text string) string {
+				return event(fmt.Sprintf(`{"type":"response.output_item.added","output_index":%d,"item":{"type":"function_call","call_id":"%d","name":%q}}`, n, n, name)) +
+					event(fmt.Sprintf(`{"type":"response.function_call_arguments.delta","output_index":%d,"delta":%q}`, n, text))
+			}
+			wire.End = event(`{"type":"response.completed","response":{"status":"completed"}}`)
+			wire.Failed = event(`{"type":"response.failed","response":{"error":{"message":"` + llmtest.Canary + `"}}}`)
 		}
-		if text != "ab" {
-			t.Errorf("text = %q", text)
-		}
-	})
+		t.Run(name, func(t *testing.T) { llmtest.RunHostile(t, wire) })
+	}
 }

@@ -13,11 +13,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// apis are the two protocols that the provider speaks.
+var apis = map[string]bool{"chat": false, "responses": true}
+
 func TestSuite(t *testing.T) {
-	llmtest.Run(t, func(t *testing.T, script []llmtest.Turn) llmtest.Subject {
-		srv := llmtest.NewServer(t, script)
-		return llmtest.Subject{Provider: provider(t, openai.Options{BaseURL: srv.URL + "/v1"}), Open: srv.Open}
-	})
+	for name, responses := range apis {
+		t.Run(name, func(t *testing.T) {
+			llmtest.Run(t, func(t *testing.T, script []llmtest.Turn) llmtest.Subject {
+				srv := llmtest.NewServer(t, script)
+				p := provider(t, openai.Options{BaseURL: srv.URL + "/v1", Responses: responses})
+				return llmtest.Subject{Provider: p, Open: srv.Open, Refuses: true}
+			})
+		})
+	}
 }
 
 // wayOut is a client that may call this machine.

@@ -21,7 +21,7 @@ func TestSuite(t *testing.T) {
 		for _, turn := range script {
 			opts.Script = append(opts.Script, rule(t, turn))
 		}
-		return llmtest.Subject{Provider: provider(t, opts)}
+		return llmtest.Subject{Provider: provider(t, opts), Refuses: true}
 	})
 }
 

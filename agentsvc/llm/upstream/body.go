@@ -57,3 +57,24 @@ func (b *body) Close() error {
 	}
 	return b.ReadCloser.Close()
 }
+
+// quiet is a body that simply ends where it breaks off, and tells broken why.
+type quiet struct {
+	io.ReadCloser
+	broken *error
+}
+
+func (q quiet) Read(p []byte) (int, error) {
+	n, err := q.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		*q.broken = err
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Close closes the body. That it is closed already is no error.
+func (q quiet) Close() error {
+	_ = q.ReadCloser.Close()
+	return nil
+}

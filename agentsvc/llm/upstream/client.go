@@ -47,5 +47,8 @@ func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, g.vendor.status(resp)
 	}
 	resp.Body = &body{ReadCloser: resp.Body, lines: g.vendor.Lines, marker: g.vendor.Last}
+	if broken, ok := req.Context().Value(brokenKey{}).(*error); ok {
+		resp.Body = quiet{resp.Body, broken}
+	}
 	return resp, nil
 }

@@ -4,6 +4,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -28,6 +29,9 @@ type Vendor struct {
 	Last string
 	// Lines says that each line is an event. Else events are server-sent ones, which an empty line ends.
 	Lines bool
+	// Quiet lets a body that cannot be read any further simply end. The vendor's client would write the error to the
+	// process's log.
+	Quiet bool
 	// Explain adds to an error, whose reason follows from the status, what the vendor's codes in the body say.
 	// It takes no text from the body: that may hold prompts and keys.
 	Explain func(e *llm.Error, body []byte)
@@ -63,13 +67,17 @@ func (v Vendor) read(ctx context.Context, events func(context.Context) iter.Seq2
 	timer := time.AfterFunc(wait, func() { cancel(errIdle) })
 	defer timer.Stop()
 
+	var broken error
+	if v.Quiet {
+		ctx = context.WithValue(ctx, brokenKey{}, &broken)
+	}
 	for chunks, err := range events(ctx) {
 		timer.Stop()
 		if err != nil {
 			if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
 				return cause
 			}
-			return err
+			return cmp.Or(broken, err)
 		}
 		for _, c := range chunks {
 			if !yield(c) {
@@ -80,6 +88,9 @@ func (v Vendor) read(ctx context.Context, events func(context.Context) iter.Seq2
 	}
 	return nil
 }
+
+// brokenKey is where the context of a quiet call holds a pointer to what broke its body off.
+type brokenKey struct{}
 
 // CheckURL returns an [agentsvc.InvalidError] for a base URL that is none.
 func CheckURL(base string) error {

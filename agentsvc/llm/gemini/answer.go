@@ -1,0 +1,121 @@
+package gemini
+
+import (
+	"encoding/base64"
+	"encoding/json"
+
+	"google.golang.org/genai"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/upstream"
+)
+
+// answer puts the events of one answer together.
+type answer struct {
+	*upstream.Answer
+	finish  genai.FinishReason
+	blocked bool
+	made    int // files
+}
+
+// add takes in the next event and returns what can be shown at once: text and files.
+func (a *answer) add(ev *genai.GenerateContentResponse) ([]llm.Chunk, error) {
+	if f := ev.PromptFeedback; f != nil && f.BlockReason != "" {
+		a.blocked = true
+	}
+	if u := ev.UsageMetadata; u != nil {
+		thoughts := int64(u.ThoughtsTokenCount)
+		a.Count(int64(u.PromptTokenCount)+int64(u.ToolUsePromptTokenCount), int64(u.CandidatesTokenCount)+thoughts,
+			int64(u.CachedContentTokenCount), 0, thoughts)
+	}
+	if len(ev.Candidates) == 0 || ev.Candidates[0] == nil {
+		return nil, nil
+	}
+	first := ev.Candidates[0]
+	if first.FinishReason != "" && first.FinishReason != genai.FinishReasonUnspecified {
+		a.finish = first.FinishReason
+	}
+	if first.Content == nil {
+		return nil, nil
+	}
+	var out []llm.Chunk
+	for _, part := range first.Content.Parts {
+		if part == nil {
+			continue
+		}
+		chunks, err := a.part(part)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, chunks...)
+	}
+	return out, nil
+}
+
+func (a *answer) part(p *genai.Part) ([]llm.Chunk, error) {
+	switch {
+	case p.FunctionCall != nil:
+		call, err := a.Call(p.FunctionCall.ID, p.FunctionCall.Name)
+		if err != nil {
+			return nil, err
+		}
+		if len(p.ThoughtSignature) > 0 {
+			call.Thought = upstream.Seal(vendor, base64.StdEncoding.EncodeToString(p.ThoughtSignature))
+		}
+		args, err := json.Marshal(p.FunctionCall.Args)
+		if err != nil {
+			return nil, err
+		}
+		if p.FunctionCall.Args == nil {
+			args = nil
+		}
+		return nil, a.arguments(call, args)
+	case p.Thought:
+		return nil, nil
+	case p.InlineData != nil:
+		return a.file(p.InlineData)
+	}
+	return a.Text(p.Text)
+}
+
+func (a *answer) arguments(call *upstream.Call, args []byte) error {
+	if err := a.Hold(len(call.Thought)); err != nil {
+		return err
+	}
+	return a.Arguments(call, string(args))
+}
+
+// maxFiles bounds the files that one answer may hold.
+const maxFiles = 16
+
+func (a *answer) file(b *genai.Blob) ([]llm.Chunk, error) {
+	if a.made++; a.made > maxFiles {
+		return nil, upstream.ErrTooLong
+	}
+	return []llm.Chunk{{Artifact: &agentsvc.ArtifactUpdate{Last: true, Artifact: agentsvc.Artifact{
+		ID: agentsvc.NewID(), Name: b.DisplayName,
+		Parts: []agentsvc.Part{{File: &agentsvc.File{Name: b.DisplayName, MediaType: b.MIMEType, Bytes: b.Data}}},
+	}}}}, nil
+}
+
+// end returns the last chunks of an answer that came to its end.
+func (a *answer) end() ([]llm.Chunk, error) {
+	switch a.finish {
+	case "":
+		if a.blocked {
+			return a.End(llm.StopRefusal)
+		}
+		return nil, upstream.ErrBrokeOff
+	case genai.FinishReasonStop:
+		return a.End(llm.StopEnd)
+	case genai.FinishReasonMaxTokens:
+		return a.End(llm.StopLength)
+	case genai.FinishReasonMalformedFunctionCall, genai.FinishReasonUnexpectedToolCall, genai.FinishReasonTooManyToolCalls:
+		return nil, upstream.ErrMalformedCall
+	case genai.FinishReasonSafety, genai.FinishReasonRecitation, genai.FinishReasonBlocklist, genai.FinishReasonProhibitedContent,
+		genai.FinishReasonSPII, genai.FinishReasonImageSafety, genai.FinishReasonImageProhibitedContent, genai.FinishReasonLanguage:
+		return a.End(llm.StopRefusal)
+	}
+	return a.End(llm.StopEnd)
+}

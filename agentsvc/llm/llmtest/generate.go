@@ -1,0 +1,169 @@
+package llmtest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"stoa/agentsvc/llm"
+)
+
+// generate is Gemini's generateContent, streamed.
+var generate = dialect{
+	key:  func(r *http.Request) string { return r.Header.Get("X-Goog-Api-Key") },
+	read: readGenerate, play: playGenerate,
+	refuse: refuseJSON(func(status int, message string) any {
+		return object{"error": object{"code": status, "message": message, "status": "ERROR"}}
+	}),
+}
+
+type generateContent struct {
+	Role  string         `json:"role"`
+	Parts []generatePart `json:"parts"`
+}
+
+type generatePart struct {
+	Text             string `json:"text"`
+	ThoughtSignature string `json:"thoughtSignature"`
+	InlineData       *struct {
+		Data     string `json:"data"`
+		MIMEType string `json:"mimeType"`
+	} `json:"inlineData"`
+	FileData *struct {
+		FileURI  string `json:"fileUri"`
+		MIMEType string `json:"mimeType"`
+	} `json:"fileData"`
+	FunctionCall *struct {
+		ID   string         `json:"id"`
+		Name string         `json:"name"`
+		Args map[string]any `json:"args"`
+	} `json:"functionCall"`
+	FunctionResponse *struct {
+		ID       string         `json:"id"`
+		Name     string         `json:"name"`
+		Response map[string]any `json:"response"`
+	} `json:"functionResponse"`
+}
+
+func readGenerate(r *http.Request, body []byte) (asked, error) {
+	model, verb, _ := strings.Cut(r.PathValue("call"), ":")
+	if verb != "streamGenerateContent" || r.URL.Query().Get("alt") != "sse" {
+		return asked{}, errors.New("only streams of events are served")
+	}
+	var req struct {
+		Contents []generateContent `json:"contents"`
+		Tools    []struct {
+			FunctionDeclarations []struct {
+				Name                 string         `json:"name"`
+				ParametersJSONSchema map[string]any `json:"parametersJsonSchema"`
+			} `json:"functionDeclarations"`
+		} `json:"tools"`
+	}
+	if err := json.Unmarshal(body, &req); err != nil {
+		return asked{}, err
+	}
+	for _, t := range req.Tools {
+		for _, f := range t.FunctionDeclarations {
+			if f.Name == "" || f.ParametersJSONSchema["type"] != "object" {
+				return asked{}, errors.New("a tool is malformed")
+			}
+		}
+	}
+	a := asked{model: model, usage: true}
+	var open []string // the names of the calls that wait for a result
+	for i, c := range req.Contents {
+		if want := []string{"user", "model"}[i%2]; c.Role != want || len(c.Parts) == 0 {
+			return asked{}, fmt.Errorf("contents[%d]: want parts of role %s", i, want)
+		}
+		a.text, a.tool = "", ""
+		answered := 0
+		var called []string
+		for j, p := range c.Parts {
+			var err error
+			switch {
+			case p.FunctionCall != nil:
+				if p.FunctionCall.Name == "" {
+					err = errors.New("function_call.name is empty")
+				}
+				if first := len(called) == 0; first && p.ThoughtSignature == "" {
+					err = errors.New("function call is missing a thought_signature")
+				}
+				called = append(called, p.FunctionCall.Name)
+			case p.FunctionResponse != nil:
+				a.tool = p.FunctionResponse.Name
+				a.text, _ = p.FunctionResponse.Response["output"].(string)
+				answered++
+			case p.InlineData != nil:
+				if raw, bad := base64.StdEncoding.DecodeString(p.InlineData.Data); bad != nil || len(raw) == 0 || p.InlineData.MIMEType == "" {
+					err = errors.New("malformed inline data")
+				}
+			case p.FileData != nil:
+				if p.FileData.FileURI == "" || p.FileData.MIMEType == "" {
+					err = errors.New("malformed file data")
+				}
+			case p.Text == "":
+				err = errors.New("required oneof field 'data' must have one initialized field")
+			default:
+				a.text += p.Text
+			}
+			if err != nil {
+				return asked{}, fmt.Errorf("contents[%d].parts[%d]: %w", i, j, err)
+			}
+		}
+		if answered != len(open) {
+			return asked{}, fmt.Errorf("contents[%d]: as many function responses as function calls are needed", i)
+		}
+		open = called
+	}
+	return a, nil
+}
+
+func playGenerate(w http.ResponseWriter, r *http.Request, turn Turn, a asked) {
+	s := newSSE(w)
+	send := func(finish string, parts ...object) {
+		candidate := object{"index": 0, "content": object{"role": "model", "parts": parts}}
+		event := object{"candidates": []object{candidate}, "modelVersion": a.model, "responseId": "1"}
+		if finish != "" {
+			u := turn.Usage
+			candidate["finishReason"] = finish
+			event["usageMetadata"] = object{
+				"promptTokenCount": u.InputTokens, "candidatesTokenCount": u.OutputTokens - u.ReasoningTokens,
+				"cachedContentTokenCount": u.CacheReadTokens, "thoughtsTokenCount": u.ReasoningTokens,
+				"totalTokenCount": u.InputTokens + u.OutputTokens,
+			}
+		}
+		s.data(event)
+	}
+	if turn.Think != "" {
+		send("", object{"text": turn.Think, "thought": true})
+	}
+	for _, piece := range turn.Say {
+		send("", object{"text": fill(piece, a.text)})
+	}
+	if turn.Hang {
+		<-r.Context().Done()
+		return
+	}
+	for i, call := range turn.Calls {
+		fn := object{"name": call.Name, "args": json.RawMessage(call.Arguments)}
+		if call.ID != "" {
+			fn["id"] = call.ID
+		}
+		part := object{"functionCall": fn}
+		if i == 0 {
+			part["thoughtSignature"] = signature
+		}
+		send("", part)
+	}
+	switch turn.Stop {
+	case llm.StopLength:
+		send("MAX_TOKENS", object{"text": ""})
+	case llm.StopRefusal:
+		send("SAFETY", object{"text": ""})
+	default:
+		send("STOP", object{"text": ""})
+	}
+}

@@ -1,0 +1,256 @@
+package llmtest
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"stoa/agentsvc/llm"
+)
+
+// Wire is how a protocol writes an answer, piece by piece.
+type Wire struct {
+	// Provider returns the provider that speaks the protocol with the server at base, through client.
+	Provider func(t *testing.T, base string, client *http.Client) llm.Provider
+	// Event frames JSON as an event.
+	Event func(data string) string
+	// Begin is what comes before any other piece.
+	Begin string
+	// Text is a piece of text.
+	Text func(text string) string
+	// Call is the n-th tool call with arguments, of which text is the first piece. It does not end the call.
+	Call func(n int, name, text string) string
+	// End ends an answer.
+	End string
+	// Failed is an error in the middle of an answer, with [Canary] in it.
+	Failed string
+	// Comment is what a server may send to keep the line open, if there is such a thing.
+	Comment string
+}
+
+// RunHostile checks that what no server should send ends in a typed error, soon and in little memory: not in a tool
+// call, a success or a hang.
+func RunHostile(t *testing.T, w Wire) {
+	t.Run("garbage", func(t *testing.T) { testGarbage(t, w) })
+	t.Run("memory", func(t *testing.T) { testMemory(t, w) })
+	t.Run("drip feed", func(t *testing.T) { testDripFeed(t, w) })
+	t.Run("slow reader", func(t *testing.T) { testSlowReader(t, w) })
+}
+
+const (
+	brokeOff  = "the answer broke off"
+	malformed = "the answer is malformed"
+	tooLong   = "the answer is too long"
+)
+
+// against returns a provider whose server is h.
+func (w Wire) against(t *testing.T, h http.HandlerFunc) llm.Provider {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	return w.Provider(t, srv.URL, client)
+}
+
+func testGarbage(t *testing.T, w Wire) {
+	hi := w.Text("hi")
+	half := w.Event(`{"a":1}`)
+	half = half[:strings.Index(half, "{")+4]
+	tests := []struct {
+		name    string
+		events  []string
+		reasons []string
+	}{
+		{"nothing", nil, []string{brokeOff}},
+		{"no end", []string{hi}, []string{brokeOff}},
+		{"half an event", []string{hi, half}, []string{brokeOff, malformed}},
+		{"a whole tool call without end", []string{w.Call(0, "get", `{"a":1}`)}, []string{brokeOff}},
+		{"a nameless tool", []string{w.Call(0, "", `{}`), w.End}, []string{"the model made a malformed tool call"}},
+		{"cut arguments", []string{w.Call(0, "get", `{"a":`), w.End}, []string{"the model made a malformed tool call", malformed}},
+		{"garbage", []string{hi, w.Event("\x00\xff not JSON")}, []string{malformed}},
+		{"wrong types", []string{hi, w.Event("[1]")}, []string{malformed}},
+		{"HTML", []string{"<html><body>" + Canary + "</body></html>\n\n"}, []string{brokeOff, malformed}},
+		{"an error", []string{hi, w.Failed}, []string{"the server reported an error in the middle of the answer"}},
+		{"too many calls", []string{many(w), w.End}, []string{tooLong}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := w.against(t, func(rw http.ResponseWriter, _ *http.Request) { write(rw, w.Begin, tt.events...) })
+			a := Ask(t.Context(), t, p, User("x"))
+			var e *llm.Error
+			if !errors.As(a.Err, &e) || !slices.Contains(tt.reasons, e.Reason) || strings.Contains(e.Error(), Canary) {
+				t.Errorf("error = %v, want %q", a.Err, tt.reasons)
+			}
+			if len(a.Calls) > 0 {
+				t.Errorf("calls %+v were yielded", a.Calls)
+			}
+		})
+	}
+}
+
+func many(w Wire) string {
+	var b strings.Builder
+	for n := range 200 {
+		b.WriteString(w.Call(n, "get", "{}"))
+	}
+	return b.String()
+}
+
+func write(w http.ResponseWriter, begin string, events ...string) {
+	for _, ev := range append([]string{begin}, events...) {
+		if _, err := io.WriteString(w, ev); err != nil {
+			return
+		}
+	}
+	w.(http.Flusher).Flush()
+}
+
+func testMemory(t *testing.T, w Wire) {
+	block := strings.Repeat("x", 1<<20)
+	start, _, _ := strings.Cut(w.Event("DATA"), "DATA")
+	tests := []struct {
+		name              string
+		first, each, last string
+	}{
+		{"a line of 100 MB", start, block, "\n\n"},
+		{"100 MB of text", "", w.Text(block), ""},
+		{"100 MB of arguments", "", w.Call(0, "get", `{"a":"`+block+`"}`), ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := w.against(t, func(rw http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(rw, w.Begin+tt.first)
+				for range 100 {
+					if _, err := io.WriteString(rw, tt.each); err != nil {
+						return
+					}
+				}
+				_, _ = io.WriteString(rw, tt.last+w.End)
+			})
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			var got error
+			for c, err := range p.Stream(t.Context(), llm.Request{Conversation: User("x")}) {
+				if c.ToolCall != nil {
+					t.Error("a tool call was yielded")
+				}
+				got = err
+			}
+			runtime.ReadMemStats(&after)
+			var e *llm.Error
+			if !errors.As(got, &e) || e.Retryable || e.Reason != tooLong {
+				t.Errorf("error = %v", got)
+			}
+			// What was allocated in all, garbage included, is far more than what is held.
+			if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 600 {
+				t.Errorf("%d MiB were allocated", grown)
+			}
+			if held := int64(after.HeapInuse) - int64(before.HeapInuse); held > 128<<20 {
+				t.Errorf("the heap grew by %d MiB", held>>20)
+			}
+		})
+	}
+}
+
+// roundTrip answers without a network.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func testDripFeed(t *testing.T, w Wire) {
+	tests := []struct {
+		name  string
+		drip  string
+		want  time.Duration
+		begun bool
+	}{
+		{"silence", "", time.Minute, false},
+		{"a byte a second", "x", time.Minute, false},
+		{"comments", w.Comment, time.Minute, false},
+		{"events, then silence", w.Text("a"), 5*time.Second + time.Minute, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := w.Provider(t, "http://model.example", &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+					body, out := io.Pipe()
+					go func() {
+						if tt.begun {
+							_, _ = io.WriteString(out, w.Begin)
+						}
+						for n := 0; ; n++ {
+							select {
+							case <-r.Context().Done():
+								_ = out.CloseWithError(r.Context().Err())
+								return
+							case <-time.After(time.Second):
+								if !tt.begun || n < 5 {
+									_, _ = io.WriteString(out, tt.drip)
+								}
+							}
+						}
+					}()
+					return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body, Request: r}, nil
+				})})
+				start := time.Now()
+				a := Ask(t.Context(), t, p, User("x"))
+				var e *llm.Error
+				if !errors.As(a.Err, &e) || !e.Retryable || e.Reason != "no further piece of the answer came in time" {
+					t.Errorf("error = %v", a.Err)
+				}
+				if got := time.Since(start); got != tt.want {
+					t.Errorf("gave up after %v, want %v", got, tt.want)
+				}
+				if tt.begun && a.Text != "aaaaa" {
+					t.Errorf("text = %q", a.Text)
+				}
+			})
+		})
+	}
+}
+
+// live is a body that breaks off when its request is cancelled.
+type live struct {
+	req  *http.Request
+	next io.Reader
+}
+
+func (l *live) Read(p []byte) (int, error) {
+	if err := l.req.Context().Err(); err != nil {
+		return 0, err
+	}
+	return l.next.Read(p)
+}
+
+// testSlowReader takes longer than the idle timeout to look at each chunk: that is not the model's silence.
+func testSlowReader(t *testing.T, w Wire) {
+	synctest.Test(t, func(t *testing.T) {
+		p := w.Provider(t, "http://model.example", &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			body := w.Begin + w.Text("a") + w.Text("b") + w.End
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(&live{r, iotest.OneByteReader(strings.NewReader(body))}), Request: r}, nil
+		})})
+		var text string
+		for c, err := range p.Stream(t.Context(), llm.Request{Conversation: User("x")}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += c.Text
+			time.Sleep(time.Hour)
+		}
+		if text != "ab" {
+			t.Errorf("text = %q", text)
+		}
+	})
+}

@@ -1,0 +1,45 @@
+package ollama
+
+import (
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/upstream"
+)
+
+// answer puts the lines of one answer together.
+type answer struct {
+	*upstream.Answer
+	done   bool
+	reason string
+}
+
+// add takes in the next line and returns what can be shown at once: text.
+func (a *answer) add(ev event) ([]llm.Chunk, error) {
+	if ev.Error != "" {
+		return nil, upstream.ErrReported
+	}
+	for _, c := range ev.Message.ToolCalls {
+		call, err := a.Call(c.ID, c.Function.Name)
+		if err != nil {
+			return nil, err
+		}
+		if err := a.Arguments(call, c.Function.Arguments.String()); err != nil {
+			return nil, err
+		}
+	}
+	if ev.Done {
+		a.done, a.reason = true, ev.DoneReason
+		a.Count(int64(ev.PromptEvalCount), int64(ev.EvalCount), 0, 0, 0)
+	}
+	return a.Text(ev.Message.Content)
+}
+
+// end returns the last chunks of an answer that came to its end.
+func (a *answer) end() ([]llm.Chunk, error) {
+	switch {
+	case !a.done:
+		return nil, upstream.ErrBrokeOff
+	case a.reason == "length":
+		return a.End(llm.StopLength)
+	}
+	return a.End(llm.StopEnd)
+}

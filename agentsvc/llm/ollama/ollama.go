@@ -1,0 +1,157 @@
+// Package ollama speaks to an Ollama server in the words of the official API package. The official client itself stays
+// out: it may sign requests with the key of the operator's account on this machine, as the environment says, and holds
+// a buffer of 8 MB for each call.
+package ollama
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/ollama/ollama/api"
+
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/upstream"
+)
+
+// BaseURL is where models are asked if [Options] name no other server.
+const BaseURL = "http://localhost:11434"
+
+// Options describe one model on one server. HTTP is required; it is the way out, see package egress.
+type Options struct {
+	Name        string // how errors and usage call the provider, "ollama" if empty
+	Model       string // "qwen3" if empty
+	APIKey      string // sent as a bearer token, where a server wants one
+	BaseURL     string
+	HTTP        *http.Client
+	Temperature *float64 // the model's default if nil
+	MaxTokens   int64    // of one answer, the model's default if zero
+	// IdleTimeout bounds the wait for the next piece of an answer, 60 s if zero.
+	IdleTimeout time.Duration
+}
+
+// Provider asks one model. It is safe for concurrent use.
+type Provider struct {
+	opts   Options
+	vendor upstream.Vendor
+	http   *http.Client
+	chat   string // address
+}
+
+// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work, and calls nobody.
+func New(opts Options) (*Provider, error) {
+	if opts.HTTP == nil {
+		return nil, errors.New("ollama: an HTTP client is required")
+	}
+	if opts.Name == "" {
+		opts.Name = "ollama"
+	}
+	if opts.Model == "" {
+		opts.Model = "qwen3"
+	}
+	if opts.BaseURL == "" {
+		opts.BaseURL = BaseURL
+	}
+	if err := upstream.CheckURL(opts.BaseURL); err != nil {
+		return nil, err
+	}
+	chat, err := url.JoinPath(opts.BaseURL, "api/chat")
+	if err != nil {
+		return nil, err
+	}
+	p := &Provider{opts: opts, chat: chat}
+	p.vendor = upstream.Vendor{Name: opts.Name, Idle: opts.IdleTimeout, Lines: true}
+	p.http = p.vendor.Client(opts.HTTP)
+	return p, nil
+}
+
+// Stream asks the model once. Tool calls are yielded when the answer is whole, never from one that broke off; what the
+// model thought is left out. It returns an [agentsvc.InvalidError] for a file that the API does not take.
+func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
+	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
+		return func(yield func([]llm.Chunk, error) bool) {
+			out, err := p.request(ctx, req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			p.read(out, &answer{Answer: upstream.NewAnswer(p.opts.Name, p.opts.Model, req)}, yield)
+		}
+	})
+}
+
+func (p *Provider) request(ctx context.Context, req llm.Request) (*http.Request, error) {
+	params, err := p.params(req)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	out, err := http.NewRequestWithContext(ctx, http.MethodPost, p.chat, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	out.Header.Set("Content-Type", "application/json")
+	if p.opts.APIKey != "" {
+		out.Header.Set("Authorization", "Bearer "+p.opts.APIKey)
+	}
+	return out, nil
+}
+
+// maxLine is more than a line of an answer may have, which the way in sees to.
+const maxLine = 16 << 20
+
+func (p *Provider) read(req *http.Request, a *answer, yield func([]llm.Chunk, error) bool) {
+	resp, err := p.http.Do(req)
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		var ev event
+		if err := json.Unmarshal(lines.Bytes(), &ev); err != nil {
+			yield(nil, malformed(err, lines))
+			return
+		}
+		chunks, err := a.add(ev)
+		if !yield(chunks, err) || err != nil {
+			return
+		}
+	}
+	if err := lines.Err(); err != nil {
+		yield(nil, err)
+		return
+	}
+	yield(a.end())
+}
+
+// malformed tells a line that the server did not finish from one that is no JSON.
+func malformed(err error, lines *bufio.Scanner) error {
+	if !lines.Scan() && lines.Err() == nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input" {
+			return upstream.ErrBrokeOff
+		}
+	}
+	return upstream.ErrMalformed
+}
+
+// event is one line of an answer.
+type event struct {
+	api.ChatResponse
+	Error string `json:"error"`
+}
