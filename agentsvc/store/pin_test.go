@@ -1,0 +1,79 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+func TestPins(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, _ *store.Store) {
+		ctx := t.Context()
+		alice, bob := store.New(d, "alice"), store.New(d, "bob")
+		def := func(tool, hash string) store.Definition {
+			return store.Definition{Tool: tool, Hash: hash, Body: `{"is":"` + hash + `"}`}
+		}
+		settle := func(s *store.Store, server string, want []string, defs ...store.Definition) {
+			t.Helper()
+			drifted, err := s.SettlePins(ctx, server, defs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, drifted); diff != "" {
+				t.Errorf("drifted: %s", diff)
+			}
+		}
+		settle(alice, "shop", nil, def("a", "a1"), def("b", "b1"))
+		settle(alice, "bank", nil, def("a", "x1"))
+		settle(bob, "shop", nil, def("a", "a9")) // what others saw is nothing to him
+		settle(alice, "shop", nil, def("a", "a1"), def("b", "b1"))
+		settle(alice, "shop", []string{"a"}, def("a", "a2"), def("b", "b1"))
+		settle(alice, "shop", []string{"a"}, def("a", "a2"))
+		settle(alice, "shop", nil, def("a", "a1"))
+		settle(alice, "shop", []string{"a"}, def("a", "a3"))
+
+		drift := def("a", "a3")
+		want := []store.Pin{
+			{Server: "bank", Accepted: def("a", "x1")},
+			{Server: "shop", Accepted: def("a", "a1"), Drift: &drift},
+			{Server: "shop", Accepted: def("b", "b1")},
+		}
+		pins, err := alice.Pins(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		times := cmpopts.IgnoreFields(store.Pin{}, "PinnedAt", "DriftedAt")
+		if diff := cmp.Diff(want, pins, times); diff != "" {
+			t.Error(diff)
+		}
+		if pins[1].DriftedAt.Before(pins[1].PinnedAt) || pins[1].PinnedAt.IsZero() {
+			t.Errorf("pinned at %v, drifted at %v", pins[1].PinnedAt, pins[1].DriftedAt)
+		}
+
+		var invalid *agentsvc.InvalidError
+		if _, err := alice.AcceptPin(ctx, "shop", "a", "a2"); !errors.As(err, &invalid) {
+			t.Errorf("accepting what is no longer there: %v", err)
+		}
+		for _, s := range []*store.Store{bob, store.New(d, "nobody")} {
+			if _, err := s.AcceptPin(ctx, "shop", "b", "b1"); !errors.Is(err, agentsvc.ErrNotFound) {
+				t.Errorf("accepting a stranger's: %v", err)
+			}
+		}
+		for range 2 { // the second time it is so already
+			pin, err := alice.AcceptPin(ctx, "shop", "a", "a3")
+			if diff := cmp.Diff(store.Pin{Server: "shop", Accepted: drift}, pin, times); diff != "" || err != nil {
+				t.Errorf("%v %s", err, diff)
+			}
+		}
+		settle(alice, "shop", nil, drift)
+		if pins, err := bob.Pins(ctx); err != nil || len(pins) != 1 || pins[0].Drift != nil {
+			t.Errorf("bob has %+v, %v", pins, err)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package tool_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/tool"
+)
+
+// shop is a source that has what its fields say.
+type shop struct {
+	name  string
+	tools []tool.Tool
+	err   error
+}
+
+func (s *shop) Name() string                               { return s.name }
+func (s *shop) Tools(context.Context) ([]tool.Tool, error) { return s.tools, s.err }
+
+func names(s *tool.Set) []string {
+	var names []string
+	for _, spec := range s.Specs() {
+		names = append(names, spec.Name)
+	}
+	return names
+}
+
+func TestLive(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	own := &fake{name: "own", call: says("own")}
+	one := &shop{name: "tools.one", tools: []tool.Tool{&fake{name: "a", call: says("a")}}}
+	two := &shop{name: "tools.two"}
+	s := set(t, tool.Options{Sources: []tool.Source{one, two}, Logger: slog.New(slog.NewTextHandler(&log, nil))}, own)
+	live := func() *tool.Set {
+		t.Helper()
+		now, err := s.Live(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	first := live()
+	if diff := cmp.Diff([]string{"own", "a"}, names(first)); diff != "" {
+		t.Error(diff)
+	}
+	if live() != first {
+		t.Error("nothing has changed, and it is another set")
+	}
+	if again, err := first.Live(t.Context()); err != nil || again != first {
+		t.Errorf("a live set is not what it is: %v", err)
+	}
+	if got := first.Run(t.Context(), agentsvc.ToolCall{Name: "a"}, ""); got.Text != "a" {
+		t.Errorf("result %+v", got)
+	}
+
+	b := &fake{name: "b", idempotent: true}
+	two.tools = []tool.Tool{b, &fake{name: "b"}, &fake{name: "no.name"}, &fake{name: "bad", parameters: `{"type":7}`}}
+	if diff := cmp.Diff([]string{"own", "a", "b"}, names(live())); diff != "" {
+		t.Error(diff)
+	}
+	if !live().Idempotent("b") {
+		t.Error("of two tools of one name it is not the first")
+	}
+	if diff := cmp.Diff([]string{"own", "a"}, names(first)); diff != "" {
+		t.Errorf("a turn under way sees another set: %s", diff)
+	}
+	for _, want := range []string{"tool=b reason", "tool=no.name", "tool=bad"} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("the log says %q not once: %s", want, &log)
+		}
+	}
+
+	for _, clash := range []struct{ name, want string }{
+		{"a", "a: is the name of two tools, one of tools.one and one of tools.two"},
+		{"own", "own: is the name of two tools, one of the configuration and one of tools.two"},
+	} {
+		two.tools = []tool.Tool{&fake{name: clash.name}}
+		var invalid *agentsvc.InvalidError
+		if _, err := s.Live(t.Context()); !errors.As(err, &invalid) || err.Error() != clash.want {
+			t.Errorf("error %v, want %s", err, clash.want)
+		}
+	}
+	two.err = &tool.UnavailableError{Source: "tools.two", Reason: "it is closed"}
+	if _, err := s.Live(t.Context()); err == nil || err.Error() != "the tools of tools.two are not available: it is closed" {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestSourceWith(t *testing.T) {
+	t.Parallel()
+	yes := true
+	src := tool.SourceWith(&shop{name: "tools.one", tools: []tool.Tool{&fake{name: "a"}}}, tool.Settings{Idempotent: &yes})
+	s := set(t, tool.Options{Sources: []tool.Source{src}})
+	first, err := s.Live(t.Context())
+	if err != nil || !first.Idempotent("a") || src.Name() != "tools.one" {
+		t.Fatalf("%v, %v", first, err)
+	}
+	if again, _ := s.Live(t.Context()); again != first {
+		t.Error("nothing has changed, and it is another set")
+	}
+}
