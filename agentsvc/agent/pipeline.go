@@ -11,17 +11,20 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// NewRunner returns an agent that runs the tools of a set in their order, without a model, and answers with what the
-// last one said. The first tool gets the message's data part as its arguments, each other one what the tool before it
-// said; text that is no JSON object becomes the one argument that the tool needs, or "input" where that is not clear.
-func NewRunner(tools *tool.Set, whole bool) *LLM {
-	return NewLLM(pipeline{}, Options{Tools: tools, Whole: whole, Reasoning: Reasoning{MaxSteps: maxPipeline}})
+// NewRunner returns an agent that runs the tools of a set in their order and answers with what the last one said. What
+// it thinks with is a [Pipeline]. The first tool gets the message's data part as its arguments, each other one what the
+// tool before it said; text that is no JSON object becomes the one argument that the tool needs, or "input" where that
+// is not clear.
+func NewRunner(pipeline llm.Provider, tools *tool.Set, whole bool) *LLM {
+	return NewLLM(pipeline, Options{Tools: tools, Whole: whole, Reasoning: Reasoning{MaxSteps: maxPipeline}})
 }
 
 // maxPipeline bounds the tools of a runner.
 const maxPipeline = 1000
 
-// pipeline stands where an agent has its model: it calls one tool after the other.
+// Pipeline returns what a runner thinks with: it calls one tool after the other.
+func Pipeline() llm.Provider { return pipeline{} }
+
 type pipeline struct{}
 
 // Stream implements [llm.Provider].

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"stoa/agentsvc"
@@ -9,9 +10,55 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// agentKinds are the agents that can be configured, by type.
+// agentKinds are the agents that can be configured, by type. Those they name are built before them.
 var agentKinds = map[string]func(b *builder, a *config.Agent) (agent.Agent, error){
-	"llm": llmAgent,
+	"llm":        llmAgent,
+	"sequential": sequentialAgent,
+	"parallel":   parallelAgent,
+	"loop":       loopAgent,
+	"runner":     runnerAgent,
+}
+
+func (b *builder) allAgents() (map[string]agent.Agent, error) {
+	b.built = make(map[string]agent.Agent, len(b.cfg.Agents))
+	for _, name := range b.cfg.AgentNames() {
+		if err := b.agent(name); err != nil {
+			return nil, err
+		}
+	}
+	return b.built, nil
+}
+
+// agent builds an agent after those below it.
+func (b *builder) agent(name string) error {
+	if b.built[name] != nil {
+		return nil
+	}
+	a := b.cfg.Agents[name]
+	for _, below := range slices.Concat(a.SubAgents, a.AgentTools) {
+		if err := b.agent(below); err != nil {
+			return err
+		}
+	}
+	build := agentKinds[a.Type]
+	if build == nil {
+		return fmt.Errorf("agents.%s.type: %s is not available yet", name, a.Type)
+	}
+	built, err := build(b, a)
+	if err != nil {
+		return fmt.Errorf("agents.%s: %w", name, err)
+	}
+	b.built[name] = built
+	return nil
+}
+
+// members are agents by name, as another one knows them.
+func (b *builder) members(names []string) []agent.Member {
+	members := make([]agent.Member, len(names))
+	for i, name := range names {
+		members[i] = agent.Member{Name: name, Description: card(name, b.cfg.Agents[name]).Description, Agent: b.built[name]}
+	}
+	return members
 }
 
 func llmAgent(b *builder, a *config.Agent) (agent.Agent, error) {
@@ -19,12 +66,64 @@ func llmAgent(b *builder, a *config.Agent) (agent.Agent, error) {
 	if model == nil {
 		return nil, fmt.Errorf("llm: there is no model %q", a.LLM)
 	}
-	set, err := b.toolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength)
+	g, err := b.guard(a)
 	if err != nil {
 		return nil, err
 	}
-	return agent.NewLLM(model, agent.Options{Instruction: a.Instruction, Tools: set, Whole: !a.Streaming}), nil
+	set, err := b.toolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g)
+	if err != nil {
+		return nil, err
+	}
+	o := agent.Options{
+		Instruction: a.Instruction, Prompt: agent.Prompt{Global: a.GlobalInstruction}, Tools: set, Whole: !a.Streaming,
+		SubAgents: b.members(a.SubAgents), AgentTools: g.members(b.members(a.AgentTools)),
+	}
+	if p := a.Prompt; p != nil {
+		o.Prompt.System, o.Prompt.Role, o.Prompt.Guidance = p.SystemPrompt, p.Role, p.Guidance
+	}
+	if r := a.Reasoning; r != nil {
+		o.Reasoning = agent.Reasoning{MaxSteps: r.MaxIterations, Exit: r.EnableExitTool, Escalate: r.EnableEscalateTool}
+		for _, c := range r.TerminationConditions {
+			o.Reasoning.Until = append(o.Reasoning.Until, agent.Condition(c))
+		}
+	}
+	if s := a.StructuredOutput; s != nil {
+		if o.Output, err = agent.NewOutput(s.Name, s.Schema, s.Strict); err != nil {
+			return nil, fmt.Errorf("structured_output: %w", err)
+		}
+	}
+	return agent.NewLLM(g.model(model), o), nil
 }
+
+func groupOptions(a *config.Agent) agent.GroupOptions {
+	return agent.GroupOptions{Global: a.GlobalInstruction, Whole: !a.Streaming}
+}
+
+func sequentialAgent(b *builder, a *config.Agent) (agent.Agent, error) {
+	return agent.NewSequential(b.members(a.SubAgents), groupOptions(a)), nil
+}
+
+func parallelAgent(b *builder, a *config.Agent) (agent.Agent, error) {
+	return agent.NewParallel(b.members(a.SubAgents), groupOptions(a)), nil
+}
+
+func loopAgent(b *builder, a *config.Agent) (agent.Agent, error) {
+	return agent.NewLoop(b.members(a.SubAgents), a.MaxIterations, groupOptions(a)), nil
+}
+
+func runnerAgent(b *builder, a *config.Agent) (agent.Agent, error) {
+	g, err := b.guard(a)
+	if err != nil {
+		return nil, err
+	}
+	set, err := b.toolSet(a.Tools, 0, g)
+	if err != nil {
+		return nil, err
+	}
+	return agent.NewRunner(g.model(agent.Pipeline()), set, !a.Streaming), nil
+}
+
+const jsonType = "application/json"
 
 // card describes an agent from what its configuration says, and where it says nothing from what that amounts to.
 func card(key string, a *config.Agent) agentsvc.Card {
@@ -34,6 +133,9 @@ func card(key string, a *config.Agent) agentsvc.Card {
 	}
 	if c.Description == "" {
 		c.Description = describe(a)
+	}
+	if a.StructuredOutput != nil && !slices.Contains(c.OutputModes, jsonType) {
+		c.OutputModes = append(slices.Clip(c.OutputModes), jsonType)
 	}
 	for _, s := range a.Skills {
 		c.Skills = append(c.Skills, agentsvc.Skill{ID: s.ID, Name: s.Name, Description: s.Description, Tags: s.Tags})

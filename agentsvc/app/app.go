@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc/agent"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
+	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/runner"
@@ -34,7 +35,9 @@ type House struct {
 	Outside, Inside *egress.Client
 	// Sandbox holds programs that tenants run on this host. Without one they run none.
 	Sandbox *sandbox.Host
-	Log     *slog.Logger
+	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
+	Judged func(ctx context.Context, app string, f guardrail.Finding)
+	Log    *slog.Logger
 }
 
 // Tenant says whose configuration is built.
@@ -70,6 +73,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, store: kept}
 	if t.Inside {
 		b.out = h.Inside
+	}
+	if h.Judged != nil {
+		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
 	agents, err := b.agents()
 	if err != nil {
@@ -137,6 +143,7 @@ type builder struct {
 	log     *slog.Logger
 	out     *egress.Client
 	sandbox *sandbox.Host
+	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
 	store   *store.Store
 	models  map[string]llm.Provider
 	built   map[string]agent.Agent

@@ -96,16 +96,16 @@ func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
 	return function.New(t.Handler, o)
 }
 
-// toolSet gathers the tools an agent names; one that is turned off is left out.
-func (b *builder) toolSet(names []string, maxOutput int) (*tool.Set, error) {
+// toolSet gathers the tools an agent names, behind its guard; one that is turned off is left out.
+func (b *builder) toolSet(names []string, maxOutput int, g *guard) (*tool.Set, error) {
 	var tools []tool.Tool
 	var sources []tool.Source
 	for _, name := range names {
 		if t := b.tools[name]; t != nil {
-			tools = append(tools, t)
+			tools = append(tools, g.tool(t))
 		}
 		if s := b.sources[name]; s != nil {
-			sources = append(sources, s)
+			sources = append(sources, g.source(s))
 		}
 	}
 	if len(tools) == 0 && len(sources) == 0 {

@@ -45,8 +45,8 @@ type Agent struct {
 	SubAgents []string `yaml:"sub_agents" ref:"agents" only:"type=llm|sequential|parallel|loop"`
 	// AgentTools are agents that this one uses like tools.
 	AgentTools []string `yaml:"agent_tools" ref:"agents" only:"type=llm"`
-	// Guardrails names the checks on this agent's input, output and tool calls.
-	Guardrails string `yaml:"guardrails" ref:"guardrails"`
+	// Guardrails names the checks on this agent's input, output and tool calls. An agent made of others has those of its parts.
+	Guardrails string `yaml:"guardrails" ref:"guardrails" only:"type=llm|runner"`
 	// DocumentStores are the documents the agent can search.
 	DocumentStores []string `yaml:"document_stores" ref:"document_stores"`
 	// IncludeContext puts what the search finds before the model without being asked.

@@ -1,9 +1,16 @@
 package config
 
+import (
+	"regexp"
+	"strings"
+)
+
 // Guardrail is a set of checks on an agent's input, output and tool calls.
 type Guardrail struct {
 	// Enabled turns the checks on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
+	// Mode does what the checks say (enforce), or only tells logs and metrics what would have been done (shadow).
+	Mode string `yaml:"mode" jsonschema:"enum=enforce,enum=shadow,default=enforce"`
 	// Input checks what callers send.
 	Input *InputGuardrail `yaml:"input"`
 	// Output checks what the agent answers.
@@ -20,7 +27,7 @@ type InputGuardrail struct {
 	Length *LengthCheck `yaml:"length"`
 	// Injection looks for attempts to override the instruction.
 	Injection *InjectionCheck `yaml:"injection"`
-	// Sanitizer cleans the message.
+	// Sanitizer cleans the message, before the other checks look at it.
 	Sanitizer *Sanitizer `yaml:"sanitizer"`
 }
 
@@ -28,14 +35,14 @@ type InputGuardrail struct {
 type LengthCheck struct {
 	// Enabled turns the check on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
-	// MinLength is the shortest message, in characters.
+	// MinLength is the shortest message, in characters of all its texts together.
 	MinLength int `yaml:"min_length" jsonschema:"minimum=0"`
-	// MaxLength is the longest message, in characters; 0 is no bound.
+	// MaxLength is the longest message, in characters; 0 is no bound. The action modify cuts it there.
 	MaxLength int `yaml:"max_length" jsonschema:"minimum=0"`
 	// Action is what happens when the check strikes.
 	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=modify,enum=warn,default=block"`
-	// Severity is how bad it is, for logs and metrics.
-	Severity string `yaml:"severity"`
+	// Severity is how bad it is, and so how loudly the log tells of it.
+	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 
 // InjectionCheck looks for attempts to override the instruction.
@@ -44,12 +51,12 @@ type InjectionCheck struct {
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
 	// Patterns are regular expressions (RE2) to look for, besides the built-in ones.
 	Patterns []string `yaml:"patterns"`
-	// CaseSensitive tells capital from small letters.
+	// CaseSensitive tells capital from small letters in `patterns`.
 	CaseSensitive bool `yaml:"case_sensitive" jsonschema:"default=false"`
 	// Action is what happens when the check strikes.
 	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=modify,enum=warn,default=block"`
-	// Severity is how bad it is, for logs and metrics.
-	Severity string `yaml:"severity"`
+	// Severity is how bad it is, and so how loudly the log tells of it.
+	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 
 // Sanitizer cleans a message.
@@ -58,9 +65,9 @@ type Sanitizer struct {
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
 	// TrimWhitespace removes white space at both ends.
 	TrimWhitespace bool `yaml:"trim_whitespace" jsonschema:"default=false"`
-	// NormalizeUnicode brings letters to one form (NFC).
+	// NormalizeUnicode brings letters to one form (NFC) and drops characters that hide text from people.
 	NormalizeUnicode bool `yaml:"normalize_unicode" jsonschema:"default=false"`
-	// StripHTML removes HTML tags.
+	// StripHTML removes HTML tags, comments, scripts and styles.
 	StripHTML bool `yaml:"strip_html" jsonschema:"default=false"`
 	// MaxLength cuts the message to so many characters; 0 is no cut.
 	MaxLength int `yaml:"max_length" jsonschema:"minimum=0"`
@@ -68,7 +75,8 @@ type Sanitizer struct {
 
 // OutputGuardrail checks what an agent answers.
 type OutputGuardrail struct {
-	// ChainMode stops at the first check that blocks, or collects what all of them say.
+	// ChainMode stops at the first part that blocks, or collects what all checks say about the whole answer, of which
+	// nothing is shown before.
 	ChainMode string `yaml:"chain_mode" jsonschema:"enum=fail_fast,enum=collect_all,default=fail_fast"`
 	// PII looks for personal data.
 	PII *PIICheck `yaml:"pii"`
@@ -92,27 +100,27 @@ type PIICheck struct {
 	RedactMode string `yaml:"redact_mode" jsonschema:"enum=mask,enum=remove,enum=hash,default=mask"`
 	// Action is what happens when the check strikes.
 	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=modify,enum=warn,default=modify"`
-	// Severity is how bad it is, for logs and metrics.
-	Severity string `yaml:"severity"`
+	// Severity is how bad it is, and so how loudly the log tells of it.
+	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 
 // ContentCheck looks for words that must not be said.
 type ContentCheck struct {
 	// Enabled turns the check on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
-	// BlockedKeywords are words to look for.
+	// BlockedKeywords are words to look for, in capital or small letters.
 	BlockedKeywords []string `yaml:"blocked_keywords"`
 	// BlockedPatterns are regular expressions (RE2) to look for.
 	BlockedPatterns []string `yaml:"blocked_patterns"`
 	// Action is what happens when the check strikes.
 	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=modify,enum=warn,default=block"`
-	// Severity is how bad it is, for logs and metrics.
-	Severity string `yaml:"severity"`
+	// Severity is how bad it is, and so how loudly the log tells of it.
+	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 
 // ToolGuardrail checks which tools an agent calls.
 type ToolGuardrail struct {
-	// ChainMode stops at the first check that blocks, or collects what all of them say.
+	// ChainMode stops at the first check that blocks, or collects what all of them say. With one check it is the same.
 	ChainMode string `yaml:"chain_mode" jsonschema:"enum=fail_fast,enum=collect_all,default=fail_fast"`
 	// Authorization lists what may and may not be called.
 	Authorization *AuthorizationCheck `yaml:"authorization"`
@@ -122,20 +130,59 @@ type ToolGuardrail struct {
 type AuthorizationCheck struct {
 	// Enabled turns the check on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
-	// AllowedTools are patterns with * of tools that may be called. Without them, all.
+	// AllowedTools are names of tools that may be called, in which * stands for anything. Without the key, all may.
 	AllowedTools []string `yaml:"allowed_tools"`
-	// BlockedTools are patterns with * of tools that may not be called.
+	// BlockedTools are names of tools that may not be called, in which * stands for anything; they win over `allowed_tools`.
 	BlockedTools []string `yaml:"blocked_tools"`
 	// Action is what happens when the check strikes.
-	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=modify,enum=warn,default=block"`
-	// Severity is how bad it is, for logs and metrics.
-	Severity string `yaml:"severity"`
+	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=warn,default=block"`
+	// Severity is how bad it is, and so how loudly the log tells of it.
+	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
+}
+
+func (x *LengthCheck) check(c *checks, s spot) {
+	switch {
+	case x.MaxLength > 0 && x.MinLength > x.MaxLength:
+		c.problem(s.child("min_length"), "is more than max_length")
+	case x.MinLength > 0 && x.Action == "modify":
+		c.problem(s.child("min_length"), "cannot go with the action modify: what is too short cannot be lengthened")
+	}
 }
 
 func (x *InjectionCheck) check(c *checks, s spot) {
-	c.patterns(s.child("patterns"), x.Patterns)
+	c.strikes(s.child("patterns"), x.Patterns)
+}
+
+func (x *PIICheck) check(c *checks, s spot) {
+	if x.Enabled && !x.DetectEmail && !x.DetectPhone && !x.DetectSSN && !x.DetectCreditCard {
+		c.problem(s, "looks for nothing: turn on detect_email, detect_phone, detect_ssn or detect_credit_card")
+	}
 }
 
 func (x *ContentCheck) check(c *checks, s spot) {
-	c.patterns(s.child("blocked_patterns"), x.BlockedPatterns)
+	if x.Enabled && len(x.BlockedKeywords)+len(x.BlockedPatterns) == 0 {
+		c.problem(s, "looks for nothing: list blocked_keywords or blocked_patterns")
+	}
+	c.strikes(s.child("blocked_patterns"), x.BlockedPatterns)
+	for i, word := range x.BlockedKeywords {
+		if strings.TrimSpace(word) == "" {
+			c.problem(s.child("blocked_keywords").item(i), "is empty")
+		}
+	}
+}
+
+func (x *AuthorizationCheck) check(c *checks, s spot) {
+	if x.Enabled && x.AllowedTools == nil && x.BlockedTools == nil {
+		c.problem(s, "decides nothing: list allowed_tools or blocked_tools")
+	}
+}
+
+// strikes checks that every item of the list at s is a regular expression that does not match the empty text.
+func (c *checks) strikes(s spot, list []string) {
+	c.patterns(s, list)
+	for i, text := range list {
+		if re, err := regexp.Compile(text); err == nil && re.MatchString("") {
+			c.problem(s.item(i), "matches the empty text, so it would strike everywhere")
+		}
+	}
 }

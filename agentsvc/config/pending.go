@@ -18,7 +18,6 @@ var pending = []struct {
 	{"llms.*.script.*.reply", []string{"message"}},
 
 	{"agents.*.type", []string{"remote"}},
-	{"agents.*.guardrails", nil},
 	{"agents.*.document_stores", nil},
 	{"agents.*.include_context", nil},
 	{"agents.*.include_context_limit", nil},
@@ -34,7 +33,6 @@ var pending = []struct {
 	{"embedders.*", nil},
 	{"vector_stores.*", nil},
 	{"document_stores.*", nil},
-	{"guardrails.*", nil},
 
 	{"storage.tasks.backend", []string{"inmemory"}},
 	{"storage.tasks.database", nil},

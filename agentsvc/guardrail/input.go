@@ -100,13 +100,13 @@ func (g *Guardrail) Input(talk []agentsvc.Entry) Verdict {
 	}
 	last := -1
 	for i, e := range talk {
-		if e.Message != nil && e.Message.Role == agentsvc.RoleUser {
+		if isCallers(e) {
 			last = i
 		}
 	}
 	cloned := false
 	for i, e := range talk {
-		if e.Message == nil || e.Message.Role != agentsvc.RoleUser {
+		if !isCallers(e) {
 			continue
 		}
 		parts, found := g.message(e.Message.Parts)
@@ -131,6 +131,12 @@ func (g *Guardrail) Input(talk []agentsvc.Entry) Verdict {
 		v.Conversation[i].Message = &msg
 	}
 	return v
+}
+
+// isCallers reports whether e is what a caller sent. What an agent tells its own model in a caller's place has no id,
+// which every message that was sent has.
+func isCallers(e agentsvc.Entry) bool {
+	return e.Message != nil && e.Message.Role == agentsvc.RoleUser && e.Message.ID != ""
 }
 
 // message judges one message and returns its parts as they are after what modifies them.

@@ -14,6 +14,15 @@ func With(t Tool, settings Settings) Tool {
 	return settled{t, settings}
 }
 
+// Around returns what around makes of t, under the settings that t has.
+func Around(t Tool, around func(Tool) Tool) Tool {
+	if s, ok := t.(settled); ok {
+		s.Tool = around(s.Tool)
+		return s
+	}
+	return around(t)
+}
+
 // settled is a tool under settings.
 type settled struct {
 	Tool
