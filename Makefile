@@ -28,9 +28,10 @@ run: build ## build and serve examples/default.yaml on SQLite, with metrics
 	@exec bin/stoa serve --config examples/default.yaml $(ARGS)
 
 .PHONY: test
-test: ## run every test with the race detector, beside a private PostgreSQL and Redis
+test: ## run every test with the race detector, beside a private PostgreSQL, Redis and MCP servers
 	@.ci/needs gcc=gcc,libc6-dev
-	@.ci/with-services env CGO_ENABLED=1 go test -race -timeout 10m $(ARGS) $(PKG)
+	@servers=$$(.ci/mcp-servers) || echo "ATTENTION: the tests against the reference MCP servers are skipped" >&2; \
+	STOA_TEST_MCP_SERVERS=$$servers .ci/with-services env CGO_ENABLED=1 go test -race -timeout 10m $(ARGS) $(PKG)
 
 .PHONY: faults
 faults: ## run the tests that break things on purpose (build tag faults)
