@@ -106,6 +106,8 @@ func readGenerate(r *http.Request, body []byte) (asked, error) {
 				}
 			case p.Text == "":
 				err = errors.New("required oneof field 'data' must have one initialized field")
+			case a.tool != "":
+				a.text, a.tool = p.Text, ""
 			default:
 				a.text += p.Text
 			}

@@ -77,7 +77,7 @@ func testGarbage(t *testing.T, w Wire) {
 		{"a nameless tool", []string{w.Call(0, "", `{}`), w.End}, []string{"the model made a malformed tool call"}},
 		{"cut arguments", []string{w.Call(0, "get", `{"a":`), w.End}, []string{"the model made a malformed tool call", malformed}},
 		{"garbage", []string{hi, w.Event("\x00\xff not JSON")}, []string{malformed}},
-		{"wrong types", []string{hi, w.Event("[1]")}, []string{malformed}},
+		{"wrong types", []string{hi, w.Event("[1]")}, []string{malformed, brokeOff}},
 		{"HTML", []string{"<html><body>" + Canary + "</body></html>\n\n"}, []string{brokeOff, malformed}},
 		{"an error", []string{hi, w.Failed}, []string{"the server reported an error in the middle of the answer"}},
 		{"too many calls", []string{many(w), w.End}, []string{tooLong}},

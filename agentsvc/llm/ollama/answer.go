@@ -1,6 +1,10 @@
 package ollama
 
 import (
+	"encoding/json"
+
+	"github.com/ollama/ollama/api"
+
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/upstream"
 )
@@ -10,6 +14,24 @@ type answer struct {
 	*upstream.Answer
 	done   bool
 	reason string
+}
+
+// event is one line of an answer.
+type event struct {
+	api.ChatResponse
+	Error string `json:"error"`
+}
+
+// line takes in the next line, which is whole or the rest of a body that broke off.
+func (a *answer) line(text []byte, whole bool) ([]llm.Chunk, error) {
+	var ev event
+	switch err := json.Unmarshal(text, &ev); {
+	case err == nil:
+		return a.add(ev)
+	case whole:
+		return nil, upstream.ErrMalformed
+	}
+	return nil, upstream.ErrBrokeOff
 }
 
 // add takes in the next line and returns what can be shown at once: text.

@@ -9,12 +9,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
 	"time"
-
-	"github.com/ollama/ollama/api"
 
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/upstream"
@@ -106,9 +105,6 @@ func (p *Provider) request(ctx context.Context, req llm.Request) (*http.Request,
 	return out, nil
 }
 
-// maxLine is more than a line of an answer may have, which the way in sees to.
-const maxLine = 16 << 20
-
 func (p *Provider) read(req *http.Request, a *answer, yield func([]llm.Chunk, error) bool) {
 	resp, err := p.http.Do(req)
 	if err != nil {
@@ -116,42 +112,22 @@ func (p *Provider) read(req *http.Request, a *answer, yield func([]llm.Chunk, er
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
-		var ev event
-		if err := json.Unmarshal(lines.Bytes(), &ev); err != nil {
-			yield(nil, malformed(err, lines))
+	lines := bufio.NewReader(resp.Body)
+	for {
+		line, err := lines.ReadBytes('\n') // the way in bounds a line
+		if err != nil && !errors.Is(err, io.EOF) {
+			yield(nil, err)
 			return
 		}
-		chunks, err := a.add(ev)
-		if !yield(chunks, err) || err != nil {
+		if len(bytes.TrimSpace(line)) > 0 {
+			chunks, bad := a.line(line, err == nil)
+			if !yield(chunks, bad) || bad != nil {
+				return
+			}
+		}
+		if err != nil {
+			yield(a.end())
 			return
 		}
 	}
-	if err := lines.Err(); err != nil {
-		yield(nil, err)
-		return
-	}
-	yield(a.end())
-}
-
-// malformed tells a line that the server did not finish from one that is no JSON.
-func malformed(err error, lines *bufio.Scanner) error {
-	if !lines.Scan() && lines.Err() == nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input" {
-			return upstream.ErrBrokeOff
-		}
-	}
-	return upstream.ErrMalformed
-}
-
-// event is one line of an answer.
-type event struct {
-	api.ChatResponse
-	Error string `json:"error"`
 }

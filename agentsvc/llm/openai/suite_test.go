@@ -1,12 +1,10 @@
 package openai_test
 
 import (
-	"net/http"
 	"testing"
 
 	"go.uber.org/goleak"
 
-	"stoa/agentsvc/egress"
 	"stoa/agentsvc/llm/llmtest"
 	"stoa/agentsvc/llm/openai"
 )
@@ -28,18 +26,10 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// wayOut is a client that may call this machine.
-func wayOut(t *testing.T) *http.Client {
-	t.Helper()
-	c := egress.New(egress.Options{PrivateNetwork: true})
-	t.Cleanup(c.Close)
-	return c.HTTP()
-}
-
 func provider(t *testing.T, opts openai.Options) *openai.Provider {
 	t.Helper()
 	if opts.HTTP == nil {
-		opts.HTTP = wayOut(t)
+		opts.HTTP = llmtest.WayOut(t)
 	}
 	if opts.APIKey == "" {
 		opts.APIKey = llmtest.Key

@@ -1,0 +1,148 @@
+package ollama_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/ollama/ollama/api"
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/llmtest"
+	"stoa/agentsvc/llm/ollama"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func provider(t *testing.T, opts ollama.Options) *ollama.Provider {
+	t.Helper()
+	if opts.HTTP == nil {
+		opts.HTTP = llmtest.WayOut(t)
+	}
+	p, err := ollama.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestSuite(t *testing.T) {
+	llmtest.Run(t, func(t *testing.T, script []llmtest.Turn) llmtest.Subject {
+		srv := llmtest.NewServer(t, script)
+		return llmtest.Subject{Provider: provider(t, ollama.Options{BaseURL: srv.URL, APIKey: llmtest.Key}), Open: srv.Open}
+	})
+}
+
+// TestServerIsHonest asks the server of the tests through the official client, which the provider does without.
+func TestServerIsHonest(t *testing.T) {
+	t.Parallel()
+	srv := llmtest.NewServer(t, []llmtest.Turn{
+		{Text: "hi", Think: "hm", Say: []string{"a", "b"}, Calls: []agentsvc.ToolCall{{Name: "get", Arguments: []byte(`{"q":1}`)}}, Usage: agentsvc.Usage{InputTokens: 7, OutputTokens: 3}},
+	})
+	base, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text, thought, calls string
+	var last api.ChatResponse
+	err = api.NewClient(base, llmtest.WayOut(t)).Chat(t.Context(), &api.ChatRequest{Model: "m", Messages: []api.Message{{Role: "user", Content: "hi"}}}, func(r api.ChatResponse) error {
+		text += r.Message.Content
+		thought += r.Message.Thinking
+		for _, c := range r.Message.ToolCalls {
+			calls += c.Function.Name + c.Function.Arguments.String()
+		}
+		last = r
+		return nil
+	})
+	if err != nil || text != "ab" || thought != "hm" || calls != `get{"q":1}` || !last.Done || last.PromptEvalCount != 7 || last.EvalCount != 3 {
+		t.Errorf("%q, thought %q, calls %s, last %+v, error %v", text, thought, calls, last, err)
+	}
+}
+
+func line(data string) string { return data + "\n" }
+
+func TestHostileServers(t *testing.T) {
+	llmtest.RunHostile(t, llmtest.Wire{
+		Provider: func(t *testing.T, base string, client *http.Client) llm.Provider {
+			return provider(t, ollama.Options{BaseURL: base, HTTP: client})
+		},
+		Event: line,
+		Text:  func(text string) string { return line(fmt.Sprintf(`{"message":{"content":%q}}`, text)) },
+		Call: func(_ int, name, text string) string {
+			return line(fmt.Sprintf(`{"message":{"tool_calls":[{"function":{"name":%q,"arguments":%s}}]}}`, name, text))
+		},
+		End:     line(`{"done":true,"done_reason":"stop"}`),
+		Failed:  line(`{"error":"` + llmtest.Canary + `"}`),
+		Comment: "\n",
+	})
+}
+
+// TestNothingFromEnvironment also lays out a key of the operator's account: the official client would sign with it.
+func TestNothingFromEnvironment(t *testing.T) {
+	home := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(home, ".ollama"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, ".ollama", "id_ed25519"), []byte("canary-of-the-operator"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	llmtest.KeepsOffTheEnvironment(t, []string{"OLLAMA_HOST", "OLLAMA_AUTH", "OLLAMA_API_KEY", "OLLAMA_MODELS"}, http.StatusOK, func(url string) llm.Provider {
+		return provider(t, ollama.Options{BaseURL: url})
+	})
+}
+
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "look", Say: []string{"ok"}, Stop: llm.StopLength, Usage: agentsvc.Usage{InputTokens: 7, OutputTokens: 3}}})
+	half := 0.5
+	p := provider(t, ollama.Options{Name: "mine", BaseURL: srv.URL + "/", Model: "m", Temperature: &half, MaxTokens: 9})
+	var usage *agentsvc.Usage
+	for c, err := range p.Stream(t.Context(), llm.Request{
+		System: "Be kind.",
+		Tools: []agentsvc.ToolSpec{
+			{Name: "bare"},
+			{Name: "get", Description: "gets", Parameters: []byte(`{"type":"object","properties":{"q":{"type":["string","null"]},"o":{"type":"object","properties":{"deep":{"type":"number"}}}},"required":["q"]}`)},
+		},
+		Conversation: []agentsvc.Entry{
+			{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{Text: "data "}, {Data: &agentsvc.Data{Value: map[string]any{"a": 1.0}}}}}},
+			{Message: &agentsvc.Message{Role: agentsvc.RoleAgent, ToolCalls: []agentsvc.ToolCall{{ID: "c1", Name: "get", Arguments: []byte(`{"z":1,"a":2}`)}}}},
+			{Result: &agentsvc.ToolResult{Call: "c1", Name: "get", Text: "found"}},
+			{Message: &agentsvc.Message{Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{{File: &agentsvc.File{Name: "made.pdf"}}}}},
+			{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{Text: "look"}, {File: &agentsvc.File{MediaType: "image/png", Bytes: []byte("hi")}}}}},
+		},
+	}) {
+		if err != nil {
+			t.Error(err)
+		}
+		if c.Usage != nil {
+			usage = c.Usage
+		}
+	}
+	llmtest.SameJSON(t, `{
+		"model": "m", "options": {"temperature": 0.5, "num_predict": 9},
+		"tools": [
+			{"type": "function", "function": {"name": "bare", "parameters": {"type": "object", "properties": {}}}},
+			{"type": "function", "function": {"name": "get", "description": "gets", "parameters": {
+				"type": "object", "required": ["q"],
+				"properties": {"q": {"type": ["string", "null"]}, "o": {"type": "object", "properties": {"deep": {"type": "number"}}}}
+			}}}
+		],
+		"messages": [
+			{"role": "system", "content": "Be kind."},
+			{"role": "user", "content": "data {\"a\":1}"},
+			{"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "function": {"index": 0, "name": "get", "arguments": {"z": 1, "a": 2}}}]},
+			{"role": "tool", "content": "found", "tool_name": "get", "tool_call_id": "c1"},
+			{"role": "user", "content": "look", "images": ["aGk="]}
+		]
+	}`, srv.Requests()[0].Body)
+	if diff := cmp.Diff(&agentsvc.Usage{Provider: "mine", Model: "m", InputTokens: 7, OutputTokens: 3}, usage); diff != "" {
+		t.Error(diff)
+	}
+}
