@@ -1,0 +1,55 @@
+package memory_test
+
+import (
+	"testing"
+
+	"stoa/agentsvc/memory"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+func TestKeyword(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := memory.New(d, "acme")
+		k := memory.Keyword{Store: s}
+		remember(t, s, ana,
+			"My dog is called Rex and he likes balls",
+			"I live in Zürich, at Bahnhofstrasse 5",
+			"My cat is called Tom",
+			"私の犬の名前はポチです",
+			"The invoice INV-2041 was paid by O'Neill & sons",
+		)
+		for _, c := range []struct {
+			question string
+			want     []string
+		}{
+			{"What is the name of my dog?", []string{"My dog is called Rex and he likes balls"}},
+			{"Dogs!", []string{"My dog is called Rex and he likes balls"}},
+			{"who is called Tom", []string{"My cat is called Tom", "My dog is called Rex and he likes balls"}},
+			{"ZÜRICH", []string{"I live in Zürich, at Bahnhofstrasse 5"}},
+			{"invoice 2041", []string{"The invoice INV-2041 was paid by O'Neill & sons"}},
+			{"犬の名前", []string{"私の犬の名前はポチです"}},
+			{"what is it that you are", nil},
+			{"weather tomorrow", nil},
+			{"", nil},
+			{`' OR 1=1; " NEAR( * AND NOT :`, nil},
+			{`o'neill" OR scope:*`, []string{"The invoice INV-2041 was paid by O'Neill & sons"}},
+		} {
+			want(t, c.question, find(t, k, ana, c.question, true), c.want...)
+		}
+	})
+}
+
+// TestKeywordSure leaves out, unless asked for, what has next to nothing to do with the question.
+func TestKeywordSure(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := memory.New(d, "acme")
+		k := memory.Keyword{Store: s}
+		remember(t, s, ana, "we talked about colour", "one more on colour", "again colour")
+		question := "Which colour has the bicycle, helmet, tent and stove in the catalogue?"
+		want(t, "sure", find(t, k, ana, question, true))
+		want(t, "asked for", find(t, k, ana, question, false), "again colour", "one more on colour", "we talked about colour")
+	})
+}
