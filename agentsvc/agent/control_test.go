@@ -1,0 +1,221 @@
+package agent_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+	"stoa/agentsvc/llm/scripted"
+)
+
+// TestControls: the tools that steer a turn, and what comes of their calls.
+func TestControls(t *testing.T) {
+	t.Parallel()
+	ends := agent.Reasoning{Exit: true, Escalate: true}
+	until := func(r agent.Reasoning, conditions ...agent.Condition) agent.Reasoning {
+		r.Until = conditions
+		return r
+	}
+	sub := func(name string, r agent.Reasoning, rules ...scripted.Rule) agent.Member {
+		return member(name, agent.NewLLM(script(t, rules...), agent.Options{Reasoning: r}))
+	}
+	for name, c := range map[string]struct {
+		rules []scripted.Rule
+		o     agent.Options
+		want  []string
+		err   error
+	}{
+		"exit with an answer": {
+			[]scripted.Rule{always(say("So."), call("exit", "answer", "42"))}, agent.Options{Reasoning: ends},
+			[]string{`message So. exit{"answer":"42"}`, "result exit false The turn ends.", "completed 42"}, nil,
+		},
+		"exit with the text beside it": {
+			[]scripted.Rule{always(say("So."), call("exit"))}, agent.Options{Reasoning: ends},
+			[]string{"message So. exit{}", "result exit false The turn ends.", "completed So."}, nil,
+		},
+		"exit that is not to be had": {
+			[]scripted.Rule{when(scripted.When{ToolResult: "exit"}, say("Oh.")), always(call("exit"))}, agent.Options{},
+			[]string{"message  exit{}", `result exit true there is no tool "exit": no tools are offered`, "completed Oh."}, nil,
+		},
+		"exit without sense": {
+			[]scripted.Rule{when(scripted.When{ToolResult: "exit"}, say("Oh.")), always(scripted.Item{Call: &scripted.Call{Tool: "exit", Arguments: map[string]any{"answer": 1}}})},
+			agent.Options{Reasoning: ends},
+			[]string{`message  exit{"answer":1}`, "result exit true the arguments of exit must be a JSON object whose values are text: json: cannot unmarshal number into Go struct field words.Answer of type string", "completed Oh."}, nil,
+		},
+		"escalate above which nobody stands": {
+			[]scripted.Rule{always(call("escalate", "reason", "too hard"))}, agent.Options{Reasoning: ends},
+			[]string{`message  escalate{"reason":"too hard"}`, "result escalate false Control goes back.", "completed too hard"}, nil,
+		},
+		"escalate that ends nothing": {
+			[]scripted.Rule{when(scripted.When{ToolResult: "escalate"}, say("Well.")), always(call("escalate"))},
+			agent.Options{Reasoning: until(ends, agent.NoToolCalls)},
+			[]string{"message  escalate{}", "result escalate false Control goes back.", "completed Well."}, nil,
+		},
+		"handed over": {
+			[]scripted.Rule{always(call("transfer_to_b"))},
+			agent.Options{SubAgents: []agent.Member{sub("b", ends, always(say("mine")))}},
+			[]string{"message  transfer_to_b{}", "b[1] message mine", "result transfer_to_b false b has taken over and answered.", "completed mine"}, nil,
+		},
+		"handed back, and over again": {
+			[]scripted.Rule{when(scripted.When{ToolResult: "transfer_to_b", Text: "no"}, call("transfer_to_c")), when(scripted.When{}, call("transfer_to_b"))},
+			agent.Options{SubAgents: []agent.Member{sub("b", ends, always(call("escalate", "reason", "no"))), sub("c", ends, always(say("mine")))}},
+			[]string{
+				"message  transfer_to_b{}", `b[1] message  escalate{"reason":"no"}`, "b[1] result escalate false Control goes back.", "b[1] message no",
+				"result transfer_to_b false b gives control back: no", "message  transfer_to_c{}", "c[2] message mine",
+				"result transfer_to_c false c has taken over and answered.", "completed mine",
+			}, nil,
+		},
+		"handed over and back to a sub-agent of its own": {
+			[]scripted.Rule{always(call("transfer_to_b"))},
+			agent.Options{SubAgents: []agent.Member{member("b", agent.NewLLM(
+				script(t, always(call("transfer_to_c"))), agent.Options{SubAgents: []agent.Member{sub("c", ends, always(say("deep")))}}))}},
+			[]string{
+				"message  transfer_to_b{}", "b[1] message  transfer_to_c{}", "b[1]/c[1] message deep", "b[1] result transfer_to_c false c has taken over and answered.",
+				"b[1] message deep", "result transfer_to_b false b has taken over and answered.", "completed deep",
+			}, nil,
+		},
+		"a transfer that ends nothing": {
+			[]scripted.Rule{when(scripted.When{ToolResult: "transfer_to_b"}, say("b said {{result}}")), always(call("transfer_to_b"))},
+			agent.Options{SubAgents: []agent.Member{sub("b", ends, always(say("mine")))}, Reasoning: until(ends, agent.NoToolCalls)},
+			[]string{"message  transfer_to_b{}", "b[1] message mine", "result transfer_to_b false mine", "completed b said mine"}, nil,
+		},
+		"two transfers at once": {
+			[]scripted.Rule{always(call("transfer_to_b"), call("transfer_to_c"))},
+			agent.Options{SubAgents: []agent.Member{sub("b", ends, always(say("b"))), sub("c", ends, always(say("c")))}},
+			nil, nil,
+		},
+		"an agent that is asked nothing": {
+			[]scripted.Rule{when(scripted.When{ToolResult: "b"}, say("Oh.")), always(call("b"))},
+			agent.Options{AgentTools: []agent.Member{sub("b", ends, always(say("x")))}},
+			[]string{"message  b{}", "result b true the arguments of b lack request: say what the agent is to do", "completed Oh."}, nil,
+		},
+		"an agent that finds no end": {
+			[]scripted.Rule{when(scripted.When{ToolResult: "b"}, say("Oh.")), always(call("b", "request", "x"))},
+			agent.Options{AgentTools: []agent.Member{sub("b", agent.Reasoning{MaxSteps: 1}, always(call("gone")))}},
+			[]string{
+				`message  b{"request":"x"}`, "b[1.1] message  gone{}", `b[1.1] result gone true there is no tool "gone": no tools are offered`,
+				"result b true " + agent.ErrTooLong.Error(), "completed Oh.",
+			}, nil,
+		},
+		"bounded": {
+			[]scripted.Rule{always(say("hm"))}, agent.Options{Reasoning: agent.Reasoning{MaxSteps: 2, Exit: true, Until: []agent.Condition{agent.Escalated}}},
+			[]string{"message hm", "message hm"}, agent.ErrTooLong,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got []agentsvc.Event
+			var err error
+			for ev, e := range agent.NewLLM(script(t, c.rules...), c.o).Run(t.Context(), turn("go")) {
+				if err = e; e == nil && ev.Chunk == nil {
+					got = append(got, ev)
+				}
+			}
+			if !errors.Is(err, c.err) || c.err == nil && err != nil {
+				t.Errorf("error %v, want %v", err, c.err)
+			}
+			if c.want == nil { // side by side: in any order
+				all := strings.Join(framed(got), "\n")
+				if !strings.Contains(all, "result transfer_to_c true control can be handed to one agent at a time, and transfer_to_b comes first") || !strings.HasSuffix(all, "completed b") {
+					t.Error(all)
+				}
+				return
+			}
+			if diff := cmp.Diff(c.want, framed(got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestHandedTalk: who takes over has what was said before it, not the calls that led there; the session that is kept
+// has every call with its result.
+func TestHandedTalk(t *testing.T) {
+	t.Parallel()
+	target, m := talker(t, "mine")
+	look := echo("look")
+	root := script(t, when(scripted.When{ToolResult: "look"}, say("Over to b."), call("transfer_to_b", "note", "a cat")), always(say("Hm."), call("look")))
+	a := agent.NewLLM(root, agent.Options{Tools: tools(t, look), SubAgents: []agent.Member{member("b", target)}})
+	got := facts(t, a, turn("go"), 0)
+	talk := m.reqs[0].Conversation
+	if len(talk) != 2 || talk[0].Message.Text() != "go" || talk[1].Message.Text() != "note:\na cat" || talk[1].Message.Role != agentsvc.RoleUser {
+		t.Errorf("the other agent was told %+v", talk)
+	}
+	open := map[agentsvc.CallID]bool{}
+	for _, ev := range got {
+		if ev.Frame != "" {
+			continue
+		}
+		if ev.Message != nil {
+			for _, c := range ev.Message.ToolCalls {
+				open[c.ID] = true
+			}
+		}
+		if ev.Result != nil {
+			delete(open, ev.Result.Call)
+		}
+	}
+	if len(open) != 0 {
+		t.Errorf("calls without a result: %v", open)
+	}
+}
+
+// TestOffers: what a model is offered beside its tools. A tool that bears the name of one that steers the turn is not.
+func TestOffers(t *testing.T) {
+	t.Parallel()
+	other, _ := talker(t, "x")
+	m := script(t, always(say("x")))
+	facts(t, agent.NewLLM(m, agent.Options{
+		Tools: tools(t, echo("look"), echo("exit")), Reasoning: agent.Reasoning{Exit: true, Escalate: true},
+		AgentTools: []agent.Member{member("helper", other)}, SubAgents: []agent.Member{member("b", other)},
+	}), turn("go"), 0)
+	var names []string
+	for _, s := range m.reqs[0].Tools {
+		names = append(names, s.Name)
+	}
+	if diff := cmp.Diff([]string{"look", "helper", "transfer_to_b", "exit", "escalate"}, names); diff != "" {
+		t.Error(diff)
+	}
+	if s := m.reqs[0].Tools[1]; s.Description != "is helper" || !strings.Contains(string(s.Parameters), `"required":["request"]`) {
+		t.Errorf("offered %+v", s)
+	}
+}
+
+// TestPrompt: the system prompt of an agent, and what those above it put there.
+func TestPrompt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		o    agent.Options
+		want string
+	}{
+		"instruction alone": {agent.Options{Instruction: "be brief"}, "above\n\nbe brief"},
+		"all of it": {
+			agent.Options{Instruction: "be brief", Prompt: agent.Prompt{Global: "all of you", Role: "a clerk", Guidance: "step by step"}},
+			"above\n\nall of you\n\na clerk\n\nbe brief\n\nstep by step",
+		},
+		"replaced": {agent.Options{Instruction: "be brief", Prompt: agent.Prompt{System: "only this", Global: "x"}}, "only this"},
+		"nothing":  {agent.Options{}, "above"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := script(t, always(say("x")))
+			below := member("b", agent.NewLLM(m, c.o))
+			for _, a := range []agent.Agent{
+				agent.NewSequential([]agent.Member{below}, agent.GroupOptions{Global: "above"}),
+				agent.NewLLM(script(t, always(call("transfer_to_b"))), agent.Options{Prompt: agent.Prompt{Global: "above"}, SubAgents: []agent.Member{below}}),
+				agent.NewLLM(script(t, when(scripted.When{ToolResult: "b"}, say("x")), always(call("b", "request", "x"))), agent.Options{Prompt: agent.Prompt{Global: "above"}, AgentTools: []agent.Member{below}}),
+				agent.NewParallel([]agent.Member{member("s", agent.NewSequential([]agent.Member{below}, agent.GroupOptions{}))}, agent.GroupOptions{Global: "above"}),
+			} {
+				m.reqs = nil
+				facts(t, a, turn("go"), 0)
+				if got := m.reqs[0].System; got != c.want {
+					t.Errorf("%T: %q, want %q", a, got, c.want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package agent_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+	"stoa/agentsvc/llm/scripted"
+)
+
+var city = map[string]any{
+	"type": "object", "required": []any{"city"}, "properties": map[string]any{"city": map[string]any{"type": "string"}}, "additionalProperties": false,
+}
+
+func output(t *testing.T, strict bool) *agent.Output {
+	t.Helper()
+	o, err := agent.NewOutput("place", city, strict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestOutput: an answer that is the JSON it should be, at once or when it is asked for again.
+func TestOutput(t *testing.T) {
+	t.Parallel()
+	const rome = `{"city":"Rome"}`
+	for name, c := range map[string]struct {
+		says   []string // first, then when asked again
+		strict bool
+		calls  int
+		told   string // what the model is told is wrong
+		err    string
+	}{
+		"at once":                      {says: []string{rome}, strict: true, calls: 1},
+		"among words":                  {says: []string{"Sure: " + rome + " there you go"}, calls: 1},
+		"in a block":                   {says: []string{"Sure:\n```json\n" + rome + "\n```\n{done}"}, calls: 1},
+		"among words, strictly":        {says: []string{"Sure: " + rome, rome}, strict: true, calls: 2, told: "Your answer is not valid JSON"},
+		"repaired":                     {says: []string{`{"town":"Rome"}`, rome}, calls: 2, told: "Your answer does not fit the schema: at /: missing property 'city'"},
+		"wrong twice":                  {says: []string{"Rome", `{"city":1}`}, calls: 2, err: "the model was asked twice, and its answer does not fit the schema: at /city: got number, want string"},
+		"a number no program can read": {says: []string{`{"city":1e999}`, rome}, calls: 2, told: "at /city"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rules := []scripted.Rule{when(scripted.When{Text: "^go$"}, say(c.says[0]))}
+			if len(c.says) > 1 {
+				rules = append(rules, always(say(c.says[1])))
+			}
+			m := script(t, rules...)
+			var last agentsvc.Event
+			var err error
+			for ev, e := range agent.NewLLM(m, agent.Options{Output: output(t, c.strict), Instruction: "where"}).Run(t.Context(), turn("go")) {
+				if ev.Chunk != nil || ev.Message != nil {
+					t.Errorf("shown before it was right: %+v", ev)
+				}
+				last, err = ev, e
+			}
+			if len(m.reqs) != c.calls || m.reqs[0].Step == m.reqs[len(m.reqs)-1].Step && c.calls > 1 {
+				t.Errorf("%d model calls, want %d with a step each", len(m.reqs), c.calls)
+			}
+			if !strings.HasPrefix(m.reqs[0].System, "where\n\nGive your final answer as one JSON value, \"place\",") || !strings.Contains(m.reqs[0].System, `"additionalProperties":false`) {
+				t.Errorf("asked under %q", m.reqs[0].System)
+			}
+			if c.told != "" {
+				talk := m.reqs[1].Conversation
+				if got := talk[len(talk)-1].Message.Text(); !strings.Contains(got, c.told) || len(talk) != 3 {
+					t.Errorf("told %q, want %q", got, c.told)
+				}
+			}
+			var invalid *agentsvc.InvalidError
+			if c.err != "" {
+				if !errors.As(err, &invalid) || err.Error() != c.err {
+					t.Errorf("error %v, want %s", err, c.err)
+				}
+				return
+			}
+			want := []agentsvc.Part{agentsvc.TextPart(rome), {Data: &agentsvc.Data{MediaType: "application/json", Value: map[string]any{"city": "Rome"}}}}
+			if err != nil || last.Status == nil {
+				t.Fatalf("ended with %+v (%v)", last, err)
+			}
+			if diff := cmp.Diff(want, last.Status.Message.Parts); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestOutputElsewhere: an answer given by exit is held to the schema too; a question is not.
+func TestOutputElsewhere(t *testing.T) {
+	t.Parallel()
+	m := script(t, when(scripted.When{ToolResult: "exit"}, call("exit", "answer", `{"city":"Rome"}`)), when(scripted.When{Text: "ask"}, scripted.Item{Ask: "Where?"}), always(call("exit", "answer", "Rome")))
+	a := agent.NewLLM(m, agent.Options{Output: output(t, true), Reasoning: agent.Reasoning{Exit: true}})
+	want := []string{
+		`message  exit{"answer":"Rome"}`, "result exit true the answer is not valid JSON: invalid character 'R' looking for beginning of value",
+		`message  exit{"answer":"{\"city\":\"Rome\"}"}`, "result exit false The turn ends.", `completed {"city":"Rome"}`,
+	}
+	if diff := cmp.Diff(want, framed(facts(t, a, turn("go"), 0))); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"input_required Where?"}, framed(facts(t, a, turn("ask"), 0))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestNoSchema: a schema that is none, and one that would read a file.
+func TestNoSchema(t *testing.T) {
+	t.Parallel()
+	for _, schema := range []map[string]any{{"type": "objekt"}, {"$ref": "file:///etc/passwd"}, {"x": func() {}}} {
+		if _, err := agent.NewOutput("", schema, false); err == nil {
+			t.Errorf("%v is taken for a schema", schema)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package agent_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+	"stoa/agentsvc/llm/scripted"
+)
+
+func say(text string) scripted.Item { return scripted.Item{Say: text} }
+
+func call(tool string, arguments ...string) scripted.Item {
+	c := scripted.Call{Tool: tool}
+	for i := 0; i+1 < len(arguments); i += 2 {
+		if c.Arguments == nil {
+			c.Arguments = map[string]any{}
+		}
+		c.Arguments[arguments[i]] = arguments[i+1]
+	}
+	return scripted.Item{Call: &c}
+}
+
+func always(items ...scripted.Item) scripted.Rule { return scripted.Rule{Then: items} }
+
+func member(name string, a agent.Agent) agent.Member {
+	return agent.Member{Name: name, Description: "is " + name, Agent: a}
+}
+
+// talker is an agent that says one thing.
+func talker(t *testing.T, text string) (agent.Agent, *model) {
+	m := script(t, always(say(text)))
+	return agent.NewLLM(m, agent.Options{}), m
+}
+
+// after is turn as it is after an earlier attempt got as far as facts.
+func after(text string, facts []agentsvc.Event) agent.Invocation {
+	inv := turn(text)
+	inv.Frames = map[string][]agentsvc.Entry{}
+	for _, ev := range facts {
+		if ev.Message == nil && ev.Result == nil {
+			continue
+		}
+		e := agentsvc.Entry{Message: ev.Message, Result: ev.Result}
+		if ev.Frame == "" {
+			inv.Conversation = append(inv.Conversation, e)
+			inv.Steps += agent.Steps([]agentsvc.Entry{e})
+		} else {
+			inv.Frames[ev.Frame] = append(inv.Frames[ev.Frame], e)
+		}
+	}
+	return inv
+}
+
+// facts runs a turn until it has yielded n facts, or to its end.
+func facts(t *testing.T, a agent.Agent, inv agent.Invocation, n int) (all []agentsvc.Event) {
+	t.Helper()
+	for ev, err := range a.Run(t.Context(), inv) {
+		if err != nil {
+			t.Fatalf("after %d facts: %v", len(all), err)
+		}
+		if ev.Chunk == nil {
+			all = append(all, ev)
+		}
+		if n > 0 && len(all) == n {
+			break
+		}
+	}
+	return all
+}
+
+// framed is line with the frame before it.
+func framed(evs []agentsvc.Event) (lines []string) {
+	for _, ev := range evs {
+		if ev.Usage != nil {
+			continue
+		}
+		lines = append(lines, strings.TrimSpace(ev.Frame+" "+line(ev)))
+	}
+	return lines
+}
+
+// TestReplay cuts turns of agents of agents off after each fact, and has another attempt go on from there: it asks
+// no model again that has answered, runs no tool again, and comes to the same end.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		agent func(t *testing.T) (agent.Agent, []*model)
+		want  []string
+	}{
+		"sequential": {func(t *testing.T) (agent.Agent, []*model) {
+			m1 := script(t, when(scripted.When{ToolResult: "look"}, say("It is {{result}}.")), always(call("look")))
+			m2 := script(t, always(say("Heard {{text}}")))
+			look := echo("look")
+			look.idempotent = true
+			return agent.NewSequential([]agent.Member{
+				member("a", agent.NewLLM(m1, agent.Options{Tools: tools(t, look)})), member("b", agent.NewLLM(m2, agent.Options{})),
+			}, agent.GroupOptions{}), []*model{m1, m2}
+		}, []string{"a message  look{}", "a result look false look{}", "a message It is look{}.", "b message Heard a:\nIt is look{}.", "completed Heard a:\nIt is look{}."}},
+		"loop": {func(t *testing.T) (agent.Agent, []*model) {
+			m1 := script(t, when(scripted.When{Text: "critic"}, say("second")), always(say("first")))
+			m2 := script(t, when(scripted.When{Text: "second"}, call("escalate", "reason", "good")), always(say("again")))
+			return agent.NewLoop([]agent.Member{
+				member("writer", agent.NewLLM(m1, agent.Options{})),
+				member("critic", agent.NewLLM(m2, agent.Options{Reasoning: agent.Reasoning{Escalate: true}})),
+			}, 5, agent.GroupOptions{}), []*model{m1, m2}
+		}, []string{
+			"writer[1] message first", "critic[1] message again", "writer[2] message second",
+			`critic[2] message  escalate{"reason":"good"}`, "critic[2] result escalate false Control goes back.", "critic[2] message good", "completed second",
+		}},
+		"transfer": {func(t *testing.T) (agent.Agent, []*model) {
+			m1 := script(t, always(call("transfer_to_b", "note", "be kind")))
+			m2 := script(t, always(say("From b: {{text}}")))
+			b := member("b", agent.NewLLM(m2, agent.Options{}))
+			return agent.NewLLM(m1, agent.Options{SubAgents: []agent.Member{b}}), []*model{m1, m2}
+		}, []string{
+			`message  transfer_to_b{"note":"be kind"}`, "b[1] message From b: note:\nbe kind",
+			"result transfer_to_b false b has taken over and answered.", "completed From b: note:\nbe kind",
+		}},
+		"tool, agent and exit at once": {func(t *testing.T) (agent.Agent, []*model) {
+			m1 := script(t, always(call("helper", "request", "x"), call("look"), call("exit", "answer", "bye")))
+			helper, m2 := talker(t, "done")
+			look := echo("look")
+			look.idempotent = true
+			return agent.NewLLM(m1, agent.Options{
+				Tools: tools(t, look), AgentTools: []agent.Member{member("helper", helper)}, Reasoning: agent.Reasoning{Exit: true},
+			}), []*model{m1, m2}
+		}, []string{
+			`message  helper{"request":"x"} look{} exit{"answer":"bye"}`, "result look false look{}", "result exit false The turn ends.",
+			"helper[1.1] message done", "result helper false done", "completed bye",
+		}},
+		"deep": {func(t *testing.T) (agent.Agent, []*model) {
+			leaf, m := talker(t, "leaf")
+			a := leaf
+			for i := range 3 {
+				a = agent.NewSequential([]agent.Member{member(fmt.Sprint("s", i), a)}, agent.GroupOptions{})
+			}
+			return a, []*model{m}
+		}, []string{"s2/s1/s0 message leaf", "s2/s1 message leaf", "s2 message leaf", "completed leaf"}},
+		"thinking on": {func(t *testing.T) (agent.Agent, []*model) {
+			m := script(t, when(scripted.When{Text: "^Go on"}, call("exit", "answer", "42")), always(say("hm")))
+			return agent.NewLLM(m, agent.Options{Reasoning: agent.Reasoning{Exit: true, Until: []agent.Condition{agent.Escalated}}}), []*model{m}
+		}, []string{"message hm", `message  exit{"answer":"42"}`, "result exit false The turn ends.", "completed 42"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked := func(models []*model) (n int) {
+				for _, m := range models {
+					n += len(m.reqs)
+				}
+				return n
+			}
+			a, models := c.agent(t)
+			whole := facts(t, a, turn("go"), 0)
+			if diff := cmp.Diff(c.want, framed(whole)); diff != "" {
+				t.Fatal(diff)
+			}
+			total := asked(models)
+			for n := 1; n < len(whole); n++ {
+				if whole[n-1].Usage != nil {
+					continue // it is written with the fact that follows
+				}
+				a, models := c.agent(t)
+				first := facts(t, a, turn("go"), n)
+				rest := facts(t, a, after("go", first), 0)
+				if diff := cmp.Diff(c.want, framed(append(first, rest...))); diff != "" {
+					t.Errorf("cut off after %d facts:\n%s", n, diff)
+				}
+				if got := asked(models); got != total {
+					t.Errorf("cut off after %d facts: %d model calls, want %d", n, got, total)
+				}
+			}
+		})
+	}
+}
