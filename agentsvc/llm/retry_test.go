@@ -17,7 +17,7 @@ type step struct {
 	err    error
 }
 
-// provider plays its steps one after the other and counts them.
+// provider plays its steps one after the other, the last again and again, and counts them.
 type provider struct {
 	steps []step
 	tries int
@@ -25,7 +25,7 @@ type provider struct {
 
 func (p *provider) Stream(context.Context, llm.Request) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
-		s := p.steps[p.tries]
+		s := p.steps[min(p.tries, len(p.steps)-1)]
 		p.tries++
 		for _, c := range s.chunks {
 			if !yield(c, nil) {
