@@ -49,10 +49,21 @@ agents:
 // house builds the app of source with workers of its own.
 func house(t *testing.T, d *db.DB) *app.App {
 	t.Helper()
-	cfg, err := config.Parse([]byte(source), config.Options{})
+	return houseOf(t, d, parsed(t, source, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+}
+
+func parsed(t *testing.T, src string, o config.Options) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse([]byte(src), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cfg
+}
+
+// houseOf builds an app with workers of its own and closes it when the test ends.
+func houseOf(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log *slog.Logger) *app.App {
+	t.Helper()
 	var a *app.App
 	pool := queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error { return a.Run(ctx, run) }, queue.Options{})
 	if err := pool.Open(t.Context(), true); err != nil {
@@ -67,9 +78,13 @@ func house(t *testing.T, d *db.DB) *app.App {
 		if err := pool.Drain(t.Context()); err != nil && t.Context().Err() == nil {
 			t.Error(err)
 		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
 	})
-	a, err = app.Build(cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1}, app.House{
-		DB: d, Hub: task.NewHub(), Workers: pool, Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler),
+	var err error
+	a, err = app.Build(cfg, tenant, app.House{
+		DB: d, Hub: task.NewHub(), Workers: pool, Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -67,6 +67,8 @@ var routeWalks = map[string][]trespass{
 	"DELETE /admin/apps/{app}/secrets/{name}":             {{path: "/admin/apps/{app}/secrets/KEY"}},
 	"POST /admin/apps/{app}/tokens":                       {{path: "/admin/apps/{app}/tokens", body: func(minted) any { return map[string]any{"sub": "mallory"} }}},
 	"POST /admin/apps/{app}/tokens:revoke":                {{path: "/admin/apps/{app}/tokens:revoke", body: emptyBody}},
+	"GET /admin/apps/{app}/tools":                         {{path: "/admin/apps/{app}/tools"}},
+	"POST /admin/apps/{app}/tools/{server}/{tool}:accept": {{path: "/admin/apps/{app}/tools/shop/echo:accept", body: func(minted) any { return map[string]any{"hash": "x"} }}},
 	"GET /admin/audit":                                    {{path: "/admin/audit?app={app}"}},
 }
 

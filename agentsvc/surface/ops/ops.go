@@ -1,5 +1,5 @@
 // Package ops is what operators use: the list of an app's tasks, the admin API over apps and the metrics. task.go,
-// app.go, secret.go, token.go and audit.go answer; wire.go holds the shapes, answer.go makes calls that carry an
+// app.go, secret.go, token.go, tool.go and audit.go answer; wire.go holds the shapes, answer.go makes calls that carry an
 // Idempotency-Key take effect once.
 package ops
 
@@ -9,12 +9,14 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/db"
 )
 
-// Options are what the endpoints administer. Apps and Issuer are required.
+// Options are what the endpoints administer. Apps, Issuer and DB are required.
 type Options struct {
 	Apps   *tenancy.Service
 	Issuer *authz.Issuer
+	DB     *db.DB
 
 	Metrics      http.Handler // nil = there are none
 	MetricsPath  string       // "" = /metrics
@@ -23,7 +25,7 @@ type Options struct {
 
 // Routes returns what the endpoints answer.
 func Routes(o Options) []surface.Route {
-	a := admin{apps: o.Apps, issuer: o.Issuer}
+	a := admin{apps: o.Apps, issuer: o.Issuer, db: o.DB}
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
 
@@ -41,6 +43,8 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: a.once(a.deleteSecret)},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens", Serve: a.once(a.mint)},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens:revoke", Serve: a.once(a.revoke)},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/tools", Serve: a.tools},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: a.once(a.acceptTool)},
 		{Method: http.MethodGet, Pattern: "/admin/audit", Serve: a.audit},
 	}
 	for i := range routes {
@@ -58,4 +62,5 @@ func Routes(o Options) []surface.Route {
 type admin struct {
 	apps   *tenancy.Service
 	issuer *authz.Issuer
+	db     *db.DB
 }

@@ -45,6 +45,9 @@ type (
 	revokeBody struct {
 		Sub string `json:"sub"`
 	}
+	acceptBody struct {
+		Hash string `json:"hash"`
+	}
 )
 
 // What goes out.
@@ -76,6 +79,20 @@ type (
 		Name      string  `json:"name"`
 		CreatedAt *string `json:"created_at"`
 		UpdatedAt *string `json:"updated_at"`
+	}
+	pinBody struct {
+		Server     string          `json:"server"`
+		Tool       string          `json:"tool"`
+		Status     string          `json:"status"`
+		Hash       string          `json:"hash"`
+		Definition json.RawMessage `json:"definition"`
+		PinnedAt   *string         `json:"pinned_at"`
+		Drift      *driftBody      `json:"drift,omitempty"`
+	}
+	driftBody struct {
+		Hash       string          `json:"hash"`
+		Definition json.RawMessage `json:"definition"`
+		At         *string         `json:"at"`
 	}
 	tokenAnswer struct {
 		AccessToken string `json:"access_token,omitempty"`

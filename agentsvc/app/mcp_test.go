@@ -1,0 +1,169 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/egress"
+	"stoa/tenancy/db/dbtest"
+)
+
+// remote serves an MCP server whose tools echo their arguments, and tells what each request brought along.
+func remote(t *testing.T, tools ...string) (url string, seen func() []http.Header) {
+	t.Helper()
+	s := sdk.NewServer(&sdk.Implementation{Name: "remote", Version: "1"}, nil)
+	for _, name := range tools {
+		s.AddTool(&sdk.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				key, _ := req.Params.Meta["idempotencyKey"].(string)
+				return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: fmt.Sprintf("%s %s by %s", name, req.Params.Arguments, key)}}}, nil
+			})
+	}
+	headers := make(chan http.Header, 100)
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, nil)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		headers <- r.Header.Clone()
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	return srv.URL, func() (all []http.Header) {
+		for len(headers) > 0 {
+			all = append(all, <-headers)
+		}
+		return all
+	}
+}
+
+const mcpSource = `
+llms:
+  demo:
+    provider: scripted
+    script:
+      - when: {text: "^search$"}
+        then: [{call: {tool: search, arguments: {a: "1"}}}]
+      - when: {tool_result: search}
+        then: [{say: "{{result}}"}]
+      - then: [{say: "none"}]
+`
+
+func TestMCP(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t)
+	url, seen := remote(t, "search", "fetch")
+	other, _ := remote(t, "search")
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	src := mcpSource + `
+tools:
+  web: {url: ` + url + `, headers: {X-Key: "${KEY}"}, filter: [search]}
+  same: {url: ` + other + `}
+  gone: {url: ` + closed.URL + `}
+  maybe: {url: ` + closed.URL + `, optional: true}
+agents:
+  helper: {llm: demo, tools: [web]}
+  torn: {llm: demo, tools: [web, same]}
+  lost: {llm: demo, tools: [web, gone]}
+  calm: {llm: demo, tools: [web, maybe]}
+`
+	cfg := parsed(t, src, config.Options{Lookup: func(string) (string, bool) { return "secret", true }})
+	a := houseOf(t, d, cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
+	if got := seen(); len(got) != 0 {
+		t.Errorf("building the app called the server %d times", len(got))
+	}
+	for _, tt := range []struct {
+		agent string
+		state agentsvc.State
+		says  string
+	}{
+		{"helper", agentsvc.Completed, `search {"a":"1"} by `},
+		{"calm", agentsvc.Completed, `search {"a":"1"} by `},
+		{"torn", agentsvc.Failed, "search: is the name of two tools, one of tools.web and one of tools.same"},
+		{"lost", agentsvc.Failed, "the tools of tools.gone are not available: the connection was refused"},
+	} {
+		sub := say("search")
+		sub.Agent = tt.agent
+		told, _ := call(t, a, sub)
+		if told.Status.State != tt.state || !strings.HasPrefix(told.Status.Message.Text(), tt.says) {
+			t.Errorf("%s: %s %q, want %s %q", tt.agent, told.Status.State, told.Status.Message.Text(), tt.state, tt.says)
+		}
+		if tt.state == agentsvc.Completed && !strings.Contains(told.Status.Message.Text(), string(told.ID)) {
+			t.Errorf("%s: the call's key %q does not name the task", tt.agent, told.Status.Message.Text())
+		}
+	}
+	all := seen()
+	starts := slices.DeleteFunc(slices.Clone(all), func(h http.Header) bool { return h.Get("Mcp-Session-Id") != "" })
+	if len(starts) > 2 { // the question for the protocol's version, and the start of the one session
+		t.Errorf("%d requests stand outside the one session", len(starts))
+	}
+	for _, h := range all {
+		if h.Get("X-Key") != "secret" || h.Get("Authorization") != "" {
+			t.Errorf("the server was sent %v", h)
+		}
+	}
+}
+
+// TestMCPOfTenant has a tenant name what is the operator's alone.
+func TestMCPOfTenant(t *testing.T) {
+	t.Parallel()
+	const agents = "\nagents: {helper: {llm: demo, tools: [x]}}\n"
+	url, seen := remote(t, "search")
+	cfg := parsed(t, mcpSource+"tools: {x: {url: "+url+"}}"+agents, config.Options{Tenant: true})
+	a := houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	told, _ := call(t, a, say("hello"))
+	if told.Status.State != agentsvc.Failed || !strings.Contains(told.Status.Message.Text(), "only public addresses may be called") || len(seen()) != 0 {
+		t.Errorf("%s %q", told.Status.State, told.Status.Message.Text())
+	}
+	cfg = parsed(t, mcpSource+"tools: {x: {command: sh}}"+agents, config.Options{Tenant: true, Grants: []string{"stdio"}})
+	_, err := app.Build(cfg, app.Tenant{ID: "acme", Name: "acme"}, app.House{
+		DB: dbtest.SQLite(t), Outside: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler),
+	})
+	if err == nil || !strings.Contains(err.Error(), "tools.x: a program of this host needs a sandbox") {
+		t.Errorf("without a sandbox: %v", err)
+	}
+}
+
+// TestExampleMCP runs the example against the reference servers.
+func TestExampleMCP(t *testing.T) {
+	t.Parallel()
+	folder := os.Getenv("STOA_TEST_MCP_SERVERS")
+	if folder == "" {
+		t.Skip("ATTENTION: without STOA_TEST_MCP_SERVERS (the folder that .ci/mcp-servers prints) nobody saw the example work")
+	}
+	src, err := os.ReadFile("../../examples/mcp.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := parsed(t, string(src), config.Options{})
+	for _, tl := range cfg.Tools { // npx would fetch what is here
+		name, _, _ := strings.Cut(filepath.Base(tl.Args[1]), "@")
+		tl.Command, tl.Args = filepath.Join(folder, "mcp-"+name), tl.Args[2:]
+	}
+	a := houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
+	for text, want := range map[string]string{
+		"echo good morning":  "The server says: Echo: good morning",
+		"what may you read?": "Allowed directories:",
+	} {
+		sub := say(text)
+		sub.Agent = "assistant"
+		if told, _ := call(t, a, sub); told.Status.State != agentsvc.Completed || !strings.HasPrefix(told.Status.Message.Text(), want) {
+			t.Errorf("%q: %s %q", text, told.Status.State, told.Status.Message.Text())
+		}
+	}
+}
