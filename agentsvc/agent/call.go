@@ -3,36 +3,93 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"stoa/agentsvc"
 )
 
-// errStopped says that nobody listens any more.
+// errStopped says that nobody listens any more, or that there is nothing more to tell.
 var errStopped = errors.New("stopped")
 
 // maxCalls bounds the tool calls that one answer of a model may ask for.
 const maxCalls = 128
 
-// call runs the calls side by side, yields each result when it is there and appends them to the conversation in the
-// order of the calls. It returns when all have ended.
+// call carries out calls that were announced just now: those that need nobody's approval run, and if there are others
+// the turn then ends until a human has decided on them.
 func (t *turn) call(ctx context.Context, calls []agentsvc.ToolCall) error {
 	if len(calls) > maxCalls {
 		return agentsvc.Invalid("", "the model asked for %d tool calls at once, at most %d are run", len(calls), maxCalls)
 	}
+	var now []job
+	var later []agentsvc.Approval
+	for _, c := range calls {
+		if t.needsApproval(c) {
+			later = append(later, t.approval(c, agentsvc.ApproveCall))
+		} else {
+			now = append(now, job{call: c})
+		}
+	}
+	if err := t.perform(ctx, now); err != nil {
+		return err
+	}
+	return t.wait(later)
+}
+
+// needsApproval reports whether a human must agree before c runs. A call that cannot run bothers nobody.
+func (t *turn) needsApproval(c agentsvc.ToolCall) bool {
+	return t.o.Tools.Approval(c.Name).Required && t.o.Tools.Check(c) == nil
+}
+
+// approval is what a human is asked about a call.
+func (t *turn) approval(c agentsvc.ToolCall, kind agentsvc.ApprovalKind) agentsvc.Approval {
+	c.Thought = ""
+	a := t.o.Tools.Approval(c.Name)
+	switch {
+	case kind == agentsvc.ApproveRerun:
+		a.Prompt = fmt.Sprintf("A call of %s was interrupted, and whether it took effect is unknown. Run it again?", c.Name)
+	case a.Prompt == "":
+		a.Prompt = fmt.Sprintf("May %s run?", c.Name)
+	}
+	return agentsvc.Approval{Call: c, Kind: kind, Prompt: a.Prompt, Timeout: a.Timeout}
+}
+
+// wait ends the turn until a human has decided, if there is anything to decide.
+func (t *turn) wait(approvals []agentsvc.Approval) error {
+	for _, a := range approvals {
+		if !t.yield(agentsvc.Event{Approval: &a}, nil) {
+			return errStopped
+		}
+	}
+	if len(approvals) == 0 {
+		return nil
+	}
+	t.yield(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.InputRequired}}, nil)
+	return errStopped
+}
+
+// job is a call to run.
+type job struct {
+	call   agentsvc.ToolCall
+	edited bool // its arguments are not those the model asked for
+}
+
+// perform runs the jobs side by side, yields each result when it is there and appends them to the conversation in the
+// order of the jobs. It returns when all have ended.
+func (t *turn) perform(ctx context.Context, jobs []job) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type done struct {
 		i   int
 		res agentsvc.ToolResult
 	}
-	results := make(chan done, len(calls))
-	for i, c := range calls {
-		go func() { results <- done{i, t.o.Tools.Run(ctx, c, string(t.inv.Task)+"/"+string(c.ID))} }()
+	results := make(chan done, len(jobs))
+	for i, j := range jobs {
+		go func() { results <- done{i, t.tool(ctx, j)} }()
 	}
-	inOrder := make([]agentsvc.ToolResult, len(calls))
+	inOrder := make([]agentsvc.ToolResult, len(jobs))
 	listening := true
-	for range calls {
+	for range jobs {
 		d := <-results
 		inOrder[d.i] = d.res
 		if listening && ctx.Err() == nil && !t.yield(agentsvc.Event{Result: &d.res}, nil) {
@@ -52,24 +109,64 @@ func (t *turn) call(ctx context.Context, calls []agentsvc.ToolCall) error {
 	return nil
 }
 
-// recover settles the calls that an earlier attempt announced and recorded no result of. Whether they took effect is
-// unknown: a tool that is declared idempotent runs again, of any other the model is told.
-func (t *turn) recover(ctx context.Context, open []agentsvc.ToolCall) error {
-	again := slices.DeleteFunc(slices.Clone(open), func(c agentsvc.ToolCall) bool { return !t.o.Tools.Idempotent(c.Name) })
-	for _, c := range open {
-		if t.o.Tools.Idempotent(c.Name) {
-			continue
-		}
-		res := agentsvc.ToolResult{
-			Call: c.ID, Name: c.Name, Failed: true,
-			Text: "The call was interrupted. Whether it took effect is unknown; it was not repeated.",
-		}
-		if !t.yield(agentsvc.Event{Result: &res}, nil) {
-			return errStopped
-		}
-		t.talk = append(t.talk, agentsvc.Entry{Result: &res})
+// tool runs one job to its end, or until a user cancels it.
+func (t *turn) tool(ctx context.Context, j job) agentsvc.ToolResult {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	over := func() {}
+	if t.inv.Running != nil {
+		over = t.inv.Running(j.call.ID, stop)
 	}
-	return t.call(ctx, again)
+	res := t.o.Tools.Run(ctx, j.call, string(t.inv.Task)+"/"+string(j.call.ID))
+	over()
+	var cancelled *agentsvc.CancelledError
+	switch {
+	case errors.As(context.Cause(ctx), &cancelled):
+		res.Failed, res.Text = true, cancelled.Error()
+	case j.edited:
+		res.Text = fmt.Sprintf("[A human changed the arguments to %s]\n%s", j.call.Arguments, res.Text)
+	}
+	return res
+}
+
+// recover carries out the calls that an earlier attempt announced and recorded no result of, as far as it may. What a
+// human agreed to runs. What nobody has been asked about yet waits for that. Of any other call it is unknown whether it
+// took effect: a tool that is declared idempotent runs again, about the others a human is asked.
+func (t *turn) recover(ctx context.Context, open []agentsvc.ToolCall) error {
+	var now []job
+	var later []agentsvc.Approval
+	for _, c := range open {
+		settled := t.inv.Settled[CallKey{t.inv.Frame, c.ID}]
+		last := c
+		if settled.Begun != nil {
+			last.Arguments = settled.Begun.Arguments
+		}
+		agreed, ok := agentsvc.ToolCall{}, false
+		if settled.Decision != nil {
+			agreed, ok = settled.Decision.Settle(last)
+		}
+		switch {
+		case ok:
+			if !t.yield(agentsvc.Event{Call: &agreed}, nil) { // it is on record before it runs
+				return errStopped
+			}
+			now = append(now, newJob(c, agreed))
+		case settled.Begun == nil && t.needsApproval(c):
+			later = append(later, t.approval(c, agentsvc.ApproveCall))
+		case t.o.Tools.Idempotent(c.Name):
+			now = append(now, newJob(c, last))
+		default:
+			later = append(later, t.approval(last, agentsvc.ApproveRerun))
+		}
+	}
+	if err := t.perform(ctx, now); err != nil {
+		return err
+	}
+	return t.wait(later)
+}
+
+func newJob(asked, agreed agentsvc.ToolCall) job {
+	return job{agreed, agentsvc.HashArguments(asked.Arguments) != agentsvc.HashArguments(agreed.Arguments)}
 }
 
 // unanswered returns the tool calls of the conversation's last agent message that have no result.

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -122,6 +121,9 @@ func play(ctx context.Context, a agent.Agent, inv agent.Invocation) (lines []str
 
 func line(ev agentsvc.Event) string {
 	said := func(m *agentsvc.Message) string {
+		if m == nil {
+			return ""
+		}
 		s := m.Text()
 		for _, c := range m.ToolCalls {
 			s += " " + c.Name + string(c.Arguments)
@@ -135,6 +137,11 @@ func line(ev agentsvc.Event) string {
 		return "message " + said(ev.Message)
 	case ev.Result != nil:
 		return fmt.Sprintf("result %s %v %s", ev.Result.Name, ev.Result.Failed, ev.Result.Text)
+	case ev.Approval != nil:
+		a := ev.Approval
+		return fmt.Sprintf("approval %s %s%s %s", a.Kind, a.Call.Name, a.Call.Arguments, a.Prompt)
+	case ev.Call != nil:
+		return "call " + ev.Call.Name + string(ev.Call.Arguments)
 	case ev.Artifact != nil:
 		return "artifact " + ev.Artifact.Artifact.Name
 	case ev.Usage != nil:
@@ -403,87 +410,6 @@ func TestCancelled(t *testing.T) {
 				t.Errorf("ended with %v", last)
 			}
 		})
-	}
-}
-
-// TestRecover goes on where an earlier attempt was cut off after announcing calls: what has a result is not run again,
-// what may be repeated is, and of the rest the model is told.
-func TestRecover(t *testing.T) {
-	t.Parallel()
-	ran := map[string]int{}
-	var mu sync.Mutex
-	var steps []string
-	counted := func(name string, idempotent bool) fn {
-		return fn{name: name, idempotent: idempotent, call: func(_ context.Context, in tool.Input) (string, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			ran[name]++
-			steps = append(steps, in.Step)
-			return name, nil
-		}}
-	}
-	m := script(t, when(scripted.When{}, scripted.Item{Say: "Done."}))
-	a := agent.NewLLM(m, agent.Options{Tools: tools(t, counted("done", true), counted("again", true), counted("once", false))})
-	inv := turn("go")
-	announce := agentsvc.Message{ID: "m2", Role: agentsvc.RoleAgent}
-	for _, name := range []string{"once", "done", "again", "gone"} {
-		announce.ToolCalls = append(announce.ToolCalls, agentsvc.ToolCall{ID: agentsvc.CallID("c-" + name), Name: name, Arguments: json.RawMessage("{}")})
-	}
-	inv.Conversation = append(inv.Conversation, agentsvc.Entry{Message: &announce},
-		agentsvc.Entry{Result: &agentsvc.ToolResult{Call: "c-done", Name: "done", Text: "kept"}})
-	inv.Steps = 1
-	got, err := play(t.Context(), a, inv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(got[1:3]) // side by side
-	want := []string{
-		"result once true The call was interrupted. Whether it took effect is unknown; it was not repeated.",
-		"result again false again", `result gone true there is no tool "gone"; the tools are done, again, once`,
-		"chunks Done.", "usage", "completed Done.",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(map[string]int{"again": 1}, ran); diff != "" {
-		t.Errorf("tools that ran:\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"t1/c-again"}, steps); diff != "" {
-		t.Error(diff)
-	}
-	if len(m.reqs) != 1 || m.reqs[0].Step != "t1/2/1" || len(m.reqs[0].Conversation) != 6 {
-		t.Errorf("asked %+v", m.reqs)
-	}
-	// A conversation whose calls are all answered, or of earlier turns, leaves nothing to settle.
-	clear(ran)
-	inv.Conversation = slices.Concat(m.reqs[0].Conversation, []agentsvc.Entry{user("next")})
-	if _, err := play(t.Context(), a, inv); err != nil || len(ran) != 0 {
-		t.Errorf("ran %v (%v)", ran, err)
-	}
-	inv.Conversation = append(inv.Conversation[:2:2], user("next"))
-	if _, err := play(t.Context(), a, inv); err != nil || len(ran) != 0 {
-		t.Errorf("ran %v of an earlier turn (%v)", ran, err)
-	}
-}
-
-// TestRecoverStops: a consumer that breaks off while calls are settled starts none of them.
-func TestRecoverStops(t *testing.T) {
-	t.Parallel()
-	again := fn{name: "again", idempotent: true, call: func(context.Context, tool.Input) (string, error) {
-		t.Error("ran")
-		return "", nil
-	}}
-	once := fn{name: "once", call: again.call}
-	inv := turn("go")
-	inv.Conversation = append(inv.Conversation, agentsvc.Entry{Message: &agentsvc.Message{
-		Role: agentsvc.RoleAgent, ToolCalls: []agentsvc.ToolCall{{ID: "1", Name: "again"}, {ID: "2", Name: "once"}},
-	}})
-	m := script(t, when(scripted.When{}, scripted.Item{Say: "Done."}))
-	for range agent.NewLLM(m, agent.Options{Tools: tools(t, again, once)}).Run(t.Context(), inv) {
-		break
-	}
-	if len(m.reqs) != 0 {
-		t.Error("the model was asked")
 	}
 }
 

@@ -254,10 +254,25 @@ func (p *Pool) claiming(ctx context.Context) {
 			return
 		case <-p.wake:
 		case <-tick.C:
+			p.look(ctx)
 		}
 		if err := p.claim(ctx); err != nil && ctx.Err() == nil {
 			p.o.Log.Warn("the queue cannot be read", "error", err)
 		}
+	}
+}
+
+// look finds what is to be done that nobody calls for: runs that wait for a decision that comes too late, and runs that
+// were taken from this process by another.
+func (p *Pool) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err := p.runs.Overdue(ctx)
+	if err == nil {
+		err = p.stopLost(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		p.o.Log.Warn("the queue cannot be read", "error", err)
 	}
 }
 

@@ -117,6 +117,10 @@ type house struct {
 	st   *store.Store
 	pool *queue.Pool
 	run  *runner.Runner
+	end  func()
+
+	agents map[string]agent.Agent
+	retry  queue.Retry
 }
 
 var quick = queue.Retry{Max: 2, Initial: time.Millisecond, Limit: time.Millisecond}
@@ -124,32 +128,50 @@ var quick = queue.Retry{Max: 2, Initial: time.Millisecond, Limit: time.Milliseco
 // build makes a house whose pool does nothing by itself.
 func build(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *house {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	h := &house{d: d, st: store.New(d, "acme")}
+	h := &house{d: d, st: store.New(d, "acme"), agents: agents, retry: retry}
 	h.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error { return h.run.Run(ctx, run) },
 		queue.Options{Stale: 600 * time.Millisecond, Retry: retry, Log: quiet})
-	h.Service = task.New(h.st, "acme", 1, task.NewHub(), h.pool, quiet)
-	h.run = runner.New(h.Service, agents, retry, quiet)
+	h.Service = task.New(h.st, "acme", 1, task.NewHub(), h.pool, quiet, task.Options{})
+	h.rewire()
 	return h
+}
+
+// rewire has the agents work for the house's service.
+func (h *house) rewire() {
+	h.run = runner.New(h.Service, h.agents, h.retry, slog.New(slog.NewTextHandler(io.Discard, nil)))
 }
 
 // open makes a house at work.
 func open(t *testing.T, d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *house {
 	t.Helper()
 	h := build(d, retry, agents)
+	h.start(t)
+	return h
+}
+
+// start has the house work until the test ends, or until stop.
+func (h *house) start(t *testing.T) {
+	t.Helper()
 	if err := h.pool.Open(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = h.pool.Run(ctx) })
-	t.Cleanup(func() {
+	h.end = sync.OnceFunc(func() {
 		now, stop := context.WithCancel(context.Background())
 		stop()
 		_ = h.pool.Drain(now)
 		cancel()
 		wg.Wait()
 	})
-	return h
+	t.Cleanup(h.end)
+}
+
+// stop ends the process as an operator would who has no patience.
+func (h *house) stop(t *testing.T) {
+	t.Helper()
+	h.end()
 }
 
 func send(text string) task.Submission {
@@ -226,6 +248,12 @@ func kinds(evs []agentsvc.Event) (lines []string) {
 			lines = append(lines, "message")
 		case ev.Result != nil:
 			lines = append(lines, "result")
+		case ev.Approval != nil:
+			lines = append(lines, "approval")
+		case ev.Decision != nil:
+			lines = append(lines, string(ev.Decision.Verdict))
+		case ev.Call != nil:
+			lines = append(lines, "call")
 		case ev.Artifact != nil:
 			lines = append(lines, "artifact")
 		case ev.Usage != nil:

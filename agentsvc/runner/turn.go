@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,6 +23,8 @@ type turn struct {
 	entries []agentsvc.Entry            // what the turn adds to its session, the user's message first
 	frames  map[string][]agentsvc.Entry // what its sub-agents have said and done, by their paths
 	calls   []agentsvc.ToolCall         // all tool calls of the turn
+	settled map[agent.CallKey]agent.Settled
+	asked   []agentsvc.Event // approvals, which wait for the end of the run
 	used    agentsvc.Usage
 	pending []agentsvc.Event // facts that wait for the next one to be written with
 	ended   bool
@@ -39,7 +42,9 @@ func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
 	} else if err := t.replay(ctx); err != nil {
 		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
 	}
-	inv.Steps, inv.Frames = agent.Steps(t.entries), t.frames
+	// Copies, since the agents read them while the turn goes on.
+	inv.Frames, inv.Settled = maps.Clone(t.frames), maps.Clone(t.settled)
+	inv.Steps, inv.Running = agent.Steps(t.entries), t.rec.Running
 	inv.Conversation = slices.Concat(sess.Entries, t.entries)
 	return inv, nil
 }
@@ -67,11 +72,39 @@ func (t *turn) note(ev agentsvc.Event) {
 			c.Thought = "" // what tells of the calls is shown
 			t.calls = append(t.calls, c)
 		}
+	case ev.Call != nil:
+		t.begin(ev.Frame, *ev.Call)
+	case ev.Decision != nil:
+		t.settle(ev.Frame, *ev.Decision)
 	case ev.Result != nil:
 		t.add(ev.Frame, agentsvc.Entry{Result: ev.Result})
 	case ev.Usage != nil:
 		t.used = t.used.Add(*ev.Usage)
 	}
+}
+
+// begin keeps that a call is run after a decision, which is thereby used up.
+func (t *turn) begin(frame string, c agentsvc.ToolCall) {
+	t.keep(agent.CallKey{Frame: frame, Call: c.ID}, agent.Settled{Begun: &c})
+	for i := range t.calls {
+		if t.calls[i].ID == c.ID {
+			t.calls[i].Arguments = c.Arguments
+		}
+	}
+}
+
+func (t *turn) settle(frame string, d agentsvc.Decision) {
+	key := agent.CallKey{Frame: frame, Call: d.Call}
+	s := t.settled[key]
+	s.Decision = &d
+	t.keep(key, s)
+}
+
+func (t *turn) keep(key agent.CallKey, s agent.Settled) {
+	if t.settled == nil {
+		t.settled = map[agent.CallKey]agent.Settled{}
+	}
+	t.settled[key] = s
 }
 
 // add keeps an entry of the task's own agent for its session, and one of a sub-agent for as long as the turn lasts.
@@ -86,10 +119,15 @@ func (t *turn) add(frame string, e agentsvc.Entry) {
 	t.frames[frame] = append(t.frames[frame], e)
 }
 
-// take handles one event of the agent. Usage waits for the fact that follows it; everything else is written at once.
+// take handles one event of the agent. Usage waits for the fact that follows it, what a human is asked for the end of
+// the run; everything else is written at once.
 func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Chunk != nil {
 		t.rec.Chunk(*ev.Chunk)
+		return nil
+	}
+	if ev.Approval != nil {
+		t.asked = append(t.asked, ev)
 		return nil
 	}
 	t.note(ev)
@@ -98,7 +136,11 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 		return nil
 	}
 	rec := store.Record{Events: t.pending}
-	if ev.Status != nil {
+	switch {
+	case ev.Status == nil:
+	case ev.Status.State.Interrupted() && len(t.asked) > 0:
+		t.pause(&rec, ev.Status.State)
+	default:
 		t.end(&rec, ev.Status)
 	}
 	return t.write(ctx, rec)
@@ -121,6 +163,22 @@ func (t *turn) end(rec *store.Record, st *agentsvc.Status) {
 	final.ToolCalls = t.calls
 	final.Metadata = t.metadata()
 	rec.Events[len(rec.Events)-1].Status = &agentsvc.Status{State: st.State, Message: &final}
+}
+
+// pause makes rec the last one of the run and has the turn go on when everything that was asked is decided. Until then
+// the session knows nothing of it.
+func (t *turn) pause(rec *store.Record, state agentsvc.State) {
+	t.ended = true
+	approvals := make([]agentsvc.Approval, len(t.asked))
+	for i, ev := range t.asked {
+		approvals[i] = *ev.Approval
+		approvals[i].Frame = ev.Frame
+	}
+	question := task.Question(t.run.Task, approvals)
+	question.Metadata = t.metadata()
+	facts := slices.Concat(rec.Events[:len(rec.Events)-1], t.asked)
+	rec.Events = append(facts, agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &question}})
+	rec.End = store.InputRequired
 }
 
 func (t *turn) write(ctx context.Context, rec store.Record) error {

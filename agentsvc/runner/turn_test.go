@@ -15,6 +15,7 @@ import (
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -194,7 +195,7 @@ func TestKept(t *testing.T) {
 }
 
 // TestHandedBack: a process stops in the middle of a tool call. Another one goes on: what may be repeated it repeats,
-// of what may not it tells the model, and the model's recorded answer stands.
+// about what may not it asks a human, and the model's recorded answer stands.
 func TestHandedBack(t *testing.T) {
 	for name, idempotent := range map[string]bool{"idempotent": true, "not idempotent": false} {
 		t.Run(name, func(t *testing.T) {
@@ -242,14 +243,18 @@ func TestHandedBack(t *testing.T) {
 					if ev.Chunk == nil {
 						facts = append(facts, ev)
 					}
+					if ev.Status != nil && ev.Status.State == agentsvc.InputRequired {
+						break
+					}
 				}
-				want := []string{"submitted", "working", "usage", "message", "result", "usage", "completed"}
+				want, asked := []string{"submitted", "working", "usage", "message", "result", "usage", "completed"}, []string{"1/1"}
+				times, said := int64(2), "a cat"
+				if !idempotent {
+					want, asked = []string{"submitted", "working", "usage", "message", "approval", "input_required"}, nil
+					times, said = 1, "unknown. Run it again?"
+				}
 				if diff := cmp.Diff(want, kinds(facts)); diff != "" {
 					t.Error(diff)
-				}
-				times, said := int64(1), "unknown"
-				if idempotent {
-					times, said = 2, "a cat"
 				}
 				if text := facts[len(facts)-1].Status.Message.Text(); looked.Load() != times || !strings.Contains(text, said) {
 					t.Errorf("looked %d times and said %q, want %d and %q", looked.Load(), text, times, said)
@@ -257,8 +262,17 @@ func TestHandedBack(t *testing.T) {
 				if diff := cmp.Diff([]string{"1/0"}, first.steps()); diff != "" {
 					t.Error(diff)
 				}
-				if diff := cmp.Diff([]string{"1/1"}, second.steps()); diff != "" {
+				if diff := cmp.Diff(asked, second.steps()); diff != "" {
 					t.Error(diff)
+				}
+				if idempotent {
+					return
+				}
+				if _, err := there.Decide(ctx, reach, got.ID, ana, task.Ruling{Verdict: agentsvc.Approve}); err != nil {
+					t.Fatal(err)
+				}
+				if end := there.wait(t, got.ID); end.Status.State != agentsvc.Completed || looked.Load() != 2 {
+					t.Errorf("after the decision %s, looked %d times", end.Status.State, looked.Load())
 				}
 			})
 		})

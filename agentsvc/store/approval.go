@@ -73,6 +73,22 @@ func (s *Store) Overdue(ctx context.Context, id agentsvc.TaskID) (seqs []int64, 
 	return seqs, nil
 }
 
+// Decisions returns what was decided about a task's tool calls, in order.
+func (s *Store) Decisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Decision, error) {
+	var evs []agentsvc.Event
+	var b db.Batch
+	b.Query(readEvents(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind = 'decision' ORDER BY seq`,
+		s.tenant, string(id))
+	if err := s.h.Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read decisions on task %s: %w", id, err)
+	}
+	decisions := make([]agentsvc.Decision, len(evs))
+	for i, ev := range evs {
+		decisions[i] = *ev.Decision
+	}
+	return decisions, nil
+}
+
 // Rest has a claimed run wait again as if it had not been claimed.
 func (s *Store) Rest(ctx context.Context, run Run) error {
 	var b db.Batch

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"context"
 	"strings"
 	"sync"
 
@@ -26,6 +27,7 @@ type topicKey struct {
 type topic struct {
 	readers []*reader
 	writers int // runs of this process at work on the task
+	calls   map[agentsvc.CallID]context.CancelCauseFunc
 }
 
 // NewHub returns a hub without topics.
@@ -84,6 +86,34 @@ func (h *Hub) hold(key topicKey) (release func()) {
 		}
 		h.drop(key, t)
 	}
+}
+
+// running says that a run of this process is in the middle of a tool call, until over. The task is held.
+func (h *Hub) running(key topicKey, call agentsvc.CallID, stop context.CancelCauseFunc) (over func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.topic(key)
+	if t.calls == nil {
+		t.calls = map[agentsvc.CallID]context.CancelCauseFunc{}
+	}
+	t.calls[call] = stop
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(t.calls, call)
+	}
+}
+
+// stop ends a tool call of a run of this process. It reports whether there is one.
+func (h *Hub) stop(key topicKey, call agentsvc.CallID, cause error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.topics[key]
+	if t == nil || t.calls[call] == nil {
+		return false
+	}
+	t.calls[call](cause)
+	return true
 }
 
 func (h *Hub) publish(key topicKey, evs ...agentsvc.Event) {

@@ -193,7 +193,7 @@ func TestGap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			st := store.New(dbtest.SQLite(t), "acme")
-			s := New(st, "acme", 1, NewHub(), nil, nil)
+			s := New(st, "acme", 1, NewHub(), nil, nil, Options{})
 			run := store.Run{Tenant: "acme", Task: "t", Turn: 1, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1}
 			log := []agentsvc.Event{stamp("t", 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})}
 			if err := st.Accept(t.Context(), run, log, nil); err != nil {

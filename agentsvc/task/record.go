@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -20,13 +21,21 @@ func (s *Service) Recorder(run *store.Run) *Recorder {
 }
 
 // Begin takes the lease of a run that was claimed from the queue. It returns [agentsvc.ErrLost] if the task no longer
-// waits for it.
+// waits for it, or waited for somebody for too long.
 func (r *Recorder) Begin(ctx context.Context) error {
 	evs, err := r.s.store.Begin(ctx, r.run)
-	if err == nil {
+	switch {
+	case err == nil:
 		r.s.hub.publish(r.s.key(r.run.Task), evs...)
+	case errors.Is(err, store.ErrWaiting):
+		return r.s.expire(ctx, *r.run)
 	}
 	return err
+}
+
+// Running says that a tool call is under way, which stop ends, until over is called.
+func (r *Recorder) Running(call agentsvc.CallID, stop context.CancelCauseFunc) (over func()) {
+	return r.s.hub.running(r.s.key(r.run.Task), call, stop)
 }
 
 // Journal reads the facts of the run's turn so far.

@@ -37,11 +37,18 @@ type Service struct {
 	hub      *Hub
 	workers  Handoff
 	log      *slog.Logger
+	o        Options
+}
+
+// Options tune a [Service]. The zero value works.
+type Options struct {
+	// Check says what is wrong with a tool call whose arguments an approver has changed; nil = nothing ever is.
+	Check func(ctx context.Context, call agentsvc.ToolCall) error
 }
 
 // New returns the pass of a tenant whose configuration stands at revision.
-func New(st *store.Store, tenant db.ID, revision int64, hub *Hub, workers Handoff, log *slog.Logger) *Service {
-	return &Service{store: st, tenant: tenant, revision: revision, hub: hub, workers: workers, log: log}
+func New(st *store.Store, tenant db.ID, revision int64, hub *Hub, workers Handoff, log *slog.Logger, o Options) *Service {
+	return &Service{store: st, tenant: tenant, revision: revision, hub: hub, workers: workers, log: log, o: o}
 }
 
 func (s *Service) key(id agentsvc.TaskID) topicKey { return topicKey{s.tenant, id} }
@@ -100,6 +107,18 @@ func (s *Service) Cancel(ctx context.Context, reach Reach, id agentsvc.TaskID) (
 		}
 		// The task moved on between the look and the step; look again.
 	}
+}
+
+// CancelCall ends one running tool call of a task; the agent goes on with a result that says so. It returns
+// [agentsvc.ErrNotFound] for a task out of reach and for a call that does not run.
+func (s *Service) CancelCall(ctx context.Context, reach Reach, id agentsvc.TaskID, call agentsvc.CallID, reason string) error {
+	if _, err := s.find(ctx, reach, id, store.With{}); err != nil {
+		return err
+	}
+	if !s.hub.stop(s.key(id), call, &agentsvc.CancelledError{Reason: reason}) {
+		return agentsvc.ErrNotFound
+	}
+	return nil
 }
 
 // Follow returns a task as it stands and its events from there on, or where after is not nil the events that follow

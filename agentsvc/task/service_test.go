@@ -75,7 +75,7 @@ func start(t *testing.T, d *db.DB, handle func(w *work) error) *process {
 		}
 		return handle(&work{ctx, rec, run})
 	}, queue.Options{Log: quiet})
-	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, quiet)
+	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, quiet, task.Options{})
 	if err := p.pool.Open(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}

@@ -17,12 +17,22 @@ import (
 
 // Submission is a message for an agent. Message.Task names the task it continues, if any; Message.ID, where the
 // client chose one, makes sending it again harmless. Live says that somebody waits: the turn then starts in this
-// process at once, if there is room.
+// process at once, if there is room. Rulings are the decisions that the message brings, where its sender may decide:
+// then it is about anybody's task, and nothing else is read of it.
 type Submission struct {
 	Agent   string
 	Owner   agentsvc.Owner
 	Message agentsvc.Message
 	Live    bool
+	Rulings []Ruling
+}
+
+// reach is how far a submission goes.
+func (sub Submission) reach() Reach {
+	if len(sub.Rulings) > 0 {
+		return Reach{Agents: []string{sub.Agent}}
+	}
+	return Reach{[]string{sub.Agent}, &sub.Owner}
 }
 
 // ErrConflict says that the same message id came before with another body.
@@ -30,7 +40,8 @@ var ErrConflict = errors.New("a message with this id and another body was sent b
 
 // Submit accepts a message as a new turn of a task, or starts a task if the message names none. When Submit returns,
 // the turn survives a crash. It returns [agentsvc.ErrNotFound] for a task out of reach, [agentsvc.ErrTerminal] for
-// one that has ended, [agentsvc.ErrBusy] for one that is at work, and [ErrConflict].
+// one that has ended, [agentsvc.ErrBusy] for one that is at work, [agentsvc.ErrUndecided] for one that waits for
+// a decision, and [ErrConflict]; for a message that brings decisions what [Service.Decide] returns.
 func (s *Service) Submit(ctx context.Context, sub Submission) (agentsvc.Task, error) {
 	acc, err := s.accept(ctx, sub)
 	if err != nil {
@@ -57,7 +68,7 @@ func (s *Service) Call(ctx context.Context, sub Submission) (agentsvc.Task, iter
 	return acc.task, func(yield func(agentsvc.Event, error) bool) {
 		defer r.close()
 		for _, ev := range acc.events {
-			if !yield(ev, nil) {
+			if !yield(ev, nil) || ends(ev) {
 				return
 			}
 		}
@@ -103,9 +114,12 @@ func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) 
 		acc.run.Worker, acc.held = s.workers.Reserve()
 	}
 	var err error
-	if sub.Message.Task == "" {
+	switch {
+	case len(sub.Rulings) > 0:
+		err = s.resolve(ctx, sub, &acc)
+	case sub.Message.Task == "":
 		err = s.open(ctx, sub, &acc)
-	} else {
+	default:
 		err = s.resume(ctx, sub, &acc)
 	}
 	if acc.held && (err != nil || acc.events == nil) {
@@ -151,12 +165,12 @@ func (s *Service) known(ctx context.Context, sub Submission, sent store.Sent) (a
 	if hash != sent.Hash {
 		return agentsvc.Task{}, ErrConflict
 	}
-	return s.Get(ctx, Reach{[]string{sub.Agent}, &sub.Owner}, id, store.With{History: true, Artifacts: true})
+	return s.Get(ctx, sub.reach(), id, store.With{History: true, Artifacts: true})
 }
 
 // resume continues a task that waits for its user.
 func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) error {
-	t, err := s.find(ctx, Reach{[]string{sub.Agent}, &sub.Owner}, sub.Message.Task, store.With{History: true, Artifacts: true})
+	t, err := s.find(ctx, sub.reach(), sub.Message.Task, store.With{History: true, Artifacts: true, Approvals: true})
 	sent := sentBy(sub)
 	if sent != nil {
 		sent.Context = t.Context
@@ -170,6 +184,8 @@ func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) err
 		return s.resent(ctx, sub, sent, acc, agentsvc.ErrTerminal)
 	case !t.Status.State.Interrupted():
 		return s.resent(ctx, sub, sent, acc, agentsvc.ErrBusy)
+	case len(t.Approvals) > 0:
+		return agentsvc.ErrUndecided
 	}
 	s.fill(sub, acc)
 	run := &acc.run
@@ -196,6 +212,16 @@ func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) err
 	return nil
 }
 
+// resolve settles what the message decides.
+func (s *Service) resolve(ctx context.Context, sub Submission, acc *accepted) error {
+	b := bench{by: sub.Owner, rulings: sub.Rulings, message: sub.Message.ID, sent: sentBy(sub)}
+	err := s.decide(ctx, sub.reach(), sub.Message.Task, b, acc)
+	if errors.Is(err, agentsvc.ErrDecided) || errors.Is(err, agentsvc.ErrTerminal) {
+		return s.resent(ctx, sub, b.sent, acc, err)
+	}
+	return err
+}
+
 // resent finds out whether a message that cannot continue its task is the one that did before. If not it returns the
 // error otherwise.
 func (s *Service) resent(ctx context.Context, sub Submission, sent *store.Sent, acc *accepted, otherwise error) error {
@@ -214,7 +240,7 @@ func (s *Service) resent(ctx context.Context, sub Submission, sent *store.Sent, 
 	acc.task = t
 	c := cursor{sent: map[agentsvc.MessageID]int{}}
 	s.read(ctx, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
-		if rerr != nil || ev.Message != nil && ev.Message.ID == sub.Message.ID {
+		if rerr != nil || ev.Message != nil && ev.Message.ID == sub.Message.ID || ev.Decision != nil && ev.Decision.Message == sub.Message.ID {
 			acc.before, err = ev.Seq-1, rerr
 			return false
 		}

@@ -326,7 +326,7 @@ func TestList(t *testing.T) {
 		if err != nil || page.Total != 4 || len(page.Tasks) != 4 || page.Next != "" || len(page.Tasks[0].History) != 1 {
 			t.Errorf("a context of the whole app: %+v (%v)", page, err)
 		}
-		foreign := task.New(store.New(d, "globex"), "globex", 1, p.hub, p.pool, nil)
+		foreign := task.New(store.New(d, "globex"), "globex", 1, p.hub, p.pool, nil, task.Options{})
 		if _, err := foreign.List(t.Context(), reach, task.Query{Size: 2, Token: token}); err == nil {
 			t.Error("a token of another tenant is taken")
 		}

@@ -19,6 +19,12 @@ func (s *Set) Approval(name string) Approval {
 	return t.settings.Approval
 }
 
+// Holds reports whether the set has a tool of this name.
+func (s *Set) Holds(name string) bool {
+	_, ok := s.tools[name]
+	return ok
+}
+
 // Check returns what is wrong with a call before anybody runs it, as an [agentsvc.InvalidError]: its arguments do not
 // fit, or the set does not hold the tool.
 func (s *Set) Check(call agentsvc.ToolCall) error {

@@ -1,0 +1,246 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+	"stoa/agentsvc/llm/scripted"
+	"stoa/agentsvc/tool"
+)
+
+// counted are tools that count their calls.
+type counted struct {
+	mu    sync.Mutex
+	ran   map[string]int
+	steps []string
+}
+
+func (c *counted) fn(name string, idempotent bool) fn {
+	return fn{name: name, idempotent: idempotent, call: func(_ context.Context, in tool.Input) (string, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.ran == nil {
+			c.ran = map[string]int{}
+		}
+		c.ran[name]++
+		c.steps = append(c.steps, in.Step)
+		return name + string(in.Arguments), nil
+	}}
+}
+
+// strict is a tool that takes a number, which a human approves.
+type strict struct{ fn }
+
+func (s strict) Spec() agentsvc.ToolSpec {
+	return agentsvc.ToolSpec{Name: s.name, Parameters: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)}
+}
+
+// office is a set of: free, which runs at once, and send, which a human approves.
+func office(t *testing.T, c *counted, approval tool.Approval) *tool.Set {
+	t.Helper()
+	approval.Required = true
+	all := []tool.Tool{c.fn("free", false), c.fn("safe", true), tool.With(strict{c.fn("send", false)}, tool.Settings{Approval: approval})}
+	set, err := tool.NewSet(all, tool.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// announced is a turn in which the model asked for calls of these tools, each with the arguments {"n":1}.
+func announced(names ...string) agent.Invocation {
+	inv := turn("go")
+	msg := agentsvc.Message{ID: "m2", Role: agentsvc.RoleAgent}
+	for _, name := range names {
+		msg.ToolCalls = append(msg.ToolCalls, agentsvc.ToolCall{ID: agentsvc.CallID("c-" + name), Name: name, Arguments: json.RawMessage(`{"n":1}`)})
+	}
+	inv.Conversation = append(inv.Conversation, agentsvc.Entry{Message: &msg})
+	inv.Steps = 1
+	return inv
+}
+
+// TestApproval: what needs nobody runs first, and then the turn ends until a human has decided.
+func TestApproval(t *testing.T) {
+	t.Parallel()
+	c := &counted{}
+	m := script(t, when(scripted.When{}, calls("send", "free", "send")...))
+	a := agent.NewLLM(m, agent.Options{Tools: office(t, c, tool.Approval{Prompt: "Really send?", Timeout: time.Hour})})
+	got, err := play(t.Context(), a, turn("go"))
+	want := []string{
+		"usage", `message  send{"n":0} free{"n":1} send{"n":2}`, `result free false free{"n":1}`,
+		`approval call send{"n":0} Really send?`, `approval call send{"n":2} Really send?`, "input_required ",
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if diff := cmp.Diff(map[string]int{"free": 1}, c.ran); diff != "" || len(m.reqs) != 1 {
+		t.Errorf("%d model calls, tools that ran:\n%s", len(m.reqs), diff)
+	}
+	for ev := range a.Run(t.Context(), turn("go")) {
+		if ev.Approval != nil && ev.Approval.Timeout != time.Hour {
+			t.Errorf("%+v", ev.Approval)
+		}
+	}
+}
+
+// TestApprovalOfNothing: a call that cannot run bothers nobody.
+func TestApprovalOfNothing(t *testing.T) {
+	t.Parallel()
+	m := script(t,
+		when(scripted.When{ToolResult: "send"}, scripted.Item{Say: "I see."}),
+		when(scripted.When{}, scripted.Item{Call: &scripted.Call{Tool: "send", Arguments: map[string]any{"n": "one"}}}))
+	got, err := play(t.Context(), agent.NewLLM(m, agent.Options{Tools: office(t, &counted{}, tool.Approval{})}), turn("go"))
+	if err != nil || got[len(got)-1] != "completed I see." {
+		t.Errorf("%q (%v)", got, err)
+	}
+}
+
+// TestRecover goes on where an earlier attempt was cut off after announcing calls. What has a result is not run again,
+// what may be repeated is, and about the rest a human is asked before the model is.
+func TestRecover(t *testing.T) {
+	t.Parallel()
+	c := &counted{}
+	m := script(t, when(scripted.When{}, scripted.Item{Say: "Done."}))
+	a := agent.NewLLM(m, agent.Options{Tools: tools(t, c.fn("done", true), c.fn("again", true), c.fn("once", false))})
+	inv := announced("once", "done", "again", "gone")
+	inv.Conversation = append(inv.Conversation, agentsvc.Entry{Result: &agentsvc.ToolResult{Call: "c-done", Name: "done", Text: "kept"}})
+	got, err := play(t.Context(), a, inv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(got[:2]) // side by side
+	want := []string{
+		`result again false again{"n":1}`, `result gone true there is no tool "gone"; the tools are done, again, once`,
+		`approval rerun once{"n":1} A call of once was interrupted, and whether it took effect is unknown. Run it again?`, "input_required ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]int{"again": 1}, c.ran); diff != "" {
+		t.Errorf("tools that ran:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"t1/c-again"}, c.steps); diff != "" || len(m.reqs) != 0 {
+		t.Errorf("%d model calls\n%s", len(m.reqs), diff)
+	}
+	// A conversation of earlier turns leaves nothing to settle.
+	clear(c.ran)
+	inv.Conversation = append(inv.Conversation[:2:2], user("next"))
+	if _, err := play(t.Context(), a, inv); err != nil || len(c.ran) != 0 {
+		t.Errorf("ran %v of an earlier turn (%v)", c.ran, err)
+	}
+}
+
+// TestDecided goes on after humans have decided: what was agreed to runs as it was agreed to, with an intent on record
+// before, and the model is not asked again for what it has asked.
+func TestDecided(t *testing.T) {
+	t.Parallel()
+	one, two := json.RawMessage(`{"n":1}`), json.RawMessage(`{"n":2}`)
+	agreed := &agentsvc.Decision{Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(one)}
+	begun := &agentsvc.ToolCall{ID: "c-send", Name: "send", Arguments: two}
+	for name, c := range map[string]struct {
+		tool    string
+		settled agent.Settled
+		want    []string
+		ran     int
+	}{
+		"approved": {"send", agent.Settled{Decision: agreed}, []string{`call send{"n":1}`, `result send false send{"n":1}`, "chunks Done.", "usage", "completed Done."}, 1},
+		"edited": {"send", agent.Settled{Decision: &agentsvc.Decision{Verdict: agentsvc.Approve, Arguments: two, Hash: agentsvc.HashArguments(two)}}, []string{
+			`call send{"n":2}`, "result send false [A human changed the arguments to {\"n\":2}]\nsend{\"n\":2}", "chunks Done.", "usage", "completed Done.",
+		}, 1},
+		"approved something else": {"send", agent.Settled{Decision: &agentsvc.Decision{Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(two)}}, []string{
+			`approval call send{"n":1} May send run?`, "input_required ",
+		}, 0},
+		"nobody asked": {"send", agent.Settled{}, []string{`approval call send{"n":1} May send run?`, "input_required "}, 0},
+		"interrupted after it was approved": {"send", agent.Settled{Begun: begun}, []string{
+			`approval rerun send{"n":2} A call of send was interrupted, and whether it took effect is unknown. Run it again?`, "input_required ",
+		}, 0},
+		"run again": {"send", agent.Settled{Begun: begun, Decision: &agentsvc.Decision{Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(two)}}, []string{
+			`call send{"n":2}`, "result send false [A human changed the arguments to {\"n\":2}]\nsend{\"n\":2}", "chunks Done.", "usage", "completed Done.",
+		}, 1},
+		"a rerun of what needs no approval": {"free", agent.Settled{Decision: agreed}, []string{`call free{"n":1}`, `result free false free{"n":1}`, "chunks Done.", "usage", "completed Done."}, 1},
+		"interrupted, but may be repeated":  {"safe", agent.Settled{Begun: begun}, []string{"result safe false [A human changed the arguments to {\"n\":2}]\nsafe{\"n\":2}", "chunks Done.", "usage", "completed Done."}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			count := &counted{}
+			m := script(t, when(scripted.When{}, scripted.Item{Say: "Done."}))
+			inv := announced(c.tool)
+			inv.Settled = map[agent.CallKey]agent.Settled{{Call: agentsvc.CallID("c-" + c.tool)}: c.settled}
+			got, err := play(t.Context(), agent.NewLLM(m, agent.Options{Tools: office(t, count, tool.Approval{})}), inv)
+			if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+				t.Errorf("%v\n%s", err, diff)
+			}
+			if count.ran[c.tool] != c.ran || len(m.reqs) != min(c.ran, 1) {
+				t.Errorf("ran %v, %d model calls", count.ran, len(m.reqs))
+			}
+			// A decision about a call of another frame is none about this one.
+			inv.Frame = "elsewhere"
+			got, _ = play(t.Context(), agent.NewLLM(m, agent.Options{Tools: office(t, count, tool.Approval{})}), inv)
+			if c.settled.Decision != nil && got[len(got)-1] != "input_required " {
+				t.Errorf("elsewhere %q", got)
+			}
+		})
+	}
+}
+
+// TestDecidedStops: a consumer that breaks off when a call is to go on record does not have it run.
+func TestDecidedStops(t *testing.T) {
+	t.Parallel()
+	c := &counted{}
+	inv := announced("send")
+	inv.Settled = map[agent.CallKey]agent.Settled{{Call: "c-send"}: {
+		Decision: &agentsvc.Decision{Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(json.RawMessage(`{"n":1}`))},
+	}}
+	m := script(t, when(scripted.When{}, scripted.Item{Say: "Done."}))
+	for ev := range agent.NewLLM(m, agent.Options{Tools: office(t, c, tool.Approval{})}).Run(t.Context(), inv) {
+		if ev.Call == nil {
+			t.Errorf("told %s first", line(ev))
+		}
+		break
+	}
+	if len(m.reqs) != 0 || len(c.ran) != 0 {
+		t.Errorf("ran %v, %d model calls", c.ran, len(m.reqs))
+	}
+}
+
+// TestCancelCall: one call ends when a user wants it to, and the agent goes on with the others' results and that.
+func TestCancelCall(t *testing.T) {
+	t.Parallel()
+	hang := fn{name: "hang", call: func(ctx context.Context, _ tool.Input) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}}
+	m := script(t, when(scripted.When{ToolResult: "echo"}, scripted.Item{Say: "Done."}), when(scripted.When{}, calls("hang", "echo")...))
+	inv := turn("go")
+	var mu sync.Mutex
+	running := map[agentsvc.CallID]bool{}
+	inv.Running = func(call agentsvc.CallID, stop context.CancelCauseFunc) func() {
+		mu.Lock()
+		defer mu.Unlock()
+		running[call] = true
+		time.AfterFunc(10*time.Millisecond, func() { stop(&agentsvc.CancelledError{Reason: "too slow"}) })
+		return func() {
+			mu.Lock()
+			defer mu.Unlock()
+			delete(running, call)
+		}
+	}
+	got, err := play(t.Context(), agent.NewLLM(m, agent.Options{Tools: tools(t, hang, echo("echo"))}), inv)
+	want := []string{
+		"usage", `message  hang{"n":0} echo{"n":1}`, `result echo false echo{"n":1}`, "result hang true cancelled by user: too slow",
+		"chunks Done.", "usage", "completed Done.",
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" || len(running) != 0 {
+		t.Errorf("%v, still running %v\n%s", err, running, diff)
+	}
+}

@@ -1,0 +1,240 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+)
+
+// Decide settles tool calls of a task that wait for a human; by is who decides. When all are settled the turn goes on
+// where it stopped, one reject ends the task. It returns [agentsvc.ErrNotFound] for a task out of reach or a call that
+// the task does not have, [agentsvc.ErrTerminal] for a task that has ended, [agentsvc.ErrDecided] for what was decided
+// before, and an [agentsvc.InvalidError] for a ruling that cannot be.
+func (s *Service) Decide(ctx context.Context, reach Reach, id agentsvc.TaskID, by agentsvc.Owner, rulings ...Ruling) (agentsvc.Task, error) {
+	var acc accepted
+	if err := s.decide(ctx, reach, id, bench{by: by, rulings: rulings}, &acc); err != nil {
+		return agentsvc.Task{}, err
+	}
+	s.start(acc)
+	return acc.task, nil
+}
+
+// bench is rulings with who made them and the message that brought them, if one did.
+type bench struct {
+	by      agentsvc.Owner
+	rulings []Ruling
+	message agentsvc.MessageID
+	sent    *store.Sent
+}
+
+func (s *Service) decide(ctx context.Context, reach Reach, id agentsvc.TaskID, b bench, acc *accepted) error {
+	for {
+		t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true, Approvals: true})
+		if err != nil {
+			return err
+		}
+		if b.sent != nil {
+			b.sent.Context = t.Context
+		}
+		r, err := s.rule(ctx, t, b)
+		if err != nil {
+			return err
+		}
+		if last := r.Events[len(r.Events)-1]; last.Status.State == agentsvc.Working {
+			r.Next = s.next(t, last.Seq, acc)
+		}
+		switch err = s.store.Decide(ctx, t, r); {
+		case err == nil:
+			s.decided(t, r, acc)
+			return nil
+		case !isLost(err) || ctx.Err() != nil:
+			return err
+		}
+		// The task moved on between the look and the step, or the message was here before.
+		if b.sent != nil {
+			if _, _, err := s.store.FindSent(ctx, b.by, t.Agent, *b.sent); err == nil {
+				return agentsvc.ErrDecided
+			} else if !errors.Is(err, agentsvc.ErrNotFound) {
+				return err
+			}
+		}
+	}
+}
+
+// rule works out what follows from the rulings of b on t.
+func (s *Service) rule(ctx context.Context, t store.Stored, b bench) (store.Ruling, error) {
+	r := store.Ruling{Sender: b.by, Sent: b.sent}
+	if t.Status.State.Terminal() {
+		return r, agentsvc.ErrTerminal
+	}
+	open := slices.Clone(t.Approvals)
+	var rejected []string
+	for _, ruling := range b.rulings {
+		i, err := choose(open, ruling.Call)
+		if errors.Is(err, agentsvc.ErrNotFound) {
+			err = s.missing(ctx, t, ruling.Call)
+		}
+		if err != nil {
+			return r, err
+		}
+		d, err := s.judge(ctx, open[i], ruling)
+		if err != nil {
+			return r, err
+		}
+		d.By, d.Message = b.by, b.message
+		settle(&r, open[i], d)
+		if d.Verdict == agentsvc.Reject {
+			rejected = append(rejected, fmt.Sprintf("The call of %s was rejected%s.", open[i].Call.Name, because(d.Comment)))
+		}
+		open = slices.Delete(open, i, i+1)
+	}
+	status := agentsvc.Status{State: agentsvc.Working}
+	switch {
+	case len(rejected) > 0:
+		status = told(t.ID, agentsvc.Rejected, rejected)
+	case len(open) > 0:
+		q := Question(t.ID, open)
+		status = agentsvc.Status{State: agentsvc.InputRequired, Message: &q}
+	}
+	seal(&r, t, status)
+	return r, nil
+}
+
+// missing says why a call is not among those that wait.
+func (s *Service) missing(ctx context.Context, t store.Stored, call agentsvc.CallID) error {
+	if call == "" {
+		return agentsvc.ErrDecided
+	}
+	if slices.ContainsFunc(t.Approvals, func(a agentsvc.Approval) bool { return a.Call.ID == call }) {
+		return agentsvc.Invalid("call_id", "%s is decided on twice at once", call)
+	}
+	decisions, err := s.store.Decisions(ctx, t.ID)
+	switch {
+	case err != nil:
+		return err
+	case slices.ContainsFunc(decisions, func(d agentsvc.Decision) bool { return d.Call == call }):
+		return agentsvc.ErrDecided
+	}
+	return agentsvc.ErrNotFound
+}
+
+// judge makes a ruling a decision: what an approver changed is checked like what a model asks for.
+func (s *Service) judge(ctx context.Context, a agentsvc.Approval, r Ruling) (agentsvc.Decision, error) {
+	d := agentsvc.Decision{Call: a.Call.ID, Verdict: r.Verdict, Arguments: r.Arguments, Comment: r.Comment}
+	if r.Verdict != agentsvc.Approve {
+		if r.Arguments != nil {
+			return d, agentsvc.Invalid("arguments", "only an approved call runs with any")
+		}
+		return d, nil
+	}
+	call := a.Call
+	if r.Arguments != nil {
+		call.Arguments = r.Arguments
+		if s.o.Check != nil {
+			if err := s.o.Check(ctx, call); err != nil {
+				return d, err
+			}
+		}
+	}
+	d.Hash = agentsvc.HashArguments(call.Arguments)
+	return d, nil
+}
+
+// next is the run that goes on with t's turn: its journal begins where that of the paused run does.
+func (s *Service) next(t store.Stored, seq int64, acc *accepted) *store.Run {
+	run := &acc.run
+	run.Tenant, run.Task, run.Context, run.Agent, run.Owner, run.Revision = s.tenant, t.ID, t.Context, t.Agent, t.Owner, s.revision
+	run.Turn, run.Epoch, run.Seq, run.FirstSeq, run.Attempts = t.Turn+1, t.Epoch+1, seq, t.FirstSeq, 0
+	if acc.held {
+		run.Attempts = 1
+	}
+	return run
+}
+
+// decided has readers and acc know of a ruling that is written.
+func (s *Service) decided(t store.Stored, r store.Ruling, acc *accepted) {
+	acc.task, acc.events = t.Task, r.Events
+	for _, ev := range r.Events {
+		acc.task.Apply(ev)
+	}
+	acc.task.Approvals = nil
+	if acc.task.Status.State.Interrupted() {
+		acc.task.Approvals = slices.DeleteFunc(t.Approvals, func(a agentsvc.Approval) bool { return slices.Contains(r.Settled, a.Seq) })
+	}
+	if r.Next == nil && acc.held { // there is nothing to run
+		s.workers.Release()
+		acc.held = false
+	}
+	s.hub.publish(s.key(t.ID), r.Events...)
+}
+
+// expire ends the task of a run that was claimed because nobody decided in time. If somebody has, or there is time
+// again, the run goes back to its rest. It returns [agentsvc.ErrLost]: there is nothing to run in either case.
+func (s *Service) expire(ctx context.Context, run store.Run) error {
+	for {
+		t, err := s.store.Task(ctx, run.Task, store.With{Approvals: true})
+		if err != nil {
+			return err
+		}
+		if t.Turn != run.Turn || !t.Status.State.Interrupted() {
+			return agentsvc.ErrLost
+		}
+		late, err := s.store.Overdue(ctx, run.Task)
+		if err != nil {
+			return err
+		}
+		var r store.Ruling
+		var why []string
+		for _, a := range t.Approvals {
+			if slices.Contains(late, a.Seq) {
+				settle(&r, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
+				why = append(why, fmt.Sprintf("Nobody decided about the call of %s within %v.", a.Call.Name, a.Timeout))
+			}
+		}
+		if len(why) == 0 {
+			return errors.Join(agentsvc.ErrLost, s.store.Rest(ctx, run))
+		}
+		seal(&r, t, told(t.ID, agentsvc.Rejected, why))
+		switch err = s.store.Decide(ctx, t, r); {
+		case err == nil:
+			s.hub.publish(s.key(t.ID), r.Events...)
+			return agentsvc.ErrLost
+		case !isLost(err) || ctx.Err() != nil:
+			return err
+		}
+	}
+}
+
+// settle adds to r that an approval is decided.
+func settle(r *store.Ruling, a agentsvc.Approval, d agentsvc.Decision) {
+	r.Settled = append(r.Settled, a.Seq)
+	r.Events = append(r.Events, agentsvc.Event{Frame: a.Frame, Decision: &d})
+}
+
+// seal adds the status that follows to r and gives its events their places behind t's.
+func seal(r *store.Ruling, t store.Stored, status agentsvc.Status) {
+	r.Events = append(r.Events, agentsvc.Event{Status: &status})
+	for i, ev := range r.Events {
+		r.Events[i] = stamp(t.ID, t.Seq+1+int64(i), ev)
+	}
+}
+
+// told is a status with a message of sentences.
+func told(id agentsvc.TaskID, state agentsvc.State, sentences []string) agentsvc.Status {
+	return agentsvc.Status{State: state, Message: &agentsvc.Message{
+		ID: agentsvc.MessageID(agentsvc.NewID()), Task: id, Role: agentsvc.RoleAgent,
+		Parts: []agentsvc.Part{agentsvc.TextPart(strings.Join(sentences, " "))},
+	}}
+}
+
+func because(comment string) string {
+	if comment = strings.TrimSpace(comment); comment == "" {
+		return ""
+	}
+	return ": " + comment
+}
