@@ -26,6 +26,9 @@ type Options struct {
 	Reasoning   Reasoning
 	Output      *Output // the JSON that the answer is, nil = any text
 	Whole       bool    // yield no chunks, only whole messages
+	Window      Window  // what of a conversation the model gets to see, nil = all
+	// Background returns what else the model should know in a turn that begins with talk; it may be nil.
+	Background func(ctx context.Context, talk []agentsvc.Entry) string
 }
 
 // LLM is an agent that asks a model, runs the tools it calls and asks again until the model has its answer.
@@ -82,6 +85,7 @@ type turn struct {
 	inv   Invocation
 	talk  []agentsvc.Entry
 	yield func(agentsvc.Event, error) bool
+	sight
 }
 
 func (t *turn) run(ctx context.Context) error {
@@ -202,7 +206,11 @@ func prompted(text string) agentsvc.Entry {
 func (t *turn) ask(ctx context.Context, step string, talk []agentsvc.Entry) (answer, error) {
 	ans := answer{msg: t.message("")}
 	ans.msg.Parts = nil
-	req := llm.Request{System: t.system(t.inv.Global), Conversation: talk, Tools: t.specs(), Step: step}
+	talk, system, err := t.see(ctx, talk)
+	if err != nil {
+		return ans, err
+	}
+	req := llm.Request{System: system, Conversation: talk, Tools: t.specs(), Step: step}
 	var text strings.Builder
 	for c, err := range t.model.Stream(ctx, req) {
 		if err != nil {

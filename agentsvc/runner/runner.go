@@ -26,7 +26,15 @@ type Runner struct {
 	agents map[string]agent.Agent
 	retry  queue.Retry
 	log    *slog.Logger
+	tell   Ended
 }
+
+// Ended is told of a turn that has added to its session, and what. The end is on the log and its readers
+// know of it, so only the worker waits.
+type Ended func(ctx context.Context, run store.Run, said []agentsvc.Entry)
+
+// Tell has the runner tell f of such turns. It is called before the first.
+func (r *Runner) Tell(f Ended) { r.tell = f }
 
 // New returns a runner for agents by name. Runs that met an error which may pass are tried again as retry says.
 func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, log *slog.Logger) *Runner {
@@ -44,8 +52,11 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 		}
 	}
 	t := &turn{Runner: r, rec: rec, run: &run, began: time.Now()}
-	err := t.do(ctx)
+	err := t.do(agentsvc.WithSession(ctx, agentsvc.SessionKey{Owner: run.Owner, Context: run.Context}))
 	if err == nil {
+		if r.tell != nil && len(t.kept) > 0 {
+			r.tell(ctx, run, t.kept)
+		}
 		return nil
 	}
 	if cause := context.Cause(ctx); cause != nil {

@@ -28,6 +28,7 @@ type turn struct {
 	used    agentsvc.Usage
 	pending []agentsvc.Event // facts that wait for the next one to be written with
 	ended   bool
+	kept    []agentsvc.Entry // what was added to the session
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -186,6 +187,7 @@ func (t *turn) write(ctx context.Context, rec store.Record) error {
 	if err := t.rec.Record(ctx, rec); err != nil {
 		return fmt.Errorf("%w: %w", errNotRecorded, err)
 	}
+	t.kept = rec.Session
 	return nil
 }
 

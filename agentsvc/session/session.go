@@ -37,7 +37,7 @@ type Tokens struct {
 
 // Open begins a turn.
 func (w Tokens) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error) {
-	var c costs
+	c := costs{}
 	return func(_ context.Context, talk []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error) {
 		return end(talk, w.Budget, w.Recent, c.of(w.Count, talk)), nil, nil
 	}

@@ -29,7 +29,7 @@ type Summary struct {
 
 // Open begins a turn.
 func (s Summary) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error) {
-	t := &summing{Summary: s}
+	t := &summing{Summary: s, costs: costs{}}
 	return t.fit
 }
 
@@ -50,6 +50,7 @@ const maxRounds = 16
 
 func (t *summing) fit(ctx context.Context, talk []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error) {
 	t.used = nil
+	t.done = min(t.done, len(talk))
 	cost := t.costs.of(t.Count, talk)
 	err := t.load(ctx, talk)
 	for range maxRounds {

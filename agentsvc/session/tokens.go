@@ -81,20 +81,21 @@ func costOf(count Counter, e agentsvc.Entry) int {
 	return n
 }
 
-// costs remembers what the entries of a turn's conversation cost, which only grows at its end.
-type costs struct {
-	known []int // 0 = not counted yet
-}
+// costs remembers what the entries of a turn's conversation cost, by what they hold.
+type costs map[any]int
 
 // of returns the cost of each entry of talk.
-func (c *costs) of(count Counter, talk []agentsvc.Entry) func(i int) int {
-	for len(c.known) < len(talk) {
-		c.known = append(c.known, 0)
-	}
+func (c costs) of(count Counter, talk []agentsvc.Entry) func(i int) int {
 	return func(i int) int {
-		if c.known[i] == 0 {
-			c.known[i] = costOf(count, talk[i])
+		var key any = talk[i].Message
+		if talk[i].Message == nil {
+			key = talk[i].Result
 		}
-		return c.known[i]
+		n, ok := c[key]
+		if !ok {
+			n = costOf(count, talk[i])
+			c[key] = n
+		}
+		return n
 	}
 }

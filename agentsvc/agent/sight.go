@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"context"
+
+	"stoa/agentsvc"
+)
+
+// Window decides how much of a conversation a model gets to see.
+type Window interface {
+	// Open begins a turn. What it returns is asked before each call of the model: it returns what to show of talk, and
+	// what finding that out consumed, if anything.
+	Open() func(ctx context.Context, talk []agentsvc.Entry) (shown []agentsvc.Entry, used *agentsvc.Usage, err error)
+}
+
+// sight is what the model gets to see in a turn. It is made when it is first needed.
+type sight struct {
+	opened     bool
+	fit        func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error)
+	background string
+}
+
+// see returns what to show the model of talk, and its system prompt.
+func (t *turn) see(ctx context.Context, talk []agentsvc.Entry) (shown []agentsvc.Entry, system string, err error) {
+	if !t.opened && t.o.Window != nil {
+		t.fit = t.o.Window.Open()
+	}
+	if t.fit != nil {
+		var used *agentsvc.Usage
+		if talk, used, err = t.fit(ctx, talk); err != nil {
+			return nil, "", err
+		}
+		if used != nil && !t.yield(agentsvc.Event{Usage: used}, nil) {
+			return nil, "", errStopped
+		}
+	}
+	if !t.opened && t.o.Background != nil {
+		t.background = t.o.Background(ctx, talk)
+	}
+	t.opened = true
+	return talk, paragraphs(t.system(t.inv.Global), t.background), nil
+}
