@@ -295,12 +295,15 @@ func TestLoopEnds(t *testing.T) {
 		answer  string
 		steps   int // frames
 	}{
-		"rounds":                        {[]agent.Member{writer(), critic(say("more"))}, 3, "more", 6},
-		"a hundred rounds":              {[]agent.Member{writer()}, 0, "draft", 100},
-		"escalated":                     {[]agent.Member{writer(), critic(call("escalate", "reason", "fine"))}, 3, "draft", 2},
-		"escalated at once":             {[]agent.Member{critic(call("escalate", "reason", "fine")), writer()}, 3, "fine", 1},
-		"exit":                          {[]agent.Member{writer(), critic(call("exit", "answer", "final"))}, 3, "final", 2},
-		"exit goes by its text":         {[]agent.Member{writer(), critic(say("final"), call("exit"))}, 3, "final", 2},
+		"rounds":                {[]agent.Member{writer(), critic(say("more"))}, 3, "more", 6},
+		"a hundred rounds":      {[]agent.Member{writer()}, 0, "draft", 100},
+		"escalated":             {[]agent.Member{writer(), critic(call("escalate", "reason", "fine"))}, 3, "draft", 2},
+		"escalated at once":     {[]agent.Member{critic(call("escalate", "reason", "fine")), writer()}, 3, "fine", 1},
+		"exit":                  {[]agent.Member{writer(), critic(call("exit", "answer", "final"))}, 3, "final", 2},
+		"exit goes by its text": {[]agent.Member{writer(), critic(say("final"), call("exit"))}, 3, "final", 2},
+		"escalated on the way": {[]agent.Member{member("critic", agent.NewLLM(
+			script(t, when(scripted.When{ToolResult: "escalate"}, say("Well.")), always(call("escalate"))),
+			agent.Options{Reasoning: agent.Reasoning{Escalate: true, Until: []agent.Condition{agent.NoToolCalls}}}))}, 3, "Well.", 1},
 		"escalated from a group":        {[]agent.Member{group(writer(), critic(call("escalate", "reason", "fine"))), critic(say("x"))}, 3, "draft", 1},
 		"exit ends the group's loop":    {[]agent.Member{group(critic(call("exit", "answer", "y"))), critic(say("more"))}, 2, "more", 4},
 		"escalated from a parallel one": {[]agent.Member{member("p", agent.NewParallel([]agent.Member{writer(), critic(call("escalate", "reason", "fine"))}, agent.GroupOptions{}))}, 3, "writer:\ndraft\n\ncritic:\nfine", 1},

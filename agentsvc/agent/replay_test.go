@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
 	"stoa/agentsvc/llm/scripted"
+	"stoa/agentsvc/tool"
 )
 
 func say(text string) scripted.Item { return scripted.Item{Say: text} }
@@ -145,6 +146,11 @@ func TestReplay(t *testing.T) {
 			m := script(t, when(scripted.When{Text: "^Go on"}, call("exit", "answer", "42")), always(say("hm")))
 			return agent.NewLLM(m, agent.Options{Reasoning: agent.Reasoning{Exit: true, Until: []agent.Condition{agent.Escalated}}}), []*model{m}
 		}, []string{"message hm", `message  exit{"answer":"42"}`, "result exit false The turn ends.", "completed 42"}},
+		"thinking on below": {func(t *testing.T) (agent.Agent, []*model) {
+			m := script(t, when(scripted.When{Text: "^Go on"}, call("exit", "answer", "42")), always(say("hm")))
+			a := agent.NewLLM(m, agent.Options{Reasoning: agent.Reasoning{Exit: true, Until: []agent.Condition{agent.Escalated}}})
+			return agent.NewSequential([]agent.Member{member("a", a)}, agent.GroupOptions{}), []*model{m}
+		}, []string{"a message hm", `a message  exit{"answer":"42"}`, "a result exit false The turn ends.", "a message 42", "completed 42"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,6 +179,66 @@ func TestReplay(t *testing.T) {
 				if got := asked(models); got != total {
 					t.Errorf("cut off after %d facts: %d model calls, want %d", n, got, total)
 				}
+			}
+		})
+	}
+}
+
+// TestDecidedBelow: a call deep inside that needs a human's approval ends the turn with its path, after what goes on
+// beside it; the decision resumes the right frame and no model is asked again that has answered.
+func TestDecidedBelow(t *testing.T) {
+	t.Parallel()
+	sender := func(t *testing.T, c *counted) (agent.Agent, *model) {
+		m := script(t, when(scripted.When{ToolResult: "send"}, say("Sent.")), always(scripted.Item{Call: &scripted.Call{Tool: "send", Arguments: map[string]any{"n": 1}}}))
+		return agent.NewLLM(m, agent.Options{Tools: office(t, c, tool.Approval{})}), m
+	}
+	for name, c := range map[string]struct {
+		agent func(t *testing.T, send agent.Agent) (agent.Agent, *model)
+		rest  string
+		last  string
+	}{
+		"used like a tool": {func(t *testing.T, send agent.Agent) (agent.Agent, *model) {
+			m := script(t, when(scripted.When{ToolResult: "b"}, say("b: {{result}}")), always(call("b", "request", "x")))
+			return agent.NewLLM(m, agent.Options{AgentTools: []agent.Member{member("b", send)}}), m
+		}, "b[1.1] input_required", "completed b: Sent."},
+		"handed over to": {func(t *testing.T, send agent.Agent) (agent.Agent, *model) {
+			m := script(t, always(call("transfer_to_b")))
+			return agent.NewLLM(m, agent.Options{SubAgents: []agent.Member{member("b", send)}}), m
+		}, "b[1] input_required", "completed Sent."},
+		"side by side": {func(t *testing.T, send agent.Agent) (agent.Agent, *model) {
+			other, m := talker(t, "hello")
+			return agent.NewParallel([]agent.Member{member("b", send), member("c", other)}, agent.GroupOptions{}), m
+		}, "b input_required", "completed b:\nSent.\n\nc:\nhello"},
+		"in a loop of a sequence": {func(t *testing.T, send agent.Agent) (agent.Agent, *model) {
+			other, m := talker(t, "hello")
+			s := agent.NewSequential([]agent.Member{member("c", other), member("b", send)}, agent.GroupOptions{})
+			return agent.NewLoop([]agent.Member{member("s", s)}, 1, agent.GroupOptions{}), m
+		}, "s[1]/b input_required", "completed Sent."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var done counted
+			send, asked := sender(t, &done)
+			a, above := c.agent(t, send)
+			first := facts(t, a, turn("go"), 0)
+			if lines := framed(first); lines[len(lines)-1] != c.rest || len(done.ran) != 0 {
+				t.Fatalf("the turn rests with %q, and ran %v", lines, done.ran)
+			}
+			inv := after("go", first)
+			inv.Settled = map[agent.CallKey]agent.Settled{}
+			for _, ev := range first {
+				if p := ev.Approval; p != nil {
+					d := agentsvc.Decision{Call: p.Call.ID, Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(p.Call.Arguments)}
+					inv.Settled[agent.CallKey{Frame: ev.Frame, Call: p.Call.ID}] = agent.Settled{Decision: &d}
+				}
+			}
+			before := len(above.reqs)
+			lines := framed(facts(t, a, inv, 0))
+			if lines[len(lines)-1] != c.last || done.ran["send"] != 1 {
+				t.Errorf("went on with %q, and ran %v", lines, done.ran)
+			}
+			if again := len(above.reqs) - before; len(asked.reqs) != 2 || again > 1 || again == 1 && name != "used like a tool" {
+				t.Errorf("%d model calls of the one that sends, %d more above it", len(asked.reqs), again)
 			}
 		})
 	}
