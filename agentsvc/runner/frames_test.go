@@ -1,0 +1,189 @@
+package runner_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+	"stoa/agentsvc/llm/scripted"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+func says(t *testing.T, items ...scripted.Item) (agent.Agent, *model) {
+	m := script(t, scripted.Rule{Then: items})
+	return agent.NewLLM(m, agent.Options{}), m
+}
+
+func member(name string, a agent.Agent) agent.Member { return agent.Member{Name: name, Agent: a} }
+
+// framed tells events with their frames, without usage.
+func framed(evs []agentsvc.Event) (lines []string) {
+	for i, kind := range kinds(evs) {
+		if evs[i].Usage == nil {
+			lines = append(lines, strings.TrimSpace(evs[i].Frame+" "+kind))
+		}
+	}
+	return lines
+}
+
+// TestFrames: what sub-agents do is on the log under their paths, what they used is part of the sum, and what they said
+// among themselves is neither in the session nor in the history.
+func TestFrames(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		one, _ := says(t, scripted.Item{Say: "one"})
+		two, _ := says(t, scripted.Item{Say: "two"})
+		par := agent.NewParallel([]agent.Member{member("one", one), member("two", two)}, agent.GroupOptions{})
+		last, m := says(t, scripted.Item{Say: "last"})
+		h := open(t, d, quick, map[string]agent.Agent{"a": agent.NewSequential([]agent.Member{member("par", par), member("last", last)}, agent.GroupOptions{})})
+		got, facts := h.call(t, send("go"))
+		lines := framed(facts)
+		slices.Sort(lines[2:4]) // side by side
+		if diff := cmp.Diff([]string{"submitted", "working", "par/one message", "par/two message", "par message", "last message", "completed"}, lines); diff != "" {
+			t.Error(diff)
+		}
+		if got.Status.Message.Text() != "last" || len(got.History) != 2 {
+			t.Errorf("answered %q, history %v", got.Status.Message.Text(), got.History)
+		}
+		if used := got.Status.Message.Metadata["tokens_used"].(map[string]any); used["output"] != 3.0 {
+			t.Errorf("used %v, want three words", used)
+		}
+		if diff := cmp.Diff([]string{"user: go", "agent: last"}, h.talk(t)); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{"user: go", "user: par:\none:\none\n\ntwo:\ntwo"}, spoken(m.reqs[0].Conversation)); diff != "" {
+			t.Error(diff)
+		}
+		stored, err := h.Get(t.Context(), reach, got.ID, store.With{History: true})
+		if err != nil || len(stored.History) != 2 {
+			t.Errorf("kept history %v (%v)", stored.History, err)
+		}
+		if diff := cmp.Diff([]string{"1/last/0"}, m.steps()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// TestTransferred: after control was handed over the session holds every call with its result, and the next turn of
+// it begins with the first agent, who knows what the other one said.
+func TestTransferred(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		asks, _ := says(t, scripted.Item{Ask: "Which one?"})
+		tells, _ := says(t, scripted.Item{Say: "It is blue."})
+		root := script(t,
+			scripted.Rule{When: scripted.When{Text: "colour"}, Then: []scripted.Item{{Call: &scripted.Call{Tool: "transfer_to_tells"}}}},
+			scripted.Rule{When: scripted.When{Text: "^which$"}, Then: []scripted.Item{{Call: &scripted.Call{Tool: "transfer_to_asks"}}}},
+			scripted.Rule{Then: []scripted.Item{{Say: "You said: {{text}}"}}},
+		)
+		h := open(t, d, quick, map[string]agent.Agent{"a": agent.NewLLM(root, agent.Options{SubAgents: []agent.Member{member("asks", asks), member("tells", tells)}})})
+		first, facts := h.call(t, send("what colour?"))
+		if first.Status.Message.Text() != "It is blue." || first.Status.State != agentsvc.Completed {
+			t.Errorf("%s: %q", first.Status.State, first.Status.Message.Text())
+		}
+		if diff := cmp.Diff([]string{"submitted", "working", "message", "tells[1] message", "result", "completed"}, framed(facts)); diff != "" {
+			t.Error(diff)
+		}
+		talk := []string{"user: what colour?", "agent calls: ", "result: tells has taken over and answered.", "agent: It is blue."}
+		if diff := cmp.Diff(talk, h.talk(t)); diff != "" {
+			t.Error(diff)
+		}
+		second, _ := h.call(t, send("which"))
+		if second.Status.State != agentsvc.InputRequired || second.Status.Message.Text() != "Which one?" {
+			t.Fatalf("%s: %q", second.Status.State, second.Status.Message.Text())
+		}
+		answer := send("the red one")
+		answer.Message.Task = second.ID
+		third, _ := h.call(t, answer)
+		if third.Status.Message.Text() != "You said: the red one" {
+			t.Errorf("%s: %q", third.Status.State, third.Status.Message.Text())
+		}
+		talk = append(talk, "user: which", "agent calls: ", "result: input_required: Which one?", "agent: Which one?", "user: the red one")
+		root.mu.Lock()
+		asked := spoken(root.reqs[len(root.reqs)-1].Conversation)
+		root.mu.Unlock()
+		if diff := cmp.Diff(talk, asked); diff != "" {
+			t.Errorf("the first agent goes on from\n%s", diff)
+		}
+	})
+}
+
+// TestHandedBackBelow: a process stops in the middle of a sub-agent's tool call. Another one goes on there: who has
+// ended is not asked again, nor is the model that asked for the call.
+func TestHandedBackBelow(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		var looked atomic.Int64
+		began := make(chan struct{}, 1)
+		chain := func(call func(ctx context.Context) (string, error)) (a agent.Agent, before, looker *model) {
+			first, before := says(t, scripted.Item{Say: "look"})
+			looker = script(t,
+				scripted.Rule{When: scripted.When{ToolResult: "look"}, Then: []scripted.Item{{Say: "I saw: {{result}}"}}},
+				scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "look"}}}})
+			second := thinker(t, looker, look{idempotent: true, call: call})
+			boss := script(t,
+				scripted.Rule{When: scripted.When{ToolResult: "chain"}, Then: []scripted.Item{{Say: "{{result}}"}}},
+				scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "chain", Arguments: map[string]any{"request": "go"}}}}})
+			s := agent.NewSequential([]agent.Member{member("first", first), member("second", second)}, agent.GroupOptions{})
+			return agent.NewLLM(boss, agent.Options{AgentTools: []agent.Member{member("chain", s)}}), before, looker
+		}
+		a, before, looker := chain(func(ctx context.Context) (string, error) {
+			looked.Add(1)
+			began <- struct{}{}
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+		h := open(t, d, quick, map[string]agent.Agent{"a": a})
+		sub := send("go")
+		sub.Live = true
+		got, err := h.Submit(t.Context(), sub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-began
+		now, stop := context.WithCancel(t.Context())
+		stop()
+		if err := h.pool.Drain(now); err != nil {
+			t.Fatal(err)
+		}
+		a, beforeThere, lookerThere := chain(func(context.Context) (string, error) {
+			looked.Add(1)
+			return "a cat", nil
+		})
+		there := open(t, d, quick, map[string]agent.Agent{"a": a})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, evs, err := there.Follow(ctx, reach, got.ID, new(int64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var facts []agentsvc.Event
+		for ev, err := range evs {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ev.Chunk == nil {
+				facts = append(facts, ev)
+			}
+		}
+		want := []string{
+			"submitted", "working", "message", "chain[1.1]/first message", "chain[1.1]/second message", "chain[1.1]/second result",
+			"chain[1.1]/second message", "chain[1.1] message", "result", "completed",
+		}
+		if diff := cmp.Diff(want, framed(facts)); diff != "" {
+			t.Error(diff)
+		}
+		if text := facts[len(facts)-1].Status.Message.Text(); text != "I saw: a cat" || looked.Load() != 2 {
+			t.Errorf("looked %d times and said %q", looked.Load(), text)
+		}
+		calls := []int{len(before.steps()), len(looker.steps()), len(beforeThere.steps()), len(lookerThere.steps())}
+		if diff := cmp.Diff([]int{1, 1, 0, 1}, calls); diff != "" {
+			t.Errorf("model calls here and there:\n%s", diff)
+		}
+	})
+}
