@@ -6,18 +6,26 @@ import (
 
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/anthropic"
+	"stoa/agentsvc/llm/gemini"
+	"stoa/agentsvc/llm/ollama"
 	"stoa/agentsvc/llm/openai"
 	"stoa/agentsvc/llm/scripted"
 )
 
 // llmKinds are the models that can be configured, by provider.
 var llmKinds = map[string]func(b *builder, name string, l *config.LLM) (llm.Provider, error){
-	"openai":   openaiModel,
-	"scripted": scriptedModel,
+	"anthropic": anthropicModel,
+	"gemini":    geminiModel,
+	"ollama":    ollamaModel,
+	"openai":    openaiModel,
+	"scripted":  scriptedModel,
 }
 
+// llms makes the models. What stands around a vendor's model is, from the inside out: tries after a failure, a breaker
+// that spares it while it is down, and the models to fall back on.
 func (b *builder) llms() (map[string]llm.Provider, error) {
-	models := make(map[string]llm.Provider, len(b.cfg.LLMs))
+	alone := make(map[string]llm.Provider, len(b.cfg.LLMs))
 	var errs []error
 	for name, l := range b.cfg.LLMs {
 		build := llmKinds[l.Provider]
@@ -30,19 +38,65 @@ func (b *builder) llms() (map[string]llm.Provider, error) {
 			errs = append(errs, fmt.Errorf("llms.%s: %w", name, err))
 			continue
 		}
-		models[name] = m
+		if l.Provider != "scripted" {
+			m = llm.Break(llm.Retry(m))
+		}
+		alone[name] = m
 	}
-	return models, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	models := make(map[string]llm.Provider, len(alone))
+	for name := range alone {
+		var others []llm.Provider
+		for _, other := range b.fallbacks(name, map[string]bool{})[1:] {
+			others = append(others, alone[other])
+		}
+		models[name] = llm.Fallback(alone[name], others...)
+	}
+	return models, nil
+}
+
+// fallbacks returns the names of a model and of those to fall back on, each followed by its own.
+func (b *builder) fallbacks(name string, seen map[string]bool) []string {
+	if seen[name] {
+		return nil
+	}
+	seen[name] = true
+	names := []string{name}
+	for _, next := range b.cfg.LLMs[name].Fallbacks {
+		names = append(names, b.fallbacks(next, seen)...)
+	}
+	return names
+}
+
+func anthropicModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
+	o := anthropic.Options{
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+	}
+	if t := l.Thinking; t != nil {
+		o.Thinking, o.ThinkingBudget = t.Enabled, int64(t.BudgetTokens)
+	}
+	return anthropic.New(o)
+}
+
+func geminiModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
+	return gemini.New(gemini.Options{
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+	})
+}
+
+func ollamaModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
+	return ollama.New(ollama.Options{
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+	})
 }
 
 func openaiModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
-	p, err := openai.New(openai.Options{
+	return openai.New(openai.Options{
 		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+		Responses: l.API == "responses",
 	})
-	if err != nil {
-		return nil, err
-	}
-	return llm.Retry(p), nil
 }
 
 func scriptedModel(_ *builder, _ string, l *config.LLM) (llm.Provider, error) {

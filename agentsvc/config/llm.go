@@ -13,8 +13,11 @@ type LLM struct {
 	APIKey string `yaml:"api_key" secret:"true"`
 	// BaseURL is the address of the API, where it is not the vendor's own.
 	BaseURL string `yaml:"base_url"`
-	// Temperature is how freely the model chooses its words, from 0 to 2. Reasoning models that accept
-	// none get none unless it is written.
+	// API is the protocol that openai is asked in: chat completions, which every compatible server has, or
+	// OpenAI's own responses.
+	API string `yaml:"api" jsonschema:"enum=chat,enum=responses,default=chat" only:"provider=openai"`
+	// Temperature is how freely the model chooses its words, from 0 to 2, for anthropic to 1. Reasoning
+	// models that accept none get none unless it is written, and neither does a model that thinks.
 	Temperature *float64 `yaml:"temperature" jsonschema:"minimum=0,maximum=2,default=0.7"`
 	// MaxTokens is the longest answer in tokens; 0 leaves it to the provider.
 	MaxTokens int `yaml:"max_tokens" jsonschema:"minimum=0"`
@@ -22,6 +25,9 @@ type LLM struct {
 	MaxToolOutputLength int `yaml:"max_tool_output_length" jsonschema:"minimum=0,default=0"`
 	// Thinking lets the model reason before it answers.
 	Thinking *Thinking `yaml:"thinking" only:"provider=anthropic"`
+	// Fallbacks are the models to ask, in this order, where this one fails before the first word of its answer.
+	// They may have fallbacks of their own.
+	Fallbacks []string `yaml:"fallbacks" ref:"llms"`
 	// Script holds the rules of a scripted model; the first that matches the last message answers. Without
 	// rules it answers "You said: " and the message.
 	Script []*Rule `yaml:"script" only:"provider=scripted"`
@@ -31,11 +37,19 @@ type LLM struct {
 type Thinking struct {
 	// Enabled turns reasoning on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=false"`
-	// BudgetTokens is how many tokens the model may spend on it.
+	// BudgetTokens is how many tokens the model may spend on it: 1024 or more, and less than `max_tokens`. Without
+	// it, it is 1024.
 	BudgetTokens int `yaml:"budget_tokens" jsonschema:"minimum=0"`
 }
 
+// minThinking is the smallest budget that anthropic takes.
+const minThinking = 1024
+
 func (l *LLM) check(c *checks, s spot) {
+	l.checkFallbacks(c, s)
+	if l.Provider == "anthropic" {
+		l.checkAnthropic(c, s)
+	}
 	v := vendorOf(l.Provider)
 	if v == nil {
 		if !c.doc.has(s.value, "provider") {
@@ -54,4 +68,49 @@ func (l *LLM) check(c *checks, s spot) {
 	case !c.Tenant && l.BaseURL == "":
 		c.problem(s, "api_key is needed: set it, or "+v.keyVariable+" in the environment")
 	}
+}
+
+// checkAnthropic holds what anthropic would refuse.
+func (l *LLM) checkAnthropic(c *checks, s spot) {
+	if l.Temperature != nil && *l.Temperature > 1 {
+		c.problem(s.child("temperature"), "is more than 1, the most that anthropic takes")
+	}
+	t := l.Thinking
+	if t == nil || !t.Enabled || t.BudgetTokens == 0 {
+		return
+	}
+	at := s.child("thinking").child("budget_tokens")
+	switch {
+	case t.BudgetTokens < minThinking:
+		c.problem(at, "is less than 1024, the least that anthropic takes")
+	case l.MaxTokens > 0 && t.BudgetTokens >= l.MaxTokens:
+		c.problem(at, "leaves nothing for the answer: it must be less than max_tokens")
+	}
+}
+
+// checkFallbacks refuses fallbacks that lead back to l.
+func (l *LLM) checkFallbacks(c *checks, s spot) {
+	for i, name := range l.Fallbacks {
+		if way := c.fallbackWay(name, s.path.part, map[string]bool{}); way != nil {
+			c.problem(s.child("fallbacks").item(i), "leads back to where it began: "+route(append([]string{s.path.part}, way...)))
+		}
+	}
+}
+
+// fallbackWay returns a way from one model to another by their fallbacks, nil if there is none.
+func (c *checks) fallbackWay(from, to string, seen map[string]bool) []string {
+	if from == to {
+		return []string{to}
+	}
+	l := c.llms[from]
+	if l == nil || seen[from] {
+		return nil
+	}
+	seen[from] = true
+	for _, next := range l.Fallbacks {
+		if way := c.fallbackWay(next, to, seen); way != nil {
+			return append([]string{from}, way...)
+		}
+	}
+	return nil
 }

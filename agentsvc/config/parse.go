@@ -19,6 +19,8 @@ type Options struct {
 	// Grants are what the operator granted to the app: command, stdio, filesystem, private_network, sqlite,
 	// operator_models.
 	Grants []string
+	// Lend returns the operator's keys of models, for an app that was granted operator_models.
+	Lend func(name string) (string, bool)
 }
 
 // operatorBlocks may not stand in the configuration of an app.
@@ -53,8 +55,14 @@ func Parse(src []byte, o Options) (*Config, error) {
 	}
 	for _, l := range cfg.LLMs {
 		l.complete(environment)
+		if o.Tenant && o.Lend != nil && slices.Contains(o.Grants, "operator_models") {
+			l.borrow(o.Lend)
+		}
 	}
-	c := checks{Options: o, doc: doc, names: map[string][]string{}, databases: cfg.Databases, refused: map[string]bool{}}
+	for _, e := range cfg.Embedders {
+		e.complete(environment)
+	}
+	c := checks{Options: o, doc: doc, names: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, refused: map[string]bool{}}
 	for _, f := range fieldsOf(reflect.TypeFor[Config]()) {
 		c.names[f.name] = slices.Sorted(slices.Values(keys(root.child(f.name))))
 	}

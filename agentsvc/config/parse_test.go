@@ -94,7 +94,7 @@ func TestParseFillsDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, cfg.Agents["a"]); diff != "" {
 		t.Errorf("agent: -want +got:\n%s", diff)
 	}
-	model := &LLM{Provider: "scripted", Model: "scripted", Temperature: &temperature}
+	model := &LLM{Provider: "scripted", Model: "scripted", API: "chat", Temperature: &temperature}
 	if diff := cmp.Diff(model, cfg.LLMs["default"]); diff != "" {
 		t.Errorf("llm: -want +got:\n%s", diff)
 	}
@@ -185,12 +185,18 @@ llms:
 
 func TestProviderFollows(t *testing.T) {
 	t.Parallel()
-	keys := map[string]string{"OPENAI_API_KEY": "k"}
+	keys := map[string]string{"OPENAI_API_KEY": "k", "GEMINI_API_KEY": "g"}
 	for _, test := range []struct{ src, provider, model, key string }{
 		{"{model: gpt-4o-mini}", "openai", "gpt-4o-mini", "k"},
 		{"{model: o3-mini}", "openai", "o3-mini", "k"},
 		{"{}", "openai", "gpt-4o", "k"},
 		{"{api_key: own}", "openai", "gpt-4o", "own"},
+		{"{model: claude-haiku-4-5, api_key: c}", "anthropic", "claude-haiku-4-5", "c"},
+		{"{model: claude-opus-5, api_key: c}", "anthropic", "claude-opus-5", "c"},
+		{"{provider: anthropic, api_key: c}", "anthropic", "claude-haiku-4-5", "c"},
+		{"{model: gemini-2.5-flash}", "gemini", "gemini-2.5-flash", "g"},
+		{"{provider: gemini}", "gemini", "gemini-2.5-pro", "g"},
+		{"{provider: ollama}", "ollama", "qwen3", ""},
 		{"{provider: scripted}", "scripted", "scripted", ""},
 		{"{provider: openai, base_url: 'http://localhost:1'}", "openai", "gpt-4o", "k"},
 	} {
@@ -199,7 +205,7 @@ func TestProviderFollows(t *testing.T) {
 		if l.Provider != test.provider || l.Model != test.model || l.APIKey != test.key {
 			t.Errorf("%s: provider %s, model %s, key %s", test.src, l.Provider, l.Model, l.APIKey)
 		}
-		if hot := l.Temperature != nil; hot == strings.HasPrefix(l.Model, "o3") {
+		if hot := l.Temperature != nil; hot == (strings.HasPrefix(l.Model, "o3") || l.Model == "claude-opus-5") {
 			t.Errorf("%s: temperature set: %v", test.src, hot)
 		}
 	}
@@ -216,11 +222,46 @@ func TestTenantModelKeepsOffTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestOperatorLendsKeys(t *testing.T) {
+	t.Parallel()
+	src := "llms: {default: {provider: openai}, own: {provider: openai, api_key: mine, base_url: 'https://x.example'}, local: {provider: ollama}}"
+	for _, grants := range [][]string{{"operator_models"}, nil} {
+		cfg, err := Parse([]byte(src), Options{Tenant: true, Grants: grants, Lend: lookupIn(map[string]string{"OPENAI_API_KEY": "lent"})})
+		if grants == nil {
+			if err == nil {
+				t.Error("a key is lent without a grant")
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"default": "lent", "own": "mine", "local": ""} {
+			if got := cfg.LLMs[name].APIKey; got != want {
+				t.Errorf("%s has the key %q, want %q", name, got, want)
+			}
+		}
+	}
+	_, err := Parse([]byte("llms: {far: {provider: openai, base_url: 'https://x.example'}}"), Options{
+		Tenant: true, Grants: []string{"operator_models"}, Lend: lookupIn(map[string]string{"OPENAI_API_KEY": "lent"}),
+	})
+	if err == nil {
+		t.Error("a key is lent to another address")
+	}
+}
+
 func TestDefault(t *testing.T) {
 	t.Parallel()
-	provider, key := Detect(lookupIn(map[string]string{"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "b"}))
-	if provider != "openai" || key != "b" {
-		t.Errorf("detected %s with %s", provider, key)
+	for _, want := range []struct{ provider, variable string }{
+		{"anthropic", "ANTHROPIC_API_KEY"}, {"openai", "OPENAI_API_KEY"}, {"gemini", "GEMINI_API_KEY"},
+	} {
+		keys := map[string]string{want.variable: "a"}
+		if want.provider == "anthropic" {
+			keys["OPENAI_API_KEY"], keys["GEMINI_API_KEY"] = "b", "c"
+		}
+		if provider, key := Detect(lookupIn(keys)); provider != want.provider || key != "a" {
+			t.Errorf("%s: detected %s with %s", want.variable, provider, key)
+		}
 	}
 	if provider, key := Detect(lookupIn(nil)); provider != "scripted" || key != "" {
 		t.Errorf("detected %s with %s", provider, key)

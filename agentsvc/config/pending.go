@@ -13,8 +13,6 @@ var pending = []struct {
 	pattern string   // path with * for names
 	values  []string // what is not available; empty: anything but the default
 }{
-	{"llms.*.provider", []string{"anthropic", "gemini", "ollama"}},
-	{"llms.*.thinking", nil},
 	{"llms.*.script.*.reply", []string{"message"}},
 
 	{"agents.*.type", []string{"remote"}},
@@ -22,7 +20,6 @@ var pending = []struct {
 	{"agents.*.include_context", nil},
 	{"agents.*.include_context_limit", nil},
 	{"agents.*.include_context_max_length", nil},
-	{"agents.*.context", nil},
 	{"agents.*.trigger", nil},
 	{"agents.*.notifications", nil},
 	{"agents.*.security", nil},
@@ -30,7 +27,6 @@ var pending = []struct {
 	{"tools.*.type", []string{"command"}},
 
 	{"databases.*", nil},
-	{"embedders.*", nil},
 	{"vector_stores.*", nil},
 	{"document_stores.*", nil},
 
@@ -38,7 +34,6 @@ var pending = []struct {
 	{"storage.tasks.database", nil},
 	{"storage.sessions.backend", []string{"inmemory"}},
 	{"storage.sessions.database", nil},
-	{"storage.memory", nil},
 	{"storage.checkpoint", nil},
 	{"storage.checkpoint.recovery.auto_resume", []string{"false"}},
 
@@ -81,16 +76,6 @@ func (c *checks) tellWaiting() {
 			c.problem(w.spot, w.message)
 		}
 	}
-}
-
-// available reports whether value may stand at pattern.
-func available(pattern, value string) bool {
-	for _, row := range pending {
-		if row.pattern == pattern && slices.Contains(row.values, value) {
-			return false
-		}
-	}
-	return true
 }
 
 // asks reports whether v is one of values or, without any, something that is turned on and not the default.

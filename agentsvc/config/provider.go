@@ -19,7 +19,10 @@ var vendors = []vendor{
 }
 
 // reasoning models refuse a temperature.
-var reasoning = []string{"o1", "o3", "o4", "gpt-5"}
+var reasoning = []string{
+	"o1", "o3", "o4", "gpt-5",
+	"claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-sonnet-5", "claude-haiku-5", "claude-fable-", "claude-mythos-",
+}
 
 const defaultTemperature = 0.7
 
@@ -36,7 +39,7 @@ func vendorOf(name string) *vendor {
 // provider and no key.
 func Detect(lookup func(name string) (string, bool)) (provider, apiKey string) {
 	for _, v := range vendors {
-		if v.keyVariable == "" || !available("llms.*.provider", v.name) {
+		if v.keyVariable == "" {
 			continue
 		}
 		if key, _ := lookup(v.keyVariable); key != "" {
@@ -65,6 +68,13 @@ func (l *LLM) complete(lookup func(string) (string, bool)) {
 	if l.Temperature == nil && !hasPrefix(l.Model, reasoning) {
 		t := defaultTemperature
 		l.Temperature = &t
+	}
+}
+
+// borrow fills in the operator's key where l has none. It goes to the vendor's own address alone.
+func (l *LLM) borrow(lend func(string) (string, bool)) {
+	if v := vendorOf(l.Provider); v != nil && v.keyVariable != "" && l.APIKey == "" && l.BaseURL == "" {
+		l.APIKey, _ = lend(v.keyVariable)
 	}
 }
 

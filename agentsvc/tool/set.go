@@ -18,7 +18,7 @@ import (
 // Options bound the calls of a [Set].
 type Options struct {
 	Timeout   time.Duration // of one call of a tool that has no time of its own, 30 s if zero
-	MaxOutput int           // bytes of a result that the model reads, unlimited if zero
+	MaxOutput int           // characters of a result that the model reads, unlimited if zero
 	Sources   []Source      // have tools as well, which [Set.Live] looks up
 	Logger    *slog.Logger  // told of panics and of tools that ignore their deadline; [slog.Default] if nil
 }
@@ -184,8 +184,12 @@ func (s *Set) trim(text string) string {
 	if limit <= 0 || len(text) <= limit {
 		return text
 	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
+	n := 0
+	for at := range text {
+		if n == limit {
+			return fmt.Sprintf("%s\n[cut here: these are the first %d of %d characters]", text[:at], n, n+utf8.RuneCountInString(text[at:]))
+		}
+		n++
 	}
-	return fmt.Sprintf("%s\n[cut here: these are the first %d of %d bytes]", text[:limit], limit, len(text))
+	return text
 }

@@ -186,9 +186,10 @@ func TestMaxOutput(t *testing.T) {
 	}{
 		{0, strings.Repeat("x", 100_000), strings.Repeat("x", 100_000)},
 		{5, "12345", "12345"},
-		{5, "123456", "12345\n[cut here: these are the first 5 of 6 bytes]"},
-		{2, "aéb", "a\n[cut here: these are the first 1 of 4 bytes]"},
-		{1, "é", "\n[cut here: these are the first 0 of 2 bytes]"},
+		{5, "123456", "12345\n[cut here: these are the first 5 of 6 characters]"},
+		{2, "aéb", "aé\n[cut here: these are the first 2 of 3 characters]"},
+		{1, "é", "é"},
+		{3, "世界🙂", "世界🙂"},
 	}
 	for _, tt := range tests {
 		s := set(t, tool.Options{MaxOutput: tt.max}, fake{name: "say", call: says(tt.text)})

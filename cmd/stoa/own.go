@@ -58,7 +58,7 @@ func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapsh
 			t.Own, t.Inside = true, true
 			return app.Build(o.cfg.Load(), t, house)
 		}
-		cfg, err := config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants})
+		cfg, err := config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, Lend: environ})
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapsh
 // dropped.
 func check(house app.House) func(ctx context.Context, src []byte, grants []string, secret func(string) (string, bool)) error {
 	return func(_ context.Context, src []byte, grants []string, secret func(string) (string, bool)) error {
-		cfg, err := config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants})
+		cfg, err := config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants, Lend: environ})
 		if err != nil {
 			return err
 		}

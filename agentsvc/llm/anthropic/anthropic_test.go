@@ -1,6 +1,7 @@
 package anthropic_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -144,6 +145,25 @@ func TestRequest(t *testing.T) {
 			]}
 		]
 	}`, srv.Requests()[0].Body)
+}
+
+func TestAdaptiveThinking(t *testing.T) {
+	t.Parallel()
+	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "x", Say: []string{"ok"}}})
+	p := provider(t, anthropic.Options{BaseURL: srv.URL, Model: "claude-opus-5", Thinking: true, ThinkingBudget: 2000})
+	if a := llmtest.Ask(t.Context(), t, p, llmtest.User("x")); a.Err != nil {
+		t.Error(a.Err)
+	}
+	var sent struct {
+		Thinking  map[string]any
+		MaxTokens int `json:"max_tokens"`
+	}
+	if err := json.Unmarshal(srv.Requests()[0].Body, &sent); err != nil {
+		t.Fatal(err)
+	}
+	if sent.Thinking["type"] != "adaptive" || sent.Thinking["budget_tokens"] != nil || sent.MaxTokens != anthropic.MaxTokens+2000 {
+		t.Errorf("sent %+v", sent)
+	}
 }
 
 // TestForeignCalls continues a turn whose calls another model made: thinking is off for the rest of it, as the API

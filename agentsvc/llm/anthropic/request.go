@@ -44,7 +44,7 @@ func (p *Provider) params(req llm.Request) (anthropic.MessageNewParams, error) {
 	}
 	switch {
 	case p.opts.Thinking && mayThink(req.Conversation):
-		out.Thinking = anthropic.ThinkingConfigParamOfEnabled(p.opts.ThinkingBudget)
+		out.Thinking = p.thinking()
 	case p.opts.Temperature != nil && !p.opts.Thinking:
 		out.Temperature = anthropic.Float(*p.opts.Temperature)
 	}
@@ -73,6 +73,18 @@ func (p *Provider) params(req llm.Request) (anthropic.MessageNewParams, error) {
 		out.Messages = append(out.Messages, anthropic.MessageParam{Role: role, Content: blocks})
 	}
 	return out, nil
+}
+
+// adaptive models decide by themselves how much they think, and take no budget.
+var adaptive = []string{
+	"claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-sonnet-5", "claude-haiku-5", "claude-fable-", "claude-mythos-",
+}
+
+func (p *Provider) thinking() anthropic.ThinkingConfigParamUnion {
+	if slices.ContainsFunc(adaptive, func(prefix string) bool { return strings.HasPrefix(p.opts.Model, prefix) }) {
+		return anthropic.ThinkingConfigParamUnion{OfAdaptive: &anthropic.ThinkingConfigAdaptiveParam{}}
+	}
+	return anthropic.ThinkingConfigParamOfEnabled(p.opts.ThinkingBudget)
 }
 
 // mayThink reports whether the API lets the model think as it continues the conversation: in the middle of a turn it
