@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/memory"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -33,5 +34,26 @@ func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
 	return reach, nil
 }
 
+// Submission admits the caller to send m, in a session ("" = none yet), to an agent, and returns what to submit. A
+// message that decides on tool calls needs another permission than one that calls the agent, and reaches the tasks of
+// everyone. It returns an [authz.ErrDenied], or what is wrong with the decisions.
+func (v *Visit) Submission(ctx context.Context, agent string, session agentsvc.ContextID, m agentsvc.Message) (task.Submission, error) {
+	rulings, wrong := task.Rulings(m)
+	action := authz.AgentsCall
+	if len(rulings) > 0 || wrong != nil {
+		action = authz.TasksApprove
+	}
+	if err := v.Admit(ctx, action, agent, session); err != nil {
+		return task.Submission{}, err
+	}
+	if _, err := v.Callee(agent); err != nil {
+		return task.Submission{}, err
+	}
+	return task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Rulings: rulings}, wrong
+}
+
 // Tasks returns the app's task service.
 func (v *Visit) Tasks() *task.Service { return v.tasks }
+
+// Memories returns what the app's agents remember of its users.
+func (v *Visit) Memories() *memory.Recall { return v.house.Memories() }

@@ -80,6 +80,15 @@ func ReadBody(r *http.Request) ([]byte, error) {
 	return b.Bytes(), checkDepth(b.Bytes())
 }
 
+// DecodeBody reads the request's body, one JSON object without unknown members, into v. An empty body leaves v as it is.
+func DecodeBody(r *http.Request, v any) error {
+	body, err := ReadBody(r)
+	if err != nil || len(bytes.TrimSpace(body)) == 0 {
+		return err
+	}
+	return DecodeJSON(body, v, true)
+}
+
 // checkDepth refuses JSON that is nested too deeply, before anything is made of it.
 func checkDepth(body []byte) error {
 	depth, inString := 0, false

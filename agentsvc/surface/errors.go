@@ -64,6 +64,8 @@ var codes = []struct {
 	{ErrNotCancelable, Aborted, http.StatusConflict, rpcNotCancelable, false},
 	{agentsvc.ErrTerminal, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrBusy, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrUndecided, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrDecided, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrLost, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrOverloaded, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{task.ErrConflict, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},

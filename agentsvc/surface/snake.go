@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"encoding/json"
 	"time"
 
 	"stoa/agentsvc"
@@ -16,6 +17,18 @@ type (
 		Status    StatusRecord     `json:"status"`
 		History   []MessageRecord  `json:"history,omitempty"`
 		Artifacts []ArtifactRecord `json:"artifacts,omitempty"`
+		Approvals []ApprovalRecord `json:"approvals,omitempty"`
+	}
+	// ApprovalRecord is a tool call that waits for a human. Agent is the path of the sub-agent it belongs to.
+	ApprovalRecord struct {
+		CallID      string          `json:"call_id"`
+		Tool        string          `json:"tool"`
+		Arguments   json.RawMessage `json:"arguments"`
+		Prompt      string          `json:"prompt"`
+		Kind        string          `json:"kind"`
+		Agent       string          `json:"agent,omitempty"`
+		RequestedAt string          `json:"requested_at"`
+		ExpiresAt   string          `json:"expires_at,omitempty"`
 	}
 	// StatusRecord is where a task stands.
 	StatusRecord struct {
@@ -73,6 +86,23 @@ func NewTaskRecord(t agentsvc.Task, length *int) TaskRecord {
 	}
 	for _, a := range t.Artifacts {
 		r.Artifacts = append(r.Artifacts, NewArtifactRecord(a))
+	}
+	for _, a := range t.Approvals {
+		r.Approvals = append(r.Approvals, newApprovalRecord(a))
+	}
+	return r
+}
+
+func newApprovalRecord(a agentsvc.Approval) ApprovalRecord {
+	r := ApprovalRecord{
+		CallID: string(a.Call.ID), Tool: a.Call.Name, Arguments: a.Call.Arguments, Prompt: a.Prompt, Kind: string(a.Kind), Agent: a.Frame,
+		RequestedAt: Timestamp(a.At),
+	}
+	if len(r.Arguments) == 0 {
+		r.Arguments = json.RawMessage("{}")
+	}
+	if a.Timeout > 0 {
+		r.ExpiresAt = Timestamp(a.At.Add(a.Timeout))
 	}
 	return r
 }

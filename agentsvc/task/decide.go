@@ -123,9 +123,15 @@ func (s *Service) missing(ctx context.Context, t store.Stored, call agentsvc.Cal
 	return agentsvc.ErrNotFound
 }
 
+// maxComment bounds what an approver says about a decision, in bytes.
+const maxComment = 10_000
+
 // judge makes a ruling a decision: what an approver changed is checked like what a model asks for.
 func (s *Service) judge(ctx context.Context, a agentsvc.Approval, r Ruling) (agentsvc.Decision, error) {
 	d := agentsvc.Decision{Call: a.Call.ID, Verdict: r.Verdict, Arguments: r.Arguments, Comment: r.Comment}
+	if len(r.Comment) > maxComment {
+		return d, agentsvc.Invalid("comment", "is longer than %d bytes", maxComment)
+	}
 	if r.Verdict != agentsvc.Approve {
 		if r.Arguments != nil {
 			return d, agentsvc.Invalid("arguments", "only an approved call runs with any")

@@ -121,19 +121,18 @@ func submission(r *http.Request, rpc *surface.RPC) (messageParams, task.Submissi
 	if err := rpc.Decode(&p); err != nil {
 		return p, task.Submission{}, err
 	}
-	session := agentsvc.ContextID("")
-	if p.Message != nil {
-		session = agentsvc.ContextID(cmp.Or(p.Message.ContextID, p.Message.ContextIDCamel))
-	}
-	agent, err := addressed(r, authz.AgentsCall, session)
-	if err != nil {
-		return p, task.Submission{}, err
-	}
 	if p.Message == nil {
-		return p, task.Submission{}, surface.InvalidRequest("params.message is missing")
+		_, err := addressed(r, authz.AgentsCall, "")
+		return p, task.Submission{}, cmp.Or(err, surface.InvalidRequest("params.message is missing"))
 	}
-	m, err := p.Message.word()
-	return p, task.Submission{Agent: agent, Owner: surface.VisitOf(r).Principal.Owner(), Message: m}, err
+	session := agentsvc.ContextID(cmp.Or(p.Message.ContextID, p.Message.ContextIDCamel))
+	m, wrong := p.Message.word()
+	if wrong != nil {
+		_, err := addressed(r, authz.AgentsCall, session)
+		return p, task.Submission{}, cmp.Or(err, wrong)
+	}
+	sub, err := surface.VisitOf(r).Submission(r.Context(), surface.Param(r, "agent"), session, m)
+	return p, sub, err
 }
 
 func checkLength(n int) error {

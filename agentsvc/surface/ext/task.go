@@ -109,6 +109,30 @@ func cancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	return rpc.Reply(surface.NewTaskRecord(t, new(int)))
 }
 
+// maxReason bounds why a tool call is cancelled, in bytes.
+const maxReason = 1000
+
+// cancelCall ends one running tool call; its task goes on.
+func cancelCall(w http.ResponseWriter, r *http.Request) error {
+	v := surface.VisitOf(r)
+	reach, err := v.Reach(authz.TasksCancel, "")
+	if err != nil {
+		return err
+	}
+	var b cancelBody
+	if err := surface.DecodeBody(r, &b); err != nil {
+		return err
+	}
+	if len(b.Reason) > maxReason {
+		return agentsvc.Invalid("reason", "must be at most %d bytes", maxReason)
+	}
+	id, call := surface.Param(r, "task"), surface.Param(r, "call")
+	if err := v.Tasks().CancelCall(r.Context(), reach, agentsvc.TaskID(id), agentsvc.CallID(call), b.Reason); err != nil {
+		return err
+	}
+	return surface.WriteJSON(w, http.StatusOK, callCancelled{Cancelled: true, TaskID: id, CallID: call})
+}
+
 // subscribe answers with the task as it stands and its events from there on until it ends, or with the events after
 // the last one that the caller has seen.
 func subscribe(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {

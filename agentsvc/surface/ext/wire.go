@@ -45,6 +45,9 @@ type (
 		HistoryLengthCamel *int   `json:"historyLength"`
 		After              *int64 `json:"after"`
 	}
+	cancelBody struct {
+		Reason string `json:"reason"`
+	}
 	listParams struct {
 		ContextID        string `json:"context_id"`
 		Status           string `json:"status"`
@@ -61,6 +64,11 @@ type (
 		Tasks         []surface.TaskRecord `json:"tasks"`
 		NextPageToken string               `json:"next_page_token"`
 		TotalSize     int                  `json:"total_size"`
+	}
+	callCancelled struct {
+		Cancelled bool   `json:"cancelled"`
+		TaskID    string `json:"task_id"`
+		CallID    string `json:"call_id"`
 	}
 	statusUpdate struct {
 		Type   string               `json:"type"`

@@ -1,11 +1,12 @@
-// Package ops is what operators use: the list of an app's tasks, the admin API over apps and the metrics. task.go,
-// app.go, secret.go, token.go, tool.go and audit.go answer; wire.go holds the shapes, answer.go makes calls that carry an
-// Idempotency-Key take effect once.
+// Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
+// and the metrics. task.go, memory.go, app.go, secret.go, token.go, tool.go and audit.go answer; wire.go holds the shapes,
+// answer.go makes calls that carry an Idempotency-Key take effect once.
 package ops
 
 import (
 	"net/http"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/authz"
 	"stoa/tenancy"
@@ -28,6 +29,10 @@ func Routes(o Options) []surface.Route {
 	a := admin{apps: o.Apps, issuer: o.Issuer, db: o.DB}
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
+		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
+		{Method: http.MethodDelete, Pattern: "/memories", Kind: surface.Tenant, Serve: eraseMemories},
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Approve)},
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Reject)},
 
 		{Method: http.MethodPost, Pattern: "/admin/apps", Serve: a.once(a.create)},
 		{Method: http.MethodGet, Pattern: "/admin/apps", Serve: a.list},

@@ -30,6 +30,11 @@ type (
 		Grants      []string          `json:"grants"`
 		Plan        *string           `json:"plan"`
 	}
+	decisionBody struct {
+		CallID    string          `json:"call_id"`
+		Arguments json.RawMessage `json:"arguments"`
+		Comment   string          `json:"comment"`
+	}
 	reasonBody struct {
 		Reason string `json:"reason"`
 	}
@@ -111,6 +116,21 @@ type (
 	auditList struct {
 		Entries       []entryBody `json:"entries"`
 		NextPageToken string      `json:"next_page_token"`
+	}
+	memoryBody struct {
+		MemoryID  string  `json:"memory_id"`
+		User      string  `json:"user"`
+		Issuer    string  `json:"issuer"`
+		Agent     string  `json:"agent"`
+		ContextID string  `json:"context_id"`
+		TaskID    string  `json:"task_id"`
+		Role      string  `json:"role"`
+		Text      string  `json:"text"`
+		CreatedAt *string `json:"created_at"`
+	}
+	memoryList struct {
+		Memories      []memoryBody `json:"memories"`
+		NextPageToken string       `json:"next_page_token"`
 	}
 	taskList struct {
 		Tasks         []surface.TaskRecord `json:"tasks"`

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -153,8 +154,16 @@ func (d *dialogue) value(t *testing.T, name, path string) string {
 	}
 	must(t, json.Unmarshal([]byte(body), &v))
 	for key := range strings.SplitSeq(path, ".") {
-		m, _ := v.(map[string]any)
-		v = m[key]
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[key]
+		case []any:
+			i, err := strconv.Atoi(key)
+			must(t, err)
+			v = at[i]
+		default:
+			t.Fatalf("%s has no %s", name, path)
+		}
 	}
 	return fmt.Sprint(v)
 }
