@@ -32,6 +32,7 @@ func TestExamples(t *testing.T) {
 		{"sub-agents", "desk", "good morning", "Good morning. What can we do for you?", "Good morning. What can we do for you?"},
 		{"agent-tools", "planner", "a day in Rome", "Here is your day. Eat cacio e pepe.", "Here is your day. Eat cacio e pepe."},
 		{"reasoning", "thinker", "why is the sky blue?", "Because short waves scatter most.", "Light is scattered in the air. Which waves most?"},
+		{"fallbacks", "assistant", "hello", "The first model is out of order, so I answer: hello", "The first model is out of order, so I answer: hello"},
 		{"structured-output", "extractor", "Ada Lovelace, born in 1815", `{"name": "Ada Lovelace", "born": 1815}`, ""},
 	} {
 		t.Run(c.file+" "+c.text, func(t *testing.T) {
