@@ -19,8 +19,9 @@ type Options struct {
 	Name        string          // that the model calls it by, the handler's if empty
 	Description string          // that the model reads
 	Parameters  json.RawMessage // JSON Schema that the arguments must fit
-	HTTP        *http.Client    // the way out, for http_request; see package egress
-	MaxBody     int64           // bytes of a body, for http_request; 256 KiB if zero
+	HTTP        *http.Client    // the way out, for http_request and web_fetch; see package egress
+	MaxBody     int64           // bytes of a body that are sent or shown, for http_request and web_fetch; 256 KiB if zero
+	Folder      string          // that read_file, write_file and search_files are held to
 }
 
 // handlers are the built-ins by name.
@@ -28,6 +29,11 @@ var handlers = map[string]func(Options) (tool.Tool, error){
 	"current_time": newCurrentTime,
 	"calculator":   newCalculator,
 	"http_request": newHTTPRequest,
+	"read_file":    newReadFile,
+	"search_files": newSearchFiles,
+	"todo":         newTodo,
+	"web_fetch":    newWebFetch,
+	"write_file":   newWriteFile,
 }
 
 // Handlers returns the names of the built-ins in alphabetical order.
@@ -55,6 +61,13 @@ func (o Options) spec(description, parameters string) agentsvc.ToolSpec {
 		s.Parameters = o.Parameters
 	}
 	return s
+}
+
+func (o Options) maxBody() int64 {
+	if o.MaxBody <= 0 {
+		return 256 << 10
+	}
+	return o.MaxBody
 }
 
 // decode reads arguments into v. The schema the model was given may be the tenant's own, so types are checked again.

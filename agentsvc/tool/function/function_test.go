@@ -38,11 +38,12 @@ func call(t *testing.T, f tool.Tool, arguments string) agentsvc.ToolResult {
 
 func TestTable(t *testing.T) {
 	t.Parallel()
-	if diff := cmp.Diff([]string{"calculator", "current_time", "http_request"}, function.Handlers()); diff != "" {
+	all := []string{"calculator", "current_time", "http_request", "read_file", "search_files", "todo", "web_fetch", "write_file"}
+	if diff := cmp.Diff(all, function.Handlers()); diff != "" {
 		t.Errorf("handlers (-want +got):\n%s", diff)
 	}
 	for _, handler := range function.Handlers() {
-		f := build(t, handler, function.Options{HTTP: wayOut(t)})
+		f := build(t, handler, function.Options{HTTP: wayOut(t), Folder: t.TempDir()})
 		spec := f.Spec()
 		if spec.Name != handler || spec.Description == "" || !json.Valid(spec.Parameters) {
 			t.Errorf("spec = %+v", spec)
@@ -51,7 +52,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s: idempotent = %v, want %v", handler, f.Idempotent(), want)
 		}
 		own := function.Options{
-			Name: "mine", Description: "does it", Parameters: json.RawMessage(`{"type":"object","title":"own"}`), HTTP: wayOut(t),
+			Name: "mine", Description: "does it", Parameters: json.RawMessage(`{"type":"object","title":"own"}`), HTTP: wayOut(t), Folder: t.TempDir(),
 		}
 		want := agentsvc.ToolSpec{Name: "mine", Description: "does it", Parameters: own.Parameters}
 		if diff := cmp.Diff(want, build(t, handler, own).Spec()); diff != "" {
@@ -63,16 +64,18 @@ func TestTable(t *testing.T) {
 	if !errors.As(err, &invalid) || invalid.Field != "handler" || !strings.Contains(err.Error(), "calculator, current_time, http_request") {
 		t.Errorf("unknown handler: %v", err)
 	}
-	if _, err := function.New("http_request", function.Options{}); err == nil {
-		t.Error("http_request without an HTTP client is accepted")
+	for _, handler := range []string{"http_request", "web_fetch", "read_file", "search_files", "write_file"} {
+		if _, err := function.New(handler, function.Options{}); err == nil {
+			t.Errorf("%s without what it needs is accepted", handler)
+		}
 	}
 }
 
 func TestOwnParametersAreNoHole(t *testing.T) {
 	t.Parallel()
 	for _, handler := range function.Handlers() {
-		f := build(t, handler, function.Options{Parameters: json.RawMessage(`{}`), HTTP: wayOut(t)})
-		got := call(t, f, `{"timezone":7,"expression":7,"url":7}`)
+		f := build(t, handler, function.Options{Parameters: json.RawMessage(`{}`), HTTP: wayOut(t), Folder: t.TempDir()})
+		got := call(t, f, `{"timezone":7,"expression":7,"url":7,"path":7,"files":7,"items":[{"text":7}]}`)
 		if !got.Failed || !strings.Contains(got.Text, "must be a string, not a number") {
 			t.Errorf("%s: %+v", handler, got)
 		}

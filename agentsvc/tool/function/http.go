@@ -42,10 +42,7 @@ func newHTTPRequest(opts Options) (tool.Tool, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("http_request: an HTTP client is required")
 	}
-	if opts.MaxBody <= 0 {
-		opts.MaxBody = 256 << 10
-	}
-	return httpRequest{http: opts.HTTP, maxBody: opts.MaxBody, spec: opts.spec(
+	return httpRequest{http: opts.HTTP, maxBody: opts.maxBody(), spec: opts.spec(
 		"Sends an HTTP request and returns the status and the text of the answer.", `{
 		"type": "object",
 		"properties": {
