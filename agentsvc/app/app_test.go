@@ -61,8 +61,8 @@ func parsed(t *testing.T, src string, o config.Options) *config.Config {
 	return cfg
 }
 
-// houseOf builds an app with workers of its own and closes it when the test ends.
-func houseOf(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log *slog.Logger) *app.App {
+// houseOf builds an app with workers of its own, in a house that may be changed before, and closes it when the test ends.
+func houseOf(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log *slog.Logger, change ...func(h *app.House)) *app.App {
 	t.Helper()
 	var a *app.App
 	pool := queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error { return a.Run(ctx, run) }, queue.Options{})
@@ -82,11 +82,14 @@ func houseOf(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log 
 			t.Error(err)
 		}
 	})
-	var err error
-	a, err = app.Build(cfg, tenant, app.House{
+	h := app.House{
 		DB: d, Hub: task.NewHub(), Workers: pool, Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
-	})
-	if err != nil {
+	}
+	for _, f := range change {
+		f(&h)
+	}
+	var err error
+	if a, err = app.Build(cfg, tenant, h); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -96,6 +99,13 @@ var ana = agentsvc.Owner{Issuer: "test", Subject: "ana"}
 
 func say(text string) task.Submission {
 	return task.Submission{Agent: "helper", Owner: ana, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
+}
+
+// ask says text to an agent.
+func ask(agent, text string) task.Submission {
+	s := say(text)
+	s.Agent = agent
+	return s
 }
 
 // call runs a turn to its end and returns the task as its events tell it, with a line for each event.

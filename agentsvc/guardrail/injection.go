@@ -18,7 +18,8 @@ type Injection struct {
 
 // phrases are the built-in patterns. They find what has been copied, not what has been thought of.
 var phrases = []string{
-	`\b(?:ignore|disregard|forget|override|bypass)\s+(?:(?:all|any|the|your|my|of|these|those|this|previous|prior|above|earlier|preceding)\s+){1,5}(?:instructions?|prompts?|rules|directions|guidelines|guardrails)\b`,
+	`\b(?:ignore|disregard|forget|override|bypass)\s+(?:(?:the|of)\s+)*(?:all|any|your|these|those|previous|prior|above|earlier|preceding)\s+` +
+		`(?:(?:the|your|my|of|this|these|those|previous|prior|above|earlier|preceding)\s+){0,5}(?:instructions?|prompts?|rules|directions|guidelines|guardrails)\b`,
 	`\b(?:reveal|show|print|repeat|output|display|tell\s+me|give\s+me)\s+(?:me\s+)?(?:your|the)\s+(?:full\s+|entire\s+)?(?:system|initial|hidden|original|secret)\s+(?:prompt|instructions?|message)\b`,
 	`\b(?:enter|enable|activate|switch\s+to|you\s+are\s+(?:now\s+)?in)\s+(?:developer|jailbreak|god|dan|unrestricted)\s+mode\b`,
 	`\b(?:pretend|act\s+as\s+if|imagine)\s+(?:that\s+)?(?:you\s+have|there\s+are)\s+no\s+(?:rules|restrictions|limits|guidelines|guardrails)\b`,

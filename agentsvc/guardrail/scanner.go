@@ -41,7 +41,11 @@ func newScanner(p *program) *scanner {
 // step takes the text's next character, which is size bytes long.
 func (s *scanner) step(r rune, size int) {
 	if fresh := s.mayBegin(r); fresh || len(s.alive) > 0 {
-		s.follow(s.context(s.before, r), fresh)
+		flags := s.context(s.before, r)
+		s.follow(flags)
+		if fresh {
+			s.begin(s.starts(flags, r))
+		}
 		s.alive = s.alive[:0]
 		for _, t := range s.ready {
 			if i := &s.Inst[t.pc]; i.MatchRune(r) {
@@ -60,7 +64,7 @@ func (s *scanner) step(r rune, size int) {
 
 // finish says that the text is over.
 func (s *scanner) finish() {
-	s.follow(s.context(s.before, -1), false)
+	s.follow(s.context(s.before, -1))
 	s.alive = s.alive[:0]
 	s.settle()
 }
@@ -77,9 +81,9 @@ func (s *scanner) settled() int {
 	return max(at, s.floor)
 }
 
-// follow brings every match under way to the states that look at the next character, and with fresh one that begins
-// there. Of two in the same state the one that began earlier counts: what becomes of the other becomes of it as well.
-func (s *scanner) follow(flags syntax.EmptyOp, fresh bool) {
+// follow brings every match under way to the states that look at the next character. Of two in the same state the one
+// that began earlier counts: what becomes of the other becomes of it as well.
+func (s *scanner) follow(flags syntax.EmptyOp) {
 	s.ready = s.ready[:0]
 	if s.round++; s.round == 0 {
 		clear(s.seen)
@@ -88,8 +92,14 @@ func (s *scanner) follow(flags syntax.EmptyOp, fresh bool) {
 	for _, t := range s.alive {
 		s.reach(t, flags)
 	}
-	if fresh {
-		s.reach(thread{uint32(s.Start), s.pos}, flags)
+}
+
+// begin adds matches that begin at the next character, in the given states.
+func (s *scanner) begin(states []uint32) {
+	for _, pc := range states {
+		if s.seen[pc] != s.round {
+			s.ready = append(s.ready, thread{pc, s.pos})
+		}
 	}
 }
 

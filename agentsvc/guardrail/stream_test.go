@@ -57,7 +57,7 @@ var corpus = []string{
 	"a@b.c d@e.fg h@i.jk",
 	"x.x.x.x.x@",
 	"+1 202 555 0123 4111-1111-1111-1111 123-45-6789 bob@example.com Falcon",
-	strings.Repeat("word ", 50) + "bob@example.com" + strings.Repeat(" word", 50),
+	strings.Repeat("word ", 9) + "bob@example.com" + strings.Repeat(" word", 9),
 }
 
 var everything = guardrail.PII{Email: true, Phone: true, SSN: true, CreditCard: true}

@@ -1,0 +1,93 @@
+package guardrail_test
+
+import (
+	"strings"
+	"testing"
+
+	"stoa/agentsvc/guardrail"
+)
+
+func TestPII(t *testing.T) {
+	t.Parallel()
+	remove := func(p guardrail.PII) *guardrail.Guardrail {
+		p.Redaction = guardrail.Remove
+		return rail(t, guardrail.Options{Output: guardrail.Output{PII: &p}})
+	}
+	email, phone := remove(guardrail.PII{Email: true}), remove(guardrail.PII{Phone: true})
+	ssn, card := remove(guardrail.PII{SSN: true}), remove(guardrail.PII{CreditCard: true})
+	tests := []struct {
+		g          *guardrail.Guardrail
+		text, want string // what is left
+	}{
+		{email, "mail bob@example.com.", "mail ."},
+		{email, "<o'brien+x@mail.example.co.uk>, MÜLLER@bücher.example", "<>, "},
+		{email, "bob@localhost a@b @x.org x@.org 3@4.5", "bob@localhost a@b @x.org x@.org 3@4.5"},
+		{email, "a@b.cd@e.fg", ""},
+
+		{phone, "call +49 30 1234567!", "call !"},
+		{phone, "+1 (202) 555-0123, (202) 555-0123, 202-555-0123, 202.555.0123, 1 202 555 0123", ", , , , "},
+		{phone, "tel:+4930123456;ext=5", "tel:;ext=5"},
+		{phone, "202\u2011555\u20110123", ""},
+		{phone, "2025550123, 102-555-0123, 202-155-0123, 202-555-012, +12 345, +0 123 456 789", "2025550123, 102-555-0123, 202-155-0123, 202-555-012, +12 345, +0 123 456 789"},
+		{phone, "id 202-555-0123x and a202-555-0123", "id 202-555-0123x and a202-555-0123"},
+		{phone, "2024-11-20 10:30, 192.168.10.254, 3.14159265358979", "2024-11-20 10:30, 192.168.10.254, 3.14159265358979"},
+		{phone, "room 12 202-555-0123", "room 12 "},
+
+		{ssn, "123-45-6789 and 123 45 6789.", " and ."},
+		{ssn, "000-12-3456 666-12-3456 900-12-3456 123-00-4567 123-45-0000", "000-12-3456 666-12-3456 900-12-3456 123-00-4567 123-45-0000"},
+		{ssn, "123456789, 123-45 6789, 1234-56-7890, x123-45-6789", "123456789, 123-45 6789, 1234-56-7890, x123-45-6789"},
+
+		{card, "4111111111111111 5555 5555 5555 4444, 3782-822463-10005", " , "},
+		{card, "x4111111111111111x", "xx"},
+		{card, "4111 1111 1111 1111 123", " 123"},
+		{card, "12 4111 1111 1111 1111", "12 "},
+		{card, "4111 1111 1111 1112, 4111-1111 1111-1111, 41111111111111111111, 0000000000000000, 411111111111", "4111 1111 1111 1112, 4111-1111 1111-1111, 41111111111111111111, 0000000000000000, 411111111111"},
+		{card, "550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b-41d4-a716-446655440000"},
+	}
+	for _, tt := range tests {
+		if got := judge(tt.g, tt.text); got.text() != tt.want || (len(got.Found) > 0) != (tt.text != tt.want) {
+			t.Errorf("%q: %q is left, want %q (%v)", tt.text, got.text(), tt.want, got.Found)
+		}
+	}
+}
+
+func TestRedaction(t *testing.T) {
+	t.Parallel()
+	const text = "a.b@x.org, A.B@x.org, 123-45-6789, 123 45 6789, c@x.org"
+	mask := rail(t, guardrail.Options{Output: guardrail.Output{PII: &guardrail.PII{Email: true, SSN: true}}})
+	if got := judge(mask, text).text(); got != "*.*@*.***, *.*@*.***, ***-**-****, *** ** ****, *@*.***" {
+		t.Errorf("masked: %q", got)
+	}
+	hash := rail(t, guardrail.Options{Output: guardrail.Output{PII: &guardrail.PII{Email: true, SSN: true, Redaction: guardrail.Hash}}})
+	marks := strings.Split(judge(hash, text).text(), ", ")
+	if len(marks) != 5 || !strings.HasPrefix(marks[0], "[email:") || !strings.HasPrefix(marks[2], "[ssn:") || len(marks[0]) != len("[email:0123456789ab]") {
+		t.Fatalf("hashed: %q", marks)
+	}
+	if marks[0] != marks[1] || marks[2] != marks[3] || marks[0] == marks[4] {
+		t.Errorf("equal data must have equal marks: %q", marks)
+	}
+	other := rail(t, guardrail.Options{Output: guardrail.Output{PII: &guardrail.PII{Email: true, SSN: true, Redaction: guardrail.Hash}}})
+	if marks[0] == strings.Split(judge(other, text).text(), ", ")[0] {
+		t.Error("the marks depend on no key")
+	}
+}
+
+// FuzzOutput: no text makes the detectors fail, what passes has nothing left that they find, and it is the same
+// whatever the pieces.
+func FuzzOutput(f *testing.F) {
+	for i, text := range corpus {
+		f.Add(text, i)
+	}
+	pii := everything
+	pii.Redaction = guardrail.Hash
+	g := rail(f, guardrail.Options{Output: guardrail.Output{PII: &pii, Content: &guardrail.Content{
+		Rule: act(guardrail.Modify), Keywords: []string{"secret project", "秘密"}, Patterns: []string{`key-\w+-key`, `x[^y]*y`}}}})
+	f.Fuzz(func(t *testing.T, text string, at int) {
+		at = min(max(at, 0), len(text))
+		whole := judge(g, text)
+		check(t, whole, judge(g, text[:at], text[at:]))
+		if len(whole.Found) == 0 && whole.text() != text {
+			t.Errorf("%q became %q without a finding", text, whole.text())
+		}
+	})
+}
