@@ -8,14 +8,9 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// approval is what humans have to do with a tool's calls: programs of the host run with their consent unless the
-// configuration says otherwise, everything else without.
+// approval is what humans have to do with a tool's calls.
 func approval(t *config.Tool) tool.Approval {
-	required := t.Type == "command"
-	if t.RequireApproval != nil {
-		required = *t.RequireApproval
-	}
-	return tool.Approval{Required: required, Prompt: t.ApprovalPrompt, Timeout: t.ApprovalTimeout}
+	return tool.Approval{Required: t.NeedsApproval(), Prompt: t.ApprovalPrompt, Timeout: t.ApprovalTimeout}
 }
 
 // check returns what is wrong with a call whose arguments an approver has changed. A tool of one name is the same in

@@ -2,6 +2,8 @@ package config
 
 import (
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,6 +24,8 @@ type Tool struct {
 	// Idempotent says that a call whose outcome a crash left unknown may simply run again. Without it, it depends on the
 	// tool.
 	Idempotent *bool `yaml:"idempotent"`
+	// MaxExecutionTime is how long one call may take.
+	MaxExecutionTime time.Duration `yaml:"max_execution_time" jsonschema:"default=30s"`
 
 	// URL is the address of an MCP server.
 	URL string `yaml:"url" only:"type=mcp"`
@@ -40,41 +44,96 @@ type Tool struct {
 	// Optional lets agents do without the server's tools while it cannot be reached. Without it, their turns fail.
 	Optional bool `yaml:"optional" jsonschema:"default=false" only:"type=mcp"`
 
-	// Handler is the built-in function: the time anywhere, an HTTP request, or arithmetic.
-	Handler string `yaml:"handler" jsonschema:"enum=current_time,enum=http_request,enum=calculator" only:"type=function"`
+	// Handler is the built-in function: the time anywhere, an HTTP request, a web page, arithmetic, a plan, or the files
+	// of a folder.
+	Handler string `yaml:"handler" jsonschema:"enum=current_time,enum=http_request,enum=calculator,enum=read_file,enum=write_file,enum=search_files,enum=web_fetch,enum=todo" only:"type=function"`
 	// Parameters is the JSON Schema of the arguments. Without it, it is the function's own.
 	Parameters map[string]any `yaml:"parameters" only:"type=function"`
 
-	// WorkingDirectory is the folder that commands run in and cannot leave.
-	WorkingDirectory string `yaml:"working_directory" jsonschema:"default=./" only:"type=command" grant:"filesystem"`
-	// MaxExecutionTime is how long a command may run.
-	MaxExecutionTime time.Duration `yaml:"max_execution_time" only:"type=command"`
-	// AllowedCommands are the programs that may run.
+	// WorkingDirectory is the folder that commands run in, and that commands and the functions read_file, write_file and
+	// search_files cannot leave. An app has to name it.
+	WorkingDirectory string `yaml:"working_directory" jsonschema:"default=./" only:"type=command|function" grant:"filesystem"`
+	// AllowedCommands are the programs that may run, each a name or an absolute path. Without any, all may but those in
+	// `denied_commands` and those that run other programs, such as shells.
 	AllowedCommands []string `yaml:"allowed_commands" only:"type=command"`
-	// DeniedCommands are programs that may not run.
+	// DeniedCommands are programs that may not run, each a name or an absolute path.
 	DeniedCommands []string `yaml:"denied_commands" only:"type=command"`
-	// DenyByDefault lets nothing run that is not in `allowed_commands`.
+	// DenyByDefault demands that the programs that may run are listed in `allowed_commands`.
 	DenyByDefault bool `yaml:"deny_by_default" jsonschema:"default=false" only:"type=command"`
 }
 
+// fileHandlers are the functions that work in a folder.
+var fileHandlers = []string{"read_file", "write_file", "search_files"}
+
 var functionName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// NeedsApproval reports whether every call of the tool waits for a human.
+func (t *Tool) NeedsApproval() bool {
+	if t.RequireApproval != nil {
+		return *t.RequireApproval
+	}
+	return t.Type == "command"
+}
 
 func (t *Tool) check(c *checks, s spot) {
 	if !t.Enabled {
 		return
 	}
+	if c.doc.has(s.value, "approval_prompt") && !t.NeedsApproval() {
+		c.problem(s.child("approval_prompt"), "asks nobody: it needs require_approval: true")
+	}
+	if t.Type != "mcp" && !functionName.MatchString(s.path.part) {
+		c.problem(s, "the name of a tool is 1 to 64 letters, digits, '_' or '-': models accept no other")
+	}
+	if t.MaxExecutionTime == 0 {
+		c.problem(s.child("max_execution_time"), "must be more than 0s")
+	}
 	switch t.Type {
 	case "function":
-		if !functionName.MatchString(s.path.part) {
-			c.problem(s, "the name of a tool is 1 to 64 letters, digits, '_' or '-': models accept no other")
-		}
-		if !c.doc.has(s.value, "handler") {
-			c.problem(s, "a function needs handler")
-		}
+		t.checkFunction(c, s)
 	case "command":
-		c.grant(s.child("type"), "command")
+		t.checkCommand(c, s)
 	case "mcp":
 		t.checkServer(c, s)
+	}
+}
+
+func (t *Tool) checkFunction(c *checks, s spot) {
+	files := slices.Contains(fileHandlers, t.Handler)
+	switch {
+	case !c.doc.has(s.value, "handler"):
+		c.problem(s, "a function needs handler")
+	case files:
+		c.grant(s.child("handler"), "filesystem")
+		t.checkFolder(c, s, "filesystem")
+	case c.doc.has(s.value, "working_directory"):
+		c.problem(s.child("working_directory"), "belongs to handler "+strings.Join(fileHandlers, ", ")+" only")
+	}
+}
+
+func (t *Tool) checkCommand(c *checks, s spot) {
+	c.grant(s.child("type"), "command")
+	t.checkFolder(c, s, "command")
+	c.programs(s.child("allowed_commands"), t.AllowedCommands)
+	c.programs(s.child("denied_commands"), t.DeniedCommands)
+	if t.DenyByDefault && !c.doc.has(s.value, "allowed_commands") {
+		c.problem(s.child("deny_by_default"), "lets nothing run without allowed_commands")
+	}
+}
+
+// checkFolder demands that an app with the grant names its folder: the usual one is the server's own.
+func (t *Tool) checkFolder(c *checks, s spot, grant string) {
+	if c.Tenant && c.granted(grant) && !c.doc.has(s.value, "working_directory") {
+		c.refuse(s, "working_directory is needed: an app names the folder of the host that it was given")
+	}
+}
+
+// programs demands that each item of the list at s names a program.
+func (c *checks) programs(s spot, list []string) {
+	for i, name := range list {
+		if name == "" || strings.ContainsAny(name, " \t\n") || strings.Contains(name, "/") && !strings.HasPrefix(name, "/") {
+			c.problem(s.item(i), "must be the name of a program or an absolute path, without arguments")
+		}
 	}
 }
 
