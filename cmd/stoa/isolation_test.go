@@ -10,18 +10,21 @@ import (
 	"strings"
 	"testing"
 
+	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 )
 
 // minted is what an app's users have that strangers might name: each field is an id, or a name only that app knows.
 type minted struct {
 	app, agent, task, context, message, cursor string
+	held, call                                 string // a task whose tool call waits for a decision
 }
 
 // nobody's ids never existed.
 var nobody = minted{
 	app: "nosuchapp", agent: "nosuchagent", task: "01a00000-0000-7000-8000-000000000000", context: "01a00000-0000-7000-8000-000000000001",
 	message: "nosuchmessage", cursor: "bm9zdWNoY3Vyc29ybm9zdWNoY3Vyc29y",
+	held: "01a00000-0000-7000-8000-000000000002", call: "call_000000000000000000000000",
 }
 
 // trespass is one way to use an id of somebody else.
@@ -33,7 +36,8 @@ type trespass struct {
 
 // on makes a path with what the ids are.
 func (x minted) on(path string) string {
-	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor).Replace(path)
+	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor,
+		"{held}", x.held, "{call}", x.call).Replace(path)
 }
 
 // noBody is for routes that read none.
@@ -53,6 +57,9 @@ var routeWalks = map[string][]trespass{
 	"POST /agents/{agent}":                                nil, // rpcWalks
 	"GET /api/schema":                                     {{path: "/apps/{app}/api/schema"}},
 	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
+	"POST /tasks/{task}/approve":                          {{path: "/tasks/{held}/approve", body: emptyBody}, {path: "/tasks/{held}/approve", body: decided}, {path: "/tasks/{task}/approve"}, {path: "/apps/{app}/tasks/{held}/approve"}},
+	"POST /tasks/{task}/reject":                           {{path: "/tasks/{held}/reject", body: emptyBody}, {path: "/tasks/{held}/reject", body: decided}, {path: "/tasks/{task}/reject"}, {path: "/apps/{app}/tasks/{held}/reject"}},
+	"POST /api/tasks/{task}/toolCalls/{call}/cancel":      {{path: "/api/tasks/{held}/toolCalls/{call}/cancel"}, {path: "/api/tasks/{task}/toolCalls/{call}/cancel", body: emptyBody}, {path: "/apps/{app}/api/tasks/{held}/toolCalls/{call}/cancel"}},
 	"POST /admin/apps":                                    {{path: "/admin/apps", body: func(x minted) any { return map[string]any{"name": x.app, "config": "{}"} }}},
 	"GET /admin/apps":                                     {{path: "/admin/apps"}},
 	"GET /admin/apps/{app}":                               {{path: "/admin/apps/{app}"}},
@@ -74,10 +81,18 @@ var routeWalks = map[string][]trespass{
 
 func emptyBody(minted) any { return map[string]any{} }
 
+func decided(x minted) any { return map[string]any{"call_id": x.call} }
+
+// decision is the params of a message that decides on a tool call.
+func decision(x minted) any {
+	value := map[string]any{"type": "tool_approval", "call_id": x.call, "decision": "approve"}
+	return map[string]any{"message": map[string]any{"role": "user", "task_id": x.held, "parts": []any{map[string]any{"type": "data", "data": value}}}}
+}
+
 // rpcWalks says the same for each JSON-RPC method of the extension surface.
 var rpcWalks = map[string][]func(x minted) any{
-	"message:send":                  {func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }, func(x minted) any { return words("hello", "message_id", x.message, "context_id", x.context) }},
-	"message:stream":                {func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }},
+	"message:send":                  {func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }, func(x minted) any { return words("hello", "message_id", x.message, "context_id", x.context) }, decision},
+	"message:stream":                {decision, func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }},
 	"tasks/get":                     {func(x minted) any { return map[string]any{"id": x.task} }, func(x minted) any { return map[string]any{"task_id": x.task} }},
 	"tasks/list":                    {func(x minted) any { return map[string]any{"context_id": x.context} }, func(x minted) any { return map[string]any{"page_token": x.cursor} }},
 	"tasks/cancel":                  {func(x minted) any { return map[string]any{"id": x.task} }},
@@ -86,8 +101,9 @@ var rpcWalks = map[string][]func(x minted) any{
 }
 
 const tenantConfig = `
-llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "what?"}]}, {then: [{say: "You said: {{text}}"}]}]}}
-agents: {assistant: {llm: m}, %s: {llm: m, visibility: internal}}
+llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "what?"}]}, {when: {text: "^sum$"}, then: [{call: {tool: calc, arguments: {expression: "1+1"}}}]}, {then: [{say: "You said: {{text}}"}]}]}}
+tools: {calc: {type: function, handler: calculator, require_approval: true}}
+agents: {assistant: {llm: m, tools: [calc]}, %s: {llm: m, visibility: internal}}
 `
 
 // TestIsolation walks every route and every JSON-RPC method as another tenant, and as another user of the same one,
@@ -111,7 +127,7 @@ func TestIsolation(t *testing.T) {
 			from        minted // whose ids are tried
 		}{
 			{"another tenant", h.token(t, "globex", "ana", map[string]any{"roles": []string{"admin"}}), false, x},
-			{"another user", h.token(t, "acme", "eve", nil), true, minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor}},
+			{"another user", h.token(t, "acme", "eve", nil), true, minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, held: x.held, call: x.call}},
 		}
 		for _, w := range walkers {
 			t.Run(w.name, func(t *testing.T) {
@@ -171,6 +187,8 @@ func (h *testHouse) mint(t *testing.T, ana string) minted {
 		t.Fatalf("the task of ana is %s, want one that waits", out.Result.Status.State)
 	}
 	x.task, x.context = out.Result.TaskID, out.Result.ContextID
+	x.held, x.call = h.hold(t, ana)
+	h.pin(t, x.app)
 	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", words("a secret", "context_id", x.context)))
 	var list struct {
 		Result struct {
@@ -182,6 +200,28 @@ func (h *testHouse) mint(t *testing.T, ana string) minted {
 		t.Fatal("there is no second page to have a token of")
 	}
 	return x
+}
+
+// hold leaves a task of ana whose tool call waits for a decision.
+func (h *testHouse) hold(t *testing.T, ana string) (id, call string) {
+	t.Helper()
+	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", words("sum")))
+	var list struct {
+		Tasks []struct {
+			TaskID    string `json:"task_id"`
+			Approvals []struct {
+				CallID string `json:"call_id"`
+			}
+		}
+	}
+	h.want(t, http.StatusOK, &list, "GET", "/tasks?status=input_required", ana, nil)
+	for _, t := range list.Tasks {
+		if len(t.Approvals) == 1 {
+			return t.TaskID, t.Approvals[0].CallID
+		}
+	}
+	t.Fatal("no task of ana waits for a decision")
+	return "", ""
 }
 
 // compare tries the ids and ids that never existed and wants one answer.
@@ -215,7 +255,7 @@ var (
 
 // neutral takes out of an answer what differs from call to call, and what the caller said itself.
 func neutral(body string, x minted) string {
-	for _, own := range []string{x.task, x.context, x.message, x.cursor, x.agent, x.app} {
+	for _, own := range []string{x.task, x.context, x.message, x.cursor, x.held, x.call, x.agent, x.app} {
 		body = strings.ReplaceAll(body, own, "ID")
 	}
 	body = chunks.ReplaceAllString(body, "")
@@ -242,6 +282,20 @@ func methodsOf(t *testing.T, file string) []string {
 		t.Fatalf("only %v found in %s", names, file)
 	}
 	return names
+}
+
+// pin leaves a tool of a server that has changed since it was first used.
+func (h *testHouse) pin(t *testing.T, app string) {
+	t.Helper()
+	id, err := h.apps.ID(t.Context(), app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, hash := range []string{"then", "x"} {
+		if _, err := store.New(h.db, id).SettlePins(t.Context(), "shop", []store.Definition{{Tool: "echo", Hash: hash, Body: "{}"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // rows is everything the database holds of an app, a text for each row.
