@@ -11,7 +11,7 @@ import (
 )
 
 // agentKinds are the agents that can be configured, by type. Those they name are built before them.
-var agentKinds = map[string]func(b *builder, a *config.Agent) (agent.Agent, error){
+var agentKinds = map[string]func(b *builder, name string, a *config.Agent) (agent.Agent, error){
 	"llm":        llmAgent,
 	"sequential": sequentialAgent,
 	"parallel":   parallelAgent,
@@ -44,7 +44,7 @@ func (b *builder) agent(name string) error {
 	if build == nil {
 		return fmt.Errorf("agents.%s.type: %s is not available yet", name, a.Type)
 	}
-	built, err := build(b, a)
+	built, err := build(b, name, a)
 	if err != nil {
 		return fmt.Errorf("agents.%s: %w", name, err)
 	}
@@ -61,7 +61,7 @@ func (b *builder) members(names []string) []agent.Member {
 	return members
 }
 
-func llmAgent(b *builder, a *config.Agent) (agent.Agent, error) {
+func llmAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
 	model := b.models[a.LLM]
 	if model == nil {
 		return nil, fmt.Errorf("llm: there is no model %q", a.LLM)
@@ -70,13 +70,16 @@ func llmAgent(b *builder, a *config.Agent) (agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := b.toolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g)
+	set, err := b.toolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.recallTool(a.Tools)...)
 	if err != nil {
 		return nil, err
 	}
 	o := agent.Options{
 		Instruction: a.Instruction, Prompt: agent.Prompt{Global: a.GlobalInstruction}, Tools: set, Whole: !a.Streaming,
-		SubAgents: b.members(a.SubAgents), AgentTools: g.members(b.members(a.AgentTools)),
+		SubAgents: b.members(a.SubAgents), AgentTools: g.members(b.members(a.AgentTools)), Window: b.window(name, a),
+	}
+	if b.recall != nil {
+		o.Background = b.recall.Background
 	}
 	if p := a.Prompt; p != nil {
 		o.Prompt.System, o.Prompt.Role, o.Prompt.Guidance = p.SystemPrompt, p.Role, p.Guidance
@@ -99,19 +102,19 @@ func groupOptions(a *config.Agent) agent.GroupOptions {
 	return agent.GroupOptions{Global: a.GlobalInstruction, Whole: !a.Streaming}
 }
 
-func sequentialAgent(b *builder, a *config.Agent) (agent.Agent, error) {
+func sequentialAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 	return agent.NewSequential(b.members(a.SubAgents), groupOptions(a)), nil
 }
 
-func parallelAgent(b *builder, a *config.Agent) (agent.Agent, error) {
+func parallelAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 	return agent.NewParallel(b.members(a.SubAgents), groupOptions(a)), nil
 }
 
-func loopAgent(b *builder, a *config.Agent) (agent.Agent, error) {
+func loopAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 	return agent.NewLoop(b.members(a.SubAgents), a.MaxIterations, groupOptions(a)), nil
 }
 
-func runnerAgent(b *builder, a *config.Agent) (agent.Agent, error) {
+func runnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 	g, err := b.guard(a)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/llm"
+	"stoa/agentsvc/memory"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/runner"
 	"stoa/agentsvc/sandbox"
@@ -33,7 +34,7 @@ type House struct {
 	Retry   queue.Retry
 	// Outside reaches public addresses only, Inside private networks as well.
 	Outside, Inside *egress.Client
-	// Sandbox holds programs that tenants run on this host. Without one they run none.
+	// Sandbox holds the programs of this host that agents run. Without one they run none.
 	Sandbox *sandbox.Host
 	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
 	Judged func(ctx context.Context, app string, f guardrail.Finding)
@@ -53,6 +54,7 @@ type Tenant struct {
 type App struct {
 	tasks    *task.Service
 	runner   *runner.Runner
+	memories *memory.Recall
 	policy   *authz.Policy
 	cards    []agentsvc.Card
 	index    map[string]int
@@ -77,13 +79,23 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if h.Judged != nil {
 		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
+	memories, used, err := b.memory(memory.New(h.DB, t.ID))
+	if err != nil {
+		return nil, err
+	}
+	if used {
+		b.recall = memories
+	}
 	agents, err := b.agents()
 	if err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{policy: policy, index: map[string]int{}, closers: b.closers}
+	a := &App{policy: policy, memories: memories, index: map[string]int{}, closers: b.closers}
 	a.tasks = task.New(kept, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log)
+	if used {
+		a.runner.Tell(memories.Remember)
+	}
 	for _, name := range cfg.AgentNames() {
 		a.index[name] = len(a.cards)
 		a.cards = append(a.cards, card(name, cfg.Agents[name]))
@@ -100,6 +112,9 @@ func (a *App) Tasks() *task.Service { return a.tasks }
 
 // Run runs one of the app's runs to its end.
 func (a *App) Run(ctx context.Context, run store.Run) error { return a.runner.Run(ctx, run) }
+
+// Memories is what the app's agents remember of its users.
+func (a *App) Memories() *memory.Recall { return a.memories }
 
 // Policy decides who may do what in the app.
 func (a *App) Policy() *authz.Policy { return a.policy }
@@ -145,6 +160,7 @@ type builder struct {
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
 	store   *store.Store
+	recall  *memory.Recall // nil = agents remember nothing
 	models  map[string]llm.Provider
 	built   map[string]agent.Agent
 	tools   map[string]tool.Tool

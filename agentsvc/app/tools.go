@@ -1,18 +1,23 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/tool"
+	"stoa/agentsvc/tool/command"
 	"stoa/agentsvc/tool/function"
 	"stoa/agentsvc/tool/mcp"
 )
 
 // toolKinds are the tools that can be configured, by type.
 var toolKinds = map[string]func(b *builder, name string, t *config.Tool) (tool.Tool, error){
+	"command":  commandTool,
 	"function": functionTool,
 }
 
@@ -56,7 +61,46 @@ func (b *builder) allTools() error {
 
 // settings are what can be said of every kind of tool.
 func settings(t *config.Tool) tool.Settings {
-	return tool.Settings{Idempotent: t.Idempotent, Approval: approval(t)}
+	s := tool.Settings{Timeout: t.MaxExecutionTime, Idempotent: t.Idempotent, Approval: approval(t)}
+	if t.Type == "command" {
+		s.Timeout += graceOfCommand
+	}
+	return s
+}
+
+// graceOfCommand is what a command gets beyond its time to be ended and to say what it had printed until then.
+const graceOfCommand = 5 * time.Second
+
+func commandTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
+	if err := b.held(); err != nil {
+		return nil, err
+	}
+	c, err := command.New(b.sandbox, command.Options{
+		Name: name, Description: t.Description, Folder: t.WorkingDirectory, Timeout: t.MaxExecutionTime,
+		Allowed: t.AllowedCommands, Denied: t.DeniedCommands, DenyByDefault: t.DenyByDefault,
+	})
+	if err != nil {
+		return nil, err
+	}
+	holder, whole := b.sandbox.Sandbox()
+	level := slog.LevelInfo
+	if !whole {
+		level = slog.LevelWarn
+	}
+	b.log.Log(context.Background(), level, "a tool runs programs of this host", "tool", name, "folder", t.WorkingDirectory, "sandbox", holder)
+	return c, nil
+}
+
+// held reports whether programs of the host may run: the operator's own with what there is to hold them, those of
+// others where nothing gets out.
+func (b *builder) held() error {
+	if b.sandbox == nil {
+		return errNoSandbox
+	}
+	if _, whole := b.sandbox.Sandbox(); !whole && !b.tenant.Own {
+		return errNoSandbox
+	}
+	return nil
 }
 
 func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
@@ -66,11 +110,8 @@ func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 		Pins: b.store, Logger: b.log,
 	}
 	if t.Command != "" && !b.tenant.Own {
-		if b.sandbox == nil {
-			return nil, errNoSandbox
-		}
-		if _, whole := b.sandbox.Sandbox(); !whole {
-			return nil, errNoSandbox
+		if err := b.held(); err != nil {
+			return nil, err
 		}
 		o.Sandbox, o.Network = b.sandbox, b.tenant.Inside
 	}
@@ -85,7 +126,7 @@ func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")
 
 func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
-	o := function.Options{Name: name, Description: t.Description, HTTP: b.out.HTTP()}
+	o := function.Options{Name: name, Description: t.Description, HTTP: b.out.HTTP(), Folder: t.WorkingDirectory}
 	if t.Parameters != nil {
 		schema, err := json.Marshal(t.Parameters)
 		if err != nil {
@@ -96,8 +137,8 @@ func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
 	return function.New(t.Handler, o)
 }
 
-// toolSet gathers the tools an agent names, behind its guard; one that is turned off is left out.
-func (b *builder) toolSet(names []string, maxOutput int, g *guard) (*tool.Set, error) {
+// toolSet gathers the tools an agent names and more, behind its guard; one that is turned off is left out.
+func (b *builder) toolSet(names []string, maxOutput int, g *guard, more ...tool.Tool) (*tool.Set, error) {
 	var tools []tool.Tool
 	var sources []tool.Source
 	for _, name := range names {
@@ -107,6 +148,9 @@ func (b *builder) toolSet(names []string, maxOutput int, g *guard) (*tool.Set, e
 		if s := b.sources[name]; s != nil {
 			sources = append(sources, g.source(s))
 		}
+	}
+	for _, t := range more {
+		tools = append(tools, g.tool(t))
 	}
 	if len(tools) == 0 && len(sources) == 0 {
 		return nil, nil

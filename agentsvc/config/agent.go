@@ -58,7 +58,7 @@ type Agent struct {
 	// StructuredOutput makes the agent answer in JSON of a given schema.
 	StructuredOutput *StructuredOutput `yaml:"structured_output" only:"type=llm"`
 	// Context says how much of a long conversation the model gets to see.
-	Context *Context `yaml:"context"`
+	Context *Context `yaml:"context" only:"type=llm"`
 	// Trigger starts the agent on a schedule or from a webhook.
 	Trigger *Trigger `yaml:"trigger"`
 	// Notifications tell other services how the agent's tasks go.

@@ -4,22 +4,49 @@ package config
 type Embedder struct {
 	// Provider is the vendor.
 	Provider string `yaml:"provider" jsonschema:"enum=openai,enum=ollama,enum=cohere,default=ollama"`
-	// Model is the vendor's name of the model. Without it, the vendor's usual one.
+	// Model is the vendor's name of the model. Without it: openai text-embedding-3-small, ollama
+	// nomic-embed-text, cohere embed-v4.0.
 	Model string `yaml:"model"`
-	// APIKey is the vendor's key.
+	// APIKey is the vendor's key. In the operator's file a missing key is read from OPENAI_API_KEY or
+	// COHERE_API_KEY; an app brings its own.
 	APIKey string `yaml:"api_key" secret:"true"`
 	// BaseURL is the address of the API, where it is not the vendor's own.
 	BaseURL string `yaml:"base_url"`
-	// Dimension is the length of the vectors. Without it, it is asked for.
+	// Dimension is the length of the vectors to ask for. Without it, it is that of the first vector that comes.
 	Dimension int `yaml:"dimension" jsonschema:"minimum=0"`
 	// Timeout is how long one request may take, in seconds.
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=30"`
-	// BatchSize is how many texts go into one request.
+	// BatchSize is how many texts go into one request; cohere takes 96 at most.
 	BatchSize int `yaml:"batch_size" jsonschema:"minimum=1,default=100"`
-	// InputType tells cohere what the text is.
+	// InputType tells cohere what all texts are. Without it: search_document for what is kept, search_query for
+	// questions.
 	InputType string `yaml:"input_type" only:"provider=cohere"`
 	// OutputDimension asks cohere for vectors of this length.
 	OutputDimension int `yaml:"output_dimension" jsonschema:"minimum=0" only:"provider=cohere"`
-	// Truncate tells cohere which end of a text that is too long to cut.
-	Truncate string `yaml:"truncate" only:"provider=cohere"`
+	// Truncate tells cohere which end of a text that is too long to cut, or to refuse it (NONE).
+	Truncate string `yaml:"truncate" jsonschema:"enum=NONE,enum=START,enum=END" only:"provider=cohere"`
+}
+
+// embedderKeys are the environment variables that hold the operator's keys.
+var embedderKeys = map[string]string{"openai": "OPENAI_API_KEY", "cohere": "COHERE_API_KEY"}
+
+// complete fills in the operator's key. Lookup is the operator's environment, nil for an app.
+func (e *Embedder) complete(lookup func(string) (string, bool)) {
+	if name := embedderKeys[e.Provider]; name != "" && lookup != nil && e.APIKey == "" {
+		e.APIKey, _ = lookup(name)
+	}
+}
+
+func (e *Embedder) check(c *checks, s spot) {
+	if e.Dimension > 0 && e.OutputDimension > 0 && e.Dimension != e.OutputDimension {
+		c.problem(s.child("dimension"), "is not the output_dimension beside it")
+	}
+	name := embedderKeys[e.Provider]
+	switch {
+	case name == "" || c.doc.has(s.value, "api_key") || e.APIKey != "":
+	case c.Tenant:
+		c.problem(s, "api_key is needed: an app brings its own key")
+	case e.BaseURL == "":
+		c.problem(s, "api_key is needed: set it, or "+name+" in the environment")
+	}
 }

@@ -87,16 +87,23 @@ type Context struct {
 	// Strategy is how the conversation is cut: not at all (none), to the last messages (buffer_window), to a
 	// number of tokens (token_window), or by summing up what is old (summary_buffer).
 	Strategy string `yaml:"strategy" jsonschema:"enum=none,enum=buffer_window,enum=token_window,enum=summary_buffer,default=none"`
-	// WindowSize is how many messages stay.
+	// WindowSize is how many messages stay; a tool's result counts as one.
 	WindowSize int `yaml:"window_size" jsonschema:"minimum=1,default=20" only:"strategy=buffer_window"`
-	// Budget is how many tokens stay.
+	// Budget is how many tokens the conversation may have. They are counted exactly for models of openai and estimated
+	// for others.
 	Budget int `yaml:"budget" jsonschema:"minimum=1,default=8000" only:"strategy=token_window|summary_buffer"`
 	// Threshold is the share of the budget at which the conversation is summed up.
 	Threshold float64 `yaml:"threshold" jsonschema:"minimum=0,maximum=1,default=0.85" only:"strategy=summary_buffer"`
-	// Target is the share of the budget that is left after summing up.
+	// Target is the share of the budget that is left after summing up; less than `threshold`.
 	Target float64 `yaml:"target" jsonschema:"minimum=0,maximum=1,default=0.7" only:"strategy=summary_buffer"`
 	// PreserveRecent is how many of the last messages always stay.
 	PreserveRecent int `yaml:"preserve_recent" jsonschema:"minimum=0,default=5" only:"strategy=token_window"`
 	// SummarizerLLM is the model that sums up. Without it, it is the agent's own.
 	SummarizerLLM string `yaml:"summarizer_llm" ref:"llms" only:"strategy=summary_buffer"`
+}
+
+func (x *Context) check(c *checks, s spot) {
+	if x.Strategy == "summary_buffer" && x.Target >= x.Threshold {
+		c.problem(s.child("target"), "must be less than threshold, or every answer would wait for a summary")
+	}
 }

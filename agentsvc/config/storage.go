@@ -6,8 +6,9 @@ type Storage struct {
 	Tasks Backend `yaml:"tasks"`
 	// Sessions says where conversations are kept.
 	Sessions Backend `yaml:"sessions"`
-	// Memory says how agents recall what was said long ago.
-	Memory Memory `yaml:"memory"`
+	// Memory lets the llm agents recall what was said in earlier conversations with the same user. Without it, they
+	// recall nothing.
+	Memory *Memory `yaml:"memory"`
 	// Checkpoint says when the state of a running task is saved besides its journal.
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 }
@@ -20,13 +21,13 @@ type Backend struct {
 	Database string `yaml:"database" ref:"databases" only:"backend=sql"`
 }
 
-// Memory says how agents recall what was said long ago.
+// Memory lets agents recall what was said in earlier conversations with the same user.
 type Memory struct {
-	// Backend is how memories are found: by words or by meaning.
+	// Backend is how memories are found: by their words or, with an embedder, by their meaning.
 	Backend string `yaml:"backend" jsonschema:"enum=keyword,enum=vector,default=keyword"`
 	// Embedder makes the vectors of memories.
 	Embedder string `yaml:"embedder" ref:"embedders" only:"backend=vector"`
-	// VectorProvider keeps them.
+	// VectorProvider says where the vectors are looked up. Without it, in memory; the database keeps them all.
 	VectorProvider *VectorProvider `yaml:"vector_provider" only:"backend=vector"`
 }
 

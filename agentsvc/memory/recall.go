@@ -138,6 +138,11 @@ func (r *Recall) Remember(ctx context.Context, run store.Run, said []agentsvc.En
 	}
 }
 
+// List is [Store.List].
+func (r *Recall) List(ctx context.Context, w Whose, size int, before string) (found []Memory, more bool, err error) {
+	return r.store.List(ctx, w, size, before)
+}
+
 // Forget erases memories and returns how many there were.
 func (r *Recall) Forget(ctx context.Context, w Whose) (int64, error) {
 	n, owners, err := r.store.erase(ctx, w)

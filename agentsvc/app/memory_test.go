@@ -1,0 +1,213 @@
+package app_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/embedder/embeddertest"
+	"stoa/agentsvc/memory"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// hearing is a model in the dialect of openai that says "ok" to everything and keeps what it was told.
+type hearing struct {
+	*httptest.Server
+	mu   sync.Mutex
+	told []heard
+}
+
+type heard struct {
+	Messages []struct {
+		Role    string `json:"role"`
+		Content any    `json:"content"`
+	} `json:"messages"`
+	Tools []struct {
+		Function struct{ Name string } `json:"function"`
+	} `json:"tools"`
+}
+
+func hear(t *testing.T) *hearing {
+	h := &hearing{}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var told heard
+		if err := json.NewDecoder(r.Body).Decode(&told); err != nil {
+			t.Error(err)
+		}
+		h.mu.Lock()
+		h.told = append(h.told, told)
+		h.mu.Unlock()
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, delta := range []string{`{"role": "assistant", "content": "ok"}, "finish_reason": null`, `{}, "finish_reason": "stop"`} {
+			fmt.Fprintf(w, "data: {\"id\": \"x\", \"object\": \"chat.completion.chunk\", \"model\": \"m\", \"choices\": [{\"index\": 0, \"delta\": %s}]}\n\n", delta)
+		}
+		fmt.Fprint(w, "data: [DONE]\n\n")
+	}))
+	t.Cleanup(h.Close)
+	return h
+}
+
+// last is what the model was told last: its system prompt, the rest of the conversation, its tools.
+func (h *hearing) last() (system string, talk, tools []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range h.told[len(h.told)-1].Messages {
+		if m.Role == "system" || m.Role == "developer" {
+			system = fmt.Sprint(m.Content)
+			continue
+		}
+		talk = append(talk, m.Role+": "+fmt.Sprint(m.Content))
+	}
+	for _, x := range h.told[len(h.told)-1].Tools {
+		tools = append(tools, x.Function.Name)
+	}
+	return system, talk, tools
+}
+
+// remembering builds an app whose agent helper is heard by h.
+func remembering(t *testing.T, d *db.DB, h *hearing, more string) *app.App {
+	t.Helper()
+	src := fmt.Sprintf(`
+llms:
+  default: {provider: openai, model: gpt-4o, base_url: %q, api_key: k}
+  brief: {provider: scripted, script: [{then: [{say: NOTES}]}]}
+agents:
+  helper:
+    instruction: Be kind.
+%s
+`, h.URL, more)
+	return houseOf(t, d, parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true}, slog.New(slog.DiscardHandler))
+}
+
+// said runs a turn of an owner in a session.
+func said(t *testing.T, a *app.App, owner agentsvc.Owner, session, text string) {
+	t.Helper()
+	sub := say(text)
+	sub.Owner, sub.Message.Context = owner, agentsvc.ContextID(session)
+	if told, lines := call(t, a, sub); told.Status.State != agentsvc.Completed {
+		t.Fatalf("%s: %v", text, lines)
+	}
+}
+
+// TestContext sees what each strategy shows the model of a conversation of four turns.
+func TestContext(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("word ", 30)
+	for _, c := range []struct {
+		name, context string
+		want          []string
+	}{
+		{"none", "{strategy: none}", []string{"user: 1 " + long, "assistant: ok", "user: 2 " + long, "assistant: ok", "user: 3 " + long, "assistant: ok", "user: 4 " + long}},
+		{"buffer_window", "{strategy: buffer_window, window_size: 3}", []string{"user: 3 " + long, "assistant: ok", "user: 4 " + long}},
+		{"token_window", "{strategy: token_window, budget: 60, preserve_recent: 0}", []string{"user: 4 " + long}},
+		{"preserve_recent", "{strategy: token_window, budget: 60, preserve_recent: 3}", []string{"user: 3 " + long, "assistant: ok", "user: 4 " + long}},
+		{"summary_buffer", "{strategy: summary_buffer, budget: 100, threshold: 0.9, target: 0.6, summarizer_llm: brief}",
+			[]string{"user: Summary of our conversation so far:\nNOTES", "user: 3 " + long, "assistant: ok", "user: 4 " + long}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := hear(t)
+			a := remembering(t, dbtest.SQLite(t), h, "    context: "+c.context)
+			for n := range 4 {
+				said(t, a, ana, "c", fmt.Sprint(n+1, " ", long))
+			}
+			_, talk, _ := h.last()
+			for i := range talk {
+				talk[i] = strings.TrimSpace(talk[i])
+			}
+			var want []string
+			for _, w := range c.want {
+				want = append(want, strings.TrimSpace(w))
+			}
+			if diff := cmp.Diff(want, talk); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestMemory has one conversation know of another with the same user, and no other user's.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "vectors")
+	vectors := embeddertest.New(t)
+	embedders := fmt.Sprintf("\nembedders: {e: {provider: ollama, base_url: %q}}\n", vectors.URL)
+	for name, more := range map[string]string{
+		"keyword": "\nstorage: {memory: {backend: keyword}}",
+		"vector":  embedders + "storage: {memory: {backend: vector, embedder: e}}",
+		"folder":  embedders + fmt.Sprintf("storage: {memory: {backend: vector, embedder: e, vector_provider: {type: chromem, chromem: {persist_path: %q}}}}", folder),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.Each(t, func(t *testing.T, d *db.DB) {
+				h := hear(t)
+				a := remembering(t, d, h, more)
+				said(t, a, ana, "first", "My dog is called Rex")
+				if system, _, tools := h.last(); !strings.Contains(system, "Be kind.") || strings.Contains(system, "memories") || !slices.Contains(tools, "recall") {
+					t.Errorf("the first turn has the prompt %q and the tools %v", system, tools)
+				}
+				eventually(t, func() bool {
+					said(t, a, ana, agentsvc.NewID(), "What is my dog called?")
+					system, _, _ := h.last()
+					return strings.HasPrefix(system, "Be kind.") && strings.Contains(system, `"said":"My dog is called Rex"`)
+				})
+				said(t, a, agentsvc.Owner{Issuer: "test", Subject: "bob"}, "first", "What is my dog called?")
+				if system, _, _ := h.last(); strings.Contains(system, "Rex") {
+					t.Errorf("bob is told of ana: %s", system)
+				}
+				if n, err := a.Memories().Forget(t.Context(), memory.Whose{Subject: "ana"}); err != nil || n < 2 {
+					t.Errorf("erased %d: %v", n, err)
+				}
+				said(t, a, ana, agentsvc.NewID(), "What is my dog called?")
+				if system, _, _ := h.last(); strings.Contains(system, `Rex`) {
+					t.Errorf("what was erased is told: %s", system)
+				}
+			})
+			if name == "folder" {
+				if _, err := os.Stat(filepath.Join(folder, "acme")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestNoMemory remembers nothing where the configuration asks for nothing.
+func TestNoMemory(t *testing.T) {
+	t.Parallel()
+	h := hear(t)
+	a := remembering(t, dbtest.SQLite(t), h, "")
+	said(t, a, ana, "first", "My dog is called Rex")
+	said(t, a, ana, "second", "What is my dog called?")
+	if system, _, tools := h.last(); system != "Be kind." || tools != nil {
+		t.Errorf("the model is told %q with %v", system, tools)
+	}
+	if found, _, err := a.Memories().List(t.Context(), memory.Whose{Subject: "ana"}, 10, ""); err != nil || found != nil {
+		t.Errorf("remembered %v (%v)", found, err)
+	}
+}
+
+// eventually waits for what follows a turn's end.
+func eventually(t *testing.T, f func() bool) {
+	t.Helper()
+	for range 50 {
+		if f() {
+			return
+		}
+	}
+	t.Error("it did not come about")
+}
