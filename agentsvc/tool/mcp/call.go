@@ -123,7 +123,7 @@ func (s *Server) drop(c *connection) {
 // asked tells the connection that what comes now was asked for.
 func (c *connection) asked() {
 	if c.process != nil {
-		c.process.called()
+		c.process.asked()
 	}
 }
 

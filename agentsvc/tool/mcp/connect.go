@@ -156,15 +156,16 @@ func (s *Server) open() (*connection, error) {
 
 // over connects by one transport. The connection lives until it is lost, closed, or the server is.
 func (s *Server) over(t Transport) (*connection, error) {
-	life, end := context.WithCancel(s.ctx)
+	life, end := context.WithCancel(context.Background())
+	up := false
 	defer func() {
-		if end != nil {
+		if !up {
 			end()
 		}
 	}()
 	seen := &exchange{}
 	c := &connection{gone: make(chan struct{})}
-	transport, err := s.transport(t, c)
+	transport, err := s.transport(life, t, c)
 	if err != nil {
 		return nil, err
 	}
@@ -173,9 +174,10 @@ func (s *Server) over(t Transport) (*connection, error) {
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { c.changed.Store(true) },
 	})
-	late := time.AfterFunc(s.o.Connect, end)
+	late, closing := time.AfterFunc(s.o.Connect, end), context.AfterFunc(s.ctx, end)
 	c.session, err = client.Connect(context.WithValue(life, exchangeKey{}, seen), transport, nil)
 	inTime := late.Stop()
+	inTime = closing() && inTime
 	if err != nil || !inTime {
 		if c.session != nil {
 			_ = c.session.Close()
@@ -183,17 +185,16 @@ func (s *Server) over(t Transport) (*connection, error) {
 		if c.process != nil {
 			_ = c.process.Close()
 		}
-		return nil, c.explain(seen, err, inTime || s.ctx.Err() != nil)
+		return nil, c.explain(seen, err, inTime)
 	}
-	stop := end
-	end = nil
+	up = true
 	s.work.Go(func() {
 		closing := context.AfterFunc(s.ctx, func() { _ = c.session.Close() })
 		_ = c.session.Wait()
 		if !closing() {
 			_ = c.session.Close() // wait for the one that has begun
 		}
-		stop()
+		end()
 		if c.process != nil {
 			_ = c.process.Close()
 		}
@@ -202,7 +203,7 @@ func (s *Server) over(t Transport) (*connection, error) {
 	return c, nil
 }
 
-func (s *Server) transport(t Transport, c *connection) (mcp.Transport, error) {
+func (s *Server) transport(life context.Context, t Transport, c *connection) (mcp.Transport, error) {
 	switch t {
 	case Stdio:
 		p, err := start(s.o)
@@ -210,11 +211,11 @@ func (s *Server) transport(t Transport, c *connection) (mcp.Transport, error) {
 			return nil, err
 		}
 		c.process = p
-		return &mcp.IOTransport{Reader: io.NopCloser(p), Writer: p, MaxLineLength: maxMessage}, nil
+		return &mcp.IOTransport{Reader: io.NopCloser(p), Writer: p, MaxLineLength: s.o.MaxMessage}, nil
 	case SSE:
-		return &mcp.SSEClientTransport{Endpoint: s.o.URL, HTTPClient: s.client(), MaxEventSize: maxMessage}, nil
+		return &mcp.SSEClientTransport{Endpoint: s.o.URL, HTTPClient: s.client(life), MaxEventSize: s.o.MaxMessage}, nil
 	default:
-		return &mcp.StreamableClientTransport{Endpoint: s.o.URL, HTTPClient: s.client(), MaxEventSize: maxMessage}, nil
+		return &mcp.StreamableClientTransport{Endpoint: s.o.URL, HTTPClient: s.client(life), MaxEventSize: s.o.MaxMessage}, nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"fmt"
 	"mime"
 	"net/http"
@@ -12,23 +13,29 @@ import (
 	"stoa/agentsvc/egress"
 )
 
-// client returns the way out with the server's headers, to its own host alone.
-func (s *Server) client() *http.Client {
+// client returns the way out for one connection, with the server's headers to its own host alone. Nothing goes out once
+// life has ended.
+func (s *Server) client(life context.Context) *http.Client {
 	home, _ := url.Parse(s.o.URL)
 	out := *s.o.HTTP
-	out.Transport = &courier{next: s.o.HTTP.Transport, home: home, headers: s.o.Headers}
+	out.Transport = &courier{life: life, next: s.o.HTTP.Transport, home: home, headers: s.o.Headers, max: int64(s.o.MaxMessage)}
 	return &out
 }
 
 // courier adds headers to what goes to one host, caps what comes back, and notes what became of it.
 type courier struct {
+	life    context.Context
 	next    http.RoundTripper
 	home    *url.URL
 	headers map[string]string
+	max     int64
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (c *courier) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := c.life.Err(); err != nil {
+		return nil, err
+	}
 	if req.URL.Scheme == c.home.Scheme && req.URL.Host == c.home.Host && len(c.headers) > 0 {
 		req = req.Clone(req.Context())
 		for name, value := range c.headers {
@@ -42,7 +49,7 @@ func (c *courier) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
-		resp.Body = http.MaxBytesReader(nil, resp.Body, maxMessage)
+		resp.Body = http.MaxBytesReader(nil, resp.Body, c.max)
 	}
 	return resp, nil
 }

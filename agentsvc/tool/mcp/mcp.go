@@ -50,22 +50,23 @@ type Options struct {
 	Sandbox *sandbox.Host     // holds the program; nil = it runs as it is
 	Network bool              // what is held has the host's network
 
-	Filter      []string     // which tools there are; empty = all
-	Description string       // put before what each tool says about itself
-	Optional    bool         // without the server there are no tools, rather than no turn
-	Pins        *store.Store // where first definitions are kept; nil = nowhere
-	Connect     time.Duration
+	Filter      []string      // which tools there are; empty = all
+	Description string        // put before what each tool says about itself
+	Optional    bool          // without the server there are no tools, rather than no turn
+	Pins        *store.Store  // where first definitions are kept; nil = nowhere
+	Connect     time.Duration // that an attempt to connect may take, 30 s if zero
+	MaxMessage  int           // bytes of one message, 8 MiB if zero
 	Logger      *slog.Logger
 }
 
 // Bounds of what a server may make us hold.
 const (
-	maxMessage     = 8 << 20  // bytes of a message
-	maxUnasked     = 64 << 20 // bytes that a program may print between two calls
+	maxMessage     = 8 << 20 // bytes of a message, unless the options say otherwise
+	maxUnasked     = 4       // messages of that size that a program may print between two calls
 	maxTools       = 512
 	maxDescription = 8 << 10
 	maxSchema      = 64 << 10
-	maxOutput      = 4 << 20 // bytes of a result as text
+	maxOutput      = 1 << 20 // bytes of a result as text
 )
 
 // Times.
@@ -117,6 +118,7 @@ func New(o Options) (*Server, error) {
 // settle checks the options and fills in what follows from others.
 func (o *Options) settle() error {
 	o.Connect = cmp.Or(o.Connect, connectTimeout)
+	o.MaxMessage = cmp.Or(o.MaxMessage, maxMessage)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}

@@ -32,7 +32,8 @@ type process struct {
 	in     io.WriteCloser
 	out    io.ReadCloser
 	folder string       // its own, "" = none
-	left   atomic.Int64 // bytes it may print until the next call
+	most   int64        // bytes it may print between two calls
+	left   atomic.Int64 // and how many of them it still may
 
 	once sync.Once
 	quit atomic.Bool            // it stopped printing before it was closed
@@ -49,7 +50,7 @@ func start(o Options) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: &exec.Cmd{Path: program, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, WaitDelay: graceTerm}}
+	p := &process{most: int64(o.MaxMessage) * maxUnasked, cmd: &exec.Cmd{Path: program, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, WaitDelay: graceTerm}}
 	p.cmd.Args = append([]string{program}, o.Args...)
 	for name, value := range env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
@@ -59,7 +60,7 @@ func start(o Options) (*process, error) {
 			return nil, err
 		}
 	}
-	p.left.Store(maxUnasked)
+	p.asked()
 	if err := p.run(); err != nil {
 		p.clean()
 		return nil, &unreachable{why: "its program cannot be started", cause: err}
@@ -145,8 +146,8 @@ func (p *process) Read(b []byte) (int, error) {
 // Write writes to the program's input.
 func (p *process) Write(b []byte) (int, error) { return p.in.Write(b) }
 
-// called lets the program print again.
-func (p *process) called() { p.left.Store(maxUnasked) }
+// asked lets the program print again.
+func (p *process) asked() { p.left.Store(p.most) }
 
 // Close closes the program's input and waits for its end; if that does not come, it is asked to end, and then killed.
 // What the program has started ends with it.

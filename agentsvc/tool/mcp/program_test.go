@@ -50,8 +50,8 @@ func program(act string) {
 	}
 	add(s, "die", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { os.Exit(4); return nil, nil })
 	add(s, "flood", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		line := []byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"` + strings.Repeat("a", 1<<20) + `"}}` + "\n")
-		for range 1 << 10 {
+		line := []byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"` + strings.Repeat("a", 1<<19) + `"}}` + "\n")
+		for range 1 << 11 {
 			if _, err := os.Stdout.Write(line); err != nil {
 				os.Exit(5)
 			}

@@ -36,7 +36,7 @@ func TestText(t *testing.T) {
 		add(s, name, "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { return &r.res, nil })
 	}
 	add(s, "long", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		return says(strings.Repeat("é", 5<<19)), nil
+		return says(strings.Repeat("é", 5<<17)), nil
 	})
 	s.AddTool(&sdk.Tool{Name: "panics", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -48,7 +48,7 @@ func TestText(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, r.want)
 		}
 	}
-	if got := call(t, have["long"], `{}`); len(got) > 4<<20+64 || !strings.HasSuffix(got, "é\n[cut here: the result is longer]") {
+	if got := call(t, have["long"], `{}`); len(got) > 1<<20+64 || !strings.HasSuffix(got, "é\n[cut here: the result is longer]") {
 		t.Errorf("%d bytes, ending in %q", len(got), got[len(got)-40:])
 	}
 	if got := call(t, have["panics"], `{}`); !strings.HasPrefix(got, "error: its server refused the call: ") {
