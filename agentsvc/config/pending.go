@@ -24,8 +24,6 @@ var pending = []struct {
 	{"agents.*.notifications", nil},
 	{"agents.*.security", nil},
 
-	{"tools.*.type", []string{"command"}},
-
 	{"databases.*", nil},
 	{"vector_stores.*", nil},
 	{"document_stores.*", nil},
