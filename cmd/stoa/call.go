@@ -43,22 +43,33 @@ func (cmd *callCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	resp, err := api.send(ctx, http.MethodPost, cmd.path(), "text/event-stream", cmd.request(text))
+	show := &transcript{c: c, cmd: cmd}
+	parts := []any{map[string]any{"type": "text", "text": text}}
+	for {
+		if err := cmd.turn(ctx, c, api, show, parts); err != nil {
+			return err
+		}
+		if parts = cmd.decide(ctx, c, show); parts == nil {
+			return show.end()
+		}
+		cmd.Task, cmd.Context = show.task, ""
+	}
+}
+
+// turn sends a message of parts and shows what comes of it until the task ends or waits for somebody.
+func (cmd *callCmd) turn(ctx context.Context, c *console, api *client, show *transcript, parts []any) error {
+	resp, err := api.send(ctx, http.MethodPost, cmd.path(), "text/event-stream", cmd.request(parts))
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-
-	show := &transcript{c: c, cmd: cmd}
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
 		content, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		if err != nil {
 			return fmt.Errorf("read the answer of %s: %w", api.base, err)
 		}
-		if _, err := cmd.take(c, show, string(content)); err != nil {
-			return err
-		}
-		return show.end()
+		_, err = cmd.take(c, show, string(content))
+		return err
 	}
 	for data, err := range events(resp.Body) {
 		if err != nil {
@@ -74,7 +85,7 @@ func (cmd *callCmd) Run(ctx context.Context, c *console) error {
 			break
 		}
 	}
-	return show.end()
+	return nil
 }
 
 func (cmd *callCmd) path() string {
@@ -86,11 +97,11 @@ func (cmd *callCmd) path() string {
 }
 
 // request returns the JSON-RPC call. Its message has an id of its own, so that the server can tell it from a repetition.
-func (cmd *callCmd) request(text string) map[string]any {
+func (cmd *callCmd) request(parts []any) map[string]any {
 	message := map[string]any{
 		"message_id": agentsvc.NewID(),
 		"role":       "user",
-		"parts":      []map[string]string{{"type": "text", "text": text}},
+		"parts":      parts,
 	}
 	if cmd.Task != "" {
 		message["task_id"] = cmd.Task
@@ -164,14 +175,6 @@ type artifact struct {
 	ID    string `json:"artifact_id"`
 	Name  string `json:"name"`
 	Parts []part `json:"parts"`
-}
-
-// approval says whether the part is about a tool call that waits to be approved.
-func (p part) approval() bool {
-	var data struct {
-		CallID string `json:"call_id"`
-	}
-	return json.Unmarshal(p.Data, &data) == nil && data.CallID != ""
 }
 
 // text returns the message's text parts as one.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 type console struct {
 	in       io.Reader
 	out, err io.Writer
+	lines    *bufio.Reader // of in, where it is read line by line
 
 	prompts  bool // a human sits at in and reads err
 	outShown bool // out is a terminal

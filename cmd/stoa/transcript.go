@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"strings"
 )
 
@@ -15,7 +14,7 @@ type transcript struct {
 
 	task    string
 	state   string
-	waiting bool            // for an approval
+	waiting []approval      // what the task waits for
 	last    string          // the whole text of the last status
 	said    strings.Builder // what out has seen of the message that is being written
 	calls   map[string]bool // the tool calls shown
@@ -40,7 +39,7 @@ func (t *transcript) add(u update) (ended bool) {
 		for _, call := range u.Status.Message.ToolCalls {
 			t.toolCall(call)
 		}
-		t.waiting = slices.ContainsFunc(u.Status.Message.Parts, part.approval)
+		t.waiting = approvals(u.Status.Message.Parts)
 	}
 	switch t.state {
 	case "submitted":
@@ -124,7 +123,7 @@ func (t *transcript) end() error {
 	case "rejected", "cancelled":
 		return &exit{code: exitRejected, cause: errors.New(because("the task was "+t.state, t.last))}
 	case "input_required", "auth_required":
-		if t.waiting {
+		if len(t.waiting) > 0 {
 			t.c.say("task %s waits for an approval: POST /tasks/%s/approve or /tasks/%s/reject", t.task, t.task, t.task)
 		} else {
 			t.c.say("task %s waits for an answer: stoa call %s TEXT --task %s", t.task, t.cmd.Agent, t.task)

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestCallDecides: whoever calls an agent from a terminal is asked about its tool calls there.
+func TestCallDecides(t *testing.T) {
+	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": fmt.Sprintf(tenantConfig, "other")})
+	token := h.token(t, "acme", "ana", map[string]any{"roles": []string{"operator"}})
+	for name, c := range map[string]struct {
+		typed   string
+		alone   bool
+		code    int
+		out, on string
+	}{
+		"yes":            {typed: "what?\n\nY\n", out: "You said: sum\n", on: "May calc run?\ncalc({\"expression\":\"1+1\"}) [y/n] calc("},
+		"no":             {typed: "no\n", code: exitRejected, on: "calc({\"expression\":\"1+1\"}) [y/n] "},
+		"nobody answers": {typed: "", code: exitWaiting, on: "waits for an approval"},
+		"no terminal":    {typed: "y\n", alone: true, code: exitWaiting, on: "waits for an approval"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, both bytes.Buffer
+			con := &console{in: strings.NewReader(c.typed), out: &tee{&out, &both}, err: &both, prompts: !c.alone}
+			cmd := &callCmd{serverFlag: serverFlag{h.url}, Agent: "assistant", Text: "sum", Token: token}
+			err := cmd.Run(t.Context(), con)
+			code := 0
+			if err != nil {
+				var e *exit
+				if code = exitFailed; errors.As(err, &e) {
+					code = e.code
+				}
+			}
+			if code != c.code || !strings.Contains(both.String(), c.on) || !strings.HasSuffix(out.String(), c.out) {
+				t.Errorf("exit %d (%v), out %q, all %q", code, err, out.String(), both.String())
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	never := &console{in: blocked{t.Context()}, err: &bytes.Buffer{}}
+	if got := never.yesOrNo(ctx, "?"); got != "" {
+		t.Errorf("interrupted: %q", got)
+	}
+}
+
+type tee struct{ a, b *bytes.Buffer }
+
+func (w *tee) Write(p []byte) (int, error) { w.a.Write(p); return w.b.Write(p) }
+
+// blocked is a terminal at which nobody types.
+type blocked struct{ ctx context.Context }
+
+func (b blocked) Read([]byte) (int, error) {
+	<-b.ctx.Done()
+	return 0, b.ctx.Err()
+}
+
+const hangingConfig = `
+llms:
+  m:
+    provider: scripted
+    script:
+      - when: {tool_result: fetch}
+        then: [{say: "It says: {{result}}"}]
+      - then: [{call: {tool: fetch, arguments: {url: "%s"}}}]
+tools: {fetch: {type: function, handler: http_request}}
+agents: {assistant: {llm: m, tools: [fetch]}}
+`
+
+// TestCancelCall: a tool call that hangs is cancelled by its owner or by an operator, and nobody else.
+func TestCancelCall(t *testing.T) {
+	onEach(t, func(t *testing.T, h *testHouse) {
+		begun, done := make(chan struct{}, 1), make(chan struct{})
+		slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			begun <- struct{}{}
+			select {
+			case <-r.Context().Done():
+			case <-done:
+			}
+		}))
+		defer slow.Close()
+		defer close(done)
+		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
+			map[string]any{"name": "acme", "config": fmt.Sprintf(hangingConfig, slow.URL), "grants": []string{"private_network"}})
+		ana, eve := h.token(t, "acme", "ana", nil), h.token(t, "acme", "eve", nil)
+		viewer := h.token(t, "acme", "vic", map[string]any{"roles": []string{"viewer"}})
+		for _, who := range []string{ana, h.token(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})} {
+			var sent struct {
+				Result struct {
+					TaskID string `json:"task_id"`
+				}
+			}
+			params := words("go")
+			params["configuration"] = map[string]any{"blocking": false}
+			h.want(t, http.StatusOK, &sent, "POST", "/agents/assistant", ana, rpc("message:send", params))
+			<-begun
+			id := sent.Result.TaskID
+			var got struct {
+				Result struct {
+					History []struct {
+						ToolCalls []struct{ ID string } `json:"tool_calls"`
+					}
+				}
+			}
+			h.want(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, rpc("tasks/get", map[string]any{"id": id}))
+			call := got.Result.History[len(got.Result.History)-1].ToolCalls[0].ID
+			path := "/api/tasks/" + id + "/toolCalls/" + call + "/cancel"
+			h.want(t, http.StatusNotFound, nil, "POST", path, eve, nil)
+			h.want(t, http.StatusForbidden, nil, "POST", path, viewer, nil)
+			h.want(t, http.StatusBadRequest, nil, "POST", path, who, map[string]any{"why": "?"})
+			h.want(t, http.StatusNotFound, nil, "POST", "/api/tasks/"+id+"/toolCalls/nosuchcall/cancel", who, nil)
+			var answer struct {
+				Cancelled bool
+				TaskID    string `json:"task_id"`
+				CallID    string `json:"call_id"`
+			}
+			h.want(t, http.StatusOK, &answer, "POST", path, who, map[string]any{"reason": "too slow"})
+			if !answer.Cancelled || answer.TaskID != id || answer.CallID != call {
+				t.Errorf("%+v", answer)
+			}
+			_, stream := h.ask(t, "POST", "/agents/assistant", ana, rpc("tasks/subscribe", map[string]any{"id": id, "after": 0}))
+			if !strings.Contains(stream, "It says: cancelled by user: too slow") || !strings.Contains(stream, `"state":"completed"`) {
+				t.Errorf("%s", stream)
+			}
+			h.want(t, http.StatusNotFound, nil, "POST", path, who, nil)
+		}
+	})
+}
