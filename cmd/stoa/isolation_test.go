@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"stoa/agentsvc"
+	"stoa/agentsvc/memory"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 )
@@ -18,13 +20,14 @@ import (
 type minted struct {
 	app, agent, task, context, message, cursor string
 	held, call                                 string // a task whose tool call waits for a decision
+	user                                       string // of whom something is remembered
 }
 
 // nobody's ids never existed.
 var nobody = minted{
 	app: "nosuchapp", agent: "nosuchagent", task: "01a00000-0000-7000-8000-000000000000", context: "01a00000-0000-7000-8000-000000000001",
 	message: "nosuchmessage", cursor: "bm9zdWNoY3Vyc29ybm9zdWNoY3Vyc29y",
-	held: "01a00000-0000-7000-8000-000000000002", call: "call_000000000000000000000000",
+	held: "01a00000-0000-7000-8000-000000000002", call: "call_000000000000000000000000", user: "nosuchuser",
 }
 
 // trespass is one way to use an id of somebody else.
@@ -37,7 +40,7 @@ type trespass struct {
 // on makes a path with what the ids are.
 func (x minted) on(path string) string {
 	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor,
-		"{held}", x.held, "{call}", x.call).Replace(path)
+		"{held}", x.held, "{call}", x.call, "{user}", x.user).Replace(path)
 }
 
 // noBody is for routes that read none.
@@ -57,6 +60,8 @@ var routeWalks = map[string][]trespass{
 	"POST /agents/{agent}":                                nil, // rpcWalks
 	"GET /api/schema":                                     {{path: "/apps/{app}/api/schema"}},
 	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
+	"GET /memories":                                       {{path: "/memories?user={user}"}, {path: "/memories?user={user}&issuer=elsewhere"}, {path: "/apps/{app}/memories"}},
+	"DELETE /memories":                                    {{path: "/memories?user={user}"}, {path: "/apps/{app}/memories?user={user}"}},
 	"POST /tasks/{task}/approve":                          {{path: "/tasks/{held}/approve", body: emptyBody}, {path: "/tasks/{held}/approve", body: decided}, {path: "/tasks/{task}/approve"}, {path: "/apps/{app}/tasks/{held}/approve"}},
 	"POST /tasks/{task}/reject":                           {{path: "/tasks/{held}/reject", body: emptyBody}, {path: "/tasks/{held}/reject", body: decided}, {path: "/tasks/{task}/reject"}, {path: "/apps/{app}/tasks/{held}/reject"}},
 	"POST /api/tasks/{task}/toolCalls/{call}/cancel":      {{path: "/api/tasks/{held}/toolCalls/{call}/cancel"}, {path: "/api/tasks/{task}/toolCalls/{call}/cancel", body: emptyBody}, {path: "/apps/{app}/api/tasks/{held}/toolCalls/{call}/cancel"}},
@@ -127,7 +132,7 @@ func TestIsolation(t *testing.T) {
 			from        minted // whose ids are tried
 		}{
 			{"another tenant", h.token(t, "globex", "ana", map[string]any{"roles": []string{"admin"}}), false, x},
-			{"another user", h.token(t, "acme", "eve", nil), true, minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, held: x.held, call: x.call}},
+			{"another user", h.token(t, "acme", "eve", nil), true, minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, held: x.held, call: x.call, user: x.user}},
 		}
 		for _, w := range walkers {
 			t.Run(w.name, func(t *testing.T) {
@@ -189,6 +194,7 @@ func (h *testHouse) mint(t *testing.T, ana string) minted {
 	x.task, x.context = out.Result.TaskID, out.Result.ContextID
 	x.held, x.call = h.hold(t, ana)
 	h.pin(t, x.app)
+	x.user = h.remember(t, x.app)
 	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", words("a secret", "context_id", x.context)))
 	var list struct {
 		Result struct {
@@ -282,6 +288,20 @@ func methodsOf(t *testing.T, file string) []string {
 		t.Fatalf("only %v found in %s", names, file)
 	}
 	return names
+}
+
+// remember leaves a memory of a user and returns who that is.
+func (h *testHouse) remember(t *testing.T, app string) (user string) {
+	t.Helper()
+	id, err := h.apps.ID(t.Context(), app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zoe := memory.Memory{Owner: agentsvc.Owner{Issuer: "stoa", Subject: "zoe"}, Agent: "assistant", Role: agentsvc.RoleUser, Text: "a secret"}
+	if err := memory.New(h.db, id).Add(t.Context(), zoe); err != nil {
+		t.Fatal(err)
+	}
+	return zoe.Owner.Subject
 }
 
 // pin leaves a tool of a server that has changed since it was first used.
