@@ -16,6 +16,7 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/egress"
+	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store"
@@ -148,7 +149,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		DB: h.db, Hub: task.NewHub(),
 		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
-		Sandbox: sandbox.NewHost(helper), Log: h.log,
+		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Log: h.log,
 	}
 	h.closing(func() error { h.shared.Outside.Close(); h.shared.Inside.Close(); return nil })
 	h.apps = tenancy.New(h.db, h.keys, h.bus, tenancyOptions(h.shared))
@@ -182,6 +183,13 @@ func (h *house) openLive(context.Context) (err error) {
 		return h.own.announce(h.apps)
 	}
 	return nil
+}
+
+// judged counts a finding of a guardrail, where anything is counted.
+func (h *house) judged(_ context.Context, app string, f guardrail.Finding) {
+	if h.meters != nil {
+		h.meters.judge(app, f)
+	}
 }
 
 // run hands a run to the app it belongs to, at the revision it began with or where that is no longer kept at the

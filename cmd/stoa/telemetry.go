@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
+	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/surface"
 )
 
@@ -51,20 +52,23 @@ type meters struct {
 	registry *prometheus.Registry
 	provider *sdk.MeterProvider
 	requests metric.Int64Counter
+	verdicts metric.Int64Counter
 	duration metric.Float64Histogram
 	agents   *busiest
-	apps     *busiest // nil: requests carry no app
+	rails    *busiest
+	apps     *busiest // nil: nothing carries an app
 }
 
-// How many apps, and agents of apps, have a label of their own; the rest is "other".
+// How many apps, and agents and guardrails of apps, have a label of their own; the rest is "other".
 const (
 	topApps   = 50
 	topAgents = 200
+	topRails  = 100
 )
 
 // newMeters returns the meters of a process. withApps has requests counted by app as well.
 func newMeters(withApps bool) (*meters, error) {
-	m := &meters{registry: prometheus.NewRegistry(), agents: newBusiest(topAgents)}
+	m := &meters{registry: prometheus.NewRegistry(), agents: newBusiest(topAgents), rails: newBusiest(topRails)}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	exporter, err := otelprom.New(otelprom.WithRegisterer(m.registry), otelprom.WithoutTargetInfo(), otelprom.WithoutScopeInfo())
 	if err != nil {
@@ -73,6 +77,9 @@ func newMeters(withApps bool) (*meters, error) {
 	m.provider = sdk.NewMeterProvider(sdk.WithReader(exporter))
 	meter := m.provider.Meter("stoa")
 	if m.requests, err = meter.Int64Counter("service_requests", metric.WithDescription("Requests to agents.")); err != nil {
+		return nil, err
+	}
+	if m.verdicts, err = meter.Int64Counter("stoa_guardrail_verdicts", metric.WithDescription("Checks of guardrails that struck.")); err != nil {
 		return nil, err
 	}
 	m.duration, err = meter.Float64Histogram("service_request_duration", metric.WithUnit("s"),
@@ -100,6 +107,20 @@ func (m *meters) observe(o surface.Observation) {
 		labels = append(labels, attribute.String("app", m.apps.label(o.App)))
 	}
 	m.requests.Add(ctx, 1, metric.WithAttributes(labels...))
+}
+
+// judge counts a finding of an app's guardrail.
+func (m *meters) judge(app string, f guardrail.Finding) {
+	if m.rails.label(app+"/"+f.Guardrail) == other {
+		f.Guardrail = other
+	}
+	labels := []attribute.KeyValue{
+		attribute.String("guardrail", f.Guardrail), attribute.String("action", string(f.Action)), attribute.Bool("shadow", f.Shadow),
+	}
+	if m.apps != nil {
+		labels = append(labels, attribute.String("app", m.apps.label(app)))
+	}
+	m.verdicts.Add(context.Background(), 1, metric.WithAttributes(labels...))
 }
 
 // gauge registers a figure that is read when Prometheus asks.

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"stoa/agentsvc/guardrail"
+)
+
+// TestVerdicts: findings are counted by guardrail and action, and by app where apps may be told.
+func TestVerdicts(t *testing.T) {
+	for _, withApps := range []bool{true, false} {
+		m, err := newMeters(withApps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &house{meters: m}
+		h.judged(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Check: "input.length", Action: guardrail.Block})
+		h.judged(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Check: "output.pii", Action: guardrail.Modify, Shadow: true})
+		for range topRails {
+			h.judged(t.Context(), "many", guardrail.Finding{Guardrail: "g" + string(rune('A'+len(m.rails.labels))), Action: guardrail.Warn})
+		}
+		w := httptest.NewRecorder()
+		m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		app := ""
+		if withApps {
+			app = `app="acme",`
+		}
+		for _, want := range []string{
+			`stoa_guardrail_verdicts_total{action="block",` + app + `guardrail="house",shadow="false"} 1`,
+			`stoa_guardrail_verdicts_total{action="modify",` + app + `guardrail="house",shadow="true"} 1`,
+			`guardrail="other",shadow="false"} 1`,
+		} {
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("the metrics lack %s", want)
+			}
+		}
+	}
+	(&house{}).judged(t.Context(), "acme", guardrail.Finding{}) // where nothing is counted
+}
