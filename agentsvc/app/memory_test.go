@@ -186,6 +186,17 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestExampleMemory has the example remember.
+func TestExampleMemory(t *testing.T) {
+	t.Parallel()
+	a := example(t, "memory")
+	call(t, a, ask("butler", "My dog is called Rex."))
+	eventually(t, func() bool {
+		told, _ := call(t, a, ask("butler", "What do you recall of my dog?"))
+		return strings.Contains(told.Status.Message.Text(), `I recall: {"when":`) && strings.Contains(told.Status.Message.Text(), "Rex")
+	})
+}
+
 // TestNoMemory remembers nothing where the configuration asks for nothing.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()

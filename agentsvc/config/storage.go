@@ -41,8 +41,16 @@ type VectorProvider struct {
 
 // Chromem configures a vector store that lives inside this process.
 type Chromem struct {
-	// PersistPath is the folder that the vectors are kept in. Without it, they live in memory.
+	// PersistPath is the folder that the vectors are kept in as well, so that they need not be read from the database
+	// after a restart. It stands in the operator's file only.
 	PersistPath string `yaml:"persist_path" grant:"filesystem"`
+}
+
+// check holds a promise: when an app is deleted, nothing of it is left, on no machine that ever ran it.
+func (x *Chromem) check(c *checks, s spot) {
+	if c.Tenant && x.PersistPath != "" && c.granted("filesystem") {
+		c.refuse(s.child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
+	}
 }
 
 // Checkpoint says when the state of a running task is saved besides its journal.
