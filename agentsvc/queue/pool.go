@@ -168,12 +168,15 @@ func (p *Pool) Wake() {
 	}
 }
 
-// Stop ends the run of a task that has been taken from it, if it is at work here.
+// errCancelled is the cause by which a run ends whose task somebody has cancelled.
+var errCancelled = fmt.Errorf("%w: %w", agentsvc.ErrLost, &agentsvc.CancelledError{})
+
+// Stop ends the run of a task that has been taken from it because it was cancelled, if it is at work here.
 func (p *Pool) Stop(tenant db.ID, task agentsvc.TaskID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.at[place{tenant, task}]; w != nil {
-		w.cancel(agentsvc.ErrLost)
+		w.cancel(errCancelled)
 	}
 }
 

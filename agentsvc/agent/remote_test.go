@@ -1,0 +1,338 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
+	"github.com/a2aproject/a2a-go/v2/a2asrv"
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+)
+
+// far is an agent on another server, which does what the last word of a message says.
+type far struct {
+	mu        sync.Mutex
+	got       []*a2a.Message
+	headers   []http.Header
+	cancelled chan struct{}
+}
+
+func (f *far) Execute(_ context.Context, ec *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		f.mu.Lock()
+		f.got = append(f.got, ec.Message)
+		f.mu.Unlock()
+		text := ""
+		for _, p := range ec.Message.Parts {
+			text += p.Text()
+		}
+		if strings.HasSuffix(text, "message") {
+			yield(a2a.NewMessage(a2a.MessageRoleAgent, a2a.NewTextPart("no task")), nil)
+			return
+		}
+		say := func(state a2a.TaskState, words string) bool {
+			var m *a2a.Message
+			if words != "" {
+				m = a2a.NewMessageForTask(a2a.MessageRoleAgent, ec, a2a.NewTextPart(words))
+			}
+			return yield(a2a.NewStatusUpdateEvent(ec, state, m), nil)
+		}
+		if ec.StoredTask == nil && !yield(a2a.NewSubmittedTask(ec, ec.Message), nil) {
+			return
+		}
+		if !say(a2a.TaskStateWorking, "") {
+			return
+		}
+		words := strings.Fields(text)
+		switch words[len(words)-1] {
+		case "ask":
+			say(a2a.TaskStateInputRequired, "Which one?")
+		case "refuse":
+			say(a2a.TaskStateRejected, "No.")
+		case "credential":
+			say(a2a.TaskStateAuthRequired, "Who are you?")
+		case "fail":
+			say(a2a.TaskStateFailed, "canary of the inside")
+		case "artifact":
+			art := a2a.NewArtifactEvent(ec, a2a.NewTextPart("half "))
+			art.Artifact.Name = "out.txt"
+			more := a2a.NewArtifactUpdateEvent(ec, art.Artifact.ID, a2a.NewTextPart("whole"))
+			more.Append, more.LastChunk = true, true
+			_ = yield(art, nil) && yield(more, nil) && say(a2a.TaskStateCompleted, "")
+		case "slow":
+			<-f.cancelled
+		default:
+			say(a2a.TaskStateCompleted, "You said: "+text)
+		}
+	}
+}
+
+func (f *far) Cancel(_ context.Context, ec *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		close(f.cancelled)
+		yield(a2a.NewStatusUpdateEvent(ec, a2a.TaskStateCanceled, nil), nil)
+	}
+}
+
+// way is how a server can be spoken to.
+type way struct {
+	name      string
+	streaming bool
+	handler   func(h a2asrv.RequestHandler) http.Handler
+	card      func(url string, streaming bool) any
+}
+
+func newCard(binding a2a.TransportProtocol) func(string, bool) any {
+	return func(url string, streaming bool) any {
+		return &a2a.AgentCard{
+			Name: "far", Capabilities: a2a.AgentCapabilities{Streaming: streaming},
+			SupportedInterfaces: []*a2a.AgentInterface{{URL: url, ProtocolBinding: binding, ProtocolVersion: a2a.Version}},
+		}
+	}
+}
+
+func oldCard(binding string) func(string, bool) any {
+	return func(url string, streaming bool) any {
+		return map[string]any{
+			"name": "far", "protocolVersion": "0.3.0", "url": url, "preferredTransport": binding, "capabilities": map[string]any{"streaming": streaming},
+			"defaultInputModes": []string{}, "defaultOutputModes": []string{}, "skills": []any{}, "version": "1", "description": "",
+		}
+	}
+}
+
+var ways = []way{
+	{"1.0 JSON-RPC", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, newCard(a2a.TransportProtocolJSONRPC)},
+	{"1.0 JSON-RPC, no streams", false, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, newCard(a2a.TransportProtocolJSONRPC)},
+	{"1.0 REST", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewRESTHandler(h) }, newCard(a2a.TransportProtocolHTTPJSON)},
+	{"0.3 JSON-RPC", true, func(h a2asrv.RequestHandler) http.Handler { return a2av0.NewJSONRPCHandler(h) }, oldCard("JSONRPC")},
+	{"0.3 JSON-RPC, no streams", false, func(h a2asrv.RequestHandler) http.Handler { return a2av0.NewJSONRPCHandler(h) }, oldCard("JSONRPC")},
+	{"0.3 REST", true, func(h a2asrv.RequestHandler) http.Handler { return a2av0.NewRESTHandler(h) }, oldCard("HTTP+JSON")},
+}
+
+// serve starts a server and returns the agent behind it and its address.
+func serve(t *testing.T, w way) (*far, string) {
+	t.Helper()
+	f := &far{cancelled: make(chan struct{})}
+	handler := w.handler(a2asrv.NewHandler(f, a2asrv.WithLogger(slog.New(slog.DiscardHandler))))
+	var srv *httptest.Server
+	srv = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		f.headers = append(f.headers, r.Header.Clone())
+		f.mu.Unlock()
+		if strings.HasSuffix(r.URL.Path, "agent-card.json") {
+			_ = json.NewEncoder(rw).Encode(w.card(srv.URL, w.streaming))
+			return
+		}
+		handler.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(srv.Close)
+	return f, srv.URL
+}
+
+func remote(t *testing.T, o agent.RemoteOptions) *agent.Remote {
+	t.Helper()
+	o.Name, o.HTTP = "far", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	a, err := agent.NewRemote(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestRemote calls an agent on another server in every way there is: what it says, makes and asks is what comes of the
+// turn.
+func TestRemote(t *testing.T) {
+	t.Parallel()
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			f, url := serve(t, w)
+			a := remote(t, agent.RemoteOptions{URL: url, Headers: map[string]string{"Authorization": "Bearer x"}})
+			for text, want := range map[string][]string{
+				"hello":      {"completed You said: hello"},
+				"message":    {"completed no task"},
+				"ask":        {"input_required Which one?"},
+				"refuse":     {"rejected No."},
+				"credential": {"auth_required Who are you?"},
+			} {
+				if diff := cmp.Diff(want, framed(facts(t, a, turn(text), 0))); diff != "" {
+					t.Errorf("%s:\n%s", text, diff)
+				}
+			}
+			got := facts(t, a, turn("artifact"), 0)
+			last := got[len(got)-1]
+			if last.Status == nil || last.Status.Message.Text() != "half whole" {
+				t.Errorf("an answer of artifacts: %q", framed(got))
+			}
+			whole := agentsvc.Task{}
+			for i, ev := range got {
+				ev.Seq = int64(i + 1)
+				whole.Apply(ev)
+			}
+			if len(whole.Artifacts) != 1 || whole.Artifacts[0].Name != "out.txt" || len(whole.Artifacts[0].Parts) != 2 {
+				t.Errorf("artifacts %+v", whole.Artifacts)
+			}
+			_, err := play(t.Context(), a, turn("fail"))
+			if invalid := (*agentsvc.InvalidError)(nil); !errors.As(err, &invalid) || err.Error() != "the task of the remote agent far was failed" {
+				t.Errorf("failed with %v", err)
+			}
+			for _, h := range f.headers {
+				if h.Get("Authorization") != "Bearer x" {
+					t.Errorf("a request without its header: %v", h)
+				}
+			}
+		})
+	}
+}
+
+// TestRemoteConversation: the next turn goes on in the remote context, to the task that asked; each attempt of a turn
+// sends the same message id.
+func TestRemoteConversation(t *testing.T) {
+	t.Parallel()
+	f, url := serve(t, ways[0])
+	a := remote(t, agent.RemoteOptions{URL: url})
+	inv := turn("ask")
+	for _, text := range []string{"the red one", "ask", "no"} {
+		got := facts(t, a, inv, 0)
+		inv.Turn++
+		inv.Conversation = append(inv.Conversation, agentsvc.Entry{Message: got[len(got)-1].Status.Message}, user(text))
+	}
+	facts(t, a, inv, 0)
+	if len(f.got) != 4 {
+		t.Fatalf("%d messages", len(f.got))
+	}
+	ask, red, again, no := f.got[0], f.got[1], f.got[2], f.got[3]
+	if red.TaskID == "" || red.TaskID != ask.TaskID && ask.TaskID != "" || red.ContextID == "" || again.ContextID != red.ContextID {
+		t.Errorf("answered task %q in context %q, asked in %q", red.TaskID, red.ContextID, again.ContextID)
+	}
+	if again.TaskID == red.TaskID || no.TaskID == "" || no.TaskID == red.TaskID {
+		t.Errorf("the next task: asked in %q, answered to %q", again.TaskID, no.TaskID)
+	}
+	if len(no.Parts) != 1 || no.Parts[0].Text() != "no" {
+		t.Errorf("sent %+v, want what is new", no.Parts)
+	}
+	if _, err := play(t.Context(), a, inv); err == nil || err.Error() != "the remote agent far could not be called: it refuses the message" {
+		t.Errorf("a message to a task that has ended: %v", err)
+	}
+	for range 2 {
+		facts(t, a, turn("hello"), 0)
+	}
+	if first, second := f.got[4].ID, f.got[5].ID; first != second || first == no.ID {
+		t.Errorf("message ids %s, then %s in the other attempt, and %s in another turn", first, second, no.ID)
+	}
+}
+
+// TestRemoteTooSlow: past its time, or when the task is cancelled, the remote task is cancelled as well.
+func TestRemoteTooSlow(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"time", "cancel", "drain"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			f, url := serve(t, ways[0])
+			o := agent.RemoteOptions{URL: url}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			switch how {
+			case "time":
+				o.Timeout = 200 * time.Millisecond
+			case "cancel":
+				time.AfterFunc(200*time.Millisecond, func() { cancel(&agentsvc.CancelledError{}) })
+			default:
+				time.AfterFunc(200*time.Millisecond, func() { cancel(errors.New("drained")) })
+			}
+			_, err := play(ctx, remote(t, o), turn("slow"))
+			if err == nil || how == "time" && err.Error() != "the remote agent far did not answer within 200ms" {
+				t.Errorf("ended with %v", err)
+			}
+			if how == "drain" {
+				select {
+				case <-f.cancelled:
+					t.Error("cancelled, although somebody will go on")
+				default:
+					close(f.cancelled)
+				}
+				return
+			}
+			select {
+			case <-f.cancelled:
+			case <-time.After(5 * time.Second):
+				t.Error("the other side was not told")
+				close(f.cancelled)
+			}
+		})
+	}
+}
+
+// TestRemoteHeaders: headers go to the server that was named, not to one that its card names.
+func TestRemoteHeaders(t *testing.T) {
+	t.Parallel()
+	elsewhere, url := serve(t, ways[0])
+	card := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Key") != "canary" {
+			t.Error("the named server is not shown the header")
+		}
+		_ = json.NewEncoder(w).Encode(newCard(a2a.TransportProtocolJSONRPC)(url, true))
+	}))
+	t.Cleanup(card.Close)
+	headers := map[string]string{"X-Key": "canary"}
+	facts(t, remote(t, agent.RemoteOptions{CardURL: card.URL + "/card.json", Headers: headers}), turn("hello"), 0)
+	for _, h := range elsewhere.headers {
+		if h.Get("X-Key") != "" {
+			t.Error("another server was shown the header")
+		}
+	}
+	raw, err := json.Marshal(newCard(a2a.TransportProtocolJSONRPC)(url, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere.headers = nil
+	facts(t, remote(t, agent.RemoteOptions{Card: raw, Headers: headers}), turn("hello"), 0)
+	if len(elsewhere.headers) != 1 || elsewhere.headers[0].Get("X-Key") != "canary" {
+		t.Errorf("with the card at hand: %v", elsewhere.headers)
+	}
+}
+
+// TestRemoteAbsent: a server that is not there, not one, or not of this world. What it says is told to nobody.
+func TestRemoteAbsent(t *testing.T) {
+	t.Parallel()
+	answers := func(status int, body string) string {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(body))
+		}))
+		t.Cleanup(srv.Close)
+		return srv.URL
+	}
+	for name, c := range map[string]struct{ url, want string }{
+		"refused":   {"http://127.0.0.1:1", "could not be called"},
+		"not found": {answers(404, "canary"), "its server answered 404"},
+		"no card":   {answers(200, "<canary>"), "it is no agent card"},
+		"no way":    {answers(200, `{"name":"canary","supportedInterfaces":[{"url":"http://x","protocolBinding":"GRPC","protocolVersion":"1.0"}]}`), "offers no way to call it"},
+		"too long":  {answers(200, `{"name":"`+strings.Repeat("x", 1<<20)+`"}`), "it is no agent card"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := play(t.Context(), remote(t, agent.RemoteOptions{URL: c.url}), turn("hello"))
+			if invalid := (*agentsvc.InvalidError)(nil); !errors.As(err, &invalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "canary") {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+	for _, o := range []agent.RemoteOptions{{URL: "ftp://x"}, {URL: "nowhere"}, {}, {Card: []byte("x")}, {CardURL: "//x"}} {
+		if _, err := agent.NewRemote(o); err == nil {
+			t.Errorf("%+v is taken for an address", o)
+		}
+	}
+}
