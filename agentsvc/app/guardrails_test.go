@@ -46,7 +46,7 @@ func (g *guarded) told() ([]string, string) {
 func openGuarded(t *testing.T, source string) *guarded {
 	t.Helper()
 	g := &guarded{}
-	g.App = houseOf(t, dbtest.SQLite(t), parsed(t, source, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1},
+	g.App = houseOf(t, dbtest.SQLite(t), parsed(t, source, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true},
 		slog.New(slog.NewTextHandler(g, nil)), func(h *app.House) {
 			h.Judged = func(_ context.Context, app string, f guardrail.Finding) {
 				g.mu.Lock()
@@ -214,5 +214,52 @@ guardrails:
 	}
 	if text.String() != "pay with **** **** **** **** now" {
 		t.Errorf("the artifact reads %q", text.String())
+	}
+}
+
+// TestGuardedApproval: nobody is asked to approve what may not run; what only strikes keeps its approval.
+func TestGuardedApproval(t *testing.T) {
+	t.Parallel()
+	url, _ := remote(t, "search", "fetch", "read")
+	g := openGuarded(t, `
+llms:
+  default:
+    provider: scripted
+    script:
+      - when: {tool_result: fetch}
+        then: [{say: "{{result}}"}]
+      - when: {tool_result: wipe}
+        then: [{say: "{{result}}"}]
+      - when: {text: "^search$"}
+        then: [{call: {tool: search}}]
+      - when: {text: "^fetch$"}
+        then: [{call: {tool: fetch}}]
+      - when: {text: "^wipe$"}
+        then: [{call: {tool: wipe, arguments: {expression: "1"}}}]
+tools:
+  web: {url: `+url+`, require_approval: true}
+  wipe: {type: function, handler: calculator, require_approval: true}
+agents:
+  held: {tools: [web, wipe], guardrails: held}
+  watched: {tools: [web, wipe], guardrails: watched}
+guardrails:
+  held: &held {tool: {authorization: {blocked_tools: [fetch, wipe]}}}
+  watched: {<<: *held, mode: shadow}
+`)
+	for _, tt := range []struct {
+		agent, tool string
+		state       agentsvc.State
+		says        string
+	}{
+		{"held", "fetch", agentsvc.Completed, "fetch: not allowed by policy"},
+		{"held", "wipe", agentsvc.Completed, "wipe: not allowed by policy"},
+		{"held", "search", agentsvc.InputRequired, ""},
+		{"watched", "fetch", agentsvc.InputRequired, ""},
+		{"watched", "wipe", agentsvc.InputRequired, ""},
+	} {
+		told, lines := call(t, g.App, ask(tt.agent, tt.tool))
+		if told.Status.State != tt.state || (tt.says != "" && told.Status.Message.Text() != tt.says) {
+			t.Errorf("%s, %s: %s %q, want %s %q\n%q", tt.agent, tt.tool, told.Status.State, told.Status.Message.Text(), tt.state, tt.says, lines)
+		}
 	}
 }
