@@ -21,13 +21,13 @@ func (t *turn) call(ctx context.Context, calls []agentsvc.ToolCall) error {
 	if len(calls) > maxCalls {
 		return agentsvc.Invalid("", "the model asked for %d tool calls at once, at most %d are run", len(calls), maxCalls)
 	}
-	var now []job
+	var now []agentsvc.ToolCall
 	var later []agentsvc.Approval
 	for _, c := range calls {
 		if t.needsApproval(c) {
 			later = append(later, t.approval(c, agentsvc.ApproveCall))
 		} else {
-			now = append(now, job{call: c})
+			now = append(now, c)
 		}
 	}
 	if err := t.perform(ctx, now); err != nil {
@@ -68,28 +68,22 @@ func (t *turn) wait(approvals []agentsvc.Approval) error {
 	return errStopped
 }
 
-// job is a call to run.
-type job struct {
-	call   agentsvc.ToolCall
-	edited bool // its arguments are not those the model asked for
-}
-
-// perform runs the jobs side by side, yields each result when it is there and appends them to the conversation in the
-// order of the jobs. It returns when all have ended.
-func (t *turn) perform(ctx context.Context, jobs []job) error {
+// perform runs calls side by side, yields each result when it is there and appends them to the conversation in the
+// order of the calls. It returns when all have ended.
+func (t *turn) perform(ctx context.Context, calls []agentsvc.ToolCall) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type done struct {
 		i   int
 		res agentsvc.ToolResult
 	}
-	results := make(chan done, len(jobs))
-	for i, j := range jobs {
-		go func() { results <- done{i, t.tool(ctx, j)} }()
+	results := make(chan done, len(calls))
+	for i, c := range calls {
+		go func() { results <- done{i, t.tool(ctx, c)} }()
 	}
-	inOrder := make([]agentsvc.ToolResult, len(jobs))
+	inOrder := make([]agentsvc.ToolResult, len(calls))
 	listening := true
-	for range jobs {
+	for range calls {
 		d := <-results
 		inOrder[d.i] = d.res
 		if listening && ctx.Err() == nil && !t.yield(agentsvc.Event{Result: &d.res}, nil) {
@@ -109,22 +103,19 @@ func (t *turn) perform(ctx context.Context, jobs []job) error {
 	return nil
 }
 
-// tool runs one job to its end, or until a user cancels it.
-func (t *turn) tool(ctx context.Context, j job) agentsvc.ToolResult {
+// tool runs one call to its end, or until a user cancels it.
+func (t *turn) tool(ctx context.Context, c agentsvc.ToolCall) agentsvc.ToolResult {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	over := func() {}
 	if t.inv.Running != nil {
-		over = t.inv.Running(j.call.ID, stop)
+		over = t.inv.Running(c.ID, stop)
 	}
-	res := t.o.Tools.Run(ctx, j.call, string(t.inv.Task)+"/"+string(j.call.ID))
+	res := t.o.Tools.Run(ctx, c, string(t.inv.Task)+"/"+string(c.ID))
 	over()
 	var cancelled *agentsvc.CancelledError
-	switch {
-	case errors.As(context.Cause(ctx), &cancelled):
+	if errors.As(context.Cause(ctx), &cancelled) {
 		res.Failed, res.Text = true, cancelled.Error()
-	case j.edited:
-		res.Text = fmt.Sprintf("[A human changed the arguments to %s]\n%s", j.call.Arguments, res.Text)
 	}
 	return res
 }
@@ -133,7 +124,7 @@ func (t *turn) tool(ctx context.Context, j job) agentsvc.ToolResult {
 // human agreed to runs. What nobody has been asked about yet waits for that. Of any other call it is unknown whether it
 // took effect: a tool that is declared idempotent runs again, about the others a human is asked.
 func (t *turn) recover(ctx context.Context, open []agentsvc.ToolCall) error {
-	var now []job
+	var now []agentsvc.ToolCall
 	var later []agentsvc.Approval
 	for _, c := range open {
 		settled := t.inv.Settled[CallKey{t.inv.Frame, c.ID}]
@@ -150,11 +141,11 @@ func (t *turn) recover(ctx context.Context, open []agentsvc.ToolCall) error {
 			if !t.yield(agentsvc.Event{Call: &agreed}, nil) { // it is on record before it runs
 				return errStopped
 			}
-			now = append(now, newJob(c, agreed))
+			now = append(now, agreed)
 		case settled.Begun == nil && t.needsApproval(c):
 			later = append(later, t.approval(c, agentsvc.ApproveCall))
 		case t.o.Tools.Idempotent(c.Name):
-			now = append(now, newJob(c, last))
+			now = append(now, last)
 		default:
 			later = append(later, t.approval(last, agentsvc.ApproveRerun))
 		}
@@ -163,10 +154,6 @@ func (t *turn) recover(ctx context.Context, open []agentsvc.ToolCall) error {
 		return err
 	}
 	return t.wait(later)
-}
-
-func newJob(asked, agreed agentsvc.ToolCall) job {
-	return job{agreed, agentsvc.HashArguments(asked.Arguments) != agentsvc.HashArguments(agreed.Arguments)}
 }
 
 // unanswered returns the tool calls of the conversation's last agent message that have no result.

@@ -155,7 +155,7 @@ func TestDecided(t *testing.T) {
 	}{
 		"approved": {"send", agent.Settled{Decision: agreed}, []string{`call send{"n":1}`, `result send false send{"n":1}`, "chunks Done.", "usage", "completed Done."}, 1},
 		"edited": {"send", agent.Settled{Decision: &agentsvc.Decision{Verdict: agentsvc.Approve, Arguments: two, Hash: agentsvc.HashArguments(two)}}, []string{
-			`call send{"n":2}`, "result send false [A human changed the arguments to {\"n\":2}]\nsend{\"n\":2}", "chunks Done.", "usage", "completed Done.",
+			`call send{"n":2}`, `result send false send{"n":2}`, "chunks Done.", "usage", "completed Done.",
 		}, 1},
 		"approved something else": {"send", agent.Settled{Decision: &agentsvc.Decision{Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(two)}}, []string{
 			`approval call send{"n":1} May send run?`, "input_required ",
@@ -165,10 +165,10 @@ func TestDecided(t *testing.T) {
 			`approval rerun send{"n":2} A call of send was interrupted, and whether it took effect is unknown. Run it again?`, "input_required ",
 		}, 0},
 		"run again": {"send", agent.Settled{Begun: begun, Decision: &agentsvc.Decision{Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(two)}}, []string{
-			`call send{"n":2}`, "result send false [A human changed the arguments to {\"n\":2}]\nsend{\"n\":2}", "chunks Done.", "usage", "completed Done.",
+			`call send{"n":2}`, `result send false send{"n":2}`, "chunks Done.", "usage", "completed Done.",
 		}, 1},
 		"a rerun of what needs no approval": {"free", agent.Settled{Decision: agreed}, []string{`call free{"n":1}`, `result free false free{"n":1}`, "chunks Done.", "usage", "completed Done."}, 1},
-		"interrupted, but may be repeated":  {"safe", agent.Settled{Begun: begun}, []string{"result safe false [A human changed the arguments to {\"n\":2}]\nsafe{\"n\":2}", "chunks Done.", "usage", "completed Done."}, 1},
+		"interrupted, but may be repeated":  {"safe", agent.Settled{Begun: begun}, []string{`result safe false safe{"n":2}`, "chunks Done.", "usage", "completed Done."}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -87,18 +87,38 @@ func (t *turn) note(ev agentsvc.Event) {
 // begin keeps that a call is run after a decision, which is thereby used up.
 func (t *turn) begin(frame string, c agentsvc.ToolCall) {
 	t.keep(agent.CallKey{Frame: frame, Call: c.ID}, agent.Settled{Begun: &c})
-	for i := range t.calls {
-		if t.calls[i].ID == c.ID {
-			t.calls[i].Arguments = c.Arguments
-		}
-	}
 }
 
+// settle keeps a decision. What an approver changed stands in the conversation as if the model had asked for it.
 func (t *turn) settle(frame string, d agentsvc.Decision) {
 	key := agent.CallKey{Frame: frame, Call: d.Call}
 	s := t.settled[key]
 	s.Decision = &d
 	t.keep(key, s)
+	if d.Verdict != agentsvc.Approve || d.Arguments == nil {
+		return
+	}
+	amend(t.calls, d)
+	entries := t.entries
+	if frame != "" {
+		entries = t.frames[frame]
+	}
+	for i, e := range entries {
+		if e.Message != nil && slices.ContainsFunc(e.Message.ToolCalls, func(c agentsvc.ToolCall) bool { return c.ID == d.Call }) {
+			m := *e.Message
+			m.ToolCalls = slices.Clone(m.ToolCalls)
+			amend(m.ToolCalls, d)
+			entries[i].Message = &m
+		}
+	}
+}
+
+func amend(calls []agentsvc.ToolCall, d agentsvc.Decision) {
+	for i := range calls {
+		if calls[i].ID == d.Call {
+			calls[i].Arguments = d.Arguments
+		}
+	}
 }
 
 func (t *turn) keep(key agent.CallKey, s agent.Settled) {
