@@ -1,0 +1,56 @@
+package cohere_test
+
+import (
+	"testing"
+
+	"stoa/agentsvc/embedder"
+	"stoa/agentsvc/embedder/cohere"
+	"stoa/agentsvc/embedder/embeddertest"
+)
+
+func TestEmbedder(t *testing.T) {
+	t.Parallel()
+	embeddertest.Run(t, embeddertest.Vendor{
+		New:  func(o embedder.Options) embedder.Embedder { return cohere.New(cohere.Options{Options: o}) },
+		Path: "/v2/embed", Model: "embed-v4.0",
+	})
+}
+
+// TestOwnFields sees what only cohere is told.
+func TestOwnFields(t *testing.T) {
+	t.Parallel()
+	s := embeddertest.New(t)
+	for _, c := range []struct {
+		o       cohere.Options
+		purpose embedder.Purpose
+		want    map[string]any
+	}{
+		{cohere.Options{}, embedder.Document, map[string]any{"input_type": "search_document", "truncate": nil, "output_dimension": nil}},
+		{cohere.Options{}, embedder.Query, map[string]any{"input_type": "search_query"}},
+		{cohere.Options{InputType: "clustering", OutputDimension: embeddertest.Dimension, Truncate: "START"}, embedder.Query,
+			map[string]any{"input_type": "clustering", "output_dimension": float64(embeddertest.Dimension), "truncate": "START"}},
+	} {
+		c.o.Options = embedder.Options{BaseURL: s.URL, HTTP: s.Client()}
+		if _, err := cohere.New(c.o).Embed(t.Context(), c.purpose, []string{"x"}); err != nil {
+			t.Fatal(err)
+		}
+		for field, want := range c.want {
+			if got := s.Last()[field]; got != want {
+				t.Errorf("%s is %v, want %v", field, got, want)
+			}
+		}
+	}
+}
+
+// TestBatches asks for no more texts at once than cohere takes.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	s := embeddertest.New(t)
+	e := cohere.New(cohere.Options{Options: embedder.Options{BaseURL: s.URL, HTTP: s.Client(), BatchSize: 500}})
+	if _, err := e.Embed(t.Context(), embedder.Document, make([]string, 100)); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.Requests()); n != 2 {
+		t.Errorf("%d requests for 100 texts, want 2", n)
+	}
+}

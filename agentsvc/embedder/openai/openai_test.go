@@ -1,0 +1,32 @@
+package openai_test
+
+import (
+	"testing"
+
+	"stoa/agentsvc/embedder"
+	"stoa/agentsvc/embedder/embeddertest"
+	"stoa/agentsvc/embedder/openai"
+)
+
+func TestEmbedder(t *testing.T) {
+	t.Parallel()
+	embeddertest.Run(t, embeddertest.Vendor{New: openai.New, Path: "/embeddings", Model: "text-embedding-3-small"})
+}
+
+// TestDimension asks for vectors of the length that was set, and for none where it was not.
+func TestDimension(t *testing.T) {
+	t.Parallel()
+	s := embeddertest.New(t)
+	for _, want := range []any{nil, float64(embeddertest.Dimension)} {
+		o := embedder.Options{BaseURL: s.URL, HTTP: s.Client()}
+		if want != nil {
+			o.Dimension = embeddertest.Dimension
+		}
+		if _, err := openai.New(o).Embed(t.Context(), embedder.Query, []string{"x"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Last()["dimensions"]; got != want {
+			t.Errorf("asked for %v dimensions, want %v", got, want)
+		}
+	}
+}
