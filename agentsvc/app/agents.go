@@ -2,6 +2,9 @@ package app
 
 import (
 	"fmt"
+	"io"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -17,6 +20,7 @@ var agentKinds = map[string]func(b *builder, name string, a *config.Agent) (agen
 	"parallel":   parallelAgent,
 	"loop":       loopAgent,
 	"runner":     runnerAgent,
+	"remote":     remoteAgent,
 }
 
 func (b *builder) allAgents() (map[string]agent.Agent, error) {
@@ -124,6 +128,38 @@ func runnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 		return nil, err
 	}
 	return agent.NewRunner(g.model(agent.Pipeline()), set, !a.Streaming), nil
+}
+
+func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
+	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, HTTP: b.out.HTTP()}
+	maps.Copy(o.Headers, a.Headers)
+	if c := a.Credentials; c != nil {
+		o.Headers["Authorization"] = "Bearer " + c.Token
+	}
+	if a.AgentCardFile != "" {
+		card, err := readCard(a.AgentCardFile)
+		if err != nil {
+			return nil, fmt.Errorf("agent_card_file: %w", err)
+		}
+		o.Card = card
+	}
+	return agent.NewRemote(o)
+}
+
+// maxCard bounds the file of a card.
+const maxCard = 1 << 20
+
+func readCard(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	card, err := io.ReadAll(io.LimitReader(f, maxCard+1))
+	if err == nil && len(card) > maxCard {
+		err = fmt.Errorf("is longer than %d bytes", maxCard)
+	}
+	return card, err
 }
 
 const jsonType = "application/json"

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"net/url"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -71,9 +73,9 @@ type Agent struct {
 	AgentCardURL string `yaml:"agent_card_url" only:"type=remote"`
 	// AgentCardFile is a local file with a remote agent's card.
 	AgentCardFile string `yaml:"agent_card_file" only:"type=remote" grant:"filesystem"`
-	// Headers are sent with every call of a remote agent.
+	// Headers are sent with every call of a remote agent, to the server that is named here and to no other.
 	Headers map[string]string `yaml:"headers" only:"type=remote" secret:"true"`
-	// Credentials are sent with every call of a remote agent.
+	// Credentials are sent with every call of a remote agent, like headers.
 	Credentials *Credentials `yaml:"credentials" only:"type=remote"`
 	// Timeout is how long a call of a remote agent may take.
 	Timeout time.Duration `yaml:"timeout" jsonschema:"default=30s" only:"type=remote"`
@@ -103,10 +105,29 @@ func (a *Agent) check(c *checks, s spot) {
 	if a.Type == "remote" && a.URL == "" && a.AgentCardURL == "" && a.AgentCardFile == "" {
 		c.problem(s, "a remote agent needs url, agent_card_url or agent_card_file")
 	}
+	a.remote(c, s)
 	a.members(c, s)
 	a.ends(c, s)
 	if p := a.Prompt; p != nil && p.SystemPrompt != "" && (a.Instruction != "" || p.Role != "" || p.Guidance != "") {
 		c.problem(s.child("prompt").child("system_prompt"), "replaces instruction, role and guidance: leave either them out or it")
+	}
+}
+
+// remote checks where a remote agent is and what it is shown.
+func (a *Agent) remote(c *checks, s spot) {
+	if a.AgentCardFile != "" && (a.URL != "" || a.AgentCardURL != "") {
+		c.problem(s.child("agent_card_file"), "stands in for url and agent_card_url: leave either them out or it")
+	}
+	for key, address := range map[string]string{"url": a.URL, "agent_card_url": a.AgentCardURL} {
+		u, err := url.Parse(address)
+		if address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+			c.problem(s.child(key), "must be an http or https address")
+		}
+	}
+	for name := range a.Headers {
+		if a.Credentials != nil && strings.EqualFold(name, "Authorization") {
+			c.problem(s.child("headers"), "holds Authorization, which credentials stand for: leave either out")
+		}
 	}
 }
 

@@ -15,7 +15,6 @@ var pending = []struct {
 }{
 	{"llms.*.script.*.reply", []string{"message"}},
 
-	{"agents.*.type", []string{"remote"}},
 	{"agents.*.document_stores", nil},
 	{"agents.*.include_context", nil},
 	{"agents.*.include_context_limit", nil},

@@ -1,0 +1,93 @@
+package app_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/tenancy/db/dbtest"
+)
+
+// translator is a small A2A 0.3 server. It answers what it is shown: who calls, and what was said.
+func translator(t *testing.T) string {
+	t.Helper()
+	var srv *httptest.Server
+	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_ = json.NewEncoder(w).Encode(card03(srv.URL))
+			return
+		}
+		var call struct {
+			ID     any
+			Params struct {
+				Message struct{ Parts []struct{ Text string } }
+			}
+		}
+		_ = json.NewDecoder(r.Body).Decode(&call)
+		text := r.Header.Get("X-Caller") + " " + r.Header.Get("Authorization") + ": " + call.Params.Message.Parts[0].Text
+		_ = json.NewEncoder(w).Encode(map[string]any{"jsonrpc": "2.0", "id": call.ID, "result": map[string]any{
+			"kind": "message", "messageId": "1", "role": "agent", "parts": []any{map[string]any{"kind": "text", "text": text}},
+		}})
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func card03(url string) map[string]any {
+	return map[string]any{
+		"name": "translator", "protocolVersion": "0.3.0", "url": url, "preferredTransport": "JSONRPC", "capabilities": map[string]any{},
+		"defaultInputModes": []string{}, "defaultOutputModes": []string{}, "skills": []any{}, "version": "1", "description": "",
+	}
+}
+
+// TestRemote runs the example, and finds the card in each place where it may be.
+func TestRemote(t *testing.T) {
+	t.Parallel()
+	url := translator(t)
+	src, err := os.ReadFile("../../examples/remote.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(card03(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "card.json")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const says = "stoa Bearer secret: good morning"
+	for place, c := range map[string]struct {
+		line   string
+		inside bool
+		want   string
+	}{
+		"below the url":        {"url: " + url, true, says},
+		"at its own address":   {"agent_card_url: " + url + "/any/card", true, says},
+		"in a file":            {"agent_card_file: " + file, true, says},
+		"in a private network": {"url: " + url, false, "the remote agent translator could not be called: the address of \"127.0.0.1\" is not allowed"},
+	} {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			source := strings.Replace(string(src), "url: ${REMOTE_URL:http://127.0.0.1:9000}", c.line, 1)
+			a := houseOf(t, dbtest.SQLite(t), parsed(t, source, config.Options{}),
+				app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: c.inside}, slog.New(slog.DiscardHandler))
+			told, _ := call(t, a, ask("translator", "good morning"))
+			state := agentsvc.Completed
+			if !c.inside {
+				state = agentsvc.Failed
+			}
+			if told.Status.State != state || !strings.HasPrefix(told.Status.Message.Text(), c.want) {
+				t.Errorf("%s %q, want %q", told.Status.State, told.Status.Message.Text(), c.want)
+			}
+		})
+	}
+}
