@@ -15,7 +15,8 @@ type Tool struct {
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
 	// Description tells the model when to use the tool.
 	Description string `yaml:"description"`
-	// RequireApproval makes every call wait for a human. Without it, commands wait and other tools do not.
+	// RequireApproval makes every call wait for a human. Without it, commands and `write_file` wait and
+	// other tools do not.
 	RequireApproval *bool `yaml:"require_approval"`
 	// ApprovalPrompt is what the human is asked.
 	ApprovalPrompt string `yaml:"approval_prompt"`
@@ -72,7 +73,7 @@ func (t *Tool) NeedsApproval() bool {
 	if t.RequireApproval != nil {
 		return *t.RequireApproval
 	}
-	return t.Type == "command"
+	return t.Type == "command" || t.Type == "function" && t.Handler == "write_file"
 }
 
 func (t *Tool) check(c *checks, s spot) {
