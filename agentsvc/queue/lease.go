@@ -93,16 +93,15 @@ func (p *Pool) works(key stray) bool {
 }
 
 func (p *Pool) beat(ctx context.Context) error {
-	p.mu.Lock()
-	released := p.released
-	p.mu.Unlock()
-	if released {
-		return nil // there is nothing to renew: a worker that is gone stays gone
-	}
-	if err := p.runs.Beat(ctx, p.worker); err != nil {
+	differs, err := p.runs.Beat(ctx, p.worker, p.o.Config())
+	if err != nil {
 		return err
 	}
 	p.lastBeat.Store(int64(time.Since(p.started)))
+	if differs && !p.differs {
+		p.o.Log.Warn("another process on this database has another configuration file: the app default answers differently from process to process")
+	}
+	p.differs = differs
 	return nil
 }
 

@@ -53,6 +53,7 @@ type Pool struct {
 	lastBeat atomic.Int64 // by the local monotonic clock
 	started  time.Time
 	strays   map[stray]time.Time // when first seen; only for sweep
+	differs  bool                // another process has another configuration file; only for beat
 }
 
 // work is a run at work.

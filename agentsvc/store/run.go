@@ -18,11 +18,16 @@ type Runs struct {
 // NewRuns returns the queue's rows in d.
 func NewRuns(d *db.DB) *Runs { return &Runs{d.Platform()} }
 
-// Beat renews the leases of a worker.
-func (q *Runs) Beat(ctx context.Context, worker string) error {
-	return q.do(ctx, "renew leases of "+worker, func(b *db.Batch) {
-		b.Exec(nil, `INSERT INTO worker (id, heartbeat_at) VALUES ($1, stoa_now()) ON CONFLICT (id) DO UPDATE SET heartbeat_at = stoa_now()`, worker)
+// Beat renews the leases of a worker, whose process has its own configuration file with the hash config, or "". It
+// reports whether another worker's process has a different one.
+func (q *Runs) Beat(ctx context.Context, worker, config string) (differs bool, err error) {
+	err = q.do(ctx, "renew leases of "+worker, func(b *db.Batch) {
+		b.Exec(nil, `INSERT INTO worker (id, heartbeat_at, config) VALUES ($1, stoa_now(), $2)
+			ON CONFLICT (id) DO UPDATE SET heartbeat_at = stoa_now(), config = $2`, worker, config)
+		b.Query(func(r db.Row) error { return r.Scan(&differs) },
+			`SELECT EXISTS (SELECT 1 FROM worker WHERE config <> $1 AND config <> '' AND $1 <> '')`, config)
 	})
+	return differs, err
 }
 
 // Release gives a worker's runs back: they are pending at once, and the attempt does not count.

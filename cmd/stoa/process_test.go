@@ -420,3 +420,22 @@ func TestSuspend(t *testing.T) {
 		}
 	})
 }
+
+// TestFilesDiffer gives two processes of one database different configuration files: both say so.
+func TestFilesDiffer(t *testing.T) {
+	t.Parallel()
+	database := dbtest.PostgresURL(t)
+	var both []*process
+	for _, greeting := range []string{"one", "two"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), fmt.Appendf(nil, slowApp, greeting), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, serveIn(t, dir, "--database", database, "--config", "stoa.yaml", "--queue-stale-threshold", "1s"))
+	}
+	for _, p := range both {
+		within(t, 10*time.Second, "the process warns of the other's file", func() bool {
+			return strings.Contains(p.out.String(), "another configuration file")
+		})
+	}
+}

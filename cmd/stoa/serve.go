@@ -152,7 +152,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 
 func (h *house) openQueue(ctx context.Context) error {
 	h.pool = queue.New(store.NewRuns(h.db), h.run, queue.Options{
-		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, Log: h.log,
+		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, Config: h.own.fingerprint, Log: h.log,
 	})
 	h.shared.Workers = h.pool
 	return h.pool.Open(ctx, h.db.Engine() == db.SQLite)
