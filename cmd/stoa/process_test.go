@@ -274,6 +274,17 @@ func within(t *testing.T, d time.Duration, what string, holds func() bool) {
 	}
 }
 
+// TestCardAddress wants the URL of a card to be where the server was found.
+func TestCardAddress(t *testing.T) {
+	t.Parallel()
+	p := serveIn(t, t.TempDir())
+	var card struct{ URL string }
+	p.want(t, http.StatusOK, &card, "GET", "/agents/assistant", "", nil)
+	if want := p.url + "/agents/assistant"; card.URL != want {
+		t.Errorf("the card says %s, want %s", card.URL, want)
+	}
+}
+
 // TestRefusesToStart wants one clear line and exit code 1 for each way a start can go wrong.
 func TestRefusesToStart(t *testing.T) {
 	t.Parallel()

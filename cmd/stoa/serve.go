@@ -218,7 +218,7 @@ func (h *house) listen(ctx context.Context, c *console) error {
 // serve works until ctx ends, then drains: not ready, no new runs, the old ones finished or handed back, the streams
 // closed.
 func (h *house) serve(ctx context.Context, l net.Listener) error {
-	front, err := h.front()
+	front, err := h.front(l.Addr())
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
