@@ -21,10 +21,25 @@ func (p *Pool) beating(ctx context.Context) {
 				p.stopAll()
 			}
 		}
+		p.rest(ctx, tick.C)
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// rest waits for the next renewal. Runs that ended without a recorded end are given back meanwhile.
+func (p *Pool) rest(ctx context.Context, tick <-chan time.Time) {
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
+			return
+		case <-p.back:
+			if err := p.giveBack(ctx); err != nil && ctx.Err() == nil {
+				p.o.Log.Warn("a run cannot be given back yet", "error", err)
+			}
 		}
 	}
 }

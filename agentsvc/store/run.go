@@ -97,6 +97,13 @@ func (q *Runs) GiveBack(ctx context.Context, run Run, delay time.Duration, free 
 	})
 }
 
+// Advance makes the pending runs of a tenant that were never tried or whose attempts do not count claimable now.
+func (q *Runs) Advance(ctx context.Context, tenant db.ID) error {
+	return q.do(ctx, "advance runs", func(b *db.Batch) {
+		b.Exec(nil, `UPDATE run SET available_at = stoa_now() WHERE tenant = $1 AND state = 'pending' AND last_error = '' AND available_at > stoa_now()`, string(tenant))
+	})
+}
+
 // Drop ends a run whose task no longer waits for it, if it is still leased as GiveBack says.
 func (q *Runs) Drop(ctx context.Context, run Run) error {
 	return q.do(ctx, "drop run", func(b *db.Batch) {

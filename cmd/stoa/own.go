@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -96,11 +97,16 @@ func check(house app.House) func(ctx context.Context, src []byte, grants []strin
 // nothing but the log.
 func (o *own) watch(ctx context.Context, apps *tenancy.Service, house app.House, log *slog.Logger) error {
 	return config.Watch(ctx, o.path, func() {
+		before := o.cfg.Load()
 		if err := o.reload(apps, house); err != nil {
 			log.Error("the configuration has changed and does not load; the one before stays in force", "file", o.path, "error", err)
 			return
 		}
 		log.Info("the configuration was reloaded", "file", o.path)
+		now := o.cfg.Load()
+		if !reflect.DeepEqual(before.Server, now.Server) || !reflect.DeepEqual(before.Logger, now.Logger) || before.Observability != now.Observability {
+			log.Warn("changes of server, logger and observability take a restart", "file", o.path)
+		}
 	})
 }
 

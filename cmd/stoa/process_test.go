@@ -310,7 +310,7 @@ func TestRefusesToStart(t *testing.T) {
 		{"typo in the file", []string{"--config", write("typo.yaml", "agnets: {}\n")}, "typo.yaml:1:1"},
 		{"no such file", []string{"--config", filepath.Join(dir, "none.yaml")}, "none.yaml"},
 		{"bad Redis", []string{"--redis", "http://x"}, "--redis"},
-		{"bad public URL", []string{"--public-url", "not a url"}, "public URL"},
+		{"bad public URL", []string{"--public-url", "https://x?y"}, "public URL"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -364,6 +364,8 @@ agents: {assistant: {llm: m}}
 	if !says("two: hi")() {
 		t.Error("a broken file replaced the one before")
 	}
+	write("stoa.yaml", config("two")+"server: {port: 9999}\n")
+	within(t, 5*time.Second, "a change that takes a restart is told", func() bool { return strings.Contains(p.out.String(), "take a restart") })
 	write("stoa.yaml", config("${GREETING:three}"))
 	within(t, 5*time.Second, "a mended file serves", says("three: hi"))
 	write(".env", "GREETING=four\n")
@@ -421,6 +423,13 @@ func TestSuspend(t *testing.T) {
 		ended("a blocking call of a suspended app", send, "PERMISSION_DENIED")
 		ended("a stream of a suspended app", stream, "suspended")
 		p.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, nil)
+		within(t, 15*time.Second, "what rested goes on", func() bool {
+			var list struct {
+				Tasks []struct{ Status struct{ State string } }
+			}
+			p.want(t, http.StatusOK, &list, "GET", "/tasks?status=completed", token, nil)
+			return len(list.Tasks) == 2
+		})
 		send = begin("message:send")
 		time.Sleep(300 * time.Millisecond)
 		p.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
