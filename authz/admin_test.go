@@ -99,8 +99,8 @@ func TestAdminSecretThrottlesAnAddress(t *testing.T) {
 				t.Fatalf("guess %d: got %v, want %v", i+1, err, want)
 			}
 		}
-		if _, err := secret.Check(guesser, oldSecret); !errors.Is(err, ratelimit.ErrExhausted) {
-			t.Errorf("right secret from the guesser's address: got %v, want ErrExhausted", err)
+		if _, err := secret.Check(guesser, oldSecret); err != nil {
+			t.Errorf("right secret from the guesser's address: %v", err)
 		}
 		if _, err := secret.Check(operator, oldSecret); err != nil {
 			t.Errorf("right secret from elsewhere: %v", err)

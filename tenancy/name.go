@@ -4,6 +4,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -99,6 +100,9 @@ func checkPlan(plan string) error {
 	return nil
 }
 
+// allGrants are the powers that an operator may grant an app.
+var allGrants = []string{"command", "filesystem", "operator_models", "private_network", "sqlite", "stdio"}
+
 // tidyGrants returns grants in order and each once.
 func tidyGrants(grants []string) ([]string, error) {
 	if len(grants) > maxGrants {
@@ -108,8 +112,8 @@ func tidyGrants(grants []string) ([]string, error) {
 	slices.Sort(tidy)
 	tidy = slices.Compact(tidy)
 	for _, g := range tidy {
-		if !word.MatchString(g) {
-			return nil, invalid("grants", "%.40q is no grant", g)
+		if !slices.Contains(allGrants, g) {
+			return nil, invalid("grants", "%.40q is no grant; there are %s", g, strings.Join(allGrants, ", "))
 		}
 	}
 	return tidy, nil

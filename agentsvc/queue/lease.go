@@ -24,10 +24,25 @@ func (p *Pool) beating(ctx context.Context) {
 				p.stopAll()
 			}
 		}
+		p.rest(ctx, tick.C)
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// rest waits for the next renewal. Runs that ended without a recorded end are given back meanwhile.
+func (p *Pool) rest(ctx context.Context, tick <-chan time.Time) {
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
+			return
+		case <-p.back:
+			if err := p.giveBack(ctx); err != nil && ctx.Err() == nil {
+				p.o.Log.Warn("a run cannot be given back yet", "error", err)
+			}
 		}
 	}
 }
@@ -121,16 +136,15 @@ func (p *Pool) works(key stray) bool {
 }
 
 func (p *Pool) beat(ctx context.Context) error {
-	p.mu.Lock()
-	released := p.released
-	p.mu.Unlock()
-	if released {
-		return nil // there is nothing to renew: a worker that is gone stays gone
-	}
-	if err := p.runs.Beat(ctx, p.worker); err != nil {
+	differs, err := p.runs.Beat(ctx, p.worker, p.o.Config())
+	if err != nil {
 		return err
 	}
 	p.lastBeat.Store(int64(time.Since(p.started)))
+	if differs && !p.differs {
+		p.o.Log.Warn("another process on this database has another configuration file: the app default answers differently from process to process")
+	}
+	p.differs = differs
 	return nil
 }
 

@@ -40,6 +40,7 @@ type Pool struct {
 	live   chan struct{} // places for runs handed over in memory
 	queued chan struct{} // places for runs claimed from the queue
 	wake   chan struct{}
+	back   chan struct{} // a run waits to be given back
 
 	mu       sync.Mutex
 	at       map[place]*work
@@ -53,6 +54,7 @@ type Pool struct {
 	lastBeat atomic.Int64 // by the local monotonic clock
 	started  time.Time
 	strays   map[stray]time.Time // when first seen; only for sweep
+	differs  bool                // another process has another configuration file; only for beat
 }
 
 // work is a run at work.
@@ -78,7 +80,7 @@ func New(runs *store.Runs, handle Handler, o Options) *Pool {
 	base, cancel := context.WithCancelCause(context.Background())
 	return &Pool{
 		runs: runs, handle: handle, o: o, worker: agentsvc.NewID(),
-		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1),
+		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1), back: make(chan struct{}, 1),
 		at: map[place]*work{}, base: base, cancel: cancel, started: time.Now(),
 	}
 }
@@ -191,6 +193,17 @@ func (p *Pool) StopTenant(tenant db.ID) {
 	}
 }
 
+// Resume has the runs of a tenant that were postponed go on now instead of later.
+func (p *Pool) Resume(tenant db.ID) {
+	ctx, cancel := context.WithTimeout(p.base, 5*time.Second)
+	defer cancel()
+	if err := p.runs.Advance(ctx, tenant); err != nil {
+		p.o.Log.Warn("the postponed runs of a tenant could not be advanced; they go on by themselves", "tenant", tenant, "error", err)
+		return
+	}
+	p.Wake()
+}
+
 // Inflight returns how many runs are at work in this process.
 func (p *Pool) Inflight() int {
 	p.mu.Lock()
@@ -225,6 +238,10 @@ func (p *Pool) do(run store.Run) {
 		p.o.Log.Error("a run ended without its end being recorded; it is tried again", "tenant", run.Tenant, "task", run.Task, "error", err)
 	}
 	p.undone = append(p.undone, undone{run, postponed})
+	select {
+	case p.back <- struct{}{}:
+	default:
+	}
 }
 
 // guarded handles run and turns a panic into an error.

@@ -235,7 +235,7 @@ func TestRescue(t *testing.T) {
 // TestAlone: a process that knows that there is no other takes over at once what it finds.
 func TestAlone(t *testing.T) {
 	each(t, func(b bench) {
-		if err := store.NewRuns(b.d).Beat(b.Context(), "dead"); err != nil {
+		if _, err := store.NewRuns(b.d).Beat(b.Context(), "dead", ""); err != nil {
 			b.Fatal(err)
 		}
 		orphan := b.accept("dead")

@@ -16,6 +16,7 @@ type Options struct {
 	MaxInflight int           // runs handed over in memory at a time: 512
 	Stale       time.Duration // age of the last heartbeat at which a worker counts as dead: 5m
 	Retry       Retry
+	Config      func() string // hash of this process's own configuration file, "" without one
 	Log         *slog.Logger
 }
 
@@ -28,6 +29,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Stale == 0 {
 		o.Stale = 5 * time.Minute
+	}
+	if o.Config == nil {
+		o.Config = func() string { return "" }
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

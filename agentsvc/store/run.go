@@ -18,11 +18,16 @@ type Runs struct {
 // NewRuns returns the queue's rows in d.
 func NewRuns(d *db.DB) *Runs { return &Runs{d.Platform()} }
 
-// Beat renews the leases of a worker.
-func (q *Runs) Beat(ctx context.Context, worker string) error {
-	return q.do(ctx, "renew leases of "+worker, func(b *db.Batch) {
-		b.Exec(nil, `INSERT INTO worker (id, heartbeat_at) VALUES ($1, stoa_now()) ON CONFLICT (id) DO UPDATE SET heartbeat_at = stoa_now()`, worker)
+// Beat renews the leases of a worker, whose process has its own configuration file with the hash config, or "". It
+// reports whether another worker's process has a different one.
+func (q *Runs) Beat(ctx context.Context, worker, config string) (differs bool, err error) {
+	err = q.do(ctx, "renew leases of "+worker, func(b *db.Batch) {
+		b.Exec(nil, `INSERT INTO worker (id, heartbeat_at, config) VALUES ($1, stoa_now(), $2)
+			ON CONFLICT (id) DO UPDATE SET heartbeat_at = stoa_now(), config = $2`, worker, config)
+		b.Query(func(r db.Row) error { return r.Scan(&differs) },
+			`SELECT EXISTS (SELECT 1 FROM worker WHERE config <> $1 AND config <> '' AND $1 <> '')`, config)
 	})
+	return differs, err
 }
 
 // Release gives a worker's runs back: they are pending at once, and the attempt does not count.
@@ -99,6 +104,13 @@ func (q *Runs) GiveBack(ctx context.Context, run Run, delay time.Duration, free 
 		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = $7, available_at = stoa_now() + CAST($6 AS BIGINT)
 			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND attempts = $5 AND state = 'running'`,
 			string(run.Tenant), string(run.Task), run.Turn, run.Worker, run.Attempts, delay.Microseconds(), attempts)
+	})
+}
+
+// Advance makes the pending runs of a tenant that were never tried or whose attempts do not count claimable now.
+func (q *Runs) Advance(ctx context.Context, tenant db.ID) error {
+	return q.do(ctx, "advance runs", func(b *db.Batch) {
+		b.Exec(nil, `UPDATE run SET available_at = stoa_now() WHERE tenant = $1 AND state = 'pending' AND last_error = '' AND available_at > stoa_now()`, string(tenant))
 	})
 }
 

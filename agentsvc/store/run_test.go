@@ -133,7 +133,7 @@ func TestRescue(t *testing.T) {
 	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q := store.NewRuns(d)
 		for _, w := range []string{"alive", "late", "dead"} {
-			if err := q.Beat(t.Context(), w); err != nil {
+			if _, err := q.Beat(t.Context(), w, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -156,7 +156,7 @@ func TestRescue(t *testing.T) {
 				t.Errorf("the run of %q is %s after %d attempts, want %s after %d", w, state, n, want, attempts)
 			}
 		}
-		if err := q.Beat(t.Context(), "late"); err != nil {
+		if _, err := q.Beat(t.Context(), "late", ""); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := q.Rescue(t.Context(), 30*time.Second); err != nil || n != 0 {

@@ -77,7 +77,7 @@ var codes = []struct {
 	{tenancy.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
 	{authz.ErrDenied, PermissionDenied, http.StatusForbidden, rpcInternal, true},
 	{tenancy.ErrOperator, PermissionDenied, http.StatusForbidden, rpcInternal, false},
-	{tenancy.ErrSuspended, PermissionDenied, http.StatusForbidden, rpcInternal, false},
+	{tenancy.ErrSuspended, PermissionDenied, http.StatusForbidden, rpcUnsupported, false},
 	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, true},
 
 	{tenancy.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},

@@ -59,7 +59,7 @@ func TestJudge(t *testing.T) {
 		{"bad token", fmt.Errorf("verify: %w", authz.ErrUnauthenticated), Unauthenticated, 401, -32603, textUnauthenticated, 0},
 		{"denied", fmt.Errorf("%w: the scope is missing", authz.ErrDenied), PermissionDenied, 403, -32603, "permission denied: the scope is missing", 0},
 		{"operator", tenancy.ErrOperator, PermissionDenied, 403, -32603, "the operator's credential is for /admin alone", 0},
-		{"suspended", tenancy.ErrSuspended, PermissionDenied, 403, -32603, "the app is suspended", 0},
+		{"suspended", tenancy.ErrSuspended, PermissionDenied, 403, -32004, "the app is suspended", 0},
 		{"exhausted", &ratelimit.ExhaustedError{RetryAfter: 7 * time.Second}, ResourceExhausted, 429, -32603, "limit reached, try again in 7 s", 7 * time.Second},
 
 		{"unknown app", fmt.Errorf("%w: no such app", tenancy.ErrNotFound), NotFound, 404, -32001, "not found: no such app", 0},

@@ -116,7 +116,7 @@ func (s *Server) seen(r *http.Request, rec *record, d time.Duration) {
 	}
 	attrs := make([]slog.Attr, 0, 9)
 	attrs = append(attrs, slog.String("request_id", rec.id), slog.String("method", r.Method), slog.String("route", rec.route),
-		slog.Int("status", rec.status), slog.Duration("duration", d.Round(time.Microsecond)))
+		slog.Int("status", rec.status), slog.Float64("duration_ms", float64(d.Microseconds())/1000))
 	if rec.app != "" {
 		attrs = append(attrs, slog.String("app", rec.app))
 	}

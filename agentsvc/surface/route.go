@@ -105,6 +105,12 @@ func Param(r *http.Request, name string) string { return chi.URLParam(r, name) }
 
 func noPath(http.ResponseWriter, *http.Request) error { return errNoPath }
 
-func noMethod(_ http.ResponseWriter, r *http.Request) error {
+// noMethod answers a method that a path does not have, and names those it has (RFC 9110, 15.5.6).
+func (s *Server) noMethod(w http.ResponseWriter, r *http.Request) error {
+	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		if s.mux.Match(chi.NewRouteContext(), m, r.URL.Path) {
+			w.Header().Add("Allow", m)
+		}
+	}
 	return &refusal{code: InvalidArgument, status: http.StatusMethodNotAllowed, text: "the method " + r.Method + " is not allowed here"}
 }

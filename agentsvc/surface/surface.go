@@ -92,7 +92,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.mux.NotFound(s.serve(&Route{Pattern: "unknown", Serve: noPath}))
-	s.mux.MethodNotAllowed(s.serve(&Route{Pattern: "unknown", Serve: noMethod}))
+	s.mux.MethodNotAllowed(s.serve(&Route{Pattern: "unknown", Serve: s.noMethod}))
 	for i := range s.routes {
 		s.mount(&s.routes[i])
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,27 +19,27 @@ import (
 // flags are the settings of a process that may stand on the command line, or in the environment as STOA_ and the
 // flag's name. What is nil was not given.
 type flags struct {
-	Host              *string        `help:"Address to listen on (0.0.0.0)."`
-	Port              *int           `help:"HTTP port, 0 for any that is free (8080)."`
-	GRPCPort          *int           `envconfig:"GRPC_PORT" name:"grpc-port" help:"gRPC port (50051). There is no gRPC yet: nothing listens on it."`
-	Studio            *bool          `help:"Read and write the configuration over HTTP. Not available yet."`
-	Role              *string        `enum:"all,web,worker" help:"all, web or worker (all). Only all is available yet."`
-	Database          *string        `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
-	MigrateDatabase   *string        `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
-	Redis             *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone."`
-	PublicURL         *string        `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
-	Watch             *bool          `help:"Apply changes of the configuration file and its .env without a restart."`
-	QueueWorkers      *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
-	QueueMaxRetries   *int           `split_words:"true" help:"Tries of a run after the first (3)."`
-	QueueInitialDelay *time.Duration `split_words:"true" help:"Delay before the second try, doubled for each further one (1s)."`
-	QueueMaxDelay     *time.Duration `split_words:"true" help:"Longest delay between tries (5m)."`
-	QueueStale        *time.Duration `envconfig:"QUEUE_STALE_THRESHOLD" name:"queue-stale-threshold" help:"Age of the last heartbeat at which a worker counts as dead (5m)."`
-	MaxInflight       *int           `split_words:"true" help:"Live requests' runs at a time in this process (512)."`
-	TrustedProxies    *string        `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is believed (none)."`
-	MetricsAddr       *string        `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
-	ShutdownTimeout   *time.Duration `split_words:"true" help:"How long a stopping process waits for what is under way (30s)."`
-	LogLevel          *string        `split_words:"true" enum:"debug,info,warn,error" help:"debug, info, warn or error (info)."`
-	LogFormat         *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
+	Host                *string        `help:"Address to listen on (0.0.0.0)."`
+	Port                *int           `help:"HTTP port, 0 for any that is free (8080)."`
+	GRPCPort            *int           `split_words:"true" name:"grpc-port" help:"gRPC port (50051). There is no gRPC yet: nothing listens on it."`
+	Studio              *bool          `help:"Read and write the configuration over HTTP. Not available yet."`
+	Role                *string        `enum:"all,web,worker" help:"all, web or worker (all). Only all is available yet."`
+	Database            *string        `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
+	MigrateDatabase     *string        `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
+	Redis               *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone."`
+	PublicURL           *string        `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
+	Watch               *bool          `help:"Apply changes of the configuration file and its .env without a restart."`
+	QueueWorkers        *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
+	QueueMaxRetries     *int           `split_words:"true" help:"Tries of a run after the first (3)."`
+	QueueInitialDelay   *time.Duration `split_words:"true" help:"Delay before the second try, doubled for each further one (1s)."`
+	QueueMaxDelay       *time.Duration `split_words:"true" help:"Longest delay between tries (5m)."`
+	QueueStaleThreshold *time.Duration `split_words:"true" help:"Age of the last heartbeat at which a worker counts as dead (5m)."`
+	MaxInflight         *int           `split_words:"true" help:"Live requests' runs at a time in this process (512)."`
+	TrustedProxies      *string        `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is believed (none)."`
+	MetricsAddr         *string        `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
+	ShutdownTimeout     *time.Duration `split_words:"true" help:"How long a stopping process waits for what is under way (30s)."`
+	LogLevel            *string        `split_words:"true" enum:"debug,info,warn,error" help:"debug, info, warn or error (info)."`
+	LogFormat           *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
 }
 
 // secretNames are the settings that never stand on a command line: in the environment, in a file that NAME_FILE
@@ -64,17 +65,19 @@ type settings struct {
 // resolve takes each setting from the command line, else the environment, else the configuration file, else its
 // default. cfg may be nil.
 func resolve(line flags, cfg *config.Config) (settings, error) {
-	var env struct {
-		flags
+	var e flags
+	var only struct {
 		AppHosts []string `split_words:"true"`
 	}
-	if err := envconfig.Process("stoa", &env); err != nil {
-		return settings{}, envError(err)
+	// Two structs: what is embedded and not exported, envconfig passes over.
+	for _, into := range []any{&e, &only} {
+		if err := envconfig.Process("stoa", into); err != nil {
+			return settings{}, envError(err)
+		}
 	}
 	if cfg == nil {
 		cfg = config.Default("scripted", "")
 	}
-	e := env.flags
 	s := settings{
 		host:            pick(cfg.Server.Host, line.Host, e.Host),
 		port:            pick(cfg.Server.Port, line.Port, e.Port),
@@ -87,14 +90,14 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 		maxRetries:      pick(3, line.QueueMaxRetries, e.QueueMaxRetries),
 		initialDelay:    pick(time.Second, line.QueueInitialDelay, e.QueueInitialDelay),
 		maxDelay:        pick(5*time.Minute, line.QueueMaxDelay, e.QueueMaxDelay),
-		stale:           pick(5*time.Minute, line.QueueStale, e.QueueStale),
+		stale:           pick(5*time.Minute, line.QueueStaleThreshold, e.QueueStaleThreshold),
 		maxInflight:     pick(512, line.MaxInflight, e.MaxInflight),
 		metricsAddr:     pick("", line.MetricsAddr, e.MetricsAddr),
 		shutdown:        pick(30*time.Second, line.ShutdownTimeout, e.ShutdownTimeout),
 		logLevel:        pick(cfg.Logger.Level, line.LogLevel, e.LogLevel),
 		logFormat:       pick(cfg.Logger.Format, line.LogFormat, e.LogFormat),
 		logFile:         cfg.Logger.File,
-		appHosts:        env.AppHosts,
+		appHosts:        only.AppHosts,
 	}
 	if pick(false, line.Studio, e.Studio) {
 		return s, errors.New("--studio is not available yet")
@@ -133,6 +136,18 @@ func (s settings) check() error {
 	}
 	if s.initialDelay <= 0 || s.maxDelay < s.initialDelay {
 		bad("--queue-initial-delay", "more than 0 and not more than --queue-max-delay")
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.logLevel) {
+		bad("--log-level", "debug, info, warn or error")
+	}
+	if !slices.Contains([]string{"simple", "verbose", "json"}, s.logFormat) {
+		bad("--log-format", "simple, verbose or json")
+	}
+	if s.publicURL != "" && !strings.HasPrefix(s.publicURL, "http://") && !strings.HasPrefix(s.publicURL, "https://") {
+		bad("--public-url", "a URL such as https://agents.example.com")
+	}
+	if s.shutdown < 0 {
+		bad("--shutdown-timeout", "0 or more")
 	}
 	if s.stale < time.Second {
 		bad("--queue-stale-threshold", "at least 1s")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -27,8 +28,8 @@ func tenancyOptions(shared app.House) tenancy.Options {
 	return tenancy.Options{Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log}
 }
 
-// front is the door with every dialect behind it.
-func (h *house) front() (*surface.Server, error) {
+// front is the door with every dialect behind it. Where no public URL is set, cards show the address it listens on.
+func (h *house) front(listens net.Addr) (*surface.Server, error) {
 	cors := config.Default("scripted", "").Server.CORS
 	metrics := config.Metrics{}
 	if cfg := h.own.cfg.Load(); cfg != nil {
@@ -36,7 +37,7 @@ func (h *house) front() (*surface.Server, error) {
 	}
 	o := surface.Options{
 		Verifier: authz.NewVerifier(h.issuer.Accepted()), AdminSecret: h.secrets.admin, Router: h.router, Live: h.live,
-		PublicURL: h.settings.publicURL, TrustedProxies: h.settings.proxies, CORS: cors, Log: h.log,
+		PublicURL: cmp.Or(h.settings.publicURL, "http://"+reachable(listens)), TrustedProxies: h.settings.proxies, CORS: cors, Log: h.log,
 	}
 	if metrics.Enabled || h.settings.metricsAddr != "" {
 		if err := h.openMeters(); err != nil {
@@ -79,15 +80,20 @@ func (h *house) serveMetrics(ctx context.Context, g *errgroup.Group) error {
 
 // greet tells a human where the server is and where its secret lies.
 func (h *house) greet(c *console, addr net.Addr) {
+	h.log.Info("serving", "address", addr.String(), "database", string(h.db.Engine()), "version", version)
+	c.say("Stoa %s serves at http://%s", version, reachable(addr))
+	if h.secrets.file != "" {
+		c.say("The admin secret lies in %s; stoa app finds it there.", h.secrets.file)
+	}
+}
+
+// reachable is the host and port at which this machine reaches a listener.
+func reachable(addr net.Addr) string {
 	host, port, _ := net.SplitHostPort(addr.String())
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
-	h.log.Info("serving", "address", addr.String(), "database", string(h.db.Engine()), "version", version)
-	c.say("Stoa %s serves at http://%s", version, net.JoinHostPort(host, port))
-	if h.secrets.file != "" {
-		c.say("The admin secret lies in %s; stoa app finds it there.", h.secrets.file)
-	}
+	return net.JoinHostPort(host, port)
 }
 
 // routes is the table of surfaces.

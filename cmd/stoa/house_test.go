@@ -63,7 +63,7 @@ func openTestHouse(t *testing.T, database string) *testHouse {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- h.serve(ctx, l) }()
+	go func() { ended <- h.serve(ctx, l, func() {}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

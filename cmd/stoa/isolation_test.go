@@ -3,6 +3,7 @@ package main
 import (
 	"database/sql"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -136,7 +137,7 @@ func TestIsolation(t *testing.T) {
 		}
 		for _, w := range walkers {
 			t.Run(w.name, func(t *testing.T) {
-				front, err := h.front()
+				front, err := h.front(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -19,6 +22,13 @@ import (
 type own struct {
 	path string
 	cfg  atomic.Pointer[config.Config]
+	hash atomic.Value // of the file, a string; "" without one
+}
+
+// fingerprint tells two processes' files apart.
+func (o *own) fingerprint() string {
+	hash, _ := o.hash.Load().(string)
+	return hash
 }
 
 // loadOwn reads the operator's file. Without one it makes the default app where there is to be one: on the vendor
@@ -87,11 +97,16 @@ func check(house app.House) func(ctx context.Context, src []byte, grants []strin
 // nothing but the log.
 func (o *own) watch(ctx context.Context, apps *tenancy.Service, house app.House, log *slog.Logger) error {
 	return config.Watch(ctx, o.path, func() {
+		before := o.cfg.Load()
 		if err := o.reload(apps, house); err != nil {
 			log.Error("the configuration has changed and does not load; the one before stays in force", "file", o.path, "error", err)
 			return
 		}
 		log.Info("the configuration was reloaded", "file", o.path)
+		now := o.cfg.Load()
+		if !reflect.DeepEqual(before.Server, now.Server) || !reflect.DeepEqual(before.Logger, now.Logger) || before.Observability != now.Observability {
+			log.Warn("changes of server, logger and observability take a restart", "file", o.path)
+		}
 	})
 }
 
@@ -120,6 +135,10 @@ func (o *own) announce(apps *tenancy.Service) error {
 	src, err := o.source()
 	if err != nil {
 		return err
+	}
+	if o.path != "" {
+		sum := sha256.Sum256(src)
+		o.hash.Store(hex.EncodeToString(sum[:]))
 	}
 	apps.SetDefault(cfg.Name, src)
 	return nil

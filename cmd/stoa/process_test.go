@@ -274,6 +274,17 @@ func within(t *testing.T, d time.Duration, what string, holds func() bool) {
 	}
 }
 
+// TestCardAddress wants the URL of a card to be where the server was found.
+func TestCardAddress(t *testing.T) {
+	t.Parallel()
+	p := serveIn(t, t.TempDir())
+	var card struct{ URL string }
+	p.want(t, http.StatusOK, &card, "GET", "/agents/assistant", "", nil)
+	if want := p.url + "/agents/assistant"; card.URL != want {
+		t.Errorf("the card says %s, want %s", card.URL, want)
+	}
+}
+
 // TestRefusesToStart wants one clear line and exit code 1 for each way a start can go wrong.
 func TestRefusesToStart(t *testing.T) {
 	t.Parallel()
@@ -299,7 +310,7 @@ func TestRefusesToStart(t *testing.T) {
 		{"typo in the file", []string{"--config", write("typo.yaml", "agnets: {}\n")}, "typo.yaml:1:1"},
 		{"no such file", []string{"--config", filepath.Join(dir, "none.yaml")}, "none.yaml"},
 		{"bad Redis", []string{"--redis", "http://x"}, "--redis"},
-		{"bad public URL", []string{"--public-url", "not a url"}, "public URL"},
+		{"bad public URL", []string{"--public-url", "https://x?y"}, "public URL"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -353,6 +364,8 @@ agents: {assistant: {llm: m}}
 	if !says("two: hi")() {
 		t.Error("a broken file replaced the one before")
 	}
+	write("stoa.yaml", config("two")+"server: {port: 9999}\n")
+	within(t, 5*time.Second, "a change that takes a restart is told", func() bool { return strings.Contains(p.out.String(), "take a restart") })
 	write("stoa.yaml", config("${GREETING:three}"))
 	within(t, 5*time.Second, "a mended file serves", says("three: hi"))
 	write(".env", "GREETING=four\n")
@@ -410,6 +423,13 @@ func TestSuspend(t *testing.T) {
 		ended("a blocking call of a suspended app", send, "PERMISSION_DENIED")
 		ended("a stream of a suspended app", stream, "suspended")
 		p.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, nil)
+		within(t, 15*time.Second, "what rested goes on", func() bool {
+			var list struct {
+				Tasks []struct{ Status struct{ State string } }
+			}
+			p.want(t, http.StatusOK, &list, "GET", "/tasks?status=completed", token, nil)
+			return len(list.Tasks) == 2
+		})
 		send = begin("message:send")
 		time.Sleep(300 * time.Millisecond)
 		p.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
@@ -419,4 +439,23 @@ func TestSuspend(t *testing.T) {
 			t.Errorf("a token of the app that was deleted: %d %s", status, body)
 		}
 	})
+}
+
+// TestFilesDiffer gives two processes of one database different configuration files: both say so.
+func TestFilesDiffer(t *testing.T) {
+	t.Parallel()
+	database := dbtest.PostgresURL(t)
+	var both []*process
+	for _, greeting := range []string{"one", "two"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), fmt.Appendf(nil, slowApp, greeting), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, serveIn(t, dir, "--database", database, "--config", "stoa.yaml", "--queue-stale-threshold", "1s"))
+	}
+	for _, p := range both {
+		within(t, 10*time.Second, "the process warns of the other's file", func() bool {
+			return strings.Contains(p.out.String(), "another configuration file")
+		})
+	}
 }

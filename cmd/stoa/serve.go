@@ -129,6 +129,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		if err != nil {
 			return fmt.Errorf("--redis: %w", err)
 		}
+		redis.SetLogger(redisLog{h.log})
 		h.redis = redis.NewClient(o)
 		h.closing(h.redis.Close)
 		link = signal.Redis(h.redis, "stoa")
@@ -159,7 +160,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 
 func (h *house) openQueue(ctx context.Context) error {
 	h.pool = queue.New(store.NewRuns(h.db), h.run, queue.Options{
-		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, Log: h.log,
+		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, Config: h.own.fingerprint, Log: h.log,
 	})
 	h.shared.Workers = h.pool
 	return h.pool.Open(ctx, h.db.Engine() == db.SQLite)
@@ -210,10 +211,12 @@ func (h *house) run(ctx context.Context, run store.Run) error {
 	return a.Run(ctx, run)
 }
 
-// appChanged ends the runs of an app that no longer answers, and whoever listens to them.
+// appChanged ends the runs of an app that no longer answers, and whoever listens to them. What rested while an app was
+// suspended goes on when it answers again.
 func (h *house) appChanged(a tenancy.App) {
 	switch a.Status {
 	case tenancy.Active:
+		h.pool.Resume(a.ID)
 		return
 	case tenancy.Suspended:
 		h.shared.Hub.End(a.ID, tenancy.ErrSuspended)
@@ -229,14 +232,13 @@ func (h *house) listen(ctx context.Context, c *console) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w (another --port is the cure if this one is taken)", err)
 	}
-	h.greet(c, l.Addr())
-	return h.serve(ctx, l)
+	return h.serve(ctx, l, func() { h.greet(c, l.Addr()) })
 }
 
 // serve works until ctx ends, then drains: not ready, no new runs, the old ones finished or handed back, the streams
-// closed.
-func (h *house) serve(ctx context.Context, l net.Listener) error {
-	front, err := h.front()
+// closed. It calls serving when requests are answered.
+func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error {
+	front, err := h.front(l.Addr())
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -255,6 +257,7 @@ func (h *house) serve(ctx context.Context, l net.Listener) error {
 		stop()
 		return errors.Join(err, server.Close(), g.Wait())
 	}
+	serving()
 	select {
 	case <-ctx.Done():
 	case <-gctx.Done():

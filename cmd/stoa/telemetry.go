@@ -47,6 +47,14 @@ func newLogger(s settings) (*slog.Logger, io.Closer, error) {
 	return slog.New(h), out, nil
 }
 
+// redisLog has the Redis client speak through the process's logger.
+type redisLog struct{ log *slog.Logger }
+
+// Printf logs what the client has to say of its connections.
+func (l redisLog) Printf(_ context.Context, format string, args ...any) {
+	l.log.Warn("redis: " + fmt.Sprintf(format, args...))
+}
+
 // meters count what the process does, for Prometheus.
 type meters struct {
 	registry *prometheus.Registry

@@ -47,7 +47,8 @@ CREATE INDEX IF NOT EXISTS run_running ON run (worker) WHERE state = 'running';
 
 CREATE TABLE IF NOT EXISTS worker (
     id           TEXT   PRIMARY KEY,
-    heartbeat_at BIGINT NOT NULL
+    heartbeat_at BIGINT NOT NULL,
+    config       TEXT   NOT NULL -- hash of the process's own configuration file, '' without one
 );
 
 CREATE TABLE IF NOT EXISTS session_turn (

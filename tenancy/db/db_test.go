@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -255,4 +256,50 @@ func TestReadersDoNotWait(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// TestCloseLeavesOneFile copies the file of a closed database: it holds everything, and nobody else may read it.
+func TestCloseLeavesOneFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "stoa.db")
+	d, err := db.Open(t.Context(), "sqlite://"+path, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrate(t, d)
+	var b db.Batch
+	insert(&b, "alice", "1")
+	if err := d.Tenant("alice").Write(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(t, d.Platform()); got != 1 {
+		t.Fatalf("%d rows, want 1", got)
+	}
+	for _, name := range []string{path, path + "-wal"} {
+		if st, err := os.Stat(name); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v (%v), want 0600", name, st.Mode(), err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path + "-wal"); err == nil {
+		t.Error("the journal is still there after close")
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	if err := os.WriteFile(copied, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := db.Open(t.Context(), "sqlite://"+copied, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = again.Close() }()
+	if got := count(t, again.Platform()); got != 1 {
+		t.Errorf("the copy has %d rows, want 1", got)
+	}
 }

@@ -19,3 +19,13 @@ func lockFile(path string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// private makes the file at path, if it is not there, so that nobody but its owner reads it. SQLite gives the files it
+// puts beside it the same mode.
+func private(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("the SQLite file %s cannot be written: %w", path, err)
+	}
+	return f.Close()
+}

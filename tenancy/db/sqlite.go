@@ -58,6 +58,9 @@ func (l *lite) open(ctx context.Context, path string) (err error) {
 		if err != nil {
 			return err
 		}
+		if err := private(abs); err != nil {
+			return err
+		}
 		dsn = (&url.URL{Scheme: "file", Path: abs}).String() + "?"
 		if l.read, err = sql.Open("sqlite", dsn+"_pragma=busy_timeout(5000)&_pragma=query_only(1)&_pragma=cache_size(-8000)"); err != nil {
 			return err
@@ -294,8 +297,17 @@ func (l *lite) ping(ctx context.Context) error {
 	return l.read.PingContext(ctx)
 }
 
+// close brings everything into the one file and disconnects. A statement left open would keep its connection, and the
+// journal beside the file with it.
 func (l *lite) close() error {
 	var errs []error
+	for _, st := range l.stmts {
+		errs = append(errs, st.Close())
+	}
+	l.reader.Range(func(_, st any) bool {
+		errs = append(errs, st.(*sql.Stmt).Close())
+		return true
+	})
 	if l.conn != nil {
 		errs = append(errs, l.conn.Close())
 	}

@@ -168,7 +168,7 @@ func (d *dialogue) value(t *testing.T, name, path string) string {
 	return fmt.Sprint(v)
 }
 
-var shown = []string{"Content-Type", "WWW-Authenticate", "Retry-After", "Etag", "Vary", "Cache-Control", "Idempotent-Replayed"}
+var shown = []string{"Content-Type", "WWW-Authenticate", "Retry-After", "Allow", "Etag", "Vary", "Cache-Control", "Idempotent-Replayed"}
 
 // show writes an answer for people: JSON is indented, pieces of a text that come one after the other are joined.
 func show(resp *http.Response, body string) string {

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// acts holds for each flag a value and what it must change, "" for one that is refused as not available yet.
+var acts = map[string]struct {
+	value string
+	want  func(s settings) any
+	is    any
+}{
+	"Host":                {"192.0.2.1", func(s settings) any { return s.host }, "192.0.2.1"},
+	"Port":                {"1234", func(s settings) any { return s.port }, 1234},
+	"GRPCPort":            {"1235", func(settings) any { return nil }, nil}, // nothing listens yet
+	"Studio":              {"true", nil, nil},
+	"Role":                {"web", nil, nil},
+	"Database":            {"sqlite://x.db", func(s settings) any { return s.database }, "sqlite://x.db"},
+	"MigrateDatabase":     {"postgres://m", func(s settings) any { return s.migrateDatabase }, "postgres://m"},
+	"Redis":               {"redis://r", func(s settings) any { return s.redis }, "redis://r"},
+	"PublicURL":           {"https://x.example", func(s settings) any { return s.publicURL }, "https://x.example"},
+	"Watch":               {"true", func(s settings) any { return s.watch }, true},
+	"QueueWorkers":        {"7", func(s settings) any { return s.workers }, 7},
+	"QueueMaxRetries":     {"8", func(s settings) any { return s.maxRetries }, 8},
+	"QueueInitialDelay":   {"2s", func(s settings) any { return s.initialDelay }, 2 * time.Second},
+	"QueueMaxDelay":       {"9m", func(s settings) any { return s.maxDelay }, 9 * time.Minute},
+	"QueueStaleThreshold": {"3s", func(s settings) any { return s.stale }, 3 * time.Second},
+	"MaxInflight":         {"11", func(s settings) any { return s.maxInflight }, 11},
+	"TrustedProxies":      {"10.0.0.0/8", func(s settings) any { return len(s.proxies) }, 1},
+	"MetricsAddr":         {"127.0.0.1:1", func(s settings) any { return s.metricsAddr }, "127.0.0.1:1"},
+	"ShutdownTimeout":     {"4s", func(s settings) any { return s.shutdown }, 4 * time.Second},
+	"LogLevel":            {"debug", func(s settings) any { return s.logLevel }, "debug"},
+	"LogFormat":           {"json", func(s settings) any { return s.logFormat }, "json"},
+}
+
+var hump = regexp.MustCompile(`[A-Z]+[a-z]*`)
+
+// TestEnvironment sets each flag's variable, and each with nonsense.
+func TestEnvironment(t *testing.T) {
+	names := map[string]string{"GRPCPort": "STOA_GRPC_PORT", "PublicURL": "STOA_PUBLIC_URL"}
+	for f := range reflect.TypeFor[flags]().Fields() {
+		row, ok := acts[f.Name]
+		if !ok {
+			t.Errorf("%s: no row says that the flag acts", f.Name)
+			continue
+		}
+		variable := names[f.Name]
+		if variable == "" {
+			variable = "STOA_" + strings.ToUpper(strings.Join(hump.FindAllString(f.Name, -1), "_"))
+		}
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(variable, row.value)
+			s, err := resolve(flags{}, nil)
+			switch {
+			case row.want == nil:
+				if err == nil || !strings.Contains(err.Error(), "not available yet") {
+					t.Errorf("%s=%s: %v, want a refusal", variable, row.value, err)
+				}
+				return
+			case err != nil:
+				t.Fatal(err)
+			case row.want(s) != row.is:
+				t.Errorf("%s=%s: %v, want %v", variable, row.value, row.want(s), row.is)
+			}
+			if f.Type.Elem().Kind() == reflect.String && !strings.HasPrefix(f.Name, "Log") {
+				return
+			}
+			t.Setenv(variable, "nonsense")
+			if _, err := resolve(flags{}, nil); err == nil {
+				t.Errorf("%s=nonsense is taken", variable)
+			}
+		})
+	}
+}
+
+// TestPrecedence holds that the command line beats the environment.
+func TestPrecedence(t *testing.T) {
+	t.Setenv("STOA_PORT", "1")
+	port := 2
+	if s, err := resolve(flags{Port: &port}, nil); err != nil || s.port != 2 {
+		t.Errorf("port %d (%v), want the command line's", s.port, err)
+	}
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestReadme types the README's tour into a shell, word for word but for the port.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tour string
+	for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(readme), -1) {
+		if strings.Contains(m[1], "stoa app create acme") {
+			tour = m[1]
+		}
+	}
+	if tour == "" {
+		t.Fatal("the README has no tour")
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
+		t.Fatal(err)
+	}
+	p := serveIn(t, dir, "--config", "examples/default.yaml")
+	sh := exec.Command("bash", "-euo", "pipefail")
+	sh.Dir = dir
+	sh.Stdin = strings.NewReader(strings.ReplaceAll(tour, "http://localhost:8080", p.url))
+	sh.Env = append(os.Environ(), "STOA_SERVER="+p.url, adminSecretName+"="+testSecret)
+	out, err := sh.CombinedOutput()
+	if err != nil {
+		t.Fatalf("the tour ends with %v:\n%s", err, out)
+	}
+	for _, want := range []string{
+		"acme created", "globex created", "welcome to Acme", "594 dollars",
+		`"type":"task.status_update"`, `"state":"submitted"`, `"state":"working"`, `"state":"completed"`,
+		`"code":-32001`,
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the tour does not say %s:\n%s", want, out)
+		}
+	}
+}
