@@ -41,7 +41,7 @@ func newOutput(o Output, key []byte) (output, error) {
 }
 
 // maxAnswer bounds, in bytes, the answer that is kept back whole. What is longer is blocked.
-const maxAnswer = 4 << 20
+const maxAnswer = 1 << 20
 
 // Answer checks one answer of a model as it comes: its text, and the texts of its artifacts. What it lets pass does not
 // depend on the pieces in which a text comes. It is not safe for concurrent use.
