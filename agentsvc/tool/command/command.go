@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -73,14 +74,14 @@ func jail(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	real, err := filepath.EvalSymlinks(abs)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("%s is no folder", dir)
-	case real == "/":
+	folder, err := filepath.EvalSymlinks(abs)
+	if folder == "/" {
 		return "", errors.New("is the whole file system; name a folder in it")
 	}
-	return real, nil
+	if info, statErr := os.Stat(folder); err != nil || statErr != nil || !info.IsDir() {
+		return "", fmt.Errorf("%s is no folder", dir)
+	}
+	return folder, nil
 }
 
 func describe(opts Options) agentsvc.ToolSpec {

@@ -227,6 +227,7 @@ func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string]command.Options{
 		"working_directory: /missing is no folder":                                 {Folder: "/missing"},
+		"working_directory: /etc/passwd is no folder":                              {Folder: "/etc/passwd"},
 		"working_directory: is the whole file system":                              {Folder: "/"},
 		`allowed_commands: "git log" is neither the name of a program nor an`:      {Folder: ".", Allowed: []string{"git log"}},
 		`denied_commands: "bin/git" is neither the name of a program nor an absol`: {Folder: ".", Denied: []string{"bin/git"}},
