@@ -77,7 +77,7 @@ func TestRemote(t *testing.T) {
 	} {
 		t.Run(place, func(t *testing.T) {
 			t.Parallel()
-			source := strings.Replace(string(src), "url: ${REMOTE_URL:http://127.0.0.1:9000}", c.line, 1)
+			source := strings.Replace(string(src), "url: http://127.0.0.1:9000", c.line, 1)
 			a := houseOf(t, dbtest.SQLite(t), parsed(t, source, config.Options{}),
 				app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: c.inside}, slog.New(slog.DiscardHandler))
 			told, _ := call(t, a, ask("translator", "good morning"))
