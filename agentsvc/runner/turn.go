@@ -197,8 +197,8 @@ func (t *turn) pause(rec *store.Record, state agentsvc.State) {
 	}
 	question := task.Question(t.run.Task, approvals)
 	question.Metadata = t.metadata()
-	facts := slices.Concat(rec.Events[:len(rec.Events)-1], t.asked)
-	rec.Events = append(facts, agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &question}})
+	last := agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &question}}
+	rec.Events = slices.Concat(rec.Events[:len(rec.Events)-1], t.asked, []agentsvc.Event{last})
 	rec.End = store.InputRequired
 }
 
