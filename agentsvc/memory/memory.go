@@ -47,21 +47,28 @@ func New(d *db.DB, tenant db.ID) *Store {
 	return &Store{h: d.Tenant(tenant), tenant: string(tenant)}
 }
 
-// Add keeps what was said, and forgets the oldest of what their owner has too many of.
+// Add keeps what was said, and forgets the oldest of what an owner has too many of.
 func (s *Store) Add(ctx context.Context, said ...Memory) error {
 	var b db.Batch
+	owners := map[agentsvc.Owner]bool{}
 	for _, m := range said {
 		text := clean(m.Text)
 		if text == "" {
 			continue
 		}
+		owners[m.Owner] = true
 		b.Exec(nil, `INSERT INTO memory (tenant, id, owner_iss, owner_sub, agent, context_id, task, role, text, words, at, model)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, stoa_now(), '')`,
 			s.tenant, agentsvc.NewID(), m.Owner.Issuer, m.Owner.Subject, m.Agent, string(m.Context), string(m.Task), string(m.Role),
 			text, strings.Join(words(text), " "))
+	}
+	for o := range owners {
 		b.Exec(nil, `DELETE FROM memory WHERE tenant = $1 AND id IN (SELECT id FROM memory
 			WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 ORDER BY id DESC LIMIT 100 OFFSET $4)`,
-			s.tenant, m.Owner.Subject, m.Owner.Issuer, MaxKept)
+			s.tenant, o.Subject, o.Issuer, MaxKept)
+	}
+	if len(owners) == 0 {
+		return nil
 	}
 	if err := s.h.Write(ctx, &b); err != nil {
 		return fmt.Errorf("keep memories: %w", err)

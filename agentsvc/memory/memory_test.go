@@ -1,6 +1,8 @@
 package memory_test
 
 import (
+	"database/sql"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"testing"
@@ -148,6 +150,36 @@ func TestErase(t *testing.T) {
 			t.Error(n, err)
 		}
 	})
+}
+
+// TestEraseWords leaves no word of what was erased in the index's pages.
+func TestEraseWords(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t)
+	s := memory.New(d, "acme")
+	remember(t, s, ana, "swordfish zanzibar")
+	remember(t, s, bob, "quixotic")
+	pages := func() (all string) {
+		err := d.Schema(t.Context(), "", func(x *sql.DB) error {
+			return x.QueryRowContext(t.Context(), `SELECT group_concat(hex(block), ' ') FROM memory_words_data`).Scan(&all)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	held := func(word string) bool {
+		return strings.Contains(pages(), strings.ToUpper(hex.EncodeToString([]byte(word))))
+	}
+	if !held("swordfish") || !held("quixotic") {
+		t.Fatal("the words do not stand in the pages as they are, so nothing is tested")
+	}
+	if _, err := s.Erase(t.Context(), memory.Whose{Subject: "ana"}); err != nil {
+		t.Fatal(err)
+	}
+	if held("wordfish") || held("zanzibar") || !held("quixotic") {
+		t.Errorf("after: swordfish %v, zanzibar %v, quixotic %v", held("wordfish"), held("zanzibar"), held("quixotic"))
+	}
 }
 
 // TestBound keeps the latest of a user.

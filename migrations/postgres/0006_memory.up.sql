@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS memory (
     lexemes    TSVECTOR GENERATED ALWAYS AS (array_to_tsvector(string_to_array(words, ' '))) STORED,
     PRIMARY KEY (tenant, id)
 );
-CREATE INDEX IF NOT EXISTS memory_owner ON memory (owner_sub, tenant, id);
+CREATE INDEX IF NOT EXISTS memory_owner ON memory (owner_sub, owner_iss, tenant, id);
 CREATE INDEX IF NOT EXISTS memory_lexemes ON memory USING gin (lexemes);
 
 SELECT stoa_protect_tenant('session_summary'), stoa_protect_tenant('memory');

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS memory (
     scope      TEXT GENERATED ALWAYS AS (hex(tenant || char(31) || owner_iss || char(31) || owner_sub)) VIRTUAL,
     UNIQUE (tenant, id)
 );
-CREATE INDEX IF NOT EXISTS memory_owner ON memory (owner_sub, tenant, id);
+CREATE INDEX IF NOT EXISTS memory_owner ON memory (owner_sub, owner_iss, tenant, id);
 
 CREATE VIRTUAL TABLE IF NOT EXISTS memory_words USING fts5(
     scope, words, content = 'memory', content_rowid = 'n', tokenize = "unicode61 remove_diacritics 0 categories 'L* N* M* Co'"
