@@ -214,6 +214,11 @@ func TestLimits(t *testing.T) {
 		if want := "0\n2097152\n1024\n4\n"; out != want {
 			t.Errorf("limits %q, want %q", out, want)
 		}
+		if _, whole := h.Sandbox(); whole {
+			if out, _ := run(t, h, sandbox.Program{}, "bash", "-c", "ulimit -u"); out != "512\n" {
+				t.Errorf("processes %q", out)
+			}
+		}
 		dir := folder(t)
 		if _, code := run(t, h, sandbox.Program{Folder: dir}, "truncate", "-s", "1G", "large"); code == 0 {
 			t.Error("a file of 1 GiB was written")
