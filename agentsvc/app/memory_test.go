@@ -222,3 +222,29 @@ func eventually(t *testing.T, f func() bool) {
 	}
 	t.Error("it did not come about")
 }
+
+// TestRefusedIsNotRemembered holds that a turn that ends rejected, by the model or by a guardrail, is not recalled later.
+func TestRefusedIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	a := houseOf(t, dbtest.SQLite(t), parsed(t, source+"\nstorage: {memory: {backend: keyword}}\n", config.Options{}),
+		app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	if told, _ := call(t, a, say("refuse")); told.Status.State != agentsvc.Rejected {
+		t.Fatalf("the turn ends %s", told.Status.State)
+	}
+	if told, _ := call(t, a, say("harmless")); told.Status.State != agentsvc.Completed {
+		t.Fatalf("the turn ends %s", told.Status.State)
+	}
+	var found []memory.Memory
+	eventually(t, func() (ok bool) {
+		var err error
+		if found, _, err = a.Memories().List(t.Context(), memory.Whose{Subject: "ana"}, 10, ""); err != nil {
+			t.Fatal(err)
+		}
+		return len(found) >= 2
+	})
+	for _, m := range found {
+		if strings.Contains(m.Text, "refuse") || strings.Contains(m.Text, "I may not") {
+			t.Errorf("remembered: %q", m.Text)
+		}
+	}
+}

@@ -29,8 +29,8 @@ type Runner struct {
 	tell   Ended
 }
 
-// Ended is told of a turn that has added to its session, and what. The end is on the log and its readers
-// know of it, so only the worker waits.
+// Ended is told of a turn that has added to its session, and what; of one that ended rejected it is not. The end is on
+// the log and its readers know of it, so only the worker waits.
 type Ended func(ctx context.Context, run store.Run, said []agentsvc.Entry)
 
 // Tell has the runner tell f of such turns. It is called before the first.
@@ -54,7 +54,7 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 	t := &turn{Runner: r, rec: rec, run: &run, began: time.Now()}
 	err := t.do(agentsvc.WithSession(ctx, agentsvc.SessionKey{Owner: run.Owner, Context: run.Context}))
 	if err == nil {
-		if r.tell != nil && len(t.kept) > 0 {
+		if r.tell != nil && len(t.kept) > 0 && !t.refused {
 			r.tell(ctx, run, t.kept)
 		}
 		return nil

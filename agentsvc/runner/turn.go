@@ -29,6 +29,7 @@ type turn struct {
 	pending []agentsvc.Event // facts that wait for the next one to be written with
 	ended   bool
 	kept    []agentsvc.Entry // what was added to the session
+	refused bool             // the turn ended rejected
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -177,6 +178,7 @@ func (t *turn) end(rec *store.Record, st *agentsvc.Status) {
 	said := final
 	t.entries = append(t.entries, agentsvc.Entry{Message: &said})
 	rec.Session = t.entries
+	t.refused = st.State == agentsvc.Rejected
 	rec.End = store.Completed
 	if st.State.Interrupted() {
 		rec.End = store.InputRequired
