@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -215,7 +216,7 @@ func TestNoMemory(t *testing.T) {
 // eventually waits for what follows a turn's end.
 func eventually(t *testing.T, f func() bool) {
 	t.Helper()
-	for range 50 {
+	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(2 * time.Millisecond) {
 		if f() {
 			return
 		}
