@@ -9,9 +9,13 @@ import (
 	"testing"
 )
 
-// TestReadme types the README's tour into a shell, word for word but for the port.
+// TestReadme types the README's tour into a shell, word for word but for the port, on each engine.
 func TestReadme(t *testing.T) {
 	t.Parallel()
+	databases(t, tour)
+}
+
+func tour(t *testing.T, dir, database string) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -20,23 +24,22 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var tour string
+	var steps string
 	for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(readme), -1) {
 		if strings.Contains(m[1], "stoa app create acme") {
-			tour = m[1]
+			steps = m[1]
 		}
 	}
-	if tour == "" {
+	if steps == "" {
 		t.Fatal("the README has no tour")
 	}
-	dir := t.TempDir()
 	if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
 		t.Fatal(err)
 	}
-	p := serveIn(t, dir, "--config", "examples/default.yaml")
+	p := serveIn(t, dir, "--config", "examples/default.yaml", "--database", database)
 	sh := exec.Command("bash", "-euo", "pipefail")
 	sh.Dir = dir
-	sh.Stdin = strings.NewReader(strings.ReplaceAll(tour, "http://localhost:8080", p.url))
+	sh.Stdin = strings.NewReader(strings.ReplaceAll(steps, "http://localhost:8080", p.url))
 	sh.Env = append(os.Environ(), "STOA_SERVER="+p.url, adminSecretName+"="+testSecret)
 	out, err := sh.CombinedOutput()
 	if err != nil {
