@@ -15,6 +15,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestClaim: what a claim hands over, to whom and in which order.
@@ -240,33 +241,31 @@ func database(d *db.DB) string {
 
 // TestClaimPlan: however PostgreSQL plans a claim, it looks at the queue once and locks no more than it takes.
 func TestClaimPlan(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		if d.Engine() != db.Postgres {
-			t.Skip("PostgreSQL's planner alone has the choice")
-		}
-		for range 30 {
-			accept(t, s, aRun(""))
-		}
-		err := d.Schema(t.Context(), "", func(conn *sql.DB) error {
-			for _, q := range []string{"enable_hashagg", "enable_hashjoin", "enable_mergejoin", "enable_sort", "enable_material", "enable_bitmapscan"} {
-				if _, err := conn.ExecContext(t.Context(), fmt.Sprintf("ALTER ROLE postgres IN DATABASE %s SET %s = off", database(d), q)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := db.Open(t.Context(), d.URL(), db.Options{MaxConns: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = again.Close() }()
-		for range 5 {
-			if runs, err := store.NewRuns(again).Claim(t.Context(), "w", 3); err != nil || len(runs) != 3 {
-				t.Errorf("asked for 3 of 30, got %d (%v)", len(runs), err)
+	t.Parallel()
+	d := dbtest.Postgres(t)
+	s := store.New(d, "acme")
+	for range 30 {
+		accept(t, s, aRun(""))
+	}
+	err := d.Schema(t.Context(), "", func(conn *sql.DB) error {
+		for _, q := range []string{"enable_hashagg", "enable_hashjoin", "enable_mergejoin", "enable_sort", "enable_material", "enable_bitmapscan"} {
+			if _, err := conn.ExecContext(t.Context(), fmt.Sprintf("ALTER ROLE postgres IN DATABASE %s SET %s = off", database(d), q)); err != nil {
+				return err
 			}
 		}
+		return nil
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := db.Open(t.Context(), d.URL(), db.Options{MaxConns: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = again.Close() }()
+	for range 5 {
+		if runs, err := store.NewRuns(again).Claim(t.Context(), "w", 3); err != nil || len(runs) != 3 {
+			t.Errorf("asked for 3 of 30, got %d (%v)", len(runs), err)
+		}
+	}
 }
