@@ -23,10 +23,8 @@ const stale = 2 * time.Second
 type cluster struct {
 	*testing.T
 	nodes    []*node
-	database string // its address without the proxy
-	pg       *proxy // between the processes and PostgreSQL; nil on SQLite
-	redis    *proxy // between the processes and Redis; nil without
-	cache    *service
+	database string   // its address without the proxy
+	cache    *service // Redis; nil without
 	model    *model
 	tools    *recorder
 	client   *http.Client
@@ -49,10 +47,14 @@ type node struct {
 	*stoatest.Process
 	*client
 	c       *cluster
+	pg      *proxy // between the process and PostgreSQL; nil on SQLite
+	redis   *proxy // between the process and Redis; nil without
 	program string
 	dir     string
 	args    []string
 	env     []string
+	metrics string // where its metrics are
+	earlier []*stoatest.Process
 }
 
 // up starts a cluster with an app acme.
@@ -64,15 +66,17 @@ func up(t *testing.T, s setup) *cluster {
 	transport.MaxIdleConnsPerHost = 100
 	c.client = &http.Client{Transport: transport}
 	t.Cleanup(transport.CloseIdleConnections)
-	args := append([]string{"--queue-stale-threshold", stale.String(), "--queue-initial-delay", "100ms"}, c.services(s)...)
-	args = append(args, s.args...)
+	c.services(s)
 	if s.build == nil {
 		s.build = plain
 	}
 	for i := range max(s.nodes, 1) {
 		port := itoa(freePort(t))
 		n := &node{c: c, program: s.build.program(t), dir: t.TempDir()}
-		n.args = append([]string{"serve", "--host", "127.0.0.1", "--port", port, "--metrics-addr", "127.0.0.1:" + itoa(freePort(t))}, args...)
+		n.metrics = "127.0.0.1:" + itoa(freePort(t))
+		n.args = append([]string{"serve", "--host", "127.0.0.1", "--port", port, "--metrics-addr", n.metrics,
+			"--queue-stale-threshold", stale.String(), "--queue-initial-delay", "100ms"}, n.wires()...)
+		n.args = append(n.args, s.args...)
 		n.client = &client{base: "http://127.0.0.1:" + port, http: c.client}
 		if s.env != nil {
 			n.env = s.env(i)
@@ -83,7 +87,7 @@ func up(t *testing.T, s setup) *cluster {
 		for _, n := range c.nodes {
 			n.kill()
 			if t.Failed() && n.Process != nil {
-				t.Logf("%s said:\n%s", n.base, tail(n.Output(), 4000))
+				t.Logf("%s said:\n%s", n.base, tail(n.complaints(), 4000))
 			}
 		}
 	})
@@ -100,25 +104,31 @@ func up(t *testing.T, s setup) *cluster {
 	return c
 }
 
-// services brings up what the processes depend on and returns where they find it.
-func (c *cluster) services(s setup) (args []string) {
+// services brings up what the processes depend on.
+func (c *cluster) services(s setup) {
 	switch {
-	case s.sqlite:
+	case s.sqlite && c.database == "":
 		c.database = "sqlite://" + filepath.Join(c.TempDir(), "stoa.db")
-		args = []string{"--database", c.database}
-	default:
-		if c.database == "" {
-			c.database = dbtest.PostgresURL(c)
-		}
-		c.pg = newProxy(c, host(c.database))
-		args = []string{"--database", through(c.database, c.pg)}
+	case c.database == "":
+		c.database = dbtest.PostgresURL(c)
 	}
 	if s.redis {
 		c.cache = newRedis(c)
-		c.redis = newProxy(c, c.cache.addr)
-		args = append(args, "--redis", "redis://"+c.redis.addr+"/0")
 	}
-	return args
+}
+
+// wires returns where the process finds what it depends on.
+func (n *node) wires() []string {
+	database := n.c.database
+	if strings.HasPrefix(database, "postgres") {
+		n.pg = newProxy(n.c, host(database))
+		database = through(database, n.pg)
+	}
+	if n.c.cache == nil {
+		return []string{"--database", database}
+	}
+	n.redis = newProxy(n.c, n.c.cache.addr)
+	return []string{"--database", database, "--redis", "redis://" + n.redis.addr + "/0"}
 }
 
 // config is the configuration of the app acme. Its agent assistant plays a script, and modelled talks to a vendor.
@@ -128,8 +138,8 @@ llms:
   script:
     provider: scripted
     script:
-      - when: {text: "^slow"}
-        then: [{say: "one ", pause: 1500ms}, {say: two}]
+      - when: {text: "^slow (?P<n>\\S+)"}
+        then: [{say: "one ", pause: 1500ms}, {say: "two {{n}}"}]
       - when: {text: "^long (?P<n>\\S+)"}
         then: [{say: "a ", pause: 30ms}, {say: "b ", pause: 30ms}, {say: "c ", pause: 30ms}, {say: "{{n}}"}]
       - when: {text: "^record (?P<n>\\S+)"}
@@ -139,11 +149,11 @@ llms:
       - when: {text: "^careful (?P<n>\\S+)"}
         then: [{call: {tool: careful, arguments: {url: "RECORDER/{{n}}", method: POST}}}]
       - when: {tool_result: record}
-        then: [{say: "recorded", pause: 50ms}]
+        then: [{say: "recorded: ", pause: 50ms}, {say: "{{result}}"}]
       - when: {tool_result: repeat}
-        then: [{say: "repeated"}]
+        then: [{say: "repeated: {{result}}"}]
       - when: {tool_result: careful}
-        then: [{say: "carefully"}]
+        then: [{say: "carefully: {{result}}"}]
       - then: [{say: "{{text}}"}]
   vendor: {provider: openai, model: gpt-4o, api_key: key-of-the-test, base_url: "MODEL/v1"}
 tools:
@@ -156,11 +166,21 @@ agents:
 `)
 }
 
+// wire puts the wires of all processes to PostgreSQL into a state.
+func (c *cluster) wire(w wire) {
+	for _, n := range c.nodes {
+		n.pg.set(w)
+	}
+}
+
 // start launches the process and waits until it serves.
 func (n *node) start() error {
 	p, err := stoatest.Launch(n.program, n.dir, n.env, n.args...)
 	if err != nil {
 		return err
+	}
+	if n.Process != nil {
+		n.earlier = append(n.earlier, n.Process)
 	}
 	n.Process = p
 	return p.Serving(context.Background())
@@ -195,13 +215,7 @@ func (n *node) admin() *client {
 // metric reads one figure of the process.
 func (n *node) metric(name string) float64 {
 	n.c.Helper()
-	addr := ""
-	for i, a := range n.args {
-		if a == "--metrics-addr" {
-			addr = n.args[i+1]
-		}
-	}
-	a, err := (&client{base: "http://" + addr, http: n.c.client}).do(n.c.Context(), http.MethodGet, "/", nil)
+	a, err := (&client{base: "http://" + n.metrics, http: n.c.client}).do(n.c.Context(), http.MethodGet, "/", nil)
 	n.c.must(err)
 	for line := range strings.Lines(string(a.body)) {
 		if rest, ok := strings.CutPrefix(line, name+" "); ok {
@@ -277,6 +291,19 @@ func (c *cluster) restsAs(n *node, agent, id, state string, d time.Duration) tas
 		c.Fatalf("task %s is %s (%s), want %s", id, t.Status.State, t.text(), state)
 	}
 	return t
+}
+
+// complaints is what the process has said, beside the requests it answered well, in all of its lives.
+func (n *node) complaints() string {
+	var b strings.Builder
+	for _, p := range append(n.earlier, n.Process) {
+		for line := range strings.Lines(p.Output()) {
+			if !strings.Contains(line, "level=INFO msg=request ") || strings.Contains(line, " status=5") {
+				b.WriteString(line)
+			}
+		}
+	}
+	return b.String()
 }
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }

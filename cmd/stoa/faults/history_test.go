@@ -60,7 +60,7 @@ func (v verdict) String() string {
 
 // check waits until every acknowledged task has ended, at most for d, and holds the history against what there is:
 // acknowledged is durable, unacknowledged is absent or whole, the states follow the table, one terminal event, no
-// event of another task, a sequence without gaps, at most one effect of a call that may not be repeated.
+// answer or event of another task, a sequence without gaps, at most one effect of a call that may not be repeated.
 func (c *cluster) check(h *history, n *node, d time.Duration) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), d)
@@ -124,7 +124,7 @@ func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v 
 		v.fault("task %s is %s and its log ends with %s", id, t.Status.State, state)
 	}
 	word := s.text[strings.LastIndex(s.text, " ")+1:]
-	if t.Status.State == "completed" && !strings.Contains(fmt.Sprint(t.text(), log[0].data), word) {
+	if t.Status.State == "completed" && !strings.Contains(t.text(), word) {
 		v.fault("task %s of %q was answered %q", id, s.text, t.text())
 	}
 	if !strings.HasPrefix(s.text, "repeat") {

@@ -135,7 +135,7 @@ func (b *build) make() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(workshop, b.name)
-	args := []string{"build", "-o", path}
+	args := []string{"build", "-trimpath", "-o", path}
 	if b.overlay != nil {
 		files, err := b.overlay(root)
 		if err != nil {

@@ -43,7 +43,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.effects = append(r.effects, e)
 	r.mu.Unlock()
 	r.gates.pass(req, e.name)
-	_, _ = w.Write([]byte("done"))
+	_, _ = w.Write([]byte("done " + e.name))
 }
 
 // of returns the effects of a name.
