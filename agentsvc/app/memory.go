@@ -62,9 +62,10 @@ var embedderKinds = map[string]func(o embedder.Options, e *config.Embedder) embe
 
 func (b *builder) embedder(name string) embedder.Embedder {
 	e := b.cfg.Embedders[name]
+	timeout := time.Duration(e.Timeout) * time.Second
 	return embedderKinds[e.Provider](embedder.Options{
 		Model: e.Model, APIKey: e.APIKey, BaseURL: e.BaseURL, Dimension: e.Dimension,
-		Timeout: time.Duration(e.Timeout) * time.Second, BatchSize: e.BatchSize, HTTP: b.out.HTTP(),
+		Timeout: timeout, BatchSize: e.BatchSize, HTTP: b.out.Patient(timeout),
 	}, e)
 }
 
