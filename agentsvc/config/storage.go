@@ -94,3 +94,13 @@ type Recovery struct {
 	// Timeout is how old the last step of a task may be for it to go on, in seconds. It acts where checkpoints are enabled.
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=3600"`
 }
+
+func (b *Backend) check(c *checks, s spot) {
+	c.notMySQL(s.child("database"), b.Database)
+}
+
+func (m *Memory) check(c *checks, s spot) {
+	if m.Backend == "vector" && !c.doc.has(s.value, "embedder") {
+		c.problem(s.child("backend"), "needs an embedder beside it")
+	}
+}
