@@ -147,7 +147,8 @@ func (t *turn) add(frame string, e agentsvc.Entry) {
 }
 
 // take handles one event of the agent. Usage and checkpoints wait for the fact that follows them, what a human is asked
-// for the end of the run; everything else is written at once.
+// for the end of the run; everything else is written at once. A tool's result is written even as the run is stopped:
+// what the call did is done, and without its result nobody could tell.
 func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Chunk != nil {
 		t.rec.Chunk(*ev.Chunk)
@@ -165,6 +166,11 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	t.pending = append(t.pending, ev)
 	if ev.Usage != nil {
 		return nil
+	}
+	if ev.Result != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = t.rec.Linger(ctx)
+		defer cancel()
 	}
 	rec := store.Record{Events: t.pending}
 	switch {

@@ -42,8 +42,9 @@ type Options struct {
 	// Thinking lets the model think before it answers, for up to ThinkingBudget tokens.
 	Thinking       bool
 	ThinkingBudget int64
-	// IdleTimeout bounds the wait for the next piece of an answer, 60 s if zero.
-	IdleTimeout time.Duration
+	// FirstTimeout bounds the wait for the first word of an answer, [upstream.FirstWord] if zero; IdleTimeout the wait
+	// for the next piece from there on, 60 s if zero.
+	FirstTimeout, IdleTimeout time.Duration
 }
 
 // Provider asks one model. It is safe for concurrent use.
@@ -74,7 +75,7 @@ func New(opts Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{opts: opts}
-	p.vendor = upstream.Vendor{Name: opts.Name, Idle: opts.IdleTimeout, Last: "event:message_stop", Explain: explain}
+	p.vendor = upstream.Vendor{Name: opts.Name, First: opts.FirstTimeout, Idle: opts.IdleTimeout, Last: "event:message_stop", Explain: explain}
 	with := []option.RequestOption{
 		option.WithBaseURL(opts.BaseURL),
 		option.WithHTTPClient(p.vendor.Client(opts.HTTP)),
