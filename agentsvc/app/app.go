@@ -4,6 +4,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -32,6 +33,8 @@ type House struct {
 	Hub     *task.Hub
 	Workers task.Handoff
 	Retry   queue.Retry
+	// Databases are those that apps bring; nil = every app opens its own.
+	Databases *Databases
 	// Outside reaches public addresses only, Inside private networks as well.
 	Outside, Inside *egress.Client
 	// Sandbox holds the programs of this host that agents run. Without one they run none.
@@ -72,16 +75,23 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		return nil, err
 	}
 	kept := store.New(h.DB, t.ID)
-	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, store: kept}
+	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, store: kept, databases: cmp.Or(h.Databases, &Databases{})}
 	if t.Inside {
 		b.out = h.Inside
 	}
 	if h.Judged != nil {
 		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
-	memories, used, err := b.memory(memory.New(h.DB, t.ID))
+	sessions, err := b.sessions()
 	if err != nil {
 		return nil, err
+	}
+	if sessions != nil {
+		b.store = kept.With(sessions)
+	}
+	memories, used, err := b.memory(memory.New(h.DB, t.ID))
+	if err != nil {
+		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	if used {
 		b.recall = memories
@@ -91,7 +101,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{policy: policy, memories: memories, index: map[string]int{}, closers: b.closers}
-	a.tasks = task.New(kept, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
+	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log)
 	if used {
 		a.runner.Tell(memories.Remember)
@@ -160,13 +170,15 @@ type builder struct {
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
 	store   *store.Store
-	recall  *memory.Recall // nil = agents remember nothing
-	models  map[string]llm.Provider
-	built   map[string]agent.Agent
-	tools   map[string]tool.Tool
-	sources map[string]tool.Source // by the name of the tool that stands for all of theirs
-	sets    []*tool.Set            // all that were made
-	closers []func() error
+
+	databases *Databases
+	recall    *memory.Recall // nil = agents remember nothing
+	models    map[string]llm.Provider
+	built     map[string]agent.Agent
+	tools     map[string]tool.Tool
+	sources   map[string]tool.Source // by the name of the tool that stands for all of theirs
+	sets      []*tool.Set            // all that were made
+	closers   []func() error
 }
 
 func (b *builder) agents() (map[string]agent.Agent, error) {
