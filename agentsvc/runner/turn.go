@@ -142,7 +142,8 @@ func (t *turn) add(frame string, e agentsvc.Entry) {
 }
 
 // take handles one event of the agent. Usage waits for the fact that follows it, what a human is asked for the end of
-// the run; everything else is written at once.
+// the run; everything else is written at once. A tool's result is written even as the run is stopped: what the call did
+// is done, and without its result nobody could tell.
 func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Chunk != nil {
 		t.rec.Chunk(*ev.Chunk)
@@ -156,6 +157,11 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	t.pending = append(t.pending, ev)
 	if ev.Usage != nil {
 		return nil
+	}
+	if ev.Result != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = t.rec.Linger(ctx)
+		defer cancel()
 	}
 	rec := store.Record{Events: t.pending}
 	switch {
