@@ -29,8 +29,6 @@ var pending = []struct {
 
 	{"storage.tasks.backend", []string{"inmemory"}},
 	{"storage.sessions.backend", []string{"inmemory"}},
-	{"storage.checkpoint", nil},
-	{"storage.checkpoint.recovery.auto_resume", []string{"false"}},
 
 	{"rate_limiting", nil},
 
