@@ -66,38 +66,31 @@ type App struct {
 	closers  []func() error
 }
 
-// Build makes an app of cfg. It calls nobody: what it returns costs memory alone. Its errors may be shown to whoever
-// wrote the configuration.
+// Build makes an app of cfg. It calls nobody: what it returns costs memory alone. What is wrong with cfg is a
+// [config.Error], whose problems have paths and no lines; they may be shown to whoever wrote the configuration.
 func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	log := h.Log.With("app", t.Name)
 	policy, err := authz.NewPolicy(t.ID)
 	if err != nil {
 		return nil, err
 	}
-	kept := store.New(h.DB, t.ID)
-	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, store: kept, databases: cmp.Or(h.Databases, &Databases{})}
+	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{})}
 	if t.Inside {
 		b.out = h.Inside
 	}
 	if h.Judged != nil {
 		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
-	sessions, err := b.sessions()
-	if err != nil {
-		return nil, err
-	}
-	if sessions != nil {
-		b.store = kept.With(sessions)
-	}
-	memories, used, err := b.memory(memory.New(h.DB, t.ID))
-	if err != nil {
-		return nil, errors.Join(err, closeAll(b.closers))
-	}
+	b.store = b.sessions(store.New(h.DB, t.ID))
+	memories, used := b.memory(memory.New(h.DB, t.ID))
 	if used {
 		b.recall = memories
 	}
-	agents, err := b.agents()
-	if err != nil {
+	b.llms()
+	b.allGuardrails()
+	b.allTools()
+	agents := b.allAgents()
+	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{policy: policy, memories: memories, index: map[string]int{}, closers: b.closers}
@@ -170,25 +163,15 @@ type builder struct {
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
 	store   *store.Store
+	recall  *memory.Recall // nil = agents remember nothing
+	models  map[string]llm.Provider
+	rails   map[string]*guardrail.Guardrail // those that are turned on
+	built   map[string]agent.Agent
+	tools   map[string]tool.Tool
+	sources map[string]tool.Source // by the name of the tool that stands for all of theirs
+	sets    []*tool.Set            // all that were made
+	closers []func() error
+	mistakes
 
 	databases *Databases
-	recall    *memory.Recall // nil = agents remember nothing
-	models    map[string]llm.Provider
-	built     map[string]agent.Agent
-	tools     map[string]tool.Tool
-	sources   map[string]tool.Source // by the name of the tool that stands for all of theirs
-	sets      []*tool.Set            // all that were made
-	closers   []func() error
-}
-
-func (b *builder) agents() (map[string]agent.Agent, error) {
-	var errs []error
-	var err error
-	b.models, err = b.llms()
-	errs = append(errs, err)
-	errs = append(errs, b.allTools())
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return b.allAgents()
 }

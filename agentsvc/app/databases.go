@@ -178,19 +178,15 @@ func makeSchema(ctx context.Context, d *db.DB) error {
 	})
 }
 
-// sessions returns where the app's conversations are, nil for the database of its tasks.
-func (b *builder) sessions() (*store.Sessions, error) {
-	name := b.cfg.Storage.Sessions.Database
-	if name == "" {
-		return nil, nil
-	}
-	c := b.cfg.Databases[name]
+// sessions returns the store of tasks with the app's conversations where its configuration wants them.
+func (b *builder) sessions(tasks *store.Store) *store.Store {
+	c := b.cfg.Databases[b.cfg.Storage.Sessions.Database]
 	if c == nil {
-		return nil, fmt.Errorf("there is no database %q", name)
+		return tasks
 	}
 	own, giveBack := b.databases.borrow(borrowed{b.tenant.ID, b.tenant.Inside, guest(c)}, db.Way{Dial: b.out.DialContext})
 	b.closers = append(b.closers, giveBack)
-	return store.SessionsApart(b.tenant.ID, own.ready), nil
+	return tasks.With(store.SessionsApart(b.tenant.ID, own.ready))
 }
 
 func guest(c *config.Database) db.Guest {
