@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -86,18 +87,18 @@ func outline(log []event) string {
 	return b.String()
 }
 
-// TestF15Slow has many readers take one byte a second of a long log. They are dropped, each with an event to go on from,
-// and others' calls take no longer than before.
+// TestF15Slow has many readers (STOA_FAULTS_READERS) take one byte a second of a long log. They are dropped, each with an
+// event to go on from, and others' calls take no longer than before.
 func TestF15Slow(t *testing.T) {
 	t.Parallel()
 	onlyFull(t)
-	const readers = 1000
+	readers := int64(amount(t, "STOA_FAULTS_READERS", 100, 10))
 	c := up(t, setup{nodes: 1, args: []string{"--log-level", "warn"}})
 	n := c.nodes[0]
-	// One task whose log is long: each turn's question and answer are facts.
-	big := strings.Repeat("x", 100_000)
+	// One task with a log longer than what the kernel takes for a reader, which on loopback is more than 2 MB.
+	big := strings.Repeat("x", 200_000)
 	id := ""
-	for i := range 10 {
+	for i := range 20 {
 		got, err := n.send(t.Context(), message{text: "ask " + big, task: id})
 		c.must(err)
 		if id = got.TaskID; got.Status.State != "input_required" {
@@ -121,8 +122,9 @@ func TestF15Slow(t *testing.T) {
 		return quantile(took, .99)
 	}
 	calls(500)
-	before := calls(2000)
-	ctx, stop := context.WithTimeout(t.Context(), stall+10*time.Second)
+	first, second := calls(2000), calls(2000)
+	before, noise := max(first, second), float64(max(first, second))/float64(min(first, second))
+	ctx, stop := context.WithTimeout(t.Context(), 2*stall)
 	defer stop()
 	var open, dropped, resumable atomic.Int64
 	var all sync.WaitGroup
@@ -146,7 +148,10 @@ func TestF15Slow(t *testing.T) {
 	all.Wait()
 	say(t, "p99 of others' calls: %v before, %v during (%.2f times); %d readers dropped, %d with an event to go on from",
 		before, during, float64(during)/float64(before), dropped.Load(), resumable.Load())
-	if float64(during) > 1.2*float64(before)+float64(5*time.Millisecond) {
+	switch {
+	case noise > 1.2:
+		leftOut(t, "others' p99: without any slow reader it is %v and then %v; this machine is too busy to judge", first, second)
+	case float64(during) > 1.2*float64(before):
 		t.Errorf("others' p99 is %v with slow readers, without %v", during, before)
 	}
 	if dropped.Load() != readers || resumable.Load() != readers {
@@ -160,13 +165,15 @@ const stall = 30 * time.Second
 // sip subscribes to a task from its beginning and reads one byte a second until ctx ends, then whatever there is. It
 // returns the last event that it heard whole, and whether the server had ended the stream before its last event.
 func (c *cluster) sip(ctx context.Context, n *node, id string, open *atomic.Int64) (last int64, over bool) {
-	conn, err := net.Dial("tcp", strings.TrimPrefix(n.base, "http://"))
+	small := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+	}}
+	conn, err := small.Dial("tcp", strings.TrimPrefix(n.base, "http://"))
 	if err != nil {
 		c.Errorf("a reader: %v", err)
 		return 0, false
 	}
 	defer conn.Close()
-	_ = conn.(*net.TCPConn).SetReadBuffer(4096)
 	body, _ := json.Marshal(call("tasks/subscribe", map[string]any{"id": id, "after": 0}))
 	fmt.Fprintf(conn, "POST /agents/assistant HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		n.token, len(body), body)
@@ -182,11 +189,17 @@ func (c *cluster) sip(ctx context.Context, n *node, id string, open *atomic.Int6
 		}
 		heard = append(heard, one...)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
-	rest, err := io.ReadAll(conn)
 	var silence net.Error
-	over = err == nil || !errors.As(err, &silence) || !silence.Timeout()
-	for piece := range bytes.SplitSeq(append(heard, rest...), []byte("id: ")) {
+	for block := make([]byte, 64<<10); ; {
+		_ = conn.SetReadDeadline(time.Now().Add(3 * time.Second))
+		got, err := conn.Read(block)
+		heard = append(heard, block[:got]...)
+		if err != nil {
+			over = !errors.As(err, &silence) || !silence.Timeout()
+			break
+		}
+	}
+	for piece := range bytes.SplitSeq(heard, []byte("id: ")) {
 		if line, _, whole := bytes.Cut(piece, []byte("\n\n")); whole {
 			_, _ = fmt.Sscanf(string(line[:min(len(line), 20)]), "%d", &last)
 		}
