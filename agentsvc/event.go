@@ -21,6 +21,7 @@ type Event struct {
 	Approval *Approval
 	Decision *Decision
 	Usage    *Usage
+	Finding  *Finding
 	Chunk    *Chunk
 }
 

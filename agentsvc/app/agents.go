@@ -70,20 +70,20 @@ func llmAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
 	if model == nil {
 		return nil, fmt.Errorf("llm: there is no model %q", a.LLM)
 	}
-	g, err := b.guard(a)
+	g, err := b.guard(name, a)
 	if err != nil {
 		return nil, err
 	}
-	set, err := b.toolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.recallTool(a.Tools)...)
+	set, err := b.toolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.recallTool(a.Tools, g)...)
 	if err != nil {
 		return nil, err
 	}
 	o := agent.Options{
 		Instruction: a.Instruction, Prompt: agent.Prompt{Global: a.GlobalInstruction}, Tools: set, Whole: !a.Streaming,
-		SubAgents: b.members(a.SubAgents), AgentTools: g.members(b.members(a.AgentTools)), Window: b.window(name, a),
+		SubAgents: b.members(a.SubAgents), AgentTools: g.members(b.members(a.AgentTools)), Window: b.window(name, a, g),
 	}
 	if b.recall != nil {
-		o.Background = b.recall.Background
+		o.Background = g.background(b.recall.Through(g.read).Background)
 	}
 	if p := a.Prompt; p != nil {
 		o.Prompt.System, o.Prompt.Role, o.Prompt.Guidance = p.SystemPrompt, p.Role, p.Guidance
@@ -106,20 +106,26 @@ func groupOptions(a *config.Agent) agent.GroupOptions {
 	return agent.GroupOptions{Global: a.GlobalInstruction, Whole: !a.Streaming}
 }
 
-func sequentialAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	return agent.NewSequential(b.members(a.SubAgents), groupOptions(a)), nil
+// guarded returns an agent that works as a whole behind the guard of its configuration.
+func (b *builder) guarded(name string, a *config.Agent, built agent.Agent) (agent.Agent, error) {
+	g, err := b.guard(name, a)
+	return g.agent(built), err
 }
 
-func parallelAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	return agent.NewParallel(b.members(a.SubAgents), groupOptions(a)), nil
+func sequentialAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
+	return b.guarded(name, a, agent.NewSequential(b.members(a.SubAgents), groupOptions(a)))
 }
 
-func loopAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	return agent.NewLoop(b.members(a.SubAgents), a.MaxIterations, groupOptions(a)), nil
+func parallelAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
+	return b.guarded(name, a, agent.NewParallel(b.members(a.SubAgents), groupOptions(a)))
 }
 
-func runnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	g, err := b.guard(a)
+func loopAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
+	return b.guarded(name, a, agent.NewLoop(b.members(a.SubAgents), a.MaxIterations, groupOptions(a)))
+}
+
+func runnerAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
+	g, err := b.guard(name, a)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +149,11 @@ func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) 
 		}
 		o.Card = card
 	}
-	return agent.NewRemote(o)
+	built, err := agent.NewRemote(o)
+	if err != nil {
+		return nil, err
+	}
+	return b.guarded(name, a, built)
 }
 
 // maxCard bounds the file of a card.

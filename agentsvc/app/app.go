@@ -72,7 +72,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		return nil, err
 	}
 	kept := store.New(h.DB, t.ID)
-	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, store: kept}
+	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, store: kept, guards: map[string]*guard{}}
 	if t.Inside {
 		b.out = h.Inside
 	}
@@ -94,7 +94,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	a.tasks = task.New(kept, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log)
 	if used {
-		a.runner.Tell(memories.Remember)
+		a.runner.Tell(func(ctx context.Context, run store.Run, said []agentsvc.Entry) {
+			memories.Remember(ctx, run, b.guards[run.Agent].past(said))
+		})
 	}
 	for _, name := range cfg.AgentNames() {
 		a.index[name] = len(a.cards)
@@ -166,6 +168,7 @@ type builder struct {
 	tools   map[string]tool.Tool
 	sources map[string]tool.Source // by the name of the tool that stands for all of theirs
 	sets    []*tool.Set            // all that were made
+	guards  map[string]*guard      // by agent
 	closers []func() error
 }
 

@@ -33,6 +33,8 @@ func TestExamples(t *testing.T) {
 		{"agent-tools", "planner", "a day in Rome", "Here is your day. Eat cacio e pepe.", "Here is your day. Eat cacio e pepe."},
 		{"reasoning", "thinker", "why is the sky blue?", "Because short waves scatter most.", "Light is scattered in the air. Which waves most?"},
 		{"fallbacks", "assistant", "hello", "The first model is out of order, so I answer: hello", "The first model is out of order, so I answer: hello"},
+		{"guardrails", "desk", "Who wrote this?", "You said: reader:\nIt was ***.**@*******.***, telephone +49 30 1234567. Ask her.",
+			"You said: reader:\nIt was ***.**@*******.***, telephone +49 30 1234567. Ask her."},
 		{"structured-output", "extractor", "Ada Lovelace, born in 1815", `{"name": "Ada Lovelace", "born": 1815}`, ""},
 	} {
 		t.Run(c.file+" "+c.text, func(t *testing.T) {

@@ -22,7 +22,7 @@ type guard struct {
 }
 
 // guard returns the guard of an agent, nil if it has none or one that is turned off.
-func (b *builder) guard(a *config.Agent) (*guard, error) {
+func (b *builder) guard(name string, a *config.Agent) (*guard, error) {
 	c := b.cfg.Guardrails[a.Guardrails]
 	if c == nil || !c.Enabled {
 		return nil, nil
@@ -31,12 +31,15 @@ func (b *builder) guard(a *config.Agent) (*guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guardrails.%s: %w", a.Guardrails, err)
 	}
-	return &guard{rail, b.log.With("agent", a.Name), b.judged}, nil
+	g := &guard{rail, b.log.With("agent", a.Name), b.judged}
+	b.guards[name] = g
+	return g, nil
 }
 
-// report tells log and meters of findings. Neither learns anything of the text.
+// report tells the turn, log and meters of findings. None learns anything of the text.
 func (g *guard) report(ctx context.Context, found ...guardrail.Finding) {
 	for _, f := range found {
+		agentsvc.Found(ctx, f.Told())
 		if f.Action != guardrail.Allow {
 			g.log.LogAttrs(ctx, levels[f.Severity], "a guardrail has struck", slog.String("guardrail", f.Guardrail), slog.String("check", f.Check),
 				slog.String("action", string(f.Action)), slog.String("severity", f.Severity), slog.Bool("shadow", f.Shadow))
@@ -49,6 +52,36 @@ func (g *guard) report(ctx context.Context, found ...guardrail.Finding) {
 
 // levels are how loudly the log tells of a finding, by its severity.
 var levels = map[string]slog.Level{"low": slog.LevelInfo, "medium": slog.LevelWarn, "high": slog.LevelError, "critical": slog.LevelError}
+
+// past returns what may be read of a conversation in which everything was asked before.
+func (g *guard) past(talk []agentsvc.Entry) []agentsvc.Entry {
+	if g == nil {
+		return talk
+	}
+	return g.rail.Past(talk)
+}
+
+// read returns what may be read of a text that a caller sent before, and whether anything may.
+func (g *guard) read(text string) (string, bool) {
+	if g == nil {
+		return text, true
+	}
+	return g.rail.Read(text)
+}
+
+// background has next look up what goes with what the guard lets in.
+func (g *guard) background(next func(context.Context, []agentsvc.Entry) string) func(context.Context, []agentsvc.Entry) string {
+	if g == nil {
+		return next
+	}
+	return func(ctx context.Context, talk []agentsvc.Entry) string {
+		v := g.rail.Input(talk)
+		if v.Refusal != "" {
+			return "" // nobody will be asked
+		}
+		return next(ctx, v.Conversation)
+	}
+}
 
 // model returns m behind the guard.
 func (g *guard) model(m llm.Provider) llm.Provider {

@@ -20,6 +20,7 @@ type (
 		Approval *approvalBody `json:"approval,omitempty"`
 		Decision *decisionBody `json:"decision,omitempty"`
 		Usage    *usageBody    `json:"usage,omitempty"`
+		Finding  *findingBody  `json:"finding,omitempty"`
 	}
 	messageBody struct {
 		ID       string         `json:"id,omitempty"`
@@ -89,6 +90,14 @@ type (
 		CacheWrite int64  `json:"cache_write,omitempty"`
 		Reasoning  int64  `json:"reasoning,omitempty"`
 	}
+	findingBody struct {
+		Guardrail string `json:"guardrail"`
+		Phase     string `json:"phase"`
+		Rule      string `json:"rule"`
+		Action    string `json:"action"`
+		Severity  string `json:"severity"`
+		Shadow    bool   `json:"shadow,omitempty"`
+	}
 	entryBody struct {
 		Message *messageBody `json:"message,omitempty"`
 		Result  *resultBody  `json:"result,omitempty"`
@@ -105,6 +114,7 @@ const (
 	kindApproval = "approval"
 	kindDecision = "decision"
 	kindUsage    = "usage"
+	kindFinding  = "finding"
 )
 
 func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
@@ -135,6 +145,9 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	case ev.Usage != nil:
 		u := ev.Usage
 		kind, b.Usage = kindUsage, &usageBody{u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens}
+	case ev.Finding != nil:
+		f := findingBody(*ev.Finding)
+		kind, b.Finding = kindFinding, &f
 	default:
 		return "", "", fmt.Errorf("event %d of task %s holds no fact", ev.Seq, ev.Task)
 	}
@@ -186,6 +199,9 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 			Provider: u.Provider, Model: u.Model, InputTokens: u.Input, OutputTokens: u.Output,
 			CacheReadTokens: u.CacheRead, CacheWriteTokens: u.CacheWrite, ReasoningTokens: u.Reasoning,
 		}
+	case b.Finding != nil:
+		f := agentsvc.Finding(*b.Finding)
+		ev.Finding = &f
 	}
 	return nil
 }
