@@ -23,37 +23,33 @@ var agentKinds = map[string]func(b *builder, name string, a *config.Agent) (agen
 	"remote":     remoteAgent,
 }
 
-func (b *builder) allAgents() (map[string]agent.Agent, error) {
+func (b *builder) allAgents() map[string]agent.Agent {
 	b.built = make(map[string]agent.Agent, len(b.cfg.Agents))
 	for _, name := range b.cfg.AgentNames() {
-		if err := b.agent(name); err != nil {
-			return nil, err
-		}
+		b.agent(name)
 	}
-	return b.built, nil
+	return b.built
 }
 
-// agent builds an agent after those below it.
-func (b *builder) agent(name string) error {
-	if b.built[name] != nil {
-		return nil
+// agent builds an agent after those below it. One that cannot be built is nil from then on.
+func (b *builder) agent(name string) agent.Agent {
+	if known, ok := b.built[name]; ok {
+		return known
 	}
 	a := b.cfg.Agents[name]
+	var err error
 	for _, below := range slices.Concat(a.SubAgents, a.AgentTools) {
-		if err := b.agent(below); err != nil {
-			return err
+		if b.agent(below) == nil {
+			err = errBelow
 		}
 	}
-	build := agentKinds[a.Type]
-	if build == nil {
-		return fmt.Errorf("agents.%s.type: %s is not available yet", name, a.Type)
+	var built agent.Agent
+	if err == nil {
+		built, err = agentKinds[a.Type](b, name, a)
 	}
-	built, err := build(b, name, a)
-	if err != nil {
-		return fmt.Errorf("agents.%s: %w", name, err)
-	}
+	b.wrong("agents."+name, err)
 	b.built[name] = built
-	return nil
+	return built
 }
 
 // members are agents by name, as another one knows them.
@@ -68,12 +64,9 @@ func (b *builder) members(names []string) []agent.Member {
 func llmAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
 	model := b.models[a.LLM]
 	if model == nil {
-		return nil, fmt.Errorf("llm: there is no model %q", a.LLM)
+		return nil, errBelow
 	}
-	g, err := b.guard(name, a)
-	if err != nil {
-		return nil, err
-	}
+	g := b.guard(a)
 	set, err := b.toolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.recallTool(a.Tools, g)...)
 	if err != nil {
 		return nil, err
@@ -96,7 +89,7 @@ func llmAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
 	}
 	if s := a.StructuredOutput; s != nil {
 		if o.Output, err = agent.NewOutput(s.Name, s.Schema, s.Strict); err != nil {
-			return nil, fmt.Errorf("structured_output: %w", err)
+			return nil, agentsvc.Invalid("structured_output.schema", "%v", err)
 		}
 	}
 	return agent.NewLLM(g.model(model), o), nil
@@ -106,29 +99,20 @@ func groupOptions(a *config.Agent) agent.GroupOptions {
 	return agent.GroupOptions{Global: a.GlobalInstruction, Whole: !a.Streaming}
 }
 
-// guarded returns an agent that works as a whole behind the guard of its configuration.
-func (b *builder) guarded(name string, a *config.Agent, built agent.Agent) (agent.Agent, error) {
-	g, err := b.guard(name, a)
-	return g.agent(built), err
+func sequentialAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
+	return b.guard(a).agent(agent.NewSequential(b.members(a.SubAgents), groupOptions(a))), nil
 }
 
-func sequentialAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
-	return b.guarded(name, a, agent.NewSequential(b.members(a.SubAgents), groupOptions(a)))
+func parallelAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
+	return b.guard(a).agent(agent.NewParallel(b.members(a.SubAgents), groupOptions(a))), nil
 }
 
-func parallelAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
-	return b.guarded(name, a, agent.NewParallel(b.members(a.SubAgents), groupOptions(a)))
+func loopAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
+	return b.guard(a).agent(agent.NewLoop(b.members(a.SubAgents), a.MaxIterations, groupOptions(a))), nil
 }
 
-func loopAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
-	return b.guarded(name, a, agent.NewLoop(b.members(a.SubAgents), a.MaxIterations, groupOptions(a)))
-}
-
-func runnerAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
-	g, err := b.guard(name, a)
-	if err != nil {
-		return nil, err
-	}
+func runnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
+	g := b.guard(a)
 	set, err := b.toolSet(a.Tools, 0, g)
 	if err != nil {
 		return nil, err
@@ -145,7 +129,7 @@ func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) 
 	if a.AgentCardFile != "" {
 		card, err := readCard(a.AgentCardFile)
 		if err != nil {
-			return nil, fmt.Errorf("agent_card_file: %w", err)
+			return nil, agentsvc.Invalid("agent_card_file", "cannot be read: %v", err)
 		}
 		o.Card = card
 	}
@@ -153,7 +137,7 @@ func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) 
 	if err != nil {
 		return nil, err
 	}
-	return b.guarded(name, a, built)
+	return b.guard(a).agent(built), nil
 }
 
 // maxCard bounds the file of a card.

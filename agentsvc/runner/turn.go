@@ -2,7 +2,7 @@ package runner
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -31,6 +31,7 @@ type turn struct {
 	kept    []agentsvc.Entry // what was added to the session
 	refused bool             // the turn ended rejected
 	found   findings
+	last    time.Time // of the last fact of earlier attempts
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -38,12 +39,15 @@ func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
 	inv := agent.Invocation{Task: t.run.Task, Turn: t.run.Turn}
 	sess, err := t.rec.Session(ctx)
 	if err != nil {
-		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
+		return inv, unrecorded(err)
 	}
 	if t.run.Message.ID != "" {
 		t.entries = []agentsvc.Entry{{Message: &t.run.Message}}
 	} else if err := t.replay(ctx); err != nil {
-		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
+		return inv, unrecorded(err)
+	}
+	if t.run.Attempts <= 1 && t.o.Checkpoints.Enabled {
+		t.pending = append(t.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.Steps(t.entries)}})
 	}
 	// Copies, since the agents read them while the turn goes on.
 	inv.Frames, inv.Settled = maps.Clone(t.frames), maps.Clone(t.settled)
@@ -60,6 +64,7 @@ func (t *turn) replay(ctx context.Context) error {
 	}
 	for _, ev := range evs {
 		t.note(ev)
+		t.last = ev.At
 	}
 	return nil
 }
@@ -152,9 +157,9 @@ func (t *turn) add(frame string, e agentsvc.Entry) {
 	t.frames[frame] = append(t.frames[frame], e)
 }
 
-// take handles one event of the agent. Usage waits for the fact that follows it, what a human is asked for the end of
-// the run; everything else is written at once. A tool's result is written even as the run is stopped: what the call did
-// is done, and without its result nobody could tell.
+// take handles one event of the agent. Usage and checkpoints wait for the fact that follows them, what a human is asked
+// for the end of the run; everything else is written at once. A tool's result is written even as the run is stopped:
+// what the call did is done, and without its result nobody could tell.
 func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Chunk != nil {
 		t.rec.Chunk(*ev.Chunk)
@@ -162,6 +167,10 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	}
 	if ev.Approval != nil {
 		t.asked = append(t.asked, ev)
+		return nil
+	}
+	if ev.Checkpoint != nil {
+		t.checkpoint(ev)
 		return nil
 	}
 	t.gather()
@@ -225,10 +234,18 @@ func (t *turn) pause(rec *store.Record, state agentsvc.State) {
 func (t *turn) write(ctx context.Context, rec store.Record) error {
 	t.pending = nil
 	if err := t.rec.Record(ctx, rec); err != nil {
-		return fmt.Errorf("%w: %w", errNotRecorded, err)
+		if err = unrecorded(err); !errors.Is(err, errNotRecorded) {
+			t.pending = facts(rec.Events)
+		}
+		return err
 	}
 	t.kept = rec.Session
 	return nil
+}
+
+// facts are those of evs that hold whatever the turn comes to: all but its end.
+func facts(evs []agentsvc.Event) []agentsvc.Event {
+	return slices.DeleteFunc(slices.Clone(evs), func(ev agentsvc.Event) bool { return ev.Status != nil })
 }
 
 func (t *turn) message(text string) agentsvc.Message {

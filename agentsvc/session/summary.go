@@ -24,7 +24,7 @@ type Summary struct {
 	Count     Counter
 	Model     llm.Provider
 	Read      func([]agentsvc.Entry) []agentsvc.Entry // what of a conversation Model may read, nil = all
-	Store     *store.Store
+	Store     *store.Sessions
 	Log       *slog.Logger
 }
 

@@ -21,6 +21,8 @@ type (
 		Decision *decisionBody `json:"decision,omitempty"`
 		Usage    *usageBody    `json:"usage,omitempty"`
 		Finding  *findingBody  `json:"finding,omitempty"`
+
+		Checkpoint *checkpointBody `json:"checkpoint,omitempty"`
 	}
 	messageBody struct {
 		ID       string         `json:"id,omitempty"`
@@ -98,6 +100,10 @@ type (
 		Severity  string `json:"severity"`
 		Shadow    bool   `json:"shadow,omitempty"`
 	}
+	checkpointBody struct {
+		Reason string `json:"reason"`
+		Step   int    `json:"step"`
+	}
 	entryBody struct {
 		Message *messageBody `json:"message,omitempty"`
 		Result  *resultBody  `json:"result,omitempty"`
@@ -115,6 +121,8 @@ const (
 	kindDecision = "decision"
 	kindUsage    = "usage"
 	kindFinding  = "finding"
+
+	kindCheckpoint = "checkpoint"
 )
 
 func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
@@ -148,6 +156,8 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	case ev.Finding != nil:
 		f := findingBody(*ev.Finding)
 		kind, b.Finding = kindFinding, &f
+	case ev.Checkpoint != nil:
+		kind, b.Checkpoint = kindCheckpoint, &checkpointBody{string(ev.Checkpoint.Reason), ev.Checkpoint.Step}
 	default:
 		return "", "", fmt.Errorf("event %d of task %s holds no fact", ev.Seq, ev.Task)
 	}
@@ -202,6 +212,8 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	case b.Finding != nil:
 		f := agentsvc.Finding(*b.Finding)
 		ev.Finding = &f
+	case b.Checkpoint != nil:
+		ev.Checkpoint = &agentsvc.Checkpoint{Reason: agentsvc.CheckpointReason(b.Checkpoint.Reason), Step: b.Checkpoint.Step}
 	}
 	return nil
 }
