@@ -123,15 +123,20 @@ func (s *Store) recordFused(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 		f.list(rec.Error)
 		f.sql.WriteString(` FROM t WHERE tenant = $1 AND task = $2 AND turn = `)
 		f.list(run.Turn)
-		f.sql.WriteByte(')')
+		f.sql.WriteString(` RETURNING followed)`)
 	}
 	if len(rec.Session) > 0 {
 		if err := f.session(run, rec.Session); err != nil {
 			return err
 		}
 	}
-	f.sql.WriteString(` SELECT COUNT(*) FROM t`)
-	b.Query(func(r db.Row) error { return r.Scan(n) }, f.sql.String(), f.args...)
+	if rec.End == "" {
+		f.sql.WriteString(` SELECT COUNT(*) FROM t`)
+		b.Query(func(r db.Row) error { return r.Scan(n) }, f.sql.String(), f.args...)
+		return nil
+	}
+	f.sql.WriteString(` SELECT (SELECT COUNT(*) FROM t), COALESCE((SELECT followed FROM r), FALSE)`)
+	b.Query(func(r db.Row) error { return r.Scan(n, &run.Followed) }, f.sql.String(), f.args...)
 	return nil
 }
 

@@ -38,6 +38,7 @@ func (s *Store) Record(ctx context.Context, run *Run, rec Record) error {
 		// At this epoch nobody but this run writes.
 		if there, lookErr := s.stands(run.Task, g); lookErr == nil && there {
 			n, err = 1, nil
+			run.Followed = true // or not: the answer is lost
 		}
 	}
 	switch {
@@ -112,8 +113,9 @@ func (s *Store) advance(b *db.Batch, n *int64, run *Run, rec Record, seq, now in
 }
 
 func (s *Store) endRun(b *db.Batch, run *Run, rec Record, g *guard) {
-	b.Exec(nil, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), last_error = $6
+	b.Query(func(r db.Row) error { return r.Scan(&run.Followed) }, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), last_error = $6
 		WHERE tenant = $1 AND task = $2 AND turn = $3
-		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8 AND state = $9)`,
+		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8 AND state = $9)
+		RETURNING followed`,
 		s.tenant, string(run.Task), run.Turn, string(rec.End), rec.Delay.Microseconds(), rec.Error, g.epoch, g.seq, string(rec.state()))
 }
