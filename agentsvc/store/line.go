@@ -97,7 +97,7 @@ func (s *Store) standsInLine(b *db.Batch, run Run) {
 
 // callUp adds to b that the first who waits in a line becomes its head, if it has none, and counts into n whether one did.
 func callUp(b *db.Batch, tenant, line string, n *int64) {
-	b.Exec(n, `UPDATE run SET state = 'pending', followed = TRUE, available_at = stoa_now() WHERE tenant = $1 AND state = 'waiting' AND (task, turn) =
+	b.Exec(n, `UPDATE run SET state = 'pending', followed = TRUE, available_at = stoa_now() WHERE session = $2 AND tenant = $1 AND state = 'waiting' AND (task, turn) =
 			(SELECT task, turn FROM run WHERE session = $2 AND tenant = $1 AND state = 'waiting' ORDER BY created_at, task, turn LIMIT 1)
 		AND NOT EXISTS (SELECT 1 FROM run WHERE session = $2 AND tenant = $1 AND session <> '' AND state IN ('pending', 'running'))`, tenant, line)
 }
