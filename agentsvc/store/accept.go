@@ -31,7 +31,7 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 	}
 	b := db.Batch{Key: string(run.Task)}
 	accept := s.acceptPlain
-	if s.h.Engine() == db.Postgres {
+	if s.h.Engine() == db.Postgres && len(evs) <= maxInsert {
 		accept = s.acceptFused
 	}
 	if err := accept(&b, run, evs); err != nil {
@@ -46,13 +46,13 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 	if db.IsDuplicate(err) && sent != nil {
 		return ErrSent
 	}
-	return s.accepted(run, evs, err)
+	return s.accepted(run, err)
 }
 
 // accepted finds out whether a run whose acceptance ended in err is there.
-func (s *Store) accepted(run Run, evs []agentsvc.Event, err error) error {
+func (s *Store) accepted(run Run, err error) error {
 	if errors.Is(err, db.ErrUnknownOutcome) {
-		if there, lookErr := s.stands(run.Task, guard{run.Epoch, evs[len(evs)-1].Seq}); lookErr == nil && there {
+		if there, lookErr := s.stands(run.Task, guard{run.Epoch, run.Seq}); lookErr == nil && there {
 			return nil
 		}
 	}
@@ -64,17 +64,17 @@ func (s *Store) accepted(run Run, evs []agentsvc.Event, err error) error {
 
 // join is Accept in a session that there is or may be.
 func (s *Store) join(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
-	last := evs[len(evs)-1]
-	g := &guard{run.Epoch, last.Seq}
+	status := lastStatus(evs)
+	g := &guard{run.Epoch, run.Seq}
 	b := db.Batch{Key: string(run.Task)}
 	var n int64
 	s.adopt(&b, run)
 	b.Exec(&n, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
-			CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($11 AS BIGINT)
-		WHERE `+vacant(run, 12),
-		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(last.Status.State),
-		run.Epoch, last.Seq, run.Turn, evs[0].At.UnixMicro(), run.line())
+			CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($12 AS BIGINT), CAST($12 AS BIGINT)
+		WHERE `+vacant(run, 13),
+		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
+		run.Epoch, run.Seq, status.Seq, run.Turn, evs[0].At.UnixMicro(), run.line())
 	if err := insertEvents(&b, s.tenant, run.Task, evs, g); err != nil {
 		return err
 	}
@@ -87,16 +87,16 @@ func (s *Store) join(ctx context.Context, run Run, evs []agentsvc.Event, sent *S
 	if db.IsDuplicate(err) || err == nil && n == 0 {
 		return agentsvc.ErrOccupied
 	}
-	return s.accepted(run, evs, err)
+	return s.accepted(run, err)
 }
 
 // acceptPlain adds the rows of a new task to b.
 func (s *Store) acceptPlain(b *db.Batch, run Run, evs []agentsvc.Event) error {
-	last := evs[len(evs)-1]
+	status := lastStatus(evs)
 	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $11)`,
-		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(last.Status.State),
-		run.Epoch, last.Seq, run.Turn, evs[0].At.UnixMicro())
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)`,
+		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
+		run.Epoch, run.Seq, status.Seq, run.Turn, evs[0].At.UnixMicro())
 	if err := insertEvents(b, s.tenant, run.Task, evs, nil); err != nil {
 		return err
 	}
