@@ -94,7 +94,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{policy: policy, memories: memories, index: map[string]int{}, closers: b.closers}
-	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
+	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets), OnBusy: onBusy(cfg)})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 	if used {
 		a.runner.Tell(memories.Remember)

@@ -64,6 +64,7 @@ var codes = []struct {
 	{ErrNotCancelable, Aborted, http.StatusConflict, rpcNotCancelable, false},
 	{agentsvc.ErrTerminal, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrBusy, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrOccupied, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrUndecided, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrDecided, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrLost, Aborted, http.StatusConflict, rpcUnsupported, false},

@@ -50,6 +50,9 @@ func (s *Service) decide(ctx context.Context, reach Reach, id agentsvc.TaskID, b
 		case err == nil:
 			s.decided(t, r, acc)
 			return nil
+		case errors.Is(err, agentsvc.ErrOccupied) && ctx.Err() == nil:
+			s.giveWay(acc)
+			continue
 		case !isLost(err) || ctx.Err() != nil:
 			return err
 		}
@@ -153,7 +156,7 @@ func (s *Service) judge(ctx context.Context, a agentsvc.Approval, r Ruling) (age
 func (s *Service) next(t store.Stored, seq int64, acc *accepted) *store.Run {
 	run := &acc.run
 	run.Tenant, run.Task, run.Context, run.Agent, run.Owner, run.Revision = s.tenant, t.ID, t.Context, t.Agent, t.Owner, s.revision
-	run.Turn, run.Epoch, run.Seq, run.FirstSeq, run.Attempts = t.Turn+1, t.Epoch+1, seq, t.FirstSeq, 0
+	run.Turn, run.Epoch, run.Seq, run.FirstSeq, run.Attempts, run.Wait = t.Turn+1, t.Epoch+1, seq, t.FirstSeq, 0, !acc.held
 	if acc.held {
 		run.Attempts = 1
 	}
