@@ -65,6 +65,7 @@ var codes = []struct {
 	{agentsvc.ErrTerminal, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrBusy, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrUndecided, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrNoCredential, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrDecided, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrLost, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrOverloaded, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},

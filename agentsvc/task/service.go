@@ -44,6 +44,8 @@ type Service struct {
 type Options struct {
 	// Check says what is wrong with a tool call whose arguments an approver has changed; nil = nothing ever is.
 	Check func(ctx context.Context, call agentsvc.ToolCall) error
+	// Vault keeps the credentials that owners of tasks supply. Where no tool needs any it may be missing.
+	Vault *store.Vault
 }
 
 // New returns the pass of a tenant whose configuration stands at revision.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,8 +18,8 @@ import (
 
 // Submission is a message for an agent. Message.Task names the task it continues, if any; Message.ID, where the
 // client chose one, makes sending it again harmless. Live says that somebody waits: the turn then starts in this
-// process at once, if there is room. Rulings are the decisions that the message brings, where its sender may decide:
-// then it is about anybody's task, and nothing else is read of it.
+// process at once, if there is room. Rulings are what [Rulings] found in the message, and then nothing else is read of it:
+// decisions, where its sender may decide, which are about anybody's task, or credentials for a task of its own.
 type Submission struct {
 	Agent   string
 	Owner   agentsvc.Owner
@@ -29,7 +30,7 @@ type Submission struct {
 
 // reach is how far a submission goes.
 func (sub Submission) reach() Reach {
-	if len(sub.Rulings) > 0 {
+	if len(sub.Rulings) > 0 && !Supplies(sub.Rulings) {
 		return Reach{Agents: []string{sub.Agent}}
 	}
 	return Reach{[]string{sub.Agent}, &sub.Owner}
@@ -40,8 +41,9 @@ var ErrConflict = errors.New("a message with this id and another body was sent b
 
 // Submit accepts a message as a new turn of a task, or starts a task if the message names none. When Submit returns,
 // the turn survives a crash. It returns [agentsvc.ErrNotFound] for a task out of reach, [agentsvc.ErrTerminal] for
-// one that has ended, [agentsvc.ErrBusy] for one that is at work, [agentsvc.ErrUndecided] for one that waits for
-// a decision, and [ErrConflict]; for a message that brings decisions what [Service.Decide] returns.
+// one that has ended, [agentsvc.ErrBusy] for one that is at work, [agentsvc.ErrUndecided] and [agentsvc.ErrNoCredential]
+// for one that waits for a decision or a credential, and [ErrConflict]; for a message that brings decisions or credentials
+// what [Service.Decide] returns.
 func (s *Service) Submit(ctx context.Context, sub Submission) (agentsvc.Task, error) {
 	acc, err := s.accept(ctx, sub)
 	if err != nil {
@@ -184,8 +186,10 @@ func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) err
 		return s.resent(ctx, sub, sent, acc, agentsvc.ErrTerminal)
 	case !t.Status.State.Interrupted():
 		return s.resent(ctx, sub, sent, acc, agentsvc.ErrBusy)
-	case len(t.Approvals) > 0:
+	case slices.ContainsFunc(t.Approvals, agentsvc.Approval.Decidable):
 		return agentsvc.ErrUndecided
+	case len(t.Approvals) > 0:
+		return agentsvc.ErrNoCredential
 	}
 	s.fill(sub, acc)
 	run := &acc.run
