@@ -196,6 +196,14 @@ func TestCredential(t *testing.T) {
 			t.Errorf("approved: %v", err)
 		}
 		var invalid *agentsvc.InvalidError
+		open, err := a.Tasks().Get(t.Context(), task.Reach{}, told.ID, store.With{Approvals: true})
+		if err != nil || len(open.Approvals) != 2 {
+			t.Fatalf("%+v, %v", open.Approvals, err)
+		}
+		yes := task.Ruling{Call: open.Approvals[0].Call.ID, Verdict: agentsvc.Approve}
+		if _, err := a.Tasks().Decide(t.Context(), task.Reach{}, told.ID, boss, yes); !errors.As(err, &invalid) || invalid.Field != "call_id" {
+			t.Errorf("approved by its id: %v", err)
+		}
 		if _, err := a.Tasks().Submit(t.Context(), brings(t, "helper", told.ID, "calc", "x")); !errors.As(err, &invalid) || invalid.Field != "tool" {
 			t.Errorf("for another tool: %v", err)
 		}
@@ -273,7 +281,7 @@ func TestCredentialAndApproval(t *testing.T) {
 	told, _ := call(t, a, say("pay"))
 	rests(t, told, agentsvc.InputRequired, "May paid run?")
 	told, _ = call(t, a, approve(told.ID))
-	rests(t, told, agentsvc.AuthRequired, "paid needs your credential: what "+srv.URL+" gets as the header X-Key.")
+	rests(t, told, agentsvc.AuthRequired, "paid needs a credential of yours: the value of the header X-Key for "+srv.URL+".")
 	told, _ = call(t, a, brings(t, "helper", told.ID, "paid", "the key"))
 	rests(t, told, agentsvc.Completed, "Got: HTTP 200 OK\nContent-Type: text/plain; charset=utf-8\n\nhello [credential]")
 	if diff := cmp.Diff([]string{"/pay the key"}, srv.asked()); diff != "" {

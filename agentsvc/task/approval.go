@@ -56,7 +56,7 @@ func Rulings(m *agentsvc.Message) ([]Ruling, error) {
 		case kind != "":
 			r, err := ruling(fmt.Sprintf("message.parts[%d].data.", i), kind, value)
 			if err == nil && len(rulings) > 0 && (r.Verdict == agentsvc.Supply) != Supplies(rulings) {
-				err = agentsvc.Invalid(fmt.Sprintf("message.parts[%d]", i), "brings a credential where another part brings a decision: send two messages")
+				err = agentsvc.Invalid(fmt.Sprintf("message.parts[%d]", i), "cannot stand beside the part before it: credentials and decisions come in messages of their own")
 			}
 			if err != nil {
 				return nil, err
@@ -223,7 +223,7 @@ func wanting(all, open []agentsvc.Approval, tool string) (about []agentsvc.Appro
 	case slices.ContainsFunc(all, func(a agentsvc.Approval) bool { return a.Credential.Tool == tool }):
 		return nil, agentsvc.Invalid("tool", "%s is named twice", tool)
 	case len(others) > 0:
-		return nil, agentsvc.Invalid("tool", "the task waits for a credential of another tool: %s", strings.Join(others, ", "))
+		return nil, agentsvc.Invalid("tool", "the task waits for a credential for another tool: %s", strings.Join(others, ", "))
 	}
 	return nil, agentsvc.ErrDecided
 }

@@ -35,7 +35,7 @@ func (e *CredentialError) Error() string {
 func (e *CredentialError) Approval(call agentsvc.ToolCall) agentsvc.Approval {
 	prompt := e.Prompt
 	if prompt == "" {
-		prompt = fmt.Sprintf("%s needs your credential: what %s gets as the header %s.", e.Tool, e.Server, e.Header)
+		prompt = fmt.Sprintf("%s needs a credential of yours: the value of the header %s for %s.", e.Tool, e.Header, e.Server)
 	}
 	return agentsvc.Approval{Call: call, Kind: agentsvc.SupplyCredential, Prompt: prompt, Credential: e.Credential.Credential}
 }
