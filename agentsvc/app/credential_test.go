@@ -256,6 +256,13 @@ func TestCredentialRefused(t *testing.T) {
 	if seen := srv.asked(); len(seen) != 3 {
 		t.Errorf("the server was asked %q", seen)
 	}
+	again := brings(t, "helper", told.ID, "api", "one")
+	again.Message.ID = "m-1"
+	other := brings(t, "helper", told.ID, "api", "two")
+	other.Message.ID = "m-1"
+	if diff := cmp.Diff(again.Message, other.Message); diff != "" || strings.Contains(fmt.Sprint(again.Message.Parts[0].Data), "one") {
+		t.Errorf("a message from which the credential was taken still tells it: %s", diff)
+	}
 	if kept, err := a.Vault().List(t.Context(), ana); err != nil || len(kept) != 0 {
 		t.Errorf("kept %+v, %v", kept, err)
 	}
@@ -393,4 +400,16 @@ func TestCredentialElsewhere(t *testing.T) {
 	moved := client(t, d, other.URL)
 	told, _ = call(t, moved, say("get "+other.URL))
 	rests(t, told, agentsvc.AuthRequired, "Your key?")
+}
+
+// TestCredentialExample: the example asks for what it says it asks for.
+func TestCredentialExample(t *testing.T) {
+	t.Parallel()
+	a := example(t, "credential")
+	told, _ := call(t, a, ask("clerk", "my tasks"))
+	rests(t, told, agentsvc.AuthRequired, `Which token may I use? Type it as "Bearer" and the token.`)
+	told, _ = call(t, a, brings(t, "clerk", told.ID, "tasks", "Bearer x"))
+	if told.Status.State != agentsvc.Completed {
+		t.Errorf("%s %q", told.Status.State, told.Status.Message.Text())
+	}
 }

@@ -106,6 +106,9 @@ func openClub(t *testing.T, closed bool, old bool) (*club, string) {
 				_ = session.Close()
 			}
 		})
+		if strings.HasPrefix(key, "key of") {
+			add(s, "leak", "For "+key, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { return says(""), nil })
+		}
 		return s
 	}
 	var next http.Handler = sdk.NewStreamableHTTPHandler(open, nil)
@@ -171,6 +174,9 @@ func who(t *testing.T, s *mcp.Server, name string) (string, error) {
 	list, err := s.Tools(as(t, name))
 	if err != nil {
 		return "", err
+	}
+	if len(list) != 1 || list[0].Spec().Name != "who" {
+		t.Errorf("%s sees %d tools", name, len(list))
 	}
 	return list[0].Call(as(t, name), tool.Input{Arguments: json.RawMessage(`{}`)})
 }

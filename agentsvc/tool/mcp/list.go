@@ -58,8 +58,10 @@ func (l *line) refresh(ctx context.Context, c *connection) (*list, error) {
 	return fresh, nil
 }
 
-// ask takes in what the server says. Tools that are as before, on whichever line, remain the same values.
-func (s *Server) ask(ctx context.Context, c *connection) (*list, error) {
+// ask takes in what the server says. Tools that are as before, on whichever line, remain the same values. One that repeats
+// the credential it is asked with is left out.
+func (l *line) ask(ctx context.Context, c *connection) (*list, error) {
+	s := l.Server
 	told, err := s.tell(ctx, c)
 	if err != nil {
 		return nil, err
@@ -68,8 +70,11 @@ func (s *Server) ask(ctx context.Context, c *connection) (*list, error) {
 	var defs []store.Definition
 	for _, t := range told {
 		def, why := s.define(t)
+		if l.grant.Hide(def.Body) != def.Body {
+			why = "it repeats a caller's credential"
+		}
 		if why != "" {
-			s.o.Logger.WarnContext(ctx, "a tool is left out", "source", s.Name(), "tool", clip(t.Name, 64), "reason", why)
+			s.o.Logger.WarnContext(ctx, "a tool is left out", "source", s.Name(), "tool", clip(l.grant.Hide(t.Name), 64), "reason", why)
 			continue
 		}
 		defs = append(defs, def)
