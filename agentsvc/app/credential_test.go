@@ -248,8 +248,10 @@ func TestCredentialRefused(t *testing.T) {
 	srv := lock(t, "X-Key", "right key")
 	a := client(t, d, srv.URL)
 	told, _ := call(t, a, say("get "+srv.URL))
+	question := "Your key?"
 	for range 3 {
-		rests(t, told, agentsvc.AuthRequired, "Your key?")
+		rests(t, told, agentsvc.AuthRequired, question)
+		question = "The last one was not accepted. Your key?"
 		told, _ = call(t, a, brings(t, "helper", told.ID, "api", "wrong key"))
 	}
 	rests(t, told, agentsvc.Completed, "Got: api needs a credential of its caller that "+srv.URL+" accepts; 3 were supplied in this turn")
@@ -269,7 +271,7 @@ func TestCredentialRefused(t *testing.T) {
 	told, _ = call(t, a, say("get "+srv.URL))
 	rests(t, told, agentsvc.AuthRequired, "Your key?")
 	told, _ = call(t, a, brings(t, "helper", told.ID, "api", "wrong key"))
-	rests(t, told, agentsvc.AuthRequired, "Your key?")
+	rests(t, told, agentsvc.AuthRequired, question)
 	told, _ = call(t, a, brings(t, "helper", told.ID, "api", "right key"))
 	rests(t, told, agentsvc.Completed, "Got: HTTP 200 OK\nContent-Type: text/plain; charset=utf-8\n\nhello [credential]")
 }

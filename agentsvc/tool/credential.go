@@ -24,7 +24,10 @@ type Credential struct {
 
 // CredentialError says that a tool needs its caller's credential first: it did nothing without, or its server refused the
 // one it had.
-type CredentialError struct{ *Credential }
+type CredentialError struct {
+	*Credential
+	Refused bool
+}
 
 // Error returns one line that a caller and a model may read.
 func (e *CredentialError) Error() string {
@@ -36,6 +39,9 @@ func (e *CredentialError) Approval(call agentsvc.ToolCall) agentsvc.Approval {
 	prompt := e.Prompt
 	if prompt == "" {
 		prompt = fmt.Sprintf("%s needs a credential of yours: the value of the header %s for %s.", e.Tool, e.Header, e.Server)
+	}
+	if e.Refused {
+		prompt = "The last one was not accepted. " + prompt
 	}
 	return agentsvc.Approval{Call: call, Kind: agentsvc.SupplyCredential, Prompt: prompt, Credential: e.Credential.Credential}
 }
@@ -64,7 +70,7 @@ func (c *Credential) Grant(ctx context.Context) (*Grant, error) {
 	value, kept, err := c.Vault.Open(ctx, key.Owner, c.Credential)
 	switch {
 	case errors.Is(err, agentsvc.ErrNotFound):
-		return nil, &CredentialError{c}
+		return nil, &CredentialError{Credential: c}
 	case err != nil:
 		c.Log.ErrorContext(ctx, "a credential cannot be read", "tool", c.Tool, "error", err)
 		return nil, errors.New("whether its caller has supplied a credential cannot be known at the moment")
@@ -77,7 +83,7 @@ func (g *Grant) Refused(ctx context.Context) error {
 	if err := g.of.Vault.Drop(ctx, g.kept); err != nil {
 		g.of.Log.ErrorContext(ctx, "a credential that its server refused is still there", "tool", g.of.Tool, "error", err)
 	}
-	return &CredentialError{g.of}
+	return &CredentialError{Credential: g.of, Refused: true}
 }
 
 // shortest is how long a piece of a credential is that is looked for in what a server says.
