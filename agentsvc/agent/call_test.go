@@ -169,7 +169,7 @@ func TestDecided(t *testing.T) {
 			`call send{"n":2}`, `result send false send{"n":2}`, "chunks Done.", "usage", "completed Done.",
 		}, 1},
 		"a rerun of what needs no approval": {"free", agent.Settled{Decision: agreed}, []string{`call free{"n":1}`, `result free false free{"n":1}`, "chunks Done.", "usage", "completed Done."}, 1},
-		"its credential is there": {"free", agent.Settled{Supplied: true}, []string{`call free{"n":1}`, `result free false free{"n":1}`, "chunks Done.", "usage", "completed Done."}, 1},
+		"its credential is there":           {"free", agent.Settled{Supplied: true}, []string{`call free{"n":1}`, `result free false free{"n":1}`, "chunks Done.", "usage", "completed Done."}, 1},
 		"approved, and its credential is there": {"send", agent.Settled{Decision: agreed, Supplied: true}, []string{
 			`call send{"n":1}`, `result send false send{"n":1}`, "chunks Done.", "usage", "completed Done.",
 		}, 1},
@@ -177,7 +177,7 @@ func TestDecided(t *testing.T) {
 		"begun without its credential, which is there now": {"send", agent.Settled{Begun: begun, Supplied: true}, []string{
 			`call send{"n":2}`, `result send false send{"n":2}`, "chunks Done.", "usage", "completed Done.",
 		}, 1},
-		"interrupted, but may be repeated":  {"safe", agent.Settled{Begun: begun}, []string{`result safe false safe{"n":2}`, "chunks Done.", "usage", "completed Done."}, 1},
+		"interrupted, but may be repeated": {"safe", agent.Settled{Begun: begun}, []string{`result safe false safe{"n":2}`, "chunks Done.", "usage", "completed Done."}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
