@@ -88,15 +88,18 @@ func (t *turn) wants(w *tool.CredentialError, call agentsvc.ToolCall) (agentsvc.
 	return w.Approval(call), nil
 }
 
-// done is a call that has ended: with a result, or without an effect, for want of a credential.
+// done is a call that has ended: with a result, or without an effect, for want of a credential. The result is not known of
+// a call that failed as its turn was stopped: nobody can tell what it came to.
 type done struct {
 	i     int // in the order of the calls
 	res   agentsvc.ToolResult
+	known bool
 	wants *agentsvc.Approval
 }
 
 // perform runs calls side by side, yields each result when it is there and appends them to the conversation in the
-// order of the calls. It returns when all have ended, with what those need that had no effect.
+// order of the calls. It returns when all have ended, with what those need that had no effect. Where ctx ends before them,
+// it still yields the results there are.
 func (t *turn) perform(ctx context.Context, calls []agentsvc.ToolCall) ([]agentsvc.Approval, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -113,7 +116,7 @@ func (t *turn) perform(ctx context.Context, calls []agentsvc.ToolCall) ([]agents
 	for range calls {
 		d := <-results
 		inOrder[d.i] = d
-		if listening && d.wants == nil && ctx.Err() == nil && !t.yield(agentsvc.Event{Result: &d.res}, nil) {
+		if listening && d.known && !t.yield(agentsvc.Event{Result: &d.res}, nil) {
 			listening = false
 			cancel()
 		}
@@ -146,17 +149,18 @@ func (t *turn) tool(ctx context.Context, c agentsvc.ToolCall) (d done) {
 	var missing *tool.CredentialError
 	d.res, missing = t.o.Tools.Run(ctx, c, string(t.inv.Task)+"/"+string(c.ID))
 	over()
+	d.known = !d.res.Failed || ctx.Err() == nil
 	var cancelled *agentsvc.CancelledError
 	switch {
 	case errors.As(context.Cause(ctx), &cancelled):
-		d.res.Failed, d.res.Text = true, cancelled.Error()
+		d.res.Failed, d.res.Text, d.known = true, cancelled.Error(), true
 	case missing != nil:
 		a, err := t.wants(missing, c)
 		if err != nil {
 			d.res.Text = err.Error()
 			break
 		}
-		d.wants = &a
+		d.wants, d.known = &a, false
 	}
 	return d
 }

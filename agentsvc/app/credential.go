@@ -1,8 +1,6 @@
 package app
 
 import (
-	"errors"
-	"fmt"
 	"net/url"
 
 	"stoa/agentsvc"
@@ -10,19 +8,17 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-var errNoKeys = errors.New("credential: there are no keys here to seal what callers supply")
-
 // credential is what a tool sends of its caller's own to the server at address, nil if nothing.
 func (b *builder) credential(name string, t *config.Tool, address string) (*tool.Credential, error) {
 	if t.Credential == nil {
 		return nil, nil
 	}
 	if b.vault == nil {
-		return nil, errNoKeys
+		return nil, agentsvc.Invalid("credential", "there are no keys here to seal what callers supply")
 	}
 	u, err := url.Parse(address)
 	if err != nil || tool.Origin(u) == "" {
-		return nil, fmt.Errorf("credential: %w", agentsvc.Invalid("url", "must be an http or https address"))
+		return nil, agentsvc.Invalid("credential", "the server's address must be an http or https one")
 	}
 	return &tool.Credential{
 		Credential: agentsvc.Credential{Tool: name, Header: t.Credential.Header, Server: tool.Origin(u)},

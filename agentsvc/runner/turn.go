@@ -2,7 +2,7 @@ package runner
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -32,6 +32,7 @@ type turn struct {
 	ended   bool
 	kept    []agentsvc.Entry // what was added to the session
 	refused bool             // the turn ended rejected
+	last    time.Time        // of the last fact of earlier attempts
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -39,12 +40,15 @@ func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
 	inv := agent.Invocation{Task: t.run.Task, Turn: t.run.Turn}
 	sess, err := t.rec.Session(ctx)
 	if err != nil {
-		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
+		return inv, unrecorded(err)
 	}
 	if t.run.Message.ID != "" {
 		t.entries = []agentsvc.Entry{{Message: &t.run.Message}}
 	} else if err := t.replay(ctx); err != nil {
-		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
+		return inv, unrecorded(err)
+	}
+	if t.run.Attempts <= 1 && t.o.Checkpoints.Enabled {
+		t.pending = append(t.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.Steps(t.entries)}})
 	}
 	// Copies, since the agents read them while the turn goes on.
 	inv.Frames, inv.Settled, inv.Asked = maps.Clone(t.frames), maps.Clone(t.settled), maps.Clone(t.wanted)
@@ -61,6 +65,7 @@ func (t *turn) replay(ctx context.Context) error {
 	}
 	for _, ev := range evs {
 		t.note(ev)
+		t.last = ev.At
 	}
 	return nil
 }
@@ -174,8 +179,9 @@ func (t *turn) add(frame string, e agentsvc.Entry) {
 	t.frames[frame] = append(t.frames[frame], e)
 }
 
-// take handles one event of the agent. Usage waits for the fact that follows it, what a human is asked for the end of
-// the run; everything else is written at once.
+// take handles one event of the agent. Usage and checkpoints wait for the fact that follows them, what a human is asked
+// for the end of the run; everything else is written at once. A tool's result is written even as the run is stopped:
+// what the call did is done, and without its result nobody could tell.
 func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Chunk != nil {
 		t.rec.Chunk(*ev.Chunk)
@@ -185,10 +191,19 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 		t.asked = append(t.asked, ev)
 		return nil
 	}
+	if ev.Checkpoint != nil {
+		t.checkpoint(ev)
+		return nil
+	}
 	t.note(ev)
 	t.pending = append(t.pending, ev)
 	if ev.Usage != nil {
 		return nil
+	}
+	if ev.Result != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = t.rec.Linger(ctx)
+		defer cancel()
 	}
 	rec := store.Record{Events: t.pending}
 	switch {
@@ -240,10 +255,18 @@ func (t *turn) pause(rec *store.Record) {
 func (t *turn) write(ctx context.Context, rec store.Record) error {
 	t.pending = nil
 	if err := t.rec.Record(ctx, rec); err != nil {
-		return fmt.Errorf("%w: %w", errNotRecorded, err)
+		if err = unrecorded(err); !errors.Is(err, errNotRecorded) {
+			t.pending = facts(rec.Events)
+		}
+		return err
 	}
 	t.kept = rec.Session
 	return nil
+}
+
+// facts are those of evs that hold whatever the turn comes to: all but its end.
+func facts(evs []agentsvc.Event) []agentsvc.Event {
+	return slices.DeleteFunc(slices.Clone(evs), func(ev agentsvc.Event) bool { return ev.Status != nil })
 }
 
 func (t *turn) message(text string) agentsvc.Message {

@@ -22,8 +22,26 @@ type Record struct {
 }
 
 // Record appends facts to the task of run, at run's epoch and sequence. It returns [agentsvc.ErrLost] if the lease is
-// somebody else's by now; then nothing was written.
+// somebody else's by now, and an [*AwayError] if the session is kept apart and cannot be written; then nothing was
+// written.
 func (s *Store) Record(ctx context.Context, run *Run, rec Record) error {
+	if s.Sessions.h != nil || len(rec.Session) == 0 {
+		return s.append(ctx, run, rec)
+	}
+	// The session first: a turn that stands there and not on the log is written again by the next attempt, one that
+	// stood on the log alone would be forgotten.
+	if err := s.keep(ctx, run, rec.Session); err != nil {
+		return err
+	}
+	rec.Session = nil
+	err := s.append(ctx, run, rec)
+	if errors.Is(err, agentsvc.ErrLost) {
+		err = errors.Join(err, s.retract(ctx, run))
+	}
+	return err
+}
+
+func (s *Store) append(ctx context.Context, run *Run, rec Record) error {
 	g := guard{run.Epoch, run.Seq + int64(len(rec.Events))}
 	var n int64
 	var err error
@@ -76,16 +94,16 @@ func (s *Store) recordPlain(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 		s.endRun(b, run, rec, g)
 	}
 	if len(rec.Session) > 0 {
-		return s.appendSession(b, run, rec, g)
+		return s.appendSession(b, run, rec, g, now)
 	}
 	return nil
 }
 
-// last returns the last status among rec's events, nil if there is none.
-func (rec Record) last() *agentsvc.Event {
-	for i := len(rec.Events) - 1; i >= 0; i-- {
-		if rec.Events[i].Status != nil {
-			return &rec.Events[i]
+// lastStatus returns the last event of evs that holds a status, nil if there is none.
+func lastStatus(evs []agentsvc.Event) *agentsvc.Event {
+	for i := len(evs) - 1; i >= 0; i-- {
+		if evs[i].Status != nil {
+			return &evs[i]
 		}
 	}
 	return nil
@@ -93,7 +111,7 @@ func (rec Record) last() *agentsvc.Event {
 
 // state is where the task stands after rec. A record without events moves nothing else that would tell it from none.
 func (rec Record) state() agentsvc.State {
-	if ev := rec.last(); ev != nil {
+	if ev := lastStatus(rec.Events); ev != nil {
 		return ev.Status.State
 	}
 	return agentsvc.Working
@@ -101,7 +119,7 @@ func (rec Record) state() agentsvc.State {
 
 // advance adds the guarding statement: the task moves to seq, and to the last status among the events.
 func (s *Store) advance(b *db.Batch, n *int64, run *Run, rec Record, seq, now int64) {
-	if ev := rec.last(); ev != nil {
+	if ev := lastStatus(rec.Events); ev != nil {
 		b.Exec(n, `UPDATE task SET seq = $5, status_seq = $6, state = $7, updated_at = $8
 			WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4 AND state = 'working'`,
 			s.tenant, string(run.Task), run.Epoch, run.Seq, seq, ev.Seq, string(ev.Status.State), now)
@@ -112,7 +130,7 @@ func (s *Store) advance(b *db.Batch, n *int64, run *Run, rec Record, seq, now in
 }
 
 func (s *Store) endRun(b *db.Batch, run *Run, rec Record, g *guard) {
-	b.Exec(nil, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), last_error = $6
+	b.Exec(nil, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), last_error = $6, cut_off = FALSE
 		WHERE tenant = $1 AND task = $2 AND turn = $3
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8 AND state = $9)`,
 		s.tenant, string(run.Task), run.Turn, string(rec.End), rec.Delay.Microseconds(), rec.Error, g.epoch, g.seq, string(rec.state()))

@@ -68,6 +68,7 @@ var codes = []struct {
 	{agentsvc.ErrNoCredential, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrDecided, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrLost, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{task.ErrNotRestorable, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrOverloaded, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{task.ErrConflict, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},
 	{ErrNoPush, InvalidArgument, http.StatusBadRequest, rpcNoPush, false},
@@ -85,8 +86,8 @@ var codes = []struct {
 	{tenancy.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
 	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
 	{tenancy.ErrConflict, Aborted, http.StatusConflict, rpcInternal, true},
-	{tenancy.ErrInProgress, Aborted, http.StatusConflict, rpcInternal, true},
-	{tenancy.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInternal, true},
+	{tenancy.ErrInProgress, Aborted, http.StatusConflict, rpcUnsupported, true},
+	{tenancy.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, true},
 	{tenancy.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{tenancy.ErrClosed, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 

@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"errors"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -48,7 +49,7 @@ func (r *Recorder) Session(ctx context.Context) (agentsvc.Session, error) {
 	if r.run.Fresh {
 		return agentsvc.Session{Context: r.run.Context}, nil
 	}
-	return r.s.store.Session(ctx, r.run.Owner, r.run.Context)
+	return r.s.store.Before(ctx, *r.run)
 }
 
 // Chunk shows readers a piece of a message that is being written. It is kept nowhere.
@@ -57,7 +58,7 @@ func (r *Recorder) Chunk(c agentsvc.Chunk) {
 }
 
 // Record appends facts, in one transaction with the run's end if rec has one. It returns [agentsvc.ErrLost] if the
-// lease is somebody else's by now: then nothing was written and the run must stop.
+// lease is somebody else's by now: then nothing was written and the run must stop. A [*store.AwayError] may pass.
 func (r *Recorder) Record(ctx context.Context, rec store.Record) error {
 	for i, ev := range rec.Events {
 		rec.Events[i] = stamp(r.run.Task, r.run.Seq+1+int64(i), ev)
@@ -67,6 +68,26 @@ func (r *Recorder) Record(ctx context.Context, rec store.Record) error {
 	}
 	r.s.hub.publish(r.s.key(r.run.Task), rec.Events...)
 	return nil
+}
+
+// stopping is how long a fact may still be written after its run was told to stop: less than the grace that a process
+// gives its runs when it stops.
+const stopping = 2 * time.Second
+
+// Linger returns a context that outlives ctx for as long as a fact of a run that is told to stop may still be written:
+// one that says what has happened and cannot happen again. It ends with ctx where the run has lost its lease.
+func (r *Recorder) Linger(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(context.Cause(ctx), agentsvc.ErrLost) {
+			select {
+			case <-time.After(stopping):
+			case <-longer.Done():
+			}
+		}
+		cancel()
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 // Close lets readers know that this process no longer writes.

@@ -147,7 +147,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		return err
 	}
 	h.shared = app.House{
-		DB: h.db, Keys: h.keys, Hub: task.NewHub(),
+		DB: h.db, Keys: h.keys, Hub: task.NewHub(), Databases: &app.Databases{},
 		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Log: h.log,
@@ -174,11 +174,7 @@ func (h *house) openLive(context.Context) (err error) {
 	}
 	h.closing(func() error { h.router.Close(); return nil })
 	if cfg := h.own.cfg.Load(); cfg != nil {
-		a, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, Own: true, Inside: true}, h.shared)
-		if err != nil {
-			return fmt.Errorf("the configuration does not load: %w", err)
-		}
-		if err := a.Close(); err != nil {
+		if err := h.own.try(cfg, h.shared); err != nil {
 			return err
 		}
 		return h.own.announce(h.apps)
