@@ -17,6 +17,8 @@ var (
 	ErrOccupied = errors.New("the conversation is still at work on an earlier message: wait for its end, or cancel its task")
 	// ErrUndecided says that the task waits for a decision and not for a message.
 	ErrUndecided = errors.New("the task waits for a decision on a tool call, not for a message")
+	// ErrNoCredential says that the task waits for a credential and not for a message.
+	ErrNoCredential = errors.New(`the task waits for a credential: send a message whose data part is {"type": "tool_credential", "tool": ..., "value": ...}`)
 	// ErrDecided says that there is nothing to decide, or no longer.
 	ErrDecided = errors.New("no such decision is open: it was made before, or nothing waits for one")
 	// ErrLost says that somebody else holds the task now: stop.

@@ -20,6 +20,7 @@ type Ruling struct {
 	Events  []agentsvc.Event
 	Settled []int64 // sequences of the approvals that are no longer open
 	Next    *Run
+	Supply  []Sealed       // credentials that were supplied
 	Sender  agentsvc.Owner // of the message that brought them
 	Sent    *Sent          // nil = none did
 }
@@ -47,6 +48,9 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 		b.Exec(nil, `DELETE FROM approval WHERE tenant = $1 AND task = $2 AND seq = $3
 			AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $4 AND seq = $5)`,
 			s.tenant, string(seen.ID), seq, g.epoch, g.seq)
+	}
+	for _, c := range r.Supply {
+		s.insertCredential(&b, seen.ID, c, g)
 	}
 	switch {
 	case r.Next != nil:

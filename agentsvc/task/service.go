@@ -46,6 +46,8 @@ type Options struct {
 	Check func(ctx context.Context, call agentsvc.ToolCall) error
 	// OnBusy is what agents do about a message that finds its session at work: [Queue] where nothing is said.
 	OnBusy map[string]OnBusy
+	// Vault keeps the credentials that owners of tasks supply. Where no tool needs any it may be missing.
+	Vault *store.Vault
 }
 
 // New returns the pass of a tenant whose configuration stands at revision.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,8 +19,8 @@ import (
 // Submission is a message for an agent. Message.Task names the task it continues, if any; Message.ID, where the
 // client chose one, makes sending it again harmless, and so does Key, which goes before it: whatever else it sends under
 // the same Key is refused. Live says that somebody waits: the turn then starts in this
-// process at once, if there is room. Rulings are the decisions that the message brings, where its sender may decide:
-// then it is about anybody's task, and nothing else is read of it.
+// process at once, if there is room. Rulings are what [Rulings] found in the message, and then nothing else is read of it:
+// decisions, where its sender may decide, which are about anybody's task, or credentials for a task of its own.
 type Submission struct {
 	Agent   string
 	Owner   agentsvc.Owner
@@ -31,7 +32,7 @@ type Submission struct {
 
 // reach is how far a submission goes.
 func (sub Submission) reach() Reach {
-	if len(sub.Rulings) > 0 {
+	if len(sub.Rulings) > 0 && !Supplies(sub.Rulings) {
 		return Reach{Agents: []string{sub.Agent}}
 	}
 	return Reach{[]string{sub.Agent}, &sub.Owner}
@@ -42,9 +43,9 @@ var ErrConflict = errors.New("a message with this id and another body was sent b
 
 // Submit accepts a message as a new turn of a task, or starts a task if the message names none. When Submit returns,
 // the turn survives a crash. It returns [agentsvc.ErrNotFound] for a task out of reach, [agentsvc.ErrTerminal] for
-// one that has ended, [agentsvc.ErrBusy] for one that is at work, [agentsvc.ErrUndecided] for one that waits for
-// a decision, [agentsvc.ErrOccupied] where the agent takes no message while its session is at work, and [ErrConflict];
-// for a message that brings decisions what [Service.Decide] returns.
+// one that has ended, [agentsvc.ErrBusy] for one that is at work, [agentsvc.ErrUndecided] and [agentsvc.ErrNoCredential]
+// for one that waits for a decision or a credential, [agentsvc.ErrOccupied] where the agent takes no message while its
+// session is at work, and [ErrConflict]; for a message that brings decisions or credentials what [Service.Decide] returns.
 func (s *Service) Submit(ctx context.Context, sub Submission) (agentsvc.Task, error) {
 	acc, err := s.accept(ctx, sub)
 	if err != nil {
@@ -192,7 +193,7 @@ func (s *Service) known(ctx context.Context, sub Submission, sent store.Sent) (a
 // resume continues a task that waits for its user. Where its session is occupied the turn waits for the others.
 func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) error {
 	for {
-		switch err := s.answer(ctx, sub, acc); {
+		switch err := s.proceed(ctx, sub, acc); {
 		case errors.Is(err, agentsvc.ErrOccupied) && ctx.Err() == nil:
 			s.giveWay(acc)
 		case !isLost(err) || ctx.Err() != nil:
@@ -202,8 +203,8 @@ func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) err
 	}
 }
 
-// answer is one try of resume.
-func (s *Service) answer(ctx context.Context, sub Submission, acc *accepted) error {
+// proceed is one try of resume.
+func (s *Service) proceed(ctx context.Context, sub Submission, acc *accepted) error {
 	t, err := s.find(ctx, sub.reach(), sub.Message.Task, store.With{History: true, Artifacts: true, Approvals: true})
 	sent := sentBy(sub)
 	sent.Within(t.Context)
@@ -216,8 +217,10 @@ func (s *Service) answer(ctx context.Context, sub Submission, acc *accepted) err
 		return s.resent(ctx, sub, sent, acc, agentsvc.ErrTerminal)
 	case !t.Status.State.Interrupted():
 		return s.resent(ctx, sub, sent, acc, agentsvc.ErrBusy)
-	case len(t.Approvals) > 0:
+	case slices.ContainsFunc(t.Approvals, agentsvc.Approval.Decidable):
 		return agentsvc.ErrUndecided
+	case len(t.Approvals) > 0:
+		return agentsvc.ErrNoCredential
 	}
 	s.fill(sub, acc)
 	run := &acc.run
