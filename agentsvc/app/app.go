@@ -58,6 +58,7 @@ type Tenant struct {
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.
 type App struct {
+	kept     *store.Store
 	tasks    *task.Service
 	runner   *runner.Runner
 	vault    *store.Vault
@@ -100,7 +101,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
+	a := &App{kept: b.store, policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
 	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 	if used {
@@ -128,6 +129,11 @@ func (a *App) Tasks() *task.Service { return a.tasks }
 
 // Run runs one of the app's runs to its end.
 func (a *App) Run(ctx context.Context, run store.Run) error { return a.runner.Run(ctx, run) }
+
+// Sweep deletes what r keeps no longer, the conversations from where the app has them.
+func (a *App) Sweep(ctx context.Context, r store.Retention) (store.Swept, error) {
+	return a.kept.Sweep(ctx, r)
+}
 
 // Memories is what the app's agents remember of its users.
 func (a *App) Memories() *memory.Recall { return a.memories }
