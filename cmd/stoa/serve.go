@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -75,13 +74,13 @@ type house struct {
 	live     *tenancy.Live[*app.App]
 	router   *tenancy.Router
 	meters   *meters
-	stopping atomic.Bool
+	leave    *leave
 	closers  []func() error
 }
 
 // openHouse brings everything up but the listeners. What it opened before an error it closes again.
 func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h *house, err error) {
-	h = &house{settings: s, own: mine, log: log}
+	h = &house{settings: s, own: mine, log: log, leave: newLeave()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -231,8 +230,8 @@ func (h *house) listen(ctx context.Context, c *console) error {
 	return h.serve(ctx, l, func() { h.greet(c, l.Addr()) })
 }
 
-// serve works until ctx ends, then drains: not ready, no new runs, the old ones finished or handed back, the streams
-// closed. It calls serving when requests are answered.
+// serve works until ctx ends, then drains: not ready, no new runs once the balancers have taken note, the old ones
+// finished or handed back, the streams closed. It calls serving when requests are answered.
 func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error {
 	front, err := h.front(l.Addr())
 	if err != nil {
@@ -248,6 +247,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 		g.Go(func() error { return ignoreCancelled(h.own.watch(gctx, h.apps, h.shared, h.log)) })
 	}
 	server := front.HTTP()
+	server.Handler = h.leave.watch(server.Handler)
 	g.Go(func() error { return ignoreClosed(server.Serve(l)) })
 	if err := h.serveMetrics(gctx, g); err != nil {
 		stop()
@@ -259,7 +259,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	case <-gctx.Done():
 	}
 	h.log.Info("stopping", "inflight", h.pool.Inflight())
-	h.stopping.Store(true)
+	h.leave.take(gctx)
 	left, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.settings.shutdown)
 	defer cancel()
 	err = h.pool.Drain(left)
