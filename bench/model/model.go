@@ -114,9 +114,13 @@ func writeChunk(w io.Writer, name, choices, usage string) {
 	fmt.Fprintf(w, `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":%q,"choices":[%s]%s}`+"\n\n", name, choices, usage)
 }
 
-// Stamp is the model whose only token is [Mark] with the time it was sent at, in microseconds since 1970, behind it. It
-// is sent a while after the request, so that whoever asked is done with everything else.
-const Stamp, Mark = "stamp", "sent-at-"
+const (
+	// Stamp is the model whose only token is [Mark] with the time it was sent at, in microseconds since 1970, behind it.
+	// It is sent a while after the request, so that whoever asked is done with everything else.
+	Stamp = "stamp"
+	// Mark is what stands before that time.
+	Mark = "sent-at-"
+)
 
 func stamp(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
