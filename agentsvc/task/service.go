@@ -8,7 +8,6 @@ package task
 
 import (
 	"context"
-	"iter"
 	"log/slog"
 	"slices"
 
@@ -82,62 +81,4 @@ func (s *Service) find(ctx context.Context, reach Reach, id agentsvc.TaskID, wit
 		return store.Stored{}, err
 	}
 	return t, nil
-}
-
-// Cancel ends a task: whoever works on it loses its lease, and stops at once where that is this process. It returns
-// [agentsvc.ErrTerminal] for a task that has ended.
-func (s *Service) Cancel(ctx context.Context, reach Reach, id agentsvc.TaskID) (agentsvc.Task, error) {
-	for {
-		t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true})
-		if err != nil {
-			return agentsvc.Task{}, err
-		}
-		if t.Status.State.Terminal() {
-			return agentsvc.Task{}, agentsvc.ErrTerminal
-		}
-		ev := stamp(id, t.Seq+1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Cancelled}})
-		switch err := s.store.Cancel(ctx, t, ev); {
-		case err == nil:
-			s.workers.Stop(s.tenant, id)
-			s.hub.publish(s.key(id), ev)
-			t.Apply(ev)
-			return t.Task, nil
-		case !isLost(err) || ctx.Err() != nil:
-			return agentsvc.Task{}, err
-		}
-		// The task moved on between the look and the step; look again.
-	}
-}
-
-// CancelCall ends one running tool call of a task; the agent goes on with a result that says so. It returns
-// [agentsvc.ErrNotFound] for a task out of reach and for a call that does not run.
-func (s *Service) CancelCall(ctx context.Context, reach Reach, id agentsvc.TaskID, call agentsvc.CallID, reason string) error {
-	if _, err := s.find(ctx, reach, id, store.With{}); err != nil {
-		return err
-	}
-	if !s.hub.stop(s.key(id), call, &agentsvc.CancelledError{Reason: reason}) {
-		return agentsvc.ErrNotFound
-	}
-	return nil
-}
-
-// Follow returns a task as it stands and its events from there on, or where after is not nil the events that follow
-// that sequence. The events end with the task's end, or with an error.
-func (s *Service) Follow(ctx context.Context, reach Reach, id agentsvc.TaskID, after *int64) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-	t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true})
-	if err != nil {
-		return agentsvc.Task{}, nil, err
-	}
-	from := t.Seq
-	if after != nil {
-		from = min(max(*after, 0), t.Seq)
-	}
-	if from == t.Seq && t.Status.State.Terminal() {
-		return t.Task, func(func(agentsvc.Event, error) bool) {}, nil
-	}
-	return t.Task, func(yield func(agentsvc.Event, error) bool) {
-		r := s.hub.subscribe(s.key(id))
-		defer r.close()
-		s.follow(ctx, r, id, from, true, yield)
-	}, nil
 }

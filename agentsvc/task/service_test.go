@@ -64,7 +64,7 @@ type process struct {
 func start(t *testing.T, d *db.DB, handle func(w *work) error) *process {
 	t.Helper()
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	p := &process{hub: task.NewHub(), st: store.New(d, "acme")}
+	p := &process{hub: task.NewHub(nil), st: store.New(d, "acme")}
 	p.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error {
 		rec := p.Recorder(&run)
 		defer rec.Close()
