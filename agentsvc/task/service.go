@@ -16,7 +16,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Handoff is this process's workers, as far as accepting needs to know them.
+// Handoff is the workers, of this process and beyond, as far as the pass needs to know them.
 type Handoff interface {
 	// Reserve takes a place for a run that somebody waits for. Start or Release gives it back.
 	Reserve() (worker string, ok bool)
@@ -24,8 +24,10 @@ type Handoff interface {
 	Release()
 	// Wake says that a pending run was written.
 	Wake()
-	// Stop ends the run of a task, if it is at work in this process.
+	// Stop ends the run of a task that was cancelled, if one is at work in any process.
 	Stop(tenant db.ID, task agentsvc.TaskID)
+	// Mind says that something was written about the run of a task.
+	Mind(tenant db.ID, task agentsvc.TaskID)
 }
 
 // Service is the pass of one tenant.

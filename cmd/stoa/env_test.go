@@ -18,7 +18,7 @@ var acts = map[string]struct {
 	"Port":                {"1234", func(s settings) any { return s.port }, 1234},
 	"GRPCPort":            {"1235", func(settings) any { return nil }, nil}, // nothing listens yet
 	"Studio":              {"true", nil, nil},
-	"Role":                {"web", nil, nil},
+	"Role":                {"web", func(s settings) any { return s.role }, "web"},
 	"Database":            {"sqlite://x.db", func(s settings) any { return s.database }, "sqlite://x.db"},
 	"MigrateDatabase":     {"postgres://m", func(s settings) any { return s.migrateDatabase }, "postgres://m"},
 	"Redis":               {"redis://r", func(s settings) any { return s.redis }, "redis://r"},
@@ -33,6 +33,7 @@ var acts = map[string]struct {
 	"TrustedProxies":      {"10.0.0.0/8", func(s settings) any { return len(s.proxies) }, 1},
 	"MetricsAddr":         {"127.0.0.1:1", func(s settings) any { return s.metricsAddr }, "127.0.0.1:1"},
 	"ShutdownTimeout":     {"4s", func(s settings) any { return s.shutdown }, 4 * time.Second},
+	"DrainDelay":          {"2s", func(s settings) any { return s.drainDelay }, 2 * time.Second},
 	"LogLevel":            {"debug", func(s settings) any { return s.logLevel }, "debug"},
 	"LogFormat":           {"json", func(s settings) any { return s.logFormat }, "json"},
 }
