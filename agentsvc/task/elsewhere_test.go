@@ -278,3 +278,37 @@ func TestWorkElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// TestQuiet: a call whose caller waits where it runs asks nothing of other processes.
+func TestQuiet(t *testing.T) {
+	connected(t, func(t *testing.T, _ bool, open func(func(w *work) error) *process) {
+		hold := make(chan struct{})
+		here, there := open(func(w *work) error { <-hold; return chatty(w) }), open(chatty)
+		got, err := here.Submit(t.Context(), live(send("hi")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, evs, err := there.Follow(within(t), task.Reach{}, got.ID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, stop := iter.Pull2(evs)
+		go func() { time.Sleep(200 * time.Millisecond); close(hold) }()
+		_, _, _ = next()
+		if !here.bus.Followed() {
+			t.Error("one who listens elsewhere is not known")
+		}
+		stop()
+		for range 50 {
+			_, evs, err := here.Call(within(t), send("hi"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			drain(t, evs)
+		}
+		here.bus.Flush(t.Context())
+		if there.bus.Followed() {
+			t.Error("a call in one process was announced to another")
+		}
+	})
+}

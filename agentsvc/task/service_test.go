@@ -59,6 +59,7 @@ type process struct {
 	hub  *task.Hub
 	pool *queue.Pool
 	st   *store.Store
+	bus  *signal.Bus
 }
 
 // start opens a process whose runs handle does.
@@ -71,7 +72,7 @@ func start(t *testing.T, d *db.DB, handle func(w *work) error) *process {
 func join(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *work) error) *process {
 	t.Helper()
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	p := &process{hub: task.NewHub(bus), st: store.New(d, "acme")}
+	p := &process{hub: task.NewHub(bus), st: store.New(d, "acme"), bus: bus}
 	p.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error {
 		rec := p.Recorder(&run)
 		defer rec.Close()
