@@ -63,8 +63,8 @@ type App struct {
 	closers  []func() error
 }
 
-// Build makes an app of cfg. It calls nobody: what it returns costs memory alone. Its errors may be shown to whoever
-// wrote the configuration.
+// Build makes an app of cfg. It calls nobody: what it returns costs memory alone. What is wrong with cfg is a
+// [config.Error], whose problems have paths and no lines; they may be shown to whoever wrote the configuration.
 func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	log := h.Log.With("app", t.Name)
 	policy, err := authz.NewPolicy(t.ID)
@@ -79,20 +79,20 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if h.Judged != nil {
 		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
-	memories, used, err := b.memory(memory.New(h.DB, t.ID))
-	if err != nil {
-		return nil, err
-	}
+	memories, used := b.memory(memory.New(h.DB, t.ID))
 	if used {
 		b.recall = memories
 	}
-	agents, err := b.agents()
-	if err != nil {
+	b.llms()
+	b.allGuardrails()
+	b.allTools()
+	agents := b.allAgents()
+	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{policy: policy, memories: memories, index: map[string]int{}, closers: b.closers}
 	a.tasks = task.New(kept, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
-	a.runner = runner.New(a.tasks, agents, h.Retry, log)
+	a.runner = runner.New(a.tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 	if used {
 		a.runner.Tell(memories.Remember)
 	}
@@ -162,21 +162,11 @@ type builder struct {
 	store   *store.Store
 	recall  *memory.Recall // nil = agents remember nothing
 	models  map[string]llm.Provider
+	rails   map[string]*guardrail.Guardrail // those that are turned on
 	built   map[string]agent.Agent
 	tools   map[string]tool.Tool
 	sources map[string]tool.Source // by the name of the tool that stands for all of theirs
 	sets    []*tool.Set            // all that were made
 	closers []func() error
-}
-
-func (b *builder) agents() (map[string]agent.Agent, error) {
-	var errs []error
-	var err error
-	b.models, err = b.llms()
-	errs = append(errs, err)
-	errs = append(errs, b.allTools())
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return b.allAgents()
+	mistakes
 }

@@ -1,9 +1,6 @@
 package app
 
 import (
-	"errors"
-	"fmt"
-
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/anthropic"
@@ -11,6 +8,7 @@ import (
 	"stoa/agentsvc/llm/ollama"
 	"stoa/agentsvc/llm/openai"
 	"stoa/agentsvc/llm/scripted"
+	"stoa/agentsvc/llm/upstream"
 )
 
 // llmKinds are the models that can be configured, by provider.
@@ -24,18 +22,12 @@ var llmKinds = map[string]func(b *builder, name string, l *config.LLM) (llm.Prov
 
 // llms makes the models. What stands around a vendor's model is, from the inside out: tries after a failure, a breaker
 // that spares it while it is down, and the models to fall back on.
-func (b *builder) llms() (map[string]llm.Provider, error) {
+func (b *builder) llms() {
 	alone := make(map[string]llm.Provider, len(b.cfg.LLMs))
-	var errs []error
 	for name, l := range b.cfg.LLMs {
-		build := llmKinds[l.Provider]
-		if build == nil {
-			errs = append(errs, fmt.Errorf("llms.%s.provider: %s is not available yet", name, l.Provider))
-			continue
-		}
-		m, err := build(b, name, l)
+		m, err := llmKinds[l.Provider](b, name, l)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("llms.%s: %w", name, err))
+			b.wrong("llms."+name, err)
 			continue
 		}
 		if l.Provider != "scripted" {
@@ -43,18 +35,14 @@ func (b *builder) llms() (map[string]llm.Provider, error) {
 		}
 		alone[name] = m
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	models := make(map[string]llm.Provider, len(alone))
+	b.models = make(map[string]llm.Provider, len(alone))
 	for name := range alone {
 		var others []llm.Provider
 		for _, other := range b.fallbacks(name, map[string]bool{})[1:] {
 			others = append(others, alone[other])
 		}
-		models[name] = llm.Fallback(alone[name], others...)
+		b.models[name] = llm.Fallback(alone[name], others...)
 	}
-	return models, nil
 }
 
 // fallbacks returns the names of a model and of those to fall back on, each followed by its own.
@@ -72,7 +60,7 @@ func (b *builder) fallbacks(name string, seen map[string]bool) []string {
 
 func anthropicModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	o := anthropic.Options{
-		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.Patient(upstream.FirstWord), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 	}
 	if t := l.Thinking; t != nil {
 		o.Thinking, o.ThinkingBudget = t.Enabled, int64(t.BudgetTokens)
@@ -82,19 +70,19 @@ func anthropicModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 
 func geminiModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	return gemini.New(gemini.Options{
-		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.Patient(upstream.FirstWord), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 	})
 }
 
 func ollamaModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	return ollama.New(ollama.Options{
-		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.Patient(upstream.FirstWord), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 	})
 }
 
 func openaiModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	return openai.New(openai.Options{
-		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.Patient(upstream.FirstWord), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 		Responses: l.API == "responses",
 	})
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/tool"
 	"stoa/agentsvc/tool/command"
@@ -27,36 +27,29 @@ var sourceKinds = map[string]func(b *builder, name string, t *config.Tool) (tool
 }
 
 // allTools builds what is configured under tools: into b.sources what has tools of its own, the rest into b.tools.
-func (b *builder) allTools() error {
+func (b *builder) allTools() {
 	b.tools = make(map[string]tool.Tool, len(b.cfg.Tools))
 	b.sources = map[string]tool.Source{}
-	var errs []error
 	for name, t := range b.cfg.Tools {
-		if !t.Enabled {
-			continue
+		if t.Enabled {
+			b.wrong("tools."+name, b.tool(name, t))
 		}
-		if source := sourceKinds[t.Type]; source != nil {
-			built, err := source(b, name, t)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("tools.%s: %w", name, err))
-				continue
-			}
+	}
+}
+
+func (b *builder) tool(name string, t *config.Tool) error {
+	if source := sourceKinds[t.Type]; source != nil {
+		built, err := source(b, name, t)
+		if err == nil {
 			b.sources[name] = tool.SourceWith(built, settings(t))
-			continue
 		}
-		build := toolKinds[t.Type]
-		if build == nil {
-			errs = append(errs, fmt.Errorf("tools.%s.type: %s is not available yet", name, t.Type))
-			continue
-		}
-		built, err := build(b, name, t)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("tools.%s: %w", name, err))
-			continue
-		}
+		return err
+	}
+	built, err := toolKinds[t.Type](b, name, t)
+	if err == nil {
 		b.tools[name] = tool.With(built, settings(t))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // settings are what can be said of every kind of tool.
@@ -105,7 +98,7 @@ func (b *builder) held() error {
 
 func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 	o := mcp.Options{
-		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.out.HTTP(),
+		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.out.Patient(t.MaxExecutionTime),
 		Command: t.Command, Args: t.Args, Env: t.Env, Filter: t.Filter, Description: t.Description, Optional: t.Optional,
 		Pins: b.store, Logger: b.log,
 	}
@@ -126,11 +119,11 @@ func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")
 
 func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
-	o := function.Options{Name: name, Description: t.Description, HTTP: b.out.HTTP(), Folder: t.WorkingDirectory}
+	o := function.Options{Name: name, Description: t.Description, HTTP: b.out.Patient(t.MaxExecutionTime), Folder: t.WorkingDirectory}
 	if t.Parameters != nil {
 		schema, err := json.Marshal(t.Parameters)
 		if err != nil {
-			return nil, fmt.Errorf("parameters: %w", err)
+			return nil, agentsvc.Invalid("parameters", "%v", err)
 		}
 		o.Parameters = schema
 	}

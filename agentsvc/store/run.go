@@ -33,7 +33,8 @@ func (q *Runs) Beat(ctx context.Context, worker, config string) (differs bool, e
 // Release gives a worker's runs back: they are pending at once, and the attempt does not count.
 func (q *Runs) Release(ctx context.Context, worker string) error {
 	return q.do(ctx, "release runs of "+worker, func(b *db.Batch) {
-		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = attempts - 1, available_at = stoa_now() WHERE worker = $1 AND state = 'running'`, worker)
+		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = attempts - 1, available_at = stoa_now(), cut_off = TRUE
+			WHERE worker = $1 AND state = 'running'`, worker)
 		b.Exec(nil, `DELETE FROM worker WHERE id = $1`, worker)
 	})
 }
@@ -43,7 +44,7 @@ func (q *Runs) Release(ctx context.Context, worker string) error {
 func (q *Runs) Rescue(ctx context.Context, stale time.Duration) (n int64, err error) {
 	err = q.do(ctx, "rescue runs", func(b *db.Batch) {
 		b.Exec(nil, `DELETE FROM worker WHERE heartbeat_at < stoa_now() - CAST($1 AS BIGINT)`, stale.Microseconds())
-		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now()
+		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now(), cut_off = TRUE
 			WHERE state = 'running' AND worker NOT IN (SELECT id FROM worker)`)
 	})
 	return n, err
@@ -69,12 +70,12 @@ func (q *Runs) Claim(ctx context.Context, worker string, n int) ([]Run, error) {
 	err := q.do(ctx, "claim runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
 			run := Run{Worker: worker}
-			err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq)
+			err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq, &run.CutOff)
 			runs = append(runs, run)
 			return err
 		}, `WITH due AS MATERIALIZED (SELECT tenant, task, turn FROM run WHERE state = 'pending' AND available_at <= stoa_now() ORDER BY available_at LIMIT $2`+skip+`)
 			UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1 WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM due)
-			RETURNING tenant, task, turn, revision, attempts, first_seq`, worker, n)
+			RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off`, worker, n)
 	})
 	return runs, err
 }

@@ -184,11 +184,7 @@ func (h *house) openLive(context.Context) (err error) {
 	}
 	h.closing(func() error { h.router.Close(); return nil })
 	if cfg := h.own.cfg.Load(); cfg != nil {
-		a, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, Own: true, Inside: true}, h.shared)
-		if err != nil {
-			return fmt.Errorf("the configuration does not load: %w", err)
-		}
-		if err := a.Close(); err != nil {
+		if err := h.own.try(cfg, h.shared); err != nil {
 			return err
 		}
 		return h.own.announce(h.apps)
