@@ -36,7 +36,7 @@ func (h *house) front(listens net.Addr) (*surface.Server, error) {
 		cors, metrics = cfg.Server.CORS, cfg.Observability.Metrics
 	}
 	o := surface.Options{
-		Verifier: authz.NewVerifier(h.issuer.Accepted()), AdminSecret: h.secrets.admin, Router: h.router, Live: h.live,
+		Verifier: authz.NewVerifier(h.issuer.Accepted()), AdminSecret: h.secrets.admin, Apps: h.apps, Router: h.router, Live: h.live,
 		PublicURL: cmp.Or(h.settings.publicURL, "http://"+reachable(listens)), TrustedProxies: h.settings.proxies, CORS: cors, Log: h.log,
 	}
 	if metrics.Enabled || h.settings.metricsAddr != "" {
