@@ -71,7 +71,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 		}
 		defer release()
 		return a.Run(ctx, run)
-	}, queue.Options{Log: log})
+	}, queue.Options{Calls: shared.Hub, Log: log})
 	shared.Workers = h.Pool
 	must(t, h.Pool.Open(t.Context(), true))
 	h.Apps = tenancy.New(h.DB, keys, bus, tenancy.Options{
