@@ -90,10 +90,23 @@ func up(engine string, m *migrate.Migrate) error {
 			return fmt.Errorf("repair migration %d: %w", v, err)
 		}
 	}
-	if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
-		return explain(err)
+	uerr := m.Up()
+	if dirty && hasColumn(uerr) {
+		// SQLite takes a file as a whole or not at all: this one is there, and only the mark of its end is missing.
+		if err := m.Force(int(v)); err != nil {
+			return fmt.Errorf("repair migration %d: %w", v, err)
+		}
+		uerr = m.Up()
+	}
+	if uerr != nil && !errors.Is(uerr, migrate.ErrNoChange) {
+		return explain(uerr)
 	}
 	return nil
+}
+
+// hasColumn reports whether err says that a column which is to be added to a table of SQLite is there.
+func hasColumn(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "duplicate column name")
 }
 
 // lock takes a session lock on the database, so that one process at a time looks at the version and changes it.

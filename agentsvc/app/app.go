@@ -4,6 +4,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -32,6 +33,8 @@ type House struct {
 	Hub     *task.Hub
 	Workers task.Handoff
 	Retry   queue.Retry
+	// Databases are those that apps bring; nil = every app opens its own.
+	Databases *Databases
 	// Outside reaches public addresses only, Inside private networks as well.
 	Outside, Inside *egress.Client
 	// Sandbox holds the programs of this host that agents run. Without one they run none.
@@ -71,14 +74,14 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept := store.New(h.DB, t.ID)
-	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, store: kept}
+	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{})}
 	if t.Inside {
 		b.out = h.Inside
 	}
 	if h.Judged != nil {
 		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
+	b.store = b.sessions(store.New(h.DB, t.ID))
 	memories, used := b.memory(memory.New(h.DB, t.ID))
 	if used {
 		b.recall = memories
@@ -91,7 +94,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{policy: policy, memories: memories, index: map[string]int{}, closers: b.closers}
-	a.tasks = task.New(kept, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
+	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 	if used {
 		a.runner.Tell(memories.Remember)
@@ -169,4 +172,6 @@ type builder struct {
 	sets    []*tool.Set            // all that were made
 	closers []func() error
 	mistakes
+
+	databases *Databases
 }

@@ -96,15 +96,12 @@ func scriptedModel(_ *builder, _ string, l *config.LLM) (llm.Provider, error) {
 }
 
 func scriptedRule(r *config.Rule) scripted.Rule {
-	var out scripted.Rule
+	out := scripted.Rule{Usage: scriptedUsage(r.Usage)}
 	if w := r.When; w != nil {
 		out.When = scripted.When{Text: w.Text, ToolResult: w.ToolResult, MessageID: w.MessageID}
 	}
 	for _, it := range r.Then {
 		out.Then = append(out.Then, scriptedItem(it))
-	}
-	if r.Usage != nil {
-		out.Then = append(out.Then, scripted.Item{Usage: scriptedUsage(r.Usage)})
 	}
 	return out
 }

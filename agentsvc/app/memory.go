@@ -33,7 +33,7 @@ var windows = map[string]func(b *builder, name string, a *config.Agent) agent.Wi
 		}
 		return session.Summary{
 			Agent: name, Budget: a.Context.Budget, Threshold: a.Context.Threshold, Target: a.Context.Target,
-			Count: b.counter(a.LLM), Model: model, Store: b.store, Log: b.log,
+			Count: b.counter(a.LLM), Model: model, Store: b.store.Sessions, Log: b.log,
 		}
 	},
 }
