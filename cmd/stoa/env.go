@@ -38,7 +38,7 @@ type flags struct {
 	TrustedProxies      *string        `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is believed (none)."`
 	MetricsAddr         *string        `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
 	ShutdownTimeout     *time.Duration `split_words:"true" help:"How long a stopping process waits for what is under way (30s)."`
-	DrainDelay          *time.Duration `split_words:"true" help:"How long, of that, it serves on so that the balancer notices (5s on PostgreSQL, 0s on SQLite and loopback)."`
+	DrainDelay          *time.Duration `split_words:"true" help:"How long of that, at most, it serves on until those who ask /ready have noticed (5s)."`
 	LogLevel            *string        `split_words:"true" enum:"debug,info,warn,error" help:"debug, info, warn or error (info)."`
 	LogFormat           *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
 }
@@ -101,7 +101,7 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 		logFile:         cfg.Logger.File,
 		appHosts:        only.AppHosts,
 	}
-	s.drainDelay = pick(s.noticed(), line.DrainDelay, e.DrainDelay)
+	s.drainDelay = pick(min(5*time.Second, s.shutdown), line.DrainDelay, e.DrainDelay)
 	if pick(false, line.Studio, e.Studio) {
 		return s, errors.New("--studio is not available yet")
 	}
@@ -165,14 +165,6 @@ func (s settings) check() error {
 func (s settings) loopback() bool {
 	ip := net.ParseIP(s.host)
 	return s.host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// noticed is how long a balancer takes to notice that a process is not ready, where there may be one.
-func (s settings) noticed() time.Duration {
-	if s.loopback() || !strings.HasPrefix(s.database, "postgres") {
-		return 0
-	}
-	return min(5*time.Second, s.shutdown)
 }
 
 func prefixes(list string) ([]netip.Prefix, error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -103,21 +102,13 @@ func (h *house) routes(metrics config.Metrics) []surface.Route {
 		o.Metrics = h.meters.handler()
 	}
 	all := slices.Concat(
-		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.healthy, Ready: h.ready, JWKS: h.issuer.JWKS}),
+		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.healthy, Ready: h.leave.ready, JWKS: h.issuer.JWKS}),
 		ops.Routes(o),
 	)
 	if h.settings.role == roleWorker {
 		all = slices.DeleteFunc(all, func(r surface.Route) bool { return r.Kind != surface.Open })
 	}
 	return all
-}
-
-// ready reports whether requests may come.
-func (h *house) ready(context.Context) error {
-	if h.stopping.Load() {
-		return errors.New("stopping")
-	}
-	return nil
 }
 
 // guardedMetrics serves the metrics to whoever knows their token, or to everyone if there is none.

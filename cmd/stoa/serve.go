@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -74,7 +73,7 @@ type house struct {
 	live     *tenancy.Live[*app.App]
 	router   *tenancy.Router
 	meters   *meters
-	stopping atomic.Bool
+	leave    *leave
 	closers  []func() error
 }
 
@@ -87,7 +86,7 @@ const (
 
 // openHouse brings everything up but the listeners. What it opened before an error it closes again.
 func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h *house, err error) {
-	h = &house{settings: s, own: mine, log: log}
+	h = &house{settings: s, own: mine, log: log, leave: newLeave()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -257,6 +256,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 		g.Go(func() error { return ignoreCancelled(h.own.watch(gctx, h.apps, h.shared, h.log)) })
 	}
 	server := front.HTTP()
+	server.Handler = h.leave.watch(server.Handler)
 	g.Go(func() error { return ignoreClosed(server.Serve(l)) })
 	if err := h.serveMetrics(gctx, g); err != nil {
 		stop()
