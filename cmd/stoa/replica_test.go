@@ -372,8 +372,8 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%d pieces of text came as they were written", whole)
 		}
 		// Without its worker the task waits; another one, later, goes on.
-		if err := worker.end(t, syscall.SIGTERM); err != nil {
-			t.Errorf("the worker ended with %v:\n%s", err, worker.out)
+		if err := worker.End(syscall.SIGTERM); err != nil {
+			t.Errorf("the worker ended with %v:\n%s", err, worker.Output())
 		}
 		s = web.stream(t, token, 0, rpc("message:stream", words("go")))
 		if ev, _ := s.next(); ev.Body.Status.State != "submitted" {
@@ -412,7 +412,7 @@ func TestRoll(t *testing.T) {
 		if status, closes := ask("GET", "/ready", nil); status != http.StatusOK || closes {
 			t.Errorf("before: %d, close %v", status, closes)
 		}
-		if err := one.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		if err := one.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 		within(t, time.Second, "the process is not ready", func() bool {
@@ -427,12 +427,12 @@ func TestRoll(t *testing.T) {
 			t.Errorf("the stream ended with a hint to come back: %v, after %+v", s.hint, facts)
 		}
 		select {
-		case err := <-one.done:
-			if err != nil {
-				t.Errorf("it ended with %v:\n%s", err, one.out)
+		case <-one.Ended():
+			if code := one.Cmd.ProcessState.ExitCode(); code != 0 {
+				t.Errorf("it ended with %d:\n%s", code, one.Output())
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("it does not end:\n%s", one.out)
+			t.Fatalf("it does not end:\n%s", one.Output())
 		}
 		id := first.Body.TaskID
 		facts = append(facts, two.stream(t, token, facts[len(facts)-1].ID, rpc("tasks/subscribe", map[string]any{"id": id})).facts()...)
@@ -489,9 +489,9 @@ func TestRedisDown(t *testing.T) {
 	both("go")
 	cable.plug(t)
 	for _, p := range []*process{one, two} {
-		within(t, 10*time.Second, "the end of the outage is told", func() bool { return strings.Count(p.out.String(), "flow again") == 1 })
-		if n := strings.Count(p.out.String(), "are interrupted"); n != 1 {
-			t.Errorf("the outage is told %d times:\n%s", n, p.out)
+		within(t, 10*time.Second, "the end of the outage is told", func() bool { return strings.Count(p.Output(), "flow again") == 1 })
+		if n := strings.Count(p.Output(), "are interrupted"); n != 1 {
+			t.Errorf("the outage is told %d times:\n%s", n, p.Output())
 		}
 	}
 	if _, live := both("slow"); !live {
