@@ -46,8 +46,9 @@ type Agent struct {
 	SubAgents []string `yaml:"sub_agents" ref:"agents" only:"type=llm|sequential|parallel|loop"`
 	// AgentTools are agents that this one uses like tools.
 	AgentTools []string `yaml:"agent_tools" ref:"agents" only:"type=llm"`
-	// Guardrails names the checks on this agent's input, output and tool calls. An agent made of others has those of its parts.
-	Guardrails string `yaml:"guardrails" ref:"guardrails" only:"type=llm|runner"`
+	// Guardrails names the checks on this agent's input, output and tool calls. Those of an agent made of others judge
+	// what the whole is asked and answers.
+	Guardrails string `yaml:"guardrails" ref:"guardrails"`
 	// DocumentStores are the documents the agent can search.
 	DocumentStores []string `yaml:"document_stores" ref:"document_stores"`
 	// IncludeContext puts what the search finds before the model without being asked.
@@ -58,8 +59,9 @@ type Agent struct {
 	IncludeContextMaxLength int `yaml:"include_context_max_length" jsonschema:"minimum=0"`
 	// StructuredOutput makes the agent answer in JSON of a given schema.
 	StructuredOutput *StructuredOutput `yaml:"structured_output" only:"type=llm"`
-	// Context says how much of a long conversation the model gets to see.
-	Context *Context `yaml:"context" only:"type=llm"`
+	// Context says how much of a long conversation the model gets to see, which is for agents with a model alone, and
+	// what becomes of a message that comes while the conversation is at work on another.
+	Context *Context `yaml:"context"`
 	// Trigger starts the agent on a schedule or from a webhook.
 	Trigger *Trigger `yaml:"trigger"`
 	// Notifications tell other services how the agent's tasks go.
@@ -105,10 +107,21 @@ func (a *Agent) check(c *checks, s spot) {
 		c.problem(s, "a remote agent needs url, agent_card_url or agent_card_file")
 	}
 	a.remote(c, s)
+	a.guarded(c, s)
 	a.members(c, s)
 	a.ends(c, s)
+	a.session(c, s.child("context"))
 	if p := a.Prompt; p != nil && p.SystemPrompt != "" && (a.Instruction != "" || p.Role != "" || p.Guidance != "") {
 		c.problem(s.child("prompt").child("system_prompt"), "replaces instruction, role and guidance: leave either them out or it")
+	}
+}
+
+// session checks that an agent without a model cuts no conversation.
+func (a *Agent) session(c *checks, s spot) {
+	for _, key := range keys(s) {
+		if a.Type != "" && a.Type != "llm" && key != "on_busy" {
+			c.problem(s.child(key), "belongs to type llm only")
+		}
 	}
 }
 
@@ -124,6 +137,18 @@ func (a *Agent) remote(c *checks, s spot) {
 		if a.Credentials != nil && strings.EqualFold(name, "Authorization") {
 			c.problem(s.child("headers"), "holds Authorization, which credentials stand for: leave either out")
 		}
+	}
+}
+
+// guarded demands that the guardrail has nothing that cannot act on this agent.
+func (a *Agent) guarded(c *checks, s spot) {
+	g := c.guardrails[a.Guardrails]
+	if a.Type == "llm" || a.Type == "runner" || g == nil || !g.Enabled || g.Tool == nil {
+		return
+	}
+	if t := g.Tool.Authorization; t != nil && t.Enabled {
+		c.problem(s.child("guardrails"), "holds tool.authorization, and an agent of type "+a.Type+
+			" calls no tools itself: name a guardrail without it here, and one with it at the agents that call tools")
 	}
 }
 

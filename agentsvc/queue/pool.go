@@ -284,11 +284,16 @@ func (p *Pool) passOn() {
 	}
 }
 
-// look finds what is to be done that nobody calls for: runs that wait for a decision that comes too late.
+// look finds what is to be done that nobody calls for: runs that wait for a decision that comes too late, and runs that
+// wait for others of their session which are gone.
 func (p *Pool) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if _, err := p.runs.Overdue(ctx); err != nil && ctx.Err() == nil {
+	_, err := p.runs.Overdue(ctx)
+	if err == nil {
+		_, err = p.runs.CallUp(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
 		p.o.Log.Warn("the queue cannot be read", "error", err)
 	}
 }

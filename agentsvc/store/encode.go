@@ -20,6 +20,7 @@ type (
 		Approval *approvalBody `json:"approval,omitempty"`
 		Decision *decisionBody `json:"decision,omitempty"`
 		Usage    *usageBody    `json:"usage,omitempty"`
+		Finding  *findingBody  `json:"finding,omitempty"`
 
 		Checkpoint *checkpointBody `json:"checkpoint,omitempty"`
 	}
@@ -71,6 +72,9 @@ type (
 		Kind    string   `json:"kind"`
 		Prompt  string   `json:"prompt"`
 		Timeout int64    `json:"timeout,omitempty"` // microseconds
+		Tool    string   `json:"tool,omitempty"`    // whose credential is asked for
+		Header  string   `json:"header,omitempty"`
+		Server  string   `json:"server,omitempty"`
 	}
 	decisionBody struct {
 		Call      string          `json:"call"`
@@ -90,6 +94,14 @@ type (
 		CacheRead  int64  `json:"cache_read,omitempty"`
 		CacheWrite int64  `json:"cache_write,omitempty"`
 		Reasoning  int64  `json:"reasoning,omitempty"`
+	}
+	findingBody struct {
+		Guardrail string `json:"guardrail"`
+		Phase     string `json:"phase"`
+		Rule      string `json:"rule"`
+		Action    string `json:"action"`
+		Severity  string `json:"severity"`
+		Shadow    bool   `json:"shadow,omitempty"`
 	}
 	checkpointBody struct {
 		Reason string `json:"reason"`
@@ -111,6 +123,7 @@ const (
 	kindApproval = "approval"
 	kindDecision = "decision"
 	kindUsage    = "usage"
+	kindFinding  = "finding"
 
 	kindCheckpoint = "checkpoint"
 )
@@ -133,7 +146,9 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	case ev.Approval != nil:
 		a := ev.Approval
 		kind = kindApproval
-		b.Approval = &approvalBody{fromCall(a.Call), string(a.Kind), a.Prompt, a.Timeout.Microseconds()}
+		b.Approval = &approvalBody{
+			fromCall(a.Call), string(a.Kind), a.Prompt, a.Timeout.Microseconds(), a.Credential.Tool, a.Credential.Header, a.Credential.Server,
+		}
 	case ev.Decision != nil:
 		d := ev.Decision
 		kind = kindDecision
@@ -143,6 +158,9 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	case ev.Usage != nil:
 		u := ev.Usage
 		kind, b.Usage = kindUsage, &usageBody{u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens}
+	case ev.Finding != nil:
+		f := findingBody(*ev.Finding)
+		kind, b.Finding = kindFinding, &f
 	case ev.Checkpoint != nil:
 		kind, b.Checkpoint = kindCheckpoint, &checkpointBody{string(ev.Checkpoint.Reason), ev.Checkpoint.Step}
 	default:
@@ -182,7 +200,8 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 		a := b.Approval
 		ev.Approval = &agentsvc.Approval{
 			Call: toCall(a.Call), Kind: agentsvc.ApprovalKind(a.Kind), Prompt: a.Prompt, Timeout: time.Duration(a.Timeout) * time.Microsecond,
-			Seq: ev.Seq, Frame: ev.Frame, At: ev.At,
+			Credential: agentsvc.Credential{Tool: a.Tool, Header: a.Header, Server: a.Server},
+			Seq:        ev.Seq, Frame: ev.Frame, At: ev.At,
 		}
 	case b.Decision != nil:
 		d := b.Decision
@@ -196,6 +215,9 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 			Provider: u.Provider, Model: u.Model, InputTokens: u.Input, OutputTokens: u.Output,
 			CacheReadTokens: u.CacheRead, CacheWriteTokens: u.CacheWrite, ReasoningTokens: u.Reasoning,
 		}
+	case b.Finding != nil:
+		f := agentsvc.Finding(*b.Finding)
+		ev.Finding = &f
 	case b.Checkpoint != nil:
 		ev.Checkpoint = &agentsvc.Checkpoint{Reason: agentsvc.CheckpointReason(b.Checkpoint.Reason), Step: b.Checkpoint.Step}
 	}

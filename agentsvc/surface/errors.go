@@ -64,7 +64,9 @@ var codes = []struct {
 	{ErrNotCancelable, Aborted, http.StatusConflict, rpcNotCancelable, false},
 	{agentsvc.ErrTerminal, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrBusy, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrOccupied, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrUndecided, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrNoCredential, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrDecided, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrLost, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{task.ErrNotRestorable, Aborted, http.StatusConflict, rpcUnsupported, false},
@@ -108,6 +110,7 @@ type refusal struct {
 	code   Code
 	status int
 	text   string
+	retry  time.Duration // when to come back, 0 = nobody knows
 }
 
 // Error returns the text that the caller reads.
@@ -137,7 +140,7 @@ func judge(err error) verdict {
 	var rpc *rpcError
 	switch {
 	case errors.As(err, &own):
-		v = verdict{code: own.code, status: own.status, rpc: rpcInvalidRequest, text: own.text}
+		v = verdict{code: own.code, status: own.status, rpc: rpcInvalidRequest, text: own.text, retry: own.retry}
 	case errors.As(err, &rpc):
 		v = verdict{code: InvalidArgument, status: http.StatusBadRequest, rpc: rpc.code, text: rpc.detail}
 	case errors.As(err, &word):

@@ -13,6 +13,19 @@ import (
 // Cancel ends a task: whoever works on it loses its lease and stops, in whichever process. It returns
 // [agentsvc.ErrTerminal] for a task that has ended.
 func (s *Service) Cancel(ctx context.Context, reach Reach, id agentsvc.TaskID) (agentsvc.Task, error) {
+	t, err := s.cancel(ctx, reach, id, "")
+	if err == nil {
+		s.callUp(ctx, t.Owner, t.Context)
+	}
+	return t, err
+}
+
+// cancel ends a task with a sentence that says why, if there is one.
+func (s *Service) cancel(ctx context.Context, reach Reach, id agentsvc.TaskID, why string) (agentsvc.Task, error) {
+	status := agentsvc.Status{State: agentsvc.Cancelled}
+	if why != "" {
+		status = told(id, agentsvc.Cancelled, []string{why})
+	}
 	for {
 		t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true})
 		if err != nil {
@@ -21,7 +34,7 @@ func (s *Service) Cancel(ctx context.Context, reach Reach, id agentsvc.TaskID) (
 		if t.Status.State.Terminal() {
 			return agentsvc.Task{}, agentsvc.ErrTerminal
 		}
-		ev := stamp(id, t.Seq+1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Cancelled}})
+		ev := stamp(id, t.Seq+1, agentsvc.Event{Status: &status})
 		switch err := s.store.Cancel(ctx, t, ev); {
 		case err == nil:
 			s.workers.Stop(s.tenant, id)

@@ -45,6 +45,10 @@ type Service struct {
 type Options struct {
 	// Check says what is wrong with a tool call whose arguments an approver has changed; nil = nothing ever is.
 	Check func(ctx context.Context, call agentsvc.ToolCall) error
+	// OnBusy is what agents do about a message that finds its session at work: [Queue] where nothing is said.
+	OnBusy map[string]OnBusy
+	// Vault keeps the credentials that owners of tasks supply. Where no tool needs any it may be missing.
+	Vault *store.Vault
 }
 
 // New returns the pass of a tenant whose configuration stands at revision.

@@ -63,14 +63,15 @@ type process struct {
 }
 
 // start opens a process whose runs handle does.
-func start(t *testing.T, d *db.DB, handle func(w *work) error) *process {
+func start(t *testing.T, d *db.DB, handle func(w *work) error, options ...task.Options) *process {
 	t.Helper()
-	return join(t, d, nil, handle)
+	return join(t, d, nil, handle, options...)
 }
 
 // join opens a process that bus connects with others. Without handle it accepts and does not work.
-func join(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *work) error) *process {
+func join(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *work) error, options ...task.Options) *process {
 	t.Helper()
+	o := append(options, task.Options{})[0]
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	p := &process{hub: task.NewHub(bus), st: store.New(d, "acme"), bus: bus}
 	p.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error {
@@ -83,7 +84,7 @@ func join(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *work) error) *
 		}
 		return handle(&work{ctx, rec, run})
 	}, queue.Options{Log: quiet, Bus: bus, Calls: p.hub, Idle: handle == nil})
-	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, quiet, task.Options{})
+	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, quiet, o)
 	if err := p.pool.Open(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
