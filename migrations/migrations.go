@@ -90,10 +90,23 @@ func up(engine string, m *migrate.Migrate) error {
 	if err == nil && v > all[len(all)-1] {
 		return nil // a newer Stoa has been here; its schema serves this one too
 	}
-	if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
+	err = m.Up()
+	if dirty && hasColumn(err) {
+		// SQLite cannot say IF NOT EXISTS of a column, and it runs a file in one transaction: the file was whole.
+		if err := m.Force(int(v)); err != nil {
+			return fmt.Errorf("repair migration %d: %w", v, err)
+		}
+		err = m.Up()
+	}
+	if err != nil && !errors.Is(err, migrate.ErrNoChange) {
 		return explain(err)
 	}
 	return nil
+}
+
+// hasColumn reports whether SQLite refused to add a column that is there.
+func hasColumn(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "duplicate column name")
 }
 
 // lock takes a session lock on the database, so that one process at a time looks at the version and changes it.
