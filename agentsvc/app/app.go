@@ -23,6 +23,7 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
 	"stoa/authz"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -48,6 +49,7 @@ type Tenant struct {
 	Revision int64
 	Own      bool // it is the operator's own, whose programs run as they are
 	Inside   bool // private addresses may be called
+	Limits   tenancy.Limits
 }
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.
@@ -91,7 +93,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{policy: policy, memories: memories, index: map[string]int{}, closers: b.closers}
-	a.tasks = task.New(kept, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
+	a.tasks = task.New(kept, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{
+		Check: check(b.sets), Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
+	})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log)
 	if used {
 		a.runner.Tell(memories.Remember)

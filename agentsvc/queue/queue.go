@@ -5,9 +5,12 @@
 package queue
 
 import (
+	"context"
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"stoa/agentsvc/store"
 )
 
 // Options tune a [Pool]. A zero field takes the default named beside it.
@@ -16,8 +19,11 @@ type Options struct {
 	MaxInflight int           // runs handed over in memory at a time: 512
 	Stale       time.Duration // age of the last heartbeat at which a worker counts as dead: 5m
 	Retry       Retry
-	Config      func() string // hash of this process's own configuration file, "" without one
-	Log         *slog.Logger
+	// GiveUp ends the task of a run that has had its tries, none of which recorded an end, for the given reason. It
+	// returns [agentsvc.ErrLost] where the task no longer waits for the run. Without it such a run is tried for ever.
+	GiveUp func(ctx context.Context, run store.Run, reason string) error
+	Config func() string // hash of this process's own configuration file, "" without one
+	Log    *slog.Logger
 }
 
 func (o Options) withDefaults() Options {

@@ -62,9 +62,9 @@ func (s *Store) acceptPlain(b *db.Batch, run Run, evs []agentsvc.Event) error {
 	if err := insertEvents(b, s.tenant, run.Task, evs, nil); err != nil {
 		return err
 	}
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, stoa_now(), '', stoa_now())`,
-		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker)
+	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, priority)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, stoa_now(), '', stoa_now(), $9)`,
+		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority))
 	return nil
 }
 
@@ -129,11 +129,11 @@ func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, r
 
 // insertRun adds a further run of a task to b, if the guard holds.
 func (s *Store) insertRun(b *db.Batch, run Run, g *guard) {
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at)
+	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, priority)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
-			CAST($8 AS TEXT), stoa_now(), '', stoa_now()
+			CAST($8 AS TEXT), stoa_now(), '', stoa_now(), CAST($11 AS BIGINT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
-		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq)
+		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq, int64(run.Priority))
 }
 
 // insertSent adds to b that the sender's message went to run's task, if the guard holds.

@@ -23,8 +23,11 @@ type Handoff interface {
 	Reserve() (worker string, ok bool)
 	Start(run store.Run)
 	Release()
-	// Wake says that a pending run was written.
-	Wake()
+	// Admit makes room in the tenant's queue, which holds most runs, for one that is about to be written, and returns what
+	// is to be told whether it was. Its error may be shown to whoever sent it.
+	Admit(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
+	// Queued says that a pending run was written.
+	Queued(run store.Run)
 	// Stop ends the run of a task, if it is at work in this process.
 	Stop(tenant db.ID, task agentsvc.TaskID)
 }
@@ -44,6 +47,10 @@ type Service struct {
 type Options struct {
 	// Check says what is wrong with a tool call whose arguments an approver has changed; nil = nothing ever is.
 	Check func(ctx context.Context, call agentsvc.ToolCall) error
+	// Depth is how many runs of the tenant may wait for a worker; 0 = any number. A decision is never refused for it.
+	Depth int64
+	// Concurrent is how many runs of the tenant may be at work at a time, in all processes; 0 = any number.
+	Concurrent int64
 }
 
 // New returns the pass of a tenant whose configuration stands at revision.

@@ -24,7 +24,18 @@ type Submission struct {
 	Owner   agentsvc.Owner
 	Message agentsvc.Message
 	Live    bool
+	Unasked bool // no human has sent it: it comes after what humans have sent
 	Rulings []Ruling
+}
+
+func (sub Submission) priority() store.Priority {
+	switch {
+	case sub.Live:
+		return store.Awaited
+	case sub.Unasked:
+		return store.Unasked
+	}
+	return store.Normal
 }
 
 // reach is how far a submission goes.
@@ -98,7 +109,7 @@ func (s *Service) start(acc accepted) {
 	case acc.held:
 		s.workers.Start(acc.run)
 	case acc.events != nil:
-		s.workers.Wake()
+		s.workers.Queued(acc.run)
 	}
 }
 
@@ -109,11 +120,18 @@ func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) 
 	if err := errors.Join(checkID("message.message_id", string(sub.Message.ID)), checkID("message.context_id", string(sub.Message.Context))); err != nil {
 		return accepted{}, err
 	}
-	var acc accepted
+	acc := accepted{run: store.Run{Priority: sub.priority(), Limit: s.o.Concurrent}}
 	if sub.Live {
 		acc.run.Worker, acc.held = s.workers.Reserve()
 	}
+	done := func(bool) {}
 	var err error
+	if !acc.held && len(sub.Rulings) == 0 && s.o.Depth > 0 {
+		if done, err = s.workers.Admit(ctx, s.tenant, s.o.Depth); err != nil {
+			return accepted{}, err
+		}
+	}
+	defer func() { done(err == nil && acc.events != nil) }()
 	switch {
 	case len(sub.Rulings) > 0:
 		err = s.resolve(ctx, sub, &acc)

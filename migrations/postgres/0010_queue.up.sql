@@ -8,6 +8,8 @@ ALTER TABLE run ADD COLUMN IF NOT EXISTS ready BOOLEAN NOT NULL DEFAULT TRUE; --
 ALTER TABLE run ADD COLUMN IF NOT EXISTS rescues BIGINT NOT NULL DEFAULT 0; -- how many workers died with it
 ALTER TABLE run ADD COLUMN IF NOT EXISTS requeued TEXT NOT NULL DEFAULT ''; -- the task that goes on in place of a failed one
 
+ALTER TABLE worker ADD COLUMN IF NOT EXISTS beats BIGINT NOT NULL DEFAULT 1; -- heartbeats so far; 1 again tells a worker that it counted as dead
+
 -- No index begins with the tenant, see 0004. The turns of the apps walk run_turn from tenant to tenant.
 CREATE INDEX IF NOT EXISTS run_turn ON run (state, tenant, priority, available_at) WHERE state = 'pending' AND ready;
 CREATE INDEX IF NOT EXISTS run_later ON run (available_at) WHERE state = 'pending' AND NOT ready;

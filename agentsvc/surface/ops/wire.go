@@ -21,6 +21,8 @@ type (
 		Labels      map[string]string `json:"labels"`
 		Grants      []string          `json:"grants"`
 		Plan        string            `json:"plan"`
+
+		Limits tenancy.LimitsChange `json:"limits"`
 	}
 	updateBody struct {
 		Config      document          `json:"config"`
@@ -29,6 +31,8 @@ type (
 		Labels      map[string]string `json:"labels"`
 		Grants      []string          `json:"grants"`
 		Plan        *string           `json:"plan"`
+
+		Limits tenancy.LimitsChange `json:"limits"`
 	}
 	decisionBody struct {
 		CallID    string          `json:"call_id"`
@@ -65,9 +69,15 @@ type (
 		Config      map[string]any    `json:"config,omitempty"`
 		Grants      []string          `json:"grants"`
 		Plan        string            `json:"plan"`
+		Limits      limitsBody        `json:"limits"`
 		Labels      map[string]string `json:"labels"`
 		CreatedAt   *string           `json:"created_at"`
 		UpdatedAt   *string           `json:"updated_at"`
+	}
+	limitsBody struct {
+		Weight             int64 `json:"weight"`
+		MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
+		QueueDepth         int64 `json:"queue_depth"`
 	}
 	appList struct {
 		Apps          []appBody `json:"apps"`
@@ -164,7 +174,7 @@ func (d *document) UnmarshalJSON(raw []byte) error {
 func newAppBody(a tenancy.App) appBody {
 	b := appBody{
 		Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, Config: a.Config,
-		Grants: append([]string{}, a.Grants...), Plan: a.Plan, Labels: map[string]string{},
+		Grants: append([]string{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.Limits.InForce()), Labels: map[string]string{},
 		CreatedAt: stamp(a.CreatedAt), UpdatedAt: stamp(a.UpdatedAt),
 	}
 	maps.Copy(b.Labels, a.Labels)

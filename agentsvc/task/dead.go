@@ -1,0 +1,142 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// DeadLetters are the runs of all apps that have failed: after their last try, because their worker died with them too
+// often, or because no try could even begin. Their tasks have ended.
+type DeadLetters struct {
+	d    *db.DB
+	runs *store.Runs
+	hub  *Hub
+	wake func()
+}
+
+// NewDeadLetters returns the dead letters in d. wake is called when one has become a pending run.
+func NewDeadLetters(d *db.DB, hub *Hub, wake func()) *DeadLetters {
+	return &DeadLetters{d: d, runs: store.NewRuns(d), hub: hub, wake: wake}
+}
+
+// List returns the letters that f chooses, those of the newest tasks first, and how many there are on all pages.
+func (l *DeadLetters) List(ctx context.Context, f store.DeadFilter) ([]store.Dead, int, error) {
+	return l.runs.Dead(ctx, f)
+}
+
+// Add makes run a dead letter and ends its task as failed, unless the task no longer waits for it: that is
+// [agentsvc.ErrLost].
+func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) error {
+	st := store.New(l.d, run.Tenant)
+	for {
+		t, err := st.Standing(ctx, run.Task)
+		if errors.Is(err, agentsvc.ErrNotFound) || err == nil && (t.Turn != run.Turn || t.Status.State.Terminal() || t.Status.State.Interrupted()) {
+			return agentsvc.ErrLost
+		}
+		if err != nil {
+			return err
+		}
+		status := told(run.Task, agentsvc.Failed, []string{"The task could not be worked on."})
+		ev := stamp(run.Task, t.Seq+1, agentsvc.Event{Status: &status})
+		switch err := st.GiveUp(ctx, t, run, ev, reason); {
+		case err == nil:
+			l.hub.publish(topicKey{run.Tenant, run.Task}, ev)
+			return nil
+		case !isLost(err) || ctx.Err() != nil:
+			return err
+		}
+	}
+}
+
+// Requeue has a new task go on where that of a dead letter ended, and returns its id: the old one has ended and stays
+// so. What the old turn had recorded counts as done: neither model nor tool is asked for it again. It returns
+// [agentsvc.ErrNotFound] for what is no dead letter, or no longer.
+func (l *DeadLetters) Requeue(ctx context.Context, id store.DeadID) (store.Dead, agentsvc.TaskID, error) {
+	found, _, err := l.runs.Dead(ctx, store.DeadFilter{ID: id, Limit: 1})
+	if err == nil && len(found) == 0 {
+		err = agentsvc.ErrNotFound
+	}
+	if err != nil {
+		return store.Dead{}, "", err
+	}
+	next, err := l.requeue(ctx, found[0])
+	return found[0], next, err
+}
+
+// requeuePage is how many letters are looked up at a time.
+const requeuePage = 100
+
+// RequeueAll requeues the letters that f chooses and returns how many they were. What is left when ctx ends, or at an
+// error, stays.
+func (l *DeadLetters) RequeueAll(ctx context.Context, f store.DeadFilter) (n int, err error) {
+	f.Limit = requeuePage
+	for {
+		found, _, err := l.runs.Dead(ctx, f)
+		if err != nil || len(found) == 0 {
+			return n, err
+		}
+		for _, d := range found {
+			f.Before = d.ID // one that fails itself at once is a newer task's
+			switch _, err := l.requeue(ctx, d); {
+			case err == nil:
+				n++
+			case !errors.Is(err, agentsvc.ErrNotFound): // else somebody else was faster
+				return n, fmt.Errorf("requeue run %s: %w", d.ID, err)
+			}
+		}
+	}
+}
+
+func (l *DeadLetters) requeue(ctx context.Context, d store.Dead) (agentsvc.TaskID, error) {
+	st := store.New(l.d, d.Tenant)
+	old, err := st.Standing(ctx, d.ID.Task)
+	if err != nil {
+		return "", err
+	}
+	first, revision, err := st.Began(ctx, d.ID)
+	if err != nil {
+		return "", err
+	}
+	journal, err := st.Journal(ctx, store.Run{Task: d.ID.Task, FirstSeq: first})
+	if err == nil && len(journal) == 0 {
+		err = agentsvc.ErrNotFound
+	}
+	if err != nil {
+		return "", err
+	}
+	run := store.Run{
+		Tenant: d.Tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: old.Agent, Context: old.Context, Owner: old.Owner,
+		Revision: revision, Epoch: 1, FirstSeq: 1, Priority: store.Normal,
+	}
+	evs := retold(run.Task, journal)
+	run.Seq = int64(len(evs))
+	if err := st.Requeue(ctx, d.ID, run, evs); err != nil {
+		return "", err
+	}
+	l.wake()
+	return run.Task, nil
+}
+
+// retold is what a turn recorded as a new task tells it: first that the message was submitted, then the facts. What
+// became of the old task and what it has used is none of them.
+func retold(id agentsvc.TaskID, journal []agentsvc.Event) (evs []agentsvc.Event) {
+	add := func(ev agentsvc.Event) { evs = append(evs, stamp(id, int64(len(evs))+1, ev)) }
+	for i, ev := range journal {
+		switch {
+		case i == 0:
+			message := ev.Message
+			if ev.Status != nil {
+				message = ev.Status.Message
+			}
+			add(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: message}})
+		case ev.Status == nil && ev.Approval == nil && ev.Usage == nil:
+			add(ev)
+		}
+	}
+	return evs
+}
