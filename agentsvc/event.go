@@ -21,8 +21,27 @@ type Event struct {
 	Approval *Approval
 	Decision *Decision
 	Usage    *Usage
-	Chunk    *Chunk
+	// Checkpoint says how far the agent is. On the log it is a point that the task can be restored to.
+	Checkpoint *Checkpoint
+	Chunk      *Chunk
 }
+
+// Checkpoint is a place between the steps of a turn. Step counts the model calls of its agent before it.
+type Checkpoint struct {
+	Reason CheckpointReason
+	Step   int
+}
+
+// CheckpointReason says what makes a place a checkpoint.
+type CheckpointReason string
+
+// The reasons.
+const (
+	AtStart    CheckpointReason = "start"       // a run begins
+	BeforeLLM  CheckpointReason = "before_llm"  // the model is about to be called
+	AfterTools CheckpointReason = "after_tools" // all tools that the model called have answered
+	AtInterval CheckpointReason = "interval"    // so many iterations have passed
+)
 
 // Chunk is a piece of an agent's message while it is being written: the text that stands at byte Offset of it.
 // Chunks may be late, lost or repeated; the fact that follows them holds the whole text.

@@ -69,24 +69,28 @@ func (t *turn) wait(approvals []agentsvc.Approval) error {
 }
 
 // perform runs calls side by side, yields each result when it is there and appends them to the conversation in the
-// order of the calls. It returns when all have ended.
+// order of the calls. It returns when all have ended. Where ctx ends before them, it still yields the results there are.
 func (t *turn) perform(ctx context.Context, calls []agentsvc.ToolCall) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type done struct {
-		i   int
-		res agentsvc.ToolResult
+		i     int
+		res   agentsvc.ToolResult
+		known bool
 	}
 	results := make(chan done, len(calls))
 	for i, c := range calls {
-		go func() { results <- done{i, t.tool(ctx, c)} }()
+		go func() {
+			res, known := t.tool(ctx, c)
+			results <- done{i, res, known}
+		}()
 	}
 	inOrder := make([]agentsvc.ToolResult, len(calls))
 	listening := true
 	for range calls {
 		d := <-results
 		inOrder[d.i] = d.res
-		if listening && ctx.Err() == nil && !t.yield(agentsvc.Event{Result: &d.res}, nil) {
+		if listening && d.known && !t.yield(agentsvc.Event{Result: &d.res}, nil) {
 			listening = false
 			cancel()
 		}
@@ -103,21 +107,23 @@ func (t *turn) perform(ctx context.Context, calls []agentsvc.ToolCall) error {
 	return nil
 }
 
-// tool runs one call to its end, or until a user cancels it.
-func (t *turn) tool(ctx context.Context, c agentsvc.ToolCall) agentsvc.ToolResult {
+// tool runs one call to its end, or until a user cancels it. It reports whether the result is known: of a call that
+// failed as its turn was stopped nobody can tell what it came to.
+func (t *turn) tool(ctx context.Context, c agentsvc.ToolCall) (res agentsvc.ToolResult, known bool) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	over := func() {}
 	if t.inv.Running != nil {
 		over = t.inv.Running(c.ID, stop)
 	}
-	res := t.o.Tools.Run(ctx, c, string(t.inv.Task)+"/"+string(c.ID))
+	res = t.o.Tools.Run(ctx, c, string(t.inv.Task)+"/"+string(c.ID))
 	over()
 	var cancelled *agentsvc.CancelledError
 	if errors.As(context.Cause(ctx), &cancelled) {
 		res.Failed, res.Text = true, cancelled.Error()
+		return res, true
 	}
-	return res
+	return res, !res.Failed || ctx.Err() == nil
 }
 
 // recover carries out the calls that an earlier attempt announced and recorded no result of, as far as it may. What a

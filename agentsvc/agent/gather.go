@@ -16,7 +16,7 @@ type emit func(agentsvc.Event) bool
 
 // gather runs the jobs 0 to n-1 side by side, at most [maxAtOnce] at the same time, and yields what they emit one by
 // one from the caller's goroutine. It returns when all have ended: with errStopped if the consumer has broken off,
-// else with the first error, which ends the others.
+// else with the first error, which ends the others. Of those that are to end only the results of tools are yielded.
 func gather(above context.Context, n int, yield func(agentsvc.Event, error) bool, job func(ctx context.Context, i int, out emit) error) error {
 	ctx, cancel := context.WithCancel(above)
 	defer cancel()
@@ -42,11 +42,12 @@ func gather(above context.Context, n int, yield func(agentsvc.Event, error) bool
 	for n > 0 {
 		select {
 		case s := <-events:
-			if ctx.Err() == nil && !yield(s.ev, nil) {
-				left = true
+			wanted := !left && (ctx.Err() == nil || s.ev.Result != nil)
+			if wanted && !yield(s.ev, nil) {
+				left, wanted = true, false
 				cancel()
 			}
-			s.heard <- ctx.Err() == nil
+			s.heard <- wanted
 		case err := <-ended:
 			n--
 			if err != nil && first == nil {

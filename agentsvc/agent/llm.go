@@ -100,6 +100,9 @@ func (t *turn) loop(ctx context.Context) error {
 		return t.finish(last, err)
 	}
 	for n := t.inv.Steps; n < t.o.Reasoning.MaxSteps; n++ {
+		if !t.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.BeforeLLM, Step: n}}, nil) {
+			return errStopped
+		}
 		ans, err := t.think(ctx, n)
 		if err != nil {
 			return err
@@ -109,8 +112,12 @@ func (t *turn) loop(ctx context.Context) error {
 			if err := t.say(ans.msg); err != nil {
 				return err
 			}
-			if last, err := t.act(ctx, n, t.call); err != nil || last != nil {
+			last, err := t.act(ctx, n, t.call)
+			if err != nil || last != nil {
 				return t.finish(last, err)
+			}
+			if !t.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AfterTools, Step: n + 1}}, nil) {
+				return errStopped
 			}
 		case llm.StopAsk:
 			return t.end(agentsvc.InputRequired, ans.msg)

@@ -118,6 +118,9 @@ func play(ctx context.Context, a agent.Agent, inv agent.Invocation) (lines []str
 			text += c.Text
 			continue
 		}
+		if ev.Checkpoint != nil {
+			continue
+		}
 		if text != "" {
 			lines, text = append(lines, "chunks "+text), ""
 		}

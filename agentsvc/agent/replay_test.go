@@ -77,7 +77,7 @@ func facts(t *testing.T, a agent.Agent, inv agent.Invocation, n int) (all []agen
 // framed is line with the frame before it.
 func framed(evs []agentsvc.Event) (lines []string) {
 	for _, ev := range evs {
-		if ev.Usage != nil {
+		if ev.Usage != nil || ev.Checkpoint != nil {
 			continue
 		}
 		lines = append(lines, strings.TrimSpace(ev.Frame+" "+line(ev)))

@@ -131,7 +131,7 @@ func runnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 }
 
 func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
-	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, HTTP: b.out.HTTP()}
+	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, HTTP: b.out.Patient(a.Timeout)}
 	maps.Copy(o.Headers, a.Headers)
 	if c := a.Credentials; c != nil {
 		o.Headers["Authorization"] = "Bearer " + c.Token

@@ -96,7 +96,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	a.tasks = task.New(kept, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{
 		Check: check(b.sets), Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
 	})
-	a.runner = runner.New(a.tasks, agents, h.Retry, log)
+	a.runner = runner.New(a.tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 	if used {
 		a.runner.Tell(memories.Remember)
 	}

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/task"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -33,6 +35,7 @@ func TestExamples(t *testing.T) {
 		{"agent-tools", "planner", "a day in Rome", "Here is your day. Eat cacio e pepe.", "Here is your day. Eat cacio e pepe."},
 		{"reasoning", "thinker", "why is the sky blue?", "Because short waves scatter most.", "Light is scattered in the air. Which waves most?"},
 		{"fallbacks", "assistant", "hello", "The first model is out of order, so I answer: hello", "The first model is out of order, so I answer: hello"},
+		{"checkpoints", "assistant", "add it up", "It is 42.", "It is 42."},
 		{"structured-output", "extractor", "Ada Lovelace, born in 1815", `{"name": "Ada Lovelace", "born": 1815}`, ""},
 	} {
 		t.Run(c.file+" "+c.text, func(t *testing.T) {
@@ -76,6 +79,24 @@ func TestStructuredOutput(t *testing.T) {
 	}
 	if c, _ := a.Card("extractor"); !slices.Contains(c.OutputModes, "application/json") {
 		t.Errorf("the card says %v", c.OutputModes)
+	}
+}
+
+// TestCheckpointsExample: the example keeps the restore points that it asks for.
+func TestCheckpointsExample(t *testing.T) {
+	t.Parallel()
+	a := example(t, "checkpoints")
+	told, _ := call(t, a, ask("assistant", "add it up"))
+	kept, err := a.Tasks().Checkpoints(t.Context(), task.Reach{}, told.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, ev := range kept {
+		got = append(got, fmt.Sprint(ev.Checkpoint.Reason, " ", ev.Checkpoint.Step))
+	}
+	if diff := cmp.Diff([]string{"start 0", "after_tools 1", "after_tools 2", "interval 2"}, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

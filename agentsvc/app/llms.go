@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc/llm/ollama"
 	"stoa/agentsvc/llm/openai"
 	"stoa/agentsvc/llm/scripted"
+	"stoa/agentsvc/llm/upstream"
 )
 
 // llmKinds are the models that can be configured, by provider.
@@ -72,7 +73,7 @@ func (b *builder) fallbacks(name string, seen map[string]bool) []string {
 
 func anthropicModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	o := anthropic.Options{
-		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.Patient(upstream.FirstWord), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 	}
 	if t := l.Thinking; t != nil {
 		o.Thinking, o.ThinkingBudget = t.Enabled, int64(t.BudgetTokens)
@@ -82,19 +83,19 @@ func anthropicModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 
 func geminiModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	return gemini.New(gemini.Options{
-		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.Patient(upstream.FirstWord), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 	})
 }
 
 func ollamaModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	return ollama.New(ollama.Options{
-		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.Patient(upstream.FirstWord), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 	})
 }
 
 func openaiModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	return openai.New(openai.Options{
-		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.HTTP(), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
+		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.out.Patient(upstream.FirstWord), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 		Responses: l.API == "responses",
 	})
 }

@@ -22,13 +22,18 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// remote serves an MCP server whose tools echo their arguments, and tells what each request brought along.
+// remote serves an MCP server whose tools echo their arguments, but for one called hang, and tells what each request
+// brought along.
 func remote(t *testing.T, tools ...string) (url string, seen func() []http.Header) {
 	t.Helper()
 	s := sdk.NewServer(&sdk.Implementation{Name: "remote", Version: "1"}, nil)
 	for _, name := range tools {
 		s.AddTool(&sdk.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)},
-			func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				if name == "hang" {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
 				key, _ := req.Params.Meta["idempotencyKey"].(string)
 				return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: fmt.Sprintf("%s %s by %s", name, req.Params.Arguments, key)}}}, nil
 			})

@@ -66,9 +66,10 @@ func (b *builder) embedder(name string) (embedder.Embedder, error) {
 	if e == nil {
 		return nil, fmt.Errorf("there is no embedder %q", name)
 	}
+	timeout := time.Duration(e.Timeout) * time.Second
 	return embedderKinds[e.Provider](embedder.Options{
 		Model: e.Model, APIKey: e.APIKey, BaseURL: e.BaseURL, Dimension: e.Dimension,
-		Timeout: time.Duration(e.Timeout) * time.Second, BatchSize: e.BatchSize, HTTP: b.out.HTTP(),
+		Timeout: timeout, BatchSize: e.BatchSize, HTTP: b.out.Patient(timeout),
 	}, e), nil
 }
 

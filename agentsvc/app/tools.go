@@ -105,7 +105,7 @@ func (b *builder) held() error {
 
 func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 	o := mcp.Options{
-		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.out.HTTP(),
+		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.out.Patient(t.MaxExecutionTime),
 		Command: t.Command, Args: t.Args, Env: t.Env, Filter: t.Filter, Description: t.Description, Optional: t.Optional,
 		Pins: b.store, Logger: b.log,
 	}
@@ -126,7 +126,7 @@ func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")
 
 func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
-	o := function.Options{Name: name, Description: t.Description, HTTP: b.out.HTTP(), Folder: t.WorkingDirectory}
+	o := function.Options{Name: name, Description: t.Description, HTTP: b.out.Patient(t.MaxExecutionTime), Folder: t.WorkingDirectory}
 	if t.Parameters != nil {
 		schema, err := json.Marshal(t.Parameters)
 		if err != nil {

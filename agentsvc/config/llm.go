@@ -16,8 +16,8 @@ type LLM struct {
 	// API is the protocol that openai is asked in: chat completions, which every compatible server has, or
 	// OpenAI's own responses.
 	API string `yaml:"api" jsonschema:"enum=chat,enum=responses,default=chat" only:"provider=openai"`
-	// Temperature is how freely the model chooses its words, from 0 to 2, for anthropic to 1. Reasoning
-	// models that accept none get none unless it is written, and neither does a model that thinks.
+	// Temperature is how freely the model chooses its words, from 0 to 2, for anthropic to 1. Models that may refuse
+	// one get none unless it is written, and a model that thinks gets none.
 	Temperature *float64 `yaml:"temperature" jsonschema:"minimum=0,maximum=2,default=0.7"`
 	// MaxTokens is the longest answer in tokens; 0 leaves it to the provider.
 	MaxTokens int `yaml:"max_tokens" jsonschema:"minimum=0"`
@@ -72,7 +72,10 @@ func (l *LLM) check(c *checks, s spot) {
 
 // checkAnthropic holds what anthropic would refuse.
 func (l *LLM) checkAnthropic(c *checks, s spot) {
-	if l.Temperature != nil && *l.Temperature > 1 {
+	switch {
+	case l.takesNoTemperature():
+		c.problem(s.child("temperature"), "is refused by "+l.Model+": leave it out")
+	case l.Temperature != nil && *l.Temperature > 1:
 		c.problem(s.child("temperature"), "is more than 1, the most that anthropic takes")
 	}
 	t := l.Thinking

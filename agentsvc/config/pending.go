@@ -31,8 +31,6 @@ var pending = []struct {
 	{"storage.tasks.database", nil},
 	{"storage.sessions.backend", []string{"inmemory"}},
 	{"storage.sessions.database", nil},
-	{"storage.checkpoint", nil},
-	{"storage.checkpoint.recovery.auto_resume", []string{"false"}},
 
 	{"rate_limiting", nil},
 

@@ -18,14 +18,6 @@ var vendors = []vendor{
 	{"scripted", "", "scripted", nil},
 }
 
-// reasoning models refuse a temperature.
-var reasoning = []string{
-	"o1", "o3", "o4", "gpt-5",
-	"claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-sonnet-5", "claude-haiku-5", "claude-fable-", "claude-mythos-",
-}
-
-const defaultTemperature = 0.7
-
 func vendorOf(name string) *vendor {
 	for i := range vendors {
 		if vendors[i].name == name {
@@ -65,7 +57,7 @@ func (l *LLM) complete(lookup func(string) (string, bool)) {
 	if l.APIKey == "" && lookup != nil && v.keyVariable != "" {
 		l.APIKey, _ = lookup(v.keyVariable)
 	}
-	if l.Temperature == nil && !hasPrefix(l.Model, reasoning) {
+	if l.Temperature == nil && takesTemperature(l.Model) {
 		t := defaultTemperature
 		l.Temperature = &t
 	}

@@ -9,7 +9,7 @@ type Storage struct {
 	// Memory lets the llm agents recall what was said in earlier conversations with the same user. Without it, they
 	// recall nothing.
 	Memory *Memory `yaml:"memory"`
-	// Checkpoint says when the state of a running task is saved besides its journal.
+	// Checkpoint says which steps of a running task it can be restored to, and what becomes of it after a crash.
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 }
 
@@ -53,29 +53,45 @@ func (x *Chromem) check(c *checks, s spot) {
 	}
 }
 
-// Checkpoint says when the state of a running task is saved besides its journal.
+// Checkpoint says which steps of a running task are points that it can be restored to. Its journal, which a run goes
+// on from after a crash, is always kept.
 type Checkpoint struct {
-	// Enabled turns checkpoints on.
+	// Enabled turns restore points on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=false"`
-	// Strategy is when to save: at events, every so many iterations, or both.
+	// Strategy is what makes a restore point: events, every so many iterations, or both.
 	Strategy string `yaml:"strategy" jsonschema:"enum=event,enum=interval,enum=hybrid,default=event"`
-	// Interval is after how many iterations to save; 0 is never.
+	// Interval is after how many model calls an iteration makes a restore point; 0 is never.
 	Interval int `yaml:"interval" jsonschema:"minimum=0,default=0"`
-	// AfterTools saves after every tool call.
+	// AfterTools makes a restore point of the end of each round of tool calls.
 	AfterTools bool `yaml:"after_tools" jsonschema:"default=false"`
-	// BeforeLLM saves before every call of the model.
+	// BeforeLLM makes a restore point of the beginning of each model call.
 	BeforeLLM bool `yaml:"before_llm" jsonschema:"default=false"`
 	// Recovery says what becomes of running tasks after a restart.
 	Recovery Recovery `yaml:"recovery"`
 }
 
-// Recovery says what becomes of running tasks after a restart.
+func (x *Checkpoint) check(c *checks, s spot) {
+	byEvents, byInterval := x.AfterTools || x.BeforeLLM, x.Interval > 0
+	switch {
+	case !x.Enabled:
+	case x.Strategy == "event" && byInterval:
+		c.problem(s.child("interval"), "has no effect with strategy event; strategy interval or hybrid counts iterations")
+	case x.Strategy == "interval" && byEvents:
+		c.problem(s.child("strategy"), "interval leaves after_tools and before_llm without effect; hybrid is both")
+	case x.Strategy == "interval" && !byInterval:
+		c.problem(s.child("interval"), "must be at least 1 with strategy interval")
+	}
+}
+
+// Recovery says what becomes of a task in the middle of which its process stopped.
 type Recovery struct {
-	// AutoResume lets running tasks go on. They do so too where nothing is written; written as false, they fail.
+	// AutoResume lets such a task go on where it stopped. It does so too where nothing is written; written as false, it
+	// fails.
 	AutoResume *bool `yaml:"auto_resume"`
-	// AutoResumeHITL lets tasks that wait for a human go on.
-	AutoResumeHITL bool `yaml:"auto_resume_hitl" jsonschema:"default=false"`
-	// Timeout is how old a checkpoint may be, in seconds.
+	// AutoResumeHITL is the same for a task that went on after a human's decision or answer. Where nothing is written it
+	// is what auto_resume says. A task that still waits for a human goes on waiting in any case.
+	AutoResumeHITL *bool `yaml:"auto_resume_hitl"`
+	// Timeout is how old the last step of a task may be for it to go on, in seconds. It acts where checkpoints are enabled.
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=3600"`
 }
 

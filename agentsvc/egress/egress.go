@@ -29,7 +29,7 @@ type Options struct {
 	MaxBytes int64
 	// DialTimeout bounds resolving and connecting, TLSTimeout the handshake; 10 s each if zero.
 	DialTimeout, TLSTimeout time.Duration
-	// HeaderTimeout bounds the wait for an answer's header; 60 s if zero.
+	// HeaderTimeout bounds the wait for an answer's header, from the call on; 60 s if zero. [Client.Patient] raises it.
 	HeaderTimeout time.Duration
 	// TLS is the base of the TLS configuration, nil for the system's defaults.
 	TLS *tls.Config
@@ -41,6 +41,8 @@ type Options struct {
 type Client struct {
 	dialer    *net.Dialer
 	transport *http.Transport
+	max       int64
+	wait      time.Duration
 	http      *http.Client
 }
 
@@ -50,7 +52,7 @@ func New(opts Options) *Client {
 }
 
 func newClient(opts Options, g guard) *Client {
-	c := &Client{dialer: &net.Dialer{
+	c := &Client{max: or(opts.MaxBytes, 64<<20), wait: or(opts.HeaderTimeout, time.Minute), dialer: &net.Dialer{
 		Timeout:  or(opts.DialTimeout, 10*time.Second),
 		Resolver: opts.Resolver,
 		Control:  g.control,
@@ -59,7 +61,6 @@ func newClient(opts Options, g guard) *Client {
 		DialContext:            c.DialContext,
 		TLSClientConfig:        opts.TLS.Clone(),
 		TLSHandshakeTimeout:    or(opts.TLSTimeout, 10*time.Second),
-		ResponseHeaderTimeout:  or(opts.HeaderTimeout, time.Minute),
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		MaxIdleConns:           maxIdle,
@@ -68,10 +69,7 @@ func newClient(opts Options, g guard) *Client {
 		IdleConnTimeout:        idleTimeout,
 		ForceAttemptHTTP2:      true,
 	}
-	c.http = &http.Client{
-		Transport:     &roundTripper{next: c.transport, max: or(opts.MaxBytes, 64<<20)},
-		CheckRedirect: checkRedirect,
-	}
+	c.http = c.Patient(c.wait)
 	return c
 }
 
@@ -79,6 +77,15 @@ func newClient(opts Options, g guard) *Client {
 // and sends no credentials to a host it was redirected to. An address that is refused is a [*NotAllowedError], an
 // answer that is too long a [*TooLargeError]. It sets no deadline on a whole call: that is the context's.
 func (c *Client) HTTP() *http.Client { return c.http }
+
+// Patient returns a client like [Client.HTTP], on the same connections, for servers that may take long before they
+// answer at all: it waits for the header of an answer as long as wait, if that is longer than usual.
+func (c *Client) Patient(wait time.Duration) *http.Client {
+	return &http.Client{
+		Transport:     &roundTripper{next: c.transport, max: c.max, wait: max(wait, c.wait)},
+		CheckRedirect: checkRedirect,
+	}
+}
 
 // DialContext connects to address, "host:port" on a TCP network, under the same check. It has the shape that SQL
 // drivers and gRPC ask for.

@@ -285,6 +285,45 @@ func TestHeaderTimeout(t *testing.T) {
 	}
 }
 
+// TestPatient: whoever asks for patience gets the header that comes late, as long as that is, and no less than usual.
+// The wait is for the header alone.
+func TestPatient(t *testing.T) {
+	t.Parallel()
+	const usual, late = 50 * time.Millisecond, 200 * time.Millisecond
+	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/header" {
+			time.Sleep(late)
+		}
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		time.Sleep(late)
+		_, _ = io.WriteString(w, "answer")
+	})
+	c := New(Options{PrivateNetwork: true, HeaderTimeout: usual})
+	t.Cleanup(c.Close)
+	for _, tt := range []struct {
+		path     string
+		client   *http.Client
+		answered bool
+	}{
+		{"/header", c.HTTP(), false},
+		{"/header", c.Patient(time.Minute), true},
+		{"/header", c.Patient(usual + time.Millisecond), false},
+		{"/body", c.HTTP(), true},
+		{"/body", c.Patient(time.Nanosecond), true},
+	} {
+		resp, err := tt.client.Get(srv.URL + tt.path)
+		var body []byte
+		if err == nil {
+			body, err = io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+		}
+		if answered := string(body) == "answer"; answered != tt.answered || !answered && Reason(err) != "no answer in time" {
+			t.Errorf("%s: %q, %v, want an answer: %v", tt.path, body, err, tt.answered)
+		}
+	}
+}
+
 func TestHTTP2AndPool(t *testing.T) {
 	t.Parallel()
 	var conns atomic.Int64

@@ -1,10 +1,12 @@
 package egress
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 )
 
 const maxRedirects = 3
@@ -14,10 +16,11 @@ var (
 	errScheme    = errors.New("only http and https addresses may be called")
 )
 
-// roundTripper refuses what is not http or https and caps the answers.
+// roundTripper refuses what is not http or https, caps the answers and bounds the wait for their headers.
 type roundTripper struct {
 	next http.RoundTripper
 	max  int64
+	wait time.Duration
 }
 
 func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -27,19 +30,40 @@ func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	resp, err := t.next.RoundTrip(req)
+	ctx, cancel := context.WithCancelCause(req.Context())
+	late := time.AfterFunc(t.wait, func() { cancel(errHeader) })
+	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	late.Stop()
+	if cause := context.Cause(ctx); errors.Is(cause, errHeader) {
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return nil, cause
+	}
 	if err != nil {
+		cancel(nil)
 		return nil, err
 	}
+	resp.Request = req
 	if resp.ContentLength > t.max && req.Method != http.MethodHead {
 		_ = resp.Body.Close()
+		cancel(nil)
 		return nil, &TooLargeError{Max: t.max}
 	}
 	if _, upgraded := resp.Body.(io.Writer); !upgraded {
-		resp.Body = &capped{ReadCloser: resp.Body, left: t.max, max: t.max}
+		resp.Body = &capped{ReadCloser: resp.Body, left: t.max, max: t.max, over: cancel}
 	}
 	return resp, nil
 }
+
+// errHeader ends a call whose answer did not begin in time.
+var errHeader error = headerError{}
+
+type headerError struct{}
+
+func (headerError) Error() string   { return "no header of an answer came in time" }
+func (headerError) Timeout() bool   { return true }
+func (headerError) Temporary() bool { return true }
 
 func checkURL(u *url.URL) error {
 	if u.Scheme != "http" && u.Scheme != "https" {
@@ -89,6 +113,14 @@ func leaves(from, to *url.URL) bool {
 type capped struct {
 	io.ReadCloser
 	left, max int64
+	over      context.CancelCauseFunc // of the call
+}
+
+// Close closes the body and ends the call.
+func (c *capped) Close() error {
+	err := c.ReadCloser.Close()
+	c.over(nil)
+	return err
 }
 
 func (c *capped) Read(p []byte) (int, error) {

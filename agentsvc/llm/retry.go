@@ -12,12 +12,14 @@ import (
 
 const (
 	maxTries      = 3
+	maxTrying     = time.Minute
 	maxRetryAfter = 30 * time.Second
 )
 
 // Retry returns a provider that asks p up to three times while p answers a retryable [*Error] before its first chunk.
 // It waits as long as the model asked for, and gives up where that is more than 30 s; where the model did not say it
-// backs off from half a second, with jitter. What has begun to answer is never asked again.
+// backs off from half a second, with jitter. What has begun to answer is never asked again, nor is a model that took
+// more than a minute to fail.
 func Retry(p Provider) Provider { return retrier{p} }
 
 type retrier struct {
@@ -26,14 +28,14 @@ type retrier struct {
 
 func (r retrier) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		pause := backoff.NewExponentialBackOff()
+		pause, began := backoff.NewExponentialBackOff(), time.Now()
 		for try := 1; ; try++ {
 			err := once(r.next.Stream(ctx, req), yield)
 			if err == nil {
 				return
 			}
 			wait, ok := again(err, pause)
-			if !ok || try == maxTries {
+			if !ok || try == maxTries || time.Since(began) > maxTrying {
 				yield(Chunk{}, err)
 				return
 			}

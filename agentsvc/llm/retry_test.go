@@ -11,10 +11,11 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// step is one try: the chunks it gives and the error it ends with.
+// step is one try: the chunks it gives, and the error it ends with after a while.
 type step struct {
 	chunks []llm.Chunk
 	err    error
+	after  time.Duration
 }
 
 // provider plays its steps one after the other, the last again and again, and counts them.
@@ -27,6 +28,7 @@ func (p *provider) Stream(context.Context, llm.Request) iter.Seq2[llm.Chunk, err
 	return func(yield func(llm.Chunk, error) bool) {
 		s := p.steps[min(p.tries, len(p.steps)-1)]
 		p.tries++
+		time.Sleep(s.after)
 		for _, c := range s.chunks {
 			if !yield(c, nil) {
 				return
@@ -59,6 +61,7 @@ func TestRetry(t *testing.T) {
 		{"no fourth", []step{{err: busy}, {err: busy}, {err: busy}, good}, 3, "", busy, 600 * time.Millisecond, 2 * time.Second},
 		{"as asked", []step{{err: later}, good}, 2, "hi", nil, 20 * time.Second, 20 * time.Second},
 		{"asked for too long", []step{{err: tooLate}, good}, 1, "", tooLate, 0, 0},
+		{"failed too slowly", []step{{err: busy, after: 2 * time.Minute}, good}, 1, "", busy, 2 * time.Minute, 2 * time.Minute},
 		{"not retryable", []step{{err: refused}, good}, 1, "", refused, 0, 0},
 		{"foreign error", []step{{err: errors.ErrUnsupported}, good}, 1, "", errors.ErrUnsupported, 0, 0},
 		{"after the first chunk", []step{{chunks: []llm.Chunk{{Text: "half"}}, err: busy}, good}, 1, "half", busy, 0, 0},

@@ -26,7 +26,14 @@ type Runner struct {
 	agents map[string]agent.Agent
 	retry  queue.Retry
 	log    *slog.Logger
+	o      Options
 	tell   Ended
+}
+
+// Options tune a [Runner]. The zero value makes no checkpoints and lets every run go on.
+type Options struct {
+	Checkpoints Checkpoints
+	Recovery    Recovery
 }
 
 // Ended is told of a turn that has added to its session, and what; of one that ended rejected it is not. The end is on
@@ -37,8 +44,8 @@ type Ended func(ctx context.Context, run store.Run, said []agentsvc.Entry)
 func (r *Runner) Tell(f Ended) { r.tell = f }
 
 // New returns a runner for agents by name. Runs that met an error which may pass are tried again as retry says.
-func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, log *slog.Logger) *Runner {
-	return &Runner{tasks: tasks, agents: agents, retry: retry, log: log}
+func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, log *slog.Logger, o Options) *Runner {
+	return &Runner{tasks: tasks, agents: agents, retry: retry, log: log, o: o}
 }
 
 // Run runs one turn to its end and records it. It returns [agentsvc.ErrLost] if somebody else took the task, and any
@@ -87,6 +94,9 @@ func (t *turn) do(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := t.o.Recovery.allows(*t.run, t.last); err != nil {
+		return err
+	}
 	for ev, err := range a.Run(ctx, inv) {
 		if err != nil {
 			return err
@@ -121,7 +131,8 @@ func reason(err error) string {
 	var upstream *llm.Error
 	var invalid *agentsvc.InvalidError
 	var absent *tool.UnavailableError
-	if errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooLong) {
+	var cut *cutOffError
+	if errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooLong) {
 		return err.Error()
 	}
 	return "The agent met an internal error."

@@ -121,6 +121,7 @@ type house struct {
 
 	agents map[string]agent.Agent
 	retry  queue.Retry
+	o      runner.Options
 }
 
 var quick = queue.Retry{Max: 2, Initial: time.Millisecond, Limit: time.Millisecond}
@@ -138,7 +139,7 @@ func build(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *house {
 
 // rewire has the agents work for the house's service.
 func (h *house) rewire() {
-	h.run = runner.New(h.Service, h.agents, h.retry, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	h.run = runner.New(h.Service, h.agents, h.retry, slog.New(slog.NewTextHandler(io.Discard, nil)), h.o)
 }
 
 // open makes a house at work.

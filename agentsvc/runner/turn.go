@@ -30,6 +30,7 @@ type turn struct {
 	ended   bool
 	kept    []agentsvc.Entry // what was added to the session
 	refused bool             // the turn ended rejected
+	last    time.Time        // of the last fact of earlier attempts
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -43,6 +44,9 @@ func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
 		t.entries = []agentsvc.Entry{{Message: &t.run.Message}}
 	} else if err := t.replay(ctx); err != nil {
 		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
+	}
+	if t.run.Attempts <= 1 && t.o.Checkpoints.Enabled {
+		t.pending = append(t.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.Steps(t.entries)}})
 	}
 	// Copies, since the agents read them while the turn goes on.
 	inv.Frames, inv.Settled = maps.Clone(t.frames), maps.Clone(t.settled)
@@ -59,6 +63,7 @@ func (t *turn) replay(ctx context.Context) error {
 	}
 	for _, ev := range evs {
 		t.note(ev)
+		t.last = ev.At
 	}
 	return nil
 }
@@ -141,8 +146,9 @@ func (t *turn) add(frame string, e agentsvc.Entry) {
 	t.frames[frame] = append(t.frames[frame], e)
 }
 
-// take handles one event of the agent. Usage waits for the fact that follows it, what a human is asked for the end of
-// the run; everything else is written at once.
+// take handles one event of the agent. Usage and checkpoints wait for the fact that follows them, what a human is asked
+// for the end of the run; everything else is written at once. A tool's result is written even as the run is stopped:
+// what the call did is done, and without its result nobody could tell.
 func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Chunk != nil {
 		t.rec.Chunk(*ev.Chunk)
@@ -152,10 +158,19 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 		t.asked = append(t.asked, ev)
 		return nil
 	}
+	if ev.Checkpoint != nil {
+		t.checkpoint(ev)
+		return nil
+	}
 	t.note(ev)
 	t.pending = append(t.pending, ev)
 	if ev.Usage != nil {
 		return nil
+	}
+	if ev.Result != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = t.rec.Linger(ctx)
+		defer cancel()
 	}
 	rec := store.Record{Events: t.pending}
 	switch {

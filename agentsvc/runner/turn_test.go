@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -451,6 +452,63 @@ func TestAsk(t *testing.T) {
 			if state, _, _ := h.row(t, got.ID, turn); state != want {
 				t.Errorf("run %d is %s, want %s", turn, state, want)
 			}
+		}
+	})
+}
+
+// cut is an agent that is interrupted when a tool's result has come and nobody has it yet.
+type cut struct {
+	agent.Agent
+	stop func(ctx context.Context)
+}
+
+func (c cut) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
+	return func(yield func(agentsvc.Event, error) bool) {
+		for ev, err := range c.Agent.Run(ctx, inv) {
+			if ev.Result != nil {
+				c.stop(ctx)
+			}
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestDrained: a process stops just as a tool has its result. The result is kept, so that whoever goes on neither runs
+// the tool again nor asks a human about it.
+func TestDrained(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		var h *house
+		var looked atomic.Int64
+		seen := look{call: func(context.Context) (string, error) {
+			looked.Add(1)
+			return "a cat", nil
+		}}
+		drained := make(chan error, 1)
+		h = build(d, quick, map[string]agent.Agent{"a": cut{thinker(t, talker(t), seen), func(ctx context.Context) {
+			now, stop := context.WithCancel(ctx)
+			stop()
+			go func() { drained <- h.pool.Drain(now) }()
+			<-ctx.Done()
+		}}})
+		h.start(t)
+		sub := send("look")
+		sub.Live = true
+		got, err := h.Submit(t.Context(), sub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-drained; err != nil {
+			t.Fatal(err)
+		}
+		second := talker(t)
+		there := open(t, d, quick, map[string]agent.Agent{"a": thinker(t, second, seen)})
+		if end := there.wait(t, got.ID); end.Status.State != agentsvc.Completed || end.Status.Message.Text() != "I saw: a cat" || looked.Load() != 1 {
+			t.Errorf("%s %q, looked %d times", end.Status.State, end.Status.Message.Text(), looked.Load())
+		}
+		if diff := cmp.Diff([]string{"1/1"}, second.steps()); diff != "" {
+			t.Error(diff)
 		}
 	})
 }

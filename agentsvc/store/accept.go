@@ -24,10 +24,9 @@ var ErrSent = errors.New("the message was sent before")
 // Accept writes the first turn of a new task: the task, its first events and its run, in one transaction. A run with
 // a worker is born under that worker's lease, one without is pending. It returns [ErrSent] if sent is already there.
 func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
-	last := evs[len(evs)-1]
 	b := db.Batch{Key: string(run.Task)}
 	accept := s.acceptPlain
-	if s.h.Engine() == db.Postgres {
+	if s.h.Engine() == db.Postgres && len(evs) <= maxInsert {
 		accept = s.acceptFused
 	}
 	if err := accept(&b, run, evs); err != nil {
@@ -45,7 +44,7 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 	case db.IsDuplicate(err) && sent != nil:
 		return ErrSent
 	case errors.Is(err, db.ErrUnknownOutcome):
-		if there, lookErr := s.stands(run.Task, guard{run.Epoch, last.Seq}); lookErr == nil && there {
+		if there, lookErr := s.stands(run.Task, guard{run.Epoch, run.Seq}); lookErr == nil && there {
 			return nil
 		}
 	}
@@ -54,11 +53,11 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 
 // acceptPlain adds the rows of a new task to b.
 func (s *Store) acceptPlain(b *db.Batch, run Run, evs []agentsvc.Event) error {
-	last := evs[len(evs)-1]
+	status := lastStatus(evs)
 	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $11)`,
-		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(last.Status.State),
-		run.Epoch, last.Seq, run.Turn, evs[0].At.UnixMicro())
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)`,
+		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
+		run.Epoch, run.Seq, status.Seq, run.Turn, evs[0].At.UnixMicro())
 	if err := insertEvents(b, s.tenant, run.Task, evs, nil); err != nil {
 		return err
 	}

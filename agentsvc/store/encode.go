@@ -20,6 +20,8 @@ type (
 		Approval *approvalBody `json:"approval,omitempty"`
 		Decision *decisionBody `json:"decision,omitempty"`
 		Usage    *usageBody    `json:"usage,omitempty"`
+
+		Checkpoint *checkpointBody `json:"checkpoint,omitempty"`
 	}
 	messageBody struct {
 		ID       string         `json:"id,omitempty"`
@@ -89,6 +91,10 @@ type (
 		CacheWrite int64  `json:"cache_write,omitempty"`
 		Reasoning  int64  `json:"reasoning,omitempty"`
 	}
+	checkpointBody struct {
+		Reason string `json:"reason"`
+		Step   int    `json:"step"`
+	}
 	entryBody struct {
 		Message *messageBody `json:"message,omitempty"`
 		Result  *resultBody  `json:"result,omitempty"`
@@ -105,6 +111,8 @@ const (
 	kindApproval = "approval"
 	kindDecision = "decision"
 	kindUsage    = "usage"
+
+	kindCheckpoint = "checkpoint"
 )
 
 func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
@@ -135,6 +143,8 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	case ev.Usage != nil:
 		u := ev.Usage
 		kind, b.Usage = kindUsage, &usageBody{u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens}
+	case ev.Checkpoint != nil:
+		kind, b.Checkpoint = kindCheckpoint, &checkpointBody{string(ev.Checkpoint.Reason), ev.Checkpoint.Step}
 	default:
 		return "", "", fmt.Errorf("event %d of task %s holds no fact", ev.Seq, ev.Task)
 	}
@@ -186,6 +196,8 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 			Provider: u.Provider, Model: u.Model, InputTokens: u.Input, OutputTokens: u.Output,
 			CacheReadTokens: u.CacheRead, CacheWriteTokens: u.CacheWrite, ReasoningTokens: u.Reasoning,
 		}
+	case b.Checkpoint != nil:
+		ev.Checkpoint = &agentsvc.Checkpoint{Reason: agentsvc.CheckpointReason(b.Checkpoint.Reason), Step: b.Checkpoint.Step}
 	}
 	return nil
 }

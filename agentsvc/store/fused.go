@@ -68,13 +68,13 @@ const insertEventsFrom = ` INSERT INTO event (tenant, task, seq, at, kind, body)
 
 // acceptFused adds the rows of a new task to b.
 func (s *Store) acceptFused(b *db.Batch, run Run, evs []agentsvc.Event) error {
-	last := evs[len(evs)-1]
+	status := lastStatus(evs)
 	var f fused
 	f.sql.WriteString(`WITH t AS (INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		VALUES (`)
 	at := evs[0].At.UnixMicro()
-	f.list(s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(last.Status.State),
-		run.Epoch, last.Seq, last.Seq, run.Turn, at, at)
+	f.list(s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
+		run.Epoch, run.Seq, status.Seq, run.Turn, at, at)
 	f.sql.WriteString(`)), r AS (INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, priority, available_at, last_error, created_at)
 		VALUES ($1, $2, `)
 	f.list(run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority))
@@ -95,7 +95,7 @@ func (s *Store) recordFused(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 	f.list(g.seq)
 	f.sql.WriteString(`, updated_at = `)
 	f.list(now)
-	if ev := rec.last(); ev != nil {
+	if ev := lastStatus(rec.Events); ev != nil {
 		f.sql.WriteString(`, status_seq = `)
 		f.list(ev.Seq)
 		f.sql.WriteString(`, state = `)
@@ -115,7 +115,7 @@ func (s *Store) recordFused(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 	}
 	f.approvals(rec.Events)
 	if rec.End != "" {
-		f.sql.WriteString(`, r AS (UPDATE run SET worker = '', state = `)
+		f.sql.WriteString(`, r AS (UPDATE run SET worker = '', cut_off = FALSE, state = `)
 		f.list(string(rec.End))
 		f.sql.WriteString(`, available_at = stoa_now() + `)
 		f.list(rec.Delay.Microseconds())

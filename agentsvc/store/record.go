@@ -81,11 +81,11 @@ func (s *Store) recordPlain(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 	return nil
 }
 
-// last returns the last status among rec's events, nil if there is none.
-func (rec Record) last() *agentsvc.Event {
-	for i := len(rec.Events) - 1; i >= 0; i-- {
-		if rec.Events[i].Status != nil {
-			return &rec.Events[i]
+// lastStatus returns the last event of evs that holds a status, nil if there is none.
+func lastStatus(evs []agentsvc.Event) *agentsvc.Event {
+	for i := len(evs) - 1; i >= 0; i-- {
+		if evs[i].Status != nil {
+			return &evs[i]
 		}
 	}
 	return nil
@@ -93,7 +93,7 @@ func (rec Record) last() *agentsvc.Event {
 
 // state is where the task stands after rec. A record without events moves nothing else that would tell it from none.
 func (rec Record) state() agentsvc.State {
-	if ev := rec.last(); ev != nil {
+	if ev := lastStatus(rec.Events); ev != nil {
 		return ev.Status.State
 	}
 	return agentsvc.Working
@@ -109,7 +109,7 @@ func (rec Record) ready() string {
 
 // advance adds the guarding statement: the task moves to seq, and to the last status among the events.
 func (s *Store) advance(b *db.Batch, n *int64, run *Run, rec Record, seq, now int64) {
-	if ev := rec.last(); ev != nil {
+	if ev := lastStatus(rec.Events); ev != nil {
 		b.Exec(n, `UPDATE task SET seq = $5, status_seq = $6, state = $7, updated_at = $8
 			WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4 AND state = 'working'`,
 			s.tenant, string(run.Task), run.Epoch, run.Seq, seq, ev.Seq, string(ev.Status.State), now)
@@ -120,7 +120,7 @@ func (s *Store) advance(b *db.Batch, n *int64, run *Run, rec Record, seq, now in
 }
 
 func (s *Store) endRun(b *db.Batch, run *Run, rec Record, g *guard) {
-	b.Exec(nil, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), ready = `+rec.ready()+`, last_error = $6
+	b.Exec(nil, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), ready = `+rec.ready()+`, last_error = $6, cut_off = FALSE
 		WHERE tenant = $1 AND task = $2 AND turn = $3
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8 AND state = $9)`,
 		s.tenant, string(run.Task), run.Turn, string(rec.End), rec.Delay.Microseconds(), rec.Error, g.epoch, g.seq, string(rec.state()))

@@ -34,7 +34,8 @@ func (q *Runs) Beat(ctx context.Context, worker, config string) (beats int64, di
 // Release gives a worker's runs back: they are pending at once, and the attempt does not count.
 func (q *Runs) Release(ctx context.Context, worker string) error {
 	return q.do(ctx, "release runs of "+worker, func(b *db.Batch) {
-		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = attempts - 1, available_at = stoa_now(), ready = TRUE WHERE worker = $1 AND state = 'running'`, worker)
+		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = attempts - 1, available_at = stoa_now(), ready = TRUE, cut_off = TRUE
+			WHERE worker = $1 AND state = 'running'`, worker)
 		b.Exec(nil, `DELETE FROM worker WHERE id = $1`, worker)
 	})
 }
@@ -44,7 +45,8 @@ func (q *Runs) Release(ctx context.Context, worker string) error {
 func (q *Runs) Rescue(ctx context.Context, stale time.Duration) (n int64, err error) {
 	err = q.do(ctx, "rescue runs", func(b *db.Batch) {
 		b.Exec(nil, `DELETE FROM worker WHERE heartbeat_at < stoa_now() - CAST($1 AS BIGINT)`, stale.Microseconds())
-		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now(), rescues = rescues + 1, ready = rescues + 1 < $1, last_error = $2
+		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now(), rescues = rescues + 1, ready = rescues + 1 < $1, last_error = $2,
+				cut_off = TRUE
 			WHERE state = 'running' AND worker NOT IN (SELECT id FROM worker)`, isolated, workerDied)
 	})
 	return n, err

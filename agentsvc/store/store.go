@@ -59,6 +59,7 @@ type Run struct {
 	Epoch    int64
 	Seq      int64
 	FirstSeq int64 // of the event that opened the turn
+	CutOff   bool  // a worker stopped in the middle of the attempt before
 	Message  agentsvc.Message
 	Priority Priority
 	Rescues  int64 // workers that died with it

@@ -240,6 +240,7 @@ func (s *Store) begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	run.Epoch, run.Seq = seen.Epoch+1, seen.Seq
 	var evs []agentsvc.Event
 	if seen.Status.State == agentsvc.Submitted {
+		run.CutOff = false // it stopped before anything began
 		run.Seq++
 		now := time.Now().UTC().Truncate(time.Microsecond)
 		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Status: &agentsvc.Status{State: agentsvc.Working, At: now}}}

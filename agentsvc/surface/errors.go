@@ -67,6 +67,7 @@ var codes = []struct {
 	{agentsvc.ErrUndecided, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrDecided, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrLost, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{task.ErrNotRestorable, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrOverloaded, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{task.ErrConflict, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},
 	{ErrNoPush, InvalidArgument, http.StatusBadRequest, rpcNoPush, false},

@@ -103,8 +103,8 @@ func (l *DeadLetters) requeue(ctx context.Context, d store.Dead) (agentsvc.TaskI
 		return "", err
 	}
 	journal, err := st.Journal(ctx, store.Run{Task: d.ID.Task, FirstSeq: first})
-	if err == nil && len(journal) == 0 {
-		err = agentsvc.ErrNotFound
+	if err == nil && (len(journal) == 0 || opening(journal[0]) == nil) {
+		err = fmt.Errorf("the log of task %s is incomplete", d.ID.Task)
 	}
 	if err != nil {
 		return "", err
@@ -113,30 +113,11 @@ func (l *DeadLetters) requeue(ctx context.Context, d store.Dead) (agentsvc.TaskI
 		Tenant: d.Tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: old.Agent, Context: old.Context, Owner: old.Owner,
 		Revision: revision, Epoch: 1, FirstSeq: 1, Priority: store.Normal,
 	}
-	evs := retold(run.Task, journal)
+	evs := again(run.Task, journal, map[string]any{"task_id": string(d.ID.Task)})
 	run.Seq = int64(len(evs))
 	if err := st.Requeue(ctx, d.ID, run, evs); err != nil {
 		return "", err
 	}
 	l.wake()
 	return run.Task, nil
-}
-
-// retold is what a turn recorded as a new task tells it: first that the message was submitted, then the facts. What
-// became of the old task and what it has used is none of them.
-func retold(id agentsvc.TaskID, journal []agentsvc.Event) (evs []agentsvc.Event) {
-	add := func(ev agentsvc.Event) { evs = append(evs, stamp(id, int64(len(evs))+1, ev)) }
-	for i, ev := range journal {
-		switch {
-		case i == 0:
-			message := ev.Message
-			if ev.Status != nil {
-				message = ev.Status.Message
-			}
-			add(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: message}})
-		case ev.Status == nil && ev.Approval == nil && ev.Usage == nil:
-			add(ev)
-		}
-	}
-	return evs
 }

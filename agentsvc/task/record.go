@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"errors"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -67,6 +68,26 @@ func (r *Recorder) Record(ctx context.Context, rec store.Record) error {
 	}
 	r.s.hub.publish(r.s.key(r.run.Task), rec.Events...)
 	return nil
+}
+
+// stopping is how long a fact may still be written after its run was told to stop: less than the grace that a process
+// gives its runs when it stops.
+const stopping = 2 * time.Second
+
+// Linger returns a context that outlives ctx for as long as a fact of a run that is told to stop may still be written:
+// one that says what has happened and cannot happen again. It ends with ctx where the run has lost its lease.
+func (r *Recorder) Linger(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(context.Cause(ctx), agentsvc.ErrLost) {
+			select {
+			case <-time.After(stopping):
+			case <-longer.Done():
+			}
+		}
+		cancel()
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 // Close lets readers know that this process no longer writes.

@@ -126,8 +126,8 @@ func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) 
 	}
 	done := func(bool) {}
 	var err error
-	if !acc.held && len(sub.Rulings) == 0 && s.o.Depth > 0 {
-		if done, err = s.workers.Admit(ctx, s.tenant, s.o.Depth); err != nil {
+	if !acc.held && len(sub.Rulings) == 0 {
+		if done, err = s.admit(ctx); err != nil {
 			return accepted{}, err
 		}
 	}
@@ -145,6 +145,14 @@ func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) 
 		acc.held = false
 	}
 	return acc, err
+}
+
+// admit makes room in the queue for a run that is about to be written.
+func (s *Service) admit(ctx context.Context) (done func(written bool), err error) {
+	if s.o.Depth == 0 {
+		return func(bool) {}, nil
+	}
+	return s.workers.Admit(ctx, s.tenant, s.o.Depth)
 }
 
 // open starts a new task.

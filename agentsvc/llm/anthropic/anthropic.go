@@ -26,6 +26,8 @@ const BaseURL = "https://api.anthropic.com/"
 const (
 	// MaxTokens is the longest answer if [Options] name no other; what may be spent on thinking comes on top.
 	MaxTokens = 8192
+	// MaxTokensThinking is the same for a model that decides by itself how much it thinks, which counts.
+	MaxTokensThinking = 32_000
 	// MinThinking is the least that the API lets a model spend on thinking, and what it gets if [Options] do not say.
 	MinThinking = 1024
 )
@@ -39,11 +41,13 @@ type Options struct {
 	HTTP        *http.Client
 	Temperature *float64 // the server's default if nil; the API takes none beside Thinking
 	MaxTokens   int64    // of one answer with its thinking, see [MaxTokens] if zero
-	// Thinking lets the model think before it answers, for up to ThinkingBudget tokens.
+	// Thinking lets the model think before it answers, for up to ThinkingBudget tokens, or as hard as that amounts to
+	// where the model decides by itself.
 	Thinking       bool
 	ThinkingBudget int64
-	// IdleTimeout bounds the wait for the next piece of an answer, 60 s if zero.
-	IdleTimeout time.Duration
+	// FirstTimeout bounds the wait for the first word of an answer, [upstream.FirstWord] if zero; IdleTimeout the wait
+	// for the next piece from there on, 60 s if zero.
+	FirstTimeout, IdleTimeout time.Duration
 }
 
 // Provider asks one model. It is safe for concurrent use.
@@ -51,6 +55,7 @@ type Provider struct {
 	opts     Options
 	vendor   upstream.Vendor
 	messages anthropic.MessageService
+	effort   anthropic.OutputConfigEffort // beside thinking, "" = the model's default
 }
 
 // New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work, and calls nobody.
@@ -70,11 +75,12 @@ func New(opts Options) (*Provider, error) {
 	if err := upstream.CheckURL(opts.BaseURL); err != nil {
 		return nil, err
 	}
+	effort := opts.effort()
 	if err := opts.limits(); err != nil {
 		return nil, err
 	}
-	p := &Provider{opts: opts}
-	p.vendor = upstream.Vendor{Name: opts.Name, Idle: opts.IdleTimeout, Last: "event:message_stop", Explain: explain}
+	p := &Provider{opts: opts, effort: effort}
+	p.vendor = upstream.Vendor{Name: opts.Name, First: opts.FirstTimeout, Idle: opts.IdleTimeout, Last: "event:message_stop", Explain: explain}
 	with := []option.RequestOption{
 		option.WithBaseURL(opts.BaseURL),
 		option.WithHTTPClient(p.vendor.Client(opts.HTTP)),
@@ -152,5 +158,9 @@ func explain(e *llm.Error, body []byte) {
 		e.Retryable = false
 	case strings.HasPrefix(in.Error.Message, "prompt is too long"):
 		e.Reason = "the conversation is longer than the model can read"
+	case e.Status == http.StatusBadRequest && strings.Contains(in.Error.Message, "`temperature`"):
+		e.Reason = "it takes no such temperature: leave temperature out"
+	case e.Status == http.StatusBadRequest && strings.Contains(in.Error.Message, "thinking."):
+		e.Reason = "it cannot think as it was told to: leave thinking out"
 	}
 }

@@ -149,20 +149,53 @@ func TestRequest(t *testing.T) {
 
 func TestAdaptiveThinking(t *testing.T) {
 	t.Parallel()
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "x", Say: []string{"ok"}}})
-	p := provider(t, anthropic.Options{BaseURL: srv.URL, Model: "claude-opus-5", Thinking: true, ThinkingBudget: 2000})
-	if a := llmtest.Ask(t.Context(), t, p, llmtest.User("x")); a.Err != nil {
-		t.Error(a.Err)
+	hot := 0.7
+	for _, tt := range []struct {
+		o      anthropic.Options
+		effort any
+		tokens float64
+	}{
+		{anthropic.Options{Model: "claude-opus-5"}, nil, 32_000},
+		{anthropic.Options{Model: "claude-opus-4-6", Temperature: &hot}, nil, 32_000},
+		{anthropic.Options{Model: "claude-opus-5", ThinkingBudget: 2000}, map[string]any{"effort": "low"}, 32_000},
+		{anthropic.Options{Model: "claude-sonnet-5-5", ThinkingBudget: 8000, MaxTokens: 9000}, map[string]any{"effort": "medium"}, 9000},
+		{anthropic.Options{Model: "claude-mythos-preview", ThinkingBudget: 30_000}, map[string]any{"effort": "high"}, 38_192},
+	} {
+		srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "x", Say: []string{"ok"}}})
+		tt.o.BaseURL, tt.o.Thinking = srv.URL, true
+		if a := llmtest.Ask(t.Context(), t, provider(t, tt.o), llmtest.User("x")); a.Err != nil {
+			t.Error(a.Err)
+		}
+		var sent map[string]any
+		if err := json.Unmarshal(srv.Requests()[0].Body, &sent); err != nil {
+			t.Fatal(err)
+		}
+		got := []any{sent["thinking"], sent["output_config"], sent["max_tokens"], sent["temperature"]}
+		if diff := cmp.Diff([]any{map[string]any{"type": "adaptive"}, tt.effort, tt.tokens, nil}, got); diff != "" {
+			t.Errorf("%s: want -, sent +\n%s", tt.o.Model, diff)
+		}
 	}
-	var sent struct {
-		Thinking  map[string]any
-		MaxTokens int `json:"max_tokens"`
-	}
-	if err := json.Unmarshal(srv.Requests()[0].Body, &sent); err != nil {
-		t.Fatal(err)
-	}
-	if sent.Thinking["type"] != "adaptive" || sent.Thinking["budget_tokens"] != nil || sent.MaxTokens != anthropic.MaxTokens+2000 {
-		t.Errorf("sent %+v", sent)
+}
+
+// TestRefusedSettings: settings that a model refuses are named, in words of our own.
+func TestRefusedSettings(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{
+		"`temperature` is deprecated for this model.":                                  "it takes no such temperature: leave temperature out",
+		"\"thinking.type.enabled\" is not supported for this model. " + llmtest.Canary: "it cannot think as it was told to: leave thinking out",
+		"prompt is too long: 1 tokens > 0 maximum":                                     "the conversation is longer than the model can read",
+		llmtest.Canary: "the request was refused as invalid",
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadRequest)
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": map[string]any{"type": "invalid_request_error", "message": message}})
+		}))
+		t.Cleanup(srv.Close)
+		a := llmtest.Ask(t.Context(), t, provider(t, anthropic.Options{BaseURL: srv.URL}), llmtest.User("x"))
+		var e *llm.Error
+		if !errors.As(a.Err, &e) || e.Status != 400 || e.Reason != want || e.Retryable {
+			t.Errorf("%s: %v, want %q", message, a.Err, want)
+		}
 	}
 }
 

@@ -27,8 +27,12 @@ func (o *Options) limits() error {
 	if !o.Thinking {
 		o.ThinkingBudget = 0
 	}
-	if o.MaxTokens == 0 {
+	switch {
+	case o.MaxTokens > 0:
+	case budgeted(o.Model):
 		o.MaxTokens = MaxTokens + o.ThinkingBudget
+	default:
+		o.MaxTokens = max(MaxTokensThinking, MaxTokens+o.ThinkingBudget)
 	}
 	if o.ThinkingBudget >= o.MaxTokens {
 		return agentsvc.Invalid("thinking.budget_tokens", "must be less than max_tokens, %d", o.MaxTokens)
@@ -45,6 +49,7 @@ func (p *Provider) params(req llm.Request) (anthropic.MessageNewParams, error) {
 	switch {
 	case p.opts.Thinking && mayThink(req.Conversation):
 		out.Thinking = p.thinking()
+		out.OutputConfig.Effort = p.effort
 	case p.opts.Temperature != nil && !p.opts.Thinking:
 		out.Temperature = anthropic.Float(*p.opts.Temperature)
 	}
@@ -73,18 +78,6 @@ func (p *Provider) params(req llm.Request) (anthropic.MessageNewParams, error) {
 		out.Messages = append(out.Messages, anthropic.MessageParam{Role: role, Content: blocks})
 	}
 	return out, nil
-}
-
-// adaptive models decide by themselves how much they think, and take no budget.
-var adaptive = []string{
-	"claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-sonnet-5", "claude-haiku-5", "claude-fable-", "claude-mythos-",
-}
-
-func (p *Provider) thinking() anthropic.ThinkingConfigParamUnion {
-	if slices.ContainsFunc(adaptive, func(prefix string) bool { return strings.HasPrefix(p.opts.Model, prefix) }) {
-		return anthropic.ThinkingConfigParamUnion{OfAdaptive: &anthropic.ThinkingConfigAdaptiveParam{}}
-	}
-	return anthropic.ThinkingConfigParamOfEnabled(p.opts.ThinkingBudget)
 }
 
 // mayThink reports whether the API lets the model think as it continues the conversation: in the middle of a turn it

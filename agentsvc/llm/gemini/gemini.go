@@ -31,8 +31,9 @@ type Options struct {
 	HTTP        *http.Client
 	Temperature *float64 // the server's default if nil
 	MaxTokens   int64    // of one answer, the server's default if zero
-	// IdleTimeout bounds the wait for the next piece of an answer, 60 s if zero.
-	IdleTimeout time.Duration
+	// FirstTimeout bounds the wait for the first word of an answer, [upstream.FirstWord] if zero; IdleTimeout the wait
+	// for the next piece from there on, 60 s if zero.
+	FirstTimeout, IdleTimeout time.Duration
 }
 
 // Provider asks one model. It is safe for concurrent use.
@@ -65,7 +66,7 @@ func New(opts Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{opts: opts}
-	p.vendor = upstream.Vendor{Name: opts.Name, Idle: opts.IdleTimeout, Quiet: true, Explain: explain, Dress: func(req *http.Request) {
+	p.vendor = upstream.Vendor{Name: opts.Name, First: opts.FirstTimeout, Idle: opts.IdleTimeout, Quiet: true, Explain: explain, Dress: func(req *http.Request) {
 		req.Header.Del(keyHeader)
 		if opts.APIKey != "" {
 			req.Header.Set(keyHeader, opts.APIKey)

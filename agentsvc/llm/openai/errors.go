@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 
 	"github.com/openai/openai-go/v3/packages/ssestream"
 
@@ -17,12 +18,20 @@ var codes = map[string]string{
 	"model_not_found":         "the model is unknown there",
 }
 
+// params tells what to do about a parameter that is refused.
+var params = map[string]string{
+	"temperature":      "it takes no such temperature: leave temperature out",
+	"max_tokens":       "it takes no such max_tokens: leave max_tokens out, or set api: responses",
+	"reasoning_effort": "it takes tools in another protocol only: set api: responses",
+}
+
 // explain adds to e what the code in an error's body says.
 func explain(e *llm.Error, body []byte) {
 	var in struct {
 		Error struct {
-			Code any    `json:"code"`
-			Type string `json:"type"`
+			Code  any    `json:"code"`
+			Type  string `json:"type"`
+			Param string `json:"param"`
 		} `json:"error"`
 	}
 	if json.Unmarshal(body, &in) != nil {
@@ -30,6 +39,9 @@ func explain(e *llm.Error, body []byte) {
 	}
 	code, _ := in.Error.Code.(string)
 	if known := codes[code]; known != "" {
+		e.Reason = known
+	}
+	if known := params[in.Error.Param]; known != "" && e.Status == http.StatusBadRequest {
 		e.Reason = known
 	}
 	if code == "insufficient_quota" || in.Error.Type == "insufficient_quota" {

@@ -33,8 +33,9 @@ type Options struct {
 	MaxTokens   int64    // of one answer, the server's default if zero
 	// Responses asks OpenAI's responses instead of chat completions, which every compatible server has.
 	Responses bool
-	// IdleTimeout bounds the wait for the next piece of an answer, 60 s if zero.
-	IdleTimeout time.Duration
+	// FirstTimeout bounds the wait for the first word of an answer, [upstream.FirstWord] if zero; IdleTimeout the wait
+	// for the next piece from there on, 60 s if zero.
+	FirstTimeout, IdleTimeout time.Duration
 }
 
 // Provider asks one model. It is safe for concurrent use.
@@ -63,7 +64,7 @@ func New(opts Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{opts: opts}
-	p.vendor = upstream.Vendor{Name: opts.Name, Idle: opts.IdleTimeout, Last: "data:[DONE]", Explain: explain}
+	p.vendor = upstream.Vendor{Name: opts.Name, First: opts.FirstTimeout, Idle: opts.IdleTimeout, Last: "data:[DONE]", Explain: explain}
 	if opts.Responses {
 		p.vendor.Last = "event:response.completed"
 	}

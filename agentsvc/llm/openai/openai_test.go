@@ -163,6 +163,8 @@ func TestErrors(t *testing.T) {
 		{"for ever", 503, "Retry-After", "1e300", ``, llm.Error{Status: 503, RetryAfter: 24 * time.Hour, Retryable: true, Reason: "the model's server failed"}, 0},
 		{"quota", 429, "", "", `{"error":{"code":"insufficient_quota"}}`, llm.Error{Status: 429, Reason: "the account's quota is used up"}, 0},
 		{"context", 400, "", "", `{"error":{"code":"context_length_exceeded","message":"secret"}}`, llm.Error{Status: 400, Reason: "the conversation is longer than the model can read"}, 0},
+		{"temperature", 400, "", "", `{"error":{"code":"unsupported_value","param":"temperature","message":"secret"}}`, llm.Error{Status: 400, Reason: "it takes no such temperature: leave temperature out"}, 0},
+		{"tools", 400, "", "", `{"error":{"code":null,"param":"reasoning_effort","message":"secret"}}`, llm.Error{Status: 400, Reason: "it takes tools in another protocol only: set api: responses"}, 0},
 		{"HTML", 502, "", "", `<html>secret</html>`, llm.Error{Status: 502, Retryable: true, Reason: "the model's server failed"}, 0},
 		{"teapot", 418, "", "", `{"error":{"code":418}}`, llm.Error{Status: 418, Reason: "the request was refused"}, 0},
 		{"no content", 204, "", "", ``, llm.Error{Status: 204, Reason: "the request was refused"}, 0},

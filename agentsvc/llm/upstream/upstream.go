@@ -16,6 +16,10 @@ import (
 	"stoa/agentsvc/llm"
 )
 
+// FirstWord bounds the wait for the first word of an answer where nothing else is said: some models think before they
+// say anything, and some servers load the model first. It is as long as vendors' own clients wait.
+const FirstWord = 10 * time.Minute
+
 // idle bounds the wait for the next piece of an answer where nothing else is said.
 const idle = time.Minute
 
@@ -23,7 +27,9 @@ const idle = time.Minute
 type Vendor struct {
 	// Name is how errors and usage call the provider.
 	Name string
-	// Idle bounds the wait for the next piece of an answer, 60 s if zero.
+	// First bounds the wait for each piece up to the first word of an answer, [FirstWord] if zero.
+	First time.Duration
+	// Idle bounds the wait for the next piece of an answer from there on, 60 s if zero.
 	Idle time.Duration
 	// Last is the line that ends an answer, blanks aside; empty where only the end of the body does.
 	Last string
@@ -59,10 +65,7 @@ func (v Vendor) Stream(ctx context.Context, events func(ctx context.Context) ite
 func (v Vendor) read(ctx context.Context, events func(context.Context) iter.Seq2[[]llm.Chunk, error], yield func(llm.Chunk) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	wait := v.Idle
-	if wait == 0 {
-		wait = idle
-	}
+	wait := cmp.Or(v.First, FirstWord)
 	// The timer runs only while the model is waited for, not while the reader is.
 	timer := time.AfterFunc(wait, func() { cancel(errIdle) })
 	defer timer.Stop()
@@ -78,6 +81,9 @@ func (v Vendor) read(ctx context.Context, events func(context.Context) iter.Seq2
 				return cause
 			}
 			return cmp.Or(broken, err)
+		}
+		if len(chunks) > 0 {
+			wait = cmp.Or(v.Idle, idle)
 		}
 		for _, c := range chunks {
 			if !yield(c) {

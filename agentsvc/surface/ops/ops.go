@@ -1,5 +1,5 @@
 // Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
-// and the metrics. task.go, memory.go, app.go, secret.go, token.go, tool.go and audit.go answer; wire.go holds the shapes,
+// and the metrics. task.go, checkpoint.go, memory.go, app.go, secret.go, token.go, tool.go and audit.go answer; wire.go holds the shapes,
 // answer.go makes calls that carry an Idempotency-Key take effect once.
 package ops
 
@@ -31,6 +31,8 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
 		{Method: http.MethodDelete, Pattern: "/memories", Kind: surface.Tenant, Serve: eraseMemories},
+		{Method: http.MethodGet, Pattern: "/tasks/{task}/checkpoints", Kind: surface.Tenant, Serve: listCheckpoints},
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/checkpoints/{checkpoint}:restore", Kind: surface.Tenant, Serve: restoreCheckpoint},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Approve)},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Reject)},
 

@@ -84,6 +84,16 @@ type (
 		NextPageToken string    `json:"next_page_token"`
 		TotalSize     int       `json:"total_size"`
 	}
+	checkpointBody struct {
+		ID     int64  `json:"id"`
+		Reason string `json:"reason"`
+		Step   int    `json:"step"`
+		Agent  string `json:"agent,omitempty"` // path of the sub-agent
+		At     string `json:"at"`
+	}
+	checkpointList struct {
+		Checkpoints []checkpointBody `json:"checkpoints"`
+	}
 	revisionBody struct {
 		Revision  int64   `json:"revision"`
 		Actor     string  `json:"actor"`

@@ -1,0 +1,30 @@
+package app
+
+import (
+	"time"
+
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/runner"
+)
+
+// checkpoints returns what c asks of the runner.
+func checkpoints(c config.Checkpoint) runner.Options {
+	forbids := func(may *bool) bool { return may != nil && !*may }
+	human := c.Recovery.AutoResumeHITL
+	if human == nil {
+		human = c.Recovery.AutoResume
+	}
+	o := runner.Options{Recovery: runner.Recovery{Never: forbids(c.Recovery.AutoResume), NeverHuman: forbids(human)}}
+	if !c.Enabled {
+		return o
+	}
+	o.Recovery.MaxAge = time.Duration(c.Recovery.Timeout) * time.Second
+	o.Checkpoints = runner.Checkpoints{Enabled: true}
+	if c.Strategy != "interval" {
+		o.Checkpoints.AfterTools, o.Checkpoints.BeforeLLM = c.AfterTools, c.BeforeLLM
+	}
+	if c.Strategy != "event" {
+		o.Checkpoints.Interval = c.Interval
+	}
+	return o
+}

@@ -1,0 +1,137 @@
+package app_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/egress"
+	"stoa/agentsvc/llm/llmtest"
+	"stoa/tenancy/db/dbtest"
+)
+
+// slow answers as a server does, each time after a while. It gives up with its caller.
+func slow(t *testing.T, server string, after time.Duration) string {
+	t.Helper()
+	to, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := httputil.NewSingleHostReverseProxy(to)
+	next.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	next.FlushInterval = -1
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(after):
+			next.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	return srv.URL
+}
+
+const callOnce = `
+llms:
+  default:
+    provider: scripted
+    script:
+      - when: {tool_result: TOOL}
+        then: [{say: "{{result}}"}]
+      - then: [{call: {tool: TOOL, arguments: {ARGUMENTS}}}]
+tools:
+  t: {SETTINGS}
+agents:
+  helper: {tools: [t]}
+`
+
+// TestMaxExecutionTime: the time that a tool gets is the same promise for every type.
+func TestMaxExecutionTime(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("sleep"); err != nil {
+		t.Skip("no sleep")
+	}
+	server, _ := remote(t, "hang")
+	for name, c := range map[string]struct{ tool, arguments, settings, want string }{
+		"mcp":      {"hang", "", "url: URL", "hang did not end within 300ms and was stopped"},
+		"function": {"t", "url: URL", "type: function, handler: web_fetch", "t did not end within 300ms and was stopped"},
+		"command": {"t", "command: sleep 60", "type: command, working_directory: " + t.TempDir() + ", allowed_commands: [sleep], require_approval: false",
+			"t: stopped after 300ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := server
+			if c.tool == "t" {
+				url = slow(t, server, time.Minute)
+			}
+			source := strings.NewReplacer("TOOL", c.tool, "ARGUMENTS", c.arguments, "SETTINGS", c.settings+", max_execution_time: 300ms").Replace(callOnce)
+			a := houseOf(t, dbtest.SQLite(t), parsed(t, strings.ReplaceAll(source, "URL", url), config.Options{}),
+				app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler), programs(t))
+			began := time.Now()
+			told, _ := call(t, a, say("go"))
+			if text := told.Status.Message.Text(); told.Status.State != agentsvc.Completed || !strings.HasPrefix(text, c.want) {
+				t.Errorf("%s %q, want %q", told.Status.State, text, c.want)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+// TestSlowServers: models that are loaded first, slow tools and slow agents are waited for beyond what an answer's
+// header usually may take; what has no reason to be slow is not.
+func TestSlowServers(t *testing.T) {
+	t.Parallel()
+	const usual, late = 100 * time.Millisecond, 400 * time.Millisecond
+	model := slow(t, llmtest.NewServer(t, []llmtest.Turn{{Text: "go", Say: []string{"Hello."}}}).URL, late)
+	tools, _ := remote(t, "look")
+	tools = slow(t, tools, late)
+	translator := slow(t, translator(t), late)
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a page")) }))
+	t.Cleanup(page.Close)
+	fetch := slow(t, page.URL, late)
+	simple := func(settings string) string {
+		return "llms: {default: {" + settings + ", base_url: " + model + "}}\nagents: {helper: {}}\n"
+	}
+	tool := func(name, arguments, settings string) string {
+		return strings.NewReplacer("TOOL", name, "ARGUMENTS", arguments, "SETTINGS", settings).Replace(callOnce)
+	}
+	for name, c := range map[string]struct {
+		source string
+		says   string
+	}{
+		"ollama":    {simple("provider: ollama"), "Hello."},
+		"anthropic": {simple("provider: anthropic, api_key: " + llmtest.Key), "Hello."},
+		"openai":    {strings.ReplaceAll(simple("provider: openai, api_key: "+llmtest.Key), model, model+"/v1"), "Hello."},
+		"gemini":    {simple("provider: gemini, api_key: " + llmtest.Key), "Hello."},
+		"mcp":       {tool("look", "", "url: "+tools+", max_execution_time: 1m"), "look {} by "},
+		"function":  {tool("t", "url: "+fetch, "type: function, handler: web_fetch, max_execution_time: 1m"), "a page"},
+		"hurried":   {tool("t", "url: "+fetch, "type: function, handler: web_fetch, max_execution_time: 50ms"), "t did not end within 50ms"},
+		"remote":    {"agents: {helper: {type: remote, url: " + translator + ", timeout: 1m}}\n", " : go"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := houseOf(t, dbtest.SQLite(t), parsed(t, c.source, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true},
+				slog.New(slog.DiscardHandler), func(h *app.House) {
+					h.Inside = egress.New(egress.Options{PrivateNetwork: true, HeaderTimeout: usual})
+				})
+			told, _ := call(t, a, say("go"))
+			if text := told.Status.Message.Text(); told.Status.State != agentsvc.Completed || !strings.HasPrefix(text, c.says) {
+				t.Errorf("%s %q, want %q", told.Status.State, text, c.says)
+			}
+		})
+	}
+}

@@ -1,0 +1,214 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+	"stoa/agentsvc/llm/scripted"
+	"stoa/agentsvc/runner"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
+	"stoa/tenancy/db"
+)
+
+// TestRecovery: a process stops in the middle of a run. Whether another goes on with it is up to its app.
+func TestRecovery(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		for _, c := range []struct {
+			name   string
+			allows runner.Recovery
+			text   string
+			human  bool // the run went on after an answer
+			want   agentsvc.State
+			why    string
+		}{
+			{"nothing is said", runner.Recovery{}, "look", false, agentsvc.Completed, ""},
+			{"young enough", runner.Recovery{MaxAge: time.Hour}, "look", false, agentsvc.Completed, ""},
+			{"too old", runner.Recovery{MaxAge: time.Nanosecond}, "look", false, agentsvc.Failed, "its app lets tasks go on for 1ns"},
+			{"never", runner.Recovery{Never: true}, "look", false, agentsvc.Failed, "does not let such tasks go on"},
+			{"never after an answer", runner.Recovery{NeverHuman: true}, "look", false, agentsvc.Completed, ""},
+			{"never, after an answer", runner.Recovery{NeverHuman: true}, "ask", true, agentsvc.Failed, "does not let such tasks go on"},
+			{"only after an answer", runner.Recovery{Never: true}, "ask", true, agentsvc.Completed, ""},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				began := make(chan struct{}, 1)
+				hangs := look{idempotent: true, call: func(ctx context.Context) (string, error) {
+					began <- struct{}{}
+					<-ctx.Done()
+					return "", ctx.Err()
+				}}
+				m := talker(t)
+				h := open(t, d, quick, map[string]agent.Agent{"a": thinker(t, m, hangs)})
+				sub := send(c.text)
+				if c.human {
+					got, _ := h.call(t, sub)
+					sub = send("look")
+					sub.Message.Task = got.ID
+				}
+				got, err := h.Submit(t.Context(), sub)
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-began
+				h.stop(t)
+				there := build(d, quick, map[string]agent.Agent{"a": thinker(t, m, look{idempotent: true})})
+				there.o.Recovery = c.allows
+				there.rewire()
+				there.start(t)
+				there.pool.Wake()
+				end := there.wait(t, got.ID)
+				if end.Status.State != c.want || !strings.Contains(end.Status.Message.Text(), c.why) {
+					t.Errorf("the task is %s: %q", end.Status.State, end.Status.Message.Text())
+				}
+			})
+		}
+	})
+}
+
+// TestNotCutOff: what never began goes on, whatever the app says about what was cut off.
+func TestNotCutOff(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		h := build(d, quick, map[string]agent.Agent{"a": thinker(t, talker(t), look{})})
+		h.o.Recovery = runner.Recovery{Never: true, NeverHuman: true}
+		h.rewire()
+		got, err := h.Submit(t.Context(), send("hello"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := store.NewRuns(d)
+		if runs, err := q.Claim(t.Context(), "w", 1); err != nil || len(runs) != 1 {
+			t.Fatalf("claimed %v (%v)", runs, err)
+		}
+		if err := q.Release(t.Context(), "w"); err != nil {
+			t.Fatal(err)
+		}
+		h.start(t)
+		h.pool.Wake()
+		if end := h.wait(t, got.ID); end.Status.State != agentsvc.Completed {
+			t.Errorf("%+v", end.Status)
+		}
+	})
+}
+
+// stumbler looks twice, then fails as often as there are stones.
+func stumbler(t *testing.T) *model {
+	look := scripted.Item{Call: &scripted.Call{Tool: "look"}}
+	return script(t,
+		scripted.Rule{When: scripted.When{Text: "^go$"}, Then: []scripted.Item{look}},
+		scripted.Rule{When: scripted.When{ToolResult: "look", Text: "^1$"}, Then: []scripted.Item{look}},
+		scripted.Rule{When: scripted.When{ToolResult: "look", Text: "^2$"}, Then: []scripted.Item{{Fail: &scripted.Fail{Status: 400, Message: "no"}}}},
+		scripted.Rule{Then: []scripted.Item{{Say: "I saw {{result}}"}}},
+	)
+}
+
+// TestCheckpoints: which places of a turn are kept.
+func TestCheckpoints(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		for _, c := range []struct {
+			o    runner.Checkpoints
+			want []string
+		}{
+			{runner.Checkpoints{AfterTools: true, BeforeLLM: true, Interval: 1}, nil},
+			{runner.Checkpoints{Enabled: true}, []string{"start 0"}},
+			{runner.Checkpoints{Enabled: true, AfterTools: true}, []string{"start 0", "after_tools 1", "after_tools 2"}},
+			{runner.Checkpoints{Enabled: true, BeforeLLM: true}, []string{"start 0", "before_llm 0", "before_llm 1", "before_llm 2"}},
+			{runner.Checkpoints{Enabled: true, Interval: 2}, []string{"start 0", "interval 2"}},
+		} {
+			var n atomic.Int64
+			count := look{call: func(context.Context) (string, error) { return fmt.Sprint(n.Add(1)), nil }}
+			h := build(d, quick, map[string]agent.Agent{"a": thinker(t, stumbler(t), count)})
+			h.o.Checkpoints = c.o
+			h.rewire()
+			h.start(t)
+			got, _ := h.call(t, send("go"))
+			kept, err := h.Checkpoints(t.Context(), reach, got.ID)
+			if err != nil || got.Status.State != agentsvc.Failed {
+				t.Fatalf("%s (%v)", got.Status.State, err)
+			}
+			var names []string
+			for _, ev := range kept {
+				names = append(names, fmt.Sprint(ev.Checkpoint.Reason, " ", ev.Checkpoint.Step))
+			}
+			if diff := cmp.Diff(c.want, names); diff != "" {
+				t.Errorf("%+v\n%s", c.o, diff)
+			}
+			h.stop(t)
+		}
+	})
+}
+
+// TestRestore: a task that failed goes on from each of its checkpoints as another task. What was done by then is
+// neither asked nor done again.
+func TestRestore(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		var n atomic.Int64
+		count := look{call: func(context.Context) (string, error) { return fmt.Sprint(n.Add(1)), nil }}
+		m := stumbler(t)
+		h := build(d, quick, map[string]agent.Agent{"a": thinker(t, m, count)})
+		h.o.Checkpoints = runner.Checkpoints{Enabled: true, AfterTools: true}
+		h.rewire()
+		h.start(t)
+		failed, _ := h.call(t, send("go"))
+		kept, err := h.Checkpoints(t.Context(), reach, failed.ID)
+		if err != nil || len(kept) != 3 {
+			t.Fatalf("kept %v (%v)", kept, err)
+		}
+		for i, c := range []struct {
+			calls int64
+			asked int
+			state agentsvc.State
+			says  string
+		}{
+			{1, 2, agentsvc.Completed, "I saw 3"},         // from the start: the third look satisfies it
+			{1, 2, agentsvc.Completed, "I saw 4"},         // it knows "1", which does not
+			{0, 1, agentsvc.Failed, "refused as invalid"}, // it knows "1" and "2", at which the model stumbles
+		} {
+			before, asked := n.Load(), len(m.steps())
+			got, err := h.Restore(t.Context(), reach, failed.ID, kept[i].Seq)
+			if err != nil || got.ID == failed.ID || got.Status.State != agentsvc.Submitted || got.Context != failed.Context || got.Owner != failed.Owner {
+				t.Fatalf("restored %+v (%v)", got, err)
+			}
+			end := h.wait(t, got.ID)
+			if end.Status.State != c.state || !strings.Contains(end.Status.Message.Text(), c.says) {
+				t.Errorf("from %d: %s, %q", i, end.Status.State, end.Status.Message.Text())
+			}
+			if made := n.Load() - before; made != c.calls || len(m.steps())-asked != c.asked {
+				t.Errorf("from %d: %d tool calls, %d model calls", i, made, len(m.steps())-asked)
+			}
+			from, _ := end.History[0].Metadata["restored_from"].(map[string]any)
+			if from["task_id"] != string(failed.ID) || from["checkpoint"] != float64(kept[i].Seq) {
+				t.Errorf("it says that it comes from %v", from)
+			}
+			if end.Status.State == agentsvc.Completed {
+				if _, err := h.Restore(t.Context(), reach, got.ID, 2); !errors.Is(err, task.ErrNotRestorable) {
+					t.Errorf("a task that completed: %v", err)
+				}
+			}
+		}
+		still, err := h.Get(t.Context(), reach, failed.ID, store.With{})
+		if err != nil || still.Seq != failed.Seq || still.Status.State != agentsvc.Failed {
+			t.Errorf("the task that failed is now %+v (%v)", still, err)
+		}
+		bob := task.Reach{Owner: &agentsvc.Owner{Issuer: "stoa", Subject: "bob"}}
+		for _, id := range []int64{kept[0].Seq + 1, 0, -1, 1000} {
+			if _, err := h.Restore(t.Context(), reach, failed.ID, id); !errors.Is(err, agentsvc.ErrNotFound) {
+				t.Errorf("no checkpoint stands at %d: %v", id, err)
+			}
+		}
+		if _, err := h.Restore(t.Context(), bob, failed.ID, kept[0].Seq); !errors.Is(err, agentsvc.ErrNotFound) {
+			t.Errorf("another's task: %v", err)
+		}
+		if _, err := h.Checkpoints(t.Context(), bob, failed.ID); !errors.Is(err, agentsvc.ErrNotFound) {
+			t.Errorf("another's checkpoints: %v", err)
+		}
+	})
+}

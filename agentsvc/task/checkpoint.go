@@ -1,0 +1,120 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+)
+
+// ErrNotRestorable says that a task did not break off, so that there is nothing to go on with.
+var ErrNotRestorable = errors.New("only a task that failed or was cancelled can be restored")
+
+// Checkpoints lists the points of a task's last turn that it can be restored to, oldest first. It returns
+// [agentsvc.ErrNotFound] for a task out of reach.
+func (s *Service) Checkpoints(ctx context.Context, reach Reach, id agentsvc.TaskID) ([]agentsvc.Event, error) {
+	if _, err := s.find(ctx, reach, id, store.With{}); err != nil {
+		return nil, err
+	}
+	facts, err := s.lastTurn(ctx, id)
+	return slices.DeleteFunc(facts, func(ev agentsvc.Event) bool { return ev.Checkpoint == nil }), err
+}
+
+// Restore opens a new task that goes on where a task that failed or was cancelled stood at a checkpoint, given by its
+// sequence: what the agent had said and done by then is neither asked nor done again. The new task belongs to the
+// owner of the old one, which stays as it is. It returns [agentsvc.ErrNotFound] for a task out of reach and for a
+// checkpoint that its last turn does not have, and [ErrNotRestorable].
+func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, checkpoint int64) (agentsvc.Task, error) {
+	t, err := s.find(ctx, reach, id, store.With{})
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	if state := t.Status.State; state != agentsvc.Failed && state != agentsvc.Cancelled {
+		return agentsvc.Task{}, ErrNotRestorable
+	}
+	facts, err := s.lastTurn(ctx, id)
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	at := slices.IndexFunc(facts, func(ev agentsvc.Event) bool { return ev.Seq == checkpoint && ev.Checkpoint != nil })
+	if at < 0 {
+		return agentsvc.Task{}, agentsvc.ErrNotFound
+	}
+	run := store.Run{
+		Tenant: s.tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: t.Agent, Context: t.Context, Owner: t.Owner,
+		Revision: s.revision, Epoch: 1, FirstSeq: 1, Priority: store.Normal, Limit: s.o.Concurrent,
+	}
+	evs := again(run.Task, facts[:at+1], map[string]any{"task_id": string(id), "checkpoint": checkpoint})
+	run.Seq = int64(len(evs))
+	done, err := s.admit(ctx)
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	err = s.store.Accept(ctx, run, evs, nil)
+	done(err == nil)
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	s.workers.Queued(run)
+	restored := agentsvc.Task{ID: run.Task, Context: run.Context, Agent: run.Agent, Owner: run.Owner, Created: evs[0].At}
+	for _, ev := range evs {
+		restored.Apply(ev)
+	}
+	return restored, nil
+}
+
+// again returns the facts of a turn as the beginning of task id, whose first message tells where it comes from. What
+// was consumed stays with the task that consumed it.
+func again(id agentsvc.TaskID, facts []agentsvc.Event, from map[string]any) []agentsvc.Event {
+	first := *opening(facts[0])
+	first.Metadata = maps.Clone(first.Metadata)
+	if first.Metadata == nil {
+		first.Metadata = map[string]any{}
+	}
+	first.Metadata["restored_from"] = from
+	evs := []agentsvc.Event{{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &first}}}
+	for _, ev := range facts[1:] {
+		if ev.Status == nil && ev.Approval == nil && ev.Usage == nil {
+			evs = append(evs, ev)
+		}
+	}
+	for i, ev := range evs {
+		evs[i] = stamp(id, int64(i)+1, ev)
+	}
+	return evs
+}
+
+// lastTurn reads the facts of a task's last turn.
+func (s *Service) lastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Event, error) {
+	var turn []agentsvc.Event
+	for after := int64(0); ; {
+		evs, err := s.store.Events(ctx, id, after, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, ev := range evs {
+			if opening(ev) != nil {
+				turn = turn[:0]
+			}
+			turn = append(turn, ev)
+			after = ev.Seq
+		}
+		if len(evs) < page {
+			return turn, nil
+		}
+	}
+}
+
+// opening returns the user's message that opens a turn with ev, nil if ev opens none.
+func opening(ev agentsvc.Event) *agentsvc.Message {
+	switch {
+	case ev.Status != nil && ev.Status.State == agentsvc.Submitted:
+		return ev.Status.Message
+	case ev.Message != nil && ev.Frame == "" && ev.Message.Role == agentsvc.RoleUser:
+		return ev.Message
+	}
+	return nil
+}
