@@ -34,8 +34,11 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 		return s.shown(w.app, w.config), nil
 	}
 	e := &edit{whole: w, put: d.Secrets, detail: map[string]any{
-		"revision": w.app.Revision, "grants": w.app.Grants, "plan": w.app.Plan, "limits": d.Limits, "secrets": names(d.Secrets),
+		"revision": w.app.Revision, "grants": w.app.Grants, "plan": w.app.Plan, "secrets": names(d.Secrets),
 	}}
+	if w.app.Limits != (Limits{}) {
+		e.detail["limits"] = d.Limits
+	}
 	var after record
 	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
 		if err := insertApp(ctx, tx, w, s.keys.Current()); err != nil {

@@ -22,8 +22,8 @@ type undone struct {
 
 // do runs a run in this process.
 func (p *Pool) do(run store.Run) {
-	if p.o.Retry.Exhausted(run.Attempts) {
-		p.hand(undone{run: run, back: store.Back{Error: "its worker died in the last attempt"}, over: p.o.GiveUp != nil})
+	if p.o.GiveUp != nil && p.o.Retry.Exhausted(run.Attempts) {
+		p.hand(undone{run: run, back: store.Back{Error: fmt.Sprintf("its worker died in attempt %d, the last one", run.Attempts-1)}, over: true})
 		return
 	}
 	if run.Suspect() {

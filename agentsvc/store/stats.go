@@ -19,7 +19,7 @@ type Stats struct {
 
 // AppStats is an app's part of the queue.
 type AppStats struct {
-	Name             string
+	App              string // its name
 	Pending, Running int64
 }
 
@@ -35,7 +35,7 @@ func (q *Runs) Stats(ctx context.Context) (Stats, error) {
 		b.Query(func(r db.Row) error {
 			var tenant string
 			var a AppStats
-			err := r.Scan(&tenant, &a.Name, &a.Pending, &a.Running)
+			err := r.Scan(&tenant, &a.App, &a.Pending, &a.Running)
 			a.Pending, a.Running = a.Pending+apps[tenant].Pending, a.Running+apps[tenant].Running
 			apps[tenant] = a
 			return err
@@ -60,7 +60,7 @@ func (q *Runs) Stats(ctx context.Context) (Stats, error) {
 		s.Apps = append(s.Apps, a)
 	}
 	slices.SortFunc(s.Apps, func(a, b AppStats) int {
-		return cmp.Or(cmp.Compare(b.Pending+b.Running, a.Pending+a.Running), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Pending+b.Running, a.Pending+a.Running), cmp.Compare(a.App, b.App))
 	})
 	s.Apps = s.Apps[:min(len(s.Apps), maxApps)]
 	s.Completed = max(0, all-s.Pending-s.Running-s.Failed-s.InputRequired)

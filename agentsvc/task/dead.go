@@ -71,22 +71,28 @@ func (l *DeadLetters) Requeue(ctx context.Context, id store.DeadID) (store.Dead,
 // requeuePage is how many letters are looked up at a time.
 const requeuePage = 100
 
-// RequeueAll requeues the letters that f chooses and returns how many they were. What is left when ctx ends, or at an
-// error, stays.
-func (l *DeadLetters) RequeueAll(ctx context.Context, f store.DeadFilter) (n int, err error) {
-	f.Limit = requeuePage
-	for {
-		found, _, err := l.runs.Dead(ctx, f)
-		if err != nil || len(found) == 0 {
-			return n, err
+// RequeueAll requeues the letters that f chooses, at most so many, and returns how many they were and how many are
+// left. At an error those before it stay requeued.
+func (l *DeadLetters) RequeueAll(ctx context.Context, f store.DeadFilter, most int) (n, left int, err error) {
+	for looked := 0; ; {
+		f.Limit = min(requeuePage, most-looked)
+		found, total, err := l.runs.Dead(ctx, f)
+		if looked == 0 {
+			left = total
 		}
+		if err != nil || len(found) == 0 {
+			return n, left, err
+		}
+		looked += len(found)
 		for _, d := range found {
 			f.Before = d.ID // one that fails itself at once is a newer task's
 			switch _, err := l.requeue(ctx, d); {
 			case err == nil:
-				n++
-			case !errors.Is(err, agentsvc.ErrNotFound): // else somebody else was faster
-				return n, fmt.Errorf("requeue run %s: %w", d.ID, err)
+				n, left = n+1, left-1
+			case errors.Is(err, agentsvc.ErrNotFound): // somebody else was faster
+				left--
+			default:
+				return n, left, fmt.Errorf("requeue run %s: %w", d.ID, err)
 			}
 		}
 	}

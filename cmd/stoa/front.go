@@ -98,7 +98,7 @@ func reachable(addr net.Addr) string {
 
 // routes is the table of surfaces.
 func (h *house) routes(metrics config.Metrics) []surface.Route {
-	o := ops.Options{Apps: h.apps, Issuer: h.issuer, DB: h.db, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
+	o := ops.Options{Apps: h.apps, Issuer: h.issuer, DB: h.db, Dead: h.dead, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
 	if metrics.Enabled {
 		o.Metrics = h.meters.handler()
 	}

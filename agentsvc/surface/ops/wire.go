@@ -54,6 +54,11 @@ type (
 	revokeBody struct {
 		Sub string `json:"sub"`
 	}
+	requeueBody struct {
+		App   string `json:"app"`
+		Agent string `json:"agent"`
+		Error string `json:"error"`
+	}
 	acceptBody struct {
 		Hash string `json:"hash"`
 	}
@@ -136,6 +141,43 @@ type (
 	auditList struct {
 		Entries       []entryBody `json:"entries"`
 		NextPageToken string      `json:"next_page_token"`
+	}
+	queueBody struct {
+		Pending              int64      `json:"pending"`
+		Running              int64      `json:"running"`
+		Completed            int64      `json:"completed"`
+		Failed               int64      `json:"failed"`
+		InputRequired        int64      `json:"input_required"`
+		OldestPendingSeconds float64    `json:"oldest_pending_seconds"`
+		Apps                 []queueApp `json:"apps"`
+	}
+	queueApp struct {
+		App     string `json:"app"`
+		Pending int64  `json:"pending"`
+		Running int64  `json:"running"`
+	}
+	deadBody struct {
+		ID        string  `json:"id"`
+		App       string  `json:"app"`
+		Agent     string  `json:"agent"`
+		TaskID    string  `json:"task_id"`
+		Attempts  int64   `json:"attempts"`
+		LastError string  `json:"last_error"`
+		FailedAt  *string `json:"failed_at"`
+	}
+	deadList struct {
+		Runs          []deadBody `json:"runs"`
+		NextPageToken string     `json:"next_page_token"`
+		TotalSize     int        `json:"total_size"`
+	}
+	requeuedBody struct {
+		ID     string `json:"id"`
+		App    string `json:"app"`
+		TaskID string `json:"task_id"` // of the task that goes on
+	}
+	requeuedAllBody struct {
+		Requeued  int `json:"requeued"`
+		Remaining int `json:"remaining"`
 	}
 	memoryBody struct {
 		MemoryID  string  `json:"memory_id"`
