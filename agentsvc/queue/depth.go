@@ -29,7 +29,7 @@ type depths struct {
 
 // depth is what is known of one app.
 type depth struct {
-	looking sync.Mutex // one counts, the others wait for it
+	looking chan struct{} // one counts, the others wait for it
 
 	mu      sync.Mutex
 	waiting int64
@@ -44,8 +44,12 @@ func (d *depths) admit(ctx context.Context, tenant db.ID, most int64) (done func
 	if done != nil || fresh {
 		return done, full(done, most)
 	}
-	a.looking.Lock()
-	defer a.looking.Unlock()
+	select {
+	case a.looking <- struct{}{}:
+		defer func() { <-a.looking }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if done, fresh = a.enter(most); done == nil && !fresh { // nobody has counted meanwhile
 		began := time.Now()
 		n, err := d.count(ctx, tenant, most)
@@ -98,7 +102,7 @@ func (d *depths) app(tenant db.ID) *depth {
 		if len(d.apps) >= maxDepths {
 			d.tidy()
 		}
-		a = &depth{}
+		a = &depth{looking: make(chan struct{}, 1)}
 		d.apps[tenant] = a
 	}
 	return a

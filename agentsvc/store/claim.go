@@ -32,6 +32,12 @@ func (s Share) Room() int64 {
 	return s.Limit - s.Running - s.Take
 }
 
+// The next app of the ring. It is looked up by the expression of the index that holds the runs to claim and no others.
+const (
+	nextApp = `SELECT r.tenant FROM run r WHERE r.state = 'pending' AND r.ready `
+	first   = `ORDER BY r.tenant || '' LIMIT 1`
+)
+
 // isolated is how many workers a run may take with it before it is claimed alone: what kills its worker kills its
 // neighbours' too, and they are to get away.
 const isolated = 2
@@ -45,8 +51,14 @@ const (
 	suspect   = `state = 'pending' AND NOT ready AND rescues >= 2 AND available_at <= stoa_now()`
 )
 
-const shareColumns = `t.tenant, COALESCE(a.status, 'active') <> 'active', COALESCE(a.weight, 0), COALESCE(a.max_concurrent_tasks, 0),
-	CASE WHEN a.max_concurrent_tasks > 0 THEN (SELECT COUNT(*) FROM run w WHERE w.state = 'running' AND w.tenant = t.tenant) ELSE 0 END`
+// shareOf reads a share of each tenant of t. It joins nothing: a join would mix up the order of the ring.
+const shareOf = `SELECT t.tenant, COALESCE((SELECT status FROM app a WHERE a.tenant = t.tenant), 'active') <> 'active',
+	COALESCE((SELECT weight FROM app a WHERE a.tenant = t.tenant), 0), ` + limitOf + `, CASE WHEN ` + limitOf + ` > 0 THEN ` + runningOf + ` ELSE 0 END FROM `
+
+const (
+	limitOf   = `COALESCE((SELECT max_concurrent_tasks FROM app a WHERE a.tenant = t.tenant), 0)`
+	runningOf = `(SELECT COUNT(*) FROM run w WHERE w.state = 'running' AND w.tenant = t.tenant)`
+)
 
 func readShare(r db.Row, s *Share) error {
 	err := r.Scan((*string)(&s.Tenant), &s.Closed, &s.Weight, &s.Limit, &s.Running)
@@ -66,9 +78,9 @@ func (q *Runs) Turns(ctx context.Context, from db.ID, n int, suspects bool) ([]S
 				err := readShare(r, &s)
 				shares = append(shares, s)
 				return err
-			}, `SELECT `+shareColumns+` FROM (SELECT tenant, available_at FROM run WHERE `+suspect+`) t LEFT JOIN app a ON a.tenant = t.tenant
-				WHERE COALESCE(a.status, 'active') = 'active' AND (COALESCE(a.max_concurrent_tasks, 0) = 0 OR a.max_concurrent_tasks >
-					(SELECT COUNT(*) FROM run w WHERE w.state = 'running' AND w.tenant = t.tenant)) ORDER BY t.available_at LIMIT 1`)
+			}, shareOf+`(SELECT tenant, available_at FROM run WHERE `+suspect+`) t
+				WHERE NOT EXISTS (SELECT 1 FROM app a WHERE a.tenant = t.tenant AND a.status <> 'active')
+					AND (`+limitOf+` = 0 OR `+limitOf+` > `+runningOf+`) ORDER BY t.available_at LIMIT 1`)
 		}
 		b.Query(func(r db.Row) error {
 			var s Share
@@ -76,11 +88,10 @@ func (q *Runs) Turns(ctx context.Context, from db.ID, n int, suspects bool) ([]S
 			shares = append(shares, s)
 			return err
 		}, `WITH RECURSIVE ring (tenant) AS (
-				SELECT COALESCE((SELECT MIN(tenant) FROM run WHERE `+claimable+` AND tenant >= $1), (SELECT MIN(tenant) FROM run WHERE `+claimable+`))
+				SELECT COALESCE((`+nextApp+`AND r.tenant || '' >= $1 `+first+`), (`+nextApp+first+`))
 				UNION
-				SELECT COALESCE((SELECT MIN(r.tenant) FROM run r WHERE r.state = 'pending' AND r.ready AND r.tenant > ring.tenant),
-					(SELECT MIN(tenant) FROM run WHERE `+claimable+`)) FROM ring WHERE ring.tenant IS NOT NULL)
-			SELECT `+shareColumns+` FROM (SELECT tenant FROM ring WHERE tenant IS NOT NULL LIMIT $2) t LEFT JOIN app a ON a.tenant = t.tenant`,
+				SELECT COALESCE((`+nextApp+`AND r.tenant || '' > ring.tenant `+first+`), (`+nextApp+first+`)) FROM ring WHERE ring.tenant IS NOT NULL)
+			`+shareOf+`(SELECT tenant FROM ring WHERE tenant IS NOT NULL LIMIT $2) t`,
 			string(from), n)
 	})
 	return shares, err
@@ -121,7 +132,7 @@ func (q *Runs) Awaited(ctx context.Context, apps []db.ID) (still []db.ID, err er
 			b.Query(func(db.Row) error {
 				still = append(still, app)
 				return nil
-			}, `SELECT 1 FROM run WHERE `+claimable+` AND tenant = $1 AND priority = 0 LIMIT 1`, string(app))
+			}, `SELECT 1 FROM run WHERE `+claimable+` AND tenant || '' = $1 AND priority = 0 LIMIT 1`, string(app))
 		}
 	})
 	return still, err
@@ -131,16 +142,16 @@ func (q *Runs) Awaited(ctx context.Context, apps []db.ID) (still []db.ID, err er
 func (q *Runs) Waiting(ctx context.Context, tenant db.ID, limit int64) (n int64, err error) {
 	err = q.do(ctx, "count waiting runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error { return r.Scan(&n) },
-			`SELECT COUNT(*) FROM (SELECT 1 FROM run WHERE `+claimable+` AND tenant = $1 LIMIT $2) q`, string(tenant), limit)
+			`SELECT COUNT(*) FROM (SELECT 1 FROM run WHERE `+claimable+` AND tenant || '' = $1 LIMIT $2) q`, string(tenant), limit)
 	})
 	return n, err
 }
 
 func claimSQL(e db.Engine, s Share) string {
-	which, order, limit, skip := claimable, "priority, available_at", "$3", ""
+	which, order, limit, skip := claimable+" AND tenant || '' = $2", "tenant || '', priority, available_at", "$3", "" // the index's own order, so that nothing is sorted
 	switch {
 	case s.Suspect:
-		which, order = suspect, "available_at"
+		which, order = suspect+" AND tenant = $2", "available_at"
 	case s.Awaited:
 		which += " AND priority = 0"
 	}
@@ -151,7 +162,7 @@ func claimSQL(e db.Engine, s Share) string {
 	if e == db.Postgres {
 		skip = " FOR UPDATE SKIP LOCKED"
 	}
-	return `WITH due AS MATERIALIZED (SELECT tenant, task, turn FROM run WHERE ` + which + ` AND tenant = $2 AND available_at <= stoa_now()
+	return `WITH due AS MATERIALIZED (SELECT tenant, task, turn FROM run WHERE ` + which + ` AND available_at <= stoa_now()
 			ORDER BY ` + order + ` LIMIT ` + limit + skip + `)
 		UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1 WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM due)
 		RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off, priority, rescues`
