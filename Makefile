@@ -30,6 +30,7 @@ run: build ## build and serve examples/default.yaml on SQLite, with metrics
 .PHONY: test
 test: ## run every test with the race detector, beside a private PostgreSQL, Redis and MCP servers
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
+	@.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2
 	@servers=$$(.ci/mcp-servers) || echo "ATTENTION: the tests against the reference MCP servers are skipped" >&2; \
 	STOA_TEST_MCP_SERVERS=$$servers .ci/with-services env CGO_ENABLED=1 go test -race -timeout 10m $(ARGS) $(PKG)
 
@@ -37,7 +38,8 @@ test: ## run every test with the race detector, beside a private PostgreSQL, Red
 faults: ## run the tests that break things on purpose (build tag faults)
 	@packages=$$(grep -rlE --include='*_test.go' '^//go:build .*\bfaults\b' . | xargs -r -n1 dirname | sort -u); \
 	if [[ -z $$packages ]]; then echo "no test carries the build tag faults: nothing was broken, nothing is proved" >&2; exit 1; fi; \
-	.ci/with-services go test -tags faults -count 1 -timeout 25m $(ARGS) $$packages
+	.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2; \
+	.ci/with-services go test -tags faults -count 1 -timeout 60m -v $(ARGS) $$packages | grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
 
 .PHONY: bench
 bench: build ## measure, with fsync on, and print the ratios

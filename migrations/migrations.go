@@ -90,21 +90,21 @@ func up(engine string, m *migrate.Migrate) error {
 	if err == nil && v > all[len(all)-1] {
 		return nil // a newer Stoa has been here; its schema serves this one too
 	}
-	err = m.Up()
-	if dirty && hasColumn(err) {
-		// SQLite cannot say IF NOT EXISTS of a column, and it runs a file in one transaction: the file was whole.
+	uerr := m.Up()
+	if dirty && hasColumn(uerr) {
+		// SQLite takes a file as a whole or not at all: this one is there, and only the mark of its end is missing.
 		if err := m.Force(int(v)); err != nil {
 			return fmt.Errorf("repair migration %d: %w", v, err)
 		}
-		err = m.Up()
+		uerr = m.Up()
 	}
-	if err != nil && !errors.Is(err, migrate.ErrNoChange) {
-		return explain(err)
+	if uerr != nil && !errors.Is(uerr, migrate.ErrNoChange) {
+		return explain(uerr)
 	}
 	return nil
 }
 
-// hasColumn reports whether SQLite refused to add a column that is there.
+// hasColumn reports whether err says that a column which is to be added to a table of SQLite is there.
 func hasColumn(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "duplicate column name")
 }

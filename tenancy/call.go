@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -36,6 +38,14 @@ func (r Request) hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// CheckKey says what is wrong with an idempotency key.
+func CheckKey(key string) error {
+	if key == "" || len(key) > maxKey || !utf8.ValidString(key) || strings.ContainsRune(key, 0) {
+		return invalid("Idempotency-Key", "must have 1 to %d characters", maxKey)
+	}
+	return nil
+}
+
 // Answer is what a call was answered, without secrets.
 type Answer struct {
 	Status int
@@ -54,8 +64,8 @@ type Claim struct {
 // [ErrInProgress] says that it is being carried out, [ErrKeyReused] that the key belongs to another request. Keys are
 // each actor's own and live for a day.
 func (s *Service) Begin(ctx context.Context, r Request) (*Claim, *Answer, error) {
-	if r.Key == "" || len(r.Key) > maxKey {
-		return nil, nil, invalid("Idempotency-Key", "must have 1 to %d characters", maxKey)
+	if err := CheckKey(r.Key); err != nil {
+		return nil, nil, err
 	}
 	c := &Claim{s, r.Actor, r.Key, uuid.NewString()}
 	var answer *Answer

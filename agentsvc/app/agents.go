@@ -23,37 +23,33 @@ var agentKinds = map[string]func(b *builder, name string, a *config.Agent) (agen
 	"remote":     remoteAgent,
 }
 
-func (b *builder) allAgents() (map[string]agent.Agent, error) {
+func (b *builder) allAgents() map[string]agent.Agent {
 	b.built = make(map[string]agent.Agent, len(b.cfg.Agents))
 	for _, name := range b.cfg.AgentNames() {
-		if err := b.agent(name); err != nil {
-			return nil, err
-		}
+		b.agent(name)
 	}
-	return b.built, nil
+	return b.built
 }
 
-// agent builds an agent after those below it.
-func (b *builder) agent(name string) error {
-	if b.built[name] != nil {
-		return nil
+// agent builds an agent after those below it. One that cannot be built is nil from then on.
+func (b *builder) agent(name string) agent.Agent {
+	if known, ok := b.built[name]; ok {
+		return known
 	}
 	a := b.cfg.Agents[name]
+	var err error
 	for _, below := range slices.Concat(a.SubAgents, a.AgentTools) {
-		if err := b.agent(below); err != nil {
-			return err
+		if b.agent(below) == nil {
+			err = errBelow
 		}
 	}
-	build := agentKinds[a.Type]
-	if build == nil {
-		return fmt.Errorf("agents.%s.type: %s is not available yet", name, a.Type)
+	var built agent.Agent
+	if err == nil {
+		built, err = agentKinds[a.Type](b, name, a)
 	}
-	built, err := build(b, name, a)
-	if err != nil {
-		return fmt.Errorf("agents.%s: %w", name, err)
-	}
+	b.wrong("agents."+name, err)
 	b.built[name] = built
-	return nil
+	return built
 }
 
 // members are agents by name, as another one knows them.
@@ -68,12 +64,9 @@ func (b *builder) members(names []string) []agent.Member {
 func llmAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
 	model := b.models[a.LLM]
 	if model == nil {
-		return nil, fmt.Errorf("llm: there is no model %q", a.LLM)
+		return nil, errBelow
 	}
-	g, err := b.guard(a)
-	if err != nil {
-		return nil, err
-	}
+	g := b.guard(a)
 	set, err := b.toolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.recallTool(a.Tools)...)
 	if err != nil {
 		return nil, err
@@ -96,7 +89,7 @@ func llmAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
 	}
 	if s := a.StructuredOutput; s != nil {
 		if o.Output, err = agent.NewOutput(s.Name, s.Schema, s.Strict); err != nil {
-			return nil, fmt.Errorf("structured_output: %w", err)
+			return nil, agentsvc.Invalid("structured_output.schema", "%v", err)
 		}
 	}
 	return agent.NewLLM(g.model(model), o), nil
@@ -119,10 +112,7 @@ func loopAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 }
 
 func runnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	g, err := b.guard(a)
-	if err != nil {
-		return nil, err
-	}
+	g := b.guard(a)
 	set, err := b.toolSet(a.Tools, 0, g)
 	if err != nil {
 		return nil, err
@@ -139,7 +129,7 @@ func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) 
 	if a.AgentCardFile != "" {
 		card, err := readCard(a.AgentCardFile)
 		if err != nil {
-			return nil, fmt.Errorf("agent_card_file: %w", err)
+			return nil, agentsvc.Invalid("agent_card_file", "cannot be read: %v", err)
 		}
 		o.Card = card
 	}

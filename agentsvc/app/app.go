@@ -4,6 +4,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -33,6 +34,8 @@ type House struct {
 	Hub     *task.Hub
 	Workers task.Handoff
 	Retry   queue.Retry
+	// Databases are those that apps bring; nil = every app opens its own.
+	Databases *Databases
 	// Outside reaches public addresses only, Inside private networks as well.
 	Outside, Inside *egress.Client
 	// Sandbox holds the programs of this host that agents run. Without one they run none.
@@ -65,35 +68,35 @@ type App struct {
 	closers  []func() error
 }
 
-// Build makes an app of cfg. It calls nobody: what it returns costs memory alone. Its errors may be shown to whoever
-// wrote the configuration.
+// Build makes an app of cfg. It calls nobody: what it returns costs memory alone. What is wrong with cfg is a
+// [config.Error], whose problems have paths and no lines; they may be shown to whoever wrote the configuration.
 func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	log := h.Log.With("app", t.Name)
 	policy, err := authz.NewPolicy(t.ID)
 	if err != nil {
 		return nil, err
 	}
-	kept := store.New(h.DB, t.ID)
-	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, store: kept}
+	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{})}
 	if t.Inside {
 		b.out = h.Inside
 	}
 	if h.Judged != nil {
 		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
-	memories, used, err := b.memory(memory.New(h.DB, t.ID))
-	if err != nil {
-		return nil, err
-	}
+	b.store = b.sessions(store.New(h.DB, t.ID))
+	memories, used := b.memory(memory.New(h.DB, t.ID))
 	if used {
 		b.recall = memories
 	}
-	agents, err := b.agents()
-	if err != nil {
+	b.llms()
+	b.allGuardrails()
+	b.allTools()
+	agents := b.allAgents()
+	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{policy: policy, memories: memories, index: map[string]int{}, closers: b.closers}
-	a.tasks = task.New(kept, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{
+	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{
 		Check: check(b.sets), Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
 	})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
@@ -166,21 +169,13 @@ type builder struct {
 	store   *store.Store
 	recall  *memory.Recall // nil = agents remember nothing
 	models  map[string]llm.Provider
+	rails   map[string]*guardrail.Guardrail // those that are turned on
 	built   map[string]agent.Agent
 	tools   map[string]tool.Tool
 	sources map[string]tool.Source // by the name of the tool that stands for all of theirs
 	sets    []*tool.Set            // all that were made
 	closers []func() error
-}
+	mistakes
 
-func (b *builder) agents() (map[string]agent.Agent, error) {
-	var errs []error
-	var err error
-	b.models, err = b.llms()
-	errs = append(errs, err)
-	errs = append(errs, b.allTools())
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return b.allAgents()
+	databases *Databases
 }

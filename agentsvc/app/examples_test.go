@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,9 +14,38 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/embedder/embeddertest"
+	"stoa/agentsvc/llm/llmtest"
 	"stoa/agentsvc/task"
 	"stoa/tenancy/db/dbtest"
 )
+
+// TestEveryExample holds that each example is valid as it stands, and is run by a test of this room.
+func TestEveryExample(t *testing.T) {
+	t.Parallel()
+	tests, _ := filepath.Glob("*_test.go")
+	var run strings.Builder
+	for _, file := range tests {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run.Write(src)
+	}
+	files, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no examples: %v", err)
+	}
+	nobody := func(string) (string, bool) { return "", false }
+	for _, file := range files {
+		if _, err := config.Load(file, nobody); err != nil {
+			t.Error(err)
+		}
+		if name := strings.TrimSuffix(filepath.Base(file), ".yaml"); !strings.Contains(run.String(), `"`+name+`"`) && !strings.Contains(run.String(), "examples/"+name+".yaml") {
+			t.Errorf("nobody runs the example %s", name)
+		}
+	}
+}
 
 // TestExamples runs the example of each type of agent.
 func TestExamples(t *testing.T) {
@@ -34,6 +65,10 @@ func TestExamples(t *testing.T) {
 		{"sub-agents", "desk", "good morning", "Good morning. What can we do for you?", "Good morning. What can we do for you?"},
 		{"agent-tools", "planner", "a day in Rome", "Here is your day. Eat cacio e pepe.", "Here is your day. Eat cacio e pepe."},
 		{"reasoning", "thinker", "why is the sky blue?", "Because short waves scatter most.", "Light is scattered in the air. Which waves most?"},
+		{"default", "assistant", "6 * 7", "That makes 42.", "That makes 42."},
+		{"acme", "assistant", "What is the price of 2 anvils?", "That comes to 99 dollars, delivery included.", "That comes to 99 dollars, delivery included."},
+		{"acme", "bookkeeper", "The report, please.", "Here is the report.", "Here is the report."},
+		{"globex", "assistant", "count to three", "one two three!", "one two three!"},
 		{"fallbacks", "assistant", "hello", "The first model is out of order, so I answer: hello", "The first model is out of order, so I answer: hello"},
 		{"checkpoints", "assistant", "add it up", "It is 42.", "It is 42."},
 		{"structured-output", "extractor", "Ada Lovelace, born in 1815", `{"name": "Ada Lovelace", "born": 1815}`, ""},
@@ -60,11 +95,82 @@ func TestExamples(t *testing.T) {
 
 func example(t *testing.T, name string) *app.App {
 	t.Helper()
+	cfg := parsed(t, exampleSource(t, name), config.Options{})
+	return houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+}
+
+func exampleSource(t *testing.T, name string) string {
+	t.Helper()
 	src, err := os.ReadFile("../../examples/" + name + ".yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return houseOf(t, dbtest.SQLite(t), parsed(t, string(src), config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	return string(src)
+}
+
+// TestExampleModels runs the example of each vendor against a server that speaks its protocol.
+func TestExampleModels(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ file, agent, path, base string }{
+		{"model-anthropic", "assistant", "/v1/messages", ""},
+		{"model-gemini", "viewer", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", ""},
+		{"model-ollama", "assistant", "/api/chat", ""},
+		{"model-openai", "assistant", "/v1/chat/completions", "/v1"},
+		{"model-openai", "reasoner", "/v1/responses", "/v1"},
+	} {
+		t.Run(c.file+" "+c.agent, func(t *testing.T) {
+			t.Parallel()
+			srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "hi", Say: []string{"Hello."}}})
+			keys := func(name string) (string, bool) {
+				if strings.HasSuffix(name, "_KEY") {
+					return llmtest.Key, true
+				}
+				return "", false
+			}
+			cfg := parsed(t, exampleSource(t, c.file), config.Options{Lookup: keys})
+			for _, l := range cfg.LLMs {
+				l.BaseURL = srv.URL + c.base
+			}
+			a := houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
+			told, _ := call(t, a, ask(c.agent, "hi"))
+			if asked := srv.Requests(); told.Status.Message.Text() != "Hello." || asked[0].URL != c.path {
+				t.Errorf("%s %q, asked %s", told.Status.State, told.Status.Message.Text(), asked[0].URL)
+			}
+		})
+	}
+}
+
+// TestExampleContext: what a model gets to see stops growing, whatever the strategy.
+func TestExampleContext(t *testing.T) {
+	t.Parallel()
+	a := example(t, "context")
+	for _, agent := range []string{"latest", "budget", "summary"} {
+		var read []float64
+		for range 8 {
+			sub := ask(agent, "Tell me more.")
+			sub.Message.Context = agentsvc.ContextID(agent)
+			told, _ := call(t, a, sub)
+			used, _ := told.Status.Message.Metadata["tokens_used"].(map[string]any)
+			n, _ := used["input"].(float64)
+			read = append(read, n)
+		}
+		if read[1] <= read[0] || slices.Min(read[4:]) > 80 { // all of it is 95 at the fifth turn; a summary's own tokens count too
+			t.Errorf("%s reads %v tokens", agent, read)
+		}
+	}
+}
+
+// TestExampleVectors has the example find by meaning what was said in another conversation.
+func TestExampleVectors(t *testing.T) {
+	t.Parallel()
+	url := embeddertest.New(t).URL
+	cfg := parsed(t, exampleSource(t, "memory-vector"), config.Options{Lookup: func(string) (string, bool) { return url, true }})
+	a := houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
+	call(t, a, ask("butler", "My dog is called Rex."))
+	eventually(t, func() bool {
+		told, _ := call(t, a, ask("butler", "What do you recall of my dog is called Rex?"))
+		return strings.Contains(told.Status.Message.Text(), `"said":"My dog is called Rex."`)
+	})
 }
 
 // TestStructuredOutput: the JSON is a data part too, and the card says so.

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"log/slog"
 
@@ -21,17 +20,26 @@ type guard struct {
 	judged func(context.Context, guardrail.Finding)
 }
 
+// allGuardrails builds what is configured under guardrails and turned on.
+func (b *builder) allGuardrails() {
+	b.rails = make(map[string]*guardrail.Guardrail, len(b.cfg.Guardrails))
+	for name, c := range b.cfg.Guardrails {
+		if !c.Enabled {
+			continue
+		}
+		rail, err := guardrail.New(name, guardrailOptions(c))
+		b.wrong("guardrails."+name, err)
+		b.rails[name] = rail
+	}
+}
+
 // guard returns the guard of an agent, nil if it has none or one that is turned off.
-func (b *builder) guard(a *config.Agent) (*guard, error) {
-	c := b.cfg.Guardrails[a.Guardrails]
-	if c == nil || !c.Enabled {
-		return nil, nil
+func (b *builder) guard(a *config.Agent) *guard {
+	rail := b.rails[a.Guardrails]
+	if rail == nil {
+		return nil
 	}
-	rail, err := guardrail.New(a.Guardrails, guardrailOptions(c))
-	if err != nil {
-		return nil, fmt.Errorf("guardrails.%s: %w", a.Guardrails, err)
-	}
-	return &guard{rail, b.log.With("agent", a.Name), b.judged}, nil
+	return &guard{rail, b.log.With("agent", a.Name), b.judged}
 }
 
 // report tells log and meters of findings. Neither learns anything of the text.

@@ -263,3 +263,19 @@ guardrails:
 		}
 	}
 }
+
+// TestGuardedHash: the same data leaves the same mark, whichever agent of the app says it.
+func TestGuardedHash(t *testing.T) {
+	t.Parallel()
+	g := openGuarded(t, `
+llms: {default: {provider: scripted}}
+agents: {a: {guardrails: g}, b: {guardrails: g}}
+guardrails: {g: {output: {pii: {detect_email: true, redact_mode: hash}}}}
+`)
+	first, _ := call(t, g.App, ask("a", "ana@example.com"))
+	second, _ := call(t, g.App, ask("b", "ana@example.com"))
+	got := first.Status.Message.Text()
+	if !strings.HasPrefix(got, "You said: [email:") || got != second.Status.Message.Text() {
+		t.Errorf("%q and %q", got, second.Status.Message.Text())
+	}
+}

@@ -1,9 +1,6 @@
 package app
 
 import (
-	"errors"
-	"fmt"
-
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/anthropic"
@@ -25,18 +22,12 @@ var llmKinds = map[string]func(b *builder, name string, l *config.LLM) (llm.Prov
 
 // llms makes the models. What stands around a vendor's model is, from the inside out: tries after a failure, a breaker
 // that spares it while it is down, and the models to fall back on.
-func (b *builder) llms() (map[string]llm.Provider, error) {
+func (b *builder) llms() {
 	alone := make(map[string]llm.Provider, len(b.cfg.LLMs))
-	var errs []error
 	for name, l := range b.cfg.LLMs {
-		build := llmKinds[l.Provider]
-		if build == nil {
-			errs = append(errs, fmt.Errorf("llms.%s.provider: %s is not available yet", name, l.Provider))
-			continue
-		}
-		m, err := build(b, name, l)
+		m, err := llmKinds[l.Provider](b, name, l)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("llms.%s: %w", name, err))
+			b.wrong("llms."+name, err)
 			continue
 		}
 		if l.Provider != "scripted" {
@@ -44,18 +35,14 @@ func (b *builder) llms() (map[string]llm.Provider, error) {
 		}
 		alone[name] = m
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	models := make(map[string]llm.Provider, len(alone))
+	b.models = make(map[string]llm.Provider, len(alone))
 	for name := range alone {
 		var others []llm.Provider
 		for _, other := range b.fallbacks(name, map[string]bool{})[1:] {
 			others = append(others, alone[other])
 		}
-		models[name] = llm.Fallback(alone[name], others...)
+		b.models[name] = llm.Fallback(alone[name], others...)
 	}
-	return models, nil
 }
 
 // fallbacks returns the names of a model and of those to fall back on, each followed by its own.
@@ -109,15 +96,12 @@ func scriptedModel(_ *builder, _ string, l *config.LLM) (llm.Provider, error) {
 }
 
 func scriptedRule(r *config.Rule) scripted.Rule {
-	var out scripted.Rule
+	out := scripted.Rule{Usage: scriptedUsage(r.Usage)}
 	if w := r.When; w != nil {
 		out.When = scripted.When{Text: w.Text, ToolResult: w.ToolResult, MessageID: w.MessageID}
 	}
 	for _, it := range r.Then {
 		out.Then = append(out.Then, scriptedItem(it))
-	}
-	if r.Usage != nil {
-		out.Then = append(out.Then, scripted.Item{Usage: scriptedUsage(r.Usage)})
 	}
 	return out
 }

@@ -144,13 +144,68 @@ func TestMCPOfTenant(t *testing.T) {
 	}
 }
 
+// TestMCPTransport sees the transport that is configured spoken, and no other tried.
+func TestMCPTransport(t *testing.T) {
+	t.Parallel()
+	newer, _ := remote(t, "search")
+	s := sdk.NewServer(&sdk.Implementation{Name: "older", Version: "1"}, nil)
+	s.AddTool(&sdk.Tool{Name: "search", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "search by SSE"}}}, nil
+		})
+	older := httptest.NewServer(sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return s }, nil))
+	t.Cleanup(func() {
+		older.CloseClientConnections()
+		older.Close()
+	})
+	for _, c := range []struct {
+		tool  string
+		state agentsvc.State
+	}{
+		{"{url: " + newer + ", transport: streamable-http}", agentsvc.Completed},
+		{"{url: " + newer + ", transport: sse}", agentsvc.Failed},
+		{"{url: " + older.URL + ", transport: sse}", agentsvc.Completed},
+		{"{url: " + older.URL + ", transport: streamable-http}", agentsvc.Failed},
+		{"{url: " + older.URL + "}", agentsvc.Completed},
+	} {
+		cfg := parsed(t, mcpSource+"tools: {web: "+c.tool+"}\nagents: {helper: {llm: demo, tools: [web]}}\n", config.Options{})
+		a := houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true}, slog.New(slog.DiscardHandler))
+		if told, _ := call(t, a, say("search")); told.Status.State != c.state || c.state == agentsvc.Completed && !strings.HasPrefix(told.Status.Message.Text(), "search ") {
+			t.Errorf("%s: %s %q", c.tool, told.Status.State, told.Status.Message.Text())
+		}
+	}
+}
+
+// TestMCPEnv: the program of a server has the environment that is written down, and nothing of this process's own.
+func TestMCPEnv(t *testing.T) {
+	t.Setenv("STOA_CANARY", "not for servers")
+	folder := servers(t)
+	src := `
+llms: {demo: {provider: scripted, script: [{when: {tool_result: get-env}, then: [{say: "{{result}}"}]}, {then: [{call: {tool: get-env}}]}]}}
+tools: {everything: {command: "` + filepath.Join(folder, "mcp-server-everything") + `", args: [stdio], transport: stdio, env: {GREETING: hello, PATH: "` + os.Getenv("PATH") + `"}}}
+agents: {helper: {llm: demo, tools: [everything]}}
+`
+	a := houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true}, slog.New(slog.DiscardHandler))
+	told, _ := call(t, a, say("go"))
+	if got := told.Status.Message.Text(); !strings.Contains(got, `"GREETING": "hello"`) || strings.Contains(got, "STOA_CANARY") {
+		t.Errorf("%s %q", told.Status.State, got)
+	}
+}
+
+// servers is the folder of the reference servers.
+func servers(t *testing.T) string {
+	t.Helper()
+	folder := os.Getenv("STOA_TEST_MCP_SERVERS")
+	if folder == "" {
+		t.Skip("ATTENTION: without STOA_TEST_MCP_SERVERS (the folder that .ci/mcp-servers prints) nobody saw the reference servers work")
+	}
+	return folder
+}
+
 // TestExampleMCP runs the example against the reference servers.
 func TestExampleMCP(t *testing.T) {
 	t.Parallel()
-	folder := os.Getenv("STOA_TEST_MCP_SERVERS")
-	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_MCP_SERVERS (the folder that .ci/mcp-servers prints) nobody saw the example work")
-	}
+	folder := servers(t)
 	src, err := os.ReadFile("../../examples/mcp.yaml")
 	if err != nil {
 		t.Fatal(err)

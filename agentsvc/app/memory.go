@@ -1,7 +1,6 @@
 package app
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -34,7 +33,7 @@ var windows = map[string]func(b *builder, name string, a *config.Agent) agent.Wi
 		}
 		return session.Summary{
 			Agent: name, Budget: a.Context.Budget, Threshold: a.Context.Threshold, Target: a.Context.Target,
-			Count: b.counter(a.LLM), Model: model, Store: b.store, Log: b.log,
+			Count: b.counter(a.LLM), Model: model, Store: b.store.Sessions, Log: b.log,
 		}
 	},
 }
@@ -61,43 +60,34 @@ var embedderKinds = map[string]func(o embedder.Options, e *config.Embedder) embe
 	},
 }
 
-func (b *builder) embedder(name string) (embedder.Embedder, error) {
+func (b *builder) embedder(name string) embedder.Embedder {
 	e := b.cfg.Embedders[name]
-	if e == nil {
-		return nil, fmt.Errorf("there is no embedder %q", name)
-	}
 	timeout := time.Duration(e.Timeout) * time.Second
 	return embedderKinds[e.Provider](embedder.Options{
 		Model: e.Model, APIKey: e.APIKey, BaseURL: e.BaseURL, Dimension: e.Dimension,
 		Timeout: timeout, BatchSize: e.BatchSize, HTTP: b.out.Patient(timeout),
-	}, e), nil
+	}, e)
 }
 
 // memory returns the app's memory, and whether its agents use it: what was remembered before it was turned off can
 // still be listed and erased.
-func (b *builder) memory(rows *memory.Store) (recall *memory.Recall, used bool, err error) {
+func (b *builder) memory(rows *memory.Store) (recall *memory.Recall, used bool) {
 	var find memory.Finder = memory.Keyword{Store: rows}
 	m := b.cfg.Storage.Memory
 	if m != nil && m.Backend == "vector" {
-		if find, err = b.vectorMemory(rows, m); err != nil {
-			return nil, false, fmt.Errorf("storage.memory: %w", err)
-		}
+		find = b.vectorMemory(rows, m)
 	}
-	return memory.NewRecall(rows, find, memory.Options{Strangers: !b.cfg.Server.Auth.Enabled, Log: b.log}), m != nil, nil
+	return memory.NewRecall(rows, find, memory.Options{Strangers: !b.cfg.Server.Auth.Enabled, Log: b.log}), m != nil
 }
 
-func (b *builder) vectorMemory(rows *memory.Store, m *config.Memory) (memory.Finder, error) {
-	e, err := b.embedder(m.Embedder)
-	if err != nil {
-		return nil, err
-	}
+func (b *builder) vectorMemory(rows *memory.Store, m *config.Memory) memory.Finder {
 	o, bound := chromem.Options{}, memory.MaxIndexed
 	if p := m.VectorProvider; p != nil && p.Chromem.PersistPath != "" {
 		o.Path, bound = filepath.Join(p.Chromem.PersistPath, string(b.tenant.ID)), 0
 	}
 	index := chromem.New(o)
 	b.closers = append(b.closers, index.Close)
-	return memory.NewVector(rows, e, index, bound), nil
+	return memory.NewVector(rows, b.embedder(m.Embedder), index, bound)
 }
 
 // recallTool returns the tool that an agent with these tools searches its memory with, none where one of its own has

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/tool"
 	"stoa/agentsvc/tool/command"
@@ -27,36 +27,29 @@ var sourceKinds = map[string]func(b *builder, name string, t *config.Tool) (tool
 }
 
 // allTools builds what is configured under tools: into b.sources what has tools of its own, the rest into b.tools.
-func (b *builder) allTools() error {
+func (b *builder) allTools() {
 	b.tools = make(map[string]tool.Tool, len(b.cfg.Tools))
 	b.sources = map[string]tool.Source{}
-	var errs []error
 	for name, t := range b.cfg.Tools {
-		if !t.Enabled {
-			continue
+		if t.Enabled {
+			b.wrong("tools."+name, b.tool(name, t))
 		}
-		if source := sourceKinds[t.Type]; source != nil {
-			built, err := source(b, name, t)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("tools.%s: %w", name, err))
-				continue
-			}
+	}
+}
+
+func (b *builder) tool(name string, t *config.Tool) error {
+	if source := sourceKinds[t.Type]; source != nil {
+		built, err := source(b, name, t)
+		if err == nil {
 			b.sources[name] = tool.SourceWith(built, settings(t))
-			continue
 		}
-		build := toolKinds[t.Type]
-		if build == nil {
-			errs = append(errs, fmt.Errorf("tools.%s.type: %s is not available yet", name, t.Type))
-			continue
-		}
-		built, err := build(b, name, t)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("tools.%s: %w", name, err))
-			continue
-		}
+		return err
+	}
+	built, err := toolKinds[t.Type](b, name, t)
+	if err == nil {
 		b.tools[name] = tool.With(built, settings(t))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // settings are what can be said of every kind of tool.
@@ -130,7 +123,7 @@ func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
 	if t.Parameters != nil {
 		schema, err := json.Marshal(t.Parameters)
 		if err != nil {
-			return nil, fmt.Errorf("parameters: %w", err)
+			return nil, agentsvc.Invalid("parameters", "%v", err)
 		}
 		o.Parameters = schema
 	}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -118,12 +117,9 @@ func (a *Agent) remote(c *checks, s spot) {
 	if a.AgentCardFile != "" && (a.URL != "" || a.AgentCardURL != "") {
 		c.problem(s.child("agent_card_file"), "stands in for url and agent_card_url: leave either them out or it")
 	}
-	for key, address := range map[string]string{"url": a.URL, "agent_card_url": a.AgentCardURL} {
-		u, err := url.Parse(address)
-		if address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-			c.problem(s.child(key), "must be an http or https address")
-		}
-	}
+	c.address(s.child("url"), a.URL)
+	c.address(s.child("agent_card_url"), a.AgentCardURL)
+	c.headers(s.child("headers"), a.Headers)
 	for name := range a.Headers {
 		if a.Credentials != nil && strings.EqualFold(name, "Authorization") {
 			c.problem(s.child("headers"), "holds Authorization, which credentials stand for: leave either out")

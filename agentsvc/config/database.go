@@ -1,5 +1,7 @@
 package config
 
+import "strings"
+
 // Database is a connection to a SQL database.
 type Database struct {
 	// Driver is the kind of database. mysql can only be a source of documents.
@@ -23,7 +25,16 @@ type Database struct {
 }
 
 func (d *Database) check(c *checks, s spot) {
-	if d.Driver == "sqlite" {
+	switch {
+	case d.Driver == "sqlite":
 		c.grant(s.child("driver"), "sqlite")
+		c.grant(s.child("database"), "filesystem")
+		if d.Database == ":memory:" {
+			c.problem(s.child("database"), "is no file: what need not outlive the process is kept by storage.sessions.backend: inmemory")
+		}
+	case d.Driver != "" && !c.doc.has(s.value, "host"):
+		c.problem(s, "host is needed")
+	case !c.doc.filled[s.child("host").value] && strings.ContainsAny(d.Host, "/,@ \\"):
+		c.problem(s.child("host"), "must be the name or the address of one machine")
 	}
 }

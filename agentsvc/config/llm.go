@@ -47,6 +47,7 @@ const minThinking = 1024
 
 func (l *LLM) check(c *checks, s spot) {
 	l.checkFallbacks(c, s)
+	c.address(s.child("base_url"), l.BaseURL)
 	if l.Provider == "anthropic" {
 		l.checkAnthropic(c, s)
 	}

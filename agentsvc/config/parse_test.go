@@ -132,7 +132,7 @@ func TestParseExamples(t *testing.T) {
 	t.Parallel()
 	files, _ := filepath.Glob("testdata/valid/*.yaml")
 	examples, _ := filepath.Glob("../../examples/*.yaml")
-	anything := func(name string) (string, bool) { return "value of " + name, true }
+	anything := func(name string) (string, bool) { return "http://" + name, true }
 	for _, file := range append(files, examples...) {
 		src, err := os.ReadFile(file)
 		if err != nil {
@@ -170,12 +170,12 @@ func TestParseMerges(t *testing.T) {
 	t.Parallel()
 	cfg := parse(t, `
 llms:
-  default: &base {provider: scripted, max_tokens: 5, base_url: a}
+  default: &base {provider: scripted, max_tokens: 5, base_url: "http://a"}
   other: {<<: *base, max_tokens: 6}
-  third: {<<: [{base_url: first}, *base]}
+  third: {<<: [{base_url: "http://first"}, *base]}
 `, Options{})
 	for name, want := range map[string]LLM{
-		"other": {MaxTokens: 6, BaseURL: "a"}, "third": {MaxTokens: 5, BaseURL: "first"},
+		"other": {MaxTokens: 6, BaseURL: "http://a"}, "third": {MaxTokens: 5, BaseURL: "http://first"},
 	} {
 		if got := cfg.LLMs[name]; got.MaxTokens != want.MaxTokens || got.BaseURL != want.BaseURL {
 			t.Errorf("%s: %+v", name, got)

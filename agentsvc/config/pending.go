@@ -23,14 +23,12 @@ var pending = []struct {
 	{"agents.*.notifications", nil},
 	{"agents.*.security", nil},
 
-	{"databases.*", nil},
+	{"databases.*.driver", []string{"mysql"}},
 	{"vector_stores.*", nil},
 	{"document_stores.*", nil},
 
 	{"storage.tasks.backend", []string{"inmemory"}},
-	{"storage.tasks.database", nil},
 	{"storage.sessions.backend", []string{"inmemory"}},
-	{"storage.sessions.database", nil},
 
 	{"rate_limiting", nil},
 

@@ -1,13 +1,6 @@
 package config
 
-import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-	"slices"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
-)
+import "slices"
 
 // Prompt shapes an agent's system prompt in more detail than `instruction`.
 type Prompt struct {
@@ -30,30 +23,7 @@ type StructuredOutput struct {
 }
 
 func (o *StructuredOutput) check(c *checks, s spot) {
-	if o.Schema == nil {
-		return
-	}
-	text, err := json.Marshal(o.Schema)
-	if err == nil {
-		var doc any
-		if doc, err = jsonschema.UnmarshalJSON(bytes.NewReader(text)); err == nil {
-			const here = "stoa://schema"
-			compiler := jsonschema.NewCompiler()
-			compiler.UseLoader(noLoader{})
-			_ = compiler.AddResource(here, doc)
-			_, err = compiler.Compile(here)
-		}
-	}
-	if err != nil {
-		c.problem(s.child("schema"), "is no JSON Schema: "+shorten(err.Error()))
-	}
-}
-
-// noLoader keeps a schema to itself.
-type noLoader struct{}
-
-func (noLoader) Load(url string) (any, error) {
-	return nil, fmt.Errorf("%s is another document, which is not loaded", url)
+	c.schema(s.child("schema"), o.Schema)
 }
 
 // Reasoning bounds and ends an agent's loop of thinking and calling tools.

@@ -41,7 +41,7 @@ type Item struct {
 	Refuse string `yaml:"refuse"`
 	// Artifact hands over a file or data.
 	Artifact *Artifact `yaml:"artifact"`
-	// Usage replaces the counted tokens of the answer.
+	// Usage replaces the counted tokens of the answer, and the rule's.
 	Usage *Usage `yaml:"usage"`
 }
 
@@ -56,15 +56,15 @@ type Call struct {
 // Fail is an error of a scripted model.
 type Fail struct {
 	// Status is the HTTP status of the error.
-	Status int `yaml:"status" jsonschema:"minimum=100,maximum=599,default=500"`
+	Status int `yaml:"status" jsonschema:"minimum=400,maximum=599,default=500"`
 	// Message is what the vendor would say. Callers never see it.
 	Message string `yaml:"message"`
 }
 
 // Artifact is a file or data that a scripted model hands over. It holds one of text, data, file_base64 and url.
 type Artifact struct {
-	// Name is the file's name.
-	Name string `yaml:"name"`
+	// Name is the file's name; artifacts of one name are one artifact.
+	Name string `yaml:"name" jsonschema:"required"`
 	// MediaType is the MIME type of the content.
 	MediaType string `yaml:"media_type"`
 	// Text is the content as text.

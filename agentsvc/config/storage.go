@@ -17,7 +17,7 @@ type Storage struct {
 type Backend struct {
 	// Backend is the kind of place: a SQL database, or memory that is lost on restart.
 	Backend string `yaml:"backend" jsonschema:"enum=sql,enum=inmemory,default=sql"`
-	// Database is the database to use. Without it, it is the server's own.
+	// Database is the database to use, of the app's own: for sessions only. Without it, it is the server's own.
 	Database string `yaml:"database" ref:"databases" only:"backend=sql"`
 }
 
@@ -93,6 +93,13 @@ type Recovery struct {
 	AutoResumeHITL *bool `yaml:"auto_resume_hitl"`
 	// Timeout is how old the last step of a task may be for it to go on, in seconds. It acts where checkpoints are enabled.
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=3600"`
+}
+
+// check keeps tasks where their queue is.
+func (x *Storage) check(c *checks, s spot) {
+	if x.Tasks.Database != "" {
+		c.problem(s.child("tasks").child("database"), "cannot be chosen: tasks, their events and runs are kept in the server's own database; storage.sessions.database may be the app's")
+	}
 }
 
 func (b *Backend) check(c *checks, s spot) {

@@ -110,6 +110,9 @@ func (t *Tool) checkFunction(c *checks, s spot) {
 	case c.doc.has(s.value, "working_directory"):
 		c.problem(s.child("working_directory"), "belongs to handler "+strings.Join(fileHandlers, ", ")+" only")
 	}
+	if kind := t.Parameters["type"]; c.schema(s.child("parameters"), t.Parameters) && kind != nil && kind != "object" {
+		c.problem(s.child("parameters").child("type"), "must be object: that is what arguments are")
+	}
 }
 
 func (t *Tool) checkCommand(c *checks, s spot) {
@@ -166,4 +169,9 @@ func (t *Tool) checkServer(c *checks, s spot) {
 	if t.Command != "" && c.doc.has(s.value, "headers") {
 		c.problem(s.child("headers"), "belongs to a server with a url")
 	}
+	if strings.ContainsAny(t.Command, " \t\n") && !strings.Contains(t.Command, "/") {
+		c.problem(s.child("command"), "is the program alone: its arguments belong into args")
+	}
+	c.address(s.child("url"), t.URL)
+	c.headers(s.child("headers"), t.Headers)
 }

@@ -78,6 +78,15 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 // errNotRecorded marks an error of the log itself: there is nowhere to write the failure either.
 var errNotRecorded = errors.New("the log cannot be written")
 
+// unrecorded is err of the log. Of a database that only sessions are in, the log can tell.
+func unrecorded(err error) error {
+	var away *store.AwayError
+	if errors.As(err, &away) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errNotRecorded, err)
+}
+
 // do runs the turn. A panic of an agent is an error of its turn.
 func (t *turn) do(ctx context.Context) (err error) {
 	defer func() {
@@ -114,10 +123,9 @@ func (t *turn) do(ctx context.Context) (err error) {
 // fail records the end of a turn that met err: as failed, or where err may pass and tries remain as pending.
 func (t *turn) fail(ctx context.Context, err error) error {
 	t.log.Warn("a run failed", "agent", t.run.Agent, "task", t.run.Task, "attempt", t.run.Attempts, "error", err)
-	var upstream *llm.Error
-	if errors.As(err, &upstream) && upstream.Retryable {
+	if after, passes := mayPass(err); passes {
 		if delay, ok := t.retry.Next(t.run.Attempts); ok {
-			delay = max(delay, min(upstream.RetryAfter, t.retry.Limit))
+			delay = max(delay, min(after, t.retry.Limit))
 			return t.write(ctx, store.Record{Events: t.pending, End: store.Pending, Delay: delay, Error: err.Error()})
 		}
 	}
@@ -126,14 +134,28 @@ func (t *turn) fail(ctx context.Context, err error) error {
 	return t.write(ctx, store.Record{Events: t.pending, End: store.Failed, Error: err.Error()})
 }
 
+// mayPass reports whether what err tells of may pass, and how long that takes at least.
+func mayPass(err error) (after time.Duration, ok bool) {
+	var upstream *llm.Error
+	if errors.As(err, &upstream) {
+		return upstream.RetryAfter, upstream.Retryable
+	}
+	var away *store.AwayError
+	return 0, errors.As(err, &away)
+}
+
 // reason is what a caller may read of err.
 func reason(err error) string {
 	var upstream *llm.Error
 	var invalid *agentsvc.InvalidError
 	var absent *tool.UnavailableError
+	var away *store.AwayError
 	var cut *cutOffError
 	if errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooLong) {
 		return err.Error()
+	}
+	if errors.As(err, &away) {
+		return "The conversation can be neither read nor kept at the moment."
 	}
 	return "The agent met an internal error."
 }

@@ -2,7 +2,7 @@ package runner
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -38,12 +38,12 @@ func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
 	inv := agent.Invocation{Task: t.run.Task, Turn: t.run.Turn}
 	sess, err := t.rec.Session(ctx)
 	if err != nil {
-		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
+		return inv, unrecorded(err)
 	}
 	if t.run.Message.ID != "" {
 		t.entries = []agentsvc.Entry{{Message: &t.run.Message}}
 	} else if err := t.replay(ctx); err != nil {
-		return inv, fmt.Errorf("%w: %w", errNotRecorded, err)
+		return inv, unrecorded(err)
 	}
 	if t.run.Attempts <= 1 && t.o.Checkpoints.Enabled {
 		t.pending = append(t.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.Steps(t.entries)}})
@@ -222,10 +222,18 @@ func (t *turn) pause(rec *store.Record, state agentsvc.State) {
 func (t *turn) write(ctx context.Context, rec store.Record) error {
 	t.pending = nil
 	if err := t.rec.Record(ctx, rec); err != nil {
-		return fmt.Errorf("%w: %w", errNotRecorded, err)
+		if err = unrecorded(err); !errors.Is(err, errNotRecorded) {
+			t.pending = facts(rec.Events)
+		}
+		return err
 	}
 	t.kept = rec.Session
 	return nil
+}
+
+// facts are those of evs that hold whatever the turn comes to: all but its end.
+func facts(evs []agentsvc.Event) []agentsvc.Event {
+	return slices.DeleteFunc(slices.Clone(evs), func(ev agentsvc.Event) bool { return ev.Status != nil })
 }
 
 func (t *turn) message(text string) agentsvc.Message {

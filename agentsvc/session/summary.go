@@ -23,7 +23,7 @@ type Summary struct {
 	Target    float64
 	Count     Counter
 	Model     llm.Provider
-	Store     *store.Store
+	Store     *store.Sessions
 	Log       *slog.Logger
 }
 

@@ -47,7 +47,7 @@ var ana = agentsvc.SessionKey{Owner: agentsvc.Owner{Issuer: "test", Subject: "an
 
 func summing(d *db.DB, m *summarizer) session.Summary {
 	return session.Summary{
-		Agent: "helper", Budget: 100, Threshold: 0.85, Target: 0.7, Count: bytes, Model: m, Store: store.New(d, "acme"), Log: slog.New(slog.DiscardHandler),
+		Agent: "helper", Budget: 100, Threshold: 0.85, Target: 0.7, Count: bytes, Model: m, Store: store.New(d, "acme").Sessions, Log: slog.New(slog.DiscardHandler),
 	}
 }
 

@@ -11,11 +11,20 @@ import (
 )
 
 // Sent identifies a message of a client, so that sending it again finds the task it opened. Context is "" where the
-// client named none: then only an equal body is the same message.
+// client named none: then only an equal body is the same message. With Key, Message is a key that the client chose
+// beside the message, and no context matters.
 type Sent struct {
 	Message agentsvc.MessageID
 	Context agentsvc.ContextID
 	Hash    string
+	Key     bool
+}
+
+// Within says that the message, if it can be recognised, belongs to context c.
+func (s *Sent) Within(c agentsvc.ContextID) {
+	if s != nil && !s.Key {
+		s.Context = c
+	}
 }
 
 // ErrSent says that the message has been accepted before.
@@ -85,7 +94,7 @@ func bornState(run Run) RunState {
 }
 
 func (s Sent) variant() string {
-	if s.Context == "" {
+	if s.Context == "" && !s.Key {
 		return s.Hash
 	}
 	return ""

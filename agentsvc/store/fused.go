@@ -127,7 +127,7 @@ func (s *Store) recordFused(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 		f.sql.WriteByte(')')
 	}
 	if len(rec.Session) > 0 {
-		if err := f.session(run, rec.Session); err != nil {
+		if err := f.session(run, rec.Session, now); err != nil {
 			return err
 		}
 	}
@@ -153,14 +153,14 @@ func (f *fused) approvals(evs []agentsvc.Event) {
 	f.sql.WriteString(`) AS v, t)`)
 }
 
-func (f *fused) session(run *Run, entries []agentsvc.Entry) error {
+func (f *fused) session(run *Run, entries []agentsvc.Entry, now int64) error {
 	body, err := encodeEntries(entries)
 	if err != nil {
 		return err
 	}
-	f.sql.WriteString(`, s AS (INSERT INTO session_turn (tenant, task, owner_iss, owner_sub, context_id, body, position) SELECT $1, $2, `)
+	f.sql.WriteString(`, s AS (INSERT INTO session_turn (tenant, task, owner_iss, owner_sub, context_id, body, turn, epoch, at, position) SELECT $1, $2, `)
 	iss := len(f.args) + 1
-	f.list(run.Owner.Issuer, run.Owner.Subject, string(run.Context), body)
+	f.list(run.Owner.Issuer, run.Owner.Subject, string(run.Context), body, run.Turn, run.Epoch, now)
 	f.sql.WriteString(`, COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_iss = $` + strconv.Itoa(iss) +
 		` AND owner_sub = $` + strconv.Itoa(iss+1) + ` AND context_id = $` + strconv.Itoa(iss+2) + `), 0) + 1 FROM t)`)
 	return nil

@@ -22,8 +22,26 @@ type Record struct {
 }
 
 // Record appends facts to the task of run, at run's epoch and sequence. It returns [agentsvc.ErrLost] if the lease is
-// somebody else's by now; then nothing was written.
+// somebody else's by now, and an [*AwayError] if the session is kept apart and cannot be written; then nothing was
+// written.
 func (s *Store) Record(ctx context.Context, run *Run, rec Record) error {
+	if s.Sessions.h != nil || len(rec.Session) == 0 {
+		return s.append(ctx, run, rec)
+	}
+	// The session first: a turn that stands there and not on the log is written again by the next attempt, one that
+	// stood on the log alone would be forgotten.
+	if err := s.keep(ctx, run, rec.Session); err != nil {
+		return err
+	}
+	rec.Session = nil
+	err := s.append(ctx, run, rec)
+	if errors.Is(err, agentsvc.ErrLost) {
+		err = errors.Join(err, s.retract(ctx, run))
+	}
+	return err
+}
+
+func (s *Store) append(ctx context.Context, run *Run, rec Record) error {
 	g := guard{run.Epoch, run.Seq + int64(len(rec.Events))}
 	var n int64
 	var err error
@@ -76,7 +94,7 @@ func (s *Store) recordPlain(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 		s.endRun(b, run, rec, g)
 	}
 	if len(rec.Session) > 0 {
-		return s.appendSession(b, run, rec, g)
+		return s.appendSession(b, run, rec, g, now)
 	}
 	return nil
 }

@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/tenancy/db"
@@ -12,8 +14,27 @@ import (
 // maxTurns bounds how many turns of a session are read.
 const maxTurns = 1000
 
+// Sessions keeps what a tenant's users and agents said: in the database of its tasks, where a turn is written in one
+// transaction with the end of its run, or apart from it.
+type Sessions struct {
+	tenant string
+	h      *db.Handle                                // nil = they are apart
+	open   func(ctx context.Context) (*db.DB, error) // where they are
+}
+
+// SessionsApart returns the sessions of a tenant in the database that open gives, which is asked at every use. What
+// goes wrong there is an [*AwayError].
+func SessionsApart(tenant db.ID, open func(ctx context.Context) (*db.DB, error)) *Sessions {
+	return &Sessions{tenant: string(tenant), open: open}
+}
+
 // Session reads what owner and agents said in a context: its last turns, oldest first.
-func (s *Store) Session(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (agentsvc.Session, error) {
+func (s *Sessions) Session(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (agentsvc.Session, error) {
+	return s.Before(ctx, Run{Owner: owner, Context: id})
+}
+
+// Before reads the conversation that run continues. What an attempt of the same turn has added to it is left out.
+func (s *Sessions) Before(ctx context.Context, run Run) (agentsvc.Session, error) {
 	var turns [][]agentsvc.Entry
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -28,26 +49,113 @@ func (s *Store) Session(ctx context.Context, owner agentsvc.Owner, id agentsvc.C
 		}
 		turns = append(turns, entries)
 		return err
-	}, `SELECT position, body FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 ORDER BY position DESC LIMIT $5`,
-		s.tenant, owner.Subject, owner.Issuer, string(id), maxTurns)
-	if err := s.h.Do(ctx, &b); err != nil {
-		return agentsvc.Session{}, fmt.Errorf("read session %s: %w", id, err)
+	}, `SELECT position, body FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4
+		AND NOT (task = $5 AND turn = $6) ORDER BY position DESC LIMIT $7`,
+		s.tenant, run.Owner.Subject, run.Owner.Issuer, string(run.Context), string(run.Task), run.Turn, maxTurns)
+	if err := s.do(ctx, &b); err != nil {
+		return agentsvc.Session{}, fmt.Errorf("read session %s: %w", run.Context, err)
 	}
 	slices.Reverse(turns)
-	return agentsvc.Session{Context: id, Entries: slices.Concat(turns...)}, nil
+	return agentsvc.Session{Context: run.Context, Entries: slices.Concat(turns...)}, nil
 }
 
 // appendSession adds rec's turn behind the last one, if the guard holds.
-func (s *Store) appendSession(b *db.Batch, run *Run, rec Record, g *guard) error {
+func (s *Store) appendSession(b *db.Batch, run *Run, rec Record, g *guard, now int64) error {
 	body, err := encodeEntries(rec.Session)
 	if err != nil {
 		return err
 	}
-	b.Exec(nil, `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, position, task, body)
+	b.Exec(nil, `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, position, task, turn, epoch, at, body)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT),
 			COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_sub = $3 AND owner_iss = $2 AND context_id = $4), 0) + 1,
-			CAST($5 AS TEXT), CAST($6 AS TEXT)
+			CAST($5 AS TEXT), CAST($10 AS BIGINT), CAST($7 AS BIGINT), CAST($11 AS BIGINT), CAST($6 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $5 AND epoch = $7 AND seq = $8 AND state = $9)`,
-		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq, string(rec.state()))
+		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq, string(rec.state()), run.Turn, now)
 	return nil
+}
+
+// Bounds of sessions that are apart from their tasks.
+const (
+	patience  = 10 * time.Second // with one call of their database
+	keepTries = 3
+	keepPause = 500 * time.Millisecond // before the second try, doubled for the third
+)
+
+// keep writes what a turn adds to its session, apart from the task. Doing so again changes nothing but the words: a
+// turn has one place. It returns [agentsvc.ErrLost] if a later worker of the task has written it.
+func (s *Sessions) keep(ctx context.Context, run *Run, entries []agentsvc.Entry) error {
+	body, err := encodeEntries(entries)
+	if err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		err := s.put(ctx, run, body)
+		var away *AwayError
+		if !errors.As(err, &away) || try == keepTries {
+			return err
+		}
+		select {
+		case <-time.After(keepPause << (try - 1)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *Sessions) put(ctx context.Context, run *Run, body string) error {
+	var err error
+	for range maxTries {
+		var there int64
+		var b db.Batch
+		at := []any{s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), run.Turn, run.Epoch}
+		written := append(slices.Clone(at), time.Now().UnixMicro(), body)
+		b.Exec(nil, `UPDATE session_turn SET epoch = $7, at = $8, body = $9 WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4
+			AND task = $5 AND turn = $6 AND epoch <= $7`, written...)
+		b.Exec(nil, `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, task, turn, epoch, at, body, position)
+			SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
+				CAST($8 AS BIGINT), CAST($9 AS TEXT),
+				COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_sub = $3 AND owner_iss = $2 AND context_id = $4), 0) + 1
+			WHERE NOT EXISTS (SELECT 1 FROM session_turn WHERE tenant = $1 AND owner_sub = $3 AND owner_iss = $2 AND context_id = $4
+				AND task = $5 AND turn = $6)`, written...)
+		b.Query(func(r db.Row) error { return r.Scan(&there) }, `SELECT COUNT(*) FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3
+			AND context_id = $4 AND task = $5 AND turn = $6 AND epoch = $7`, at...)
+		if err = s.do(ctx, &b); !db.IsDuplicate(err) { // else another task of the session took the place
+			if err == nil && there == 0 {
+				err = agentsvc.ErrLost
+			}
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("keep turn %d of task %s in its session: %w", run.Turn, run.Task, err)
+	}
+	return nil
+}
+
+// retract takes back what keep wrote for a turn whose end came to nothing, unless a later worker has written it since.
+// Where that fails, too, the session tells of a turn that the log does not.
+func (s *Sessions) retract(ctx context.Context, run *Run) error {
+	var b db.Batch
+	b.Exec(nil, `DELETE FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4 AND task = $5 AND turn = $6 AND epoch = $7`,
+		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), run.Turn, run.Epoch)
+	return s.do(context.WithoutCancel(ctx), &b)
+}
+
+func (s *Sessions) do(ctx context.Context, b *db.Batch) error {
+	if s.h != nil {
+		return s.h.Do(ctx, b)
+	}
+	short, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	d, err := s.open(short)
+	if err == nil {
+		err = d.Tenant(db.ID(s.tenant)).Do(short, b)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return &AwayError{err}
 }

@@ -13,13 +13,21 @@ import (
 
 // Store reaches one tenant's tasks and sessions.
 type Store struct {
+	*Sessions
+
 	h      *db.Handle
 	tenant string
 }
 
 // New returns the store of a tenant.
 func New(d *db.DB, tenant db.ID) *Store {
-	return &Store{h: d.Tenant(tenant), tenant: string(tenant)}
+	h := d.Tenant(tenant)
+	return &Store{Sessions: &Sessions{tenant: string(tenant), h: h}, h: h, tenant: string(tenant)}
+}
+
+// With returns a store of the same tasks whose sessions are those of k.
+func (s *Store) With(k *Sessions) *Store {
+	return &Store{Sessions: k, h: s.h, tenant: s.tenant}
 }
 
 // RunState is where a run stands in the queue.

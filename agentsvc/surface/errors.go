@@ -85,8 +85,8 @@ var codes = []struct {
 	{tenancy.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
 	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
 	{tenancy.ErrConflict, Aborted, http.StatusConflict, rpcInternal, true},
-	{tenancy.ErrInProgress, Aborted, http.StatusConflict, rpcInternal, true},
-	{tenancy.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInternal, true},
+	{tenancy.ErrInProgress, Aborted, http.StatusConflict, rpcUnsupported, true},
+	{tenancy.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, true},
 	{tenancy.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{tenancy.ErrClosed, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 

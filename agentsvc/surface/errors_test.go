@@ -65,8 +65,8 @@ func TestJudge(t *testing.T) {
 		{"unknown app", fmt.Errorf("%w: no such app", tenancy.ErrNotFound), NotFound, 404, -32001, "not found: no such app", 0},
 		{"name taken", tenancy.ErrExists, AlreadyExists, 409, -32603, "already exists", 0},
 		{"other revision", tenancy.ErrPrecondition, FailedPrecondition, 412, -32603, "precondition failed", 0},
-		{"in progress", tenancy.ErrInProgress, Aborted, 409, -32603, tenancy.ErrInProgress.Error(), 0},
-		{"key reused", tenancy.ErrKeyReused, InvalidArgument, 422, -32603, tenancy.ErrKeyReused.Error(), 0},
+		{"in progress", tenancy.ErrInProgress, Aborted, 409, -32004, tenancy.ErrInProgress.Error(), 0},
+		{"key reused", tenancy.ErrKeyReused, InvalidArgument, 422, -32602, tenancy.ErrKeyReused.Error(), 0},
 
 		{"outcome unknown", fmt.Errorf("x: %w", db.ErrUnknownOutcome), Unavailable, 503, -32603, textUnavailable, time.Second},
 		{"database closed", db.ErrClosed, Unavailable, 503, -32603, textUnavailable, time.Second},

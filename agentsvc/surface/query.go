@@ -2,7 +2,9 @@ package surface
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -19,6 +21,16 @@ func CheckID(field, id string) error {
 	for _, c := range id {
 		if !unicode.IsPrint(c) {
 			return agentsvc.Invalid(field, "must hold no control characters")
+		}
+	}
+	return nil
+}
+
+// CheckQuery refuses a query that holds other names than these.
+func CheckQuery(r *http.Request, names ...string) error {
+	for name := range r.URL.Query() {
+		if !slices.Contains(names, name) {
+			return agentsvc.Invalid("query", "%q is not known here; there are %s", name, strings.Join(names, ", "))
 		}
 	}
 	return nil

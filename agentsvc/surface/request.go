@@ -31,7 +31,8 @@ type record struct {
 	agent    string
 	visit    *Visit
 	operator authz.Principal
-	status   int // 0 = nothing was written
+	keeper   *keeper // nil = nobody keeps the answer
+	status   int     // 0 = nothing was written
 	err      error
 }
 

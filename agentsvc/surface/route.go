@@ -32,6 +32,8 @@ type Route struct {
 	Discovery bool
 	// Messages allows bodies of the size of messages.
 	Messages bool
+	// Once says that a request changes something: with an Idempotency-Key it takes effect once.
+	Once bool
 	// Waits says that the answer may wait for a task: no deadline is set.
 	Waits bool
 	Serve Handler
@@ -95,6 +97,9 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	s.limit(rec, r, route)
+	if route.Once {
+		return s.once(rec, w, r, route.Serve)
+	}
 	return route.Serve(w, r)
 }
 

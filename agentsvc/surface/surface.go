@@ -27,10 +27,11 @@ import (
 	"stoa/tenancy"
 )
 
-// Options say whom the server trusts and where it stands. Verifier, AdminSecret, Router and Live are required.
+// Options say whom the server trusts and where it stands. Verifier, AdminSecret, Apps, Router and Live are required.
 type Options struct {
 	Verifier    *authz.Verifier
-	AdminSecret string // one secret, or two with a comma between them
+	AdminSecret string           // one secret, or two with a comma between them
+	Apps        *tenancy.Service // remembers what calls with an Idempotency-Key were told
 	Router      *tenancy.Router
 	Live        *tenancy.Live[*app.App]
 
@@ -75,8 +76,8 @@ type Server struct {
 // New returns a server of routes. It returns an error for options that are not safe or not possible.
 func New(o Options, routes ...Route) (*Server, error) {
 	o.defaults()
-	if o.Verifier == nil || o.Router == nil || o.Live == nil {
-		return nil, errors.New("surface: a verifier, a router and the live apps are needed")
+	if o.Verifier == nil || o.Apps == nil || o.Router == nil || o.Live == nil {
+		return nil, errors.New("surface: a verifier, the apps, a router and the live apps are needed")
 	}
 	s := &Server{options: o, routes: routes, mux: chi.NewMux()}
 	var err error

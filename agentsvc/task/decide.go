@@ -38,9 +38,7 @@ func (s *Service) decide(ctx context.Context, reach Reach, id agentsvc.TaskID, b
 		if err != nil {
 			return err
 		}
-		if b.sent != nil {
-			b.sent.Context = t.Context
-		}
+		b.sent.Within(t.Context)
 		r, err := s.rule(ctx, t, b)
 		if err != nil {
 			return err

@@ -49,7 +49,7 @@ func (r *Recorder) Session(ctx context.Context) (agentsvc.Session, error) {
 	if r.run.Fresh {
 		return agentsvc.Session{Context: r.run.Context}, nil
 	}
-	return r.s.store.Session(ctx, r.run.Owner, r.run.Context)
+	return r.s.store.Before(ctx, *r.run)
 }
 
 // Chunk shows readers a piece of a message that is being written. It is kept nowhere.
@@ -58,7 +58,7 @@ func (r *Recorder) Chunk(c agentsvc.Chunk) {
 }
 
 // Record appends facts, in one transaction with the run's end if rec has one. It returns [agentsvc.ErrLost] if the
-// lease is somebody else's by now: then nothing was written and the run must stop.
+// lease is somebody else's by now: then nothing was written and the run must stop. A [*store.AwayError] may pass.
 func (r *Recorder) Record(ctx context.Context, rec store.Record) error {
 	for i, ev := range rec.Events {
 		rec.Events[i] = stamp(r.run.Task, r.run.Seq+1+int64(i), ev)

@@ -16,13 +16,15 @@ import (
 )
 
 // Submission is a message for an agent. Message.Task names the task it continues, if any; Message.ID, where the
-// client chose one, makes sending it again harmless. Live says that somebody waits: the turn then starts in this
+// client chose one, makes sending it again harmless, and so does Key, which goes before it: whatever else it sends under
+// the same Key is refused. Live says that somebody waits: the turn then starts in this
 // process at once, if there is room. Rulings are the decisions that the message brings, where its sender may decide:
 // then it is about anybody's task, and nothing else is read of it.
 type Submission struct {
 	Agent   string
 	Owner   agentsvc.Owner
 	Message agentsvc.Message
+	Key     string
 	Live    bool
 	Unasked bool // no human has sent it: it comes after what humans have sent
 	Rulings []Ruling
@@ -198,9 +200,7 @@ func (s *Service) known(ctx context.Context, sub Submission, sent store.Sent) (a
 func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) error {
 	t, err := s.find(ctx, sub.reach(), sub.Message.Task, store.With{History: true, Artifacts: true, Approvals: true})
 	sent := sentBy(sub)
-	if sent != nil {
-		sent.Context = t.Context
-	}
+	sent.Within(t.Context)
 	switch {
 	case err != nil:
 		return err
@@ -289,18 +289,27 @@ func (s *Service) fill(sub Submission, acc *accepted) {
 	}
 }
 
-// sentBy returns what makes the message recognisable, nil if its client gave it no id.
+// sentBy returns what makes the message recognisable, nil if its client gave it neither an id nor a key.
 func sentBy(sub Submission) *store.Sent {
 	m := sub.Message
-	if m.ID == "" {
+	if m.ID == "" && sub.Key == "" {
 		return nil
 	}
-	raw, _ := json.Marshal(struct {
+	body := struct {
 		Parts    []agentsvc.Part
 		Metadata map[string]any
-	}{m.Parts, m.Metadata})
+		Task     agentsvc.TaskID    `json:",omitempty"`
+		Context  agentsvc.ContextID `json:",omitempty"`
+	}{Parts: m.Parts, Metadata: m.Metadata}
+	sent := &store.Sent{Message: m.ID, Context: m.Context}
+	if sub.Key != "" {
+		sent = &store.Sent{Message: agentsvc.MessageID(sub.Key), Key: true}
+		body.Task, body.Context = m.Task, m.Context
+	}
+	raw, _ := json.Marshal(body)
 	sum := sha256.Sum256(raw)
-	return &store.Sent{Message: m.ID, Context: m.Context, Hash: hex.EncodeToString(sum[:16])}
+	sent.Hash = hex.EncodeToString(sum[:16])
+	return sent
 }
 
 // maxID bounds an identifier that a caller chooses, in bytes: it becomes part of keys in the database.

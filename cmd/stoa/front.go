@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -36,7 +35,7 @@ func (h *house) front(listens net.Addr) (*surface.Server, error) {
 		cors, metrics = cfg.Server.CORS, cfg.Observability.Metrics
 	}
 	o := surface.Options{
-		Verifier: authz.NewVerifier(h.issuer.Accepted()), AdminSecret: h.secrets.admin, Router: h.router, Live: h.live,
+		Verifier: authz.NewVerifier(h.issuer.Accepted()), AdminSecret: h.secrets.admin, Apps: h.apps, Router: h.router, Live: h.live,
 		PublicURL: cmp.Or(h.settings.publicURL, "http://"+reachable(listens)), TrustedProxies: h.settings.proxies, CORS: cors, Log: h.log,
 	}
 	if metrics.Enabled || h.settings.metricsAddr != "" {
@@ -103,17 +102,9 @@ func (h *house) routes(metrics config.Metrics) []surface.Route {
 		o.Metrics = h.meters.handler()
 	}
 	return slices.Concat(
-		ext.Routes(ext.Options{Version: version, Database: h.healthy, Ready: h.ready, JWKS: h.issuer.JWKS}),
+		ext.Routes(ext.Options{Version: version, Database: h.healthy, Ready: h.leave.ready, JWKS: h.issuer.JWKS}),
 		ops.Routes(o),
 	)
-}
-
-// ready reports whether requests may come.
-func (h *house) ready(context.Context) error {
-	if h.stopping.Load() {
-		return errors.New("stopping")
-	}
-	return nil
 }
 
 // guardedMetrics serves the metrics to whoever knows their token, or to everyone if there is none.

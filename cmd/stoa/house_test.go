@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/cmd/stoa/stoatest"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -24,7 +25,7 @@ type testHouse struct {
 	url string
 }
 
-const testSecret = "an-admin-secret-of-more-than-32-bytes"
+const testSecret = stoatest.AdminSecret
 
 // onEach runs f against a house on each engine.
 func onEach(t *testing.T, f func(t *testing.T, h *testHouse)) {
@@ -39,7 +40,7 @@ func onEach(t *testing.T, f func(t *testing.T, h *testHouse)) {
 func openTestHouse(t *testing.T, database string) *testHouse {
 	t.Helper()
 	t.Setenv(adminSecretName, testSecret)
-	t.Setenv(masterKeyName, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+	t.Setenv(masterKeyName, stoatest.MasterKey)
 	mine, err := loadOwn("../../examples/default.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -87,10 +87,23 @@ func check(house app.House) func(ctx context.Context, src []byte, grants []strin
 		}
 		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check"}, house)
 		if err != nil {
-			return &config.Error{Problems: []config.Problem{{Message: err.Error()}}}
+			return config.Place(err, "", src)
 		}
 		return a.Close()
 	}
+}
+
+// try builds the default app of cfg, which stands in o's file, and drops it.
+func (o *own) try(cfg *config.Config, house app.House) error {
+	a, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, Own: true, Inside: true}, house)
+	if err == nil {
+		return a.Close()
+	}
+	src, unread := o.source()
+	if unread != nil {
+		return err
+	}
+	return config.Place(err, o.path, src)
 }
 
 // watch applies changes of the operator's file and its .env until ctx ends. A file that does not load changes
@@ -115,11 +128,7 @@ func (o *own) reload(apps *tenancy.Service, house app.House) error {
 	if err != nil {
 		return err
 	}
-	a, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, Own: true, Inside: true}, house)
-	if err != nil {
-		return err
-	}
-	if err := a.Close(); err != nil {
+	if err := o.try(cfg, house); err != nil {
 		return err
 	}
 	o.cfg.Store(cfg)

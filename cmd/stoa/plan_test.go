@@ -21,7 +21,7 @@ const module = "stoa"
 // floors is the plan of the house. A room imports rooms on lower floors only; rooms on one floor do not know each
 // other, except in tests that stand outside the package they test.
 var floors = map[string]int{
-	"cmd/stoa": 10,
+	"cmd/stoa": 10, "cmd/stoa/faults": 10,
 
 	"tenancy":        1,
 	"tenancy/db":     0,
@@ -86,7 +86,7 @@ var guests = map[string][]string{
 	"github.com/google/go-cmp":           {"*(test)"},
 	"github.com/google/uuid":             {"*"},
 	"github.com/invopop/jsonschema":      {"agentsvc/config"},
-	"github.com/jackc/pgx/v5":            {"tenancy/db/...", "tenancy/signal", "migrations", "agentsvc/vectorstore/pgvector"},
+	"github.com/jackc/pgx/v5":            {"tenancy/db/...", "tenancy/signal", "migrations", "agentsvc/vectorstore/pgvector", "cmd/stoa/faults(test)"},
 	"github.com/joho/godotenv":           {"agentsvc/config"},
 	"github.com/kelseyhightower/envconfig": {
 		"cmd/stoa",

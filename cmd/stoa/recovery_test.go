@@ -29,7 +29,7 @@ func TestNoRecovery(t *testing.T) {
 			first.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)
 			return got.Result.Status.State == "working"
 		})
-		_ = first.end(t, syscall.SIGKILL)
+		_ = first.End(syscall.SIGKILL)
 		second := serveIn(t, dir, args...)
 		within(t, 15*time.Second, "the task failed", func() bool {
 			second.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)

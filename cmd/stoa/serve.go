@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -76,13 +75,13 @@ type house struct {
 	live     *tenancy.Live[*app.App]
 	router   *tenancy.Router
 	meters   *meters
-	stopping atomic.Bool
+	leave    *leave
 	closers  []func() error
 }
 
 // openHouse brings everything up but the listeners. What it opened before an error it closes again.
 func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h *house, err error) {
-	h = &house{settings: s, own: mine, log: log}
+	h = &house{settings: s, own: mine, log: log, leave: newLeave()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -148,7 +147,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		return err
 	}
 	h.shared = app.House{
-		DB: h.db, Hub: task.NewHub(),
+		DB: h.db, Hub: task.NewHub(), Databases: &app.Databases{},
 		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Log: h.log,
@@ -177,11 +176,7 @@ func (h *house) openLive(context.Context) (err error) {
 	}
 	h.closing(func() error { h.router.Close(); return nil })
 	if cfg := h.own.cfg.Load(); cfg != nil {
-		a, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, Own: true, Inside: true}, h.shared)
-		if err != nil {
-			return fmt.Errorf("the configuration does not load: %w", err)
-		}
-		if err := a.Close(); err != nil {
+		if err := h.own.try(cfg, h.shared); err != nil {
 			return err
 		}
 		return h.own.announce(h.apps)
@@ -238,8 +233,8 @@ func (h *house) listen(ctx context.Context, c *console) error {
 	return h.serve(ctx, l, func() { h.greet(c, l.Addr()) })
 }
 
-// serve works until ctx ends, then drains: not ready, no new runs, the old ones finished or handed back, the streams
-// closed. It calls serving when requests are answered.
+// serve works until ctx ends, then drains: not ready, no new runs once the balancers have taken note, the old ones
+// finished or handed back, the streams closed. It calls serving when requests are answered.
 func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error {
 	front, err := h.front(l.Addr())
 	if err != nil {
@@ -255,6 +250,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 		g.Go(func() error { return ignoreCancelled(h.own.watch(gctx, h.apps, h.shared, h.log)) })
 	}
 	server := front.HTTP()
+	server.Handler = h.leave.watch(server.Handler)
 	g.Go(func() error { return ignoreClosed(server.Serve(l)) })
 	if err := h.serveMetrics(gctx, g); err != nil {
 		stop()
@@ -266,7 +262,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	case <-gctx.Done():
 	}
 	h.log.Info("stopping", "inflight", h.pool.Inflight())
-	h.stopping.Store(true)
+	h.leave.take(gctx)
 	left, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.settings.shutdown)
 	defer cancel()
 	err = h.pool.Drain(left)

@@ -2,9 +2,13 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 
+	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/egress"
+	"stoa/agentsvc/sandbox"
 )
 
 type validateCmd struct {
@@ -14,7 +18,7 @@ type validateCmd struct {
 
 // Run checks the file as serve would and shows everything that is wrong with it at once.
 func (cmd *validateCmd) Run(c *console) error {
-	_, err := config.Load(cmd.File, os.LookupEnv)
+	err := cmd.check()
 	var invalid *config.Error
 	if err != nil && !errors.As(err, &invalid) {
 		return err
@@ -41,6 +45,25 @@ func (cmd *validateCmd) Run(c *console) error {
 		c.say("%s is valid", cmd.File)
 	}
 	return nil
+}
+
+// check reads the file and builds what it describes, which calls nobody and needs no database.
+func (cmd *validateCmd) check() error {
+	cfg, err := config.Load(cmd.File, environ)
+	if err != nil {
+		return err
+	}
+	helper, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	house := app.House{
+		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
+		Sandbox: sandbox.NewHost(helper), Log: slog.New(slog.DiscardHandler),
+	}
+	defer house.Outside.Close()
+	defer house.Inside.Close()
+	return (&own{path: cmd.File}).try(cfg, house)
 }
 
 // refuse lists what is wrong with a configuration, one line each that editors can jump to, and counts it.

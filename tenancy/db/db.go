@@ -96,7 +96,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	switch scheme, rest, _ := strings.Cut(url, "://"); scheme {
 	case "sqlite":
 		d.kind = SQLite
-		d.engine, err = openSQLite(ctx, rest)
+		d.engine, err = openSQLite(ctx, rest, platformFile)
 	case "postgres", "postgresql":
 		d.kind = Postgres
 		d.engine, err = openPostgres(ctx, url, o)

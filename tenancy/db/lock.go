@@ -7,13 +7,17 @@ import (
 )
 
 // lockFile takes the lock beside the SQLite file at path for as long as the returned file is open. The kernel drops
-// it with the process, so a lock proves that its holder lives.
-func lockFile(path string) (*os.File, error) {
+// it with the process, so a lock proves that its holder lives. A shared lock keeps out only who wants the file alone.
+func lockFile(path string, shared bool) (*os.File, error) {
 	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("the SQLite file %s cannot be locked: %w", path, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	how := syscall.LOCK_EX
+	if shared {
+		how = syscall.LOCK_SH
+	}
+	if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("the SQLite file %s is in use by another process: stop it, or choose another --database", path)
 	}

@@ -21,20 +21,25 @@ const (
 	attempts = 4
 )
 
-// enter puts the transaction under a role and a tenant, for the transaction only.
-const enter = `SELECT set_config('role', $1, true), set_config('stoa.tenant', $2, true)`
+// entry is how a transaction begins: the statement that puts it, for itself only, under a role and a tenant.
+type entry struct {
+	alone string
+	// Of a batch that others wait for, and of one that went its own way since: they say how long a row that somebody
+	// else has locked is waited for.
+	group, late string
+}
 
-// enterGroup does the same for a batch that others wait for, and enterLate for one that went its own way since: they
-// say how long a row that somebody else has locked is waited for.
-const (
-	enterGroup = `SELECT set_config('role', $1, true), set_config('stoa.tenant', $2, true), set_config('lock_timeout', '100ms', true)`
-	enterLate  = `SELECT set_config('role', $1, true), set_config('stoa.tenant', $2, true), set_config('lock_timeout', '20s', true)`
-)
+// entryBy returns the entry that sets the role by the setting of that name.
+func entryBy(setting string) entry {
+	enter := `SELECT set_config('` + setting + `', $1, true), set_config('stoa.tenant', $2, true)`
+	return entry{enter, enter + `, set_config('lock_timeout', '100ms', true)`, enter + `, set_config('lock_timeout', '20s', true)`}
+}
 
 type postgres struct {
-	pool *pgxpool.Pool
-	late chan struct{}  // places, and so connections, for batches that wait for a locked row
-	wait sync.WaitGroup // for those batches
+	pool  *pgxpool.Pool
+	enter entry
+	late  chan struct{}  // places, and so connections, for batches that wait for a locked row
+	wait  sync.WaitGroup // for those batches
 }
 
 func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
@@ -53,7 +58,7 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL: %w", err)
 	}
-	p := &postgres{pool: pool, late: make(chan struct{}, max(1, cfg.MaxConns/4))}
+	p := newPostgres(pool, entryBy("role"))
 	if err := p.ping(ctx); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("connect to PostgreSQL at %s:%d, database %q: %w",
@@ -62,7 +67,11 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 	return p, nil
 }
 
-func (p *postgres) run(ctx context.Context, c *call) error { return p.alone(ctx, enter, c) }
+func newPostgres(pool *pgxpool.Pool, enter entry) *postgres {
+	return &postgres{pool: pool, enter: enter, late: make(chan struct{}, max(1, pool.Config().MaxConns/4))}
+}
+
+func (p *postgres) run(ctx context.Context, c *call) error { return p.alone(ctx, p.enter.alone, c) }
 
 // alone executes c in a transaction of its own, again where another one's deadlock or the end of its connection undid it.
 func (p *postgres) alone(ctx context.Context, enter string, c *call) error {
@@ -151,7 +160,7 @@ func (p *postgres) runGroup(calls []*call) {
 		p.deliver(ctx, calls[0])
 		return
 	}
-	err := p.send(ctx, enterGroup, calls...)
+	err := p.send(ctx, p.enter.group, calls...)
 	if !undone(err) {
 		for _, c := range calls {
 			c.done <- cmp.Or(err, c.readErr)
@@ -169,7 +178,7 @@ func (p *postgres) runGroup(calls []*call) {
 // deliver executes c alone and sends its outcome. Where a row is locked it leaves c to a goroutine of its own, so that
 // nobody waits behind it.
 func (p *postgres) deliver(ctx context.Context, c *call) {
-	err := p.alone(ctx, enterGroup, c)
+	err := p.alone(ctx, p.enter.group, c)
 	if !locked(err) {
 		c.done <- err
 		return
@@ -180,7 +189,7 @@ func (p *postgres) deliver(ctx context.Context, c *call) {
 		select {
 		case p.late <- struct{}{}:
 			defer func() { <-p.late }()
-			c.done <- p.alone(ctx, enterLate, c)
+			c.done <- p.alone(ctx, p.enter.late, c)
 		case <-ctx.Done():
 			c.done <- err
 		}
@@ -190,7 +199,7 @@ func (p *postgres) deliver(ctx context.Context, c *call) {
 func (p *postgres) tx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error {
 	committing := false
 	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, enter, role, string(tenant)); err != nil {
+		if _, err := tx.Exec(ctx, p.enter.alone, role, string(tenant)); err != nil {
 			return err
 		}
 		err := f(&Tx{

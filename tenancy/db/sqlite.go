@@ -17,8 +17,14 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// readers is how many connections read a SQLite file beside the one that writes.
-const readers = 4
+// bounds are how a SQLite file is used.
+type bounds struct {
+	readers, idle int  // connections that read beside the one that writes, and how many of them stay open unused
+	shared        bool // other processes may use the file as well
+}
+
+// platformFile is how the platform's own file is used.
+var platformFile = bounds{readers: 4, idle: 4}
 
 var registerNow = sync.OnceValue(func() error {
 	return sqlite.RegisterScalarFunction("stoa_now", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
@@ -30,28 +36,28 @@ var registerNow = sync.OnceValue(func() error {
 type lite struct {
 	lock   *os.File
 	write  *sql.DB
-	read   *sql.DB // nil in memory
+	read   *sql.DB // nil where the one connection reads as well, as in memory
 	mu     sync.Mutex
 	conn   *sql.Conn // the writing connection, under mu
 	stmts  map[string]*sql.Stmt
 	reader sync.Map // SQL text to *sql.Stmt of the reading pool
 }
 
-func openSQLite(ctx context.Context, path string) (engine, error) {
+func openSQLite(ctx context.Context, path string, use bounds) (engine, error) {
 	if err := registerNow(); err != nil {
 		return nil, fmt.Errorf("register stoa_now: %w", err)
 	}
 	l := &lite{stmts: map[string]*sql.Stmt{}}
-	if err := l.open(ctx, path); err != nil {
+	if err := l.open(ctx, path, use); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
 	return l, nil
 }
 
-func (l *lite) open(ctx context.Context, path string) (err error) {
+func (l *lite) open(ctx context.Context, path string, use bounds) (err error) {
 	dsn := "file::memory:?"
 	if path != ":memory:" {
-		if l.lock, err = lockFile(path); err != nil {
+		if l.lock, err = lockFile(path, use.shared); err != nil {
 			return err
 		}
 		abs, err := filepath.Abs(path)
@@ -62,11 +68,9 @@ func (l *lite) open(ctx context.Context, path string) (err error) {
 			return err
 		}
 		dsn = (&url.URL{Scheme: "file", Path: abs}).String() + "?"
-		if l.read, err = sql.Open("sqlite", dsn+"_pragma=busy_timeout(5000)&_pragma=query_only(1)&_pragma=cache_size(-8000)"); err != nil {
+		if err := l.openReaders(dsn, use); err != nil {
 			return err
 		}
-		l.read.SetMaxOpenConns(readers)
-		l.read.SetMaxIdleConns(readers)
 	}
 	l.write, err = sql.Open("sqlite", dsn+"_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=cache_size(-8000)")
 	if err != nil {
@@ -86,6 +90,18 @@ func (l *lite) open(ctx context.Context, path string) (err error) {
 	if _, err := l.conn.ExecContext(ctx, "PRAGMA user_version = 1"); err != nil {
 		return fmt.Errorf("the SQLite file %s cannot be written: %w", path, err)
 	}
+	return nil
+}
+
+func (l *lite) openReaders(dsn string, use bounds) (err error) {
+	if use.readers == 0 {
+		return nil
+	}
+	if l.read, err = sql.Open("sqlite", dsn+"_pragma=busy_timeout(5000)&_pragma=query_only(1)&_pragma=cache_size(-8000)"); err != nil {
+		return err
+	}
+	l.read.SetMaxOpenConns(use.readers)
+	l.read.SetMaxIdleConns(use.idle)
 	return nil
 }
 

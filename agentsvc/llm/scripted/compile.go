@@ -15,7 +15,8 @@ import (
 // compile checks rule number n of a script.
 func compile(n int, r Rule) (rule, error) {
 	c := checker{at: fmt.Sprintf("script[%d]", n), known: []string{"text", "result"}}
-	out := rule{tool: r.When.ToolResult, items: slices.Clone(r.Then)}
+	out := rule{tool: r.When.ToolResult, items: slices.Clone(r.Then), usage: r.Usage}
+	c.usage("usage", r.Usage)
 	out.text = c.regexp("when.text", r.When.Text)
 	out.messageID = c.regexp("when.message_id", r.When.MessageID)
 	if len(r.Then) == 0 {
@@ -68,14 +69,15 @@ func (c *checker) regexp(field, expr string) *regexp.Regexp {
 // item checks it and returns it with its JSON values as they will be sent.
 func (c *checker) item(field string, it Item) Item {
 	effects := 0
-	for _, set := range []bool{it.Say != "", it.Call != nil, it.Fail != nil, it.Ask != "", it.Refuse != "", it.Artifact != nil, it.Usage != nil} {
+	for _, set := range []bool{it.Say != "", it.Call != nil, it.Fail != nil, it.Ask != "", it.Refuse != "", it.Artifact != nil} {
 		if set {
 			effects++
 		}
 	}
-	if effects > 1 || (effects == 0 && it.Pause == 0) {
-		c.fail(field, "needs exactly one of say, call, fail, ask, refuse, artifact and usage, or a pause alone")
+	if effects > 1 || (effects == 0 && it.Pause == 0 && it.Usage == nil) {
+		c.fail(field, "needs exactly one of say, call, fail, ask, refuse and artifact; pause and usage may stand beside it or alone")
 	}
+	c.usage(field+".usage", it.Usage)
 	if it.Pause < 0 {
 		c.fail(field+".pause", "is negative")
 	}
@@ -87,10 +89,14 @@ func (c *checker) item(field string, it Item) Item {
 		c.fail(field+".fail.status", "is %d; an error has 400 to 599", it.Fail.Status)
 	case it.Artifact != nil:
 		it.Artifact = c.artifact(field+".artifact", *it.Artifact)
-	case it.Usage != nil && (it.Usage.InputTokens < 0 || it.Usage.OutputTokens < 0):
-		c.fail(field+".usage", "is negative")
 	}
 	return it
+}
+
+func (c *checker) usage(field string, u *Usage) {
+	if u != nil && (u.InputTokens < 0 || u.OutputTokens < 0) {
+		c.fail(field, "is negative")
+	}
 }
 
 func (c *checker) call(field string, call Call) *Call {

@@ -36,6 +36,7 @@ type rule struct {
 	text, messageID *regexp.Regexp
 	tool            string
 	items           []Item
+	usage           *Usage
 }
 
 // match reports whether r holds for sc, and the values of its placeholders.

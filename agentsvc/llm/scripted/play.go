@@ -1,6 +1,7 @@
 package scripted
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -31,6 +32,7 @@ type answer struct {
 func (a *answer) play(items []Item) {
 	for i, it := range items {
 		ok := true
+		a.fixed = cmp.Or(it.Usage, a.fixed)
 		switch {
 		case it.Say != "":
 			ok = a.say(it.Say)
@@ -41,8 +43,6 @@ func (a *answer) play(items []Item) {
 				return later.Artifact != nil && later.Artifact.Append && later.Artifact.Name == it.Artifact.Name
 			})
 			ok = a.artifact(*it.Artifact, extended)
-		case it.Usage != nil:
-			a.fixed = it.Usage
 		case it.Fail != nil:
 			a.fail(*it.Fail)
 			return

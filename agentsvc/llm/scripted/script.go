@@ -4,8 +4,9 @@ import "time"
 
 // Rule says what to answer when. A rule without conditions matches always.
 type Rule struct {
-	When When
-	Then []Item
+	When  When
+	Then  []Item
+	Usage *Usage // instead of the counted tokens
 }
 
 // When holds a rule's conditions; all that are set must hold. Text and MessageID are RE2 expressions; their named
@@ -16,7 +17,7 @@ type When struct {
 	MessageID  string // matches the id of the last user message
 }
 
-// Item is one step of an answer: exactly one of its fields, and Pause with any of them or alone. Strings may hold
+// Item is one step of an answer: exactly one of its fields, and Pause and Usage with any of them or alone. Strings may hold
 // {{text}}, the last user message's text, {{result}}, the tool result's text, and {{name}} for a named group.
 type Item struct {
 	Say      string        // joins what was said before
@@ -26,7 +27,7 @@ type Item struct {
 	Ask      string        // ends with a question to the user
 	Refuse   string        // ends with the model's refusal
 	Artifact *Artifact
-	Usage    *Usage // instead of the counted tokens
+	Usage    *Usage // instead of the counted tokens, and of the rule's
 }
 
 // Call is the call of a tool.

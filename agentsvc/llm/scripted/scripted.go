@@ -62,7 +62,7 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 		a.usage = agentsvc.Usage{Provider: p.name, Model: p.model, InputTokens: inputTokens(req)}
 		for _, r := range p.rules {
 			if values, ok := r.match(sc); ok {
-				a.values = values
+				a.values, a.fixed = values, r.usage
 				a.play(r.items)
 				return
 			}

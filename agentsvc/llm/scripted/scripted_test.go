@@ -283,6 +283,7 @@ func TestMistakes(t *testing.T) {
 		{"arguments", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a", Arguments: map[string]any{"f": func() {}}}}}}, "script[0].then[0].call.arguments: cannot be written as JSON"},
 		{"status", scripted.Rule{Then: []scripted.Item{{Fail: &scripted.Fail{Status: 200}}}}, "script[0].then[0].fail.status: is 200"},
 		{"usage", scripted.Rule{Then: []scripted.Item{{Usage: &scripted.Usage{InputTokens: -1}}}}, "script[0].then[0].usage: is negative"},
+		{"usage of the rule", scripted.Rule{Then: say, Usage: &scripted.Usage{OutputTokens: -1}}, "script[0].usage: is negative"},
 		{"after the end", scripted.Rule{Then: []scripted.Item{{Ask: "x"}, {Say: "y"}}}, "script[0].then[1]: comes after the answer's end"},
 		{"call and ask", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a"}}, {Ask: "y"}}}, "script[0].then[1]: cannot go with a call"},
 		{"artifact name", scripted.Rule{Then: []scripted.Item{{Artifact: &scripted.Artifact{Text: "x"}}}}, "script[0].then[0].artifact.name: is missing"},

@@ -36,7 +36,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/agents/{agent}", Kind: surface.Tenant, Discovery: true, Serve: card},
 		{Method: http.MethodGet, Pattern: "/agents/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: card},
 		{Method: http.MethodPost, Pattern: "/agents/{agent}", Kind: surface.Tenant, Messages: true, Waits: true, Serve: surface.JSONRPC(c.method)},
-		{Method: http.MethodPost, Pattern: "/api/tasks/{task}/toolCalls/{call}/cancel", Kind: surface.Tenant, Serve: cancelCall},
+		{Method: http.MethodPost, Pattern: "/api/tasks/{task}/toolCalls/{call}/cancel", Kind: surface.Tenant, Serve: cancelCall, Once: true},
 		{Method: http.MethodGet, Pattern: "/api/schema", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: schema},
 	}
 }

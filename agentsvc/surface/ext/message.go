@@ -29,7 +29,7 @@ func (c caller) method(name string) surface.Method {
 	case "tasks/list":
 		return inTime(list)
 	case "tasks/cancel":
-		return inTime(cancel)
+		return inTime(surface.Once(cancel))
 	case "tasks/subscribe":
 		return subscribe
 	}
@@ -132,6 +132,9 @@ func submission(r *http.Request, rpc *surface.RPC) (messageParams, task.Submissi
 		return p, task.Submission{}, cmp.Or(err, wrong)
 	}
 	sub, err := surface.VisitOf(r).Submission(r.Context(), surface.Param(r, "agent"), session, m)
+	if err == nil {
+		sub.Key, err = surface.IdempotencyKey(r)
+	}
 	return p, sub, err
 }
 

@@ -85,6 +85,7 @@ func TestMemories(t *testing.T) {
 		{"ana", "?page_token=x", []string{"400"}},
 		{"ana", "?page_size=1000", []string{"400"}},
 		{"ana", "?user=%00", []string{"400"}},
+		{"ana", "?usr=bob", []string{"400"}},
 		{"nobody", "?user=ana", []string{"404"}},
 	} {
 		if got, _ := read(c.who, c.query); !cmp.Equal(got, c.want) {
@@ -106,6 +107,8 @@ func TestMemories(t *testing.T) {
 		{"vic", "?user=bob", "403"},
 		{"bob narrow", "", `{"erased":1}`},
 		{"olga", "", `{"erased":0}`},
+		{"olga", "?usr=bob", "400"},
+		{"olga", "?user=", "400"},
 		{"olga", "?user=bob", `{"erased":1}`},
 		{"ana", "", `{"erased":2}`},
 		{"ana", "", `{"erased":0}`},

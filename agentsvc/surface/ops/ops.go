@@ -1,6 +1,6 @@
 // Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
 // and the queue, and the metrics. task.go, checkpoint.go, memory.go, app.go, secret.go, token.go, tool.go, queue.go and audit.go
-// answer; wire.go holds the shapes, answer.go makes calls that carry an Idempotency-Key take effect once.
+// answer; wire.go holds the shapes, answer.go what the calls of the admin API have in common.
 package ops
 
 import (
@@ -32,32 +32,32 @@ func Routes(o Options) []surface.Route {
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
-		{Method: http.MethodDelete, Pattern: "/memories", Kind: surface.Tenant, Serve: eraseMemories},
+		{Method: http.MethodDelete, Pattern: "/memories", Kind: surface.Tenant, Serve: eraseMemories, Once: true},
 		{Method: http.MethodGet, Pattern: "/tasks/{task}/checkpoints", Kind: surface.Tenant, Serve: listCheckpoints},
-		{Method: http.MethodPost, Pattern: "/tasks/{task}/checkpoints/{checkpoint}:restore", Kind: surface.Tenant, Serve: restoreCheckpoint},
-		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Approve)},
-		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Reject)},
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/checkpoints/{checkpoint}:restore", Kind: surface.Tenant, Serve: restoreCheckpoint, Once: true},
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Approve), Once: true},
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Reject), Once: true},
 
-		{Method: http.MethodPost, Pattern: "/admin/apps", Serve: a.once(a.create)},
+		{Method: http.MethodPost, Pattern: "/admin/apps", Serve: act(a.create), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps", Serve: a.list},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}", Serve: a.get},
-		{Method: http.MethodPut, Pattern: "/admin/apps/{app}", Serve: a.once(a.update)},
-		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}", Serve: a.once(a.remove)},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:suspend", Serve: a.once(a.suspend)},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:resume", Serve: a.once(a.resume)},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}", Serve: act(a.update), Once: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}", Serve: act(a.remove), Once: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:suspend", Serve: act(a.suspend), Once: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:resume", Serve: act(a.resume), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/revisions", Serve: a.revisions},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/revisions/{revision}:restore", Serve: a.once(a.restore)},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/revisions/{revision}:restore", Serve: act(a.restore), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/secrets", Serve: a.secrets},
-		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: a.once(a.putSecret)},
-		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: a.once(a.deleteSecret)},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens", Serve: a.once(a.mint)},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens:revoke", Serve: a.once(a.revoke)},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: act(a.putSecret), Once: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: act(a.deleteSecret), Once: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens", Serve: act(a.mint), Once: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens:revoke", Serve: act(a.revoke), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/tools", Serve: a.tools},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: a.once(a.acceptTool)},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: act(a.acceptTool), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/queue", Serve: a.queue},
 		{Method: http.MethodGet, Pattern: "/admin/queue/dead", Serve: a.deadLetters},
-		{Method: http.MethodPost, Pattern: "/admin/queue/dead:requeue", Serve: a.once(a.requeueAll)},
-		{Method: http.MethodPost, Pattern: "/admin/queue/dead/{id}:requeue", Serve: a.once(a.requeue)},
+		{Method: http.MethodPost, Pattern: "/admin/queue/dead:requeue", Serve: act(a.requeueAll), Once: true},
+		{Method: http.MethodPost, Pattern: "/admin/queue/dead/{id}:requeue", Serve: act(a.requeue), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/audit", Serve: a.audit},
 	}
 	for i := range routes {

@@ -107,7 +107,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 		h.Apps.SetDefault("Default", []byte(o.Default))
 	}
 	so := o.Surface
-	so.Verifier, so.AdminSecret, so.Router, so.Live, so.Log = authz.NewVerifier(h.Issuer.Accepted()), Secret, router, live, log
+	so.Verifier, so.AdminSecret, so.Apps, so.Router, so.Live, so.Log = authz.NewVerifier(h.Issuer.Accepted()), Secret, h.Apps, router, live, log
 	h.Server, err = surface.New(so, routes(h)...)
 	must(t, err)
 	h.run(t, bus.Run, live.Run, h.Pool.Run)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"stoa/agentsvc"
 )
 
 // folder is the one that a tool is held to. Paths in it are relative, with slashes; what leads out of it, by dots or by
@@ -19,14 +21,14 @@ type folder string
 // newFolder returns the folder of opts. It must be there.
 func newFolder(opts Options) (folder, error) {
 	if opts.Folder == "" {
-		return "", errors.New("working_directory: a folder is needed")
+		return "", agentsvc.Invalid("working_directory", "is needed")
 	}
 	abs, err := filepath.Abs(opts.Folder)
 	if err != nil {
 		return "", err
 	}
 	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
-		return "", fmt.Errorf("working_directory: %s is no folder", opts.Folder)
+		return "", agentsvc.Invalid("working_directory", "%s is no folder", opts.Folder)
 	}
 	return folder(abs), nil
 }

@@ -1,0 +1,201 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/store"
+	"stoa/migrations"
+	"stoa/tenancy/db"
+)
+
+// sessionSchema is where conversations lie in an app's own PostgreSQL.
+const sessionSchema = "stoa"
+
+// Databases are the databases that apps bring. Each is open once in this process, however many revisions of its app
+// use it, and closed after the last. The zero value is ready.
+type Databases struct {
+	mu   sync.Mutex
+	open map[borrowed]*ownDatabase
+}
+
+// borrowed tells one database of an app from another.
+type borrowed struct {
+	tenant db.ID
+	inside bool // private addresses may be dialled
+	guest  db.Guest
+}
+
+// borrow returns a database, and what gives it back.
+func (d *Databases) borrow(b borrowed, way db.Way) (*ownDatabase, func() error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := d.open[b]
+	if o == nil {
+		if d.open == nil {
+			d.open = map[borrowed]*ownDatabase{}
+		}
+		o = &ownDatabase{guest: b.guest, way: way, turn: make(chan struct{}, 1)}
+		d.open[b] = o
+	}
+	o.users++
+	return o, sync.OnceValue(func() error {
+		d.mu.Lock()
+		o.users--
+		last := o.users == 0
+		if last {
+			delete(d.open, b)
+		}
+		d.mu.Unlock()
+		if last {
+			return o.close()
+		}
+		return nil
+	})
+}
+
+// Of opening a database that an app brings: the time it may take, and how long nobody tries again after it failed.
+const (
+	openTimeout = 10 * time.Second
+	openPause   = time.Second
+)
+
+// ownDatabase is a database that an app brings. It is opened when first asked for, and its tables are made then.
+type ownDatabase struct {
+	guest db.Guest
+	way   db.Way
+	users int // under the lock of Databases
+
+	turn   chan struct{} // held by whoever looks at what follows
+	db     *db.DB
+	failed time.Time
+	err    error
+	closed bool
+}
+
+// ready returns the database, open and with its tables. Whoever waits for another's attempt does so as long as ctx.
+func (o *ownDatabase) ready(ctx context.Context) (*db.DB, error) {
+	select {
+	case o.turn <- struct{}{}:
+		defer func() { <-o.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	switch {
+	case o.db != nil:
+		return o.db, nil
+	case o.closed:
+		return nil, db.ErrClosed
+	case o.err != nil && time.Since(o.failed) < openPause:
+		return nil, o.err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	defer cancel()
+	if o.db, o.err = openSessions(ctx, o.guest, o.way); o.err != nil {
+		o.failed = time.Now()
+	}
+	return o.db, o.err
+}
+
+func (o *ownDatabase) close() error {
+	o.turn <- struct{}{}
+	defer func() { <-o.turn }()
+	o.closed = true
+	if o.db == nil {
+		return nil
+	}
+	d := o.db
+	o.db = nil
+	return d.Close()
+}
+
+func openSessions(ctx context.Context, g db.Guest, way db.Way) (*db.DB, error) {
+	d, err := db.OpenGuest(ctx, g, way)
+	if err != nil {
+		return nil, err
+	}
+	if err := makeSessions(ctx, d); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// makeSessions brings the tables of conversations in d to the latest version, whoever else does so at the same time.
+func makeSessions(ctx context.Context, d *db.DB) error {
+	steps, err := migrations.Sessions()
+	if err != nil {
+		return err
+	}
+	if d.Engine() == db.Postgres {
+		if err := makeSchema(ctx, d); err != nil {
+			return err
+		}
+	}
+	return d.Platform().Tx(ctx, func(tx *db.Tx) error {
+		if d.Engine() == db.Postgres {
+			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(7239, 3)`); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS session_version (version BIGINT NOT NULL)`); err != nil {
+			return err
+		}
+		version := 0
+		if err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&version) }, `SELECT COALESCE(MAX(version), 0) FROM session_version`); err != nil {
+			return err
+		}
+		for ; version < len(steps); version++ { // a later Stoa may have gone further
+			if _, err := tx.Exec(ctx, steps[version]); err != nil {
+				return fmt.Errorf("make the tables of sessions, version %d: %w", version+1, err)
+			}
+			if _, err := tx.Exec(ctx, `INSERT INTO session_version (version) VALUES ($1)`, version+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// makeSchema makes the schema in d if it is not there, for which the login needs a privilege that it needs for nothing
+// else.
+func makeSchema(ctx context.Context, d *db.DB) error {
+	return d.Platform().Tx(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(7239, 3)`); err != nil {
+			return err
+		}
+		there := false
+		err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&there) },
+			`SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)`, sessionSchema)
+		if err != nil || there {
+			return err
+		}
+		_, err = tx.Exec(ctx, `CREATE SCHEMA `+sessionSchema)
+		return err
+	})
+}
+
+// sessions returns the store of tasks with the app's conversations where its configuration wants them.
+func (b *builder) sessions(tasks *store.Store) *store.Store {
+	c := b.cfg.Databases[b.cfg.Storage.Sessions.Database]
+	if c == nil {
+		return tasks
+	}
+	own, giveBack := b.databases.borrow(borrowed{b.tenant.ID, b.tenant.Inside, guest(c)}, db.Way{Dial: b.out.DialContext})
+	b.closers = append(b.closers, giveBack)
+	return tasks.With(store.SessionsApart(b.tenant.ID, own.ready))
+}
+
+func guest(c *config.Database) db.Guest {
+	g := db.Guest{
+		Driver: db.Engine(c.Driver), Host: c.Host, Port: c.Port, Database: c.Database, Username: c.Username, Password: c.Password,
+		SSLMode: c.SSLMode, MaxConns: c.MaxConns, MaxIdle: c.MaxIdle,
+	}
+	if g.Driver == db.Postgres {
+		g.Schema = sessionSchema
+	}
+	return g
+}

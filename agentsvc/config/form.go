@@ -1,0 +1,98 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// address demands that what stands at s is an http or https address, if anything does.
+func (c *checks) address(s spot, address string) {
+	u, err := url.Parse(address)
+	if address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		c.problem(s, "must be an http or https address, such as https://example.com/")
+	}
+}
+
+// headers demands that the mapping at s holds headers of HTTP.
+func (c *checks) headers(s spot, headers map[string]string) {
+	for name, value := range headers {
+		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) }) {
+			c.problem(s.child(name), "is no name of a header")
+		}
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == '\x7f' }) {
+			c.problem(s.child(name), "holds a control character, such as a line break")
+		}
+	}
+}
+
+// schema demands that what stands at s is a JSON Schema (draft 2020-12 unless it names another) that refers to no other
+// document, if anything does. It reports whether that is so.
+func (c *checks) schema(s spot, schema map[string]any) bool {
+	if schema == nil {
+		return true
+	}
+	text, err := json.Marshal(schema)
+	if err == nil {
+		var doc any
+		if doc, err = jsonschema.UnmarshalJSON(bytes.NewReader(text)); err == nil {
+			const here = "stoa://schema"
+			compiler := jsonschema.NewCompiler()
+			compiler.UseLoader(noLoader{})
+			_ = compiler.AddResource(here, doc)
+			_, err = compiler.Compile(here)
+		}
+	}
+	var refused *jsonschema.SchemaValidationError
+	var invalid *jsonschema.ValidationError
+	switch {
+	case err == nil:
+	case errors.As(err, &refused) && errors.As(refused.Err, &invalid):
+		leaf := deepest(invalid)
+		c.problem(s.below(leaf.InstanceLocation), "is no JSON Schema: "+shorten(leaf.BasicOutput().Error.String()))
+	default:
+		c.problem(s, "is no JSON Schema: "+shorten(err.Error()))
+	}
+	return err == nil
+}
+
+// deepest returns the first complaint, of those that say it themselves, that reaches deepest into the value.
+func deepest(e *jsonschema.ValidationError) *jsonschema.ValidationError {
+	var found *jsonschema.ValidationError
+	for _, cause := range e.Causes {
+		if below := deepest(cause); found == nil || len(below.InstanceLocation) > len(found.InstanceLocation) {
+			found = below
+		}
+	}
+	return cmp.Or(found, e)
+}
+
+// below follows keys and indices down from s, as far as there is something.
+func (s spot) below(way []string) spot {
+	for _, part := range way {
+		next := s.child(part)
+		if i, err := strconv.Atoi(part); err == nil && next.value == nil {
+			next = s.item(i)
+		}
+		if next.value == nil {
+			break
+		}
+		s = next
+	}
+	return s
+}
+
+// noLoader keeps a schema to itself.
+type noLoader struct{}
+
+// Load implements [jsonschema.URLLoader].
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s is another document, which is not loaded", url)
+}

@@ -1,0 +1,295 @@
+package faults_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// client calls one process, or a balancer before several, as one user of one app.
+type client struct {
+	base, token string
+	http        *http.Client
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// do sends body, unless it is nil, as JSON. An error means that no whole answer came.
+func (c *client) do(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
+	resp, err := c.open(ctx, method, path, body, header...)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, raw}, err
+}
+
+func (c *client) open(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return c.http.Do(req)
+}
+
+// refusal is an answer that is not the one that was asked for.
+type refusal struct {
+	status int
+	rpc    int
+	retry  string // Retry-After
+	body   string
+}
+
+func (e *refusal) Error() string { return fmt.Sprintf("HTTP %d: %.500s", e.status, e.body) }
+
+// statusOf returns the HTTP status that err tells of, 0 where there was none.
+func statusOf(err error) int {
+	var r *refusal
+	if errors.As(err, &r) {
+		return r.status
+	}
+	return 0
+}
+
+// read decodes a good answer into v and makes any other an error.
+func (a answer) read(v any) error {
+	if a.status/100 != 2 {
+		return &refusal{status: a.status, retry: a.header.Get("Retry-After"), body: string(a.body)}
+	}
+	var rpc struct {
+		Result json.RawMessage
+		Error  *struct{ Code int }
+	}
+	if err := json.Unmarshal(a.body, &rpc); err == nil && rpc.Error != nil {
+		return &refusal{status: a.status, rpc: rpc.Error.Code, body: string(a.body)}
+	}
+	if rpc.Result != nil {
+		a.body = rpc.Result
+	}
+	if v == nil {
+		return nil
+	}
+	return json.Unmarshal(a.body, v)
+}
+
+// ask is do for an answer that is to be read.
+func (c *client) ask(ctx context.Context, method, path string, body, into any, header ...string) error {
+	a, err := c.do(ctx, method, path, body, header...)
+	if err != nil {
+		return err
+	}
+	return a.read(into)
+}
+
+// task is a task as the API shows it.
+type task struct {
+	TaskID    string `json:"task_id"`
+	ContextID string `json:"context_id"`
+	Status    struct {
+		State   string
+		Message *struct {
+			Parts    []struct{ Text string }
+			Metadata map[string]any
+		}
+	}
+	Approvals []struct {
+		CallID string `json:"call_id"`
+		Kind   string
+	}
+}
+
+// text is what the agent said last.
+func (t task) text() string {
+	var b strings.Builder
+	if t.Status.Message != nil {
+		for _, p := range t.Status.Message.Parts {
+			b.WriteString(p.Text)
+		}
+	}
+	return b.String()
+}
+
+var terminal = []string{"completed", "failed", "cancelled", "rejected"}
+
+func (t task) ended() bool { return slices.Contains(terminal, t.Status.State) }
+
+// message is what a user sends.
+type message struct {
+	agent, text, id, task, context string
+	background                     bool // nobody waits for the answer
+}
+
+func (m message) params() map[string]any {
+	msg := map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "text": m.text}}}
+	for name, value := range map[string]string{"message_id": m.id, "task_id": m.task, "context_id": m.context} {
+		if value != "" {
+			msg[name] = value
+		}
+	}
+	return map[string]any{"message": msg, "configuration": map[string]any{"blocking": !m.background}}
+}
+
+func (m message) path() string {
+	if m.agent == "" {
+		return "/agents/assistant"
+	}
+	return "/agents/" + m.agent
+}
+
+func call(method string, params any) map[string]any {
+	return map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+}
+
+// send sends a message and returns the task, at rest unless the message is for the background.
+func (c *client) send(ctx context.Context, m message) (t task, err error) {
+	err = c.ask(ctx, http.MethodPost, m.path(), call("message:send", m.params()), &t)
+	return t, err
+}
+
+// get returns a task as it stands.
+func (c *client) get(ctx context.Context, agent, id string) (t task, err error) {
+	err = c.ask(ctx, http.MethodPost, message{agent: agent}.path(), call("tasks/get", map[string]any{"id": id}), &t)
+	return t, err
+}
+
+// list returns the tasks in a state, "" for all, of which there are at most a hundred.
+func (c *client) list(ctx context.Context, state string) ([]task, error) {
+	var l struct{ Tasks []task }
+	err := c.ask(ctx, http.MethodGet, "/tasks?page_size=100&status="+state, nil, &l)
+	return l.Tasks, err
+}
+
+// rest polls until a task has ended or waits for somebody.
+func (c *client) rest(ctx context.Context, agent, id string) (task, error) {
+	for {
+		t, err := c.get(ctx, agent, id)
+		if err != nil || t.ended() || t.Status.State == "input_required" {
+			return t, err
+		}
+		select {
+		case <-ctx.Done():
+			return t, fmt.Errorf("task %s is still %s: %w", id, t.Status.State, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// event is one server-sent event: of a fact where it has an id, else of words that are being said.
+type event struct {
+	id   int64
+	data string
+	task
+}
+
+// errCut says that a stream ended although its task had not.
+var errCut = errors.New("the stream broke off")
+
+// stream opens a stream and calls f for each event until f says that it has enough, or the task has come to rest.
+func (c *client) stream(ctx context.Context, path string, body any, f func(event) bool, header ...string) error {
+	resp, err := c.open(ctx, http.MethodPost, path, body, header...)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		raw, err := io.ReadAll(resp.Body)
+		if err == nil {
+			err = answer{resp.StatusCode, resp.Header, raw}.read(nil)
+		}
+		if err == nil {
+			err = fmt.Errorf("no stream: %s", raw)
+		}
+		return err
+	}
+	for ev, err := range events(resp.Body) {
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", errCut, err)
+		case strings.Contains(ev.data, `"error"`) && ev.TaskID == "":
+			return &refusal{status: resp.StatusCode, body: ev.data}
+		case !f(ev):
+			return nil
+		case ev.ended():
+			return nil
+		}
+	}
+	return errCut
+}
+
+// events reads server-sent events. A comment is none.
+func events(r io.Reader) func(yield func(event, error) bool) {
+	return func(yield func(event, error) bool) {
+		lines := bufio.NewReaderSize(r, 64<<10)
+		var ev event
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					yield(event{}, err)
+				}
+				return
+			}
+			field, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
+			switch {
+			case field == "id":
+				ev.id, _ = strconv.ParseInt(value, 10, 64)
+			case field == "data":
+				ev.data = value
+				_ = json.Unmarshal([]byte(value), &ev.task)
+			case field == "" && value == "" && ev.data != "":
+				if !yield(ev, nil) {
+					return
+				}
+				ev = event{}
+			}
+		}
+	}
+}
+
+// log reads what is on a task's log so far and can be told to a client, from its beginning. The task has ended.
+func (c *client) log(ctx context.Context, agent, id string) (log []event, err error) {
+	params := map[string]any{"id": id, "after": 0}
+	err = c.stream(ctx, message{agent: agent}.path(), call("tasks/subscribe", params), func(ev event) bool {
+		log = append(log, ev)
+		return true
+	})
+	return log, err
+}
+
+// decide approves or rejects a call of a task.
+func (c *client) decide(ctx context.Context, verdict, id, call string) error {
+	return c.ask(ctx, http.MethodPost, "/tasks/"+id+"/"+verdict, map[string]any{"call_id": call}, nil)
+}
+
+// cancel ends a task.
+func (c *client) cancel(ctx context.Context, agent, id string) error {
+	return c.ask(ctx, http.MethodPost, message{agent: agent}.path(), call("tasks/cancel", map[string]any{"id": id}), nil)
+}

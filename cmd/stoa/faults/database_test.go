@@ -1,0 +1,259 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"stoa/cmd/stoa/stoatest"
+)
+
+// deadline is how long a request that waits for no task may take: the server's own, and something for the way.
+const deadline = 32 * time.Second
+
+// TestF5Restart restarts PostgreSQL under load, once as an operator does and once as a crash. Meanwhile calls are told
+// to come back, and soon after it accepts connections they are answered again. Nothing that was acknowledged is lost.
+func TestF5Restart(t *testing.T) {
+	t.Parallel()
+	pg := newPostgres(t)
+	c := up(t, setup{nodes: 2, database: pg.create("stoa"), args: []string{"--queue-max-retries", "100", "--queue-max-delay", "500ms"}})
+	l := &load{c: c, to: c.anyOf, tries: 60, kinds: kinds}
+	l.begin(chance(t), 6)
+	for _, mode := range []string{"fast", "immediate"} {
+		time.Sleep(time.Second)
+		pg.stop(mode)
+		c.within(5*time.Second, "a call is told to come back", func() bool { return c.comeBack(c.nodes[0]) })
+		c.alive("while PostgreSQL is down")
+		pg.start()
+		for i, n := range c.nodes {
+			took := c.within(5*time.Second, "calls are answered again", func() bool {
+				_, err := n.send(t.Context(), message{text: "hi"})
+				return err == nil
+			})
+			say(t, "%s: process %d answers %v after PostgreSQL accepts", mode, i+1, took.Round(time.Millisecond))
+		}
+	}
+	l.end()
+	c.check(l.history, c.nodes[1], time.Minute)
+	for _, err := range l.failures() {
+		if s := statusOf(err); s != 0 && s != http.StatusServiceUnavailable {
+			t.Errorf("a request was answered %v", err)
+		}
+	}
+}
+
+// comeBack reports whether a call to n is answered 503 with a Retry-After.
+func (c *cluster) comeBack(n *node) bool {
+	c.Helper()
+	_, err := n.send(c.Context(), message{text: "hi"})
+	var r *refusal
+	if r, _ = err.(*refusal); r == nil { //nolint:errorlint // what the client returns as it is
+		return false
+	}
+	if r.status != http.StatusServiceUnavailable || r.retry == "" {
+		c.Errorf("a call without a database is answered %v, Retry-After %q", err, r.retry)
+	}
+	return true
+}
+
+// alive wants each process to say, in two seconds, that it lives and, in three, that it is not ready.
+func (c *cluster) alive(when string) {
+	c.Helper()
+	for _, n := range c.nodes {
+		ctx, cancel := context.WithTimeout(c.Context(), 2*time.Second)
+		a, err := n.do(ctx, http.MethodGet, "/health", nil)
+		cancel()
+		if err != nil || a.status != http.StatusOK {
+			c.Errorf("%s /health says %d (%v)", when, a.status, err)
+		}
+		c.within(3*time.Second, when+" a process is not ready", func() bool {
+			a, err := n.do(c.Context(), http.MethodGet, "/ready", nil)
+			return err == nil && a.status == http.StatusServiceUnavailable
+		})
+	}
+}
+
+// TestF6Network makes PostgreSQL slow, unreachable in all the ways there are, and reachable again: every request ends by
+// its deadline, the processes live and are not ready, and afterwards they are as they were.
+func TestF6Network(t *testing.T) {
+	t.Parallel()
+	c := up(t, setup{nodes: 2})
+	answered := func() bool {
+		for _, n := range c.nodes {
+			if _, err := n.send(t.Context(), message{text: "hi"}); err != nil {
+				return false
+			}
+		}
+		return true
+	}
+	c.within(10*time.Second, "calls are answered", answered)
+	c.crowd(40)
+	before := c.goroutines()
+	for _, x := range []struct {
+		name  string
+		state wire
+		slow  bool // answers come all the same
+		long  bool
+	}{
+		{"slow", wire{delay: 100 * time.Millisecond}, true, false},
+		{"refused", refused, false, false},
+		{"black hole", blackHole, false, true},
+		{"half open", halfOpen, false, true},
+	} {
+		if x.long && !full {
+			leftOut(t, "%s: every request waits for its deadline there; make faults does it", x.name)
+			continue
+		}
+		c.wire(x.state)
+		if x.state.refuse {
+			for _, n := range c.nodes {
+				n.pg.cut()
+			}
+		}
+		failed, longest := c.crowd(40)
+		say(t, "%s: %d of 40 requests failed, the longest took %v", x.name, failed, longest.Round(time.Millisecond))
+		if longest > deadline || x.slow && failed > 0 || !x.slow && failed != 40 {
+			t.Errorf("%s: %d of 40 requests failed, the longest took %v", x.name, failed, longest)
+		}
+		if !x.slow {
+			c.alive("with PostgreSQL " + x.name)
+		}
+		c.wire(whole)
+		took := c.within(15*time.Second, "calls are answered again after "+x.name, answered)
+		say(t, "%s: answers %v after it was over", x.name, took.Round(time.Millisecond))
+	}
+	var after float64
+	for range 100 {
+		if after = c.goroutines(); after <= before+20 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if after > before+20 {
+		t.Errorf("%.0f goroutines before, %.0f after", before, after)
+	}
+}
+
+// goroutines is how many all processes have.
+func (c *cluster) goroutines() (n float64) {
+	for _, node := range c.nodes {
+		n += node.metric("go_goroutines")
+	}
+	return n
+}
+
+// crowd sends many messages at once, more than there are connections to the database. It returns how many failed and how
+// long the longest took. A failure that is not 503 with Retry-After fails the test.
+func (c *cluster) crowd(many int) (failed int, longest time.Duration) {
+	c.Helper()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range many {
+		all.Go(func() {
+			began := time.Now()
+			_, err := c.nodes[i%len(c.nodes)].send(c.Context(), message{text: "hi"})
+			mu.Lock()
+			defer mu.Unlock()
+			longest = max(longest, time.Since(began))
+			if err == nil {
+				return
+			}
+			failed++
+			if r, ok := err.(*refusal); !ok || r.status != http.StatusServiceUnavailable || r.retry == "" { //nolint:errorlint // as above
+				c.Errorf("a request was answered %v", err)
+			}
+		})
+	}
+	all.Wait()
+	return failed, longest
+}
+
+// TestF16Disk fills the disk under a SQLite file. Calls are told to come back, and when there is room again they are
+// answered; what was acknowledged is there. A second process on the file is refused.
+func TestF16Disk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := syscall.Mount("stoa", dir, "tmpfs", 0, "size=6m"); err != nil {
+		fmt.Fprintf(os.Stdout, "    %s: NOT TESTED: a small disk cannot be mounted here: %v\n", t.Name(), err)
+		t.SkipNow()
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	c := up(t, setup{sqlite: true, database: "sqlite://" + filepath.Join(dir, "stoa.db")})
+	n := c.nodes[0]
+	kept, err := n.send(t.Context(), message{text: "hello before"})
+	c.must(err)
+
+	t.Run("second process", func(t *testing.T) {
+		p := stoatest.Start(t, n.program, t.TempDir(), "--database", c.database)
+		select {
+		case <-p.Ended():
+		case <-time.After(20 * time.Second):
+			t.Fatal("it starts all the same")
+		}
+		if !strings.Contains(p.Output(), "in use by another process") {
+			t.Errorf("it says %s", p.Output())
+		}
+	})
+
+	ballast := filepath.Join(dir, "ballast")
+	fill(t, ballast)
+	var told error
+	sent := map[string]message{}
+	for i := 0; told == nil && i < 200; i++ {
+		m := message{text: fmt.Sprintf("%d %s", i, strings.Repeat("x", 20_000)), id: "m" + itoa(i), background: true}
+		var got task
+		if got, told = n.send(t.Context(), m); told == nil {
+			sent[got.TaskID] = m
+		}
+	}
+	if statusOf(told) != http.StatusServiceUnavailable {
+		t.Errorf("a call on a full disk is answered %v", told)
+	}
+	c.must(os.Remove(ballast))
+	took := c.within(10*time.Second, "calls are answered again", func() bool {
+		_, err := n.send(t.Context(), message{text: "hi"})
+		return err == nil
+	})
+	say(t, "%d calls were acknowledged until the disk was full; answers %v after there was room", len(sent), took.Round(time.Millisecond))
+	sent[kept.TaskID] = message{text: "hello before"}
+	for id, m := range sent {
+		if got := c.restsAs(n, "", id, "completed", rescue); got.text() != m.text {
+			t.Errorf("task %s says %.40q, want %.40q", id, got.text(), m.text)
+		}
+	}
+	n.kill()
+	n.restart()
+	for id := range sent {
+		c.restsAs(n, "", id, "completed", rescue)
+	}
+}
+
+// fill writes a file until there is room for little more.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for block := make([]byte, 64<<10); len(block) > 0; {
+		if _, err := f.Write(block); err != nil {
+			block = block[:len(block)/2]
+		}
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		err = f.Truncate(size - 400<<10)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,179 @@
+package faults_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/llm/llmtest"
+)
+
+// model is a vendor's server: the emulated one of llmtest, which plays a script, behind a door with the faults that
+// vendors have. What happens to a call depends on the user's message that it answers: a gate of that name holds it, a
+// fault of that name answers in place of the script.
+type model struct {
+	URL   string
+	gates gates
+
+	mu     sync.Mutex
+	calls  map[string]int
+	faults map[string]http.HandlerFunc
+}
+
+// script is what the emulated model says.
+func script(tools *recorder) []llmtest.Turn {
+	effect := func(text, tool, name string) llmtest.Turn {
+		args, _ := json.Marshal(map[string]string{"url": tools.URL + "/" + name, "method": "POST"})
+		return llmtest.Turn{Text: text, Say: []string{"I shall."}, Calls: []agentsvc.ToolCall{{Name: tool, Arguments: args}}}
+	}
+	return []llmtest.Turn{
+		{Text: "hello", Say: []string{"Hello ", "to ", "you."}, Usage: agentsvc.Usage{InputTokens: 10, OutputTokens: 3}},
+		{Text: "poison", Say: []string{"never said"}},
+		effect("once", "record", "once"),
+		effect("again", "repeat", "again"),
+		{Tool: "record", Say: []string{"It is done."}},
+		{Tool: "repeat", Say: []string{"It is done."}},
+	}
+}
+
+func newModel(t testing.TB, tools *recorder) *model {
+	t.Helper()
+	m := &model{calls: map[string]int{}, faults: map[string]http.HandlerFunc{}}
+	back, err := url.Parse(llmtest.NewServer(t, script(tools)).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(back)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	proxy.Transport, proxy.FlushInterval = transport, -1
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {} // the caller was killed
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		asked := lastUser(body)
+		m.mu.Lock()
+		m.calls[asked]++
+		fault := m.faults[asked]
+		m.mu.Unlock()
+		m.gates.pass(r, asked)
+		if fault != nil {
+			fault(w, r)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		transport.CloseIdleConnections()
+	})
+	m.URL = server.URL
+	return m
+}
+
+// lastUser returns the text of the last message of a user.
+func lastUser(body []byte) (text string) {
+	var req struct {
+		Messages []struct {
+			Role    string
+			Content json.RawMessage
+		}
+	}
+	_ = json.Unmarshal(body, &req)
+	for _, m := range req.Messages {
+		if m.Role != "user" {
+			continue
+		}
+		var parts []struct{ Text string }
+		if json.Unmarshal(m.Content, &text) != nil && json.Unmarshal(m.Content, &parts) == nil && len(parts) > 0 {
+			text = parts[0].Text
+		}
+	}
+	return text
+}
+
+// asked returns how often the model was called for a message.
+func (m *model) asked(text string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.calls[text]
+}
+
+// fault has calls for a message answered by f.
+func (m *model) fault(text string, f http.HandlerFunc) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.faults[text] = f
+}
+
+// status answers with an error and, where it is not "", a Retry-After.
+func status(code int, retryAfter string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if retryAfter != "" {
+			w.Header().Set("Retry-After", retryAfter)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, `{"error":{"message":"`+llmtest.Canary+`"}}`)
+	}
+}
+
+// hang accepts a call and never answers.
+func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// drip sends a comment a second and nothing else.
+func drip(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for r.Context().Err() == nil {
+		_, _ = io.WriteString(w, ": wait\n\n")
+		w.(http.Flusher).Flush()
+		time.Sleep(time.Second)
+	}
+}
+
+// stream answers with pieces of a stream as they are.
+func stream(pieces ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, p := range pieces {
+			_, _ = io.WriteString(w, p)
+		}
+		w.(http.Flusher).Flush()
+	}
+}
+
+// longLine answers with one line of 100 MB.
+func longLine(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.WriteString(w, "data: ")
+	block := strings.Repeat("x", 1<<20)
+	for range 100 {
+		if _, err := io.WriteString(w, block); err != nil {
+			return
+		}
+	}
+	_, _ = io.WriteString(w, "\n\n")
+}
+
+// delta is one event of a chat completion.
+func delta(fields string) string {
+	return `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{` + fields + `},"finish_reason":null}]}` + "\n\n"
+}
+
+// finish is the event that ends a chat completion, with usage as it is given.
+func finish(reason, usage string) string {
+	return `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"` + reason + `"}]}` + "\n\n" +
+		`data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[],"usage":` + usage + "}\n\ndata: [DONE]\n\n"
+}

@@ -1,0 +1,233 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// together runs f(0) ... f(n-1) at once and returns when all have ended.
+func together(n int, f func(i int)) {
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range n {
+		all.Go(func() {
+			<-begin
+			f(i)
+		})
+	}
+	close(begin)
+	all.Wait()
+}
+
+// TestF10Race has replicas race on queued tasks: each has one owner, one run of its tool, one end.
+func TestF10Race(t *testing.T) {
+	t.Parallel()
+	tasks := 1000
+	if !full {
+		tasks = 100
+	}
+	c := up(t, setup{nodes: 3, args: []string{"--queue-workers", "16"}})
+	h := &history{}
+	began := time.Now()
+	together(20, func(i int) {
+		for n := i; n < tasks; n += 20 {
+			m := message{text: "record w" + itoa(n), id: "m" + itoa(n), background: true}
+			got, err := c.nodes[n%3].send(t.Context(), m)
+			if err != nil {
+				t.Errorf("%s: %v", m.text, err)
+				continue
+			}
+			h.add(m, got.TaskID)
+		}
+	})
+	c.check(h, c.nodes[0], time.Minute)
+	say(t, "%d tasks on 3 processes in %v", tasks, time.Since(began).Round(time.Millisecond))
+	for n := range tasks {
+		if got := c.tools.of("w" + itoa(n)); len(got) != 1 {
+			t.Errorf("task %d had %d effects", n, len(got))
+		}
+	}
+}
+
+// TestF10Decide has three people decide on each of some calls at once, at different replicas: one approves, one rejects,
+// one cancels. One of them is heard, the others are told 409, and the call runs only if it was the first.
+func TestF10Decide(t *testing.T) {
+	t.Parallel()
+	tasks := 100
+	if !full {
+		tasks = 12
+	}
+	c := up(t, setup{nodes: 3})
+	heard := map[string]int{}
+	for n := range tasks {
+		word := "w" + itoa(n)
+		id := c.begin(c.nodes[n%3], message{text: "careful " + word})
+		c.restsAs(c.nodes[0], "", id, "input_required", rescue)
+		waiting, err := c.nodes[0].list(t.Context(), "input_required")
+		c.must(err)
+		i := slices.IndexFunc(waiting, func(x task) bool { return x.TaskID == id })
+		call := waiting[i].Approvals[0].CallID
+		var errs [3]error
+		together(3, func(i int) {
+			switch node := c.nodes[(n+i)%3]; i {
+			case 0:
+				errs[i] = node.decide(t.Context(), "approve", id, call)
+			case 1:
+				errs[i] = node.decide(t.Context(), "reject", id, call)
+			case 2:
+				errs[i] = node.cancel(t.Context(), "", id)
+			}
+		})
+		got, err := c.nodes[0].rest(t.Context(), "", id)
+		c.must(err)
+		heard[got.Status.State]++
+		// A cancellation may follow an approval; nothing follows a rejection or a cancellation.
+		approved, rejected, cancelled := errs[0] == nil, errs[1] == nil, errs[2] == nil
+		if approved && rejected || rejected && cancelled || !approved && !rejected && !cancelled {
+			t.Errorf("%s: approve %v, reject %v, cancel %v", word, errs[0], errs[1], errs[2])
+		}
+		for i, err := range errs {
+			r, _ := err.(*refusal) //nolint:errorlint // what the client returns as it is
+			if err != nil && (r == nil || r.status != http.StatusConflict && r.rpc == 0) {
+				t.Errorf("%s: number %d was answered %v", word, i, err)
+			}
+		}
+		want := "rejected"
+		if approved {
+			want = "completed"
+		}
+		if cancelled {
+			want = "cancelled"
+		}
+		effects := len(c.tools.of(word))
+		if got.Status.State != want && !(cancelled && approved) || effects > 1 || effects > 0 && !approved {
+			t.Errorf("%s: approve %v, reject %v, cancel %v: the task is %s, the call had %d effects", word, errs[0], errs[1], errs[2], got.Status.State, effects)
+		}
+		c.oneEnd(c.nodes[0], "", id)
+	}
+	say(t, "of %d tasks: %v", tasks, heard)
+}
+
+// TestF12Twice sends the same message twice: in parallel to different replicas, with another body, and again after the
+// process that took it was killed. There is one task.
+func TestF12Twice(t *testing.T) {
+	t.Parallel()
+	c := up(t, setup{nodes: 2})
+	for round := range 10 {
+		m := message{text: "record r" + itoa(round), id: "same" + itoa(round), context: "c" + itoa(round)}
+		ids := make([]string, 20)
+		together(len(ids), func(i int) {
+			got, err := c.nodes[i%2].send(t.Context(), m)
+			if err != nil {
+				t.Errorf("number %d: %v", i, err)
+			}
+			ids[i] = got.TaskID
+		})
+		if slices.Sort(ids); len(slices.Compact(ids)) != 1 || len(c.tools.of("r"+itoa(round))) != 1 {
+			t.Errorf("one message opened %v and had %d effects", slices.Compact(ids), len(c.tools.of("r"+itoa(round))))
+		}
+		m.text = "another"
+		_, err := c.nodes[1].send(t.Context(), m)
+		if r, _ := err.(*refusal); r == nil || r.rpc != -32602 { //nolint:errorlint // as above
+			t.Errorf("the same id with another body is answered %v", err)
+		}
+	}
+	// A message whose process dies before anybody hears of it.
+	held := c.model.gates.close("hello")
+	m := message{agent: "modelled", text: "hello", id: "lost"}
+	id := c.live(c.nodes[0], m)
+	held.await(t)
+	c.nodes[0].kill()
+	held.release()
+	got, err := c.nodes[1].send(t.Context(), m)
+	c.must(err)
+	if got.TaskID != id || got.Status.State != "completed" {
+		t.Errorf("the message sent again after a crash is task %s, %s; want %s, completed", got.TaskID, got.Status.State, id)
+	}
+}
+
+// TestF12Key makes one administrative call many times at once under one Idempotency-Key, at different replicas: it takes
+// effect once, whoever comes while it is under way is told 409, and another body under the same key 422.
+func TestF12Key(t *testing.T) {
+	t.Parallel()
+	c := up(t, setup{nodes: 2})
+	create := func(n int, name string) (answer, error) {
+		body := map[string]any{"name": name, "config": c.config(), "grants": []string{"private_network"}}
+		return c.nodes[n%2].admin().do(t.Context(), http.MethodPost, "/admin/apps", body, "Idempotency-Key", "k1")
+	}
+	codes := map[int]int{}
+	var mu sync.Mutex
+	together(20, func(i int) {
+		a, err := create(i, "globex")
+		mu.Lock()
+		defer mu.Unlock()
+		if codes[a.status]++; err != nil {
+			t.Error(err)
+		}
+	})
+	if codes[http.StatusCreated] == 0 || codes[http.StatusCreated]+codes[http.StatusConflict] != 20 {
+		t.Errorf("20 calls under one key were answered %v", codes)
+	}
+	c.within(5*time.Second, "the call is answered as it was", func() bool {
+		a, err := create(1, "globex")
+		return err == nil && a.status == http.StatusCreated
+	})
+	if a, err := create(0, "initech"); err != nil || a.status != http.StatusUnprocessableEntity {
+		t.Errorf("the key with another body is answered %d %s (%v)", a.status, a.body, err)
+	}
+	var list struct{ Apps []struct{ Name string } }
+	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodGet, "/admin/apps", nil, &list))
+	if len(list.Apps) != 2 {
+		t.Errorf("the apps are %v", list.Apps)
+	}
+}
+
+// TestF21Cold sends the first thousand calls of a cold tenant at once. All are answered, and meanwhile another tenant is
+// served as before.
+func TestF21Cold(t *testing.T) {
+	t.Parallel()
+	leftOut(t, "a build that hangs, and the count of builds: they show inside the process only, in the tests of package tenancy")
+	calls := 1000
+	if !full {
+		calls = 200
+	}
+	c := up(t, setup{nodes: 1, args: []string{"--max-inflight", "2000"}})
+	c.app("globex", c.config())
+	warm := &client{base: c.nodes[0].base, token: c.mint("globex", "bob"), http: c.client}
+	c.nodes[0].kill()
+	c.nodes[0].restart()
+	_, err := warm.send(t.Context(), message{text: "hi"})
+	c.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var slowest time.Duration
+	var others sync.WaitGroup
+	others.Go(func() {
+		for ctx.Err() == nil {
+			began := time.Now()
+			if _, err := warm.send(context.WithoutCancel(ctx), message{text: "hi"}); err != nil {
+				t.Errorf("the other tenant is answered %v", err)
+			}
+			slowest = max(slowest, time.Since(began))
+		}
+	})
+	began := time.Now()
+	together(calls, func(i int) {
+		word := fmt.Sprintf("hello w%d", i)
+		if got, err := c.nodes[0].send(t.Context(), message{text: word}); err != nil || got.text() != word {
+			t.Errorf("call %d is answered %q (%v)", i, got.text(), err)
+		}
+	})
+	took := time.Since(began)
+	cancel()
+	others.Wait()
+	say(t, "%d first calls in %v; meanwhile another tenant's slowest call took %v", calls, took.Round(time.Millisecond), slowest.Round(time.Millisecond))
+	if out := c.nodes[0].complaints(); strings.Contains(out, "level=ERROR") {
+		t.Errorf("the process said:\n%s", tail(out, 2000))
+	}
+}

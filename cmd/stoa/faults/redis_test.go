@@ -1,0 +1,73 @@
+package faults_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestF7Redis takes Redis away in all the ways there are while clients call and listen. Nobody is refused, and streams
+// of tasks that run elsewhere read the log.
+func TestF7Redis(t *testing.T) {
+	t.Parallel()
+	leftOut(t, "limits and budgets: there are none yet that Redis could hold")
+	c := up(t, setup{nodes: 2, redis: true})
+	l := &load{c: c, to: c.anyOf, kinds: append(kinds, "slow %s")}
+	l.begin(chance(t), 4)
+	for _, x := range []struct {
+		name  string
+		state wire
+	}{{"refused", refused}, {"black hole", blackHole}, {"half open", halfOpen}} {
+		for _, n := range c.nodes {
+			n.redis.set(x.state)
+			if x.state.refuse {
+				n.redis.cut()
+			}
+		}
+		id := c.live(c.nodes[0], message{text: "slow " + x.name[:4]})
+		began := time.Now()
+		log, err := c.nodes[1].log(t.Context(), "", id)
+		c.must(err)
+		if took := time.Since(began); took > 4*time.Second || !log[len(log)-1].ended() {
+			t.Errorf("%s: who listens at the other process has the end after %v", x.name, took)
+		}
+		for _, n := range c.nodes {
+			n.redis.set(whole)
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+	c.cache.kill()
+	time.Sleep(time.Second)
+	c.cache.start()
+	time.Sleep(500 * time.Millisecond)
+	l.end()
+	for _, err := range l.failures() {
+		t.Errorf("a request failed: %v", err)
+	}
+	c.check(l.history, c.nodes[0], rescue)
+}
+
+// TestF8Flush empties Redis, and breaks its connections, over and over under load: nothing is lost, nothing comes twice.
+func TestF8Flush(t *testing.T) {
+	t.Parallel()
+	c := up(t, setup{nodes: 2, redis: true})
+	l := &load{c: c, to: c.anyOf, kinds: append(kinds, "slow %s")}
+	r := chance(t)
+	l.begin(r, 4)
+	for range 20 {
+		time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+		redisDo(t, c.cache.addr, "FLUSHALL")
+		if r.IntN(3) == 0 {
+			c.nodes[r.IntN(2)].redis.cut()
+		}
+	}
+	l.end()
+	for _, err := range l.failures() {
+		t.Errorf("a request failed: %v", err)
+	}
+	c.check(l.history, c.nodes[0], rescue)
+	a, err := c.nodes[0].do(t.Context(), http.MethodGet, "/ready", nil)
+	if err != nil || a.status != http.StatusOK {
+		t.Errorf("/ready says %d (%v)", a.status, err)
+	}
+}
