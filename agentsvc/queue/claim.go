@@ -114,9 +114,9 @@ func (p *Pool) claimAwaited(ctx context.Context) error {
 	return nil
 }
 
-// stillAwaited forgets the apps that have no more run which somebody waits for.
+// stillAwaited forgets the apps that need no more looking after when a place comes free.
 func (p *Pool) stillAwaited(ctx context.Context) error {
-	apps := slices.Collect(maps.Keys(p.awaiting()))
+	apps := p.awaiting()
 	if len(apps) == 0 {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (p *Pool) stillAwaited(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, app := range apps {
+	for app := range apps {
 		if !slices.Contains(still, app) {
 			p.forget(app)
 		}

@@ -53,7 +53,7 @@ func (p *Pool) Admit(ctx context.Context, tenant db.ID, most int64) (done func(w
 
 // Queued says that a pending run was written.
 func (p *Pool) Queued(run store.Run) {
-	if run.Priority == store.Awaited {
+	if run.Priority == store.Awaited || run.Limit > 0 {
 		p.await(run.Tenant, run.Limit)
 	}
 	p.Wake()

@@ -41,7 +41,7 @@ type Pool struct {
 
 	mu       sync.Mutex
 	at       map[place]*work
-	awaited  map[db.ID]int64 // apps, with their limits, of runs that somebody waits for here and that found no place
+	awaited  map[db.ID]int64 // apps, with their limits, whose runs may be claimed when a place for live runs comes free
 	undone   []undone
 	stopping bool
 	base     context.Context // of all runs

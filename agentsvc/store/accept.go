@@ -31,8 +31,12 @@ func (s *Sent) Within(c agentsvc.ContextID) {
 var ErrSent = errors.New("the message was sent before")
 
 // Accept writes the first turn of a new task: the task, its first events and its run, in one transaction. A run with
-// a worker is born under that worker's lease, one without is pending. It returns [ErrSent] if sent is already there.
+// a worker is born under that worker's lease, one without is pending. It returns [ErrSent] if sent is already there,
+// and [ErrNoRoom].
 func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
+	if run.bounded() {
+		return s.acceptWithin(ctx, run, evs, sent)
+	}
 	b := db.Batch{Key: string(run.Task)}
 	accept := s.acceptPlain
 	if s.h.Engine() == db.Postgres && len(evs) <= maxInsert {
@@ -46,7 +50,11 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent,
 			string(sent.Context), string(sent.Message), sent.variant(), sent.Hash, string(run.Task))
 	}
-	err := s.h.Write(ctx, &b)
+	return s.accepted(run, sent, s.h.Write(ctx, &b))
+}
+
+// accepted finds out what became of an acceptance that ended with err.
+func (s *Store) accepted(run Run, sent *Sent, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -116,15 +124,16 @@ func (s *Store) FindSent(ctx context.Context, owner agentsvc.Owner, agent string
 }
 
 // Continue writes a further turn of a task that waits: it takes the task at the epoch and sequence of seen. It
-// returns [agentsvc.ErrLost] if the task has moved on since or sent is already there.
+// returns [agentsvc.ErrLost] if the task has moved on since or sent is already there, and [ErrNoRoom].
 func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *Sent) error {
 	last := evs[len(evs)-1]
 	g := &guard{run.Epoch, last.Seq}
 	b := db.Batch{Key: string(run.Task)}
 	var n int64
+	full := s.counts(&b, run)
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
-		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required')`,
-		s.tenant, string(run.Task), run.Epoch, last.Seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), epoch, seen.Seq)
+		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+hasRoom(10),
+		s.tenant, string(run.Task), run.Epoch, last.Seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), epoch, seen.Seq, run.bound())
 	if err := insertEvents(&b, s.tenant, run.Task, evs, g); err != nil {
 		return err
 	}
@@ -132,7 +141,7 @@ func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, r
 	if sent != nil {
 		s.insertSent(&b, run.Owner, run, *sent, g)
 	}
-	return s.guarded(ctx, &b, &n, "continue task "+string(run.Task))
+	return full.or(s.guarded(ctx, &b, &n, "continue task "+string(run.Task)))
 }
 
 // insertRun adds a further run of a task to b, if the guard holds.

@@ -25,7 +25,7 @@ type Ruling struct {
 }
 
 // Decide writes a ruling, if the task stands where it was seen. It returns [agentsvc.ErrLost] if it has moved on
-// since, or if the message was sent before.
+// since, or if the message was sent before, and [ErrNoRoom].
 func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	last := r.Events[len(r.Events)-1]
 	g := &guard{seen.Epoch + 1, last.Seq}
@@ -35,9 +35,10 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	}
 	b := db.Batch{Key: string(seen.ID)}
 	var n int64
+	full := s.counts(&b, run)
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
-		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required')`,
-		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq)
+		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+hasRoom(10),
+		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, run.bound())
 	if err := insertEvents(&b, s.tenant, seen.ID, r.Events, g); err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	if r.Sent != nil {
 		s.insertSent(&b, r.Sender, run, *r.Sent, g)
 	}
-	return s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID))
+	return full.or(s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID)))
 }
 
 // Overdue returns the sequences of a task's approvals that it is too late to decide on.

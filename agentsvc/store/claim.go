@@ -125,14 +125,19 @@ func (q *Runs) Claim(ctx context.Context, worker string, shares []Share) ([]Run,
 	return runs, err
 }
 
-// Awaited returns those of the apps that have runs to claim which somebody waits for.
-func (q *Runs) Awaited(ctx context.Context, apps []db.ID) (still []db.ID, err error) {
+// Awaited returns those of the apps, given with their limits, that have runs to claim which somebody waits for, or which
+// the limit holds back.
+func (q *Runs) Awaited(ctx context.Context, apps map[db.ID]int64) (still []db.ID, err error) {
 	err = q.do(ctx, "look for runs that are waited for", func(b *db.Batch) {
-		for _, app := range apps {
+		for app, limit := range apps {
+			most := Awaited
+			if limit > 0 {
+				most = Unasked
+			}
 			b.Query(func(db.Row) error {
 				still = append(still, app)
 				return nil
-			}, `SELECT 1 FROM run WHERE `+claimable+` AND tenant || '' = $1 AND priority = 0 LIMIT 1`, string(app))
+			}, `SELECT 1 FROM run WHERE `+claimable+` AND tenant || '' = $1 AND priority <= $2 LIMIT 1`, string(app), int64(most))
 		}
 	})
 	return still, err

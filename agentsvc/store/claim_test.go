@@ -81,7 +81,7 @@ func TestPriority(t *testing.T) {
 		}
 		want = []agentsvc.TaskID{want[2], want[1], want[3], want[0]}
 		q := store.NewRuns(d)
-		still, err := q.Awaited(t.Context(), []db.ID{"acme", "globex"})
+		still, err := q.Awaited(t.Context(), map[db.ID]int64{"acme": 0, "globex": 0})
 		if err != nil || !slices.Equal(still, []db.ID{"acme"}) {
 			t.Errorf("waited for in %v (%v)", still, err)
 		}

@@ -122,13 +122,25 @@ func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) 
 	if err := errors.Join(checkID("message.message_id", string(sub.Message.ID)), checkID("message.context_id", string(sub.Message.Context))); err != nil {
 		return accepted{}, err
 	}
-	acc := accepted{run: store.Run{Priority: sub.priority(), Limit: s.o.Concurrent}}
 	if sub.Live {
-		acc.run.Worker, acc.held = s.workers.Reserve()
+		if acc, err := s.write(ctx, sub, true); !errors.Is(err, store.ErrNoRoom) {
+			return acc, err
+		}
+	}
+	return s.write(ctx, sub, false)
+}
+
+// write writes a turn, in a place of this process's workers or for the queue. It returns [store.ErrNoRoom] where there is no
+// such place, or none for this tenant.
+func (s *Service) write(ctx context.Context, sub Submission, here bool) (acc accepted, err error) {
+	acc.run = store.Run{Priority: sub.priority(), Limit: s.o.Concurrent}
+	if here {
+		if acc.run.Worker, acc.held = s.workers.Reserve(); !acc.held {
+			return acc, store.ErrNoRoom
+		}
 	}
 	done := func(bool) {}
-	var err error
-	if !acc.held && len(sub.Rulings) == 0 {
+	if !here && len(sub.Rulings) == 0 {
 		if done, err = s.admit(ctx); err != nil {
 			return accepted{}, err
 		}
