@@ -17,6 +17,7 @@ import (
 // Bounds of a request's body.
 const (
 	maxBody    = 1 << 20
+	largeBody  = 1 << 20 // what a body may have without asking for room
 	maxMessage = 28 << 20
 	maxDepth   = 64
 	firstRead  = 64 << 10 // how much room a body is given on its word
@@ -63,11 +64,18 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadBody reads the request's body, of which too much is refused. It must be JSON no deeper than 64 levels, or empty.
+// ReadBody reads the request's body, of which too much is refused and much waits for room. It must be JSON no deeper than 64 levels, or empty.
 func ReadBody(r *http.Request) ([]byte, error) {
 	var b bytes.Buffer
 	b.Grow(int(min(max(r.ContentLength, 0), firstRead)) + bytes.MinRead)
-	if _, err := b.ReadFrom(r.Body); err != nil {
+	_, err := b.ReadFrom(io.LimitReader(r.Body, largeBody))
+	if err == nil && b.Len() == largeBody {
+		if err := recordOf(r).roomFor(r); err != nil {
+			return nil, err
+		}
+		_, err = b.ReadFrom(r.Body)
+	}
+	if err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
 			return nil, &refusal{

@@ -34,6 +34,8 @@ type Visit struct {
 	server  *Server
 	rec     *record // nil outside HTTP
 	release func()
+
+	leaveRoom func() // that a large body has, nil = it has none
 }
 
 // Enter finds out who knocks and which app it is for, and lets the caller in or says why not. Whoever is let in must
@@ -115,6 +117,10 @@ func (v *Visit) Leave() {
 	if v.release != nil {
 		v.release()
 		v.release = nil
+	}
+	if v.leaveRoom != nil {
+		v.leaveRoom()
+		v.leaveRoom = nil
 	}
 }
 

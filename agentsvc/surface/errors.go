@@ -108,6 +108,7 @@ type refusal struct {
 	code   Code
 	status int
 	text   string
+	retry  time.Duration // when to come back, 0 = nobody knows
 }
 
 // Error returns the text that the caller reads.
@@ -137,7 +138,7 @@ func judge(err error) verdict {
 	var rpc *rpcError
 	switch {
 	case errors.As(err, &own):
-		v = verdict{code: own.code, status: own.status, rpc: rpcInvalidRequest, text: own.text}
+		v = verdict{code: own.code, status: own.status, rpc: rpcInvalidRequest, text: own.text, retry: own.retry}
 	case errors.As(err, &rpc):
 		v = verdict{code: InvalidArgument, status: http.StatusBadRequest, rpc: rpc.code, text: rpc.detail}
 	case errors.As(err, &word):

@@ -68,6 +68,7 @@ type Server struct {
 	routes  []Route
 	mux     *chi.Mux
 	handler http.Handler
+	rooms   *rooms
 
 	ending context.Context // ends with [Server.EndStreams]
 	end    context.CancelFunc
@@ -79,7 +80,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if o.Verifier == nil || o.Apps == nil || o.Router == nil || o.Live == nil {
 		return nil, errors.New("surface: a verifier, the apps, a router and the live apps are needed")
 	}
-	s := &Server{options: o, routes: routes, mux: chi.NewMux()}
+	s := &Server{options: o, routes: routes, mux: chi.NewMux(), rooms: newRooms()}
 	var err error
 	if s.base, err = parseBase(o.PublicURL); err != nil {
 		return nil, err
