@@ -30,12 +30,16 @@ func (p *Pool) claiming(ctx context.Context) {
 	}
 }
 
-// look finds what is to be done that nobody calls for: runs that wait for a decision that comes too late, and runs that
-// were taken from this process by another. It forgets runs that were waited for and have found a place elsewhere.
+// look finds what is to be done that nobody calls for: runs that wait for a decision that comes too late, runs that
+// wait for others of their session which are gone, and runs that were taken from this process by another. It forgets runs
+// that were waited for and have found a place elsewhere.
 func (p *Pool) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_, err := p.runs.Overdue(ctx)
+	if err == nil {
+		_, err = p.runs.CallUp(ctx)
+	}
 	if err == nil {
 		err = p.stopLost(ctx)
 	}

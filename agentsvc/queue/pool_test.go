@@ -61,7 +61,7 @@ func (b bench) accept(worker string) store.Run { return b.acceptOf("acme", worke
 
 func (b bench) acceptOf(tenant db.ID, worker string) store.Run {
 	b.Helper()
-	run := store.Run{Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1}
+	run := store.Run{Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, Fresh: true}
 	state := agentsvc.Submitted
 	if worker != "" {
 		state, run.Attempts = agentsvc.Working, 1
@@ -618,7 +618,7 @@ func TestFloodedQueue(t *testing.T) {
 			}
 		}
 		go func() {
-			for range begun { //nolint:revive // let them through
+			for range begun {
 			}
 		}()
 		close(leave)

@@ -339,7 +339,7 @@ func TestDecideByMessage(t *testing.T) {
 			sub.Message.Parts = append(sub.Message.Parts, agentsvc.Part{Data: &agentsvc.Data{Value: value}})
 		}
 		var err error
-		if sub.Rulings, err = task.Rulings(sub.Message); err != nil || len(sub.Rulings) != 2 || sub.Rulings[1].Comment != "go ahead" {
+		if sub.Rulings, err = task.Rulings(&sub.Message); err != nil || len(sub.Rulings) != 2 || sub.Rulings[1].Comment != "go ahead" {
 			t.Fatalf("%+v (%v)", sub.Rulings, err)
 		}
 		_, facts := h.call(t, sub)

@@ -143,11 +143,12 @@ func (q *Runs) Awaited(ctx context.Context, apps map[db.ID]int64) (still []db.ID
 	return still, err
 }
 
-// Waiting counts the runs of an app that may be claimed, as far as limit.
+// Waiting counts the runs of an app that wait for a worker or for their session, as far as limit.
 func (q *Runs) Waiting(ctx context.Context, tenant db.ID, limit int64) (n int64, err error) {
 	err = q.do(ctx, "count waiting runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error { return r.Scan(&n) },
-			`SELECT COUNT(*) FROM (SELECT 1 FROM run WHERE `+claimable+` AND tenant || '' = $1 LIMIT $2) q`, string(tenant), limit)
+			`SELECT COUNT(*) FROM (SELECT * FROM (SELECT 1 AS one FROM run WHERE `+claimable+` AND tenant || '' = $1 LIMIT $2) p
+				UNION ALL SELECT * FROM (SELECT 1 FROM run WHERE state = 'waiting' AND tenant || '' = $1 LIMIT $2) w) q`, string(tenant), limit)
 	})
 	return n, err
 }

@@ -302,7 +302,7 @@ func TestDead(t *testing.T) {
 			}
 		}
 		next := aRun("")
-		next.Priority = store.Normal
+		next.Priority, next.Wait = store.Normal, true
 		evs := append(first(next), events(next.Task, 2, message("kept"))...)
 		next.Seq = 2
 		s := store.New(d, "acme")

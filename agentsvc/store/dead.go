@@ -123,12 +123,13 @@ func (s *Store) GiveUp(ctx context.Context, seen Stored, run Run, ev agentsvc.Ev
 	return s.guarded(ctx, &b, &n, "give up task "+string(run.Task))
 }
 
-// Requeue has run, of a new task that begins with evs, go on in place of a dead letter, at the revision that is in
-// force. It returns [agentsvc.ErrNotFound] if somebody else has done so, or if there is no such letter.
+// Requeue has run, of a new task that begins with evs and waits in the line of its session, go on in place of a dead
+// letter, at the revision that is in force. It returns [agentsvc.ErrNotFound] if somebody else has done so, or if there is no such letter.
 func (s *Store) Requeue(ctx context.Context, dead DeadID, run Run, evs []agentsvc.Event) error {
 	g := &guard{run.Epoch, run.Seq}
 	b := db.Batch{Key: string(run.Task)}
 	var n int64
+	s.adopt(&b, run)
 	b.Exec(&n, `UPDATE run SET state = 'completed', requeued = $4 WHERE tenant = $1 AND task = $2 AND turn = $3 AND state = 'failed'`,
 		s.tenant, string(dead.Task), dead.Turn, string(run.Task))
 	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
@@ -141,6 +142,7 @@ func (s *Store) Requeue(ctx context.Context, dead DeadID, run Run, evs []agentsv
 		return err
 	}
 	s.insertRun(&b, run, g)
+	s.standsInLine(&b, run)
 	b.Exec(nil, `UPDATE run SET revision = COALESCE((SELECT revision FROM app WHERE tenant = $1), revision) WHERE tenant = $1 AND task = $2`,
 		s.tenant, string(run.Task))
 	err := s.guarded(ctx, &b, &n, "requeue run "+dead.String())

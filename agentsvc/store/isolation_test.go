@@ -29,7 +29,7 @@ func TestIsolation(t *testing.T) {
 			End:     store.InputRequired,
 			Session: []agentsvc.Entry{{Message: says("secret")}},
 		}
-		working := aRun("w1")
+		working := inLine("w1")
 		working.Tenant = "alice"
 		accept(t, alice, working)
 		if err := alice.Record(ctx, &run, rec); err != nil {
@@ -77,6 +77,10 @@ func TestIsolation(t *testing.T) {
 			say(open, errors.Unwrap(err))
 			seqs, err := bob.Overdue(ctx, id)
 			say(seqs, err)
+			line, err := bob.Line(ctx, ana, context)
+			say(line, err)
+			called, err := bob.CallUp(ctx, ana, context)
+			say(called, err)
 			say(nil, bob.Rest(ctx, store.Run{Task: id, Turn: 1, Worker: "w1"}))
 			say(nil, bob.Decide(ctx, there, store.Ruling{
 				Events: events(id, seen.Seq+1, status(agentsvc.Rejected, says("no"))), Settled: []int64{4}, Sender: ana, Sent: &m,

@@ -53,10 +53,10 @@ func (q *Runs) Rescue(ctx context.Context, stale time.Duration) (n int64, err er
 }
 
 // Overdue makes the runs pending that rest until a decision which nobody made in time: whoever claims one ends its
-// task. It returns how many there were.
+// task, and waits for nobody of its session to do so. It returns how many there were.
 func (q *Runs) Overdue(ctx context.Context) (n int64, err error) {
 	err = q.do(ctx, "look for overdue decisions", func(b *db.Batch) {
-		b.Exec(&n, `UPDATE run SET state = 'pending', ready = TRUE, available_at = stoa_now() WHERE state = 'input_required' AND (tenant, task, turn) IN
+		b.Exec(&n, `UPDATE run SET state = 'pending', session = '', ready = TRUE, available_at = stoa_now() WHERE state = 'input_required' AND (tenant, task, turn) IN
 			(SELECT t.tenant, t.id, t.turn FROM approval a JOIN task t ON t.tenant = a.tenant AND t.id = a.task WHERE a.due_at <= stoa_now())`)
 	})
 	return n, err

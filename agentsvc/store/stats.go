@@ -11,6 +11,7 @@ import (
 
 // Stats is the queue at a glance.
 type Stats struct {
+	// Pending counts also what waits for its session.
 	Pending, Running, Completed, Failed, InputRequired int64
 
 	OldestPending time.Duration // since the longest waiting run was accepted
@@ -42,6 +43,7 @@ func (q *Runs) Stats(ctx context.Context) (Stats, error) {
 		}, `SELECT q.tenant, COALESCE(a.name, q.tenant), q.pending, q.running FROM (
 				SELECT tenant, COUNT(*) AS pending, 0 AS running FROM run WHERE state = 'pending' AND ready GROUP BY tenant
 				UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'pending' AND NOT ready GROUP BY tenant
+				UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'waiting' GROUP BY tenant
 				UNION ALL SELECT tenant, 0, COUNT(*) FROM run WHERE state = 'running' GROUP BY tenant) q
 			LEFT JOIN app a ON a.tenant = q.tenant`)
 		b.Query(func(r db.Row) error {
@@ -52,7 +54,8 @@ func (q *Runs) Stats(ctx context.Context) (Stats, error) {
 		},
 			`SELECT (SELECT COUNT(*) FROM run WHERE state = 'failed'), (SELECT COUNT(*) FROM run WHERE state = 'input_required'),
 				COALESCE(stoa_now() - (SELECT MIN(created_at) FROM (SELECT created_at FROM run WHERE state = 'pending' AND ready
-					UNION ALL SELECT created_at FROM run WHERE state = 'pending' AND NOT ready) p), 0)`)
+					UNION ALL SELECT created_at FROM run WHERE state = 'pending' AND NOT ready
+					UNION ALL SELECT created_at FROM run WHERE state = 'waiting') p), 0)`)
 		b.Query(func(r db.Row) error { return r.Scan(&all) }, countSQL(q.h.Engine()))
 	})
 	for _, a := range apps {

@@ -29,7 +29,7 @@ func each(t *testing.T, f func(t *testing.T, d *db.DB, s *store.Store)) {
 func aRun(worker string) store.Run {
 	run := store.Run{
 		Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "assistant", Context: "c1", Owner: ana, Revision: 7,
-		Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1,
+		Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, Fresh: true,
 		Message: agentsvc.Message{ID: "m1", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("hello")}},
 	}
 	run.Message.Task = run.Task

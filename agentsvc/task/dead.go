@@ -46,6 +46,10 @@ func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) err
 		switch err := st.GiveUp(ctx, t, run, ev, reason); {
 		case err == nil:
 			l.hub.publish(topicKey{run.Tenant, run.Task}, ev)
+			// Where it cannot be called up now, the queue's periodic look does.
+			if called, _ := st.CallUp(ctx, t.Owner, t.Context); called {
+				l.wake()
+			}
 			return nil
 		case !isLost(err) || ctx.Err() != nil:
 			return err
@@ -117,7 +121,7 @@ func (l *DeadLetters) requeue(ctx context.Context, d store.Dead) (agentsvc.TaskI
 	}
 	run := store.Run{
 		Tenant: d.Tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: old.Agent, Context: old.Context, Owner: old.Owner,
-		Revision: revision, Epoch: 1, FirstSeq: 1, Priority: store.Normal,
+		Revision: revision, Epoch: 1, FirstSeq: 1, Priority: store.Normal, Wait: true,
 	}
 	evs := again(run.Task, journal, map[string]any{"task_id": string(d.ID.Task)})
 	run.Seq = int64(len(evs))

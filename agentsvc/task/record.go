@@ -67,6 +67,9 @@ func (r *Recorder) Record(ctx context.Context, rec store.Record) error {
 		return err
 	}
 	r.s.hub.publish(r.s.key(r.run.Task), rec.Events...)
+	if r.run.Followed && rec.End != store.Pending {
+		r.s.callUp(ctx, r.run.Owner, r.run.Context)
+	}
 	return nil
 }
 

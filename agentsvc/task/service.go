@@ -26,8 +26,9 @@ type Handoff interface {
 	// Admit makes room in the tenant's queue, which holds most runs, for one that is about to be written, and returns what
 	// is to be told whether it was. Its error may be shown to whoever sent it.
 	Admit(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
-	// Queued says that a pending run was written.
+	// Queued says that a pending run was written, Wake that a run has become pending.
 	Queued(run store.Run)
+	Wake()
 	// Stop ends the run of a task, if it is at work in this process.
 	Stop(tenant db.ID, task agentsvc.TaskID)
 }
@@ -47,6 +48,10 @@ type Service struct {
 type Options struct {
 	// Check says what is wrong with a tool call whose arguments an approver has changed; nil = nothing ever is.
 	Check func(ctx context.Context, call agentsvc.ToolCall) error
+	// OnBusy is what agents do about a message that finds its session at work: [Queue] where nothing is said.
+	OnBusy map[string]OnBusy
+	// Vault keeps the credentials that owners of tasks supply. Where no tool needs any it may be missing.
+	Vault *store.Vault
 	// Depth is how many runs of the tenant may wait for a worker; 0 = any number. A decision is never refused for it.
 	Depth int64
 	// Concurrent is how many runs of the tenant may be at work at a time, in all processes; 0 = any number.
@@ -94,6 +99,19 @@ func (s *Service) find(ctx context.Context, reach Reach, id agentsvc.TaskID, wit
 // Cancel ends a task: whoever works on it loses its lease, and stops at once where that is this process. It returns
 // [agentsvc.ErrTerminal] for a task that has ended.
 func (s *Service) Cancel(ctx context.Context, reach Reach, id agentsvc.TaskID) (agentsvc.Task, error) {
+	t, err := s.cancel(ctx, reach, id, "")
+	if err == nil {
+		s.callUp(ctx, t.Owner, t.Context)
+	}
+	return t, err
+}
+
+// cancel ends a task with a sentence that says why, if there is one.
+func (s *Service) cancel(ctx context.Context, reach Reach, id agentsvc.TaskID, why string) (agentsvc.Task, error) {
+	status := agentsvc.Status{State: agentsvc.Cancelled}
+	if why != "" {
+		status = told(id, agentsvc.Cancelled, []string{why})
+	}
 	for {
 		t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true})
 		if err != nil {
@@ -102,7 +120,7 @@ func (s *Service) Cancel(ctx context.Context, reach Reach, id agentsvc.TaskID) (
 		if t.Status.State.Terminal() {
 			return agentsvc.Task{}, agentsvc.ErrTerminal
 		}
-		ev := stamp(id, t.Seq+1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Cancelled}})
+		ev := stamp(id, t.Seq+1, agentsvc.Event{Status: &status})
 		switch err := s.store.Cancel(ctx, t, ev); {
 		case err == nil:
 			s.workers.Stop(s.tenant, id)

@@ -61,8 +61,9 @@ type process struct {
 }
 
 // start opens a process whose runs handle does.
-func start(t *testing.T, d *db.DB, handle func(w *work) error) *process {
+func start(t *testing.T, d *db.DB, handle func(w *work) error, options ...task.Options) *process {
 	t.Helper()
+	o := append(options, task.Options{})[0]
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	p := &process{hub: task.NewHub(), st: store.New(d, "acme")}
 	p.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error {
@@ -75,7 +76,7 @@ func start(t *testing.T, d *db.DB, handle func(w *work) error) *process {
 		}
 		return handle(&work{ctx, rec, run})
 	}, queue.Options{Log: quiet})
-	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, quiet, task.Options{})
+	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, quiet, o)
 	if err := p.pool.Open(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/ops"
@@ -24,7 +25,12 @@ import (
 
 // tenancyOptions completes the administration of apps with what the config room knows of documents.
 func tenancyOptions(shared app.House) tenancy.Options {
-	return tenancy.Options{Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log}
+	return tenancy.Options{
+		Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log,
+		Renew: func(ctx context.Context, keys *tenancy.Keyring) error {
+			return store.RenewCredentials(ctx, shared.DB, keys)
+		},
+	}
 }
 
 // front is the door with every dialect behind it. Where no public URL is set, cards show the address it listens on.

@@ -147,7 +147,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		return err
 	}
 	h.shared = app.House{
-		DB: h.db, Hub: task.NewHub(), Databases: &app.Databases{},
+		DB: h.db, Keys: h.keys, Hub: task.NewHub(), Databases: &app.Databases{},
 		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Log: h.log,
@@ -243,7 +243,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.live.Run, h.pool.Run} {
+	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.live.Run, h.pool.Run, newSweeper(h).run} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	if h.settings.watch && h.own.path != "" {

@@ -13,6 +13,7 @@ ALTER TABLE worker ADD COLUMN IF NOT EXISTS beats BIGINT NOT NULL DEFAULT 1; -- 
 -- No index begins with the tenant, see 0004. The turns of the apps walk run_turn from tenant to tenant, by an expression
 -- that no other index has: on the primary key the way to the next one may lead over everything that is done.
 CREATE INDEX IF NOT EXISTS run_turn ON run ((tenant || ''), priority, available_at) WHERE state = 'pending' AND ready;
+CREATE INDEX IF NOT EXISTS run_line ON run ((tenant || '')) WHERE state = 'waiting';
 CREATE INDEX IF NOT EXISTS run_later ON run (available_at) WHERE state = 'pending' AND NOT ready;
 CREATE INDEX IF NOT EXISTS run_leased ON run (state, tenant, worker) WHERE state = 'running';
 CREATE INDEX IF NOT EXISTS run_failed ON run (task, turn) WHERE state = 'failed';

@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -91,7 +92,7 @@ func (c *cluster) check(h *history, n *node, d time.Duration) {
 func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v *verdict) {
 	t, err := n.rest(ctx, s.agent, id)
 	for err == nil && t.Status.State == "input_required" {
-		if err = c.settle(ctx, n, t); err == nil {
+		if err = c.settle(ctx, n.client, t); err == nil {
 			t, err = n.rest(ctx, s.agent, id)
 		}
 	}
@@ -135,25 +136,18 @@ func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v 
 }
 
 // settle decides as a human would who looks at the world first: what has taken effect is not to be done again.
-func (c *cluster) settle(ctx context.Context, n *node, t task) error {
-	tasks, err := n.list(ctx, "input_required")
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(tasks, func(x task) bool { return x.TaskID == t.TaskID })
-	if i < 0 {
-		return nil // it goes on
-	}
-	for _, a := range tasks[i].Approvals {
+func (c *cluster) settle(ctx context.Context, n *client, t task) error {
+	waiting, err := n.approvals(ctx, t)
+	for _, a := range waiting {
 		verdict := "approve"
 		if a.Kind == "rerun" && c.tools.steps(t.TaskID) > 0 {
 			verdict = "reject"
 		}
-		if err := n.decide(ctx, verdict, t.TaskID, a.CallID); err != nil && statusOf(err) != 409 {
+		if err := n.decide(ctx, verdict, t.TaskID, a.CallID); err != nil && statusOf(err) != http.StatusConflict {
 			return err
 		}
 	}
-	return nil
+	return err
 }
 
 // checkRows looks at what no client is shown.

@@ -17,6 +17,7 @@ type load struct {
 	to      func(r *rand.Rand) *client // whom to ask next
 	tries   int                        // how often a message is sent before it counts as unknown
 	kinds   []string
+	cancels bool // some messages are thought better of
 	history *history
 
 	mu     sync.Mutex
@@ -73,6 +74,7 @@ func (l *load) one(r *rand.Rand) {
 			var t task
 			if t, err = l.to(r).send(ctx, m); err == nil {
 				id = t.TaskID
+				l.afterwards(ctx, r, m, t)
 			}
 		}
 		if err == nil {
@@ -90,6 +92,17 @@ func (l *load) one(r *rand.Rand) {
 	l.took = append(l.took, time.Since(began))
 	l.mu.Unlock()
 	l.history.add(m, id)
+}
+
+// afterwards decides what waits for a human, and cancels some of what is at work. Whether it is heard does not matter.
+func (l *load) afterwards(ctx context.Context, r *rand.Rand, m message, t task) {
+	switch {
+	case t.Status.State == "input_required":
+		_ = l.c.settle(ctx, l.to(r), t)
+	case l.cancels && m.background && r.IntN(5) == 0:
+		wait(ctx, time.Duration(r.IntN(100))*time.Millisecond)
+		_ = l.to(r).cancel(ctx, m.agent, t.TaskID)
+	}
 }
 
 // listen streams a message, or goes on where an earlier stream of it broke off. It fails where an event comes twice.
