@@ -327,6 +327,29 @@ func TestDecideAtOnce(t *testing.T) {
 	})
 }
 
+// TestCancelledAtOnce: who decides on a call while its task is cancelled is told that it is over, not that the call never
+// was.
+func TestCancelledAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		h := office(t, d, sender(t), &post{}, 0)
+		for range 100 {
+			got, _ := h.call(t, send("one"))
+			call := h.waiting(t, got.ID)[0].Call.ID
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = h.Cancel(t.Context(), reach, got.ID) })
+			for range 3 {
+				wg.Go(func() {
+					_, err := h.Decide(t.Context(), reach, got.ID, boss, task.Ruling{Call: call, Verdict: agentsvc.Reject})
+					if err != nil && !errors.Is(err, agentsvc.ErrDecided) && !errors.Is(err, agentsvc.ErrTerminal) {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+	})
+}
+
 // TestDecideByMessage: decisions come by messages as well, several in one, and a message that comes twice decides once.
 func TestDecideByMessage(t *testing.T) {
 	each(t, func(t *testing.T, d *db.DB) {

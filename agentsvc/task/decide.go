@@ -41,6 +41,9 @@ func (s *Service) decide(ctx context.Context, reach Reach, id agentsvc.TaskID, b
 		}
 		b.sent.Within(t.Context)
 		r, err := s.rule(ctx, t, b)
+		if errors.Is(err, agentsvc.ErrNotFound) && s.moved(ctx, t) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -66,6 +69,13 @@ func (s *Service) decide(ctx context.Context, reach Reach, id agentsvc.TaskID, b
 			}
 		}
 	}
+}
+
+// moved reports whether a task has moved on since it was read as t. What one look reads is not of one moment: an approval
+// that is missing may have been settled after the task was read.
+func (s *Service) moved(ctx context.Context, t store.Stored) bool {
+	now, err := s.store.Task(ctx, t.ID, store.With{})
+	return err == nil && (now.Epoch != t.Epoch || now.Seq != t.Seq)
 }
 
 // rule works out what follows from the rulings of b on t.

@@ -38,12 +38,6 @@ func (h *history) add(m message, id string) {
 	h.sent = append(h.sent, &sent{m, id})
 }
 
-func (h *history) len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.sent)
-}
-
 // verdict is what a check of a history comes to.
 type verdict struct {
 	acknowledged, unknown int
@@ -106,8 +100,11 @@ func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v 
 		v.fault("the log of task %s: %v", id, err)
 		return
 	}
-	state, last := "", int64(0)
+	state, last, ends := "", int64(0), 0
 	for _, ev := range log {
+		if ev.ended() {
+			ends++
+		}
 		switch {
 		case ev.TaskID != id:
 			v.fault("the log of task %s tells of task %s", id, ev.TaskID)
@@ -121,8 +118,8 @@ func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v 
 			state = ev.Status.State
 		}
 	}
-	if state != t.Status.State {
-		v.fault("task %s is %s and its log ends with %s", id, t.Status.State, state)
+	if state != t.Status.State || ends != 1 {
+		v.fault("task %s is %s and its log ends %d times, with %s", id, t.Status.State, ends, state)
 	}
 	word := s.text[strings.LastIndex(s.text, " ")+1:]
 	if t.Status.State == "completed" && !strings.Contains(t.text(), word) {
@@ -150,14 +147,13 @@ func (c *cluster) settle(ctx context.Context, n *client, t task) error {
 	return err
 }
 
-// checkRows looks at what no client is shown.
+// checkRows looks at what no client is shown: the whole sequence of each log, and the runs.
 func (c *cluster) checkRows(owner map[string]*sent, v *verdict) {
 	rows := c.sql(`SELECT t.id, t.seq, COUNT(e.seq), MIN(e.seq), MAX(e.seq),
-		COUNT(*) FILTER (WHERE e.kind = 'status' AND e.body ~ '"(completed|failed|cancelled|rejected)"' AND e.seq = t.seq),
-		(SELECT COUNT(*) FROM run r WHERE r.tenant = t.tenant AND r.task = t.id), t.state
+		(SELECT COUNT(*) FROM run r WHERE r.tenant = t.tenant AND r.task = t.id)
 		FROM task t LEFT JOIN event e ON e.tenant = t.tenant AND e.task = t.id GROUP BY t.tenant, t.id`)
 	for _, r := range rows {
-		id, seq, events, first, last, runs := r[0].(string), r[1].(int64), r[2].(int64), r[3], r[4], r[6].(int64)
+		id, seq, events, first, last, runs := r[0].(string), r[1].(int64), r[2].(int64), r[3], r[4], r[5].(int64)
 		if events != seq || first != any(int64(1)) || last != any(seq) {
 			v.fault("task %s stands at %d with %d events from %v to %v", id, seq, events, first, last)
 		}

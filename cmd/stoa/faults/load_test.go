@@ -73,7 +73,7 @@ func (l *load) one(r *rand.Rand) {
 		} else {
 			var t task
 			if t, err = l.to(r).send(ctx, m); err == nil {
-				id = t.TaskID
+				id = l.same(id, t.TaskID)
 				l.afterwards(ctx, r, m, t)
 			}
 		}
@@ -114,7 +114,7 @@ func (l *load) listen(ctx context.Context, c *client, m message, id *string, las
 	var wrong error
 	err := c.stream(ctx, m.path(), body, func(ev event) bool {
 		if ev.TaskID != "" {
-			*id = ev.TaskID
+			*id = l.same(*id, ev.TaskID)
 		}
 		if ev.id > 0 && ev.id <= *last {
 			wrong = fmt.Errorf("task %s: event %d comes again after %d", *id, ev.id, *last)
@@ -126,6 +126,14 @@ func (l *load) listen(ctx context.Context, c *client, m message, id *string, las
 		l.c.Error(wrong)
 	}
 	return err
+}
+
+// same wants a message to have no more than one task, and returns it.
+func (l *load) same(before, now string) string {
+	if before != "" && before != now {
+		l.c.Errorf("one message opened two tasks, %s and %s", before, now)
+	}
+	return now
 }
 
 func (l *load) fail(err error) {
