@@ -27,21 +27,25 @@ func (p *Pool) claiming(ctx context.Context) {
 		if err := p.claim(ctx); err != nil && ctx.Err() == nil {
 			p.o.Log.Warn("the queue cannot be read", "error", err)
 		}
+		p.passOn()
 	}
 }
 
-// look finds what is to be done that nobody calls for: runs that wait for a decision that comes too late, runs that
-// wait for others of their session which are gone, and runs that were taken from this process by another. It forgets runs
-// that were waited for and have found a place elsewhere.
+// passOn wakes the workers of other processes where a run was accepted and there is no place for another here.
+func (p *Pool) passOn() {
+	if p.accepted.Swap(false) && (p.o.Idle || len(p.queued) == cap(p.queued) || p.isStopping()) {
+		p.o.Bus.Publish(topicQueue, "")
+	}
+}
+
+// look finds what is to be done that nobody calls for: runs that wait for a decision that comes too late, and runs that
+// wait for others of their session which are gone. It forgets runs that were waited for and have found a place elsewhere.
 func (p *Pool) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_, err := p.runs.Overdue(ctx)
 	if err == nil {
 		_, err = p.runs.CallUp(ctx)
-	}
-	if err == nil {
-		err = p.stopLost(ctx)
 	}
 	if err == nil {
 		err = p.stillAwaited(ctx)
@@ -53,7 +57,7 @@ func (p *Pool) look(ctx context.Context) {
 
 // claim fills the free places with pending runs.
 func (p *Pool) claim(ctx context.Context) error {
-	if !p.enter() {
+	if p.o.Idle || !p.enter() {
 		return nil
 	}
 	defer p.wg.Done()
@@ -73,7 +77,7 @@ func (p *Pool) claim(ctx context.Context) error {
 		p.wg.Go(func() {
 			defer func() {
 				<-p.queued
-				p.Wake()
+				rouse(p.wake)
 			}()
 			p.do(run)
 		})
@@ -112,7 +116,7 @@ func (p *Pool) claimAwaited(ctx context.Context) error {
 			return err
 		}
 		if len(runs) == n {
-			p.Wake()
+			rouse(p.wake)
 		}
 	}
 	return nil

@@ -2,10 +2,8 @@ package queue
 
 import (
 	"context"
-	"maps"
 	"time"
 
-	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 )
 
@@ -104,31 +102,6 @@ func (p *Pool) sweep(ctx context.Context) error {
 	return nil
 }
 
-// stopLost ends the runs at work here whose lease is not this process's any more: their task was cancelled, decided or
-// taken elsewhere.
-func (p *Pool) stopLost(ctx context.Context) error {
-	p.mu.Lock()
-	mine := maps.Clone(p.at) // before the look: what begins later cannot be missing
-	p.mu.Unlock()
-	if len(mine) == 0 {
-		return nil
-	}
-	held, err := p.runs.Held(ctx, p.worker)
-	if err != nil {
-		return err
-	}
-	for _, run := range held {
-		at := place{run.Tenant, run.Task}
-		if w := mine[at]; w != nil && w.turn == run.Turn {
-			delete(mine, at)
-		}
-	}
-	for _, w := range mine {
-		w.cancel(agentsvc.ErrLost)
-	}
-	return nil
-}
-
 func (p *Pool) works(key stray) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,9 +125,7 @@ func (p *Pool) beat(ctx context.Context) error {
 	p.lastBeat.Store(int64(sent))
 	if beats == 1 && p.beaten {
 		p.o.Log.Warn("this process counted as dead: others have its runs")
-		if err := p.stopLost(ctx); err != nil {
-			return err
-		}
+		rouse(p.mind)
 	}
 	p.beaten = true
 	if differs && !p.differs {

@@ -2,17 +2,15 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 )
 
 // Reserve takes a place for a run that somebody waits for and returns the worker it is to be leased to.
 func (p *Pool) Reserve() (worker string, ok bool) {
-	if !p.enter() {
+	if p.o.Idle || !p.enter() {
 		return "", false
 	}
 	select {
@@ -28,7 +26,7 @@ func (p *Pool) Reserve() (worker string, ok bool) {
 func (p *Pool) Release() {
 	p.leave()
 	if len(p.awaiting()) > 0 {
-		p.Wake()
+		rouse(p.wake)
 	}
 }
 
@@ -59,24 +57,10 @@ func (p *Pool) Queued(run store.Run) {
 	p.Wake()
 }
 
-// Wake has the queue looked at now.
+// Wake has the queue looked at now, in this process or where there is no place in another.
 func (p *Pool) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-// errCancelled is the cause by which a run ends whose task somebody has cancelled.
-var errCancelled = fmt.Errorf("%w: %w", agentsvc.ErrLost, &agentsvc.CancelledError{})
-
-// Stop ends the run of a task that has been taken from it because it was cancelled, if it is at work here.
-func (p *Pool) Stop(tenant db.ID, task agentsvc.TaskID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w := p.at[place{tenant, task}]; w != nil {
-		w.cancel(errCancelled)
-	}
+	p.accepted.Store(true)
+	rouse(p.wake)
 }
 
 // StopTenant ends all runs of a tenant at work here; they are tried again when the tenant may work again.

@@ -36,8 +36,11 @@ type Pool struct {
 	queued chan struct{} // places for runs claimed from the queue
 	wake   chan struct{}
 	back   chan struct{} // a run waits to be given back
+	mind   chan struct{} // somebody said something about a run at work here
 	turns  turns         // only for claim
 	depths depths
+
+	accepted atomic.Bool // a run was accepted here since the queue was last looked at
 
 	mu       sync.Mutex
 	at       map[place]*work
@@ -74,7 +77,7 @@ func New(runs *store.Runs, handle Handler, o Options) *Pool {
 	worker := agentsvc.NewID()
 	return &Pool{
 		runs: runs, handle: handle, o: o, worker: worker,
-		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1), back: make(chan struct{}, 1), mind: make(chan struct{}, 1),
 		turns: turns{runs: runs, worker: worker}, depths: depths{count: runs.Waiting, apps: map[db.ID]*depth{}},
 		at: map[place]*work{}, awaited: map[db.ID]int64{}, base: base, cancel: cancel, started: time.Now(),
 	}
@@ -96,6 +99,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.beating(ctx) })
 	wg.Go(func() { p.claiming(ctx) })
+	wg.Go(func() { p.minding(ctx) })
+	defer p.o.Bus.Watch(topicQueue, func(string) { rouse(p.wake) })()
+	defer p.o.Bus.Watch(topicRun, p.said)()
 	wg.Wait()
 	return nil
 }
@@ -123,7 +129,9 @@ func (p *Pool) Drain(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return p.runs.Release(ctx, p.worker)
+	err := p.runs.Release(ctx, p.worker)
+	p.o.Bus.Publish(topicQueue, "")
+	return err
 }
 
 // Inflight returns how many runs are at work in this process.

@@ -129,7 +129,7 @@ var quick = queue.Retry{Max: 2, Initial: time.Millisecond, Limit: time.Milliseco
 // build makes a house whose pool does nothing by itself.
 func build(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *house {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	hub := task.NewHub()
+	hub := task.NewHub(nil)
 	h := &house{d: d, st: store.New(d, "acme"), agents: agents, retry: retry}
 	h.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error { return h.run.Run(ctx, run) },
 		queue.Options{Stale: 600 * time.Millisecond, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}).Add, Log: quiet})

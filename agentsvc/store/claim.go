@@ -43,7 +43,7 @@ const (
 const isolated = 2
 
 // Suspect reports whether workers have died with the run, so that it is claimed alone.
-func (r Run) Suspect() bool { return r.Rescues >= isolated }
+func (run Run) Suspect() bool { return run.Rescues >= isolated }
 
 // What of a pending run's row says that it may be claimed.
 const (

@@ -35,6 +35,10 @@ func TestIsolation(t *testing.T) {
 		if err := alice.Record(ctx, &run, rec); err != nil {
 			t.Fatal(err)
 		}
+		wish := store.CallCancel{Tenant: "alice", Task: working.Task, Turn: 1, Call: "c1", Reason: "secret"}
+		if err := errors.Join(alice.AskCancel(ctx, wish), store.NewRuns(d).TakeCancel(ctx, wish)); err != nil {
+			t.Fatal(err)
+		}
 		seen := task(t, alice, run.Task)
 		before := dump(t, d)
 
@@ -77,6 +81,9 @@ func TestIsolation(t *testing.T) {
 			say(open, errors.Unwrap(err))
 			seqs, err := bob.Overdue(ctx, id)
 			say(seqs, err)
+			say(nil, bob.AskCancel(ctx, store.CallCancel{Task: id, Turn: 1, Call: "c1"}))
+			taken, err := bob.CancelTaken(ctx, store.CallCancel{Task: id, Turn: 1, Call: "c1"})
+			say(taken, err)
 			line, err := bob.Line(ctx, ana, context)
 			say(line, err)
 			called, err := bob.CallUp(ctx, ana, context)

@@ -12,11 +12,11 @@ var ErrNoRoom = errors.New("the app has as many tasks at work as it may")
 const unbounded int64 = 1 << 62
 
 // bounded reports whether the run counts against a limit the moment it is written.
-func (r Run) bounded() bool { return r.Limit > 0 && r.Worker != "" }
+func (run Run) bounded() bool { return run.Limit > 0 && run.Worker != "" }
 
-func (r Run) bound() int64 {
-	if r.bounded() {
-		return r.Limit
+func (run Run) bound() int64 {
+	if run.bounded() {
+		return run.Limit
 	}
 	return unbounded
 }

@@ -75,10 +75,13 @@ func (s *Service) Call(ctx context.Context, sub Submission) (agentsvc.Task, iter
 		return agentsvc.Task{}, nil, err
 	}
 	if acc.events == nil { // sent before: what there is to see stands in the log
-		return acc.task, s.again(ctx, acc.task.ID, acc.before), nil
+		return acc.task, s.from(ctx, acc.task.ID, acc.before), nil
 	}
-	r := s.hub.subscribe(s.key(acc.task.ID))
+	r := s.hub.subscribe(s.key(acc.task.ID), acc.task.Seq)
 	context.AfterFunc(ctx, r.close)
+	if !acc.held {
+		r.reach()
+	}
 	s.start(acc)
 	return acc.task, func(yield func(agentsvc.Event, error) bool) {
 		defer r.close()
@@ -89,14 +92,6 @@ func (s *Service) Call(ctx context.Context, sub Submission) (agentsvc.Task, iter
 		}
 		s.follow(ctx, r, acc.task.ID, acc.task.Seq, false, yield)
 	}, nil
-}
-
-func (s *Service) again(ctx context.Context, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
-	return func(yield func(agentsvc.Event, error) bool) {
-		r := s.hub.subscribe(s.key(id))
-		defer r.close()
-		s.follow(ctx, r, id, after, true, yield)
-	}
 }
 
 // accepted is a turn that is in the database and waits to be started. Events is nil where it was there already.

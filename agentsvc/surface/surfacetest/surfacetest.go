@@ -61,7 +61,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
 	must(t, err)
 	shared := app.House{
-		DB: h.DB, Keys: keys, Hub: task.NewHub(), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
+		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
 	}
 	t.Cleanup(func() { shared.Outside.Close(); shared.Inside.Close() })
 	var live *tenancy.Live[*app.App]
@@ -72,7 +72,9 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 		}
 		defer release()
 		return a.Run(ctx, run)
-	}, queue.Options{Log: log, GiveUp: func(ctx context.Context, run store.Run, reason string) error { return h.Dead.Add(ctx, run, reason) }})
+	}, queue.Options{
+		Calls: shared.Hub, Log: log, GiveUp: func(ctx context.Context, run store.Run, reason string) error { return h.Dead.Add(ctx, run, reason) },
+	})
 	h.Dead = task.NewDeadLetters(h.DB, shared.Hub, h.Pool.Wake)
 	shared.Workers = h.Pool
 	must(t, h.Pool.Open(t.Context(), true))
