@@ -24,12 +24,15 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
 	"stoa/authz"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
 // House is what all apps of a process share.
 type House struct {
-	DB      *db.DB
+	DB *db.DB
+	// Keys seal the credentials that users supply. Without them no tool can ask for one.
+	Keys    *tenancy.Keyring
 	Hub     *task.Hub
 	Workers task.Handoff
 	Retry   queue.Retry
@@ -55,8 +58,10 @@ type Tenant struct {
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.
 type App struct {
+	kept     *store.Store
 	tasks    *task.Service
 	runner   *runner.Runner
+	vault    *store.Vault
 	memories *memory.Recall
 	policy   *authz.Policy
 	cards    []agentsvc.Card
@@ -75,6 +80,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		return nil, err
 	}
 	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{})}
+	if h.Keys != nil {
+		b.vault = store.NewVault(h.DB, t.ID, h.Keys)
+	}
 	if t.Inside {
 		b.out = h.Inside
 	}
@@ -93,8 +101,8 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{policy: policy, memories: memories, index: map[string]int{}, closers: b.closers}
-	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
+	a := &App{kept: b.store, policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
+	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 	if used {
 		guards := make(map[string]*guard, len(cfg.Agents))
@@ -122,8 +130,16 @@ func (a *App) Tasks() *task.Service { return a.tasks }
 // Run runs one of the app's runs to its end.
 func (a *App) Run(ctx context.Context, run store.Run) error { return a.runner.Run(ctx, run) }
 
+// Sweep deletes what r keeps no longer, the conversations from where the app has them.
+func (a *App) Sweep(ctx context.Context, r store.Retention) (store.Swept, error) {
+	return a.kept.Sweep(ctx, r)
+}
+
 // Memories is what the app's agents remember of its users.
 func (a *App) Memories() *memory.Recall { return a.memories }
+
+// Vault holds what the app's users have entrusted to its tools; nil where nothing could be sealed.
+func (a *App) Vault() *store.Vault { return a.vault }
 
 // Policy decides who may do what in the app.
 func (a *App) Policy() *authz.Policy { return a.policy }
@@ -169,6 +185,7 @@ type builder struct {
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
 	store   *store.Store
+	vault   *store.Vault   // nil = nothing can be sealed
 	recall  *memory.Recall // nil = agents remember nothing
 	models  map[string]llm.Provider
 	rails   map[string]*guardrail.Guardrail // those that are turned on

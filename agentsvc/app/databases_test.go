@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,6 +110,32 @@ func TestOwnDatabase(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestStorageExample keeps the conversations of the example in its file.
+func TestStorageExample(t *testing.T) {
+	t.Parallel()
+	src, err := os.ReadFile("../../examples/storage.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "conversations.db")
+	cfg := parsed(t, strings.Replace(string(src), "conversations.db", path, 1), config.Options{})
+	a := houseOf(t, dbtest.SQLite(t), cfg, inside, slog.New(slog.DiscardHandler))
+	if told, _ := call(t, a, ask("assistant", "hello")); told.Status.Message.Text() != "You said: hello" {
+		t.Errorf("%s %q", told.Status.State, told.Status.Message.Text())
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	own, err := db.Open(t.Context(), "sqlite://"+path, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = own.Close() }()
+	if rows := sessionRows(t, own); len(rows) != 1 {
+		t.Errorf("the file has %q", rows)
 	}
 }
 

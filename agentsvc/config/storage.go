@@ -1,5 +1,7 @@
 package config
 
+import "time"
+
 // Storage says where tasks, sessions, memory and checkpoints are kept.
 type Storage struct {
 	// Tasks says where tasks are kept.
@@ -9,6 +11,8 @@ type Storage struct {
 	// Memory lets the llm agents recall what was said in earlier conversations with the same user. Without it, they
 	// recall nothing.
 	Memory *Memory `yaml:"memory"`
+	// Retention says how long what is finished is kept.
+	Retention Retention `yaml:"retention"`
 	// Checkpoint says which steps of a running task it can be restored to, and what becomes of it after a crash.
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 }
@@ -19,6 +23,28 @@ type Backend struct {
 	Backend string `yaml:"backend" jsonschema:"enum=sql,enum=inmemory,default=sql"`
 	// Database is the database to use, of the app's own: for sessions only. Without it, it is the server's own.
 	Database string `yaml:"database" ref:"databases" only:"backend=sql"`
+}
+
+// Retention says how long what is finished is kept. What is left out is kept.
+type Retention struct {
+	// Tasks is how long a task is kept after its end, with all that belongs to it.
+	Tasks time.Duration `yaml:"tasks"`
+	// Events is how long the log of a task is kept after its end. Of what it told, its last status stays as long as
+	// the task.
+	Events time.Duration `yaml:"events"`
+	// Sessions is how long a conversation is kept after its last turn.
+	Sessions time.Duration `yaml:"sessions"`
+}
+
+func (x *Retention) check(c *checks, s spot) {
+	for name, d := range map[string]time.Duration{"tasks": x.Tasks, "events": x.Events, "sessions": x.Sessions} {
+		if c.doc.has(s.value, name) && d < time.Minute {
+			c.problem(s.child(name), "must be at least 1m")
+		}
+	}
+	if x.Tasks > 0 && x.Events >= x.Tasks {
+		c.problem(s.child("events"), "must be shorter than tasks: the events of a task go with it")
+	}
 }
 
 // Memory lets agents recall what was said in earlier conversations with the same user.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -78,6 +77,13 @@ type house struct {
 	closers  []func() error
 }
 
+// The roles of a process: it serves requests and works, or does only one of both.
+const (
+	roleAll    = "all"
+	roleWeb    = "web"
+	roleWorker = "worker"
+)
+
 // openHouse brings everything up but the listeners. What it opened before an error it closes again.
 func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h *house, err error) {
 	h = &house{settings: s, own: mine, log: log, leave: newLeave()}
@@ -111,6 +117,9 @@ func (h *house) openDatabase(ctx context.Context) (err error) {
 		return err
 	}
 	h.closing(h.db.Close)
+	if h.settings.role != roleAll && h.db.Engine() == db.SQLite {
+		return fmt.Errorf("--role %s needs PostgreSQL: the one process on a SQLite file does everything", h.settings.role)
+	}
 	if h.secrets, err = loadSecrets(h.db.Engine(), h.settings.database); err != nil {
 		return err
 	}
@@ -146,7 +155,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		return err
 	}
 	h.shared = app.House{
-		DB: h.db, Hub: task.NewHub(), Databases: &app.Databases{},
+		DB: h.db, Keys: h.keys, Hub: task.NewHub(h.bus), Databases: &app.Databases{},
 		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Log: h.log,
@@ -160,6 +169,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 func (h *house) openQueue(ctx context.Context) error {
 	h.pool = queue.New(store.NewRuns(h.db), h.run, queue.Options{
 		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, Config: h.own.fingerprint, Log: h.log,
+		Idle: h.settings.role == roleWeb, Bus: h.bus, Calls: h.shared.Hub,
 	})
 	h.shared.Workers = h.pool
 	return h.pool.Open(ctx, h.db.Engine() == db.SQLite)
@@ -230,8 +240,7 @@ func (h *house) listen(ctx context.Context, c *console) error {
 	return h.serve(ctx, l, func() { h.greet(c, l.Addr()) })
 }
 
-// serve works until ctx ends, then drains: not ready, no new runs once the balancers have taken note, the old ones
-// finished or handed back, the streams closed. It calls serving when requests are answered.
+// serve works until ctx ends, then drains. It calls serving when requests are answered.
 func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error {
 	front, err := h.front(l.Addr())
 	if err != nil {
@@ -240,7 +249,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.live.Run, h.pool.Run} {
+	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.live.Run, h.pool.Run, newSweeper(h).run} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	if h.settings.watch && h.own.path != "" {
@@ -258,17 +267,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	case <-ctx.Done():
 	case <-gctx.Done():
 	}
-	h.log.Info("stopping", "inflight", h.pool.Inflight())
-	h.leave.take(gctx)
-	left, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.settings.shutdown)
-	defer cancel()
-	err = h.pool.Drain(left)
-	front.EndStreams()
-	grace, cancelGrace := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancelGrace()
-	if serr := server.Shutdown(grace); serr != nil {
-		err = errors.Join(err, server.Close())
-	}
+	err = h.drain(context.WithoutCancel(ctx), gctx, front, server)
 	stop()
 	return errors.Join(err, g.Wait())
 }

@@ -22,6 +22,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"stoa/agentsvc/guardrail"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 )
 
@@ -47,12 +48,13 @@ func newLogger(s settings) (*slog.Logger, io.Closer, error) {
 	return slog.New(h), out, nil
 }
 
-// redisLog has the Redis client speak through the process's logger.
+// redisLog has the Redis client speak through the process's logger, in a low voice: it tells of every attempt to
+// reach a server that is not there, and whoever uses it tells of the outage.
 type redisLog struct{ log *slog.Logger }
 
 // Printf logs what the client has to say of its connections.
 func (l redisLog) Printf(_ context.Context, format string, args ...any) {
-	l.log.Warn("redis: " + fmt.Sprintf(format, args...))
+	l.log.Debug("redis: " + fmt.Sprintf(format, args...))
 }
 
 // meters count what the process does, for Prometheus.
@@ -61,6 +63,7 @@ type meters struct {
 	provider *sdk.MeterProvider
 	requests metric.Int64Counter
 	verdicts metric.Int64Counter
+	swept    metric.Int64Counter
 	duration metric.Float64Histogram
 	agents   *busiest
 	rails    *busiest
@@ -88,6 +91,9 @@ func newMeters(withApps bool) (*meters, error) {
 		return nil, err
 	}
 	if m.verdicts, err = meter.Int64Counter("stoa_guardrail_verdicts", metric.WithDescription("Checks of guardrails that struck.")); err != nil {
+		return nil, err
+	}
+	if m.swept, err = meter.Int64Counter("stoa_retention_deleted", metric.WithDescription("What was deleted because it was kept long enough.")); err != nil {
 		return nil, err
 	}
 	m.duration, err = meter.Float64Histogram("service_request_duration", metric.WithUnit("s"),
@@ -129,6 +135,13 @@ func (m *meters) judge(app string, f guardrail.Finding) {
 		labels = append(labels, attribute.String("app", m.apps.label(app)))
 	}
 	m.verdicts.Add(context.Background(), 1, metric.WithAttributes(labels...))
+}
+
+// sweep counts what was deleted of an app.
+func (m *meters) sweep(n store.Swept) {
+	for kind, n := range map[string]int64{"tasks": n.Tasks, "events": n.Events, "sessions": n.Sessions} {
+		m.swept.Add(context.Background(), n, metric.WithAttributes(attribute.String("kind", kind)))
+	}
 }
 
 // gauge registers a figure that is read when Prometheus asks.

@@ -1,0 +1,7 @@
+package store
+
+// What the tests need to know of the inside.
+var (
+	FirstID    = firstID
+	TaskTables = taskTables
+)

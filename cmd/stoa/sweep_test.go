@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// TestSweep: what apps keep no longer goes, in the platform's database and in one of the app's own, by one process at
+// a time; what it was answers as what never was.
+func TestSweep(t *testing.T) {
+	onEach(t, func(t *testing.T, h *testHouse) {
+		own := filepath.Join(t.TempDir(), "own.db")
+		config := `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}, storage: {%s}%s}`
+		sessions := "sessions: {database: own}, retention: {tasks: 1h, sessions: 1h}"
+		for name, c := range map[string]string{
+			"short": fmt.Sprintf(config, "retention: {tasks: 1h, sessions: 1h}", ""),
+			"long":  fmt.Sprintf(config, "retention: {tasks: 720h}", ""),
+			"ever":  fmt.Sprintf(config, "", ""),
+			"apart": fmt.Sprintf(config, sessions, fmt.Sprintf(", databases: {own: {driver: sqlite, database: %q}}", own)),
+		} {
+			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
+				map[string]any{"name": name, "config": c, "grants": []string{"sqlite", "filesystem"}})
+		}
+		asked := map[string]string{}
+		for _, name := range []string{"short", "long", "ever", "apart"} {
+			var out struct {
+				Result struct {
+					ID string `json:"task_id"`
+				} `json:"result"`
+			}
+			h.want(t, http.StatusOK, &out, "POST", "/apps/"+name+"/agents/a", h.token(t, name, "ana", nil),
+				rpc("message/send", words("hello", "context_id", "c1")))
+			asked[name] = out.Result.ID
+		}
+		prefix := age(t, h.db, 2*time.Hour)
+		ownRows := func() (n int) {
+			d, err := db.OpenGuest(t.Context(), db.Guest{Driver: db.SQLite, Database: own, MaxConns: 1}, db.Way{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = d.Close() }()
+			var b db.Batch
+			b.Exec(nil, "UPDATE session_turn SET at = 1")
+			b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM session_turn")
+			if err := d.Platform().Do(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if ownRows() != 1 {
+			t.Fatal("the app's own database has no conversation")
+		}
+
+		other := newSweeper(h.house)
+		if mine, err := other.duty.Take(t.Context(), time.Hour); err != nil || !mine {
+			t.Fatal(mine, err)
+		}
+		s := newSweeper(h.house)
+		if err := s.round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := ownRows(); n != 1 {
+			t.Errorf("a process without the duty has swept")
+		}
+		if err := other.duty.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := ownRows(); n != 0 {
+			t.Errorf("%d turns in the app's own database", n)
+		}
+		for name, c := range map[string]struct{ gone, silent bool }{"short": {true, true}, "long": {}, "ever": {}, "apart": {true, true}} {
+			id := prefix + asked[name][13:]
+			get := func(id string) string {
+				_, text := h.ask(t, "POST", "/apps/"+name+"/agents/a", h.token(t, name, "ana", nil), rpc("tasks/get", map[string]any{"id": id}))
+				return regexp.MustCompile(`"request_id":"[^"]*"`).ReplaceAllString(text, "")
+			}
+			if same := get(id) == get(agentsvc.NewID()); same != c.gone {
+				t.Errorf("%s: %s, want it gone: %v", name, get(id), c.gone)
+			}
+			app, err := h.apps.Get(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := rowsOf(t, h.db, app.ID, "task"); (n == 0) != c.gone {
+				t.Errorf("%s: %d tasks left", name, n)
+			}
+			if n := rowsOf(t, h.db, app.ID, "session_turn"); (n == 0) != c.silent {
+				t.Errorf("%s: %d turns left", name, n)
+			}
+		}
+	})
+}
+
+// age makes all tasks and sessions older. It returns what their ids begin with then.
+func age(t *testing.T, d *db.DB, by time.Duration) string {
+	t.Helper()
+	at := time.Now().Add(-by)
+	ms := at.UnixMilli()
+	prefix := fmt.Sprintf("%08x-%04x", ms>>16, ms&0xffff)
+	var b db.Batch
+	for _, c := range []string{"task.id", "event.task", "run.task", "sent.task", "session_turn.task"} {
+		table, column, _ := strings.Cut(c, ".")
+		b.Exec(nil, "UPDATE "+table+" SET "+column+" = CAST($1 AS TEXT) || substr("+column+", 14)", prefix)
+	}
+	b.Exec(nil, "UPDATE task SET updated_at = $1", at.UnixMicro())
+	b.Exec(nil, "UPDATE session_turn SET at = $1", at.UnixMicro())
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return prefix
+}
+
+func rowsOf(t *testing.T, d *db.DB, id db.ID, table string) (n int) {
+	t.Helper()
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM "+table+" WHERE tenant = $1", string(id))
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestPace: what is kept long is looked for seldom.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		r    store.Retention
+		want time.Duration
+	}{
+		{store.Retention{Tasks: time.Hour, Sessions: time.Minute}, 3 * time.Second},
+		{store.Retention{Tasks: 720 * time.Hour}, 6 * time.Hour},
+		{store.Retention{Events: 40 * time.Minute, Tasks: 720 * time.Hour}, 2 * time.Minute},
+	} {
+		if got := pace(c.r); got != c.want {
+			t.Errorf("%+v: every %s, want %s", c.r, got, c.want)
+		}
+	}
+}
+
+// TestKeeps reads the retention of the operator's own file as well.
+func TestKeeps(t *testing.T) {
+	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	cfg := *h.own.cfg.Load()
+	cfg.Storage.Retention.Tasks = time.Hour
+	h.own.cfg.Store(&cfg)
+	var k keeping
+	if err := h.keeps(t.Context(), tenancy.App{ID: tenancy.DefaultID}, &k); err != nil || k.retention != (store.Retention{Tasks: time.Hour}) {
+		t.Errorf("%+v %v", k.retention, err)
+	}
+}
