@@ -27,6 +27,8 @@ var experiments = []experiment{
 	{[]string{"P4"}, "a cold tenant's first call against a hot call", cold},
 	{[]string{"P5"}, "heap of a loaded idle tenant", heap},
 	{[]string{"P7"}, "memory after many calls against memory after few", memory},
+	{[]string{"QUEUE", "PICKUP"}, "how fast the queue is worked off, how soon a run in it begins", queue},
+	{[]string{"P9"}, "a quiet tenant beside one that floods its queue", neighbours},
 	{[]string{"P11"}, "processor time of a long stream against a short one, time to the first token", streams},
 }
 

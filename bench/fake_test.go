@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +106,11 @@ func fakeSurface() http.Handler {
 	mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /admin/apps", admin)
 	mux.HandleFunc("POST /admin/apps/{app}/tokens", admin)
+	mux.HandleFunc("POST /admin/apps/{app}", admin) // :suspend and :resume
+	var looks atomic.Int64
+	mux.HandleFunc("GET /admin/queue", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"pending":%d,"running":0}`, max(0, 30-10*looks.Add(1)))
+	})
 	mux.HandleFunc("POST /agents/{agent}", func(w http.ResponseWriter, r *http.Request) {
 		var call struct{ Method string }
 		if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
@@ -119,6 +125,12 @@ func fakeSurface() http.Handler {
 		mu.Unlock()
 		if call.Method == "message:send" {
 			fmt.Fprint(w, `{"result":{"status":{"state":"completed"}}}`)
+			return
+		}
+		if call.Method == "tasks/subscribe" {
+			for _, state := range []string{"submitted", "working"} {
+				fmt.Fprintf(w, "data: {\"result\":{\"status\":{\"state\":%q,\"timestamp\":%q}}}\n\n", state, time.Now().Format(time.RFC3339Nano))
+			}
 			return
 		}
 		if r.PathValue("agent") == model.Stamp {

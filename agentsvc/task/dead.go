@@ -41,7 +41,7 @@ func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) err
 		if err != nil {
 			return err
 		}
-		status := told(run.Task, agentsvc.Failed, []string{"The task could not be worked on."})
+		status := told(run.Task, agentsvc.Failed, []string{"The task was given up: none of its attempts came to an end."})
 		ev := stamp(run.Task, t.Seq+1, agentsvc.Event{Status: &status})
 		switch err := st.GiveUp(ctx, t, run, ev, reason); {
 		case err == nil:

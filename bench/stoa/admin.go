@@ -20,6 +20,7 @@ type App struct {
 	Config  any               `json:"config"`
 	Secrets map[string]string `json:"secrets,omitempty"`
 	Grants  []string          `json:"grants,omitempty"`
+	Limits  map[string]int    `json:"limits,omitempty"`
 }
 
 // Create makes the app and returns a token that may call its agents.
@@ -37,36 +38,67 @@ func (s *Server) Create(ctx context.Context, a App) (token string, err error) {
 	return answer.AccessToken, nil
 }
 
+// Turn lets an app work, or suspends it.
+func (s *Server) Turn(ctx context.Context, app string, on bool) error {
+	to := ":suspend"
+	if on {
+		to = ":resume"
+	}
+	return s.post(ctx, "/admin/apps/"+app+to, struct{}{}, nil)
+}
+
+// Waiting is how many runs wait or are at work.
+func (s *Server) Waiting(ctx context.Context) (int, error) {
+	var q struct{ Pending, Running int }
+	err := s.send(ctx, http.MethodGet, "/admin/queue", s.admin, nil, &q)
+	return q.Pending + q.Running, err
+}
+
 func (s *Server) post(ctx context.Context, path string, body, answer any) error {
+	return s.send(ctx, http.MethodPost, path, s.admin, body, answer)
+}
+
+func (s *Server) send(ctx context.Context, method, path, bearer string, body, answer any) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+path, bytes.NewReader(raw))
-	if err != nil {
-		return fmt.Errorf("make the request: %w", err)
-	}
-	req.Header.Set("Authorization", "Bearer "+s.admin)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("send: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	got, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	if resp.StatusCode != http.StatusCreated {
-		return fmt.Errorf("%w: status %d: %.300s", ErrRefused, resp.StatusCode, got)
-	}
-	if answer == nil {
-		return nil
+	got, err := s.exchange(ctx, method, path, bearer, raw)
+	if err != nil || answer == nil {
+		return err
 	}
 	if err := json.Unmarshal(got, answer); err != nil {
 		return fmt.Errorf("decode the answer: %w", err)
 	}
 	return nil
+}
+
+// read posts body and returns the whole answer.
+func (s *Server) read(ctx context.Context, path, bearer, body string) (string, error) {
+	got, err := s.exchange(ctx, http.MethodPost, path, bearer, []byte(body))
+	return string(got), err
+}
+
+func (s *Server) exchange(ctx context.Context, method, path, bearer string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+bearer)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("send: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	got, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("%w: status %d: %.300s", ErrRefused, resp.StatusCode, got)
+	}
+	return got, nil
 }

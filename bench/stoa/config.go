@@ -19,6 +19,14 @@ func Plain(name string) App {
 	}}
 }
 
+// Slow is Plain on a model that takes so long for each answer.
+func Slow(name string, pause time.Duration) App {
+	a := Plain(name)
+	script := []object{{"then": []object{{"say": "You said it.", "pause": pause.String()}}}}
+	a.Config.(object)["llms"] = object{"demo": object{"provider": "scripted", "script": script}}
+	return a
+}
+
 // Furnished has three agents and five tools, all on the scripted model.
 func Furnished(name string) App {
 	tools := object{}
