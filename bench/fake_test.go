@@ -129,7 +129,7 @@ func fakeSurface() http.Handler {
 		}
 		if call.Method == "tasks/subscribe" {
 			for _, state := range []string{"submitted", "working"} {
-				fmt.Fprintf(w, "data: {\"result\":{\"status\":{\"state\":%q,\"timestamp\":%q}}}\n\n", state, time.Now().Format(time.RFC3339Nano))
+				fmt.Fprintf(w, "data: {\"status\":{\"state\":%q,\"timestamp\":%q}}\n\n", state, time.Now().Format(time.RFC3339Nano))
 			}
 			return
 		}

@@ -78,11 +78,14 @@ func (l *lab) workOff(ctx context.Context, n int) (float64, error) {
 	defer worker.Stop()
 	first, err := worker.Waiting(ctx)
 	began := time.Now()
+	m := meter{lab: l, server: worker.Process}
+	before := m.read()
 	for left := first; err == nil && left > 0; left, err = worker.Waiting(ctx) {
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // each look costs the database as much as many runs
 	}
 	rate := float64(first) / time.Since(began).Seconds()
-	progress("%d queued runs: %.0f/s", first, rate)
+	c := m.since(before, max(1, first))
+	progress("%d queued runs: %.0f/s, processor time each: server %v, PostgreSQL %v", first, rate, c.server, c.postgres)
 	return rate, err
 }
 

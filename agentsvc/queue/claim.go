@@ -57,6 +57,7 @@ func (p *Pool) look(ctx context.Context) {
 
 // claim fills the free places with pending runs.
 func (p *Pool) claim(ctx context.Context) error {
+	p.gather(ctx)
 	if p.o.Idle || !p.enter() {
 		return nil
 	}
@@ -69,6 +70,7 @@ func (p *Pool) claim(ctx context.Context) error {
 		return nil // whoever leaves a place wakes us
 	}
 	runs, err := p.turns.claim(ctx, free, p.suspects.Load() == 0)
+	p.more = len(runs) == free
 	if p.isStopping() {
 		return err // Drain gives them back
 	}
@@ -83,6 +85,32 @@ func (p *Pool) claim(ctx context.Context) error {
 		})
 	}
 	return err
+}
+
+// How many workers, as a part of all, are to be free for a claim where more runs wait than the last one took, and how
+// long that is waited for.
+const (
+	gatherPart = 8
+	gatherFor  = 5 * time.Millisecond
+)
+
+// gather waits for a few free workers where there is enough for all: a claim for many costs the database little more
+// than a claim for one.
+func (p *Pool) gather(ctx context.Context) {
+	if !p.more {
+		return
+	}
+	over := time.NewTimer(gatherFor)
+	defer over.Stop()
+	for cap(p.queued)-len(p.queued) < cap(p.queued)/gatherPart {
+		select {
+		case <-p.wake:
+		case <-over.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // perApp is how many runs that somebody waits for are claimed of an app at a time.

@@ -38,6 +38,7 @@ type Pool struct {
 	back   chan struct{} // a run waits to be given back
 	mind   chan struct{} // somebody said something about a run at work here
 	turns  turns         // only for claim
+	more   bool          // the last claim left runs waiting; only for claim
 	depths depths
 
 	accepted atomic.Bool // a run was accepted here since the queue was last looked at

@@ -79,9 +79,7 @@ func (q *Runs) Dead(ctx context.Context, f DeadFilter) (dead []Dead, total int, 
 func (s *Store) Standing(ctx context.Context, id agentsvc.TaskID) (Stored, error) {
 	var t Stored
 	var b db.Batch
-	b.Query(func(r db.Row) error {
-		return r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State), &t.Epoch, &t.Seq, &t.Turn)
-	}, `SELECT id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, turn FROM task WHERE tenant = $1 AND id = $2`, s.tenant, string(id))
+	t.query(&b, s.tenant, id)
 	if err := s.h.Do(ctx, &b); err != nil {
 		return t, fmt.Errorf("read task %s: %w", id, err)
 	}

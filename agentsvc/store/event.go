@@ -18,13 +18,14 @@ const maxInsert = 64
 func (s *Store) Events(ctx context.Context, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
 	var evs []agentsvc.Event
 	var b db.Batch
-	b.Query(readEvents(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`,
-		s.tenant, string(id), after, limit)
+	b.Query(readEvents(id, &evs), turnSQL, s.tenant, string(id), after, limit)
 	if err := s.h.Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read events of task %s: %w", id, err)
 	}
 	return evs, nil
 }
+
+const turnSQL = `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`
 
 func readEvents(id agentsvc.TaskID, to *[]agentsvc.Event) func(db.Row) error {
 	return func(r db.Row) error {

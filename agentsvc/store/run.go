@@ -123,8 +123,12 @@ func (q *Runs) do(ctx context.Context, doing string, fill func(*db.Batch)) error
 	return nil
 }
 
-// Journal reads the facts of run's turn so far: the message that opened it and what its earlier attempts recorded.
+// Journal reads the facts of run's turn so far: the message that opened it and what its earlier attempts recorded. Right
+// after [Store.Begin] they are there already.
 func (s *Store) Journal(ctx context.Context, run Run) ([]agentsvc.Event, error) {
+	if n := len(run.Facts); n > 0 && run.Facts[n-1].Seq == run.Seq {
+		return run.Facts, nil
+	}
 	return s.Events(ctx, run.Task, run.FirstSeq-1, maxJournal)
 }
 

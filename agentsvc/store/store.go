@@ -81,4 +81,6 @@ type Run struct {
 	Wait bool
 	// Followed says, once the run has ended, that others of its session may wait for that.
 	Followed bool
+	// Facts are those of the turn when it began, where they have been read.
+	Facts []agentsvc.Event
 }

@@ -226,7 +226,7 @@ func (s *Store) Begin(ctx context.Context, run *Run) (evs []agentsvc.Event, err 
 var errMoved = errors.New("the task moved on")
 
 func (s *Store) begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
-	seen, err := s.Task(ctx, run.Task, With{})
+	seen, facts, err := s.standing(ctx, run)
 	if err != nil {
 		return nil, err
 	}
@@ -238,6 +238,7 @@ func (s *Store) begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	}
 	run.Agent, run.Context, run.Owner = seen.Agent, seen.Context, seen.Owner
 	run.Epoch, run.Seq = seen.Epoch+1, seen.Seq
+	run.Fresh = run.Turn == 1 && run.Context == FreshContext(run.Task)
 	var evs []agentsvc.Event
 	if seen.Status.State == agentsvc.Submitted {
 		run.CutOff = false // it stopped before anything began
@@ -258,5 +259,28 @@ func (s *Store) begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	run.Facts = append(facts, evs...)
 	return evs, nil
+}
+
+// standing reads where run's task stands, and the facts of run's turn so far, which hold if it still stands there when
+// its lease is taken.
+func (s *Store) standing(ctx context.Context, run *Run) (t Stored, facts []agentsvc.Event, err error) {
+	var b db.Batch
+	t.query(&b, s.tenant, run.Task)
+	b.Query(readEvents(run.Task, &facts), turnSQL, s.tenant, string(run.Task), run.FirstSeq-1, maxJournal)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return t, nil, fmt.Errorf("read task %s: %w", run.Task, err)
+	}
+	if t.ID == "" {
+		return t, nil, agentsvc.ErrNotFound
+	}
+	return t, facts, nil
+}
+
+// query adds to b that t is read, but for what its status says.
+func (t *Stored) query(b *db.Batch, tenant string, id agentsvc.TaskID) {
+	b.Query(func(r db.Row) error {
+		return r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State), &t.Epoch, &t.Seq, &t.Turn)
+	}, `SELECT id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, turn FROM task WHERE tenant = $1 AND id = $2`, tenant, string(id))
 }

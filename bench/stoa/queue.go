@@ -49,19 +49,17 @@ func (s *Server) PickUp(ctx context.Context, token, agent, text string) (time.Du
 	at := map[string]time.Time{}
 	for line := range strings.Lines(log) {
 		var ev struct {
-			Result struct {
-				Status struct {
-					State     string
-					Timestamp time.Time
-				}
+			Status struct {
+				State     string
+				Timestamp time.Time
 			}
 		}
 		body, ok := strings.CutPrefix(line, "data: ")
 		if !ok || json.Unmarshal([]byte(body), &ev) != nil {
 			continue
 		}
-		if _, seen := at[ev.Result.Status.State]; !seen {
-			at[ev.Result.Status.State] = ev.Result.Status.Timestamp
+		if _, seen := at[ev.Status.State]; !seen {
+			at[ev.Status.State] = ev.Status.Timestamp
 		}
 	}
 	if at["submitted"].IsZero() || at["working"].IsZero() {
