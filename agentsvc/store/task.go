@@ -259,7 +259,7 @@ func (s *Store) begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	run.Facts = append(facts, evs...)
+	run.Facts = slices.Concat(facts, evs)
 	return evs, nil
 }
 
