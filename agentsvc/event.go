@@ -21,6 +21,7 @@ type Event struct {
 	Approval *Approval
 	Decision *Decision
 	Usage    *Usage
+	Finding  *Finding
 	// Checkpoint says how far the agent is. On the log it is a point that the task can be restored to.
 	Checkpoint *Checkpoint
 	Chunk      *Chunk

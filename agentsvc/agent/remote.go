@@ -24,6 +24,7 @@ type RemoteOptions struct {
 	Card    []byte            // the card itself, which is then not fetched
 	Headers map[string]string // sent to the server that URL, CardURL or Card names, and to no other
 	Timeout time.Duration     // of a turn, 30 s if zero
+	Whole   bool              // yield no chunks, only whole messages
 	HTTP    *http.Client
 }
 
@@ -53,7 +54,7 @@ func (a *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Eve
 	return func(yield func(agentsvc.Event, error) bool) {
 		within, cancel := context.WithTimeout(ctx, a.o.Timeout)
 		defer cancel()
-		v := &visit{Remote: a, inv: inv, yield: yield, seen: map[a2a.ArtifactID]bool{}}
+		v := &visit{Remote: a, inv: inv, yield: yield, live: live{id: agentsvc.MessageID(agentsvc.NewID())}, seen: map[a2a.ArtifactID]bool{}}
 		err := v.call(within)
 		switch {
 		case err == nil || errors.Is(err, errStopped):
@@ -82,6 +83,7 @@ type visit struct {
 	status a2a.TaskStatus
 	text   []agentsvc.Part // of artifacts, the answer where no message holds one
 	seen   map[a2a.ArtifactID]bool
+	live
 }
 
 // place is where a conversation with a remote agent stands. It is kept in the metadata of its answers.
@@ -96,7 +98,9 @@ func (v *visit) call(ctx context.Context) error {
 		return v.failed(err)
 	}
 	msg := v.message()
-	for ev, err := range v.client.SendStreamingMessage(ctx, &a2a.SendMessageRequest{Message: msg}) {
+	// A server without streams answers at once as well: so the task that would be cancelled is known.
+	req := &a2a.SendMessageRequest{Message: msg, Config: &a2a.SendMessageConfig{ReturnImmediately: true}}
+	for ev, err := range v.client.SendStreamingMessage(ctx, req) {
 		if err != nil {
 			return v.failed(err)
 		}
@@ -188,7 +192,9 @@ var finals = map[a2a.TaskState]agentsvc.State{
 func (v *visit) take(ev a2a.Event) error {
 	switch ev := ev.(type) {
 	case *a2a.Task:
-		v.place, v.status = place{ev.ContextID, ev.ID}, ev.Status
+		if err := v.stands(place{ev.ContextID, ev.ID}, ev.Status); err != nil {
+			return err
+		}
 		for _, art := range ev.Artifacts {
 			if v.seen[art.ID] {
 				continue
@@ -198,7 +204,7 @@ func (v *visit) take(ev a2a.Event) error {
 			}
 		}
 	case *a2a.TaskStatusUpdateEvent:
-		v.place, v.status = place{ev.ContextID, ev.TaskID}, ev.Status
+		return v.stands(place{ev.ContextID, ev.TaskID}, ev.Status)
 	case *a2a.TaskArtifactUpdateEvent:
 		v.place = place{ev.ContextID, ev.TaskID}
 		return v.artifact(ev)
@@ -206,24 +212,32 @@ func (v *visit) take(ev a2a.Event) error {
 	return nil
 }
 
+// stands notes where the remote task stands, and shows what is said while it is at work.
+func (v *visit) stands(at place, status a2a.TaskStatus) error {
+	v.place, v.status = at, status
+	if status.State != a2a.TaskStateWorking || status.Message == nil {
+		return nil
+	}
+	return v.show(v.news(status.Message.ID, textOf(fromRemote(status.Message.Parts))))
+}
+
+// artifact takes an artifact in, or more of one: its text is shown, and the answer where no message holds one.
 func (v *visit) artifact(ev *a2a.TaskArtifactUpdateEvent) error {
 	if ev.Artifact == nil {
 		return nil
 	}
 	v.seen[ev.Artifact.ID] = true
 	parts := fromRemote(ev.Artifact.Parts)
-	for _, p := range parts {
-		if p.File == nil && p.Data == nil {
-			v.text = append(v.text, p)
+	if text := textOf(parts); text != "" {
+		v.text = joined(v.text, []agentsvc.Part{agentsvc.TextPart(text)})
+		if err := v.show(text); err != nil {
+			return err
 		}
 	}
 	up := agentsvc.ArtifactUpdate{Append: ev.Append, Last: ev.LastChunk, Artifact: agentsvc.Artifact{
 		ID: string(ev.Artifact.ID), Name: ev.Artifact.Name, Description: ev.Artifact.Description, Parts: parts,
 	}}
-	if !v.yield(agentsvc.Event{Artifact: &up}, nil) {
-		return errStopped
-	}
-	return nil
+	return v.record(up)
 }
 
 // conclude ends the turn as the remote task stands.
@@ -241,13 +255,17 @@ func (v *visit) conclude() error {
 
 // end ends the turn with what the remote agent said.
 func (v *visit) end(state agentsvc.State, m *a2a.Message) error {
-	answer := agentsvc.Message{ID: agentsvc.MessageID(agentsvc.NewID()), Task: v.inv.Task, Role: agentsvc.RoleAgent, Parts: v.text}
+	if err := v.flush(); err != nil {
+		return err
+	}
+	answer := agentsvc.Message{Task: v.inv.Task, Role: agentsvc.RoleAgent, Parts: v.text}
 	if m != nil && len(m.Parts) > 0 {
 		answer.Parts = fromRemote(m.Parts)
 	}
 	if len(answer.Parts) == 0 {
 		answer.Parts = []agentsvc.Part{agentsvc.TextPart("")}
 	}
+	answer.ID = v.of(answer.Text())
 	answer.Metadata = map[string]any{placeKey: map[string]any{"agent": v.o.Name, "context": v.place.context, "task": string(v.place.task)}}
 	v.yield(agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &answer}}, nil)
 	return nil
@@ -310,40 +328,4 @@ func (v *visit) cancel(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_, _ = v.client.CancelTask(ctx, &a2a.CancelTaskRequest{ID: v.place.task})
-}
-
-// toRemote and fromRemote turn the words' parts into A2A's and back.
-func toRemote(parts []agentsvc.Part) (out a2a.ContentParts) {
-	for _, p := range parts {
-		switch {
-		case p.File != nil && p.File.URI != "":
-			out = append(out, &a2a.Part{Content: a2a.URL(p.File.URI), Filename: p.File.Name, MediaType: p.File.MediaType})
-		case p.File != nil:
-			out = append(out, &a2a.Part{Content: a2a.Raw(p.File.Bytes), Filename: p.File.Name, MediaType: p.File.MediaType})
-		case p.Data != nil:
-			out = append(out, &a2a.Part{Content: a2a.Data{Value: p.Data.Value}, MediaType: p.Data.MediaType})
-		default:
-			out = append(out, a2a.NewTextPart(p.Text))
-		}
-	}
-	return out
-}
-
-func fromRemote(parts a2a.ContentParts) (out []agentsvc.Part) {
-	for _, p := range parts {
-		if p == nil {
-			continue
-		}
-		switch c := p.Content.(type) {
-		case a2a.Text:
-			out = append(out, agentsvc.TextPart(string(c)))
-		case a2a.Raw:
-			out = append(out, agentsvc.Part{File: &agentsvc.File{Name: p.Filename, MediaType: p.MediaType, Bytes: c}})
-		case a2a.URL:
-			out = append(out, agentsvc.Part{File: &agentsvc.File{Name: p.Filename, MediaType: p.MediaType, URI: string(c)}})
-		case a2a.Data:
-			out = append(out, agentsvc.Part{Data: &agentsvc.Data{MediaType: p.MediaType, Value: c.Value}})
-		}
-	}
-	return out
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -72,6 +73,21 @@ func (f *far) Execute(_ context.Context, ec *a2asrv.ExecutorContext) iter.Seq2[a
 			more := a2a.NewArtifactUpdateEvent(ec, art.Artifact.ID, a2a.NewTextPart("whole"))
 			more.Append, more.LastChunk = true, true
 			_ = yield(art, nil) && yield(more, nil) && say(a2a.TaskStateCompleted, "")
+		case "pieces": // as they come
+			_ = say(a2a.TaskStateWorking, "One ") && say(a2a.TaskStateWorking, "two ") && say(a2a.TaskStateWorking, "three.") && say(a2a.TaskStateCompleted, "One two three.")
+		case "growth": // each time as far as it has come
+			_ = say(a2a.TaskStateWorking, "One") && say(a2a.TaskStateWorking, "One two") && say(a2a.TaskStateCompleted, "One two three.")
+		case "progress": // not the answer
+			_ = say(a2a.TaskStateWorking, "Looking it up.") && say(a2a.TaskStateCompleted, "It is blue.")
+		case "typed": // an artifact, word by word
+			art := a2a.NewArtifactEvent(ec, a2a.NewTextPart("w0 "))
+			ok := yield(art, nil)
+			for i := 1; ok && i < 100; i++ {
+				more := a2a.NewArtifactUpdateEvent(ec, art.Artifact.ID, a2a.NewTextPart(fmt.Sprintf("w%d ", i)))
+				more.Append = true
+				ok = yield(more, nil)
+			}
+			_ = ok && say(a2a.TaskStateCompleted, "")
 		case "slow":
 			<-f.cancelled
 		default:
@@ -182,7 +198,7 @@ func TestRemote(t *testing.T) {
 				ev.Seq = int64(i + 1)
 				whole.Apply(ev)
 			}
-			if len(whole.Artifacts) != 1 || whole.Artifacts[0].Name != "out.txt" || len(whole.Artifacts[0].Parts) != 2 {
+			if len(whole.Artifacts) != 1 || whole.Artifacts[0].Name != "out.txt" || (agentsvc.Message{Parts: whole.Artifacts[0].Parts}).Text() != "half whole" {
 				t.Errorf("artifacts %+v", whole.Artifacts)
 			}
 			_, err := play(t.Context(), a, turn("fail"))
@@ -235,13 +251,83 @@ func TestRemoteConversation(t *testing.T) {
 	}
 }
 
-// TestRemoteTooSlow: past its time, or when the task is cancelled, the remote task is cancelled as well.
+// TestRemoteStreams: what the other side says while it is at work is shown as it comes; where that is not what it says in
+// the end, the end holds. An artifact that comes word by word is not put on record word by word.
+func TestRemoteStreams(t *testing.T) {
+	t.Parallel()
+	var typed strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&typed, "w%d ", i)
+	}
+	for _, w := range ways {
+		if !w.streaming {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			_, url := serve(t, w)
+			for text, c := range map[string]struct {
+				chunks, answer string
+				same           bool // the chunks are the beginning of the answer
+			}{
+				"pieces":   {"One |two |three.", "One two three.", true},
+				"growth":   {"One| two", "One two three.", true},
+				"progress": {"Looking it up.", "It is blue.", false},
+				"typed":    {strings.ReplaceAll(strings.TrimSpace(typed.String()), " ", " |") + " ", typed.String(), true},
+			} {
+				var chunks []string
+				var id agentsvc.MessageID
+				artifacts, offset := 0, 0
+				var end *agentsvc.Message
+				for ev, err := range remote(t, agent.RemoteOptions{URL: url}).Run(t.Context(), turn(text)) {
+					switch {
+					case err != nil:
+						t.Fatal(err)
+					case ev.Chunk != nil:
+						if ev.Chunk.Offset != offset || id != "" && id != ev.Chunk.Message {
+							t.Errorf("%s: chunk %+v at %d of %s", text, ev.Chunk, offset, id)
+						}
+						id, offset = ev.Chunk.Message, offset+len(ev.Chunk.Text)
+						chunks = append(chunks, ev.Chunk.Text)
+					case ev.Artifact != nil:
+						artifacts++
+					case ev.Status != nil:
+						end = ev.Status.Message
+					}
+				}
+				if got := strings.Join(chunks, "|"); got != c.chunks || end.Text() != c.answer || (end.ID == id) != c.same {
+					t.Errorf("%s: %q, then %q (of the same message: %v)", text, got, end.Text(), end.ID == id)
+				}
+				if text == "typed" && artifacts != 1 {
+					t.Errorf("%d facts of one artifact", artifacts)
+				}
+			}
+			for ev := range remote(t, agent.RemoteOptions{URL: url, Whole: true}).Run(t.Context(), turn("pieces")) {
+				if ev.Chunk != nil {
+					t.Error("a chunk, although none is wanted")
+				}
+			}
+		})
+	}
+}
+
+// TestRemoteTooSlow: past its time, or when the task is cancelled, the remote task is cancelled as well, whatever way the
+// server is spoken to.
 func TestRemoteTooSlow(t *testing.T) {
 	t.Parallel()
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			testTooSlow(t, w)
+		})
+	}
+}
+
+func testTooSlow(t *testing.T, w way) {
 	for _, how := range []string{"time", "cancel", "drain"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			f, url := serve(t, ways[0])
+			f, url := serve(t, w)
 			o := agent.RemoteOptions{URL: url}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)

@@ -67,16 +67,16 @@ func llmAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
 		return nil, errBelow
 	}
 	g := b.guard(a)
-	set, err := b.toolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.recallTool(a.Tools)...)
+	set, err := b.toolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.recallTool(a.Tools, g)...)
 	if err != nil {
 		return nil, err
 	}
 	o := agent.Options{
 		Instruction: a.Instruction, Prompt: agent.Prompt{Global: a.GlobalInstruction}, Tools: set, Whole: !a.Streaming,
-		SubAgents: b.members(a.SubAgents), AgentTools: g.members(b.members(a.AgentTools)), Window: b.window(name, a),
+		SubAgents: b.members(a.SubAgents), AgentTools: g.members(b.members(a.AgentTools)), Window: b.window(name, a, g),
 	}
 	if b.recall != nil {
-		o.Background = b.recall.Background
+		o.Background = g.background(b.recall.Through(g.read).Background)
 	}
 	if p := a.Prompt; p != nil {
 		o.Prompt.System, o.Prompt.Role, o.Prompt.Guidance = p.SystemPrompt, p.Role, p.Guidance
@@ -100,15 +100,15 @@ func groupOptions(a *config.Agent) agent.GroupOptions {
 }
 
 func sequentialAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	return agent.NewSequential(b.members(a.SubAgents), groupOptions(a)), nil
+	return b.guard(a).agent(agent.NewSequential(b.members(a.SubAgents), groupOptions(a))), nil
 }
 
 func parallelAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	return agent.NewParallel(b.members(a.SubAgents), groupOptions(a)), nil
+	return b.guard(a).agent(agent.NewParallel(b.members(a.SubAgents), groupOptions(a))), nil
 }
 
 func loopAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	return agent.NewLoop(b.members(a.SubAgents), a.MaxIterations, groupOptions(a)), nil
+	return b.guard(a).agent(agent.NewLoop(b.members(a.SubAgents), a.MaxIterations, groupOptions(a))), nil
 }
 
 func runnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
@@ -121,7 +121,7 @@ func runnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 }
 
 func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
-	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, HTTP: b.out.Patient(a.Timeout)}
+	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, Whole: !a.Streaming, HTTP: b.out.Patient(a.Timeout)}
 	maps.Copy(o.Headers, a.Headers)
 	if c := a.Credentials; c != nil {
 		o.Headers["Authorization"] = "Bearer " + c.Token
@@ -133,7 +133,11 @@ func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) 
 		}
 		o.Card = card
 	}
-	return agent.NewRemote(o)
+	built, err := agent.NewRemote(o)
+	if err != nil {
+		return nil, err
+	}
+	return b.guard(a).agent(built), nil
 }
 
 // maxCard bounds the file of a card.

@@ -98,7 +98,13 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets)})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 	if used {
-		a.runner.Tell(memories.Remember)
+		guards := make(map[string]*guard, len(cfg.Agents))
+		for name, a := range cfg.Agents {
+			guards[name] = b.guard(a)
+		}
+		a.runner.Tell(func(ctx context.Context, run store.Run, said []agentsvc.Entry) {
+			memories.Remember(ctx, run, guards[run.Agent].past(said))
+		})
 	}
 	for _, name := range cfg.AgentNames() {
 		a.index[name] = len(a.cards)

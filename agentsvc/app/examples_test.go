@@ -70,6 +70,8 @@ func TestExamples(t *testing.T) {
 		{"acme", "bookkeeper", "The report, please.", "Here is the report.", "Here is the report."},
 		{"globex", "assistant", "count to three", "one two three!", "one two three!"},
 		{"fallbacks", "assistant", "hello", "The first model is out of order, so I answer: hello", "The first model is out of order, so I answer: hello"},
+		{"guardrails", "desk", "Who wrote this?", "You said: reader:\nIt was ***.**@*******.***, telephone +49 30 1234567. Ask her.",
+			"You said: reader:\nIt was ***.**@*******.***, telephone +49 30 1234567. Ask her."},
 		{"checkpoints", "assistant", "add it up", "It is 42.", "It is 42."},
 		{"structured-output", "extractor", "Ada Lovelace, born in 1815", `{"name": "Ada Lovelace", "born": 1815}`, ""},
 	} {

@@ -42,9 +42,10 @@ func (b *builder) guard(a *config.Agent) *guard {
 	return &guard{rail, b.log.With("agent", a.Name), b.judged}
 }
 
-// report tells log and meters of findings. Neither learns anything of the text.
+// report tells the turn, log and meters of findings. None learns anything of the text.
 func (g *guard) report(ctx context.Context, found ...guardrail.Finding) {
 	for _, f := range found {
+		agentsvc.Found(ctx, f.Told())
 		if f.Action != guardrail.Allow {
 			g.log.LogAttrs(ctx, levels[f.Severity], "a guardrail has struck", slog.String("guardrail", f.Guardrail), slog.String("check", f.Check),
 				slog.String("action", string(f.Action)), slog.String("severity", f.Severity), slog.Bool("shadow", f.Shadow))
@@ -57,6 +58,36 @@ func (g *guard) report(ctx context.Context, found ...guardrail.Finding) {
 
 // levels are how loudly the log tells of a finding, by its severity.
 var levels = map[string]slog.Level{"low": slog.LevelInfo, "medium": slog.LevelWarn, "high": slog.LevelError, "critical": slog.LevelError}
+
+// past returns what may be read of a conversation in which everything was asked before.
+func (g *guard) past(talk []agentsvc.Entry) []agentsvc.Entry {
+	if g == nil {
+		return talk
+	}
+	return g.rail.Past(talk)
+}
+
+// read returns what may be read of a text that a caller sent before, and whether anything may.
+func (g *guard) read(text string) (string, bool) {
+	if g == nil {
+		return text, true
+	}
+	return g.rail.Read(text)
+}
+
+// background has next look up what goes with what the guard lets in.
+func (g *guard) background(next func(context.Context, []agentsvc.Entry) string) func(context.Context, []agentsvc.Entry) string {
+	if g == nil {
+		return next
+	}
+	return func(ctx context.Context, talk []agentsvc.Entry) string {
+		v := g.rail.Input(talk)
+		if v.Refusal != "" {
+			return "" // nobody will be asked
+		}
+		return next(ctx, v.Conversation)
+	}
+}
 
 // model returns m behind the guard.
 func (g *guard) model(m llm.Provider) llm.Provider {

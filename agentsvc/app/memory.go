@@ -18,32 +18,32 @@ import (
 )
 
 // windows are the strategies that fit a conversation to what a model gets to see.
-var windows = map[string]func(b *builder, name string, a *config.Agent) agent.Window{
-	"none": func(*builder, string, *config.Agent) agent.Window { return nil },
-	"buffer_window": func(_ *builder, _ string, a *config.Agent) agent.Window {
+var windows = map[string]func(b *builder, name string, a *config.Agent, g *guard) agent.Window{
+	"none": func(*builder, string, *config.Agent, *guard) agent.Window { return nil },
+	"buffer_window": func(_ *builder, _ string, a *config.Agent, _ *guard) agent.Window {
 		return session.Buffer{Size: a.Context.WindowSize}
 	},
-	"token_window": func(b *builder, _ string, a *config.Agent) agent.Window {
+	"token_window": func(b *builder, _ string, a *config.Agent, _ *guard) agent.Window {
 		return session.Tokens{Budget: a.Context.Budget, Recent: a.Context.PreserveRecent, Count: b.counter(a.LLM)}
 	},
-	"summary_buffer": func(b *builder, name string, a *config.Agent) agent.Window {
+	"summary_buffer": func(b *builder, name string, a *config.Agent, g *guard) agent.Window {
 		model := b.models[a.LLM]
 		if other := a.Context.SummarizerLLM; other != "" {
 			model = b.models[other]
 		}
 		return session.Summary{
 			Agent: name, Budget: a.Context.Budget, Threshold: a.Context.Threshold, Target: a.Context.Target,
-			Count: b.counter(a.LLM), Model: model, Store: b.store.Sessions, Log: b.log,
+			Count: b.counter(a.LLM), Model: model, Read: g.past, Store: b.store.Sessions, Log: b.log,
 		}
 	},
 }
 
 // window returns what an agent's context asks for, nil for the whole conversation.
-func (b *builder) window(name string, a *config.Agent) agent.Window {
+func (b *builder) window(name string, a *config.Agent, g *guard) agent.Window {
 	if a.Context == nil {
 		return nil
 	}
-	return windows[a.Context.Strategy](b, name, a)
+	return windows[a.Context.Strategy](b, name, a, g)
 }
 
 func (b *builder) counter(llm string) session.Counter {
@@ -90,11 +90,11 @@ func (b *builder) vectorMemory(rows *memory.Store, m *config.Memory) memory.Find
 	return memory.NewVector(rows, b.embedder(m.Embedder), index, bound)
 }
 
-// recallTool returns the tool that an agent with these tools searches its memory with, none where one of its own has
-// that name.
-func (b *builder) recallTool(names []string) []tool.Tool {
+// recallTool returns the tool that an agent with these tools searches its memory with, behind its guard; none where one
+// of its own has that name.
+func (b *builder) recallTool(names []string, g *guard) []tool.Tool {
 	if b.recall == nil || slices.Contains(names, memory.ToolName) {
 		return nil
 	}
-	return []tool.Tool{b.recall.Tool()}
+	return []tool.Tool{b.recall.Through(g.read).Tool()}
 }

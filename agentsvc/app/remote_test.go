@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/task"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -89,5 +91,52 @@ func TestRemote(t *testing.T) {
 				t.Errorf("%s %q, want %q", told.Status.State, told.Status.Message.Text(), c.want)
 			}
 		})
+	}
+}
+
+// TestRemoteCancel: who cancels a task ends what another server does for it.
+func TestRemoteCancel(t *testing.T) {
+	t.Parallel()
+	began, cancelled := make(chan struct{}, 100), make(chan string, 1)
+	var srv *httptest.Server
+	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_ = json.NewEncoder(w).Encode(card03(srv.URL))
+			return
+		}
+		var call struct {
+			ID     any
+			Method string
+			Params struct{ ID string }
+		}
+		_ = json.NewDecoder(r.Body).Decode(&call)
+		state := "working"
+		if began <- struct{}{}; call.Method == "tasks/cancel" {
+			state = "canceled"
+			cancelled <- call.Params.ID
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"jsonrpc": "2.0", "id": call.ID, "result": map[string]any{
+			"kind": "task", "id": "theirs", "contextId": "c", "status": map[string]any{"state": state},
+		}})
+	}))
+	t.Cleanup(srv.Close)
+	a := houseOf(t, dbtest.SQLite(t), parsed(t, "agents: {helper: {type: remote, url: "+srv.URL+", timeout: 1m}}", config.Options{}),
+		app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true}, slog.New(slog.DiscardHandler))
+	accepted, err := a.Tasks().Submit(t.Context(), say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	<-began // it was asked how far it is, so its id is known
+	if _, err := a.Tasks().Cancel(t.Context(), task.Reach{Owner: &ana}, accepted.ID); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case id := <-cancelled:
+		if id != "theirs" {
+			t.Errorf("task %q was cancelled", id)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the other server was not told")
 	}
 }

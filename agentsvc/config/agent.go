@@ -46,8 +46,9 @@ type Agent struct {
 	SubAgents []string `yaml:"sub_agents" ref:"agents" only:"type=llm|sequential|parallel|loop"`
 	// AgentTools are agents that this one uses like tools.
 	AgentTools []string `yaml:"agent_tools" ref:"agents" only:"type=llm"`
-	// Guardrails names the checks on this agent's input, output and tool calls. An agent made of others has those of its parts.
-	Guardrails string `yaml:"guardrails" ref:"guardrails" only:"type=llm|runner"`
+	// Guardrails names the checks on this agent's input, output and tool calls. Those of an agent made of others judge
+	// what the whole is asked and answers.
+	Guardrails string `yaml:"guardrails" ref:"guardrails"`
 	// DocumentStores are the documents the agent can search.
 	DocumentStores []string `yaml:"document_stores" ref:"document_stores"`
 	// IncludeContext puts what the search finds before the model without being asked.
@@ -105,6 +106,7 @@ func (a *Agent) check(c *checks, s spot) {
 		c.problem(s, "a remote agent needs url, agent_card_url or agent_card_file")
 	}
 	a.remote(c, s)
+	a.guarded(c, s)
 	a.members(c, s)
 	a.ends(c, s)
 	if p := a.Prompt; p != nil && p.SystemPrompt != "" && (a.Instruction != "" || p.Role != "" || p.Guidance != "") {
@@ -124,6 +126,18 @@ func (a *Agent) remote(c *checks, s spot) {
 		if a.Credentials != nil && strings.EqualFold(name, "Authorization") {
 			c.problem(s.child("headers"), "holds Authorization, which credentials stand for: leave either out")
 		}
+	}
+}
+
+// guarded demands that the guardrail has nothing that cannot act on this agent.
+func (a *Agent) guarded(c *checks, s spot) {
+	g := c.guardrails[a.Guardrails]
+	if a.Type == "llm" || a.Type == "runner" || g == nil || !g.Enabled || g.Tool == nil {
+		return
+	}
+	if t := g.Tool.Authorization; t != nil && t.Enabled {
+		c.problem(s.child("guardrails"), "holds tool.authorization, and an agent of type "+a.Type+
+			" calls no tools itself: name a guardrail without it here, and one with it at the agents that call tools")
 	}
 }
 

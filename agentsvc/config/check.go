@@ -18,6 +18,7 @@ type checks struct {
 	names             map[string][]string  // sorted names by top-level key
 	databases         map[string]*Database // to tell where mysql is refused
 	llms              map[string]*LLM      // to tell where fallbacks lead
+	guardrails        map[string]*Guardrail
 	nesting           *nesting
 	defaultLLMMissing bool
 	refused           map[string]bool // entries such as tools.shell that lack a grant

@@ -62,7 +62,7 @@ func Parse(src []byte, o Options) (*Config, error) {
 	for _, e := range cfg.Embedders {
 		e.complete(environment)
 	}
-	c := checks{Options: o, doc: doc, names: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, refused: map[string]bool{}}
+	c := checks{Options: o, doc: doc, names: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, guardrails: cfg.Guardrails, refused: map[string]bool{}}
 	for _, f := range fieldsOf(reflect.TypeFor[Config]()) {
 		c.names[f.name] = slices.Sorted(slices.Values(keys(root.child(f.name))))
 	}

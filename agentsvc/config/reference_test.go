@@ -142,6 +142,11 @@ func (r *reference) table(title, path string, t reflect.Type) {
 
 func (r *reference) row(path string, t reflect.Type, f field) {
 	field := t.Field(f.index)
+	fmt.Fprintf(r, "| `%s` | %s | %s | %s |\n", f.name, typeName(field.Type), defaultOf(f), r.meaning(path, t, f))
+}
+
+func (r *reference) meaning(path string, t reflect.Type, f field) string {
+	field := t.Field(f.index)
 	meaning := sentence(r.comments["stoa/agentsvc/config."+t.Name()+"."+field.Name], "`"+f.name+"`")
 	if len(f.enum) > 0 {
 		meaning += " One of `" + strings.Join(f.enum, "`, `") + "`."
@@ -166,7 +171,7 @@ func (r *reference) row(path string, t reflect.Type, f field) {
 	}
 	here := pattern(join(path, f.name))
 	meaning += r.note(here) + r.note(here+".*")
-	fmt.Fprintf(r, "| `%s` | %s | %s | %s |\n", f.name, typeName(field.Type), defaultOf(f), strings.ReplaceAll(meaning, "|", "\\|"))
+	return strings.ReplaceAll(meaning, "|", "\\|")
 }
 
 // sentence is a comment without the name it begins with: "Name is the login." becomes "The login."

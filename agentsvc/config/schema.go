@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-//go:generate go test -run "^(TestSchema|TestReference)$" -update
+//go:generate go test -run "^(TestSchema|TestReference|TestPages)$" -update
 
 //go:embed schema.json
 var schema []byte

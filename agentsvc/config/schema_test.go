@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-var update = flag.Bool("update", false, "write schema.json, docs/configuration.md and the golden files again")
+var update = flag.Bool("update", false, "write schema.json, the tables of docs and the golden files again")
 
 const (
 	variable = `\$\{`

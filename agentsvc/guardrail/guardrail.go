@@ -89,6 +89,14 @@ func (g *Guardrail) finding(check string, r Rule) Finding {
 // Blocks reports whether what f was found in goes no further.
 func (f Finding) Blocks() bool { return f.Action == Block && !f.Shadow }
 
+// Told is f as a turn tells of it.
+func (f Finding) Told() agentsvc.Finding {
+	phase, check, _ := strings.Cut(f.Check, ".")
+	return agentsvc.Finding{
+		Guardrail: f.Guardrail, Phase: phase, Rule: check, Action: string(f.Action), Severity: f.Severity, Shadow: f.Shadow,
+	}
+}
+
 // blocking returns the names of the checks that block, or "" if none does.
 func blocking(found []Finding) string {
 	var names []string

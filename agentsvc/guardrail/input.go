@@ -94,43 +94,77 @@ type Verdict struct {
 // ones were asked before, and what was done to them then is done again: the model reads them modified, or a note where
 // they were blocked. Findings are those of the last message, if nothing has followed it yet or if it is blocked.
 func (g *Guardrail) Input(talk []agentsvc.Entry) Verdict {
-	v := Verdict{Conversation: talk}
-	if len(g.input.checks) == 0 {
-		return v
+	last := len(talk) - 1
+	for last >= 0 && !isCallers(talk[last]) {
+		last--
 	}
-	last := -1
-	for i, e := range talk {
-		if isCallers(e) {
-			last = i
-		}
+	if len(g.input.checks) == 0 || last < 0 {
+		return Verdict{Conversation: talk}
 	}
-	cloned := false
-	for i, e := range talk {
+	parts, found := g.message(talk[last].Message.Parts)
+	if checks := blocking(found); checks != "" {
+		return Verdict{Refusal: g.withheld("The message was", checks), Findings: found}
+	}
+	r := reading{talk: talk}
+	g.past(&r, last)
+	if len(found) > 0 && !g.shadow {
+		r.set(last, parts)
+	}
+	v := Verdict{Conversation: r.talk}
+	if last == len(talk)-1 {
+		v.Findings = found
+	}
+	return v
+}
+
+// Past returns what may be read of a conversation in which everything was asked before: the messages of callers as the
+// checks modify them, and a note in the place of each that they block.
+func (g *Guardrail) Past(talk []agentsvc.Entry) []agentsvc.Entry {
+	r := reading{talk: talk}
+	g.past(&r, len(talk))
+	return r.talk
+}
+
+// Read returns what may be read of a text that a caller sent before, and whether anything may.
+func (g *Guardrail) Read(text string) (string, bool) {
+	parts, found := g.message([]agentsvc.Part{agentsvc.TextPart(text)})
+	if g.shadow {
+		return text, true
+	}
+	return agentsvc.Message{Parts: parts}.Text(), blocking(found) == ""
+}
+
+// past has the messages of callers before an entry read as they were judged then.
+func (g *Guardrail) past(r *reading, before int) {
+	for i, e := range r.talk[:before] {
 		if !isCallers(e) {
 			continue
 		}
 		parts, found := g.message(e.Message.Parts)
-		checks := blocking(found)
-		if i == last && (i == len(talk)-1 || checks != "") {
-			v.Findings = found
-		}
-		if i == last && checks != "" {
-			return Verdict{Refusal: g.withheld("The message was", checks), Findings: found}
-		}
-		if checks != "" {
-			parts = []agentsvc.Part{agentsvc.TextPart("[" + g.withheld("The message was", checks) + "]")}
-		}
 		if len(found) == 0 || g.shadow {
 			continue
 		}
-		if !cloned {
-			v.Conversation, cloned = slices.Clone(talk), true
+		if checks := blocking(found); checks != "" {
+			parts = []agentsvc.Part{agentsvc.TextPart("[" + g.withheld("The message was", checks) + "]")}
 		}
-		msg := *e.Message
-		msg.Parts = parts
-		v.Conversation[i].Message = &msg
+		r.set(i, parts)
 	}
-	return v
+}
+
+// reading is a conversation as it is read. The one it was made of stays as it is.
+type reading struct {
+	talk   []agentsvc.Entry
+	cloned bool
+}
+
+// set puts other parts into a message.
+func (r *reading) set(i int, parts []agentsvc.Part) {
+	if !r.cloned {
+		r.talk, r.cloned = slices.Clone(r.talk), true
+	}
+	msg := *r.talk[i].Message
+	msg.Parts = parts
+	r.talk[i].Message = &msg
 }
 
 // isCallers reports whether e is what a caller sent. What an agent tells its own model in a caller's place has no id,

@@ -64,9 +64,14 @@ type Passed struct {
 	Artifacts []agentsvc.ArtifactUpdate
 }
 
+// Whole reports whether nothing of an answer passes before its end.
+func (g *Guardrail) Whole() bool {
+	return g.output.collectAll && !g.shadow && len(g.output.detectors) > 0
+}
+
 // Answer returns the check of one answer.
 func (g *Guardrail) Answer() *Answer {
-	a := &Answer{g: g, whole: g.output.collectAll && !g.shadow && len(g.output.detectors) > 0}
+	a := &Answer{g: g, whole: g.Whole()}
 	a.text = a.newText()
 	return a
 }

@@ -20,6 +20,7 @@ type Recall struct {
 	store *Store
 	find  Finder
 	o     Options
+	read  func(text string) (string, bool) // nil = everything may be
 }
 
 // Options tune a [Recall].
@@ -34,7 +35,7 @@ func NewRecall(s *Store, f Finder, o Options) *Recall {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Recall{s, f, o}
+	return &Recall{store: s, find: f, o: o}
 }
 
 // Bounds of what is recalled without being asked for.
@@ -43,6 +44,32 @@ const (
 	excerpt  = 500 // characters of each
 	patience = 2 * time.Second
 )
+
+// Through returns r as an agent sees it that may not read all that users have said: read returns what may be read of a
+// text, and whether anything may.
+func (r *Recall) Through(read func(text string) (string, bool)) *Recall {
+	seen := *r
+	seen.read = read
+	return &seen
+}
+
+// readable returns what may be read of what was found.
+func (r *Recall) readable(found []Memory) []Memory {
+	if r.read == nil {
+		return found
+	}
+	out := found[:0]
+	for _, m := range found {
+		ok := true
+		if m.Role == agentsvc.RoleUser {
+			m.Text, ok = r.read(m.Text)
+		}
+		if ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
 
 // knows reports whether ctx is the turn of somebody who is remembered, and who that is.
 func (r *Recall) knows(ctx context.Context) (agentsvc.Owner, bool) {
@@ -74,7 +101,7 @@ func (r *Recall) Background(ctx context.Context, talk []agentsvc.Entry) string {
 		r.o.Log.WarnContext(ctx, "an agent goes on without its memory", "error", err)
 		return ""
 	}
-	found = slices.DeleteFunc(found, func(m Memory) bool { return said[m.Text] })
+	found = r.readable(slices.DeleteFunc(found, func(m Memory) bool { return said[m.Text] }))
 	if len(found) == 0 {
 		return ""
 	}

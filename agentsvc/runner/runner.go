@@ -59,7 +59,8 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 		}
 	}
 	t := &turn{Runner: r, rec: rec, run: &run, began: time.Now()}
-	err := t.do(agentsvc.WithSession(ctx, agentsvc.SessionKey{Owner: run.Owner, Context: run.Context}))
+	within := agentsvc.WithSession(ctx, agentsvc.SessionKey{Owner: run.Owner, Context: run.Context})
+	err := t.do(agentsvc.WithFindings(within, t.found.tell))
 	if err == nil {
 		if r.tell != nil && len(t.kept) > 0 && !t.refused {
 			r.tell(ctx, run, t.kept)
@@ -125,6 +126,7 @@ func (t *turn) do(ctx context.Context) (err error) {
 
 // fail records the end of a turn that met err: as failed, or where err may pass and tries remain as pending.
 func (t *turn) fail(ctx context.Context, err error) error {
+	t.gather()
 	t.log.Warn("a run failed", "agent", t.run.Agent, "task", t.run.Task, "attempt", t.run.Attempts, "error", err)
 	if after, passes := mayPass(err); passes {
 		if delay, ok := t.retry.Next(t.run.Attempts); ok {

@@ -30,7 +30,8 @@ type turn struct {
 	ended   bool
 	kept    []agentsvc.Entry // what was added to the session
 	refused bool             // the turn ended rejected
-	last    time.Time        // of the last fact of earlier attempts
+	found   findings
+	last    time.Time // of the last fact of earlier attempts
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -87,6 +88,16 @@ func (t *turn) note(ev agentsvc.Event) {
 		t.add(ev.Frame, agentsvc.Entry{Result: ev.Result})
 	case ev.Usage != nil:
 		t.used = t.used.Add(*ev.Usage)
+	case ev.Finding != nil:
+		t.found.note(*ev.Finding)
+	}
+}
+
+// gather has the findings that came about written with the next fact.
+func (t *turn) gather() {
+	for _, ev := range t.found.take() {
+		t.note(ev)
+		t.pending = append(t.pending, ev)
 	}
 }
 
@@ -162,6 +173,7 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 		t.checkpoint(ev)
 		return nil
 	}
+	t.gather()
 	t.note(ev)
 	t.pending = append(t.pending, ev)
 	if ev.Usage != nil {
@@ -243,8 +255,8 @@ func (t *turn) message(text string) agentsvc.Message {
 	}
 }
 
-// metadata is what the last message of a turn tells about it: the tokens of all its model calls, the model, and the
-// seconds the last attempt took.
+// metadata is what the last message of a turn tells about it: the tokens of all its model calls, the model, what
+// guardrails found, and the seconds the last attempt took.
 func (t *turn) metadata() map[string]any {
 	u := t.used
 	m := map[string]any{
@@ -256,6 +268,9 @@ func (t *turn) metadata() map[string]any {
 	}
 	if u.Model != "" {
 		m["model"] = u.Model
+	}
+	if list := t.found.metadata(); len(list) > 0 {
+		m["guardrails"] = list
 	}
 	return m
 }

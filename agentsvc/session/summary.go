@@ -23,6 +23,7 @@ type Summary struct {
 	Target    float64
 	Count     Counter
 	Model     llm.Provider
+	Read      func([]agentsvc.Entry) []agentsvc.Entry // what of a conversation Model may read, nil = all
 	Store     *store.Sessions
 	Log       *slog.Logger
 }
@@ -196,6 +197,9 @@ Write one summary that can stand in its place: every fact about the user, every 
 
 // ask has the model sum up entries, and what stands for those before them.
 func (t *summing) ask(ctx context.Context, entries []agentsvc.Entry) (string, error) {
+	if t.Read != nil {
+		entries = t.Read(entries)
+	}
 	var b strings.Builder
 	if t.text != "" {
 		fmt.Fprintf(&b, "Earlier summary:\n%s\n\nWhat followed:\n", t.text)

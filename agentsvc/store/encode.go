@@ -20,6 +20,7 @@ type (
 		Approval *approvalBody `json:"approval,omitempty"`
 		Decision *decisionBody `json:"decision,omitempty"`
 		Usage    *usageBody    `json:"usage,omitempty"`
+		Finding  *findingBody  `json:"finding,omitempty"`
 
 		Checkpoint *checkpointBody `json:"checkpoint,omitempty"`
 	}
@@ -91,6 +92,14 @@ type (
 		CacheWrite int64  `json:"cache_write,omitempty"`
 		Reasoning  int64  `json:"reasoning,omitempty"`
 	}
+	findingBody struct {
+		Guardrail string `json:"guardrail"`
+		Phase     string `json:"phase"`
+		Rule      string `json:"rule"`
+		Action    string `json:"action"`
+		Severity  string `json:"severity"`
+		Shadow    bool   `json:"shadow,omitempty"`
+	}
 	checkpointBody struct {
 		Reason string `json:"reason"`
 		Step   int    `json:"step"`
@@ -111,6 +120,7 @@ const (
 	kindApproval = "approval"
 	kindDecision = "decision"
 	kindUsage    = "usage"
+	kindFinding  = "finding"
 
 	kindCheckpoint = "checkpoint"
 )
@@ -143,6 +153,9 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	case ev.Usage != nil:
 		u := ev.Usage
 		kind, b.Usage = kindUsage, &usageBody{u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens}
+	case ev.Finding != nil:
+		f := findingBody(*ev.Finding)
+		kind, b.Finding = kindFinding, &f
 	case ev.Checkpoint != nil:
 		kind, b.Checkpoint = kindCheckpoint, &checkpointBody{string(ev.Checkpoint.Reason), ev.Checkpoint.Step}
 	default:
@@ -196,6 +209,9 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 			Provider: u.Provider, Model: u.Model, InputTokens: u.Input, OutputTokens: u.Output,
 			CacheReadTokens: u.CacheRead, CacheWriteTokens: u.CacheWrite, ReasoningTokens: u.Reasoning,
 		}
+	case b.Finding != nil:
+		f := agentsvc.Finding(*b.Finding)
+		ev.Finding = &f
 	case b.Checkpoint != nil:
 		ev.Checkpoint = &agentsvc.Checkpoint{Reason: agentsvc.CheckpointReason(b.Checkpoint.Reason), Step: b.Checkpoint.Step}
 	}

@@ -46,6 +46,7 @@ func bodies() []agentsvc.Event {
 			Provider: "p", Model: "m", InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, ReasoningTokens: 1 << 40,
 		}},
 		{Usage: &agentsvc.Usage{}},
+		{Finding: &agentsvc.Finding{Guardrail: "house", Phase: "input", Rule: "length", Action: "block", Severity: "high", Shadow: true}},
 		{Frame: "team/writer", Call: &agentsvc.ToolCall{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"a":1}`)}},
 		{Decision: &agentsvc.Decision{Call: "c1", Verdict: agentsvc.Expire}},
 		{Frame: "team/writer", Decision: &agentsvc.Decision{

@@ -1,0 +1,115 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// pages are the pages that end with a table of every key of something.
+var pages = []struct {
+	file string
+	of   map[string]reflect.Type // by the path where it stands
+}{
+	{"agents", map[string]reflect.Type{"agents.<name>": reflect.TypeFor[Agent]()}},
+	{"models", map[string]reflect.Type{"llms.<name>": reflect.TypeFor[LLM]()}},
+	{"tools", map[string]reflect.Type{"tools.<name>": reflect.TypeFor[Tool]()}},
+	{"guardrails", map[string]reflect.Type{"guardrails.<name>": reflect.TypeFor[Guardrail]()}},
+	{"memory", map[string]reflect.Type{
+		"agents.<name>.context": reflect.TypeFor[Context](), "storage.memory": reflect.TypeFor[Memory](), "embedders.<name>": reflect.TypeFor[Embedder](),
+	}},
+}
+
+const keysHeading = "## Every key\n"
+
+// TestPages holds the tables of every key to the structs, and what the pages say before it of keys and their defaults.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	comments := reflector(t).CommentMap
+	for _, page := range pages {
+		t.Run(page.file, func(t *testing.T) {
+			t.Parallel()
+			file := "../../docs/" + page.file + ".md"
+			src, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told, _, _ := strings.Cut(string(src), keysHeading)
+			r := &reference{comments: comments}
+			r.WriteString(told + keysHeading + "\nMade of the same words as the [configuration reference](configuration.md).\n")
+			known := map[string]field{}
+			for _, path := range slices.Sorted(maps.Keys(page.of)) {
+				fmt.Fprintf(r, "\n`%s`:\n\n| Key | Default | Meaning |\n|---|---|---|\n", path)
+				r.every(path, "", page.of[path], known)
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(r.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if diff := cmp.Diff(r.String(), string(src)); diff != "" {
+				t.Errorf("the table of every key is stale; run go generate (-want +got):\n%s", diff)
+			}
+			checkKeys(t, told, known)
+		})
+	}
+}
+
+// every writes a row for each key of t, which stands at path, and for each key below it, and notes them in known by
+// their names from prefix on.
+func (r *reference) every(path, prefix string, t reflect.Type, known map[string]field) {
+	for _, f := range fieldsOf(t) {
+		name := prefix + f.name
+		known[name] = f
+		if _, taken := known[f.name]; !taken {
+			known[f.name] = f
+		}
+		fmt.Fprintf(r, "| `%s` | %s | %s |\n", name, defaultOf(f), r.meaning(path, t, f))
+		field := t.Field(f.index).Type
+		if below := element(field); below.Kind() == reflect.Struct && r.note(pattern(join(path, f.name))) == "" {
+			if field.Kind() == reflect.Slice {
+				name += "[]"
+			}
+			r.every(join(path, strings.TrimPrefix(name, prefix)), name+".", below, known)
+		}
+	}
+}
+
+var backticked = regexp.MustCompile("`([^`]+)`")
+
+// checkKeys looks at the tables of a page whose first column is headed Key: each key there must be known, and a default
+// beside it the one that holds.
+func checkKeys(t *testing.T, page string, known map[string]field) {
+	t.Helper()
+	var head []string
+	for line := range strings.Lines(page) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			head = nil
+		case head == nil:
+			head = cells
+		case !slices.Contains(head, "Key"):
+		default:
+			for _, key := range backticked.FindAllStringSubmatch(cells[slices.Index(head, "Key")], -1) {
+				f, ok := known[key[1]]
+				if !ok {
+					t.Errorf("there is no key %s: %s", key[1], line)
+				}
+				i := slices.Index(head, "Default")
+				if got := strings.Join(f.def, ", "); i >= 0 && len(f.def) > 0 && got != "false" && strings.ReplaceAll(cells[i], "`", "") != got {
+					t.Errorf("the default of %s is %s: %s", key[1], got, line)
+				}
+			}
+		}
+	}
+}
