@@ -31,7 +31,7 @@ func (s *Sent) Within(c agentsvc.ContextID) {
 var ErrSent = errors.New("the message was sent before")
 
 // Accept writes the first turn of a new task: the task, its first events and its run, in one transaction. A run with
-// a worker is born under that worker's lease, one without is pending. It returns [ErrSent] if sent is already there.
+// a worker is born under that worker's lease, one without is pending. It returns [ErrSent] if sent is already there, and [agentsvc.ErrOverloaded] if there is no room.
 func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
 	b := db.Batch{Key: string(run.Task)}
 	accept := s.acceptPlain
@@ -52,6 +52,8 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 		return nil
 	case db.IsDuplicate(err) && sent != nil:
 		return ErrSent
+	case db.IsFull(err):
+		err = errors.Join(agentsvc.ErrOverloaded, err)
 	case errors.Is(err, db.ErrUnknownOutcome):
 		if there, lookErr := s.stands(run.Task, guard{run.Epoch, run.Seq}); lookErr == nil && there {
 			return nil

@@ -24,7 +24,8 @@ import (
 
 // tenancyOptions completes the administration of apps with what the config room knows of documents.
 func tenancyOptions(shared app.House) tenancy.Options {
-	return tenancy.Options{Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log}
+	erase := func(ctx context.Context, a tenancy.App) error { return shared.Volatile.Forget(ctx, a.ID) }
+	return tenancy.Options{Check: check(shared), Erase: erase, Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log}
 }
 
 // front is the door with every dialect behind it. Where no public URL is set, cards show the address it listens on.
@@ -52,7 +53,7 @@ func (h *house) openMeters() (err error) {
 	if h.meters, err = newMeters(h.secrets.metrics != "" || h.settings.loopback()); err != nil {
 		return err
 	}
-	return h.meters.gauge("stoa_runs_inflight", "Runs at work in this process.", func() int64 { return int64(h.pool.Inflight()) })
+	return h.meters.gauge("stoa_runs_inflight", "Runs at work in this process.", func() int64 { return int64(h.inflight()) })
 }
 
 // healthy reports whether the database answers.
