@@ -5,10 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
-// ApprovalKind says why a tool call waits for a human.
+// ApprovalKind says what a tool call waits for.
 type ApprovalKind string
 
 // The kinds of approvals.
@@ -18,19 +19,35 @@ const (
 	// ApproveRerun is a tool whose call was interrupted: whether it took effect is unknown, and it may not simply run
 	// again.
 	ApproveRerun ApprovalKind = "rerun"
+	// SupplyCredential is a tool that sends a credential of its caller's own, which is not there.
+	SupplyCredential ApprovalKind = "credential"
 )
 
-// Approval is a tool call that waits for a human's decision.
+// Approval is a tool call that waits for a human: for a decision, or for its caller's credential. Where the tools of a
+// server cannot even be listed without one, the call is none that a model has asked for, and has no arguments.
 type Approval struct {
-	Call    ToolCall
-	Kind    ApprovalKind
-	Prompt  string        // what the human is asked
-	Timeout time.Duration // after which the task is rejected; 0 = it waits for as long as it takes
+	Call       ToolCall
+	Kind       ApprovalKind
+	Prompt     string        // what the human is asked
+	Timeout    time.Duration // after which the task is rejected; 0 = it waits for as long as it takes
+	Credential Credential    // that is to be supplied; zero for other kinds
 
 	// Seq, Frame and At are those of the event that tells of it.
 	Seq   int64
 	Frame string
 	At    time.Time
+}
+
+// Decidable reports whether a waits for a decision, which is made for or against the call.
+func (a Approval) Decidable() bool { return a.Kind != SupplyCredential }
+
+// Waiting is where a task stands that waits for approvals. As long as one of them can be decided against, which ends the
+// task as rejected, that is [InputRequired].
+func Waiting(approvals []Approval) State {
+	if slices.ContainsFunc(approvals, Approval.Decidable) {
+		return InputRequired
+	}
+	return AuthRequired
 }
 
 // Verdict is what came of an approval.
@@ -41,6 +58,7 @@ const (
 	Approve Verdict = "approve"
 	Reject  Verdict = "reject"
 	Expire  Verdict = "expire" // nobody decided in time
+	Supply  Verdict = "supply" // the credential is there
 )
 
 // Decision is what somebody decided about an approval. Hash is of the arguments that the tool may run with: those it

@@ -13,8 +13,12 @@ var (
 	ErrTerminal = errors.New("the task has ended")
 	// ErrBusy says that the task is at work on an earlier message.
 	ErrBusy = errors.New("the task is still working on an earlier message")
+	// ErrOccupied says that the session is at work on an earlier message, of this task or another.
+	ErrOccupied = errors.New("the conversation is still at work on an earlier message: wait for its end, or cancel its task")
 	// ErrUndecided says that the task waits for a decision and not for a message.
 	ErrUndecided = errors.New("the task waits for a decision on a tool call, not for a message")
+	// ErrNoCredential says that the task waits for a credential and not for a message.
+	ErrNoCredential = errors.New(`the task waits for a credential: send a message whose data part is {"type": "tool_credential", "tool": ..., "value": ...}`)
 	// ErrDecided says that there is nothing to decide, or no longer.
 	ErrDecided = errors.New("no such decision is open: it was made before, or nothing waits for one")
 	// ErrLost says that somebody else holds the task now: stop.

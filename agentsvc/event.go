@@ -45,11 +45,13 @@ const (
 )
 
 // Chunk is a piece of an agent's message while it is being written: the text that stands at byte Offset of it.
-// Chunks may be late, lost or repeated; the fact that follows them holds the whole text.
+// Chunks may be late, lost or repeated; the fact that follows them holds the whole text. After is the sequence of the
+// last fact before the chunk.
 type Chunk struct {
 	Message MessageID
 	Offset  int
 	Text    string
+	After   int64
 }
 
 // ArtifactUpdate is a new artifact, or with Append further parts of one that is already there. Last marks the

@@ -121,6 +121,10 @@ func fakeSurface() http.Handler {
 			fmt.Fprint(w, `{"result":{"status":{"state":"completed"}}}`)
 			return
 		}
+		if r.PathValue("agent") == model.Stamp {
+			fmt.Fprintf(w, "data: {\"text\":\"%s%d\"}\n\ndata: {\"state\":\"completed\"}\n\n", model.Mark, time.Now().UnixMicro())
+			return
+		}
 		n, err := strconv.Atoi(strings.TrimPrefix(r.PathValue("agent"), "tokens-"))
 		if err != nil {
 			w.WriteHeader(http.StatusNotFound)

@@ -45,7 +45,10 @@ func streams(ctx context.Context, l *lab, _ func(...string) bool, r *report) err
 	if err := l.streamCost(ctx, s, token, r); err != nil {
 		return err
 	}
-	return l.firstToken(ctx, s, token, base, r)
+	if err := l.firstToken(ctx, s, token, base, r); err != nil {
+		return err
+	}
+	return l.passage(ctx, s, token, r)
 }
 
 // stream is one streamed call for n tokens, good if the last event holds the whole answer.
@@ -122,5 +125,29 @@ func (l *lab) firstToken(ctx context.Context, s *stoa.Server, token, base string
 		added = append(added, float64((p50[1]-p50[0]).Microseconds())/1000)
 	}
 	r.rows = append(r.rows, plain("P11", "ms that stoa adds to the time to the first token, c=1 (p50)", added.String()))
+	return nil
+}
+
+// passage measures how long the first token is on its way from the model server through stoa to the client.
+func (l *lab) passage(ctx context.Context, s *stoa.Server, token string, r *report) error {
+	t, err := s.Stamped(token, text)
+	if err != nil {
+		return err
+	}
+	var p50, p99 series
+	for range l.rounds {
+		got, err := load.Run(ctx, t, load.Options{Conns: 1, Calls: pick(l.quick, 50, 100)})
+		if err != nil {
+			return err
+		}
+		if got.Err != nil {
+			return fmt.Errorf("a stream failed: %w", got.Err)
+		}
+		p50 = append(p50, float64(got.First(50).Microseconds())/1000)
+		p99 = append(p99, float64(got.First(99).Microseconds())/1000)
+	}
+	r.rows = append(r.rows,
+		atMost("P11", "ms from the model's first token to the client's, c=1 (p50)", 2, p50),
+		plain("P11", "the same (p99)", p99.String()))
 	return nil
 }

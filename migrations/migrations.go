@@ -78,6 +78,9 @@ func up(engine string, m *migrate.Migrate) error {
 		return err
 	}
 	v, dirty, err := m.Version()
+	if err == nil && v > all[len(all)-1] {
+		return nil // a newer Stoa has been here; its schema serves this one too
+	}
 	if err == nil && dirty {
 		before := -1
 		if i := slices.Index(all, v); i > 0 {
@@ -86,9 +89,6 @@ func up(engine string, m *migrate.Migrate) error {
 		if err := m.Force(before); err != nil {
 			return fmt.Errorf("repair migration %d: %w", v, err)
 		}
-	}
-	if err == nil && v > all[len(all)-1] {
-		return nil // a newer Stoa has been here; its schema serves this one too
 	}
 	uerr := m.Up()
 	if dirty && hasColumn(uerr) {

@@ -74,7 +74,7 @@ func (s *Service) Run(ctx context.Context) error {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
 	for {
-		for _, do := range []func(context.Context) error{s.eraseMarked, s.wipeGone, s.expireCalls, s.rewrap} {
+		for _, do := range []func(context.Context) error{s.eraseMarked, s.wipeGone, s.expireCalls, s.rewrap, s.renew} {
 			if err := do(ctx); err != nil && ctx.Err() == nil {
 				s.log.ErrorContext(ctx, "tidy up after apps", "error", err)
 			}
@@ -121,6 +121,14 @@ func (s *Service) wipeGone(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// renew is rewrap for what other rooms have sealed.
+func (s *Service) renew(ctx context.Context) error {
+	if s.options.Renew == nil {
+		return nil
+	}
+	return s.options.Renew(ctx, s.keys)
 }
 
 // rewrap makes the current master key the one that wraps every app's data key, so that older ones can go.

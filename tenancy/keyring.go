@@ -87,6 +87,15 @@ func newAEAD(key []byte) (cipher.AEAD, error) {
 // Current names the master key that seals.
 func (k *Keyring) Current() string { return hex.EncodeToString([]byte(k.masters[0].id)) }
 
+// Former names the other master keys, whose values can still be opened.
+func (k *Keyring) Former() []string {
+	var ids []string
+	for _, m := range k.masters[1:] {
+		ids = append(ids, hex.EncodeToString([]byte(m.id)))
+	}
+	return ids
+}
+
 // NewKey makes a data key for scope and returns it wrapped.
 func (k *Keyring) NewKey(scope string) []byte {
 	key := make([]byte, keySize)
@@ -141,6 +150,15 @@ func (k *Keyring) Seal(scope, field string, plain []byte) ([]byte, error) {
 		return nil, err
 	}
 	return append(wrapped, box.Seal(field, plain)...), nil
+}
+
+// Renew returns what [Keyring.Seal] made for scope as the current master key would have made it.
+func (k *Keyring) Renew(scope string, sealed []byte) ([]byte, error) {
+	if len(sealed) < wrappedLen {
+		return nil, errSealed
+	}
+	wrapped, err := k.Rewrap(scope, sealed[:wrappedLen])
+	return append(wrapped, sealed[wrappedLen:]...), err
 }
 
 // Open decrypts what [Keyring.Seal] made for the same scope and field.

@@ -96,6 +96,29 @@ func TestRotateMaster(t *testing.T) {
 	if _, err := both.Rewrap("other", wrapped); err == nil {
 		t.Error("rewrapped in another scope")
 	}
+
+	if sealed, err = old.Seal("app", "f", []byte("y")); err != nil {
+		t.Fatal(err)
+	}
+	renewed, err := both.Renew("app", sealed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := only.Open("app", "f", renewed); err != nil || string(got) != "y" {
+		t.Errorf("opened %q, %v after it was renewed", got, err)
+	}
+	for name, f := range map[string]func() ([]byte, error){
+		"in another scope":     func() ([]byte, error) { return both.Renew("other", sealed) },
+		"without its key":      func() ([]byte, error) { return only.Renew("app", sealed) },
+		"what was never whole": func() ([]byte, error) { return both.Renew("app", sealed[:10]) },
+	} {
+		if _, err := f(); err == nil {
+			t.Errorf("renewed %s", name)
+		}
+	}
+	if got := both.Former(); len(got) != 1 || got[0] != old.Current() || only.Former() != nil {
+		t.Errorf("former keys %v and %v", got, only.Former())
+	}
 }
 
 func TestCursor(t *testing.T) {

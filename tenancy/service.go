@@ -32,6 +32,8 @@ type Options struct {
 	// Erase removes what an app owns outside the database, such as vectors and files. It may be called again for the
 	// same app.
 	Erase func(ctx context.Context, app App) error
+	// Renew has the current master key wrap what other rooms have sealed under former ones.
+	Renew func(ctx context.Context, keys *Keyring) error
 	Log   *slog.Logger
 }
 

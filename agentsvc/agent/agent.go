@@ -32,6 +32,8 @@ type Invocation struct {
 	Frames map[string][]agentsvc.Entry
 	// Settled is what earlier attempts recorded of the calls that waited for a human.
 	Settled map[CallKey]Settled
+	// Asked is how often earlier attempts have asked for the credential of each tool.
+	Asked map[string]int
 	// Running is told of each tool call, which stop ends, until it calls over. Nil means that nobody wants to know.
 	Running func(call agentsvc.CallID, stop context.CancelCauseFunc) (over func())
 	// Global is what the agents above put before this one's instruction.
@@ -47,7 +49,8 @@ type CallKey struct {
 // Settled is how far a call has come that waited for a human.
 type Settled struct {
 	Decision *agentsvc.Decision // that nobody has acted on yet
-	Begun    *agentsvc.ToolCall // as it was run after an earlier decision, with what effect is unknown
+	Supplied bool               // its credential was, and it has not run since
+	Begun    *agentsvc.ToolCall // as it was run after an earlier decision; with what effect is unknown, unless it is Supplied
 }
 
 // Child returns the invocation of a sub-agent in a frame of its own, whose name is unique among its siblings. It goes
@@ -60,7 +63,7 @@ func (inv Invocation) Child(name string, talk []agentsvc.Entry) Invocation {
 	recorded := inv.Frames[path]
 	return Invocation{
 		Task: inv.Task, Turn: inv.Turn, Frame: path, Conversation: slices.Concat(talk, recorded), Steps: Steps(recorded), Frames: inv.Frames,
-		Settled: inv.Settled, Running: inv.Running, Global: inv.Global,
+		Settled: inv.Settled, Asked: inv.Asked, Running: inv.Running, Global: inv.Global,
 	}
 }
 

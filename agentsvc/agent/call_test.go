@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"slices"
@@ -168,7 +169,15 @@ func TestDecided(t *testing.T) {
 			`call send{"n":2}`, `result send false send{"n":2}`, "chunks Done.", "usage", "completed Done.",
 		}, 1},
 		"a rerun of what needs no approval": {"free", agent.Settled{Decision: agreed}, []string{`call free{"n":1}`, `result free false free{"n":1}`, "chunks Done.", "usage", "completed Done."}, 1},
-		"interrupted, but may be repeated":  {"safe", agent.Settled{Begun: begun}, []string{`result safe false safe{"n":2}`, "chunks Done.", "usage", "completed Done."}, 1},
+		"its credential is there":           {"free", agent.Settled{Supplied: true}, []string{`call free{"n":1}`, `result free false free{"n":1}`, "chunks Done.", "usage", "completed Done."}, 1},
+		"approved, and its credential is there": {"send", agent.Settled{Decision: agreed, Supplied: true}, []string{
+			`call send{"n":1}`, `result send false send{"n":1}`, "chunks Done.", "usage", "completed Done.",
+		}, 1},
+		"its credential is there, and nobody was asked": {"send", agent.Settled{Supplied: true}, []string{`approval call send{"n":1} May send run?`, "input_required "}, 0},
+		"begun without its credential, which is there now": {"send", agent.Settled{Begun: begun, Supplied: true}, []string{
+			`call send{"n":2}`, `result send false send{"n":2}`, "chunks Done.", "usage", "completed Done.",
+		}, 1},
+		"interrupted, but may be repeated": {"safe", agent.Settled{Begun: begun}, []string{`result safe false safe{"n":2}`, "chunks Done.", "usage", "completed Done."}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -190,6 +199,80 @@ func TestDecided(t *testing.T) {
 				t.Errorf("elsewhere %q", got)
 			}
 		})
+	}
+}
+
+// key is what tool shop needs of its caller.
+var key = &tool.Credential{Credential: agentsvc.Credential{Tool: "shop", Header: "X-Key", Server: "https://shop.example.com"}, Prompt: "Your key?"}
+
+// TestWanting: a call without its caller's credential asks for it, beside the calls that ran, and asks only so often.
+func TestWanting(t *testing.T) {
+	t.Parallel()
+	buy := fn{name: "buy", call: func(context.Context, tool.Input) (string, error) { return "", &tool.CredentialError{Credential: key} }}
+	for name, c := range map[string]struct {
+		inv  agent.Invocation
+		want []string
+	}{
+		"announced now": {turn("go"), []string{
+			"usage", `message  buy{"n":0} echo{"n":1} buy{"n":2}`, `result echo false echo{"n":1}`,
+			`approval credential buy{"n":0} Your key?`, `approval credential buy{"n":2} Your key?`, "auth_required ",
+		}},
+		"interrupted": {announced("buy"), []string{
+			`approval rerun buy{"n":1} A call of buy was interrupted, and whether it took effect is unknown. Run it again?`, "input_required ",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := script(t, when(scripted.When{}, calls("buy", "echo", "buy")...))
+			got, err := play(t.Context(), agent.NewLLM(m, agent.Options{Tools: tools(t, buy, echo("echo"))}), c.inv)
+			if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+				t.Errorf("%v\n%s", err, diff)
+			}
+		})
+	}
+	inv := turn("go")
+	inv.Asked = map[string]int{"shop": 3}
+	m := script(t, when(scripted.When{ToolResult: "buy"}, scripted.Item{Say: "{{result}}"}), when(scripted.When{}, calls("buy")...))
+	got, err := play(t.Context(), agent.NewLLM(m, agent.Options{Tools: tools(t, buy)}), inv)
+	if want := "completed shop needs a credential of its caller that https://shop.example.com accepts; 3 were supplied in this turn"; err != nil || got[len(got)-1] != want {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// guarded is a server whose tools nobody sees without a credential.
+type guarded struct{ open bool }
+
+func (*guarded) Name() string { return "tools.shop" }
+func (g *guarded) Tools(context.Context) ([]tool.Tool, error) {
+	if !g.open {
+		return nil, &tool.CredentialError{Credential: key}
+	}
+	return nil, nil
+}
+
+// TestWantingTools: where the tools cannot even be listed, the turn asks before it thinks.
+func TestWantingTools(t *testing.T) {
+	t.Parallel()
+	g := &guarded{}
+	set, err := tool.NewSet(nil, tool.Options{Sources: []tool.Source{g}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := script(t, when(scripted.When{}, scripted.Item{Say: "Hello."}))
+	a := agent.NewLLM(m, agent.Options{Tools: set})
+	got, err := play(t.Context(), a, turn("go"))
+	if diff := cmp.Diff([]string{"approval credential shop Your key?", "auth_required "}, got); err != nil || diff != "" || len(m.reqs) != 0 {
+		t.Errorf("%v, %d model calls\n%s", err, len(m.reqs), diff)
+	}
+	inv := turn("go")
+	inv.Asked = map[string]int{"shop": 3}
+	var invalid *agentsvc.InvalidError
+	if _, err := play(t.Context(), a, inv); !errors.As(err, &invalid) {
+		t.Errorf("after three: %v", err)
+	}
+	g.open = true
+	if got, err = play(t.Context(), a, turn("go")); err != nil || got[len(got)-1] != "completed Hello." {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -56,27 +56,11 @@ func NewLLM(model llm.Provider, o Options) *LLM {
 // Run implements [Agent].
 func (a *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		live, err := a.live(ctx)
-		if err != nil {
-			yield(agentsvc.Event{}, err)
-			return
-		}
-		t := &turn{LLM: live, inv: inv, talk: inv.Conversation, yield: yield}
+		t := &turn{LLM: a, inv: inv, talk: inv.Conversation, yield: yield}
 		if err := t.run(ctx); err != nil {
 			yield(agentsvc.Event{}, err)
 		}
 	}
-}
-
-// live returns the agent with the tools there are now, for one turn.
-func (a *LLM) live(ctx context.Context) (*LLM, error) {
-	tools, err := a.o.Tools.Live(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now := *a
-	now.o.Tools = tools
-	return &now, nil
 }
 
 // turn is one run of an LLM agent. Its methods return errStopped when the consumer has broken off.
@@ -95,7 +79,31 @@ func (t *turn) run(ctx context.Context) error {
 	return nil
 }
 
+// live gives the turn the tools there are now. Where its caller's credential is needed to know them, the turn ends until
+// it is there.
+func (t *turn) live(ctx context.Context) error {
+	tools, err := t.o.Tools.Live(ctx)
+	var missing *tool.CredentialError
+	switch {
+	case errors.As(err, &missing):
+		a, err := t.wants(missing, agentsvc.ToolCall{ID: agentsvc.CallID("tools_of_" + missing.Tool), Name: missing.Tool})
+		if err != nil {
+			return err
+		}
+		return t.wait([]agentsvc.Approval{a})
+	case err != nil:
+		return err
+	}
+	now := *t.LLM
+	now.o.Tools = tools
+	t.LLM = &now
+	return nil
+}
+
 func (t *turn) loop(ctx context.Context) error {
+	if err := t.live(ctx); err != nil {
+		return err
+	}
 	if last, err := t.act(ctx, t.inv.Steps-1, t.recover); err != nil || last != nil {
 		return t.finish(last, err)
 	}

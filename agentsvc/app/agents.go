@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/task"
 )
 
 // agentKinds are the agents that can be configured, by type. Those they name are built before them.
@@ -154,6 +155,17 @@ func readCard(name string) ([]byte, error) {
 		err = fmt.Errorf("is longer than %d bytes", maxCard)
 	}
 	return card, err
+}
+
+// onBusy is what each agent does about a message that finds its session at work.
+func onBusy(cfg *config.Config) map[string]task.OnBusy {
+	all := map[string]task.OnBusy{}
+	for name, a := range cfg.Agents {
+		if a.Context != nil {
+			all[name] = task.OnBusy(a.Context.OnBusy)
+		}
+	}
+	return all
 }
 
 const jsonType = "application/json"

@@ -24,12 +24,15 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
 	"stoa/authz"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
 // House is what all apps of a process share.
 type House struct {
-	DB      *db.DB
+	DB *db.DB
+	// Keys seal the credentials that users supply. Without them no tool can ask for one.
+	Keys    *tenancy.Keyring
 	Hub     *task.Hub
 	Workers task.Handoff
 	Retry   queue.Retry
@@ -60,6 +63,7 @@ type App struct {
 	kept     *store.Store
 	tasks    *task.Service
 	runners  map[bool]*runner.Runner // of tasks in the database, and of those in memory
+	vault    *store.Vault
 	memories *memory.Recall
 	policy   *authz.Policy
 	cards    []agentsvc.Card
@@ -86,6 +90,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	}
 	volatile, stores := b.volatile(h), b.sessions(h)
 	b.store = stores(h.DB)
+	if h.Keys != nil {
+		b.vault = store.NewVault(h.tasksIn(volatile), t.ID, h.Keys) // what a task was entrusted with is kept as the task is
+	}
 	memories, used := b.memory(memory.New(h.DB, t.ID))
 	if used {
 		b.recall = memories
@@ -97,10 +104,10 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{runners: map[bool]*runner.Runner{}, policy: policy, memories: memories, index: map[string]int{}, closers: b.closers}
+	a := &App{runners: map[bool]*runner.Runner{}, policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
-		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{Check: check(b.sets)})
+		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault})
 		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 		if q.volatile == volatile {
 			a.kept, a.tasks = kept, tasks
@@ -143,6 +150,9 @@ func (a *App) Sweep(ctx context.Context, r store.Retention) (store.Swept, error)
 
 // Memories is what the app's agents remember of its users.
 func (a *App) Memories() *memory.Recall { return a.memories }
+
+// Vault holds what the app's users have entrusted to its tools; nil where nothing could be sealed.
+func (a *App) Vault() *store.Vault { return a.vault }
 
 // Policy decides who may do what in the app.
 func (a *App) Policy() *authz.Policy { return a.policy }
@@ -188,6 +198,7 @@ type builder struct {
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
 	store   *store.Store
+	vault   *store.Vault   // nil = nothing can be sealed
 	recall  *memory.Recall // nil = agents remember nothing
 	models  map[string]llm.Provider
 	rails   map[string]*guardrail.Guardrail // those that are turned on

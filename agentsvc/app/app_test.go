@@ -83,7 +83,7 @@ func houseOf(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log 
 		}
 	})
 	h := app.House{
-		DB: d, Hub: task.NewHub(), Workers: pool, Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
+		DB: d, Keys: keyring(t), Hub: task.NewHub(nil), Workers: pool, Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
 	}
 	for _, f := range change {
 		f(&h)

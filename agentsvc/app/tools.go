@@ -108,6 +108,10 @@ func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 		}
 		o.Sandbox, o.Network = b.sandbox, b.tenant.Inside
 	}
+	var err error
+	if o.Credential, err = b.credential(name, t, t.URL); err != nil {
+		return nil, err
+	}
 	server, err := mcp.New(o)
 	if err != nil {
 		return nil, err
@@ -126,6 +130,12 @@ func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
 			return nil, agentsvc.Invalid("parameters", "%v", err)
 		}
 		o.Parameters = schema
+	}
+	if t.Credential != nil {
+		var err error
+		if o.Credential, err = b.credential(name, t, t.Credential.URL); err != nil {
+			return nil, err
+		}
 	}
 	return function.New(t.Handler, o)
 }

@@ -221,6 +221,14 @@ func (h House) queues() []queueOf {
 	return all
 }
 
+// tasksIn returns the database of an app's tasks.
+func (h House) tasksIn(volatile bool) *db.DB {
+	if volatile {
+		return h.Volatile.DB
+	}
+	return h.DB
+}
+
 // volatile reports whether the app wants its tasks kept in memory, having noted whether it wants anything there.
 func (b *builder) volatile(h House) bool {
 	storage := b.cfg.Storage

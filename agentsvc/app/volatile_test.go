@@ -1,16 +1,21 @@
 package app
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
@@ -18,6 +23,7 @@ import (
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -26,6 +32,7 @@ import (
 type process struct {
 	House
 	app atomic.Pointer[App]
+	url string // of the server that its tool calls
 }
 
 func openProcess(t *testing.T, lasting *db.DB, o VolatileOptions) *process {
@@ -35,8 +42,12 @@ func openProcess(t *testing.T, lasting *db.DB, o VolatileOptions) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := &process{House: House{
-		DB: lasting, Volatile: v, Hub: task.NewHub(), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: o.Log,
+		DB: lasting, Keys: keys, Volatile: v, Hub: task.NewHub(nil), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: o.Log,
 	}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var ends []chan error
@@ -81,19 +92,24 @@ llms:
     script:
       - when: {text: "^ask$"}
         then: [{ask: "Which city?"}]
+      - when: {tool_result: api}
+        then: [{say: "Got: {{result}}"}]
+      - when: {text: "^get (?P<url>.+)$"}
+        then: [{call: {tool: api, arguments: {url: "{{url}}"}}}]
       - then: [{say: "You said: {{text}}"}]
-agents: {helper: {llm: demo}}
+agents: {helper: {llm: demo, tools: [api]}}
+tools: {api: {type: function, handler: http_request, credential: {header: X-Key, url: "URL"}}}
 storage: {%s}
 `
 
 // load replaces the app by one with that storage.
 func (p *process) load(t *testing.T, storage string) {
 	t.Helper()
-	cfg, err := config.Parse(fmt.Appendf(nil, volatileSource, storage), config.Options{})
+	cfg, err := config.Parse([]byte(strings.ReplaceAll(fmt.Sprintf(volatileSource, storage), "URL", cmp.Or(p.url, "http://localhost"))), config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := Build(cfg, Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true}, p.House)
+	a, err := Build(cfg, Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}, p.House)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +197,7 @@ func TestBackends(t *testing.T) {
 				for _, e := range sess.Entries {
 					said = append(said, e.Message.Text())
 				}
-				if diff := cmp.Diff([]string{"ask", "Which city?", "Rome", "You said: Rome", "thanks", "You said: thanks"}, said); diff != "" {
+				if diff := gocmp.Diff([]string{"ask", "Which city?", "Rome", "You said: Rome", "thanks", "You said: thanks"}, said); diff != "" {
 					t.Error(diff)
 				}
 				if lasting, memory := holds(t, d), holds(t, p.Volatile.DB); lasting != c.lasting || memory != c.memory {
@@ -339,5 +355,52 @@ func TestVolatileIsolation(t *testing.T) {
 	}
 	if got := holds(t, p.Volatile.DB); got != "tasks turns" {
 		t.Errorf("memory holds %q", got)
+	}
+}
+
+// TestVolatileCredential: what a task in memory was entrusted with is found by it, and is nowhere else.
+func TestVolatileCredential(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello "+r.Header.Get("X-Key")) }))
+	defer srv.Close()
+	p := openProcess(t, dbtest.SQLite(t), VolatileOptions{})
+	p.url = srv.URL
+	p.load(t, "tasks: {backend: inmemory}")
+	told := p.say(t, "get "+srv.URL+"/x", "")
+	if told.Status.State != agentsvc.AuthRequired {
+		t.Fatalf("%s %q, want a credential to be asked for", told.Status.State, told.Status.Message.Text())
+	}
+	sub := task.Submission{Agent: "helper", Owner: bea, Message: agentsvc.Message{Task: told.ID, Parts: []agentsvc.Part{
+		{Data: &agentsvc.Data{Value: map[string]any{"type": "tool_credential", "tool": "api", "value": "bea's key"}}},
+	}}}
+	var err error
+	if sub.Rulings, err = task.Rulings(&sub.Message); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.app.Load().Tasks().Submit(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		if told, err = p.app.Load().Tasks().Get(t.Context(), task.Reach{}, told.ID, store.With{}); err != nil {
+			t.Fatal(err)
+		}
+		if told.Status.State.Terminal() {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if told.Status.State != agentsvc.Completed || !strings.Contains(told.Status.Message.Text(), "hello [credential]") {
+		t.Errorf("%s %q", told.Status.State, told.Status.Message.Text())
+	}
+	for place, c := range map[string]struct {
+		d    *db.DB
+		want int
+	}{"the database": {p.DB, 0}, "memory": {p.Volatile.DB, 1}} {
+		var n int
+		var b db.Batch
+		b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM credential")
+		if err := c.d.Platform().Do(t.Context(), &b); err != nil || n != c.want {
+			t.Errorf("%s has %d credentials, %v, want %d", place, n, err, c.want)
+		}
 	}
 }

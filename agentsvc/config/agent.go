@@ -59,8 +59,9 @@ type Agent struct {
 	IncludeContextMaxLength int `yaml:"include_context_max_length" jsonschema:"minimum=0"`
 	// StructuredOutput makes the agent answer in JSON of a given schema.
 	StructuredOutput *StructuredOutput `yaml:"structured_output" only:"type=llm"`
-	// Context says how much of a long conversation the model gets to see.
-	Context *Context `yaml:"context" only:"type=llm"`
+	// Context says how much of a long conversation the model gets to see, which is for agents with a model alone, and
+	// what becomes of a message that comes while the conversation is at work on another.
+	Context *Context `yaml:"context"`
 	// Trigger starts the agent on a schedule or from a webhook.
 	Trigger *Trigger `yaml:"trigger"`
 	// Notifications tell other services how the agent's tasks go.
@@ -109,8 +110,18 @@ func (a *Agent) check(c *checks, s spot) {
 	a.guarded(c, s)
 	a.members(c, s)
 	a.ends(c, s)
+	a.session(c, s.child("context"))
 	if p := a.Prompt; p != nil && p.SystemPrompt != "" && (a.Instruction != "" || p.Role != "" || p.Guidance != "") {
 		c.problem(s.child("prompt").child("system_prompt"), "replaces instruction, role and guidance: leave either them out or it")
+	}
+}
+
+// session checks that an agent without a model cuts no conversation.
+func (a *Agent) session(c *checks, s spot) {
+	for _, key := range keys(s) {
+		if a.Type != "" && a.Type != "llm" && key != "on_busy" {
+			c.problem(s.child(key), "belongs to type llm only")
+		}
 	}
 }
 

@@ -52,8 +52,12 @@ func (a *Agent) ends(c *checks, s spot) {
 	}
 }
 
-// Context says how much of a long conversation the model gets to see.
+// Context says how much of a long conversation the model gets to see, and what becomes of a message that comes while the
+// conversation is at work on another.
 type Context struct {
+	// OnBusy is what becomes of a message that opens a task while the session is at work: the task waits for its turn
+	// (queue), the message is refused (reject), or the tasks at work and waiting are cancelled (interrupt).
+	OnBusy string `yaml:"on_busy" jsonschema:"enum=queue,enum=reject,enum=interrupt,default=queue"`
 	// Strategy is how the conversation is cut: not at all (none), to the last messages (buffer_window), to a
 	// number of tokens (token_window), or by summing up what is old (summary_buffer).
 	Strategy string `yaml:"strategy" jsonschema:"enum=none,enum=buffer_window,enum=token_window,enum=summary_buffer,default=none"`

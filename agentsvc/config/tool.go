@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,6 +26,8 @@ type Tool struct {
 	// Idempotent says that a call whose outcome a crash left unknown may simply run again. Without it, it depends on the
 	// tool.
 	Idempotent *bool `yaml:"idempotent"`
+	// Credential makes the tool send a header that each caller supplies the value of. Whose value is missing is asked for it.
+	Credential *Credential `yaml:"credential" only:"type=mcp|function"`
 	// MaxExecutionTime is how long one call may take.
 	MaxExecutionTime time.Duration `yaml:"max_execution_time" jsonschema:"default=30s"`
 
@@ -63,6 +66,20 @@ type Tool struct {
 	DenyByDefault bool `yaml:"deny_by_default" jsonschema:"default=false" only:"type=command"`
 }
 
+// Credential is a header with which a tool sends what its caller has supplied, to one server and to no other.
+type Credential struct {
+	// Header is the name of the header.
+	Header string `yaml:"header" jsonschema:"default=Authorization"`
+	// Prompt is what the caller is asked. Without it, the question names tool, server and header.
+	Prompt string `yaml:"prompt"`
+	// URL is the address of the server that the functions http_request and web_fetch send it to; of a path, only scheme,
+	// host and port count. An MCP server has its own.
+	URL string `yaml:"url"`
+}
+
+// webHandlers are the functions that send requests.
+var webHandlers = []string{"http_request", "web_fetch"}
+
 // fileHandlers are the functions that work in a folder.
 var fileHandlers = []string{"read_file", "write_file", "search_files"}
 
@@ -89,6 +106,7 @@ func (t *Tool) check(c *checks, s spot) {
 	if t.MaxExecutionTime == 0 {
 		c.problem(s.child("max_execution_time"), "must be more than 0s")
 	}
+	t.checkCredential(c, s.child("credential"))
 	switch t.Type {
 	case "function":
 		t.checkFunction(c, s)
@@ -96,6 +114,43 @@ func (t *Tool) check(c *checks, s spot) {
 		t.checkCommand(c, s)
 	case "mcp":
 		t.checkServer(c, s)
+	}
+}
+
+// notCredentials are headers that belong to the connection or the protocol, or that follow a redirect to any host.
+var notCredentials = []string{
+	"accept", "accept-encoding", "accept-language", "connection", "content-encoding", "content-length", "content-type", "expect", "forwarded",
+	"host", "http2-settings", "keep-alive", "last-event-id", "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
+	"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip",
+}
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+// checkCredential demands a server that the credential is for, and a header that can hold one.
+func (t *Tool) checkCredential(c *checks, s spot) {
+	cr := t.Credential
+	if cr == nil {
+		return
+	}
+	web := t.Type == "function" && slices.Contains(webHandlers, t.Handler)
+	switch {
+	case t.Type == "function" && !web:
+		c.problem(s, "belongs to handler "+strings.Join(webHandlers, ", ")+" only: no other function sends requests")
+	case t.Type == "mcp" && (t.Command != "" || t.Transport == "stdio"):
+		c.problem(s, "is a header of requests, and a server with a command gets none: it has env")
+	case t.Type == "mcp" && c.doc.has(s.value, "url"):
+		c.problem(s.child("url"), "belongs to functions: an MCP server gets its credential at its own url")
+	case web && !c.doc.has(s.value, "url"):
+		c.problem(s, "needs url: the address of the server that the credential is for, and that alone gets it")
+	}
+	if u, err := url.Parse(cr.URL); cr.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		c.problem(s.child("url"), "must be an http or https address")
+	}
+	name := strings.ToLower(cr.Header)
+	if !headerName.MatchString(name) {
+		c.problem(s.child("header"), "is not the name of a header")
+	} else if slices.Contains(notCredentials, name) || strings.HasPrefix(name, "mcp-") || strings.HasPrefix(name, "proxy-") {
+		c.problem(s.child("header"), "belongs to the protocol and cannot hold a credential")
 	}
 }
 

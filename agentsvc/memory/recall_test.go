@@ -118,7 +118,8 @@ func TestTool(t *testing.T) {
 			t.Fatal(err)
 		}
 		call := func(ctx context.Context, arguments string) agentsvc.ToolResult {
-			return set.Run(ctx, agentsvc.ToolCall{ID: "c", Name: "recall", Arguments: json.RawMessage(arguments)}, "s")
+			res, _ := set.Run(ctx, agentsvc.ToolCall{ID: "c", Name: "recall", Arguments: json.RawMessage(arguments)}, "s")
+			return res
 		}
 		r.Remember(t.Context(), turn(ana), []agentsvc.Entry{message(agentsvc.RoleUser, "my dog is Rex"), message(agentsvc.RoleAgent, "a fine dog")})
 		for _, c := range []struct {

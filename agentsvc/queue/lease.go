@@ -2,10 +2,7 @@ package queue
 
 import (
 	"context"
-	"maps"
 	"time"
-
-	"stoa/agentsvc"
 )
 
 // postponement is how long a run that could not go on rests.
@@ -100,31 +97,6 @@ func (p *Pool) sweep(ctx context.Context) error {
 		p.Wake()
 	}
 	p.strays = seen
-	return nil
-}
-
-// stopLost ends the runs at work here whose lease is not this process's any more: their task was cancelled, decided or
-// taken elsewhere.
-func (p *Pool) stopLost(ctx context.Context) error {
-	p.mu.Lock()
-	mine := maps.Clone(p.at) // before the look: what begins later cannot be missing
-	p.mu.Unlock()
-	if len(mine) == 0 {
-		return nil
-	}
-	held, err := p.runs.Held(ctx, p.worker)
-	if err != nil {
-		return err
-	}
-	for _, run := range held {
-		at := place{run.Tenant, run.Task}
-		if w := mine[at]; w != nil && w.turn == run.Turn {
-			delete(mine, at)
-		}
-	}
-	for _, w := range mine {
-		w.cancel(agentsvc.ErrLost)
-	}
 	return nil
 }
 

@@ -41,6 +41,9 @@ type Pool struct {
 	queued chan struct{} // places for runs claimed from the queue
 	wake   chan struct{}
 	back   chan struct{} // a run waits to be given back
+	mind   chan struct{} // somebody said something about a run at work here
+
+	accepted atomic.Bool // a run was accepted here since the queue was last looked at
 
 	mu       sync.Mutex
 	at       map[place]*work
@@ -80,7 +83,7 @@ func New(runs *store.Runs, handle Handler, o Options) *Pool {
 	base, cancel := context.WithCancelCause(context.Background())
 	return &Pool{
 		runs: runs, handle: handle, o: o, worker: agentsvc.NewID(),
-		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1), back: make(chan struct{}, 1), mind: make(chan struct{}, 1),
 		at: map[place]*work{}, base: base, cancel: cancel, started: time.Now(),
 	}
 }
@@ -101,6 +104,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.beating(ctx) })
 	wg.Go(func() { p.claiming(ctx) })
+	wg.Go(func() { p.minding(ctx) })
+	defer p.o.Bus.Watch(topicQueue, func(string) { rouse(p.wake) })()
+	defer p.o.Bus.Watch(topicRun, p.said)()
 	wg.Wait()
 	return nil
 }
@@ -131,12 +137,14 @@ func (p *Pool) Drain(ctx context.Context) error {
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return p.runs.Release(ctx, p.worker)
+	err := p.runs.Release(ctx, p.worker)
+	p.o.Bus.Publish(topicQueue, "")
+	return err
 }
 
 // Reserve takes a place for a run that somebody waits for and returns the worker it is to be leased to.
 func (p *Pool) Reserve() (worker string, ok bool) {
-	if !p.enter() {
+	if p.o.Idle || !p.enter() {
 		return "", false
 	}
 	select {
@@ -162,24 +170,10 @@ func (p *Pool) Start(run store.Run) {
 	}()
 }
 
-// Wake has the queue looked at now.
+// Wake has the queue looked at now, in this process or where there is no place in another.
 func (p *Pool) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-// errCancelled is the cause by which a run ends whose task somebody has cancelled.
-var errCancelled = fmt.Errorf("%w: %w", agentsvc.ErrLost, &agentsvc.CancelledError{})
-
-// Stop ends the run of a task that has been taken from it because it was cancelled, if it is at work here.
-func (p *Pool) Stop(tenant db.ID, task agentsvc.TaskID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w := p.at[place{tenant, task}]; w != nil {
-		w.cancel(errCancelled)
-	}
+	p.accepted.Store(true)
+	rouse(p.wake)
 }
 
 // StopTenant ends all runs of a tenant at work here; they are tried again when the tenant may work again.
@@ -279,17 +273,25 @@ func (p *Pool) claiming(ctx context.Context) {
 		if err := p.claim(ctx); err != nil && ctx.Err() == nil {
 			p.o.Log.Warn("the queue cannot be read", "error", err)
 		}
+		p.passOn()
+	}
+}
+
+// passOn wakes the workers of other processes where a run was accepted and there is no place for another here.
+func (p *Pool) passOn() {
+	if p.accepted.Swap(false) && (p.o.Idle || len(p.queued) == cap(p.queued) || p.isStopping()) {
+		p.o.Bus.Publish(topicQueue, "")
 	}
 }
 
 // look finds what is to be done that nobody calls for: runs that wait for a decision that comes too late, and runs that
-// were taken from this process by another.
+// wait for others of their session which are gone.
 func (p *Pool) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_, err := p.runs.Overdue(ctx)
 	if err == nil {
-		err = p.stopLost(ctx)
+		_, err = p.runs.CallUp(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		p.o.Log.Warn("the queue cannot be read", "error", err)
@@ -298,7 +300,7 @@ func (p *Pool) look(ctx context.Context) {
 
 // claim fills the free places with pending runs.
 func (p *Pool) claim(ctx context.Context) error {
-	if !p.enter() {
+	if p.o.Idle || !p.enter() {
 		return nil
 	}
 	defer p.wg.Done()
@@ -316,7 +318,7 @@ func (p *Pool) claim(ctx context.Context) error {
 			p.wg.Go(func() {
 				defer func() {
 					<-p.queued
-					p.Wake()
+					rouse(p.wake)
 				}()
 				p.do(run)
 			})

@@ -59,7 +59,7 @@ func (b bench) pool(o queue.Options, handle queue.Handler) (p *queue.Pool, stop 
 // accept writes a new task whose run belongs to worker, or to nobody where that is "".
 func (b bench) accept(worker string) store.Run {
 	b.Helper()
-	run := store.Run{Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1}
+	run := store.Run{Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, Fresh: true}
 	state := agentsvc.Submitted
 	if worker != "" {
 		state, run.Attempts = agentsvc.Working, 1

@@ -8,6 +8,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+	"stoa/tenancy/signal"
 )
 
 // Options tune a [Pool]. A zero field takes the default named beside it.
@@ -17,7 +21,17 @@ type Options struct {
 	Stale       time.Duration // age of the last heartbeat at which a worker counts as dead: 5m
 	Retry       Retry
 	Config      func() string // hash of this process's own configuration file, "" without one
+	Idle        bool          // takes no runs: those accepted in this process are for others
+	Bus         *signal.Bus   // to the workers of other processes; nil = they look for themselves
+	Calls       Calls         // of the runs at work here; nil = nobody ends one
 	Log         *slog.Logger
+}
+
+// Calls are the tool calls under way in this process.
+type Calls interface {
+	HasCall(tenant db.ID, task agentsvc.TaskID, call agentsvc.CallID) bool
+	// StopCall ends a call. It reports whether there is one.
+	StopCall(tenant db.ID, task agentsvc.TaskID, call agentsvc.CallID, reason string) bool
 }
 
 func (o Options) withDefaults() Options {

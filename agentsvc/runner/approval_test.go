@@ -79,7 +79,7 @@ func office(t *testing.T, d *db.DB, m *model, send *post, timeout time.Duration)
 	}
 	inside := agent.NewLLM(m, agent.Options{Tools: set})
 	h := build(d, quick, map[string]agent.Agent{"a": inside, "team": agent.NewSequential([]agent.Member{{Name: "inner", Agent: inside}}, agent.GroupOptions{})})
-	h.Service = task.New(h.st, "acme", 1, task.NewHub(), h.pool, slog.New(slog.NewTextHandler(io.Discard, nil)), task.Options{
+	h.Service = task.New(h.st, "acme", 1, task.NewHub(nil), h.pool, slog.New(slog.NewTextHandler(io.Discard, nil)), task.Options{
 		Check: func(_ context.Context, call agentsvc.ToolCall) error { return set.Check(call) },
 	})
 	h.rewire()
@@ -327,6 +327,29 @@ func TestDecideAtOnce(t *testing.T) {
 	})
 }
 
+// TestCancelledAtOnce: who decides on a call while its task is cancelled is told that it is over, not that the call never
+// was.
+func TestCancelledAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		h := office(t, d, sender(t), &post{}, 0)
+		for range 100 {
+			got, _ := h.call(t, send("one"))
+			call := h.waiting(t, got.ID)[0].Call.ID
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = h.Cancel(t.Context(), reach, got.ID) })
+			for range 3 {
+				wg.Go(func() {
+					_, err := h.Decide(t.Context(), reach, got.ID, boss, task.Ruling{Call: call, Verdict: agentsvc.Reject})
+					if err != nil && !errors.Is(err, agentsvc.ErrDecided) && !errors.Is(err, agentsvc.ErrTerminal) {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+	})
+}
+
 // TestDecideByMessage: decisions come by messages as well, several in one, and a message that comes twice decides once.
 func TestDecideByMessage(t *testing.T) {
 	each(t, func(t *testing.T, d *db.DB) {
@@ -339,7 +362,7 @@ func TestDecideByMessage(t *testing.T) {
 			sub.Message.Parts = append(sub.Message.Parts, agentsvc.Part{Data: &agentsvc.Data{Value: value}})
 		}
 		var err error
-		if sub.Rulings, err = task.Rulings(sub.Message); err != nil || len(sub.Rulings) != 2 || sub.Rulings[1].Comment != "go ahead" {
+		if sub.Rulings, err = task.Rulings(&sub.Message); err != nil || len(sub.Rulings) != 2 || sub.Rulings[1].Comment != "go ahead" {
 			t.Fatalf("%+v (%v)", sub.Rulings, err)
 		}
 		_, facts := h.call(t, sub)

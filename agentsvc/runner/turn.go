@@ -24,6 +24,8 @@ type turn struct {
 	frames  map[string][]agentsvc.Entry // what its sub-agents have said and done, by their paths
 	calls   []agentsvc.ToolCall         // all tool calls of the turn
 	settled map[agent.CallKey]agent.Settled
+	wanted  map[string]int   // how often the credential of each tool was asked for
+	wanting map[string]bool  // tools whose credential is asked for at this place of the journal
 	asked   []agentsvc.Event // approvals, which wait for the end of the run
 	used    agentsvc.Usage
 	pending []agentsvc.Event // facts that wait for the next one to be written with
@@ -50,7 +52,7 @@ func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
 		t.pending = append(t.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.Steps(t.entries)}})
 	}
 	// Copies, since the agents read them while the turn goes on.
-	inv.Frames, inv.Settled = maps.Clone(t.frames), maps.Clone(t.settled)
+	inv.Frames, inv.Settled, inv.Asked = maps.Clone(t.frames), maps.Clone(t.settled), maps.Clone(t.wanted)
 	inv.Steps, inv.Running = agent.Steps(t.entries), t.rec.Running
 	inv.Conversation = slices.Concat(sess.Entries, t.entries)
 	return inv, nil
@@ -74,6 +76,10 @@ func (t *turn) note(ev agentsvc.Event) {
 	switch {
 	case ev.Status != nil && ev.Status.State == agentsvc.Submitted:
 		t.add(ev.Frame, agentsvc.Entry{Message: ev.Status.Message})
+	case ev.Status != nil:
+		t.rested()
+	case ev.Approval != nil:
+		t.want(*ev.Approval)
 	case ev.Message != nil:
 		t.add(ev.Frame, agentsvc.Entry{Message: ev.Message})
 		for _, c := range ev.Message.ToolCalls {
@@ -101,16 +107,43 @@ func (t *turn) gather() {
 	}
 }
 
+// want keeps that a credential is asked for. Calls that ask for the same one at the same time ask once.
+func (t *turn) want(a agentsvc.Approval) {
+	if a.Decidable() {
+		return
+	}
+	if t.wanting == nil {
+		t.wanting = map[string]bool{}
+	}
+	t.wanting[a.Credential.Tool] = true
+}
+
+// rested keeps that the turn came to rest with what it asked for.
+func (t *turn) rested() {
+	for name := range t.wanting {
+		if t.wanted == nil {
+			t.wanted = map[string]int{}
+		}
+		t.wanted[name]++
+	}
+	t.wanting = nil
+}
+
 // begin keeps that a call is run after a decision, which is thereby used up.
 func (t *turn) begin(frame string, c agentsvc.ToolCall) {
 	t.keep(agent.CallKey{Frame: frame, Call: c.ID}, agent.Settled{Begun: &c})
 }
 
-// settle keeps a decision. What an approver changed stands in the conversation as if the model had asked for it.
+// settle keeps a decision, or that a credential was supplied, which leaves an earlier decision standing. What an approver
+// changed stands in the conversation as if the model had asked for it.
 func (t *turn) settle(frame string, d agentsvc.Decision) {
 	key := agent.CallKey{Frame: frame, Call: d.Call}
 	s := t.settled[key]
-	s.Decision = &d
+	if d.Verdict == agentsvc.Supply {
+		s.Supplied = true
+	} else {
+		s.Decision = &d
+	}
 	t.keep(key, s)
 	if d.Verdict != agentsvc.Approve || d.Arguments == nil {
 		return
@@ -188,7 +221,7 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	switch {
 	case ev.Status == nil:
 	case ev.Status.State.Interrupted() && len(t.asked) > 0:
-		t.pause(&rec, ev.Status.State)
+		t.pause(&rec)
 	default:
 		t.end(&rec, ev.Status)
 	}
@@ -215,9 +248,9 @@ func (t *turn) end(rec *store.Record, st *agentsvc.Status) {
 	rec.Events[len(rec.Events)-1].Status = &agentsvc.Status{State: st.State, Message: &final}
 }
 
-// pause makes rec the last one of the run and has the turn go on when everything that was asked is decided. Until then
-// the session knows nothing of it.
-func (t *turn) pause(rec *store.Record, state agentsvc.State) {
+// pause makes rec the last one of the run and has the turn go on when there is an answer to everything that was asked.
+// Until then the session knows nothing of it.
+func (t *turn) pause(rec *store.Record) {
 	t.ended = true
 	approvals := make([]agentsvc.Approval, len(t.asked))
 	for i, ev := range t.asked {
@@ -226,7 +259,7 @@ func (t *turn) pause(rec *store.Record, state agentsvc.State) {
 	}
 	question := task.Question(t.run.Task, approvals)
 	question.Metadata = t.metadata()
-	last := agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &question}}
+	last := agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Waiting(approvals), Message: &question}}
 	rec.Events = slices.Concat(rec.Events[:len(rec.Events)-1], t.asked, []agentsvc.Event{last})
 	rec.End = store.InputRequired
 }

@@ -20,24 +20,27 @@ type Ruling struct {
 	Events  []agentsvc.Event
 	Settled []int64 // sequences of the approvals that are no longer open
 	Next    *Run
+	Supply  []Sealed       // credentials that were supplied
 	Sender  agentsvc.Owner // of the message that brought them
 	Sent    *Sent          // nil = none did
 }
 
 // Decide writes a ruling, if the task stands where it was seen. It returns [agentsvc.ErrLost] if it has moved on
-// since, or if the message was sent before.
+// since, or if the message was sent before, and [agentsvc.ErrOccupied] as [Store.Continue] does.
 func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	last := r.Events[len(r.Events)-1]
 	g := &guard{seen.Epoch + 1, last.Seq}
-	run := Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn}
+	run := Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn, Wait: true} // nothing is in the way where nothing runs
 	if r.Next != nil {
 		run = *r.Next
 	}
 	b := db.Batch{Key: string(seen.ID)}
 	var n int64
+	var taken bool
+	s.looksAhead(&b, run, &taken)
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
-		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required')`,
-		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq)
+		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacant(run, 10),
+		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, run.line())
 	if err := insertEvents(&b, s.tenant, seen.ID, r.Events, g); err != nil {
 		return err
 	}
@@ -46,16 +49,20 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 			AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $4 AND seq = $5)`,
 			s.tenant, string(seen.ID), seq, g.epoch, g.seq)
 	}
+	for _, c := range r.Supply {
+		s.insertCredential(&b, seen.ID, c, g)
+	}
 	switch {
 	case r.Next != nil:
 		s.insertRun(&b, run, g)
+		s.standsInLine(&b, run)
 	case last.Status.State.Terminal():
 		s.endRuns(&b, seen.ID, g)
 	}
 	if r.Sent != nil {
 		s.insertSent(&b, r.Sender, run, *r.Sent, g)
 	}
-	return s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID))
+	return orOccupied(s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID)), taken)
 }
 
 // Overdue returns the sequences of a task's approvals that it is too late to decide on.

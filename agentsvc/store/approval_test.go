@@ -115,7 +115,7 @@ func rule(seen store.Stored, state agentsvc.State, calls ...agentsvc.CallID) sto
 	r.Events = events(seen.ID, seen.Seq+1, append(evs, status(state, nil))...)
 	if state == agentsvc.Working {
 		r.Next = &store.Run{
-			Tenant: "acme", Task: seen.ID, Turn: seen.Turn + 1, Agent: seen.Agent, Context: seen.Context, Owner: seen.Owner, Revision: 8,
+			Tenant: "acme", Task: seen.ID, Turn: seen.Turn + 1, Agent: seen.Agent, Context: agentsvc.ContextID(seen.ID), Owner: seen.Owner, Revision: 8,
 			Epoch: seen.Epoch + 1, FirstSeq: seen.FirstSeq,
 		}
 	}

@@ -72,6 +72,9 @@ type (
 		Kind    string   `json:"kind"`
 		Prompt  string   `json:"prompt"`
 		Timeout int64    `json:"timeout,omitempty"` // microseconds
+		Tool    string   `json:"tool,omitempty"`    // whose credential is asked for
+		Header  string   `json:"header,omitempty"`
+		Server  string   `json:"server,omitempty"`
 	}
 	decisionBody struct {
 		Call      string          `json:"call"`
@@ -143,7 +146,9 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	case ev.Approval != nil:
 		a := ev.Approval
 		kind = kindApproval
-		b.Approval = &approvalBody{fromCall(a.Call), string(a.Kind), a.Prompt, a.Timeout.Microseconds()}
+		b.Approval = &approvalBody{
+			fromCall(a.Call), string(a.Kind), a.Prompt, a.Timeout.Microseconds(), a.Credential.Tool, a.Credential.Header, a.Credential.Server,
+		}
 	case ev.Decision != nil:
 		d := ev.Decision
 		kind = kindDecision
@@ -195,7 +200,8 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 		a := b.Approval
 		ev.Approval = &agentsvc.Approval{
 			Call: toCall(a.Call), Kind: agentsvc.ApprovalKind(a.Kind), Prompt: a.Prompt, Timeout: time.Duration(a.Timeout) * time.Microsecond,
-			Seq: ev.Seq, Frame: ev.Frame, At: ev.At,
+			Credential: agentsvc.Credential{Tool: a.Tool, Header: a.Header, Server: a.Server},
+			Seq:        ev.Seq, Frame: ev.Frame, At: ev.At,
 		}
 	case b.Decision != nil:
 		d := b.Decision

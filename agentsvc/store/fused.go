@@ -87,8 +87,8 @@ func (s *Store) acceptFused(b *db.Batch, run Run, evs []agentsvc.Event) error {
 	return nil
 }
 
-// recordFused adds rec's rows to b, if the task stands where run last saw it, and counts into n whether it did.
-func (s *Store) recordFused(b *db.Batch, n *int64, run *Run, rec Record, g *guard, now int64) error {
+// recordFused adds rec's rows to b, if the task stands where run last saw it; w tells.
+func (s *Store) recordFused(b *db.Batch, w *written, run *Run, rec Record, g *guard, now int64) error {
 	var f fused
 	f.sql.WriteString(`WITH t AS (UPDATE task SET seq = `)
 	f.args = append(f.args, s.tenant, string(run.Task))
@@ -123,15 +123,20 @@ func (s *Store) recordFused(b *db.Batch, n *int64, run *Run, rec Record, g *guar
 		f.list(rec.Error)
 		f.sql.WriteString(` FROM t WHERE tenant = $1 AND task = $2 AND turn = `)
 		f.list(run.Turn)
-		f.sql.WriteByte(')')
+		f.sql.WriteString(` RETURNING followed)`)
 	}
 	if len(rec.Session) > 0 {
 		if err := f.session(run, rec.Session, now); err != nil {
 			return err
 		}
 	}
-	f.sql.WriteString(` SELECT COUNT(*) FROM t`)
-	b.Query(func(r db.Row) error { return r.Scan(n) }, f.sql.String(), f.args...)
+	if rec.End == "" {
+		f.sql.WriteString(` SELECT COUNT(*) FROM t`)
+		b.Query(func(r db.Row) error { return r.Scan(&w.n) }, f.sql.String(), f.args...)
+		return nil
+	}
+	f.sql.WriteString(` SELECT (SELECT COUNT(*) FROM t), COALESCE((SELECT followed FROM r), FALSE)`)
+	b.Query(func(r db.Row) error { return r.Scan(&w.n, &w.followed) }, f.sql.String(), f.args...)
 	return nil
 }
 

@@ -29,10 +29,14 @@ func TestIsolation(t *testing.T) {
 			End:     store.InputRequired,
 			Session: []agentsvc.Entry{{Message: says("secret")}},
 		}
-		working := aRun("w1")
+		working := inLine("w1")
 		working.Tenant = "alice"
 		accept(t, alice, working)
 		if err := alice.Record(ctx, &run, rec); err != nil {
+			t.Fatal(err)
+		}
+		wish := store.CallCancel{Tenant: "alice", Task: working.Task, Turn: 1, Call: "c1", Reason: "secret"}
+		if err := errors.Join(alice.AskCancel(ctx, wish), store.NewRuns(d).TakeCancel(ctx, wish)); err != nil {
 			t.Fatal(err)
 		}
 		seen := task(t, alice, run.Task)
@@ -77,6 +81,13 @@ func TestIsolation(t *testing.T) {
 			say(open, errors.Unwrap(err))
 			seqs, err := bob.Overdue(ctx, id)
 			say(seqs, err)
+			say(nil, bob.AskCancel(ctx, store.CallCancel{Task: id, Turn: 1, Call: "c1"}))
+			taken, err := bob.CancelTaken(ctx, store.CallCancel{Task: id, Turn: 1, Call: "c1"})
+			say(taken, err)
+			line, err := bob.Line(ctx, ana, context)
+			say(line, err)
+			called, err := bob.CallUp(ctx, ana, context)
+			say(called, err)
 			say(nil, bob.Rest(ctx, store.Run{Task: id, Turn: 1, Worker: "w1"}))
 			say(nil, bob.Decide(ctx, there, store.Ruling{
 				Events: events(id, seen.Seq+1, status(agentsvc.Rejected, says("no"))), Settled: []int64{4}, Sender: ana, Sent: &m,

@@ -56,6 +56,7 @@ func (s *Store) append(ctx context.Context, run *Run, rec Record) error {
 		// At this epoch nobody but this run writes.
 		if there, lookErr := s.stands(run.Task, g); lookErr == nil && there {
 			n, err = 1, nil
+			run.Followed = true // or not: the answer is lost
 		}
 	}
 	switch {
@@ -77,21 +78,33 @@ func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (n i
 	if s.h.Engine() == db.Postgres {
 		record = s.recordFused
 	}
-	if err := record(&b, &n, run, rec, g, time.Now().UnixMicro()); err != nil {
+	var w written
+	if err := record(&b, &w, run, rec, g, time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
-	return n, s.h.Write(ctx, &b)
+	if err := s.h.Write(ctx, &b); err != nil {
+		return 0, err
+	}
+	run.Followed = w.followed
+	return w.n, nil
 }
 
-// recordPlain adds rec's rows to b, if the task stands where run last saw it, and counts into n whether it did.
-func (s *Store) recordPlain(b *db.Batch, n *int64, run *Run, rec Record, g *guard, now int64) error {
-	s.advance(b, n, run, rec, g.seq, now)
+// written is what a record's statements say: whether the task stood where its writer last saw it, and whether others
+// wait for the run's end. A writer that has given up does not read it, for the statements may come later.
+type written struct {
+	n        int64
+	followed bool
+}
+
+// recordPlain adds rec's rows to b, if the task stands where run last saw it; w tells.
+func (s *Store) recordPlain(b *db.Batch, w *written, run *Run, rec Record, g *guard, now int64) error {
+	s.advance(b, &w.n, run, rec, g.seq, now)
 	if err := insertEvents(b, s.tenant, run.Task, rec.Events, g); err != nil {
 		return err
 	}
 	s.insertApprovals(b, run.Task, rec.Events, g)
 	if rec.End != "" {
-		s.endRun(b, run, rec, g)
+		s.endRun(b, w, run, rec, g)
 	}
 	if len(rec.Session) > 0 {
 		return s.appendSession(b, run, rec, g, now)
@@ -129,9 +142,10 @@ func (s *Store) advance(b *db.Batch, n *int64, run *Run, rec Record, seq, now in
 		s.tenant, string(run.Task), run.Epoch, run.Seq, seq, now)
 }
 
-func (s *Store) endRun(b *db.Batch, run *Run, rec Record, g *guard) {
-	b.Exec(nil, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), last_error = $6, cut_off = FALSE
+func (s *Store) endRun(b *db.Batch, w *written, run *Run, rec Record, g *guard) {
+	b.Query(func(r db.Row) error { return r.Scan(&w.followed) }, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), last_error = $6, cut_off = FALSE
 		WHERE tenant = $1 AND task = $2 AND turn = $3
-		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8 AND state = $9)`,
+		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8 AND state = $9)
+		RETURNING followed`,
 		s.tenant, string(run.Task), run.Turn, string(rec.End), rec.Delay.Microseconds(), rec.Error, g.epoch, g.seq, string(rec.state()))
 }

@@ -51,10 +51,10 @@ func (q *Runs) Rescue(ctx context.Context, stale time.Duration) (n int64, err er
 }
 
 // Overdue makes the runs pending that rest until a decision which nobody made in time: whoever claims one ends its
-// task. It returns how many there were.
+// task, and waits for nobody of its session to do so. It returns how many there were.
 func (q *Runs) Overdue(ctx context.Context) (n int64, err error) {
 	err = q.do(ctx, "look for overdue decisions", func(b *db.Batch) {
-		b.Exec(&n, `UPDATE run SET state = 'pending', available_at = stoa_now() WHERE state = 'input_required' AND (tenant, task, turn) IN
+		b.Exec(&n, `UPDATE run SET state = 'pending', session = '', available_at = stoa_now() WHERE state = 'input_required' AND (tenant, task, turn) IN
 			(SELECT t.tenant, t.id, t.turn FROM approval a JOIN task t ON t.tenant = a.tenant AND t.id = a.task WHERE a.due_at <= stoa_now())`)
 	})
 	return n, err
@@ -149,7 +149,7 @@ func (q *Runs) Depth(ctx context.Context) (map[RunState]int64, error) {
 			err := r.Scan(&s, &n)
 			depth[RunState(s)] = n
 			return err
-		}, `SELECT state, COUNT(*) FROM run WHERE state IN ('pending', 'running') GROUP BY state`)
+		}, `SELECT state, COUNT(*) FROM run WHERE state IN ('waiting', 'pending', 'running') GROUP BY state`)
 	})
 	return depth, err
 }

@@ -33,8 +33,10 @@ func (s *Store) With(k *Sessions) *Store {
 // RunState is where a run stands in the queue.
 type RunState string
 
-// The states of a run. A run that waits for its next attempt is pending.
+// The states of a run. A run that waits for its next attempt is pending, one that waits for others of its session is
+// waiting.
 const (
+	Waiting       RunState = "waiting"
 	Pending       RunState = "pending"
 	Running       RunState = "running"
 	Completed     RunState = "completed"
@@ -62,4 +64,9 @@ type Run struct {
 	Message  agentsvc.Message
 	// Fresh says that the context is new: there is no session to read.
 	Fresh bool
+	// Wait says that the run, which has no worker, is born behind the others of its session, where there are any.
+	// Without it a run that is not fresh is born only where there are none.
+	Wait bool
+	// Followed says, once the run has ended, that others of its session may wait for that.
+	Followed bool
 }

@@ -29,7 +29,7 @@ func each(t *testing.T, f func(t *testing.T, d *db.DB, s *store.Store)) {
 func aRun(worker string) store.Run {
 	run := store.Run{
 		Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "assistant", Context: "c1", Owner: ana, Revision: 7,
-		Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1,
+		Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, Fresh: true,
 		Message: agentsvc.Message{ID: "m1", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("hello")}},
 	}
 	run.Message.Task = run.Task
@@ -108,7 +108,7 @@ func says(text string) *agentsvc.Message {
 func message(text string) agentsvc.Event { return agentsvc.Event{Message: says(text)} }
 
 // tables are those that a task's writers touch.
-var tables = []string{"task", "event", "run", "session_turn", "sent", "approval"}
+var tables = []string{"task", "event", "run", "session_turn", "sent", "approval", "call_cancel"}
 
 // dump returns every row of every table, in order.
 func dump(t *testing.T, d *db.DB) string {
@@ -119,6 +119,7 @@ func dump(t *testing.T, d *db.DB) string {
 		"run":          "tenant || ' ' || task || ' ' || turn || ' ' || state || ' ' || attempts || ' ' || worker || ' ' || available_at || ' ' || last_error",
 		"session_turn": "tenant || ' ' || context_id || ' ' || position || ' ' || task || ' ' || body",
 		"approval":     "tenant || ' ' || task || ' ' || seq || ' ' || COALESCE(due_at, 0)",
+		"call_cancel":  "tenant || ' ' || task || ' ' || turn || ' ' || call || ' ' || reason || ' ' || CAST(taken AS INTEGER)",
 		"sent":         "tenant || ' ' || context_id || ' ' || message_id || ' ' || variant || ' ' || task",
 	}
 	var out string

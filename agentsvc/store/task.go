@@ -200,7 +200,7 @@ func (s *Store) Cancel(ctx context.Context, seen Stored, ev agentsvc.Event) erro
 
 // endRuns adds to b that a task which has ended has no more runs and waits for nobody, if the guard holds.
 func (s *Store) endRuns(b *db.Batch, id agentsvc.TaskID, g *guard) {
-	b.Exec(nil, `UPDATE run SET state = 'completed', worker = '' WHERE tenant = $1 AND task = $2 AND state IN ('pending', 'running', 'input_required')
+	b.Exec(nil, `UPDATE run SET state = 'completed', worker = '' WHERE tenant = $1 AND task = $2 AND state IN ('waiting', 'pending', 'running', 'input_required')
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`,
 		s.tenant, string(id), g.epoch, g.seq)
 	b.Exec(nil, `DELETE FROM approval WHERE tenant = $1 AND task = $2

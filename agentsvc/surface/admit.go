@@ -5,6 +5,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/memory"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -36,11 +37,12 @@ func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
 
 // Submission admits the caller to send m, in a session ("" = none yet), to an agent, and returns what to submit. A
 // message that decides on tool calls needs another permission than one that calls the agent, and reaches the tasks of
-// everyone. It returns an [authz.ErrDenied], or what is wrong with the decisions.
+// everyone; one that brings credentials does not, and what is submitted no longer holds them. It returns an
+// [authz.ErrDenied], or what is wrong with the decisions or credentials.
 func (v *Visit) Submission(ctx context.Context, agent string, session agentsvc.ContextID, m agentsvc.Message) (task.Submission, error) {
-	rulings, wrong := task.Rulings(m)
+	rulings, wrong := task.Rulings(&m)
 	action := authz.AgentsCall
-	if len(rulings) > 0 || wrong != nil {
+	if task.Decides(m) {
 		action = authz.TasksApprove
 	}
 	if err := v.Admit(ctx, action, agent, session); err != nil {
@@ -54,6 +56,9 @@ func (v *Visit) Submission(ctx context.Context, agent string, session agentsvc.C
 
 // Tasks returns the app's task service.
 func (v *Visit) Tasks() *task.Service { return v.tasks }
+
+// Vault returns what the app's users have entrusted to its tools, nil where nothing can be.
+func (v *Visit) Vault() *store.Vault { return v.house.Vault() }
 
 // Memories returns what the app's agents remember of its users.
 func (v *Visit) Memories() *memory.Recall { return v.house.Memories() }

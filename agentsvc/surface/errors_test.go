@@ -46,6 +46,7 @@ func TestJudge(t *testing.T) {
 		{"message to an ended task", agentsvc.ErrTerminal, Aborted, 409, -32004, "the task has ended", 0},
 		{"cancel of an ended task", ErrNotCancelable, Aborted, 409, -32002, "the task has ended and cannot be cancelled", 0},
 		{"busy", agentsvc.ErrBusy, Aborted, 409, -32004, "the task is still working on an earlier message", 0},
+		{"busy with another task", agentsvc.ErrOccupied, Aborted, 409, -32004, agentsvc.ErrOccupied.Error(), 0},
 		{"overloaded", agentsvc.ErrOverloaded, Unavailable, 503, -32603, "the server is at its limit, try again shortly", time.Second},
 		{"same id, other body", task.ErrConflict, InvalidArgument, 422, -32602, "a message with this id and another body was sent before", 0},
 		{"input", fmt.Errorf("x: %w", agentsvc.Invalid("a.b", "is wrong")), InvalidArgument, 400, -32602, "a.b: is wrong", 0},

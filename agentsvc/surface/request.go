@@ -80,6 +80,9 @@ func (s *Server) watch(next http.Handler) http.Handler {
 		start := time.Now()
 		rec := &record{ResponseWriter: w, id: requestID(r.Header.Get("X-Request-Id"))}
 		w.Header()["X-Request-Id"] = []string{rec.id}
+		if s.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
 		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
 		r.URL.RawPath = "" // routes match the decoded path, so that every spelling of a path is the same path
 		defer func() {

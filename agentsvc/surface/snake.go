@@ -11,15 +11,24 @@ import (
 type (
 	// TaskRecord is a task. Agent is set where tasks of several agents stand together.
 	TaskRecord struct {
-		TaskID    string           `json:"task_id"`
-		ContextID string           `json:"context_id"`
-		Agent     string           `json:"agent,omitempty"`
-		Status    StatusRecord     `json:"status"`
-		History   []MessageRecord  `json:"history,omitempty"`
-		Artifacts []ArtifactRecord `json:"artifacts,omitempty"`
-		Approvals []ApprovalRecord `json:"approvals,omitempty"`
+		TaskID      string             `json:"task_id"`
+		ContextID   string             `json:"context_id"`
+		Agent       string             `json:"agent,omitempty"`
+		Status      StatusRecord       `json:"status"`
+		History     []MessageRecord    `json:"history,omitempty"`
+		Artifacts   []ArtifactRecord   `json:"artifacts,omitempty"`
+		Approvals   []ApprovalRecord   `json:"approvals,omitempty"`
+		Credentials []CredentialRecord `json:"credentials,omitempty"`
 	}
-	// ApprovalRecord is a tool call that waits for a human. Agent is the path of the sub-agent it belongs to.
+	// CredentialRecord is a credential that a task waits for its owner to supply.
+	CredentialRecord struct {
+		Tool        string `json:"tool"`
+		Header      string `json:"header"`
+		Server      string `json:"server"`
+		Prompt      string `json:"prompt"`
+		RequestedAt string `json:"requested_at"`
+	}
+	// ApprovalRecord is a tool call that waits for a decision. Agent is the path of the sub-agent it belongs to.
 	ApprovalRecord struct {
 		CallID      string          `json:"call_id"`
 		Tool        string          `json:"tool"`
@@ -87,8 +96,15 @@ func NewTaskRecord(t agentsvc.Task, length *int) TaskRecord {
 	for _, a := range t.Artifacts {
 		r.Artifacts = append(r.Artifacts, NewArtifactRecord(a))
 	}
+	wanted := map[agentsvc.Credential]bool{}
 	for _, a := range t.Approvals {
-		r.Approvals = append(r.Approvals, newApprovalRecord(a))
+		switch {
+		case a.Decidable():
+			r.Approvals = append(r.Approvals, newApprovalRecord(a))
+		case !wanted[a.Credential]:
+			wanted[a.Credential] = true
+			r.Credentials = append(r.Credentials, CredentialRecord{a.Credential.Tool, a.Credential.Header, a.Credential.Server, a.Prompt, Timestamp(a.At)})
+		}
 	}
 	return r
 }

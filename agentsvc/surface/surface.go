@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -70,8 +71,9 @@ type Server struct {
 	handler http.Handler
 	rooms   *rooms
 
-	ending context.Context // ends with [Server.EndStreams]
-	end    context.CancelFunc
+	draining atomic.Bool
+	ending   context.Context // ends with [Server.EndStreams]
+	end      context.CancelFunc
 }
 
 // New returns a server of routes. It returns an error for options that are not safe or not possible.
@@ -115,6 +117,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 
 // Routes lists what the server answers, once each: those of tenants answer below /apps/{app} as well.
 func (s *Server) Routes() []Route { return s.routes }
+
+// Drain has every answer from now on ask its client to open another connection for the next request (RFC 9112, 9.6):
+// the first step of a shutdown. Connections stay open until their clients close them, so that no request is lost.
+func (s *Server) Drain() { s.draining.Store(true) }
 
 // EndStreams ends every stream with a hint to come back, and every blocking call with the task as it stands. It is the
 // last step of a shutdown before the listener closes.

@@ -25,7 +25,7 @@ func (s *Service) Checkpoints(ctx context.Context, reach Reach, id agentsvc.Task
 
 // Restore opens a new task that goes on where a task that failed or was cancelled stood at a checkpoint, given by its
 // sequence: what the agent had said and done by then is neither asked nor done again. The new task belongs to the
-// owner of the old one, which stays as it is. It returns [agentsvc.ErrNotFound] for a task out of reach and for a
+// owner of the old one, which stays as it is, and waits for its turn in their session. It returns [agentsvc.ErrNotFound] for a task out of reach and for a
 // checkpoint that its last turn does not have, and [ErrNotRestorable].
 func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, checkpoint int64) (agentsvc.Task, error) {
 	t, err := s.find(ctx, reach, id, store.With{})
@@ -45,11 +45,15 @@ func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, 
 	}
 	run := store.Run{
 		Tenant: s.tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: t.Agent, Context: t.Context, Owner: t.Owner,
-		Revision: s.revision, Epoch: 1, FirstSeq: 1,
+		Revision: s.revision, Epoch: 1, FirstSeq: 1, Wait: true,
 	}
 	evs := again(run.Task, facts[:at+1], map[string]any{"task_id": string(id), "checkpoint": checkpoint})
 	run.Seq = int64(len(evs))
-	if err := s.store.Accept(ctx, run, evs, nil); err != nil {
+	err = agentsvc.ErrOccupied
+	for try := 0; try < maxTries && errors.Is(err, agentsvc.ErrOccupied); try++ {
+		err = s.store.Accept(ctx, run, evs, nil)
+	}
+	if err != nil {
 		return agentsvc.Task{}, err
 	}
 	s.workers.Wake()

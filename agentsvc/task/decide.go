@@ -11,8 +11,9 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// Decide settles tool calls of a task that wait for a human; by is who decides. When all are settled the turn goes on
-// where it stopped, one reject ends the task. It returns [agentsvc.ErrNotFound] for a task out of reach or a call that
+// Decide settles tool calls of a task that wait for a human; by is who decides or supplies. When all are settled the turn
+// goes on where it stopped, one reject ends the task. Only the task's owner, of whom reach must make sure, supplies
+// credentials. It returns [agentsvc.ErrNotFound] for a task out of reach or a call that
 // the task does not have, [agentsvc.ErrTerminal] for a task that has ended, [agentsvc.ErrDecided] for what was decided
 // before, and an [agentsvc.InvalidError] for a ruling that cannot be.
 func (s *Service) Decide(ctx context.Context, reach Reach, id agentsvc.TaskID, by agentsvc.Owner, rulings ...Ruling) (agentsvc.Task, error) {
@@ -40,6 +41,9 @@ func (s *Service) decide(ctx context.Context, reach Reach, id agentsvc.TaskID, b
 		}
 		b.sent.Within(t.Context)
 		r, err := s.rule(ctx, t, b)
+		if errors.Is(err, agentsvc.ErrNotFound) && s.moved(ctx, t) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -50,6 +54,9 @@ func (s *Service) decide(ctx context.Context, reach Reach, id agentsvc.TaskID, b
 		case err == nil:
 			s.decided(t, r, acc)
 			return nil
+		case errors.Is(err, agentsvc.ErrOccupied) && ctx.Err() == nil:
+			s.giveWay(acc)
+			continue
 		case !isLost(err) || ctx.Err() != nil:
 			return err
 		}
@@ -64,6 +71,13 @@ func (s *Service) decide(ctx context.Context, reach Reach, id agentsvc.TaskID, b
 	}
 }
 
+// moved reports whether a task has moved on since it was read as t. What one look reads is not of one moment: an approval
+// that is missing may have been settled after the task was read.
+func (s *Service) moved(ctx context.Context, t store.Stored) bool {
+	now, err := s.store.Task(ctx, t.ID, store.With{})
+	return err == nil && (now.Epoch != t.Epoch || now.Seq != t.Seq)
+}
+
 // rule works out what follows from the rulings of b on t.
 func (s *Service) rule(ctx context.Context, t store.Stored, b bench) (store.Ruling, error) {
 	r := store.Ruling{Sender: b.by, Sent: b.sent}
@@ -73,23 +87,26 @@ func (s *Service) rule(ctx context.Context, t store.Stored, b bench) (store.Ruli
 	open := slices.Clone(t.Approvals)
 	var rejected []string
 	for _, ruling := range b.rulings {
-		i, err := choose(open, ruling.Call)
-		if errors.Is(err, agentsvc.ErrNotFound) {
-			err = s.missing(ctx, t, ruling.Call)
-		}
-		if err != nil {
-			return r, err
-		}
-		d, err := s.judge(ctx, open[i], ruling)
+		about, d, err := s.answer(ctx, t, open, ruling)
 		if err != nil {
 			return r, err
 		}
 		d.By, d.Message = b.by, b.message
-		settle(&r, open[i], d)
-		if d.Verdict == agentsvc.Reject {
-			rejected = append(rejected, fmt.Sprintf("The call of %s was rejected%s.", open[i].Call.Name, because(d.Comment)))
+		for _, a := range about {
+			d.Call = a.Call.ID
+			settle(&r, a, d)
+			if d.Verdict == agentsvc.Reject {
+				rejected = append(rejected, fmt.Sprintf("The call of %s was rejected%s.", a.Call.Name, because(d.Comment)))
+			}
 		}
-		open = slices.Delete(open, i, i+1)
+		if d.Verdict == agentsvc.Supply {
+			sealed, err := s.o.Vault.Seal(t.Owner, about[0].Credential, ruling.Value)
+			if err != nil {
+				return r, err
+			}
+			r.Supply = append(r.Supply, sealed)
+		}
+		open = slices.DeleteFunc(open, func(a agentsvc.Approval) bool { return slices.Contains(r.Settled, a.Seq) })
 	}
 	status := agentsvc.Status{State: agentsvc.Working}
 	switch {
@@ -97,10 +114,27 @@ func (s *Service) rule(ctx context.Context, t store.Stored, b bench) (store.Ruli
 		status = told(t.ID, agentsvc.Rejected, rejected)
 	case len(open) > 0:
 		q := Question(t.ID, open)
-		status = agentsvc.Status{State: agentsvc.InputRequired, Message: &q}
+		status = agentsvc.Status{State: t.Status.State, Message: &q}
 	}
 	seal(&r, t, status)
 	return r, nil
+}
+
+// answer returns which of the open approvals a ruling is about, and what it says about each.
+func (s *Service) answer(ctx context.Context, t store.Stored, open []agentsvc.Approval, r Ruling) ([]agentsvc.Approval, agentsvc.Decision, error) {
+	if r.Verdict == agentsvc.Supply {
+		about, err := wanting(t.Approvals, open, r.Tool)
+		return about, agentsvc.Decision{Verdict: agentsvc.Supply}, err
+	}
+	a, err := choose(open, r.Call)
+	if errors.Is(err, agentsvc.ErrNotFound) {
+		err = s.missing(ctx, t, r.Call)
+	}
+	if err != nil {
+		return nil, agentsvc.Decision{}, err
+	}
+	d, err := s.judge(agentsvc.WithSession(ctx, agentsvc.SessionKey{Owner: t.Owner, Context: t.Context}), a, r)
+	return []agentsvc.Approval{a}, d, err
 }
 
 // missing says why a call is not among those that wait.
@@ -153,7 +187,7 @@ func (s *Service) judge(ctx context.Context, a agentsvc.Approval, r Ruling) (age
 func (s *Service) next(t store.Stored, seq int64, acc *accepted) *store.Run {
 	run := &acc.run
 	run.Tenant, run.Task, run.Context, run.Agent, run.Owner, run.Revision = s.tenant, t.ID, t.Context, t.Agent, t.Owner, s.revision
-	run.Turn, run.Epoch, run.Seq, run.FirstSeq, run.Attempts = t.Turn+1, t.Epoch+1, seq, t.FirstSeq, 0
+	run.Turn, run.Epoch, run.Seq, run.FirstSeq, run.Attempts, run.Wait = t.Turn+1, t.Epoch+1, seq, t.FirstSeq, 0, !acc.held
 	if acc.held {
 		run.Attempts = 1
 	}

@@ -2,10 +2,12 @@ package task
 
 import (
 	"context"
+	"iter"
 	"math"
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store"
 )
 
 const (
@@ -18,18 +20,46 @@ const (
 	localLook = 10 * time.Second
 )
 
+// Follow returns a task as it stands and its events from there on, or where after is not nil the events that follow
+// that sequence. The events end with the task's end, or with an error.
+func (s *Service) Follow(ctx context.Context, reach Reach, id agentsvc.TaskID, after *int64) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
+	t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true})
+	if err != nil {
+		return agentsvc.Task{}, nil, err
+	}
+	from := t.Seq
+	if after != nil {
+		from = min(max(*after, 0), t.Seq)
+	}
+	if from == t.Seq && t.Status.State.Terminal() {
+		return t.Task, func(func(agentsvc.Event, error) bool) {}, nil
+	}
+	return t.Task, s.from(ctx, id, from), nil
+}
+
+// from follows a task from what the log holds after a sequence.
+func (s *Service) from(ctx context.Context, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
+	return func(yield func(agentsvc.Event, error) bool) {
+		r := s.hub.subscribe(s.key(id), after)
+		defer r.close()
+		r.reach()
+		s.follow(ctx, r, id, after, true, yield)
+	}
+}
+
 // follow yields the facts after sequence last and the chunks that come between, until the task ends. Where look is
-// set the log is read before anything else.
+// set the log is read before anything else; where it is not, a run of this process has begun or is about to, and says
+// what it does. While there is none, other processes are asked.
 func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
 	c := cursor{last: last, sent: map[agentsvc.MessageID]int{}}
-	wait := firstLook
+	wait, here := firstLook, !look
 	for {
 		before := c.last
-		evs, lagged, local, over := r.take()
-		if (look || lagged) && !s.read(ctx, id, &c, yield) {
+		n := r.take()
+		if (look || n.lagged || n.told) && !s.read(ctx, id, &c, yield) {
 			return
 		}
-		for _, ev := range merge(evs) {
+		for _, ev := range merge(n.evs) {
 			next, gap := c.next(ev)
 			if gap {
 				if !s.read(ctx, id, &c, yield) {
@@ -41,15 +71,22 @@ func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, las
 				return
 			}
 		}
-		if len(evs) > 0 || c.last > before {
+		if !n.local && !here && r.reach() {
+			look = true // what was said before
+			continue
+		}
+		switch {
+		case n.told:
+			wait = lastLook // whoever writes says so
+		case len(n.evs) > 0 || c.last > before:
 			wait = firstLook
 		}
 		d := wait
-		if local {
+		if n.local {
 			d = localLook
 		}
-		if over != nil {
-			yield(agentsvc.Event{}, over)
+		if n.over != nil {
+			yield(agentsvc.Event{}, n.over)
 			return
 		}
 		var err error
@@ -57,6 +94,8 @@ func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, las
 			yield(agentsvc.Event{}, err)
 			return
 		}
+		// A run that was handed over in this process is about to begin.
+		here = here && !look && !n.local
 		if look {
 			wait = min(2*wait, lastLook)
 		}
@@ -109,8 +148,8 @@ type cursor struct {
 // next returns what of ev the reader has not had, or nil. A gap before a fact means: read the log.
 func (c *cursor) next(ev agentsvc.Event) (next *agentsvc.Event, gap bool) {
 	if ch := ev.Chunk; ch != nil {
-		had := c.sent[ch.Message]
-		if ch.Offset > had || ch.Offset+len(ch.Text) <= had {
+		had, begun := c.sent[ch.Message]
+		if ch.Offset > had || ch.Offset+len(ch.Text) <= had || !begun && ch.After < c.last {
 			return nil, false
 		}
 		c.sent[ch.Message] = ch.Offset + len(ch.Text)

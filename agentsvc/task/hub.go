@@ -2,19 +2,23 @@ package task
 
 import (
 	"context"
-	"strings"
+	"slices"
 	"sync"
 
 	"stoa/agentsvc"
 	"stoa/tenancy/db"
+	"stoa/tenancy/signal"
 )
 
 // maxQueued bounds what a slow reader leaves lying: past it the reader is told to read the log.
 const maxQueued = 1024
 
-// Hub tells the readers of this process what its writers add to the logs, facts and live chunks alike. It holds no
-// truth: whoever misses something reads the log. One hub serves all tenants of a process.
+// Hub tells the readers of a task what is added to its log: those of this process facts and live chunks alike, those of
+// other processes that there is something to read, and chunks where they can be carried. It holds no truth: whoever
+// misses something reads the log. One hub serves all tenants of a process.
 type Hub struct {
+	bus *signal.Bus
+
 	mu     sync.Mutex
 	topics map[topicKey]*topic
 }
@@ -28,10 +32,16 @@ type topic struct {
 	readers []*reader
 	writers int // runs of this process at work on the task
 	calls   map[agentsvc.CallID]context.CancelCauseFunc
+	drafts  drafts
+	leave   func() // ends what reach began; nil where it has not
 }
 
-// NewHub returns a hub without topics.
-func NewHub() *Hub { return &Hub{topics: map[topicKey]*topic{}} }
+// NewHub returns a hub without topics that reaches other processes by bus, which may be nil.
+func NewHub(bus *signal.Bus) *Hub {
+	h := &Hub{bus: bus, topics: map[topicKey]*topic{}}
+	bus.Joined(topicTask, h.joined)
+	return h
+}
 
 // reader is one subscription.
 type reader struct {
@@ -42,15 +52,23 @@ type reader struct {
 	// Under hub.mu:
 	queue  []agentsvc.Event
 	lagged bool
+	told   bool  // by another process
 	err    error // why there is nothing more to come
 }
 
-func (h *Hub) subscribe(key topicKey) *reader {
+// subscribe begins to listen for a reader who knows the log up to sequence last. It begins with the messages that are
+// being written, from their start.
+func (h *Hub) subscribe(key topicKey, last int64) *reader {
 	r := &reader{hub: h, key: key, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topic(key)
 	t.readers = append(t.readers, r)
+	for _, d := range t.drafts {
+		if d.after >= last {
+			r.queue = append(r.queue, agentsvc.Event{Task: key.task, Chunk: d.chunk()})
+		}
+	}
 	return r
 }
 
@@ -66,6 +84,10 @@ func (h *Hub) topic(key topicKey) *topic {
 
 // drop forgets the topic if nobody is left. h.mu is held.
 func (h *Hub) drop(key topicKey, t *topic) {
+	if len(t.readers) == 0 && t.leave != nil {
+		t.leave()
+		t.leave = nil
+	}
 	if len(t.readers) == 0 && t.writers == 0 {
 		delete(h.topics, key)
 	}
@@ -88,41 +110,23 @@ func (h *Hub) hold(key topicKey) (release func()) {
 	}
 }
 
-// running says that a run of this process is in the middle of a tool call, until over. The task is held.
-func (h *Hub) running(key topicKey, call agentsvc.CallID, stop context.CancelCauseFunc) (over func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.topic(key)
-	if t.calls == nil {
-		t.calls = map[agentsvc.CallID]context.CancelCauseFunc{}
-	}
-	t.calls[call] = stop
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(t.calls, call)
-	}
-}
-
-// stop ends a tool call of a run of this process. It reports whether there is one.
-func (h *Hub) stop(key topicKey, call agentsvc.CallID, cause error) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.topics[key]
-	if t == nil || t.calls[call] == nil {
-		return false
-	}
-	t.calls[call](cause)
-	return true
-}
-
+// publish tells the task's readers, here and elsewhere, what a process has added.
 func (h *Hub) publish(key topicKey, evs ...agentsvc.Event) {
+	h.spread(key, evs)
+	if h.bus.Followed() {
+		h.tell(key, evs)
+	}
+}
+
+// spread tells the readers of this process.
+func (h *Hub) spread(key topicKey, evs []agentsvc.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[key]
 	if t == nil {
 		return
 	}
+	t.drafts.take(evs)
 	for _, r := range t.readers {
 		if len(r.queue)+len(evs) > maxQueued {
 			r.queue, r.lagged = nil, true
@@ -155,15 +159,23 @@ func (r *reader) rouse() {
 	}
 }
 
-// take empties the reader's queue. lagged says that events were dropped; local that a run of this process writes. An
-// error says that nothing comes after evs.
-func (r *reader) take() (evs []agentsvc.Event, lagged, local bool, err error) {
+// news is what a reader has not taken yet.
+type news struct {
+	evs    []agentsvc.Event
+	lagged bool  // events were dropped
+	told   bool  // by another process, that there is something to read
+	local  bool  // a run of this process writes
+	over   error // nothing comes after evs
+}
+
+// take empties the reader's queue.
+func (r *reader) take() news {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
-	evs, lagged = r.queue, r.lagged
-	r.queue, r.lagged = nil, false
 	t := r.hub.topics[r.key]
-	return evs, lagged, t != nil && t.writers > 0, r.err
+	n := news{r.queue, r.lagged, r.told, t != nil && t.writers > 0, r.err}
+	r.queue, r.lagged, r.told = nil, false, false
+	return n
 }
 
 // close ends the subscription. It may be called again.
@@ -174,37 +186,8 @@ func (r *reader) close() {
 	if t == nil {
 		return
 	}
-	for i, other := range t.readers {
-		if other == r {
-			t.readers = append(t.readers[:i], t.readers[i+1:]...)
-			r.hub.drop(r.key, t)
-			return
-		}
+	if i := slices.Index(t.readers, r); i >= 0 {
+		t.readers = slices.Delete(t.readers, i, i+1)
+		r.hub.drop(r.key, t)
 	}
-}
-
-// merge joins chunks that follow each other, so that a reader behind its writer catches up in one step.
-func merge(evs []agentsvc.Event) []agentsvc.Event {
-	out := evs[:0]
-	for i := 0; i < len(evs); {
-		c := evs[i].Chunk
-		j := i + 1
-		if c != nil {
-			end := c.Offset + len(c.Text)
-			for j < len(evs) && evs[j].Chunk != nil && evs[j].Chunk.Message == c.Message && evs[j].Chunk.Offset == end {
-				end += len(evs[j].Chunk.Text)
-				j++
-			}
-		}
-		if j > i+1 {
-			var text strings.Builder
-			for _, ev := range evs[i:j] {
-				text.WriteString(ev.Chunk.Text)
-			}
-			evs[i].Chunk = &agentsvc.Chunk{Message: c.Message, Offset: c.Offset, Text: text.String()}
-		}
-		out = append(out, evs[i])
-		i = j
-	}
-	return out
 }

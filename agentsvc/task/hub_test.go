@@ -137,29 +137,28 @@ func TestMerge(t *testing.T) {
 // TestLag: a reader that falls behind is told to read the log, once, and goes on with what comes then.
 func TestLag(t *testing.T) {
 	t.Parallel()
-	h := NewHub()
+	h := NewHub(nil)
 	key := topicKey{"acme", "t"}
-	slow, fast := h.subscribe(key), h.subscribe(key)
+	slow, fast := h.subscribe(key, 0), h.subscribe(key, 0)
 	read := 0
 	for i := range maxQueued + 10 {
 		h.publish(key, fact(int64(i)+1, "m"))
-		evs, lagged, _, _ := fast.take()
-		if read += len(evs); lagged {
+		n := fast.take()
+		if read += len(n.evs); n.lagged {
 			t.Fatal("the fast reader lags")
 		}
 	}
 	if read != maxQueued+10 {
 		t.Errorf("the fast reader got %d events", read)
 	}
-	evs, lagged, local, _ := slow.take()
-	if !lagged || len(evs) != 9 || local {
-		t.Errorf("lagged %v, %d events, local %v; want true, those since, false", lagged, len(evs), local)
+	if n := slow.take(); !n.lagged || len(n.evs) != 9 || n.local {
+		t.Errorf("lagged %v, %d events, local %v; want true, those since, false", n.lagged, len(n.evs), n.local)
 	}
-	if evs, lagged, _, _ := slow.take(); lagged || len(evs) != 0 {
-		t.Errorf("told twice: %v, %d events", lagged, len(evs))
+	if n := slow.take(); n.lagged || len(n.evs) != 0 {
+		t.Errorf("told twice: %v, %d events", n.lagged, len(n.evs))
 	}
 	release := h.hold(key)
-	if _, _, local, _ := slow.take(); !local {
+	if !slow.take().local {
 		t.Error("a writer of this process is not noticed")
 	}
 	for len(slow.wake) > 0 {
@@ -193,7 +192,7 @@ func TestGap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			st := store.New(dbtest.SQLite(t), "acme")
-			s := New(st, "acme", 1, NewHub(), nil, nil, Options{})
+			s := New(st, "acme", 1, NewHub(nil), nil, nil, Options{})
 			run := store.Run{Tenant: "acme", Task: "t", Turn: 1, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1}
 			log := []agentsvc.Event{stamp("t", 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})}
 			if err := st.Accept(t.Context(), run, log, nil); err != nil {
@@ -206,7 +205,7 @@ func TestGap(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.hub.hold(s.key("t"))()
-			r := s.hub.subscribe(s.key("t"))
+			r := s.hub.subscribe(s.key("t"), 0)
 			defer r.close()
 			miss(s.hub, s.key("t"), log[1:])
 			ctx, cancel := context.WithTimeout(t.Context(), localLook/2)

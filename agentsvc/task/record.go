@@ -54,6 +54,7 @@ func (r *Recorder) Session(ctx context.Context) (agentsvc.Session, error) {
 
 // Chunk shows readers a piece of a message that is being written. It is kept nowhere.
 func (r *Recorder) Chunk(c agentsvc.Chunk) {
+	c.After = r.run.Seq
 	r.s.hub.publish(r.s.key(r.run.Task), agentsvc.Event{Task: r.run.Task, Chunk: &c})
 }
 
@@ -67,6 +68,9 @@ func (r *Recorder) Record(ctx context.Context, rec store.Record) error {
 		return err
 	}
 	r.s.hub.publish(r.s.key(r.run.Task), rec.Events...)
+	if r.run.Followed && rec.End != store.Pending {
+		r.s.callUp(ctx, r.run.Owner, r.run.Context)
+	}
 	return nil
 }
 

@@ -8,7 +8,6 @@ package task
 
 import (
 	"context"
-	"iter"
 	"log/slog"
 	"slices"
 
@@ -17,7 +16,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Handoff is this process's workers, as far as accepting needs to know them.
+// Handoff is the workers, of this process and beyond, as far as the pass needs to know them.
 type Handoff interface {
 	// Reserve takes a place for a run that somebody waits for. Start or Release gives it back.
 	Reserve() (worker string, ok bool)
@@ -25,8 +24,10 @@ type Handoff interface {
 	Release()
 	// Wake says that a pending run was written.
 	Wake()
-	// Stop ends the run of a task, if it is at work in this process.
+	// Stop ends the run of a task that was cancelled, if one is at work in any process.
 	Stop(tenant db.ID, task agentsvc.TaskID)
+	// Mind says that something was written about the run of a task.
+	Mind(tenant db.ID, task agentsvc.TaskID)
 }
 
 // Service is the pass of one tenant.
@@ -44,6 +45,10 @@ type Service struct {
 type Options struct {
 	// Check says what is wrong with a tool call whose arguments an approver has changed; nil = nothing ever is.
 	Check func(ctx context.Context, call agentsvc.ToolCall) error
+	// OnBusy is what agents do about a message that finds its session at work: [Queue] where nothing is said.
+	OnBusy map[string]OnBusy
+	// Vault keeps the credentials that owners of tasks supply. Where no tool needs any it may be missing.
+	Vault *store.Vault
 }
 
 // New returns the pass of a tenant whose configuration stands at revision.
@@ -82,62 +87,4 @@ func (s *Service) find(ctx context.Context, reach Reach, id agentsvc.TaskID, wit
 		return store.Stored{}, err
 	}
 	return t, nil
-}
-
-// Cancel ends a task: whoever works on it loses its lease, and stops at once where that is this process. It returns
-// [agentsvc.ErrTerminal] for a task that has ended.
-func (s *Service) Cancel(ctx context.Context, reach Reach, id agentsvc.TaskID) (agentsvc.Task, error) {
-	for {
-		t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true})
-		if err != nil {
-			return agentsvc.Task{}, err
-		}
-		if t.Status.State.Terminal() {
-			return agentsvc.Task{}, agentsvc.ErrTerminal
-		}
-		ev := stamp(id, t.Seq+1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Cancelled}})
-		switch err := s.store.Cancel(ctx, t, ev); {
-		case err == nil:
-			s.workers.Stop(s.tenant, id)
-			s.hub.publish(s.key(id), ev)
-			t.Apply(ev)
-			return t.Task, nil
-		case !isLost(err) || ctx.Err() != nil:
-			return agentsvc.Task{}, err
-		}
-		// The task moved on between the look and the step; look again.
-	}
-}
-
-// CancelCall ends one running tool call of a task; the agent goes on with a result that says so. It returns
-// [agentsvc.ErrNotFound] for a task out of reach and for a call that does not run.
-func (s *Service) CancelCall(ctx context.Context, reach Reach, id agentsvc.TaskID, call agentsvc.CallID, reason string) error {
-	if _, err := s.find(ctx, reach, id, store.With{}); err != nil {
-		return err
-	}
-	if !s.hub.stop(s.key(id), call, &agentsvc.CancelledError{Reason: reason}) {
-		return agentsvc.ErrNotFound
-	}
-	return nil
-}
-
-// Follow returns a task as it stands and its events from there on, or where after is not nil the events that follow
-// that sequence. The events end with the task's end, or with an error.
-func (s *Service) Follow(ctx context.Context, reach Reach, id agentsvc.TaskID, after *int64) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-	t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true})
-	if err != nil {
-		return agentsvc.Task{}, nil, err
-	}
-	from := t.Seq
-	if after != nil {
-		from = min(max(*after, 0), t.Seq)
-	}
-	if from == t.Seq && t.Status.State.Terminal() {
-		return t.Task, func(func(agentsvc.Event, error) bool) {}, nil
-	}
-	return t.Task, func(yield func(agentsvc.Event, error) bool) {
-		r := s.hub.subscribe(s.key(id))
-		defer r.close()
-		s.follow(ctx, r, id, from, true, yield)
-	}, nil
 }

@@ -21,6 +21,7 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/signal"
 )
 
 var (
@@ -58,13 +59,21 @@ type process struct {
 	hub  *task.Hub
 	pool *queue.Pool
 	st   *store.Store
+	bus  *signal.Bus
 }
 
 // start opens a process whose runs handle does.
-func start(t *testing.T, d *db.DB, handle func(w *work) error) *process {
+func start(t *testing.T, d *db.DB, handle func(w *work) error, options ...task.Options) *process {
 	t.Helper()
+	return join(t, d, nil, handle, options...)
+}
+
+// join opens a process that bus connects with others. Without handle it accepts and does not work.
+func join(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *work) error, options ...task.Options) *process {
+	t.Helper()
+	o := append(options, task.Options{})[0]
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	p := &process{hub: task.NewHub(), st: store.New(d, "acme")}
+	p := &process{hub: task.NewHub(bus), st: store.New(d, "acme"), bus: bus}
 	p.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error {
 		rec := p.Recorder(&run)
 		defer rec.Close()
@@ -74,8 +83,8 @@ func start(t *testing.T, d *db.DB, handle func(w *work) error) *process {
 			}
 		}
 		return handle(&work{ctx, rec, run})
-	}, queue.Options{Log: quiet})
-	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, quiet, task.Options{})
+	}, queue.Options{Log: quiet, Bus: bus, Calls: p.hub, Idle: handle == nil})
+	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, quiet, o)
 	if err := p.pool.Open(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}

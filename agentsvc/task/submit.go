@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,8 +19,8 @@ import (
 // Submission is a message for an agent. Message.Task names the task it continues, if any; Message.ID, where the
 // client chose one, makes sending it again harmless, and so does Key, which goes before it: whatever else it sends under
 // the same Key is refused. Live says that somebody waits: the turn then starts in this
-// process at once, if there is room. Rulings are the decisions that the message brings, where its sender may decide:
-// then it is about anybody's task, and nothing else is read of it.
+// process at once, if there is room. Rulings are what [Rulings] found in the message, and then nothing else is read of it:
+// decisions, where its sender may decide, which are about anybody's task, or credentials for a task of its own.
 type Submission struct {
 	Agent   string
 	Owner   agentsvc.Owner
@@ -31,7 +32,7 @@ type Submission struct {
 
 // reach is how far a submission goes.
 func (sub Submission) reach() Reach {
-	if len(sub.Rulings) > 0 {
+	if len(sub.Rulings) > 0 && !Supplies(sub.Rulings) {
 		return Reach{Agents: []string{sub.Agent}}
 	}
 	return Reach{[]string{sub.Agent}, &sub.Owner}
@@ -42,8 +43,9 @@ var ErrConflict = errors.New("a message with this id and another body was sent b
 
 // Submit accepts a message as a new turn of a task, or starts a task if the message names none. When Submit returns,
 // the turn survives a crash. It returns [agentsvc.ErrNotFound] for a task out of reach, [agentsvc.ErrTerminal] for
-// one that has ended, [agentsvc.ErrBusy] for one that is at work, [agentsvc.ErrUndecided] for one that waits for
-// a decision, and [ErrConflict]; for a message that brings decisions what [Service.Decide] returns.
+// one that has ended, [agentsvc.ErrBusy] for one that is at work, [agentsvc.ErrUndecided] and [agentsvc.ErrNoCredential]
+// for one that waits for a decision or a credential, [agentsvc.ErrOccupied] where the agent takes no message while its
+// session is at work, and [ErrConflict]; for a message that brings decisions or credentials what [Service.Decide] returns.
 func (s *Service) Submit(ctx context.Context, sub Submission) (agentsvc.Task, error) {
 	acc, err := s.accept(ctx, sub)
 	if err != nil {
@@ -62,10 +64,13 @@ func (s *Service) Call(ctx context.Context, sub Submission) (agentsvc.Task, iter
 		return agentsvc.Task{}, nil, err
 	}
 	if acc.events == nil { // sent before: what there is to see stands in the log
-		return acc.task, s.again(ctx, acc.task.ID, acc.before), nil
+		return acc.task, s.from(ctx, acc.task.ID, acc.before), nil
 	}
-	r := s.hub.subscribe(s.key(acc.task.ID))
+	r := s.hub.subscribe(s.key(acc.task.ID), acc.task.Seq)
 	context.AfterFunc(ctx, r.close)
+	if !acc.held {
+		r.reach()
+	}
 	s.start(acc)
 	return acc.task, func(yield func(agentsvc.Event, error) bool) {
 		defer r.close()
@@ -76,14 +81,6 @@ func (s *Service) Call(ctx context.Context, sub Submission) (agentsvc.Task, iter
 		}
 		s.follow(ctx, r, acc.task.ID, acc.task.Seq, false, yield)
 	}, nil
-}
-
-func (s *Service) again(ctx context.Context, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
-	return func(yield func(agentsvc.Event, error) bool) {
-		r := s.hub.subscribe(s.key(id))
-		defer r.close()
-		s.follow(ctx, r, id, after, true, yield)
-	}
 }
 
 // accepted is a turn that is in the database and waits to be started. Events is nil where it was there already.
@@ -131,14 +128,37 @@ func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) 
 	return acc, err
 }
 
-// open starts a new task.
+// open starts a new task. Where its session is occupied it does what the agent does then, and tries again.
 func (s *Service) open(ctx context.Context, sub Submission, acc *accepted) error {
 	sent := sentBy(sub)
+	acc.run.Wait = !acc.held && sub.Message.Context != "" && s.onBusy(sub.Agent) == Queue
+	for range maxTries {
+		err := s.begin(ctx, sub, sent, acc)
+		occupied := errors.Is(err, agentsvc.ErrOccupied)
+		if !occupied && !errors.Is(err, store.ErrSent) {
+			return err
+		}
+		acc.events = nil
+		if sent != nil {
+			acc.task, err = s.known(ctx, sub, *sent)
+			if !occupied || !errors.Is(err, agentsvc.ErrNotFound) {
+				return err
+			}
+		}
+		if err := s.meet(ctx, sub, acc); err != nil {
+			return err
+		}
+	}
+	return agentsvc.ErrOccupied
+}
+
+// begin writes a new task, with a run in this process where acc holds a place.
+func (s *Service) begin(ctx context.Context, sub Submission, sent *store.Sent, acc *accepted) error {
 	s.fill(sub, acc)
 	run := &acc.run
 	run.Task, run.Turn, run.Epoch, run.FirstSeq = agentsvc.TaskID(agentsvc.NewID()), 1, 1, 1
 	if run.Context == "" {
-		run.Context, run.Fresh = agentsvc.ContextID(agentsvc.NewID()), true
+		run.Context, run.Fresh = store.FreshContext(run.Task), true
 	}
 	run.Message.Task, run.Message.Context = run.Task, ""
 	acc.events = []agentsvc.Event{stamp(run.Task, 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &run.Message}})}
@@ -150,12 +170,7 @@ func (s *Service) open(ctx context.Context, sub Submission, acc *accepted) error
 	for _, ev := range acc.events {
 		acc.task.Apply(ev)
 	}
-	err := s.store.Accept(ctx, *run, acc.events, sent)
-	if errors.Is(err, store.ErrSent) {
-		acc.events = nil
-		acc.task, err = s.known(ctx, sub, *sent)
-	}
-	return err
+	return s.store.Accept(ctx, *run, acc.events, sent)
 }
 
 // known finds the task that the same message opened before.
@@ -170,8 +185,21 @@ func (s *Service) known(ctx context.Context, sub Submission, sent store.Sent) (a
 	return s.Get(ctx, sub.reach(), id, store.With{History: true, Artifacts: true})
 }
 
-// resume continues a task that waits for its user.
+// resume continues a task that waits for its user. Where its session is occupied the turn waits for the others.
 func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) error {
+	for {
+		switch err := s.proceed(ctx, sub, acc); {
+		case errors.Is(err, agentsvc.ErrOccupied) && ctx.Err() == nil:
+			s.giveWay(acc)
+		case !isLost(err) || ctx.Err() != nil:
+			return err
+		}
+		// The task or the line moved on between the look and the step; look again.
+	}
+}
+
+// proceed is one try of resume.
+func (s *Service) proceed(ctx context.Context, sub Submission, acc *accepted) error {
 	t, err := s.find(ctx, sub.reach(), sub.Message.Task, store.With{History: true, Artifacts: true, Approvals: true})
 	sent := sentBy(sub)
 	sent.Within(t.Context)
@@ -184,14 +212,16 @@ func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) err
 		return s.resent(ctx, sub, sent, acc, agentsvc.ErrTerminal)
 	case !t.Status.State.Interrupted():
 		return s.resent(ctx, sub, sent, acc, agentsvc.ErrBusy)
-	case len(t.Approvals) > 0:
+	case slices.ContainsFunc(t.Approvals, agentsvc.Approval.Decidable):
 		return agentsvc.ErrUndecided
+	case len(t.Approvals) > 0:
+		return agentsvc.ErrNoCredential
 	}
 	s.fill(sub, acc)
 	run := &acc.run
 	run.Task, run.Context, run.Turn = t.ID, t.Context, t.Turn+1
 	run.Message.Task, run.Message.Context = run.Task, ""
-	run.Epoch, run.FirstSeq = t.Epoch+1, t.Seq+1
+	run.Epoch, run.FirstSeq, run.Wait = t.Epoch+1, t.Seq+1, !acc.held
 	evs := []agentsvc.Event{
 		stamp(t.ID, t.Seq+1, agentsvc.Event{Message: &run.Message}),
 		stamp(t.ID, t.Seq+2, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}}),
@@ -199,7 +229,7 @@ func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) err
 	run.Seq = t.Seq + 2
 	err = s.store.Continue(ctx, t.Task, t.Epoch, *run, evs, sent)
 	if isLost(err) {
-		return s.resent(ctx, sub, sent, acc, agentsvc.ErrBusy) // somebody answered first
+		return s.resent(ctx, sub, sent, acc, err)
 	}
 	if err != nil {
 		return err
@@ -258,6 +288,7 @@ func (s *Service) fill(sub Submission, acc *accepted) {
 	if run.Message.ID == "" {
 		run.Message.ID = agentsvc.MessageID(agentsvc.NewID())
 	}
+	run.Attempts = 0
 	if acc.held {
 		run.Attempts = 1
 	}

@@ -86,13 +86,15 @@ func (s *Set) Idempotent(name string) bool {
 
 // Run runs one call and returns what the model reads, which says in words what went wrong if the call failed: an
 // unknown tool, arguments that do not fit, an error, a panic, the end of the time. It returns when the call's time is
-// over or ctx ends, even if the tool does not.
-func (s *Set) Run(ctx context.Context, call agentsvc.ToolCall, step string) agentsvc.ToolResult {
+// over or ctx ends, even if the tool does not. Where the call needs its caller's credential first, it says what for.
+func (s *Set) Run(ctx context.Context, call agentsvc.ToolCall, step string) (agentsvc.ToolResult, *CredentialError) {
 	text, err := s.run(ctx, call, step)
 	if err != nil {
 		text = err.Error()
 	}
-	return agentsvc.ToolResult{Call: call.ID, Name: call.Name, Text: s.trim(text), Failed: err != nil}
+	var wants *CredentialError
+	errors.As(err, &wants)
+	return agentsvc.ToolResult{Call: call.ID, Name: call.Name, Text: s.trim(text), Failed: err != nil}, wants
 }
 
 func (s *Set) run(ctx context.Context, call agentsvc.ToolCall, step string) (string, error) {

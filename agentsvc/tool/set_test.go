@@ -80,7 +80,7 @@ func TestRun(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got := s.Run(t.Context(), agentsvc.ToolCall{ID: "c1", Name: tt.tool, Arguments: json.RawMessage(tt.args)}, "s1")
+			got, _ := s.Run(t.Context(), agentsvc.ToolCall{ID: "c1", Name: tt.tool, Arguments: json.RawMessage(tt.args)}, "s1")
 			want := agentsvc.ToolResult{Call: "c1", Name: tt.tool, Text: tt.want, Failed: tt.failed}
 			if tt.name == "several" { // the order of the complaints is free
 				for part := range strings.SplitSeq(tt.want, "; ") {
@@ -120,7 +120,7 @@ func TestTimeout(t *testing.T) {
 				tt.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				s := set(t, tt.opts, fake{name: "slow", call: tt.call})
 				start := time.Now()
-				got := s.Run(t.Context(), agentsvc.ToolCall{Name: "slow"}, "s")
+				got, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: "slow"}, "s")
 				if !got.Failed || !strings.Contains(got.Text, "slow did not end within "+tt.want.String()) {
 					t.Errorf("result = %+v", got)
 				}
@@ -144,10 +144,10 @@ func TestCancelled(t *testing.T) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	}})
-	if got := s.Run(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was cancelled before it ended" {
+	if got, _ := s.Run(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was cancelled before it ended" {
 		t.Errorf("while it ran: %+v", got)
 	}
-	if got := s.Run(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
+	if got, _ := s.Run(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
 		t.Errorf("before it ran: %+v", got)
 	}
 }
@@ -163,7 +163,7 @@ func TestPanic(t *testing.T) {
 		fake{name: "word", call: func(context.Context, tool.Input) (string, error) { panic("a secret") }},
 	)
 	for _, name := range []string{"bug", "word"} {
-		got := s.Run(t.Context(), agentsvc.ToolCall{Name: name}, "s")
+		got, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: name}, "s")
 		if !got.Failed || !strings.HasPrefix(got.Text, name+": the tool failed inside") {
 			t.Errorf("result = %+v", got)
 		}
@@ -193,7 +193,7 @@ func TestMaxOutput(t *testing.T) {
 	}
 	for _, tt := range tests {
 		s := set(t, tool.Options{MaxOutput: tt.max}, fake{name: "say", call: says(tt.text)})
-		if got := s.Run(t.Context(), agentsvc.ToolCall{Name: "say"}, "s"); got.Text != tt.want || got.Failed {
+		if got, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: "say"}, "s"); got.Text != tt.want || got.Failed {
 			t.Errorf("max %d: %q, want %q", tt.max, got.Text, tt.want)
 		}
 	}
@@ -216,7 +216,7 @@ func TestSpecs(t *testing.T) {
 		}
 	}
 	empty := set(t, tool.Options{})
-	if got := empty.Run(t.Context(), agentsvc.ToolCall{Name: "x"}, "s"); got.Text != `there is no tool "x": no tools are offered` {
+	if got, _ := empty.Run(t.Context(), agentsvc.ToolCall{Name: "x"}, "s"); got.Text != `there is no tool "x": no tools are offered` {
 		t.Errorf("empty set: %+v", got)
 	}
 }

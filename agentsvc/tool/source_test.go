@@ -56,7 +56,7 @@ func TestLive(t *testing.T) {
 	if again, err := first.Live(t.Context()); err != nil || again != first {
 		t.Errorf("a live set is not what it is: %v", err)
 	}
-	if got := first.Run(t.Context(), agentsvc.ToolCall{Name: "a"}, ""); got.Text != "a" {
+	if got, _ := first.Run(t.Context(), agentsvc.ToolCall{Name: "a"}, ""); got.Text != "a" {
 		t.Errorf("result %+v", got)
 	}
 

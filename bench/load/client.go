@@ -23,7 +23,7 @@ var ErrUnexpected = errors.New("unexpected answer")
 
 // Timing is how long one call took.
 type Timing struct {
-	First time.Duration // until the line with the first token
+	First time.Duration // until the line with the first token, from the call or from when the token was sent
 	Whole time.Duration // until the last byte
 }
 
@@ -112,7 +112,11 @@ func (c *Client) read(resp *http.Response, t Target, start time.Time) (timing Ti
 	for lines.Scan() {
 		line := lines.Bytes()
 		if timing.First == 0 && bytes.Contains(line, t.first) {
-			timing.First = time.Since(start)
+			sent := start
+			if t.stamped {
+				sent = stamp(line, t.first)
+			}
+			timing.First = time.Since(sent)
 		}
 		if bytes.Contains(line, t.want) {
 			good = true
@@ -123,4 +127,17 @@ func (c *Client) read(resp *http.Response, t Target, start time.Time) (timing Ti
 	}
 	timing.Whole = time.Since(start)
 	return timing, good, string(last), lines.Err()
+}
+
+// stamp is the time that stands behind mark in line, 1970 if there is none.
+func stamp(line, mark []byte) time.Time {
+	_, rest, _ := bytes.Cut(line, mark)
+	var micros int64
+	for _, c := range rest {
+		if c < '0' || c > '9' {
+			break
+		}
+		micros = 10*micros + int64(c-'0')
+	}
+	return time.UnixMicro(micros)
 }

@@ -82,6 +82,25 @@ func TestCallTimesTheFirstToken(t *testing.T) {
 	}
 }
 
+func TestCallTimesFromTheStamp(t *testing.T) {
+	t.Parallel()
+	const pause = 60 * time.Millisecond
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(pause)
+		fmt.Fprintf(w, "data: sent-at-%d completed\n\n", time.Now().Add(-time.Millisecond).UnixMicro())
+	}))
+	t.Cleanup(srv.Close)
+	tgt := target(t, load.Spec{URL: srv.URL, Want: "completed", First: "sent-at-", Stamped: true})
+	c, err := load.Dial(t.Context(), tgt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if got, err := c.Call(t.Context(), tgt); err != nil || got.First < time.Millisecond || got.First > got.Whole {
+		t.Errorf("first, whole = %v, %v (%v)", got.First, got.Whole, err)
+	}
+}
+
 func TestNewTargetRefuses(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"https://h/x", "h/x", "http://", ":"} {

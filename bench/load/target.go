@@ -16,6 +16,7 @@ type Target struct {
 	request []byte
 	want    []byte
 	first   []byte
+	stamped bool
 }
 
 // Spec says what a target sends and expects.
@@ -28,6 +29,9 @@ type Spec struct {
 	Want string
 	// First marks the line of a streamed answer whose arrival is the first token. Empty: the first line.
 	First string
+	// Stamped says that behind First stands when the token was sent, in microseconds since 1970. Then that is when the
+	// time to the first token begins.
+	Stamped bool
 }
 
 // NewTarget prepares s for sending. It fails if the URL is not a plain http one.
@@ -52,5 +56,5 @@ func NewTarget(s Spec) (Target, error) {
 	}
 	b.WriteString("\r\n")
 	b.Write(s.Body)
-	return Target{addr: u.Host, request: b.Bytes(), want: []byte(s.Want), first: []byte(s.First)}, nil
+	return Target{addr: u.Host, request: b.Bytes(), want: []byte(s.Want), first: []byte(s.First), stamped: s.Stamped}, nil
 }

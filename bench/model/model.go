@@ -1,12 +1,13 @@
 // Package model is a stand-in for a model vendor: an OpenAI-compatible chat completions server on the loopback
 // address that gives a fixed answer. The model's name in the request says how long and how fast: "tokens-100" is a
-// hundred tokens at once, "tokens-100-1ms" one token a millisecond.
+// hundred tokens at once, "tokens-100-1ms" one token a millisecond. "stamp" says one token that tells when it was sent.
 package model
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -69,6 +70,10 @@ func complete(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"error":{"message":"the body is not JSON"}}`, http.StatusBadRequest)
 		return
 	}
+	if req.Model == Stamp {
+		stamp(w, r)
+		return
+	}
 	n, pace, err := parseName(req.Model)
 	if err != nil {
 		http.Error(w, fmt.Sprintf(`{"error":{"message":%q}}`, err), http.StatusNotFound)
@@ -87,9 +92,7 @@ func complete(w http.ResponseWriter, r *http.Request) {
 func stream(w http.ResponseWriter, r *http.Request, name string, n int, pace time.Duration, usage string, withUsage bool) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
-	chunk := func(choices, usage string) {
-		fmt.Fprintf(w, `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":%q,"choices":[%s]%s}`+"\n\n", name, choices, usage)
-	}
+	chunk := func(choices, usage string) { writeChunk(w, name, choices, usage) }
 	start := time.Now()
 	for i := range n {
 		if pace > 0 && !sleepUntil(r, start.Add(time.Duration(i)*pace)) {
@@ -104,6 +107,33 @@ func stream(w http.ResponseWriter, r *http.Request, name string, n int, pace tim
 	if withUsage {
 		chunk("", `,"usage":`+usage)
 	}
+	fmt.Fprint(w, "data: [DONE]\n\n")
+}
+
+func writeChunk(w io.Writer, name, choices, usage string) {
+	fmt.Fprintf(w, `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":%q,"choices":[%s]%s}`+"\n\n", name, choices, usage)
+}
+
+const (
+	// Stamp is the model whose only token is [Mark] with the time it was sent at, in microseconds since 1970, behind it.
+	// It is sent a while after the request, so that whoever asked is done with everything else.
+	Stamp = "stamp"
+	// Mark is what stands before that time.
+	Mark = "sent-at-"
+)
+
+func stamp(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	if out.Flush() != nil || !sleepUntil(r, time.Now().Add(50*time.Millisecond)) {
+		return
+	}
+	content := fmt.Sprintf("%s%d", Mark, time.Now().UnixMicro())
+	writeChunk(w, Stamp, `{"index":0,"delta":{"role":"assistant","content":"`+content+` "},"finish_reason":null}`, "")
+	if out.Flush() != nil || !sleepUntil(r, time.Now().Add(5*time.Millisecond)) {
+		return
+	}
+	writeChunk(w, Stamp, `{"index":0,"delta":{},"finish_reason":"stop"}`, "")
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 

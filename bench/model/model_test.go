@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,19 @@ func TestStreamHoldsEveryToken(t *testing.T) {
 	}
 	if text != model.Answer(7) {
 		t.Errorf("text = %q, want %q", text, model.Answer(7))
+	}
+}
+
+func TestStamp(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(model.Handler())
+	t.Cleanup(srv.Close)
+	before := time.Now()
+	_, got := post(t, srv.URL, `{"model":"stamp","stream":true}`)
+	_, rest, _ := strings.Cut(got, model.Mark)
+	sent, err := strconv.ParseInt(rest[:strings.IndexByte(rest, ' ')], 10, 64)
+	if at := time.UnixMicro(sent); err != nil || at.Before(before) || at.After(time.Now()) {
+		t.Errorf("sent at %v (%v): %s", at, err, got)
 	}
 }
 

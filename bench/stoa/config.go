@@ -38,14 +38,18 @@ func Furnished(name string) App {
 	}}
 }
 
-// Streaming has the agents "tokens-N" for each n, on the fixed-answer model server at modelURL with that pace.
+// Streaming has the agents "tokens-N" for each n, on the fixed-answer model server at modelURL with that pace, and the
+// agent "stamp" on its model of that name.
 func Streaming(name, modelURL string, pace time.Duration, ns ...int) App {
 	llms, agents := object{}, object{}
-	for _, n := range ns {
-		llm := fmt.Sprintf("tokens-%d", n)
-		llms[llm] = object{"provider": "openai", "model": model.Name(n, pace), "base_url": modelURL + "/v1", "api_key": "${MODEL_KEY}"}
-		agents[llm] = object{"llm": llm, "instruction": "Answer."}
+	add := func(name, model string) {
+		llms[name] = object{"provider": "openai", "model": model, "base_url": modelURL + "/v1", "api_key": "${MODEL_KEY}"}
+		agents[name] = object{"llm": name, "instruction": "Answer."}
 	}
+	for _, n := range ns {
+		add(fmt.Sprintf("tokens-%d", n), model.Name(n, pace))
+	}
+	add(model.Stamp, model.Stamp)
 	return App{
 		Name:    name,
 		Config:  object{"version": "2", "llms": llms, "agents": agents},

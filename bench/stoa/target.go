@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"stoa/bench/load"
+	"stoa/bench/model"
 )
 
 // Blocking is one blocking message:send to the agent that token may call.
@@ -19,13 +20,24 @@ func (s *Server) Blocking(token, agent, text string) (load.Target, error) {
 // Stream is one message:stream to the agent that token may call. The answer is good if it ends with the whole text;
 // its first token is the first line that holds first.
 func (s *Server) Stream(token, agent, text, first, whole string) (load.Target, error) {
-	return load.NewTarget(load.Spec{
+	return load.NewTarget(s.stream(token, agent, text, first, whole))
+}
+
+// Stamped is a streamed call of the agent "stamp", whose first token tells when its model sent it.
+func (s *Server) Stamped(token, text string) (load.Target, error) {
+	spec := s.stream(token, model.Stamp, text, model.Mark, `"completed"`)
+	spec.Stamped = true
+	return load.NewTarget(spec)
+}
+
+func (s *Server) stream(token, agent, text, first, whole string) load.Spec {
+	return load.Spec{
 		URL:    s.URL + "/agents/" + agent,
 		Header: map[string]string{"Authorization": "Bearer " + token, "Accept": "text/event-stream"},
 		Body:   envelope("message:stream", text),
 		Want:   whole,
 		First:  first,
-	})
+	}
 }
 
 func envelope(method, text string) []byte {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,14 +27,22 @@ func approvals(parts []part) (found []approval) {
 	return found
 }
 
-// decide asks the human at the terminal about the tool calls that a task waits for and returns the parts of a message
-// that tells the answers. It returns nil if there is nothing to decide, or nobody to decide it: that leaves the task as
-// it is. After a no nothing else is asked, since it ends the task.
-func (cmd *callCmd) decide(ctx context.Context, c *console, show *transcript) []any {
-	if !c.prompts || cmd.JSON || show.state != "input_required" {
+// answer asks the human at the terminal for what a task waits for and returns the parts of a message that brings it:
+// credentials first, decisions in a message of their own. It returns nil if the task waits for neither, or nobody
+// answers: that leaves it as it is.
+func (cmd *callCmd) answer(ctx context.Context, c *console, show *transcript) []any {
+	if !c.prompts || cmd.JSON || show.state != "input_required" && show.state != "auth_required" {
 		return nil
 	}
 	show.newline()
+	if len(show.wanted) > 0 {
+		return cmd.supply(ctx, c, show)
+	}
+	return cmd.decide(ctx, c, show)
+}
+
+// decide asks about the tool calls that a task waits for. After a no nothing else is asked, since it ends the task.
+func (cmd *callCmd) decide(ctx context.Context, c *console, show *transcript) []any {
 	var parts []any
 	for _, a := range show.waiting {
 		decision := c.yesOrNo(ctx, fmt.Sprintf("%s(%s) [y/n] ", a.Tool, a.Arguments))
@@ -54,32 +61,15 @@ func (cmd *callCmd) decide(ctx context.Context, c *console, show *transcript) []
 
 // yesOrNo asks until it is answered: "approve", "reject", or "" where nobody answers any more.
 func (c *console) yesOrNo(ctx context.Context, question string) string {
-	if c.lines == nil {
-		c.lines = bufio.NewReader(c.in)
-	}
 	for {
-		fmt.Fprint(c.err, clean(question))
-		answer := make(chan string, 1)
-		go func() {
-			line, err := c.lines.ReadString('\n')
-			if err != nil && line == "" {
-				close(answer)
-				return
-			}
-			answer <- strings.ToLower(strings.TrimSpace(line))
-		}()
-		select {
-		case <-ctx.Done():
+		line, ok := c.line(ctx, question, false)
+		switch line = strings.ToLower(line); {
+		case !ok:
 			return ""
-		case line, ok := <-answer:
-			switch {
-			case !ok:
-				return ""
-			case line == "y" || line == "yes":
-				return "approve"
-			case line == "n" || line == "no":
-				return "reject"
-			}
+		case line == "y" || line == "yes":
+			return "approve"
+		case line == "n" || line == "no":
+			return "reject"
 		}
 	}
 }

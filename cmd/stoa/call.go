@@ -27,7 +27,7 @@ type callCmd struct {
 // Help says what the exit codes mean.
 func (cmd *callCmd) Help() string {
 	return "Exit codes: 0 the task completed, 1 it failed or could not be reached, 2 wrong usage, " +
-		"3 it was rejected or cancelled, 4 it waits for an answer or an approval."
+		"3 it was rejected or cancelled, 4 it waits for an answer, an approval or a credential."
 }
 
 // Run sends the message and follows the task until it ends or waits for somebody.
@@ -49,7 +49,7 @@ func (cmd *callCmd) Run(ctx context.Context, c *console) error {
 		if err := cmd.turn(ctx, c, api, show, parts); err != nil {
 			return err
 		}
-		if parts = cmd.decide(ctx, c, show); parts == nil {
+		if parts = cmd.answer(ctx, c, show); parts == nil {
 			return show.end()
 		}
 		cmd.Task, cmd.Context = show.task, ""

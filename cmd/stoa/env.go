@@ -23,7 +23,7 @@ type flags struct {
 	Port                *int           `help:"HTTP port, 0 for any that is free (8080)."`
 	GRPCPort            *int           `split_words:"true" name:"grpc-port" help:"gRPC port (50051). There is no gRPC yet: nothing listens on it."`
 	Studio              *bool          `help:"Read and write the configuration over HTTP. Not available yet."`
-	Role                *string        `enum:"all,web,worker" help:"all, web or worker (all). Only all is available yet."`
+	Role                *string        `enum:"all,web,worker" help:"all, web (answers requests, leaves the work to others) or worker (works, answers none) (all)."`
 	Database            *string        `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
 	MigrateDatabase     *string        `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
 	Redis               *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone."`
@@ -38,6 +38,7 @@ type flags struct {
 	TrustedProxies      *string        `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is believed (none)."`
 	MetricsAddr         *string        `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
 	ShutdownTimeout     *time.Duration `split_words:"true" help:"How long a stopping process waits for what is under way (30s)."`
+	DrainDelay          *time.Duration `split_words:"true" help:"How long of that, at most, it serves on until those who ask /ready have noticed (5s)."`
 	LogLevel            *string        `split_words:"true" enum:"debug,info,warn,error" help:"debug, info, warn or error (info)."`
 	LogFormat           *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
 }
@@ -52,14 +53,14 @@ const (
 
 // settings are the flags with every source taken into account.
 type settings struct {
-	host, database, migrateDatabase, redis, publicURL string
-	port, workers, maxInflight                        int
-	watch                                             bool
-	maxRetries                                        int
-	initialDelay, maxDelay, stale, shutdown           time.Duration
-	proxies                                           []netip.Prefix
-	appHosts                                          []string
-	metricsAddr, logLevel, logFormat, logFile         string
+	host, role, database, migrateDatabase, redis, publicURL string
+	port, workers, maxInflight                              int
+	watch                                                   bool
+	maxRetries                                              int
+	initialDelay, maxDelay, stale, shutdown, drainDelay     time.Duration
+	proxies                                                 []netip.Prefix
+	appHosts                                                []string
+	metricsAddr, logLevel, logFormat, logFile               string
 }
 
 // resolve takes each setting from the command line, else the environment, else the configuration file, else its
@@ -80,6 +81,7 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 	}
 	s := settings{
 		host:            pick(cfg.Server.Host, line.Host, e.Host),
+		role:            pick(roleAll, line.Role, e.Role),
 		port:            pick(cfg.Server.Port, line.Port, e.Port),
 		database:        pick("sqlite://stoa.db", line.Database, e.Database),
 		migrateDatabase: pick("", line.MigrateDatabase, e.MigrateDatabase),
@@ -99,11 +101,9 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 		logFile:         cfg.Logger.File,
 		appHosts:        only.AppHosts,
 	}
+	s.drainDelay = pick(min(5*time.Second, s.shutdown), line.DrainDelay, e.DrainDelay)
 	if pick(false, line.Studio, e.Studio) {
 		return s, errors.New("--studio is not available yet")
-	}
-	if role := pick("all", line.Role, e.Role); role != "all" {
-		return s, fmt.Errorf("--role %s is not available yet", role)
 	}
 	var err error
 	s.proxies, err = prefixes(pick("", line.TrustedProxies, e.TrustedProxies))
@@ -148,6 +148,12 @@ func (s settings) check() error {
 	}
 	if s.shutdown < 0 {
 		bad("--shutdown-timeout", "0 or more")
+	}
+	if s.drainDelay < 0 || s.drainDelay > s.shutdown {
+		bad("--drain-delay", "0 or more and not more than --shutdown-timeout")
+	}
+	if !slices.Contains([]string{roleAll, roleWeb, roleWorker}, s.role) {
+		bad("--role", "all, web or worker")
 	}
 	if s.stale < time.Second {
 		bad("--queue-stale-threshold", "at least 1s")

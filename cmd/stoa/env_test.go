@@ -18,7 +18,7 @@ var acts = map[string]struct {
 	"Port":                {"1234", func(s settings) any { return s.port }, 1234},
 	"GRPCPort":            {"1235", func(settings) any { return nil }, nil}, // nothing listens yet
 	"Studio":              {"true", nil, nil},
-	"Role":                {"web", nil, nil},
+	"Role":                {"web", func(s settings) any { return s.role }, "web"},
 	"Database":            {"sqlite://x.db", func(s settings) any { return s.database }, "sqlite://x.db"},
 	"MigrateDatabase":     {"postgres://m", func(s settings) any { return s.migrateDatabase }, "postgres://m"},
 	"Redis":               {"redis://r", func(s settings) any { return s.redis }, "redis://r"},
@@ -33,6 +33,7 @@ var acts = map[string]struct {
 	"TrustedProxies":      {"10.0.0.0/8", func(s settings) any { return len(s.proxies) }, 1},
 	"MetricsAddr":         {"127.0.0.1:1", func(s settings) any { return s.metricsAddr }, "127.0.0.1:1"},
 	"ShutdownTimeout":     {"4s", func(s settings) any { return s.shutdown }, 4 * time.Second},
+	"DrainDelay":          {"2s", func(s settings) any { return s.drainDelay }, 2 * time.Second},
 	"LogLevel":            {"debug", func(s settings) any { return s.logLevel }, "debug"},
 	"LogFormat":           {"json", func(s settings) any { return s.logFormat }, "json"},
 }
@@ -83,5 +84,28 @@ func TestPrecedence(t *testing.T) {
 	port := 2
 	if s, err := resolve(flags{Port: &port}, nil); err != nil || s.port != 2 {
 		t.Errorf("port %d (%v), want the command line's", s.port, err)
+	}
+}
+
+// TestDrainDelay: a process takes leave for no longer than it may take to stop.
+func TestDrainDelay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		shutdown, given, want time.Duration
+		wrong                 bool
+	}{
+		{30 * time.Second, -1, 5 * time.Second, false},
+		{2 * time.Second, -1, 2 * time.Second, false},
+		{30 * time.Second, time.Second, time.Second, false},
+		{30 * time.Second, 31 * time.Second, 0, true},
+	} {
+		line := flags{ShutdownTimeout: &c.shutdown}
+		if c.given >= 0 {
+			line.DrainDelay = &c.given
+		}
+		s, err := resolve(line, nil)
+		if (err != nil) != c.wrong || err == nil && s.drainDelay != c.want {
+			t.Errorf("%+v: %v, %v", c, s.drainDelay, err)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/ops"
@@ -24,8 +25,13 @@ import (
 
 // tenancyOptions completes the administration of apps with what the config room knows of documents.
 func tenancyOptions(shared app.House) tenancy.Options {
-	erase := func(ctx context.Context, a tenancy.App) error { return shared.Volatile.Forget(ctx, a.ID) }
-	return tenancy.Options{Check: check(shared), Erase: erase, Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log}
+	return tenancy.Options{
+		Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log,
+		Erase: func(ctx context.Context, a tenancy.App) error { return shared.Volatile.Forget(ctx, a.ID) },
+		Renew: func(ctx context.Context, keys *tenancy.Keyring) error {
+			return store.RenewCredentials(ctx, shared.DB, keys)
+		},
+	}
 }
 
 // front is the door with every dialect behind it. Where no public URL is set, cards show the address it listens on.
@@ -80,7 +86,7 @@ func (h *house) serveMetrics(ctx context.Context, g *errgroup.Group) error {
 
 // greet tells a human where the server is and where its secret lies.
 func (h *house) greet(c *console, addr net.Addr) {
-	h.log.Info("serving", "address", addr.String(), "database", string(h.db.Engine()), "version", version)
+	h.log.Info("serving", "role", h.settings.role, "address", addr.String(), "database", string(h.db.Engine()), "version", version)
 	c.say("Stoa %s serves at http://%s", version, reachable(addr))
 	if h.secrets.file != "" {
 		c.say("The admin secret lies in %s; stoa app finds it there.", h.secrets.file)
@@ -96,16 +102,20 @@ func reachable(addr net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// routes is the table of surfaces.
+// routes is the table of surfaces. A worker answers only what belongs to no app: how it is, and what it counts.
 func (h *house) routes(metrics config.Metrics) []surface.Route {
 	o := ops.Options{Apps: h.apps, Issuer: h.issuer, DB: h.db, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
 	if metrics.Enabled {
 		o.Metrics = h.meters.handler()
 	}
-	return slices.Concat(
-		ext.Routes(ext.Options{Version: version, Database: h.healthy, Ready: h.leave.ready, JWKS: h.issuer.JWKS}),
+	all := slices.Concat(
+		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.healthy, Ready: h.leave.ready, JWKS: h.issuer.JWKS}),
 		ops.Routes(o),
 	)
+	if h.settings.role == roleWorker {
+		all = slices.DeleteFunc(all, func(r surface.Route) bool { return r.Kind != surface.Open })
+	}
+	return all
 }
 
 // guardedMetrics serves the metrics to whoever knows their token, or to everyone if there is none.

@@ -39,6 +39,16 @@ func onEach(t *testing.T, f func(t *testing.T, h *testHouse)) {
 // openTestHouse serves the default example on database until the test ends.
 func openTestHouse(t *testing.T, database string) *testHouse {
 	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	if os.Getenv("STOA_TEST_LOG") != "" {
+		log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	return openLoggedHouse(t, database, log)
+}
+
+// openLoggedHouse is openTestHouse with a log.
+func openLoggedHouse(t *testing.T, database string, log *slog.Logger) *testHouse {
+	t.Helper()
 	t.Setenv(adminSecretName, testSecret)
 	t.Setenv(masterKeyName, stoatest.MasterKey)
 	mine, err := loadOwn("../../examples/default.yaml")
@@ -49,10 +59,6 @@ func openTestHouse(t *testing.T, database string) *testHouse {
 	s, err := resolve(flags{Database: &database, Port: &port, Host: &host}, mine.cfg.Load())
 	if err != nil {
 		t.Fatal(err)
-	}
-	log := slog.New(slog.DiscardHandler)
-	if os.Getenv("STOA_TEST_LOG") != "" {
-		log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
 	h, err := openHouse(t.Context(), s, mine, log)
 	if err != nil {

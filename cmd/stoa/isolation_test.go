@@ -22,6 +22,7 @@ type minted struct {
 	app, agent, task, context, message, cursor string
 	held, call                                 string // a task whose tool call waits for a decision
 	user                                       string // of whom something is remembered
+	wanting, tool                              string // a task that waits for a credential, and a tool that one is kept for
 }
 
 // nobody's ids never existed.
@@ -29,6 +30,7 @@ var nobody = minted{
 	app: "nosuchapp", agent: "nosuchagent", task: "01a00000-0000-7000-8000-000000000000", context: "01a00000-0000-7000-8000-000000000001",
 	message: "nosuchmessage", cursor: "bm9zdWNoY3Vyc29ybm9zdWNoY3Vyc29y",
 	held: "01a00000-0000-7000-8000-000000000002", call: "call_000000000000000000000000", user: "nosuchuser",
+	wanting: "01a00000-0000-7000-8000-000000000003", tool: "nosuchtool",
 }
 
 // trespass is one way to use an id of somebody else.
@@ -41,7 +43,7 @@ type trespass struct {
 // on makes a path with what the ids are.
 func (x minted) on(path string) string {
 	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor,
-		"{held}", x.held, "{call}", x.call, "{user}", x.user).Replace(path)
+		"{held}", x.held, "{call}", x.call, "{user}", x.user, "{tool}", x.tool, "{wanting}", x.wanting).Replace(path)
 }
 
 // noBody is for routes that read none.
@@ -63,7 +65,9 @@ var routeWalks = map[string][]trespass{
 	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
 	"GET /memories":                                       {{path: "/memories?user={user}"}, {path: "/memories?user={user}&issuer=elsewhere"}, {path: "/apps/{app}/memories"}},
 	"DELETE /memories":                                    {{path: "/memories?user={user}"}, {path: "/apps/{app}/memories?user={user}"}},
-	"POST /tasks/{task}/approve":                          {{path: "/tasks/{held}/approve", body: emptyBody}, {path: "/tasks/{held}/approve", body: decided}, {path: "/tasks/{task}/approve"}, {path: "/apps/{app}/tasks/{held}/approve"}},
+	"GET /credentials":                                    {{path: "/credentials"}, {path: "/apps/{app}/credentials"}},
+	"DELETE /credentials/{tool}":                          {{path: "/credentials/{tool}"}, {path: "/apps/{app}/credentials/{tool}"}},
+	"POST /tasks/{task}/approve":                          {{path: "/tasks/{held}/approve", body: emptyBody}, {path: "/tasks/{held}/approve", body: decided}, {path: "/tasks/{task}/approve"}, {path: "/tasks/{wanting}/approve"}, {path: "/apps/{app}/tasks/{held}/approve"}},
 	"GET /tasks/{task}/checkpoints":                       {{path: "/tasks/{task}/checkpoints"}, {path: "/apps/{app}/tasks/{task}/checkpoints"}},
 	"POST /tasks/{task}/checkpoints/{checkpoint}:restore": {{path: "/tasks/{task}/checkpoints/2:restore"}, {path: "/tasks/{task}/checkpoints/2:restore", body: emptyBody}, {path: "/apps/{app}/tasks/{task}/checkpoints/2:restore"}},
 	"POST /tasks/{task}/reject":                           {{path: "/tasks/{held}/reject", body: emptyBody}, {path: "/tasks/{held}/reject", body: decided}, {path: "/tasks/{task}/reject"}, {path: "/apps/{app}/tasks/{held}/reject"}},
@@ -97,10 +101,16 @@ func decision(x minted) any {
 	return map[string]any{"message": map[string]any{"role": "user", "task_id": x.held, "parts": []any{map[string]any{"type": "data", "data": value}}}}
 }
 
+// supplied is the params of a message that brings a credential.
+func supplied(x minted) any {
+	value := map[string]any{"type": "tool_credential", "tool": "locked", "value": "mine now"}
+	return map[string]any{"message": map[string]any{"role": "user", "task_id": x.wanting, "parts": []any{map[string]any{"type": "data", "data": value}}}}
+}
+
 // rpcWalks says the same for each JSON-RPC method of the extension surface.
 var rpcWalks = map[string][]func(x minted) any{
-	"message:send":                  {func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }, func(x minted) any { return words("hello", "message_id", x.message, "context_id", x.context) }, decision},
-	"message:stream":                {decision, func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }},
+	"message:send":                  {func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }, func(x minted) any { return words("hello", "message_id", x.message, "context_id", x.context) }, decision, supplied},
+	"message:stream":                {decision, supplied, func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }},
 	"tasks/get":                     {func(x minted) any { return map[string]any{"id": x.task} }, func(x minted) any { return map[string]any{"task_id": x.task} }},
 	"tasks/list":                    {func(x minted) any { return map[string]any{"context_id": x.context} }, func(x minted) any { return map[string]any{"page_token": x.cursor} }},
 	"tasks/cancel":                  {func(x minted) any { return map[string]any{"id": x.task} }},
@@ -109,9 +119,12 @@ var rpcWalks = map[string][]func(x minted) any{
 }
 
 const tenantConfig = `
-llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "what?"}]}, {when: {text: "^sum$"}, then: [{call: {tool: calc, arguments: {expression: "1+1"}}}]}, {then: [{say: "You said: {{text}}"}]}]}}
-tools: {calc: {type: function, handler: calculator, require_approval: true}}
-agents: {assistant: {llm: m, tools: [calc]}, %s: {llm: m, visibility: internal}}
+llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "what?"}]}, {when: {text: "^unlock locked$"}, then: [{call: {tool: locked, arguments: {url: "http://127.0.0.1:9"}}}]}, {when: {text: "^unlock open$"}, then: [{call: {tool: open, arguments: {url: "http://127.0.0.1:9"}}}]}, {when: {text: "^sum$"}, then: [{call: {tool: calc, arguments: {expression: "1+1"}}}]}, {then: [{say: "You said: {{text}}"}]}]}}
+tools:
+  calc: {type: function, handler: calculator, require_approval: true}
+  locked: {type: function, handler: http_request, credential: {url: "http://127.0.0.1:9"}}
+  open: {type: function, handler: http_request, credential: {url: "http://127.0.0.1:9"}}
+agents: {assistant: {llm: m, tools: [calc, locked, open]}, %s: {llm: m, visibility: internal}}
 `
 
 // TestIsolation walks every route and every JSON-RPC method as another tenant, and as another user of the same one,
@@ -135,7 +148,7 @@ func TestIsolation(t *testing.T) {
 			from        minted // whose ids are tried
 		}{
 			{"another tenant", h.token(t, "globex", "ana", map[string]any{"roles": []string{"admin"}}), false, x},
-			{"another user", h.token(t, "acme", "eve", nil), true, minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, held: x.held, call: x.call, user: x.user}},
+			{"another user", h.token(t, "acme", "eve", nil), true, minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, held: x.held, call: x.call, user: x.user, wanting: x.wanting, tool: x.tool}},
 		}
 		for _, w := range walkers {
 			t.Run(w.name, func(t *testing.T) {
@@ -196,6 +209,7 @@ func (h *testHouse) mint(t *testing.T, ana string) minted {
 	}
 	x.task, x.context = out.Result.TaskID, out.Result.ContextID
 	x.held, x.call = h.hold(t, ana)
+	x.wanting, x.tool = h.entrust(t, ana), "open"
 	h.pin(t, x.app)
 	x.user = h.remember(t, x.app)
 	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", words("a secret", "context_id", x.context)))
@@ -233,6 +247,32 @@ func (h *testHouse) hold(t *testing.T, ana string) (id, call string) {
 	return "", ""
 }
 
+// entrust leaves a task of ana that waits for a credential, and a credential that she has supplied for the tool open.
+func (h *testHouse) entrust(t *testing.T, ana string) (waiting string) {
+	t.Helper()
+	for _, tool := range []string{"locked", "open"} {
+		var out struct {
+			Result struct {
+				TaskID string `json:"task_id"`
+				Status struct{ State string }
+			}
+		}
+		h.want(t, http.StatusOK, &out, "POST", "/agents/assistant", ana, rpc("message:send", words("unlock "+tool)))
+		if out.Result.Status.State != "auth_required" {
+			t.Fatalf("the task is %s, want one that waits for a credential", out.Result.Status.State)
+		}
+		if tool == "locked" {
+			waiting = out.Result.TaskID
+			continue
+		}
+		value := map[string]any{"type": "tool_credential", "tool": tool, "value": "ana's own"}
+		parts := []any{map[string]any{"type": "data", "data": value}}
+		h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send",
+			map[string]any{"message": map[string]any{"role": "user", "task_id": out.Result.TaskID, "parts": parts}}))
+	}
+	return waiting
+}
+
 // compare tries the ids and ids that never existed and wants one answer.
 func (h *testHouse) compare(t *testing.T, token, method string, walk trespass, x minted) {
 	t.Helper()
@@ -264,7 +304,7 @@ var (
 
 // neutral takes out of an answer what differs from call to call, and what the caller said itself.
 func neutral(body string, x minted) string {
-	for _, own := range []string{x.task, x.context, x.message, x.cursor, x.held, x.call, x.agent, x.app} {
+	for _, own := range []string{x.task, x.context, x.message, x.cursor, x.held, x.call, x.wanting, x.agent, x.app} {
 		body = strings.ReplaceAll(body, own, "ID")
 	}
 	body = chunks.ReplaceAllString(body, "")

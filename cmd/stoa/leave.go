@@ -9,11 +9,10 @@ import (
 )
 
 // How a process that stops takes leave: who asks whether it is ready must hear that it is not leaveAnswers times, and
-// then no request may come for leaveQuiet; it goes on after leaveLimit at the latest.
+// then no request may come for leaveQuiet.
 const (
 	leaveAnswers = 3
 	leaveQuiet   = 500 * time.Millisecond
-	leaveLimit   = 5 * time.Second
 )
 
 // leave is how a process that stops takes leave of the balancers before it: it goes on serving until they have heard
@@ -48,13 +47,14 @@ func (l *leave) watch(next http.Handler) http.Handler {
 	})
 }
 
-// take says that the process is not ready any more, and returns when the balancers have taken note or ctx ends.
-func (l *leave) take(ctx context.Context) {
+// take says that the process is not ready any more, and returns when the balancers have taken note, at the limit at the
+// latest, or when ctx ends.
+func (l *leave) take(ctx context.Context, limit time.Duration) {
 	l.stopping.Store(true)
 	if !l.asked.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaveLimit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -36,7 +36,7 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitRejected    = 3   // call: the task was rejected or cancelled
-	exitWaiting     = 4   // call: the task waits for an answer or an approval
+	exitWaiting     = 4   // call: the task waits for an answer, an approval or a credential
 	exitInterrupted = 130 // as shells count SIGINT
 )
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,6 +76,43 @@ func (c *console) table(headers []string, rows [][]string) error {
 		fmt.Fprintln(w, strings.TrimRight(clean(strings.Join(row, "\t")), "\t"))
 	}
 	return w.Flush()
+}
+
+// line asks for a line, trimmed, which is not shown where it is secret and a terminal is there to hide it. It reports
+// whether anybody answered before ctx ended; a terminal shows again what is typed then.
+func (c *console) line(ctx context.Context, question string, secret bool) (string, bool) {
+	fmt.Fprint(c.err, clean(question))
+	file, terminal := c.in.(*os.File)
+	hidden := secret && terminal && term.IsTerminal(int(file.Fd()))
+	if hidden {
+		if before, err := term.GetState(int(file.Fd())); err == nil {
+			defer func() {
+				_ = term.Restore(int(file.Fd()), before)
+				fmt.Fprintln(c.err)
+			}()
+		}
+	} else if c.lines == nil {
+		c.lines = bufio.NewReader(c.in)
+	}
+	answer := make(chan string, 1)
+	go func() {
+		defer close(answer)
+		if hidden {
+			if line, err := term.ReadPassword(int(file.Fd())); err == nil {
+				answer <- string(line)
+			}
+			return
+		}
+		if line, err := c.lines.ReadString('\n'); err == nil || line != "" {
+			answer <- line
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", false
+	case line, ok := <-answer:
+		return strings.TrimSpace(line), ok
+	}
 }
 
 // ask reads one line from a human, without showing it when it is a secret.

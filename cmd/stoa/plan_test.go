@@ -100,7 +100,7 @@ var guests = map[string][]string{
 	"github.com/openai/openai-go/v3":        {"agentsvc/llm/openai", "agentsvc/embedder/openai"},
 	"github.com/philippgille/chromem-go":    {"agentsvc/vectorstore/chromem"},
 	"github.com/prometheus/":                {"cmd/stoa"},
-	"github.com/redis/go-redis/v9":          {"tenancy/signal", "ratelimit", "cmd/stoa"},
+	"github.com/redis/go-redis/v9":          {"tenancy/signal", "ratelimit", "cmd/stoa", "agentsvc/task(test)"},
 	"github.com/rogpeppe/go-internal":       {"*(test)"},
 	"github.com/santhosh-tekuri/jsonschema": {"agentsvc/config", "agentsvc/tool", "agentsvc/agent"},
 	"github.com/schollz/progressbar/v3":     {"cmd/stoa"},

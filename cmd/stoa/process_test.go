@@ -145,6 +145,7 @@ func TestRefusesToStart(t *testing.T) {
 		{"no database URL", []string{"--database", "mysql://x"}, "sqlite:// or postgres://"},
 		{"typo in the file", []string{"--config", write("typo.yaml", "agnets: {}\n")}, "typo.yaml:1:1"},
 		{"no such file", []string{"--config", filepath.Join(dir, "none.yaml")}, "none.yaml"},
+		{"half a process on a file", []string{"--role", "worker"}, "--role worker needs PostgreSQL"},
 		{"bad Redis", []string{"--redis", "http://x"}, "--redis"},
 		{"bad public URL", []string{"--public-url", "https://x?y"}, "public URL"},
 	} {

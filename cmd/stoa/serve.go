@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -79,6 +78,13 @@ type house struct {
 	closers  []func() error
 }
 
+// The roles of a process: it serves requests and works, or does only one of both.
+const (
+	roleAll    = "all"
+	roleWeb    = "web"
+	roleWorker = "worker"
+)
+
 // openHouse brings everything up but the listeners. What it opened before an error it closes again.
 func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h *house, err error) {
 	h = &house{settings: s, own: mine, log: log, leave: newLeave()}
@@ -112,6 +118,9 @@ func (h *house) openDatabase(ctx context.Context) (err error) {
 		return err
 	}
 	h.closing(h.db.Close)
+	if h.settings.role != roleAll && h.db.Engine() == db.SQLite {
+		return fmt.Errorf("--role %s needs PostgreSQL: the one process on a SQLite file does everything", h.settings.role)
+	}
 	if h.secrets, err = loadSecrets(h.db.Engine(), h.settings.database); err != nil {
 		return err
 	}
@@ -154,7 +163,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		return err
 	}
 	h.shared = app.House{
-		DB: h.db, Volatile: h.shared.Volatile, Hub: task.NewHub(), Databases: &app.Databases{},
+		DB: h.db, Volatile: h.shared.Volatile, Keys: h.keys, Hub: task.NewHub(h.bus), Databases: &app.Databases{},
 		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Log: h.log,
@@ -168,12 +177,14 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 func (h *house) openQueue(ctx context.Context) error {
 	o := queue.Options{
 		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, Config: h.own.fingerprint, Log: h.log,
+		Calls: h.shared.Hub,
 	}
-	h.pool = queue.New(store.NewRuns(h.db), h.run, o)
 	h.passing = queue.New(store.NewRuns(h.shared.Volatile.DB), func(ctx context.Context, run store.Run) error {
 		run.Volatile = true
 		return h.run(ctx, run)
 	}, o)
+	o.Idle, o.Bus = h.settings.role == roleWeb, h.bus // of no use to a queue that no other process reaches
+	h.pool = queue.New(store.NewRuns(h.db), h.run, o)
 	h.shared.Workers, h.shared.Volatile.Workers = h.pool, h.passing
 	return errors.Join(h.pool.Open(ctx, h.db.Engine() == db.SQLite), h.passing.Open(ctx, true))
 }
@@ -187,15 +198,6 @@ func (h *house) inflight() (n int) {
 		n += p.Inflight()
 	}
 	return n
-}
-
-// drain ends the work of all pools as [queue.Pool.Drain] does.
-func (h *house) drain(ctx context.Context) error {
-	var g errgroup.Group
-	for _, p := range h.pools() {
-		g.Go(func() error { return p.Drain(ctx) })
-	}
-	return g.Wait()
 }
 
 func (h *house) openLive(context.Context) (err error) {
@@ -273,8 +275,7 @@ func (h *house) listen(ctx context.Context, c *console) error {
 	return h.serve(ctx, l, func() { h.greet(c, l.Addr()) })
 }
 
-// serve works until ctx ends, then drains: not ready, no new runs once the balancers have taken note, the old ones
-// finished or handed back, the streams closed. It calls serving when requests are answered.
+// serve works until ctx ends, then drains. It calls serving when requests are answered.
 func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error {
 	front, err := h.front(l.Addr())
 	if err != nil {
@@ -301,17 +302,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	case <-ctx.Done():
 	case <-gctx.Done():
 	}
-	h.log.Info("stopping", "inflight", h.inflight())
-	h.leave.take(gctx)
-	left, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.settings.shutdown)
-	defer cancel()
-	err = h.drain(left)
-	front.EndStreams()
-	grace, cancelGrace := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancelGrace()
-	if serr := server.Shutdown(grace); serr != nil {
-		err = errors.Join(err, server.Close())
-	}
+	err = h.drain(context.WithoutCancel(ctx), gctx, front, server)
 	stop()
 	return errors.Join(err, g.Wait())
 }

@@ -48,12 +48,13 @@ func newLogger(s settings) (*slog.Logger, io.Closer, error) {
 	return slog.New(h), out, nil
 }
 
-// redisLog has the Redis client speak through the process's logger.
+// redisLog has the Redis client speak through the process's logger, in a low voice: it tells of every attempt to
+// reach a server that is not there, and whoever uses it tells of the outage.
 type redisLog struct{ log *slog.Logger }
 
 // Printf logs what the client has to say of its connections.
 func (l redisLog) Printf(_ context.Context, format string, args ...any) {
-	l.log.Warn("redis: " + fmt.Sprintf(format, args...))
+	l.log.Debug("redis: " + fmt.Sprintf(format, args...))
 }
 
 // meters count what the process does, for Prometheus.

@@ -14,7 +14,8 @@ type transcript struct {
 
 	task    string
 	state   string
-	waiting []approval      // what the task waits for
+	waiting []approval      // decisions that the task waits for
+	wanted  []credential    // what else it waits for
 	last    string          // the whole text of the last status
 	said    strings.Builder // what out has seen of the message that is being written
 	calls   map[string]bool // the tool calls shown
@@ -39,7 +40,7 @@ func (t *transcript) add(u update) (ended bool) {
 		for _, call := range u.Status.Message.ToolCalls {
 			t.toolCall(call)
 		}
-		t.waiting = approvals(u.Status.Message.Parts)
+		t.waiting, t.wanted = approvals(u.Status.Message.Parts), credentials(u.Status.Message.Parts)
 	}
 	switch t.state {
 	case "submitted":
@@ -123,9 +124,13 @@ func (t *transcript) end() error {
 	case "rejected", "cancelled":
 		return &exit{code: exitRejected, cause: errors.New(because("the task was "+t.state, t.last))}
 	case "input_required", "auth_required":
-		if len(t.waiting) > 0 {
+		switch {
+		case len(t.wanted) > 0:
+			t.c.say("task %s waits for a credential of yours: send a message with its task_id and the data part "+
+				`{"type": "tool_credential", "tool": %q, "value": ...}`, t.task, t.wanted[0].Tool)
+		case len(t.waiting) > 0:
 			t.c.say("task %s waits for an approval: POST /tasks/%s/approve or /tasks/%s/reject", t.task, t.task, t.task)
-		} else {
+		default:
 			t.c.say("task %s waits for an answer: stoa call %s TEXT --task %s", t.task, t.cmd.Agent, t.task)
 		}
 		return &exit{code: exitWaiting}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -78,5 +79,32 @@ func TestDirty(t *testing.T) {
 			t.Fatal(err)
 		}
 		migrate(t, d)
+	})
+}
+
+// TestNewer lets this version start on the schema of a newer one, whole or cut off in the middle: it leaves both alone.
+func TestNewer(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		for _, dirty := range []bool{false, true} {
+			err := d.Schema(t.Context(), "", func(s *sql.DB) error {
+				_, err := s.ExecContext(t.Context(), fmt.Sprintf("UPDATE stoa_migrations SET version = 9999, dirty = %v", dirty))
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			migrate(t, d)
+			err = d.Schema(t.Context(), "", func(s *sql.DB) error {
+				st, err := migrations.Version(t.Context(), string(d.Engine()), s)
+				if st.Current != 9999 || st.Dirty != dirty {
+					t.Errorf("it left the newer schema at %+v", st)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 	})
 }

@@ -14,54 +14,62 @@ import (
 )
 
 const (
-	// maxPending bounds the signals that wait to be sent; beyond it they become one "look at everything".
-	maxPending = 10_000
-	// maxPayload is the size of one message in bytes: PostgreSQL carries less than 8,000.
-	maxPayload = 7_500
 	// gap is the least time between two messages. Whatever is published meanwhile goes out together.
 	gap = 2 * time.Millisecond
 	// maxPause bounds the wait between two attempts to reconnect.
 	maxPause = 3 * time.Second
 )
 
-// Link carries messages between the processes of one installation, each to all. [Postgres] and [Redis] make one.
+// Link carries messages between the processes of one installation, to all or to one. [Postgres] and [Redis] make one.
 type Link interface {
-	// connect serves one connection until it breaks or ctx ends and returns why. It calls ready once it receives, then
-	// receive for each message, its own included, and sends what it takes from out.
-	connect(ctx context.Context, ready func(), receive func(payload string), out <-chan parcel) error
+	// connect serves one connection of the process self until it breaks or ctx ends and returns why. It calls ready once
+	// it receives, then receive for each message, its own included, and sends what it takes from out.
+	connect(ctx context.Context, self string, ready func(), receive func(payload string), out <-chan parcel) error
+	// limit is the most bytes that one message may have.
+	limit() int
+	// data reports whether messages may carry more than names.
+	data() bool
 }
 
 // parcel is what goes out together. Whoever takes one puts into sent, once, whether it went.
 type parcel struct {
-	payloads []string
-	sent     chan bool
+	letters []letter
+	sent    chan bool
 }
 
-// outbox gathers signals while a message is on its way and sends each once, or more often where connections break.
+// letter is a message to a process, or where to is "" to all.
+type letter struct{ to, payload string }
+
+// outbox gathers what is to be said while a message is on its way and sends it once, or more often where connections
+// break.
 type outbox struct {
-	link   Link
-	log    *slog.Logger
-	origin string
-	wake   chan struct{}
+	link Link
+	log  *slog.Logger
+	self string
+	wake chan struct{}
 
 	mu      sync.Mutex
-	pending map[Signal]struct{}
+	pending map[string]*mail // by addressee
+	sending bool
+	waiting []chan struct{} // for everything to be sent
 }
 
 func newOutbox(link Link, log *slog.Logger) *outbox {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &outbox{link: link, log: log, origin: uuid.NewString(), wake: make(chan struct{}, 1), pending: map[Signal]struct{}{}}
+	return &outbox{link: link, log: log, self: uuid.NewString(), wake: make(chan struct{}, 1), pending: map[string]*mail{}}
 }
 
-func (o *outbox) put(s Signal) {
+// put adds to the mail for a process, or where to is "" for all.
+func (o *outbox) put(to string, add func(m *mail)) {
 	o.mu.Lock()
-	if len(o.pending) >= maxPending {
-		clear(o.pending)
-		s = Signal{}
+	m := o.pending[to]
+	if m == nil {
+		m = &mail{}
+		o.pending[to] = m
 	}
-	o.pending[s] = struct{}{}
+	add(m)
 	o.mu.Unlock()
 	select {
 	case o.wake <- struct{}{}:
@@ -69,8 +77,52 @@ func (o *outbox) put(s Signal) {
 	}
 }
 
-// run keeps one connection up. What happened between two of them is unknown, so each begins with "look at everything".
-func (o *outbox) run(ctx context.Context, deliver func(Signal)) error {
+// take empties the outbox.
+func (o *outbox) take() []letter {
+	o.mu.Lock()
+	pending := o.pending
+	o.pending, o.sending = map[string]*mail{}, true
+	o.mu.Unlock()
+	var letters []letter
+	for to, m := range pending {
+		for _, text := range m.texts(o.self, o.link.limit()) {
+			letters = append(letters, letter{to, text})
+		}
+	}
+	return letters
+}
+
+// took says that what was taken has gone.
+func (o *outbox) took() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.sending = false; len(o.pending) > 0 {
+		return
+	}
+	for _, w := range o.waiting {
+		close(w)
+	}
+	o.waiting = nil
+}
+
+// flush waits until nothing is pending, or ctx ends.
+func (o *outbox) flush(ctx context.Context) {
+	o.mu.Lock()
+	if len(o.pending) == 0 && !o.sending {
+		o.mu.Unlock()
+		return
+	}
+	empty := make(chan struct{})
+	o.waiting = append(o.waiting, empty)
+	o.mu.Unlock()
+	select {
+	case <-empty:
+	case <-ctx.Done():
+	}
+}
+
+// run keeps one connection up and tells once when it is lost and once when it is back.
+func (o *outbox) run(ctx context.Context, connected func(), receive func(message)) error {
 	out := make(chan parcel)
 	done := make(chan struct{})
 	go func() {
@@ -80,24 +132,31 @@ func (o *outbox) run(ctx context.Context, deliver func(Signal)) error {
 	defer func() { <-done }()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 50*time.Millisecond, maxPause
+	var since time.Time // of the outage; zero while there is none
 	for ctx.Err() == nil {
-		err := o.link.connect(ctx, func() {
+		err := o.link.connect(ctx, o.self, func() {
 			pause.Reset()
-			deliver(Signal{})
-		}, func(payload string) { o.receive(payload, deliver) }, out)
+			if !since.IsZero() {
+				o.log.InfoContext(ctx, "signals between processes flow again", "after", time.Since(since).Round(time.Millisecond))
+				since = time.Time{}
+			}
+			connected()
+		}, func(payload string) { o.receive(payload, receive) }, out)
 		if ctx.Err() != nil {
 			break
 		}
-		wait := pause.NextBackOff()
-		o.log.WarnContext(ctx, "signals between processes are interrupted", "error", err, "retry", wait)
-		sleep(ctx, wait)
+		if since.IsZero() {
+			since = time.Now()
+			o.log.WarnContext(ctx, "signals between processes are interrupted; until they are back, each looks at the database now and then", "error", err)
+		}
+		sleep(ctx, pause.NextBackOff())
 	}
 	return ctx.Err()
 }
 
 // send hands what is pending to the connection, and to the next one what the last could not send.
 func (o *outbox) send(ctx context.Context, out chan<- parcel) {
-	var unsent []string
+	var unsent []letter
 	for {
 		if unsent == nil {
 			select {
@@ -115,64 +174,20 @@ func (o *outbox) send(ctx context.Context, out chan<- parcel) {
 		}
 		if <-p.sent {
 			unsent = nil
+			o.took()
 		}
 		sleep(ctx, gap)
 	}
 }
 
-// message is what travels: who says it, and pairs of topic and key.
-type message struct {
-	From    string      `json:"from"`
-	Signals [][2]string `json:"signals"`
-}
-
-// take empties the outbox into payloads of at most maxPayload bytes.
-func (o *outbox) take() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var payloads []string
-	m, size := message{From: o.origin}, 100
-	flush := func() {
-		if len(m.Signals) > 0 {
-			text, _ := json.Marshal(m) // strings always marshal
-			payloads = append(payloads, string(text))
-		}
-		m.Signals, size = nil, 100
-	}
-	for s := range o.pending {
-		n := encodedLen(s)
-		if n > maxPayload-100 {
-			s.Key = ""
-			if n = encodedLen(s); n > maxPayload-100 {
-				s, n = Signal{}, 8
-			}
-		}
-		if size+n > maxPayload {
-			flush()
-		}
-		m.Signals, size = append(m.Signals, [2]string{s.Topic, s.Key}), size+n
-	}
-	flush()
-	clear(o.pending)
-	return payloads
-}
-
-func encodedLen(s Signal) int {
-	text, _ := json.Marshal([2]string{s.Topic, s.Key})
-	return len(text) + 1
-}
-
-func (o *outbox) receive(payload string, deliver func(Signal)) {
+func (o *outbox) receive(payload string, receive func(message)) {
 	var m message
 	if err := json.Unmarshal([]byte(payload), &m); err != nil {
-		deliver(Signal{}) // somebody of another version said something
+		receive(message{Signals: [][2]string{{}}}) // somebody of another version said something
 		return
 	}
-	if m.From == o.origin {
-		return
-	}
-	for _, s := range m.Signals {
-		deliver(Signal{s[0], s[1]})
+	if m.From != o.self {
+		receive(m)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// channel is the one LISTEN channel; it is private to the database.
+	// channel is where every process listens; it is private to the database. Each has one of its own as well.
 	channel = "stoa_signal"
 	// quiet is how long a connection may say nothing before it is asked whether it still lives.
 	quiet = 10 * time.Second
@@ -23,10 +23,16 @@ func Postgres(url string) Link { return &postgres{url: url} }
 
 type postgres struct{ url string }
 
+// limit: PostgreSQL carries less than 8,000 bytes.
+func (*postgres) limit() int { return 7_500 }
+
+// data: what is notified passes through one queue that every listener of the database reads.
+func (*postgres) data() bool { return false }
+
 // connect listens and sends on one connection: while nothing is to be sent it waits for notifications, and a message
 // in out interrupts the wait.
-func (p *postgres) connect(ctx context.Context, ready func(), receive func(string), out <-chan parcel) error {
-	conn, err := p.open(ctx)
+func (p *postgres) connect(ctx context.Context, self string, ready func(), receive func(string), out <-chan parcel) error {
+	conn, err := p.open(ctx, self)
 	if err != nil {
 		return lost(err, "connect to PostgreSQL for signals")
 	}
@@ -39,7 +45,7 @@ func (p *postgres) connect(ctx context.Context, ready func(), receive func(strin
 	for {
 		next, err := wait(ctx, conn, receive, out)
 		if err == nil {
-			err = notify(ctx, conn, next.payloads)
+			err = notify(ctx, conn, next.letters)
 		}
 		if next.sent != nil {
 			next.sent <- err == nil
@@ -53,18 +59,26 @@ func (p *postgres) connect(ctx context.Context, ready func(), receive func(strin
 	}
 }
 
-func (p *postgres) open(ctx context.Context) (*pgx.Conn, error) {
+func (p *postgres) open(ctx context.Context, self string) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, p.url)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+channel+"; LISTEN "+pgx.Identifier{address(self)}.Sanitize()); err != nil {
 		_ = conn.Close(ctx)
 		return nil, err
 	}
 	return conn, nil
+}
+
+// address is the channel of one process, or where to is "" that of all.
+func address(to string) string {
+	if to == "" {
+		return channel
+	}
+	return channel + "_" + to
 }
 
 // wait hands notifications to receive until there is something to send, or nothing was heard for a while: then it
@@ -100,15 +114,15 @@ func wait(ctx context.Context, conn *pgx.Conn, receive func(string), out <-chan 
 	}
 }
 
-func notify(ctx context.Context, conn *pgx.Conn, payloads []string) error {
+func notify(ctx context.Context, conn *pgx.Conn, letters []letter) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if len(payloads) == 0 {
+	if len(letters) == 0 {
 		return conn.Ping(ctx)
 	}
 	var b pgx.Batch
-	for _, p := range payloads {
-		b.Queue("SELECT pg_notify($1, $2)", channel, p)
+	for _, l := range letters {
+		b.Queue("SELECT pg_notify($1, $2)", address(l.to), l.payload)
 	}
 	return conn.SendBatch(ctx, &b).Close()
 }

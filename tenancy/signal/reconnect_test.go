@@ -3,9 +3,16 @@ package signal_test
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
@@ -65,4 +72,77 @@ func TestUnreachable(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("Run: %v, want context.Canceled", err)
 	}
+}
+
+// TestOutage has nobody to connect to for a while: that is told once, and its end once.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	client := redisClient(t)
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := proxy.Addr().String()
+	_ = proxy.Close()
+	through := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1})
+	defer func() { _ = through.Close() }()
+	var said lines
+	b := signal.New(signal.Redis(through, "stoa-outage"), slog.New(slog.NewTextHandler(&said, nil)))
+	h := listen(t, b, "app")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	eventually(t, "the outage is told", func() bool { return said.count("interrupted") == 1 })
+	time.Sleep(300 * time.Millisecond) // several attempts
+	if proxy, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { relay(proxy, client.Options().Addr) })
+	h.wait(t, "", 0)
+	eventually(t, "its end is told", func() bool { return said.count("flow again") == 1 })
+	cancel()
+	<-done
+	_ = proxy.Close()
+	_ = through.Close()
+	wg.Wait()
+	if said.count("interrupted") != 1 {
+		t.Errorf("an outage was told more than once:\n%s", said.text.String())
+	}
+}
+
+// relay passes connections of l on to an address until l is closed and they have ended.
+func relay(l net.Listener, to string) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		near, err := l.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", to)
+		if err != nil {
+			_ = near.Close()
+			continue
+		}
+		wg.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
+		wg.Go(func() { _, _ = io.Copy(near, far); _ = near.Close() })
+	}
+}
+
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(word string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), word)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis returns a link over the publish and subscribe of client, on the named channel. A Redis that several
-// installations share needs a channel for each.
+// Redis returns a link over the publish and subscribe of client, on the named channel and one below it for each
+// process. A Redis that several installations share needs a channel for each.
 func Redis(client redis.UniversalClient, channel string) Link { return &pubsub{client, channel} }
 
 type pubsub struct {
@@ -17,10 +17,22 @@ type pubsub struct {
 	channel string
 }
 
+// limit bounds a message to what a subscriber takes in with one look.
+func (*pubsub) limit() int { return 64 << 10 }
+
+func (*pubsub) data() bool { return true }
+
+func (p *pubsub) address(to string) string {
+	if to == "" {
+		return p.channel
+	}
+	return p.channel + ":" + to
+}
+
 // connect subscribes once and publishes beside it. Silence is broken by a ping; a ping without an answer ends the
 // connection.
-func (p *pubsub) connect(ctx context.Context, ready func(), receive func(string), out <-chan parcel) error {
-	sub := p.client.Subscribe(ctx, p.channel)
+func (p *pubsub) connect(ctx context.Context, self string, ready func(), receive func(string), out <-chan parcel) error {
+	sub := p.client.Subscribe(ctx, p.address(self), p.channel)
 	heard := make(chan error, 1)
 	go func() {
 		defer close(heard)
@@ -39,7 +51,7 @@ func (p *pubsub) publish(ctx context.Context, out <-chan parcel, heard <-chan er
 		case err := <-heard:
 			return lost(err, "listen to Redis")
 		case next := <-out:
-			err := p.send(ctx, next.payloads)
+			err := p.send(ctx, next.letters)
 			next.sent <- err == nil
 			if err != nil {
 				return lost(err, "publish to Redis")
@@ -50,12 +62,12 @@ func (p *pubsub) publish(ctx context.Context, out <-chan parcel, heard <-chan er
 	}
 }
 
-func (p *pubsub) send(ctx context.Context, payloads []string) error {
+func (p *pubsub) send(ctx context.Context, letters []letter) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_, err := p.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, payload := range payloads {
-			pipe.Publish(ctx, p.channel, payload)
+		for _, l := range letters {
+			pipe.Publish(ctx, p.address(l.to), l.payload)
 		}
 		return nil
 	})
@@ -81,7 +93,9 @@ func (p *pubsub) listen(ctx context.Context, sub *redis.PubSub, ready func(), re
 		}
 		switch m := got.(type) {
 		case *redis.Subscription:
-			ready()
+			if m.Count == 2 { // of both channels
+				ready()
+			}
 		case *redis.Message:
 			receive(m.Payload)
 		}

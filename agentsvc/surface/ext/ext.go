@@ -15,6 +15,7 @@ import (
 // Options tell the surface about the process. What is nil is not asked.
 type Options struct {
 	Version  string                      // of the service, in the form v1.2.3
+	Role     string                      // of the process, as /ready tells it
 	Database func(context.Context) error // whether the database answers
 	Ready    func(context.Context) error // whether requests may come: not while migrating or draining
 	JWKS     func() []byte               // the public keys of the built-in issuer

@@ -50,13 +50,13 @@ func (h *health) health(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, answer)
 }
 
-// ready answers as long as requests may come.
+// ready answers as long as requests may come, and what they are for.
 func (h *health) ready(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	if h.o.Ready != nil && h.o.Ready(r.Context()) != nil || h.database(r.Context()) != nil {
 		return surface.ErrNotReady
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+	return surface.WriteJSON(w, http.StatusOK, readyRecord{Status: "ready", Role: h.o.Role})
 }
 
 // jwks answers with the public keys of the built-in issuer (RFC 7517).

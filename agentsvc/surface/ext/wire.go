@@ -121,6 +121,10 @@ type (
 		Scheme       string `json:"scheme"`
 		BearerFormat string `json:"bearer_format"`
 	}
+	readyRecord struct {
+		Status string `json:"status"`
+		Role   string `json:"role,omitempty"`
+	}
 	healthRecord struct {
 		Status     string `json:"status"`
 		StudioMode bool   `json:"studio_mode"`

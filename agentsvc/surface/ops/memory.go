@@ -46,8 +46,9 @@ func listMemories(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-// eraseMemories removes what is remembered of a user: the caller, unless the query names another and the caller may
-// cancel everybody's tasks.
+// eraseMemories removes what is remembered of a user, and the credentials that user has entrusted to tools: the caller,
+// unless the query names another and the caller may cancel everybody's tasks. One whose token is for some agents alone
+// erases what these remember, and no credentials: they belong to no agent.
 func eraseMemories(w http.ResponseWriter, r *http.Request) error {
 	whose, theirs, err := whoseMemories(r, authz.TasksCancel)
 	if err != nil {
@@ -57,6 +58,11 @@ func eraseMemories(w http.ResponseWriter, r *http.Request) error {
 	if theirs {
 		if n, err = surface.VisitOf(r).Memories().Forget(r.Context(), whose); err != nil {
 			return err
+		}
+		if vault := surface.VisitOf(r).Vault(); vault != nil && whose.Agents == nil {
+			if err := vault.ForgetUser(r.Context(), whose.Subject, whose.Issuer); err != nil {
+				return err
+			}
 		}
 	}
 	return surface.WriteJSON(w, http.StatusOK, map[string]int64{"erased": n})

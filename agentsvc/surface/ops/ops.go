@@ -1,6 +1,7 @@
 // Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
-// and the metrics. task.go, checkpoint.go, memory.go, app.go, secret.go, token.go, tool.go and audit.go answer; wire.go holds the shapes,
-// answer.go what the calls of the admin API have in common.
+// and the metrics; and where users see and erase what is kept of theirs. task.go, checkpoint.go, memory.go, credential.go,
+// app.go, secret.go, token.go, tool.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
+// API have in common.
 package ops
 
 import (
@@ -31,6 +32,8 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
 		{Method: http.MethodDelete, Pattern: "/memories", Kind: surface.Tenant, Serve: eraseMemories, Once: true},
+		{Method: http.MethodGet, Pattern: "/credentials", Kind: surface.Tenant, Serve: listCredentials},
+		{Method: http.MethodDelete, Pattern: "/credentials/{tool}", Kind: surface.Tenant, Serve: forgetCredential, Once: true},
 		{Method: http.MethodGet, Pattern: "/tasks/{task}/checkpoints", Kind: surface.Tenant, Serve: listCheckpoints},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/checkpoints/{checkpoint}:restore", Kind: surface.Tenant, Serve: restoreCheckpoint, Once: true},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Approve), Once: true},

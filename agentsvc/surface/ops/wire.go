@@ -138,6 +138,15 @@ type (
 		Text      string  `json:"text"`
 		CreatedAt *string `json:"created_at"`
 	}
+	credentialBody struct {
+		Tool      string  `json:"tool"`
+		Header    string  `json:"header"`
+		Server    string  `json:"server"`
+		CreatedAt *string `json:"created_at"`
+	}
+	credentialList struct {
+		Credentials []credentialBody `json:"credentials"`
+	}
 	memoryList struct {
 		Memories      []memoryBody `json:"memories"`
 		NextPageToken string       `json:"next_page_token"`

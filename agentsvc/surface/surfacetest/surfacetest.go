@@ -60,7 +60,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
 	must(t, err)
 	shared := app.House{
-		DB: h.DB, Hub: task.NewHub(), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
+		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
 	}
 	t.Cleanup(func() { shared.Outside.Close(); shared.Inside.Close() })
 	var live *tenancy.Live[*app.App]
@@ -71,7 +71,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 		}
 		defer release()
 		return a.Run(ctx, run)
-	}, queue.Options{Log: log})
+	}, queue.Options{Calls: shared.Hub, Log: log})
 	shared.Workers = h.Pool
 	must(t, h.Pool.Open(t.Context(), true))
 	h.Apps = tenancy.New(h.DB, keys, bus, tenancy.Options{

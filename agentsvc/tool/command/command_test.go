@@ -70,7 +70,8 @@ func call(t *testing.T, c *command.Tool, line string, args ...string) agentsvc.T
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Run(t.Context(), agentsvc.ToolCall{Name: "shell", Arguments: text}, "s")
+	res, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: "shell", Arguments: text}, "s")
+	return res
 }
 
 func TestCall(t *testing.T) {

@@ -26,8 +26,8 @@ const maxPage = 2 << 20
 
 // webFetch shows a page as text.
 type webFetch struct {
+	way
 	spec    agentsvc.ToolSpec
-	http    *http.Client
 	html    *converter.Converter
 	maxBody int64
 }
@@ -38,7 +38,7 @@ func newWebFetch(opts Options) (tool.Tool, error) {
 	}
 	// Escaping takes the square of the page's length, and a reader of the text needs none.
 	html := converter.NewConverter(converter.WithEscapeMode(converter.EscapeModeDisabled), converter.WithPlugins(base.NewBasePlugin(), commonmark.NewCommonmarkPlugin(), table.NewTablePlugin()))
-	return webFetch{http: opts.HTTP, html: html, maxBody: opts.maxBody(), spec: opts.spec(
+	return webFetch{way: way{opts.HTTP, opts.Credential}, html: html, maxBody: opts.maxBody(), spec: opts.spec(
 		"Fetches a web page and returns its text, HTML as Markdown.", `{
 		"type": "object",
 		"properties": {
@@ -67,18 +67,19 @@ func (w webFetch) Call(ctx context.Context, in tool.Input) (string, error) {
 		return "", fmt.Errorf("%q is no http or https address", args.URL)
 	}
 	req.Header.Set("Accept", "text/html, text/markdown;q=0.9, text/*;q=0.8, application/json;q=0.8, */*;q=0.1")
-	resp, err := w.http.Do(req)
+	resp, grant, err := w.send(req)
 	if err != nil {
-		return "", fmt.Errorf("%s: %s", req.URL.Host, egress.Reason(err))
+		return "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := w.page(resp)
 	if err != nil {
 		return "", err
 	}
+	text = grant.Hide(text)
 	head := ""
 	if final := resp.Request.URL.String(); final != args.URL {
-		head = "From " + final + "\n\n"
+		head = "From " + grant.Hide(final) + "\n\n"
 	}
 	if resp.StatusCode >= http.StatusBadRequest {
 		return "", fmt.Errorf("HTTP %d %s\n\n%s%s", resp.StatusCode, http.StatusText(resp.StatusCode), head, text)

@@ -16,12 +16,13 @@ import (
 
 // Options adapt a built-in. Empty fields keep what the handler brings.
 type Options struct {
-	Name        string          // that the model calls it by, the handler's if empty
-	Description string          // that the model reads
-	Parameters  json.RawMessage // JSON Schema that the arguments must fit
-	HTTP        *http.Client    // the way out, for http_request and web_fetch; see package egress
-	MaxBody     int64           // bytes of a body that are sent or shown, for http_request and web_fetch; 256 KiB if zero
-	Folder      string          // that read_file, write_file and search_files are held to
+	Name        string           // that the model calls it by, the handler's if empty
+	Description string           // that the model reads
+	Parameters  json.RawMessage  // JSON Schema that the arguments must fit
+	HTTP        *http.Client     // the way out, for http_request and web_fetch; see package egress
+	MaxBody     int64            // bytes of a body that are sent or shown, for http_request and web_fetch; 256 KiB if zero
+	Credential  *tool.Credential // of the caller, for http_request and web_fetch; nil = none
+	Folder      string           // that read_file, write_file and search_files are held to
 }
 
 // handlers are the built-ins by name.

@@ -33,7 +33,8 @@ func call(t *testing.T, f tool.Tool, arguments string) agentsvc.ToolResult {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Run(t.Context(), agentsvc.ToolCall{Name: f.Spec().Name, Arguments: json.RawMessage(arguments)}, "step-1")
+	res, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: f.Spec().Name, Arguments: json.RawMessage(arguments)}, "step-1")
+	return res
 }
 
 func TestTable(t *testing.T) {

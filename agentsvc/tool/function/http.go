@@ -33,8 +33,8 @@ const maxHeaders = 50
 
 // httpRequest sends a request to a server.
 type httpRequest struct {
+	way
 	spec    agentsvc.ToolSpec
-	http    *http.Client
 	maxBody int64
 }
 
@@ -42,7 +42,7 @@ func newHTTPRequest(opts Options) (tool.Tool, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("http_request: an HTTP client is required")
 	}
-	return httpRequest{http: opts.HTTP, maxBody: opts.maxBody(), spec: opts.spec(
+	return httpRequest{way: way{opts.HTTP, opts.Credential}, maxBody: opts.maxBody(), spec: opts.spec(
 		"Sends an HTTP request and returns the status and the text of the answer.", `{
 		"type": "object",
 		"properties": {
@@ -76,12 +76,13 @@ func (h httpRequest) Call(ctx context.Context, in tool.Input) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	resp, err := h.http.Do(req)
+	resp, grant, err := h.send(req)
 	if err != nil {
-		return "", fmt.Errorf("%s: %s", req.URL.Host, egress.Reason(err))
+		return "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return h.answer(resp)
+	text, err := h.answer(resp)
+	return grant.Hide(text), err
 }
 
 func (h httpRequest) request(ctx context.Context, step string, args requestArguments) (*http.Request, error) {

@@ -32,7 +32,18 @@ func (r *remote) Call(ctx context.Context, in tool.Input) (string, error) {
 	if r.blocked {
 		return "", errBlocked
 	}
-	return r.server.call(ctx, r, in)
+	if r.server.o.Credential == nil {
+		return r.server.shared.call(ctx, r, in)
+	}
+	var text string
+	err := r.server.asCaller(ctx, func(l *line, g *tool.Grant) (err error) {
+		text, err = l.call(ctx, r, in)
+		if text = g.Hide(text); err != nil && g.Hide(err.Error()) != err.Error() {
+			err = errors.New(g.Hide(err.Error()))
+		}
+		return err
+	})
+	return text, err
 }
 
 var errBlocked = errors.New("the tool is blocked: the server describes it otherwise than before, and no operator has accepted that yet")
@@ -54,16 +65,16 @@ const idempotencyKey = "idempotencyKey"
 
 // call runs a tool. A call that the server did not run because it had forgotten the session is repeated once, in a new
 // session. No other is.
-func (s *Server) call(ctx context.Context, r *remote, in tool.Input) (string, error) {
+func (l *line) call(ctx context.Context, r *remote, in tool.Input) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
+	defer context.AfterFunc(l.ctx, cancel)()
 	for again := false; ; again = true {
-		c, err := s.connection(ctx)
+		c, err := l.connection(ctx)
 		if err != nil {
-			return "", s.away(ctx, err)
+			return "", l.away(ctx, err)
 		}
-		if err := s.still(ctx, c, r); err != nil {
+		if err := l.still(ctx, c, r); err != nil {
 			return "", err
 		}
 		seen := &exchange{}
@@ -77,31 +88,31 @@ func (s *Server) call(ctx context.Context, r *remote, in tool.Input) (string, er
 		case err == nil:
 			return text(res)
 		case ctx.Err() != nil:
-			return "", s.away(ctx, ctx.Err())
+			return "", l.away(ctx, ctx.Err())
 		case seen.sessionRefused() || errors.Is(err, mcp.ErrSessionMissing):
-			s.drop(c)
+			l.drop(c)
 			if !again {
 				continue
 			}
 		}
 		refused := refusal(err)
 		if refused == nil {
-			s.drop(c)
+			l.drop(c)
 		}
-		return "", s.failed(seen, refused, err)
+		return "", l.failed(seen, refused, err)
 	}
 }
 
 // still reports an error if the server has changed or withdrawn a tool since the turn began.
-func (s *Server) still(ctx context.Context, c *connection, r *remote) error {
+func (l *line) still(ctx context.Context, c *connection, r *remote) error {
 	if c.changed.Load() {
-		if _, err := s.refresh(ctx, c); err != nil {
-			return s.away(ctx, err)
+		if _, err := l.refresh(ctx, c); err != nil {
+			return l.away(ctx, err)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch now := s.known.byName[r.spec.Name]; {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch now := l.known.byName[r.spec.Name]; {
 	case now == nil:
 		return errors.New("its server has it no longer")
 	case now.blocked:
@@ -111,12 +122,12 @@ func (s *Server) still(ctx context.Context, c *connection, r *remote) error {
 }
 
 // drop gives up a connection that is lost, or whose session the server has forgotten.
-func (s *Server) drop(c *connection) {
-	s.work.Go(func() { _ = c.session.Close() })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conn == c {
-		s.conn = nil
+func (l *line) drop(c *connection) {
+	l.work.Go(func() { _ = c.session.Close() })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == c {
+		l.conn = nil
 	}
 }
 
@@ -128,9 +139,12 @@ func (c *connection) asked() {
 }
 
 // away says that a call was not made, or not heard of again.
-func (s *Server) away(ctx context.Context, err error) error {
-	if s.ctx.Err() == nil && ctx.Err() != nil {
+func (l *line) away(ctx context.Context, err error) error {
+	switch {
+	case l.ctx.Err() == nil && ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, errUnauthorized):
+		return fmt.Errorf("its server is not available: %w", errUnauthorized)
 	}
 	return fmt.Errorf("its server is not available: %s", reason(err))
 }
@@ -146,14 +160,17 @@ func refusal(err error) *jsonrpc.Error {
 }
 
 // failed says what became of a call without a result.
-func (s *Server) failed(seen *exchange, refused *jsonrpc.Error, err error) error {
+func (l *line) failed(seen *exchange, refused *jsonrpc.Error, err error) error {
 	why := seen.failure()
+	if l.grant != nil && errors.Is(why, errUnauthorized) {
+		return why
+	}
 	if refused != nil && (refused.Code != notSent || why == nil) {
 		return fmt.Errorf("its server refused the call: %s", clip(refused.Message, 4<<10))
 	}
 	if why == nil {
 		why = errLost
 	}
-	s.o.Logger.Debug("a call of an MCP tool was lost", "tool", s.o.Name, "error", err)
+	l.o.Logger.Debug("a call of an MCP tool was lost", "tool", l.o.Name, "error", l.grant.Hide(err.Error()))
 	return fmt.Errorf("its server gave no result: %w; whether the call took effect is unknown", why)
 }

@@ -34,6 +34,8 @@ var (
 	errClosed  = errors.New("the app was closed")
 	errLost    = errors.New("the connection was lost")
 	errForeign = errors.New("it does not speak MCP as expected")
+	// errUnauthorized is HTTP 401: the server does not know who it is.
+	errUnauthorized = errors.New("the server answered HTTP 401")
 )
 
 // unreachable says in words that may be shown why there is no connection.
@@ -63,67 +65,72 @@ func reason(err error) string {
 
 // connection returns the connection there is, or makes one. One attempt serves all who wait. After one that did not
 // succeed the next is put off, and until then its error is returned at once.
-func (s *Server) connection(ctx context.Context) (*connection, error) {
-	s.mu.Lock()
+func (l *line) connection(ctx context.Context) (*connection, error) {
+	l.mu.Lock()
 	switch {
-	case s.ctx.Err() != nil:
-		s.mu.Unlock()
+	case l.ctx.Err() != nil:
+		l.mu.Unlock()
 		return nil, errClosed
-	case s.conn != nil && s.conn.alive():
-		defer s.mu.Unlock()
-		return s.conn, nil
-	case s.dialing == nil && time.Now().Before(s.retry):
-		defer s.mu.Unlock()
-		return nil, s.err
-	case s.dialing == nil:
-		s.dialing = make(chan struct{})
-		s.work.Go(s.dial)
+	case l.conn != nil && l.conn.alive():
+		defer l.mu.Unlock()
+		return l.conn, nil
+	case l.dialing == nil && time.Now().Before(l.retry):
+		defer l.mu.Unlock()
+		return nil, l.err
+	case l.dialing == nil:
+		l.dialing = make(chan struct{})
+		l.work.Go(l.dial)
 	}
-	done := s.dialing
-	s.mu.Unlock()
+	done := l.dialing
+	l.mu.Unlock()
 	select {
 	case <-done:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conn == nil {
-		return nil, s.err
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil {
+		return nil, l.err
 	}
-	return s.conn, nil
+	return l.conn, nil
 }
 
 // dial makes one attempt to connect and to learn the server's tools.
-func (s *Server) dial() {
-	conn, err := s.open()
+func (l *line) dial() {
+	conn, err := l.open()
 	if err == nil {
-		if _, err = s.refresh(s.ctx, conn); err != nil {
+		if _, err = l.refresh(l.ctx, conn); err != nil {
 			err = &unreachable{why: "it told no list of tools: " + reason(err), cause: err}
 			_ = conn.session.Close()
 			conn = nil
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conn, s.err = conn, err
-	close(s.dialing)
-	s.dialing = nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conn, l.err = conn, err
+	close(l.dialing)
+	l.dialing = nil
 	if err == nil {
-		s.pause.Reset()
-		s.o.Logger.Debug("connected to an MCP server", "tool", s.o.Name, "transport", s.fitting)
+		l.pause.Reset()
+		l.o.Logger.Debug("connected to an MCP server", "tool", l.o.Name)
 		return
 	}
-	wait := s.pause.NextBackOff()
-	s.retry = time.Now().Add(wait)
-	if s.ctx.Err() == nil {
-		s.o.Logger.Warn("an MCP server is away", "tool", s.o.Name, "reason", reason(err), "retry_in", wait.Round(time.Millisecond))
-		s.o.Logger.Debug("why an MCP server is away", "tool", s.o.Name, "error", errors.Unwrap(err))
+	wait := l.pause.NextBackOff()
+	l.retry = time.Now().Add(wait)
+	switch {
+	case l.ctx.Err() != nil:
+	case l.o.Credential != nil && errors.Is(err, errUnauthorized):
+		l.o.Logger.Debug("an MCP server wants a credential of its caller", "tool", l.o.Name)
+	default:
+		l.o.Logger.Warn("an MCP server is away", "tool", l.o.Name, "reason", reason(err), "retry_in", wait.Round(time.Millisecond))
+		l.o.Logger.Debug("why an MCP server is away", "tool", l.o.Name, "error", l.grant.Hide(fmt.Sprint(errors.Unwrap(err))))
 	}
 }
 
 // open connects by the transport that is asked for, that worked before, or that does.
-func (s *Server) open() (*connection, error) {
+func (l *line) open() (*connection, error) {
+	s := l.Server
 	s.mu.Lock()
 	fitting := s.fitting
 	s.mu.Unlock()
@@ -136,7 +143,7 @@ func (s *Server) open() (*connection, error) {
 	}
 	var first error
 	for _, t := range try {
-		c, err := s.over(t)
+		c, err := l.over(t)
 		if err == nil {
 			s.mu.Lock()
 			s.fitting = t
@@ -155,7 +162,7 @@ func (s *Server) open() (*connection, error) {
 }
 
 // over connects by one transport. The connection lives until it is lost, closed, or the server is.
-func (s *Server) over(t Transport) (*connection, error) {
+func (l *line) over(t Transport) (*connection, error) {
 	life, end := context.WithCancel(context.Background())
 	up := false
 	defer func() {
@@ -165,7 +172,7 @@ func (s *Server) over(t Transport) (*connection, error) {
 	}()
 	seen := &exchange{}
 	c := &connection{gone: make(chan struct{})}
-	transport, err := s.transport(life, t, c)
+	transport, err := l.transport(life, t, c)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +181,7 @@ func (s *Server) over(t Transport) (*connection, error) {
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { c.changed.Store(true) },
 	})
-	late, closing := time.AfterFunc(s.o.Connect, end), context.AfterFunc(s.ctx, end)
+	late, closing := time.AfterFunc(l.o.Connect, end), context.AfterFunc(l.ctx, end)
 	c.session, err = client.Connect(context.WithValue(life, exchangeKey{}, seen), transport, nil)
 	inTime := late.Stop()
 	inTime = closing() && inTime
@@ -188,8 +195,8 @@ func (s *Server) over(t Transport) (*connection, error) {
 		return nil, c.explain(seen, err, inTime)
 	}
 	up = true
-	s.work.Go(func() {
-		closing := context.AfterFunc(s.ctx, func() { _ = c.session.Close() })
+	l.work.Go(func() {
+		closing := context.AfterFunc(l.ctx, func() { _ = c.session.Close() })
 		_ = c.session.Wait()
 		if !closing() {
 			_ = c.session.Close() // wait for the one that has begun
@@ -203,19 +210,19 @@ func (s *Server) over(t Transport) (*connection, error) {
 	return c, nil
 }
 
-func (s *Server) transport(life context.Context, t Transport, c *connection) (mcp.Transport, error) {
+func (l *line) transport(life context.Context, t Transport, c *connection) (mcp.Transport, error) {
 	switch t {
 	case Stdio:
-		p, err := start(s.o)
+		p, err := start(l.o)
 		if err != nil {
 			return nil, err
 		}
 		c.process = p
-		return &mcp.IOTransport{Reader: io.NopCloser(p), Writer: p, MaxLineLength: s.o.MaxMessage}, nil
+		return &mcp.IOTransport{Reader: io.NopCloser(p), Writer: p, MaxLineLength: l.o.MaxMessage}, nil
 	case SSE:
-		return &mcp.SSEClientTransport{Endpoint: s.o.URL, HTTPClient: s.client(life), MaxEventSize: s.o.MaxMessage}, nil
+		return &mcp.SSEClientTransport{Endpoint: l.o.URL, HTTPClient: l.client(life), MaxEventSize: l.o.MaxMessage}, nil
 	default:
-		return &mcp.StreamableClientTransport{Endpoint: s.o.URL, HTTPClient: s.client(life), MaxEventSize: s.o.MaxMessage}, nil
+		return &mcp.StreamableClientTransport{Endpoint: l.o.URL, HTTPClient: l.client(life), MaxEventSize: l.o.MaxMessage}, nil
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 
 // client returns the way out for one connection, with the server's headers to its own host alone. Nothing goes out once
 // life has ended.
-func (s *Server) client(life context.Context) *http.Client {
-	home, _ := url.Parse(s.o.URL)
-	out := *s.o.HTTP
-	out.Transport = &courier{life: life, next: s.o.HTTP.Transport, home: home, headers: s.o.Headers, max: int64(s.o.MaxMessage)}
+func (l *line) client(life context.Context) *http.Client {
+	home, _ := url.Parse(l.o.URL)
+	out := *l.o.HTTP
+	out.Transport = &courier{life: life, next: l.o.HTTP.Transport, home: home, headers: l.headers, max: int64(l.o.MaxMessage)}
 	return &out
 }
 
@@ -81,6 +81,9 @@ func (x *exchange) note(req *http.Request, resp *http.Response, err error) {
 		x.last = fmt.Errorf("%s", egress.Reason(err))
 	case resp.StatusCode >= http.StatusBadRequest:
 		x.last = &answeredError{fmt.Errorf("the server answered HTTP %d", resp.StatusCode)}
+		if resp.StatusCode == http.StatusUnauthorized {
+			x.last = &answeredError{errUnauthorized}
+		}
 		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusBadRequest {
 			x.refused = req.Header.Get("Mcp-Session-Id") != ""
 		}
@@ -107,17 +110,25 @@ var protocol = map[string]bool{
 
 func checkHeaders(headers map[string]string) error {
 	for name, value := range headers {
-		canonical := http.CanonicalHeaderKey(name)
-		switch {
-		case name == "" || strings.ContainsFunc(name, func(r rune) bool {
-			return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
-		}):
-			return agentsvc.Invalid("headers", "%q is no header name", name)
-		case protocol[canonical] || strings.HasPrefix(canonical, "Mcp-"):
-			return agentsvc.Invalid("headers."+name, "belongs to the protocol and cannot be set")
-		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
-			return agentsvc.Invalid("headers."+name, "holds a control character")
+		if err := checkHeader("headers."+name, name, value); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// checkHeader says what is wrong with a header that is set at the given place of the configuration.
+func checkHeader(at, name, value string) error {
+	canonical := http.CanonicalHeaderKey(name)
+	switch {
+	case name == "" || strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+	}):
+		return agentsvc.Invalid("headers", "%q is no header name", name)
+	case protocol[canonical] || strings.HasPrefix(canonical, "Mcp-"):
+		return agentsvc.Invalid(at, "belongs to the protocol and cannot be set")
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+		return agentsvc.Invalid(at, "holds a control character")
 	}
 	return nil
 }

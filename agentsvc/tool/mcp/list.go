@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,31 +31,37 @@ type list struct {
 // refresh returns the list, which it asks for where there is none of this connection, the server said that it is
 // another one now, it is old, or an operator may have accepted a tool since. A list that cannot be had leaves the one
 // before.
-func (s *Server) refresh(ctx context.Context, c *connection) (*list, error) {
-	s.listing.Lock()
-	defer s.listing.Unlock()
-	s.mu.Lock()
-	known := s.known
-	s.mu.Unlock()
+func (l *line) refresh(ctx context.Context, c *connection) (*list, error) {
+	l.listing.Lock()
+	defer l.listing.Unlock()
+	l.mu.Lock()
+	known := l.known
+	l.mu.Unlock()
 	changed := c.changed.Swap(false)
 	if known != nil && known.conn == c && !changed && !known.blocked && time.Since(known.at) < listAge {
 		return known, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.o.Connect)
+	ctx, cancel := context.WithTimeout(ctx, l.o.Connect)
 	defer cancel()
-	fresh, err := s.ask(ctx, c, known)
+	seen := &exchange{}
+	fresh, err := l.ask(context.WithValue(ctx, exchangeKey{}, seen), c)
 	if err != nil {
 		c.changed.Store(changed)
+		if errors.Is(seen.failure(), errUnauthorized) {
+			err = &unreachable{why: errUnauthorized.Error(), cause: errUnauthorized}
+		}
 		return known, err
 	}
-	s.mu.Lock()
-	s.known = fresh
-	s.mu.Unlock()
+	l.mu.Lock()
+	l.known = fresh
+	l.mu.Unlock()
 	return fresh, nil
 }
 
-// ask takes in what the server says. Tools that are as before remain the same values.
-func (s *Server) ask(ctx context.Context, c *connection, before *list) (*list, error) {
+// ask takes in what the server says. Tools that are as before, on whichever line, remain the same values. One that repeats
+// the credential it is asked with is left out.
+func (l *line) ask(ctx context.Context, c *connection) (*list, error) {
+	s := l.Server
 	told, err := s.tell(ctx, c)
 	if err != nil {
 		return nil, err
@@ -63,8 +70,11 @@ func (s *Server) ask(ctx context.Context, c *connection, before *list) (*list, e
 	var defs []store.Definition
 	for _, t := range told {
 		def, why := s.define(t)
+		if l.grant.Hide(def.Body) != def.Body {
+			why = "it repeats a caller's credential"
+		}
 		if why != "" {
-			s.o.Logger.WarnContext(ctx, "a tool is left out", "source", s.Name(), "tool", clip(t.Name, 64), "reason", why)
+			s.o.Logger.WarnContext(ctx, "a tool is left out", "source", s.Name(), "tool", clip(l.grant.Hide(t.Name), 64), "reason", why)
 			continue
 		}
 		defs = append(defs, def)
@@ -73,10 +83,12 @@ func (s *Server) ask(ctx context.Context, c *connection, before *list) (*list, e
 	if err := s.settle(ctx, fresh, defs); err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, def := range defs {
 		now := fresh.byName[def.Tool]
-		if before != nil {
-			if old := before.byName[def.Tool]; old != nil && old.same(now) {
+		if s.last != nil {
+			if old := s.last.byName[def.Tool]; old != nil && old.same(now) {
 				now = old
 			}
 		}
@@ -89,6 +101,7 @@ func (s *Server) ask(ctx context.Context, c *connection, before *list) (*list, e
 			s.o.Logger.WarnContext(ctx, "the filter names a tool that the server does not have", "source", s.Name(), "tool", name)
 		}
 	}
+	s.last = fresh
 	return fresh, nil
 }
 

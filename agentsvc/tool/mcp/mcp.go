@@ -1,22 +1,23 @@
 // Package mcp brings the tools of MCP servers: programs on this host that are spoken to over their input and output,
 // and servers at an address, over streamable HTTP or the older SSE. A [Server] is a [tool.Source]: it connects when
 // its tools are first asked for, keeps the one connection for all agents of an app, and connects anew when it is lost.
+// Where callers have credentials of their own for the server, each has a connection of its own as well, for its calls: two
+// callers never share a session that one of them has opened.
 //
 // What a server says is not trusted. Every message is bounded, a tool whose definition has changed is blocked until
-// an operator accepts it, and the server is sent nothing but the arguments, the step and the headers it was
-// configured with: never a caller's credentials.
+// an operator accepts it, and the server is sent nothing but the arguments, the step, the headers it was configured with
+// and the credential that its caller has supplied for it: never the one by which that caller is known here.
 package mcp
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"sync"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/sandbox"
@@ -43,6 +44,8 @@ type Options struct {
 	URL     string
 	Headers map[string]string // sent to the server's own host alone
 	HTTP    *http.Client      // the way out; see package egress
+	// Credential is what each caller's own connection sends; nil = there are none, and all share one.
+	Credential *tool.Credential
 
 	Command string            // a path, or a name looked up in Env's PATH
 	Args    []string          // its arguments
@@ -55,6 +58,7 @@ type Options struct {
 	Optional    bool          // without the server there are no tools, rather than no turn
 	Pins        *store.Store  // where first definitions are kept; nil = nowhere
 	Connect     time.Duration // that an attempt to connect may take, 30 s if zero
+	Idle        time.Duration // after which a caller's own connection is closed, 5 min if zero
 	MaxMessage  int           // bytes of one message, 8 MiB if zero
 	Logger      *slog.Logger
 }
@@ -67,11 +71,13 @@ const (
 	maxDescription = 8 << 10
 	maxSchema      = 64 << 10
 	maxOutput      = 1 << 20 // bytes of a result as text
+	maxOwn         = 256     // callers with a connection of their own
 )
 
 // Times.
 const (
 	connectTimeout = 30 * time.Second
+	idleTime       = 5 * time.Minute
 	patience       = 2 * time.Second // that a turn waits for a server whose tools are known
 	listAge        = 5 * time.Minute // after which the list is asked for again, even if no change was told
 )
@@ -83,17 +89,12 @@ type Server struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup
+	shared *line
 
 	mu      sync.Mutex
-	conn    *connection   // nil = none
-	dialing chan struct{} // closed when the attempt ends; nil = none is made
-	err     error         // of the last attempt
-	retry   time.Time     // when the next attempt may be made
-	pause   *backoff.ExponentialBackOff
-	fitting Transport // the transport that worked, "" = not known yet
-
-	listing sync.Mutex // held while a list is taken in
-	known   *list      // guarded by mu, nil = never listed
+	fitting Transport                // the transport that worked, "" = not known yet
+	last    *list                    // of whichever line; nil = none yet
+	own     map[agentsvc.Owner]*line // of callers with a credential
 }
 
 // New returns a server. It connects to nobody. It returns an [agentsvc.InvalidError] for options that do not fit
@@ -102,10 +103,9 @@ func New(o Options) (*Server, error) {
 	if err := o.settle(); err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, pause: backoff.NewExponentialBackOff(), fitting: o.Transport}
-	s.pause.InitialInterval, s.pause.MaxInterval = time.Second, time.Minute
-	s.pause.Reset()
+	s := &Server{o: o, fitting: o.Transport, own: map[agentsvc.Owner]*line{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.shared = s.newLine(o.Headers)
 	if len(o.Filter) > 0 {
 		s.filter = make(map[string]bool, len(o.Filter))
 		for _, name := range o.Filter {
@@ -117,7 +117,7 @@ func New(o Options) (*Server, error) {
 
 // settle checks the options and fills in what follows from others.
 func (o *Options) settle() error {
-	o.Connect = cmp.Or(o.Connect, connectTimeout)
+	o.Connect, o.Idle = cmp.Or(o.Connect, connectTimeout), cmp.Or(o.Idle, idleTime)
 	o.MaxMessage = cmp.Or(o.MaxMessage, maxMessage)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -132,6 +132,9 @@ func (o *Options) settle() error {
 		if o.URL != "" {
 			return agentsvc.Invalid("url", "does not go with a command")
 		}
+		if o.Credential != nil {
+			return agentsvc.Invalid("credential", "is a header, which a program is not sent")
+		}
 		return nil
 	}
 	if o.Command != "" {
@@ -144,6 +147,11 @@ func (o *Options) settle() error {
 	if u.User != nil {
 		return agentsvc.Invalid("url", "must hold no user or password: set headers instead")
 	}
+	if o.Credential != nil {
+		if err := checkHeader("credential.header", o.Credential.Header, ""); err != nil {
+			return err
+		}
+	}
 	return checkHeaders(o.Headers)
 }
 
@@ -151,35 +159,41 @@ func (o *Options) settle() error {
 func (s *Server) Name() string { return "tools." + s.o.Name }
 
 // Tools implements [tool.Source]. It connects if there is no connection. If the server is away and its tools are known
-// from before, those are returned, and their calls say so; if they never were, an optional server has none.
+// from before, those are returned, and their calls say so; if they never were, an optional server has none. The shared
+// connection is asked, which has no caller's credential; only a server that does not let it in is asked with the caller's
+// own, and then a [*tool.CredentialError] says that there is none.
 func (s *Server) Tools(ctx context.Context) ([]tool.Tool, error) {
-	s.mu.Lock()
-	known := s.known
-	s.mu.Unlock()
-	within := ctx
-	if known != nil {
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeout(ctx, patience)
-		defer cancel()
+	tools, err := s.shared.tools(ctx)
+	if s.o.Credential != nil && errors.Is(err, errUnauthorized) {
+		err = s.asCaller(ctx, func(l *line, _ *tool.Grant) (err error) {
+			tools, err = l.tools(ctx)
+			return err
+		})
 	}
-	c, err := s.connection(within)
-	if err == nil {
-		known, err = s.refresh(within, c)
-	}
+	var wants *tool.CredentialError
 	switch {
-	case err == nil || known != nil:
-		return known.tools, nil
+	case err == nil:
+		return tools, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	case errors.As(err, &wants):
+		return nil, wants
 	case s.o.Optional:
 		return nil, nil
 	}
 	return nil, &tool.UnavailableError{Source: s.Name(), Reason: reason(err)}
 }
 
-// Close ends the connection and with it all calls, and stops the program. The server cannot be used afterwards.
+// Close ends the connections and with them all calls, and stops the program. The server cannot be used afterwards.
 func (s *Server) Close() error {
 	s.cancel()
 	s.work.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.own {
+		if l.idle != nil {
+			l.idle.Stop()
+		}
+	}
 	return nil
 }

@@ -120,10 +120,13 @@ type task struct {
 			Metadata map[string]any
 		}
 	}
-	Approvals []struct {
-		CallID string `json:"call_id"`
-		Kind   string
-	}
+	Approvals []approval
+}
+
+// approval is a call that waits for a human.
+type approval struct {
+	CallID string `json:"call_id"`
+	Kind   string
 }
 
 // text is what the agent said last.
@@ -180,11 +183,16 @@ func (c *client) get(ctx context.Context, agent, id string) (t task, err error) 
 	return t, err
 }
 
-// list returns the tasks in a state, "" for all, of which there are at most a hundred.
-func (c *client) list(ctx context.Context, state string) ([]task, error) {
+// approvals returns what of a task waits for a human, if it waits at all.
+func (c *client) approvals(ctx context.Context, t task) ([]approval, error) {
 	var l struct{ Tasks []task }
-	err := c.ask(ctx, http.MethodGet, "/tasks?page_size=100&status="+state, nil, &l)
-	return l.Tasks, err
+	err := c.ask(ctx, http.MethodGet, "/tasks?status=input_required&context_id="+t.ContextID, nil, &l)
+	for _, x := range l.Tasks {
+		if x.TaskID == t.TaskID {
+			return x.Approvals, err
+		}
+	}
+	return nil, err
 }
 
 // rest polls until a task has ended or waits for somebody.

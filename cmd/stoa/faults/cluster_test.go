@@ -148,6 +148,8 @@ llms:
         then: [{call: {tool: repeat, arguments: {url: "RECORDER/{{n}}", method: POST}}}]
       - when: {text: "^careful (?P<n>\\S+)"}
         then: [{call: {tool: careful, arguments: {url: "RECORDER/{{n}}", method: POST}}}]
+      - when: {text: "^ask (?P<n>.+)"}
+        then: [{ask: "{{n}}"}]
       - when: {tool_result: record}
         then: [{say: "recorded: ", pause: 50ms}, {say: "{{result}}"}]
       - when: {tool_result: repeat}

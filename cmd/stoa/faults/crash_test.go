@@ -40,9 +40,9 @@ func (c *cluster) begin(n *node, m message) string {
 // begin it has the run start at that very process.
 func (c *cluster) live(n *node, m message) string {
 	c.Helper()
-	ids := make(chan string, 1)
+	ids, over := make(chan string, 1), make(chan error, 1)
 	go func() {
-		_ = n.stream(c.Context(), m.path(), call("message:stream", m.params()), func(ev event) bool {
+		over <- n.stream(c.Context(), m.path(), call("message:stream", m.params()), func(ev event) bool {
 			select {
 			case ids <- ev.TaskID:
 			default:
@@ -53,10 +53,12 @@ func (c *cluster) live(n *node, m message) string {
 	select {
 	case id := <-ids:
 		return id
+	case err := <-over:
+		c.Fatalf("no task comes of %q: %v", m.text, err)
 	case <-time.After(10 * time.Second):
 		c.Fatalf("no task comes of %q", m.text)
-		return ""
 	}
+	return ""
 }
 
 // TestF1Kill kills a worker during a model call. The task ends in time, once, and the model was asked once more at most.
@@ -121,16 +123,16 @@ func TestF2Kill(t *testing.T) {
 		again.release()
 		n := c.survivor()
 		c.restsAs(n, "modelled", second, "completed", rescue)
-		c.restsAs(n, "modelled", first, "input_required", rescue)
+		asked := c.restsAs(n, "modelled", first, "input_required", rescue)
 		if got := c.tools.of("again"); len(got) != 2 || got[0].key != got[1].key {
 			t.Errorf("the call that may be repeated had the effects %v, want two with one key", got)
 		}
-		waiting, err := n.list(t.Context(), "input_required")
+		waiting, err := n.approvals(t.Context(), asked)
 		c.must(err)
-		if len(waiting) != 1 || len(waiting[0].Approvals) != 1 || waiting[0].Approvals[0].Kind != "rerun" {
+		if len(waiting) != 1 || waiting[0].Kind != "rerun" {
 			t.Fatalf("what waits is %+v, want the call whose outcome is unknown", waiting)
 		}
-		c.must(n.decide(t.Context(), "reject", first, waiting[0].Approvals[0].CallID))
+		c.must(n.decide(t.Context(), "reject", first, waiting[0].CallID))
 		c.restsAs(n, "modelled", first, "rejected", rescue)
 		if got := c.tools.of("once"); len(got) != 1 {
 			t.Errorf("the call that may not be repeated had %d effects", len(got))

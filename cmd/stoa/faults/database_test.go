@@ -16,8 +16,9 @@ import (
 	"stoa/cmd/stoa/stoatest"
 )
 
-// deadline is how long a request that waits for no task may take: the server's own, and something for the way.
-const deadline = 32 * time.Second
+// deadline is how long a request may take until it is accepted or refused: the server's own deadline, the look that
+// follows a commit whose outcome is unknown, and something for the way.
+const deadline = 30*time.Second + 5*time.Second + 2*time.Second
 
 // TestF5Restart restarts PostgreSQL under load, once as an operator does and once as a crash. Meanwhile calls are told
 // to come back, and soon after it accepts connections they are answered again. Nothing that was acknowledged is lost.

@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -35,12 +36,6 @@ func (h *history) add(m message, id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sent = append(h.sent, &sent{m, id})
-}
-
-func (h *history) len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.sent)
 }
 
 // verdict is what a check of a history comes to.
@@ -91,7 +86,7 @@ func (c *cluster) check(h *history, n *node, d time.Duration) {
 func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v *verdict) {
 	t, err := n.rest(ctx, s.agent, id)
 	for err == nil && t.Status.State == "input_required" {
-		if err = c.settle(ctx, n, t); err == nil {
+		if err = c.settle(ctx, n.client, t); err == nil {
 			t, err = n.rest(ctx, s.agent, id)
 		}
 	}
@@ -105,8 +100,11 @@ func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v 
 		v.fault("the log of task %s: %v", id, err)
 		return
 	}
-	state, last := "", int64(0)
+	state, last, ends := "", int64(0), 0
 	for _, ev := range log {
+		if ev.ended() {
+			ends++
+		}
 		switch {
 		case ev.TaskID != id:
 			v.fault("the log of task %s tells of task %s", id, ev.TaskID)
@@ -120,8 +118,8 @@ func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v 
 			state = ev.Status.State
 		}
 	}
-	if state != t.Status.State {
-		v.fault("task %s is %s and its log ends with %s", id, t.Status.State, state)
+	if state != t.Status.State || ends != 1 {
+		v.fault("task %s is %s and its log ends %d times, with %s", id, t.Status.State, ends, state)
 	}
 	word := s.text[strings.LastIndex(s.text, " ")+1:]
 	if t.Status.State == "completed" && !strings.Contains(t.text(), word) {
@@ -135,35 +133,27 @@ func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v 
 }
 
 // settle decides as a human would who looks at the world first: what has taken effect is not to be done again.
-func (c *cluster) settle(ctx context.Context, n *node, t task) error {
-	tasks, err := n.list(ctx, "input_required")
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(tasks, func(x task) bool { return x.TaskID == t.TaskID })
-	if i < 0 {
-		return nil // it goes on
-	}
-	for _, a := range tasks[i].Approvals {
+func (c *cluster) settle(ctx context.Context, n *client, t task) error {
+	waiting, err := n.approvals(ctx, t)
+	for _, a := range waiting {
 		verdict := "approve"
 		if a.Kind == "rerun" && c.tools.steps(t.TaskID) > 0 {
 			verdict = "reject"
 		}
-		if err := n.decide(ctx, verdict, t.TaskID, a.CallID); err != nil && statusOf(err) != 409 {
+		if err := n.decide(ctx, verdict, t.TaskID, a.CallID); err != nil && statusOf(err) != http.StatusConflict {
 			return err
 		}
 	}
-	return nil
+	return err
 }
 
-// checkRows looks at what no client is shown.
+// checkRows looks at what no client is shown: the whole sequence of each log, and the runs.
 func (c *cluster) checkRows(owner map[string]*sent, v *verdict) {
 	rows := c.sql(`SELECT t.id, t.seq, COUNT(e.seq), MIN(e.seq), MAX(e.seq),
-		COUNT(*) FILTER (WHERE e.kind = 'status' AND e.body ~ '"(completed|failed|cancelled|rejected)"' AND e.seq = t.seq),
-		(SELECT COUNT(*) FROM run r WHERE r.tenant = t.tenant AND r.task = t.id), t.state
+		(SELECT COUNT(*) FROM run r WHERE r.tenant = t.tenant AND r.task = t.id)
 		FROM task t LEFT JOIN event e ON e.tenant = t.tenant AND e.task = t.id GROUP BY t.tenant, t.id`)
 	for _, r := range rows {
-		id, seq, events, first, last, runs := r[0].(string), r[1].(int64), r[2].(int64), r[3], r[4], r[6].(int64)
+		id, seq, events, first, last, runs := r[0].(string), r[1].(int64), r[2].(int64), r[3], r[4], r[5].(int64)
 		if events != seq || first != any(int64(1)) || last != any(seq) {
 			v.fault("task %s stands at %d with %d events from %v to %v", id, seq, events, first, last)
 		}

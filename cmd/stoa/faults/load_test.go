@@ -17,6 +17,7 @@ type load struct {
 	to      func(r *rand.Rand) *client // whom to ask next
 	tries   int                        // how often a message is sent before it counts as unknown
 	kinds   []string
+	cancels bool // some messages are thought better of
 	history *history
 
 	mu     sync.Mutex
@@ -72,7 +73,8 @@ func (l *load) one(r *rand.Rand) {
 		} else {
 			var t task
 			if t, err = l.to(r).send(ctx, m); err == nil {
-				id = t.TaskID
+				id = l.same(id, t.TaskID)
+				l.afterwards(ctx, r, m, t)
 			}
 		}
 		if err == nil {
@@ -92,6 +94,17 @@ func (l *load) one(r *rand.Rand) {
 	l.history.add(m, id)
 }
 
+// afterwards decides what waits for a human, and cancels some of what is at work. Whether it is heard does not matter.
+func (l *load) afterwards(ctx context.Context, r *rand.Rand, m message, t task) {
+	switch {
+	case t.Status.State == "input_required":
+		_ = l.c.settle(ctx, l.to(r), t)
+	case l.cancels && m.background && r.IntN(5) == 0:
+		wait(ctx, time.Duration(r.IntN(100))*time.Millisecond)
+		_ = l.to(r).cancel(ctx, m.agent, t.TaskID)
+	}
+}
+
 // listen streams a message, or goes on where an earlier stream of it broke off. It fails where an event comes twice.
 func (l *load) listen(ctx context.Context, c *client, m message, id *string, last *int64) error {
 	body := call("message:stream", m.params())
@@ -101,7 +114,7 @@ func (l *load) listen(ctx context.Context, c *client, m message, id *string, las
 	var wrong error
 	err := c.stream(ctx, m.path(), body, func(ev event) bool {
 		if ev.TaskID != "" {
-			*id = ev.TaskID
+			*id = l.same(*id, ev.TaskID)
 		}
 		if ev.id > 0 && ev.id <= *last {
 			wrong = fmt.Errorf("task %s: event %d comes again after %d", *id, ev.id, *last)
@@ -113,6 +126,14 @@ func (l *load) listen(ctx context.Context, c *client, m message, id *string, las
 		l.c.Error(wrong)
 	}
 	return err
+}
+
+// same wants a message to have no more than one task, and returns it.
+func (l *load) same(before, now string) string {
+	if before != "" && before != now {
+		l.c.Errorf("one message opened two tasks, %s and %s", before, now)
+	}
+	return now
 }
 
 func (l *load) fail(err error) {

@@ -88,13 +88,6 @@ func (p *proxy) cut() {
 	}
 }
 
-// connections returns how many there are.
-func (p *proxy) connections() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.open)
-}
-
 func (p *proxy) accept() {
 	for {
 		near, err := p.listen.Accept()

@@ -68,11 +68,12 @@ func TestF10Decide(t *testing.T) {
 	for n := range tasks {
 		word := "w" + itoa(n)
 		id := c.begin(c.nodes[n%3], message{text: "careful " + word})
-		c.restsAs(c.nodes[0], "", id, "input_required", rescue)
-		waiting, err := c.nodes[0].list(t.Context(), "input_required")
+		waiting, err := c.nodes[0].approvals(t.Context(), c.restsAs(c.nodes[0], "", id, "input_required", rescue))
 		c.must(err)
-		i := slices.IndexFunc(waiting, func(x task) bool { return x.TaskID == id })
-		call := waiting[i].Approvals[0].CallID
+		if len(waiting) != 1 {
+			t.Fatalf("%s: what waits is %+v", word, waiting)
+		}
+		call := waiting[0].CallID
 		var errs [3]error
 		together(3, func(i int) {
 			switch node := c.nodes[(n+i)%3]; i {

@@ -155,14 +155,14 @@ func host(address string) string {
 type service struct {
 	t    testing.TB
 	cmd  *exec.Cmd
-	make func() *exec.Cmd
+	run  func() *exec.Cmd
 	addr string
 }
 
-// newService starts what make returns, which listens at addr, and ends it with the test.
-func newService(t testing.TB, addr string, make func() *exec.Cmd) *service {
+// newService starts what run returns, which listens at addr, and ends it with the test.
+func newService(t testing.TB, addr string, run func() *exec.Cmd) *service {
 	t.Helper()
-	s := &service{t: t, make: make, addr: addr}
+	s := &service{t: t, run: run, addr: addr}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
@@ -170,7 +170,7 @@ func newService(t testing.TB, addr string, make func() *exec.Cmd) *service {
 
 func (s *service) start() {
 	s.t.Helper()
-	s.cmd = s.make()
+	s.cmd = s.run()
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,0 +1,86 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// CallCancel is the wish to end a tool call of a task's turn.
+type CallCancel struct {
+	Tenant db.ID
+	Task   agentsvc.TaskID
+	Turn   int64
+	Call   agentsvc.CallID
+	Reason string
+}
+
+// AskCancel leaves a wish where the process that runs the call finds it. A second wish about one call is the same. It
+// returns [agentsvc.ErrLost] if the task is not at work on that turn.
+func (s *Store) AskCancel(ctx context.Context, c CallCancel) error {
+	var b db.Batch
+	var n int64
+	b.Exec(nil, `DELETE FROM call_cancel WHERE tenant = $1 AND asked_at < stoa_now() - $2`, s.tenant, wishesKept.Microseconds())
+	b.Exec(&n, `INSERT INTO call_cancel (tenant, task, turn, call, reason, taken, asked_at)
+		SELECT t.tenant, t.id, t.turn, CAST($4 AS TEXT), CAST($5 AS TEXT), FALSE, stoa_now() FROM task t
+		WHERE t.tenant = $1 AND t.id = $2 AND t.turn = $3 AND t.state = 'working'
+		ON CONFLICT (tenant, task, turn, call) DO UPDATE SET asked_at = call_cancel.asked_at`,
+		s.tenant, string(c.Task), c.Turn, string(c.Call), c.Reason)
+	err := s.h.Do(ctx, &b)
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask to cancel call %s of task %s: %w", c.Call, c.Task, err)
+	case n == 0:
+		return agentsvc.ErrLost
+	}
+	return nil
+}
+
+// wishesKept is how long a wish is kept after its call.
+const wishesKept = 24 * time.Hour
+
+// CancelTaken reports whether the call was ended because somebody wished it.
+func (s *Store) CancelTaken(ctx context.Context, c CallCancel) (taken bool, err error) {
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&taken) },
+		`SELECT taken FROM call_cancel WHERE tenant = $1 AND task = $2 AND turn = $3 AND call = $4`, s.tenant, string(c.Task), c.Turn, string(c.Call))
+	if err := s.h.Do(ctx, &b); err != nil {
+		return false, fmt.Errorf("look whether call %s of task %s was cancelled: %w", c.Call, c.Task, err)
+	}
+	return taken, nil
+}
+
+// AskedCancels lists the wishes about calls of the runs that are leased to a worker, at most 1,000 at a time.
+func (q *Runs) AskedCancels(ctx context.Context, worker string) ([]CallCancel, error) {
+	var asked []CallCancel
+	err := q.do(ctx, "look for calls to cancel", func(b *db.Batch) {
+		b.Query(func(r db.Row) error {
+			var c CallCancel
+			err := r.Scan((*string)(&c.Tenant), (*string)(&c.Task), &c.Turn, (*string)(&c.Call), &c.Reason)
+			asked = append(asked, c)
+			return err
+		}, `SELECT c.tenant, c.task, c.turn, c.call, c.reason FROM call_cancel c JOIN run r ON r.tenant = c.tenant AND r.task = c.task AND r.turn = c.turn
+			WHERE NOT c.taken AND r.worker = $1 AND r.state = 'running' LIMIT 1000`, worker)
+	})
+	return asked, err
+}
+
+// TakeCancel notes that a wish was fulfilled.
+func (q *Runs) TakeCancel(ctx context.Context, c CallCancel) error {
+	return q.do(ctx, "note that a call was cancelled", func(b *db.Batch) {
+		b.Exec(nil, `UPDATE call_cancel SET taken = TRUE WHERE tenant = $1 AND task = $2 AND turn = $3 AND call = $4`,
+			string(c.Tenant), string(c.Task), c.Turn, string(c.Call))
+	})
+}
+
+// Cancelled reports whether a task was cancelled.
+func (q *Runs) Cancelled(ctx context.Context, tenant db.ID, task agentsvc.TaskID) (cancelled bool, err error) {
+	err = q.do(ctx, "look whether a task was cancelled", func(b *db.Batch) {
+		b.Query(func(r db.Row) error { return r.Scan(&cancelled) },
+			`SELECT state = 'cancelled' FROM task WHERE tenant = $1 AND id = $2`, string(tenant), string(task))
+	})
+	return cancelled, err
+}

@@ -1,0 +1,202 @@
+package store
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// Vault keeps what one tenant's users have entrusted to its tools, a credential for each tool. It seals every value with
+// its tenant, owner, tool, header and server, so that it opens nowhere else.
+type Vault struct {
+	h      *db.Handle
+	tenant string
+	keys   *tenancy.Keyring
+}
+
+// NewVault returns the vault of a tenant.
+func NewVault(d *db.DB, tenant db.ID, keys *tenancy.Keyring) *Vault {
+	return &Vault{d.Tenant(tenant), string(tenant), keys}
+}
+
+// Sealed is a credential as it is kept.
+type Sealed struct {
+	agentsvc.Credential
+	Owner   agentsvc.Owner
+	Created time.Time
+	value   string
+	master  string
+}
+
+// field is where a credential's value belongs.
+func field(owner agentsvc.Owner, c agentsvc.Credential) string {
+	return fmt.Sprintf("credential %q %q %q %q %q", owner.Issuer, owner.Subject, c.Tool, c.Header, c.Server)
+}
+
+// Seal seals the value of an owner's credential. It keeps nothing: that is the part of [Store.Decide].
+func (v *Vault) Seal(owner agentsvc.Owner, c agentsvc.Credential, value string) (Sealed, error) {
+	sealed, err := v.keys.Seal(v.tenant, field(owner, c), []byte(value))
+	if err != nil {
+		return Sealed{}, fmt.Errorf("seal a credential for %s: %w", c.Tool, err)
+	}
+	return Sealed{Credential: c, Owner: owner, value: base64.StdEncoding.EncodeToString(sealed), master: v.keys.Current()}, nil
+}
+
+// Open returns the value of an owner's credential. It returns [agentsvc.ErrNotFound] if there is none for that header and
+// server, or only one sealed under a master key that is gone: who is asked for it again can supply it.
+func (v *Vault) Open(ctx context.Context, owner agentsvc.Owner, c agentsvc.Credential) (value string, kept Sealed, err error) {
+	kept = Sealed{Owner: owner}
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&kept.Tool, &kept.Header, &kept.Server, &kept.value) },
+		`SELECT tool, header, server, value FROM credential WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND tool = $4`,
+		v.tenant, owner.Subject, owner.Issuer, c.Tool)
+	if err := v.h.Do(ctx, &b); err != nil {
+		return "", kept, fmt.Errorf("read the credential for %s: %w", c.Tool, err)
+	}
+	raw, err := base64.StdEncoding.DecodeString(kept.value)
+	if kept.Credential != c || err != nil {
+		return "", kept, agentsvc.ErrNotFound
+	}
+	plain, err := v.keys.Open(v.tenant, field(owner, c), raw)
+	if err != nil {
+		return "", kept, agentsvc.ErrNotFound
+	}
+	return string(plain), kept, nil
+}
+
+// Drop forgets a credential that [Vault.Open] returned, unless another has taken its place.
+func (v *Vault) Drop(ctx context.Context, kept Sealed) error {
+	var b db.Batch
+	b.Exec(nil, `DELETE FROM credential WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND tool = $4 AND value = $5`,
+		v.tenant, kept.Owner.Subject, kept.Owner.Issuer, kept.Tool, kept.value)
+	if err := v.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("drop the credential for %s: %w", kept.Tool, err)
+	}
+	return nil
+}
+
+// List returns an owner's credentials by tool.
+func (v *Vault) List(ctx context.Context, owner agentsvc.Owner) (list []Sealed, err error) {
+	var b db.Batch
+	b.Query(func(r db.Row) error {
+		kept := Sealed{Owner: owner}
+		var at int64
+		err := r.Scan(&kept.Tool, &kept.Header, &kept.Server, &at)
+		kept.Created = time.UnixMicro(at).UTC()
+		list = append(list, kept)
+		return err
+	}, `SELECT tool, header, server, created_at FROM credential WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 ORDER BY tool`,
+		v.tenant, owner.Subject, owner.Issuer)
+	if err := v.h.Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("list credentials: %w", err)
+	}
+	return list, nil
+}
+
+// Forget erases an owner's credential for a tool. It returns [agentsvc.ErrNotFound] if there is none.
+func (v *Vault) Forget(ctx context.Context, owner agentsvc.Owner, tool string) error {
+	var n int64
+	var b db.Batch
+	b.Exec(&n, `DELETE FROM credential WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND tool = $4`,
+		v.tenant, owner.Subject, owner.Issuer, tool)
+	if err := v.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("forget a credential: %w", err)
+	}
+	if n == 0 {
+		return agentsvc.ErrNotFound
+	}
+	return nil
+}
+
+// ForgetUser erases all credentials of users with the subject, of the issuer unless it is nil.
+func (v *Vault) ForgetUser(ctx context.Context, subject string, issuer *string) error {
+	condition, args := "", []any{v.tenant, subject}
+	if issuer != nil {
+		condition, args = ` AND owner_iss = $3`, append(args, *issuer)
+	}
+	var b db.Batch
+	b.Exec(nil, `DELETE FROM credential WHERE tenant = $1 AND owner_sub = $2`+condition, args...)
+	if err := v.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("forget a user's credentials: %w", err)
+	}
+	return nil
+}
+
+// insertCredential adds to b that a credential was supplied to a task, if the guard holds. It takes the place of an
+// earlier one.
+func (s *Store) insertCredential(b *db.Batch, id agentsvc.TaskID, c Sealed, g *guard) {
+	b.Exec(nil, `INSERT INTO credential (tenant, owner_iss, owner_sub, tool, header, server, value, master_key, created_at)
+		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
+			CAST($8 AS TEXT), stoa_now()
+		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $9 AND epoch = $10 AND seq = $11)
+		ON CONFLICT (tenant, owner_sub, owner_iss, tool) DO UPDATE SET header = excluded.header, server = excluded.server,
+			value = excluded.value, master_key = excluded.master_key, created_at = excluded.created_at`,
+		s.tenant, c.Owner.Issuer, c.Owner.Subject, c.Tool, c.Header, c.Server, c.value, c.master, string(id), g.epoch, g.seq)
+}
+
+// RenewCredentials has the current master key wrap the keys of all tenants' credentials that former ones do, so that those
+// can go. One that does not open stays as it is: it will be asked for again.
+func RenewCredentials(ctx context.Context, d *db.DB, keys *tenancy.Keyring) error {
+	h := d.Platform()
+	var failed error
+	for _, former := range keys.Former() {
+		type row struct{ tenant, value string }
+		var rows []row
+		var b db.Batch
+		b.Query(func(r db.Row) error {
+			var x row
+			err := r.Scan(&x.tenant, &x.value)
+			rows = append(rows, x)
+			return err
+		}, `SELECT tenant, value FROM credential WHERE master_key = $1`, former)
+		if err := h.Do(ctx, &b); err != nil {
+			return fmt.Errorf("look for credentials under a former master key: %w", err)
+		}
+		for _, x := range rows {
+			failed = errors.Join(failed, renew(ctx, h, keys, former, x.tenant, x.value))
+		}
+	}
+	return failed
+}
+
+func renew(ctx context.Context, h *db.Handle, keys *tenancy.Keyring, former, tenant, value string) error {
+	raw, err := base64.StdEncoding.DecodeString(value)
+	if err == nil {
+		raw, err = keys.Renew(tenant, raw)
+	}
+	if err != nil {
+		return fmt.Errorf("wrap a credential of app %s anew: %w", tenant, err)
+	}
+	var b db.Batch
+	b.Exec(nil, `UPDATE credential SET value = $4, master_key = $5 WHERE tenant = $1 AND value = $2 AND master_key = $3`,
+		tenant, value, former, base64.StdEncoding.EncodeToString(raw), keys.Current())
+	if err := h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("wrap a credential of app %s anew: %w", tenant, err)
+	}
+	return nil
+}
+
+// CheckCredential says what is wrong with a credential's value, as an [agentsvc.InvalidError] that does not quote it.
+func CheckCredential(at, value string) error {
+	switch {
+	case value == "":
+		return agentsvc.Invalid(at, "is missing: the credential, as a text")
+	case len(value) > maxCredential:
+		return agentsvc.Invalid(at, "is longer than %d bytes", maxCredential)
+	case strings.TrimSpace(value) != value:
+		return agentsvc.Invalid(at, "begins or ends with a space")
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+		return agentsvc.Invalid(at, "holds a control character")
+	}
+	return nil
+}
+
+// maxCredential bounds a credential's value, in bytes.
+const maxCredential = 8 << 10

@@ -1,0 +1,314 @@
+package task_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/signal"
+)
+
+// connected runs f with a database and a way to open processes on it that are connected: over PostgreSQL alone, and
+// over Redis, which carries live text as well.
+func connected(t *testing.T, f func(t *testing.T, text bool, open func(func(w *work) error) *process)) {
+	t.Parallel()
+	run := func(name string, text bool, link func(t *testing.T, d *db.DB) signal.Link) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := dbtest.Postgres(t)
+			f(t, text, func(handle func(w *work) error) *process {
+				bus := signal.New(link(t, d), slog.New(slog.DiscardHandler))
+				ctx, cancel := context.WithCancel(context.Background())
+				up, done := make(chan struct{}, 10), make(chan struct{})
+				stop := bus.Watch("up", func(string) { up <- struct{}{} })
+				p := join(t, d, bus, handle)
+				go func() { defer close(done); _ = bus.Run(ctx) }()
+				t.Cleanup(func() { cancel(); <-done })
+				<-up
+				stop()
+				p.claims(t)
+				return p
+			})
+		})
+	}
+	run("postgres", false, func(_ *testing.T, d *db.DB) signal.Link { return signal.Postgres(d.URL()) })
+	run("redis", true, func(t *testing.T, d *db.DB) signal.Link {
+		url := os.Getenv("STOA_TEST_REDIS")
+		if url == "" {
+			t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set")
+		}
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(o)
+		t.Cleanup(func() { _ = client.Close() })
+		return signal.Redis(client, d.URL())
+	})
+}
+
+// TestToldElsewhere: a reader in another process is told of each fact long before it would look for itself, and where
+// text is carried it sees a message from its start, however late it came.
+func TestToldElsewhere(t *testing.T) {
+	connected(t, func(t *testing.T, text bool, open func(func(w *work) error) *process) {
+		step := make(chan struct{})
+		here := open(func(w *work) error {
+			m := w.message("one two")
+			w.Chunk(agentsvc.Chunk{Message: m.ID, Text: "one "})
+			<-step
+			w.Chunk(agentsvc.Chunk{Message: m.ID, Offset: 4, Text: "two"})
+			<-step
+			if err := w.Record(w, store.Record{Events: []agentsvc.Event{{Message: m}}}); err != nil {
+				return err
+			}
+			for range 20 {
+				<-step
+				if err := w.say("fact"); err != nil {
+					return err
+				}
+			}
+			return w.end(agentsvc.Completed, "done")
+		})
+		there := open(chatty)
+		got, err := here.Submit(t.Context(), live(send("hi")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var readers []func() (agentsvc.Event, error, bool)
+		for range 2 { // the second finds the first there
+			_, evs, err := there.Follow(within(t), task.Reach{}, got.ID, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, stop := iter.Pull2(evs)
+			defer stop()
+			readers = append(readers, next)
+			if text {
+				if ev, err, _ := next(); err != nil || ev.Chunk == nil || ev.Chunk.Offset != 0 || ev.Chunk.Text != "one " {
+					t.Fatalf("who comes in the middle is told %+v, %v; want the message from its start", ev, err)
+				}
+			}
+		}
+		step <- struct{}{}
+		for _, next := range readers {
+			if text {
+				if ev, err, _ := next(); err != nil || ev.Chunk == nil || ev.Chunk.Offset != 4 || ev.Chunk.Text != "two" {
+					t.Fatalf("told %+v, %v; want the next words", ev, err)
+				}
+			}
+		}
+		step <- struct{}{}
+		for _, next := range readers {
+			if ev, err, _ := next(); err != nil || ev.Message == nil || ev.Seq != 3 {
+				t.Fatalf("told %+v, %v; want the whole message", ev, err)
+			}
+		}
+		var took []time.Duration
+		for range 20 {
+			time.Sleep(150 * time.Millisecond) // so that who looks for himself looks seldom
+			began := time.Now()
+			step <- struct{}{}
+			for _, next := range readers {
+				if ev, err, _ := next(); err != nil || ev.Message == nil {
+					t.Fatalf("told %+v, %v; want a fact", ev, err)
+				}
+			}
+			took = append(took, time.Since(began))
+		}
+		slices.Sort(took)
+		t.Logf("a fact was told elsewhere within %v, half of them within %v", took[len(took)-1], took[len(took)/2])
+		if took[len(took)/2] > 100*time.Millisecond {
+			t.Errorf("half of the facts were told within %v", took[len(took)/2])
+		}
+		for _, next := range readers {
+			if ev, err, _ := next(); err != nil || ev.Status == nil || ev.Status.State != agentsvc.Completed {
+				t.Errorf("told %+v, %v; want the end", ev, err)
+			}
+		}
+	})
+}
+
+// TestCancelElsewhere: a task that is cancelled through another process stops at once, and knows why.
+func TestCancelElsewhere(t *testing.T) {
+	connected(t, func(t *testing.T, _ bool, open func(func(w *work) error) *process) {
+		causes := make(chan error, 1)
+		here := open(func(w *work) error {
+			<-w.Done()
+			causes <- context.Cause(w)
+			return context.Cause(w)
+		})
+		there := open(chatty)
+		for range 5 {
+			got, evs, err := here.Call(within(t), send("hi"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if _, err := there.Cancel(t.Context(), task.Reach{}, got.ID); err != nil {
+				t.Fatal(err)
+			}
+			cause := <-causes
+			var cancelled *agentsvc.CancelledError
+			if took := time.Since(began); took > time.Second || !errors.Is(cause, agentsvc.ErrLost) || !errors.As(cause, &cancelled) {
+				t.Errorf("stopped after %v because of %v, want at once as cancelled", took, cause)
+			}
+			facts, _ := drain(t, evs)
+			here.told(t, got.ID, 0, facts)
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("who listens where it ran was told after %v", took)
+			}
+		}
+	})
+}
+
+// TestCancelCallElsewhere: a running call ends from any process, and one that does not run is not found in any.
+func TestCancelCallElsewhere(t *testing.T) {
+	connected(t, func(t *testing.T, _ bool, open func(func(w *work) error) *process) {
+		begun := make(chan struct{})
+		here := open(func(w *work) error {
+			m := w.message("")
+			m.ToolCalls = []agentsvc.ToolCall{{ID: "c1", Name: "nap"}, {ID: "c2", Name: "nap"}}
+			if err := w.Record(w, store.Record{Events: []agentsvc.Event{{Message: m}}}); err != nil {
+				return err
+			}
+			result := func(call agentsvc.CallID, text string) error {
+				return w.Record(w, store.Record{Events: []agentsvc.Event{{Result: &agentsvc.ToolResult{Call: call, Name: "nap", Text: text}}}})
+			}
+			if err := result("c2", "done"); err != nil {
+				return err
+			}
+			ctx, stop := context.WithCancelCause(w)
+			defer stop(nil)
+			begun <- struct{}{}
+			<-begun // the wish may be there before the call
+			over := w.Running("c1", stop)
+			<-ctx.Done()
+			over()
+			if err := result("c1", context.Cause(ctx).Error()); err != nil {
+				return err
+			}
+			return w.end(agentsvc.Completed, "done")
+		})
+		there := open(chatty)
+		for _, early := range []bool{false, true} {
+			got, evs, err := here.Call(within(t), send("hi"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-begun
+			for _, id := range []agentsvc.CallID{"c2", "c3", "\x00"} {
+				if err := there.CancelCall(t.Context(), task.Reach{}, got.ID, id, ""); !errors.Is(err, agentsvc.ErrNotFound) {
+					t.Errorf("cancel %q: %v, want not found", id, err)
+				}
+			}
+			if err := there.CancelCall(t.Context(), task.Reach{Owner: &bob}, got.ID, "c1", ""); !errors.Is(err, agentsvc.ErrNotFound) {
+				t.Errorf("cancel of another's call: %v, want not found", err)
+			}
+			if !early {
+				begun <- struct{}{}
+			} else {
+				time.AfterFunc(100*time.Millisecond, func() { begun <- struct{}{} })
+			}
+			began := time.Now()
+			if err := there.CancelCall(t.Context(), task.Reach{}, got.ID, "c1", "enough"); err != nil {
+				t.Errorf("cancel a running call: %v", err)
+			}
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("cancel took %v", took)
+			}
+			facts, _ := drain(t, evs)
+			here.told(t, got.ID, 0, facts)
+			if r := facts[len(facts)-2].Result; r == nil || r.Text != (&agentsvc.CancelledError{Reason: "enough"}).Error() {
+				t.Errorf("the call resulted in %+v", r)
+			}
+			for _, p := range []*process{here, there} {
+				if err := p.CancelCall(t.Context(), task.Reach{}, got.ID, "c1", ""); !errors.Is(err, agentsvc.ErrNotFound) {
+					t.Errorf("cancel a call that has ended: %v, want not found", err)
+				}
+			}
+		}
+	})
+}
+
+// TestWorkElsewhere: what is accepted where nobody works is picked up at once by another process, and whoever waits
+// hears all of it.
+func TestWorkElsewhere(t *testing.T) {
+	connected(t, func(t *testing.T, text bool, open func(func(w *work) error) *process) {
+		web := open(nil)
+		for range 4 {
+			open(chatty)
+		}
+		var took []time.Duration
+		for range 100 {
+			began := time.Now()
+			got, evs, err := web.Call(within(t), send("hi"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var facts []agentsvc.Event
+			for ev, err := range evs {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ev.Status != nil && ev.Status.State == agentsvc.Working {
+					took = append(took, time.Since(began))
+				}
+				if ev.Chunk == nil {
+					facts = append(facts, ev)
+				}
+			}
+			web.told(t, got.ID, 0, facts)
+		}
+		slices.Sort(took)
+		t.Logf("told of the pick-up after %v (median), %v (p99)", took[len(took)/2], took[len(took)-1])
+		if took[len(took)/2] > 100*time.Millisecond {
+			t.Errorf("half of the runs were picked up within %v", took[len(took)/2])
+		}
+	})
+}
+
+// TestQuiet: a call whose caller waits where it runs asks nothing of other processes.
+func TestQuiet(t *testing.T) {
+	connected(t, func(t *testing.T, _ bool, open func(func(w *work) error) *process) {
+		hold := make(chan struct{})
+		here, there := open(func(w *work) error { <-hold; return chatty(w) }), open(chatty)
+		got, err := here.Submit(t.Context(), live(send("hi")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, evs, err := there.Follow(within(t), task.Reach{}, got.ID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, stop := iter.Pull2(evs)
+		go func() { time.Sleep(200 * time.Millisecond); close(hold) }()
+		_, _, _ = next()
+		if !here.bus.Followed() {
+			t.Error("one who listens elsewhere is not known")
+		}
+		stop()
+		for range 50 {
+			_, evs, err := here.Call(within(t), send("hi"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			drain(t, evs)
+		}
+		here.bus.Flush(t.Context())
+		if there.bus.Followed() {
+			t.Error("a call in one process was announced to another")
+		}
+	})
+}

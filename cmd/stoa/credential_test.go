@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// blabber is a server that lets in who brings the right key, and repeats to everybody what they brought: as a web page,
+// and as an MCP server with the tool buy, whose call fails where that is asked for.
+func blabber(t *testing.T) string {
+	t.Helper()
+	const key = "right-canary"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		brought := r.Header.Get("Authorization")
+		if brought != "Bearer "+key && (brought != "" || r.URL.Path != "/mcp") {
+			w.Header().Set("WWW-Authenticate", brought)
+			http.Error(w, "not with "+brought, http.StatusUnauthorized)
+			return
+		}
+		if r.URL.Path != "/mcp" {
+			fmt.Fprint(w, "you brought "+brought)
+			return
+		}
+		var ask struct {
+			ID     any
+			Method string
+			Params struct {
+				Arguments struct{ Fail bool }
+			}
+		}
+		if json.NewDecoder(r.Body).Decode(&ask) != nil || ask.ID == nil {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		answer := map[string]any{"jsonrpc": "2.0", "id": ask.ID}
+		switch {
+		case ask.Method == "initialize":
+			answer["result"] = map[string]any{"protocolVersion": "2025-06-18", "capabilities": map[string]any{"tools": map[string]any{}}, "serverInfo": map[string]any{"name": brought, "version": "1"}}
+		case ask.Method == "tools/list":
+			answer["result"] = map[string]any{"tools": []any{map[string]any{"name": "buy", "inputSchema": map[string]any{"type": "object"}}}}
+		case ask.Method == "tools/call" && !ask.Params.Arguments.Fail:
+			answer["result"] = map[string]any{"content": []any{map[string]any{"type": "text", "text": "bought with " + brought}}}
+		default:
+			answer["error"] = map[string]any{"code": -32000, "message": "failed with " + brought}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+const blabConfig = `
+llms:
+  m:
+    provider: scripted
+    script:
+      - when: {tool_result: fetch}
+        then: [{say: "{{result}}"}]
+      - when: {tool_result: page}
+        then: [{say: "{{result}}"}]
+      - when: {tool_result: buy}
+        then: [{say: "{{result}}"}]
+      - when: {text: "^fail$"}
+        then: [{call: {tool: buy, arguments: {fail: true}}}]
+      - when: {text: "^buy$"}
+        then: [{call: {tool: buy, arguments: {fail: false}}}]
+      - when: {text: "^fetch$"}
+        then: [{call: {tool: fetch, arguments: {url: "URL/x"}}}]
+      - when: {text: "^page$"}
+        then: [{call: {tool: page, arguments: {url: "URL/x"}}}]
+tools:
+  fetch: {type: function, handler: http_request, credential: {url: "URL"}}
+  page: {type: function, handler: web_fetch, credential: {url: "URL"}}
+  shop: {url: "URL/mcp", credential: {}}
+agents: {assistant: {llm: m, tools: [fetch, page, shop]}}
+`
+
+// shared is a buffer that many may write to.
+type shared struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *shared) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(b)
+}
+
+func (s *shared) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}
+
+// TestCredentialCanary looks for what users supply in every answer, in the log and in every table: it is nowhere, even
+// where the server repeats it.
+func TestCredentialCanary(t *testing.T) {
+	for engine, database := range map[string]func(t *testing.T) string{
+		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "stoa.db") },
+		"postgres": func(t *testing.T) string { return dbtest.PostgresURL(t) },
+	} {
+		t.Run(engine, func(t *testing.T) {
+			var log, told shared
+			h := openLoggedHouse(t, database(t), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			src := strings.ReplaceAll(blabConfig, "URL", blabber(t))
+			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src, "grants": []string{"private_network"}})
+			ana, eve := h.token(t, "acme", "ana", nil), h.token(t, "acme", "eve", nil)
+			ask := func(token, method string, params any) string {
+				_, body := h.ask(t, "POST", "/agents/assistant", token, rpc(method, params))
+				fmt.Fprintln(&told, body)
+				return body
+			}
+			supply := func(token, id, tool string, value any) string {
+				data := map[string]any{"type": "tool_credential", "tool": tool, "value": value}
+				return ask(token, "message:send", map[string]any{"message": map[string]any{
+					"role": "user", "task_id": id, "message_id": "m", "parts": []any{map[string]any{"type": "data", "data": data}},
+				}})
+			}
+			for _, c := range []struct{ text, tool, says string }{
+				{"fetch", "fetch", "you brought [credential]"}, {"page", "page", "you brought [credential]"},
+				{"buy", "shop", "bought with [credential]"}, {"fail", "", "failed with [credential]"},
+			} {
+				end := ask(ana, "message:send", words(c.text))
+				var out struct {
+					Result struct {
+						TaskID string `json:"task_id"`
+					}
+				}
+				if err := json.Unmarshal([]byte(end), &out); err != nil {
+					t.Fatal(err)
+				}
+				id := out.Result.TaskID
+				if c.tool != "" {
+					if !strings.Contains(end, `"auth_required"`) {
+						t.Fatalf("%s: %s", c.text, end)
+					}
+					supply(eve, id, c.tool, "Bearer eves-canary")
+					supply(ana, id, c.tool, "Bearer long-canary"+strings.Repeat("x", 10_000))
+					supply(ana, id, c.tool, "Bearer bad-canary\n")
+					supply(ana, id, c.tool, map[string]any{"nested": "deep-canary"})
+					supply(ana, id, "other-tool", "Bearer stray-canary")
+					if again := supply(ana, id, c.tool, "Bearer wrong-canary"); !strings.Contains(again, `"auth_required"`) {
+						t.Fatalf("%s with a wrong one: %s", c.text, again)
+					}
+					data := map[string]any{"type": "tool_credential", "tool": c.tool, "value": "Bearer right-canary"}
+					end = ask(ana, "message:stream", map[string]any{"message": map[string]any{
+						"role": "user", "task_id": id, "parts": []any{map[string]any{"type": "data", "data": data}},
+					}})
+				}
+				if !strings.Contains(end, `"completed"`) || !strings.Contains(end, c.says) {
+					t.Errorf("%s: %s", c.text, end)
+				}
+				ask(ana, "tasks/get", map[string]any{"id": id})
+				ask(ana, "tasks/subscribe", map[string]any{"id": id, "after": 0})
+			}
+			for path, token := range map[string]string{"/credentials": ana, "/tasks": ana, "/agents/assistant": ana, "/admin/apps/acme": testSecret, "/admin/audit?app=acme": testSecret} {
+				_, body := h.ask(t, "GET", path, token, nil)
+				fmt.Fprintln(&told, body)
+			}
+			rows := strings.Join(h.everything(t), "\n")
+			if strings.Count(rows, "shop") == 0 || !strings.Contains(rows, "credential: ") {
+				t.Fatal("the tables were not read")
+			}
+			for where, text := range map[string]string{"an answer": told.String(), "the log": log.String(), "a table": rows} {
+				if at := strings.Index(text, "-canary"); at >= 0 {
+					t.Errorf("%s holds a credential: ...%s...", where, text[max(0, at-200):min(len(text), at+100)])
+				}
+			}
+		})
+	}
+}
+
+// everything is all that the database holds, a text for each row.
+func (h *testHouse) everything(t *testing.T) (rows []string) {
+	t.Helper()
+	q := `SELECT c.relname FROM pg_class c WHERE c.relkind = 'r' AND pg_table_is_visible(c.oid) AND c.relname NOT LIKE 'pg_%'`
+	if h.db.Engine() == db.SQLite {
+		q = `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'memory_words%'`
+	}
+	err := h.db.Schema(t.Context(), "", func(s *sql.DB) error {
+		for _, table := range query(t, s, q) {
+			for _, row := range query(t, s, "SELECT * FROM "+table) {
+				rows = append(rows, table+": "+row)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// TestCallSupplies: whoever calls an agent from a terminal is asked for credentials there.
+func TestCallSupplies(t *testing.T) {
+	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	src := strings.ReplaceAll(blabConfig, "URL", blabber(t))
+	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src, "grants": []string{"private_network"}})
+	for name, c := range map[string]struct {
+		typed string
+		alone bool
+		code  int
+		on    []string
+	}{
+		"typed":          {typed: " Bearer wrong \nBearer right-canary\n", on: []string{"Authorization for fetch at http://", "[credential]"}},
+		"nobody answers": {typed: "", code: exitWaiting, on: []string{"waits for a credential of yours", `"tool": "fetch"`}},
+		"an empty line":  {typed: "\n", code: exitWaiting, on: []string{"waits for a credential"}},
+		"no terminal":    {typed: "Bearer right-canary\n", alone: true, code: exitWaiting, on: []string{"waits for a credential"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var both bytes.Buffer
+			con := &console{in: strings.NewReader(c.typed), out: &both, err: &both, prompts: !c.alone}
+			token := h.token(t, "acme", strings.ReplaceAll(name, " ", "-"), nil)
+			err := (&callCmd{serverFlag: serverFlag{h.url}, Agent: "assistant", Text: "fetch", Token: token}).Run(t.Context(), con)
+			code := 0
+			if err != nil {
+				var e *exit
+				if code = exitFailed; errors.As(err, &e) {
+					code = e.code
+				}
+			}
+			said := both.String()
+			missing := slices.ContainsFunc(c.on, func(want string) bool { return !strings.Contains(said, want) })
+			if code != c.code || missing || strings.Contains(said, "canary") {
+				t.Errorf("exit %d (%v), said %q", code, err, said)
+			}
+		})
+	}
+	var e io.Reader = strings.NewReader("")
+	if _, ok := (&console{in: e, err: &bytes.Buffer{}}).line(t.Context(), "?", true); ok {
+		t.Error("nobody has answered")
+	}
+}

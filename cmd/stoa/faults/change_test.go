@@ -1,0 +1,172 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestDrain stops a process in the middle of a call: the call is answered before the process ends.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, c *cluster) {
+		n := c.nodes[0]
+		type end struct {
+			task task
+			err  error
+		}
+		answered := make(chan end, 1)
+		go func() {
+			got, err := n.send(t.Context(), message{text: "slow answer"})
+			answered <- end{got, err}
+		}()
+		c.within(5*time.Second, "the call is at work", func() bool { return n.metric("stoa_runs_inflight") == 1 })
+		if err := n.End(syscall.SIGTERM); err != nil {
+			t.Errorf("the process ended with %v:\n%s", err, n.complaints())
+		}
+		if a := <-answered; a.err != nil || a.task.text() != "one two answer" {
+			t.Errorf("the call was answered %q, %v", a.task.text(), a.err)
+		}
+	})
+}
+
+// TestF17Reload changes an app while its runs work: they go on as they began, also after their worker died, and what
+// begins later is of the new revision. What is invalid changes nothing and says why.
+func TestF17Reload(t *testing.T) {
+	t.Parallel()
+	c := up(t, setup{nodes: 2})
+	put := func(config string) error {
+		return c.nodes[1].admin().ask(t.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"config": config}, nil)
+	}
+	held, repeated := c.tools.gates.close("held"), c.tools.gates.close("killed")
+	first := c.live(c.nodes[0], message{text: "record held"})
+	second := c.live(c.nodes[0], message{text: "repeat killed"})
+	held.await(t)
+	repeated.await(t)
+	newer := strings.NewReplacer("recorded: ", "NEWER: ", "repeated: ", "NEWER: ").Replace(c.config())
+	c.must(put(newer))
+	c.within(5*time.Second, "every process has the new revision", func() bool {
+		for i, n := range c.nodes {
+			if got, err := n.send(t.Context(), message{text: "record probe" + itoa(i)}); err != nil || !strings.HasPrefix(got.text(), "NEWER") {
+				return false
+			}
+		}
+		return true
+	})
+	held.release()
+	if got := c.restsAs(c.nodes[1], "", first, "completed", rescue); !strings.Contains(got.text(), "recorded: ") {
+		t.Errorf("a run that began before says %q", got.text())
+	}
+	c.nodes[0].kill()
+	repeated.release()
+	if got := c.restsAs(c.nodes[1], "", second, "completed", rescue); !strings.Contains(got.text(), "repeated: ") {
+		t.Errorf("a run that began before and was rescued says %q", got.text())
+	}
+	err := put("agnets: {}\n")
+	var r *refusal
+	if !errors.As(err, &r) || r.status != http.StatusBadRequest || !strings.Contains(r.body, "agnets") {
+		t.Errorf("an invalid configuration is answered %v", err)
+	}
+	got, err := c.nodes[1].send(t.Context(), message{text: "record last"})
+	c.must(err)
+	if !strings.HasPrefix(got.text(), "NEWER") {
+		t.Errorf("after an invalid configuration the agent says %q", got.text())
+	}
+}
+
+// TestF18Suspend suspends an app with calls and streams under way, on every process, and then deletes it: whoever waits
+// and whoever comes is refused in time, nothing is written late, and no row is left.
+func TestF18Suspend(t *testing.T) {
+	t.Parallel()
+	leftOut(t, "schedules and callbacks: there are none yet")
+	c := up(t, setup{nodes: 2})
+	c.app("globex", c.config())
+	neighbour := &client{base: c.nodes[0].base, token: c.mint("globex", "bob"), http: c.client}
+	_, err := neighbour.send(t.Context(), message{text: "hi"})
+	c.must(err)
+	tenant := c.sql("SELECT tenant FROM app WHERE name = 'acme'")[0][0]
+
+	begin := func() chan error {
+		ended := make(chan error, 4)
+		for _, n := range c.nodes {
+			go func() {
+				_, err := n.send(t.Context(), message{text: "record late"})
+				ended <- err
+			}()
+			go func() {
+				m := message{text: "record late"}
+				ended <- n.stream(t.Context(), m.path(), call("message:stream", m.params()), func(event) bool { return true })
+			}()
+		}
+		return ended
+	}
+	refusals := func(ended chan error, began time.Time) {
+		for range 4 {
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("a call of an app that is no more was answered")
+				}
+			case <-time.After(5*time.Second - time.Since(began)):
+				t.Error("somebody still waits")
+			}
+		}
+		for _, n := range c.nodes {
+			c.within(5*time.Second-time.Since(began), "every process refuses", func() bool {
+				_, err := n.send(t.Context(), message{text: "hi"})
+				return err != nil
+			})
+		}
+		say(t, "refused everywhere after %v", time.Since(began).Round(time.Millisecond))
+	}
+
+	gate := c.tools.gates.close("late")
+	ended := begin()
+	for range 4 {
+		gate.await(t)
+	}
+	began := time.Now()
+	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPost, "/admin/apps/acme:suspend", map[string]any{}, nil))
+	refusals(ended, began)
+	before := c.sql("SELECT COUNT(*) FROM event WHERE tenant = $1", tenant)[0][0]
+	gate.release()
+	time.Sleep(stale)
+	if after := c.sql("SELECT COUNT(*) FROM event WHERE tenant = $1", tenant)[0][0]; after != before {
+		t.Errorf("a suspended app's log grew from %v to %v events", before, after)
+	}
+	c.must(c.nodes[1].admin().ask(t.Context(), http.MethodPost, "/admin/apps/acme:resume", map[string]any{}, nil))
+	for _, n := range c.nodes {
+		c.within(5*time.Second, "every process answers again", func() bool {
+			_, err := n.send(t.Context(), message{text: "hi"})
+			return err == nil
+		})
+	}
+
+	gate = c.tools.gates.close("late")
+	ended = begin()
+	for range 4 {
+		gate.await(t)
+	}
+	began = time.Now()
+	a, err := c.nodes[1].admin().do(t.Context(), http.MethodDelete, "/admin/apps/acme", nil)
+	if err != nil || a.status != http.StatusNoContent {
+		t.Fatalf("delete: %d %s (%v)", a.status, a.body, err)
+	}
+	refusals(ended, began)
+	gate.release()
+	time.Sleep(stale)
+	for _, table := range c.sql(`SELECT table_name FROM information_schema.columns WHERE column_name = 'tenant' AND table_schema = 'public'`) {
+		if left := c.sql("SELECT COUNT(*) FROM "+table[0].(string)+" WHERE tenant = $1", tenant)[0][0]; left != any(int64(0)) {
+			t.Errorf("%v rows of the deleted app are left in %s", left, table[0])
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := neighbour.send(ctx, message{text: "hi"}); err != nil {
+		t.Errorf("the neighbour is answered %v", err)
+	}
+}

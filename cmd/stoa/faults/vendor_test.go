@@ -1,0 +1,112 @@
+package faults_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"stoa/agentsvc/llm/llmtest"
+)
+
+// TestF13Vendor has the model's server misbehave in every way there is. The task ends failed with a message that says
+// nothing of the vendor's own words, or completes where trying again helps; no half call is run; memory stays bounded.
+func TestF13Vendor(t *testing.T) {
+	t.Parallel()
+	c := up(t, setup{nodes: 1, args: []string{"--queue-max-retries", "1", "--queue-max-delay", "200ms"}})
+	n := c.nodes[0]
+	effect := `"tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":"record","arguments":"{\"url\":\"` + c.tools.URL + `/half\",\"method\":\"POST\"`
+	call := delta(effect + `}"}}]`)
+	silent := 2 * time.Minute
+	for _, x := range []struct {
+		name  string
+		fault http.HandlerFunc
+		state string
+		calls int           // of the model, at least
+		after time.Duration // the end comes not before
+		long  bool
+	}{
+		{"429", status(429, "1"), "failed", 6, 2 * time.Second, false},
+		{"500", status(500, ""), "failed", 6, 500 * time.Millisecond, false},
+		{"401", status(401, ""), "failed", 1, 0, false},
+		{"cut off", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "failed", 6, 0, false},
+		{"garbage", stream("data: \x00\xff no JSON\n\n"), "failed", 1, 0, false},
+		{"HTML", stream("<html>" + llmtest.Canary + "</html>"), "failed", 1, 0, false},
+		{"half an answer", stream(delta(`"role":"assistant","content":"Hel"`)), "failed", 1, 0, false},
+		{"half a call", stream(delta(effect + `"}}]`)), "failed", 1, 0, false},
+		{"a call without end", stream(call), "failed", 1, 0, false},
+		{"a line of 100 MB", longLine, "failed", 1, 0, false},
+		{"usage that is no number", stream(delta(`"role":"assistant","content":"Hello"`), finish("stop", `{"prompt_tokens":NaN,"completion_tokens":1}`)), "failed", 1, 0, false},
+		{"negative usage", stream(delta(`"role":"assistant","content":"Hello"`), finish("stop", `{"prompt_tokens":-5,"completion_tokens":-1}`)), "completed", 1, 0, false},
+		{"hang", hang, "failed", 1, 0, true},
+		{"drip", drip, "failed", 1, 0, true},
+	} {
+		if x.long && !full {
+			leftOut(t, "%s: the wait for a silent model is long; make faults does it", x.name)
+			continue
+		}
+		// An app of its own, since what stands before a model that fails again and again is its breaker.
+		app := "v" + strings.Map(func(r rune) rune {
+			if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+				return r
+			}
+			return -1
+		}, x.name)
+		c.app(app, c.config())
+		user := &client{base: n.base, token: c.mint(app, "ana"), http: c.client}
+		c.model.fault(x.name, x.fault)
+		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+		began := time.Now()
+		got, err := user.send(ctx, message{agent: "modelled", text: x.name, background: true})
+		if err == nil {
+			if x.long {
+				ctx, cancel = context.WithTimeout(t.Context(), silent)
+			}
+			got, err = user.rest(ctx, "modelled", got.TaskID)
+		}
+		cancel()
+		took := time.Since(began)
+		if x.long && err != nil {
+			// It waits as long as a thinking model may take; cancelled, it lets go at once.
+			began := time.Now()
+			c.must(user.cancel(t.Context(), "modelled", got.TaskID))
+			c.within(5*time.Second, "the model is let go", func() bool { return n.metric("stoa_runs_inflight") == 0 })
+			say(t, "%s: waits for more than %v; cancelled, it lets go after %v", x.name, silent, time.Since(began).Round(time.Millisecond))
+			continue
+		}
+		c.must(err)
+		if got.Status.State != x.state || c.model.asked(x.name) < x.calls || took < x.after {
+			t.Errorf("%s: the task is %s (%q) after %d calls and %v", x.name, got.Status.State, got.text(), c.model.asked(x.name), took)
+		}
+		if text := got.text(); strings.Contains(text, llmtest.Canary) || text == "" {
+			t.Errorf("%s: the task says %q", x.name, text)
+		}
+		say(t, "%s: %s after %v and %d calls: %s", x.name, got.Status.State, took.Round(10*time.Millisecond), c.model.asked(x.name), got.text())
+	}
+	if got := c.tools.of("half"); len(got) != 0 {
+		t.Errorf("half a call had %d effects", len(got))
+	}
+	if strings.Contains(n.Output(), llmtest.Canary) {
+		t.Error("the log holds the vendor's words")
+	}
+	if peak := n.peak(); peak > 300<<10 {
+		t.Errorf("the process has taken %d KiB of memory", peak)
+	} else {
+		say(t, "the process has taken %d MiB of memory at most", peak>>10)
+	}
+}
+
+// peak is the most memory that the process has had, in KiB; 0 where the system does not tell.
+func (n *node) peak() int {
+	raw, _ := os.ReadFile("/proc/" + strconv.Itoa(n.Cmd.Process.Pid) + "/status")
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, _ := strconv.Atoi(strings.Fields(rest)[0])
+			return kib
+		}
+	}
+	return 0
+}

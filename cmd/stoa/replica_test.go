@@ -1,0 +1,554 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy/db/dbtest"
+)
+
+// fleets runs f with the arguments that connect the processes of a fleet: over PostgreSQL alone, and over Redis, which
+// carries live text as well.
+func fleets(t *testing.T, f func(t *testing.T, text bool, args []string)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		f(t, false, []string{"--database", dbtest.PostgresURL(t)})
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		f(t, true, []string{"--database", dbtest.PostgresURL(t), "--redis", redisURL(t)})
+	})
+}
+
+func redisURL(t *testing.T) string {
+	t.Helper()
+	url := os.Getenv("STOA_TEST_REDIS")
+	if url == "" {
+		t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set; run `make test`, or .ci/with-services go test ...")
+	}
+	return url
+}
+
+// streamingApp is an app whose agent says what it does in several facts and a good many words.
+const streamingApp = `
+llms:
+  m:
+    provider: scripted
+    script:
+      - when: {tool_result: sum}
+        then:
+          - {say: "and the "}
+          - {say: "second answer", pause: 5ms}
+          - {artifact: {name: b.txt, text: "two"}}
+      - when: {text: "^slow"}
+        then: [{say: "one ", pause: 3s}, {say: two}]
+      - when: {text: "^long"}
+        then: [{say: "one ", pause: 60s}, {say: two}]
+      - then:
+          - {artifact: {name: a.txt, text: "one"}}
+          - {say: "the first "}
+          - {say: "answer ", pause: 5ms}
+          - {say: "is long", pause: 5ms}
+          - {call: {tool: sum, arguments: {expression: "1 + 1"}}}
+tools: {sum: {type: function, handler: calculator}}
+agents: {assistant: {llm: m, tools: [sum]}}
+`
+
+// told is one event of a stream.
+type told struct {
+	ID   int64
+	Body struct {
+		TaskID   string `json:"task_id"`
+		Artifact struct{ Name string }
+		Status   struct {
+			State   string
+			Message struct{ Parts []struct{ Text string } }
+		}
+		Error any
+	}
+}
+
+func (e told) text() (s string) {
+	for _, p := range e.Body.Status.Message.Parts {
+		s += p.Text
+	}
+	return s
+}
+
+// stream is an open stream of events.
+type stream struct {
+	t     *testing.T
+	body  io.ReadCloser
+	lines *bufio.Reader
+	close context.CancelFunc
+	hint  bool // the stream asked to come back
+	err   error
+}
+
+func (p *process) stream(t *testing.T, token string, last int64, envelope map[string]any) *stream {
+	t.Helper()
+	req := p.request(t, "POST", "/agents/assistant", token, envelope)
+	if last > 0 {
+		req.Header.Set("Last-Event-ID", strconv.FormatInt(last, 10))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req.WithContext(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); _ = resp.Body.Close() })
+	return &stream{t: t, body: resp.Body, lines: bufio.NewReader(resp.Body), close: cancel}
+}
+
+// next returns the next event, false at the end of the stream or where it broke off.
+func (s *stream) next() (ev told, ok bool) {
+	s.t.Helper()
+	for {
+		line, err := s.lines.ReadString('\n')
+		if err != nil {
+			s.err = err
+			return ev, false
+		}
+		switch field, value, _ := strings.Cut(strings.TrimSpace(line), ": "); field {
+		case "id":
+			ev.ID, _ = strconv.ParseInt(value, 10, 64)
+		case "retry":
+			s.hint = true
+		case "data":
+			if err := json.Unmarshal([]byte(value), &ev.Body); err != nil {
+				s.t.Fatalf("%v in %s", err, value)
+			}
+			return ev, true
+		}
+	}
+}
+
+// facts reads to the end and returns the events that have an id.
+func (s *stream) facts() (all []told) {
+	s.t.Helper()
+	for {
+		ev, ok := s.next()
+		if !ok {
+			return all
+		}
+		if ev.ID > 0 {
+			all = append(all, ev)
+		}
+	}
+}
+
+// resumes is how often TestResume cuts a stream: STOA_TEST_RESUMES, or 200 times.
+func resumes(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv("STOA_TEST_RESUMES"))
+	if err != nil {
+		n = 200
+	}
+	if testing.Short() {
+		n = 20
+	}
+	return n
+}
+
+// TestResume opens streams at one replica, cuts them anywhere and goes on at the other: together both parts are the
+// log, whichever part of it the task's worker has written by then.
+func TestResume(t *testing.T) {
+	fleets(t, func(t *testing.T, _ bool, args []string) {
+		replicas := []*process{serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)}
+		replicas[0].create(t, "acme", streamingApp)
+		token := replicas[0].token(t, "acme", "ana", nil)
+		work := make(chan int)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for i := range work {
+					one, two := replicas[i%2], replicas[(i+1)%2]
+					s := one.stream(t, token, 0, rpc("message:stream", words("go")))
+					first, ok := s.next()
+					if !ok {
+						t.Errorf("no event came: %v", s.err)
+						continue
+					}
+					id, got := first.Body.TaskID, []told{first}
+					for range rand.IntN(16) {
+						ev, ok := s.next()
+						if !ok {
+							break
+						}
+						if ev.ID > 0 {
+							got = append(got, ev)
+						}
+					}
+					s.close()
+					got = append(got, two.stream(t, token, got[len(got)-1].ID, rpc("tasks/subscribe", map[string]any{"id": id})).facts()...)
+					log := one.stream(t, token, 0, rpc("tasks/subscribe", map[string]any{"id": id, "after": 0})).facts()
+					seen := func(evs []told) (out []string) {
+						for _, ev := range evs {
+							text := fmt.Sprintf("%d %s %s", ev.ID, ev.Body.Status.State, ev.Body.Artifact.Name)
+							if ev.Body.Status.State == "completed" {
+								text += ev.text()
+							}
+							out = append(out, text)
+						}
+						return out
+					}
+					if diff := cmp.Diff(seen(log), seen(got)); diff != "" || len(log) < 6 || !strings.HasSuffix(seen(log)[len(log)-1], "and the second answer") {
+						t.Errorf("the log -, both parts of the stream +:\n%s\n%v", diff, seen(log))
+					}
+				}
+			})
+		}
+		for i := range resumes(t) {
+			work <- i
+		}
+		close(work)
+		wg.Wait()
+	})
+}
+
+// TestLiveElsewhere: who subscribes at another replica in the middle of a message reads it from its start where text is
+// carried, and in any case hears its end at once.
+func TestLiveElsewhere(t *testing.T) {
+	fleets(t, func(t *testing.T, text bool, args []string) {
+		one, two := serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)
+		one.create(t, "acme", streamingApp)
+		token := one.token(t, "acme", "ana", nil)
+		here := one.stream(t, token, 0, rpc("message:stream", words("slow")))
+		var ev told
+		for ev.text() != "one " {
+			ev, _ = here.next()
+		}
+		there := two.stream(t, token, 0, rpc("tasks/subscribe", map[string]any{"id": ev.Body.TaskID}))
+		if ev, _ := there.next(); ev.Body.Status.State != "working" {
+			t.Fatalf("a subscription begins with %+v", ev)
+		}
+		if text {
+			began := time.Now()
+			if ev, _ := there.next(); ev.text() != "one " || time.Since(began) > 2*time.Second {
+				t.Errorf("who comes in the middle reads %q after %v", ev.text(), time.Since(began))
+			}
+			if ev, _ := there.next(); ev.text() != "two" || ev.ID != 0 {
+				t.Errorf("then %q with id %d", ev.text(), ev.ID)
+			}
+		}
+		here.facts()
+		ended := time.Now()
+		facts := there.facts()
+		if late := time.Since(ended); late > 500*time.Millisecond {
+			t.Errorf("the end was told elsewhere %v later", late)
+		}
+		if last := facts[len(facts)-1]; last.text() != "one two" || last.Body.Status.State != "completed" {
+			t.Errorf("it ends with %+v", last)
+		}
+	})
+}
+
+// TestCancelAnywhere: a task is cancelled, and a tool call ended, through a replica that does not run it.
+func TestCancelAnywhere(t *testing.T) {
+	fleets(t, func(t *testing.T, _ bool, args []string) {
+		begun, left := make(chan struct{}, 1), make(chan struct{}, 1)
+		slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			begun <- struct{}{}
+			<-r.Context().Done()
+			left <- struct{}{}
+		}))
+		defer slow.Close()
+		one, two := serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)
+		one.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
+			map[string]any{"name": "acme", "config": fmt.Sprintf(hangingConfig, slow.URL), "grants": []string{"private_network"}})
+		token := one.token(t, "acme", "ana", nil)
+		begin := func() (s *stream, id, call string) {
+			t.Helper()
+			s = one.stream(t, token, 0, rpc("message:stream", words("go")))
+			ev, ok := s.next()
+			if !ok {
+				t.Fatalf("no event: %v", s.err)
+			}
+			<-begun
+			var got struct {
+				Result struct {
+					History []struct {
+						ToolCalls []struct{ ID string } `json:"tool_calls"`
+					}
+				}
+			}
+			two.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, rpc("tasks/get", map[string]any{"id": ev.Body.TaskID}))
+			return s, ev.Body.TaskID, got.Result.History[len(got.Result.History)-1].ToolCalls[0].ID
+		}
+		ended := func(what string, began time.Time) {
+			t.Helper()
+			select {
+			case <-left:
+			case <-time.After(5 * time.Second):
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s: the tool stopped after %v", what, took)
+			}
+		}
+
+		s, id, call := begin()
+		path := "/api/tasks/" + id + "/toolCalls/"
+		two.want(t, http.StatusNotFound, nil, "POST", path+"nosuchcall/cancel", token, nil)
+		began := time.Now()
+		two.want(t, http.StatusOK, nil, "POST", path+call+"/cancel", token, map[string]any{"reason": "too slow"})
+		ended("cancel of the call", began)
+		facts := s.facts()
+		if last := facts[len(facts)-1]; last.text() != "It says: cancelled by user: too slow" {
+			t.Errorf("the task ends with %+v", last)
+		}
+		two.want(t, http.StatusNotFound, nil, "POST", path+call+"/cancel", token, nil)
+
+		s, id, _ = begin()
+		began = time.Now()
+		two.want(t, http.StatusOK, nil, "POST", "/agents/assistant", token, rpc("tasks/cancel", map[string]any{"id": id}))
+		ended("cancel of the task", began)
+		facts = s.facts()
+		if last := facts[len(facts)-1]; last.Body.Status.State != "cancelled" || time.Since(began) > time.Second {
+			t.Errorf("after %v the stream ends with %+v", time.Since(began), last)
+		}
+	})
+}
+
+// TestRoles: a web process accepts and serves, and leaves the work to a worker, which answers nobody.
+func TestRoles(t *testing.T) {
+	fleets(t, func(t *testing.T, text bool, args []string) {
+		web := serveIn(t, t.TempDir(), append(args, "--role", "web")...)
+		worker := serveIn(t, t.TempDir(), append(args, "--role", "worker")...)
+		for p, role := range map[*process]string{web: "web", worker: "worker"} {
+			var ready struct{ Status, Role string }
+			p.want(t, http.StatusOK, &ready, "GET", "/ready", "", nil)
+			if ready.Status != "ready" || ready.Role != role {
+				t.Errorf("%s says it is %+v", role, ready)
+			}
+			p.want(t, http.StatusOK, nil, "GET", "/health", "", nil)
+		}
+		web.create(t, "acme", streamingApp)
+		token := web.token(t, "acme", "ana", nil)
+		for _, path := range []string{"/agents", "/tasks", "/admin/apps"} {
+			worker.want(t, http.StatusNotFound, nil, "GET", path, testSecret, nil)
+		}
+		worker.want(t, http.StatusNotFound, nil, "POST", "/agents/assistant", token, rpc("message:send", words("hi")))
+		var took []time.Duration
+		for range 20 {
+			var got taskAnswer
+			began := time.Now()
+			web.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, rpc("message:send", words("hi")))
+			took = append(took, time.Since(began))
+			if got.text() != "and the second answer" {
+				t.Fatalf("%+v", got)
+			}
+		}
+		slices.Sort(took)
+		t.Logf("a blocking call over two processes took %v (median)", took[10])
+		if took[10] > 500*time.Millisecond { // looking for oneself would take a second
+			t.Errorf("half of the calls took %v", took[10])
+		}
+		s := web.stream(t, token, 0, rpc("message:stream", words("slow")))
+		whole := 0
+		for ev, ok := s.next(); ok; ev, ok = s.next() {
+			if ev.ID == 0 && ev.text() != "" {
+				whole++
+			}
+		}
+		if text != (whole > 0) {
+			t.Errorf("%d pieces of text came as they were written", whole)
+		}
+		// Without its worker the task waits; another one, later, goes on.
+		if err := worker.End(syscall.SIGTERM); err != nil {
+			t.Errorf("the worker ended with %v:\n%s", err, worker.Output())
+		}
+		s = web.stream(t, token, 0, rpc("message:stream", words("go")))
+		if ev, _ := s.next(); ev.Body.Status.State != "submitted" {
+			t.Errorf("without a worker a task is %+v", ev)
+		}
+		serveIn(t, t.TempDir(), append(args, "--role", "worker")...)
+		facts := s.facts()
+		if last := facts[len(facts)-1]; last.Body.Status.State != "completed" {
+			t.Errorf("it ends with %+v", last)
+		}
+	})
+}
+
+// TestRoll stops a process while it has a balancer, a stream and work: it serves on for a while, with a word to each
+// client to connect anew; then it hands its work over, and whoever listened goes on at the other.
+func TestRoll(t *testing.T) {
+	fleets(t, func(t *testing.T, _ bool, args []string) {
+		one := serveIn(t, t.TempDir(), append(args, "--drain-delay", "1s", "--shutdown-timeout", "2s")...)
+		two := serveIn(t, t.TempDir(), args...)
+		one.create(t, "acme", streamingApp)
+		token := one.token(t, "acme", "ana", nil)
+		s := one.stream(t, token, 0, rpc("message:stream", words("slow")))
+		first, _ := s.next()
+		// A balancer's connection that is idle when the process begins to stop.
+		kept := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
+		defer kept.CloseIdleConnections()
+		ask := func(method, path string, body any) (status int, closes bool) {
+			resp, err := kept.Do(one.request(t, method, path, token, body))
+			if err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			defer resp.Body.Close()
+			_, _ = io.Copy(io.Discard, resp.Body)
+			return resp.StatusCode, resp.Close
+		}
+		if status, closes := ask("GET", "/ready", nil); status != http.StatusOK || closes {
+			t.Errorf("before: %d, close %v", status, closes)
+		}
+		if err := one.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		within(t, time.Second, "the process is not ready", func() bool {
+			status, closes := ask("GET", "/ready", nil)
+			return status == http.StatusServiceUnavailable && closes
+		})
+		if status, closes := ask("POST", "/agents/assistant", rpc("message:send", words("go"))); status != http.StatusOK || !closes {
+			t.Errorf("a call while the balancer does not know yet: %d, close %v", status, closes)
+		}
+		facts := append([]told{first}, s.facts()...)
+		if !s.hint || facts[len(facts)-1].Body.Status.State == "completed" {
+			t.Errorf("the stream ended with a hint to come back: %v, after %+v", s.hint, facts)
+		}
+		select {
+		case <-one.Ended():
+			if code := one.Cmd.ProcessState.ExitCode(); code != 0 {
+				t.Errorf("it ended with %d:\n%s", code, one.Output())
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("it does not end:\n%s", one.Output())
+		}
+		id := first.Body.TaskID
+		facts = append(facts, two.stream(t, token, facts[len(facts)-1].ID, rpc("tasks/subscribe", map[string]any{"id": id})).facts()...)
+		if last := facts[len(facts)-1]; last.text() != "one two" {
+			t.Errorf("the task ends with %+v", last)
+		}
+		for i, ev := range facts[1:] {
+			if ev.ID <= facts[i].ID {
+				t.Errorf("event %d after %d", ev.ID, facts[i].ID)
+			}
+		}
+	})
+}
+
+// TestRedisDown takes Redis away and gives it back: readers at another replica miss nothing, either process tells of it
+// once, and text is live again.
+func TestRedisDown(t *testing.T) {
+	t.Parallel()
+	target := strings.TrimPrefix(redisURL(t), "redis://")
+	target, _, _ = strings.Cut(target, "/")
+	cable := plug(t, target)
+	args := []string{"--database", dbtest.PostgresURL(t), "--redis", "redis://" + cable.address}
+	one, two := serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)
+	one.create(t, "acme", streamingApp)
+	token := one.token(t, "acme", "ana", nil)
+	both := func(text string) (facts []told, live bool) {
+		t.Helper()
+		s := one.stream(t, token, 0, rpc("message:stream", words(text)))
+		ev, ok := s.next()
+		if !ok {
+			t.Fatalf("no event: %v", s.err)
+		}
+		there := two.stream(t, token, 0, rpc("tasks/subscribe", map[string]any{"id": ev.Body.TaskID, "after": 0}))
+		for ev, ok := there.next(); ok; ev, ok = there.next() {
+			if ev.ID > 0 {
+				facts = append(facts, ev)
+			} else if ev.text() != "" {
+				live = true
+			}
+		}
+		here := append([]told{ev}, s.facts()...)
+		if last := facts[len(facts)-1]; len(here) != len(facts) || last.Body.Status.State != "completed" {
+			t.Errorf("told %d events here and %d there, at last %+v", len(here), len(facts), last)
+		}
+		return facts, live
+	}
+	if _, live := both("slow"); !live {
+		t.Error("with Redis no text came as it was written")
+	}
+	cable.pull()
+	if _, live := both("slow"); live {
+		t.Error("without Redis text came as it was written")
+	}
+	both("go")
+	cable.plug(t)
+	for _, p := range []*process{one, two} {
+		within(t, 10*time.Second, "the end of the outage is told", func() bool { return strings.Count(p.Output(), "flow again") == 1 })
+		if n := strings.Count(p.Output(), "are interrupted"); n != 1 {
+			t.Errorf("the outage is told %d times:\n%s", n, p.Output())
+		}
+	}
+	if _, live := both("slow"); !live {
+		t.Error("with Redis back no text came as it was written")
+	}
+}
+
+// cable is a connection to a server that can be pulled out.
+type cable struct {
+	address, target string
+	mu              sync.Mutex
+	l               net.Listener
+	conns           []net.Conn
+	wg              sync.WaitGroup
+}
+
+func plug(t *testing.T, target string) *cable {
+	c := &cable{address: "127.0.0.1:0", target: target}
+	c.plug(t)
+	t.Cleanup(c.pull)
+	return c
+}
+
+func (c *cable) plug(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("tcp", c.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.l, c.address = l, l.Addr().String()
+	c.wg.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", c.target)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			c.mu.Lock()
+			c.conns = append(c.conns, near, far)
+			c.mu.Unlock()
+			c.wg.Go(func() { _, _ = io.Copy(near, far); _ = near.Close() })
+			c.wg.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
+		}
+	})
+}
+
+func (c *cable) pull() {
+	_ = c.l.Close()
+	c.mu.Lock()
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+	c.mu.Unlock()
+	c.wg.Wait()
+}
