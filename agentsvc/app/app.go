@@ -56,6 +56,7 @@ type Tenant struct {
 	Revision int64
 	Own      bool // it is the operator's own, whose programs run as they are
 	Inside   bool // private addresses may be called
+	Limits   tenancy.Limits
 }
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.
@@ -107,7 +108,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	a := &App{runners: map[bool]*runner.Runner{}, policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
-		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault})
+		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
+			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
+		})
 		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 		if q.volatile == volatile {
 			a.kept, a.tasks = kept, tasks

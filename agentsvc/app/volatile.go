@@ -15,6 +15,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/migrations"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -75,7 +76,10 @@ func OpenVolatile(ctx context.Context, lasting *db.DB, o VolatileOptions) (*Vola
 }
 
 // enter notes that a revision of an app is loaded. What it returns notes that it no longer is.
-func (v *Volatile) enter(id db.ID, r store.Retention) (leave func() error) {
+func (v *Volatile) enter(id db.ID, r store.Retention, l tenancy.Limits) (leave func() error) {
+	if err := v.limit(id, l); err != nil {
+		v.o.Log.Warn("the limits of an app do not reach its runs in memory", "tenant", id, "error", err)
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	a := v.apps[id]
@@ -92,6 +96,17 @@ func (v *Volatile) enter(id db.ID, r store.Retention) (leave func() error) {
 		a.since = time.Now()
 		return nil
 	})
+}
+
+// limit puts an app's limits where the queue looks for them.
+func (v *Volatile) limit(id db.ID, l tenancy.Limits) error {
+	var b db.Batch
+	b.Exec(nil, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels, data_key, master_key,
+			created_at, updated_at, weight, max_concurrent_tasks, queue_depth)
+		VALUES ($1, $1, '', 'active', 0, 0, 0, '[]', '', '{}', x'', '', 0, 0, $2, $3, $4)
+		ON CONFLICT (tenant) DO UPDATE SET weight = excluded.weight, max_concurrent_tasks = excluded.max_concurrent_tasks, queue_depth = excluded.queue_depth`,
+		string(id), l.Weight, l.MaxConcurrentTasks, l.QueueDepth)
+	return v.DB.Platform().Do(context.Background(), &b)
 }
 
 // Forget deletes what an app that is being deleted has in memory, and soon once more, for what was written late.
@@ -239,7 +254,7 @@ func (b *builder) volatile(h House) bool {
 		}
 	}
 	if storage.Tasks.Backend == inMemory || storage.Sessions.Backend == inMemory {
-		b.closers = append(b.closers, h.Volatile.enter(b.tenant.ID, retention(b.cfg)))
+		b.closers = append(b.closers, h.Volatile.enter(b.tenant.ID, retention(b.cfg), b.tenant.Limits))
 	}
 	return storage.Tasks.Backend == inMemory
 }

@@ -31,8 +31,9 @@ import (
 // process is a process with both queues, in which one app is loaded at a time.
 type process struct {
 	House
-	app atomic.Pointer[App]
-	url string // of the server that its tool calls
+	app    atomic.Pointer[App]
+	url    string // of the server that its tool calls
+	limits tenancy.Limits
 }
 
 func openProcess(t *testing.T, lasting *db.DB, o VolatileOptions) *process {
@@ -92,6 +93,8 @@ llms:
     script:
       - when: {text: "^ask$"}
         then: [{ask: "Which city?"}]
+      - when: {text: "^wait$"}
+        then: [{say: "Done.", pause: 400ms}]
       - when: {tool_result: api}
         then: [{say: "Got: {{result}}"}]
       - when: {text: "^get (?P<url>.+)$"}
@@ -109,7 +112,7 @@ func (p *process) load(t *testing.T, storage string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := Build(cfg, Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}, p.House)
+	a, err := Build(cfg, Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true, Limits: p.limits}, p.House)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,6 +358,34 @@ func TestVolatileIsolation(t *testing.T) {
 	}
 	if got := holds(t, p.Volatile.DB); got != "tasks turns" {
 		t.Errorf("memory holds %q", got)
+	}
+}
+
+// TestVolatileLimits: no more runs of an app are taken from the queue in memory than it may have at work.
+func TestVolatileLimits(t *testing.T) {
+	t.Parallel()
+	p := openProcess(t, dbtest.SQLite(t), VolatileOptions{})
+	p.limits.MaxConcurrentTasks = 1
+	p.load(t, "tasks: {backend: inmemory}")
+	for range 2 {
+		if _, err := p.app.Load().Tasks().Submit(t.Context(), task.Submission{
+			Agent: "helper", Owner: bea, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("wait")}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := 0
+	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var n int
+		var b db.Batch
+		b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM run WHERE state = 'running'")
+		if err := p.Volatile.DB.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, n)
+	}
+	if most != 1 {
+		t.Errorf("%d runs at work at once, want 1", most)
 	}
 }
 

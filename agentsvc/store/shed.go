@@ -20,10 +20,11 @@ func (s *Store) Unfinished(ctx context.Context) (open bool, err error) {
 	return open, nil
 }
 
-// Clear deletes every task, session and credential that the tenant has in the tasks' database, finished or not.
+// Clear deletes everything that a tenant which lives elsewhere has in the tasks' database, finished or not: tasks,
+// sessions, credentials and its limits.
 func (s *Store) Clear(ctx context.Context) error {
 	var b db.Batch
-	for _, table := range append([]string{"task", "session_turn", "session_summary", "credential"}, taskTables...) {
+	for _, table := range append([]string{"task", "session_turn", "session_summary", "credential", "app"}, taskTables...) {
 		b.Exec(nil, `DELETE FROM `+table+` WHERE tenant = $1`, s.tenant)
 	}
 	if err := s.h.Do(ctx, &b); err != nil {

@@ -45,7 +45,11 @@ func (cmd *callCmd) answer(ctx context.Context, c *console, show *transcript) []
 func (cmd *callCmd) decide(ctx context.Context, c *console, show *transcript) []any {
 	var parts []any
 	for _, a := range show.waiting {
-		decision := c.yesOrNo(ctx, fmt.Sprintf("%s(%s) [y/n] ", a.Tool, a.Arguments))
+		whose := ""
+		if a.Agent != "" {
+			whose = a.Agent + ": "
+		}
+		decision := c.yesOrNo(ctx, fmt.Sprintf("%s%s(%s) [y/n] ", whose, a.Tool, a.Arguments))
 		if decision == "" {
 			return nil
 		}

@@ -54,6 +54,48 @@ func TestCallDecides(t *testing.T) {
 	}
 }
 
+// TestCallDecidesBelow: a question names the agent whose call it is about, and a line that nobody answers ends.
+func TestCallDecidesBelow(t *testing.T) {
+	t.Parallel()
+	var asked bytes.Buffer
+	con := &console{in: strings.NewReader("y\n"), err: &asked, prompts: true}
+	show := &transcript{c: con, state: "input_required", waiting: []approval{
+		{CallID: "1", Tool: "pay", Arguments: []byte(`{"sum":1}`), Agent: "readers/facts"}, {CallID: "2", Tool: "pay", Arguments: []byte(`{}`)},
+	}}
+	if parts := (&callCmd{}).answer(t.Context(), con, show); parts != nil {
+		t.Errorf("half of the decisions are sent: %v", parts)
+	}
+	if want := "readers/facts: pay({\"sum\":1}) [y/n] pay({}) [y/n] \n"; asked.String() != want {
+		t.Errorf("asked %q, want %q", asked.String(), want)
+	}
+}
+
+// TestCallInterrupted: whoever breaks a call off learns that the task goes on.
+func TestCallInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: {\"task_id\":\"t-1\",\"status\":{\"state\":\"working\",\"message\":{\"parts\":[{\"type\":\"text\",\"text\":\"Well\"}]}}}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(srv.Close)
+	var out, told bytes.Buffer
+	seen := writer(func(p []byte) (int, error) {
+		defer cancel()
+		return out.Write(p)
+	})
+	err := (&callCmd{serverFlag: serverFlag{srv.URL}, Agent: "a", Text: "hi"}).Run(ctx, &console{in: strings.NewReader(""), out: seen, err: &told})
+	if err == nil || out.String() != "Well\n" || told.String() != "the task t-1 goes on without us\n" {
+		t.Errorf("%v, said %q, told %q", err, out.String(), told.String())
+	}
+}
+
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
 type tee struct{ a, b *bytes.Buffer }
 
 func (w *tee) Write(p []byte) (int, error) { w.a.Write(p); return w.b.Write(p) }

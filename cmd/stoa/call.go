@@ -74,6 +74,9 @@ func (cmd *callCmd) turn(ctx context.Context, c *console, api *client, show *tra
 	for data, err := range events(resp.Body) {
 		if err != nil {
 			show.newline()
+			if ctx.Err() != nil && show.task != "" {
+				c.say("the task %s goes on without us", show.task)
+			}
 			return fmt.Errorf("the stream from %s broke off: %w%s", api.base, err, show.trace())
 		}
 		ended, err := cmd.take(c, show, data)

@@ -95,6 +95,12 @@ func (c *console) line(ctx context.Context, question string, secret bool) (strin
 		c.lines = bufio.NewReader(c.in)
 	}
 	answer := make(chan string, 1)
+	unanswered := func() (string, bool) {
+		if !hidden {
+			fmt.Fprintln(c.err) // where the question's line would have ended
+		}
+		return "", false
+	}
 	go func() {
 		defer close(answer)
 		if hidden {
@@ -109,9 +115,12 @@ func (c *console) line(ctx context.Context, question string, secret bool) (strin
 	}()
 	select {
 	case <-ctx.Done():
-		return "", false
+		return unanswered()
 	case line, ok := <-answer:
-		return strings.TrimSpace(line), ok
+		if !ok {
+			return unanswered()
+		}
+		return strings.TrimSpace(line), true
 	}
 }
 

@@ -70,6 +70,7 @@ type house struct {
 	issuer   *authz.Issuer
 	pool     *queue.Pool
 	passing  *queue.Pool // of the tasks in memory
+	dead     *task.DeadLetters
 	shared   app.House
 	live     *tenancy.Live[*app.App]
 	router   *tenancy.Router
@@ -175,16 +176,19 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 }
 
 func (h *house) openQueue(ctx context.Context) error {
+	h.dead = task.NewDeadLetters(h.db, h.shared.Hub, func() { h.pool.Wake() })
 	o := queue.Options{
-		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, Config: h.own.fingerprint, Log: h.log,
-		Calls: h.shared.Hub,
+		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, GiveUp: h.dead.Add,
+		Config: h.own.fingerprint, Idle: h.settings.role == roleWeb, Bus: h.bus, Calls: h.shared.Hub, Log: h.log,
 	}
+	h.pool = queue.New(store.NewRuns(h.db), h.run, o)
+	// No other process reaches the tasks in memory, to work them or to be told of them.
+	o.GiveUp = task.NewDeadLetters(h.shared.Volatile.DB, h.shared.Hub, func() { h.passing.Wake() }).Add
+	o.Idle, o.Bus = false, nil
 	h.passing = queue.New(store.NewRuns(h.shared.Volatile.DB), func(ctx context.Context, run store.Run) error {
 		run.Volatile = true
 		return h.run(ctx, run)
 	}, o)
-	o.Idle, o.Bus = h.settings.role == roleWeb, h.bus // of no use to a queue that no other process reaches
-	h.pool = queue.New(store.NewRuns(h.db), h.run, o)
 	h.shared.Workers, h.shared.Volatile.Workers = h.pool, h.passing
 	return errors.Join(h.pool.Open(ctx, h.db.Engine() == db.SQLite), h.passing.Open(ctx, true))
 }
