@@ -5,10 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/guardrail"
 )
 
@@ -211,6 +213,29 @@ func TestStreams(t *testing.T) {
 }
 
 // TestBoundedMemory: what may be a match and goes on for long counts as one.
+// TestNoExplosion: a pattern that takes backtracking engines for ever costs as many steps at every character as it has
+// states, whether it is looked for in input or output; what only such engines know is refused.
+func TestNoExplosion(t *testing.T) {
+	t.Parallel()
+	patterns := []string{`(a+)+b`, `(a|aa)+c`, `(?:a*)*d`, `(x+x+)+y`, `(.*a){20}e`}
+	text := strings.Repeat("ax", 20_000)
+	g := rail(t, guardrail.Options{
+		Input:  guardrail.Input{Injection: &guardrail.Injection{Patterns: patterns}},
+		Output: guardrail.Output{Content: &guardrail.Content{Patterns: patterns}},
+	})
+	began := time.Now()
+	v := g.Input([]agentsvc.Entry{{Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}})
+	judge(g, strings.SplitAfter(text, "x")...)
+	if took := time.Since(began); v.Refusal != "" || took > 20*time.Second {
+		t.Errorf("%q after %v", v.Refusal, took)
+	}
+	for _, p := range []string{`(?=a)b`, `(?<!a)b`, `(a)\1`, `(?>a+)b`, `a{1001}`, strings.Repeat("(", 2000) + "a" + strings.Repeat(")*", 2000)} {
+		if _, err := guardrail.New("g", guardrail.Options{Output: guardrail.Output{Content: &guardrail.Content{Patterns: []string{p}}}}); err == nil {
+			t.Errorf("%.40s is taken", p)
+		}
+	}
+}
+
 func TestBoundedMemory(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("and on ", 10_000)

@@ -475,40 +475,54 @@ func (c cut) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.E
 	}
 }
 
-// TestDrained: a process stops just as a tool has its result. The result is kept, so that whoever goes on neither runs
-// the tool again nor asks a human about it.
+// TestDrained: a run is stopped just as a tool has its result. The result is kept, so that whoever goes on neither runs
+// the tool again nor asks a human about it. A run that has lost its task keeps nothing.
 func TestDrained(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
-		var h *house
-		var looked atomic.Int64
-		seen := look{call: func(context.Context) (string, error) {
-			looked.Add(1)
-			return "a cat", nil
-		}}
-		drained := make(chan error, 1)
-		h = build(d, quick, map[string]agent.Agent{"a": cut{thinker(t, talker(t), seen), func(ctx context.Context) {
-			now, stop := context.WithCancel(ctx)
-			stop()
-			go func() { drained <- h.pool.Drain(now) }()
-			<-ctx.Done()
-		}}})
-		h.start(t)
-		sub := send("look")
-		sub.Live = true
-		got, err := h.Submit(t.Context(), sub)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := <-drained; err != nil {
-			t.Fatal(err)
-		}
-		second := talker(t)
-		there := open(t, d, quick, map[string]agent.Agent{"a": thinker(t, second, seen)})
-		if end := there.wait(t, got.ID); end.Status.State != agentsvc.Completed || end.Status.Message.Text() != "I saw: a cat" || looked.Load() != 1 {
-			t.Errorf("%s %q, looked %d times", end.Status.State, end.Status.Message.Text(), looked.Load())
-		}
-		if diff := cmp.Diff([]string{"1/1"}, second.steps()); diff != "" {
-			t.Error(diff)
-		}
-	})
+	for _, cause := range []error{queue.ErrStopping, queue.ErrStale, queue.ErrPostponed, agentsvc.ErrLost} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			each(t, func(t *testing.T, d *db.DB) {
+				var looked atomic.Int64
+				seen := look{call: func(context.Context) (string, error) {
+					looked.Add(1)
+					return "a cat", nil
+				}}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				h := build(d, quick, map[string]agent.Agent{"a": cut{thinker(t, talker(t), seen), func(context.Context) { cancel(cause) }}})
+				run := store.Run{
+					Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
+					Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("look")}},
+				}
+				ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working, Message: &run.Message}}
+				if err := h.st.Accept(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+					t.Fatal(err)
+				}
+				if err := h.run.Run(ctx, run); !errors.Is(err, cause) {
+					t.Errorf("stopped because %v: %v", cause, err)
+				}
+				log, err := h.st.Events(t.Context(), run.Task, 0, 100)
+				want := []string{"working", "usage", "message", "result"}
+				if errors.Is(cause, agentsvc.ErrLost) {
+					want = want[:3]
+				}
+				if diff := cmp.Diff(want, kinds(log)); err != nil || diff != "" {
+					t.Fatalf("%v\n%s", err, diff)
+				}
+				if errors.Is(cause, agentsvc.ErrLost) {
+					return
+				}
+				if err := store.NewRuns(d).Release(t.Context(), "w"); err != nil {
+					t.Fatal(err)
+				}
+				second := talker(t)
+				there := open(t, d, quick, map[string]agent.Agent{"a": thinker(t, second, seen)})
+				there.pool.Wake()
+				if end := there.wait(t, run.Task); end.Status.State != agentsvc.Completed || end.Status.Message.Text() != "I saw: a cat" || looked.Load() != 1 {
+					t.Errorf("%s %q, looked %d times", end.Status.State, end.Status.Message.Text(), looked.Load())
+				}
+				if diff := cmp.Diff([]string{"1/1"}, second.steps()); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
 }

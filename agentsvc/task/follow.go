@@ -56,20 +56,9 @@ func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, las
 	for {
 		before := c.last
 		n := r.take()
-		if (look || n.lagged || n.told) && !s.read(ctx, id, &c, yield) {
+		rest, more := c.tell(n.evs, nil, yield)
+		if !more || (look || rest != nil || n.lagged || n.told) && !s.read(ctx, r, rest, id, &c, yield) {
 			return
-		}
-		for _, ev := range merge(n.evs) {
-			next, gap := c.next(ev)
-			if gap {
-				if !s.read(ctx, id, &c, yield) {
-					return
-				}
-				next, _ = c.next(ev)
-			}
-			if next != nil && (!yield(*next, nil) || ends(*next)) {
-				return
-			}
 		}
 		if !n.local && !here && r.reach() {
 			look = true // what was said before
@@ -102,22 +91,21 @@ func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, las
 	}
 }
 
-// read yields what the log holds after c. It reports whether there may be more to come; after an error, which it
-// yields, there is not.
-func (s *Service) read(ctx context.Context, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
+// read yields what the log holds after c, and between its facts the news and what r, which may be nil, hears meanwhile.
+// It reports whether there may be more to come; after an error, which it yields, there is not.
+func (s *Service) read(ctx context.Context, r *reader, news []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
 	for {
-		evs, err := s.store.Events(ctx, id, c.last, page)
+		facts, err := s.store.Events(ctx, id, c.last, page)
 		if err != nil {
 			yield(agentsvc.Event{}, err)
 			return false
 		}
-		for _, ev := range evs {
-			c.pass(ev)
-			if !yield(ev, nil) || ends(ev) {
-				return false
-			}
+		// What was said before these facts has been heard by now.
+		var more bool
+		if news, more = c.tell(append(news, r.heard()...), facts, yield); !more {
+			return false
 		}
-		if len(evs) < page {
+		if len(facts) < page && news == nil {
 			return true
 		}
 	}
@@ -143,6 +131,42 @@ func pause(ctx context.Context, wake <-chan struct{}, d time.Duration) (none boo
 type cursor struct {
 	last int64
 	sent map[agentsvc.MessageID]int
+}
+
+// tell yields the news, each behind those of facts that come before it, and then the rest of facts. It returns the news
+// before which facts are missing, and reports whether there may be more to come.
+func (c *cursor) tell(news, facts []agentsvc.Event, yield func(agentsvc.Event, error) bool) (rest []agentsvc.Event, more bool) {
+	upTo := func(seq int64) bool {
+		for len(facts) > 0 && facts[0].Seq <= seq {
+			ev := facts[0]
+			facts = facts[1:]
+			if ev.Seq <= c.last {
+				continue
+			}
+			if c.pass(ev); !yield(ev, nil) || ends(ev) {
+				return false
+			}
+		}
+		return true
+	}
+	news = merge(news)
+	for i, ev := range news {
+		before := ev.Seq - 1
+		if ev.Chunk != nil {
+			before = ev.Chunk.After
+		}
+		if !upTo(before) {
+			return nil, false
+		}
+		next, gap := c.next(ev)
+		if gap {
+			return news[i:], upTo(math.MaxInt64)
+		}
+		if next != nil && (!yield(*next, nil) || ends(*next)) {
+			return nil, false
+		}
+	}
+	return nil, upTo(math.MaxInt64)
 }
 
 // next returns what of ev the reader has not had, or nil. A gap before a fact means: read the log.

@@ -178,6 +178,18 @@ func (r *reader) take() news {
 	return n
 }
 
+// heard empties the reader's queue and leaves the rest of the news. Without a reader there is none.
+func (r *reader) heard() []agentsvc.Event {
+	if r == nil {
+		return nil
+	}
+	r.hub.mu.Lock()
+	defer r.hub.mu.Unlock()
+	evs := r.queue
+	r.queue = nil
+	return evs
+}
+
 // close ends the subscription. It may be called again.
 func (r *reader) close() {
 	r.hub.mu.Lock()

@@ -269,7 +269,7 @@ func (s *Service) resent(ctx context.Context, sub Submission, sent *store.Sent, 
 	}
 	acc.task = t
 	c := cursor{sent: map[agentsvc.MessageID]int{}}
-	s.read(ctx, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
+	s.read(ctx, nil, nil, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
 		if rerr != nil || ev.Message != nil && ev.Message.ID == sub.Message.ID || ev.Decision != nil && ev.Decision.Message == sub.Message.ID {
 			acc.before, err = ev.Seq-1, rerr
 			return false

@@ -183,6 +183,10 @@ func TestLists(t *testing.T) {
 		{"open", command.Options{}, "id", true},
 		{"open, by path", command.Options{}, "/usr/bin/id", true},
 		{"open, dangerous", command.Options{}, "env", false},
+		{"open, find", command.Options{}, "find", false},
+		{"open, tar", command.Options{}, "tar", false},
+		{"open, git", command.Options{}, "git", false},
+		{"open, xargs", command.Options{}, "xargs", false},
 		{"open, a shell", command.Options{}, "sh", false},
 		{"open, a shell by path", command.Options{}, "/bin/bash", false},
 		{"open, a language", command.Options{}, python, false},
@@ -215,6 +219,9 @@ func TestLists(t *testing.T) {
 			c, err := command.New(host(t), opts)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if sandbox.Find(tt.word) == "" {
+				t.Skipf("there is no %s here", tt.word)
 			}
 			got := call(t, c, tt.word)
 			if refused := strings.Contains(got.Text, "not allowed to run") || strings.Contains(got.Text, "do not run"); refused == tt.ok || tt.ok && got.Failed {

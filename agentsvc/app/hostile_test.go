@@ -1,0 +1,147 @@
+package app_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/tenancy/db/dbtest"
+)
+
+// delta is a piece of an answer in the dialect of openai. Both arguments are JSON.
+func delta(piece, finish string) string {
+	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n", piece, finish)
+}
+
+// calling is an answer that calls a tool.
+func calling(name, arguments string) string {
+	return delta(fmt.Sprintf(`{"tool_calls":[{"index":0,"id":"c","function":{"name":%q,"arguments":%q}}]}`, name, arguments), "null") +
+		delta("{}", `"tool_calls"`) + "data: [DONE]\n\n"
+}
+
+// TestBadModels: whatever a model's server does, the turn ends: with an answer where the model can be told what was wrong,
+// else as failed, in words of our own.
+func TestBadModels(t *testing.T) {
+	t.Parallel()
+	const canary = "canary-of-the-upstream"
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	hello := delta(`{"content":"Hello"}`, "null")
+	for name, c := range map[string]struct {
+		status int
+		first  string // answer; the next ones are "Sorry."
+		again  bool   // the first again and again
+		state  agentsvc.State
+		says   string
+		told   string // to the model, in its second request
+	}{
+		"down":              {state: agentsvc.Failed, says: "model provider openai: the connection was refused"},
+		"out of order":      {status: 500, first: canary, again: true, state: agentsvc.Failed, says: "model provider openai answered 500: the model's server failed"},
+		"out of order once": {status: 500, first: canary, state: agentsvc.Completed, says: "Sorry."},
+		"garbage":           {first: "<html>" + canary + "</html>", again: true, state: agentsvc.Failed, says: "model provider openai: the answer broke off"},
+		"no JSON":           {first: hello + "data: {{{" + canary + "\n\n", again: true, state: agentsvc.Failed, says: "model provider openai: the answer is malformed"},
+		"half a stream":     {first: hello, again: true, state: agentsvc.Failed, says: "model provider openai: the answer broke off"},
+		"an unknown tool":   {first: calling("wipe", "{}"), state: agentsvc.Completed, says: "Sorry.", told: `there is no tool \"wipe\"; the tools are calc`},
+		"half an argument":  {first: calling("calc", `{"expression":`), again: true, state: agentsvc.Failed, says: "model provider openai: the model made a malformed tool call"},
+		"another schema":    {first: calling("calc", `{"expression":7}`), state: agentsvc.Completed, says: "Sorry.", told: "the arguments of calc do not fit its schema: at /expression: got number, want string"},
+		"no object":         {first: calling("calc", `["1+1"]`), state: agentsvc.Completed, says: "Sorry.", told: "the arguments of calc must be a JSON object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			var told atomic.Value
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				told.Store(string(body))
+				w.Header().Set("Content-Type", "text/event-stream")
+				switch {
+				case asked.Add(1) > 1 && !c.again:
+					_, _ = io.WriteString(w, delta(`{"content":"Sorry."}`, `"stop"`)+"data: [DONE]\n\n")
+				case c.status != 0:
+					http.Error(w, c.first, c.status)
+				default:
+					_, _ = io.WriteString(w, c.first)
+				}
+			}))
+			t.Cleanup(srv.Close)
+			url := srv.URL
+			if name == "down" {
+				url = closed.URL
+			}
+			got, lines := call(t, model(t, "  default: {provider: openai, api_key: k, base_url: "+url+"}", config.Options{}), say("hi"))
+			if got.Status.State != c.state || got.Status.Message.Text() != c.says {
+				t.Errorf("%s %q, want %s %q", got.Status.State, got.Status.Message.Text(), c.state, c.says)
+			}
+			if last, _ := told.Load().(string); c.told != "" && !strings.Contains(last, c.told) {
+				t.Errorf("the model was told %s", last)
+			}
+			if shown := strings.Join(lines, "\n"); strings.Contains(shown, canary) {
+				t.Errorf("shown %q", shown)
+			}
+		})
+	}
+}
+
+// TestLongInstruction: an agent may be told 200 pages. The model reads all of them, and the card none.
+func TestLongInstruction(t *testing.T) {
+	t.Parallel()
+	var pages strings.Builder
+	for n := range 200 {
+		fmt.Fprintf(&pages, "Page %d. %s\n", n+1, strings.Repeat("It is a rule of this house. ", 100))
+	}
+	h := hear(t)
+	a := remembering(t, dbtest.SQLite(t), h, "  long:\n    context: {strategy: token_window}\n    instruction: |\n      "+strings.ReplaceAll(strings.TrimSpace(pages.String()), "\n", "\n      "))
+	told, _ := call(t, a, ask("long", "hi"))
+	system, talk, _ := h.last()
+	if told.Status.State != agentsvc.Completed || strings.TrimSpace(system) != strings.TrimSpace(pages.String()) || len(talk) != 1 || talk[0] != "user: hi" {
+		t.Errorf("%s; the model read %d of %d bytes, then %q", told.Status.State, len(system), pages.Len(), talk)
+	}
+	if c, _ := a.Card("long"); len(fmt.Sprint(c)) > 1000 {
+		t.Error("the card is as long as the instruction")
+	}
+}
+
+// TestExplodingExpressions: expressions that take other engines for ever take as long as the text is.
+func TestExplodingExpressions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	long := strings.Repeat("a", 100_000)
+	if err := os.WriteFile(filepath.Join(dir, "long.txt"), []byte(long), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := houseOf(t, dbtest.SQLite(t), parsed(t, fmt.Sprintf(`
+llms:
+  default:
+    provider: scripted
+    script:
+      - when: {tool_result: look}
+        then: [{say: done}]
+      - when: {text: "^(?:(a+)+|(?:a|aa)+|(?:a|a?)+)$"}
+        then: [{say: "never"}]
+      - then: [{call: {tool: look, arguments: {text: "((a+)+)+b|(a|aa)+c|(a*)*d"}}}]
+tools:
+  look: {type: function, handler: search_files, working_directory: %q}
+agents:
+  helper: {tools: [look], guardrails: g}
+guardrails:
+  g:
+    input: {injection: {patterns: ["(a+)+b", "(a|aa)+c", "(?:a*)*d", "(x+x+)+y"]}}
+    output: {content: {blocked_patterns: ["(a+)+b", "(a|aa)+c"]}}
+`, dir), config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
+	began := time.Now()
+	told, _ := call(t, a, say(long+"!"))
+	if took := time.Since(began); told.Status.Message.Text() != "done" || took > 20*time.Second {
+		t.Errorf("%s %.100q after %v", told.Status.State, told.Status.Message.Text(), took)
+	}
+}

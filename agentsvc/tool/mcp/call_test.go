@@ -1,0 +1,105 @@
+package mcp_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"stoa/agentsvc/tool/mcp"
+)
+
+// TestCutOff has a server at an address die within a call, or send the call elsewhere: it is made once, and the next one
+// finds its way.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"without a word": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"in the middle": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		},
+		"redirected inside": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusTemporaryRedirect)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var made atomic.Int64
+			next := streamable(t, shop(), &sdk.StreamableHTTPOptions{JSONResponse: true})
+			srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if strings.Contains(string(body), `"tools/call"`) && made.Add(1) == 1 {
+					cut(w, r)
+					return
+				}
+				r.Body = io.NopCloser(strings.NewReader(string(body)))
+				next.ServeHTTP(w, r)
+			}))
+			src := source(t, mcp.Options{URL: srv.URL, Transport: mcp.StreamableHTTP})
+			echo := tools(t, src)["echo"]
+			if got := call(t, echo, `{}`); !strings.HasPrefix(got, "error: its server gave no result: ") || !strings.HasSuffix(got, "; whether the call took effect is unknown") {
+				t.Error(got)
+			}
+			if n := made.Load(); n != 1 {
+				t.Errorf("the call was made %d times", n)
+			}
+			if got := call(t, echo, `{"a":1}`); got != `{"a":1}` {
+				t.Errorf("the next call: %q", got)
+			}
+		})
+	}
+}
+
+// TestFifty: fifty calls of one server are in their tool at the same time, whatever the transport.
+func TestFifty(t *testing.T) {
+	t.Parallel()
+	const width = 50
+	for _, transport := range []mcp.Transport{mcp.StreamableHTTP, mcp.SSE} {
+		t.Run(string(transport), func(t *testing.T) {
+			t.Parallel()
+			var inside atomic.Int64
+			all := make(chan struct{})
+			s := shop()
+			add(s, "meet", "", func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				if inside.Add(1) == width {
+					close(all)
+				}
+				select {
+				case <-all:
+					return says("met"), nil
+				case <-ctx.Done():
+				case <-time.After(30 * time.Second):
+				}
+				return says("alone"), nil
+			})
+			handler := streamable(t, s)
+			if transport == mcp.SSE {
+				handler = sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return s }, nil)
+			}
+			meet := tools(t, source(t, mcp.Options{URL: serve(t, handler).URL, Transport: transport}))["meet"]
+			var met atomic.Int64
+			var calls sync.WaitGroup
+			for range width {
+				calls.Go(func() {
+					if call(t, meet, `{}`) == "met" {
+						met.Add(1)
+					}
+				})
+			}
+			calls.Wait()
+			if met.Load() != width {
+				t.Errorf("%d of %d calls met the others", met.Load(), width)
+			}
+		})
+	}
+}
