@@ -35,10 +35,11 @@ type App struct {
 	DisplayName string
 	Status      Status
 	Revision    int64 // of the configuration
-	Inputs      int64 // grows with what a build reads beside the configuration: secrets, grants, plan
+	Inputs      int64 // grows with what a build reads beside the configuration: secrets, grants, plan, limits
 	Generation  int64 // grows with every change, token marks included
 	Grants      []string
 	Plan        string
+	Limits      Limits
 	Labels      map[string]string
 	CreatedAt   time.Time // zero for the default app
 	UpdatedAt   time.Time

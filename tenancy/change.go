@@ -123,9 +123,11 @@ func updateApp(ctx context.Context, tx *db.Tx, e *edit) error {
 		n = 1
 	}
 	changed, err := tx.Exec(ctx, `UPDATE app SET display_name = $3, status = $4, revision = $5, inputs = inputs + $6,
-			generation = generation + 1, grants = $7, plan = $8, labels = $9, updated_at = stoa_now()
+			generation = generation + 1, grants = $7, plan = $8, labels = $9, weight = $10, max_concurrent_tasks = $11, queue_depth = $12,
+			updated_at = stoa_now()
 		WHERE tenant = $1 AND generation = $2`,
-		string(e.app.ID), e.was.app.Generation, e.app.DisplayName, string(e.app.Status), e.app.Revision, n, grants, e.app.Plan, labels)
+		string(e.app.ID), e.was.app.Generation, e.app.DisplayName, string(e.app.Status), e.app.Revision, n, grants, e.app.Plan, labels,
+		e.app.Limits.Weight, e.app.Limits.MaxConcurrentTasks, e.app.Limits.QueueDepth)
 	if err == nil && changed == 0 {
 		err = errStale
 	}

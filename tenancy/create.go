@@ -19,6 +19,7 @@ type Draft struct {
 	Secrets     map[string]string
 	Grants      []string
 	Plan        string
+	Limits      LimitsChange // of the defaults
 	Labels      map[string]string
 }
 
@@ -35,6 +36,9 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 	e := &edit{whole: w, put: d.Secrets, detail: map[string]any{
 		"revision": w.app.Revision, "grants": w.app.Grants, "plan": w.app.Plan, "secrets": names(d.Secrets),
 	}}
+	if w.app.Limits != (Limits{}) {
+		e.detail["limits"] = d.Limits
+	}
 	var after record
 	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
 		if err := insertApp(ctx, tx, w, s.keys.Current()); err != nil {
@@ -71,6 +75,10 @@ func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
 	if err != nil {
 		return nil, err
 	}
+	limits, err := d.Limits.apply(Limits{})
+	if err != nil {
+		return nil, err
+	}
 	if err := s.free(ctx, d.Name); err != nil {
 		return nil, err
 	}
@@ -84,7 +92,7 @@ func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
 	w := &whole{config: d.Config, secrets: d.Secrets}
 	w.app = App{
 		ID: db.ID(id.String()), Name: d.Name, DisplayName: d.DisplayName, Status: Active, Revision: 1, Inputs: 1, Generation: 1,
-		Grants: grants, Plan: d.Plan, Labels: map[string]string{},
+		Grants: grants, Plan: d.Plan, Limits: limits, Labels: map[string]string{},
 	}
 	maps.Copy(w.app.Labels, d.Labels)
 	w.dataKey = s.keys.NewKey(id.String())
@@ -158,9 +166,10 @@ func insertApp(ctx context.Context, tx *db.Tx, w *whole, masterKey string) error
 	}
 	a := &w.app
 	_, err = tx.Exec(ctx, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels,
-			data_key, master_key, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, stoa_now(), stoa_now())`,
-		string(a.ID), a.Name, a.DisplayName, string(a.Status), a.Revision, a.Inputs, a.Generation, grants, a.Plan, labels, w.dataKey, masterKey)
+			data_key, master_key, weight, max_concurrent_tasks, queue_depth, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, stoa_now(), stoa_now())`,
+		string(a.ID), a.Name, a.DisplayName, string(a.Status), a.Revision, a.Inputs, a.Generation, grants, a.Plan, labels, w.dataKey, masterKey,
+		a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth)
 	return err
 }
 

@@ -13,6 +13,7 @@ type Change struct {
 	Secrets     map[string]string // added to those there are
 	Grants      []string          // empty and not nil: none
 	Plan        *string
+	Limits      LimitsChange
 	Labels      map[string]string
 	IfRevision  int64 // the revision that must be in force; 0 = whichever
 }
@@ -67,6 +68,13 @@ func (e *edit) apply(c Change) error {
 		if e.app.Plan != *c.Plan {
 			e.app.Plan, e.rebuild, e.detail["plan"] = *c.Plan, true, *c.Plan
 		}
+	}
+	limits, err := c.Limits.apply(e.app.Limits)
+	if err != nil {
+		return err
+	}
+	if e.app.Limits != limits {
+		e.app.Limits, e.rebuild, e.detail["limits"] = limits, true, c.Limits
 	}
 	if c.Grants != nil {
 		grants, err := tidyGrants(c.Grants)

@@ -54,6 +54,7 @@ type Tenant struct {
 	Revision int64
 	Own      bool // it is the operator's own, whose programs run as they are
 	Inside   bool // private addresses may be called
+	Limits   tenancy.Limits
 }
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.
@@ -102,7 +103,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{kept: b.store, policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
-	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault})
+	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{
+		Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
+	})
 	a.runner = runner.New(a.tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 	if used {
 		guards := make(map[string]*guard, len(cfg.Agents))

@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"time"
+
+	"stoa/agentsvc/store"
 )
 
 // postponement is how long a run that could not go on rests.
@@ -17,7 +19,7 @@ func (p *Pool) beating(ctx context.Context) {
 	for {
 		if err := p.keep(ctx); err != nil && ctx.Err() == nil {
 			p.o.Log.Warn("the leases cannot be renewed", "error", err)
-			if time.Since(p.started)-time.Duration(p.lastBeat.Load()) > p.o.Stale/2 {
+			if p.age() > p.o.Stale/2 {
 				p.stopAll()
 			}
 		}
@@ -91,7 +93,7 @@ func (p *Pool) sweep(ctx context.Context) error {
 			continue
 		}
 		p.o.Log.Warn("gave back a run that nobody had started", "tenant", run.Tenant, "task", run.Task)
-		if err := p.runs.GiveBack(ctx, run, 0, false); err != nil {
+		if err := p.runs.GiveBack(ctx, run, store.Back{Error: "nobody started it"}); err != nil {
 			return err
 		}
 		p.Wake()
@@ -107,37 +109,29 @@ func (p *Pool) works(key stray) bool {
 	return w != nil && w.turn == key.turn && w.attempts == key.attempts
 }
 
+// age is how old this process's lease may be: since it last set out to renew it and did.
+func (p *Pool) age() time.Duration { return time.Since(p.started) - time.Duration(p.lastBeat.Load()) }
+
+// stale reports whether others may take this process's lease for expired by the time that they hear of something new
+// under it. A process that was stopped and goes on finds itself so, until it has renewed its lease.
+func (p *Pool) stale() bool { return p.age() > p.o.Stale*3/4 }
+
 func (p *Pool) beat(ctx context.Context) error {
-	differs, err := p.runs.Beat(ctx, p.worker, p.o.Config())
+	sent := time.Since(p.started)
+	beats, differs, err := p.runs.Beat(ctx, p.worker, p.o.Config())
 	if err != nil {
 		return err
 	}
-	p.lastBeat.Store(int64(time.Since(p.started)))
+	p.lastBeat.Store(int64(sent))
+	if beats == 1 && p.beaten {
+		p.o.Log.Warn("this process counted as dead: others have its runs")
+		rouse(p.mind)
+	}
+	p.beaten = true
 	if differs && !p.differs {
 		p.o.Log.Warn("another process on this database has another configuration file: the app default answers differently from process to process")
 	}
 	p.differs = differs
-	return nil
-}
-
-// giveBack returns the runs that ended without a recorded end.
-func (p *Pool) giveBack(ctx context.Context) error {
-	p.mu.Lock()
-	back := p.undone
-	p.undone = nil
-	p.mu.Unlock()
-	for i, u := range back {
-		delay, _ := p.o.Retry.Next(min(u.run.Attempts, int64(p.o.Retry.Max)))
-		if u.postponed {
-			delay = postponement
-		}
-		if err := p.runs.GiveBack(ctx, u.run, delay, u.postponed); err != nil {
-			p.mu.Lock()
-			p.undone = append(p.undone, back[i:]...)
-			p.mu.Unlock()
-			return err
-		}
-	}
 	return nil
 }
 

@@ -57,9 +57,11 @@ func (b bench) pool(o queue.Options, handle queue.Handler) (p *queue.Pool, stop 
 }
 
 // accept writes a new task whose run belongs to worker, or to nobody where that is "".
-func (b bench) accept(worker string) store.Run {
+func (b bench) accept(worker string) store.Run { return b.acceptOf("acme", worker) }
+
+func (b bench) acceptOf(tenant db.ID, worker string) store.Run {
 	b.Helper()
-	run := store.Run{Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, Fresh: true}
+	run := store.Run{Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, Fresh: true}
 	state := agentsvc.Submitted
 	if worker != "" {
 		state, run.Attempts = agentsvc.Working, 1
@@ -75,6 +77,9 @@ func (b bench) accept(worker string) store.Run {
 func (b bench) live(p *queue.Pool) store.Run {
 	b.Helper()
 	worker, ok := p.Reserve()
+	for end := time.Now().Add(patience); !ok && time.Now().Before(end); worker, ok = p.Reserve() {
+		time.Sleep(time.Millisecond)
+	}
 	if !ok {
 		b.Fatal("no place")
 	}
@@ -92,6 +97,19 @@ func (b bench) finish(ctx context.Context, run store.Run) error {
 	}
 	ev := agentsvc.Event{Task: run.Task, Seq: run.Seq + 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Completed}}
 	return b.st.Record(ctx, &run, store.Record{Events: []agentsvc.Event{ev}, End: store.Completed})
+}
+
+// due tells in how much time a run may be claimed.
+func (b bench) due(run store.Run) time.Duration {
+	b.Helper()
+	var us int64
+	var batch db.Batch
+	batch.Query(func(s db.Row) error { return s.Scan(&us) },
+		"SELECT available_at - stoa_now() FROM run WHERE tenant = $1 AND task = $2 AND turn = $3 AND NOT ready", string(run.Tenant), string(run.Task), run.Turn)
+	if err := b.d.Platform().Do(context.Background(), &batch); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(us) * time.Microsecond
 }
 
 type row struct {
@@ -235,7 +253,7 @@ func TestRescue(t *testing.T) {
 // TestAlone: a process that knows that there is no other takes over at once what it finds.
 func TestAlone(t *testing.T) {
 	each(t, func(b bench) {
-		if _, err := store.NewRuns(b.d).Beat(b.Context(), "dead", ""); err != nil {
+		if _, _, err := store.NewRuns(b.d).Beat(b.Context(), "dead", ""); err != nil {
 			b.Fatal(err)
 		}
 		orphan := b.accept("dead")
@@ -408,8 +426,8 @@ func TestPostponed(t *testing.T) {
 		p.StopTenant("globex")
 		p.StopTenant("acme")
 		b.becomes(run, row{store.Pending, 0})
-		if in, ok, err := store.NewRuns(b.d).Pending(b.Context()); err != nil || !ok || in < 20*time.Second {
-			b.Errorf("due in %v, %v (%v), want some time later", in, ok, err)
+		if in := b.due(run); in < 20*time.Second {
+			b.Errorf("due in %v, want some time later", in)
 		}
 	})
 }
@@ -479,10 +497,169 @@ func TestBack(t *testing.T) {
 		})
 		run := b.live(p)
 		receive(b, began)
-		if err := store.NewRuns(b.d).GiveBack(b.Context(), run, 0, false); err != nil {
+		if err := store.NewRuns(b.d).GiveBack(b.Context(), run, store.Back{}); err != nil {
 			b.Fatal(err)
 		}
 		p.Wake()
 		b.becomes(run, row{store.Completed, 2})
+	})
+}
+
+// TestGivenUp: a run of which no try records an end is given up after its last, with its reason; one whose worker died
+// in the last is not begun again. What the database's absence caused counts for nothing.
+func TestGivenUp(t *testing.T) {
+	each(t, func(b bench) {
+		type end struct {
+			attempts int64
+			reason   string
+		}
+		given := make(chan end, 10)
+		var tries, away atomic.Int64
+		o := queue.Options{Retry: queue.Retry{Max: 1, Initial: time.Millisecond, Limit: time.Millisecond}}
+		o.GiveUp = func(_ context.Context, run store.Run, reason string) error {
+			given <- end{run.Attempts, reason}
+			return agentsvc.ErrLost
+		}
+		p, _ := b.pool(o, func(context.Context, store.Run) error {
+			tries.Add(1)
+			if away.Add(1) <= 2 {
+				return db.ErrUnknownOutcome
+			}
+			return errors.New("cannot begin")
+		})
+		run := b.accept("")
+		p.Wake()
+		if got := receive(b, given); got != (end{2, "cannot begin"}) || tries.Load() != 4 {
+			b.Errorf("given up %+v after %d tries, want two that count beside two that do not", got, tries.Load())
+		}
+		b.becomes(run, row{store.Completed, 2})
+		dead := b.accept("dead")
+		for range 2 {
+			if _, err := store.NewRuns(b.d).Rescue(b.Context(), time.Hour); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := b.d.Platform().Do(b.Context(), attempted(dead, 2)); err != nil {
+			b.Fatal(err)
+		}
+		p.Wake()
+		if got := receive(b, given); got.attempts != 2 || tries.Load() != 4 {
+			b.Errorf("given up %+v, and begun again: %v", got, tries.Load() != 4)
+		}
+		b.becomes(dead, row{store.Completed, 3})
+	})
+}
+
+// attempted sets how many attempts a run has had.
+func attempted(run store.Run, n int64) *db.Batch {
+	var batch db.Batch
+	batch.Exec(nil, "UPDATE run SET attempts = $3 WHERE tenant = $1 AND task = $2", string(run.Tenant), string(run.Task), n)
+	return &batch
+}
+
+// TestAwaited: a run that somebody waits for and that found no place has the next one that comes free, and needs no
+// worker of the queue.
+func TestAwaited(t *testing.T) {
+	each(t, func(b bench) {
+		began, leave := make(chan store.Run, 10), make(chan struct{})
+		p, _ := b.pool(queue.Options{MaxInflight: 1, Workers: 1}, func(ctx context.Context, run store.Run) error {
+			began <- run
+			<-leave
+			return b.finish(ctx, run)
+		})
+		first := b.live(p)
+		receive(b, began)
+		other := b.accept("")
+		p.Queued(other)
+		receive(b, began) // both places are taken
+		run := b.accept("")
+		run.Priority = store.Awaited
+		p.Queued(run)
+		late := time.Now()
+		leave <- struct{}{}
+		leave <- struct{}{}
+		if got := receive(b, began); got.Task != run.Task || time.Since(late) > 900*time.Millisecond {
+			b.Errorf("began %s after %v", got.Task, time.Since(late))
+		}
+		leave <- struct{}{}
+		for _, r := range []store.Run{first, other, run} {
+			b.becomes(r, row{store.Completed, 1})
+		}
+	})
+}
+
+// TestFloodedQueue: however many runs of one app wait, another's single one comes next.
+func TestFloodedQueue(t *testing.T) {
+	each(t, func(b bench) {
+		const workers = 2
+		begun, leave := make(chan store.Run), make(chan struct{})
+		handle := func(ctx context.Context, run store.Run) error {
+			begun <- run
+			<-leave
+			return bench{b.T, b.d, store.New(b.d, run.Tenant)}.finish(ctx, run)
+		}
+		for range 40 {
+			b.accept("")
+		}
+		p, _ := b.pool(queue.Options{Workers: workers}, handle)
+		p.Wake()
+		for range workers {
+			<-begun
+		}
+		quiet := bench{b.T, b.d, store.New(b.d, "quiet")}
+		run := quiet.acceptOf("quiet", "")
+		for before := 0; ; before++ {
+			leave <- struct{}{}
+			if got := receive(b, begun); got.Task == run.Task {
+				break
+			}
+			if before >= workers {
+				b.Fatalf("%d runs of the flood went before", before+1)
+			}
+		}
+		go func() {
+			for range begun {
+			}
+		}()
+		close(leave)
+		quiet.becomes(run, row{store.Completed, 1})
+		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if st, err := store.NewRuns(b.d).Stats(b.Context()); err == nil && st.Pending+st.Running == 0 {
+				break
+			}
+		}
+		close(begun)
+	})
+}
+
+// TestWoken: a process that was stopped for longer than its lease takes nothing new until it has renewed it, and stops
+// what others have taken meanwhile.
+func TestWoken(t *testing.T) {
+	each(t, func(b bench) {
+		began, causes := make(chan store.Run, 10), make(chan error, 10)
+		p, _ := b.pool(queue.Options{Stale: 900 * time.Millisecond}, func(ctx context.Context, run store.Run) error {
+			began <- run
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return context.Cause(ctx)
+		})
+		b.live(p)
+		receive(b, began)
+		worker, _ := p.Reserve()
+		p.Release()
+		var gone db.Batch // as if others had found it dead
+		gone.Exec(nil, "DELETE FROM worker WHERE id = $1", worker)
+		if err := b.d.Platform().Do(b.Context(), &gone); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := store.NewRuns(b.d).Rescue(b.Context(), time.Hour); err != nil {
+			b.Fatal(err)
+		}
+		if runs, err := store.NewRuns(b.d).Claim(b.Context(), "other", []store.Share{{Tenant: "acme", Take: 1}}); err != nil || len(runs) > 1 {
+			b.Fatalf("another claimed %d runs (%v)", len(runs), err)
+		}
+		if cause := receive(b, causes); !errors.Is(cause, agentsvc.ErrLost) {
+			b.Errorf("stopped because %v", cause)
+		}
 	})
 }

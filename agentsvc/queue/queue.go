@@ -5,11 +5,13 @@
 package queue
 
 import (
+	"context"
 	"log/slog"
 	"math/rand/v2"
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 	"stoa/tenancy/signal"
 )
@@ -20,11 +22,14 @@ type Options struct {
 	MaxInflight int           // runs handed over in memory at a time: 512
 	Stale       time.Duration // age of the last heartbeat at which a worker counts as dead: 5m
 	Retry       Retry
-	Config      func() string // hash of this process's own configuration file, "" without one
-	Idle        bool          // takes no runs: those accepted in this process are for others
-	Bus         *signal.Bus   // to the workers of other processes; nil = they look for themselves
-	Calls       Calls         // of the runs at work here; nil = nobody ends one
-	Log         *slog.Logger
+	// GiveUp ends the task of a run that has had its tries, none of which recorded an end, for the given reason. It
+	// returns [agentsvc.ErrLost] where the task no longer waits for the run. Without it such a run is tried for ever.
+	GiveUp func(ctx context.Context, run store.Run, reason string) error
+	Config func() string // hash of this process's own configuration file, "" without one
+	Idle   bool          // takes no runs: those accepted in this process are for others
+	Bus    *signal.Bus   // to the workers of other processes; nil = they look for themselves
+	Calls  Calls         // of the runs at work here; nil = nobody ends one
+	Log    *slog.Logger
 }
 
 // Calls are the tool calls under way in this process.

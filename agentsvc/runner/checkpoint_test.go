@@ -85,7 +85,7 @@ func TestNotCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		q := store.NewRuns(d)
-		if runs, err := q.Claim(t.Context(), "w", 1); err != nil || len(runs) != 1 {
+		if runs, err := q.Claim(t.Context(), "w", []store.Share{{Tenant: "acme", Take: 1}}); err != nil || len(runs) != 1 {
 			t.Fatalf("claimed %v (%v)", runs, err)
 		}
 		if err := q.Release(t.Context(), "w"); err != nil {

@@ -96,9 +96,6 @@ func (t *turn) do(ctx context.Context) (err error) {
 			err = errors.New("the agent met an internal error")
 		}
 	}()
-	if t.retry.Exhausted(t.run.Attempts) {
-		return fmt.Errorf("the run was given up after %d attempts, in the last of which its worker died", t.run.Attempts-1)
-	}
 	a, ok := t.agents[t.run.Agent]
 	if !ok {
 		return errors.New("the agent no longer exists")

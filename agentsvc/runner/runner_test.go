@@ -129,10 +129,11 @@ var quick = queue.Retry{Max: 2, Initial: time.Millisecond, Limit: time.Milliseco
 // build makes a house whose pool does nothing by itself.
 func build(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *house {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	hub := task.NewHub(nil)
 	h := &house{d: d, st: store.New(d, "acme"), agents: agents, retry: retry}
 	h.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error { return h.run.Run(ctx, run) },
-		queue.Options{Stale: 600 * time.Millisecond, Retry: retry, Log: quiet})
-	h.Service = task.New(h.st, "acme", 1, task.NewHub(nil), h.pool, quiet, task.Options{})
+		queue.Options{Stale: 600 * time.Millisecond, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}).Add, Log: quiet})
+	h.Service = task.New(h.st, "acme", 1, hub, h.pool, quiet, task.Options{})
 	h.rewire()
 	return h
 }
@@ -214,6 +215,18 @@ func (h *house) row(t *testing.T, id agentsvc.TaskID, turn int) (state store.Run
 		t.Fatal(err)
 	}
 	return state, attempts, lastError
+}
+
+// due tells in how much time the next pending run may be claimed.
+func (h *house) due(t *testing.T) time.Duration {
+	t.Helper()
+	var us int64
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&us) }, "SELECT MIN(available_at) - stoa_now() FROM run WHERE state = 'pending'")
+	if err := h.d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(us) * time.Microsecond
 }
 
 // talk is what the session of context c1 holds, in a word each.

@@ -33,9 +33,9 @@ var ErrSent = errors.New("the message was sent before")
 // Accept writes the first turn of a new task: the task, its first events and its run, in one transaction. A run with
 // a worker is born under that worker's lease, one without is pending or waits for others of its session. It returns
 // [ErrSent] if sent is already there, and for a run in a session that is not fresh [agentsvc.ErrOccupied] if it would
-// not be the only one and is not to wait, or if sent is already there.
+// not be the only one and is not to wait, or if sent is already there; and [ErrNoRoom].
 func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
-	if !run.Fresh {
+	if !run.Fresh || run.bounded() {
 		return s.join(ctx, run, evs, sent)
 	}
 	b := db.Batch{Key: string(run.Task)}
@@ -78,12 +78,13 @@ func (s *Store) join(ctx context.Context, run Run, evs []agentsvc.Event, sent *S
 	b := db.Batch{Key: string(run.Task)}
 	var n int64
 	s.adopt(&b, run)
+	ahead := s.looksAhead(&b, run)
 	b.Exec(&n, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
 			CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($12 AS BIGINT), CAST($12 AS BIGINT)
 		WHERE `+vacant(run, 13),
 		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
-		run.Epoch, run.Seq, status.Seq, run.Turn, evs[0].At.UnixMicro(), run.line())
+		run.Epoch, run.Seq, status.Seq, run.Turn, evs[0].At.UnixMicro(), run.line(), run.bound())
 	if err := insertEvents(&b, s.tenant, run.Task, evs, g); err != nil {
 		return err
 	}
@@ -93,7 +94,10 @@ func (s *Store) join(ctx context.Context, run Run, evs []agentsvc.Event, sent *S
 	}
 	s.standsInLine(&b, run)
 	err := s.h.Write(ctx, &b)
-	if db.IsDuplicate(err) || err == nil && n == 0 {
+	switch {
+	case err == nil && n == 0 && ahead.full():
+		return ErrNoRoom
+	case db.IsDuplicate(err), err == nil && n == 0:
 		return agentsvc.ErrOccupied
 	}
 	return s.accepted(run, err)
@@ -109,9 +113,9 @@ func (s *Store) acceptPlain(b *db.Batch, run Run, evs []agentsvc.Event) error {
 	if err := insertEvents(b, s.tenant, run.Task, evs, nil); err != nil {
 		return err
 	}
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, stoa_now(), '', stoa_now())`,
-		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker)
+	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, priority)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, stoa_now(), '', stoa_now(), $9)`,
+		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority))
 	return nil
 }
 
@@ -159,17 +163,16 @@ func (s *Store) FindSent(ctx context.Context, owner agentsvc.Owner, agent string
 
 // Continue writes a further turn of a task that waits: it takes the task at the epoch and sequence of seen. It
 // returns [agentsvc.ErrLost] if the task has moved on since or sent is already there, and [agentsvc.ErrOccupied] if
-// run would not be the only one of its session and is not to wait.
+// run would not be the only one of its session and is not to wait; and [ErrNoRoom].
 func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *Sent) error {
 	last := evs[len(evs)-1]
 	g := &guard{run.Epoch, last.Seq}
 	b := db.Batch{Key: string(run.Task)}
 	var n int64
-	var taken bool
-	s.looksAhead(&b, run, &taken)
+	ahead := s.looksAhead(&b, run)
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
 		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacant(run, 10),
-		s.tenant, string(run.Task), run.Epoch, last.Seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), epoch, seen.Seq, run.line())
+		s.tenant, string(run.Task), run.Epoch, last.Seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), epoch, seen.Seq, run.line(), run.bound())
 	if err := insertEvents(&b, s.tenant, run.Task, evs, g); err != nil {
 		return err
 	}
@@ -178,16 +181,17 @@ func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, r
 		s.insertSent(&b, run.Owner, run, *sent, g)
 	}
 	s.standsInLine(&b, run)
-	return orOccupied(s.guarded(ctx, &b, &n, "continue task "+string(run.Task)), taken)
+	return ahead.or(s.guarded(ctx, &b, &n, "continue task "+string(run.Task)))
 }
 
 // insertRun adds a run of a session to b, if the guard holds.
 func (s *Store) insertRun(b *db.Batch, run Run, g *guard) {
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session)
+	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session, priority)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
-			CAST($8 AS TEXT), stoa_now(), '', stoa_now(), CAST($11 AS TEXT)
+			CAST($8 AS TEXT), stoa_now(), '', stoa_now(), CAST($11 AS TEXT), CAST($12 AS BIGINT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
-		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq, run.line())
+		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq, run.line(),
+		int64(run.Priority))
 }
 
 // insertSent adds to b that the sender's message went to run's task, if the guard holds.
@@ -198,14 +202,6 @@ func (s *Store) insertSent(b *db.Batch, sender agentsvc.Owner, run Run, sent Sen
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $9 AND epoch = $10 AND seq = $11)`,
 		s.tenant, sender.Issuer, sender.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.variant(), sent.Hash,
 		string(run.Task), g.epoch, g.seq)
-}
-
-// orOccupied says of a step that touched nothing that somebody was in its way.
-func orOccupied(err error, taken bool) error {
-	if taken && errors.Is(err, agentsvc.ErrLost) {
-		return agentsvc.ErrOccupied
-	}
-	return err
 }
 
 // guarded writes b, whose first statement counts into n, and answers ErrLost if it touched nothing, or if somebody

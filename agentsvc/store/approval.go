@@ -26,7 +26,7 @@ type Ruling struct {
 }
 
 // Decide writes a ruling, if the task stands where it was seen. It returns [agentsvc.ErrLost] if it has moved on
-// since, or if the message was sent before, and [agentsvc.ErrOccupied] as [Store.Continue] does.
+// since, or if the message was sent before, and [agentsvc.ErrOccupied] and [ErrNoRoom] as [Store.Continue] does.
 func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	last := r.Events[len(r.Events)-1]
 	g := &guard{seen.Epoch + 1, last.Seq}
@@ -36,11 +36,10 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	}
 	b := db.Batch{Key: string(seen.ID)}
 	var n int64
-	var taken bool
-	s.looksAhead(&b, run, &taken)
+	ahead := s.looksAhead(&b, run)
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
 		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacant(run, 10),
-		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, run.line())
+		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, run.line(), run.bound())
 	if err := insertEvents(&b, s.tenant, seen.ID, r.Events, g); err != nil {
 		return err
 	}
@@ -62,7 +61,7 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	if r.Sent != nil {
 		s.insertSent(&b, r.Sender, run, *r.Sent, g)
 	}
-	return orOccupied(s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID)), taken)
+	return ahead.or(s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID)))
 }
 
 // Overdue returns the sequences of a task's approvals that it is too late to decide on.

@@ -223,7 +223,7 @@ func TestOverdue(t *testing.T) {
 		if state, _, _ := runState(t, d, run); state != store.InputRequired {
 			t.Errorf("the other run is %s", state)
 		}
-		claimed, err := q.Claim(ctx, "w2", 10)
+		claimed, err := claim(ctx, q, "w2", 10)
 		if err != nil || len(claimed) != 1 || claimed[0].Task != late.ID {
 			t.Fatalf("claimed %+v (%v)", claimed, err)
 		}

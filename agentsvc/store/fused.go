@@ -75,9 +75,9 @@ func (s *Store) acceptFused(b *db.Batch, run Run, evs []agentsvc.Event) error {
 	at := evs[0].At.UnixMicro()
 	f.list(s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
 		run.Epoch, run.Seq, status.Seq, run.Turn, at, at)
-	f.sql.WriteString(`)), r AS (INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at)
+	f.sql.WriteString(`)), r AS (INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, priority, available_at, last_error, created_at)
 		VALUES ($1, $2, `)
-	f.list(run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker)
+	f.list(run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority))
 	f.sql.WriteString(`, stoa_now(), '', stoa_now()))` + insertEventsFrom)
 	if err := f.events(evs); err != nil {
 		return err
@@ -119,6 +119,7 @@ func (s *Store) recordFused(b *db.Batch, w *written, run *Run, rec Record, g *gu
 		f.list(string(rec.End))
 		f.sql.WriteString(`, available_at = stoa_now() + `)
 		f.list(rec.Delay.Microseconds())
+		f.sql.WriteString(`, ready = ` + rec.ready())
 		f.sql.WriteString(`, last_error = `)
 		f.list(rec.Error)
 		f.sql.WriteString(` FROM t WHERE tenant = $1 AND task = $2 AND turn = `)

@@ -69,19 +69,50 @@ func occupied(line int) string {
 		OR EXISTS (SELECT 1 FROM run WHERE session = $%[1]d AND tenant = $1 AND state = 'waiting' AND task <> $2))`, line)
 }
 
-// vacant is the condition that run may be born, which uses the parameter line in any case.
+// vacant is the condition that run may be born, which uses the parameter line, and the next one for its bound, in any
+// case.
 func vacant(run Run, line int) string {
 	if run.Wait {
-		return fmt.Sprintf("CAST($%d AS TEXT) <> ''", line)
+		return fmt.Sprintf("CAST($%d AS TEXT) <> '' AND CAST($%d AS BIGINT) > 0", line, line+1)
 	}
-	return "NOT " + occupied(line)
+	return "NOT " + occupied(line) + " AND " + hasRoom(line+1)
 }
 
-// looksAhead adds to b what tells whether somebody is in the way of run.
-func (s *Store) looksAhead(b *db.Batch, run Run, taken *bool) {
-	if !run.Wait {
-		b.Query(func(r db.Row) error { return r.Scan(taken) }, "SELECT "+occupied(3), s.tenant, string(run.Task), run.line())
+// ahead is who is in the way of a run.
+type ahead struct {
+	taken   bool  // its session is at work
+	atWork  int64 // runs of its app, where they are bounded
+	atMost  int64
+	bounded bool
+}
+
+func (a *ahead) full() bool { return a.bounded && a.atWork >= a.atMost }
+
+// or says of a step that touched nothing who was in its way, if somebody was.
+func (a *ahead) or(err error) error {
+	switch {
+	case !errors.Is(err, agentsvc.ErrLost):
+		return err
+	case a.taken:
+		return agentsvc.ErrOccupied
+	case a.full():
+		return ErrNoRoom
 	}
+	return err
+}
+
+// looksAhead adds to b what tells whether somebody is in the way of run. From there to the end of b nobody else adds a
+// run to those at work that bound it.
+func (s *Store) looksAhead(b *db.Batch, run Run) *ahead {
+	a := &ahead{bounded: run.bounded(), atMost: run.Limit}
+	if !run.Wait {
+		b.Query(func(r db.Row) error { return r.Scan(&a.taken) }, "SELECT "+occupied(3), s.tenant, string(run.Task), run.line())
+	}
+	if a.bounded {
+		lockApp(b, s.h, run.Tenant)
+		b.Query(func(r db.Row) error { return r.Scan(&a.atWork) }, `SELECT COUNT(*) FROM run WHERE state = 'running' AND tenant = $1`, s.tenant)
+	}
+	return a
 }
 
 // standsInLine adds to b that the head of the line knows of run, which waits behind it, or that run is the head where

@@ -74,8 +74,8 @@ func TestLine(t *testing.T) {
 			}, true, false},
 			{"is dropped", func(run *store.Run) error { return q.Drop(ctx, *run) }, true, false},
 			{"is tried again in an hour", record(store.Pending, ""), false, false},
-			{"is given back", func(run *store.Run) error { return q.GiveBack(ctx, *run, 0, false) }, false, true},
-			{"is postponed", func(run *store.Run) error { return q.GiveBack(ctx, *run, time.Hour, true) }, false, false},
+			{"is given back", func(run *store.Run) error { return q.GiveBack(ctx, *run, store.Back{}) }, false, true},
+			{"is postponed", func(run *store.Run) error { return q.GiveBack(ctx, *run, store.Back{Delay: time.Hour, Free: true}) }, false, false},
 			{"is released", func(*store.Run) error { return q.Release(ctx, "w1") }, false, true},
 			{"loses its worker", func(*store.Run) error { _, err := q.Rescue(ctx, time.Hour); return err }, false, true},
 		} {
@@ -105,7 +105,7 @@ func TestLine(t *testing.T) {
 				due = append(due, head.Task)
 			}
 			var got []agentsvc.TaskID
-			claimed, err := q.Claim(ctx, "w2", 10)
+			claimed, err := claim(ctx, q, "w2", 10)
 			for _, run := range claimed {
 				got = append(got, run.Task)
 			}
@@ -249,7 +249,7 @@ func TestOverdueInLine(t *testing.T) {
 		if n, err := q.Overdue(t.Context()); err != nil || n != 1 {
 			t.Errorf("%d overdue (%v)", n, err)
 		}
-		if runs, err := q.Claim(t.Context(), "w2", 10); err != nil || len(runs) != 1 || runs[0].Task != late.Task {
+		if runs, err := claim(t.Context(), q, "w2", 10); err != nil || len(runs) != 1 || runs[0].Task != late.Task {
 			t.Errorf("claimed %+v (%v)", runs, err)
 		}
 		if got := states(t, d, behind); next1(t, s) || got[0] != store.Waiting {

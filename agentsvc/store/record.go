@@ -130,6 +130,14 @@ func (rec Record) state() agentsvc.State {
 	return agentsvc.Working
 }
 
+// ready says in SQL whether the run, where it is pending again, may be claimed at once.
+func (rec Record) ready() string {
+	if rec.Delay > 0 {
+		return "FALSE"
+	}
+	return "TRUE"
+}
+
 // advance adds the guarding statement: the task moves to seq, and to the last status among the events.
 func (s *Store) advance(b *db.Batch, n *int64, run *Run, rec Record, seq, now int64) {
 	if ev := lastStatus(rec.Events); ev != nil {
@@ -143,7 +151,7 @@ func (s *Store) advance(b *db.Batch, n *int64, run *Run, rec Record, seq, now in
 }
 
 func (s *Store) endRun(b *db.Batch, w *written, run *Run, rec Record, g *guard) {
-	b.Query(func(r db.Row) error { return r.Scan(&w.followed) }, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), last_error = $6, cut_off = FALSE
+	b.Query(func(r db.Row) error { return r.Scan(&w.followed) }, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), ready = `+rec.ready()+`, last_error = $6, cut_off = FALSE
 		WHERE tenant = $1 AND task = $2 AND turn = $3
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8 AND state = $9)
 		RETURNING followed`,

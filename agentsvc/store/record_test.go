@@ -65,11 +65,11 @@ func TestRecordRetry(t *testing.T) {
 			t.Errorf("run is %s at %q after attempt %d, want pending after 1", state, worker, attempts)
 		}
 		q := store.NewRuns(d)
-		in, ok, err := q.Pending(t.Context())
+		in, ok, err := pending(t, d)
 		if err != nil || !ok || in < 59*time.Minute || in > time.Hour {
 			t.Errorf("claimable in %v, %v (%v), want in about an hour", in, ok, err)
 		}
-		if runs, err := q.Claim(t.Context(), "w2", 10); err != nil || len(runs) != 0 {
+		if runs, err := claim(t.Context(), q, "w2", 10); err != nil || len(runs) != 0 {
 			t.Errorf("claimed %v (%v) before its time", runs, err)
 		}
 	})

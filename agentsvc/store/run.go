@@ -19,33 +19,35 @@ type Runs struct {
 func NewRuns(d *db.DB) *Runs { return &Runs{d.Platform()} }
 
 // Beat renews the leases of a worker, whose process has its own configuration file with the hash config, or "". It
-// reports whether another worker's process has a different one.
-func (q *Runs) Beat(ctx context.Context, worker, config string) (differs bool, err error) {
+// tells how many times in a row the worker has, 1 where it counted as dead before, and whether another worker's
+// process has a different file.
+func (q *Runs) Beat(ctx context.Context, worker, config string) (beats int64, differs bool, err error) {
 	err = q.do(ctx, "renew leases of "+worker, func(b *db.Batch) {
-		b.Exec(nil, `INSERT INTO worker (id, heartbeat_at, config) VALUES ($1, stoa_now(), $2)
-			ON CONFLICT (id) DO UPDATE SET heartbeat_at = stoa_now(), config = $2`, worker, config)
+		b.Query(func(r db.Row) error { return r.Scan(&beats) }, `INSERT INTO worker (id, heartbeat_at, config, beats) VALUES ($1, stoa_now(), $2, 1)
+			ON CONFLICT (id) DO UPDATE SET heartbeat_at = stoa_now(), config = $2, beats = worker.beats + 1 RETURNING beats`, worker, config)
 		b.Query(func(r db.Row) error { return r.Scan(&differs) },
 			`SELECT EXISTS (SELECT 1 FROM worker WHERE config <> $1 AND config <> '' AND $1 <> '')`, config)
 	})
-	return differs, err
+	return beats, differs, err
 }
 
 // Release gives a worker's runs back: they are pending at once, and the attempt does not count.
 func (q *Runs) Release(ctx context.Context, worker string) error {
 	return q.do(ctx, "release runs of "+worker, func(b *db.Batch) {
-		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = attempts - 1, available_at = stoa_now(), cut_off = TRUE
+		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = attempts - 1, available_at = stoa_now(), ready = TRUE, cut_off = TRUE
 			WHERE worker = $1 AND state = 'running'`, worker)
 		b.Exec(nil, `DELETE FROM worker WHERE id = $1`, worker)
 	})
 }
 
-// Rescue makes the runs of dead workers pending again: those whose last heartbeat is older than stale. It returns how
-// many there were.
+// Rescue makes the runs of dead workers pending again: those whose last heartbeat is older than stale. One that has
+// taken several workers with it is a suspect from then on, and claimed alone. It returns how many there were.
 func (q *Runs) Rescue(ctx context.Context, stale time.Duration) (n int64, err error) {
 	err = q.do(ctx, "rescue runs", func(b *db.Batch) {
 		b.Exec(nil, `DELETE FROM worker WHERE heartbeat_at < stoa_now() - CAST($1 AS BIGINT)`, stale.Microseconds())
-		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now(), cut_off = TRUE
-			WHERE state = 'running' AND worker NOT IN (SELECT id FROM worker)`)
+		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now(), rescues = rescues + 1, ready = rescues + 1 < $1, last_error = $2,
+				cut_off = TRUE
+			WHERE state = 'running' AND worker NOT IN (SELECT id FROM worker)`, isolated, workerDied)
 	})
 	return n, err
 }
@@ -54,30 +56,10 @@ func (q *Runs) Rescue(ctx context.Context, stale time.Duration) (n int64, err er
 // task, and waits for nobody of its session to do so. It returns how many there were.
 func (q *Runs) Overdue(ctx context.Context) (n int64, err error) {
 	err = q.do(ctx, "look for overdue decisions", func(b *db.Batch) {
-		b.Exec(&n, `UPDATE run SET state = 'pending', session = '', available_at = stoa_now() WHERE state = 'input_required' AND (tenant, task, turn) IN
+		b.Exec(&n, `UPDATE run SET state = 'pending', session = '', ready = TRUE, available_at = stoa_now() WHERE state = 'input_required' AND (tenant, task, turn) IN
 			(SELECT t.tenant, t.id, t.turn FROM approval a JOIN task t ON t.tenant = a.tenant AND t.id = a.task WHERE a.due_at <= stoa_now())`)
 	})
 	return n, err
-}
-
-// Claim leases up to n pending runs to a worker, the longest waiting first.
-func (q *Runs) Claim(ctx context.Context, worker string, n int) ([]Run, error) {
-	skip := ""
-	if q.h.Engine() == db.Postgres {
-		skip = " FOR UPDATE SKIP LOCKED"
-	}
-	var runs []Run
-	err := q.do(ctx, "claim runs", func(b *db.Batch) {
-		b.Query(func(r db.Row) error {
-			run := Run{Worker: worker}
-			err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq, &run.CutOff)
-			runs = append(runs, run)
-			return err
-		}, `WITH due AS MATERIALIZED (SELECT tenant, task, turn FROM run WHERE state = 'pending' AND available_at <= stoa_now() ORDER BY available_at LIMIT $2`+skip+`)
-			UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1 WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM due)
-			RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off`, worker, n)
-	})
-	return runs, err
 }
 
 // Held lists the runs that are leased to a worker: tenant, task, turn and attempts of each.
@@ -94,24 +76,32 @@ func (q *Runs) Held(ctx context.Context, worker string) ([]Run, error) {
 	return runs, err
 }
 
-// GiveBack makes a run pending again, claimable after delay, if it is still leased to the worker that run names for
-// the attempt that run is. The attempt counts unless free is set.
-func (q *Runs) GiveBack(ctx context.Context, run Run, delay time.Duration, free bool) error {
+// Back says how a run is given back.
+type Back struct {
+	Delay time.Duration // before it may be claimed
+	Free  bool          // the attempt does not count
+	Error string        // what went wrong, where the attempt counts
+}
+
+// GiveBack makes a run pending again, if it is still leased to the worker that run names for the attempt that run is.
+func (q *Runs) GiveBack(ctx context.Context, run Run, how Back) error {
 	attempts := run.Attempts
-	if free {
-		attempts--
+	if how.Free {
+		attempts, how.Error = attempts-1, ""
 	}
 	return q.do(ctx, "give run back", func(b *db.Batch) {
-		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = $7, available_at = stoa_now() + CAST($6 AS BIGINT)
+		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = $7, available_at = stoa_now() + CAST($6 AS BIGINT), ready = $8,
+				last_error = CASE WHEN $9 = '' THEN last_error ELSE $9 END
 			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND attempts = $5 AND state = 'running'`,
-			string(run.Tenant), string(run.Task), run.Turn, run.Worker, run.Attempts, delay.Microseconds(), attempts)
+			string(run.Tenant), string(run.Task), run.Turn, run.Worker, run.Attempts, how.Delay.Microseconds(), attempts, how.Delay == 0, how.Error)
 	})
 }
 
-// Advance makes the pending runs of a tenant that were never tried or whose attempts do not count claimable now.
+// Advance makes the pending runs of a tenant that rest although they were never tried, or in attempts that do not count,
+// claimable now.
 func (q *Runs) Advance(ctx context.Context, tenant db.ID) error {
 	return q.do(ctx, "advance runs", func(b *db.Batch) {
-		b.Exec(nil, `UPDATE run SET available_at = stoa_now() WHERE tenant = $1 AND state = 'pending' AND last_error = '' AND available_at > stoa_now()`, string(tenant))
+		b.Exec(nil, `UPDATE run SET available_at = stoa_now(), ready = TRUE WHERE tenant = $1 AND state = 'pending' AND NOT ready AND last_error = ''`, string(tenant))
 	})
 }
 
@@ -122,36 +112,6 @@ func (q *Runs) Drop(ctx context.Context, run Run) error {
 			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND attempts = $5 AND state = 'running'`,
 			string(run.Tenant), string(run.Task), run.Turn, run.Worker, run.Attempts)
 	})
-}
-
-// Pending tells how long from now the next pending run may be claimed, and whether there is one.
-func (q *Runs) Pending(ctx context.Context) (in time.Duration, ok bool, err error) {
-	err = q.do(ctx, "look at the queue", func(b *db.Batch) {
-		b.Query(func(r db.Row) error {
-			var us *int64
-			err := r.Scan(&us)
-			if us != nil {
-				in, ok = max(0, time.Duration(*us)*time.Microsecond), true
-			}
-			return err
-		}, `SELECT MIN(available_at) - stoa_now() FROM run WHERE state = 'pending'`)
-	})
-	return in, ok, err
-}
-
-// Depth counts the runs in each state.
-func (q *Runs) Depth(ctx context.Context) (map[RunState]int64, error) {
-	depth := map[RunState]int64{}
-	err := q.do(ctx, "count runs", func(b *db.Batch) {
-		b.Query(func(r db.Row) error {
-			var s string
-			var n int64
-			err := r.Scan(&s, &n)
-			depth[RunState(s)] = n
-			return err
-		}, `SELECT state, COUNT(*) FROM run WHERE state IN ('waiting', 'pending', 'running') GROUP BY state`)
-	})
-	return depth, err
 }
 
 func (q *Runs) do(ctx context.Context, doing string, fill func(*db.Batch)) error {
@@ -167,6 +127,9 @@ func (q *Runs) do(ctx context.Context, doing string, fill func(*db.Batch)) error
 func (s *Store) Journal(ctx context.Context, run Run) ([]agentsvc.Event, error) {
 	return s.Events(ctx, run.Task, run.FirstSeq-1, maxJournal)
 }
+
+// workerDied is the error of a run whose worker stopped without a word.
+const workerDied = "its worker died"
 
 // maxJournal bounds the facts of one turn.
 const maxJournal = 100_000

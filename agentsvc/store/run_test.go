@@ -32,7 +32,7 @@ func TestClaim(t *testing.T) {
 		accept(t, s, aRun("w1"))
 		var got []store.Run
 		for _, n := range []int{2, 1, 10, 10} {
-			runs, err := q.Claim(t.Context(), "w2", n)
+			runs, err := claim(t.Context(), q, "w2", n)
 			if err != nil || len(runs) > n {
 				t.Fatalf("claimed %d of %d (%v)", len(runs), n, err)
 			}
@@ -60,8 +60,8 @@ func TestClaim(t *testing.T) {
 		if err != nil || len(held) != len(want) {
 			t.Errorf("w2 holds %d runs (%v), want %d", len(held), err, len(want))
 		}
-		if depth, err := q.Depth(t.Context()); err != nil || depth[store.Running] != 6 || depth[store.Pending] != 0 {
-			t.Errorf("depth %v (%v), want 6 running", depth, err)
+		if st, err := q.Stats(t.Context()); err != nil || st.Running != 6 || st.Pending != 0 {
+			t.Errorf("stats %+v (%v), want 6 running", st, err)
 		}
 	})
 }
@@ -90,7 +90,7 @@ func TestClaimAtOnce(t *testing.T) {
 			wg.Go(func() {
 				for {
 					n := i%3 + 1
-					got, err := q.Claim(context.Background(), fmt.Sprint("w", i), n)
+					got, err := claim(context.Background(), q, fmt.Sprint("w", i), n)
 					if err != nil {
 						t.Error(err)
 						return
@@ -119,6 +119,36 @@ func TestClaimAtOnce(t *testing.T) {
 	})
 }
 
+// claim leases up to n runs to a worker, those of the first apps first.
+func claim(ctx context.Context, q *store.Runs, worker string, n int) (runs []store.Run, err error) {
+	shares, err := q.Turns(ctx, "", n, true)
+	for _, s := range shares {
+		if err != nil || len(runs) == n {
+			break
+		}
+		s.Take = min(s.Room(), int64(n-len(runs)))
+		var got []store.Run
+		got, err = q.Claim(ctx, worker, []store.Share{s})
+		runs = append(runs, got...)
+	}
+	return runs, err
+}
+
+// pending tells how long from now the next pending run may be claimed, and whether there is one.
+func pending(t *testing.T, d *db.DB) (in time.Duration, ok bool, err error) {
+	t.Helper()
+	var b db.Batch
+	b.Query(func(r db.Row) error {
+		var us *int64
+		err := r.Scan(&us)
+		if us != nil {
+			in, ok = max(0, time.Duration(*us)*time.Microsecond), true
+		}
+		return err
+	}, `SELECT MIN(available_at) - stoa_now() FROM run WHERE state = 'pending'`)
+	return in, ok, d.Platform().Do(t.Context(), &b)
+}
+
 // age sets a worker's last heartbeat back.
 func age(t *testing.T, d *db.DB, worker string, by time.Duration) {
 	t.Helper()
@@ -134,7 +164,7 @@ func TestRescue(t *testing.T) {
 	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q := store.NewRuns(d)
 		for _, w := range []string{"alive", "late", "dead"} {
-			if _, err := q.Beat(t.Context(), w, ""); err != nil {
+			if _, _, err := q.Beat(t.Context(), w, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -157,7 +187,7 @@ func TestRescue(t *testing.T) {
 				t.Errorf("the run of %q is %s after %d attempts, want %s after %d", w, state, n, want, attempts)
 			}
 		}
-		if _, err := q.Beat(t.Context(), "late", ""); err != nil {
+		if _, _, err := q.Beat(t.Context(), "late", ""); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := q.Rescue(t.Context(), 30*time.Second); err != nil || n != 0 {
@@ -183,11 +213,11 @@ func TestGiveBack(t *testing.T) {
 			worker   string
 			due      bool
 		}{
-			{"give back", func(r store.Run) error { return q.GiveBack(ctx, r, 0, false) }, store.Pending, 1, "", true},
-			{"give back later", func(r store.Run) error { return q.GiveBack(ctx, r, time.Hour, false) }, store.Pending, 1, "", false},
-			{"postpone", func(r store.Run) error { return q.GiveBack(ctx, r, time.Hour, true) }, store.Pending, 0, "", false},
-			{"give back another's", func(r store.Run) error { r.Worker = "w2"; return q.GiveBack(ctx, r, 0, false) }, store.Running, 1, "w1", false},
-			{"give back an older attempt", func(r store.Run) error { r.Attempts = 0; return q.GiveBack(ctx, r, 0, false) }, store.Running, 1, "w1", false},
+			{"give back", func(r store.Run) error { return q.GiveBack(ctx, r, store.Back{}) }, store.Pending, 1, "", true},
+			{"give back later", func(r store.Run) error { return q.GiveBack(ctx, r, store.Back{Delay: time.Hour}) }, store.Pending, 1, "", false},
+			{"postpone", func(r store.Run) error { return q.GiveBack(ctx, r, store.Back{Delay: time.Hour, Free: true}) }, store.Pending, 0, "", false},
+			{"give back another's", func(r store.Run) error { r.Worker = "w2"; return q.GiveBack(ctx, r, store.Back{}) }, store.Running, 1, "w1", false},
+			{"give back an older attempt", func(r store.Run) error { r.Attempts = 0; return q.GiveBack(ctx, r, store.Back{}) }, store.Running, 1, "w1", false},
 			{"drop", func(r store.Run) error { return q.Drop(ctx, r) }, store.Completed, 1, "", false},
 			{"drop another's", func(r store.Run) error { r.Worker = "w2"; return q.Drop(ctx, r) }, store.Running, 1, "w1", false},
 			{"drop an older attempt", func(r store.Run) error { r.Attempts = 0; return q.Drop(ctx, r) }, store.Running, 1, "w1", false},
@@ -201,31 +231,13 @@ func TestGiveBack(t *testing.T) {
 			if state, attempts, worker := runState(t, d, run); state != c.state || attempts != c.attempts || worker != c.worker {
 				t.Errorf("%s: %s at %q after %d attempts, want %s at %q after %d", c.name, state, worker, attempts, c.state, c.worker, c.attempts)
 			}
-			got, err := q.Claim(ctx, "w3", 10)
+			got, err := claim(ctx, q, "w3", 10)
 			if due := len(got) == 1 && got[0].Task == run.Task; err != nil || due != c.due {
 				t.Errorf("%s: claimable %v (%v), want %v", c.name, due, err, c.due)
 			}
 			if err := q.Drop(ctx, store.Run{Tenant: "acme", Task: run.Task, Turn: 1, Worker: "w1", Attempts: 1}); err != nil {
 				t.Fatal(err)
 			}
-		}
-	})
-}
-
-// TestPending: how long the queue may sleep.
-func TestPending(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		q := store.NewRuns(d)
-		if _, ok, err := q.Pending(t.Context()); err != nil || ok {
-			t.Errorf("an empty queue has something pending: %v (%v)", ok, err)
-		}
-		run := accept(t, s, aRun("w1"))
-		if err := q.GiveBack(t.Context(), run, time.Hour, false); err != nil {
-			t.Fatal(err)
-		}
-		accept(t, s, aRun(""))
-		if in, ok, err := q.Pending(t.Context()); err != nil || !ok || in != 0 {
-			t.Errorf("the next is due in %v, %v (%v), want now", in, ok, err)
 		}
 	})
 }
@@ -264,7 +276,7 @@ func TestClaimPlan(t *testing.T) {
 	}
 	defer func() { _ = again.Close() }()
 	for range 5 {
-		if runs, err := store.NewRuns(again).Claim(t.Context(), "w", 3); err != nil || len(runs) != 3 {
+		if runs, err := claim(t.Context(), store.NewRuns(again), "w", 3); err != nil || len(runs) != 3 {
 			t.Errorf("asked for 3 of 30, got %d (%v)", len(runs), err)
 		}
 	}

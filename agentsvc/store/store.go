@@ -44,6 +44,16 @@ const (
 	InputRequired RunState = "input_required"
 )
 
+// Priority is a run's place among the waiting ones of its app, the lowest number first.
+type Priority int64
+
+// The priorities.
+const (
+	Awaited Priority = iota // somebody waits for its end
+	Normal
+	Unasked // nobody has asked for it: a clock did, or an event elsewhere
+)
+
 // Run is one turn of a task on its way through an agent, under a lease: Epoch and Seq say what its worker last saw
 // of the task.
 type Run struct {
@@ -61,6 +71,9 @@ type Run struct {
 	FirstSeq int64 // of the event that opened the turn
 	CutOff   bool  // a worker stopped in the middle of the attempt before
 	Message  agentsvc.Message
+	Priority Priority
+	Rescues  int64 // workers that died with it
+	Limit    int64 // of the app's runs at work at a time; 0 = none. It holds where the run is born under a lease
 	// Fresh says that the context is new: there is no session to read.
 	Fresh bool
 	// Wait says that the run, which has no worker, is born behind the others of its session, where there are any.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -211,7 +212,20 @@ func (s *Store) endRuns(b *db.Batch, id agentsvc.TaskID, g *guard) {
 // Begin takes the lease of a claimed run's task: it fills in what the run does not know and, where the task was only
 // submitted, appends the fact that it is being worked on. It returns [agentsvc.ErrLost] if the task no longer
 // waits for this run, and [ErrWaiting] if it waits for somebody else.
-func (s *Store) Begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
+func (s *Store) Begin(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
+	for range maxTries {
+		// Whoever had the lease before may still write until it is taken from them.
+		if evs, err = s.begin(ctx, run); !errors.Is(err, errMoved) {
+			return evs, err
+		}
+	}
+	return nil, err
+}
+
+// errMoved says that the task moved on between the look and the step.
+var errMoved = errors.New("the task moved on")
+
+func (s *Store) begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	seen, err := s.Task(ctx, run.Task, With{})
 	if err != nil {
 		return nil, err
@@ -239,5 +253,10 @@ func (s *Store) Begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	if err := insertEvents(&b, s.tenant, run.Task, evs, &guard{run.Epoch, run.Seq}); err != nil {
 		return nil, err
 	}
-	return evs, s.guarded(ctx, &b, &n, "begin task "+string(run.Task))
+	if err := s.guarded(ctx, &b, &n, "begin task "+string(run.Task)); errors.Is(err, agentsvc.ErrLost) {
+		return nil, errMoved
+	} else if err != nil {
+		return nil, err
+	}
+	return evs, nil
 }

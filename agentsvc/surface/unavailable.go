@@ -3,36 +3,14 @@ package surface
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"slices"
-	"strings"
 
 	"stoa/tenancy/db"
 )
 
-// States of PostgreSQL (SQLSTATE) that pass: connections, resources, an operator's hand, a lock or a statement that
-// took too long.
-var passingStates = []string{"08", "53", "57", "55P03", "40001", "40P01"}
-
-// Results of SQLite that pass or that only the operator can cure: busy, locked, read-only, I/O error, full, cannot open.
-var passingResults = []int{5, 6, 8, 10, 13, 14}
-
 // unavailable reports whether err tells of a dependency that does not answer at present, which is nobody's fault who
 // called.
 func unavailable(err error) bool {
-	var state interface{ SQLState() string }
-	var result interface{ Code() int }
 	var network net.Error
-	switch {
-	case errors.Is(err, db.ErrUnknownOutcome), errors.Is(err, db.ErrClosed),
-		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &network):
-		return true
-	case errors.As(err, &state):
-		return slices.ContainsFunc(passingStates, func(s string) bool { return strings.HasPrefix(state.SQLState(), s) })
-	case errors.As(err, &result):
-		return slices.Contains(passingResults, result.Code()&0xff)
-	}
-	return false
+	return db.Away(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

@@ -45,18 +45,23 @@ func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, 
 	}
 	run := store.Run{
 		Tenant: s.tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: t.Agent, Context: t.Context, Owner: t.Owner,
-		Revision: s.revision, Epoch: 1, FirstSeq: 1, Wait: true,
+		Revision: s.revision, Epoch: 1, FirstSeq: 1, Priority: store.Normal, Limit: s.o.Concurrent, Wait: true,
 	}
 	evs := again(run.Task, facts[:at+1], map[string]any{"task_id": string(id), "checkpoint": checkpoint})
 	run.Seq = int64(len(evs))
+	written, err := s.admit(ctx)
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
 	err = agentsvc.ErrOccupied
 	for try := 0; try < maxTries && errors.Is(err, agentsvc.ErrOccupied); try++ {
 		err = s.store.Accept(ctx, run, evs, nil)
 	}
+	written(err == nil)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
-	s.workers.Wake()
+	s.workers.Queued(run)
 	restored := agentsvc.Task{ID: run.Task, Context: run.Context, Agent: run.Agent, Owner: run.Owner, Created: evs[0].At}
 	for _, ev := range evs {
 		restored.Apply(ev)

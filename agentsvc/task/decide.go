@@ -17,7 +17,7 @@ import (
 // the task does not have, [agentsvc.ErrTerminal] for a task that has ended, [agentsvc.ErrDecided] for what was decided
 // before, and an [agentsvc.InvalidError] for a ruling that cannot be.
 func (s *Service) Decide(ctx context.Context, reach Reach, id agentsvc.TaskID, by agentsvc.Owner, rulings ...Ruling) (agentsvc.Task, error) {
-	var acc accepted
+	acc := accepted{run: store.Run{Priority: store.Normal, Limit: s.o.Concurrent}}
 	if err := s.decide(ctx, reach, id, bench{by: by, rulings: rulings}, &acc); err != nil {
 		return agentsvc.Task{}, err
 	}

@@ -36,6 +36,15 @@ func (s *Service) giveWay(acc *accepted) {
 	acc.run.Worker, acc.run.Wait = "", true
 }
 
+// queue has acc's run give way, if there is room in the queue.
+func (s *Service) queue(ctx context.Context, acc *accepted) (err error) {
+	s.giveWay(acc)
+	if acc.written == nil {
+		acc.written, err = s.admit(ctx)
+	}
+	return err
+}
+
 // meet does what the agent of sub does when its session is occupied, so that the message can be accepted after all.
 func (s *Service) meet(ctx context.Context, sub Submission, acc *accepted) error {
 	switch s.onBusy(sub.Agent) {
@@ -44,8 +53,7 @@ func (s *Service) meet(ctx context.Context, sub Submission, acc *accepted) error
 	case Interrupt:
 		return s.interrupt(ctx, sub)
 	}
-	s.giveWay(acc)
-	return nil
+	return s.queue(ctx, acc)
 }
 
 func (s *Service) onBusy(agent string) OnBusy {

@@ -22,7 +22,11 @@ type Handoff interface {
 	Reserve() (worker string, ok bool)
 	Start(run store.Run)
 	Release()
-	// Wake says that a pending run was written.
+	// Admit makes room in the tenant's queue, which holds most runs, for one that is about to be written, and returns what
+	// is to be told whether it was. Its error may be shown to whoever sent it.
+	Admit(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
+	// Queued says that a pending run was written, Wake that a run has become pending.
+	Queued(run store.Run)
 	Wake()
 	// Stop ends the run of a task that was cancelled, if one is at work in any process.
 	Stop(tenant db.ID, task agentsvc.TaskID)
@@ -49,6 +53,10 @@ type Options struct {
 	OnBusy map[string]OnBusy
 	// Vault keeps the credentials that owners of tasks supply. Where no tool needs any it may be missing.
 	Vault *store.Vault
+	// Depth is how many runs of the tenant may wait for a worker; 0 = any number. A decision is never refused for it.
+	Depth int64
+	// Concurrent is how many runs of the tenant may be at work at a time, in all processes; 0 = any number.
+	Concurrent int64
 }
 
 // New returns the pass of a tenant whose configuration stands at revision.

@@ -27,7 +27,18 @@ type Submission struct {
 	Message agentsvc.Message
 	Key     string
 	Live    bool
+	Unasked bool // no human has sent it: it comes after what humans have sent
 	Rulings []Ruling
+}
+
+func (sub Submission) priority() store.Priority {
+	switch {
+	case sub.Live:
+		return store.Awaited
+	case sub.Unasked:
+		return store.Unasked
+	}
+	return store.Normal
 }
 
 // reach is how far a submission goes.
@@ -90,6 +101,8 @@ type accepted struct {
 	before int64 // sequence before the turn's first event, where it was there already
 	run    store.Run
 	held   bool // a place of this process's workers
+	// written, where it is not nil, is to be told whether the run was written, for which the queue has made room.
+	written func(bool)
 }
 
 func (s *Service) start(acc accepted) {
@@ -97,7 +110,7 @@ func (s *Service) start(acc accepted) {
 	case acc.held:
 		s.workers.Start(acc.run)
 	case acc.events != nil:
-		s.workers.Wake()
+		s.workers.Queued(acc.run)
 	}
 }
 
@@ -108,11 +121,33 @@ func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) 
 	if err := errors.Join(checkID("message.message_id", string(sub.Message.ID)), checkID("message.context_id", string(sub.Message.Context))); err != nil {
 		return accepted{}, err
 	}
-	var acc accepted
 	if sub.Live {
-		acc.run.Worker, acc.held = s.workers.Reserve()
+		if acc, err := s.write(ctx, sub, true); !errors.Is(err, store.ErrNoRoom) {
+			return acc, err
+		}
 	}
-	var err error
+	return s.write(ctx, sub, false)
+}
+
+// write writes a turn, in a place of this process's workers or for the queue. It returns [store.ErrNoRoom] where there is no
+// such place, or none for this tenant.
+func (s *Service) write(ctx context.Context, sub Submission, here bool) (acc accepted, err error) {
+	acc.run = store.Run{Priority: sub.priority(), Limit: s.o.Concurrent}
+	if here {
+		if acc.run.Worker, acc.held = s.workers.Reserve(); !acc.held {
+			return acc, store.ErrNoRoom
+		}
+	}
+	if !here && len(sub.Rulings) == 0 {
+		if acc.written, err = s.admit(ctx); err != nil {
+			return accepted{}, err
+		}
+	}
+	defer func() {
+		if acc.written != nil {
+			acc.written(err == nil && acc.events != nil)
+		}
+	}()
 	switch {
 	case len(sub.Rulings) > 0:
 		err = s.resolve(ctx, sub, &acc)
@@ -126,6 +161,14 @@ func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) 
 		acc.held = false
 	}
 	return acc, err
+}
+
+// admit makes room in the queue for a run that is about to be written.
+func (s *Service) admit(ctx context.Context) (done func(written bool), err error) {
+	if s.o.Depth == 0 {
+		return func(bool) {}, nil
+	}
+	return s.workers.Admit(ctx, s.tenant, s.o.Depth)
 }
 
 // open starts a new task. Where its session is occupied it does what the agent does then, and tries again.
@@ -190,7 +233,9 @@ func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) err
 	for {
 		switch err := s.proceed(ctx, sub, acc); {
 		case errors.Is(err, agentsvc.ErrOccupied) && ctx.Err() == nil:
-			s.giveWay(acc)
+			if err := s.queue(ctx, acc); err != nil {
+				return err
+			}
 		case !isLost(err) || ctx.Err() != nil:
 			return err
 		}

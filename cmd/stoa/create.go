@@ -20,6 +20,9 @@ type appSettings struct {
 	Secret      []string `sep:"none" placeholder:"NAME=VALUE" help:"A secret that the configuration uses as $${NAME}; NAME alone takes the value from the environment. Repeatable."`
 	Grant       []string `placeholder:"GRANT" help:"A power of the host that the configuration may use: command, stdio, filesystem, private_network, sqlite, operator_models. Repeatable; \"\" takes all away."`
 	Plan        *string  `help:"The plan the app is billed by."`
+	Weight      *int64   `placeholder:"N" help:"Runs in each of the app's turns at the queue (1)."`
+	MaxTasks    *int64   `name:"max-concurrent-tasks" placeholder:"N" help:"The app's tasks at work at a time; 0 for any number."`
+	QueueDepth  *int64   `placeholder:"N" help:"The app's tasks that may wait for a worker (10000)."`
 	Label       []string `sep:"none" placeholder:"KEY=VALUE" help:"A label. Repeatable; \"\" takes all away."`
 	DisplayName *string  `placeholder:"TEXT" help:"The name shown to people."`
 	DryRun      bool     `help:"Only check: change nothing."`
@@ -54,6 +57,15 @@ func (s *appSettings) body(c *console) (map[string]any, error) {
 	}
 	if s.Plan != nil {
 		body["plan"] = *s.Plan
+	}
+	limits := map[string]any{}
+	for name, n := range map[string]*int64{"weight": s.Weight, "max_concurrent_tasks": s.MaxTasks, "queue_depth": s.QueueDepth} {
+		if n != nil {
+			limits[name] = *n
+		}
+	}
+	if len(limits) > 0 {
+		body["limits"] = limits
 	}
 	if s.DisplayName != nil {
 		body["display_name"] = *s.DisplayName

@@ -88,6 +88,10 @@ var routeWalks = map[string][]trespass{
 	"POST /admin/apps/{app}/tokens:revoke":                {{path: "/admin/apps/{app}/tokens:revoke", body: emptyBody}},
 	"GET /admin/apps/{app}/tools":                         {{path: "/admin/apps/{app}/tools"}},
 	"POST /admin/apps/{app}/tools/{server}/{tool}:accept": {{path: "/admin/apps/{app}/tools/shop/echo:accept", body: func(minted) any { return map[string]any{"hash": "x"} }}},
+	"GET /admin/queue":                                    {{path: "/admin/queue"}},
+	"GET /admin/queue/dead":                               {{path: "/admin/queue/dead?app={app}"}},
+	"POST /admin/queue/dead:requeue":                      {{path: "/admin/queue/dead:requeue", body: emptyBody}},
+	"POST /admin/queue/dead/{id}:requeue":                 {{path: "/admin/queue/dead/{task}.1:requeue", body: emptyBody}},
 	"GET /admin/audit":                                    {{path: "/admin/audit?app={app}"}},
 }
 

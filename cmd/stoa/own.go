@@ -63,7 +63,7 @@ func (o *own) builtin(loopback bool) error {
 // build makes an app of a snapshot: the default one of the operator's configuration, any other of its own.
 func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapshot) (*app.App, error) {
 	return func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
-		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision}
+		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.Limits.InForce()}
 		if s.App.ID == tenancy.DefaultID {
 			t.Own, t.Inside = true, true
 			return app.Build(o.cfg.Load(), t, house)

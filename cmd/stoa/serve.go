@@ -69,6 +69,7 @@ type house struct {
 	apps     *tenancy.Service
 	issuer   *authz.Issuer
 	pool     *queue.Pool
+	dead     *task.DeadLetters
 	shared   app.House
 	live     *tenancy.Live[*app.App]
 	router   *tenancy.Router
@@ -167,9 +168,10 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 }
 
 func (h *house) openQueue(ctx context.Context) error {
+	h.dead = task.NewDeadLetters(h.db, h.shared.Hub, func() { h.pool.Wake() })
 	h.pool = queue.New(store.NewRuns(h.db), h.run, queue.Options{
-		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, Config: h.own.fingerprint, Log: h.log,
-		Idle: h.settings.role == roleWeb, Bus: h.bus, Calls: h.shared.Hub,
+		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, GiveUp: h.dead.Add,
+		Config: h.own.fingerprint, Idle: h.settings.role == roleWeb, Bus: h.bus, Calls: h.shared.Hub, Log: h.log,
 	})
 	h.shared.Workers = h.pool
 	return h.pool.Open(ctx, h.db.Engine() == db.SQLite)

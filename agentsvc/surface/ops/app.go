@@ -17,7 +17,7 @@ func (a admin) create(ctx context.Context, o *order) (answer, error) {
 		return answer{}, err
 	}
 	app, err := a.apps.Create(ctx, o.actor, tenancy.Draft{
-		Name: b.Name, DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Labels: b.Labels,
+		Name: b.Name, DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits, Labels: b.Labels,
 	}, o.dry)
 	out := about(app)
 	if !o.dry {
@@ -36,7 +36,7 @@ func (a admin) update(ctx context.Context, o *order) (answer, error) {
 		return answer{}, err
 	}
 	app, err := a.apps.Update(ctx, o.actor, o.app(), tenancy.Change{
-		DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Labels: b.Labels,
+		DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits, Labels: b.Labels,
 		IfRevision: revision,
 	}, o.dry)
 	return about(app), err

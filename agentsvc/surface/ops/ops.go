@@ -1,6 +1,6 @@
 // Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
-// and the metrics; and where users see and erase what is kept of theirs. task.go, checkpoint.go, memory.go, credential.go,
-// app.go, secret.go, token.go, tool.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
+// and the queue, and the metrics; and where users see and erase what is kept of theirs. task.go, checkpoint.go, memory.go, credential.go,
+// app.go, secret.go, token.go, tool.go, queue.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
 // API have in common.
 package ops
 
@@ -9,16 +9,18 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
-// Options are what the endpoints administer. Apps, Issuer and DB are required.
+// Options are what the endpoints administer. Apps, Issuer, DB and Dead are required.
 type Options struct {
 	Apps   *tenancy.Service
 	Issuer *authz.Issuer
 	DB     *db.DB
+	Dead   *task.DeadLetters
 
 	Metrics      http.Handler // nil = there are none
 	MetricsPath  string       // "" = /metrics
@@ -27,7 +29,7 @@ type Options struct {
 
 // Routes returns what the endpoints answer.
 func Routes(o Options) []surface.Route {
-	a := admin{apps: o.Apps, issuer: o.Issuer, db: o.DB}
+	a := admin{apps: o.Apps, issuer: o.Issuer, db: o.DB, dead: o.Dead}
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
@@ -55,6 +57,10 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens:revoke", Serve: act(a.revoke), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/tools", Serve: a.tools},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: act(a.acceptTool), Once: true},
+		{Method: http.MethodGet, Pattern: "/admin/queue", Serve: a.queue},
+		{Method: http.MethodGet, Pattern: "/admin/queue/dead", Serve: a.deadLetters},
+		{Method: http.MethodPost, Pattern: "/admin/queue/dead:requeue", Serve: act(a.requeueAll), Once: true},
+		{Method: http.MethodPost, Pattern: "/admin/queue/dead/{id}:requeue", Serve: act(a.requeue), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/audit", Serve: a.audit},
 	}
 	for i := range routes {
@@ -73,4 +79,5 @@ type admin struct {
 	apps   *tenancy.Service
 	issuer *authz.Issuer
 	db     *db.DB
+	dead   *task.DeadLetters
 }

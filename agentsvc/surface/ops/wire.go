@@ -21,6 +21,8 @@ type (
 		Labels      map[string]string `json:"labels"`
 		Grants      []string          `json:"grants"`
 		Plan        string            `json:"plan"`
+
+		Limits tenancy.LimitsChange `json:"limits"`
 	}
 	updateBody struct {
 		Config      document          `json:"config"`
@@ -29,6 +31,8 @@ type (
 		Labels      map[string]string `json:"labels"`
 		Grants      []string          `json:"grants"`
 		Plan        *string           `json:"plan"`
+
+		Limits tenancy.LimitsChange `json:"limits"`
 	}
 	decisionBody struct {
 		CallID    string          `json:"call_id"`
@@ -50,6 +54,11 @@ type (
 	revokeBody struct {
 		Sub string `json:"sub"`
 	}
+	requeueBody struct {
+		App   string `json:"app"`
+		Agent string `json:"agent"`
+		Error string `json:"error"`
+	}
 	acceptBody struct {
 		Hash string `json:"hash"`
 	}
@@ -65,9 +74,15 @@ type (
 		Config      map[string]any    `json:"config,omitempty"`
 		Grants      []string          `json:"grants"`
 		Plan        string            `json:"plan"`
+		Limits      limitsBody        `json:"limits"`
 		Labels      map[string]string `json:"labels"`
 		CreatedAt   *string           `json:"created_at"`
 		UpdatedAt   *string           `json:"updated_at"`
+	}
+	limitsBody struct {
+		Weight             int64 `json:"weight"`
+		MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
+		QueueDepth         int64 `json:"queue_depth"`
 	}
 	appList struct {
 		Apps          []appBody `json:"apps"`
@@ -127,6 +142,43 @@ type (
 		Entries       []entryBody `json:"entries"`
 		NextPageToken string      `json:"next_page_token"`
 	}
+	queueBody struct {
+		Pending              int64      `json:"pending"`
+		Running              int64      `json:"running"`
+		Completed            int64      `json:"completed"`
+		Failed               int64      `json:"failed"`
+		InputRequired        int64      `json:"input_required"`
+		OldestPendingSeconds float64    `json:"oldest_pending_seconds"`
+		Apps                 []queueApp `json:"apps"`
+	}
+	queueApp struct {
+		App     string `json:"app"`
+		Pending int64  `json:"pending"`
+		Running int64  `json:"running"`
+	}
+	deadBody struct {
+		ID        string  `json:"id"`
+		App       string  `json:"app"`
+		Agent     string  `json:"agent"`
+		TaskID    string  `json:"task_id"`
+		Attempts  int64   `json:"attempts"`
+		LastError string  `json:"last_error"`
+		FailedAt  *string `json:"failed_at"`
+	}
+	deadList struct {
+		Runs          []deadBody `json:"runs"`
+		NextPageToken string     `json:"next_page_token"`
+		TotalSize     int        `json:"total_size"`
+	}
+	requeuedBody struct {
+		ID     string `json:"id"`
+		App    string `json:"app"`
+		TaskID string `json:"task_id"` // of the task that goes on
+	}
+	requeuedAllBody struct {
+		Requeued  int `json:"requeued"`
+		Remaining int `json:"remaining"`
+	}
 	memoryBody struct {
 		MemoryID  string  `json:"memory_id"`
 		User      string  `json:"user"`
@@ -183,7 +235,7 @@ func (d *document) UnmarshalJSON(raw []byte) error {
 func newAppBody(a tenancy.App) appBody {
 	b := appBody{
 		Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, Config: a.Config,
-		Grants: append([]string{}, a.Grants...), Plan: a.Plan, Labels: map[string]string{},
+		Grants: append([]string{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.Limits.InForce()), Labels: map[string]string{},
 		CreatedAt: stamp(a.CreatedAt), UpdatedAt: stamp(a.UpdatedAt),
 	}
 	maps.Copy(b.Labels, a.Labels)

@@ -41,6 +41,7 @@ type House struct {
 	Issuer *authz.Issuer
 	Server *surface.Server
 	Pool   *queue.Pool
+	Dead   *task.DeadLetters
 	Log    *Log
 }
 
@@ -71,7 +72,10 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 		}
 		defer release()
 		return a.Run(ctx, run)
-	}, queue.Options{Calls: shared.Hub, Log: log})
+	}, queue.Options{
+		Calls: shared.Hub, Log: log, GiveUp: func(ctx context.Context, run store.Run, reason string) error { return h.Dead.Add(ctx, run, reason) },
+	})
+	h.Dead = task.NewDeadLetters(h.DB, shared.Hub, h.Pool.Wake)
 	shared.Workers = h.Pool
 	must(t, h.Pool.Open(t.Context(), true))
 	h.Apps = tenancy.New(h.DB, keys, bus, tenancy.Options{
@@ -93,7 +97,9 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 		if err != nil {
 			return nil, err
 		}
-		return app.Build(cfg, app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision}, shared)
+		return app.Build(cfg, app.Tenant{
+			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.Limits.InForce(),
+		}, shared)
 	}, tenancy.LiveOptions{Log: log})
 	t.Cleanup(live.Close)
 	router, err := tenancy.NewRouter(h.Apps, o.Hosts)

@@ -1,0 +1,159 @@
+package queue
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// claimEvery is how often the queue is looked at when nobody calls: other processes' runs, and retries come due.
+const claimEvery = time.Second
+
+func (p *Pool) claiming(ctx context.Context) {
+	tick := time.NewTicker(claimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-tick.C:
+			p.look(ctx)
+		}
+		if err := p.claim(ctx); err != nil && ctx.Err() == nil {
+			p.o.Log.Warn("the queue cannot be read", "error", err)
+		}
+		p.passOn()
+	}
+}
+
+// passOn wakes the workers of other processes where a run was accepted and there is no place for another here.
+func (p *Pool) passOn() {
+	if p.accepted.Swap(false) && (p.o.Idle || len(p.queued) == cap(p.queued) || p.isStopping()) {
+		p.o.Bus.Publish(topicQueue, "")
+	}
+}
+
+// look finds what is to be done that nobody calls for: runs that wait for a decision that comes too late, and runs that
+// wait for others of their session which are gone. It forgets runs that were waited for and have found a place elsewhere.
+func (p *Pool) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err := p.runs.Overdue(ctx)
+	if err == nil {
+		_, err = p.runs.CallUp(ctx)
+	}
+	if err == nil {
+		err = p.stillAwaited(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		p.o.Log.Warn("the queue cannot be read", "error", err)
+	}
+}
+
+// claim fills the free places with pending runs.
+func (p *Pool) claim(ctx context.Context) error {
+	if p.o.Idle || !p.enter() {
+		return nil
+	}
+	defer p.wg.Done()
+	if err := p.claimAwaited(ctx); err != nil {
+		return err
+	}
+	free := cap(p.queued) - len(p.queued) // only this goroutine takes places
+	if free == 0 {
+		return nil // whoever leaves a place wakes us
+	}
+	runs, err := p.turns.claim(ctx, free, p.suspects.Load() == 0)
+	if p.isStopping() {
+		return err // Drain gives them back
+	}
+	for _, run := range runs {
+		p.queued <- struct{}{}
+		p.wg.Go(func() {
+			defer func() {
+				<-p.queued
+				rouse(p.wake)
+			}()
+			p.do(run)
+		})
+	}
+	return err
+}
+
+// perApp is how many runs that somebody waits for are claimed of an app at a time.
+const perApp = 8
+
+// claimAwaited gives the places for live runs that have become free to those that found none.
+func (p *Pool) claimAwaited(ctx context.Context) error {
+	for app, limit := range p.awaiting() {
+		n := 0
+		for n < perApp {
+			if _, ok := p.Reserve(); !ok {
+				break
+			}
+			n++
+		}
+		if n == 0 {
+			return nil
+		}
+		p.forget(app) // before the look: what is written later is told again
+		runs, err := p.runs.Claim(ctx, p.worker, []store.Share{{Tenant: app, Limit: limit, Take: int64(n), Awaited: true}})
+		for range n - len(runs) {
+			p.leave()
+		}
+		for _, run := range runs {
+			p.Start(run)
+		}
+		if err != nil || limit > 0 || len(runs) == n {
+			p.await(app, limit)
+		}
+		if err != nil {
+			return err
+		}
+		if len(runs) == n {
+			rouse(p.wake)
+		}
+	}
+	return nil
+}
+
+// stillAwaited forgets the apps that need no more looking after when a place comes free.
+func (p *Pool) stillAwaited(ctx context.Context) error {
+	apps := p.awaiting()
+	if len(apps) == 0 {
+		return nil
+	}
+	still, err := p.runs.Awaited(ctx, apps)
+	if err != nil {
+		return err
+	}
+	for app := range apps {
+		if !slices.Contains(still, app) {
+			p.forget(app)
+		}
+	}
+	return nil
+}
+
+func (p *Pool) awaiting() map[db.ID]int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.awaited)
+}
+
+func (p *Pool) await(app db.ID, limit int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.awaited[app] = limit
+}
+
+func (p *Pool) forget(app db.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.awaited, app)
+}

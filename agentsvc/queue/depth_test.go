@@ -1,0 +1,82 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"stoa/ratelimit"
+	"stoa/tenancy/db"
+)
+
+// TestDepth: as many are admitted as may wait, at the price of a count now and then.
+func TestDepth(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var waiting, counts atomic.Int64
+		d := &depths{apps: map[db.ID]*depth{}, count: func(_ context.Context, _ db.ID, limit int64) (int64, error) {
+			counts.Add(1)
+			time.Sleep(time.Millisecond)
+			return min(waiting.Load(), limit), nil
+		}}
+		try := func(written bool) error {
+			done, err := d.admit(t.Context(), "a", 100)
+			if err == nil {
+				if written {
+					waiting.Add(1)
+				}
+				done(written)
+			}
+			return err
+		}
+		var in, out atomic.Int64
+		var wg sync.WaitGroup
+		for range 300 {
+			wg.Go(func() {
+				switch err := try(true); {
+				case err == nil:
+					in.Add(1)
+				case errors.Is(err, ratelimit.ErrExhausted):
+					out.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if in.Load() != 100 || out.Load() != 200 || counts.Load() > 3 {
+			t.Errorf("%d in, %d out, counted %d times", in.Load(), out.Load(), counts.Load())
+		}
+		waiting.Store(98) // others have taken two
+		time.Sleep(fullFor)
+		for i, want := range []bool{true, true, false} {
+			if err := try(true); (err == nil) != want {
+				t.Errorf("place %d of two: %v", i+1, err)
+			}
+		}
+		waiting.Store(50)
+		time.Sleep(2 * roomFor)
+		for range 60 { // what was not written takes no room
+			if err := try(false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := d.admit(t.Context(), "b", 1); err == nil {
+			t.Error("another app has the count of the first")
+		}
+	})
+}
+
+// TestDepthUnknown: what cannot be counted is not admitted.
+func TestDepthUnknown(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("no database")
+	d := &depths{apps: map[db.ID]*depth{}, count: func(context.Context, db.ID, int64) (int64, error) { return 0, broken }}
+	if _, err := d.admit(t.Context(), "a", 100); !errors.Is(err, broken) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,182 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"stoa/tenancy/db"
+)
+
+// Share is an app with runs that may be claimed, and what it may have of the workers.
+type Share struct {
+	Tenant  db.ID
+	Weight  int64 // runs in each of its turns
+	Limit   int64 // of its runs at work at a time, in all processes together; 0 = none
+	Running int64 // at work at present; only told where there is a limit
+	Closed  bool  // the app is not active: nothing of it is claimed
+	Take    int64 // how many runs [Runs.Claim] claims at most
+	// Suspect says that the share is one run that workers have died with, Awaited that it is runs that somebody waits
+	// for: no others of the app are claimed.
+	Suspect, Awaited bool
+}
+
+// Room is how many more runs of the app may be at work.
+func (s Share) Room() int64 {
+	switch {
+	case s.Closed:
+		return 0
+	case s.Limit == 0:
+		return 1 << 30
+	}
+	return s.Limit - s.Running - s.Take
+}
+
+// The next app of the ring. It is looked up by the expression of the index that holds the runs to claim and no others.
+const (
+	nextApp = `SELECT r.tenant FROM run r WHERE r.state = 'pending' AND r.ready `
+	first   = `ORDER BY r.tenant || '' LIMIT 1`
+)
+
+// isolated is how many workers a run may take with it before it is claimed alone: what kills its worker kills its
+// neighbours' too, and they are to get away.
+const isolated = 2
+
+// Suspect reports whether workers have died with the run, so that it is claimed alone.
+func (run Run) Suspect() bool { return run.Rescues >= isolated }
+
+// What of a pending run's row says that it may be claimed.
+const (
+	claimable = `state = 'pending' AND ready`
+	suspect   = `state = 'pending' AND NOT ready AND rescues >= 2 AND available_at <= stoa_now()`
+)
+
+// shareOf reads a share of each tenant of t. It joins nothing: a join would mix up the order of the ring.
+const shareOf = `SELECT t.tenant, COALESCE((SELECT status FROM app a WHERE a.tenant = t.tenant), 'active') <> 'active',
+	COALESCE((SELECT weight FROM app a WHERE a.tenant = t.tenant), 0), ` + limitOf + `, CASE WHEN ` + limitOf + ` > 0 THEN ` + runningOf + ` ELSE 0 END FROM `
+
+const (
+	limitOf   = `COALESCE((SELECT max_concurrent_tasks FROM app a WHERE a.tenant = t.tenant), 0)`
+	runningOf = `(SELECT COUNT(*) FROM run w WHERE w.state = 'running' AND w.tenant = t.tenant)`
+)
+
+func readShare(r db.Row, s *Share) error {
+	err := r.Scan((*string)(&s.Tenant), &s.Closed, &s.Weight, &s.Limit, &s.Running)
+	s.Weight = max(1, s.Weight)
+	return err
+}
+
+// Turns lists up to n apps with runs that may be claimed now, in the order of their ids from one on and around. With
+// suspects the first of the shares may be a run of that kind. Runs whose delay is over become claimable.
+func (q *Runs) Turns(ctx context.Context, from db.ID, n int, suspects bool) ([]Share, error) {
+	var shares []Share
+	err := q.do(ctx, "look whose turn it is", func(b *db.Batch) {
+		b.Exec(nil, `UPDATE run SET ready = TRUE WHERE state = 'pending' AND NOT ready AND available_at <= stoa_now() AND rescues < $1`, isolated)
+		if suspects {
+			b.Query(func(r db.Row) error {
+				s := Share{Suspect: true, Take: 1}
+				err := readShare(r, &s)
+				shares = append(shares, s)
+				return err
+			}, shareOf+`(SELECT tenant, available_at FROM run WHERE `+suspect+`) t
+				WHERE NOT EXISTS (SELECT 1 FROM app a WHERE a.tenant = t.tenant AND a.status <> 'active')
+					AND (`+limitOf+` = 0 OR `+limitOf+` > `+runningOf+`) ORDER BY t.available_at LIMIT 1`)
+		}
+		b.Query(func(r db.Row) error {
+			var s Share
+			err := readShare(r, &s)
+			shares = append(shares, s)
+			return err
+		}, `WITH RECURSIVE ring (tenant) AS (
+				SELECT COALESCE((`+nextApp+`AND r.tenant || '' >= $1 `+first+`), (`+nextApp+first+`))
+				UNION
+				SELECT COALESCE((`+nextApp+`AND r.tenant || '' > ring.tenant `+first+`), (`+nextApp+first+`)) FROM ring WHERE ring.tenant IS NOT NULL)
+			`+shareOf+`(SELECT tenant FROM ring WHERE tenant IS NOT NULL LIMIT $2) t`,
+			string(from), n)
+	})
+	return shares, err
+}
+
+// Claim leases to a worker the runs that shares say: of each app those of the lowest priority number first, and among
+// them the longest waiting. An app never has more runs at work than its limit, whoever else claims at the same time.
+func (q *Runs) Claim(ctx context.Context, worker string, shares []Share) ([]Run, error) {
+	shares = slices.DeleteFunc(slices.Clone(shares), func(s Share) bool { return s.Take == 0 })
+	if len(shares) == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(shares, func(a, b Share) int { return cmp.Compare(a.Tenant, b.Tenant) }) // all lock in one order
+	var runs []Run
+	err := q.do(ctx, "claim runs", func(b *db.Batch) {
+		for _, s := range shares {
+			args := []any{worker, string(s.Tenant), s.Take}
+			if s.Limit > 0 {
+				lockApp(b, q.h, s.Tenant)
+				args = append(args, s.Limit)
+			}
+			b.Query(func(r db.Row) error {
+				run := Run{Worker: worker}
+				err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq,
+					&run.CutOff, (*int64)(&run.Priority), &run.Rescues)
+				runs = append(runs, run)
+				return err
+			}, claimSQL(q.h.Engine(), s), args...)
+		}
+	})
+	return runs, err
+}
+
+// Awaited returns those of the apps, given with their limits, that have runs to claim which somebody waits for, or which
+// the limit holds back.
+func (q *Runs) Awaited(ctx context.Context, apps map[db.ID]int64) (still []db.ID, err error) {
+	err = q.do(ctx, "look for runs that are waited for", func(b *db.Batch) {
+		for app, limit := range apps {
+			most := Awaited
+			if limit > 0 {
+				most = Unasked
+			}
+			b.Query(func(db.Row) error {
+				still = append(still, app)
+				return nil
+			}, `SELECT 1 FROM run WHERE `+claimable+` AND tenant || '' = $1 AND priority <= $2 LIMIT 1`, string(app), int64(most))
+		}
+	})
+	return still, err
+}
+
+// Waiting counts the runs of an app that wait for a worker or for their session, as far as limit.
+func (q *Runs) Waiting(ctx context.Context, tenant db.ID, limit int64) (n int64, err error) {
+	err = q.do(ctx, "count waiting runs", func(b *db.Batch) {
+		b.Query(func(r db.Row) error { return r.Scan(&n) },
+			`SELECT COUNT(*) FROM (SELECT * FROM (SELECT 1 AS one FROM run WHERE `+claimable+` AND tenant || '' = $1 LIMIT $2) p
+				UNION ALL SELECT * FROM (SELECT 1 FROM run WHERE state = 'waiting' AND tenant || '' = $1 LIMIT $2) w) q`, string(tenant), limit)
+	})
+	return n, err
+}
+
+func claimSQL(e db.Engine, s Share) string {
+	which, order, limit, skip := claimable+" AND tenant || '' = $2", "tenant || '', priority, available_at", "$3", "" // the index's own order, so that nothing is sorted
+	switch {
+	case s.Suspect:
+		which, order = suspect+" AND tenant = $2", "available_at"
+	case s.Awaited:
+		which += " AND priority = 0"
+	}
+	if s.Limit > 0 {
+		limit = `(SELECT CASE WHEN COUNT(*) >= $4 THEN 0 WHEN $4 - COUNT(*) < $3 THEN $4 - COUNT(*) ELSE $3 END
+			FROM run WHERE state = 'running' AND tenant = $2)`
+	}
+	if e == db.Postgres {
+		skip = " FOR UPDATE SKIP LOCKED"
+	}
+	return `WITH due AS MATERIALIZED (SELECT tenant, task, turn FROM run WHERE ` + which + ` AND available_at <= stoa_now()
+			ORDER BY ` + order + ` LIMIT ` + limit + skip + `)
+		UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1 WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM due)
+		RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off, priority, rescues`
+}
+
+// lockApp adds to b that nobody else counts the runs of an app with a limit at the same time. On SQLite nobody could.
+func lockApp(b *db.Batch, h *db.Handle, tenant db.ID) {
+	if h.Engine() == db.Postgres {
+		b.Exec(nil, `SELECT pg_advisory_xact_lock(7240, hashtext($1))`, string(tenant))
+	}
+}

@@ -1,0 +1,204 @@
+package task_test
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
+	"stoa/ratelimit"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// limit gives the tenant's pass of p other limits.
+func (p *process) limit(o task.Options) {
+	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, slog.New(slog.NewTextHandler(io.Discard, nil)), o)
+}
+
+// record writes the record of the tenant, whose limit the claims read.
+func record(t *testing.T, d *db.DB, concurrent int64) {
+	t.Helper()
+	var b db.Batch
+	b.Exec(nil, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels, data_key, master_key, created_at, updated_at, max_concurrent_tasks)
+		VALUES ('acme', 'acme', '', 'active', 1, 1, 1, '[]', '', '{}', $1, '', 0, 0, $2)`, []byte{}, concurrent)
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestConcurrent: of all the runs of an app, live, queued and continued, in two processes, no more are at work at a
+// time than may be; the others wait, and all end.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		const limit, calls = 2, 10
+		record(t, d, limit)
+		var at, most atomic.Int64
+		handle := func(w *work) error {
+			most.Store(max(most.Load(), at.Add(1)))
+			time.Sleep(3 * time.Millisecond)
+			at.Add(-1)
+			return asks(w)
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			p := start(t, d, handle)
+			p.limit(task.Options{Concurrent: limit})
+			p.claims(t)
+			for i := range calls {
+				wg.Go(func() {
+					sub := send("hi")
+					if i%2 == 0 {
+						if _, err := p.Submit(t.Context(), sub); err != nil {
+							t.Error(err)
+						}
+						return
+					}
+					opened, evs, err := p.Call(t.Context(), sub)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					until(t, evs)
+					if _, evs, err = p.Call(t.Context(), answer(opened, "enough")); err != nil {
+						t.Error(err)
+						return
+					}
+					until(t, evs)
+				})
+			}
+		}
+		wg.Wait()
+		q := store.NewRuns(d)
+		var st store.Stats
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			var err error
+			if st, err = q.Stats(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if st.Pending+st.Running == 0 {
+				break
+			}
+		}
+		if st.Pending+st.Running > 0 || st.InputRequired+st.Completed != 2*calls+calls {
+			t.Errorf("in the end: %+v", st)
+		}
+		if most.Load() > limit {
+			t.Errorf("%d were at work at a time, %d may be", most.Load(), limit)
+		}
+	})
+}
+
+// TestDepthLimit: what finds the queue full is refused before anything is written; whoever finds a place here never asks.
+func TestDepthLimit(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		p := start(t, d, asks)
+		p.limit(task.Options{Depth: 2})
+		for i := range 4 {
+			_, err := p.Submit(t.Context(), send("hi"))
+			var full *ratelimit.ExhaustedError
+			if refused := errors.As(err, &full) && full.RetryAfter > 0; refused != (i >= 2) {
+				t.Errorf("message %d: %v", i+1, err)
+			}
+		}
+		if page, err := p.List(t.Context(), task.Reach{}, task.Query{}); err != nil || page.Total != 2 {
+			t.Errorf("%d tasks (%v)", page.Total, err)
+		}
+		if got, _ := call(t, p, send("hi")); got.Status.State != agentsvc.Working {
+			t.Errorf("in place: %s", got.Status.State)
+		}
+	})
+}
+
+// TestRequeue: a new task goes on where a dead letter ended, with what had been recorded, and only once.
+func TestRequeue(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		said := make(chan int, 10)
+		p := start(t, d, func(w *work) error {
+			evs, err := w.Journal(w)
+			if err != nil {
+				return err
+			}
+			said <- len(evs)
+			if len(evs) > 2 { // goes on behind the message
+				return w.end(agentsvc.Completed, "done")
+			}
+			if err := w.say("halfway"); err != nil {
+				return err
+			}
+			return w.Record(w, store.Record{Events: []agentsvc.Event{{Status: &agentsvc.Status{State: agentsvc.Failed}}}, End: store.Failed, Error: "no luck"})
+		})
+		p.claims(t)
+		letters := task.NewDeadLetters(d, p.hub, p.pool.Wake)
+		opened, _ := call(t, p, send("hi"))
+		dead, total, err := letters.List(t.Context(), store.DeadFilter{Limit: 10})
+		if err != nil || total != 1 || dead[0].ID.Task != opened.ID || dead[0].Error != "no luck" {
+			t.Fatalf("%d dead letters: %+v (%v)", total, dead, err)
+		}
+		_, next, err := letters.Requeue(t.Context(), dead[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := letters.Requeue(t.Context(), dead[0].ID); !errors.Is(err, agentsvc.ErrNotFound) {
+			t.Errorf("again: %v", err)
+		}
+		got, evs, err := p.Follow(within(t), task.Reach{Owner: &ana}, next, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ev, err := range evs {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.Apply(ev)
+		}
+		if got.Status.State != agentsvc.Completed || len(got.History) < 3 || got.History[1].Text() != "halfway" || <-said != 2 || <-said != 3 {
+			t.Errorf("went on as %s with %d messages", got.Status.State, len(got.History))
+		}
+		if old, err := p.Get(t.Context(), task.Reach{}, opened.ID, store.With{}); err != nil || old.Status.State != agentsvc.Failed {
+			t.Errorf("the old task is %s (%v)", old.Status.State, err)
+		}
+	})
+}
+
+// TestGivenUp: a task whose run is given up fails, and whoever listens hears of it; one that has moved on is left alone.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		p := start(t, d, asks)
+		letters := task.NewDeadLetters(d, p.hub, p.pool.Wake)
+		opened, err := p.Submit(t.Context(), send("hi"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, evs, err := p.Follow(within(t), task.Reach{}, opened.ID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := store.Run{Tenant: "acme", Task: opened.ID, Turn: 1, Attempts: 4}
+		if err := letters.Add(t.Context(), run, "it never began"); err != nil {
+			t.Fatal(err)
+		}
+		if facts := until(t, evs); len(facts) != 1 || facts[0].Status.State != agentsvc.Failed {
+			t.Errorf("listeners heard %+v", facts)
+		}
+		dead, _, err := letters.List(t.Context(), store.DeadFilter{Limit: 1})
+		if err != nil || len(dead) != 1 || dead[0].Attempts != 4 || dead[0].Error != "it never began" {
+			t.Errorf("%+v (%v)", dead, err)
+		}
+		for _, run := range []store.Run{run, {Tenant: "acme", Task: "gone", Turn: 1}, {Tenant: "globex", Task: opened.ID, Turn: 1}} {
+			if err := letters.Add(t.Context(), run, "late"); !errors.Is(err, agentsvc.ErrLost) {
+				t.Errorf("%s of %s: %v", run.Task, run.Tenant, err)
+			}
+		}
+	})
+}

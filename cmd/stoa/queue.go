@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// queueCmd looks after the runs that wait for a worker and those that failed for good. Its commands need the admin secret.
+type queueCmd struct {
+	List    queueListCmd    `cmd:"" default:"withargs" help:"Show how many runs wait, work, rest and failed, and of whom."`
+	Dead    queueDeadCmd    `cmd:"" help:"List the dead letters: runs that failed for good, and why."`
+	Requeue queueRequeueCmd `cmd:"" help:"Have new tasks go on where dead letters ended."`
+}
+
+type queueListCmd struct {
+	serverFlag `embed:""`
+	JSON       bool `name:"json" help:"Print the API's answer as JSON."`
+}
+
+// Run shows the queue at a glance.
+func (cmd *queueListCmd) Run(ctx context.Context, c *console) error {
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	var answer json.RawMessage
+	if err := api.do(ctx, http.MethodGet, "/admin/queue", nil, &answer); err != nil {
+		return err
+	}
+	if cmd.JSON {
+		return c.json(answer)
+	}
+	var q struct {
+		Pending, Running, Completed, Failed int64
+
+		InputRequired int64   `json:"input_required"`
+		Oldest        float64 `json:"oldest_pending_seconds"`
+		Apps          []struct {
+			App              string
+			Pending, Running int64
+		}
+	}
+	if err := json.Unmarshal(answer, &q); err != nil {
+		return fmt.Errorf("read the queue: %w", err)
+	}
+	c.print(fmt.Sprintf("pending %d (the oldest for %.0f s), running %d, waiting for somebody %d, failed %d, completed %d\n",
+		q.Pending, q.Oldest, q.Running, q.InputRequired, q.Failed, q.Completed))
+	if len(q.Apps) == 0 {
+		return nil
+	}
+	rows := make([][]string, len(q.Apps))
+	for i, a := range q.Apps {
+		rows[i] = []string{a.App, strconv.FormatInt(a.Pending, 10), strconv.FormatInt(a.Running, 10)}
+	}
+	c.print("\n")
+	return c.table([]string{"APP", "PENDING", "RUNNING"}, rows)
+}
+
+// deadFilter chooses dead letters.
+type deadFilter struct {
+	App   string `placeholder:"NAME" help:"Only of this app."`
+	Agent string `placeholder:"NAME" help:"Only of this agent."`
+	Error string `placeholder:"TEXT" help:"Only those whose error holds this text."`
+}
+
+type queueDeadCmd struct {
+	serverFlag `embed:""`
+	deadFilter `embed:""`
+	JSON       bool `name:"json" help:"Print the API's answer as JSON."`
+}
+
+// Run lists all dead letters that were asked for, however many pages they fill.
+func (cmd *queueDeadCmd) Run(ctx context.Context, c *console) error {
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	all, err := pages(ctx, api, "/admin/queue/dead", "runs", url.Values{"app": {cmd.App}, "agent": {cmd.Agent}, "error": {cmd.Error}})
+	if err != nil {
+		return err
+	}
+	if cmd.JSON {
+		return c.json(map[string]any{"runs": all, "total_size": len(all)})
+	}
+	rows := make([][]string, len(all))
+	for i, raw := range all {
+		var d struct {
+			ID, App, Agent string
+			Attempts       int64
+			LastError      string `json:"last_error"`
+			FailedAt       string `json:"failed_at"`
+		}
+		if err := json.Unmarshal(raw, &d); err != nil {
+			return fmt.Errorf("read the dead letters: %w", err)
+		}
+		rows[i] = []string{d.ID, d.App, d.Agent, strconv.FormatInt(d.Attempts, 10), d.FailedAt, d.LastError}
+	}
+	return c.table([]string{"ID", "APP", "AGENT", "ATTEMPTS", "FAILED", "ERROR"}, rows)
+}
+
+type queueRequeueCmd struct {
+	serverFlag `embed:""`
+	deadFilter `embed:""`
+	ID         []string `arg:"" optional:"" help:"Dead letters by their ids."`
+	All        bool     `help:"All dead letters, or all that the filters choose."`
+}
+
+// Run requeues the letters named, or those that the filters choose.
+func (cmd *queueRequeueCmd) Run(ctx context.Context, c *console) error {
+	filtered := cmd.deadFilter != deadFilter{}
+	if (len(cmd.ID) > 0) == (cmd.All || filtered) {
+		return &exit{code: exitUsage, cause: errors.New("name dead letters, or choose them with --app, --agent and --error, or take --all")}
+	}
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	for _, id := range cmd.ID {
+		var next struct {
+			TaskID string `json:"task_id"`
+		}
+		if err := api.do(ctx, http.MethodPost, "/admin/queue/dead/"+url.PathEscape(id)+":requeue", map[string]any{}, &next); err != nil {
+			return fmt.Errorf("requeue %s: %w", id, err)
+		}
+		c.say("%s goes on as task %s", id, next.TaskID)
+	}
+	if len(cmd.ID) > 0 {
+		return nil
+	}
+	body := map[string]string{"app": cmd.App, "agent": cmd.Agent, "error": cmd.Error}
+	for total := 0; ; {
+		var did struct{ Requeued, Remaining int }
+		if err := api.do(ctx, http.MethodPost, "/admin/queue/dead:requeue", body, &did); err != nil {
+			return err
+		}
+		if total += did.Requeued; did.Requeued == 0 || did.Remaining == 0 {
+			c.say("%d requeued, %d remaining", total, did.Remaining)
+			return nil
+		}
+	}
+}

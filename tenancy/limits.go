@@ -1,0 +1,55 @@
+package tenancy
+
+import "cmp"
+
+// Limits are what an app may take of the house that all share. A zero field stands for the default named beside it.
+type Limits struct {
+	Weight             int64 // runs in each of its turns at the queue; 1
+	MaxConcurrentTasks int64 // runs at work at a time, in all processes together; none
+	QueueDepth         int64 // runs that wait for a worker; 10,000
+}
+
+// The bounds of limits, and what holds where nothing is said.
+const (
+	defaultWeight     = 1
+	defaultQueueDepth = 10_000
+	maxWeight         = 100
+	maxConcurrent     = 1_000_000
+	maxQueueDepth     = 1_000_000
+)
+
+// InForce returns l with the defaults filled in. Without a limit MaxConcurrentTasks stays 0.
+func (l Limits) InForce() Limits {
+	l.Weight, l.QueueDepth = cmp.Or(l.Weight, defaultWeight), cmp.Or(l.QueueDepth, defaultQueueDepth)
+	return l
+}
+
+// LimitsChange says which limits change. What is nil stays as it is.
+type LimitsChange struct {
+	Weight             *int64 `json:"weight,omitempty"`
+	MaxConcurrentTasks *int64 `json:"max_concurrent_tasks,omitempty"`
+	QueueDepth         *int64 `json:"queue_depth,omitempty"`
+}
+
+// apply returns l with the changes made.
+func (c LimitsChange) apply(l Limits) (Limits, error) {
+	for _, f := range []struct {
+		name string
+		from *int64
+		to   *int64
+		most int64
+	}{
+		{"weight", c.Weight, &l.Weight, maxWeight},
+		{"max_concurrent_tasks", c.MaxConcurrentTasks, &l.MaxConcurrentTasks, maxConcurrent},
+		{"queue_depth", c.QueueDepth, &l.QueueDepth, maxQueueDepth},
+	} {
+		if f.from == nil {
+			continue
+		}
+		if *f.from < 0 || *f.from > f.most {
+			return l, invalid("limits."+f.name, "must be 0, which stands for the default, to %d", f.most)
+		}
+		*f.to = *f.from
+	}
+	return l, nil
+}
