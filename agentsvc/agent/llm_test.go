@@ -256,7 +256,7 @@ func TestRequest(t *testing.T) {
 // TestParallel: calls of one answer run side by side, are told as they end, and stand in the conversation in order.
 func TestParallel(t *testing.T) {
 	t.Parallel()
-	const n = 8
+	const n = 50
 	var all sync.WaitGroup
 	all.Add(n)
 	last := make(chan struct{})

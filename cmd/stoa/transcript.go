@@ -122,7 +122,11 @@ func (t *transcript) end() error {
 	case "failed":
 		return errors.New(because("the task failed", t.last))
 	case "rejected", "cancelled":
-		return &exit{code: exitRejected, cause: errors.New(because("the task was "+t.state, t.last))}
+		why := t.last
+		if strings.HasSuffix(t.said.String(), why) {
+			why = "" // it stands there
+		}
+		return &exit{code: exitRejected, cause: errors.New(because("the task was "+t.state, why))}
 	case "input_required", "auth_required":
 		switch {
 		case len(t.wanted) > 0:
