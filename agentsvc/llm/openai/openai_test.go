@@ -239,7 +239,7 @@ func TestConnectionIsReused(t *testing.T) {
 
 func TestDeadline(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	p := against(t, func(w http.ResponseWriter, r *http.Request) {
 		write(w, delta(`{"content":"hi"}`, `null`))
