@@ -53,7 +53,7 @@ lint: bin/golangci-lint-$(GOLANGCI_LINT_VERSION) ## check format, go.mod, go vet
 		echo "lint: $$module"; \
 		.ci/in $$module go mod tidy -diff; \
 		.ci/in $$module go vet ./...; \
-		.ci/in $$module "$(CURDIR)/$<" run; \
+		.ci/in $$module "$(CURDIR)/$<" run --allow-parallel-runners; \
 	done
 
 .PHONY: fmt

@@ -36,6 +36,8 @@ type House struct {
 	Hub     *task.Hub
 	Workers task.Handoff
 	Retry   queue.Retry
+	// Volatile is where apps keep what they want kept in memory; nil = none may.
+	Volatile *Volatile
 	// Databases are those that apps bring; nil = every app opens its own.
 	Databases *Databases
 	// Outside reaches public addresses only, Inside private networks as well.
@@ -61,7 +63,7 @@ type Tenant struct {
 type App struct {
 	kept     *store.Store
 	tasks    *task.Service
-	runner   *runner.Runner
+	runners  map[bool]*runner.Runner // of tasks in the database, and of those in memory
 	vault    *store.Vault
 	memories *memory.Recall
 	policy   *authz.Policy
@@ -81,16 +83,17 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		return nil, err
 	}
 	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{})}
-	if h.Keys != nil {
-		b.vault = store.NewVault(h.DB, t.ID, h.Keys)
-	}
 	if t.Inside {
 		b.out = h.Inside
 	}
 	if h.Judged != nil {
 		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
-	b.store = b.sessions(store.New(h.DB, t.ID))
+	volatile, stores := b.volatile(h), b.sessions(h)
+	b.store = stores(h.DB)
+	if h.Keys != nil {
+		b.vault = store.NewVault(h.tasksIn(volatile), t.ID, h.Keys) // what a task was entrusted with is kept as the task is
+	}
 	memories, used := b.memory(memory.New(h.DB, t.ID))
 	if used {
 		b.recall = memories
@@ -102,19 +105,27 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{kept: b.store, policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
-	a.tasks = task.New(b.store, t.ID, t.Revision, h.Hub, h.Workers, log, task.Options{
-		Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
-	})
-	a.runner = runner.New(a.tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
+	a := &App{runners: map[bool]*runner.Runner{}, policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
+	for _, q := range h.queues() {
+		kept := stores(q.db)
+		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
+			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
+		})
+		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
+		if q.volatile == volatile {
+			a.kept, a.tasks = kept, tasks
+		}
+	}
 	if used {
 		guards := make(map[string]*guard, len(cfg.Agents))
 		for name, a := range cfg.Agents {
 			guards[name] = b.guard(a)
 		}
-		a.runner.Tell(func(ctx context.Context, run store.Run, said []agentsvc.Entry) {
-			memories.Remember(ctx, run, guards[run.Agent].past(said))
-		})
+		for _, r := range a.runners {
+			r.Tell(func(ctx context.Context, run store.Run, said []agentsvc.Entry) {
+				memories.Remember(ctx, run, guards[run.Agent].past(said))
+			})
+		}
 	}
 	for _, name := range cfg.AgentNames() {
 		a.index[name] = len(a.cards)
@@ -131,7 +142,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 func (a *App) Tasks() *task.Service { return a.tasks }
 
 // Run runs one of the app's runs to its end.
-func (a *App) Run(ctx context.Context, run store.Run) error { return a.runner.Run(ctx, run) }
+func (a *App) Run(ctx context.Context, run store.Run) error {
+	return a.runners[run.Volatile].Run(ctx, run)
+}
 
 // Sweep deletes what r keeps no longer, the conversations from where the app has them.
 func (a *App) Sweep(ctx context.Context, r store.Retention) (store.Swept, error) {

@@ -178,15 +178,26 @@ func makeSchema(ctx context.Context, d *db.DB) error {
 	})
 }
 
-// sessions returns the store of tasks with the app's conversations where its configuration wants them.
-func (b *builder) sessions(tasks *store.Store) *store.Store {
-	c := b.cfg.Databases[b.cfg.Storage.Sessions.Database]
-	if c == nil {
-		return tasks
+// sessions returns what makes the store of tasks in a database, with the app's conversations where its configuration
+// wants them: there, in memory, or in a database of its own.
+func (b *builder) sessions(h House) func(tasks *db.DB) *store.Store {
+	place := h.DB
+	if b.cfg.Storage.Sessions.Backend == inMemory && h.Volatile != nil {
+		place = h.Volatile.DB
 	}
-	own, giveBack := b.databases.borrow(borrowed{b.tenant.ID, b.tenant.Inside, guest(c)}, db.Way{Dial: b.out.DialContext})
-	b.closers = append(b.closers, giveBack)
-	return tasks.With(store.SessionsApart(b.tenant.ID, own.ready))
+	apart := store.SessionsApart(b.tenant.ID, func(context.Context) (*db.DB, error) { return place, nil })
+	if c := b.cfg.Databases[b.cfg.Storage.Sessions.Database]; c != nil {
+		own, giveBack := b.databases.borrow(borrowed{b.tenant.ID, b.tenant.Inside, guest(c)}, db.Way{Dial: b.out.DialContext})
+		b.closers = append(b.closers, giveBack)
+		place, apart = nil, store.SessionsApart(b.tenant.ID, own.ready)
+	}
+	return func(tasks *db.DB) *store.Store {
+		st := store.New(tasks, b.tenant.ID)
+		if tasks == place {
+			return st
+		}
+		return st.With(apart)
+	}
 }
 
 func guest(c *config.Database) db.Guest {

@@ -27,9 +27,6 @@ var pending = []struct {
 	{"vector_stores.*", nil},
 	{"document_stores.*", nil},
 
-	{"storage.tasks.backend", []string{"inmemory"}},
-	{"storage.sessions.backend", []string{"inmemory"}},
-
 	{"rate_limiting", nil},
 
 	{"server.grpc_port", nil},

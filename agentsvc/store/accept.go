@@ -33,7 +33,8 @@ var ErrSent = errors.New("the message was sent before")
 // Accept writes the first turn of a new task: the task, its first events and its run, in one transaction. A run with
 // a worker is born under that worker's lease, one without is pending or waits for others of its session. It returns
 // [ErrSent] if sent is already there, and for a run in a session that is not fresh [agentsvc.ErrOccupied] if it would
-// not be the only one and is not to wait, or if sent is already there; and [ErrNoRoom].
+// not be the only one and is not to wait, or if sent is already there; [ErrNoRoom] if the tenant may take no more, and
+// [agentsvc.ErrOverloaded] if the database can hold no more.
 func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
 	if !run.Fresh || run.bounded() {
 		return s.join(ctx, run, evs, sent)
@@ -60,7 +61,10 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 
 // accepted finds out whether a run whose acceptance ended in err is there.
 func (s *Store) accepted(run Run, err error) error {
-	if errors.Is(err, db.ErrUnknownOutcome) {
+	switch {
+	case db.IsFull(err):
+		err = errors.Join(agentsvc.ErrOverloaded, err)
+	case errors.Is(err, db.ErrUnknownOutcome):
 		if there, lookErr := s.stands(run.Task, guard{run.Epoch, run.Seq}); lookErr == nil && there {
 			return nil
 		}

@@ -69,6 +69,7 @@ type Run struct {
 	Epoch    int64
 	Seq      int64
 	FirstSeq int64 // of the event that opened the turn
+	Volatile bool  // the task is kept in memory and ends with this process
 	CutOff   bool  // a worker stopped in the middle of the attempt before
 	Message  agentsvc.Message
 	Priority Priority

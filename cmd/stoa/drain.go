@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"stoa/agentsvc/surface"
 )
 
@@ -16,12 +18,16 @@ const grace = 5 * time.Second
 // runs and finishes or hands back those under way, ends the streams with a hint to come back, and closes. It does not
 // wait for balancers where the house falls first.
 func (h *house) drain(ctx, falls context.Context, front *surface.Server, server *http.Server) error {
-	h.log.Info("stopping", "inflight", h.pool.Inflight())
+	h.log.Info("stopping", "inflight", h.inflight())
 	left, cancel := context.WithTimeout(ctx, h.settings.shutdown)
 	defer cancel()
 	front.Drain()
 	h.leave.take(falls, h.settings.drainDelay)
-	err := h.pool.Drain(left)
+	var work errgroup.Group
+	for _, p := range h.pools() {
+		work.Go(func() error { return p.Drain(left) })
+	}
+	err := work.Wait()
 	last, cancelLast := context.WithTimeout(ctx, grace)
 	defer cancelLast()
 	front.EndStreams()

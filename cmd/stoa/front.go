@@ -27,6 +27,7 @@ import (
 func tenancyOptions(shared app.House) tenancy.Options {
 	return tenancy.Options{
 		Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log,
+		Erase: func(ctx context.Context, a tenancy.App) error { return shared.Volatile.Forget(ctx, a.ID) },
 		Renew: func(ctx context.Context, keys *tenancy.Keyring) error {
 			return store.RenewCredentials(ctx, shared.DB, keys)
 		},
@@ -58,7 +59,7 @@ func (h *house) openMeters() (err error) {
 	if h.meters, err = newMeters(h.secrets.metrics != "" || h.settings.loopback()); err != nil {
 		return err
 	}
-	return h.meters.gauge("stoa_runs_inflight", "Runs at work in this process.", func() int64 { return int64(h.pool.Inflight()) })
+	return h.meters.gauge("stoa_runs_inflight", "Runs at work in this process.", func() int64 { return int64(h.inflight()) })
 }
 
 // healthy reports whether the database answers.

@@ -69,6 +69,7 @@ type house struct {
 	apps     *tenancy.Service
 	issuer   *authz.Issuer
 	pool     *queue.Pool
+	passing  *queue.Pool // of the tasks in memory
 	dead     *task.DeadLetters
 	shared   app.House
 	live     *tenancy.Live[*app.App]
@@ -127,7 +128,14 @@ func (h *house) openDatabase(ctx context.Context) (err error) {
 	if h.keys, err = h.secrets.keyring(); err != nil {
 		return err
 	}
-	return migrate(ctx, h.db, h.settings.migrateDatabase)
+	if err := migrate(ctx, h.db, h.settings.migrateDatabase); err != nil {
+		return err
+	}
+	if h.shared.Volatile, err = app.OpenVolatile(ctx, h.db, app.VolatileOptions{Log: h.log}); err != nil {
+		return err
+	}
+	h.closing(h.shared.Volatile.Close)
+	return nil
 }
 
 func (h *house) openTenancy(ctx context.Context) (err error) {
@@ -156,7 +164,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		return err
 	}
 	h.shared = app.House{
-		DB: h.db, Keys: h.keys, Hub: task.NewHub(h.bus), Databases: &app.Databases{},
+		DB: h.db, Volatile: h.shared.Volatile, Keys: h.keys, Hub: task.NewHub(h.bus), Databases: &app.Databases{},
 		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Log: h.log,
@@ -169,12 +177,31 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 
 func (h *house) openQueue(ctx context.Context) error {
 	h.dead = task.NewDeadLetters(h.db, h.shared.Hub, func() { h.pool.Wake() })
-	h.pool = queue.New(store.NewRuns(h.db), h.run, queue.Options{
+	o := queue.Options{
 		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, GiveUp: h.dead.Add,
 		Config: h.own.fingerprint, Idle: h.settings.role == roleWeb, Bus: h.bus, Calls: h.shared.Hub, Log: h.log,
-	})
-	h.shared.Workers = h.pool
-	return h.pool.Open(ctx, h.db.Engine() == db.SQLite)
+	}
+	h.pool = queue.New(store.NewRuns(h.db), h.run, o)
+	// No other process reaches the tasks in memory, to work them or to be told of them.
+	o.GiveUp = task.NewDeadLetters(h.shared.Volatile.DB, h.shared.Hub, func() { h.passing.Wake() }).Add
+	o.Idle, o.Bus = false, nil
+	h.passing = queue.New(store.NewRuns(h.shared.Volatile.DB), func(ctx context.Context, run store.Run) error {
+		run.Volatile = true
+		return h.run(ctx, run)
+	}, o)
+	h.shared.Workers, h.shared.Volatile.Workers = h.pool, h.passing
+	return errors.Join(h.pool.Open(ctx, h.db.Engine() == db.SQLite), h.passing.Open(ctx, true))
+}
+
+// pools are this process's workers.
+func (h *house) pools() []*queue.Pool { return []*queue.Pool{h.pool, h.passing} }
+
+// inflight counts the runs at work in this process.
+func (h *house) inflight() (n int) {
+	for _, p := range h.pools() {
+		n += p.Inflight()
+	}
+	return n
 }
 
 func (h *house) openLive(context.Context) (err error) {
@@ -223,14 +250,24 @@ func (h *house) run(ctx context.Context, run store.Run) error {
 func (h *house) appChanged(a tenancy.App) {
 	switch a.Status {
 	case tenancy.Active:
-		h.pool.Resume(a.ID)
+		for _, p := range h.pools() {
+			p.Resume(a.ID)
+		}
 		return
 	case tenancy.Suspended:
 		h.shared.Hub.End(a.ID, tenancy.ErrSuspended)
 	default:
 		h.shared.Hub.End(a.ID, tenancy.ErrNotFound)
 	}
-	h.pool.StopTenant(a.ID)
+	for _, p := range h.pools() {
+		p.StopTenant(a.ID)
+	}
+	if a.Status == tenancy.Suspended {
+		return
+	}
+	if err := h.shared.Volatile.Forget(context.Background(), a.ID); err != nil {
+		h.log.Error("what a deleted app has in memory could not be deleted", "app", a.Name, "error", err)
+	}
 }
 
 // listen serves at the settings' address until ctx ends.
@@ -251,7 +288,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.live.Run, h.pool.Run, newSweeper(h).run} {
+	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.live.Run, h.pool.Run, h.passing.Run, h.shared.Volatile.Run, newSweeper(h).run} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	if h.settings.watch && h.own.path != "" {

@@ -6,6 +6,8 @@ import (
 	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // IsDuplicate reports whether err says that a row with the same key is already there.
@@ -15,6 +17,12 @@ func IsDuplicate(err error) bool {
 		return e.Code == "23505"
 	}
 	return sqliteDuplicate(err)
+}
+
+// IsFull reports whether err says that the database has no room left.
+func IsFull(err error) bool {
+	var e *sqlite.Error
+	return code(err) == "53100" || errors.As(err, &e) && e.Code() == sqlite3.SQLITE_FULL
 }
 
 // lostConnection reports whether err tells of a connection that broke.

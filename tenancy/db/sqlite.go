@@ -179,7 +179,11 @@ func readRows(rows *sql.Rows, read func(Row) error) (readErr, err error) {
 	return nil, rows.Err()
 }
 
-// runGroup commits calls together; a savepoint around each keeps one's failure from the others.
+// errGroupUndone says that a failure undid the whole transaction, as that of a full disk does.
+var errGroupUndone = errors.New("the transaction was undone")
+
+// runGroup commits calls together; a savepoint around each keeps one's failure from the others. Where it cannot, each
+// goes alone.
 func (l *lite) runGroup(calls []*call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,8 +199,8 @@ func (l *lite) runGroup(calls []*call) {
 				return err
 			}
 			if errs[i] = l.apply(c); errs[i] != nil {
-				if err := l.exec("ROLLBACK TO one"); err != nil {
-					return err
+				if l.exec("ROLLBACK TO one") != nil {
+					return errGroupUndone
 				}
 			}
 			if err := l.exec("RELEASE one"); err != nil {
@@ -206,6 +210,10 @@ func (l *lite) runGroup(calls []*call) {
 		return nil
 	})
 	for i, c := range calls {
+		if errors.Is(err, errGroupUndone) {
+			c.done <- cmp.Or(l.inTx(func() error { return l.apply(c) }), c.readErr)
+			continue
+		}
 		c.done <- cmp.Or(err, errs[i], c.readErr)
 	}
 }

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+
+	"stoa/tenancy/db"
+)
+
+// TestInMemory: what an app keeps in memory is served as any other, is in no table of the platform's, and goes with
+// the app.
+func TestInMemory(t *testing.T) {
+	onEach(t, func(t *testing.T, h *testHouse) {
+		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
+			"name":   "brief",
+			"config": `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}, storage: {tasks: {backend: inmemory}, sessions: {backend: inmemory}}}`,
+		})
+		app, err := h.apps.Get(t.Context(), "brief")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ana, ben := h.token(t, "brief", "ana", nil), h.token(t, "brief", "ben", nil)
+		var out struct {
+			Result struct {
+				ID string `json:"task_id"`
+			} `json:"result"`
+			Error struct{ Code int } `json:"error"`
+		}
+		h.want(t, http.StatusOK, &out, "POST", "/apps/brief/agents/a", ana, rpc("message/send", words("hello", "context_id", "c1")))
+		id := out.Result.ID
+		for token, want := range map[string]string{ana: id, ben: ""} {
+			out.Result.ID, out.Error.Code = "", 0
+			h.want(t, http.StatusOK, &out, "POST", "/apps/brief/agents/a", token, rpc("tasks/get", map[string]any{"id": id}))
+			if out.Result.ID != want || (out.Error.Code == -32001) != (want == "") {
+				t.Errorf("%+v, want task %q", out, want)
+			}
+		}
+		for place, c := range map[string]struct {
+			d    *db.DB
+			want int
+		}{"the platform's database": {h.db, 0}, "memory": {h.shared.Volatile.DB, 1}} {
+			for _, table := range []string{"task", "run", "session_turn"} {
+				if n := rowsOf(t, c.d, app.ID, table); n != c.want {
+					t.Errorf("%s has %d rows in %s, want %d", place, n, table, c.want)
+				}
+			}
+		}
+		h.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/brief", testSecret, nil)
+		for _, table := range []string{"task", "event", "run", "session_turn"} {
+			if n := rowsOf(t, h.shared.Volatile.DB, app.ID, table); n != 0 {
+				t.Errorf("memory has %d rows of a deleted app in %s", n, table)
+			}
+		}
+	})
+}
