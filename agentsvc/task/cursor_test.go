@@ -37,6 +37,9 @@ func TestTell(t *testing.T) {
 		"chunks that follow each other":         {events{chunk(0, "a", 0, "x"), chunk(0, "a", 1, "y")}, nil, []string{"a:xy"}, 0, false},
 		"a chunk of which some was had":         {events{chunk(0, "a", 0, "xy"), chunk(0, "a", 1, "yz")}, nil, []string{"a:xy", "a:z"}, 0, false},
 		"facts are missing":                     {events{chunk(0, "a", 0, "x"), fact(3, "c"), chunk(3, "d", 0, "y")}, events{fact(1, "a")}, []string{"a:x", "1"}, 2, false},
+		"facts before a chunk are missing":      {events{chunk(2, "b", 0, "x")}, nil, nil, 1, false},
+		"one of them is":                        {events{chunk(2, "b", 0, "x")}, events{fact(1, "a")}, []string{"1"}, 1, false},
+		"none of them is":                       {events{chunk(2, "b", 0, "x")}, events{fact(1, "a"), fact(2, "c")}, []string{"1", "2", "b:x"}, 0, false},
 		"nothing comes behind the end":          {events{end(1, "a"), chunk(1, "b", 0, "x")}, events{end(1, "a")}, []string{"1"}, 0, true},
 		"the log knows of the end, news do not": {events{chunk(0, "a", 0, "x")}, events{end(1, "a")}, []string{"a:x", "1"}, 0, true},
 	} {

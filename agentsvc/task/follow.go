@@ -105,8 +105,8 @@ func (s *Service) read(ctx context.Context, r *reader, news []agentsvc.Event, id
 		if news, more = c.tell(append(news, r.heard()...), facts, yield); !more {
 			return false
 		}
-		if len(facts) < page && news == nil {
-			return true
+		if len(facts) < page && (news == nil || len(facts) == 0) {
+			return true // facts that the log does not have are gone with their task
 		}
 	}
 }
@@ -169,12 +169,15 @@ func (c *cursor) tell(news, facts []agentsvc.Event, yield func(agentsvc.Event, e
 	return nil, upTo(math.MaxInt64)
 }
 
-// next returns what of ev the reader has not had, or nil. A gap before a fact means: read the log.
+// next returns what of ev the reader has not had, or nil. A gap, facts that come before ev, means: read the log.
 func (c *cursor) next(ev agentsvc.Event) (next *agentsvc.Event, gap bool) {
 	if ch := ev.Chunk; ch != nil {
 		had, begun := c.sent[ch.Message]
 		if ch.Offset > had || ch.Offset+len(ch.Text) <= had || !begun && ch.After < c.last {
 			return nil, false
+		}
+		if ch.After > c.last {
+			return nil, true
 		}
 		c.sent[ch.Message] = ch.Offset + len(ch.Text)
 		ev.Chunk = &agentsvc.Chunk{Message: ch.Message, Offset: had, Text: ch.Text[had-ch.Offset:]}
