@@ -25,8 +25,9 @@ func (s *Service) Checkpoints(ctx context.Context, reach Reach, id agentsvc.Task
 
 // Restore opens a new task that goes on where a task that failed or was cancelled stood at a checkpoint, given by its
 // sequence: what the agent had said and done by then is neither asked nor done again. The new task belongs to the
-// owner of the old one, which stays as it is, and waits for its turn in their session. It returns [agentsvc.ErrNotFound] for a task out of reach and for a
-// checkpoint that its last turn does not have, and [ErrNotRestorable].
+// owner of the old one, which stays as it is, and waits for its turn in their session. It returns
+// [agentsvc.ErrNotFound] for a task out of reach and for a checkpoint that its last turn does not have, and
+// [ErrNotRestorable].
 func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, checkpoint int64) (agentsvc.Task, error) {
 	t, err := s.find(ctx, reach, id, store.With{})
 	if err != nil {
