@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/sandbox"
+	"stoa/tenancy"
 )
 
 type validateCmd struct {
@@ -57,8 +58,12 @@ func (cmd *validateCmd) check() error {
 	if err != nil {
 		return err
 	}
+	keys, err := tenancy.NewKeyring(make([]byte, 32)) // nothing is sealed here
+	if err != nil {
+		return err
+	}
 	house := app.House{
-		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
+		Keys: keys, Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper), Log: slog.New(slog.DiscardHandler),
 	}
 	defer house.Outside.Close()

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// TestValidateExamples: what the examples ask for, the command that checks them knows.
+func TestValidateExamples(t *testing.T) {
+	for _, name := range []string{"KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"} {
+		t.Setenv(name, "x")
+	}
+	files, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d examples (%v)", len(files), err)
+	}
+	for _, file := range files {
+		if err := (&validateCmd{File: file}).check(); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
