@@ -24,6 +24,7 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
 	"stoa/authz"
+	"stoa/billing"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -46,7 +47,9 @@ type House struct {
 	Sandbox *sandbox.Host
 	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
 	Judged func(ctx context.Context, app string, f guardrail.Finding)
-	Log    *slog.Logger
+	// Billing counts what apps use and bounds it; nil = nothing is counted.
+	Billing *billing.Service
+	Log     *slog.Logger
 }
 
 // Tenant says whose configuration is built.
@@ -67,12 +70,14 @@ type App struct {
 	runners  map[bool]*runner.Runner // of tasks in the database, and of those in memory
 	vault    *store.Vault
 	memories *memory.Recall
-	policy   *authz.Policy
-	cards    []agentsvc.Card
-	index    map[string]int
-	fallback string // agent of the default card, "" = none
-	org, url string
-	closers  []func() error
+
+	allowance *billing.Allowance // nil = any
+	policy    *authz.Policy
+	cards     []agentsvc.Card
+	index     map[string]int
+	fallback  string // agent of the default card, "" = none
+	org, url  string
+	closers   []func() error
 }
 
 // Build makes an app of cfg. It calls nobody: what it returns costs memory alone. What is wrong with cfg is a
@@ -90,6 +95,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if h.Judged != nil {
 		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
+	if h.Billing != nil {
+		b.meter, b.allowance = h.Billing.Meter(t.ID, t.Plan), h.Billing.Allowance(t.ID, t.Plan)
+	}
 	volatile, stores := b.volatile(h), b.sessions(h)
 	b.store = stores(h.DB)
 	if h.Keys != nil {
@@ -106,11 +114,12 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{runners: map[bool]*runner.Runner{}, policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
+	a := &App{allowance: b.allowance, runners: map[bool]*runner.Runner{}, policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
+			Observer: b.observer(), Apart: q.volatile,
 		})
 		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
 		if q.volatile == volatile {
@@ -201,16 +210,19 @@ type builder struct {
 	out     *egress.Client
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
-	store   *store.Store
-	vault   *store.Vault   // nil = nothing can be sealed
-	recall  *memory.Recall // nil = agents remember nothing
-	models  map[string]llm.Provider
-	rails   map[string]*guardrail.Guardrail // those that are turned on
-	built   map[string]agent.Agent
-	tools   map[string]tool.Tool
-	sources map[string]tool.Source // by the name of the tool that stands for all of theirs
-	sets    []*tool.Set            // all that were made
-	closers []func() error
+	meter   *billing.Meter                           // nil = nothing is counted
+
+	allowance *billing.Allowance // as above
+	store     *store.Store
+	vault     *store.Vault   // nil = nothing can be sealed
+	recall    *memory.Recall // nil = agents remember nothing
+	models    map[string]llm.Provider
+	rails     map[string]*guardrail.Guardrail // those that are turned on
+	built     map[string]agent.Agent
+	tools     map[string]tool.Tool
+	sources   map[string]tool.Source // by the name of the tool that stands for all of theirs
+	sets      []*tool.Set            // all that were made
+	closers   []func() error
 	mistakes
 
 	databases *Databases

@@ -51,6 +51,11 @@ func (v *Visit) Submission(ctx context.Context, agent string, session agentsvc.C
 	if _, err := v.Callee(agent); err != nil {
 		return task.Submission{}, err
 	}
+	if action == authz.AgentsCall {
+		if err := v.house.Afford(ctx, agent, v.Principal.Owner()); err != nil {
+			return task.Submission{}, err
+		}
+	}
 	return task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Rulings: rulings}, wrong
 }
 
