@@ -39,7 +39,6 @@ type Reservation struct {
 
 // Of waiting for calls under way to give back what they do not use.
 const (
-	patience  = 10 * time.Second
 	firstLook = 20 * time.Millisecond
 	lastLook  = 500 * time.Millisecond
 )
@@ -73,7 +72,7 @@ func (a *Allowance) Reserve(ctx context.Context, ask Ask) (*Reservation, error) 
 		case now >= ask.Least:
 			r.Output = min(now, r.Output)
 			continue
-		case later < ask.Least || time.Since(began) > patience:
+		case later < ask.Least || time.Since(began) > a.s.patience:
 			return nil, shortest(bounds, left, ask)
 		}
 		select {
