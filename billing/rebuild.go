@@ -11,12 +11,13 @@ import (
 
 // Difference is a balance that was not what usage rows and open reservations add up to.
 type Difference struct {
-	App                 db.ID
-	Budget              string
-	Since               time.Time
-	Committed, Reserved int64 // as it was
-	WantCommitted       int64 // as the rows have it
-	WantReserved        int64
+	App           db.ID     `json:"app"` // its id, "" = the platform
+	Budget        string    `json:"budget"`
+	Since         time.Time `json:"since"`
+	Committed     int64     `json:"committed"` // as it was
+	Reserved      int64     `json:"reserved"`
+	WantCommitted int64     `json:"want_committed"` // as the rows have it
+	WantReserved  int64     `json:"want_reserved"`
 }
 
 // Rebuild works out the balance of a budget in a window from the usage rows and the open reservations. It returns what it had

@@ -1,16 +1,21 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/billing"
+	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -261,5 +266,40 @@ func TestBudgetAcrossHouses(t *testing.T) {
 	wrong, err := houses[2].shared.Billing.RebuildAll(t.Context())
 	if err != nil || len(wrong) > 0 {
 		t.Errorf("balances that the rows do not add up to: %v, %v", wrong, err)
+	}
+}
+
+// TestBillingCheck puts a balance right and says which was wrong.
+func TestBillingCheck(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := serveIn(t, dir)
+	p.create(t, "acme", paidApp)
+	p.want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "unit": "calls", "amount": 5, "window": "year", "hard": true})
+	if status, body := p.say(t, p.token(t, "acme", "ana", nil), "hi"); status != http.StatusOK {
+		t.Fatal(status, body)
+	}
+	if err := p.End(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Ended()
+	database := "sqlite://" + filepath.Join(dir, "stoa.db")
+	d, err := db.Open(t.Context(), database, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b db.Batch
+	b.Exec(nil, `UPDATE budget_balance SET committed = 4`)
+	if err := errors.Join(d.Platform().Do(t.Context(), &b), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		code int
+		says string
+	}{{exitFailed, "committed 4, now 1"}, {0, "all balances are what was used"}} {
+		var out bytes.Buffer
+		if code := run(t.Context(), []string{"billing", "check", "--database", database}, &console{out: &out, err: &out}); code != want.code || !strings.Contains(out.String(), want.says) {
+			t.Errorf("check %d: exit code %d, %s", i, code, out.String())
+		}
 	}
 }
