@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -118,6 +119,47 @@ func TestRolesAreBounded(t *testing.T) {
 		}
 		if err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: "more"}); !errors.As(err, &bad) || bad.Field != "name" {
 			t.Errorf("51 roles: %v", err)
+		}
+	})
+}
+
+// TestRolesReachTheRecord: whoever acquires an app after a change of its roles gets them, and nothing is built for it.
+func TestRolesReachTheRecord(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		here, elsewhere := service(t, d), service(t, d) // no signal passes between them
+		for _, s := range []*tenancy.Service{here, elsewhere} {
+			s.SetDefault("Default", []byte("agents: {}"))
+		}
+		acme := create(t, here, tenancy.Draft{Name: "acme"})
+		b := &builder{}
+		l := house(t, here, b, tenancy.LiveOptions{})
+		roles := func(id db.ID) int {
+			_, app, release := enter(t, l, id)
+			defer release()
+			return len(app.Roles)
+		}
+		for id, name := range map[db.ID]string{acme.ID: "acme", tenancy.DefaultID: tenancy.DefaultName} {
+			if n := roles(id); n != 0 {
+				t.Fatalf("%s begins with %d roles", name, n)
+			}
+			if err := here.AddRole(t.Context(), actor, name, tenancy.Role{Name: "one"}); err != nil {
+				t.Fatal(err)
+			}
+			if n := roles(id); n != 1 {
+				t.Errorf("%s has %d roles right after the change, want 1", name, n)
+			}
+			if err := elsewhere.DeleteRole(t.Context(), actor, name, "one"); err != nil {
+				t.Fatal(err)
+			}
+			for began := time.Now(); roles(id) != 0; time.Sleep(10 * time.Millisecond) {
+				if time.Since(began) > 2*time.Second {
+					t.Fatalf("%s still has a role that another process has taken away", name)
+				}
+			}
+		}
+		if n := b.count(); n != 2 {
+			t.Errorf("%d builds, want 2: one of each app", n)
 		}
 	})
 }
