@@ -51,6 +51,8 @@ type App struct {
 	// Config is the configuration with its secrets masked. Only the answers of [Service] about one app carry it.
 	Config map[string]any
 
+	planned Limits // of its plan
+
 	marks map[string]int64 // subject to the second up to which its tokens are refused; "" = the whole app
 }
 

@@ -57,6 +57,7 @@ type Tenant struct {
 	Own      bool // it is the operator's own, whose programs run as they are
 	Inside   bool // private addresses may be called
 	Limits   tenancy.Limits
+	Plan     string // that it is on, "" = none
 }
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.

@@ -275,7 +275,7 @@ func (d *document) UnmarshalJSON(raw []byte) error {
 func newAppBody(a tenancy.App) appBody {
 	b := appBody{
 		Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, Config: a.Config,
-		Grants: append([]string{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.Limits.InForce()), Labels: map[string]string{},
+		Grants: append([]string{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.InForce()), Labels: map[string]string{},
 		CreatedAt: stamp(a.CreatedAt), UpdatedAt: stamp(a.UpdatedAt),
 	}
 	maps.Copy(b.Labels, a.Labels)
