@@ -1,12 +1,21 @@
 package tenancy
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Limits are what an app may take of the house that all share. A zero field stands for the default named beside it.
 type Limits struct {
 	Weight             int64 // runs in each of its turns at the queue; 1
 	MaxConcurrentTasks int64 // runs at work at a time, in all processes together; none
 	QueueDepth         int64 // runs that wait for a worker; 10,000
+	Rates              []Rate
+}
+
+// equal reports whether l and m say the same.
+func (l Limits) equal(m Limits) bool {
+	return l.Weight == m.Weight && l.MaxConcurrentTasks == m.MaxConcurrentTasks && l.QueueDepth == m.QueueDepth && slices.Equal(l.Rates, m.Rates)
 }
 
 // The bounds of limits, and what holds where nothing is said.
@@ -29,6 +38,8 @@ type LimitsChange struct {
 	Weight             *int64 `json:"weight,omitempty"`
 	MaxConcurrentTasks *int64 `json:"max_concurrent_tasks,omitempty"`
 	QueueDepth         *int64 `json:"queue_depth,omitempty"`
+	// Rates are all there are then; empty and not nil: none.
+	Rates []Rate `json:"rate,omitempty"`
 }
 
 // apply returns l with the changes made.
@@ -51,5 +62,8 @@ func (c LimitsChange) apply(l Limits) (Limits, error) {
 		}
 		*f.to = *f.from
 	}
-	return l, nil
+	if c.Rates != nil {
+		l.Rates = slices.Clone(c.Rates)
+	}
+	return l, checkRates(l.Rates)
 }
