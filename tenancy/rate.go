@@ -30,14 +30,14 @@ var (
 	rateAgent  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 )
 
-// checkRates says what is wrong with rates.
-func checkRates(rates []Rate) error {
+// checkRates says what is wrong with rates, which are called name.
+func checkRates(name string, rates []Rate) error {
 	if len(rates) > maxRates {
-		return invalid("limits.rate", "there are %d, %d are allowed", len(rates), maxRates)
+		return invalid(name, "there are %d, %d are allowed", len(rates), maxRates)
 	}
 	seen := map[Rate]bool{}
 	for i, r := range rates {
-		field := fmt.Sprintf("limits.rate[%d]", i)
+		field := fmt.Sprintf("%s[%d]", name, i)
 		for _, word := range []struct {
 			name, value string
 			of          []string

@@ -14,13 +14,13 @@ import (
 // asked before anything is looked up that the request names, so that a refusal tells nothing of what there is. It
 // returns an [authz.ErrDenied].
 func (v *Visit) Admit(_ context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) error {
-	return v.house.Policy().May(v.Principal, action, agent)
+	return v.policy.May(v.Principal, action, agent)
 }
 
 // Reach returns which tasks of an agent ("" = of all) the caller may act on: the app's with wide, else its own. It
 // returns an [authz.ErrDenied] for a caller who may neither.
 func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
-	allowed, err := v.house.Policy().Tasks(v.Principal, wide, agent)
+	allowed, err := v.policy.Tasks(v.Principal, wide, agent)
 	if err != nil {
 		return task.Reach{}, err
 	}

@@ -29,6 +29,7 @@ type Visit struct {
 	App       *tenancy.App
 
 	house   *app.App
+	policy  *authz.Policy
 	tasks   *task.Service
 	address tenancy.Address
 	server  *Server
@@ -69,6 +70,10 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 		}
 	}
 	v := &Visit{Principal: p, App: record, house: house, tasks: house.Tasks(), address: ask.Address, server: s, release: release}
+	if v.policy, err = house.Policy(record); err != nil {
+		v.Leave()
+		return nil, err
+	}
 	if kind == tenancy.None && record.ID != tenancy.DefaultID && len(v.Cards()) == 0 {
 		v.Leave()
 		return nil, errNoApp
