@@ -10,8 +10,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// RedisPatience is how long a call waits for Redis at most.
-const RedisPatience = 50 * time.Millisecond
+// RedisPatience is how long a call waits for Redis at most. Redis answers in a fraction of a millisecond; a process that
+// is short of time itself must not take that for an outage, since what it counts elsewhere the others do not see.
+const RedisPatience = 250 * time.Millisecond
 
 // Patient returns o for a client that waits for nothing longer than [RedisPatience] and tries nothing twice.
 func Patient(o *redis.Options) *redis.Options {

@@ -62,11 +62,23 @@ func checkRates(name string, rates []Rate) error {
 	return nil
 }
 
+// noRates is how the database holds none.
+const noRates = "[]"
+
 // ratesDocument returns rates as the database holds them.
 func ratesDocument(rates []Rate) (string, error) {
 	if len(rates) == 0 {
-		return "[]", nil
+		return noRates, nil
 	}
 	raw, err := json.Marshal(rates)
 	return string(raw), err
+}
+
+// ratesOf reads what ratesDocument returned.
+func ratesOf(document string) (rates []Rate, err error) {
+	if document == noRates {
+		return nil, nil
+	}
+	err = json.Unmarshal([]byte(document), &rates)
+	return rates, err
 }

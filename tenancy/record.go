@@ -40,7 +40,8 @@ func (r *record) scan(row db.Row, more ...any) error {
 	if err := json.Unmarshal([]byte(labels), &a.Labels); err != nil {
 		return fmt.Errorf("labels of app %s: %w", id, err)
 	}
-	if err := json.Unmarshal([]byte(rates), &a.Limits.Rates); err != nil {
+	var err error
+	if a.Limits.Rates, err = ratesOf(rates); err != nil {
 		return fmt.Errorf("limits of app %s: %w", id, err)
 	}
 	return nil
