@@ -25,6 +25,7 @@ import (
 	"stoa/agentsvc/tool"
 	"stoa/authz"
 	"stoa/billing"
+	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -45,6 +46,8 @@ type House struct {
 	Outside, Inside *egress.Client
 	// Sandbox holds the programs of this host that agents run. Without one they run none.
 	Sandbox *sandbox.Host
+	// Counts are where calls are counted that limits hold for; nil = every app counts its own.
+	Counts *ratelimit.Counts
 	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
 	Judged func(ctx context.Context, app string, f guardrail.Finding)
 	// Billing counts what apps use and bounds it; nil = nothing is counted.
@@ -75,6 +78,7 @@ type App struct {
 	gate      *authz.Gate
 	cards     []agentsvc.Card
 	index     map[string]int
+	limits    *Limits
 	fallback  string // agent of the default card, "" = none
 	org, url  string
 	closers   []func() error
@@ -103,6 +107,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if used {
 		b.recall = memories
 	}
+	limits := b.limits(h)
 	b.llms()
 	b.allGuardrails()
 	b.allTools()
@@ -112,7 +117,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	}
 	a := &App{
 		runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, allowance: b.allowance,
-		index: map[string]int{}, closers: b.closers,
+		limits: limits, index: map[string]int{}, closers: b.closers,
 	}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
@@ -121,6 +126,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 			Observer: b.observer(), Apart: q.volatile,
 		})
 		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
+		if limits != nil {
+			a.runners[q.volatile].Count(limits.spent)
+		}
 		if q.volatile == volatile {
 			a.kept, a.tasks = kept, tasks
 		}

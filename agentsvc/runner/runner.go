@@ -28,6 +28,7 @@ type Runner struct {
 	log    *slog.Logger
 	o      Options
 	tell   Ended
+	spend  Spend
 }
 
 // Options tune a [Runner]. The zero value makes no checkpoints and lets every run go on.
@@ -61,7 +62,7 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 	t := &turn{Runner: r, rec: rec, run: &run, began: time.Now()}
 	within := agentsvc.WithSession(ctx, agentsvc.SessionKey{Owner: run.Owner, Context: run.Context})
 	within = agentsvc.WithSpending(agentsvc.WithFindings(within, t.found.tell), &agentsvc.Spending{
-		Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Tell: t.spent.tell,
+		Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Tell: t.uses.tell,
 	})
 	defer t.leave(ctx)
 	err := t.do(within)

@@ -33,9 +33,10 @@ type turn struct {
 	kept    []agentsvc.Entry // what was added to the session
 	refused bool             // the turn ended rejected
 	found   findings
-	spent   spent
+	uses    uses
 	unsaid  []agentsvc.Event // usage that could not be written with its fact
 	last    time.Time        // of the last fact of earlier attempts
+	spent   bool             // what was reserved for the run has been settled
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -70,6 +71,7 @@ func (t *turn) replay(ctx context.Context) error {
 		t.note(ev)
 		t.last = ev.At
 	}
+	t.spent = tokens(t.used) > 0
 	return nil
 }
 
@@ -96,7 +98,7 @@ func (t *turn) note(ev agentsvc.Event) {
 		t.add(ev.Frame, agentsvc.Entry{Result: ev.Result})
 	case ev.Usage != nil:
 		t.used = t.used.Add(*ev.Usage)
-		t.spent.known(*ev.Usage)
+		t.uses.known(*ev.Usage)
 	case ev.Finding != nil:
 		t.found.note(*ev.Finding)
 	}
@@ -278,6 +280,7 @@ func (t *turn) write(ctx context.Context, rec store.Record) error {
 		return err
 	}
 	t.kept = rec.Session
+	t.count(ctx, rec)
 	return nil
 }
 

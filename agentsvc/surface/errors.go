@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"strconv"
@@ -130,6 +131,7 @@ type verdict struct {
 	problems []config.Problem
 	retry    time.Duration
 	spent    *agentsvc.ExhaustedError
+	limit    *ratelimit.State // that is reached
 }
 
 // judge finds out what err is called. What nobody foresaw is internal and says nothing of itself.
@@ -181,7 +183,7 @@ func judge(err error) verdict {
 	case v.code == Unauthenticated:
 		v.text = textUnauthenticated
 	case errors.As(err, &exhausted):
-		v.retry = exhausted.RetryAfter
+		v.retry, v.limit = exhausted.RetryAfter, exhausted.State
 	case spent != nil && !spent.Resets.IsZero():
 		v.retry = max(time.Until(spent.Resets), time.Second)
 	case v.code == Unavailable:
@@ -252,6 +254,9 @@ func (v verdict) details(requestID string) map[string]any {
 	}
 	if v.problems != nil {
 		d["errors"] = v.problems
+	}
+	if v.limit != nil {
+		maps.Copy(d, limitDetails(v.limit))
 	}
 	return d
 }

@@ -9,15 +9,15 @@ import (
 	"stoa/agentsvc"
 )
 
-// spent is what model calls of a turn have used whose agents have not told of it: they may have been stopped before they
+// uses are what model calls of a turn have used whose agents have not told of it: they may have been stopped before they
 // could.
-type spent struct {
+type uses struct {
 	mu    sync.Mutex
 	calls map[string]agentsvc.Usage
 }
 
 // tell takes usage, from any goroutine.
-func (s *spent) tell(u agentsvc.Usage) {
+func (s *uses) tell(u agentsvc.Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.calls == nil {
@@ -27,14 +27,14 @@ func (s *spent) tell(u agentsvc.Usage) {
 }
 
 // known says that an agent has told of u.
-func (s *spent) known(u agentsvc.Usage) {
+func (s *uses) known(u agentsvc.Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.calls, u.Call)
 }
 
 // untold returns as facts what no agent has told of.
-func (s *spent) untold() (evs []agentsvc.Event) {
+func (s *uses) untold() (evs []agentsvc.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range slices.Collect(maps.Values(s.calls)) {
@@ -45,7 +45,7 @@ func (s *spent) untold() (evs []agentsvc.Event) {
 
 // leave tells of what was used and is not on the log: its turn has ended, and perhaps lost its task to somebody else.
 func (t *turn) leave(ctx context.Context) {
-	t.rec.Leave(ctx, slices.Concat(t.unsaid, usageOf(t.pending), t.spent.untold()))
+	t.rec.Leave(ctx, slices.Concat(t.unsaid, usageOf(t.pending), t.uses.untold()))
 }
 
 // usageOf returns those of evs that tell of usage.
