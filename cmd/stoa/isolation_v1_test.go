@@ -86,4 +86,3 @@ func (h *testHouse) overSocket(t *testing.T, token string, body any, x minted) s
 		}
 	}
 }
-

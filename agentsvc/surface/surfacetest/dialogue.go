@@ -93,7 +93,14 @@ type dialogue struct {
 
 var reference = regexp.MustCompile(`\{\{([a-z0-9_-]+)\.([A-Za-z0-9_.]+)\}\}`)
 
+// ask sends a request and returns its answer, without what differs from run to run.
 func (d *dialogue) ask(t *testing.T, name, request string) string {
+	t.Helper()
+	return d.neutral(d.send(t, name, request))
+}
+
+// send sends a request and returns its answer.
+func (d *dialogue) send(t *testing.T, name, request string) string {
 	t.Helper()
 	request = reference.ReplaceAllStringFunc(request, func(s string) string {
 		m := reference.FindStringSubmatch(s)
@@ -119,11 +126,11 @@ func (d *dialogue) ask(t *testing.T, name, request string) string {
 	}
 	if method == "WEBSOCKET" {
 		d.bodies[name] = d.h.converse(t, path, credential, strings.Split(body, "\n"), headers...)
-		return d.neutral(d.bodies[name])
+		return d.bodies[name]
 	}
 	resp, answer := d.h.Do(t, method, path, credential, content, headers...) //nolint:bodyclose // Do closes it
 	d.bodies[name] = answer
-	return d.neutral(show(resp, answer))
+	return show(resp, answer)
 }
 
 // credential returns what an Authorization line stands for.

@@ -18,3 +18,8 @@ func TestDialogues(t *testing.T) {
 	t.Parallel()
 	surfacetest.Dialogues(t, routes)
 }
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	surfacetest.Page(t, "../../../docs/api/v1.md", routes)
+}
