@@ -169,8 +169,9 @@ type timed struct {
 	stall time.Duration
 }
 
+// Read reads no more than a piece: the library fills what it is given.
 func (t *timed) Read(b []byte) (int, error) {
-	n, err := t.Reader.Read(b)
+	n, err := t.Reader.Read(b[:min(len(b), piece)])
 	t.timer.Reset(t.stall)
 	return n, err
 }

@@ -61,7 +61,7 @@ func (h *testHouse) overSocket(t *testing.T, token string, body any, x minted) s
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	conn, _, err := websocket.Dial(ctx, h.url+"/v1/agents/assistant/stream", &websocket.DialOptions{Subprotocols: []string{"bearer." + token}}) //nolint:bodyclose // the connection has it
+	conn, _, err := websocket.Dial(ctx, h.url+"/v1/agents/assistant/stream", &websocket.DialOptions{Subprotocols: []string{"bearer." + token}})
 	if err != nil {
 		t.Fatal(err)
 	}

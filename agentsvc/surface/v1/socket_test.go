@@ -166,7 +166,7 @@ func TestSocketTurns(t *testing.T) {
 // TestSocketFrames sends frames that are large, too large, broken off and no text.
 func TestSocketFrames(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{Stall: 300 * time.Millisecond})
+	h := slowHouse(t, v1.Options{}, surface.Options{})
 	t.Run("3 MiB", func(t *testing.T) {
 		s := dial(t, h, "")
 		s.Say(numbered("large", strings.Repeat("a", 3<<20)))
@@ -200,7 +200,7 @@ func TestSocketFrames(t *testing.T) {
 		}
 	})
 	t.Run("half a frame", func(t *testing.T) {
-		conn, r := raw(t, h)
+		conn, r := raw(t, slowHouse(t, v1.Options{}, surface.Options{Stall: 100 * time.Millisecond}))
 		if _, err := conn.Write([]byte{0x81, 0x85, 0, 0, 0, 0, '{', '"'}); err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +265,7 @@ func TestSocketPing(t *testing.T) {
 // TestSocketSlowReader drops a client that does not take what it is sent.
 func TestSocketSlowReader(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{Stall: 300 * time.Millisecond})
+	h := slowHouse(t, v1.Options{}, surface.Options{Stall: time.Second})
 	conn, _ := raw(t, h)
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	text := numbered("big", strings.Repeat("a", 16<<20))
