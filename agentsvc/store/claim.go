@@ -53,10 +53,11 @@ const (
 
 // shareOf reads a share of each tenant of t. It joins nothing: a join would mix up the order of the ring.
 const shareOf = `SELECT t.tenant, COALESCE((SELECT status FROM app a WHERE a.tenant = t.tenant), 'active') <> 'active',
-	COALESCE((SELECT weight FROM app a WHERE a.tenant = t.tenant), 0), ` + limitOf + `, CASE WHEN ` + limitOf + ` > 0 THEN ` + runningOf + ` ELSE 0 END FROM `
+	COALESCE((SELECT COALESCE(NULLIF(a.weight, 0), (SELECT p.weight FROM plan p WHERE p.name = a.plan)) FROM app a WHERE a.tenant = t.tenant), 0), ` + limitOf + `, CASE WHEN ` + limitOf + ` > 0 THEN ` + runningOf + ` ELSE 0 END FROM `
 
 const (
-	limitOf   = `COALESCE((SELECT max_concurrent_tasks FROM app a WHERE a.tenant = t.tenant), 0)`
+	limitOf = `COALESCE((SELECT COALESCE(NULLIF(a.max_concurrent_tasks, 0), (SELECT p.max_concurrent_tasks FROM plan p WHERE p.name = a.plan))
+		FROM app a WHERE a.tenant = t.tenant), 0)`
 	runningOf = `(SELECT COUNT(*) FROM run w WHERE w.state = 'running' AND w.tenant = t.tenant)`
 )
 
@@ -116,7 +117,7 @@ func (q *Runs) Claim(ctx context.Context, worker string, shares []Share) ([]Run,
 			b.Query(func(r db.Row) error {
 				run := Run{Worker: worker}
 				err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq,
-					&run.CutOff, (*int64)(&run.Priority), &run.Rescues)
+					&run.CutOff, (*int64)(&run.Priority), &run.Rescues, &run.Reserved)
 				runs = append(runs, run)
 				return err
 			}, claimSQL(q.h.Engine(), s), args...)
@@ -171,7 +172,7 @@ func claimSQL(e db.Engine, s Share) string {
 	return `WITH due AS MATERIALIZED (SELECT tenant, task, turn FROM run WHERE ` + which + ` AND available_at <= stoa_now()
 			ORDER BY ` + order + ` LIMIT ` + limit + skip + `)
 		UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1 WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM due)
-		RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off, priority, rescues`
+		RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off, priority, rescues, reserved`
 }
 
 // lockApp adds to b that nobody else counts the runs of an app with a limit at the same time. On SQLite nobody could.

@@ -15,13 +15,13 @@ import (
 // asked before anything is looked up that the request names, so that a refusal tells nothing of what there is. It
 // returns an [authz.ErrDenied].
 func (v *Visit) Admit(_ context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) error {
-	return v.house.Policy().May(v.Principal, action, agent)
+	return v.policy.May(v.Principal, action, agent)
 }
 
 // Reach returns which tasks of an agent ("" = of all) the caller may act on: the app's with wide, else its own. It
 // returns an [authz.ErrDenied] for a caller who may neither.
 func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
-	allowed, err := v.house.Policy().Tasks(v.Principal, wide, agent)
+	allowed, err := v.policy.Tasks(v.Principal, wide, agent)
 	if err != nil {
 		return task.Reach{}, err
 	}
@@ -56,9 +56,9 @@ func (v *Visit) Use(ctx context.Context, action authz.Scope, agent string, sessi
 
 // Submission admits the caller to send m to an agent in m's session, and returns what to submit. A
 // message that decides on tool calls needs another permission than one that calls the agent, and reaches the tasks of
-// everyone; one that brings credentials does not, and what is submitted no longer holds them. It returns an
-// [authz.ErrDenied], else wrong, which is what its dialect found wrong with the message, else what is wrong with the
-// decisions or credentials.
+// everyone; one that brings credentials does not, and what is submitted no longer holds them. Any other message counts
+// against the app's limits. It returns an [authz.ErrDenied], else wrong, which is what its dialect found wrong with the
+// message, else what is wrong with the decisions or credentials, or a [ratelimit.ErrExhausted].
 func (v *Visit) Submission(ctx context.Context, agent string, m agentsvc.Message, wrong error) (task.Submission, error) {
 	if wrong != nil {
 		return task.Submission{}, cmp.Or(v.Use(ctx, authz.AgentsCall, agent, m.Context), wrong)
@@ -71,7 +71,13 @@ func (v *Visit) Submission(ctx context.Context, agent string, m agentsvc.Message
 	if err := v.Use(ctx, action, agent, m.Context); err != nil {
 		return task.Submission{}, err
 	}
-	return task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Rulings: rulings}, wrong
+	sub := task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Rulings: rulings}
+	if wrong != nil || len(rulings) > 0 {
+		return sub, wrong // an answer to what the agent asks for is no further call
+	}
+	var err error
+	sub.Hold, err = v.limited(ctx, agent, m.Context, m)
+	return sub, err
 }
 
 // Tasks returns the app's task service.

@@ -52,6 +52,14 @@ func noPush(_ http.ResponseWriter, r *http.Request, _ *surface.RPC) error {
 	return cmp.Or(surface.VisitOf(r).Use(r.Context(), authz.AgentsCall, surface.Param(r, "agent"), ""), surface.ErrNoPush)
 }
 
+// decode reads the params of a call, which must be for the agent that it was sent to: tenant, a part of them, may say so.
+func decode(r *http.Request, rpc *surface.RPC, params any, tenant *string) error {
+	if err := rpc.Decode(params); err != nil {
+		return err
+	}
+	return surface.VisitOf(r).Named(*tenant, surface.Param(r, "agent"))
+}
+
 // send answers with the task: as it ends or comes to wait for somebody, or where the caller does not want to wait, as
 // it was accepted.
 func (c caller) send(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
@@ -97,7 +105,7 @@ func (c caller) stream(w http.ResponseWriter, r *http.Request, rpc *surface.RPC)
 // submission reads what the caller wants to tell the agent.
 func submission(r *http.Request, rpc *surface.RPC) (messageParams, task.Submission, error) {
 	var p messageParams
-	if err := rpc.Decode(&p); err != nil {
+	if err := decode(r, rpc, &p, &p.Tenant); err != nil {
 		return p, task.Submission{}, err
 	}
 	var m agentsvc.Message

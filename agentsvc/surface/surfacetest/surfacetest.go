@@ -24,6 +24,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/authz"
+	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -61,7 +62,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
 	must(t, err)
 	shared := app.House{
-		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
+		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Counts: ratelimit.NewCounts(h.DB, nil, log), Log: log,
 	}
 	t.Cleanup(func() { shared.Outside.Close(); shared.Inside.Close() })
 	var live *tenancy.Live[*app.App]
@@ -79,7 +80,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	shared.Workers = h.Pool
 	must(t, h.Pool.Open(t.Context(), true))
 	h.Apps = tenancy.New(h.DB, keys, bus, tenancy.Options{
-		Check: func(_ context.Context, src []byte, grants []string, secret func(string) (string, bool)) error {
+		Check: func(_ context.Context, src []byte, grants []string, _ string, secret func(string) (string, bool)) error {
 			_, err := parse(src, grants, secret)
 			return err
 		},
@@ -98,7 +99,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 			return nil, err
 		}
 		return app.Build(cfg, app.Tenant{
-			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.Limits.InForce(),
+			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.InForce(),
 		}, shared)
 	}, tenancy.LiveOptions{Log: log})
 	t.Cleanup(live.Close)

@@ -83,8 +83,11 @@ func received(r *http.Request) (b sendBody, sub task.Submission, err error) {
 	return b, sub, err
 }
 
-// submission admits a visitor to tell an agent b.
+// submission admits a visitor to tell an agent b, which must be for that agent.
 func (b *sendBody) submission(ctx context.Context, v *surface.Visit, agent string) (task.Submission, error) {
+	if err := v.Named(b.Tenant, agent); err != nil {
+		return task.Submission{}, err
+	}
 	var m agentsvc.Message
 	wrong := agentsvc.Invalid("message", "is missing")
 	if b.Message != nil {

@@ -362,3 +362,18 @@ func TestSocketResumes(t *testing.T) {
 		t.Errorf("after event 2 came %s", rest)
 	}
 }
+
+// TestSocketLimits counts each message against the app's limits, and goes on after one that was refused.
+func TestSocketLimits(t *testing.T) {
+	t.Parallel()
+	h := surfacetest.New(t, surfacetest.Options{
+		Default: slow + "rate_limiting: {enabled: true, limits: [{type: count, window: month, limit: 2}]}\n",
+	}, routes)
+	s := dial(t, h, "")
+	for i, want := range []string{"TASK_STATE_COMPLETED", "TASK_STATE_COMPLETED", "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"} {
+		s.Say(`{"message": {"contextId": "c", "role": "user", "parts": [{"text": "hello"}]}}`)
+		if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, want) {
+			t.Errorf("message %d is told %s, want %s", i+1, all, want)
+		}
+	}
+}

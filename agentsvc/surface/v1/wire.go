@@ -9,6 +9,7 @@ import (
 // What comes in. Names are taken in camelCase and in snake_case, whichever the specification has.
 type (
 	sendBody struct {
+		Tenant        string        `json:"tenant"`
 		Message       *inMessage    `json:"message"`
 		Configuration configuration `json:"configuration"`
 	}
