@@ -46,6 +46,7 @@ type House struct {
 	Sandbox *sandbox.Host
 	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
 	Judged func(ctx context.Context, app string, f guardrail.Finding)
+	Watch  Watch
 	Log    *slog.Logger
 }
 
@@ -82,7 +83,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{})}
+	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{}), watch: h.Watch}
 	if t.Inside {
 		b.out = h.Inside
 	}
@@ -111,7 +112,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
 		})
-		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
+		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, b.running())
 		if q.volatile == volatile {
 			a.kept, a.tasks = kept, tasks
 		}
@@ -200,6 +201,7 @@ type builder struct {
 	out     *egress.Client
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
+	watch   Watch
 	store   *store.Store
 	vault   *store.Vault   // nil = nothing can be sealed
 	recall  *memory.Recall // nil = agents remember nothing

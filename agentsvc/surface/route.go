@@ -83,6 +83,7 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 		}
 		defer v.Leave()
 		v.rec, rec.visit, rec.app = rec, v, v.App.Name
+		r = s.trace(rec, r, v.App)
 		if route.Scope != "" {
 			if err := v.Admit(r.Context(), route.Scope, "", ""); err != nil {
 				return err
@@ -94,6 +95,7 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 			return err
 		}
 		rec.operator = p
+		r = s.trace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	s.limit(rec, r, route)
@@ -102,6 +104,9 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 	}
 	return route.Serve(w, r)
 }
+
+// routeUnknown is the route of a request that no route answers.
+const routeUnknown = "unknown"
 
 var privately = []string{"private, no-cache"}
 

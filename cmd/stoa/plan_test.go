@@ -33,6 +33,7 @@ var floors = map[string]int{
 	"web":            0,
 
 	"agentsvc":          1,
+	"agentsvc/trail":    1,
 	"agentsvc/config":   1,
 	"agentsvc/egress":   1,
 	"agentsvc/sandbox":  1,
@@ -106,7 +107,7 @@ var guests = map[string][]string{
 	"github.com/schollz/progressbar/v3":     {"cmd/stoa"},
 	"github.com/tiktoken-go/tokenizer":      {"agentsvc/session"},
 	"github.com/ulule/limiter/v3":           {"ratelimit"},
-	"go.opentelemetry.io/otel":              {"*"},
+	"go.opentelemetry.io/otel":              {"agentsvc/trail", "tenancy/db", "agentsvc/surface", "agentsvc/app", "cmd/stoa"},
 	"go.opentelemetry.io/contrib":           {"cmd/stoa", "agentsvc/surface", "agentsvc/egress"},
 	"go.opentelemetry.io/otel/sdk":          {"cmd/stoa", "*(test)"},
 	"go.opentelemetry.io/otel/exporters":    {"cmd/stoa"},
