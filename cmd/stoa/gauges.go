@@ -57,9 +57,10 @@ func (h *house) gauges(front *surface.Server) error {
 
 // connections shows the pool of connections to PostgreSQL.
 func (m *meters) connections(d *db.DB) {
-	m.gauge("stoa_db_connections", "", "Connections to PostgreSQL: idle, used, and max, how many there may be.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+	m.gauge("stoa_db_connections_max", "", "Connections to PostgreSQL that there may be.", plain(func() int64 { return d.Stats().Max }))
+	m.gauge("stoa_db_connections", "", "Connections to PostgreSQL: idle and used.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 		s := d.Stats()
-		for state, n := range map[string]int64{"idle": s.Idle, "used": s.Open - s.Idle, "max": s.Max} {
+		for state, n := range map[string]int64{"idle": s.Idle, "used": s.Open - s.Idle} {
 			show(float64(n), labelled("state", state))
 		}
 	}, "state")

@@ -49,9 +49,15 @@ func openTestHouse(t testing.TB, database string) *testHouse {
 // openLoggedHouse is openTestHouse with a log.
 func openLoggedHouse(t testing.TB, database string, log *slog.Logger) *testHouse {
 	t.Helper()
+	return openHouseOf(t, database, log, "../../examples/default.yaml")
+}
+
+// openHouseOf is openLoggedHouse with a configuration of the test's own.
+func openHouseOf(t testing.TB, database string, log *slog.Logger, config string) *testHouse {
+	t.Helper()
 	t.Setenv(adminSecretName, testSecret)
 	t.Setenv(masterKeyName, stoatest.MasterKey)
-	mine, err := loadOwn("../../examples/default.yaml")
+	mine, err := loadOwn(config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 )
 
@@ -106,16 +105,13 @@ func (h correlated) WithGroup(name string) slog.Handler {
 type workKey struct{}
 
 // work is a run, as far as a line of the log tells of it.
-type work struct {
-	app string
-	run *store.Run
-}
+type work struct{ app, task string }
 
 // about is what is known of what ctx belongs to.
 func about(ctx context.Context) []slog.Attr {
 	attrs := surface.LogAttrs(ctx)
 	if w, ok := ctx.Value(workKey{}).(work); ok {
-		attrs = append(attrs, slog.String("app", w.app), slog.String("task", string(w.run.Task)))
+		attrs = append(attrs, slog.String("app", w.app), slog.String("task", w.task))
 	}
 	if at := trace.SpanContextFromContext(ctx); at.IsValid() {
 		attrs = append(attrs, slog.String("trace_id", at.TraceID().String()), slog.String("span_id", at.SpanID().String()))

@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"go.opentelemetry.io/otel/attribute"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
@@ -35,9 +34,11 @@ type meters struct {
 	groups                                                                    metric.Int64Histogram
 	asked                                                                     genaiconv.ClientOperationDuration
 	used                                                                      genaiconv.ClientTokenUsage
+	first                                                                     genaiconv.ClientOperationTimeToFirstChunk
 
 	agents, rails, models *busiest
 	apps                  *busiest // nil: nothing carries an app
+	sets                  sets
 }
 
 // How many apps, agents and guardrails of apps, and models have a label of their own; the rest is "other".
@@ -93,6 +94,9 @@ func (m *meters) define() {
 	m.asked, err = genaiconv.NewClientOperationDuration(m.meter(), metric.WithExplicitBucketBoundaries(.01, .02, .04, .08, .16, .32, .64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92))
 	m.note("gen_ai_client_operation_duration_seconds", "histogram", m.asked.Description(), err,
 		"gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "error_type")
+	m.first, err = genaiconv.NewClientOperationTimeToFirstChunk(m.meter(), metric.WithExplicitBucketBoundaries(.01, .02, .04, .08, .16, .32, .64, 1.28, 2.56, 5.12, 10.24))
+	m.note("gen_ai_client_operation_time_to_first_chunk_seconds", "histogram", m.first.Description(), err,
+		"gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
 	m.used, err = genaiconv.NewClientTokenUsage(m.meter(), metric.WithExplicitBucketBoundaries(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864))
 	m.note("gen_ai_client_token_usage", "histogram", m.used.Description(), err,
 		"gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "gen_ai_token_type")
@@ -105,20 +109,22 @@ func (m *meters) handler() http.Handler {
 }
 
 // of returns labels with the app, "" for what is not known to be of one, where apps may be told.
-func (m *meters) of(app string, labels ...attribute.KeyValue) metric.MeasurementOption {
+func (m *meters) of(app string, l labels) metric.MeasurementOption {
 	if m.apps != nil {
-		labels = append(labels, attribute.String("app", m.apps.label(app)))
+		l[len(l)-1] = label{"app", m.apps.label(app)}
 	}
-	return metric.WithAttributes(labels...)
+	return m.sets.of(l)
 }
+
+// classes are the classes of HTTP statuses, by their first digit.
+var classes = [10]string{1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 
 // observe counts one answered request.
 func (m *meters) observe(o surface.Observation) {
 	ctx := context.Background()
-	m.duration.Record(ctx, o.Duration.Seconds(), metric.WithAttributes(
-		attribute.String("route", o.Route), attribute.String("status", fmt.Sprintf("%dxx", o.Status/100))))
+	m.duration.Record(ctx, o.Duration.Seconds(), m.sets.of(labels{{"route", o.Route}, {"status", classes[o.Status/100%10]}}))
 	if o.Code != "" {
-		m.refused.Add(ctx, 1, m.of(o.App, attribute.String("code", string(o.Code))))
+		m.refused.Add(ctx, 1, m.of(o.App, labels{{"code", string(o.Code)}}))
 	}
 	if o.Agent == "" {
 		return
@@ -126,7 +132,7 @@ func (m *meters) observe(o surface.Observation) {
 	if m.agents.label(o.App+"/"+o.Agent) == other {
 		o.Agent = other
 	}
-	m.requests.Add(ctx, 1, m.of(o.App, attribute.String("agent", o.Agent)))
+	m.requests.Add(ctx, 1, m.of(o.App, labels{{"agent", o.Agent}}))
 }
 
 // judge counts a finding of an app's guardrail.
@@ -134,36 +140,41 @@ func (m *meters) judge(ctx context.Context, app string, f guardrail.Finding) {
 	if m.rails.label(app+"/"+f.Guardrail) == other {
 		f.Guardrail = other
 	}
-	m.verdicts.Add(ctx, 1, m.of(app, attribute.String("guardrail", f.Guardrail), attribute.String("action", string(f.Action)), attribute.Bool("shadow", f.Shadow)))
+	m.verdicts.Add(ctx, 1, m.of(app, labels{{"guardrail", f.Guardrail}, {"action", string(f.Action)}, {"shadow", strconv.FormatBool(f.Shadow)}}))
 }
 
 // ask counts a call of a model.
 func (m *meters) ask(ctx context.Context, app string, c app.ModelCall) {
-	model, of, chat := m.models.label(c.Model), genaiconv.ProviderNameAttr(c.Provider), genaiconv.OperationNameChat
-	labels := []attribute.KeyValue{m.asked.AttrRequestModel(model)}
-	if c.Fault != "" {
-		labels = append(labels, m.asked.AttrErrorType(genaiconv.ErrorTypeAttr(c.Fault)))
+	model := m.models.label(c.Model)
+	chat := labels{{"gen_ai.operation.name", string(genaiconv.OperationNameChat)}, {"gen_ai.provider.name", c.Provider}, {"gen_ai.request.model", model}}
+	timed := chat
+	timed[3] = label{"error.type", c.Fault}
+	m.asked.Float64Histogram.Record(ctx, c.Took.Seconds(), m.sets.of(timed))
+	if c.FirstChunk > 0 {
+		m.first.Float64Histogram.Record(ctx, c.FirstChunk.Seconds(), m.sets.of(chat))
 	}
-	m.asked.Record(ctx, c.Took.Seconds(), chat, of, labels...)
 	u := c.Usage
-	for class, n := range map[string]int64{
-		"input": u.InputTokens, "output": u.OutputTokens, "cache_read": u.CacheReadTokens, "cache_write": u.CacheWriteTokens, "reasoning": u.ReasoningTokens,
-	} {
-		if n > 0 {
-			m.tokens.Add(ctx, n, m.of(app, attribute.String("class", class), attribute.String("model", model)))
+	for _, t := range []struct {
+		class string
+		n     int64
+	}{{"input", u.InputTokens}, {"output", u.OutputTokens}, {"cache_read", u.CacheReadTokens}, {"cache_write", u.CacheWriteTokens}, {"reasoning", u.ReasoningTokens}} {
+		if t.n > 0 {
+			m.tokens.Add(ctx, t.n, m.of(app, labels{{"class", t.class}, {"model", model}}))
 		}
 	}
 	if c.Fault == "" {
-		m.used.Record(ctx, u.InputTokens, chat, of, genaiconv.TokenTypeInput, m.used.AttrRequestModel(model))
-		m.used.Record(ctx, u.OutputTokens, chat, of, genaiconv.TokenTypeOutput, m.used.AttrRequestModel(model))
+		chat[3] = label{"gen_ai.token.type", string(genaiconv.TokenTypeInput)}
+		m.used.Int64Histogram.Record(ctx, u.InputTokens, m.sets.of(chat))
+		chat[3] = label{"gen_ai.token.type", string(genaiconv.TokenTypeOutput)}
+		m.used.Int64Histogram.Record(ctx, u.OutputTokens, m.sets.of(chat))
 	}
 }
 
 // call counts a call of a tool.
 func (m *meters) call(ctx context.Context, app string, c app.ToolCall) {
-	fault := attribute.String("fault", c.Fault)
-	m.tools.Add(ctx, 1, m.of(app, fault))
-	m.toolDuration.Record(ctx, c.Took.Seconds(), metric.WithAttributes(fault))
+	l := labels{{"fault", c.Fault}}
+	m.tools.Add(ctx, 1, m.of(app, l))
+	m.toolDuration.Record(ctx, c.Took.Seconds(), m.sets.of(l))
 }
 
 // end counts an attempt of a run that has ended.
@@ -172,23 +183,23 @@ func (m *meters) end(ctx context.Context, app string, _ store.Run, state agentsv
 		state = "retry"
 	}
 	m.left(ctx, app, string(state))
-	m.runDuration.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.String("state", string(state))))
+	m.runDuration.Record(ctx, took.Seconds(), m.sets.of(labels{{"state", string(state)}}))
 }
 
 // left counts an attempt of a run that ended in a state.
 func (m *meters) left(ctx context.Context, app, state string) {
-	m.runs.Add(ctx, 1, m.of(app, attribute.String("state", state)))
+	m.runs.Add(ctx, 1, m.of(app, labels{{"state", state}}))
 }
 
 // charge counts what has become due for a model's work.
 func (m *meters) charge(ctx context.Context, app, model, currency string, nanos int64) {
-	m.cost.Add(ctx, float64(nanos)/1e9, m.of(app, attribute.String("currency", currency), attribute.String("model", m.models.label(model))))
+	m.cost.Add(ctx, float64(nanos)/1e9, m.of(app, labels{{"currency", currency}, {"model", m.models.label(model)}}))
 }
 
 // sweep counts what was deleted of an app.
 func (m *meters) sweep(n store.Swept) {
 	for kind, n := range map[string]int64{"tasks": n.Tasks, "events": n.Events, "sessions": n.Sessions} {
-		m.swept.Add(context.Background(), n, metric.WithAttributes(attribute.String("kind", kind)))
+		m.swept.Add(context.Background(), n, m.sets.of(labels{{"kind", kind}}))
 	}
 }
 
@@ -198,6 +209,6 @@ func (m *meters) load(took time.Duration, err error) {
 	if err != nil {
 		outcome = "failed"
 	}
-	m.loads.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+	m.loads.Add(context.Background(), 1, m.sets.of(labels{{"outcome", outcome}}))
 	m.loadDuration.Record(context.Background(), took.Seconds())
 }

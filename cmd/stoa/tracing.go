@@ -94,7 +94,7 @@ func usualSampler() (sdk.Sampler, error) {
 
 // work runs a run of a. Its span stands below that of what asked for it, in whichever process that was.
 func (h *house) work(ctx context.Context, began time.Time, of *tenancy.App, a *app.App, run store.Run) error {
-	ctx = context.WithValue(ctx, workKey{}, work{of.Name, &run})
+	ctx = context.WithValue(ctx, workKey{}, work{of.Name, string(run.Task)})
 	if h.tracer == nil {
 		return h.counted(ctx, of.Name, a.Run(ctx, run))
 	}
@@ -102,7 +102,11 @@ func (h *house) work(ctx context.Context, began time.Time, of *tenancy.App, a *a
 	if part, own := of.TraceRatio(); own && run.Trace == "" {
 		ctx = trail.WithRatio(ctx, part)
 	}
-	ctx, span := h.tracer.Start(ctx, "run", trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+	kind := trace.SpanKindInternal
+	if run.Epoch == 0 {
+		kind = trace.SpanKindConsumer // it comes from the queue
+	}
+	ctx, span := h.tracer.Start(ctx, "run", trace.WithTimestamp(began), trace.WithSpanKind(kind), trace.WithAttributes(
 		trail.AppKey.String(of.Name), trail.TaskKey.String(string(run.Task)), attribute.Int64("stoa.turn", run.Turn), attribute.Int64("stoa.attempt", run.Attempts)))
 	err := a.Run(ctx, run)
 	if out := outcome(err); out != "" {
