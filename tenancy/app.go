@@ -41,11 +41,17 @@ type App struct {
 	Plan        string
 	Limits      Limits
 	Labels      map[string]string
+	Roles       []Role    // its own, by name
 	CreatedAt   time.Time // zero for the default app
 	UpdatedAt   time.Time
 
+	// RolesVersion grows whenever Roles change.
+	RolesVersion int64
+
 	// Config is the configuration with its secrets masked. Only the answers of [Service] about one app carry it.
 	Config map[string]any
+
+	planned Limits // of its plan
 
 	marks map[string]int64 // subject to the second up to which its tokens are refused; "" = the whole app
 }
@@ -74,6 +80,6 @@ func (a *App) builtAs(b *App) bool { return a.Revision == b.Revision && a.Inputs
 // seenAs returns a, as it was built, with what the newer record b says that no build reads.
 func (a *App) seenAs(b *App) *App {
 	c := *a
-	c.Status, c.Labels, c.marks = b.Status, b.Labels, b.marks
+	c.Status, c.Labels, c.marks, c.Roles, c.RolesVersion = b.Status, b.Labels, b.marks, b.Roles, b.RolesVersion
 	return &c
 }

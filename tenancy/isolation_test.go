@@ -22,6 +22,9 @@ func TestIsolation(t *testing.T) {
 		if err := s.Revoke(t.Context(), actor, name, "x"); err != nil {
 			t.Fatal(err)
 		}
+		if err := s.AddRole(t.Context(), actor, name, tenancy.Role{Name: "desk"}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c, _, err := s.Begin(t.Context(), tenancy.Request{Actor: actor, Key: "k"})
 	if err != nil {
@@ -31,7 +34,7 @@ func TestIsolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	alice, bob, nobody := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
-	for _, table := range []string{"app", "app_revision", "app_secret", "app_mark"} {
+	for _, table := range []string{"app", "app_revision", "app_secret", "app_mark", "app_role"} {
 		t.Run(table, func(t *testing.T) {
 			of := `SELECT COUNT(*) FROM ` + table + ` WHERE tenant = $1`
 			all := `SELECT COUNT(*) FROM ` + table

@@ -17,13 +17,13 @@ import (
 func (v *Visit) Admit(ctx context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) (err error) {
 	_, span := trail.Start(ctx, "admit")
 	defer func() { trail.End(span, err) }()
-	return v.house.Policy().May(v.Principal, action, agent)
+	return v.policy.May(v.Principal, action, agent)
 }
 
 // Reach returns which tasks of an agent ("" = of all) the caller may act on: the app's with wide, else its own. It
 // returns an [authz.ErrDenied] for a caller who may neither.
 func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
-	allowed, err := v.house.Policy().Tasks(v.Principal, wide, agent)
+	allowed, err := v.policy.Tasks(v.Principal, wide, agent)
 	if err != nil {
 		return task.Reach{}, err
 	}

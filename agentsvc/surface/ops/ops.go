@@ -1,6 +1,6 @@
 // Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
 // and the queue, and the metrics; and where users see and erase what is kept of theirs. task.go, checkpoint.go, memory.go, credential.go,
-// app.go, secret.go, token.go, tool.go, queue.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
+// app.go, secret.go, token.go, role.go, explain.go, tool.go, queue.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
 // API have in common.
 package ops
 
@@ -55,6 +55,11 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: act(a.deleteSecret), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens", Serve: act(a.mint), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens:revoke", Serve: act(a.revoke), Once: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/roles", Serve: a.roles},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/roles", Serve: act(a.addRole), Once: true},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/roles/{role}", Serve: act(a.setRole), Once: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/roles/{role}", Serve: act(a.deleteRole), Once: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/authz/explain", Serve: a.explain},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/tools", Serve: a.tools},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: act(a.acceptTool), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/queue", Serve: a.queue},
