@@ -8,13 +8,16 @@ import (
 	"stoa/agentsvc/memory"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/agentsvc/trail"
 	"stoa/authz"
 )
 
 // Admit decides whether the caller may take an action with an agent ("" = any) in a session ("" = none yet). It is
 // asked before anything is looked up that the request names, so that a refusal tells nothing of what there is. It
 // returns an [authz.ErrDenied].
-func (v *Visit) Admit(_ context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) error {
+func (v *Visit) Admit(ctx context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) (err error) {
+	_, span := trail.Start(ctx, "admit")
+	defer func() { trail.End(span, err) }()
 	return v.policy.May(v.Principal, action, agent)
 }
 
