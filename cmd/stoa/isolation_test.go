@@ -97,6 +97,7 @@ var routeWalks = map[string][]trespass{
 	"GET /admin/queue/dead":                               {{path: "/admin/queue/dead?app={app}"}},
 	"POST /admin/queue/dead:requeue":                      {{path: "/admin/queue/dead:requeue", body: emptyBody}},
 	"POST /admin/queue/dead/{id}:requeue":                 {{path: "/admin/queue/dead/{task}.1:requeue", body: emptyBody}},
+	"GET /admin/audit/export":                             {{path: "/admin/audit/export?app={app}"}},
 	"GET /admin/audit":                                    {{path: "/admin/audit?app={app}"}},
 }
 
