@@ -28,6 +28,7 @@ type commands struct {
 	Migrate  migrateCmd  `cmd:"" help:"Bring the database to this version's schema (serve does so too), or show how far it is."`
 	App      appCmd      `cmd:"" help:"Manage apps, the tenants of a server."`
 	Queue    queueCmd    `cmd:"" help:"Look after runs that wait and runs that failed for good."`
+	Audit    auditCmd    `cmd:"" help:"Read the audit trail, and verify that nobody changed it."`
 	Call     callCmd     `cmd:"" help:"Send an agent a message and print its answer as it comes."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
