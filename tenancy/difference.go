@@ -46,6 +46,7 @@ func told(a *App) map[string]any {
 		"grants": append([]string{}, a.Grants...), "labels": a.Labels,
 		"limits": map[string]any{
 			"weight": a.Limits.Weight, "max_concurrent_tasks": a.Limits.MaxConcurrentTasks, "queue_depth": a.Limits.QueueDepth,
+			"rate": append([]Rate{}, a.Limits.Rates...),
 		},
 	}
 }

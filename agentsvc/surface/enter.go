@@ -37,6 +37,7 @@ type Visit struct {
 	release func()
 
 	leaveRoom func() // that a large body has, nil = it has none
+	settle    func() // what limits reserve for a call, nil = nothing
 }
 
 // Enter finds out who knocks and which app it is for, and lets the caller in or says why not. Whoever is let in must
@@ -117,8 +118,19 @@ func answer(err, why error) error {
 	return err
 }
 
+// Named checks what a caller names beside the credential as the tenant that a call of an agent is for, as A2A's field of
+// that name does: {app}, {agent} or {app}/{agent}. It returns an error if that is not where the caller is.
+func (v *Visit) Named(tenant, agent string) error {
+	switch tenant {
+	case "", v.App.Name, agent, v.App.Name + "/" + agent:
+		return nil
+	}
+	return errNoApp
+}
+
 // Leave gives the app back: it may then be replaced and closed. It may be called again.
 func (v *Visit) Leave() {
+	v.unhold()
 	if v.release != nil {
 		v.release()
 		v.release = nil

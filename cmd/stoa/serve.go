@@ -169,6 +169,9 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Log: h.log,
 	}
+	if err := h.openCounts(); err != nil {
+		return err
+	}
 	h.closing(func() error { h.shared.Outside.Close(); h.shared.Inside.Close(); return nil })
 	h.apps = tenancy.New(h.db, h.keys, h.bus, tenancyOptions(h.shared))
 	h.issuer, err = authz.OpenIssuer(ctx, h.db, h.keys, authz.IssuerOptions{Name: h.settings.publicURL, Log: h.log})
