@@ -98,7 +98,7 @@ func (s *Service) rule(ctx context.Context, t store.Stored, b bench) (store.Ruli
 		d.By, d.Message = b.by, b.message
 		for _, a := range about {
 			d.Call = a.Call.ID
-			settle(&r, a, d)
+			settle(&r, t, a, d)
 			if d.Verdict == agentsvc.Reject {
 				rejected = append(rejected, fmt.Sprintf("The call of %s was rejected%s.", a.Call.Name, because(d.Comment)))
 			}
@@ -234,7 +234,7 @@ func (s *Service) expire(ctx context.Context, run store.Run) error {
 		var why []string
 		for _, a := range t.Approvals {
 			if slices.Contains(late, a.Seq) {
-				settle(&r, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
+				settle(&r, t, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
 				why = append(why, fmt.Sprintf("Nobody decided about the call of %s within %v.", a.Call.Name, a.Timeout))
 			}
 		}
@@ -252,8 +252,9 @@ func (s *Service) expire(ctx context.Context, run store.Run) error {
 	}
 }
 
-// settle adds to r that an approval is decided.
-func settle(r *store.Ruling, a agentsvc.Approval, d agentsvc.Decision) {
+// settle adds to r that one of t's approvals is decided.
+func settle(r *store.Ruling, t store.Stored, a agentsvc.Approval, d agentsvc.Decision) {
+	r.Trail = append(r.Trail, decidedOn(t, a, d))
 	r.Settled = append(r.Settled, a.Seq)
 	r.Events = append(r.Events, agentsvc.Event{Frame: a.Frame, Decision: &d})
 }

@@ -98,6 +98,7 @@ var routeNeeds = map[string]need{
 	"GET /admin/queue/dead":                               {path: "/admin/queue/dead", who: operator},
 	"POST /admin/queue/dead:requeue":                      {path: "/admin/queue/dead:requeue", body: map[string]any{}, who: operator},
 	"POST /admin/queue/dead/{id}:requeue":                 {path: "/admin/queue/dead/01a00000-0000-7000-8000-000000000000.1:requeue", who: operator},
+	"GET /admin/audit/export":                             {path: "/admin/audit/export", who: operator},
 	"GET /admin/audit":                                    {path: "/admin/audit", who: operator},
 }
 
