@@ -219,18 +219,11 @@ func (s *Service) expire(ctx context.Context, run store.Run) error {
 		if err != nil {
 			return err
 		}
-		var r store.Ruling
-		var why []string
-		for _, a := range t.Approvals {
-			if slices.Contains(late, a.Seq) {
-				settle(&r, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
-				why = append(why, fmt.Sprintf("Nobody decided about the call of %s within %v.", a.Call.Name, a.Timeout))
-			}
-		}
-		if len(why) == 0 {
+		r, status := tooLate(t, late)
+		if len(r.Settled) == 0 {
 			return errors.Join(agentsvc.ErrLost, s.store.Rest(ctx, run))
 		}
-		seal(&r, t, told(t.ID, agentsvc.Rejected, why))
+		seal(&r, t, status)
 		switch err = s.store.Decide(ctx, t, r); {
 		case err == nil:
 			s.hub.publish(s.key(t.ID), r.Events...)
@@ -239,6 +232,28 @@ func (s *Service) expire(ctx context.Context, run store.Run) error {
 			return err
 		}
 	}
+}
+
+// tooLate returns what follows from those of t's approvals that it is too late for: a call that nobody decided on is
+// rejected, and what lacks a credential fails.
+func tooLate(t store.Stored, late []int64) (r store.Ruling, status agentsvc.Status) {
+	state := agentsvc.Failed
+	var why []string
+	for _, a := range t.Approvals {
+		if !slices.Contains(late, a.Seq) {
+			continue
+		}
+		settle(&r, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
+		reason := fmt.Sprintf("Nobody supplied the credential for %s within %v.", a.Credential.Tool, a.Timeout)
+		if a.Decidable() {
+			state = agentsvc.Rejected
+			reason = fmt.Sprintf("Nobody decided about the call of %s within %v.", a.Call.Name, a.Timeout)
+		}
+		if !slices.Contains(why, reason) {
+			why = append(why, reason)
+		}
+	}
+	return r, told(t.ID, state, why)
 }
 
 // settle adds to r that an approval is decided.
