@@ -24,6 +24,7 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
 	"stoa/authz"
+	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -44,8 +45,11 @@ type House struct {
 	Outside, Inside *egress.Client
 	// Sandbox holds the programs of this host that agents run. Without one they run none.
 	Sandbox *sandbox.Host
+	// Counts are where calls are counted that limits hold for; nil = every app counts its own.
+	Counts *ratelimit.Counts
 	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
 	Judged func(ctx context.Context, app string, f guardrail.Finding)
+	Watch  Watch
 	Log    *slog.Logger
 }
 
@@ -70,6 +74,7 @@ type App struct {
 	gate     *authz.Gate
 	cards    []agentsvc.Card
 	index    map[string]int
+	limits   *Limits
 	fallback string // agent of the default card, "" = none
 	org, url string
 	closers  []func() error
@@ -79,7 +84,7 @@ type App struct {
 // [config.Error], whose problems have paths and no lines; they may be shown to whoever wrote the configuration.
 func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	log := h.Log.With("app", t.Name)
-	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{})}
+	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{}), watch: h.Watch}
 	if t.Inside {
 		b.out = h.Inside
 	}
@@ -95,6 +100,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if used {
 		b.recall = memories
 	}
+	limits := b.limits(h)
 	b.llms()
 	b.allGuardrails()
 	b.allTools()
@@ -102,13 +108,16 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
+	a := &App{runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, limits: limits, index: map[string]int{}, closers: b.closers}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
 		})
-		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
+		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, b.running())
+		if limits != nil {
+			a.runners[q.volatile].Count(limits.spent)
+		}
 		if q.volatile == volatile {
 			a.kept, a.tasks = kept, tasks
 		}
@@ -197,6 +206,7 @@ type builder struct {
 	out     *egress.Client
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
+	watch   Watch
 	store   *store.Store
 	vault   *store.Vault   // nil = nothing can be sealed
 	recall  *memory.Recall // nil = agents remember nothing

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -30,6 +31,27 @@ const maxApps = 100
 
 // Stats counts the runs in each state, those of others with them. Q knows the apps' names.
 func (q *Runs) Stats(ctx context.Context, others ...*Runs) (Stats, error) {
+	s, err := q.Open(ctx, others...)
+	if err != nil {
+		return s, err
+	}
+	var all int64
+	for _, some := range append([]*Runs{q}, others...) {
+		err = errors.Join(err, some.do(ctx, "count runs", func(b *db.Batch) {
+			b.Query(func(r db.Row) error {
+				var n int64
+				err := r.Scan(&n)
+				all += n
+				return err
+			}, countSQL(some.h.Engine()))
+		}))
+	}
+	s.Completed = max(0, all-s.Pending-s.Running-s.Failed-s.InputRequired)
+	return s, err
+}
+
+// Open is Stats without what has completed, which is dear to count.
+func (q *Runs) Open(ctx context.Context, others ...*Runs) (Stats, error) {
 	var s Stats
 	apps := map[string]AppStats{}
 	for _, some := range append([]*Runs{q}, others...) {
@@ -50,30 +72,30 @@ func (q *Runs) Stats(ctx context.Context, others ...*Runs) (Stats, error) {
 
 // count adds the runs of q to s and, those pending or at work, to apps by their tenants.
 func (q *Runs) count(ctx context.Context, s *Stats, apps map[string]AppStats) error {
-	var all, pending, running, failed, resting, oldest int64
-	err := q.do(ctx, "count runs", func(b *db.Batch) {
+	return q.do(ctx, "count runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
 			var tenant string
-			var waits, works int64
-			err := r.Scan(&tenant, &waits, &works)
-			pending, running = pending+waits, running+works
-			apps[tenant] = AppStats{Pending: apps[tenant].Pending + waits, Running: apps[tenant].Running + works}
+			var pending, running int64
+			err := r.Scan(&tenant, &pending, &running)
+			s.Pending, s.Running = s.Pending+pending, s.Running+running
+			apps[tenant] = AppStats{Pending: apps[tenant].Pending + pending, Running: apps[tenant].Running + running}
 			return err
 		}, `SELECT tenant, COUNT(*) AS pending, 0 AS running FROM run WHERE state = 'pending' AND ready GROUP BY tenant
 			UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'pending' AND NOT ready GROUP BY tenant
 			UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'waiting' GROUP BY tenant
 			UNION ALL SELECT tenant, 0, COUNT(*) FROM run WHERE state = 'running' GROUP BY tenant`)
-		b.Query(func(r db.Row) error { return r.Scan(&failed, &resting, &oldest) },
+		b.Query(func(r db.Row) error {
+			var failed, resting, oldest int64
+			err := r.Scan(&failed, &resting, &oldest)
+			s.Failed, s.InputRequired = s.Failed+failed, s.InputRequired+resting
+			s.OldestPending = max(s.OldestPending, time.Duration(oldest)*time.Microsecond)
+			return err
+		},
 			`SELECT (SELECT COUNT(*) FROM run WHERE state = 'failed'), (SELECT COUNT(*) FROM run WHERE state = 'input_required'),
 				COALESCE(stoa_now() - (SELECT MIN(created_at) FROM (SELECT created_at FROM run WHERE state = 'pending' AND ready
 					UNION ALL SELECT created_at FROM run WHERE state = 'pending' AND NOT ready
 					UNION ALL SELECT created_at FROM run WHERE state = 'waiting') p), 0)`)
-		b.Query(func(r db.Row) error { return r.Scan(&all) }, countSQL(q.h.Engine()))
 	})
-	s.Pending, s.Running, s.Failed, s.InputRequired = s.Pending+pending, s.Running+running, s.Failed+failed, s.InputRequired+resting
-	s.Completed += max(0, all-pending-running-failed-resting)
-	s.OldestPending = max(s.OldestPending, time.Duration(oldest)*time.Microsecond)
-	return err
 }
 
 // name gives apps, which are called as their tenants are, the names they have.

@@ -72,6 +72,7 @@ type Run struct {
 	Volatile bool  // the task is kept in memory and ends with this process
 	CutOff   bool  // a worker stopped in the middle of the attempt before
 	Message  agentsvc.Message
+	Trace    string // names the span of what asked for the run, "" = nobody was recording
 	Priority Priority
 	Rescues  int64 // workers that died with it
 	Limit    int64 // of the app's runs at work at a time; 0 = none. It holds where the run is born under a lease
@@ -82,6 +83,8 @@ type Run struct {
 	Wait bool
 	// Followed says, once the run has ended, that others of its session may wait for that.
 	Followed bool
+	// Reserved notes what the turn's call holds of the limits of its app, for whoever settles it; "" = nothing.
+	Reserved string
 	// Facts are those of the turn when it began, where they have been read.
 	Facts []agentsvc.Event
 }

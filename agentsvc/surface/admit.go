@@ -7,13 +7,16 @@ import (
 	"stoa/agentsvc/memory"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/agentsvc/trail"
 	"stoa/authz"
 )
 
 // Admit decides whether the caller may take an action with an agent ("" = any) in a session ("" = none yet). It is
 // asked before anything is looked up that the request names, so that a refusal tells nothing of what there is. It
 // returns an [authz.ErrDenied].
-func (v *Visit) Admit(_ context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) error {
+func (v *Visit) Admit(ctx context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) (err error) {
+	_, span := trail.Start(ctx, "admit")
+	defer func() { trail.End(span, err) }()
 	return v.policy.May(v.Principal, action, agent)
 }
 
@@ -37,8 +40,9 @@ func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
 
 // Submission admits the caller to send m, in a session ("" = none yet), to an agent, and returns what to submit. A
 // message that decides on tool calls needs another permission than one that calls the agent, and reaches the tasks of
-// everyone; one that brings credentials does not, and what is submitted no longer holds them. It returns an
-// [authz.ErrDenied], or what is wrong with the decisions or credentials.
+// everyone; one that brings credentials does not, and what is submitted no longer holds them. Any other message counts
+// against the app's limits. It returns an [authz.ErrDenied], what is wrong with the decisions or credentials, or a
+// [ratelimit.ErrExhausted].
 func (v *Visit) Submission(ctx context.Context, agent string, session agentsvc.ContextID, m agentsvc.Message) (task.Submission, error) {
 	rulings, wrong := task.Rulings(&m)
 	action := authz.AgentsCall
@@ -51,7 +55,13 @@ func (v *Visit) Submission(ctx context.Context, agent string, session agentsvc.C
 	if _, err := v.Callee(agent); err != nil {
 		return task.Submission{}, err
 	}
-	return task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Rulings: rulings}, wrong
+	sub := task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Rulings: rulings}
+	if wrong != nil || len(rulings) > 0 {
+		return sub, wrong // an answer to what the agent asks for is no further call
+	}
+	var err error
+	sub.Hold, err = v.limited(ctx, agent, session, m)
+	return sub, err
 }
 
 // Tasks returns the app's task service.
