@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/ops"
+	v1 "stoa/agentsvc/surface/v1"
 	"stoa/authz"
 	"stoa/tenancy"
 )
@@ -90,12 +91,13 @@ func reachable(addr net.Addr) string {
 
 // routes is the table of surfaces. A worker answers only what belongs to no app: how it is, and what it counts.
 func (h *house) routes(metrics config.Metrics) []surface.Route {
-	o := ops.Options{Apps: h.apps, Issuer: h.issuer, DB: h.db, Dead: h.dead, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
+	o := ops.Options{Apps: h.apps, Issuer: h.issuer, DB: h.db, Memory: h.shared.Volatile.DB, Dead: h.dead, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
 	if metrics.Enabled {
 		o.Metrics = h.meters.handler()
 	}
 	all := slices.Concat(
 		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.db.Ping, Ready: h.leave.ready, JWKS: h.issuer.JWKS}),
+		v1.Routes(v1.Options{}),
 		ops.Routes(o),
 	)
 	if h.settings.role == roleWorker {
