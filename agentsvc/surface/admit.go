@@ -79,7 +79,7 @@ func (v *Visit) Submission(ctx context.Context, agent string, m agentsvc.Message
 		return sub, wrong // an answer to what the agent asks for is no further call
 	}
 	var err error
-	sub.Hold, err = v.limited(ctx, agent, m.Context, m)
+	sub.Hold, err = v.limited(ctx, agent, m)
 	return sub, err
 }
 
