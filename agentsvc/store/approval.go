@@ -24,7 +24,7 @@ type Ruling struct {
 	Supply  []Sealed       // credentials that were supplied
 	Sender  agentsvc.Owner // of the message that brought them
 	Sent    *Sent          // nil = none did
-	Trail   []tenancy.Entry
+	Audit   []tenancy.Entry
 }
 
 // Decide writes a ruling, if the task stands where it was seen. It returns [agentsvc.ErrLost] if it has moved on
@@ -63,7 +63,7 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	if r.Sent != nil {
 		s.insertSent(&b, r.Sender, run, *r.Sent, g)
 	}
-	return ahead.or(s.noted(ctx, &b, seen.ID, g, r.Trail, func() error {
+	return ahead.or(s.noted(ctx, &b, seen.ID, g, r.Audit, func() error {
 		return s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID))
 	}))
 }
@@ -114,22 +114,28 @@ func (s *Store) Rest(ctx context.Context, run Run) error {
 // queryApprovals reads the open approvals of a task.
 func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.Approval) {
 	b.Query(func(r db.Row) error {
-		ev := agentsvc.Event{Task: id}
-		var at int64
+		var seq, at int64
 		var body []byte
-		if err := r.Scan(&ev.Seq, &at, &body); err != nil {
+		if err := r.Scan(&seq, &at, &body); err != nil {
 			return err
 		}
-		ev.At = time.UnixMicro(at).UTC()
-		if err := decodeEvent(&ev, body); err != nil {
-			return err
-		}
-		if ev.Approval != nil {
-			*to = append(*to, *ev.Approval)
-		}
-		return nil
+		a, err := approvalOf(id, seq, at, body)
+		*to = append(*to, a)
+		return err
 	}, `SELECT e.seq, e.at, e.body FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq
 		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, s.tenant, string(id))
+}
+
+// approvalOf decodes the event of an approval.
+func approvalOf(id agentsvc.TaskID, seq, at int64, body []byte) (agentsvc.Approval, error) {
+	ev := agentsvc.Event{Task: id, Seq: seq, At: time.UnixMicro(at).UTC()}
+	if err := decodeEvent(&ev, body); err != nil {
+		return agentsvc.Approval{}, err
+	}
+	if ev.Approval == nil {
+		return agentsvc.Approval{}, fmt.Errorf("event %d of task %s is no approval", seq, id)
+	}
+	return *ev.Approval, nil
 }
 
 // insertApprovals adds a row for each approval among evs to b, if the guard holds.
