@@ -24,7 +24,7 @@ type Ruling struct {
 	Supply  []Sealed       // credentials that were supplied
 	Sender  agentsvc.Owner // of the message that brought them
 	Sent    *Sent          // nil = none did
-	Trail   []tenancy.Entry
+	Audit   []tenancy.Entry
 }
 
 // Decide writes a ruling, if the task stands where it was seen. It returns [agentsvc.ErrLost] if it has moved on
@@ -63,7 +63,7 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	if r.Sent != nil {
 		s.insertSent(&b, r.Sender, run, *r.Sent, g)
 	}
-	return ahead.or(s.noted(ctx, &b, seen.ID, g, r.Trail, func() error {
+	return ahead.or(s.noted(ctx, &b, seen.ID, g, r.Audit, func() error {
 		return s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID))
 	}))
 }

@@ -19,12 +19,12 @@ type Vault struct {
 	h      *db.Handle
 	tenant string
 	keys   *tenancy.Keyring
-	trail  trail
+	audit  audit
 }
 
 // NewVault returns the vault of a tenant.
 func NewVault(d *db.DB, tenant db.ID, keys *tenancy.Keyring) *Vault {
-	return &Vault{d.Tenant(tenant), string(tenant), keys, trail{tenant: tenant}}
+	return &Vault{d.Tenant(tenant), string(tenant), keys, audit{tenant: tenant}}
 }
 
 // Sealed is a credential as it is kept.
@@ -150,7 +150,7 @@ func (v *Vault) forget(ctx context.Context, e tenancy.Entry, matches ...match) (
 		return strings.Join(conditions, " AND ")
 	}
 	var b db.Batch
-	err = v.trail.noted(ctx, &b, []tenancy.Entry{e}, `EXISTS (SELECT 1 FROM credential WHERE `+chosen(10)+`)`, args, func() error {
+	err = v.audit.noted(ctx, &b, []tenancy.Entry{e}, `EXISTS (SELECT 1 FROM credential WHERE `+chosen(10)+`)`, args, func() error {
 		b.Exec(&n, `DELETE FROM credential WHERE `+chosen(1), args...)
 		if err := v.h.Do(ctx, &b); err != nil || n > 0 {
 			return err

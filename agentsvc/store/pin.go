@@ -133,7 +133,7 @@ func (s *Store) AcceptPin(ctx context.Context, by, server, tool, hash string) (P
 			return nil
 		}
 		return tenancy.Audit(ctx, tx, tenancy.Entry{
-			Actor: by, Action: "app.tools.accept", AppID: s.trail.tenant, Detail: map[string]any{"server": server, "tool": tool, "hash": hash},
+			Actor: by, Action: "app.tools.accept", AppID: s.audit.tenant, Detail: map[string]any{"server": server, "tool": tool, "hash": hash},
 		})
 	})
 	if err != nil {

@@ -17,13 +17,13 @@ type Store struct {
 
 	h      *db.Handle
 	tenant string
-	trail  trail
+	audit  audit
 }
 
 // New returns the store of a tenant.
 func New(d *db.DB, tenant db.ID) *Store {
 	h := d.Tenant(tenant)
-	return &Store{Sessions: &Sessions{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), trail: trail{tenant: tenant}}
+	return &Store{Sessions: &Sessions{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: audit{tenant: tenant}}
 }
 
 // With returns a store of the same tasks whose sessions are those of k.

@@ -262,7 +262,7 @@ func tooLate(t store.Stored, late []int64) (r store.Ruling, status agentsvc.Stat
 
 // settle adds to r that one of t's approvals is decided.
 func settle(r *store.Ruling, t store.Stored, a agentsvc.Approval, d agentsvc.Decision) {
-	r.Trail = append(r.Trail, decidedOn(t, a, d))
+	r.Audit = append(r.Audit, decidedOn(t, a, d))
 	r.Settled = append(r.Settled, a.Seq)
 	r.Events = append(r.Events, agentsvc.Event{Frame: a.Frame, Decision: &d})
 }

@@ -8,8 +8,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// trail is where a tenant's audit entries go: beside what they tell of, or elsewhere.
-type trail struct {
+// audit is where a tenant's audit entries go: beside what they tell of, or elsewhere.
+type audit struct {
 	tenant    db.ID
 	elsewhere *db.Handle // nil = beside
 }
@@ -17,11 +17,11 @@ type trail struct {
 // noted has write, which executes b, take effect together with entries. Beside each other they are one batch: entries are
 // added to b, where condition holds, whose parameters are numbered from $10. Elsewhere a transaction there goes around
 // write, so that an entry without its fact, or a fact without its entry, takes the failure of that last commit.
-func (t trail) noted(ctx context.Context, b *db.Batch, entries []tenancy.Entry, condition string, args []any, write func() error) error {
+func (a audit) noted(ctx context.Context, b *db.Batch, entries []tenancy.Entry, condition string, args []any, write func() error) error {
 	for i := range entries {
-		entries[i].AppID = t.tenant
+		entries[i].AppID = a.tenant
 	}
-	if t.elsewhere == nil || len(entries) == 0 {
+	if a.elsewhere == nil || len(entries) == 0 {
 		for _, e := range entries {
 			if err := tenancy.AuditIf(ctx, b, e, condition, args...); err != nil {
 				return err
@@ -29,7 +29,7 @@ func (t trail) noted(ctx context.Context, b *db.Batch, entries []tenancy.Entry, 
 		}
 		return write()
 	}
-	return t.elsewhere.Tx(ctx, func(tx *db.Tx) error {
+	return a.elsewhere.Tx(ctx, func(tx *db.Tx) error {
 		for _, e := range entries {
 			if err := tenancy.Audit(ctx, tx, e); err != nil {
 				return err
@@ -39,23 +39,23 @@ func (t trail) noted(ctx context.Context, b *db.Batch, entries []tenancy.Entry, 
 	})
 }
 
-// noted is trail.noted for a step of a task, if it stands at g.
+// noted is audit.noted for a step of a task, if it stands at g.
 func (s *Store) noted(ctx context.Context, b *db.Batch, id agentsvc.TaskID, g *guard, entries []tenancy.Entry, write func() error) error {
-	return s.trail.noted(ctx, b, entries, `EXISTS (SELECT 1 FROM task WHERE tenant = $10 AND id = $11 AND epoch = $12 AND seq = $13)`,
+	return s.audit.noted(ctx, b, entries, `EXISTS (SELECT 1 FROM task WHERE tenant = $10 AND id = $11 AND epoch = $12 AND seq = $13)`,
 		[]any{s.tenant, string(id), g.epoch, g.seq}, write)
 }
 
-// TrailIn returns a store of the same tasks whose audit entries go into d: tasks may end with the process, the trail does
+// AuditIn returns a store of the same tasks whose audit entries go into d: tasks may end with the process, the trail does
 // not.
-func (s *Store) TrailIn(d *db.DB) *Store {
+func (s *Store) AuditIn(d *db.DB) *Store {
 	other := *s
-	other.trail.elsewhere = d.Tenant(s.trail.tenant)
+	other.audit.elsewhere = d.Tenant(s.audit.tenant)
 	return &other
 }
 
-// TrailIn does for a vault what [Store.TrailIn] does for tasks.
-func (v *Vault) TrailIn(d *db.DB) *Vault {
+// AuditIn does for a vault what [Store.AuditIn] does for tasks.
+func (v *Vault) AuditIn(d *db.DB) *Vault {
 	other := *v
-	other.trail.elsewhere = d.Tenant(v.trail.tenant)
+	other.audit.elsewhere = d.Tenant(v.audit.tenant)
 	return &other
 }

@@ -9,9 +9,9 @@ import (
 // What stands on the audit trail of tasks: who decided about what. Arguments are told by their hashes: what they are is the
 // app's, stands on the task's log and goes with it.
 
-// actions are what decisions are called there.
+// actions are what decisions of people are called there.
 var actions = map[agentsvc.Verdict]string{
-	agentsvc.Approve: "approval.approve", agentsvc.Reject: "approval.reject", agentsvc.Expire: "approval.expire", agentsvc.Supply: "credential.supply",
+	agentsvc.Approve: "approval.approve", agentsvc.Reject: "approval.reject", agentsvc.Supply: "credential.supply",
 }
 
 // decidedOn is the entry of a decision about one of t's approvals.
@@ -21,7 +21,7 @@ func decidedOn(t store.Stored, a agentsvc.Approval, d agentsvc.Decision) tenancy
 		detail["frame"] = a.Frame
 	}
 	switch {
-	case d.Verdict == agentsvc.Supply:
+	case !a.Decidable():
 		detail["server"], detail["header"] = a.Credential.Server, a.Credential.Header
 	case d.Arguments != nil:
 		detail["before"] = map[string]any{"arguments": agentsvc.HashArguments(a.Call.Arguments)}
@@ -29,8 +29,11 @@ func decidedOn(t store.Stored, a agentsvc.Approval, d agentsvc.Decision) tenancy
 	default:
 		detail["kind"], detail["arguments"] = string(a.Kind), agentsvc.HashArguments(a.Call.Arguments)
 	}
-	if d.Verdict == agentsvc.Expire {
-		return tenancy.Entry{Actor: tenancy.System, Action: actions[d.Verdict], Detail: detail}
+	switch {
+	case d.Verdict == agentsvc.Expire && !a.Decidable():
+		return tenancy.Entry{Actor: tenancy.System, Action: "credential.expire", Detail: detail}
+	case d.Verdict == agentsvc.Expire:
+		return tenancy.Entry{Actor: tenancy.System, Action: "approval.expire", Detail: detail}
 	}
 	return entryBy(d.By, actions[d.Verdict], detail)
 }
