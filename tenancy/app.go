@@ -40,6 +40,7 @@ type App struct {
 	Grants      []string
 	Plan        string
 	Limits      Limits
+	Auth        Auth
 	Labels      map[string]string
 	CreatedAt   time.Time // zero for the default app
 	UpdatedAt   time.Time

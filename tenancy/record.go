@@ -18,14 +18,14 @@ type record struct {
 
 // Of the columns that selectApp reads, in the order of [record.scan].
 const appColumns = `a.tenant, a.name, a.display_name, a.status, a.revision, a.inputs, a.generation, a.grants, a.plan, a.labels,
-	a.weight, a.max_concurrent_tasks, a.queue_depth, a.data_key, a.created_at, a.updated_at`
+	a.weight, a.max_concurrent_tasks, a.queue_depth, a.auth, a.data_key, a.created_at, a.updated_at`
 
 func (r *record) scan(row db.Row, more ...any) error {
-	var id, status, grants, labels string
+	var id, status, grants, labels, auth string
 	var created, updated int64
 	a := &r.app
 	dest := append([]any{&id, &a.Name, &a.DisplayName, &status, &a.Revision, &a.Inputs, &a.Generation, &grants, &a.Plan, &labels,
-		&a.Limits.Weight, &a.Limits.MaxConcurrentTasks, &a.Limits.QueueDepth, &r.dataKey, &created, &updated}, more...)
+		&a.Limits.Weight, &a.Limits.MaxConcurrentTasks, &a.Limits.QueueDepth, &auth, &r.dataKey, &created, &updated}, more...)
 	if err := row.Scan(dest...); err != nil {
 		return err
 	}
@@ -36,6 +36,9 @@ func (r *record) scan(row db.Row, more ...any) error {
 	}
 	if err := json.Unmarshal([]byte(labels), &a.Labels); err != nil {
 		return fmt.Errorf("labels of app %s: %w", id, err)
+	}
+	if err := a.Auth.read(auth); err != nil {
+		return fmt.Errorf("issuer of app %s: %w", id, err)
 	}
 	return nil
 }

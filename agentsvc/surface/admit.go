@@ -12,14 +12,20 @@ import (
 
 // Admit decides whether the caller may take an action with an agent ("" = any) in a session ("" = none yet). It is
 // asked before anything is looked up that the request names, so that a refusal tells nothing of what there is. It
-// returns an [authz.ErrDenied].
-func (v *Visit) Admit(_ context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) error {
+// returns an [authz.ErrDenied], or an [authz.ErrUnauthenticated] where the agent asks for a credential of its own.
+func (v *Visit) Admit(ctx context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) error {
+	if err := v.satisfy(ctx, agent); err != nil {
+		return err
+	}
 	return v.house.Policy().May(v.Principal, action, agent)
 }
 
 // Reach returns which tasks of an agent ("" = of all) the caller may act on: the app's with wide, else its own. It
-// returns an [authz.ErrDenied] for a caller who may neither.
-func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
+// returns an [authz.ErrDenied] for a caller who may neither, or an [authz.ErrUnauthenticated] as [Visit.Admit] does.
+func (v *Visit) Reach(ctx context.Context, wide authz.Scope, agent string) (task.Reach, error) {
+	if err := v.satisfy(ctx, agent); err != nil {
+		return task.Reach{}, err
+	}
 	allowed, err := v.house.Policy().Tasks(v.Principal, wide, agent)
 	if err != nil {
 		return task.Reach{}, err

@@ -15,7 +15,7 @@ import (
 // within returns how far the caller's permission reaches over the tasks of the agent that the path names.
 func within(r *http.Request, wide authz.Scope) (task.Reach, error) {
 	v, agent := surface.VisitOf(r), surface.Param(r, "agent")
-	reach, err := v.Reach(wide, agent)
+	reach, err := v.Reach(r.Context(), wide, agent)
 	if err == nil {
 		_, err = v.Callee(agent)
 	}
@@ -115,7 +115,7 @@ const maxReason = 1000
 // cancelCall ends one running tool call; its task goes on.
 func cancelCall(w http.ResponseWriter, r *http.Request) error {
 	v := surface.VisitOf(r)
-	reach, err := v.Reach(authz.TasksCancel, "")
+	reach, err := v.Reach(r.Context(), authz.TasksCancel, "")
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
 // and the queue, and the metrics; and where users see and erase what is kept of theirs. task.go, checkpoint.go, memory.go, credential.go,
-// app.go, secret.go, token.go, tool.go, queue.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
+// app.go, secret.go, token.go, apikey.go, tool.go, queue.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
 // API have in common.
 package ops
 
@@ -15,10 +15,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Options are what the endpoints administer. Apps, Issuer, DB and Dead are required.
+// Options are what the endpoints administer. Apps, Issuer, Keys, DB and Dead are required.
 type Options struct {
 	Apps   *tenancy.Service
 	Issuer *authz.Issuer
+	Keys   *authz.APIKeys
 	DB     *db.DB
 	Dead   *task.DeadLetters
 
@@ -29,7 +30,7 @@ type Options struct {
 
 // Routes returns what the endpoints answer.
 func Routes(o Options) []surface.Route {
-	a := admin{apps: o.Apps, issuer: o.Issuer, db: o.DB, dead: o.Dead}
+	a := admin{apps: o.Apps, issuer: o.Issuer, keys: o.Keys, db: o.DB, dead: o.Dead}
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
@@ -55,6 +56,10 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: act(a.deleteSecret), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens", Serve: act(a.mint), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens:revoke", Serve: act(a.revoke), Once: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/keys", Serve: a.apiKeys},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/keys", Serve: act(a.createKey), Once: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/keys/{key}:rotate", Serve: act(a.rotateKey), Once: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/keys/{key}", Serve: act(a.deleteKey), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/tools", Serve: a.tools},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: act(a.acceptTool), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/queue", Serve: a.queue},
@@ -78,6 +83,7 @@ func Routes(o Options) []surface.Route {
 type admin struct {
 	apps   *tenancy.Service
 	issuer *authz.Issuer
+	keys   *authz.APIKeys
 	db     *db.DB
 	dead   *task.DeadLetters
 }
