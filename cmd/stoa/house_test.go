@@ -49,9 +49,15 @@ func openTestHouse(t *testing.T, database string) *testHouse {
 // openLoggedHouse is openTestHouse with a log.
 func openLoggedHouse(t *testing.T, database string, log *slog.Logger) *testHouse {
 	t.Helper()
+	return openHouseOf(t, "../../examples/default.yaml", database, log)
+}
+
+// prepare makes a house of an operator's file ready to serve.
+func prepare(t *testing.T, file, database string, log *slog.Logger) (*house, error) {
+	t.Helper()
 	t.Setenv(adminSecretName, testSecret)
 	t.Setenv(masterKeyName, stoatest.MasterKey)
-	mine, err := loadOwn("../../examples/default.yaml")
+	mine, err := loadOwn(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +66,13 @@ func openLoggedHouse(t *testing.T, database string, log *slog.Logger) *testHouse
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := openHouse(t.Context(), s, mine, log)
+	return openHouse(t.Context(), s, mine, log)
+}
+
+// openHouseOf serves what an operator's file says until the test ends.
+func openHouseOf(t *testing.T, file, database string, log *slog.Logger) *testHouse {
+	t.Helper()
+	h, err := prepare(t, file, database, log)
 	if err != nil {
 		t.Fatal(err)
 	}
