@@ -24,7 +24,7 @@ import (
 const (
 	keyTrust   = time.Minute // how long a key is believed without another look, changes of its app aside
 	keyLookup  = 5 * time.Second
-	noteEvery  = 10 * time.Second // between two writes of when keys were used
+	noteEvery  = 2 * time.Second // between two writes of when keys were used
 	maxOverlap = 30 * 24 * time.Hour
 	maxKeyName = 100
 
@@ -237,9 +237,7 @@ func (k *APIKeys) Run(ctx context.Context) error {
 		case <-tick.C:
 			k.note(ctx)
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			k.note(last)
+			k.note(ctx)
 			return ctx.Err()
 		}
 	}
@@ -254,6 +252,8 @@ func (k *APIKeys) note(ctx context.Context) {
 	if len(used) == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
 	if err := k.apps.APIKeysUsed(ctx, used); err != nil {
 		k.log.WarnContext(ctx, "when API keys were used could not be noted", "keys", len(used), "error", err)
 	}

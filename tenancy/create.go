@@ -70,7 +70,10 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 	case errors.Is(err, ErrExists):
 		return App{}, err
 	case db.IsDuplicate(err):
-		return App{}, taken(d.Name)
+		if again := s.free(ctx, d.Name); again != nil {
+			return App{}, again
+		}
+		return App{}, errIssuerTaken
 	case err != nil:
 		return App{}, fmt.Errorf("create app %s: %w", d.Name, err)
 	}

@@ -22,6 +22,7 @@ func TestIsolation(t *testing.T) {
 		if err := s.Revoke(t.Context(), actor, name, "x"); err != nil {
 			t.Fatal(err)
 		}
+		keyOf(t, s, name, name)
 	}
 	c, _, err := s.Begin(t.Context(), tenancy.Request{Actor: actor, Key: "k"})
 	if err != nil {
@@ -31,7 +32,7 @@ func TestIsolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	alice, bob, nobody := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
-	for _, table := range []string{"app", "app_revision", "app_secret", "app_mark"} {
+	for _, table := range []string{"app", "app_revision", "app_secret", "app_mark", "api_key"} {
 		t.Run(table, func(t *testing.T) {
 			of := `SELECT COUNT(*) FROM ` + table + ` WHERE tenant = $1`
 			all := `SELECT COUNT(*) FROM ` + table

@@ -242,6 +242,11 @@ func TestAppIssuer(t *testing.T) {
 		{"by name as well", "POST", "/admin/apps", testSecret, app("south", auth(shared, "both", "require_tenant_id", true), "private_network"), 201, ""},
 		{"beside those by name", "POST", "/admin/apps", testSecret, app("west", auth(shared, "both"), "private_network"), 409, "already"},
 	})
+	h.want(t, 201, nil, "POST", "/admin/apps", testSecret, app("east", map[string]any{"issuer": "https://east", "jwks_url": "https://127.0.0.1:1/", "audience": "east"}))
+	soon(t, "an app's keys cannot be fetched from inside the network", func() bool {
+		status, _ := h.ask(t, "GET", "/agents", own.token(map[string]any{"iss": "https://east", "aud": "east"}), nil)
+		return status == 503
+	})
 	soon(t, "the other process takes the token", func() bool {
 		status, _ := other.ask(t, "POST", "/agents/assistant", own.token(map[string]any{"aud": "acme"}), hello)
 		return status == 200
