@@ -203,7 +203,7 @@ agents:
 	}, {
 		Agent: "full", Name: "The Agent", Description: "Does it.", Version: "2.1.0", Visibility: agentsvc.Private,
 		InputModes: []string{"text/plain", "image/png"}, OutputModes: []string{"text/markdown"},
-		Skills: []agentsvc.Skill{{ID: "s", Name: "Skill", Description: "It can.", Tags: []string{"a", "b"}}},
+		Skills:  []agentsvc.Skill{{ID: "s", Name: "Skill", Description: "It can.", Tags: []string{"a", "b"}}},
 		Schemes: []agentsvc.Scheme{{Name: "key", Header: "X-API-Key"}, {Name: "token", Format: "JWT"}}, Require: []string{"key"},
 	}}
 	if diff := cmp.Diff(want, a.Cards()); diff != "" {
