@@ -79,6 +79,11 @@ func (u ArtifactUpdate) apply(to []Artifact) []Artifact {
 // Usage is what one model call, or a sum of them, consumed. InputTokens includes those read from and written to the
 // cache, OutputTokens those spent on reasoning.
 type Usage struct {
+	// Call names the model call: who tells of it again tells of the same. Began is when it was made, zero where nobody
+	// knows. Estimated says that the vendor did not report how much it was.
+	Call             string
+	Began            time.Time
+	Estimated        bool
 	Provider         string
 	Model            string
 	InputTokens      int64

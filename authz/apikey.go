@@ -46,7 +46,7 @@ func IsAPIKey(credential string) bool { return keyForm.MatchString(credential) }
 // KeySpec says what an API key is to be good for.
 type KeySpec struct {
 	Name    string    // for people, 1 to 100 characters
-	Roles   []string  // of [Roles]; none: caller
+	Roles   []string  // of [Roles] or the app's own; none: caller
 	Scope   string    // scopes with spaces between them, which narrow the roles; "": nothing does
 	Expires time.Time // zero: never
 }
@@ -81,21 +81,24 @@ func NewAPIKeys(apps *tenancy.Service, i *Issuer) *APIKeys {
 	}
 }
 
-// Create makes a key of the named app and returns its text, which is known to nobody afterwards. A spec that asks for
+// Create makes a key of app and returns its text, which is known to nobody afterwards. A spec that asks for
 // something that does not exist is an [agentsvc.InvalidError].
-func (k *APIKeys) Create(ctx context.Context, actor, app string, spec KeySpec) (text string, kept tenancy.APIKey, of tenancy.App, err error) {
+func (k *APIKeys) Create(ctx context.Context, actor string, app *tenancy.App, spec KeySpec) (text string, kept tenancy.APIKey, of tenancy.App, err error) {
 	if len(spec.Roles) == 0 {
 		spec.Roles = []string{RoleCaller}
 	}
 	if err = spec.check(); err != nil {
 		return "", kept, of, err
 	}
+	if err = checkRoles(app, spec.Roles); err != nil {
+		return "", kept, of, err
+	}
 	if spec.Scope, err = checkScope(spec.Scope); err != nil {
 		return "", kept, of, err
 	}
 	id := random(keyIDLength)
-	text = keyText(app, id)
-	kept, of, err = k.apps.CreateAPIKey(ctx, actor, app, tenancy.APIKey{
+	text = keyText(app.Name, id)
+	kept, of, err = k.apps.CreateAPIKey(ctx, actor, app.Name, tenancy.APIKey{
 		ID: id, Name: spec.Name, Hash: keyHash(text), Roles: spec.Roles, Scope: spec.Scope, ExpiresAt: spec.Expires,
 	})
 	return text, kept, of, err
@@ -108,7 +111,7 @@ func (s KeySpec) check() error {
 	case !s.Expires.IsZero() && !s.Expires.After(time.Now()):
 		return agentsvc.Invalid("expires_at", "must lie in the future")
 	}
-	return checkRoles(s.Roles)
+	return nil
 }
 
 // Rotate gives the key of that id another text and returns it. The one before is good for overlap more.

@@ -27,7 +27,7 @@ func newKey(t *testing.T, k *APIKeys, spec KeySpec) (text, id string) {
 	if spec.Name == "" {
 		spec.Name = "test"
 	}
-	text, kept, _, err := k.Create(t.Context(), "op", "default", spec)
+	text, kept, _, err := k.Create(t.Context(), "op", &tenancy.App{Name: "default"}, spec)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // TokenSpec says what a token is to be good for.
 type TokenSpec struct {
 	Subject string        // 1 to 255 printable characters
-	Roles   []string      // of [Roles]; none: caller
+	Roles   []string      // of [Roles] or the app's own; none: caller
 	Scope   string        // scopes with spaces between them, which narrow the roles; "": nothing does
 	TTL     time.Duration // whole seconds up to 30 days; 0: one hour
 }
@@ -46,7 +46,7 @@ func (i *Issuer) Mint(ctx context.Context, app *tenancy.App, spec TokenSpec) (To
 	if len(spec.Roles) == 0 {
 		spec.Roles = []string{RoleCaller}
 	}
-	if err := checkRoles(spec.Roles); err != nil {
+	if err := checkRoles(app, spec.Roles); err != nil {
 		return Token{}, err
 	}
 	scope, err := checkScope(spec.Scope)
@@ -135,8 +135,12 @@ func checkTTL(ttl time.Duration) (time.Duration, error) {
 	return ttl, nil
 }
 
-func checkRoles(roles []string) error {
+// checkRoles refuses roles that app does not have.
+func checkRoles(app *tenancy.App, roles []string) error {
 	exist := Roles()
+	for _, r := range app.Roles {
+		exist = append(exist, r.Name)
+	}
 	for _, r := range roles {
 		switch {
 		case r == RolePlatformOperator:
@@ -151,12 +155,8 @@ func checkRoles(roles []string) error {
 // checkScope returns claim without repetitions, or what is wrong with it.
 func checkScope(claim string) (string, error) {
 	for word := range strings.FieldsSeq(claim) {
-		agent, ofAgent := strings.CutPrefix(word, callPrefix)
-		switch {
-		case ofAgent && !agentName.MatchString(agent):
-			return "", agentsvc.Invalid("scope", "%q names no possible agent: names match %s", word, agentName)
-		case !Scope(word).known():
-			return "", agentsvc.Invalid("scope", "unknown scope %q; scopes are %s", word, strings.Join(scopeWords(), ", "))
+		if err := checkWord("scope", word); err != nil {
+			return "", err
 		}
 	}
 	var words []string

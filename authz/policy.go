@@ -1,6 +1,8 @@
 package authz
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,21 +12,24 @@ import (
 	"github.com/casbin/casbin/v2"
 	"github.com/casbin/casbin/v2/model"
 
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
-// rules is the shape of a policy: a role has a scope within a domain, which is an app. The domain comes first in the
-// matcher, it is what most rules differ in.
+// rules is the shape of a policy. A line of it lets a role of an app do something: act is a scope, obj the agent that
+// may be called with agents:call, and * with every other scope and where all agents may be called. Nothing else is
+// allowed, and no line forbids. The domain, which is the app, comes first in the matcher: no line of another app ever
+// counts.
 var rules = func() model.Model {
 	m, err := model.NewModelFromString(`
 [request_definition]
-r = dom, role, scope
+r = dom, role, obj, act
 [policy_definition]
-p = dom, role, scope
+p = dom, role, obj, act
 [policy_effect]
 e = some(where (p.eft == allow))
 [matchers]
-m = r.dom == p.dom && r.role == p.role && r.scope == p.scope
+m = r.dom == p.dom && r.role == p.role && r.act == p.act && (p.obj == "*" || r.obj == p.obj)
 `)
 	if err != nil {
 		panic(err)
@@ -32,34 +37,57 @@ m = r.dom == p.dom && r.role == p.role && r.scope == p.scope
 	return m
 }()
 
+// The objects beside the names of agents, which neither can be one.
+const (
+	every   = "*" // all agents, or whatever a scope covers
+	strange = "?" // an agent that no line names
+)
+
 // Policy decides what principals may do in one app. It is safe for concurrent use and never changes: an app whose roles
-// change gets another. Its decisions are remembered for each role and scope, of which there are few, so a principal who
-// was never seen before costs nothing.
+// change gets another, see [Gate]. Its decisions are remembered for each role, object and action, of which there are as
+// many as the policy names, so a principal who was never seen before costs nothing.
 type Policy struct {
 	app      db.ID
+	version  int64
 	enforcer *casbin.Enforcer
-	roles    map[string]bool
+	callees  map[string][]string // role to the agents that it names; of every role there is
+	named    map[string]bool     // agents that a role names
 	decided  atomic.Pointer[map[ask]bool]
 }
 
 type ask struct {
-	role  string
-	scope Scope
+	role   string
+	object string
+	action Scope
 }
 
-// NewPolicy returns the policy of app: the built-in roles.
-func NewPolicy(app db.ID) (*Policy, error) {
+// NewPolicy returns the policy of app: the built-in roles and its own. One of its own that cannot be is left out.
+func NewPolicy(app db.ID, own ...tenancy.Role) (*Policy, error) {
 	e, err := casbin.NewEnforcer(rules.Copy())
 	if err != nil {
 		return nil, fmt.Errorf("make the policy of app %s: %w", app, err)
 	}
-	p := &Policy{app: app, enforcer: e, roles: map[string]bool{}}
+	p := &Policy{app: app, enforcer: e, callees: map[string][]string{}, named: map[string]bool{}}
 	p.decided.Store(&map[ask]bool{})
 	var table [][]string
-	for scope, roles := range holders {
-		for _, role := range roles {
-			table = append(table, []string{string(app), role, string(scope)})
-			p.roles[role] = true
+	for _, role := range BuiltIns() {
+		p.callees[role.Name] = nil
+		for _, s := range role.Scopes {
+			table = append(table, []string{string(app), role.Name, every, string(s)})
+		}
+	}
+	for _, role := range own {
+		if role, err = CheckRole(role); err != nil || IsBuiltIn(role.Name) {
+			continue
+		}
+		p.callees[role.Name] = nil
+		for _, word := range role.Scopes {
+			object, action := Scope(word).split()
+			if object != every {
+				p.callees[role.Name] = append(p.callees[role.Name], object)
+				p.named[object] = true
+			}
+			table = append(table, []string{string(app), role.Name, object, string(action)})
 		}
 	}
 	if _, err := e.AddPolicies(table); err != nil {
@@ -74,17 +102,14 @@ func (po *Policy) May(p Principal, scope Scope, agent string) error {
 	if err := po.admits(p); err != nil {
 		return err
 	}
-	has, err := po.holds(p, scope)
+	has, err := po.holds(p, scope, agent)
 	switch {
 	case err != nil:
 		return err
 	case !has:
 		return denied("the scope %q is needed, and your roles (%s) do not have it", scope, po.known(p.Roles))
 	case !p.covers(scope, agent):
-		if scope == AgentsCall && agent != "" {
-			scope = callPrefix + Scope(agent)
-		}
-		return denied("the scope %q is needed, and your token is narrowed to others", scope)
+		return denied("the scope %q is needed, and your token is narrowed to others", scope.of(agent))
 	}
 	return nil
 }
@@ -105,14 +130,32 @@ func (po *Policy) Tasks(p Principal, wide Scope, agent string) (Reach, error) {
 	if err := po.admits(p); err != nil {
 		return Reach{}, err
 	}
-	agents := p.agents()
-	if agent == "" && len(agents) > 0 {
-		agent = agents[0]
+	agents, err := po.callable(p)
+	if err != nil {
+		return Reach{}, err
 	}
-	if po.May(p, AgentsCall, agent) == nil {
+	if agents == nil || agent == "" && len(agents) > 0 || slices.Contains(agents, agent) {
 		return Reach{Agents: agents}, nil
 	}
 	return Reach{}, denied("the scope %q is needed, or %q for your own tasks", wide, AgentsCall)
+}
+
+// callable returns the agents that p may call, nil where it may call every one.
+func (po *Policy) callable(p Principal) ([]string, error) {
+	has, err := po.holds(p, AgentsCall, "")
+	if err != nil || has {
+		return p.agents(), err
+	}
+	names := []string{}
+	for _, role := range p.Roles {
+		for _, agent := range po.callees[role] {
+			if p.covers(AgentsCall, agent) && !slices.Contains(names, agent) {
+				names = append(names, agent)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }
 
 // admits reports whether p belongs into the app at all.
@@ -126,20 +169,32 @@ func (po *Policy) admits(p Principal) error {
 	return nil
 }
 
-// holds reports whether a role of p has scope.
-func (po *Policy) holds(p Principal, scope Scope) (bool, error) {
+// holds reports whether a role of p has scope, for an agent where it is about one.
+func (po *Policy) holds(p Principal, scope Scope, agent string) (bool, error) {
 	if holders[scope] == nil {
 		return false, nil
 	}
 	for _, role := range p.Roles {
-		if !po.roles[role] {
+		if _, exists := po.callees[role]; !exists {
 			continue
 		}
-		if ok, err := po.decide(ask{role: role, scope: scope}); ok || err != nil {
+		if ok, err := po.decide(ask{role, po.object(scope, agent), scope}); ok || err != nil {
 			return ok, err
 		}
 	}
 	return false, nil
+}
+
+// object is what a question is about. All agents that the policy does not name are one to it.
+func (po *Policy) object(scope Scope, agent string) string {
+	switch {
+	case scope != AgentsCall || agent == "":
+		return every
+	case po.named[agent]:
+		return agent
+	default:
+		return strange
+	}
 }
 
 func (po *Policy) decide(a ask) (bool, error) {
@@ -147,9 +202,9 @@ func (po *Policy) decide(a ask) (bool, error) {
 	if ok, seen := (*before)[a]; seen {
 		return ok, nil
 	}
-	ok, err := po.enforcer.Enforce(string(po.app), a.role, string(a.scope))
+	ok, _, err := po.enforce(a)
 	if err != nil {
-		return false, fmt.Errorf("decide whether role %s has scope %s: %w", a.role, a.scope, err)
+		return false, err
 	}
 	after := maps.Clone(*before)
 	after[a] = ok
@@ -157,11 +212,82 @@ func (po *Policy) decide(a ask) (bool, error) {
 	return ok, nil
 }
 
+// enforce has casbin decide, and returns the line that allows.
+func (po *Policy) enforce(a ask) (ok bool, line []string, err error) {
+	ok, line, err = po.enforcer.EnforceEx(string(po.app), a.role, a.object, string(a.action))
+	if err != nil {
+		return false, nil, fmt.Errorf("decide whether role %s has scope %s: %w", a.role, a.action, err)
+	}
+	return ok, line, nil
+}
+
 // known lists those of roles that exist here: the others came from outside and mean nothing to the reader.
 func (po *Policy) known(roles []string) string {
-	names := slices.DeleteFunc(slices.Clone(roles), func(r string) bool { return !po.roles[r] })
-	if len(names) == 0 {
-		return "none"
+	names := slices.DeleteFunc(slices.Clone(roles), func(r string) bool { _, exists := po.callees[r]; return !exists })
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// Rule is a line of a policy: a role may do something.
+type Rule struct {
+	Role   string
+	Scope  Scope
+	Object string // the agent that may be called, * for every one and with other scopes
+}
+
+// Explanation says why a policy decides as it does.
+type Explanation struct {
+	Allowed bool
+	Rule    *Rule  // that gives the scope, also where a narrowed token does not pass it on; nil = none does
+	Reason  string // in words
+	Holders []Rule // the lines of the policy that would give it
+}
+
+// Explain decides as [Policy.May] does, and says why.
+func (po *Policy) Explain(p Principal, scope Scope, agent string) (x Explanation, err error) {
+	object := po.object(scope, agent)
+	for _, role := range p.Roles {
+		ok, line, err := po.enforce(ask{role, object, scope})
+		if err != nil {
+			return x, err
+		}
+		if ok {
+			x.Rule = &Rule{line[1], Scope(line[3]), line[2]}
+			break
+		}
 	}
-	return strings.Join(names, ", ")
+	if x.Holders, err = po.holders(scope, object); err != nil {
+		return x, err
+	}
+	switch err = po.May(p, scope, agent); {
+	case err == nil:
+		x.Allowed, x.Reason = true, fmt.Sprintf("the role %q has the scope %q", x.Rule.Role, scope.of(objectName(x.Rule.Object)))
+	case errors.Is(err, ErrDenied):
+		x.Reason = strings.TrimPrefix(err.Error(), ErrDenied.Error()+": ")
+	default:
+		return x, err
+	}
+	return x, nil
+}
+
+// holders returns the lines that give a scope on an object.
+func (po *Policy) holders(scope Scope, object string) ([]Rule, error) {
+	lines, err := po.enforcer.GetFilteredPolicy(3, string(scope))
+	if err != nil {
+		return nil, fmt.Errorf("list who has scope %s: %w", scope, err)
+	}
+	var found []Rule
+	for _, line := range lines {
+		if line[2] == every || line[2] == object {
+			found = append(found, Rule{line[1], scope, line[2]})
+		}
+	}
+	return found, nil
+}
+
+// objectName is the agent that an object names, "" where it stands for all.
+func objectName(object string) string {
+	if object == every {
+		return ""
+	}
+	return object
 }

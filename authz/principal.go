@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"stoa/agentsvc"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -32,6 +33,22 @@ type Principal struct {
 // Anonymous returns the principal of a call to an open app that came without a credential.
 func Anonymous(app db.ID, name string, roles ...string) Principal {
 	return Principal{App: app, AppName: name, Subject: "anonymous", Roles: roles, Anonymous: true}
+}
+
+// Hypothetical returns the principal that a token of app with this subject, these roles and this scope would speak for,
+// whether or not there is one. Without roles it is a caller; unknown roles are kept, they give nothing. A scope that does
+// not exist is an [agentsvc.InvalidError].
+func Hypothetical(app *tenancy.App, subject string, roles []string, scope string) (Principal, error) {
+	if !validSubject(subject) {
+		return Principal{}, agentsvc.Invalid("subject", "must be 1 to %d printable characters", maxSubject)
+	}
+	if _, err := checkScope(scope); err != nil {
+		return Principal{}, err
+	}
+	if len(roles) == 0 {
+		roles = []string{RoleCaller}
+	}
+	return Principal{App: app.ID, AppName: app.Name, Subject: subject, Roles: roles, Scopes: narrowing(scope)}, nil
 }
 
 // Owner is the principal as the owner of tasks and sessions.

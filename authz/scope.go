@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"stoa/agentsvc"
 )
 
 // Scope is one thing that a principal may do in an app.
@@ -48,15 +50,18 @@ var holders = map[Scope][]string{
 	UsageRead:    {RoleAdmin, RoleOperator, RoleViewer},
 }
 
-// Roles returns the roles that exist inside an app.
+// Roles returns the built-in roles, which exist inside every app.
 func Roles() []string {
 	return slices.Clone(holders[AgentsRead])
 }
 
+// scopes returns the scopes that exist, in order, but for those of single agents.
+func scopes() []Scope { return slices.Sorted(maps.Keys(holders)) }
+
 // scopeWords returns the scopes that exist, in order.
 func scopeWords() []string {
 	var words []string
-	for _, s := range slices.Sorted(maps.Keys(holders)) {
+	for _, s := range scopes() {
 		words = append(words, string(s))
 		if s == AgentsCall {
 			words = append(words, callPrefix+"<agent>")
@@ -70,6 +75,44 @@ func scopeWords() []string {
 func (s Scope) known() bool {
 	_, ok := holders[s]
 	return ok || strings.HasPrefix(string(s), callPrefix)
+}
+
+// of returns the scope that lets its bearer do s with one agent; the empty name stands for every one.
+func (s Scope) of(agent string) Scope {
+	if s != AgentsCall || agent == "" {
+		return s
+	}
+	return callPrefix + Scope(agent)
+}
+
+// split takes the scope of one agent apart.
+func (s Scope) split() (object string, action Scope) {
+	if agent, ok := strings.CutPrefix(string(s), callPrefix); ok {
+		return agent, AgentsCall
+	}
+	return every, s
+}
+
+// ParseScope reads a scope, and the agent it is for where it is that of one. What does not exist is an
+// [agentsvc.InvalidError] of the field.
+func ParseScope(field, word string) (scope Scope, agent string, err error) {
+	if err := checkWord(field, word); err != nil {
+		return "", "", err
+	}
+	object, scope := Scope(word).split()
+	return scope, objectName(object), nil
+}
+
+// checkWord returns what is wrong with a scope, as an [agentsvc.InvalidError] of the field.
+func checkWord(field, word string) error {
+	agent, ofAgent := strings.CutPrefix(word, callPrefix)
+	switch {
+	case ofAgent && !agentName.MatchString(agent):
+		return agentsvc.Invalid(field, "%q names no possible agent: names match %s", word, agentName)
+	case !Scope(word).known():
+		return agentsvc.Invalid(field, "unknown scope %q; scopes are %s", word, strings.Join(scopeWords(), ", "))
+	}
+	return nil
 }
 
 // narrowing returns the words of a scope claim that narrow, nil where none does.

@@ -30,6 +30,7 @@ var experiments = []experiment{
 	{[]string{"QUEUE", "PICKUP"}, "how fast the queue is worked off, how soon a run in it begins", queue},
 	{[]string{"P9"}, "a quiet tenant beside one that floods its queue", neighbours},
 	{[]string{"P11"}, "processor time of a long stream against a short one, time to the first token", streams},
+	{[]string{"P12"}, "the role check with many tenants against with few", roles},
 }
 
 // measure runs the experiments that only names, or all. An experiment that fails becomes rows that say why.

@@ -127,6 +127,10 @@ func fakeSurface() http.Handler {
 			fmt.Fprint(w, `{"result":{"status":{"state":"completed"}}}`)
 			return
 		}
+		if call.Method == "tasks/pushNotificationConfig/get" {
+			fmt.Fprint(w, `{"error":{"code":-32003}}`)
+			return
+		}
 		if call.Method == "tasks/subscribe" {
 			for _, state := range []string{"submitted", "working"} {
 				fmt.Fprintf(w, "data: {\"status\":{\"state\":%q,\"timestamp\":%q}}\n\n", state, time.Now().Format(time.RFC3339Nano))

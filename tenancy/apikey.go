@@ -167,7 +167,7 @@ type KeyHolder struct {
 
 // APIKey returns the key of that id and whose it is. It is [ErrNotFound] if there is none.
 func (s *Service) APIKey(ctx context.Context, id string) (k APIKey, of KeyHolder, err error) {
-	var marked int64
+	var beside int64
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var tenant string
@@ -176,12 +176,12 @@ func (s *Service) APIKey(ctx context.Context, id string) (k APIKey, of KeyHolder
 		return err
 	}, `SELECT `+apiKeyColumns+`, k.tenant, COALESCE(a.name, ''), COALESCE(a.generation, 0) FROM api_key k
 		LEFT JOIN app a ON a.tenant = k.tenant WHERE k.id = $1`, id)
-	readMarked(&b, &marked)
+	readBeside(&b, &beside)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return APIKey{}, KeyHolder{}, fmt.Errorf("look up an API key: %w", err)
 	}
 	if own := s.own.Load(); of.App == DefaultID && own != nil {
-		of.Name, of.Generation = DefaultName, own.app.Generation+marked
+		of.Name, of.Generation = DefaultName, own.app.Generation+beside
 	}
 	if of.Name == "" {
 		return APIKey{}, KeyHolder{}, refuse(ErrNotFound, "no such key")

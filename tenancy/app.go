@@ -42,11 +42,17 @@ type App struct {
 	Limits      Limits
 	Auth        Auth
 	Labels      map[string]string
+	Roles       []Role    // its own, by name
 	CreatedAt   time.Time // zero for the default app
 	UpdatedAt   time.Time
 
+	// RolesVersion grows whenever Roles change.
+	RolesVersion int64
+
 	// Config is the configuration with its secrets masked. Only the answers of [Service] about one app carry it.
 	Config map[string]any
+
+	planned Limits // of its plan
 
 	marks map[string]int64 // subject to the second up to which its tokens are refused; "" = the whole app
 }
@@ -72,9 +78,9 @@ func (a *App) mark(sub string) int64 { return max(a.marks[""], a.marks[sub]) }
 // builtAs reports whether what was built for a is what a build for b would be.
 func (a *App) builtAs(b *App) bool { return a.Revision == b.Revision && a.Inputs == b.Inputs }
 
-// seenAs returns a, as it was built, with the status and marks of the newer record b.
+// seenAs returns a, as it was built, with the status, marks and roles of the newer record b.
 func (a *App) seenAs(b *App) *App {
 	c := *a
-	c.Status, c.marks = b.Status, b.marks
+	c.Status, c.marks, c.Roles, c.RolesVersion = b.Status, b.marks, b.Roles, b.RolesVersion
 	return &c
 }

@@ -24,6 +24,7 @@ type edit struct {
 	drop    []string                                             // secrets to delete
 	revoke  *string                                              // the subject whose tokens are refused from now on
 	rebuild bool                                                 // something a build reads beside the configuration changes
+	roles   bool                                                 // the roles change
 	also    func(ctx context.Context, tx *db.Tx, id db.ID) error // what else the change consists of; may be nil
 	detail  map[string]any                                       // for the audit trail
 }
@@ -98,6 +99,11 @@ func (s *Service) store(ctx context.Context, actor, action string, e *edit) (App
 		}
 		if err := storeSecrets(ctx, tx, e); err != nil {
 			return err
+		}
+		if e.roles {
+			if err := storeRoles(ctx, tx, &e.app); err != nil {
+				return err
+			}
 		}
 		if e.revoke != nil {
 			if err := insertMark(ctx, tx, e.app.ID, *e.revoke); err != nil {

@@ -92,10 +92,13 @@ func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.plan(ctx, &d.Plan); err != nil {
+		return nil, err
+	}
 	if err := s.free(ctx, d.Name); err != nil {
 		return nil, err
 	}
-	if err := s.check(ctx, d.Config, grants, d.Secrets); err != nil {
+	if err := s.check(ctx, d.Config, &App{Grants: grants, Plan: d.Plan}, d.Secrets); err != nil {
 		return nil, err
 	}
 	id, err := uuid.NewV7()

@@ -37,7 +37,7 @@ var errCheck = errors.New("config does not load")
 
 // check refuses what is no object, what needs a secret that is not there, and a command without its grant. A
 // configuration here is {"needs": ["NAME"], "command": true, "key": "secret text"}.
-func check(_ context.Context, src []byte, grants []string, secret func(string) (string, bool)) error {
+func check(_ context.Context, src []byte, grants []string, _ string, secret func(string) (string, bool)) error {
 	var c struct {
 		Needs   []string
 		Command bool

@@ -2,7 +2,8 @@ package tenancy
 
 import "cmp"
 
-// Limits are what an app may take of the house that all share. A zero field stands for the default named beside it.
+// Limits are what an app may take of the house that all share. A zero field stands
+// for what the app's plan says, and where that says nothing for the default named beside it.
 type Limits struct {
 	Weight             int64 // runs in each of its turns at the queue; 1
 	MaxConcurrentTasks int64 // runs at work at a time, in all processes together; none
@@ -24,6 +25,19 @@ func (l Limits) InForce() Limits {
 	return l
 }
 
+// Check says what is wrong with l; prefix goes before the names of its fields.
+func (l Limits) Check(prefix string) error {
+	for _, f := range []struct {
+		name    string
+		n, most int64
+	}{{"weight", l.Weight, maxWeight}, {"max_concurrent_tasks", l.MaxConcurrentTasks, maxConcurrent}, {"queue_depth", l.QueueDepth, maxQueueDepth}} {
+		if f.n < 0 || f.n > f.most {
+			return invalid(prefix+f.name, "must be 0, which stands for the default, to %d", f.most)
+		}
+	}
+	return nil
+}
+
 // LimitsChange says which limits change. What is nil stays as it is.
 type LimitsChange struct {
 	Weight             *int64 `json:"weight,omitempty"`
@@ -33,23 +47,12 @@ type LimitsChange struct {
 
 // apply returns l with the changes made.
 func (c LimitsChange) apply(l Limits) (Limits, error) {
-	for _, f := range []struct {
-		name string
-		from *int64
-		to   *int64
-		most int64
-	}{
-		{"weight", c.Weight, &l.Weight, maxWeight},
-		{"max_concurrent_tasks", c.MaxConcurrentTasks, &l.MaxConcurrentTasks, maxConcurrent},
-		{"queue_depth", c.QueueDepth, &l.QueueDepth, maxQueueDepth},
+	for _, f := range []struct{ from, to *int64 }{
+		{c.Weight, &l.Weight}, {c.MaxConcurrentTasks, &l.MaxConcurrentTasks}, {c.QueueDepth, &l.QueueDepth},
 	} {
-		if f.from == nil {
-			continue
+		if f.from != nil {
+			*f.to = *f.from
 		}
-		if *f.from < 0 || *f.from > f.most {
-			return l, invalid("limits."+f.name, "must be 0, which stands for the default, to %d", f.most)
-		}
-		*f.to = *f.from
 	}
-	return l, nil
+	return l, l.Check("limits.")
 }

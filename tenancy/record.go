@@ -18,14 +18,17 @@ type record struct {
 
 // Of the columns that selectApp reads, in the order of [record.scan].
 const appColumns = `a.tenant, a.name, a.display_name, a.status, a.revision, a.inputs, a.generation, a.grants, a.plan, a.labels,
-	a.weight, a.max_concurrent_tasks, a.queue_depth, a.auth, a.data_key, a.created_at, a.updated_at`
+	a.weight, a.max_concurrent_tasks, a.queue_depth, a.auth, a.data_key, a.created_at, a.updated_at,
+	COALESCE((SELECT p.weight FROM plan p WHERE p.name = a.plan), 0), COALESCE((SELECT p.max_concurrent_tasks FROM plan p WHERE p.name = a.plan), 0),
+	COALESCE((SELECT p.queue_depth FROM plan p WHERE p.name = a.plan), 0)`
 
 func (r *record) scan(row db.Row, more ...any) error {
 	var id, status, grants, labels, auth string
 	var created, updated int64
 	a := &r.app
 	dest := append([]any{&id, &a.Name, &a.DisplayName, &status, &a.Revision, &a.Inputs, &a.Generation, &grants, &a.Plan, &labels,
-		&a.Limits.Weight, &a.Limits.MaxConcurrentTasks, &a.Limits.QueueDepth, &auth, &r.dataKey, &created, &updated}, more...)
+		&a.Limits.Weight, &a.Limits.MaxConcurrentTasks, &a.Limits.QueueDepth, &auth, &r.dataKey, &created, &updated,
+		&a.planned.Weight, &a.planned.MaxConcurrentTasks, &a.planned.QueueDepth}, more...)
 	if err := row.Scan(dest...); err != nil {
 		return err
 	}
@@ -47,6 +50,9 @@ func (r *record) scan(row db.Row, more ...any) error {
 type aside struct {
 	sealed map[string][]byte // secrets
 	marks  map[string]int64
+
+	roles        []Role
+	rolesVersion int64
 }
 
 // whole is an app with all that belongs to it, opened.
@@ -106,9 +112,9 @@ func (s *Service) byID(ctx context.Context, id db.ID, revision int64) (*whole, e
 	return s.open(&r, &side, revision)
 }
 
-// query adds the reading of secrets and marks to b. tenant is SQL of ours that yields the app's id from arg.
+// query adds the reading of all that stands beside an app to b. tenant is SQL of ours that yields the app's id from arg.
 func (a *aside) query(b *db.Batch, tenant, arg string) {
-	a.sealed, a.marks = map[string][]byte{}, map[string]int64{}
+	a.sealed = map[string][]byte{}
 	b.Query(func(row db.Row) error {
 		var name string
 		var value []byte
@@ -116,7 +122,25 @@ func (a *aside) query(b *db.Batch, tenant, arg string) {
 		a.sealed[name] = value
 		return err
 	}, `SELECT name, value FROM app_secret WHERE tenant = `+tenant, arg)
+	a.queryShared(b, tenant, arg)
+}
+
+// queryShared adds the reading of what even the default app has in the database.
+func (a *aside) queryShared(b *db.Batch, tenant, arg string) {
+	a.marks = map[string]int64{}
 	b.Query(a.readMark, `SELECT subject, not_before FROM app_mark WHERE tenant = `+tenant, arg)
+	b.Query(func(row db.Row) error {
+		var roles string
+		if err := row.Scan(&roles, &a.rolesVersion); err != nil {
+			return err
+		}
+		return json.Unmarshal([]byte(roles), &a.roles)
+	}, `SELECT roles, version FROM app_role WHERE tenant = `+tenant, arg)
+}
+
+// complete gives app what was read beside it.
+func (a *aside) complete(app *App) {
+	app.marks, app.Roles, app.RolesVersion = a.marks, a.roles, a.rolesVersion
 }
 
 func (a *aside) readMark(row db.Row) error {
@@ -130,7 +154,8 @@ func (a *aside) readMark(row db.Row) error {
 // open decrypts what was read. An app whose deletion has begun may lack anything.
 func (s *Service) open(r *record, side *aside, revision int64) (*whole, error) {
 	w := &whole{record: *r, secrets: map[string]string{}}
-	w.app.marks, w.app.Revision = side.marks, revision
+	w.app.Revision = revision
+	side.complete(&w.app)
 	if r.app.Status == Deleting {
 		return w, nil
 	}

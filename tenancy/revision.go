@@ -51,6 +51,6 @@ func (s *Service) Restore(ctx context.Context, actor, app string, revision int64
 		}
 		e.detail["restored"] = revision
 		e.newConfig(old.config)
-		return s.check(ctx, e.config, e.app.Grants, e.secrets)
+		return s.check(ctx, e.config, &e.app, e.secrets)
 	})
 }

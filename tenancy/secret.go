@@ -22,8 +22,8 @@ func (s *Service) PutSecret(ctx context.Context, actor, app, name, value string)
 		if err := e.putSecrets(map[string]string{name: value}); err != nil {
 			return err
 		}
-		err := s.check(ctx, e.config, e.app.Grants, e.secrets)
-		if err != nil && s.check(ctx, e.config, e.app.Grants, e.was.secrets) != nil {
+		err := s.check(ctx, e.config, &e.app, e.secrets)
+		if err != nil && s.check(ctx, e.config, &e.app, e.was.secrets) != nil {
 			return nil // it does not load either way: the secret may be the first step of the cure
 		}
 		return err
@@ -39,7 +39,7 @@ func (s *Service) DeleteSecret(ctx context.Context, actor, app, name string) err
 		}
 		delete(e.secrets, name)
 		e.drop, e.rebuild, e.detail["secrets"] = []string{name}, true, []string{name}
-		return s.check(ctx, e.config, e.app.Grants, e.secrets)
+		return s.check(ctx, e.config, &e.app, e.secrets)
 	})
 	return err
 }

@@ -20,9 +20,11 @@ const (
 
 // Options complete a [Service]. The zero value works; what is missing is not done.
 type Options struct {
-	// Check decides whether a configuration would load with these grants and secrets. Its error is handed to the
-	// caller as it is. What it refuses is never stored.
-	Check func(ctx context.Context, src []byte, grants []string, secret func(name string) (string, bool)) error
+	// Check decides whether a configuration would load with these grants and secrets, on this plan. Its error is handed to
+	// the caller as it is. What it refuses is never stored.
+	Check func(ctx context.Context, src []byte, grants []string, plan string, secret func(name string) (string, bool)) error
+	// Plan returns an error if there is no plan of that name. Without it any name will do.
+	Plan func(ctx context.Context, name string) error
 	// Decode parses a configuration's text. Without it no answer shows a configuration.
 	Decode func(src []byte) (map[string]any, error)
 	// Mask returns a copy of the document with what is secret hidden.
@@ -115,11 +117,11 @@ func (s *Service) unmasked(config, old []byte) ([]byte, error) {
 	return json.Marshal(restored)
 }
 
-func (s *Service) check(ctx context.Context, config []byte, grants []string, secrets map[string]string) error {
+func (s *Service) check(ctx context.Context, config []byte, app *App, secrets map[string]string) error {
 	if s.options.Check == nil {
 		return nil
 	}
-	return s.options.Check(ctx, config, grants, func(name string) (string, bool) {
+	return s.options.Check(ctx, config, app.Grants, app.Plan, func(name string) (string, bool) {
 		v, ok := secrets[name]
 		return v, ok
 	})

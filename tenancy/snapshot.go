@@ -34,30 +34,32 @@ func (s *Service) Snapshot(ctx context.Context, id db.ID, revision int64) (*Snap
 	return &Snapshot{App: w.app, Config: w.config, secrets: w.secrets}, nil
 }
 
-// ownSnapshot is that of the config file, with the token marks that the database holds for it. Each mark lets its
-// generation grow, in every process alike.
+// ownSnapshot is that of the config file, with the token marks and roles that the database holds for it. Each change of
+// them lets its generation grow, in every process alike.
 func (s *Service) ownSnapshot(ctx context.Context) (*Snapshot, error) {
 	own := s.own.Load()
 	if own == nil {
 		return nil, errNoApp
 	}
-	side := aside{marks: map[string]int64{}}
+	side := aside{}
 	var b db.Batch
-	var marked int64
-	b.Query(side.readMark, `SELECT subject, not_before FROM app_mark WHERE tenant = $1`, string(DefaultID))
-	readMarked(&b, &marked)
+	var beside int64
+	side.queryShared(&b, `$1`, string(DefaultID))
+	readBeside(&b, &beside)
 	if err := s.db.Tenant(DefaultID).Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("read token marks of the default app: %w", err)
+		return nil, fmt.Errorf("read token marks and roles of the default app: %w", err)
 	}
 	snap := &Snapshot{App: own.app, Config: own.config}
-	snap.App.marks = side.marks
-	snap.App.Generation += marked
+	side.complete(&snap.App)
+	snap.App.Generation += beside
 	return snap, nil
 }
 
-func readMarked(b *db.Batch, last *int64) {
-	b.Query(func(row db.Row) error { return row.Scan(last) },
-		`SELECT COALESCE(MAX(not_before), 0) FROM app_mark WHERE tenant = $1`, string(DefaultID))
+// readBeside reads a number that grows with what the database holds of the default app.
+func readBeside(b *db.Batch, n *int64) {
+	b.Query(func(row db.Row) error { return row.Scan(n) },
+		`SELECT COALESCE((SELECT MAX(not_before) FROM app_mark WHERE tenant = $1), 0) + COALESCE((SELECT version FROM app_role WHERE tenant = $1), 0)`,
+		string(DefaultID))
 }
 
 // perQuery is how many apps one statement asks about.
@@ -67,8 +69,8 @@ const perQuery = 20
 func (s *Service) generations(ctx context.Context, ids []db.ID) (map[db.ID]int64, error) {
 	got := map[db.ID]int64{}
 	var b db.Batch
-	var marked int64
-	readMarked(&b, &marked)
+	var beside int64
+	readBeside(&b, &beside)
 	for some := range slices.Chunk(ids, perQuery) {
 		args := make([]any, perQuery)
 		for i := range args {
@@ -87,7 +89,7 @@ func (s *Service) generations(ctx context.Context, ids []db.ID) (map[db.ID]int64
 		return nil, fmt.Errorf("look for changed apps: %w", err)
 	}
 	if own := s.own.Load(); own != nil {
-		got[DefaultID] = own.app.Generation + marked
+		got[DefaultID] = own.app.Generation + beside
 	}
 	return got, nil
 }

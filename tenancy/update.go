@@ -29,6 +29,9 @@ func (s *Service) Update(ctx context.Context, actor, name string, c Change, dryR
 		if err := e.apply(c); err != nil {
 			return err
 		}
+		if err := s.plan(ctx, c.Plan); err != nil {
+			return err
+		}
 		if c.Config != nil {
 			config, err := s.unmasked(c.Config, e.was.config)
 			if err != nil {
@@ -39,7 +42,7 @@ func (s *Service) Update(ctx context.Context, actor, name string, c Change, dryR
 		if c.Config == nil && !e.rebuild {
 			return nil
 		}
-		return s.check(ctx, e.config, e.app.Grants, e.secrets)
+		return s.check(ctx, e.config, &e.app, e.secrets)
 	})
 }
 

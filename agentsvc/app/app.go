@@ -57,6 +57,7 @@ type Tenant struct {
 	Own      bool // it is the operator's own, whose programs run as they are
 	Inside   bool // private addresses may be called
 	Limits   tenancy.Limits
+	Plan     string // that it is on, "" = none
 }
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.
@@ -66,7 +67,7 @@ type App struct {
 	runners  map[bool]*runner.Runner // of tasks in the database, and of those in memory
 	vault    *store.Vault
 	memories *memory.Recall
-	policy   *authz.Policy
+	gate     *authz.Gate
 	cards    []agentsvc.Card
 	index    map[string]int
 	fallback string // agent of the default card, "" = none
@@ -78,10 +79,6 @@ type App struct {
 // [config.Error], whose problems have paths and no lines; they may be shown to whoever wrote the configuration.
 func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	log := h.Log.With("app", t.Name)
-	policy, err := authz.NewPolicy(t.ID)
-	if err != nil {
-		return nil, err
-	}
 	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{})}
 	if t.Inside {
 		b.out = h.Inside
@@ -105,7 +102,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{runners: map[bool]*runner.Runner{}, policy: policy, vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
+	a := &App{runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
@@ -157,8 +154,8 @@ func (a *App) Memories() *memory.Recall { return a.memories }
 // Vault holds what the app's users have entrusted to its tools; nil where nothing could be sealed.
 func (a *App) Vault() *store.Vault { return a.vault }
 
-// Policy decides who may do what in the app.
-func (a *App) Policy() *authz.Policy { return a.policy }
+// Policy decides who may do what in the app as its record is.
+func (a *App) Policy(record *tenancy.App) (*authz.Policy, error) { return a.gate.Policy(record) }
 
 // Cards describes the agents in file order. The slice is shared: it is not to be changed.
 func (a *App) Cards() []agentsvc.Card { return a.cards }

@@ -53,10 +53,11 @@ const (
 
 // shareOf reads a share of each tenant of t. It joins nothing: a join would mix up the order of the ring.
 const shareOf = `SELECT t.tenant, COALESCE((SELECT status FROM app a WHERE a.tenant = t.tenant), 'active') <> 'active',
-	COALESCE((SELECT weight FROM app a WHERE a.tenant = t.tenant), 0), ` + limitOf + `, CASE WHEN ` + limitOf + ` > 0 THEN ` + runningOf + ` ELSE 0 END FROM `
+	COALESCE((SELECT COALESCE(NULLIF(a.weight, 0), (SELECT p.weight FROM plan p WHERE p.name = a.plan)) FROM app a WHERE a.tenant = t.tenant), 0), ` + limitOf + `, CASE WHEN ` + limitOf + ` > 0 THEN ` + runningOf + ` ELSE 0 END FROM `
 
 const (
-	limitOf   = `COALESCE((SELECT max_concurrent_tasks FROM app a WHERE a.tenant = t.tenant), 0)`
+	limitOf = `COALESCE((SELECT COALESCE(NULLIF(a.max_concurrent_tasks, 0), (SELECT p.max_concurrent_tasks FROM plan p WHERE p.name = a.plan))
+		FROM app a WHERE a.tenant = t.tenant), 0)`
 	runningOf = `(SELECT COUNT(*) FROM run w WHERE w.state = 'running' AND w.tenant = t.tenant)`
 )
 

@@ -94,6 +94,9 @@ type (
 		CacheRead  int64  `json:"cache_read,omitempty"`
 		CacheWrite int64  `json:"cache_write,omitempty"`
 		Reasoning  int64  `json:"reasoning,omitempty"`
+		Call       string `json:"call,omitempty"`
+		Began      int64  `json:"began,omitempty"` // microseconds since 1970
+		Estimated  bool   `json:"estimated,omitempty"`
 	}
 	findingBody struct {
 		Guardrail string `json:"guardrail"`
@@ -156,8 +159,7 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 			string(d.Call), string(d.Verdict), d.By.Issuer, d.By.Subject, string(d.Message), d.Arguments, d.Hash, d.Comment,
 		}
 	case ev.Usage != nil:
-		u := ev.Usage
-		kind, b.Usage = kindUsage, &usageBody{u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens}
+		kind, b.Usage = kindUsage, fromUsage(*ev.Usage)
 	case ev.Finding != nil:
 		f := findingBody(*ev.Finding)
 		kind, b.Finding = kindFinding, &f
@@ -210,11 +212,7 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 			Message: agentsvc.MessageID(d.Message), Arguments: d.Arguments, Hash: d.Hash, Comment: d.Comment,
 		}
 	case b.Usage != nil:
-		u := b.Usage
-		ev.Usage = &agentsvc.Usage{
-			Provider: u.Provider, Model: u.Model, InputTokens: u.Input, OutputTokens: u.Output,
-			CacheReadTokens: u.CacheRead, CacheWriteTokens: u.CacheWrite, ReasoningTokens: u.Reasoning,
-		}
+		ev.Usage = toUsage(*b.Usage)
 	case b.Finding != nil:
 		f := agentsvc.Finding(*b.Finding)
 		ev.Finding = &f
@@ -222,6 +220,27 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 		ev.Checkpoint = &agentsvc.Checkpoint{Reason: agentsvc.CheckpointReason(b.Checkpoint.Reason), Step: b.Checkpoint.Step}
 	}
 	return nil
+}
+
+func fromUsage(u agentsvc.Usage) *usageBody {
+	b := &usageBody{
+		u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens, u.Call, 0, u.Estimated,
+	}
+	if !u.Began.IsZero() {
+		b.Began = u.Began.UnixMicro()
+	}
+	return b
+}
+
+func toUsage(b usageBody) *agentsvc.Usage {
+	u := &agentsvc.Usage{
+		Provider: b.Provider, Model: b.Model, InputTokens: b.Input, OutputTokens: b.Output, CacheReadTokens: b.CacheRead,
+		CacheWriteTokens: b.CacheWrite, ReasoningTokens: b.Reasoning, Call: b.Call, Estimated: b.Estimated,
+	}
+	if b.Began != 0 {
+		u.Began = time.UnixMicro(b.Began).UTC()
+	}
+	return u
 }
 
 func encodeEntries(entries []agentsvc.Entry) (string, error) {

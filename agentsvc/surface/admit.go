@@ -17,7 +17,7 @@ func (v *Visit) Admit(ctx context.Context, action authz.Scope, agent string, _ a
 	if err := v.satisfy(ctx, agent); err != nil {
 		return err
 	}
-	return v.house.Policy().May(v.Principal, action, agent)
+	return v.policy.May(v.Principal, action, agent)
 }
 
 // Reach returns which tasks of an agent ("" = of all) the caller may act on: the app's with wide, else its own. It
@@ -26,7 +26,7 @@ func (v *Visit) Reach(ctx context.Context, wide authz.Scope, agent string) (task
 	if err := v.satisfy(ctx, agent); err != nil {
 		return task.Reach{}, err
 	}
-	allowed, err := v.house.Policy().Tasks(v.Principal, wide, agent)
+	allowed, err := v.policy.Tasks(v.Principal, wide, agent)
 	if err != nil {
 		return task.Reach{}, err
 	}

@@ -56,9 +56,8 @@ func (v *Visit) sees(c agentsvc.Card) bool {
 	case agentsvc.Public:
 		return true
 	case agentsvc.Internal:
-		p := v.house.Policy()
 		return !v.Principal.Anonymous &&
-			(p.May(v.Principal, authz.AgentsRead, "") == nil || p.May(v.Principal, authz.AgentsCall, c.Agent) == nil)
+			(v.policy.May(v.Principal, authz.AgentsRead, "") == nil || v.policy.May(v.Principal, authz.AgentsCall, c.Agent) == nil)
 	}
 	return false
 }

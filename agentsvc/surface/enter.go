@@ -31,6 +31,7 @@ type Visit struct {
 	App       *tenancy.App
 
 	house   *app.App
+	policy  *authz.Policy
 	tasks   *task.Service
 	address tenancy.Address
 	server  *Server
@@ -78,6 +79,10 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 	}
 	if v.header == nil {
 		v.header = func(string) string { return "" }
+	}
+	if v.policy, err = house.Policy(record); err != nil {
+		v.Leave()
+		return nil, err
 	}
 	if kind == tenancy.None && record.ID != tenancy.DefaultID && len(v.Cards()) == 0 {
 		v.Leave()
@@ -127,6 +132,16 @@ func answer(err, why error) error {
 		return fmt.Errorf("%w: %v", tenancy.ErrUnavailable, err) //nolint:errorlint // the chain is cut on purpose
 	}
 	return err
+}
+
+// Named checks what a caller names beside the credential as the tenant that a call of an agent is for, as A2A's field of
+// that name does: {app}, {agent} or {app}/{agent}. It returns an error if that is not where the caller is.
+func (v *Visit) Named(tenant, agent string) error {
+	switch tenant {
+	case "", v.App.Name, agent, v.App.Name + "/" + agent:
+		return nil
+	}
+	return errNoApp
 }
 
 // Leave gives the app back: it may then be replaced and closed. It may be called again.

@@ -17,6 +17,17 @@ func (s *Server) Blocking(token, agent, text string) (load.Target, error) {
 	})
 }
 
+// Decided is a request about the agent that reaches no store: once the caller's role has let it in, it is answered that
+// there are no push notifications here.
+func (s *Server) Decided(token, agent string) (load.Target, error) {
+	return load.NewTarget(load.Spec{
+		URL:    s.URL + "/agents/" + agent,
+		Header: map[string]string{"Authorization": "Bearer " + token},
+		Body:   []byte(`{"jsonrpc":"2.0","id":1,"method":"tasks/pushNotificationConfig/get","params":{"id":"none"}}`),
+		Want:   `-32003`,
+	})
+}
+
 // Stream is one message:stream to the agent that token may call. The answer is good if it ends with the whole text;
 // its first token is the first line that holds first.
 func (s *Server) Stream(token, agent, text, first, whole string) (load.Target, error) {

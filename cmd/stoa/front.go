@@ -61,13 +61,6 @@ func (h *house) openMeters() (err error) {
 	return h.meters.gauge("stoa_runs_inflight", "Runs at work in this process.", func() int64 { return int64(h.inflight()) })
 }
 
-// healthy reports whether the database answers.
-func (h *house) healthy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	return h.db.Ping(ctx)
-}
-
 // serveMetrics serves the metrics on a listener of their own, if they are to have one.
 func (h *house) serveMetrics(ctx context.Context, g *errgroup.Group) error {
 	if h.settings.metricsAddr == "" {
@@ -108,7 +101,7 @@ func (h *house) routes(metrics config.Metrics) []surface.Route {
 		o.Metrics = h.meters.handler()
 	}
 	all := slices.Concat(
-		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.healthy, Ready: h.leave.ready, JWKS: h.issuer.JWKS, Auth: h.auth()}),
+		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.db.Ping, Ready: h.leave.ready, JWKS: h.issuer.JWKS, Auth: h.auth()}),
 		ops.Routes(o),
 	)
 	if h.settings.role == roleWorker {

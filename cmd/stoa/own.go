@@ -63,7 +63,7 @@ func (o *own) builtin(loopback bool) error {
 // build makes an app of a snapshot: the default one of the operator's configuration, any other of its own.
 func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapshot) (*app.App, error) {
 	return func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
-		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.Limits.InForce()}
+		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.InForce(), Plan: s.App.Plan}
 		if s.App.ID == tenancy.DefaultID {
 			t.Own, t.Inside = true, true
 			return app.Build(o.cfg.Load(), t, house)
@@ -79,13 +79,13 @@ func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapsh
 
 // check decides whether a tenant's configuration would load: it is parsed and built like the real one, and the result
 // dropped.
-func check(house app.House) func(ctx context.Context, src []byte, grants []string, secret func(string) (string, bool)) error {
-	return func(_ context.Context, src []byte, grants []string, secret func(string) (string, bool)) error {
+func check(house app.House) func(ctx context.Context, src []byte, grants []string, plan string, secret func(string) (string, bool)) error {
+	return func(_ context.Context, src []byte, grants []string, plan string, secret func(string) (string, bool)) error {
 		cfg, err := config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants, Lend: environ})
 		if err != nil {
 			return err
 		}
-		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check"}, house)
+		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan}, house)
 		if err != nil {
 			return config.Place(err, "", src)
 		}

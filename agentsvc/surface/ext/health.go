@@ -10,34 +10,56 @@ import (
 )
 
 const (
-	pingLimit = time.Second
-	pingEvery = time.Second // how old an answer of the database may be
+	pingEvery = time.Second            // how old an answer of the database may be
+	pingWait  = 100 * time.Millisecond // how long whoever asks waits for a new one
+	// A database that says no is gone at once; one that says nothing may be slow, and a fleet whose balancer takes
+	// every process for dead answers nobody.
+	patience = 4 * time.Second
 )
 
 // health tells how the process is. It asks the database once a second at most, however many ask.
 type health struct {
 	o Options
 
-	mu    sync.Mutex // one ping at a time
-	asked time.Time
-	err   error
+	mu    sync.Mutex
+	asked time.Time     // when the last question began
+	err   error         // what it answered last
+	reply chan struct{} // closed when the question under way is answered; nil = there is none
 }
 
 func newHealth(o Options) *health { return &health{o: o} }
 
-// database reports whether the database answers.
+// database reports whether the database answers, as far as is known: it was there when the process started.
 func (h *health) database(ctx context.Context) error {
 	if h.o.Database == nil {
 		return nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.asked.IsZero() || time.Since(h.asked) >= pingEvery {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingLimit)
-		defer cancel()
-		h.err, h.asked = h.o.Database(ctx), time.Now()
+	if h.reply == nil && time.Since(h.asked) >= pingEvery {
+		h.reply, h.asked = make(chan struct{}), time.Now()
+		go h.ask(context.WithoutCancel(ctx), h.reply)
+	}
+	if reply := h.reply; reply != nil {
+		h.mu.Unlock()
+		select {
+		case <-reply:
+		case <-time.After(pingWait):
+		}
+		h.mu.Lock()
 	}
 	return h.err
+}
+
+// ask asks the database and notes its answer. It lives no longer than patience.
+func (h *health) ask(ctx context.Context, reply chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := h.o.Database(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err, h.reply = err, nil
+	close(reply)
 }
 
 // health answers as long as the process serves.

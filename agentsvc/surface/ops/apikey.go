@@ -27,7 +27,11 @@ func (a admin) createKey(ctx context.Context, o *order) (answer, error) {
 			return answer{}, agentsvc.Invalid("expires_at", "must be a time such as 2030-01-31T00:00:00Z")
 		}
 	}
-	text, key, app, err := a.keys.Create(ctx, o.actor, o.app(), spec)
+	app, err := a.apps.Get(ctx, o.app())
+	if err != nil {
+		return answer{}, err
+	}
+	text, key, app, err := a.keys.Create(ctx, o.actor, &app, spec)
 	return shownOnce(http.StatusCreated, text, key, app), err
 }
 

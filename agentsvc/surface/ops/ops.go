@@ -1,6 +1,6 @@
 // Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
 // and the queue, and the metrics; and where users see and erase what is kept of theirs. task.go, checkpoint.go, memory.go, credential.go,
-// app.go, secret.go, token.go, apikey.go, tool.go, queue.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
+// app.go, secret.go, token.go, apikey.go, role.go, explain.go, tool.go, queue.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
 // API have in common.
 package ops
 
@@ -60,6 +60,11 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/keys", Serve: act(a.createKey), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/keys/{key}:rotate", Serve: act(a.rotateKey), Once: true},
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/keys/{key}", Serve: act(a.deleteKey), Once: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/roles", Serve: a.roles},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/roles", Serve: act(a.addRole), Once: true},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/roles/{role}", Serve: act(a.setRole), Once: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/roles/{role}", Serve: act(a.deleteRole), Once: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/authz/explain", Serve: a.explain},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/tools", Serve: a.tools},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: act(a.acceptTool), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/queue", Serve: a.queue},

@@ -8,6 +8,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/authz"
 	"stoa/tenancy"
 )
 
@@ -239,6 +240,45 @@ type (
 	}
 )
 
+// Roles, and what follows from them.
+type (
+	roleOrder struct {
+		Name        string   `json:"name"`
+		Scopes      []string `json:"scopes"`
+		Description string   `json:"description"`
+	}
+	roleBody struct {
+		Name        string   `json:"name"`
+		Scopes      []string `json:"scopes"`
+		Description string   `json:"description"`
+		BuiltIn     bool     `json:"built_in"`
+	}
+	roleList struct {
+		Roles []roleBody `json:"roles"`
+	}
+	ruleBody struct {
+		Role   string      `json:"role"`
+		Scope  authz.Scope `json:"scope"`
+		Object string      `json:"object"`
+	}
+	principalBody struct {
+		Subject      string   `json:"subject"`
+		Roles        []string `json:"roles"`
+		UnknownRoles []string `json:"unknown_roles"` // which the app does not have
+		Scopes       []string `json:"scopes"`        // that narrow the roles; none: nothing does
+	}
+	explainBody struct {
+		Allowed   bool          `json:"allowed"`
+		Rule      *ruleBody     `json:"rule"` // that gives the scope, null where none does
+		Reason    string        `json:"reason"`
+		Principal principalBody `json:"principal"`
+		Action    string        `json:"action"`
+		Object    string        `json:"object"`
+		Tasks     string        `json:"tasks,omitempty"` // whose, where the action is about tasks: all, own or none
+		Holders   []ruleBody    `json:"holders"`         // every rule that would give the scope
+	}
+)
+
 // document is a configuration: a JSON object, or text that holds YAML.
 type document []byte
 
@@ -286,7 +326,7 @@ func (f *authField) change() *tenancy.Auth {
 func newAppBody(a tenancy.App) appBody {
 	b := appBody{
 		Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, Config: a.Config,
-		Grants: append([]string{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.Limits.InForce()), Labels: map[string]string{},
+		Grants: append([]string{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.InForce()), Labels: map[string]string{},
 		CreatedAt: stamp(a.CreatedAt), UpdatedAt: stamp(a.UpdatedAt),
 	}
 	maps.Copy(b.Labels, a.Labels)

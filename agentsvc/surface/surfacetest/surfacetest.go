@@ -80,7 +80,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	shared.Workers = h.Pool
 	must(t, h.Pool.Open(t.Context(), true))
 	h.Apps = tenancy.New(h.DB, keys, bus, tenancy.Options{
-		Check: func(_ context.Context, src []byte, grants []string, secret func(string) (string, bool)) error {
+		Check: func(_ context.Context, src []byte, grants []string, _ string, secret func(string) (string, bool)) error {
 			_, err := parse(src, grants, secret)
 			return err
 		},
@@ -100,7 +100,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 			return nil, err
 		}
 		return app.Build(cfg, app.Tenant{
-			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.Limits.InForce(),
+			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.InForce(),
 		}, shared)
 	}, tenancy.LiveOptions{Log: log})
 	t.Cleanup(live.Close)

@@ -65,7 +65,7 @@ func (c *cluster) comeBack(n *node) bool {
 	return true
 }
 
-// alive wants each process to say, in two seconds, that it lives and, in three, that it is not ready.
+// alive wants each process to say, in two seconds, that it lives and, in six, that it is not ready.
 func (c *cluster) alive(when string) {
 	c.Helper()
 	for _, n := range c.nodes {
@@ -75,7 +75,7 @@ func (c *cluster) alive(when string) {
 		if err != nil || a.status != http.StatusOK {
 			c.Errorf("%s /health says %d (%v)", when, a.status, err)
 		}
-		c.within(3*time.Second, when+" a process is not ready", func() bool {
+		c.within(6*time.Second, when+" a process is not ready", func() bool {
 			a, err := n.do(c.Context(), http.MethodGet, "/ready", nil)
 			return err == nil && a.status == http.StatusServiceUnavailable
 		})

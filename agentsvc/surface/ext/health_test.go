@@ -1,0 +1,59 @@
+package ext
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestDatabase asks for the health of databases that answer, refuse, are slow and are silent.
+func TestDatabase(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	after := func(d time.Duration, err error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			select {
+			case <-time.After(d):
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name     string
+		database func(context.Context) error
+		good     []bool // second by second, since the database became what it is
+	}{
+		{"answers", after(time.Millisecond, nil), []bool{true, true, true, true, true, true}},
+		{"refuses", after(time.Millisecond, refused), []bool{false, false, false, false, false, false}},
+		{"slow", after(3500*time.Millisecond, nil), []bool{true, true, true, true, true, true, true, true}},
+		{"silent", after(time.Hour, nil), []bool{true, true, true, true, false, false, false, false, false, false}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				now := after(time.Millisecond, nil)
+				h := newHealth(Options{Database: func(ctx context.Context) error { return now(ctx) }})
+				if err := h.database(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				now = tt.database
+				time.Sleep(time.Second)
+				for i, want := range tt.good {
+					began := time.Now()
+					err := h.database(t.Context())
+					if (err == nil) != want {
+						t.Errorf("after %d s: %v, want good %v", i, err, want)
+					}
+					if took := time.Since(began); took > pingWait {
+						t.Errorf("after %d s: answered after %v", i, took)
+					}
+					time.Sleep(time.Second - time.Since(began))
+				}
+				time.Sleep(patience) // the last question ends
+			})
+		})
+	}
+}

@@ -1,0 +1,103 @@
+package ops
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/authz"
+	"stoa/tenancy"
+)
+
+// explain says what an app's policy decides about a principal, and which rule does. The principal need not exist: it is
+// who a token with that sub, roles and scope would speak for.
+func (a admin) explain(w http.ResponseWriter, r *http.Request) error {
+	if err := surface.CheckQuery(r, "subject", "object", "action", "roles", "scope"); err != nil {
+		return err
+	}
+	scope, agent, err := asked(r)
+	if err != nil {
+		return err
+	}
+	app, err := a.apps.Get(r.Context(), surface.Param(r, "app"))
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	roles := strings.FieldsFunc(q.Get("roles"), func(c rune) bool { return c == ',' || c == ' ' })
+	p, err := authz.Hypothetical(&app, q.Get("subject"), roles, q.Get("scope"))
+	if err != nil {
+		return err
+	}
+	policy, err := authz.NewPolicy(app.ID, app.Roles...)
+	if err != nil {
+		return err
+	}
+	x, err := policy.Explain(p, scope, agent)
+	if err != nil {
+		return err
+	}
+	out := explainBody{
+		Allowed: x.Allowed, Reason: x.Reason, Holders: []ruleBody{},
+		Principal: principalBody{Subject: p.Subject, Roles: p.Roles, Scopes: wordsOf(p.Scopes), UnknownRoles: unknown(p.Roles, &app)},
+		Action:    string(scope), Object: cmp.Or(agent, "*"),
+	}
+	if x.Rule != nil {
+		rule := ruleBody(*x.Rule)
+		out.Rule = &rule
+	}
+	for _, h := range x.Holders {
+		out.Holders = append(out.Holders, ruleBody(h))
+	}
+	if scope == authz.TasksRead || scope == authz.TasksCancel {
+		out.Tasks = reach(policy, p, scope)
+	}
+	return surface.WriteJSON(w, http.StatusOK, out)
+}
+
+// asked reads what a decision is asked about. An action is a scope; its object is an agent, or * for every one.
+func asked(r *http.Request) (scope authz.Scope, agent string, err error) {
+	action, object := r.URL.Query().Get("action"), r.URL.Query().Get("object")
+	if action == "" {
+		return "", "", agentsvc.Invalid("action", "is missing: a scope such as agents:call or tasks:read")
+	}
+	if object == "*" {
+		object = ""
+	}
+	scope, agent, err = authz.ParseScope("action", action)
+	switch {
+	case err != nil:
+		return "", "", err
+	case object == "":
+		return scope, agent, nil
+	case scope != authz.AgentsCall:
+		return "", "", agentsvc.Invalid("object", "must be * or left out: %s is about the whole app", scope)
+	case agent != "" && agent != object:
+		return "", "", agentsvc.Invalid("object", "is another agent than the action's")
+	}
+	return authz.ParseScope("object", string(authz.AgentsCall)+":"+object)
+}
+
+// reach says whose tasks p may act on: all, own or none.
+func reach(policy *authz.Policy, p authz.Principal, scope authz.Scope) string {
+	switch reach, err := policy.Tasks(p, scope, ""); {
+	case err != nil:
+		return "none"
+	case reach.All:
+		return "all"
+	}
+	return "own"
+}
+
+func unknown(roles []string, app *tenancy.App) []string {
+	names := []string{}
+	for _, r := range roles {
+		if _, own := app.Role(r); !own && !slices.Contains(authz.Roles(), r) {
+			names = append(names, r)
+		}
+	}
+	return names
+}

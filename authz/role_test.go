@@ -1,0 +1,210 @@
+package authz
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/tenancy"
+)
+
+// desk may call one agent and look at every task, and drafts may call two.
+var ownRoles = []tenancy.Role{
+	{Name: "desk", Scopes: []string{"agents:call:helper", "tasks:read"}},
+	{Name: "drafts", Scopes: []string{"agents:call:writer", "agents:call:helper", "agents:read"}},
+}
+
+func TestOwnRoles(t *testing.T) {
+	t.Parallel()
+	po, err := NewPolicy("a", ownRoles...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		roles string
+		claim string
+		scope Scope
+		agent string
+		want  bool
+	}{
+		{"desk", "", AgentsCall, "helper", true},
+		{"desk", "", AgentsCall, "writer", false},
+		{"desk", "", AgentsCall, "other", false},
+		{"desk", "", AgentsCall, "Helper", false},
+		{"desk", "", AgentsCall, "", false},
+		{"desk", "", AgentsCall, "*", false},
+		{"desk", "", AgentsCall, "?", false},
+		{"desk", "", TasksRead, "", true},
+		{"desk", "", TasksRead, "anything", true},
+		{"desk", "", AgentsRead, "", false},
+		{"desk", "", TasksApprove, "", false},
+		{"desk drafts", "", AgentsCall, "writer", true},
+		{"desk drafts", "", AgentsCall, "", false},
+		{"desk caller", "", AgentsCall, "other", true},
+		{"desk", "agents:call", AgentsCall, "helper", true},
+		{"desk", "agents:call", AgentsCall, "writer", false},
+		{"desk", "agents:call:helper", AgentsCall, "helper", true},
+		{"desk", "agents:call:writer", AgentsCall, "writer", false},
+		{"drafts", "agents:call:writer", AgentsCall, "helper", false},
+		{"caller", "", AgentsCall, "helper", true},
+		{"viewer", "", AgentsCall, "helper", false}, // that a role of the app names an agent gives nobody else anything
+		{"approver", "", AgentsCall, "helper", false},
+	} {
+		t.Run(fmt.Sprintf("%s %q %s %s", tt.roles, tt.claim, tt.scope, tt.agent), func(t *testing.T) {
+			t.Parallel()
+			p := Principal{App: "a", Roles: strings.Fields(tt.roles), Scopes: narrowing(tt.claim)}
+			for range 2 { // decided, then remembered
+				if err := po.May(p, tt.scope, tt.agent); (err == nil) != tt.want {
+					t.Fatalf("got %v, want allowed = %v", err, tt.want)
+				}
+			}
+			x, err := po.Explain(p, tt.scope, tt.agent)
+			if err != nil || x.Allowed != tt.want || x.Reason == "" || tt.want && x.Rule == nil {
+				t.Errorf("explained as %+v, %v, want allowed = %v", x, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestOwnRolesReach(t *testing.T) {
+	t.Parallel()
+	po, err := NewPolicy("a", ownRoles...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		roles, claim string
+		wide         Scope
+		agent        string
+		want         Reach
+		denied       bool
+	}{
+		{"desk", "", TasksRead, "", Reach{All: true}, false},
+		{"desk", "", TasksCancel, "", Reach{Agents: []string{"helper"}}, false},
+		{"desk", "", TasksCancel, "helper", Reach{Agents: []string{"helper"}}, false},
+		{"desk", "", TasksCancel, "writer", Reach{}, true},
+		{"desk drafts", "", TasksCancel, "", Reach{Agents: []string{"helper", "writer"}}, false},
+		{"drafts", "agents:call:writer", TasksRead, "", Reach{Agents: []string{"writer"}}, false},
+		{"drafts", "agents:call:other", TasksRead, "", Reach{}, true},
+		{"drafts", "tasks:read", TasksRead, "", Reach{}, true},
+		{"drafts caller", "", TasksRead, "other", Reach{}, false},
+		{"gone", "", TasksRead, "", Reach{}, true},
+	} {
+		t.Run(fmt.Sprintf("%s %q %s %s", tt.roles, tt.claim, tt.wide, tt.agent), func(t *testing.T) {
+			t.Parallel()
+			got, err := po.Tasks(Principal{App: "a", Roles: strings.Fields(tt.roles), Scopes: narrowing(tt.claim)}, tt.wide, tt.agent)
+			if errors.Is(err, ErrDenied) != tt.denied || (err != nil && !tt.denied) {
+				t.Fatalf("got %v, want denied = %v", err, tt.denied)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestPolicyOfStrangeRoles: what stands in the database of an app and cannot be a role is none.
+func TestPolicyOfStrangeRoles(t *testing.T) {
+	t.Parallel()
+	po, err := NewPolicy("a",
+		tenancy.Role{Name: "viewer", Scopes: []string{"tasks:approve"}},
+		tenancy.Role{Name: "platform_operator", Scopes: []string{"tasks:read"}},
+		tenancy.Role{Name: "x", Scopes: []string{"agents:call:*"}},
+		tenancy.Role{Name: "y", Scopes: []string{"*"}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []string{"viewer", "platform_operator", "x", "y"} {
+		for scope := range holders {
+			err := po.May(Principal{App: "a", Roles: []string{role}}, scope, "helper")
+			if got, want := err == nil, slices.Contains(holders[scope], role); got != want {
+				t.Errorf("%s %s: allowed = %v, want %v", role, scope, got, want)
+			}
+		}
+	}
+}
+
+// TestDecisionsOfManyAgentsStayFew: names that a caller makes up are one to the policy.
+func TestDecisionsOfManyAgentsStayFew(t *testing.T) {
+	t.Parallel()
+	po, err := NewPolicy("a", ownRoles...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		_ = po.May(Principal{App: "a", Roles: []string{"desk", "viewer"}}, AgentsCall, fmt.Sprintf("agent-%d", i))
+	}
+	if n := len(*po.decided.Load()); n != 2 {
+		t.Errorf("%d decisions are remembered, want 2", n)
+	}
+}
+
+func TestGateFollowsTheRecord(t *testing.T) {
+	t.Parallel()
+	g := NewGate("a")
+	record := &tenancy.App{ID: "a", RolesVersion: 1, Roles: ownRoles}
+	p := Principal{App: "a", Roles: []string{"desk"}}
+	may := func() bool {
+		po, err := g.Policy(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return po.May(p, TasksRead, "") == nil
+	}
+	first, _ := g.Policy(record)
+	if again, _ := g.Policy(record); first != again {
+		t.Error("the same roles made another policy")
+	}
+	if !may() {
+		t.Fatal("the role is not in force")
+	}
+	record = &tenancy.App{ID: "a", RolesVersion: 2}
+	if may() {
+		t.Error("the role is in force although it is gone")
+	}
+	record = &tenancy.App{ID: "a", RolesVersion: 3, Roles: ownRoles}
+	if !may() {
+		t.Error("the role is not in force although it is there again")
+	}
+}
+
+func TestCheckRole(t *testing.T) {
+	t.Parallel()
+	many := make([]string, maxScopes+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("agents:call:a%d", i)
+	}
+	for name, tt := range map[string]struct {
+		role tenancy.Role
+		want string
+	}{
+		"no name":       {tenancy.Role{Scopes: []string{"tasks:read"}}, "name"},
+		"digit first":   {tenancy.Role{Name: "1st", Scopes: []string{"tasks:read"}}, "name"},
+		"long name":     {tenancy.Role{Name: strings.Repeat("a", 64), Scopes: []string{"tasks:read"}}, "name"},
+		"no scope":      {tenancy.Role{Name: "x"}, "scopes"},
+		"unknown scope": {tenancy.Role{Name: "x", Scopes: []string{"tasks:read", "root"}}, "scopes"},
+		"two in one":    {tenancy.Role{Name: "x", Scopes: []string{"tasks:read tasks:cancel"}}, "scopes"},
+		"no agent":      {tenancy.Role{Name: "x", Scopes: []string{"agents:call:"}}, "scopes"},
+		"many scopes":   {tenancy.Role{Name: "x", Scopes: many}, "scopes"},
+		"description":   {tenancy.Role{Name: "x", Scopes: []string{"tasks:read"}, Description: "a\nb"}, "description"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := CheckRole(tt.role)
+			var invalid *agentsvc.InvalidError
+			if !errors.As(err, &invalid) || invalid.Field != tt.want {
+				t.Errorf("got %v, want a complaint about %s", err, tt.want)
+			}
+		})
+	}
+	got, err := CheckRole(tenancy.Role{Name: "x", Scopes: []string{"tasks:read", "agents:call:a", "tasks:read"}})
+	if diff := cmp.Diff(tenancy.Role{Name: "x", Scopes: []string{"tasks:read", "agents:call:a"}}, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}

@@ -1,0 +1,129 @@
+package billing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// Meter makes usage rows of what an app's runs do.
+type Meter struct {
+	s        *Service
+	tenant   db.ID
+	currency string
+}
+
+// Meter returns the meter of an app that is on a plan, "" = on none.
+func (s *Service) Meter(tenant db.ID, plan string) *Meter {
+	p, _ := s.Plan(plan)
+	return &Meter{s, tenant, p.Currency}
+}
+
+// Facts are what a run has put on the log of its task, or could not put there any more.
+type Facts struct {
+	Task   agentsvc.TaskID
+	Turn   int64
+	Epoch  int64
+	Agent  string
+	Owner  agentsvc.Owner
+	Events []agentsvc.Event
+	// Worked is how long the run was at work, where it is over; Ended says that its turn is.
+	Worked time.Duration
+	Ended  bool
+}
+
+// Count adds to b that what f tells of was used. It may do so again.
+func (m *Meter) Count(b *db.Batch, f Facts) { insertUsage(b, m.tenant, m.rows(f)) }
+
+// Write writes what f tells of by itself: where no transaction of the log could take it along.
+func (m *Meter) Write(ctx context.Context, f Facts) error {
+	rows := m.rows(f)
+	if len(rows) == 0 {
+		return nil
+	}
+	var b db.Batch
+	insertUsage(&b, m.tenant, rows)
+	if err := m.s.db.Tenant(m.tenant).Write(ctx, &b); err != nil {
+		return fmt.Errorf("write usage of task %s: %w", f.Task, err)
+	}
+	return nil
+}
+
+// rows are the usage rows of f.
+func (m *Meter) rows(f Facts) []Usage {
+	var rows []Usage
+	add := func(key string, kind Kind, at time.Time, q Quantities) *Usage {
+		rows = append(rows, Usage{Task: f.Task, Key: key, Kind: kind, At: at, Agent: f.Agent, Owner: f.Owner, Quantities: q})
+		return &rows[len(rows)-1]
+	}
+	for i, ev := range f.Events {
+		place := fmt.Sprintf("%d.%d", f.Epoch, cmp.Or(ev.Seq, -int64(i)-1))
+		switch {
+		case ev.Usage != nil:
+			u := ev.Usage
+			at := u.Began
+			if at.IsZero() {
+				at = ev.At
+			}
+			row := add(cmp.Or(u.Call, place), ModelCall, at, tokensOf(*u))
+			row.Provider, row.Model, row.Estimated = u.Provider, u.Model, u.Estimated
+		case ev.Result != nil:
+			add(place, ToolCall, ev.At, Quantities{ToolCalls: 1})
+		}
+	}
+	if f.Worked > 0 {
+		q := Quantities{RunTime: f.Worked}
+		if f.Ended {
+			q.Runs = 1
+		}
+		add(fmt.Sprintf("run.%d.%d", f.Turn, f.Epoch), Run, time.Now(), q)
+	}
+	m.price(rows)
+	return rows
+}
+
+// tokensOf are the quantities of a model call.
+func tokensOf(u agentsvc.Usage) Quantities {
+	return Quantities{
+		InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, CacheReadTokens: u.CacheReadTokens, CacheWriteTokens: u.CacheWriteTokens,
+		ReasoningTokens: u.ReasoningTokens, ModelCalls: 1,
+	}
+}
+
+// price fills in what rows cost.
+func (m *Meter) price(rows []Usage) {
+	for i, u := range rows {
+		rows[i].Worth = m.s.Worth(m.currency, u)
+	}
+}
+
+// Embedded writes that texts were made vectors, in a turn or outside of any.
+func (m *Meter) Embedded(ctx context.Context, agent string, owner agentsvc.Owner, provider, model string, texts int) error {
+	row := Usage{
+		Key: "embedding." + agentsvc.NewID(), Kind: Embedding, At: time.Now(), Agent: agent, Owner: owner, Provider: provider, Model: model,
+		Quantities: Quantities{Embeddings: int64(texts)},
+	}
+	return m.add(ctx, row)
+}
+
+// Stored writes how many bytes the app keeps on a day, once for each day.
+func (m *Meter) Stored(ctx context.Context, day time.Time, bytes int64) error {
+	day = day.UTC().Truncate(24 * time.Hour)
+	row := Usage{Key: "stored." + day.Format(time.DateOnly), Kind: Storage, At: day, Quantities: Quantities{StoredBytes: bytes}}
+	return m.add(ctx, row)
+}
+
+func (m *Meter) add(ctx context.Context, row Usage) error {
+	rows := []Usage{row}
+	m.price(rows)
+	var b db.Batch
+	insertUsage(&b, m.tenant, rows)
+	if err := m.s.db.Tenant(m.tenant).Write(ctx, &b); err != nil {
+		return fmt.Errorf("write usage %s: %w", row.Key, err)
+	}
+	return nil
+}

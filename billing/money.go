@@ -1,0 +1,37 @@
+package billing
+
+import (
+	"math"
+	"math/bits"
+	"regexp"
+)
+
+// Money is whole nano-units, thousand millionths, of a currency.
+type Money int64
+
+// Add returns the sum, at most what fits.
+func (m Money) Add(n Money) Money {
+	if m > 0 && n > math.MaxInt64-m {
+		return math.MaxInt64
+	}
+	return m + n
+}
+
+// share returns n × amount ÷ per, rounded up to a whole nano-unit so that what has a price never costs nothing. None is
+// negative and per is not 0. What does not fit is the most that does.
+func share(n int64, amount Money, per int64) Money {
+	if n <= 0 || amount <= 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(n), uint64(amount))
+	lo, carry := bits.Add64(lo, uint64(per)-1, 0)
+	hi += carry
+	if hi >= uint64(per) {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(per))
+	return Money(min(q, math.MaxInt64))
+}
+
+// currencies are named by three letters (ISO 4217).
+var currencies = regexp.MustCompile(`^[A-Z]{3}$`)

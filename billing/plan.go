@@ -1,0 +1,219 @@
+package billing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// Plan is what an app can be put on. Weight, MaxConcurrentTasks, QueueDepth and Retention hold where the app itself says
+// nothing; a zero field says nothing either.
+type Plan struct {
+	Name     string
+	Currency string // of its money; "" = that of the price book in force
+	// Included are the quantities of meters that a month's price covers, Overage what so many beyond them cost in place of
+	// the charge of the price book. Invoices go by them.
+	Included map[string]int64
+	Overage  map[string]Overage
+
+	Weight             int64
+	MaxConcurrentTasks int64
+	QueueDepth         int64
+	AllowedModels      []string // patterns of provider/model; none = every model
+	Retention          Retention
+
+	CreatedAt, UpdatedAt time.Time
+}
+
+// Overage is what so many (Per) of a meter cost.
+type Overage struct {
+	Per    int64 `json:"per"`
+	Amount Money `json:"amount"`
+}
+
+// Retention is how long what is finished is kept. What is zero is kept.
+type Retention struct {
+	Tasks, Events, Sessions time.Duration
+}
+
+// Allows reports whether the plan lets its apps use a model.
+func (p Plan) Allows(provider, model string) bool {
+	return len(p.AllowedModels) == 0 || slices.ContainsFunc(p.AllowedModels, func(pat string) bool { return matches(pat, provider+"/"+model) })
+}
+
+// planBody is a plan as it is stored. Fields are added, never renamed.
+type planBody struct {
+	Currency      string             `json:"currency,omitempty"`
+	Included      map[string]int64   `json:"included,omitempty"`
+	Overage       map[string]Overage `json:"overage,omitempty"`
+	AllowedModels []string           `json:"allowed_models,omitempty"`
+	Tasks         time.Duration      `json:"tasks,omitempty"`
+	Events        time.Duration      `json:"events,omitempty"`
+	Sessions      time.Duration      `json:"sessions,omitempty"`
+}
+
+// maxPatterns bounds how many models a plan names.
+const maxPatterns = 1000
+
+// check says what is wrong with a plan.
+func (p Plan) check() error {
+	if !validName(p.Name) {
+		return invalid("name", "must be 1 to %d letters, digits, and . _ - between them", maxName)
+	}
+	if p.Currency != "" && !currencies.MatchString(p.Currency) {
+		return invalid("currency", "must be three capital letters, such as USD")
+	}
+	for _, meter := range slices.Sorted(maps.Keys(p.Included)) {
+		if !slices.Contains(Meters, meter) {
+			return invalid("included."+meter, "is no meter; there are %s", strings.Join(Meters, ", "))
+		}
+		if p.Included[meter] < 0 {
+			return invalid("included."+meter, "must be 0 or more")
+		}
+	}
+	for _, meter := range slices.Sorted(maps.Keys(p.Overage)) {
+		o := p.Overage[meter]
+		if err := (Item{Kind: Charge, Meter: meter, Per: o.Per, Amount: o.Amount}).check("overage." + meter + "."); err != nil {
+			return err
+		}
+	}
+	limits := tenancy.Limits{Weight: p.Weight, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth}
+	if err := limits.Check(""); err != nil {
+		return err
+	}
+	if len(p.AllowedModels) > maxPatterns {
+		return invalid("allowed_models", "there are %d, %d are allowed", len(p.AllowedModels), maxPatterns)
+	}
+	for i, pat := range p.AllowedModels {
+		if pat == "" || len(pat) > maxPattern || !strings.ContainsAny(pat, "/*") {
+			return invalid(fmt.Sprintf("allowed_models[%d]", i), "must be a pattern of provider/model, such as openai/gpt-4o or anthropic/*")
+		}
+	}
+	for name, d := range map[string]time.Duration{"tasks": p.Retention.Tasks, "events": p.Retention.Events, "sessions": p.Retention.Sessions} {
+		if d != 0 && d < time.Minute {
+			return invalid("retention."+name, "must be at least 1m")
+		}
+	}
+	if p.Retention.Tasks > 0 && p.Retention.Events >= p.Retention.Tasks {
+		return invalid("retention.events", "must be shorter than tasks: the events of a task go with it")
+	}
+	return nil
+}
+
+// AddPlan makes a plan. One of this name that is there already is [ErrExists].
+func (s *Service) AddPlan(ctx context.Context, actor string, p Plan) (Plan, error) {
+	return s.putPlan(ctx, actor, "plan.create", p, `INSERT INTO plan (name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, stoa_now(), stoa_now())`)
+}
+
+// PutPlan changes a plan as a whole, for every app that is on it. One that is not there is [ErrNotFound].
+func (s *Service) PutPlan(ctx context.Context, actor string, p Plan) (Plan, error) {
+	return s.putPlan(ctx, actor, "plan.update", p, `UPDATE plan SET terms = $2, weight = $3, max_concurrent_tasks = $4, queue_depth = $5,
+		updated_at = stoa_now() WHERE name = $1`)
+}
+
+func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql string) (Plan, error) {
+	if err := p.check(); err != nil {
+		return Plan{}, err
+	}
+	terms, err := json.Marshal(planBody{
+		p.Currency, p.Included, p.Overage, p.AllowedModels, p.Retention.Tasks, p.Retention.Events, p.Retention.Sessions,
+	})
+	if err != nil {
+		return Plan{}, err
+	}
+	var on []db.ID
+	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, sql, p.Name, string(terms), p.Weight, p.MaxConcurrentTasks, p.QueueDepth)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return fmt.Errorf("%w: there is no plan %s", ErrNotFound, p.Name)
+		}
+		if on, err = tenancy.Replan(ctx, tx, p.Name); err != nil {
+			return err
+		}
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: action, Detail: map[string]any{"plan": p.Name, "terms": json.RawMessage(terms)}})
+	})
+	switch {
+	case db.IsDuplicate(err):
+		return Plan{}, fmt.Errorf("%w: there is a plan %s", ErrExists, p.Name)
+	case err != nil:
+		return Plan{}, fmt.Errorf("put plan %s: %w", p.Name, err)
+	}
+	if err := s.readPlans(ctx); err != nil {
+		return Plan{}, err
+	}
+	s.bus.Publish(topicPlan, "")
+	for _, id := range on {
+		s.bus.Publish(tenancy.TopicApp, string(id))
+	}
+	made, _ := s.Plan(p.Name)
+	return made, nil
+}
+
+// Plan returns the plan of that name as this process knows it, and whether there is one.
+func (s *Service) Plan(name string) (Plan, bool) {
+	p, ok := (*s.plans.Load())[name]
+	return p, ok
+}
+
+// FindPlan returns the plan of that name as it stands in the database. One that is not there is [ErrNotFound].
+func (s *Service) FindPlan(ctx context.Context, name string) (Plan, error) {
+	if err := s.readPlans(ctx); err != nil {
+		return Plan{}, err
+	}
+	p, ok := s.Plan(name)
+	if !ok {
+		return Plan{}, fmt.Errorf("%w: there is no such plan", ErrNotFound)
+	}
+	return p, nil
+}
+
+// Plans returns all plans by name.
+func (s *Service) Plans(ctx context.Context) ([]Plan, error) {
+	if err := s.readPlans(ctx); err != nil {
+		return nil, err
+	}
+	all := *s.plans.Load()
+	list := make([]Plan, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, all[name])
+	}
+	return list, nil
+}
+
+func (s *Service) readPlans(ctx context.Context) error {
+	plans := map[string]Plan{}
+	var b db.Batch
+	b.Query(func(row db.Row) error {
+		var p Plan
+		var terms string
+		var body planBody
+		var created, updated int64
+		if err := row.Scan(&p.Name, &terms, &p.Weight, &p.MaxConcurrentTasks, &p.QueueDepth, &created, &updated); err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(terms), &body); err != nil {
+			return err
+		}
+		p.Currency, p.Included, p.Overage, p.AllowedModels = body.Currency, body.Included, body.Overage, body.AllowedModels
+		p.Retention = Retention{body.Tasks, body.Events, body.Sessions}
+		p.CreatedAt, p.UpdatedAt = micros(created), micros(updated)
+		plans[p.Name] = p
+		return nil
+	}, `SELECT name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at FROM plan`)
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return fmt.Errorf("read the plans: %w", err)
+	}
+	s.plans.Store(&plans)
+	return nil
+}

@@ -1,0 +1,137 @@
+package billing
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// Kind says what kind of fact a usage row counts.
+type Kind string
+
+// The kinds. The quantities that each has are named beside it.
+const (
+	ModelCall Kind = "model"     // model_calls and the five of tokens
+	ToolCall  Kind = "tool"      // tool_calls
+	Run       Kind = "run"       // run_seconds, and runs where it came to its end
+	Embedding Kind = "embedding" // embeddings
+	Storage   Kind = "storage"   // stored_bytes, once a day
+)
+
+// Quantities are what was used of each meter. InputTokens includes those read from and written to the cache,
+// OutputTokens those spent on reasoning.
+type Quantities struct {
+	InputTokens      int64
+	OutputTokens     int64
+	CacheReadTokens  int64
+	CacheWriteTokens int64
+	ReasoningTokens  int64
+	ModelCalls       int64
+	ToolCalls        int64
+	Runs             int64
+	RunTime          time.Duration
+	Embeddings       int64 // texts
+	StoredBytes      int64
+}
+
+// Tokens is what budgets of tokens count.
+func (q Quantities) Tokens() int64 { return q.InputTokens + q.OutputTokens }
+
+// Usage is one row: a fact that was counted. Task and Key name the fact within its app: whoever writes it again writes
+// nothing.
+type Usage struct {
+	Task      agentsvc.TaskID // "" = of none
+	Key       string
+	Kind      Kind
+	At        time.Time // when it was used: a model call counts when it began
+	Recorded  time.Time // when the row was written; set by the database
+	Agent     string
+	Owner     agentsvc.Owner
+	Provider  string
+	Model     string
+	Estimated bool // the vendor did not say how much it was
+	Quantities
+	Worth
+}
+
+// KeyID returns the id of the API key that made the call, "" if none did.
+func (u Usage) KeyID() string { return keyID(u.Owner) }
+
+// keyID is who an owner is whose subject is that of an API key.
+func keyID(o agentsvc.Owner) string {
+	id, _ := strings.CutPrefix(o.Subject, "key:")
+	if id == o.Subject {
+		return ""
+	}
+	return id
+}
+
+// usageColumns are those of a row, in the order of [Usage.values]; the tenant goes before them, recorded_at after.
+const usageColumns = `task, key, kind, at, agent, owner_iss, owner_sub, key_id, provider, model,
+	input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, model_calls, tool_calls, runs, run_micros,
+	embeddings, stored_bytes, cost, charge, currency, price_version, unpriced, estimated`
+
+const usageWidth = 27
+
+func (u Usage) values() []any {
+	return []any{
+		string(u.Task), u.Key, string(u.Kind), u.At.UnixMicro(), u.Agent, u.Owner.Issuer, u.Owner.Subject, u.KeyID(), u.Provider, u.Model,
+		u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens, u.ModelCalls, u.ToolCalls, u.Runs, u.RunTime.Microseconds(),
+		u.Embeddings, u.StoredBytes, int64(u.Cost), int64(u.Charge), u.Currency, u.Version, u.Unpriced, u.Estimated,
+	}
+}
+
+// scan reads the columns, recorded_at last.
+func (u *Usage) scan(row db.Row) error {
+	var at, run, recorded int64
+	var key string
+	err := row.Scan((*string)(&u.Task), &u.Key, (*string)(&u.Kind), &at, &u.Agent, &u.Owner.Issuer, &u.Owner.Subject, &key, &u.Provider, &u.Model,
+		&u.InputTokens, &u.OutputTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ReasoningTokens, &u.ModelCalls, &u.ToolCalls, &u.Runs, &run,
+		&u.Embeddings, &u.StoredBytes, (*int64)(&u.Cost), (*int64)(&u.Charge), &u.Currency, &u.Version, &u.Unpriced, &u.Estimated, &recorded)
+	u.At, u.Recorded, u.RunTime = micros(at), micros(recorded), time.Duration(run)*time.Microsecond
+	return err
+}
+
+// maxInsert bounds how many rows one statement inserts.
+const maxInsert = 64
+
+// insertUsage adds rows of a tenant to b. Those that are there already stay as they are.
+func insertUsage(b *db.Batch, tenant db.ID, rows []Usage) {
+	for len(rows) > 0 {
+		n := min(len(rows), maxInsert)
+		args := make([]any, 0, 1+n*usageWidth)
+		args = append(args, string(tenant))
+		for _, u := range rows[:n] {
+			args = append(args, u.values()...)
+		}
+		b.Exec(nil, usageSQL(n), args...)
+		rows = rows[n:]
+	}
+}
+
+var usageTexts sync.Map // number of rows to SQL
+
+func usageSQL(n int) string {
+	if sql, ok := usageTexts.Load(n); ok {
+		return sql.(string)
+	}
+	var sql strings.Builder
+	sql.WriteString("INSERT INTO usage (tenant, " + usageColumns + ", recorded_at) VALUES ")
+	for i := range n {
+		if i > 0 {
+			sql.WriteString(", ")
+		}
+		sql.WriteString("($1")
+		for k := range usageWidth {
+			fmt.Fprintf(&sql, ", $%d", 2+i*usageWidth+k)
+		}
+		sql.WriteString(", stoa_now())")
+	}
+	sql.WriteString(" ON CONFLICT (tenant, task, key) DO NOTHING")
+	usageTexts.Store(n, sql.String())
+	return sql.String()
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestRolesEverywhere changes roles at one process: within two seconds tokens that name them may more or less at another.
+func TestRolesEverywhere(t *testing.T) {
+	t.Parallel()
+	database := dbtest.PostgresURL(t)
+	one, two := serveIn(t, t.TempDir(), "--database", database), serveIn(t, t.TempDir(), "--database", database)
+	one.create(t, "acme", `
+llms: {m: {provider: scripted}}
+agents: {assistant: {llm: m}, helper: {llm: m}}
+`)
+	role := func(method, path string, status int, scopes ...string) {
+		t.Helper()
+		body := map[string]any{"scopes": scopes}
+		if method == "POST" {
+			body["name"] = "desk"
+		}
+		one.want(t, status, nil, method, "/admin/apps/acme/roles"+path, testSecret, body)
+	}
+	role("POST", "", http.StatusCreated, "agents:call:helper")
+	token := one.token(t, "acme", "ana", map[string]any{"roles": []string{"desk"}})
+	asks := func(p *process, agent string) int {
+		status, _ := p.ask(t, "POST", "/agents/"+agent, token, rpc("message:send", words("hi")))
+		return status
+	}
+	becomes := func(what, agent string, status int) {
+		t.Helper()
+		if got := asks(one, agent); got != status { // who changed it sees it at once
+			t.Errorf("%s: %d where it was changed, want %d", what, got, status)
+		}
+		within(t, 2*time.Second, what+" at the other process", func() bool { return asks(two, agent) == status })
+	}
+	becomes("the role may call the helper", "helper", http.StatusOK)
+	becomes("the role may not call the assistant", "assistant", http.StatusForbidden)
+	role("PUT", "/desk", http.StatusOK, "agents:call:assistant")
+	becomes("the role may call the assistant", "assistant", http.StatusOK)
+	becomes("the role may no longer call the helper", "helper", http.StatusForbidden)
+	role("DELETE", "/desk", http.StatusNoContent)
+	becomes("the role is gone", "assistant", http.StatusForbidden)
+}

@@ -1,0 +1,37 @@
+package tenancy
+
+import (
+	"cmp"
+	"context"
+
+	"stoa/tenancy/db"
+)
+
+// Replan has every app that is on a plan built anew, in the transaction in which the plan changes, and returns them:
+// whoever calls it publishes them on [TopicApp] after the commit.
+func Replan(ctx context.Context, tx *db.Tx, plan string) (on []db.ID, err error) {
+	err = tx.Query(ctx, func(row db.Row) error {
+		var id string
+		err := row.Scan(&id)
+		on = append(on, db.ID(id))
+		return err
+	}, `UPDATE app SET inputs = inputs + 1, generation = generation + 1 WHERE plan = $1 RETURNING tenant`, plan)
+	return on, err
+}
+
+// plan refuses the name of a plan, where one is given, that does not exist.
+func (s *Service) plan(ctx context.Context, name *string) error {
+	if name == nil || *name == "" || s.options.Plan == nil {
+		return nil
+	}
+	return s.options.Plan(ctx, *name)
+}
+
+// InForce returns the limits that hold for the app: its own, where it has none its plan's, else the defaults.
+func (a App) InForce() Limits {
+	l := a.Limits
+	l.Weight = cmp.Or(l.Weight, a.planned.Weight)
+	l.MaxConcurrentTasks = cmp.Or(l.MaxConcurrentTasks, a.planned.MaxConcurrentTasks)
+	l.QueueDepth = cmp.Or(l.QueueDepth, a.planned.QueueDepth)
+	return l.InForce()
+}

@@ -1,0 +1,165 @@
+package tenancy_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		s.SetDefault("Default", []byte("agents: {}"))
+		create(t, s, tenancy.Draft{Name: "acme"})
+		for _, app := range []string{"acme", tenancy.DefaultName} {
+			ctx := t.Context()
+			before, err := s.Get(ctx, app)
+			if err != nil {
+				t.Fatal(err)
+			}
+			desk := tenancy.Role{Name: "desk", Scopes: []string{"tasks:read"}, Description: "looks"}
+			if err := s.AddRole(ctx, actor, app, desk); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.AddRole(ctx, actor, app, desk); !errors.Is(err, tenancy.ErrExists) {
+				t.Errorf("a second role of the name: %v", err)
+			}
+			if err := s.SetRole(ctx, actor, app, tenancy.Role{Name: "front"}); !errors.Is(err, tenancy.ErrNotFound) {
+				t.Errorf("a change of no role: %v", err)
+			}
+			if err := s.DeleteRole(ctx, actor, app, "front"); !errors.Is(err, tenancy.ErrNotFound) {
+				t.Errorf("an end of no role: %v", err)
+			}
+			desk.Scopes = []string{"tasks:cancel"}
+			if err := s.SetRole(ctx, actor, app, desk); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.AddRole(ctx, actor, app, tenancy.Role{Name: "a", Scopes: []string{}}); err != nil {
+				t.Fatal(err)
+			}
+			after, err := s.Get(ctx, app)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]tenancy.Role{{Name: "a", Scopes: []string{}}, desk}, after.Roles); diff != "" {
+				t.Errorf("roles of %s: %s", app, diff)
+			}
+			if after.Generation <= before.Generation || after.RolesVersion != 3 {
+				t.Errorf("%s went from generation %d to %d, its roles to %d", app, before.Generation, after.Generation, after.RolesVersion)
+			}
+			if after.Inputs != before.Inputs || after.Revision != before.Revision {
+				t.Errorf("a change of roles rebuilds %s", app)
+			}
+			if err := s.DeleteRole(ctx, actor, app, "desk"); err != nil {
+				t.Fatal(err)
+			}
+			if end, err := s.Get(ctx, app); err != nil || len(end.Roles) != 1 || end.Generation <= after.Generation {
+				t.Errorf("in the end: %+v, %v", end.Roles, err)
+			}
+		}
+		if err := s.AddRole(t.Context(), actor, "nobody", tenancy.Role{Name: "x"}); !errors.Is(err, tenancy.ErrNotFound) {
+			t.Errorf("a role of no app: %v", err)
+		}
+	})
+}
+
+// TestRolesAtOnce has many make roles at the same time, through two services: each is there in the end.
+func TestRolesAtOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		services := []*tenancy.Service{service(t, d), service(t, d)}
+		for _, s := range services {
+			s.SetDefault("Default", []byte("agents: {}"))
+		}
+		create(t, services[0], tenancy.Draft{Name: "acme"})
+		for _, app := range []string{"acme", tenancy.DefaultName} {
+			var all sync.WaitGroup
+			for i := range 6 {
+				all.Go(func() {
+					err := tenancy.ErrConflict
+					for errors.Is(err, tenancy.ErrConflict) {
+						err = services[i%2].AddRole(t.Context(), actor, app, tenancy.Role{Name: fmt.Sprintf("role-%d", i)})
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			if got, err := services[0].Get(t.Context(), app); err != nil || len(got.Roles) != 6 {
+				t.Errorf("%s has %d roles, want 6 (%v)", app, len(got.Roles), err)
+			}
+		}
+	})
+}
+
+func TestRolesAreBounded(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		create(t, s, tenancy.Draft{Name: "acme"})
+		var bad *tenancy.InvalidError
+		scopes := make([]string, 501)
+		if err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: "wide", Scopes: scopes}); !errors.As(err, &bad) || bad.Field != "scopes" {
+			t.Errorf("501 scopes: %v", err)
+		}
+		for i := range 50 {
+			if err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: fmt.Sprintf("r%d", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: "more"}); !errors.As(err, &bad) || bad.Field != "name" {
+			t.Errorf("51 roles: %v", err)
+		}
+	})
+}
+
+// TestRolesReachTheRecord: whoever acquires an app after a change of its roles gets them, and nothing is built for it.
+func TestRolesReachTheRecord(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		here, elsewhere := service(t, d), service(t, d) // no signal passes between them
+		for _, s := range []*tenancy.Service{here, elsewhere} {
+			s.SetDefault("Default", []byte("agents: {}"))
+		}
+		acme := create(t, here, tenancy.Draft{Name: "acme"})
+		b := &builder{}
+		l := house(t, here, b, tenancy.LiveOptions{})
+		roles := func(id db.ID) int {
+			_, app, release := enter(t, l, id)
+			defer release()
+			return len(app.Roles)
+		}
+		for id, name := range map[db.ID]string{acme.ID: "acme", tenancy.DefaultID: tenancy.DefaultName} {
+			if n := roles(id); n != 0 {
+				t.Fatalf("%s begins with %d roles", name, n)
+			}
+			if err := here.AddRole(t.Context(), actor, name, tenancy.Role{Name: "one"}); err != nil {
+				t.Fatal(err)
+			}
+			if n := roles(id); n != 1 {
+				t.Errorf("%s has %d roles right after the change, want 1", name, n)
+			}
+			if err := elsewhere.DeleteRole(t.Context(), actor, name, "one"); err != nil {
+				t.Fatal(err)
+			}
+			for began := time.Now(); roles(id) != 0; time.Sleep(10 * time.Millisecond) {
+				if time.Since(began) > 2*time.Second {
+					t.Fatalf("%s still has a role that another process has taken away", name)
+				}
+			}
+		}
+		if n := b.count(); n != 2 {
+			t.Errorf("%d builds, want 2: one of each app", n)
+		}
+	})
+}
