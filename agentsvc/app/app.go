@@ -24,6 +24,7 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
 	"stoa/authz"
+	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -44,6 +45,8 @@ type House struct {
 	Outside, Inside *egress.Client
 	// Sandbox holds the programs of this host that agents run. Without one they run none.
 	Sandbox *sandbox.Host
+	// Counts are where calls are counted that limits hold for; nil = every app counts its own.
+	Counts *ratelimit.Counts
 	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
 	Judged func(ctx context.Context, app string, f guardrail.Finding)
 	Log    *slog.Logger
@@ -70,6 +73,7 @@ type App struct {
 	gate     *authz.Gate
 	cards    []agentsvc.Card
 	index    map[string]int
+	limits   *Limits
 	fallback string // agent of the default card, "" = none
 	org, url string
 	closers  []func() error
@@ -95,6 +99,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if used {
 		b.recall = memories
 	}
+	limits := b.limits(h)
 	b.llms()
 	b.allGuardrails()
 	b.allTools()
@@ -102,13 +107,16 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
+	a := &App{runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, limits: limits, index: map[string]int{}, closers: b.closers}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
 		})
 		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
+		if limits != nil {
+			a.runners[q.volatile].Count(limits.spent)
+		}
 		if q.volatile == volatile {
 			a.kept, a.tasks = kept, tasks
 		}

@@ -28,6 +28,7 @@ type Runner struct {
 	log    *slog.Logger
 	o      Options
 	tell   Ended
+	spend  Spend
 }
 
 // Options tune a [Runner]. The zero value makes no checkpoints and lets every run go on.

@@ -34,6 +34,7 @@ type turn struct {
 	refused bool             // the turn ended rejected
 	found   findings
 	last    time.Time // of the last fact of earlier attempts
+	spent   bool      // what was reserved for the run has been settled
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -68,6 +69,7 @@ func (t *turn) replay(ctx context.Context) error {
 		t.note(ev)
 		t.last = ev.At
 	}
+	t.spent = tokens(t.used) > 0
 	return nil
 }
 
@@ -273,6 +275,7 @@ func (t *turn) write(ctx context.Context, rec store.Record) error {
 		return err
 	}
 	t.kept = rec.Session
+	t.count(ctx, rec)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"strconv"
@@ -126,6 +127,7 @@ type verdict struct {
 	field    string
 	problems []config.Problem
 	retry    time.Duration
+	limit    *ratelimit.State // that is reached
 }
 
 // judge finds out what err is called. What nobody foresaw is internal and says nothing of itself.
@@ -171,7 +173,7 @@ func judge(err error) verdict {
 	case v.code == Unauthenticated:
 		v.text = textUnauthenticated
 	case errors.As(err, &exhausted):
-		v.retry = exhausted.RetryAfter
+		v.retry, v.limit = exhausted.RetryAfter, exhausted.State
 	case v.code == Unavailable:
 		v.retry = retryAfter
 	}
@@ -234,6 +236,9 @@ func (v verdict) details(requestID string) map[string]any {
 	}
 	if v.problems != nil {
 		d["errors"] = v.problems
+	}
+	if v.limit != nil {
+		maps.Copy(d, limitDetails(v.limit))
 	}
 	return d
 }

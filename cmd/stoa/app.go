@@ -41,7 +41,7 @@ type appRecord struct {
 	Config      json.RawMessage   `json:"config"`
 	Grants      []string          `json:"grants"`
 	Plan        string            `json:"plan"`
-	Limits      map[string]int64  `json:"limits"`
+	Limits      limitsRecord      `json:"limits"`
 	Auth        map[string]any    `json:"auth"`
 	Labels      map[string]string `json:"labels"`
 	CreatedAt   string            `json:"created_at"`
@@ -135,7 +135,8 @@ func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
 			{"grants", cmp.Or(strings.Join(a.Grants, ", "), "-")},
 			{"plan", cmp.Or(a.Plan, "-")},
 			{"limits", fmt.Sprintf("weight %d, %d tasks at a time (0: any number), %d waiting",
-				a.Limits["weight"], a.Limits["max_concurrent_tasks"], a.Limits["queue_depth"])},
+				a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth)},
+			{"rates", cmp.Or(a.Limits.rates(), "-")},
 			{"issuer", issuer(a.Auth)},
 			{"labels", cmp.Or(strings.Join(labels, ", "), "-")},
 			{"created", a.CreatedAt},

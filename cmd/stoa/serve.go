@@ -172,6 +172,9 @@ func (h *house) openTenancy(context.Context) (err error) {
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Log: h.log,
 	}
+	if err := h.openCounts(); err != nil {
+		return err
+	}
 	h.closing(func() error { h.shared.Outside.Close(); h.shared.Inside.Close(); return nil })
 	o := tenancyOptions(h.shared)
 	o.Reserved = h.reserved

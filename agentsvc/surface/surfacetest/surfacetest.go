@@ -24,6 +24,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/authz"
+	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -62,7 +63,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
 	must(t, err)
 	shared := app.House{
-		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
+		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Counts: ratelimit.NewCounts(h.DB, nil, log), Log: log,
 	}
 	t.Cleanup(func() { shared.Outside.Close(); shared.Inside.Close() })
 	var live *tenancy.Live[*app.App]
