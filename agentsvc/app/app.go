@@ -49,6 +49,7 @@ type House struct {
 	Counts *ratelimit.Counts
 	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
 	Judged func(ctx context.Context, app string, f guardrail.Finding)
+	Watch  Watch
 	Log    *slog.Logger
 }
 
@@ -83,7 +84,7 @@ type App struct {
 // [config.Error], whose problems have paths and no lines; they may be shown to whoever wrote the configuration.
 func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	log := h.Log.With("app", t.Name)
-	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{})}
+	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{}), watch: h.Watch}
 	if t.Inside {
 		b.out = h.Inside
 	}
@@ -113,7 +114,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
 		})
-		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
+		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, b.running())
 		if limits != nil {
 			a.runners[q.volatile].Count(limits.spent)
 		}
@@ -205,6 +206,7 @@ type builder struct {
 	out     *egress.Client
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
+	watch   Watch
 	store   *store.Store
 	vault   *store.Vault   // nil = nothing can be sealed
 	recall  *memory.Recall // nil = agents remember nothing

@@ -29,8 +29,21 @@ const maxApps = 100
 
 // Stats counts the runs in each state.
 func (q *Runs) Stats(ctx context.Context) (Stats, error) {
-	var s Stats
+	s, err := q.Open(ctx)
+	if err != nil {
+		return s, err
+	}
 	var all int64
+	err = q.do(ctx, "count runs", func(b *db.Batch) {
+		b.Query(func(r db.Row) error { return r.Scan(&all) }, countSQL(q.h.Engine()))
+	})
+	s.Completed = max(0, all-s.Pending-s.Running-s.Failed-s.InputRequired)
+	return s, err
+}
+
+// Open is Stats without what has completed, which is dear to count.
+func (q *Runs) Open(ctx context.Context) (Stats, error) {
+	var s Stats
 	apps := map[string]AppStats{}
 	err := q.do(ctx, "count runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
@@ -56,7 +69,6 @@ func (q *Runs) Stats(ctx context.Context) (Stats, error) {
 				COALESCE(stoa_now() - (SELECT MIN(created_at) FROM (SELECT created_at FROM run WHERE state = 'pending' AND ready
 					UNION ALL SELECT created_at FROM run WHERE state = 'pending' AND NOT ready
 					UNION ALL SELECT created_at FROM run WHERE state = 'waiting') p), 0)`)
-		b.Query(func(r db.Row) error { return r.Scan(&all) }, countSQL(q.h.Engine()))
 	})
 	for _, a := range apps {
 		s.Pending, s.Running = s.Pending+a.Pending, s.Running+a.Running
@@ -66,7 +78,6 @@ func (q *Runs) Stats(ctx context.Context) (Stats, error) {
 		return cmp.Or(cmp.Compare(b.Pending+b.Running, a.Pending+a.Running), cmp.Compare(a.App, b.App))
 	})
 	s.Apps = s.Apps[:min(len(s.Apps), maxApps)]
-	s.Completed = max(0, all-s.Pending-s.Running-s.Failed-s.InputRequired)
 	return s, err
 }
 

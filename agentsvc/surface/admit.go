@@ -7,13 +7,16 @@ import (
 	"stoa/agentsvc/memory"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/agentsvc/trail"
 	"stoa/authz"
 )
 
 // Admit decides whether the caller may take an action with an agent ("" = any) in a session ("" = none yet). It is
 // asked before anything is looked up that the request names, so that a refusal tells nothing of what there is. It
 // returns an [authz.ErrDenied], or an [authz.ErrUnauthenticated] where the agent asks for a credential of its own.
-func (v *Visit) Admit(ctx context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) error {
+func (v *Visit) Admit(ctx context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) (err error) {
+	_, span := trail.Start(ctx, "admit")
+	defer func() { trail.End(span, err) }()
 	if err := v.satisfy(ctx, agent); err != nil {
 		return err
 	}

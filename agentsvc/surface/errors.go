@@ -200,7 +200,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, rec *record, err e
 		return
 	}
 	v := judge(err)
-	s.logFault(r.Context(), rec, v, err)
+	rec.code = v.code
+	s.logFault(rec.within(r.Context()), rec, v, err)
 	if rec.status != 0 {
 		return // a stream, which has told what there was to tell
 	}

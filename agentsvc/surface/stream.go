@@ -28,6 +28,8 @@ type Dialect struct {
 // stream that ends although there is more to come tells its client to come back.
 func (v *Visit) Stream(w http.ResponseWriter, f *Following, d Dialect) error {
 	defer f.Close()
+	v.server.streams.Add(1)
+	defer v.server.streams.Add(-1)
 	o := v.server.options
 	out := &sse{w: w, rc: http.NewResponseController(w), stall: o.Stall, every: o.KeepAlive, lost: f.cancel}
 	out.open()

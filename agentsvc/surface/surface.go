@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
@@ -42,6 +43,7 @@ type Options struct {
 	TrustedProxies []netip.Prefix // whose forwarding headers are believed
 	CORS           config.CORS
 	Observe        func(Observation) // called after each request
+	Tracer         trace.Tracer      // begins the traces of requests, nil = nobody records them
 	Log            *slog.Logger
 
 	Deadline  time.Duration // of a request that does not wait for a task; 30 seconds
@@ -73,6 +75,7 @@ type Server struct {
 	handler http.Handler
 	rooms   *rooms
 
+	streams  atomic.Int64 // open
 	draining atomic.Bool
 	ending   context.Context // ends with [Server.EndStreams]
 	end      context.CancelFunc
@@ -119,6 +122,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 
 // Routes lists what the server answers, once each: those of tenants answer below /apps/{app} as well.
 func (s *Server) Routes() []Route { return s.routes }
+
+// Streams counts the streams that are open.
+func (s *Server) Streams() int64 { return s.streams.Load() }
 
 // Drain has every answer from now on ask its client to open another connection for the next request (RFC 9112, 9.6):
 // the first step of a shutdown. Connections stay open until their clients close them, so that no request is lost.

@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/trail"
 )
 
 // Decide settles tool calls of a task that wait for a human; by is who decides or supplies. When all are settled the turn
@@ -17,8 +18,11 @@ import (
 // the task does not have, [agentsvc.ErrTerminal] for a task that has ended, [agentsvc.ErrDecided] for what was decided
 // before, and an [agentsvc.InvalidError] for a ruling that cannot be.
 func (s *Service) Decide(ctx context.Context, reach Reach, id agentsvc.TaskID, by agentsvc.Owner, rulings ...Ruling) (agentsvc.Task, error) {
-	acc := accepted{run: store.Run{Priority: store.Normal, Limit: s.o.Concurrent}}
-	if err := s.decide(ctx, reach, id, bench{by: by, rulings: rulings}, &acc); err != nil {
+	ctx, span := trail.Start(ctx, "decide")
+	acc := accepted{run: store.Run{Priority: store.Normal, Limit: s.o.Concurrent, Trace: trail.Parent(ctx)}}
+	err := s.decide(ctx, reach, id, bench{by: by, rulings: rulings}, &acc)
+	trail.End(span, err)
+	if err != nil {
 		return agentsvc.Task{}, err
 	}
 	s.start(acc)

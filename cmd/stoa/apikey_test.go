@@ -205,7 +205,7 @@ agents:
 	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := openHouseOf(t, file, sqliteURL(t), slog.New(slog.DiscardHandler))
+	h := openHouseOf(t, sqliteURL(t), slog.New(slog.DiscardHandler), file)
 	h.want(t, 201, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src})
 	key, weak, foreign := h.apiKey(t, "default", nil), h.apiKey(t, "default", map[string]any{"roles": []string{"viewer"}}), h.apiKey(t, "acme", nil)
 	token, acme := h.token(t, "default", "ana", nil), h.token(t, "acme", "ana", nil)

@@ -42,23 +42,16 @@ func (h *house) front(listens net.Addr) (*surface.Server, error) {
 	}
 	o := surface.Options{
 		Verifier: h.verifier, Keys: h.apiKeys, Auth: h.auth(), AdminSecret: h.secrets.admin, Apps: h.apps, Router: h.router, Live: h.live,
-		PublicURL: cmp.Or(h.settings.publicURL, "http://"+reachable(listens)), TrustedProxies: h.settings.proxies, CORS: cors, Log: h.log,
+		PublicURL: cmp.Or(h.settings.publicURL, "http://"+reachable(listens)), TrustedProxies: h.settings.proxies, CORS: cors, Tracer: h.tracer, Log: h.log,
 	}
-	if metrics.Enabled || h.settings.metricsAddr != "" {
-		if err := h.openMeters(); err != nil {
-			return nil, err
-		}
+	if h.meters != nil {
 		o.Observe = h.meters.observe
 	}
-	return surface.New(o, h.routes(metrics)...)
-}
-
-// openMeters starts counting. App labels tell who the tenants are, so they need a token or a machine of one's own.
-func (h *house) openMeters() (err error) {
-	if h.meters, err = newMeters(h.secrets.metrics != "" || h.settings.loopback()); err != nil {
-		return err
+	server, err := surface.New(o, h.routes(metrics)...)
+	if err != nil {
+		return nil, err
 	}
-	return h.meters.gauge("stoa_runs_inflight", "Runs at work in this process.", func() int64 { return int64(h.inflight()) })
+	return server, h.gauges(server)
 }
 
 // serveMetrics serves the metrics on a listener of their own, if they are to have one.

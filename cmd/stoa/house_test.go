@@ -37,7 +37,7 @@ func onEach(t *testing.T, f func(t *testing.T, h *testHouse)) {
 }
 
 // openTestHouse serves the default example on database until the test ends.
-func openTestHouse(t *testing.T, database string) *testHouse {
+func openTestHouse(t testing.TB, database string) *testHouse {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	if os.Getenv("STOA_TEST_LOG") != "" {
@@ -47,17 +47,27 @@ func openTestHouse(t *testing.T, database string) *testHouse {
 }
 
 // openLoggedHouse is openTestHouse with a log.
-func openLoggedHouse(t *testing.T, database string, log *slog.Logger) *testHouse {
+func openLoggedHouse(t testing.TB, database string, log *slog.Logger) *testHouse {
 	t.Helper()
-	return openHouseOf(t, "../../examples/default.yaml", database, log)
+	return openHouseOf(t, database, log, "../../examples/default.yaml")
 }
 
-// prepare makes a house of an operator's file ready to serve.
-func prepare(t *testing.T, file, database string, log *slog.Logger) (*house, error) {
+// openHouseOf is openLoggedHouse with a configuration of the test's own.
+func openHouseOf(t testing.TB, database string, log *slog.Logger, config string) *testHouse {
+	t.Helper()
+	h, err := prepare(t, database, log, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveHouse(t, h)
+}
+
+// prepare makes a house of a configuration ready to serve.
+func prepare(t testing.TB, database string, log *slog.Logger, config string) (*house, error) {
 	t.Helper()
 	t.Setenv(adminSecretName, testSecret)
 	t.Setenv(masterKeyName, stoatest.MasterKey)
-	mine, err := loadOwn(file)
+	mine, err := loadOwn(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,13 +79,9 @@ func prepare(t *testing.T, file, database string, log *slog.Logger) (*house, err
 	return openHouse(t.Context(), s, mine, log)
 }
 
-// openHouseOf serves what an operator's file says until the test ends.
-func openHouseOf(t *testing.T, file, database string, log *slog.Logger) *testHouse {
+// serveHouse serves h until the test ends.
+func serveHouse(t testing.TB, h *house) *testHouse {
 	t.Helper()
-	h, err := prepare(t, file, database, log)
-	if err != nil {
-		t.Fatal(err)
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -96,13 +102,13 @@ func openHouseOf(t *testing.T, file, database string, log *slog.Logger) *testHou
 }
 
 // ask sends a request and returns status and body. A body that is no string is sent as JSON.
-func (h *testHouse) ask(t *testing.T, method, path, bearer string, body any) (int, string) {
+func (h *testHouse) ask(t testing.TB, method, path, bearer string, body any) (int, string) {
 	t.Helper()
 	return h.do(t, h.request(t, method, path, bearer, body))
 }
 
 // do sends req. An answer that takes longer than twenty seconds fails the test.
-func (h *testHouse) do(t *testing.T, req *http.Request) (int, string) {
+func (h *testHouse) do(t testing.TB, req *http.Request) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -118,7 +124,7 @@ func (h *testHouse) do(t *testing.T, req *http.Request) (int, string) {
 	return resp.StatusCode, string(raw)
 }
 
-func (h *testHouse) request(t *testing.T, method, path, bearer string, body any) *http.Request {
+func (h *testHouse) request(t testing.TB, method, path, bearer string, body any) *http.Request {
 	t.Helper()
 	var r io.Reader
 	switch b := body.(type) {
@@ -146,7 +152,7 @@ func (h *testHouse) request(t *testing.T, method, path, bearer string, body any)
 }
 
 // want asks and fails the test unless the answer has that status; into, where not nil, receives it.
-func (h *testHouse) want(t *testing.T, status int, into any, method, path, bearer string, body any) {
+func (h *testHouse) want(t testing.TB, status int, into any, method, path, bearer string, body any) {
 	t.Helper()
 	got, text := h.ask(t, method, path, bearer, body)
 	if got != status {

@@ -20,21 +20,21 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// outsider is an issuer elsewhere, whose keys lie at its URL.
-type outsider struct {
+// foreignIssuer is an issuer elsewhere, whose keys lie at its URL.
+type foreignIssuer struct {
 	url     string
 	key     ed25519.PrivateKey
 	down    atomic.Bool
 	fetches atomic.Int64
 }
 
-func newOutsider(t *testing.T) *outsider {
+func newForeignIssuer(t *testing.T) *foreignIssuer {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &outsider{key: private}
+	o := &foreignIssuer{key: private}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		o.fetches.Add(1)
 		if o.down.Load() {
@@ -49,7 +49,7 @@ func newOutsider(t *testing.T) *outsider {
 }
 
 // token signs claims, to which what every token needs is added. A claim that is nil is left out.
-func (o *outsider) token(claims map[string]any) string {
+func (o *foreignIssuer) token(claims map[string]any) string {
 	all := map[string]any{"iss": o.url, "aud": "stoa-test", "sub": "ana", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(all, claims)
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
@@ -60,7 +60,7 @@ func (o *outsider) token(claims map[string]any) string {
 }
 
 // fileWith writes an operator's file with agents of each visibility, whose server.auth is o's and has more.
-func (o *outsider) fileWith(t *testing.T, more string) string {
+func (o *foreignIssuer) fileWith(t *testing.T, more string) string {
 	t.Helper()
 	src := fmt.Sprintf(`
 llms: {default: {provider: scripted}}
@@ -109,8 +109,8 @@ var hello = rpc("message:send", words("hi"))
 func TestServerAuth(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	t.Run("required", func(t *testing.T) {
-		o := newOutsider(t)
-		h := openHouseOf(t, o.fileWith(t, ""), sqliteURL(t), log)
+		o := newForeignIssuer(t)
+		h := openHouseOf(t, sqliteURL(t), log, o.fileWith(t, ""))
 		good := o.token(nil)
 		h.want(t, 201, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": "llms: {default: {provider: scripted}}\nagents: {assistant: {}}"})
 		h.knocks(t, []knock{
@@ -158,8 +158,8 @@ func TestServerAuth(t *testing.T) {
 		})
 	})
 	t.Run("not required", func(t *testing.T) {
-		o := newOutsider(t)
-		h := openHouseOf(t, o.fileWith(t, "    require_auth: false"), sqliteURL(t), log)
+		o := newForeignIssuer(t)
+		h := openHouseOf(t, sqliteURL(t), log, o.fileWith(t, "    require_auth: false"))
 		h.knocks(t, []knock{
 			{"nothing", "POST", "/agents/assistant", "", hello, 200, "You said: hi"},
 			{"nothing, an internal agent", "POST", "/agents/inside", "", hello, 404, ""},
@@ -174,8 +174,8 @@ func TestServerAuth(t *testing.T) {
 		}
 	})
 	t.Run("excluded", func(t *testing.T) {
-		o := newOutsider(t)
-		h := openHouseOf(t, o.fileWith(t, "    excluded_paths: [/agents/]"), sqliteURL(t), log)
+		o := newForeignIssuer(t)
+		h := openHouseOf(t, sqliteURL(t), log, o.fileWith(t, "    excluded_paths: [/agents/]"))
 		h.knocks(t, []knock{
 			{"nothing", "POST", "/agents/assistant", "", hello, 200, ""},
 			{"nothing, by the app's path", "POST", "/apps/default/agents/assistant", "", hello, 200, ""},
@@ -188,15 +188,15 @@ func TestServerAuth(t *testing.T) {
 		})
 	})
 	t.Run("refuses to start", func(t *testing.T) {
-		o := newOutsider(t)
+		o := newForeignIssuer(t)
 		o.down.Store(true)
-		if _, err := prepare(t, o.fileWith(t, ""), sqliteURL(t), log); err == nil || !strings.Contains(err.Error(), o.url+"/jwks") {
+		if _, err := prepare(t, sqliteURL(t), log, o.fileWith(t, "")); err == nil || !strings.Contains(err.Error(), o.url+"/jwks") {
 			t.Errorf("with unreachable keys it starts: %v", err)
 		}
 	})
 	t.Run("recreated app", func(t *testing.T) {
-		o := newOutsider(t)
-		h := openHouseOf(t, o.fileWith(t, ""), sqliteURL(t), log)
+		o := newForeignIssuer(t)
+		h := openHouseOf(t, sqliteURL(t), log, o.fileWith(t, ""))
 		create := map[string]any{"name": "acme", "config": "llms: {default: {provider: scripted}}\nagents: {assistant: {}}"}
 		h.want(t, 201, nil, "POST", "/admin/apps", testSecret, create)
 		old, timeless := o.token(map[string]any{"tenant_id": "acme"}), o.token(map[string]any{"tenant_id": "acme", "iat": nil})
@@ -215,10 +215,10 @@ func TestServerAuth(t *testing.T) {
 func TestAppIssuer(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	database := dbtest.PostgresURL(t)
-	server, own, shared := newOutsider(t), newOutsider(t), newOutsider(t)
+	server, own, shared := newForeignIssuer(t), newForeignIssuer(t), newForeignIssuer(t)
 	file := server.fileWith(t, "")
-	h, other := openHouseOf(t, file, database, log), openHouseOf(t, file, database, log)
-	auth := func(o *outsider, aud string, more ...any) map[string]any {
+	h, other := openHouseOf(t, database, log, file), openHouseOf(t, database, log, file)
+	auth := func(o *foreignIssuer, aud string, more ...any) map[string]any {
 		a := map[string]any{"issuer": o.url, "jwks_url": o.url + "/jwks", "audience": aud}
 		for i := 0; i+1 < len(more); i += 2 {
 			a[more[i].(string)] = more[i+1]

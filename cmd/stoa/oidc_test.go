@@ -97,7 +97,7 @@ server: {auth: {enabled: true, issuer: %q, jwks_url: %q, audience: "https://stoa
 	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := openHouseOf(t, file, sqliteURL(t), slog.New(slog.DiscardHandler))
+	h := openHouseOf(t, sqliteURL(t), slog.New(slog.DiscardHandler), file)
 	app := map[string]any{"config": "llms: {default: {provider: scripted}}\nagents: {assistant: {}}", "grants": []string{"private_network"}}
 	app["name"] = "acme"
 	h.want(t, 201, nil, "POST", "/admin/apps", testSecret, app)
