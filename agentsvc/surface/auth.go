@@ -11,12 +11,12 @@ import (
 )
 
 // looksAround reports whether k only asks what is here, which needs no credential: visibility decides what it sees. The
-// cards of the default app that do not lie under /agents are open as far as the operator leaves them so.
+// default app's card under /.well-known is open as far as the operator leaves it so.
 func (s *Server) looksAround(k Knock, a tenancy.Address) bool {
 	if !k.Discovery || a.App != "" && a.App != tenancy.DefaultName {
 		return k.Discovery
 	}
-	return a.Path == "/agents" || strings.HasPrefix(a.Path, "/agents/") || s.options.Auth.Open(a.Path)
+	return !strings.HasPrefix(a.Path, "/.well-known/") || s.options.Auth.Open(a.Path)
 }
 
 // stranger returns the principal of a caller without a credential: of the default app, which knows no other where
@@ -35,8 +35,8 @@ func (s *Server) stranger(app *tenancy.App) authz.Principal {
 var bearerScheme = agentsvc.Scheme{Name: "bearer", Format: "JWT"}
 
 // Security returns the credentials that c's agent takes from its callers, and the names of those that it takes all of:
-// its own, and the bearer credential that lets callers into the app, where that needs one.
-func (v *Visit) Security(c agentsvc.Card) (schemes []agentsvc.Scheme, require []string) {
+// its own, and the bearer credential that lets callers into the app where the path at which the agent is called needs one.
+func (v *Visit) Security(c agentsvc.Card, path string) (schemes []agentsvc.Scheme, require []string) {
 	schemes, require = c.Schemes, c.Require
 	own := v.App.ID == tenancy.DefaultID
 	if own && !v.server.options.Auth.Enabled {
@@ -46,7 +46,7 @@ func (v *Visit) Security(c agentsvc.Card) (schemes []agentsvc.Scheme, require []
 	if i < 0 {
 		schemes, i = append(slices.Clip(schemes), bearerScheme), len(schemes)
 	}
-	if name := schemes[i].Name; !slices.Contains(require, name) && !(own && v.server.options.Auth.Open("/agents/"+c.Agent)) {
+	if name := schemes[i].Name; !slices.Contains(require, name) && !(own && v.server.options.Auth.Open(path)) {
 		require = append(slices.Clip(require), name)
 	}
 	return schemes, require

@@ -78,7 +78,7 @@ var guests = map[string][]string{
 	"github.com/bmatcuk/doublestar/v4":   {"*"},
 	"github.com/casbin/":                 {"authz"},
 	"github.com/cenkalti/backoff/v5":     {"*"},
-	"github.com/coder/websocket":         {"agentsvc/surface/v1"},
+	"github.com/coder/websocket":         {"agentsvc/surface", "agentsvc/surface/...(test)", "cmd/stoa(test)"},
 	"github.com/coreos/go-oidc/v3":       {"authz"},
 	"github.com/fsnotify/fsnotify":       {"agentsvc/config", "agentsvc/rag"},
 	"github.com/go-chi/chi/v5":           {"agentsvc/surface/...", "cmd/stoa"},

@@ -55,7 +55,7 @@ func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
 		}
 		card.Skills = append(card.Skills, skill{s.ID, s.Name, s.Description, s.Tags})
 	}
-	schemes, require := v.Security(c)
+	schemes, require := v.Security(c, "/agents/"+c.Agent)
 	for _, s := range schemes {
 		if card.SecuritySchemes == nil {
 			card.SecuritySchemes = map[string]securityScheme{}
