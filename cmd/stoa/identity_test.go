@@ -105,8 +105,8 @@ func (h *testHouse) knocks(t *testing.T, all []knock) {
 
 var hello = rpc("message:send", words("hi"))
 
-// spoken is hello below /v1.
-var spoken = map[string]any{"message": map[string]any{"messageId": "m-1", "role": "user", "parts": []any{map[string]any{"text": "hi"}}}}
+// helloV1 is hello below /v1.
+var helloV1 = map[string]any{"message": map[string]any{"messageId": "m-1", "role": "user", "parts": []any{map[string]any{"text": "hi"}}}}
 
 // TestServerAuth lets callers of the default app in as server.auth says.
 func TestServerAuth(t *testing.T) {
@@ -123,10 +123,10 @@ func TestServerAuth(t *testing.T) {
 			{"nothing", "POST", "/agents/assistant", "", hello, 401, "UNAUTHENTICATED"},
 			{"nothing, an internal agent", "POST", "/agents/inside", "", hello, 401, ""},
 			{"nothing, no such agent", "POST", "/agents/nobody", "", hello, 401, ""},
-			{"nothing, below /v1", "POST", "/v1/agents/assistant/message:send", "", spoken, 401, ""},
+			{"nothing, below /v1", "POST", "/v1/agents/assistant/message:send", "", helloV1, 401, ""},
 			{"nothing, the list below /v1", "GET", "/v1/agents", "", nil, 200, "assistant"},
 			{"nothing, a card below /v1", "GET", "/v1/agents/assistant/.well-known/agent-card.json", "", nil, 200, `"security":{"schemes":{"bearer":{"type":"http","scheme":"bearer"}}}`},
-			{"a token below /v1", "POST", "/v1/agents/assistant/message:send", good, spoken, 200, ""},
+			{"a token below /v1", "POST", "/v1/agents/assistant/message:send", good, helloV1, 200, ""},
 			{"nothing, tasks", "GET", "/tasks", "", nil, 401, ""},
 			{"nothing, the schema", "GET", "/api/schema", "", nil, 401, ""},
 			{"nothing, the list", "GET", "/agents", "", nil, 200, `"total":1`},
@@ -187,7 +187,7 @@ func TestServerAuth(t *testing.T) {
 			{"nothing", "POST", "/agents/assistant", "", hello, 200, ""},
 			{"nothing, by the app's path", "POST", "/apps/default/agents/assistant", "", hello, 200, ""},
 			{"nothing, an internal agent", "POST", "/agents/inside", "", hello, 404, ""},
-			{"nothing, what is not on the list", "POST", "/v1/agents/assistant/message:send", "", spoken, 401, ""},
+			{"nothing, what is not on the list", "POST", "/v1/agents/assistant/message:send", "", helloV1, 401, ""},
 			{"nothing, tasks", "GET", "/tasks", "", nil, 401, ""},
 			{"nothing, the list", "GET", "/agents", "", nil, 200, ""},
 			{"nothing, the default card", "GET", "/.well-known/agent-card.json", "", nil, 401, ""},
