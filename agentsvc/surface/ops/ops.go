@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -21,6 +22,7 @@ type Options struct {
 	Issuer *authz.Issuer
 	Keys   *authz.APIKeys
 	DB     *db.DB
+	Memory *db.DB // where apps keep tasks in the memory of this process; nil = nowhere
 	Dead   *task.DeadLetters
 
 	Metrics      http.Handler // nil = there are none
@@ -31,6 +33,9 @@ type Options struct {
 // Routes returns what the endpoints answer.
 func Routes(o Options) []surface.Route {
 	a := admin{apps: o.Apps, issuer: o.Issuer, keys: o.Keys, db: o.DB, dead: o.Dead}
+	if o.Memory != nil {
+		a.memory = []*store.Runs{store.NewRuns(o.Memory)}
+	}
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
@@ -90,5 +95,6 @@ type admin struct {
 	issuer *authz.Issuer
 	keys   *authz.APIKeys
 	db     *db.DB
+	memory []*store.Runs
 	dead   *task.DeadLetters
 }
