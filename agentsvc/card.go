@@ -21,6 +21,15 @@ type Card struct {
 	OutputModes []string
 	Streaming   bool
 	Skills      []Skill
+	Schemes     []Scheme // credentials that callers may show, by name
+	Require     []string // names of those that they must, all of them
+}
+
+// Scheme is a kind of credential.
+type Scheme struct {
+	Name   string
+	Header string // the header that holds an API key; "" = a bearer token stands in Authorization
+	Format string // of a bearer token, for people
 }
 
 // Skill is one thing an agent can do.

@@ -35,6 +35,8 @@ func NewAdminSecret(value string, attempts Attempts) (*AdminSecret, error) {
 			return nil, fmt.Errorf("the admin secret has more than two values: keep the old and the new one, with a comma between them")
 		case len(secret) < minAdminSecret:
 			return nil, fmt.Errorf("the admin secret (value %d) has %d bytes, it needs at least %d: take the output of `openssl rand -base64 48`", i+1, len(secret), minAdminSecret)
+		case IsAPIKey(secret):
+			return nil, fmt.Errorf("the admin secret (value %d) has the form of an API key: choose another", i+1)
 		case IsToken(secret):
 			return nil, fmt.Errorf("the admin secret (value %d) has two dots and would be taken for a token: choose one without", i+1)
 		}

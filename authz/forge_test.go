@@ -62,7 +62,7 @@ func (f fixedKeys) Version() uint64 { return 1 }
 
 func testAccepted() Accepted {
 	k := testKeys()
-	return Accepted{Issuer: "https://issuer.example", Audience: "stoa", Keys: fixedKeys{
+	return Accepted{Issuer: "https://issuer.example", Audience: "stoa", BuiltIn: true, Keys: fixedKeys{
 		"ed":        {Key: k.ed.Public()},
 		"rsa":       {Key: k.rsa.Public(), Algorithm: "RS256"},
 		"ec":        {Key: k.ec.Public()},

@@ -92,7 +92,7 @@ func (i *Issuer) run(ctx context.Context, every, gap time.Duration) error {
 
 // Accepted is the entry that makes a [Verifier] accept the issuer's tokens.
 func (i *Issuer) Accepted() Accepted {
-	return Accepted{Issuer: i.name, Audience: audience, Keys: i}
+	return Accepted{Issuer: i.name, Audience: audience, Keys: i, BuiltIn: true}
 }
 
 // JWKS returns the public keys as a JSON Web Key Set (RFC 7517), those that will sign soon included.

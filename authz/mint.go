@@ -119,7 +119,7 @@ func checkSubject(sub string) error {
 	switch {
 	case !validSubject(sub):
 		return agentsvc.Invalid("sub", "must be 1 to %d printable characters", maxSubject)
-	case strings.HasPrefix(sub, "key:"):
+	case strings.HasPrefix(sub, SubjectOfKey):
 		return agentsvc.Invalid("sub", `names that begin with "key:" belong to API keys`)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-jose/go-jose/v4/jwt"
@@ -20,35 +21,48 @@ const (
 	maxCached = 16 << 10    // tokens
 )
 
-// Accepted is one issuer whose tokens are accepted: those that say exactly Issuer, and Audience among their audiences,
-// and are signed by one of Keys.
-type Accepted struct {
-	Issuer   string
-	Audience string
-	Keys     KeySet
-}
-
 // Verifier turns bearer tokens into principals. It remembers the tokens it found good for a minute at most, and never
-// beyond their expiry or a change of their issuer's keys. It is safe for concurrent use.
+// beyond their expiry, a change of their issuer's keys or the end of its acceptance. It is safe for concurrent use.
 type Verifier struct {
-	accepted []Accepted
-	cache    *otter.Cache[[sha256.Size]byte, verified]
+	fixed []*entry
+	roll  atomic.Pointer[roll]
+	cache *otter.Cache[[sha256.Size]byte, verified]
 }
 
 // verified is a token that was found good.
 type verified struct {
 	principal Principal
 	until     time.Time
-	keys      KeySet
-	version   uint64 // of keys
+	from      *entry
+	version   uint64 // of its keys
 }
 
-// NewVerifier returns a verifier that accepts the tokens of accepted and no others.
-func NewVerifier(accepted ...Accepted) *Verifier {
-	return &Verifier{
-		accepted: accepted,
-		cache:    otter.Must(&otter.Options[[sha256.Size]byte, verified]{MaximumSize: maxCached}),
+// NewVerifier returns a verifier that accepts the tokens of fixed, always, and of the apps' own issuers while a
+// [Registry] lists them.
+func NewVerifier(fixed ...Accepted) *Verifier {
+	v := &Verifier{cache: otter.Must(&otter.Options[[sha256.Size]byte, verified]{MaximumSize: maxCached})}
+	for _, a := range fixed {
+		v.fixed = append(v.fixed, &entry{Accepted: a})
 	}
+	v.accept(nil)
+	return v
+}
+
+// Reserved reports whether v itself accepts tokens of issuer for audience, so that they can be no app's. Everything of
+// the built-in issuer is reserved.
+func (v *Verifier) Reserved(issuer, audience string) bool {
+	return slices.ContainsFunc(v.fixed, func(e *entry) bool {
+		return e.Issuer == issuer && (e.Audience == audience || e.BuiltIn)
+	})
+}
+
+// accept makes apps the issuers of apps that are accepted.
+func (v *Verifier) accept(apps []*entry) {
+	next := roll{}
+	for _, e := range slices.Concat(v.fixed, apps) {
+		next[e.Issuer] = append(next[e.Issuer], e)
+	}
+	v.roll.Store(&next)
 }
 
 // IsToken reports whether credential has the form of a token, good or bad. An admin secret has another.
@@ -66,7 +80,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) (Principal, error) 
 	}
 	hash := sha256.Sum256([]byte(token))
 	now := time.Now()
-	if known, ok := v.cache.GetIfPresent(hash); ok && now.Before(known.until) && known.version == known.keys.Version() {
+	if known, ok := v.cache.GetIfPresent(hash); ok && now.Before(known.until) && known.from.stands(known.version) {
 		return known.principal, nil
 	}
 	found, err := v.verify(ctx, token, now)
@@ -92,7 +106,7 @@ func (v *Verifier) verify(ctx context.Context, token string, now time.Time) (ver
 	if err := signed.UnsafeClaimsWithoutVerification(&said); err != nil {
 		return verified{}, refuseFor("unreadable claims", err)
 	}
-	from, err := v.issuer(said)
+	from, err := v.roll.Load().find(said)
 	if err != nil {
 		return verified{}, err
 	}
@@ -103,7 +117,7 @@ func (v *Verifier) verify(ctx context.Context, token string, now time.Time) (ver
 	if err := said.alive(now); err != nil {
 		return verified{}, err
 	}
-	p, err := said.principal()
+	p, err := from.principal(said)
 	if err != nil {
 		return verified{}, err
 	}
@@ -111,25 +125,7 @@ func (v *Verifier) verify(ctx context.Context, token string, now time.Time) (ver
 	if p.Expires.Before(until) {
 		until = p.Expires
 	}
-	return verified{principal: p, until: until, keys: from.Keys, version: version}, nil
-}
-
-// issuer returns the entry that said claims to come from.
-func (v *Verifier) issuer(said claims) (Accepted, error) {
-	known := false
-	for _, a := range v.accepted {
-		if a.Issuer != said.Issuer {
-			continue
-		}
-		known = true
-		if said.Audience.Contains(a.Audience) {
-			return a, nil
-		}
-	}
-	if known {
-		return Accepted{}, refuse("meant for another audience")
-	}
-	return Accepted{}, refuse("from an issuer that is not accepted")
+	return verified{principal: p, until: until, from: from, version: version}, nil
 }
 
 // checkHeader refuses what a token's header may not ask for. Keys and addresses of keys that it brings along (jwk, jku,
@@ -149,16 +145,16 @@ func checkHeader(signed *jwt.JSONWebToken) error {
 			return refuse("another type of token")
 		}
 	}
-	if h.KeyID == "" {
-		return refuse("names no key")
-	}
 	return nil
 }
 
 func checkSignature(ctx context.Context, keys KeySet, signed *jwt.JSONWebToken) error {
 	h := signed.Headers[0]
 	key, err := keys.Key(ctx, h.KeyID)
-	if errors.Is(err, ErrUnknownKey) {
+	switch {
+	case errors.Is(err, ErrUnknownKey) && h.KeyID == "":
+		return refuse("names no key")
+	case errors.Is(err, ErrUnknownKey):
 		return refuse("signed by an unknown key")
 	}
 	if err != nil {

@@ -40,6 +40,7 @@ type App struct {
 	Grants      []string
 	Plan        string
 	Limits      Limits
+	Auth        Auth
 	Labels      map[string]string
 	Roles       []Role    // its own, by name
 	CreatedAt   time.Time // zero for the default app

@@ -20,12 +20,13 @@ var errStale = errors.New("changed meanwhile")
 type edit struct {
 	*whole
 	was     *whole
-	put     map[string]string // secrets to store
-	drop    []string          // secrets to delete
-	revoke  *string           // the subject whose tokens are refused from now on
-	rebuild bool              // something a build reads beside the configuration changes
-	roles   bool              // the roles change
-	detail  map[string]any    // for the audit trail
+	put     map[string]string                                    // secrets to store
+	drop    []string                                             // secrets to delete
+	revoke  *string                                              // the subject whose tokens are refused from now on
+	rebuild bool                                                 // something a build reads beside the configuration changes
+	roles   bool                                                 // the roles change
+	also    func(ctx context.Context, tx *db.Tx, id db.ID) error // what else the change consists of; may be nil
+	detail  map[string]any                                       // for the audit trail
 }
 
 // newConfig makes config the next revision, if it is another text than the one in force.
@@ -83,6 +84,11 @@ func (s *Service) store(ctx context.Context, actor, action string, e *edit) (App
 	s.describe(e)
 	var after record
 	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		if e.app.Auth != e.was.app.Auth {
+			if err := s.admit(ctx, tx, &e.app); err != nil {
+				return err
+			}
+		}
 		if err := updateApp(ctx, tx, e); err != nil {
 			return err
 		}
@@ -104,6 +110,11 @@ func (s *Service) store(ctx context.Context, actor, action string, e *edit) (App
 				return err
 			}
 		}
+		if e.also != nil {
+			if err := e.also(ctx, tx, e.app.ID); err != nil {
+				return err
+			}
+		}
 		entry := Entry{Actor: actor, Action: action, App: e.app.Name, AppID: e.app.ID, Detail: e.detail}
 		if err := Audit(ctx, tx, entry); err != nil {
 			return err
@@ -111,8 +122,11 @@ func (s *Service) store(ctx context.Context, actor, action string, e *edit) (App
 		return readApp(ctx, tx, e.app.ID, &after)
 	})
 	if err != nil {
-		if errors.Is(err, errStale) {
+		switch {
+		case errors.Is(err, errStale), errors.As(err, new(*refusal)):
 			return App{}, err
+		case db.IsDuplicate(err):
+			return App{}, errIssuerTaken
 		}
 		return App{}, fmt.Errorf("change app %s: %w", e.app.Name, err)
 	}
@@ -124,16 +138,20 @@ func updateApp(ctx context.Context, tx *db.Tx, e *edit) error {
 	if err != nil {
 		return err
 	}
+	auth, err := e.app.Auth.document()
+	if err != nil {
+		return err
+	}
 	n := 0
 	if e.rebuild {
 		n = 1
 	}
 	changed, err := tx.Exec(ctx, `UPDATE app SET display_name = $3, status = $4, revision = $5, inputs = inputs + $6,
 			generation = generation + 1, grants = $7, plan = $8, labels = $9, weight = $10, max_concurrent_tasks = $11, queue_depth = $12, rates = $13,
-			updated_at = stoa_now()
+			auth = $14, auth_key = $15, updated_at = stoa_now()
 		WHERE tenant = $1 AND generation = $2`,
 		string(e.app.ID), e.was.app.Generation, e.app.DisplayName, string(e.app.Status), e.app.Revision, n, grants, e.app.Plan, labels,
-		e.app.Limits.Weight, e.app.Limits.MaxConcurrentTasks, e.app.Limits.QueueDepth, rates)
+		e.app.Limits.Weight, e.app.Limits.MaxConcurrentTasks, e.app.Limits.QueueDepth, rates, auth, e.app.Auth.key(e.app.Name))
 	if err == nil && changed == 0 {
 		err = errStale
 	}

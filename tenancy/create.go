@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,7 @@ type Draft struct {
 	Grants      []string
 	Plan        string
 	Limits      LimitsChange // of the defaults
+	Auth        Auth
 	Labels      map[string]string
 }
 
@@ -37,6 +39,9 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 	s.describe(e)
 	var after record
 	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		if err := s.admit(ctx, tx, &w.app); err != nil {
+			return err
+		}
 		if err := insertApp(ctx, tx, w, s.keys.Current()); err != nil {
 			return err
 		}
@@ -55,8 +60,13 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 		return readApp(ctx, tx, w.app.ID, &after)
 	})
 	switch {
+	case errors.Is(err, ErrExists):
+		return App{}, err
 	case db.IsDuplicate(err):
-		return App{}, taken(d.Name)
+		if again := s.free(ctx, d.Name); again != nil {
+			return App{}, again
+		}
+		return App{}, errIssuerTaken
 	case err != nil:
 		return App{}, fmt.Errorf("create app %s: %w", d.Name, err)
 	}
@@ -91,7 +101,7 @@ func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
 	w := &whole{config: d.Config, secrets: d.Secrets}
 	w.app = App{
 		ID: db.ID(id.String()), Name: d.Name, DisplayName: d.DisplayName, Status: Active, Revision: 1, Inputs: 1, Generation: 1,
-		Grants: grants, Plan: d.Plan, Limits: limits, Labels: map[string]string{},
+		Grants: grants, Plan: d.Plan, Limits: limits, Auth: d.Auth, Labels: map[string]string{},
 	}
 	maps.Copy(w.app.Labels, d.Labels)
 	w.dataKey = s.keys.NewKey(id.String())
@@ -121,7 +131,13 @@ func (d *Draft) check() (grants []string, err error) {
 	if err := checkPlan(d.Plan); err != nil {
 		return nil, err
 	}
-	return tidyGrants(d.Grants)
+	if grants, err = tidyGrants(d.Grants); err != nil {
+		return nil, err
+	}
+	if d.Auth != (Auth{}) {
+		err = d.Auth.check(grants)
+	}
+	return grants, err
 }
 
 // free returns [ErrExists] if the name is in use.
@@ -164,11 +180,15 @@ func insertApp(ctx context.Context, tx *db.Tx, w *whole, masterKey string) error
 		return err
 	}
 	a := &w.app
+	auth, err := a.Auth.document()
+	if err != nil {
+		return err
+	}
 	_, err = tx.Exec(ctx, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels,
-			data_key, master_key, weight, max_concurrent_tasks, queue_depth, rates, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, stoa_now(), stoa_now())`,
+			data_key, master_key, weight, max_concurrent_tasks, queue_depth, rates, auth, auth_key, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, stoa_now(), stoa_now())`,
 		string(a.ID), a.Name, a.DisplayName, string(a.Status), a.Revision, a.Inputs, a.Generation, grants, a.Plan, labels, w.dataKey, masterKey,
-		a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth, rates)
+		a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth, rates, auth, a.Auth.key(a.Name))
 	return err
 }
 

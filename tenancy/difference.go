@@ -41,7 +41,12 @@ func (s *Service) describe(e *edit) {
 
 // told is what the trail tells of an app beside its configuration.
 func told(a *App) map[string]any {
+	var auth any
+	if a.Auth != (Auth{}) {
+		auth = a.Auth
+	}
 	return map[string]any{
+		"auth":         auth,
 		"display_name": a.DisplayName, "status": string(a.Status), "revision": a.Revision, "plan": a.Plan,
 		"grants": append([]string{}, a.Grants...), "labels": a.Labels,
 		"limits": map[string]any{

@@ -22,6 +22,7 @@ func TestIsolation(t *testing.T) {
 		if err := s.Revoke(t.Context(), actor, name, "x"); err != nil {
 			t.Fatal(err)
 		}
+		keyOf(t, s, name, name)
 		if err := s.AddRole(t.Context(), actor, name, tenancy.Role{Name: "desk"}); err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +35,7 @@ func TestIsolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	alice, bob, nobody := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
-	for _, table := range []string{"app", "app_revision", "app_secret", "app_mark", "app_role"} {
+	for _, table := range []string{"app", "app_revision", "app_secret", "app_mark", "api_key", "app_role"} {
 		t.Run(table, func(t *testing.T) {
 			of := `SELECT COUNT(*) FROM ` + table + ` WHERE tenant = $1`
 			all := `SELECT COUNT(*) FROM ` + table

@@ -255,8 +255,10 @@ func TestUnknown(t *testing.T) {
 		create(t, s, tenancy.Draft{Name: "acme"})
 		_, err := visit(t, l, "ghost")
 		wantErr(t, err, tenancy.ErrNotFound)
-		exec(t, d.Platform(), `INSERT INTO app SELECT 'ghost', 'ghost', display_name, status, revision, inputs, generation, grants, plan, labels,
-			data_key, master_key, created_at, updated_at, 0, 0, 0, '[]' FROM app`)
+		exec(t, d.Platform(), `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels,
+				data_key, master_key, created_at, updated_at)
+			SELECT 'ghost', 'ghost', display_name, status, revision, inputs, generation, grants, plan, labels,
+				data_key, master_key, created_at, updated_at FROM app`)
 		_, err = visit(t, l, "ghost")
 		wantErr(t, err, tenancy.ErrNotFound)
 		time.Sleep(time.Second)

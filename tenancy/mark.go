@@ -2,7 +2,9 @@ package tenancy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"stoa/tenancy/db"
 )
@@ -12,6 +14,9 @@ import (
 func (s *Service) Revoke(ctx context.Context, actor, app, subject string) error {
 	if err := checkText("sub", subject, 500); err != nil {
 		return err
+	}
+	if strings.HasPrefix(subject, keysChanged) {
+		return invalid("sub", "names that begin with %q are API keys, which are not revoked but deleted", keysChanged)
 	}
 	detail := map[string]any{}
 	if subject != "" {
@@ -38,17 +43,36 @@ func (s *Service) revokeOwn(ctx context.Context, actor, subject string, detail m
 	if len(snap.App.marks) >= maxMarks && subject != "" {
 		return refuse(ErrPrecondition, "%d subjects of the default app are revoked already: revoke all of its tokens instead", len(snap.App.marks))
 	}
-	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
-		if err := insertMark(ctx, tx, DefaultID, subject); err != nil {
+	_, err = s.changeOwn(ctx, actor, "app.tokens.revoke", detail, func(ctx context.Context, tx *db.Tx) error {
+		return insertMark(ctx, tx, DefaultID, subject)
+	})
+	return err
+}
+
+// changeOwn carries out f, which must leave a mark for others to see that something has changed, for the default app,
+// and returns the app as it is then.
+func (s *Service) changeOwn(ctx context.Context, actor, action string, detail map[string]any, f func(ctx context.Context, tx *db.Tx) error) (App, error) {
+	if s.own.Load() == nil {
+		return App{}, errNoApp
+	}
+	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		if err := f(ctx, tx); err != nil {
 			return err
 		}
-		return Audit(ctx, tx, Entry{Actor: actor, Action: "app.tokens.revoke", App: DefaultName, AppID: DefaultID, Detail: detail})
+		return Audit(ctx, tx, Entry{Actor: actor, Action: action, App: DefaultName, AppID: DefaultID, Detail: detail})
 	})
-	if err != nil {
-		return fmt.Errorf("revoke tokens of the default app: %w", err)
+	switch {
+	case errors.As(err, new(*refusal)):
+		return App{}, err
+	case err != nil:
+		return App{}, fmt.Errorf("change the default app: %w", err)
 	}
 	s.changed(DefaultID)
-	return nil
+	snap, err := s.ownSnapshot(ctx)
+	if err != nil {
+		return App{}, err
+	}
+	return snap.App, nil
 }
 
 // insertMark marks now. A mark of the whole app covers the earlier ones of its subjects.

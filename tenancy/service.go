@@ -32,6 +32,9 @@ type Options struct {
 	Mask func(doc map[string]any) map[string]any
 	// Restore returns a copy of doc with each hidden value replaced by the one at its place in old.
 	Restore func(doc, old map[string]any) map[string]any
+	// Reserved reports whether tokens of an issuer for an audience are accepted by the process itself, so that no app can
+	// have them.
+	Reserved func(issuer, audience string) bool
 	// Erase removes what an app owns outside the database, such as vectors and files. It may be called again for the
 	// same app.
 	Erase func(ctx context.Context, app App) error

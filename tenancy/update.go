@@ -14,6 +14,7 @@ type Change struct {
 	Grants      []string          // empty and not nil: none
 	Plan        *string
 	Limits      LimitsChange
+	Auth        *Auth // the zero value takes it away
 	Labels      map[string]string
 	IfRevision  int64 // the revision that must be in force; 0 = whichever
 }
@@ -86,6 +87,14 @@ func (e *edit) apply(c Change) error {
 		}
 		if !slices.Equal(grants, e.app.Grants) {
 			e.app.Grants, e.rebuild = grants, true
+		}
+	}
+	if c.Auth != nil && e.app.Auth != *c.Auth {
+		e.app.Auth = *c.Auth
+	}
+	if e.app.Auth != (Auth{}) {
+		if err := e.app.Auth.check(e.app.Grants); err != nil {
+			return err
 		}
 	}
 	return e.putSecrets(c.Secrets)

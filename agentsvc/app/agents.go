@@ -182,6 +182,7 @@ func card(key string, a *config.Agent) agentsvc.Card {
 	if a.StructuredOutput != nil && !slices.Contains(c.OutputModes, jsonType) {
 		c.OutputModes = append(slices.Clip(c.OutputModes), jsonType)
 	}
+	c.Schemes, c.Require = schemes(a.Security)
 	for _, s := range a.Skills {
 		c.Skills = append(c.Skills, agentsvc.Skill{ID: s.ID, Name: s.Name, Description: s.Description, Tags: s.Tags})
 	}

@@ -44,11 +44,11 @@ func TestKeysAreSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := []string{ // what other rooms act on, or nothing yet does
-		"reply", "document_stores", "include_context", "include_context_limit", "include_context_max_length", "trigger", "notifications", "security",
+		"reply", "document_stores", "include_context", "include_context_limit", "include_context_max_length", "trigger", "notifications",
 	}
 	for _, block := range []string{
 		"LLM", "Thinking", "Rule", "When", "Item", "Call", "Fail", "Artifact", "Usage", "Agent", "Prompt", "Reasoning", "StructuredOutput", "Context", "Skill",
-		"Credentials", "Tool", "Guardrail", "InputGuardrail", "LengthCheck", "InjectionCheck", "Sanitizer", "OutputGuardrail", "PIICheck", "ContentCheck",
+		"Credentials", "Security", "SecurityScheme", "Tool", "Guardrail", "InputGuardrail", "LengthCheck", "InjectionCheck", "Sanitizer", "OutputGuardrail", "PIICheck", "ContentCheck",
 		"ToolGuardrail", "AuthorizationCheck", "Memory", "VectorProvider", "Chromem", "Embedder",
 	} {
 		keys := schema.Definitions[block].Properties
@@ -190,6 +190,9 @@ agents:
     input_modes: [text/plain, image/png]
     output_modes: [text/markdown]
     skills: [{id: s, name: Skill, description: It can., tags: [a, b]}]
+    security:
+      schemes: {token: {type: http, scheme: bearer, bearer_format: JWT}, key: {type: apiKey, name: X-API-Key, in: header}}
+      require: [key]
 `
 	a := houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
 	made := "plain answers questions with the help of clock."
@@ -200,7 +203,8 @@ agents:
 	}, {
 		Agent: "full", Name: "The Agent", Description: "Does it.", Version: "2.1.0", Visibility: agentsvc.Private,
 		InputModes: []string{"text/plain", "image/png"}, OutputModes: []string{"text/markdown"},
-		Skills: []agentsvc.Skill{{ID: "s", Name: "Skill", Description: "It can.", Tags: []string{"a", "b"}}},
+		Skills:  []agentsvc.Skill{{ID: "s", Name: "Skill", Description: "It can.", Tags: []string{"a", "b"}}},
+		Schemes: []agentsvc.Scheme{{Name: "key", Header: "X-API-Key"}, {Name: "token", Format: "JWT"}}, Require: []string{"key"},
 	}}
 	if diff := cmp.Diff(want, a.Cards()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

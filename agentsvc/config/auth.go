@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // Auth says whose tokens are accepted.
 type Auth struct {
@@ -12,13 +16,13 @@ type Auth struct {
 	Issuer string `yaml:"issuer"`
 	// Audience is the `aud` that tokens must have.
 	Audience string `yaml:"audience"`
-	// ClientID is the public client id that web pages log in with.
+	// ClientID is the public client id that web pages log in with; `/health` tells it.
 	ClientID string `yaml:"client_id"`
-	// RefreshInterval is how often the issuer's keys are fetched.
+	// RefreshInterval is how old the issuer's keys may become before they are fetched again, at least 30s.
 	RefreshInterval time.Duration `yaml:"refresh_interval" jsonschema:"default=15m"`
-	// RequireAuth refuses requests without a token.
+	// RequireAuth refuses calls without a credential. Without it they are callers of the default app.
 	RequireAuth bool `yaml:"require_auth" jsonschema:"default=true"`
-	// ExcludedPaths are the paths that need no token.
+	// ExcludedPaths are the paths of the default app that need no credential: a path, or with a slash at its end all that begins with it.
 	ExcludedPaths []string `yaml:"excluded_paths" jsonschema:"default=/health,default=/.well-known/agent-card.json"`
 }
 
@@ -26,4 +30,29 @@ func (a *Auth) check(c *checks, s spot) {
 	if a.Enabled {
 		c.needs(s, "jwks_url", "issuer", "audience")
 	}
+	c.address(s.child("jwks_url"), a.JWKSURL)
+	if at := s.child("refresh_interval"); at.value != nil && a.RefreshInterval < 30*time.Second {
+		c.problem(at, "must be at least 30s: the keys are fetched no more often")
+	}
+	for i, p := range a.ExcludedPaths {
+		at := s.child("excluded_paths").item(i)
+		switch {
+		case !strings.HasPrefix(p, "/"):
+			c.problem(at, "must be a path, which begins with a slash")
+		case p == "/admin" || strings.HasPrefix(p, "/admin/"):
+			c.problem(at, "is the admin API's, which always needs the operator's credential")
+		}
+	}
+}
+
+// Open reports whether a call of path, which is one of the default app's, needs no credential.
+func (a *Auth) Open(path string) bool {
+	return !a.Enabled || !a.RequireAuth || a.Excludes(path)
+}
+
+// Excludes reports whether path is one of those that need no credential.
+func (a *Auth) Excludes(path string) bool {
+	return slices.ContainsFunc(a.ExcludedPaths, func(p string) bool {
+		return path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p)
+	})
 }

@@ -21,7 +21,6 @@ var pending = []struct {
 	{"agents.*.include_context_max_length", nil},
 	{"agents.*.trigger", nil},
 	{"agents.*.notifications", nil},
-	{"agents.*.security", nil},
 
 	{"databases.*.driver", []string{"mysql"}},
 	{"vector_stores.*", nil},
@@ -31,7 +30,6 @@ var pending = []struct {
 	{"server.transport", nil},
 	{"server.push_notifications", nil},
 	{"server.tls", nil},
-	{"server.auth", nil},
 	{"server.studio", nil},
 }
 

@@ -3,9 +3,11 @@ package config
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
-// Security names the credentials that callers of an agent need. The agent's card shows them.
+// Security names the credentials that callers of an agent need beside what lets them into the app. The agent's card shows
+// them.
 type Security struct {
 	// Schemes are the kinds of credential, by name.
 	Schemes map[string]*SecurityScheme `yaml:"schemes"`
@@ -21,7 +23,7 @@ type SecurityScheme struct {
 	Scheme string `yaml:"scheme" jsonschema:"enum=bearer,default=bearer" only:"type=http"`
 	// BearerFormat tells callers what the token looks like, such as JWT.
 	BearerFormat string `yaml:"bearer_format" only:"type=http"`
-	// Name is the header that holds an API key.
+	// Name is the header that holds an API key of the app.
 	Name string `yaml:"name" only:"type=apiKey"`
 	// In is where an API key stands.
 	In string `yaml:"in" jsonschema:"enum=header,default=header" only:"type=apiKey"`
@@ -44,7 +46,16 @@ func (x *Security) check(c *checks, s spot) {
 }
 
 func (x *SecurityScheme) check(c *checks, s spot) {
-	if x.Type == "apiKey" && !c.doc.has(s.value, "name") {
+	switch {
+	case x.Type != "apiKey":
+	case !c.doc.has(s.value, "name"):
 		c.problem(s, "an apiKey scheme needs name, the header that holds the key")
+	case !headerName.MatchString(x.Name):
+		c.problem(s.child("name"), "is no name of a header")
+	case slices.Contains(notKeys, strings.ToLower(x.Name)):
+		c.problem(s.child("name"), "has a meaning of its own: choose another header, such as X-API-Key")
 	}
 }
+
+// notKeys are headers that cannot hold an API key: bearer tokens have one, and the others are the connection's.
+var notKeys = []string{"authorization", "host", "content-type", "content-length", "connection", "cookie"}

@@ -14,16 +14,22 @@ import (
 
 // Admit decides whether the caller may take an action with an agent ("" = any) in a session ("" = none yet). It is
 // asked before anything is looked up that the request names, so that a refusal tells nothing of what there is. It
-// returns an [authz.ErrDenied].
+// returns an [authz.ErrDenied], or an [authz.ErrUnauthenticated] where the agent asks for a credential of its own.
 func (v *Visit) Admit(ctx context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) (err error) {
 	_, span := trail.Start(ctx, "admit")
 	defer func() { trail.End(span, err) }()
+	if err := v.satisfy(ctx, agent); err != nil {
+		return err
+	}
 	return v.policy.May(v.Principal, action, agent)
 }
 
 // Reach returns which tasks of an agent ("" = of all) the caller may act on: the app's with wide, else its own. It
-// returns an [authz.ErrDenied] for a caller who may neither.
-func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
+// returns an [authz.ErrDenied] for a caller who may neither, or an [authz.ErrUnauthenticated] as [Visit.Admit] does.
+func (v *Visit) Reach(ctx context.Context, wide authz.Scope, agent string) (task.Reach, error) {
+	if err := v.satisfy(ctx, agent); err != nil {
+		return task.Reach{}, err
+	}
 	allowed, err := v.policy.Tasks(v.Principal, wide, agent)
 	if err != nil {
 		return task.Reach{}, err
@@ -40,8 +46,8 @@ func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
 }
 
 // Within is [Visit.Reach] over the tasks of an agent that the caller may use.
-func (v *Visit) Within(wide authz.Scope, agent string) (task.Reach, error) {
-	reach, err := v.Reach(wide, agent)
+func (v *Visit) Within(ctx context.Context, wide authz.Scope, agent string) (task.Reach, error) {
+	reach, err := v.Reach(ctx, wide, agent)
 	if err == nil {
 		_, err = v.Callee(agent)
 	}

@@ -6,7 +6,6 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/authz"
-	"stoa/tenancy"
 )
 
 // Cards lists the agents that the caller may know of: public ones, and to a caller with a credential those internal
@@ -65,9 +64,6 @@ func (v *Visit) sees(c agentsvc.Card) bool {
 
 // Provider names who offers the app.
 func (v *Visit) Provider() (org, site string) { return v.house.Provider() }
-
-// NeedsCredential reports whether agents of the app answer only callers who show a credential.
-func (v *Visit) NeedsCredential() bool { return v.App.ID != tenancy.DefaultID }
 
 // BaseURL returns where the app lives as the caller addressed it: by the host that was configured for apps, or by a
 // path below the public URL. It has no slash at its end and holds nothing that only the request said.

@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,9 @@ type Knock struct {
 	Credential string // bearer token, "" = none
 	Host       string // as it was addressed, with or without a port
 	Path       string
-	Client     string // address of the caller
-	Discovery  bool   // it asks what is here, not for an agent's work
+	Client     string                   // address of the caller
+	Discovery  bool                     // it asks what is here, not for an agent's work
+	Header     func(name string) string // what else the caller shows; nil = nothing
 }
 
 // Visit is a caller inside an app.
@@ -34,6 +36,7 @@ type Visit struct {
 	address tenancy.Address
 	server  *Server
 	rec     *record // nil outside HTTP
+	header  func(name string) string
 	release func()
 
 	leaveRoom func() // that a large body has, nil = it has none
@@ -47,9 +50,10 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 	if kind == tenancy.Bad && !errors.Is(why, authz.ErrUnauthenticated) {
 		return nil, why // not the caller's fault: whether the credential is good cannot be known at present
 	}
+	at := s.options.Router.Address(k.Host, k.Path)
 	ask := tenancy.Visit{
-		Address: s.options.Router.Address(k.Host, k.Path), Credential: kind, AppID: p.App, AppName: p.AppName,
-		Subject: p.Subject, IssuedAt: p.Issued, Discovery: k.Discovery, Open: true,
+		Address: at, Credential: kind, AppID: p.App, AppName: p.AppName, Subject: p.Subject, IssuedAt: p.Issued,
+		Discovery: s.looksAround(k, at), Open: s.options.Auth.Open(at.Path),
 	}
 	id, err := s.options.Router.Route(ctx, &ask)
 	if err != nil {
@@ -57,6 +61,10 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 	}
 	house, record, release, err := s.options.Live.Acquire(ctx, id)
 	admitted := err == nil
+	if kind == tenancy.Key && record != nil {
+		p, why = s.options.Keys.Check(ctx, k.Credential, record.Generation)
+		err = cmp.Or(why, err)
+	}
 	if err = ask.Admit(record, err); err != nil {
 		if admitted {
 			release()
@@ -64,12 +72,15 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 		return nil, answer(err, why)
 	}
 	if kind == tenancy.None {
-		p = authz.Anonymous(record.ID, record.Name)
-		if record.ID == tenancy.DefaultID {
-			p.Roles = authz.Roles()
-		}
+		p = s.stranger(record)
 	}
-	v := &Visit{Principal: p, App: record, house: house, tasks: house.Tasks(), address: ask.Address, server: s, release: release}
+	p.App, p.AppName = record.ID, record.Name // a token may have named its app by name alone
+	v := &Visit{
+		Principal: p, App: record, house: house, tasks: house.Tasks(), address: at, server: s, release: release, header: k.Header,
+	}
+	if v.header == nil {
+		v.header = func(string) string { return "" }
+	}
 	if v.policy, err = house.Policy(record); err != nil {
 		v.Leave()
 		return nil, err
@@ -95,6 +106,12 @@ func (s *Server) identify(ctx context.Context, k Knock) (authz.Principal, tenanc
 			return p, tenancy.Operator, nil
 		}
 		return p, tenancy.Token, nil
+	case authz.IsAPIKey(k.Credential) && s.options.Keys != nil:
+		p, err := s.options.Keys.Check(ctx, k.Credential, 0)
+		if err != nil {
+			return p, tenancy.Bad, err
+		}
+		return p, tenancy.Key, nil
 	}
 	// The admin secret does not belong here. Guesses at it are slowed down, without telling.
 	if p, err := s.stray.Check(k.Client, k.Credential); err == nil {
@@ -154,7 +171,7 @@ func (s *Server) enter(r *http.Request, route *Route) (*Visit, error) {
 // knock returns what r shows at the door.
 func (s *Server) knock(r *http.Request) (Knock, error) {
 	credential, err := bearer(r)
-	return Knock{Credential: credential, Host: r.Host, Path: r.URL.Path, Client: s.client(r)}, err
+	return Knock{Credential: credential, Host: r.Host, Path: r.URL.Path, Client: s.client(r), Header: r.Header.Get}, err
 }
 
 // bearer returns the credential of a request, "" if it shows none. Whatever else stands in the header is a bad one.
@@ -179,10 +196,15 @@ func (s *Server) operator(r *http.Request) (authz.Principal, error) {
 	if err != nil {
 		return authz.Principal{}, err
 	}
-	if !authz.IsToken(credential) {
+	var p authz.Principal
+	switch {
+	case authz.IsToken(credential):
+		p, err = s.options.Verifier.Verify(r.Context(), credential)
+	case authz.IsAPIKey(credential) && s.options.Keys != nil:
+		p, err = s.options.Keys.Check(r.Context(), credential, 0)
+	default:
 		return s.admin.Check(s.client(r), credential)
 	}
-	p, err := s.options.Verifier.Verify(r.Context(), credential)
 	if err == nil && !p.Platform {
 		err = fmt.Errorf("%w: the admin API is the platform operator's", authz.ErrDenied)
 	}

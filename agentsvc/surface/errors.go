@@ -80,6 +80,7 @@ var codes = []struct {
 
 	{authz.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
 	{tenancy.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
+	{authz.ErrKeys, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{authz.ErrDenied, PermissionDenied, http.StatusForbidden, rpcInternal, true},
 	{tenancy.ErrOperator, PermissionDenied, http.StatusForbidden, rpcInternal, false},
 	{tenancy.ErrSuspended, PermissionDenied, http.StatusForbidden, rpcUnsupported, false},

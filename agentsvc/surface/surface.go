@@ -34,6 +34,8 @@ import (
 type Options struct {
 	Verifier    *authz.Verifier
 	AdminSecret string           // one secret, or two with a comma between them
+	Auth        config.Auth      // whom the default app answers
+	Keys        *authz.APIKeys   // nil = there are no API keys
 	Apps        *tenancy.Service // remembers what calls with an Idempotency-Key were told
 	Router      *tenancy.Router
 	Live        *tenancy.Live[*app.App]

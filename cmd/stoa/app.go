@@ -28,6 +28,7 @@ type appCmd struct {
 	Restore   appRestoreCmd   `cmd:"" help:"Make an earlier configuration of an app its current one."`
 	Secret    appSecretCmd    `cmd:"" help:"Manage the secrets that an app's configuration uses as $${NAME}."`
 	Token     appTokenCmd     `cmd:"" help:"Print a new access token for an app."`
+	Key       appKeyCmd       `cmd:"" help:"Manage the API keys with which programs call an app."`
 	Revoke    appRevokeCmd    `cmd:"" help:"Revoke the tokens that an app's callers hold."`
 }
 
@@ -41,6 +42,7 @@ type appRecord struct {
 	Grants      []string          `json:"grants"`
 	Plan        string            `json:"plan"`
 	Limits      limitsRecord      `json:"limits"`
+	Auth        map[string]any    `json:"auth"`
 	Labels      map[string]string `json:"labels"`
 	CreatedAt   string            `json:"created_at"`
 	UpdatedAt   string            `json:"updated_at"`
@@ -135,6 +137,7 @@ func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
 			{"limits", fmt.Sprintf("weight %d, %d tasks at a time (0: any number), %d waiting",
 				a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth)},
 			{"rates", cmp.Or(a.Limits.rates(), "-")},
+			{"issuer", issuer(a.Auth)},
 			{"labels", cmp.Or(strings.Join(labels, ", "), "-")},
 			{"created", a.CreatedAt},
 			{"updated", a.UpdatedAt},
@@ -144,6 +147,14 @@ func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
 		c.print("\n" + document(a.Config) + "\n")
 		return nil
 	})
+}
+
+// issuer tells whose tokens an app takes beside the server's.
+func issuer(auth map[string]any) string {
+	if len(auth) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%v for %v, keys at %v", auth["issuer"], auth["audience"], auth["jwks_url"])
 }
 
 // pages reads a list to its end. Each page holds its entries under key.

@@ -25,6 +25,7 @@ type appSettings struct {
 	QueueDepth  *int64   `placeholder:"N" help:"The app's tasks that may wait for a worker (10000)."`
 	Rate        []string `sep:"none" placeholder:"RATE" help:"How much the app's callers may ask for: app, key, agent or agent/NAME, then count or token, a window and a number, such as app:count:minute=100. Those given are all there are then. Repeatable; \"\" takes all away."`
 	Label       []string `sep:"none" placeholder:"KEY=VALUE" help:"A label. Repeatable; \"\" takes all away."`
+	Auth        []string `sep:"none" placeholder:"KEY=VALUE" help:"A field of an issuer of the app's own: issuer, jwks_url, audience, client_id, refresh_interval, require_tenant_id. Repeatable, all of them each time; \"\" takes the issuer away."`
 	DisplayName *string  `placeholder:"TEXT" help:"The name shown to people."`
 	DryRun      bool     `help:"Only check: change nothing."`
 }
@@ -53,6 +54,13 @@ func (s *appSettings) body(c *console) (map[string]any, error) {
 		}
 		body["labels"] = labels
 	}
+	if s.Auth != nil {
+		auth, err := pairs("--auth", s.Auth, nil)
+		if err != nil {
+			return nil, err
+		}
+		body["auth"] = issuerOf(auth)
+	}
 	if s.Grant != nil {
 		body["grants"] = withoutEmpty(s.Grant)
 	}
@@ -79,6 +87,20 @@ func (s *appSettings) body(c *console) (map[string]any, error) {
 		body["display_name"] = *s.DisplayName
 	}
 	return body, nil
+}
+
+// issuerOf returns the issuer that fields describe, nil where there are none.
+func issuerOf(fields map[string]string) map[string]any {
+	if len(fields) == 0 {
+		return nil
+	}
+	auth := map[string]any{}
+	for key, value := range fields {
+		if auth[key] = value; key == "require_tenant_id" {
+			auth[key] = value == "true"
+		}
+	}
+	return auth
 }
 
 func (s *appSettings) query() string {

@@ -20,7 +20,6 @@ import (
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/ops"
 	v1 "stoa/agentsvc/surface/v1"
-	"stoa/authz"
 	"stoa/tenancy"
 )
 
@@ -43,7 +42,7 @@ func (h *house) front(listens net.Addr) (*surface.Server, error) {
 		cors, metrics = cfg.Server.CORS, cfg.Observability.Metrics
 	}
 	o := surface.Options{
-		Verifier: authz.NewVerifier(h.issuer.Accepted()), AdminSecret: h.secrets.admin, Apps: h.apps, Router: h.router, Live: h.live,
+		Verifier: h.verifier, Keys: h.apiKeys, Auth: h.auth(), AdminSecret: h.secrets.admin, Apps: h.apps, Router: h.router, Live: h.live,
 		PublicURL: cmp.Or(h.settings.publicURL, "http://"+reachable(listens)), TrustedProxies: h.settings.proxies, CORS: cors, Tracer: h.tracer, Log: h.log,
 	}
 	if h.meters != nil {
@@ -91,12 +90,12 @@ func reachable(addr net.Addr) string {
 
 // routes is the table of surfaces. A worker answers only what belongs to no app: how it is, and what it counts.
 func (h *house) routes(metrics config.Metrics) []surface.Route {
-	o := ops.Options{Apps: h.apps, Issuer: h.issuer, DB: h.db, Memory: h.shared.Volatile.DB, Dead: h.dead, Billing: h.shared.Billing, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
+	o := ops.Options{Apps: h.apps, Issuer: h.issuer, Keys: h.apiKeys, DB: h.db, Memory: h.shared.Volatile.DB, Dead: h.dead, Billing: h.shared.Billing, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
 	if metrics.Enabled {
 		o.Metrics = h.meters.handler()
 	}
 	all := slices.Concat(
-		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.db.Ping, Ready: h.leave.ready, JWKS: h.issuer.JWKS}),
+		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.db.Ping, Ready: h.leave.ready, JWKS: h.issuer.JWKS, Auth: h.auth()}),
 		v1.Routes(v1.Options{}),
 		ops.Routes(o),
 	)

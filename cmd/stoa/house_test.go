@@ -55,6 +55,16 @@ func openLoggedHouse(t testing.TB, database string, log *slog.Logger) *testHouse
 // openHouseOf is openLoggedHouse with a configuration of the test's own.
 func openHouseOf(t testing.TB, database string, log *slog.Logger, config string) *testHouse {
 	t.Helper()
+	h, err := prepare(t, database, log, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveHouse(t, h)
+}
+
+// prepare makes a house of a configuration ready to serve.
+func prepare(t testing.TB, database string, log *slog.Logger, config string) (*house, error) {
+	t.Helper()
 	t.Setenv(adminSecretName, testSecret)
 	t.Setenv(masterKeyName, stoatest.MasterKey)
 	mine, err := loadOwn(config)
@@ -66,10 +76,12 @@ func openHouseOf(t testing.TB, database string, log *slog.Logger, config string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := openHouse(t.Context(), s, mine, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return openHouse(t.Context(), s, mine, log)
+}
+
+// serveHouse serves h until the test ends.
+func serveHouse(t testing.TB, h *house) *testHouse {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

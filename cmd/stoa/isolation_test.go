@@ -23,6 +23,7 @@ type minted struct {
 	held, call                                 string // a task whose tool call waits for a decision
 	user                                       string // of whom something is remembered
 	wanting, tool                              string // a task that waits for a credential, and a tool that one is kept for
+	key                                        string // the id of an API key
 }
 
 // nobody's ids never existed.
@@ -30,7 +31,7 @@ var nobody = minted{
 	app: "nosuchapp", agent: "nosuchagent", task: "01a00000-0000-7000-8000-000000000000", context: "01a00000-0000-7000-8000-000000000001",
 	message: "nosuchmessage", cursor: "bm9zdWNoY3Vyc29ybm9zdWNoY3Vyc29y",
 	held: "01a00000-0000-7000-8000-000000000002", call: "call_000000000000000000000000", user: "nosuchuser",
-	wanting: "01a00000-0000-7000-8000-000000000003", tool: "nosuchtool",
+	wanting: "01a00000-0000-7000-8000-000000000003", tool: "nosuchtool", key: "nosuchkeyaaa",
 }
 
 // trespass is one way to use an id of somebody else.
@@ -45,7 +46,7 @@ type trespass struct {
 // on makes a path with what the ids are.
 func (x minted) on(path string) string {
 	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor,
-		"{held}", x.held, "{call}", x.call, "{user}", x.user, "{tool}", x.tool, "{wanting}", x.wanting).Replace(path)
+		"{held}", x.held, "{call}", x.call, "{user}", x.user, "{tool}", x.tool, "{wanting}", x.wanting, "{key}", x.key).Replace(path)
 }
 
 // noBody is for routes that read none.
@@ -98,6 +99,10 @@ var routeWalks = map[string][]trespass{
 	"DELETE /admin/apps/{app}/secrets/{name}":             {{path: "/admin/apps/{app}/secrets/KEY"}},
 	"POST /admin/apps/{app}/tokens":                       {{path: "/admin/apps/{app}/tokens", body: func(minted) any { return map[string]any{"sub": "mallory"} }}},
 	"POST /admin/apps/{app}/tokens:revoke":                {{path: "/admin/apps/{app}/tokens:revoke", body: emptyBody}},
+	"GET /admin/apps/{app}/keys":                          {{path: "/admin/apps/{app}/keys"}},
+	"POST /admin/apps/{app}/keys":                         {{path: "/admin/apps/{app}/keys", body: func(minted) any { return map[string]any{"name": "mine"} }}},
+	"POST /admin/apps/{app}/keys/{key}:rotate":            {{path: "/admin/apps/{app}/keys/{key}:rotate", body: emptyBody}},
+	"DELETE /admin/apps/{app}/keys/{key}":                 {{path: "/admin/apps/{app}/keys/{key}"}},
 	"GET /admin/apps/{app}/tools":                         {{path: "/admin/apps/{app}/tools"}},
 	"POST /admin/apps/{app}/tools/{server}/{tool}:accept": {{path: "/admin/apps/{app}/tools/shop/echo:accept", body: func(minted) any { return map[string]any{"hash": "x"} }}},
 	"GET /admin/apps/{app}/roles":                         {{path: "/admin/apps/{app}/roles"}},
@@ -195,7 +200,8 @@ func TestIsolation(t *testing.T) {
 			from        minted // whose ids are tried
 		}{
 			{"another tenant", h.token(t, "globex", "ana", map[string]any{"roles": []string{"admin"}}), false, x},
-			{"another user", h.token(t, "acme", "eve", nil), true, minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, held: x.held, call: x.call, user: x.user, wanting: x.wanting, tool: x.tool}},
+			{"another tenant's key", h.apiKey(t, "globex", map[string]any{"roles": []string{"admin"}}).Key, false, x},
+			{"another user", h.token(t, "acme", "eve", nil), true, minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, held: x.held, call: x.call, user: x.user, wanting: x.wanting, tool: x.tool, key: x.key}},
 		}
 		for _, w := range walkers {
 			t.Run(w.name, func(t *testing.T) {
@@ -260,6 +266,7 @@ func (h *testHouse) mint(t *testing.T, ana string) minted {
 	x.wanting, x.tool = h.entrust(t, ana), "open"
 	h.pin(t, x.app)
 	x.user = h.remember(t, x.app)
+	x.key = h.apiKey(t, x.app, nil).ID
 	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", words("a secret", "context_id", x.context)))
 	var list struct {
 		Result struct {
@@ -355,7 +362,7 @@ var (
 
 // neutral takes out of an answer what differs from call to call, and what the caller said itself.
 func neutral(body string, x minted) string {
-	for _, own := range []string{x.task, x.context, x.message, x.cursor, x.held, x.call, x.wanting, x.agent, x.app} {
+	for _, own := range []string{x.task, x.context, x.message, x.cursor, x.held, x.call, x.wanting, x.key, x.agent, x.app} {
 		body = strings.ReplaceAll(body, own, "ID")
 	}
 	body = chunks.ReplaceAllString(body, "")

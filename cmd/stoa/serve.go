@@ -67,6 +67,9 @@ type house struct {
 	bus      *signal.Bus
 	apps     *tenancy.Service
 	issuer   *authz.Issuer
+	verifier *authz.Verifier
+	registry *authz.Registry
+	apiKeys  *authz.APIKeys
 	pool     *queue.Pool
 	passing  *queue.Pool // of the tasks in memory
 	dead     *task.DeadLetters
@@ -95,7 +98,7 @@ func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h 
 			h = nil
 		}
 	}()
-	for _, open := range []func(context.Context) error{h.openTracing, h.openDatabase, h.openTenancy, h.openQueue, h.openLive} {
+	for _, open := range []func(context.Context) error{h.openTracing, h.openDatabase, h.openTenancy, h.openIdentity, h.openQueue, h.openLive} {
 		if err := open(ctx); err != nil {
 			return h, err
 		}
@@ -182,9 +185,10 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 	if err := h.openBilling(ctx); err != nil {
 		return err
 	}
-	h.apps = tenancy.New(h.db, h.keys, h.bus, tenancyOptions(h.shared))
-	h.issuer, err = authz.OpenIssuer(ctx, h.db, h.keys, authz.IssuerOptions{Name: h.settings.publicURL, Log: h.log})
-	return err
+	o := tenancyOptions(h.shared)
+	o.Reserved = h.reserved
+	h.apps = tenancy.New(h.db, h.keys, h.bus, o)
+	return nil
 }
 
 func (h *house) openQueue(ctx context.Context) error {
@@ -294,7 +298,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.live.Run, h.pool.Run, h.passing.Run, h.shared.Billing.Run, h.shared.Volatile.Run, newSweeper(h).run} {
+	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run, h.shared.Billing.Run, h.shared.Volatile.Run, newSweeper(h).run} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	if h.settings.watch && h.own.path != "" {

@@ -55,11 +55,28 @@ func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
 		}
 		card.Skills = append(card.Skills, skill{s.ID, s.Name, s.Description, s.Tags})
 	}
-	if v.NeedsCredential() {
-		card.SecuritySchemes = map[string]securityScheme{"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"}}
-		card.Security = []map[string][]string{{"bearer": {}}}
+	schemes, require := v.Security(c, "/agents/"+c.Agent)
+	for _, s := range schemes {
+		if card.SecuritySchemes == nil {
+			card.SecuritySchemes = map[string]securityScheme{}
+		}
+		card.SecuritySchemes[s.Name] = newScheme(s)
+	}
+	if len(require) > 0 {
+		all := map[string][]string{}
+		for _, name := range require {
+			all[name] = []string{}
+		}
+		card.Security = []map[string][]string{all}
 	}
 	return card
+}
+
+func newScheme(s agentsvc.Scheme) securityScheme {
+	if s.Header != "" {
+		return securityScheme{Type: "apiKey", Name: s.Header, In: "header"}
+	}
+	return securityScheme{Type: "http", Scheme: "bearer", BearerFormat: s.Format}
 }
 
 func modes(types []string) []string {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface"
 	"stoa/authz"
 )
@@ -19,6 +20,7 @@ type Options struct {
 	Database func(context.Context) error // whether the database answers
 	Ready    func(context.Context) error // whether requests may come: not while migrating or draining
 	JWKS     func() []byte               // the public keys of the built-in issuer
+	Auth     config.Auth                 // how to log in, for /health to tell
 	BlockFor time.Duration               // how long a blocking call waits for its task; 0 = 5 minutes
 }
 

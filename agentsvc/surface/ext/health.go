@@ -65,6 +65,9 @@ func (h *health) ask(ctx context.Context, reply chan struct{}) {
 // health answers as long as the process serves.
 func (h *health) health(w http.ResponseWriter, r *http.Request) error {
 	answer := healthRecord{Status: "ok", Version: h.o.Version, Database: "connected"}
+	if a := h.o.Auth; a.Enabled {
+		answer.Auth = &authRecord{Enabled: true, Type: "jwt", Issuer: a.Issuer, Audience: a.Audience, ClientID: a.ClientID}
+	}
 	if h.database(r.Context()) != nil {
 		answer.Database = "unreachable"
 	}

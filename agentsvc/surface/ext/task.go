@@ -18,7 +18,7 @@ func named(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParams, tas
 	if err := decode(r, rpc, &p, &p.Tenant); err != nil {
 		return p, task.Reach{}, err
 	}
-	reach, err := surface.VisitOf(r).Within(wide, surface.Param(r, "agent"))
+	reach, err := surface.VisitOf(r).Within(r.Context(), wide, surface.Param(r, "agent"))
 	if err != nil {
 		return p, reach, err
 	}
@@ -56,7 +56,7 @@ func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 			return err
 		}
 	}
-	reach, err := surface.VisitOf(r).Within(authz.TasksRead, surface.Param(r, "agent"))
+	reach, err := surface.VisitOf(r).Within(r.Context(), authz.TasksRead, surface.Param(r, "agent"))
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ const maxReason = 1000
 // cancelCall ends one running tool call; its task goes on.
 func cancelCall(w http.ResponseWriter, r *http.Request) error {
 	v := surface.VisitOf(r)
-	reach, err := v.Reach(authz.TasksCancel, "")
+	reach, err := v.Reach(r.Context(), authz.TasksCancel, "")
 	if err != nil {
 		return err
 	}

@@ -121,17 +121,27 @@ type (
 	}
 	securityScheme struct {
 		Type         string `json:"type"`
-		Scheme       string `json:"scheme"`
-		BearerFormat string `json:"bearer_format"`
+		Scheme       string `json:"scheme,omitempty"`
+		BearerFormat string `json:"bearer_format,omitempty"`
+		Name         string `json:"name,omitempty"`
+		In           string `json:"in,omitempty"`
 	}
 	readyRecord struct {
 		Status string `json:"status"`
 		Role   string `json:"role,omitempty"`
 	}
 	healthRecord struct {
-		Status     string `json:"status"`
-		StudioMode bool   `json:"studio_mode"`
-		Version    string `json:"version"`
-		Database   string `json:"database"`
+		Status     string      `json:"status"`
+		StudioMode bool        `json:"studio_mode"`
+		Auth       *authRecord `json:"auth,omitempty"`
+		Version    string      `json:"version"`
+		Database   string      `json:"database"`
+	}
+	authRecord struct {
+		Enabled  bool   `json:"enabled"`
+		Type     string `json:"type"`
+		Issuer   string `json:"issuer"`
+		Audience string `json:"audience"`
+		ClientID string `json:"client_id,omitempty"`
 	}
 )

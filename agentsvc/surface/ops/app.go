@@ -18,6 +18,7 @@ func (a admin) create(ctx context.Context, o *order) (answer, error) {
 	}
 	app, err := a.apps.Create(ctx, o.actor, tenancy.Draft{
 		Name: b.Name, DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits, Labels: b.Labels,
+		Auth: b.Auth,
 	}, o.dry)
 	out := about(app)
 	if !o.dry {
@@ -37,7 +38,7 @@ func (a admin) update(ctx context.Context, o *order) (answer, error) {
 	}
 	app, err := a.apps.Update(ctx, o.actor, o.app(), tenancy.Change{
 		DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits, Labels: b.Labels,
-		IfRevision: revision,
+		Auth: b.Auth.change(), IfRevision: revision,
 	}, o.dry)
 	return about(app), err
 }

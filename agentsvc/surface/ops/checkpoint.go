@@ -12,7 +12,7 @@ import (
 // listCheckpoints answers with the points that a task of the caller's, or of the app's, can be restored to.
 func listCheckpoints(w http.ResponseWriter, r *http.Request) error {
 	v := surface.VisitOf(r)
-	reach, err := v.Reach(authz.TasksRead, "")
+	reach, err := v.Reach(r.Context(), authz.TasksRead, "")
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func listCheckpoints(w http.ResponseWriter, r *http.Request) error {
 // restoreCheckpoint opens a task that goes on where another one broke off, and answers with it.
 func restoreCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	v := surface.VisitOf(r)
-	reach, err := v.Reach(authz.TasksCancel, "")
+	reach, err := v.Reach(r.Context(), authz.TasksCancel, "")
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // listCredentials answers with what the caller has entrusted to tools: for which, never what.
 func listCredentials(w http.ResponseWriter, r *http.Request) error {
 	v := surface.VisitOf(r)
-	if _, err := v.Reach(authz.TasksRead, ""); err != nil {
+	if _, err := v.Reach(r.Context(), authz.TasksRead, ""); err != nil {
 		return err
 	}
 	out := credentialList{Credentials: []credentialBody{}}
@@ -30,7 +30,7 @@ func listCredentials(w http.ResponseWriter, r *http.Request) error {
 // forgetCredential erases what the caller has entrusted to a tool.
 func forgetCredential(w http.ResponseWriter, r *http.Request) error {
 	v := surface.VisitOf(r)
-	if _, err := v.Reach(authz.TasksCancel, ""); err != nil {
+	if _, err := v.Reach(r.Context(), authz.TasksCancel, ""); err != nil {
 		return err
 	}
 	tool := surface.Param(r, "tool")

@@ -76,7 +76,7 @@ func whoseMemories(r *http.Request, wide authz.Scope, more ...string) (whose mem
 	if err := surface.CheckQuery(r, append(more, "user", "issuer")...); err != nil {
 		return whose, false, err
 	}
-	reach, err := v.Reach(wide, "")
+	reach, err := v.Reach(r.Context(), wide, "")
 	if err != nil {
 		return whose, false, err
 	}

@@ -1,6 +1,6 @@
 // Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
 // and the queue, and the metrics; and where users see and erase what is kept of theirs. task.go, checkpoint.go, memory.go, credential.go,
-// app.go, secret.go, token.go, role.go, explain.go, tool.go, queue.go, audit.go, price.go, plan.go, budget.go and usage.go answer;
+// app.go, secret.go, token.go, apikey.go, role.go, explain.go, tool.go, queue.go, audit.go, price.go, plan.go, budget.go and usage.go answer;
 // wire.go holds the shapes, answer.go what the calls of the admin
 // API have in common.
 package ops
@@ -18,10 +18,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Options are what the endpoints administer. Apps, Issuer, DB and Dead are required.
+// Options are what the endpoints administer. Apps, Issuer, Keys, DB and Dead are required.
 type Options struct {
 	Apps   *tenancy.Service
 	Issuer *authz.Issuer
+	Keys   *authz.APIKeys
 	DB     *db.DB
 	Memory *db.DB // where apps keep tasks in the memory of this process; nil = nowhere
 	Dead   *task.DeadLetters
@@ -35,7 +36,7 @@ type Options struct {
 
 // Routes returns what the endpoints answer.
 func Routes(o Options) []surface.Route {
-	a := admin{apps: o.Apps, issuer: o.Issuer, db: o.DB, dead: o.Dead, billing: o.Billing}
+	a := admin{apps: o.Apps, issuer: o.Issuer, keys: o.Keys, db: o.DB, dead: o.Dead, billing: o.Billing}
 	if o.Memory != nil {
 		a.memory = []*store.Runs{store.NewRuns(o.Memory)}
 	}
@@ -64,6 +65,10 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: act(a.deleteSecret), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens", Serve: act(a.mint), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens:revoke", Serve: act(a.revoke), Once: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/keys", Serve: a.apiKeys},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/keys", Serve: act(a.createKey), Once: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/keys/{key}:rotate", Serve: act(a.rotateKey), Once: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/keys/{key}", Serve: act(a.deleteKey), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/roles", Serve: a.roles},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/roles", Serve: act(a.addRole), Once: true},
 		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/roles/{role}", Serve: act(a.setRole), Once: true},
@@ -94,6 +99,7 @@ func Routes(o Options) []surface.Route {
 type admin struct {
 	apps   *tenancy.Service
 	issuer *authz.Issuer
+	keys   *authz.APIKeys
 	db     *db.DB
 	memory []*store.Runs
 	dead   *task.DeadLetters

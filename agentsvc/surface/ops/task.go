@@ -14,7 +14,7 @@ import (
 // listTasks answers with a page of the tasks that the caller may see: the app's, or its own.
 func listTasks(w http.ResponseWriter, r *http.Request) error {
 	v, q := surface.VisitOf(r), r.URL.Query()
-	reach, err := v.Reach(authz.TasksRead, q.Get("agent"))
+	reach, err := v.Reach(r.Context(), authz.TasksRead, q.Get("agent"))
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type (
 		Plan        string            `json:"plan"`
 
 		Limits tenancy.LimitsChange `json:"limits"`
+		Auth   tenancy.Auth         `json:"auth"`
 	}
 	updateBody struct {
 		Config      document          `json:"config"`
@@ -34,6 +35,7 @@ type (
 		Plan        *string           `json:"plan"`
 
 		Limits tenancy.LimitsChange `json:"limits"`
+		Auth   authField            `json:"auth"`
 	}
 	decisionBody struct {
 		CallID    string          `json:"call_id"`
@@ -51,6 +53,15 @@ type (
 		Roles []string `json:"roles"`
 		Scope string   `json:"scope"`
 		TTL   string   `json:"ttl"`
+	}
+	keyBody struct {
+		Name      string   `json:"name"`
+		Roles     []string `json:"roles"`
+		Scope     string   `json:"scope"`
+		ExpiresAt string   `json:"expires_at"`
+	}
+	rotateBody struct {
+		Overlap string `json:"overlap"`
 	}
 	revokeBody struct {
 		Sub string `json:"sub"`
@@ -76,6 +87,7 @@ type (
 		Grants      []string          `json:"grants"`
 		Plan        string            `json:"plan"`
 		Limits      limitsBody        `json:"limits"`
+		Auth        *tenancy.Auth     `json:"auth,omitempty"`
 		Labels      map[string]string `json:"labels"`
 		CreatedAt   *string           `json:"created_at"`
 		UpdatedAt   *string           `json:"updated_at"`
@@ -130,6 +142,23 @@ type (
 		AccessToken string `json:"access_token,omitempty"`
 		TokenType   string `json:"token_type"`
 		ExpiresIn   int64  `json:"expires_in"`
+	}
+	keyRecord struct {
+		ID          string   `json:"id"`
+		Name        string   `json:"name"`
+		Key         string   `json:"key,omitempty"` // shown once
+		Prefix      string   `json:"prefix"`
+		Sub         string   `json:"sub"`
+		Roles       []string `json:"roles"`
+		Scope       string   `json:"scope"`
+		CreatedAt   *string  `json:"created_at"`
+		RotatedAt   *string  `json:"rotated_at"`
+		FormerUntil *string  `json:"former_until,omitempty"` // until when the key before the rotation is good
+		ExpiresAt   *string  `json:"expires_at"`
+		LastUsedAt  *string  `json:"last_used_at"`
+	}
+	keyList struct {
+		Keys []keyRecord `json:"keys"`
 	}
 	entryBody struct {
 		ID        string         `json:"id"`
@@ -278,6 +307,28 @@ func (d *document) UnmarshalJSON(raw []byte) error {
 	return agentsvc.Invalid("config", "must be an object, or a text that holds YAML")
 }
 
+// authField is an issuer that a change may set, take away (null) or leave as it is.
+type authField struct {
+	given bool
+	auth  tenancy.Auth
+}
+
+// UnmarshalJSON takes an issuer or null.
+func (f *authField) UnmarshalJSON(raw []byte) error {
+	f.given, f.auth = true, tenancy.Auth{}
+	if bytes.Equal(raw, []byte("null")) {
+		return nil
+	}
+	return f.auth.UnmarshalJSON(raw)
+}
+
+func (f *authField) change() *tenancy.Auth {
+	if !f.given {
+		return nil
+	}
+	return &f.auth
+}
+
 func newAppBody(a tenancy.App) appBody {
 	b := appBody{
 		Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, Config: a.Config,
@@ -286,6 +337,9 @@ func newAppBody(a tenancy.App) appBody {
 	}
 	maps.Copy(b.Labels, a.Labels)
 	b.Limits.Rates = append([]tenancy.Rate{}, b.Limits.Rates...)
+	if a.Auth != (tenancy.Auth{}) {
+		b.Auth = &a.Auth
+	}
 	return b
 }
 

@@ -41,6 +41,7 @@ type House struct {
 	DB     *db.DB
 	Apps   *tenancy.Service
 	Issuer *authz.Issuer
+	Keys   *authz.APIKeys
 	Server *surface.Server
 	Pool   *queue.Pool
 	Dead   *task.DeadLetters
@@ -94,6 +95,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	})
 	h.Issuer, err = authz.OpenIssuer(t.Context(), h.DB, keys, authz.IssuerOptions{Log: log})
 	must(t, err)
+	h.Keys = authz.NewAPIKeys(h.Apps, h.Issuer)
 	live = tenancy.NewLive(h.Apps, func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
 		var cfg *config.Config
 		if s.App.ID == tenancy.DefaultID {
@@ -116,10 +118,11 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 		h.Apps.SetDefault("Default", []byte(o.Default))
 	}
 	so := o.Surface
+	so.Keys = h.Keys
 	so.Verifier, so.AdminSecret, so.Apps, so.Router, so.Live, so.Log = authz.NewVerifier(h.Issuer.Accepted()), Secret, h.Apps, router, live, log
 	h.Server, err = surface.New(so, routes(h)...)
 	must(t, err)
-	h.run(t, bus.Run, live.Run, h.Pool.Run, h.Billing.Run)
+	h.run(t, bus.Run, h.Keys.Run, live.Run, h.Pool.Run, h.Billing.Run)
 	h.listen(t)
 	return h
 }

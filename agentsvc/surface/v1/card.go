@@ -3,6 +3,7 @@ package v1
 import (
 	"net/http"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 )
 
@@ -25,8 +26,19 @@ func card(w http.ResponseWriter, r *http.Request) error {
 	answer := agentCard{
 		Name: c.Name, Description: c.Description, Version: c.Version, Capabilities: []string{"streaming", "websocket"}, ContentTypes: c.InputModes,
 	}
-	if v.NeedsCredential() {
-		answer.Security = &security{map[string]scheme{"bearer": {Type: "http", Scheme: "bearer"}}}
+	schemes, _ := v.Security(c, "/v1/agents/"+c.Agent)
+	for _, s := range schemes {
+		if answer.Security == nil {
+			answer.Security = &security{map[string]scheme{}}
+		}
+		answer.Security.Schemes[s.Name] = newScheme(s)
 	}
 	return surface.WriteJSON(w, http.StatusOK, wrappedCard{answer})
+}
+
+func newScheme(s agentsvc.Scheme) scheme {
+	if s.Header != "" {
+		return scheme{Type: "apiKey", Name: s.Header, In: "header"}
+	}
+	return scheme{Type: "http", Scheme: "bearer"}
 }

@@ -15,7 +15,7 @@ import (
 // named finds out which task the path names and how far the caller reaches.
 func named(r *http.Request, wide authz.Scope) (agentsvc.TaskID, task.Reach, error) {
 	id := surface.Param(r, "task")
-	reach, err := surface.VisitOf(r).Within(wide, surface.Param(r, "agent"))
+	reach, err := surface.VisitOf(r).Within(r.Context(), wide, surface.Param(r, "agent"))
 	if err == nil {
 		err = surface.CheckID("task", id)
 	}
@@ -71,7 +71,7 @@ func get(w http.ResponseWriter, r *http.Request) error {
 // listTasks answers with a page of an agent's tasks, without their histories where their length is not said.
 func listTasks(w http.ResponseWriter, r *http.Request) error {
 	v, q := surface.VisitOf(r), r.URL.Query()
-	reach, err := v.Within(authz.TasksRead, surface.Param(r, "agent"))
+	reach, err := v.Within(r.Context(), authz.TasksRead, surface.Param(r, "agent"))
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,9 @@ type (
 	}
 	scheme struct {
 		Type   string `json:"type"`
-		Scheme string `json:"scheme"`
+		Scheme string `json:"scheme,omitempty"`
+		Name   string `json:"name,omitempty"`
+		In     string `json:"in,omitempty"`
 	}
 	taskAnswer struct {
 		Task taskBody `json:"task"`

@@ -1,0 +1,162 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/signal"
+)
+
+// keyHouse returns the keys of a house with a default app.
+func keyHouse(t *testing.T, d *db.DB) (*APIKeys, *tenancy.Service) {
+	t.Helper()
+	apps := tenancy.New(d, keyring(t, "m"), signal.New(nil, nil), tenancy.Options{})
+	apps.SetDefault("", []byte("{}"))
+	return NewAPIKeys(apps, openIssuer(t, d)), apps
+}
+
+func newKey(t *testing.T, k *APIKeys, spec KeySpec) (text, id string) {
+	t.Helper()
+	if spec.Name == "" {
+		spec.Name = "test"
+	}
+	text, kept, _, err := k.Create(t.Context(), "op", &tenancy.App{Name: "default"}, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text, kept.ID
+}
+
+// TestKeyBelieved removes a key where nobody is told: it is believed for a minute at most, and not at all once its app
+// is known to have changed.
+func TestKeyBelieved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := dbtest.SQLite(t)
+		k, _ := keyHouse(t, d)
+		forget := func(id string) {
+			var b db.Batch
+			b.Exec(nil, `DELETE FROM api_key WHERE id = $1`, id)
+			if err := d.Platform().Do(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		good := func(text string, generation int64) {
+			t.Helper()
+			if _, err := k.Check(t.Context(), text, generation); err != nil {
+				t.Errorf("a good key: %v", Reason(err))
+			}
+		}
+		bad := func(text string, generation int64) {
+			t.Helper()
+			if _, err := k.Check(t.Context(), text, generation); !errors.Is(err, ErrUnauthenticated) {
+				t.Errorf("a bad key: %v", err)
+			}
+		}
+		first, id := newKey(t, k, KeySpec{})
+		good(first, 0)
+		forget(id)
+		good(first, 1)
+		time.Sleep(59 * time.Second)
+		good(first, 1)
+		time.Sleep(2 * time.Second)
+		bad(first, 1)
+
+		second, id := newKey(t, k, KeySpec{})
+		good(second, 0)
+		forget(id)
+		bad(second, 1<<60)
+		bad(second, 0)
+
+		brief, _ := newKey(t, k, KeySpec{Expires: time.Now().Add(10 * time.Second)})
+		good(brief, 1)
+		time.Sleep(9 * time.Second)
+		good(brief, 1)
+		time.Sleep(time.Second)
+		bad(brief, 1)
+
+		third, id := newKey(t, k, KeySpec{})
+		next, _, _, err := k.Rotate(t.Context(), "op", "default", id, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		good(third, 0)
+		good(next, 0)
+		time.Sleep(10 * time.Second)
+		bad(third, 0)
+		good(next, 0)
+		for _, text := range []string{"", "stoa_", "stoa_default_" + strings.Repeat("a", 37), next + "a", " " + next, strings.Replace(next, "default", "Default", 1)} {
+			bad(text, 0)
+		}
+	})
+}
+
+// TestKeyUse uses a key every second for ten minutes: its last use is written once a minute.
+func TestKeyUse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k, apps := keyHouse(t, dbtest.SQLite(t))
+		text, _ := newKey(t, k, KeySpec{})
+		idle, _ := newKey(t, k, KeySpec{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- k.Run(ctx) }()
+		if _, err := k.Check(ctx, idle, 0); err != nil {
+			t.Fatal(err)
+		}
+		writes := map[time.Time]bool{}
+		last := func() time.Time {
+			keys, err := apps.APIKeys(t.Context(), "default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !keys[0].LastUsedAt.IsZero() && !keys[1].LastUsedAt.IsZero() {
+				t.Fatal("a key that did not get through the door counts as used")
+			}
+			if keys[0].LastUsedAt.IsZero() {
+				return keys[1].LastUsedAt
+			}
+			return keys[0].LastUsedAt
+		}
+		begin := time.Now()
+		for range 600 {
+			if _, err := k.Check(ctx, text, 1); err != nil {
+				t.Fatal(err)
+			}
+			if at := last(); !at.IsZero() {
+				writes[at] = true
+			}
+			time.Sleep(time.Second)
+		}
+		if n := len(writes); n < 9 || n > 10 {
+			t.Errorf("%d writes in %v", n, time.Since(begin))
+		}
+		time.Sleep(time.Minute)
+		if _, err := k.Check(ctx, text, 1); err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now()
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if at := last(); now.Sub(at) > time.Second {
+			t.Errorf("the end wrote down %v, the last use was at %v", at, now)
+		}
+	})
+}
+
+// TestAdminSecretIsNoKey refuses an admin secret that would be taken for a key.
+func TestAdminSecretIsNoKey(t *testing.T) {
+	t.Parallel()
+	if _, err := NewAdminSecret(keyText("default", random(keyIDLength)), nil); err == nil || !strings.Contains(err.Error(), "API key") {
+		t.Errorf("%v, want a hint", err)
+	}
+}

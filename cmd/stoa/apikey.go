@@ -1,0 +1,112 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+type appKeyCmd struct {
+	Create keyCreateCmd `cmd:"" help:"Print a new API key of an app. Nobody can see it again."`
+	List   keyListCmd   `cmd:"" help:"List the API keys of an app, never what they look like."`
+	Rotate keyRotateCmd `cmd:"" help:"Print a new text for an API key; the one before stays good for a while."`
+	Delete keyDeleteCmd `cmd:"" help:"Delete an API key, which is then refused."`
+}
+
+// keyShown is an API key as the admin API shows it.
+type keyShown struct {
+	ID         string   `json:"id"`
+	Name       string   `json:"name"`
+	Key        string   `json:"key"`
+	Prefix     string   `json:"prefix"`
+	Roles      []string `json:"roles"`
+	Scope      string   `json:"scope"`
+	CreatedAt  string   `json:"created_at"`
+	ExpiresAt  string   `json:"expires_at"`
+	LastUsedAt string   `json:"last_used_at"`
+}
+
+// printKey prints the bare key, so that K=$(stoa app key create ...) holds it and nothing else.
+func printKey(c *console) func(json.RawMessage) error {
+	return func(answer json.RawMessage) error {
+		var k keyShown
+		if err := json.Unmarshal(answer, &k); err != nil {
+			return fmt.Errorf("read the key: %w", err)
+		}
+		if k.Key == "" {
+			return errors.New("the server answered without a key")
+		}
+		_, err := fmt.Fprintln(c.out, k.Key)
+		return err
+	}
+}
+
+type keyCreateCmd struct {
+	appFlags `embed:""`
+	Label    string    `required:"" name:"name" placeholder:"TEXT" help:"What the key is for."`
+	Role     []string  `placeholder:"ROLE" help:"A role in the app: admin, operator, developer, approver, caller (the default) or viewer. Repeatable."`
+	Scope    string    `placeholder:"SCOPES" help:"Narrows the roles to these scopes, separated by spaces, such as \"agents:call tasks:read\"."`
+	Expires  time.Time `format:"2006-01-02" placeholder:"YYYY-MM-DD" help:"The day at whose beginning (UTC) the key expires; without it, it does not."`
+}
+
+// Run makes the key and prints it.
+func (cmd *keyCreateCmd) Run(ctx context.Context, c *console) error {
+	body := map[string]any{"name": cmd.Label, "roles": cmd.Role, "scope": cmd.Scope}
+	if !cmd.Expires.IsZero() {
+		body["expires_at"] = cmd.Expires.UTC().Format(time.RFC3339)
+	}
+	return cmd.call(ctx, c, http.MethodPost, "/keys", body, printKey(c))
+}
+
+type keyListCmd struct {
+	appFlags `embed:""`
+}
+
+// Run lists the keys, the newest first.
+func (cmd *keyListCmd) Run(ctx context.Context, c *console) error {
+	return cmd.call(ctx, c, http.MethodGet, "/keys", nil, func(answer json.RawMessage) error {
+		var list struct{ Keys []keyShown }
+		if err := json.Unmarshal(answer, &list); err != nil {
+			return fmt.Errorf("read the list of keys: %w", err)
+		}
+		rows := make([][]string, len(list.Keys))
+		for i, k := range list.Keys {
+			rows[i] = []string{k.ID, k.Name, k.Prefix + "...", strings.Join(k.Roles, " "), cmp.Or(k.Scope, "-"), k.CreatedAt, cmp.Or(k.ExpiresAt, "never"), cmp.Or(k.LastUsedAt, "never")}
+		}
+		return c.table([]string{"ID", "NAME", "KEY", "ROLES", "SCOPE", "CREATED", "EXPIRES", "USED"}, rows)
+	})
+}
+
+type keyRotateCmd struct {
+	appFlags `embed:""`
+	ID       string         `arg:"" help:"The key's id."`
+	Overlap  *time.Duration `placeholder:"DURATION" help:"How long the key so far stays good, at most 720h; 0s ends it at once (24h)."`
+}
+
+// Run rotates the key and prints it.
+func (cmd *keyRotateCmd) Run(ctx context.Context, c *console) error {
+	body := map[string]any{}
+	if cmd.Overlap != nil {
+		body["overlap"] = cmd.Overlap.String()
+	}
+	return cmd.call(ctx, c, http.MethodPost, "/keys/"+url.PathEscape(cmd.ID)+":rotate", body, printKey(c))
+}
+
+type keyDeleteCmd struct {
+	appFlags `embed:""`
+	ID       string `arg:"" help:"The key's id."`
+}
+
+// Run deletes the key.
+func (cmd *keyDeleteCmd) Run(ctx context.Context, c *console) error {
+	return cmd.call(ctx, c, http.MethodDelete, "/keys/"+url.PathEscape(cmd.ID), nil, func(json.RawMessage) error {
+		c.say("the key %s of %s deleted", cmd.ID, cmd.Name)
+		return nil
+	})
+}
