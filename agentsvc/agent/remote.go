@@ -97,6 +97,9 @@ func (v *visit) call(ctx context.Context) error {
 	if v.client, err = v.peer.connect(ctx); err != nil {
 		return v.failed(err)
 	}
+	if err := agentsvc.Holds(ctx); err != nil {
+		return err
+	}
 	msg := v.message()
 	// A server without streams answers at once as well: so the task that would be cancelled is known.
 	req := &a2a.SendMessageRequest{Message: msg, Config: &a2a.SendMessageConfig{ReturnImmediately: true}}

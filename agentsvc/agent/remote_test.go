@@ -362,6 +362,17 @@ func testTooSlow(t *testing.T, w way) {
 	}
 }
 
+// TestRemoteLost: a turn that somebody else has by now sends no message.
+func TestRemoteLost(t *testing.T) {
+	t.Parallel()
+	f, url := serve(t, ways[0])
+	ctx, lose := context.WithCancelCause(t.Context())
+	ctx = agentsvc.WithLease(ctx, func(context.Context) { lose(agentsvc.ErrLost) })
+	if _, err := play(ctx, remote(t, agent.RemoteOptions{URL: url}), turn("hello")); !errors.Is(err, context.Canceled) || len(f.got) > 0 {
+		t.Errorf("ended with %v after %d messages", err, len(f.got))
+	}
+}
+
 // TestRemoteHeaders: headers go to the server that was named, not to one that its card names.
 func TestRemoteHeaders(t *testing.T) {
 	t.Parallel()

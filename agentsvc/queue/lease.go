@@ -47,9 +47,12 @@ func (p *Pool) rest(ctx context.Context, tick <-chan time.Time) {
 }
 
 func (p *Pool) keep(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(p.o.Stale/6, 100*time.Millisecond))
+	ctx, cancel := context.WithTimeout(ctx, p.patience())
 	defer cancel()
-	if err := p.beat(ctx); err != nil {
+	p.beat <- struct{}{}
+	err := p.confirm(ctx)
+	<-p.beat
+	if err != nil {
 		return err
 	}
 	if err := p.giveBack(ctx); err != nil {
@@ -116,18 +119,52 @@ func (p *Pool) age() time.Duration { return time.Since(p.started) - time.Duratio
 // under it. A process that was stopped and goes on finds itself so, until it has renewed its lease.
 func (p *Pool) stale() bool { return p.age() > p.o.Stale*3/4 }
 
-func (p *Pool) beat(ctx context.Context) error {
+// renew has the lease confirmed before a run of this process does what cannot be taken back, where others may take it
+// for expired. It ends the runs that others have, and all of them where it cannot be known.
+func (p *Pool) renew(ctx context.Context) {
+	if !p.stale() {
+		return
+	}
+	select {
+	case p.beat <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-p.beat }()
+	if !p.stale() || ctx.Err() != nil {
+		return // somebody has done it meanwhile
+	}
+	ctx, cancel := context.WithTimeout(p.base, p.patience())
+	defer cancel()
+	if err := p.confirm(ctx); err != nil {
+		p.o.Log.Warn("the leases cannot be renewed", "error", err)
+		p.stopAll()
+	}
+}
+
+// patience is how long a renewal may take.
+func (p *Pool) patience() time.Duration { return max(p.o.Stale/6, 100*time.Millisecond) }
+
+// confirm renews the lease. Where this process counted as dead, the lease is confirmed only when the runs that others
+// took meanwhile are ended here.
+func (p *Pool) confirm(ctx context.Context) error {
 	sent := time.Since(p.started)
 	beats, differs, err := p.runs.Beat(ctx, p.worker, p.o.Config())
 	if err != nil {
 		return err
 	}
-	p.lastBeat.Store(int64(sent))
 	if beats == 1 && p.beaten {
 		p.o.Log.Warn("this process counted as dead: others have its runs")
-		rouse(p.mind)
+		p.lost = true
 	}
 	p.beaten = true
+	if p.lost {
+		if err := p.stopLost(ctx, p.atWork()); err != nil {
+			return err
+		}
+		p.lost = false
+	}
+	p.lastBeat.Store(int64(sent))
 	if differs && !p.differs {
 		p.o.Log.Warn("another process on this database has another configuration file: the app default answers differently from process to process")
 	}

@@ -68,9 +68,7 @@ func (p *Pool) minding(ctx context.Context) {
 
 // lookAfter ends the runs that were taken from this process and the tool calls that somebody wants to end.
 func (p *Pool) lookAfter(ctx context.Context) error {
-	p.mu.Lock()
-	mine := maps.Clone(p.at) // before the look: what begins later cannot be missing
-	p.mu.Unlock()
+	mine := p.atWork() // before the look: what begins later cannot be missing
 	if len(mine) == 0 {
 		return nil
 	}
@@ -91,7 +89,7 @@ func (p *Pool) stopLost(ctx context.Context, mine map[place]*work) error {
 	}
 	for _, run := range held {
 		at := place{run.Tenant, run.Task}
-		if w := mine[at]; w != nil && w.turn == run.Turn {
+		if w := mine[at]; w != nil && w.turn == run.Turn && w.attempts == run.Attempts {
 			delete(mine, at)
 		}
 	}
@@ -106,6 +104,12 @@ func (p *Pool) stopLost(ctx context.Context, mine map[place]*work) error {
 		w.cancel(cause)
 	}
 	return nil
+}
+
+func (p *Pool) atWork() map[place]*work {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.at)
 }
 
 func (p *Pool) has(at place, w *work) bool {

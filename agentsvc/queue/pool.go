@@ -56,8 +56,10 @@ type Pool struct {
 	lastBeat atomic.Int64 // when it was sent, by the local monotonic clock
 	started  time.Time
 	strays   map[stray]time.Time // when first seen; only for sweep
-	beaten   bool                // only for beat
-	differs  bool                // another process has another configuration file; only for beat
+	beat     chan struct{}       // a place for who renews the lease, and for what follows
+	beaten   bool                // the lease was renewed before
+	lost     bool                // others have runs that are at work here, and these are not ended yet
+	differs  bool                // another process has another configuration file
 }
 
 // work is a run at work.
@@ -79,6 +81,7 @@ func New(runs *store.Runs, handle Handler, o Options) *Pool {
 	return &Pool{
 		runs: runs, handle: handle, o: o, worker: worker,
 		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1), back: make(chan struct{}, 1), mind: make(chan struct{}, 1),
+		beat:  make(chan struct{}, 1),
 		turns: turns{runs: runs, worker: worker}, depths: depths{count: runs.Waiting, apps: map[db.ID]*depth{}},
 		at: map[place]*work{}, awaited: map[db.ID]int64{}, base: base, cancel: cancel, started: time.Now(),
 	}
@@ -92,7 +95,7 @@ func (p *Pool) Open(ctx context.Context, alone bool) error {
 			return err
 		}
 	}
-	return p.beat(ctx)
+	return p.confirm(ctx)
 }
 
 // Run claims, renews and rescues until ctx ends. Runs under way go on: [Pool.Drain] ends them.

@@ -30,7 +30,7 @@ func (p *Pool) do(run store.Run) {
 		p.suspects.Add(1)
 		defer p.suspects.Add(-1)
 	}
-	ctx, cancel := context.WithCancelCause(p.base)
+	ctx, cancel := context.WithCancelCause(agentsvc.WithLease(p.base, p.renew))
 	defer cancel(nil)
 	at, mine := place{run.Tenant, run.Task}, &work{run.Turn, run.Attempts, cancel}
 	p.mu.Lock()

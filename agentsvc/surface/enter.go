@@ -117,6 +117,16 @@ func answer(err, why error) error {
 	return err
 }
 
+// Named checks what a caller names beside the credential as the tenant that a call of an agent is for, as A2A's field of
+// that name does: {app}, {agent} or {app}/{agent}. It returns an error if that is not where the caller is.
+func (v *Visit) Named(tenant, agent string) error {
+	switch tenant {
+	case "", v.App.Name, agent, v.App.Name + "/" + agent:
+		return nil
+	}
+	return errNoApp
+}
+
 // Leave gives the app back: it may then be replaced and closed. It may be called again.
 func (v *Visit) Leave() {
 	if v.release != nil {

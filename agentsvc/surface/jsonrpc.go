@@ -114,7 +114,7 @@ func (c *RPC) answer(err error) error {
 	}
 	v := judge(err)
 	rec := recordOf(c.r)
-	if v.door() || errors.Is(err, errNoAgent) || rec.status != 0 || c.r.Context().Err() != nil {
+	if v.door() || errors.Is(err, errNoAgent) || errors.Is(err, errNoApp) || rec.status != 0 || c.r.Context().Err() != nil {
 		return err
 	}
 	if rec.err = err; rec.visit != nil {

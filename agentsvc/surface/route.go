@@ -3,6 +3,7 @@ package surface
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -107,6 +108,18 @@ var privately = []string{"private, no-cache"}
 
 // Param returns a parameter of the path.
 func Param(r *http.Request, name string) string { return chi.URLParam(r, name) }
+
+// unknown answers what no route does. Below /admin that is for the operator to hear alone, as everything there.
+func (s *Server) unknown(answer Handler) http.HandlerFunc {
+	all, operator := s.serve(&Route{Pattern: "unknown", Serve: answer}), s.serve(&Route{Pattern: "unknown", Kind: Admin, Serve: answer})
+	return func(w http.ResponseWriter, r *http.Request) {
+		if path := strings.TrimSuffix(r.URL.Path, "/"); path == "/admin" || strings.HasPrefix(path, "/admin/") {
+			operator(w, r)
+			return
+		}
+		all(w, r)
+	}
+}
 
 func noPath(http.ResponseWriter, *http.Request) error { return errNoPath }
 

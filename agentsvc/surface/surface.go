@@ -95,8 +95,8 @@ func New(o Options, routes ...Route) (*Server, error) {
 		return nil, err
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
-	s.mux.NotFound(s.serve(&Route{Pattern: "unknown", Serve: noPath}))
-	s.mux.MethodNotAllowed(s.serve(&Route{Pattern: "unknown", Serve: s.noMethod}))
+	s.mux.NotFound(s.unknown(noPath))
+	s.mux.MethodNotAllowed(s.unknown(s.noMethod))
 	for i := range s.routes {
 		s.mount(&s.routes[i])
 	}

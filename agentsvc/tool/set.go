@@ -109,7 +109,7 @@ func (s *Set) run(ctx context.Context, call agentsvc.ToolCall, step string) (str
 	if err := t.args.check(args); err != nil {
 		return "", fmt.Errorf("the arguments of %s %w", call.Name, err)
 	}
-	if ctx.Err() != nil {
+	if agentsvc.Holds(ctx) != nil {
 		return "", fmt.Errorf("%s was not run: the call was cancelled", call.Name)
 	}
 	limit := timeout(t.Tool, s.opts.Timeout)

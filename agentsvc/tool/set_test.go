@@ -150,6 +150,11 @@ func TestCancelled(t *testing.T) {
 	if got, _ := s.Run(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
 		t.Errorf("before it ran: %+v", got)
 	}
+	ctx, lose := context.WithCancelCause(t.Context())
+	ctx = agentsvc.WithLease(ctx, func(context.Context) { lose(agentsvc.ErrLost) })
+	if got, _ := s.Run(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
+		t.Errorf("with a lease that is lost: %+v", got)
+	}
 }
 
 func TestPanic(t *testing.T) {

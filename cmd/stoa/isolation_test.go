@@ -120,7 +120,7 @@ func supplied(x minted) any {
 var rpcWalks = map[string][]func(x minted) any{
 	"message:send":                  {func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }, func(x minted) any { return words("hello", "message_id", x.message, "context_id", x.context) }, decision, supplied},
 	"message:stream":                {decision, supplied, func(x minted) any { return words("mine now", "task_id", x.task) }, func(x minted) any { return words("recall", "context_id", x.context) }},
-	"tasks/get":                     {func(x minted) any { return map[string]any{"id": x.task} }, func(x minted) any { return map[string]any{"task_id": x.task} }},
+	"tasks/get":                     {func(x minted) any { return map[string]any{"id": x.task} }, func(x minted) any { return map[string]any{"task_id": x.task} }, func(x minted) any { return map[string]any{"id": x.task, "tenant": x.app} }},
 	"tasks/list":                    {func(x minted) any { return map[string]any{"context_id": x.context} }, func(x minted) any { return map[string]any{"page_token": x.cursor} }},
 	"tasks/cancel":                  {func(x minted) any { return map[string]any{"id": x.task} }},
 	"tasks/subscribe":               {func(x minted) any { return map[string]any{"id": x.task} }, func(x minted) any { return map[string]any{"id": x.task, "after": 0} }},

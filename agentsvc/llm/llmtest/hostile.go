@@ -1,18 +1,22 @@
 package llmtest
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/llm"
 )
 
@@ -43,6 +47,7 @@ func RunHostile(t *testing.T, w Wire) {
 	t.Run("memory", func(t *testing.T) { testMemory(t, w) })
 	t.Run("drip feed", func(t *testing.T) { testDripFeed(t, w) })
 	t.Run("slow reader", func(t *testing.T) { testSlowReader(t, w) })
+	t.Run("lost lease", func(t *testing.T) { testLostLease(t, w) })
 }
 
 const (
@@ -256,4 +261,30 @@ func testSlowReader(t *testing.T, w Wire) {
 			t.Errorf("text = %q", text)
 		}
 	})
+}
+
+// testLostLease: a run that somebody else has by now sends neither a first request nor another one.
+func testLostLease(t *testing.T, w Wire) {
+	for requests := range 2 {
+		t.Run(fmt.Sprintf("after %d requests", requests), func(t *testing.T) {
+			t.Parallel()
+			var sent atomic.Int64
+			p := llm.Retry(w.against(t, func(rw http.ResponseWriter, _ *http.Request) {
+				sent.Add(1)
+				rw.WriteHeader(http.StatusServiceUnavailable)
+			}))
+			ctx, lose := context.WithCancelCause(t.Context())
+			defer lose(nil)
+			asked := 0
+			ctx = agentsvc.WithLease(ctx, func(context.Context) {
+				if asked++; asked > requests {
+					lose(agentsvc.ErrLost)
+				}
+			})
+			a := Ask(ctx, t, p, User("x"))
+			if !errors.Is(a.Err, context.Canceled) || sent.Load() != int64(requests) {
+				t.Errorf("error %v after %d requests, want %d", a.Err, sent.Load(), requests)
+			}
+		})
+	}
 }

@@ -3,13 +3,16 @@ package upstream
 import (
 	"net/http"
 	"strings"
+
+	"stoa/agentsvc"
 )
 
 // userAgent is all that servers learn of who calls.
 const userAgent = "stoa"
 
-// Client returns a client that calls through out. It tells servers less about this machine than vendors' libraries do,
-// and lets in only answers with status 200, whose events are not too long. Any other answer is an [*llm.Error].
+// Client returns a client that calls through out, each time only if the call is still to be made here ([agentsvc.Holds]).
+// It tells servers less about this machine than vendors' libraries do, and lets in only answers with status 200, whose
+// events are not too long. Any other answer is an [*llm.Error].
 func (v Vendor) Client(out *http.Client) *http.Client {
 	return &http.Client{
 		Transport: guard{v, out},
@@ -38,6 +41,9 @@ func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", userAgent)
 	if g.vendor.Dress != nil {
 		g.vendor.Dress(req)
+	}
+	if err := agentsvc.Holds(req.Context()); err != nil {
+		return nil, err
 	}
 	resp, err := g.out.Do(req)
 	if err != nil {

@@ -55,6 +55,14 @@ func noPush(_ http.ResponseWriter, r *http.Request, _ *surface.RPC) error {
 	return surface.ErrNoPush
 }
 
+// decode reads the params of a call, which must be for the agent that it was sent to: tenant, a part of them, may say so.
+func decode(r *http.Request, rpc *surface.RPC, params any, tenant *string) error {
+	if err := rpc.Decode(params); err != nil {
+		return err
+	}
+	return surface.VisitOf(r).Named(*tenant, surface.Param(r, "agent"))
+}
+
 // addressed admits the caller to an action with the agent that the path names, and returns that agent.
 func addressed(r *http.Request, action authz.Scope, session agentsvc.ContextID) (agent string, err error) {
 	v, agent := surface.VisitOf(r), surface.Param(r, "agent")
@@ -118,7 +126,7 @@ func (c caller) stream(w http.ResponseWriter, r *http.Request, rpc *surface.RPC)
 // submission reads what the caller wants to tell the agent.
 func submission(r *http.Request, rpc *surface.RPC) (messageParams, task.Submission, error) {
 	var p messageParams
-	if err := rpc.Decode(&p); err != nil {
+	if err := decode(r, rpc, &p, &p.Tenant); err != nil {
 		return p, task.Submission{}, err
 	}
 	if p.Message == nil {

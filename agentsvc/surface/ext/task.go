@@ -25,7 +25,7 @@ func within(r *http.Request, wide authz.Scope) (task.Reach, error) {
 // named reads the params of a method about one task.
 func named(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParams, task.Reach, error) {
 	var p taskParams
-	if err := rpc.Decode(&p); err != nil {
+	if err := decode(r, rpc, &p, &p.Tenant); err != nil {
 		return p, task.Reach{}, err
 	}
 	reach, err := within(r, wide)
@@ -62,7 +62,7 @@ func get(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	p := listParams{HistoryLength: new(int)}
 	if len(rpc.Params) > 0 {
-		if err := rpc.Decode(&p); err != nil {
+		if err := decode(r, rpc, &p, &p.Tenant); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 // What comes in. Names are taken in camelCase as well, and a part's type as kind, as other A2A clients write them.
 type (
 	messageParams struct {
+		Tenant        string   `json:"tenant"`
 		Message       *message `json:"message"`
 		Configuration struct {
 			Blocking           *bool `json:"blocking"`
@@ -38,6 +39,7 @@ type (
 		Data          json.RawMessage `json:"data"`
 	}
 	taskParams struct {
+		Tenant             string `json:"tenant"`
 		ID                 string `json:"id"`
 		TaskID             string `json:"task_id"`
 		TaskIDCamel        string `json:"taskId"`
@@ -49,6 +51,7 @@ type (
 		Reason string `json:"reason"`
 	}
 	listParams struct {
+		Tenant           string `json:"tenant"`
 		ContextID        string `json:"context_id"`
 		Status           string `json:"status"`
 		PageSize         *int   `json:"page_size"`

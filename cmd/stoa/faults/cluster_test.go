@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -207,6 +209,22 @@ func (n *node) signal(s syscall.Signal) {
 	if err := n.Cmd.Process.Signal(s); err != nil {
 		n.c.Fatal(err)
 	}
+}
+
+// freeze stops the process and waits until the last of its threads stands still: on a busy machine they go on for a
+// while after the signal.
+func (n *node) freeze() {
+	n.c.Helper()
+	n.signal(syscall.SIGSTOP)
+	n.c.within(10*time.Second, "the process stands still", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", n.Cmd.Process.Pid))
+		n.c.must(err)
+		return !slices.ContainsFunc(threads, func(path string) bool {
+			raw, err := os.ReadFile(path)
+			_, after, _ := strings.Cut(string(raw), ") ")
+			return err == nil && !strings.HasPrefix(after, "T")
+		})
+	})
 }
 
 // admin speaks with the operator's secret.

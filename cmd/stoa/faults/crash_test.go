@@ -152,7 +152,7 @@ func TestF4Stop(t *testing.T) {
 	acting := c.live(c.nodes[0], message{agent: "modelled", text: "again"})
 	hello.await(t)
 	again.await(t)
-	c.nodes[0].signal(syscall.SIGSTOP)
+	c.nodes[0].freeze()
 	hello.release()
 	again.release()
 	c.restsAs(c.nodes[1], "modelled", thinking, "completed", rescue)
