@@ -1,8 +1,10 @@
 package billing
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -73,7 +75,8 @@ type InvoiceTotal struct {
 	Due      Money  `json:"due"`
 }
 
-// Invoices returns the invoices and credit notes of an app, the newest first: drafts before what is final.
+// Invoices returns the invoices and credit notes of an app without their lines, the newest first: drafts before what is
+// final.
 func (s *Service) Invoices(ctx context.Context, app tenancy.App) ([]Invoice, error) {
 	a, err := s.account(ctx, app)
 	if err != nil {
@@ -81,46 +84,62 @@ func (s *Service) Invoices(ctx context.Context, app tenancy.App) ([]Invoice, err
 	}
 	list := []Invoice{}
 	for _, d := range slices.Backward(a.drafts) {
+		d.Lines = nil
 		list = append(list, d.Invoice)
 	}
 	final, err := s.FinalInvoices(ctx, app.ID)
 	return append(list, final...), err
 }
 
-// FinalInvoices returns those of an app that are final, the newest first.
+// FinalInvoices returns those of an app that are final, without their lines, the newest first.
 func (s *Service) FinalInvoices(ctx context.Context, app db.ID) ([]Invoice, error) {
-	h := s.db.Tenant(app)
-	list, err := readInvoices(ctx, func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
-		var b db.Batch
-		b.Query(read, sql, args...)
-		return h.Do(ctx, &b)
-	}, app)
+	list, err := readInvoices(ctx, s.asTenant(app), app, "")
+	for i := range list {
+		list[i].Lines = nil
+	}
 	return list, err
 }
 
 // Invoice returns an invoice of an app, draft or final. One that is not there is [ErrNotFound].
 func (s *Service) Invoice(ctx context.Context, app tenancy.App, id string) (Invoice, error) {
-	list, err := s.Invoices(ctx, app)
+	inv, err := s.FinalInvoice(ctx, app.ID, id)
+	if !errors.Is(err, ErrNotFound) {
+		return inv, err
+	}
+	a, err := s.account(ctx, app)
 	if err != nil {
 		return Invoice{}, err
 	}
-	return pickInvoice(list, id)
+	if i := slices.IndexFunc(a.drafts, func(d draft) bool { return d.ID == id }); i >= 0 {
+		return a.drafts[i].Invoice, nil
+	}
+	return Invoice{}, errNoInvoice
 }
 
 // FinalInvoice is [Service.Invoice] without the drafts.
 func (s *Service) FinalInvoice(ctx context.Context, app db.ID, id string) (Invoice, error) {
-	list, err := s.FinalInvoices(ctx, app)
-	if err != nil {
-		return Invoice{}, err
-	}
-	return pickInvoice(list, id)
+	return readInvoice(ctx, s.asTenant(app), app, id)
 }
 
-func pickInvoice(list []Invoice, id string) (Invoice, error) {
-	if i := slices.IndexFunc(list, func(inv Invoice) bool { return inv.ID == id }); i >= 0 {
-		return list[i], nil
+// asTenant asks the database as an app.
+func (s *Service) asTenant(app db.ID) query {
+	return func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
+		var b db.Batch
+		b.Query(read, sql, args...)
+		return s.db.Tenant(app).Do(ctx, &b)
 	}
-	return Invoice{}, errNoInvoice
+}
+
+// readInvoice reads one that is final.
+func readInvoice(ctx context.Context, ask query, app db.ID, id string) (Invoice, error) {
+	if id == "" {
+		return Invoice{}, errNoInvoice
+	}
+	list, err := readInvoices(ctx, ask, app, id)
+	if err != nil || len(list) == 0 {
+		return Invoice{}, cmp.Or(err, errNoInvoice)
+	}
+	return list[0], nil
 }
 
 var errNoInvoice = fmt.Errorf("%w: there is no such invoice", ErrNotFound)
@@ -128,7 +147,8 @@ var errNoInvoice = fmt.Errorf("%w: there is no such invoice", ErrNotFound)
 // maxInvoices bounds how many invoices of an app are shown: those of forty years, each reversed.
 const maxInvoices = 1000
 
-func readInvoices(ctx context.Context, ask query, app db.ID) ([]Invoice, error) {
+// readInvoices reads those that are final, or only the one of that id.
+func readInvoices(ctx context.Context, ask query, app db.ID, id string) ([]Invoice, error) {
 	list := []Invoice{}
 	err := ask(ctx, func(r db.Row) error {
 		var body, reversed string
@@ -143,7 +163,7 @@ func readInvoices(ctx context.Context, ask query, app db.ID) ([]Invoice, error) 
 		list = append(list, inv)
 		return err
 	}, `SELECT i.body, COALESCE(r.id, '') FROM invoice i LEFT JOIN invoice r ON r.app = i.app AND r.reverses = i.id
-		WHERE i.app = $1 ORDER BY i.number DESC LIMIT $2`, string(app), maxInvoices)
+		WHERE i.app = $1 AND (CAST($2 AS TEXT) = '' OR i.id = $2) ORDER BY i.number DESC LIMIT $3`, string(app), id, maxInvoices)
 	if err != nil {
 		return nil, fmt.Errorf("read the invoices of app %s: %w", app, err)
 	}

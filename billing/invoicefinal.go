@@ -19,14 +19,10 @@ var ErrPrecondition = errors.New("not possible as things are")
 func (s *Service) Finalize(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
 	var out Invoice
 	err := s.inLedger(ctx, app, func(l *ledger) error {
-		final, err := readInvoices(ctx, l.tx.Query, app.ID)
-		if err != nil {
-			return err
+		var err error
+		if out, err = readInvoice(ctx, l.tx.Query, app.ID, id); errors.Is(err, ErrNotFound) {
+			out, err = s.finalize(ctx, l, actor, app, id)
 		}
-		if out, err = pickInvoice(final, id); err == nil {
-			return nil
-		}
-		out, err = s.finalize(ctx, l, actor, app, id)
 		return err
 	})
 	if err != nil {
@@ -114,11 +110,7 @@ func (l *ledger) enter(ctx context.Context, d draft) error {
 func (s *Service) Reverse(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
 	var note Invoice
 	err := s.inLedger(ctx, app, func(l *ledger) error {
-		final, err := readInvoices(ctx, l.tx.Query, app.ID)
-		if err != nil {
-			return err
-		}
-		inv, err := pickInvoice(final, id)
+		inv, err := readInvoice(ctx, l.tx.Query, app.ID, id)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			if span, found, err := s.counting(l.tx.Query, app, l.state, l.now).next(ctx); err == nil && found && span.month == id {
@@ -130,7 +122,7 @@ func (s *Service) Reverse(ctx context.Context, actor string, app tenancy.App, id
 		case inv.Kind == CreditNote:
 			return fmt.Errorf("%w: a credit note is not reversed", ErrPrecondition)
 		case inv.ReversedBy != "":
-			note, err = pickInvoice(final, inv.ReversedBy)
+			note, err = readInvoice(ctx, l.tx.Query, app.ID, inv.ReversedBy)
 			return err
 		}
 		note = inv.note()
