@@ -19,7 +19,7 @@ type sum struct {
 
 // unsettled is how long before an invoice a row may say it was recorded and still not be there to be seen: longer than any
 // transaction lasts.
-const unsettled = time.Hour
+const unsettled = 10 * time.Minute
 
 // mark notes which of the usage recorded of late goes on the invoice of sp, so that c counts that and whatever appears
 // meanwhile goes on the next.
