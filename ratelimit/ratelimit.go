@@ -1,5 +1,12 @@
-// Package ratelimit says when somebody has had enough of something. A [Throttle] slows down guessing: it counts the
-// failures of a client address and turns the address away once there were too many.
+// Package ratelimit says when somebody has had enough of something.
+//
+// A [Limiter] holds the rules of one app: so many calls, or so many tokens, in a minute, an hour, a day, a week or a
+// month, for a session, a user, an API key, an agent or the whole app. [Limiter.Take] counts a call under all rules or
+// under none, [Limiter.Spend] settles what the tokens of a turn came to. Counts are kept in a [Place]: in this process,
+// in Redis, in a database, or in one with another behind it.
+//
+// A [Throttle] slows down guessing: it counts the failures of a client address and turns the address away once there
+// were too many.
 package ratelimit
 
 import (
@@ -15,11 +22,16 @@ var ErrExhausted = errors.New("limit reached")
 // ExhaustedError is an [ErrExhausted] that knows when another attempt is worth making.
 type ExhaustedError struct {
 	RetryAfter time.Duration // whole seconds, at least one: the value of a Retry-After header
+	State      *State        // of the rule that refuses; nil where no rule does
 }
 
-// Error says how long to wait.
+// Error says which limit is reached and how long to wait.
 func (e *ExhaustedError) Error() string {
-	return fmt.Sprintf("%v, try again in %d s", ErrExhausted, int(e.RetryAfter.Seconds()))
+	seconds := int(e.RetryAfter.Seconds())
+	if e.State == nil {
+		return fmt.Sprintf("%v, try again in %d s", ErrExhausted, seconds)
+	}
+	return fmt.Sprintf("%v: %v, try again in %d s", ErrExhausted, e.State.Rule, seconds)
 }
 
 // Is makes errors.Is(err, ErrExhausted) hold.
@@ -27,6 +39,10 @@ func (e *ExhaustedError) Is(target error) bool { return target == ErrExhausted }
 
 // exhaustedUntil returns the refusal of a limit that opens again at t.
 func exhaustedUntil(t time.Time) error {
-	seconds := max(1, math.Ceil(time.Until(t).Seconds()))
-	return &ExhaustedError{RetryAfter: time.Duration(seconds) * time.Second}
+	return &ExhaustedError{RetryAfter: wait(time.Until(t))}
+}
+
+// wait is d in whole seconds, at least one.
+func wait(d time.Duration) time.Duration {
+	return time.Duration(max(1, math.Ceil(d.Seconds()))) * time.Second
 }

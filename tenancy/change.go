@@ -120,7 +120,7 @@ func (s *Service) store(ctx context.Context, actor, action string, e *edit) (App
 }
 
 func updateApp(ctx context.Context, tx *db.Tx, e *edit) error {
-	grants, labels, err := e.app.documents()
+	grants, labels, rates, err := e.app.documents()
 	if err != nil {
 		return err
 	}
@@ -129,11 +129,11 @@ func updateApp(ctx context.Context, tx *db.Tx, e *edit) error {
 		n = 1
 	}
 	changed, err := tx.Exec(ctx, `UPDATE app SET display_name = $3, status = $4, revision = $5, inputs = inputs + $6,
-			generation = generation + 1, grants = $7, plan = $8, labels = $9, weight = $10, max_concurrent_tasks = $11, queue_depth = $12,
+			generation = generation + 1, grants = $7, plan = $8, labels = $9, weight = $10, max_concurrent_tasks = $11, queue_depth = $12, rates = $13,
 			updated_at = stoa_now()
 		WHERE tenant = $1 AND generation = $2`,
 		string(e.app.ID), e.was.app.Generation, e.app.DisplayName, string(e.app.Status), e.app.Revision, n, grants, e.app.Plan, labels,
-		e.app.Limits.Weight, e.app.Limits.MaxConcurrentTasks, e.app.Limits.QueueDepth)
+		e.app.Limits.Weight, e.app.Limits.MaxConcurrentTasks, e.app.Limits.QueueDepth, rates)
 	if err == nil && changed == 0 {
 		err = errStale
 	}
@@ -174,12 +174,16 @@ func storeSecrets(ctx context.Context, tx *db.Tx, e *edit) error {
 	return nil
 }
 
-// documents returns the grants and labels as the database holds them.
-func (a *App) documents() (grants, labels string, err error) {
+// documents returns the grants, labels and rates as the database holds them.
+func (a *App) documents() (grants, labels, rates string, err error) {
 	g, err := json.Marshal(a.Grants)
 	if err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
 	l, err := json.Marshal(a.Labels)
-	return string(g), string(l), err
+	if err != nil {
+		return "", "", "", err
+	}
+	rates, err = ratesDocument(a.Limits.Rates)
+	return string(g), string(l), rates, err
 }

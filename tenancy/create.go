@@ -36,7 +36,7 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 	e := &edit{whole: w, put: d.Secrets, detail: map[string]any{
 		"revision": w.app.Revision, "grants": w.app.Grants, "plan": w.app.Plan, "secrets": names(d.Secrets),
 	}}
-	if w.app.Limits != (Limits{}) {
+	if !w.app.Limits.equal(Limits{}) {
 		e.detail["limits"] = d.Limits
 	}
 	var after record
@@ -163,16 +163,16 @@ func (s *Service) ID(ctx context.Context, name string) (db.ID, error) {
 }
 
 func insertApp(ctx context.Context, tx *db.Tx, w *whole, masterKey string) error {
-	grants, labels, err := w.app.documents()
+	grants, labels, rates, err := w.app.documents()
 	if err != nil {
 		return err
 	}
 	a := &w.app
 	_, err = tx.Exec(ctx, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels,
-			data_key, master_key, weight, max_concurrent_tasks, queue_depth, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, stoa_now(), stoa_now())`,
+			data_key, master_key, weight, max_concurrent_tasks, queue_depth, rates, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, stoa_now(), stoa_now())`,
 		string(a.ID), a.Name, a.DisplayName, string(a.Status), a.Revision, a.Inputs, a.Generation, grants, a.Plan, labels, w.dataKey, masterKey,
-		a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth)
+		a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth, rates)
 	return err
 }
 

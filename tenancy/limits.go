@@ -1,6 +1,9 @@
 package tenancy
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Limits are what an app may take of the house that all share. A zero field stands
 // for what the app's plan says, and where that says nothing for the default named beside it.
@@ -8,6 +11,12 @@ type Limits struct {
 	Weight             int64 // runs in each of its turns at the queue; 1
 	MaxConcurrentTasks int64 // runs at work at a time, in all processes together; none
 	QueueDepth         int64 // runs that wait for a worker; 10,000
+	Rates              []Rate
+}
+
+// equal reports whether l and m say the same.
+func (l Limits) equal(m Limits) bool {
+	return l.Weight == m.Weight && l.MaxConcurrentTasks == m.MaxConcurrentTasks && l.QueueDepth == m.QueueDepth && slices.Equal(l.Rates, m.Rates)
 }
 
 // The bounds of limits, and what holds where nothing is said.
@@ -35,7 +44,7 @@ func (l Limits) Check(prefix string) error {
 			return invalid(prefix+f.name, "must be 0, which stands for the default, to %d", f.most)
 		}
 	}
-	return nil
+	return checkRates(prefix+"rate", l.Rates)
 }
 
 // LimitsChange says which limits change. What is nil stays as it is.
@@ -43,6 +52,8 @@ type LimitsChange struct {
 	Weight             *int64 `json:"weight,omitempty"`
 	MaxConcurrentTasks *int64 `json:"max_concurrent_tasks,omitempty"`
 	QueueDepth         *int64 `json:"queue_depth,omitempty"`
+	// Rates are all there are then; empty and not nil: none.
+	Rates []Rate `json:"rate,omitzero"`
 }
 
 // apply returns l with the changes made.
@@ -53,6 +64,9 @@ func (c LimitsChange) apply(l Limits) (Limits, error) {
 		if f.from != nil {
 			*f.to = *f.from
 		}
+	}
+	if c.Rates != nil {
+		l.Rates = slices.Clone(c.Rates)
 	}
 	return l, l.Check("limits.")
 }

@@ -255,7 +255,7 @@ func TestUnknown(t *testing.T) {
 		_, err := visit(t, l, "ghost")
 		wantErr(t, err, tenancy.ErrNotFound)
 		exec(t, d.Platform(), `INSERT INTO app SELECT 'ghost', 'ghost', display_name, status, revision, inputs, generation, grants, plan, labels,
-			data_key, master_key, created_at, updated_at, 0, 0, 0 FROM app`)
+			data_key, master_key, created_at, updated_at, 0, 0, 0, '[]' FROM app`)
 		_, err = visit(t, l, "ghost")
 		wantErr(t, err, tenancy.ErrNotFound)
 		time.Sleep(time.Second)

@@ -18,16 +18,16 @@ type record struct {
 
 // Of the columns that selectApp reads, in the order of [record.scan].
 const appColumns = `a.tenant, a.name, a.display_name, a.status, a.revision, a.inputs, a.generation, a.grants, a.plan, a.labels,
-	a.weight, a.max_concurrent_tasks, a.queue_depth, a.data_key, a.created_at, a.updated_at,
+	a.weight, a.max_concurrent_tasks, a.queue_depth, a.rates, a.data_key, a.created_at, a.updated_at,
 	COALESCE((SELECT p.weight FROM plan p WHERE p.name = a.plan), 0), COALESCE((SELECT p.max_concurrent_tasks FROM plan p WHERE p.name = a.plan), 0),
 	COALESCE((SELECT p.queue_depth FROM plan p WHERE p.name = a.plan), 0)`
 
 func (r *record) scan(row db.Row, more ...any) error {
-	var id, status, grants, labels string
+	var id, status, grants, labels, rates string
 	var created, updated int64
 	a := &r.app
 	dest := append([]any{&id, &a.Name, &a.DisplayName, &status, &a.Revision, &a.Inputs, &a.Generation, &grants, &a.Plan, &labels,
-		&a.Limits.Weight, &a.Limits.MaxConcurrentTasks, &a.Limits.QueueDepth, &r.dataKey, &created, &updated,
+		&a.Limits.Weight, &a.Limits.MaxConcurrentTasks, &a.Limits.QueueDepth, &rates, &r.dataKey, &created, &updated,
 		&a.planned.Weight, &a.planned.MaxConcurrentTasks, &a.planned.QueueDepth}, more...)
 	if err := row.Scan(dest...); err != nil {
 		return err
@@ -39,6 +39,10 @@ func (r *record) scan(row db.Row, more ...any) error {
 	}
 	if err := json.Unmarshal([]byte(labels), &a.Labels); err != nil {
 		return fmt.Errorf("labels of app %s: %w", id, err)
+	}
+	var err error
+	if a.Limits.Rates, err = ratesOf(rates); err != nil {
+		return fmt.Errorf("limits of app %s: %w", id, err)
 	}
 	return nil
 }

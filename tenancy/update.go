@@ -76,7 +76,7 @@ func (e *edit) apply(c Change) error {
 	if err != nil {
 		return err
 	}
-	if e.app.Limits != limits {
+	if !e.app.Limits.equal(limits) {
 		e.app.Limits, e.rebuild, e.detail["limits"] = limits, true, c.Limits
 	}
 	if c.Grants != nil {

@@ -24,6 +24,8 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
 	"stoa/authz"
+	"stoa/billing"
+	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -44,9 +46,13 @@ type House struct {
 	Outside, Inside *egress.Client
 	// Sandbox holds the programs of this host that agents run. Without one they run none.
 	Sandbox *sandbox.Host
+	// Counts are where calls are counted that limits hold for; nil = every app counts its own.
+	Counts *ratelimit.Counts
 	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
 	Judged func(ctx context.Context, app string, f guardrail.Finding)
-	Log    *slog.Logger
+	// Billing counts what apps use and bounds it; nil = nothing is counted.
+	Billing *billing.Service
+	Log     *slog.Logger
 }
 
 // Tenant says whose configuration is built.
@@ -67,12 +73,15 @@ type App struct {
 	runners  map[bool]*runner.Runner // of tasks in the database, and of those in memory
 	vault    *store.Vault
 	memories *memory.Recall
-	gate     *authz.Gate
-	cards    []agentsvc.Card
-	index    map[string]int
-	fallback string // agent of the default card, "" = none
-	org, url string
-	closers  []func() error
+
+	allowance *billing.Allowance // nil = any
+	gate      *authz.Gate
+	cards     []agentsvc.Card
+	index     map[string]int
+	limits    *Limits
+	fallback  string // agent of the default card, "" = none
+	org, url  string
+	closers   []func() error
 }
 
 // Build makes an app of cfg. It calls nobody: what it returns costs memory alone. What is wrong with cfg is a
@@ -86,6 +95,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if h.Judged != nil {
 		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
+	if h.Billing != nil {
+		b.meter, b.allowance = h.Billing.Meter(t.ID, t.Plan), h.Billing.Allowance(t.ID, t.Plan)
+	}
 	volatile, stores := b.volatile(h), b.sessions(h)
 	b.store = stores(h.DB)
 	if h.Keys != nil {
@@ -95,6 +107,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if used {
 		b.recall = memories
 	}
+	limits := b.limits(h)
 	b.llms()
 	b.allGuardrails()
 	b.allTools()
@@ -102,13 +115,20 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, index: map[string]int{}, closers: b.closers}
+	a := &App{
+		runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, allowance: b.allowance,
+		limits: limits, index: map[string]int{}, closers: b.closers,
+	}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
+			Observer: b.observer(), Apart: q.volatile,
 		})
 		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
+		if limits != nil {
+			a.runners[q.volatile].Count(limits.spent)
+		}
 		if q.volatile == volatile {
 			a.kept, a.tasks = kept, tasks
 		}
@@ -197,16 +217,19 @@ type builder struct {
 	out     *egress.Client
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
-	store   *store.Store
-	vault   *store.Vault   // nil = nothing can be sealed
-	recall  *memory.Recall // nil = agents remember nothing
-	models  map[string]llm.Provider
-	rails   map[string]*guardrail.Guardrail // those that are turned on
-	built   map[string]agent.Agent
-	tools   map[string]tool.Tool
-	sources map[string]tool.Source // by the name of the tool that stands for all of theirs
-	sets    []*tool.Set            // all that were made
-	closers []func() error
+	meter   *billing.Meter                           // nil = nothing is counted
+
+	allowance *billing.Allowance // as above
+	store     *store.Store
+	vault     *store.Vault   // nil = nothing can be sealed
+	recall    *memory.Recall // nil = agents remember nothing
+	models    map[string]llm.Provider
+	rails     map[string]*guardrail.Guardrail // those that are turned on
+	built     map[string]agent.Agent
+	tools     map[string]tool.Tool
+	sources   map[string]tool.Source // by the name of the tool that stands for all of theirs
+	sets      []*tool.Set            // all that were made
+	closers   []func() error
 	mistakes
 
 	databases *Databases

@@ -13,7 +13,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// sessionSchema is where conversations lie in an app's own PostgreSQL.
+// sessionSchema is where conversations and counts lie in an app's own PostgreSQL.
 const sessionSchema = "stoa"
 
 // Databases are the databases that apps bring. Each is open once in this process, however many revisions of its app
@@ -95,7 +95,7 @@ func (o *ownDatabase) ready(ctx context.Context) (*db.DB, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
-	if o.db, o.err = openSessions(ctx, o.guest, o.way); o.err != nil {
+	if o.db, o.err = openOwn(ctx, o.guest, o.way); o.err != nil {
 		o.failed = time.Now()
 	}
 	return o.db, o.err
@@ -113,19 +113,19 @@ func (o *ownDatabase) close() error {
 	return d.Close()
 }
 
-func openSessions(ctx context.Context, g db.Guest, way db.Way) (*db.DB, error) {
+func openOwn(ctx context.Context, g db.Guest, way db.Way) (*db.DB, error) {
 	d, err := db.OpenGuest(ctx, g, way)
 	if err != nil {
 		return nil, err
 	}
-	if err := makeSessions(ctx, d); err != nil {
+	if err := makeTables(ctx, d); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-// makeSessions brings the tables of conversations in d to the latest version, whoever else does so at the same time.
-func makeSessions(ctx context.Context, d *db.DB) error {
+// makeTables brings the tables of what apps keep in d, conversations and counts, to the latest version, whoever else does so at the same time.
+func makeTables(ctx context.Context, d *db.DB) error {
 	steps, err := migrations.Sessions()
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func makeSessions(ctx context.Context, d *db.DB) error {
 		}
 		for ; version < len(steps); version++ { // a later Stoa may have gone further
 			if _, err := tx.Exec(ctx, steps[version]); err != nil {
-				return fmt.Errorf("make the tables of sessions, version %d: %w", version+1, err)
+				return fmt.Errorf("make the tables, version %d: %w", version+1, err)
 			}
 			if _, err := tx.Exec(ctx, `INSERT INTO session_version (version) VALUES ($1)`, version+1); err != nil {
 				return err
@@ -187,9 +187,7 @@ func (b *builder) sessions(h House) func(tasks *db.DB) *store.Store {
 	}
 	apart := store.SessionsApart(b.tenant.ID, func(context.Context) (*db.DB, error) { return place, nil })
 	if c := b.cfg.Databases[b.cfg.Storage.Sessions.Database]; c != nil {
-		own, giveBack := b.databases.borrow(borrowed{b.tenant.ID, b.tenant.Inside, guest(c)}, db.Way{Dial: b.out.DialContext})
-		b.closers = append(b.closers, giveBack)
-		place, apart = nil, store.SessionsApart(b.tenant.ID, own.ready)
+		place, apart = nil, store.SessionsApart(b.tenant.ID, b.borrow(c).ready)
 	}
 	return func(tasks *db.DB) *store.Store {
 		st := store.New(tasks, b.tenant.ID)
@@ -198,6 +196,13 @@ func (b *builder) sessions(h House) func(tasks *db.DB) *store.Store {
 		}
 		return st.With(apart)
 	}
+}
+
+// borrow returns a database that the configuration names, until the app is closed.
+func (b *builder) borrow(c *config.Database) *ownDatabase {
+	own, giveBack := b.databases.borrow(borrowed{b.tenant.ID, b.tenant.Inside, guest(c)}, db.Way{Dial: b.out.DialContext})
+	b.closers = append(b.closers, giveBack)
+	return own
 }
 
 func guest(c *config.Database) db.Guest {

@@ -49,7 +49,7 @@ type Config struct {
 	Guardrails map[string]*Guardrail `yaml:"guardrails"`
 	// Storage says where tasks, sessions, memory and checkpoints are kept.
 	Storage Storage `yaml:"storage"`
-	// RateLimiting bounds how much a session or a user may ask for.
+	// RateLimiting bounds how much a session or a user may ask for. A call beyond a limit is refused (429).
 	RateLimiting RateLimiting `yaml:"rate_limiting"`
 	// Server is the address and the front door. It stands in the operator's file only.
 	Server Server `yaml:"server"`

@@ -27,8 +27,6 @@ var pending = []struct {
 	{"vector_stores.*", nil},
 	{"document_stores.*", nil},
 
-	{"rate_limiting", nil},
-
 	{"server.grpc_port", nil},
 	{"server.transport", nil},
 	{"server.push_notifications", nil},

@@ -1,12 +1,16 @@
 package config
 
-// RateLimiting bounds how much a session or a user may ask for.
+import "fmt"
+
+// RateLimiting bounds how much a session or a user may ask for. A call beyond a limit is refused (429).
 type RateLimiting struct {
 	// Enabled turns the limits on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=false"`
-	// Scope is whose requests are counted together.
+	// Scope is whose calls are counted together. A call without a context belongs to no session yet and counts under its
+	// user.
 	Scope string `yaml:"scope" jsonschema:"enum=session,enum=user,default=session"`
-	// Backend is where the counts are kept.
+	// Backend is where the counts are kept: in memory, which is the server's Redis where it has one and else this process
+	// alone, or in a database.
 	Backend string `yaml:"backend" jsonschema:"enum=memory,enum=sql,default=memory"`
 	// SQLDatabase is the database they are kept in. Without it, it is the server's own.
 	SQLDatabase string `yaml:"sql_database" ref:"databases" only:"backend=sql"`
@@ -16,17 +20,29 @@ type RateLimiting struct {
 
 // Limit is one limit.
 type Limit struct {
-	// Type is what is counted: tokens or requests.
+	// Type is what is counted: calls, or the tokens that models take in and put out for them.
 	Type string `yaml:"type" jsonschema:"required,enum=token,enum=count"`
-	// Window is the time after which the count starts again.
+	// Window is the time after which the count starts again: one of the calendar's, in UTC. A week begins on Monday.
 	Window string `yaml:"window" jsonschema:"required,enum=minute,enum=hour,enum=day,enum=week,enum=month"`
 	// Limit is how much fits into one window.
-	Limit int `yaml:"limit" jsonschema:"required,minimum=1"`
+	Limit int `yaml:"limit" jsonschema:"required,minimum=1,maximum=1000000000000"`
 }
 
 func (x *RateLimiting) check(c *checks, s spot) {
 	c.notMySQL(s.child("sql_database"), x.SQLDatabase)
 	if x.Enabled {
 		c.needs(s, "limits")
+	}
+	seen := map[Limit]int{}
+	for i, l := range x.Limits {
+		if l == nil || l.Type == "" || l.Window == "" {
+			continue // told elsewhere
+		}
+		same := Limit{Type: l.Type, Window: l.Window}
+		if first, twice := seen[same]; twice {
+			c.problem(s.child("limits").item(i), fmt.Sprintf("limits[%d] is about the same type and window", first))
+			continue
+		}
+		seen[same] = i
 	}
 }

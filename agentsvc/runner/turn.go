@@ -33,7 +33,10 @@ type turn struct {
 	kept    []agentsvc.Entry // what was added to the session
 	refused bool             // the turn ended rejected
 	found   findings
-	last    time.Time // of the last fact of earlier attempts
+	uses    uses
+	unsaid  []agentsvc.Event // usage that could not be written with its fact
+	last    time.Time        // of the last fact of earlier attempts
+	spent   bool             // what was reserved for the run has been settled
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -68,6 +71,7 @@ func (t *turn) replay(ctx context.Context) error {
 		t.note(ev)
 		t.last = ev.At
 	}
+	t.spent = tokens(t.used) > 0
 	return nil
 }
 
@@ -94,6 +98,7 @@ func (t *turn) note(ev agentsvc.Event) {
 		t.add(ev.Frame, agentsvc.Entry{Result: ev.Result})
 	case ev.Usage != nil:
 		t.used = t.used.Add(*ev.Usage)
+		t.uses.known(*ev.Usage)
 	case ev.Finding != nil:
 		t.found.note(*ev.Finding)
 	}
@@ -269,10 +274,13 @@ func (t *turn) write(ctx context.Context, rec store.Record) error {
 	if err := t.rec.Record(ctx, rec); err != nil {
 		if err = unrecorded(err); !errors.Is(err, errNotRecorded) {
 			t.pending = facts(rec.Events)
+			return err
 		}
+		t.unsaid = append(t.unsaid, usageOf(rec.Events)...)
 		return err
 	}
 	t.kept = rec.Session
+	t.count(ctx, rec)
 	return nil
 }
 

@@ -47,6 +47,7 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 	if err := accept(&b, run, evs); err != nil {
 		return err
 	}
+	s.reserve(&b, run)
 	if sent != nil {
 		b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent,
@@ -196,6 +197,7 @@ func (s *Store) insertRun(b *db.Batch, run Run, g *guard) {
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
 		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq, run.line(),
 		int64(run.Priority))
+	s.reserve(b, run)
 }
 
 // insertSent adds to b that the sender's message went to run's task, if the guard holds.

@@ -82,6 +82,8 @@ type Run struct {
 	Wait bool
 	// Followed says, once the run has ended, that others of its session may wait for that.
 	Followed bool
+	// Reserved notes what the turn's call holds of the limits of its app, for whoever settles it; "" = nothing.
+	Reserved string
 	// Facts are those of the turn when it began, where they have been read.
 	Facts []agentsvc.Event
 }

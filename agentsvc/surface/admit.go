@@ -37,8 +37,9 @@ func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
 
 // Submission admits the caller to send m, in a session ("" = none yet), to an agent, and returns what to submit. A
 // message that decides on tool calls needs another permission than one that calls the agent, and reaches the tasks of
-// everyone; one that brings credentials does not, and what is submitted no longer holds them. It returns an
-// [authz.ErrDenied], or what is wrong with the decisions or credentials.
+// everyone; one that brings credentials does not, and what is submitted no longer holds them. Any other message counts
+// against the app's limits. It returns an [authz.ErrDenied], what is wrong with the decisions or credentials, or a
+// [ratelimit.ErrExhausted].
 func (v *Visit) Submission(ctx context.Context, agent string, session agentsvc.ContextID, m agentsvc.Message) (task.Submission, error) {
 	rulings, wrong := task.Rulings(&m)
 	action := authz.AgentsCall
@@ -51,7 +52,17 @@ func (v *Visit) Submission(ctx context.Context, agent string, session agentsvc.C
 	if _, err := v.Callee(agent); err != nil {
 		return task.Submission{}, err
 	}
-	return task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Rulings: rulings}, wrong
+	sub := task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Rulings: rulings}
+	if wrong != nil || len(rulings) > 0 {
+		return sub, wrong // an answer to what the agent asks for is no further call
+	}
+	// The budgets first: they are only looked at, so that a call which they refuse counts for no limit.
+	if err := v.house.Afford(ctx, agent, sub.Owner); err != nil {
+		return task.Submission{}, err
+	}
+	var err error
+	sub.Hold, err = v.limited(ctx, agent, session, m)
+	return sub, err
 }
 
 // Tasks returns the app's task service.

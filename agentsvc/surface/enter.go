@@ -37,6 +37,7 @@ type Visit struct {
 	release func()
 
 	leaveRoom func() // that a large body has, nil = it has none
+	settle    func() // what limits reserve for a call, nil = nothing
 }
 
 // Enter finds out who knocks and which app it is for, and lets the caller in or says why not. Whoever is let in must
@@ -129,6 +130,7 @@ func (v *Visit) Named(tenant, agent string) error {
 
 // Leave gives the app back: it may then be replaced and closed. It may be called again.
 func (v *Visit) Leave() {
+	v.unhold()
 	if v.release != nil {
 		v.release()
 		v.release = nil

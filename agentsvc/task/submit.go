@@ -29,6 +29,13 @@ type Submission struct {
 	Live    bool
 	Unasked bool // no human has sent it: it comes after what humans have sent
 	Rulings []Ruling
+	Hold    *Hold // nil = nothing was reserved for it
+}
+
+// Hold is what was reserved for a message when it was admitted.
+type Hold struct {
+	Note string // for whoever settles it when the turn is run
+	Kept bool   // a turn was written that has the note; else whoever admitted the message settles
 }
 
 func (sub Submission) priority() store.Priority {
@@ -155,6 +162,9 @@ func (s *Service) write(ctx context.Context, sub Submission, here bool) (acc acc
 		err = s.open(ctx, sub, &acc)
 	default:
 		err = s.resume(ctx, sub, &acc)
+	}
+	if sub.Hold != nil && err == nil && acc.events != nil && len(sub.Rulings) == 0 {
+		sub.Hold.Kept = true
 	}
 	if acc.held && (err != nil || acc.events == nil) {
 		s.workers.Release()
@@ -332,6 +342,9 @@ func (s *Service) fill(sub Submission, acc *accepted) {
 	run.Message.Role = agentsvc.RoleUser
 	if run.Message.ID == "" {
 		run.Message.ID = agentsvc.MessageID(agentsvc.NewID())
+	}
+	if sub.Hold != nil {
+		run.Reserved = sub.Hold.Note
 	}
 	run.Attempts = 0
 	if acc.held {

@@ -40,7 +40,7 @@ type appRecord struct {
 	Config      json.RawMessage   `json:"config"`
 	Grants      []string          `json:"grants"`
 	Plan        string            `json:"plan"`
-	Limits      map[string]int64  `json:"limits"`
+	Limits      limitsRecord      `json:"limits"`
 	Labels      map[string]string `json:"labels"`
 	CreatedAt   string            `json:"created_at"`
 	UpdatedAt   string            `json:"updated_at"`
@@ -133,7 +133,8 @@ func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
 			{"grants", cmp.Or(strings.Join(a.Grants, ", "), "-")},
 			{"plan", cmp.Or(a.Plan, "-")},
 			{"limits", fmt.Sprintf("weight %d, %d tasks at a time (0: any number), %d waiting",
-				a.Limits["weight"], a.Limits["max_concurrent_tasks"], a.Limits["queue_depth"])},
+				a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth)},
+			{"rates", cmp.Or(a.Limits.rates(), "-")},
 			{"labels", cmp.Or(strings.Join(labels, ", "), "-")},
 			{"created", a.CreatedAt},
 			{"updated", a.UpdatedAt},

@@ -23,6 +23,7 @@ type appSettings struct {
 	Weight      *int64   `placeholder:"N" help:"Runs in each of the app's turns at the queue (1)."`
 	MaxTasks    *int64   `name:"max-concurrent-tasks" placeholder:"N" help:"The app's tasks at work at a time; 0 for any number."`
 	QueueDepth  *int64   `placeholder:"N" help:"The app's tasks that may wait for a worker (10000)."`
+	Rate        []string `sep:"none" placeholder:"RATE" help:"How much the app's callers may ask for: app, key, agent or agent/NAME, then count or token, a window and a number, such as app:count:minute=100. Those given are all there are then. Repeatable; \"\" takes all away."`
 	Label       []string `sep:"none" placeholder:"KEY=VALUE" help:"A label. Repeatable; \"\" takes all away."`
 	DisplayName *string  `placeholder:"TEXT" help:"The name shown to people."`
 	DryRun      bool     `help:"Only check: change nothing."`
@@ -63,6 +64,13 @@ func (s *appSettings) body(c *console) (map[string]any, error) {
 		if n != nil {
 			limits[name] = *n
 		}
+	}
+	if s.Rate != nil {
+		rates, err := rates(withoutEmpty(s.Rate))
+		if err != nil {
+			return nil, err
+		}
+		limits["rate"] = rates
 	}
 	if len(limits) > 0 {
 		body["limits"] = limits

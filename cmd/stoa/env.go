@@ -26,7 +26,7 @@ type flags struct {
 	Role                *string        `enum:"all,web,worker" help:"all, web (answers requests, leaves the work to others) or worker (works, answers none) (all)."`
 	Database            *string        `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
 	MigrateDatabase     *string        `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
-	Redis               *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone."`
+	Redis               *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone, and counts what limits hold for."`
 	PublicURL           *string        `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
 	Watch               *bool          `help:"Apply changes of the configuration file and its .env without a restart."`
 	QueueWorkers        *int           `split_words:"true" help:"Queued runs at work at a time (4)."`

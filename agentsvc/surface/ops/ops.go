@@ -1,6 +1,7 @@
 // Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
 // and the queue, and the metrics; and where users see and erase what is kept of theirs. task.go, checkpoint.go, memory.go, credential.go,
-// app.go, secret.go, token.go, role.go, explain.go, tool.go, queue.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
+// app.go, secret.go, token.go, role.go, explain.go, tool.go, queue.go, audit.go, price.go, plan.go, budget.go and usage.go answer;
+// wire.go holds the shapes, answer.go what the calls of the admin
 // API have in common.
 package ops
 
@@ -11,6 +12,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/authz"
+	"stoa/billing"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -22,6 +24,8 @@ type Options struct {
 	DB     *db.DB
 	Dead   *task.DeadLetters
 
+	Billing *billing.Service // nil = there is none
+
 	Metrics      http.Handler // nil = there are none
 	MetricsPath  string       // "" = /metrics
 	MetricsToken string       // bearer token that readers of the metrics need; "" = none
@@ -29,7 +33,7 @@ type Options struct {
 
 // Routes returns what the endpoints answer.
 func Routes(o Options) []surface.Route {
-	a := admin{apps: o.Apps, issuer: o.Issuer, db: o.DB, dead: o.Dead}
+	a := admin{apps: o.Apps, issuer: o.Issuer, db: o.DB, dead: o.Dead, billing: o.Billing}
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
@@ -68,6 +72,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/admin/queue/dead/{id}:requeue", Serve: act(a.requeue), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/audit", Serve: a.audit},
 	}
+	routes = append(routes, billingRoutes(a)...)
 	for i := range routes {
 		if routes[i].Kind == "" {
 			routes[i].Kind = surface.Admin
@@ -85,4 +90,6 @@ type admin struct {
 	issuer *authz.Issuer
 	db     *db.DB
 	dead   *task.DeadLetters
+
+	billing *billing.Service
 }

@@ -81,9 +81,10 @@ type (
 		UpdatedAt   *string           `json:"updated_at"`
 	}
 	limitsBody struct {
-		Weight             int64 `json:"weight"`
-		MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
-		QueueDepth         int64 `json:"queue_depth"`
+		Weight             int64          `json:"weight"`
+		MaxConcurrentTasks int64          `json:"max_concurrent_tasks"`
+		QueueDepth         int64          `json:"queue_depth"`
+		Rates              []tenancy.Rate `json:"rate"`
 	}
 	appList struct {
 		Apps          []appBody `json:"apps"`
@@ -279,6 +280,7 @@ func newAppBody(a tenancy.App) appBody {
 		CreatedAt: stamp(a.CreatedAt), UpdatedAt: stamp(a.UpdatedAt),
 	}
 	maps.Copy(b.Labels, a.Labels)
+	b.Limits.Rates = append([]tenancy.Rate{}, b.Limits.Rates...)
 	return b
 }
 

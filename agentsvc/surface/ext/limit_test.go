@@ -1,0 +1,342 @@
+package ext_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/ext"
+	"stoa/agentsvc/surface/ops"
+	"stoa/agentsvc/surface/surfacetest"
+	"stoa/authz"
+	"stoa/ratelimit"
+)
+
+const limitedConfig = `
+llms:
+  demo:
+    provider: scripted
+    script:
+      - when: {text: "^pay$"}
+        then: [{call: {tool: pay, arguments: {expression: "1+1"}}}]
+      - then: [{say: "You said: {{text}}"}]
+        usage: {input_tokens: 30, output_tokens: 12}
+tools:
+  pay: {type: function, handler: calculator, require_approval: true}
+agents:
+  assistant: {llm: demo, tools: [pay]}
+  other: {llm: demo}
+rate_limiting:
+  enabled: true
+  scope: %s
+  backend: %s
+  limits: %s
+`
+
+// limitedHouse is a house with two apps that have the same limits.
+func limitedHouse(t *testing.T, scope, backend, limits string) (h *surfacetest.House, alice, bob caller) {
+	t.Helper()
+	h = surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.House) []surface.Route {
+		return append(ext.Routes(ext.Options{}), ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, Dead: h.Dead})...)
+	})
+	for _, name := range []string{"alice", "bob"} {
+		h.App(t, name, fmt.Sprintf(limitedConfig, scope, backend, limits))
+	}
+	spec := authz.TokenSpec{Subject: "ana", Roles: []string{"operator"}}
+	return h, caller{h, h.Token(t, "alice", spec)}, caller{h, h.Token(t, "bob", spec)}
+}
+
+type caller struct {
+	h     *surfacetest.House
+	token string
+}
+
+// answer is what a client reads of its limits.
+type answer struct {
+	status    int
+	remaining string
+	body      string
+	header    http.Header
+}
+
+func (c caller) send(t *testing.T, method, params string) answer {
+	t.Helper()
+	resp, body := c.h.Do(t, http.MethodPost, "/agents/assistant", c.token, call(method, params))
+	return answer{resp.StatusCode, resp.Header.Get("X-RateLimit-Remaining"), body, resp.Header}
+}
+
+// calmly waits until today, and so every window beneath it, lasts for a while.
+func calmly(t *testing.T) {
+	t.Helper()
+	if _, end := ratelimit.Day.Around(time.Now()); time.Until(end) < 30*time.Second {
+		time.Sleep(time.Until(end))
+	}
+}
+
+// TestLimits counts calls, tells how the limits stand on each answer, and refuses what is beyond them.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{"memory", "sql"} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			calmly(t)
+			h, alice, bob := limitedHouse(t, "user", backend, "[{type: count, window: day, limit: 3}, {type: count, window: month, limit: 100}]")
+			for i, step := range []struct {
+				who       caller
+				method    string
+				params    string
+				status    int
+				remaining string
+			}{
+				{alice, "message:send", say("hello", ""), 200, "2"},
+				{bob, "message:send", say("hello", ""), 200, "2"},
+				{caller{h, "wrong"}, "message:send", say("hello", ""), 401, ""},
+				{alice, "message:stream", say("hello", ""), 200, "1"},
+				{alice, "tasks/list", "{}", 200, ""},
+				{alice, "message:send", `{}`, 200, ""}, // no message: no call
+				{alice, "message:send", say("hello", `, "configuration": {"blocking": false}`), 200, "0"},
+				{alice, "message:send", say("hello", ""), 429, "0"},
+				{alice, "message:stream", say("hello", ""), 429, "0"},
+				{alice, "tasks/list", "{}", 200, ""},
+				{bob, "message:send", say("hello", ""), 200, "1"},
+			} {
+				got := step.who.send(t, step.method, step.params)
+				if got.status != step.status || got.remaining != step.remaining {
+					t.Errorf("step %d: %d with %q left, want %d with %q: %s", i, got.status, got.remaining, step.status, step.remaining, got.body)
+				}
+			}
+			got := alice.send(t, "message:send", say("hello", ""))
+			_, day := ratelimit.Day.Around(time.Now())
+			start, month := ratelimit.Month.Around(time.Now())
+			seconds, _ := strconv.Atoi(got.header.Get("Retry-After"))
+			if left := time.Until(day).Seconds(); float64(seconds) < left || float64(seconds) > left+5 {
+				t.Errorf("Retry-After: %d, and the day lasts %.0f s", seconds, left)
+			}
+			want := map[string]string{
+				"RateLimit-Policy":  fmt.Sprintf(`"user-count-day";q=3;w=86400, "user-count-month";q=100;w=%.0f`, month.Sub(start).Seconds()),
+				"X-RateLimit-Limit": "3", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": strconv.FormatInt(day.Unix(), 10),
+			}
+			for name, value := range want {
+				if diff := cmp.Diff(value, got.header.Get(name)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", name, diff)
+				}
+			}
+			if rest := got.header.Get("RateLimit"); !strings.HasPrefix(rest, `"user-count-day";r=0;t=`+got.header.Get("Retry-After")) || !strings.Contains(rest, `, "user-count-month";r=97;t=`) {
+				t.Errorf("RateLimit: %s", rest)
+			}
+			var body struct {
+				Error struct {
+					Code, Message string
+					Details       map[string]any
+				}
+			}
+			if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+				t.Fatal(err)
+			}
+			delete(body.Error.Details, "request_id")
+			details := map[string]any{
+				"rule": "user-count-day", "scope": "user", "type": "count", "window": "day", "limit": 3.0, "reset": surface.Timestamp(day),
+			}
+			if diff := cmp.Diff(details, body.Error.Details); body.Error.Code != "RESOURCE_EXHAUSTED" || diff != "" {
+				t.Errorf("%s, details (-want +got):\n%s", body.Error.Code, diff)
+			}
+			if !strings.HasPrefix(body.Error.Message, "limit reached: 3 calls a day per user, try again in ") {
+				t.Errorf("it says %q", body.Error.Message)
+			}
+		})
+	}
+}
+
+// TestNoLimits has nothing of limits on an answer where there are none.
+func TestNoLimits(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, ext.Options{})
+	resp, _ := h.Do(t, http.MethodPost, "/agents/assistant", "", call("message:send", say("hello", "")))
+	for name := range resp.Header {
+		if strings.Contains(strings.ToLower(name), "ratelimit") {
+			t.Errorf("%s: %s", name, resp.Header.Get(name))
+		}
+	}
+}
+
+// TestLimitOfSessions counts each session for itself, and calls without one under their user.
+func TestLimitOfSessions(t *testing.T) {
+	t.Parallel()
+	calmly(t)
+	_, alice, _ := limitedHouse(t, "session", "memory", "[{type: count, window: day, limit: 2}]")
+	in := func(session string) string {
+		return `{"message": {"role": "user", "context_id": "` + session + `", "parts": [{"type": "text", "text": "hello"}]}}`
+	}
+	for i, step := range []struct {
+		params string
+		status int
+	}{
+		{in("a"), 200}, {in("a"), 200}, {in("a"), 429}, {in("b"), 200}, {say("hello", ""), 200}, {say("hello", ""), 200}, {say("hello", ""), 429}, {in("b"), 200},
+	} {
+		if got := alice.send(t, "message:send", step.params); got.status != step.status {
+			t.Errorf("step %d: %d, want %d: %s", i, got.status, step.status, got.body)
+		}
+	}
+}
+
+// TestDecisionsAreNotCounted approves a call of a tool when no further call is allowed.
+func TestDecisionsAreNotCounted(t *testing.T) {
+	t.Parallel()
+	calmly(t)
+	_, alice, _ := limitedHouse(t, "user", "memory", "[{type: count, window: day, limit: 1}]")
+	var out struct {
+		Result struct {
+			TaskID string `json:"task_id"`
+			Status struct{ State string }
+		}
+	}
+	got := alice.send(t, "message:send", say("pay", ""))
+	if err := json.Unmarshal([]byte(got.body), &out); err != nil || out.Result.Status.State != "input_required" {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	decision := `{"message": {"role": "user", "task_id": "` + out.Result.TaskID + `", "parts": [{"type": "data", "data": {"type": "tool_approval", "decision": "approve"}}]}}`
+	if got := alice.send(t, "message:send", decision); got.status != 200 || got.remaining != "" || !strings.Contains(got.body, "completed") {
+		t.Errorf("the decision is answered %d: %s", got.status, got.body)
+	}
+	if got := alice.send(t, "message:send", say("hello", "")); got.status != 429 {
+		t.Errorf("a second call is answered %d", got.status)
+	}
+}
+
+// TestLimitOfTokens holds what a turn will use, and counts what it has used.
+func TestLimitOfTokens(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{"memory", "sql"} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			calmly(t)
+			_, alice, bob := limitedHouse(t, "user", backend, "[{type: token, window: month, limit: 100}]")
+			nowhere := `{"message": {"role": "user", "task_id": "01a00000-0000-7000-8000-000000000000", "parts": [{"type": "text", "text": "hello"}]}}`
+			// What is left is what the call leaves that asks, which holds one token, or as many as the last turns used.
+			for i, step := range []struct {
+				who       caller
+				params    string
+				status    int
+				remaining string
+			}{
+				{alice, say(strings.Repeat("word", 40), ""), 200, "59"},
+				{alice, nowhere, 200, "16"}, // 42 were used and 42 are held, which come back
+				{alice, say("hello", ""), 200, "16"},
+				{alice, nowhere, 429, "16"},
+				{bob, say("hello", ""), 200, "98"},
+			} {
+				var got answer
+				for range 100 { // what was used counts when it is on the log, right after the answer
+					if got = step.who.send(t, "message:send", step.params); got.remaining == step.remaining {
+						break
+					}
+					if i == 0 || i == 2 || i == 4 {
+						break
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+				if got.status != step.status || got.remaining != step.remaining {
+					t.Errorf("step %d: %d with %q left, want %d with %q: %s", i, got.status, got.remaining, step.status, step.remaining, got.body)
+				}
+			}
+			if got := alice.header(t); !strings.Contains(got, `"user-token-month";q=100;w=`) || !strings.Contains(got, `;qu="tokens"`) {
+				t.Errorf("RateLimit-Policy: %s", got)
+			}
+		})
+	}
+}
+
+func (c caller) header(t *testing.T) string {
+	t.Helper()
+	return c.send(t, "message:send", say("hello", "")).header.Get("RateLimit-Policy")
+}
+
+// TestOperatorsLimits changes what the operator allows an app while a task of it is at work: it acts at once, and the task
+// goes on.
+func TestOperatorsLimits(t *testing.T) {
+	t.Parallel()
+	calmly(t)
+	h, _, bob := limitedHouse(t, "user", "memory", "[{type: count, window: day, limit: 100}]")
+	h.App(t, "carol", slow)
+	carol := caller{h, h.Token(t, "carol", authz.TokenSpec{Subject: "ana"})}
+	var under struct {
+		Result struct {
+			TaskID string `json:"task_id"`
+		}
+	}
+	got := carol.send(t, "message:send", say("slow", `, "configuration": {"blocking": false}`))
+	if err := json.Unmarshal([]byte(got.body), &under); err != nil || under.Result.TaskID == "" {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	put := func(rate string) {
+		t.Helper()
+		if resp, body := h.Do(t, http.MethodPut, "/admin/apps/carol", surfacetest.Secret, `{"limits": {"rate": `+rate+`}}`); resp.StatusCode != 200 {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+	}
+	for i, step := range []struct {
+		rate string
+		want []int
+	}{
+		{`[{"per": "app", "type": "count", "window": "day", "limit": 2}]`, []int{200, 200, 429}},
+		{`[{"per": "app", "type": "count", "window": "day", "limit": 3}]`, []int{200, 429}}, // the count goes on
+		{`[{"per": "agent", "agent": "other", "type": "count", "window": "day", "limit": 1}]`, []int{200, 200}},
+		{`[{"per": "agent", "agent": "assistant", "type": "count", "window": "day", "limit": 1}]`, []int{200, 429}},
+		{`[{"per": "key", "type": "count", "window": "day", "limit": 1}]`, []int{200, 200}}, // it is no key
+		{`[]`, []int{200, 200}},
+	} {
+		put(step.rate)
+		for j, want := range step.want {
+			if got := carol.send(t, "message:send", say("hello", "")); got.status != want {
+				t.Errorf("step %d, call %d: %d, want %d: %s", i, j, got.status, want, got.body)
+			}
+		}
+	}
+	if got := bob.send(t, "message:send", say("hello", "")); got.remaining != "99" {
+		t.Errorf("another app has %s calls left, want 99", got.remaining)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		got := carol.send(t, "tasks/get", `{"id": "`+under.Result.TaskID+`"}`)
+		if strings.Contains(got.body, `"completed"`) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the task that was at work: %s", got.body)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestOperatorsLimitsAreChecked refuses what makes no sense, and says where.
+func TestOperatorsLimitsAreChecked(t *testing.T) {
+	t.Parallel()
+	h, _, _ := limitedHouse(t, "user", "memory", "[{type: count, window: day, limit: 100}]")
+	rate := func(more string) string { return `{"type": "count", "window": "day", "limit": 1, ` + more + `}` }
+	for _, tt := range []struct{ rate, field string }{
+		{rate(`"per": "user"`), "limits.rate[0].per"},
+		{rate(`"per": "app", "type": "bytes"`), "limits.rate[0].type"},
+		{rate(`"per": "app", "window": "year"`), "limits.rate[0].window"},
+		{rate(`"per": "app", "limit": 0`), "limits.rate[0].limit"},
+		{rate(`"per": "app", "limit": 1000000000001`), "limits.rate[0].limit"},
+		{rate(`"per": "app", "agent": "assistant"`), "limits.rate[0].agent"},
+		{rate(`"per": "agent", "agent": "a b"`), "limits.rate[0].agent"},
+		{rate(`"per": "app"`) + "," + rate(`"per": "app", "limit": 2`), "limits.rate[1]"},
+	} {
+		resp, body := h.Do(t, http.MethodPut, "/admin/apps/alice", surfacetest.Secret, `{"limits": {"rate": [`+tt.rate+`]}}`)
+		if resp.StatusCode != 400 || !strings.Contains(body, `"field":"`+tt.field+`"`) {
+			t.Errorf("%s is answered %d %s; want 400 and %s", tt.rate, resp.StatusCode, body, tt.field)
+		}
+	}
+	app, err := h.Apps.Get(t.Context(), "alice")
+	if err != nil || len(app.Limits.Rates) > 0 {
+		t.Errorf("the app has %v (%v)", app.Limits.Rates, err)
+	}
+}

@@ -1,0 +1,84 @@
+package surface
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/task"
+	"stoa/ratelimit"
+)
+
+// limited counts a call that has an agent work, tells the client how its limits stand, and returns what is reserved for
+// the turn, nil for nothing. It returns a [ratelimit.ExhaustedError].
+func (v *Visit) limited(ctx context.Context, agent string, session agentsvc.ContextID, m agentsvc.Message) (*task.Hold, error) {
+	limits := v.house.Limits()
+	if limits == nil {
+		return nil, nil
+	}
+	who := ratelimit.Caller{Agent: agent, Owner: v.Principal.Owner(), Session: session}
+	g, err := limits.Admit(ctx, who, m)
+	if v.rec != nil && len(g.States) > 0 {
+		tellLimits(v.rec.Header(), g.States, err)
+	}
+	if err != nil || g.Reserve.Tokens == 0 {
+		return nil, err
+	}
+	v.unhold()
+	hold := &task.Hold{Note: g.Reserve.Note()}
+	v.settle = func() {
+		if !hold.Kept {
+			limits.Release(who, g.Reserve)
+		}
+	}
+	return hold, nil
+}
+
+// unhold gives back what is reserved for a call that came to nothing.
+func (v *Visit) unhold() {
+	if settle := v.settle; settle != nil {
+		v.settle = nil
+		settle()
+	}
+}
+
+// tellLimits writes how rules stand: all of them in the fields of the IETF's draft (draft-ietf-httpapi-ratelimit-headers),
+// and the tightest, or the one that refuses with err, in those that many clients know.
+func tellLimits(h http.Header, states []ratelimit.State, err error) {
+	var policies, now []string
+	for _, s := range states {
+		name := strconv.Quote(s.Name())
+		policy := name + ";q=" + number(s.Limit) + ";w=" + number(int64(s.Reset.Sub(s.Start).Seconds()))
+		if s.Unit == ratelimit.Tokens {
+			policy += `;qu="tokens"`
+		}
+		policies = append(policies, policy)
+		now = append(now, name+";r="+number(s.Remaining())+";t="+number(int64(s.Wait().Seconds())))
+	}
+	h["Ratelimit-Policy"] = []string{strings.Join(policies, ", ")}
+	h["Ratelimit"] = []string{strings.Join(now, ", ")}
+	tightest := ratelimit.Tightest(states)
+	var e *ratelimit.ExhaustedError
+	if errors.As(err, &e) && e.State != nil {
+		tightest = *e.State
+	}
+	h["X-Ratelimit-Limit"] = []string{number(tightest.Limit)}
+	h["X-Ratelimit-Remaining"] = []string{number(tightest.Remaining())}
+	h["X-Ratelimit-Reset"] = []string{number(tightest.Reset.Unix())}
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+// limitDetails is what the caller is told of the rule that refuses.
+func limitDetails(s *ratelimit.State) map[string]any {
+	d := map[string]any{
+		"rule": s.Name(), "scope": string(s.Scope), "type": string(s.Unit), "window": string(s.Window), "limit": s.Limit, "reset": Timestamp(s.Reset),
+	}
+	if s.Agent != "" {
+		d["agent"] = s.Agent
+	}
+	return d
+}

@@ -1,0 +1,80 @@
+package faults_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestF7Limits takes Redis away from apps that have used part of what they may. The database counts instead: nobody waits
+// long for that, nobody is refused who has something left, and all processes together let in no more than the limit. When
+// Redis is back, it goes on with its own count.
+func TestF7Limits(t *testing.T) {
+	t.Parallel()
+	const limit, before = 20, 15
+	states := []struct {
+		name  string
+		state wire
+	}{{"half-open", halfOpen}, {"black-hole", blackHole}, {"refused", refused}}
+	if !full {
+		leftOut(t, "Redis that swallows or refuses; make faults does it")
+		states = states[:1]
+	}
+	c := up(t, setup{nodes: 2, redis: true})
+	for _, x := range states {
+		c.app(x.name, c.config())
+		rate := map[string]any{"per": "app", "type": "count", "window": "month", "limit": limit}
+		c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPut, "/admin/apps/"+x.name, map[string]any{"limits": map[string]any{"rate": []any{rate}}}, nil))
+		token := c.mint(x.name, "ana")
+		ask := func(n int) (in int, slowest time.Duration) {
+			t.Helper()
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			for i := range n {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+					defer cancel()
+					began := time.Now()
+					m := message{text: "hello " + itoa(i)}
+					cl := &client{base: c.nodes[i%2].base, token: token, http: c.client}
+					a, err := cl.do(ctx, http.MethodPost, m.path(), call("message:send", m.params()))
+					mu.Lock()
+					defer mu.Unlock()
+					slowest = max(slowest, time.Since(began))
+					switch {
+					case err == nil && a.status == http.StatusOK:
+						in++
+					case err != nil || a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "":
+						t.Errorf("%s: %d %.300s (%v)", x.name, a.status, a.body, err)
+					}
+				})
+			}
+			all.Wait()
+			return in, slowest
+		}
+		if in, _ := ask(before); in != before {
+			t.Errorf("%s: %d of the first %d calls were let in", x.name, in, before)
+		}
+		for _, n := range c.nodes {
+			n.redis.set(x.state)
+			if x.state.refuse {
+				n.redis.cut()
+			}
+		}
+		in, slowest := ask(3 * limit)
+		if in != limit || slowest > 5*time.Second {
+			t.Errorf("%s: without Redis %d calls were let in, want %d; the slowest answer took %v", x.name, in, limit, slowest)
+		}
+		say(t, "%s: the slowest of %d answers took %v", x.name, 3*limit, slowest.Round(time.Millisecond))
+		for _, n := range c.nodes {
+			n.redis.set(whole)
+			n.redis.cut() // what was swallowed does not come later
+		}
+		time.Sleep(5500 * time.Millisecond)
+		if in, _ := ask(2 * limit); in > limit-before || in == 0 && x.state != halfOpen { // half of it has counted what it could not say
+			t.Errorf("%s: with Redis back %d calls were let in, want 1 to %d", x.name, in, limit-before)
+		}
+	}
+}

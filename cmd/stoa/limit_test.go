@@ -1,0 +1,112 @@
+package main
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy"
+)
+
+const limitedApp = `
+llms: {demo: {provider: scripted}}
+agents: {assistant: {llm: demo}}
+`
+
+// TestLimitsOfAFleet has 200 callers at two processes ask at once: together they are let in as often as the operator
+// allows. A change of what is allowed acts at both within two seconds.
+func TestLimitsOfAFleet(t *testing.T) {
+	fleets(t, func(t *testing.T, _ bool, args []string) {
+		replicas := []*process{serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)}
+		replicas[0].create(t, "acme", limitedApp)
+		replicas[0].create(t, "globex", limitedApp)
+		limit := func(app string, n int) {
+			t.Helper()
+			rate := map[string]any{"per": "app", "type": "count", "window": "month", "limit": n}
+			replicas[0].want(t, http.StatusOK, nil, "PUT", "/admin/apps/"+app, testSecret, map[string]any{"limits": map[string]any{"rate": []any{rate}}})
+		}
+		limit("acme", 25)
+		limit("globex", 25)
+		token := replicas[0].token(t, "acme", "ana", nil)
+		answer := func(i int) int {
+			status, body := replicas[i%2].ask(t, "POST", "/agents/assistant", token, rpc("message:send", words("hello")))
+			if status != http.StatusOK && status != http.StatusTooManyRequests {
+				t.Errorf("%d %s", status, body)
+			}
+			return status
+		}
+		time.Sleep(2 * time.Second) // until the other one must know
+		var in atomic.Int64
+		var all sync.WaitGroup
+		for i := range 200 {
+			all.Go(func() {
+				if answer(i) == http.StatusOK {
+					in.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		switch elsewhere := slices.ContainsFunc(replicas, func(p *process) bool { return strings.Contains(p.Output(), "for now") }); {
+		case in.Load() == 25:
+		case elsewhere && in.Load() > 25 && in.Load() <= 50:
+			t.Skip("NOT JUDGED: this machine is too busy, a process has taken its Redis for dead")
+		default:
+			t.Errorf("%d calls were let in, want 25", in.Load())
+		}
+		limit("acme", 27)
+		began := time.Now()
+		for i := range replicas {
+			for answer(i) != http.StatusOK {
+				if time.Since(began) > 2*time.Second {
+					t.Fatalf("process %d knows of no change after %v", i, time.Since(began))
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		if answer(0) == http.StatusOK || answer(1) == http.StatusOK {
+			t.Error("one more is let in than is allowed")
+		}
+		token = replicas[0].token(t, "globex", "ana", nil)
+		for i := range 25 {
+			if answer(i) != http.StatusOK {
+				t.Errorf("another app is refused its call %d", i)
+			}
+		}
+	})
+}
+
+func TestRateArguments(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		arg  string
+		want *tenancy.Rate // nil = it is refused
+	}{
+		{"app:count:minute=100", &tenancy.Rate{Per: "app", Type: "count", Window: "minute", Limit: 100}},
+		{"agent/helper:token:day=5", &tenancy.Rate{Per: "agent", Agent: "helper", Type: "token", Window: "day", Limit: 5}},
+		{"key:count:month=1", &tenancy.Rate{Per: "key", Type: "count", Window: "month", Limit: 1}},
+		{"app:count:minute", nil},
+		{"app:count=3", nil},
+		{"app:count:minute:second=3", nil},
+		{"app:count:minute=many", nil},
+	} {
+		got, err := rates([]string{tt.arg})
+		if tt.want == nil {
+			if err == nil {
+				t.Errorf("%s is read as %+v", tt.arg, got)
+			}
+			continue
+		}
+		if err != nil || cmp.Diff([]tenancy.Rate{*tt.want}, got) != "" {
+			t.Errorf("%s is read as %+v (%v)", tt.arg, got, err)
+		}
+		if text := (limitsRecord{Rate: got}).rates(); text != tt.arg {
+			t.Errorf("%s is shown as %s", tt.arg, text)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package ratelimit
+
+import (
+	"hash/maphash"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+// Counters is how many counters of a tenant are kept.
+func (m *Memory) Counters(tenant db.ID) int {
+	p := &m.parts[maphash.String(m.seed, string(tenant))%memoryParts]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.tenants[tenant]; l != nil {
+		return len(l.known)
+	}
+	return 0
+}
+
+// Ahead has a place believe that its clock is ahead of this process's.
+func Ahead(p Place, d time.Duration) {
+	switch p := p.(type) {
+	case *SQL:
+		p.clock.ahead.Store(int64(d))
+	case *Redis:
+		p.clock.ahead.Store(int64(d))
+	}
+}
+
+// Spare has a place be left alone for d after it failed.
+func Spare(p Place, d time.Duration) { p.(*orElse).spare = d }

@@ -1,0 +1,420 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"stoa/agentsvc"
+	"stoa/ratelimit"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// everywhere runs f with what makes a place for another process, all of which count together.
+func everywhere(t *testing.T, f func(t *testing.T, place func() ratelimit.Place)) {
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		m := ratelimit.NewMemory()
+		f(t, func() ratelimit.Place { return m })
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		f(t, func() ratelimit.Place { return ratelimit.NewRedis(redisClient(t)) })
+	})
+	for engine, open := range map[string]func(testing.TB) *db.DB{"sqlite": dbtest.SQLite, "postgres": dbtest.Postgres} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			d := open(t)
+			f(t, func() ratelimit.Place { return sqlPlace(d) })
+		})
+	}
+}
+
+func sqlPlace(d *db.DB) ratelimit.Place {
+	return ratelimit.NewSQL(func(context.Context) (*db.DB, error) { return d, nil })
+}
+
+func redisClient(t *testing.T) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(redisOptions(t))
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func redisOptions(t *testing.T) *redis.Options {
+	t.Helper()
+	url := os.Getenv("STOA_TEST_REDIS")
+	if url == "" {
+		if os.Getenv("STOA_TEST_REQUIRE") != "" {
+			t.Fatal("STOA_TEST_REDIS is not set: there is no Redis to test on")
+		}
+		t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set; run `make test`, or .ci/with-services go test ...")
+	}
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// tenant returns one that no other test counts for.
+func tenant() db.ID { return db.ID(agentsvc.NewID()) }
+
+func calls(s ratelimit.Scope, w ratelimit.Window, limit int64) ratelimit.Rule {
+	return ratelimit.Rule{Scope: s, Unit: ratelimit.Calls, Window: w, Limit: limit}
+}
+
+func tokens(s ratelimit.Scope, w ratelimit.Window, limit int64) ratelimit.Rule {
+	return ratelimit.Rule{Scope: s, Unit: ratelimit.Tokens, Window: w, Limit: limit}
+}
+
+func ana(session string) ratelimit.Caller { return by("ana", session) }
+
+func by(subject, session string) ratelimit.Caller {
+	return ratelimit.Caller{Agent: "helper", Owner: agentsvc.Owner{Issuer: "here", Subject: subject}, Session: agentsvc.ContextID(session)}
+}
+
+// take returns what is left of each rule, and whether the call was let in.
+func take(t *testing.T, l *ratelimit.Limiter, who ratelimit.Caller, n int64) (left map[string]int64, ok bool, r ratelimit.Reserve) {
+	t.Helper()
+	g, err := l.Take(t.Context(), who, n)
+	if err != nil && !errors.Is(err, ratelimit.ErrExhausted) {
+		t.Fatal(err)
+	}
+	left = map[string]int64{}
+	for _, s := range g.States {
+		left[s.Name()] = s.Remaining()
+	}
+	return left, err == nil, g.Reserve
+}
+
+func TestTakeIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
+		l := ratelimit.New(tenant(), ratelimit.Set{Place: place(), Rules: []ratelimit.Rule{
+			calls(ratelimit.PerUser, ratelimit.Day, 3), calls(ratelimit.PerApp, ratelimit.Month, 5), tokens(ratelimit.PerUser, ratelimit.Week, 100),
+		}})
+		const user, app, week = "user-count-day", "app-count-month", "user-token-week"
+		for i, step := range []struct {
+			who    string
+			tokens int64
+			ok     bool
+			left   map[string]int64
+		}{
+			{"ana", 10, true, map[string]int64{user: 2, app: 4, week: 90}},
+			{"ana", 91, false, map[string]int64{user: 2, app: 4, week: 90}},
+			{"ana", 90, true, map[string]int64{user: 1, app: 3, week: 0}},
+			{"ana", 1, false, map[string]int64{user: 1, app: 3, week: 0}},
+			{"ben", 1000, true, map[string]int64{user: 2, app: 2, week: 0}}, // more than there ever is has room where nothing was used
+			{"cleo", 1, true, map[string]int64{user: 2, app: 1, week: 99}},
+			{"cleo", 1, true, map[string]int64{user: 1, app: 0, week: 98}},
+			{"cleo", 1, false, map[string]int64{user: 1, app: 0, week: 98}},
+		} {
+			left, ok, _ := take(t, l, by(step.who, ""), step.tokens)
+			if diff := cmp.Diff(step.left, left); ok != step.ok || diff != "" {
+				t.Errorf("step %d: let in: %v, want %v; left (-want +got):\n%s", i, ok, step.ok, diff)
+			}
+		}
+	})
+}
+
+func TestRefusalTellsTheRule(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
+		l := ratelimit.New(tenant(), ratelimit.Set{Place: place(), Rules: []ratelimit.Rule{
+			calls(ratelimit.PerUser, ratelimit.Day, 1), calls(ratelimit.PerUser, ratelimit.Month, 1), calls(ratelimit.PerApp, ratelimit.Month, 5),
+		}})
+		take(t, l, ana(""), 0)
+		_, err := l.Take(t.Context(), ana(""), 0)
+		var e *ratelimit.ExhaustedError
+		if !errors.As(err, &e) || e.State == nil {
+			t.Fatalf("got %v, want an ExhaustedError with a state", err)
+		}
+		_, end := ratelimit.Month.Around(time.Now())
+		if e.State.Name() != "user-count-month" || !e.State.Reset.Equal(end) || e.RetryAfter < time.Until(end) || e.RetryAfter > time.Until(end)+2*time.Second {
+			t.Errorf("refused by %s until %v, after %v; want the month until %v", e.State.Name(), e.State.Reset, e.RetryAfter, end)
+		}
+		if want := "limit reached: 1 calls a month per user, try again in"; !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("it says %q, want %q and the seconds", err, want)
+		}
+	})
+}
+
+// TestExactUnderLoad has 200 callers on two limiters ask at once: exactly as many are let in as the tightest rule
+// allows, and the others have spent nothing.
+func TestExactUnderLoad(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
+		id := tenant()
+		rules := []ratelimit.Rule{
+			calls(ratelimit.PerApp, ratelimit.Day, 37), tokens(ratelimit.PerApp, ratelimit.Month, 1000), calls(ratelimit.PerUser, ratelimit.Month, 30),
+		}
+		limiters := []*ratelimit.Limiter{
+			ratelimit.New(id, ratelimit.Set{Place: place(), Rules: rules}), ratelimit.New(id, ratelimit.Set{Place: place(), Rules: rules}),
+		}
+		var in atomic.Int64
+		var all sync.WaitGroup
+		for i := range 200 {
+			all.Go(func() {
+				_, err := limiters[i%2].Take(t.Context(), by([]string{"ana", "ben"}[i/2%2], ""), 10)
+				switch {
+				case err == nil:
+					in.Add(1)
+				case !errors.Is(err, ratelimit.ErrExhausted):
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if in.Load() != 37 {
+			t.Errorf("%d were let in, want 37", in.Load())
+		}
+		left, ok, _ := take(t, limiters[0], by("cleo", ""), 1)
+		if want := map[string]int64{"app-count-day": 0, "app-token-month": 1000 - 370, "user-count-month": 30}; ok || cmp.Diff(want, left) != "" {
+			t.Errorf("let in: %v, left %v; want %v", ok, left, want)
+		}
+	})
+}
+
+// TestSpend settles tokens: what was reserved is given back once, what was used counts.
+func TestSpend(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
+		l := ratelimit.New(tenant(), ratelimit.Set{Place: place(), Rules: []ratelimit.Rule{
+			tokens(ratelimit.PerUser, ratelimit.Month, 1000), calls(ratelimit.PerUser, ratelimit.Month, 10),
+		}})
+		left := func() int64 {
+			t.Helper()
+			seen, ok, r := take(t, l, ana(""), 1)
+			if !ok {
+				t.Fatal("refused")
+			}
+			if err := l.Spend(t.Context(), ana(""), 0, r); err != nil {
+				t.Fatal(err)
+			}
+			return seen["user-token-month"] + 1
+		}
+		_, _, r := take(t, l, ana(""), 100)
+		if r = ratelimit.ReserveOf(r.Note()); left() != 900 {
+			t.Fatalf("%d are left after 100 were reserved", left())
+		}
+		for i, step := range []struct {
+			used    int64
+			reserve ratelimit.Reserve
+			left    int64
+		}{
+			{250, r, 750},
+			{50, ratelimit.Reserve{}, 700},
+			{0, ratelimit.Reserve{Tokens: 100, At: r.At.AddDate(0, -1, 0)}, 700}, // lapsed with its month
+			{0, ratelimit.Reserve{Tokens: 5000, At: r.At}, 1000},                 // nobody has less than nothing
+			{999, ratelimit.Reserve{}, 1},
+		} {
+			if err := l.Spend(t.Context(), ana(""), step.used, step.reserve); err != nil {
+				t.Fatal(err)
+			}
+			if n := left(); n != step.left {
+				t.Errorf("step %d: %d are left, want %d", i, n, step.left)
+			}
+		}
+		if err := l.Spend(t.Context(), ana(""), 9000, ratelimit.Reserve{}); err != nil {
+			t.Fatal(err)
+		}
+		if seen, ok, _ := take(t, l, ana(""), 1); ok || seen["user-token-month"] != 0 {
+			t.Errorf("let in: %v, left %v, although far more was used than is allowed", ok, seen)
+		}
+	})
+}
+
+// TestScopes has callers meet only those they are counted with.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	agent := func(who ratelimit.Caller, name string) ratelimit.Caller { who.Agent = name; return who }
+	elsewhere := ana("")
+	elsewhere.Owner.Issuer = "elsewhere"
+	named := calls(ratelimit.PerAgent, ratelimit.Day, 1)
+	named.Agent = "helper"
+	for _, tt := range []struct {
+		name  string
+		rule  ratelimit.Rule
+		first ratelimit.Caller
+		then  ratelimit.Caller
+		ok    bool
+	}{
+		{"one session", calls(ratelimit.PerSession, ratelimit.Day, 1), ana("s"), ana("s"), false},
+		{"two sessions", calls(ratelimit.PerSession, ratelimit.Day, 1), ana("s"), ana("t"), true},
+		{"another's session of the same name", calls(ratelimit.PerSession, ratelimit.Day, 1), ana("s"), by("ben", "s"), true},
+		{"no session is the user's", calls(ratelimit.PerSession, ratelimit.Day, 1), ana(""), ana(""), false},
+		{"no session and one", calls(ratelimit.PerSession, ratelimit.Day, 1), ana(""), ana("s"), true},
+		{"one user", calls(ratelimit.PerUser, ratelimit.Day, 1), ana("s"), ana("t"), false},
+		{"two users", calls(ratelimit.PerUser, ratelimit.Day, 1), ana(""), by("ben", ""), true},
+		{"two issuers", calls(ratelimit.PerUser, ratelimit.Day, 1), ana(""), elsewhere, true},
+		{"one key", calls(ratelimit.PerKey, ratelimit.Day, 1), by("key:1", ""), by("key:1", ""), false},
+		{"two keys", calls(ratelimit.PerKey, ratelimit.Day, 1), by("key:1", ""), by("key:2", ""), true},
+		{"no key", calls(ratelimit.PerKey, ratelimit.Day, 1), ana(""), ana(""), true},
+		{"one agent", calls(ratelimit.PerAgent, ratelimit.Day, 1), ana(""), by("ben", ""), false},
+		{"two agents", calls(ratelimit.PerAgent, ratelimit.Day, 1), ana(""), agent(ana(""), "other"), true},
+		{"the agent that is named", named, ana(""), ana(""), false},
+		{"an agent that is not", named, agent(ana(""), "other"), agent(ana(""), "other"), true},
+		{"an app", calls(ratelimit.PerApp, ratelimit.Day, 1), ana(""), agent(by("ben", "s"), "other"), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := ratelimit.New(tenant(), ratelimit.Set{Place: ratelimit.NewMemory(), Rules: []ratelimit.Rule{tt.rule}})
+			if _, ok, _ := take(t, l, tt.first, 0); !ok {
+				t.Fatal("the first call is refused")
+			}
+			if _, ok, _ := take(t, l, tt.then, 0); ok != tt.ok {
+				t.Errorf("the second call is let in: %v, want %v", ok, tt.ok)
+			}
+		})
+	}
+}
+
+// TestIsolation has one tenant use up what it may: another with the same rules, users and sessions has all of its own.
+func TestIsolation(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
+		p := place()
+		rules := []ratelimit.Rule{calls(ratelimit.PerApp, ratelimit.Day, 2), tokens(ratelimit.PerSession, ratelimit.Day, 10)}
+		alice, bob := ratelimit.New(tenant(), ratelimit.Set{Place: p, Rules: rules}), ratelimit.New(tenant(), ratelimit.Set{Place: p, Rules: rules})
+		before, _, _ := take(t, alice, ana("s"), 3)
+		for range 5 {
+			take(t, bob, ana("s"), 9)
+		}
+		if err := bob.Spend(t.Context(), ana("s"), -50, ratelimit.Reserve{}); err != nil {
+			t.Fatal(err)
+		}
+		after, ok, _ := take(t, alice, ana("s"), 3)
+		want := map[string]int64{"app-count-day": before["app-count-day"] - 1, "session-token-day": before["session-token-day"] - 3}
+		if diff := cmp.Diff(want, after); !ok || diff != "" {
+			t.Errorf("let in: %v; left (-want +got):\n%s", ok, diff)
+		}
+	})
+}
+
+// TestTwoPlaces refuses in the second place: what the first had taken is there again.
+func TestTwoPlaces(t *testing.T) {
+	t.Parallel()
+	own, shared := ratelimit.NewMemory(), ratelimit.NewMemory()
+	l := ratelimit.New(tenant(),
+		ratelimit.Set{Place: own, Rules: []ratelimit.Rule{calls(ratelimit.PerUser, ratelimit.Day, 5), tokens(ratelimit.PerUser, ratelimit.Day, 50)}},
+		ratelimit.Set{Place: shared, Rules: []ratelimit.Rule{calls(ratelimit.PerApp, ratelimit.Day, 1)}})
+	want := map[string]int64{"user-count-day": 4, "user-token-day": 43, "app-count-day": 0}
+	for i := range 3 {
+		left, ok, _ := take(t, l, ana(""), 7)
+		if diff := cmp.Diff(want, left); ok != (i == 0) || diff != "" {
+			t.Errorf("call %d is let in: %v; left (-want +got):\n%s", i, ok, diff)
+		}
+	}
+}
+
+func TestNoRules(t *testing.T) {
+	t.Parallel()
+	l := ratelimit.New(tenant(), ratelimit.Set{Place: ratelimit.NewMemory()})
+	if l != nil {
+		t.Fatal("a limiter without rules is not nil")
+	}
+	g, err := l.Take(t.Context(), ana(""), 5)
+	if err != nil || len(g.States) != 0 || g.Reserve.Note() != "" || l.Spend(t.Context(), ana(""), 5, g.Reserve) != nil {
+		t.Errorf("a nil limiter returns %+v and %v", g, err)
+	}
+}
+
+// TestWindowsPass has time go by: a window that is over leaves nothing behind, whenever its first call came.
+func TestWindowsPass(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // from midnight at the beginning of 2000
+		time.Sleep(30*24*time.Hour + 23*time.Hour + 59*time.Minute + 50*time.Second) // the last ten seconds of January, a Monday
+		l := ratelimit.New("acme", ratelimit.Set{Place: ratelimit.NewMemory(), Rules: []ratelimit.Rule{
+			calls(ratelimit.PerUser, ratelimit.Minute, 2), calls(ratelimit.PerUser, ratelimit.Week, 4), calls(ratelimit.PerUser, ratelimit.Month, 3),
+			tokens(ratelimit.PerUser, ratelimit.Minute, 10),
+		}})
+		const minute, week, month = "user-count-minute", "user-count-week", "user-count-month"
+		var reserved ratelimit.Reserve
+		for i, step := range []struct {
+			wait time.Duration
+			ok   bool
+			left map[string]int64
+		}{
+			{0, true, map[string]int64{minute: 1, week: 3, month: 2}},
+			{0, true, map[string]int64{minute: 0, week: 2, month: 1}},
+			{9 * time.Second, false, map[string]int64{minute: 0, week: 2, month: 1}},
+			{time.Second, true, map[string]int64{minute: 1, week: 1, month: 2}}, // midnight, the first of February
+			{time.Minute, true, map[string]int64{minute: 1, week: 0, month: 1}},
+			{time.Hour, false, map[string]int64{minute: 2, week: 0, month: 1}},
+			{6 * 24 * time.Hour, true, map[string]int64{minute: 1, week: 3, month: 0}}, // the next Monday
+			{24 * time.Hour, false, map[string]int64{minute: 2, week: 3, month: 0}},
+		} {
+			time.Sleep(step.wait)
+			left, ok, r := take(t, l, ana(""), 2)
+			if i == 0 {
+				reserved = r
+			}
+			delete(left, "user-token-minute")
+			if diff := cmp.Diff(step.left, left); ok != step.ok || diff != "" {
+				t.Errorf("step %d, %v: let in: %v, want %v; left (-want +got):\n%s", i, time.Now(), ok, step.ok, diff)
+			}
+		}
+		if err := l.Spend(t.Context(), ana(""), 4, reserved); err != nil { // reserved in a minute that is long over
+			t.Fatal(err)
+		}
+		g, _ := l.Take(t.Context(), ana(""), 1)
+		if i := len(g.States) - 1; g.States[i].Name() != "user-token-minute" || g.States[i].Used != 4 {
+			t.Errorf("%+v, want 4 tokens used", g.States[i])
+		}
+	})
+}
+
+// TestMemoryIsBounded has a tenant make up sessions without end. It loses counts of its own, another tenant none.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	m := ratelimit.NewMemory()
+	rules := ratelimit.Set{Place: m, Rules: []ratelimit.Rule{calls(ratelimit.PerSession, ratelimit.Day, 1), calls(ratelimit.PerApp, ratelimit.Month, 1<<40)}}
+	quiet, noisy := ratelimit.New("quiet", rules), ratelimit.New("noisy", rules)
+	take(t, quiet, ana("s"), 0)
+	for i := range 30_000 {
+		if _, ok, _ := take(t, noisy, ana(fmt.Sprint(i)), 0); !ok {
+			t.Fatalf("session %d is refused its first call", i)
+		}
+	}
+	if _, ok, _ := take(t, quiet, ana("s"), 0); ok {
+		t.Error("another tenant's count is gone")
+	}
+	if n := m.Counters("noisy"); n > 10_000 || n < 9_000 {
+		t.Errorf("%d counters are kept, want no more than 10,000", n)
+	}
+	if left, _, _ := take(t, noisy, ana("x"), 0); left["app-count-month"] != 1<<40-30_001 {
+		t.Errorf("%d are left of the month's: the count whose window ends last is gone", left["app-count-month"])
+	}
+}
+
+// TestMemoryForgets drops what is over, of tenants that no longer call as well.
+func TestMemoryForgets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := ratelimit.NewMemory()
+		rules := ratelimit.Set{Place: m, Rules: []ratelimit.Rule{calls(ratelimit.PerSession, ratelimit.Minute, 1)}}
+		gone := ratelimit.New("gone", rules)
+		for i := range 100 {
+			take(t, gone, ana(fmt.Sprint(i)), 0)
+		}
+		time.Sleep(5 * time.Minute)
+		for i := range 1000 { // in every part of the memory
+			take(t, ratelimit.New(db.ID(fmt.Sprint(i)), rules), ana("s"), 0)
+		}
+		if n := m.Counters("gone"); n != 0 {
+			t.Errorf("%d counters of windows that are over are kept", n)
+		}
+	})
+}

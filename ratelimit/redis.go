@@ -1,0 +1,83 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"stoa/tenancy/db"
+)
+
+// RedisPatience is how long a call waits for Redis at most. Redis answers in a fraction of a millisecond; a process that
+// is short of time itself must not take that for an outage, since what it counts elsewhere the others do not see.
+const RedisPatience = 250 * time.Millisecond
+
+// Patient returns o for a client that waits for nothing longer than [RedisPatience] and tries nothing twice.
+func Patient(o *redis.Options) *redis.Options {
+	p := *o
+	p.DialTimeout, p.ReadTimeout, p.WriteTimeout, p.PoolTimeout = RedisPatience, RedisPatience, RedisPatience, RedisPatience
+	p.MaxRetries, p.DialerRetries, p.ContextTimeoutEnabled = -1, 1, true
+	return &p
+}
+
+// Redis counts for all processes that share a Redis, by its clock.
+type Redis struct {
+	client redis.UniversalClient
+	clock  clock
+}
+
+// NewRedis returns a place in the Redis of client, see [Patient].
+func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client: client} }
+
+// lingering is how long after its window a counter stays: processes need not agree to the second.
+const lingering = time.Minute
+
+// addScript adds to all counters (KEYS) or to none. It is given the time that is in all their windows, and for each
+// counter what to add, the limit and when it may go; it answers with its time and what there was.
+var addScript = redis.NewScript(`
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+if now < tonumber(ARGV[1]) or now >= tonumber(ARGV[2]) then return {now, 0} end
+local used = redis.call('MGET', unpack(KEYS))
+local fits = 1
+for i = 1, #KEYS do
+	used[i] = tonumber(used[i] or '0')
+	local limit = ARGV[3 * i + 1]
+	if limit ~= '' and used[i] + tonumber(ARGV[3 * i]) > tonumber(limit) then fits = 0 end
+end
+if fits == 1 then
+	for i = 1, #KEYS do
+		local change = math.max(tonumber(ARGV[3 * i]), -used[i])
+		if change ~= 0 then
+			redis.call('INCRBY', KEYS[i], string.format('%.0f', change))
+			redis.call('PEXPIREAT', KEYS[i], ARGV[3 * i + 2])
+		end
+	end
+end
+return {now, fits, unpack(used)}`)
+
+func (r *Redis) add(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
+	return r.clock.add(at, func(cs []counter) (outcome, error) {
+		from, till := common(cs)
+		keys, args := make([]string, len(cs)), []any{from.UnixMilli(), till.UnixMilli()}
+		for i, c := range cs {
+			// The braces keep what one call counts on one node of a cluster.
+			keys[i] = "stoa:{" + string(tenant) + "}:rate:" + c.key
+			var limit any = c.limit
+			if c.limit == unlimited {
+				limit = ""
+			}
+			args = append(args, c.amount, limit, c.end.Add(lingering).UnixMilli())
+		}
+		got, err := addScript.Run(ctx, r.client, keys, args...).Int64Slice()
+		switch {
+		case err != nil:
+			return outcome{}, fmt.Errorf("count in Redis: %w", err)
+		case len(got) != 2 && len(got) != 2+len(cs):
+			return outcome{}, fmt.Errorf("count in Redis: %d numbers answered for %d counters", len(got), len(cs))
+		}
+		return outcome{now: time.UnixMilli(got[0]).UTC(), fits: got[1] == 1, used: got[2:]}, nil
+	})
+}

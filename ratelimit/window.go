@@ -1,0 +1,41 @@
+package ratelimit
+
+import "time"
+
+// Window is the time in which a limit holds: one of the calendar's, in UTC. A week begins on Monday, a month is as long
+// as it is.
+type Window string
+
+// The windows.
+const (
+	Minute Window = "minute"
+	Hour   Window = "hour"
+	Day    Window = "day"
+	Week   Window = "week"
+	Month  Window = "month"
+)
+
+// Around returns the beginning of the window that t is in, and that of the next.
+func (w Window) Around(t time.Time) (start, end time.Time) {
+	t = t.UTC()
+	year, month, day := t.Date()
+	switch w {
+	case Minute:
+		start = t.Truncate(time.Minute)
+		return start, start.Add(time.Minute)
+	case Hour:
+		start = t.Truncate(time.Hour)
+		return start, start.Add(time.Hour)
+	case Week:
+		sinceMonday := (int(t.Weekday()) + 6) % 7
+		return date(year, month, day-sinceMonday), date(year, month, day-sinceMonday+7)
+	case Month:
+		return date(year, month, 1), date(year, month+1, 1)
+	default: // Day
+		return date(year, month, day), date(year, month, day+1)
+	}
+}
+
+func date(year int, month time.Month, day int) time.Time {
+	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+}
