@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"stoa/agentsvc"
@@ -61,16 +62,11 @@ const (
 // Run exports until ctx ends. A sink that does not take a batch is asked again after a while, and then less and less often;
 // the others do not wait for it.
 func (e *Exporter) Run(ctx context.Context) error {
-	done := make(chan struct{})
+	var sinks sync.WaitGroup
 	for name := range e.sinks {
-		go func() {
-			e.keep(ctx, name)
-			done <- struct{}{}
-		}()
+		sinks.Go(func() { e.keep(ctx, name) })
 	}
-	for range e.sinks {
-		<-done
-	}
+	sinks.Wait()
 	<-ctx.Done()
 	return ctx.Err()
 }

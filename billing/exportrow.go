@@ -5,7 +5,22 @@ import (
 	"encoding/hex"
 	"strconv"
 	"time"
+
+	"stoa/tenancy/db"
 )
+
+// scan reads the columns of a usage row, and after them recorded_at and those of more.
+func (r *ExportRow) scan(row db.Row, more ...any) error {
+	var at, run, recorded int64
+	var key string
+	err := row.Scan(append([]any{
+		(*string)(&r.Task), &r.Key, (*string)(&r.Kind), &at, &r.Agent, &r.Owner.Issuer, &r.Owner.Subject, &key, &r.Provider, &r.Model,
+		&r.InputTokens, &r.OutputTokens, &r.CacheReadTokens, &r.CacheWriteTokens, &r.ReasoningTokens, &r.ModelCalls, &r.ToolCalls, &r.Runs, &run,
+		&r.Embeddings, &r.StoredBytes, (*int64)(&r.Cost), (*int64)(&r.Charge), &r.Currency, &r.Version, &r.Unpriced, &r.Estimated, &recorded,
+	}, more...)...)
+	r.At, r.Recorded, r.RunTime = micros(at), micros(recorded), time.Duration(run)*time.Microsecond
+	return err
+}
 
 // ID names the row among those of all apps. It is the same whenever the row is sent: who keeps the ids counts nothing twice.
 func (r ExportRow) ID() string {

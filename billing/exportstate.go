@@ -122,14 +122,13 @@ func (e *Exporter) fresh(ctx context.Context, x *exportState, apps map[db.ID]*ex
 	}
 	settled := x.now - unsettled.Microseconds()
 	var forget db.Batch
-	var forgets bool
 	for _, id := range some {
 		if a := apps[id]; !has[id] && a.marked && a.sealed < settled {
-			a.sealed, a.marked, forgets = settled, false, true
+			a.sealed, a.marked = settled, false
 			seal(&forget, x.name, a)
 		}
 	}
-	if !forgets {
+	if forget.Empty() {
 		return rows, nil
 	}
 	return rows, e.s.db.Platform().Do(ctx, &forget)
@@ -147,7 +146,7 @@ func (e *Exporter) load(ctx context.Context, x *exportState, apps map[db.ID]*exp
 	rows := []ExportRow{}
 	err := e.s.ask(ctx, func(r db.Row) error {
 		var row ExportRow
-		if err := row.scan(with{r, (*string)(&row.AppID)}); err != nil {
+		if err := row.scan(r, (*string)(&row.AppID)); err != nil {
 			return err
 		}
 		if a := apps[row.AppID]; a != nil {
@@ -163,15 +162,6 @@ func (e *Exporter) load(ctx context.Context, x *exportState, apps map[db.ID]*exp
 	}
 	return rows, nil
 }
-
-// with is a row whose last column goes to more.
-type with struct {
-	db.Row
-	more any
-}
-
-// Scan scans the columns, and the last one into what is more.
-func (w with) Scan(dest ...any) error { return w.Row.Scan(append(dest, w.more)...) }
 
 // acknowledge writes down that the batch under way has been taken, and then how far that brings its apps.
 func (e *Exporter) acknowledge(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, rows []ExportRow, refused int) error {

@@ -16,6 +16,9 @@ import (
 
 // invoiceRoutes are the books of apps: credits, invoices and the entries behind them.
 func invoiceRoutes(a admin) []surface.Route {
+	if a.billing == nil {
+		return nil
+	}
 	return []surface.Route{
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/credits", Serve: act(a.addCredit), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/credits", Serve: a.credits},
@@ -25,6 +28,7 @@ func invoiceRoutes(a admin) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/invoices/{invoice}", Serve: a.invoice},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/invoices/{invoice}:finalize", Serve: act(a.finalize), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/invoices/{invoice}:reverse", Serve: act(a.reverse), Once: true},
+		{Method: http.MethodGet, Pattern: "/admin/exports", Serve: a.exports},
 		{Method: http.MethodGet, Pattern: "/billing/invoices", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: a.ownInvoices},
 		{Method: http.MethodGet, Pattern: "/billing/invoices/{invoice}", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: a.ownInvoice},
 	}
