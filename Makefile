@@ -31,6 +31,7 @@ run: build ## build and serve examples/default.yaml on SQLite, with metrics
 test: ## run every test with the race detector, beside a private PostgreSQL, Redis and MCP servers
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
 	@.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2
+	@.ci/needs prometheus=prometheus || echo "ATTENTION: the metrics are not held against a real Prometheus" >&2
 	@servers=$$(.ci/mcp-servers) || echo "ATTENTION: the tests against the reference MCP servers are skipped" >&2; \
 	STOA_TEST_MCP_SERVERS=$$servers .ci/with-services env CGO_ENABLED=1 go test -race -timeout 10m $(ARGS) $(PKG)
 

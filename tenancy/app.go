@@ -77,9 +77,9 @@ func (a *App) mark(sub string) int64 { return max(a.marks[""], a.marks[sub]) }
 // builtAs reports whether what was built for a is what a build for b would be.
 func (a *App) builtAs(b *App) bool { return a.Revision == b.Revision && a.Inputs == b.Inputs }
 
-// seenAs returns a, as it was built, with the status, marks and roles of the newer record b.
+// seenAs returns a, as it was built, with what the newer record b says that no build reads.
 func (a *App) seenAs(b *App) *App {
 	c := *a
-	c.Status, c.marks, c.Roles, c.RolesVersion = b.Status, b.marks, b.Roles, b.RolesVersion
+	c.Status, c.Labels, c.marks, c.Roles, c.RolesVersion = b.Status, b.Labels, b.marks, b.Roles, b.RolesVersion
 	return &c
 }

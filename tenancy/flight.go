@@ -90,7 +90,7 @@ func (l *Live[T]) fly(s *slot[T], f *flight, asked int64) {
 
 // renew reads an app and returns the unit to put in place, nil if the one that is there stays.
 func (l *Live[T]) renew(ctx context.Context, s *slot[T]) (*unit[T], error) {
-	old := s.unit.Load()
+	old, began := s.unit.Load(), time.Now()
 	snap, err := l.apps.Snapshot(ctx, s.place.id, s.place.revision)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -120,6 +120,7 @@ func (l *Live[T]) renew(ctx context.Context, s *slot[T]) (*unit[T], error) {
 		old.app.Store(old.app.Load().seenAs(app))
 	}
 	value, err := l.attempt(ctx, s, snap)
+	l.options.Loaded(time.Since(began), err)
 	if err != nil {
 		return nil, fmt.Errorf("%w: build app %s: %w", ErrUnavailable, app.Name, err)
 	}

@@ -149,6 +149,7 @@ func (l *Live[T]) evict(s *slot[T]) bool {
 	l.slots.remove(s)
 	if u != nil {
 		u.close()
+		l.options.Evicted()
 	}
 	return true
 }

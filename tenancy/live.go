@@ -24,6 +24,10 @@ type LiveOptions struct {
 	// Changed is called with an app's new record when it was loaded here and then changed: its status for one, which is
 	// [Deleting] also once it is gone. It may be called more than once for a change.
 	Changed func(App)
+	// Loaded is told of each build, how long it took with reading the app, and Evicted of each app that is given up for want of
+	// use or room; both may be nil.
+	Loaded  func(took time.Duration, err error)
+	Evicted func()
 	Log     *slog.Logger
 }
 
@@ -36,6 +40,12 @@ func (o *LiveOptions) defaults() {
 	o.Check = cmp.Or(o.Check, time.Second)
 	if o.Changed == nil {
 		o.Changed = func(App) {}
+	}
+	if o.Loaded == nil {
+		o.Loaded = func(time.Duration, error) {}
+	}
+	if o.Evicted == nil {
+		o.Evicted = func() {}
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -138,6 +148,9 @@ func (l *Live[T]) acquire(ctx context.Context, p place) (value T, app *App, rele
 }
 
 func nothing() {}
+
+// Len counts the places that are held, for apps and for older revisions that runs go on with.
+func (l *Live[T]) Len() int64 { return l.slots.count.Load() }
 
 // Close ends builds under way, gives up every value and waits for those that nobody uses to be closed. Those in use
 // are closed by their last release.

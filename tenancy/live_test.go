@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -379,7 +380,9 @@ func TestSlowChange(t *testing.T) {
 func TestEvict(t *testing.T) {
 	bubble(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &builder{}
-		l := house(t, s, b, tenancy.LiveOptions{Max: 4, Idle: time.Hour})
+		var loads, evictions atomic.Int64
+		l := house(t, s, b, tenancy.LiveOptions{Max: 4, Idle: time.Hour, Evicted: func() { evictions.Add(1) },
+			Loaded: func(took time.Duration, err error) { loads.Add(1) }})
 		var apps []tenancy.App
 		for i := range 10 {
 			apps = append(apps, create(t, s, tenancy.Draft{Name: fmt.Sprintf("a%d", i)}))
@@ -419,6 +422,9 @@ func TestEvict(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		if n := b.open(t); n != 0 {
 			t.Errorf("%d values are open after all are idle", n)
+		}
+		if n := int64(b.count()); loads.Load() != n || evictions.Load() != n || l.Len() != 0 {
+			t.Errorf("told of %d loads and %d evictions, and %d are held: %d were built", loads.Load(), evictions.Load(), l.Len(), n)
 		}
 	})
 }

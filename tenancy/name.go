@@ -90,7 +90,7 @@ func checkLabels(labels map[string]string) error {
 			return err
 		}
 	}
-	return nil
+	return checkTraceRatio(labels)
 }
 
 func checkPlan(plan string) error {

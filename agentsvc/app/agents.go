@@ -49,8 +49,8 @@ func (b *builder) agent(name string) agent.Agent {
 		built, err = agentKinds[a.Type](b, name, a)
 	}
 	b.wrong("agents."+name, err)
-	b.built[name] = built
-	return built
+	b.built[name] = b.watchAgent(name, built)
+	return b.built[name]
 }
 
 // members are agents by name, as another one knows them.
@@ -122,7 +122,7 @@ func runnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 }
 
 func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
-	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, Whole: !a.Streaming, HTTP: b.out.Patient(a.Timeout)}
+	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, Whole: !a.Streaming, HTTP: b.leading(b.out.Patient(a.Timeout))}
 	maps.Copy(o.Headers, a.Headers)
 	if c := a.Credentials; c != nil {
 		o.Headers["Authorization"] = "Bearer " + c.Token

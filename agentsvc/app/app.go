@@ -50,9 +50,10 @@ type House struct {
 	Counts *ratelimit.Counts
 	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
 	Judged func(ctx context.Context, app string, f guardrail.Finding)
+	Watch  Watch
+	Log    *slog.Logger
 	// Billing counts what apps use and bounds it; nil = nothing is counted.
 	Billing *billing.Service
-	Log     *slog.Logger
 }
 
 // Tenant says whose configuration is built.
@@ -88,7 +89,7 @@ type App struct {
 // [config.Error], whose problems have paths and no lines; they may be shown to whoever wrote the configuration.
 func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	log := h.Log.With("app", t.Name)
-	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{})}
+	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{}), watch: h.Watch}
 	if t.Inside {
 		b.out = h.Inside
 	}
@@ -125,7 +126,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
 			Observer: b.observer(), Apart: q.volatile,
 		})
-		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, checkpoints(cfg.Storage.Checkpoint))
+		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, b.running())
 		if limits != nil {
 			a.runners[q.volatile].Count(limits.spent)
 		}
@@ -217,20 +218,20 @@ type builder struct {
 	out     *egress.Client
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
-	meter   *billing.Meter                           // nil = nothing is counted
-
-	allowance *billing.Allowance // as above
-	store     *store.Store
-	vault     *store.Vault   // nil = nothing can be sealed
-	recall    *memory.Recall // nil = agents remember nothing
-	models    map[string]llm.Provider
-	rails     map[string]*guardrail.Guardrail // those that are turned on
-	built     map[string]agent.Agent
-	tools     map[string]tool.Tool
-	sources   map[string]tool.Source // by the name of the tool that stands for all of theirs
-	sets      []*tool.Set            // all that were made
-	closers   []func() error
+	watch   Watch
+	store   *store.Store
+	vault   *store.Vault   // nil = nothing can be sealed
+	recall  *memory.Recall // nil = agents remember nothing
+	models  map[string]llm.Provider
+	rails   map[string]*guardrail.Guardrail // those that are turned on
+	built   map[string]agent.Agent
+	tools   map[string]tool.Tool
+	sources map[string]tool.Source // by the name of the tool that stands for all of theirs
+	sets    []*tool.Set            // all that were made
+	closers []func() error
 	mistakes
 
 	databases *Databases
+	meter     *billing.Meter     // nil = nothing is counted
+	allowance *billing.Allowance // as above
 }

@@ -98,7 +98,7 @@ func (b *builder) held() error {
 
 func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 	o := mcp.Options{
-		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.out.Patient(t.MaxExecutionTime),
+		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.leading(b.out.Patient(t.MaxExecutionTime)),
 		Command: t.Command, Args: t.Args, Env: t.Env, Filter: t.Filter, Description: t.Description, Optional: t.Optional,
 		Pins: b.store, Logger: b.log,
 	}
@@ -158,7 +158,7 @@ func (b *builder) toolSet(names []string, maxOutput int, g *guard, more ...tool.
 	if len(tools) == 0 && len(sources) == 0 {
 		return nil, nil
 	}
-	set, err := tool.NewSet(tools, tool.Options{Sources: sources, MaxOutput: maxOutput, Logger: b.log})
+	set, err := tool.NewSet(tools, tool.Options{Sources: sources, MaxOutput: maxOutput, Around: b.watchTool(), Logger: b.log})
 	if err == nil {
 		b.sets = append(b.sets, set)
 	}

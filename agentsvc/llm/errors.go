@@ -3,6 +3,7 @@ package llm
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -22,6 +23,14 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("model provider %s: %s", e.Provider, e.Reason)
 	}
 	return fmt.Sprintf("model provider %s answered %d: %s", e.Provider, e.Status, e.Reason)
+}
+
+// Kind tells the statuses of the model's server apart, and from its silence.
+func (e *Error) Kind() string {
+	if e.Status == 0 {
+		return "no_answer"
+	}
+	return strconv.Itoa(e.Status)
 }
 
 // StatusReason tells a caller what an HTTP status of a model's server means, in words that hold nothing of its answer.

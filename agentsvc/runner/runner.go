@@ -35,6 +35,9 @@ type Runner struct {
 type Options struct {
 	Checkpoints Checkpoints
 	Recovery    Recovery
+	// Ended is told of each attempt whose end is on the log: the state that it has brought its task to, "" where the run
+	// will be tried again, and how long it took.
+	Ended func(ctx context.Context, run store.Run, state agentsvc.State, took time.Duration)
 }
 
 // Ended is told of a turn that has added to its session, and what; of one that ended rejected it is not. The end is on
@@ -97,7 +100,7 @@ func unrecorded(err error) error {
 func (t *turn) do(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.log.Error("an agent panicked", "agent", t.run.Agent, "task", t.run.Task, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			t.log.ErrorContext(ctx, "an agent panicked", "agent", t.run.Agent, "task", t.run.Task, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
 			err = errors.New("the agent met an internal error")
 		}
 	}()
@@ -129,7 +132,7 @@ func (t *turn) do(ctx context.Context) (err error) {
 // fail records the end of a turn that met err: as failed, or where err may pass and tries remain as pending.
 func (t *turn) fail(ctx context.Context, err error) error {
 	t.gather()
-	t.log.Warn("a run failed", "agent", t.run.Agent, "task", t.run.Task, "attempt", t.run.Attempts, "error", err)
+	t.log.WarnContext(ctx, "a run failed", "agent", t.run.Agent, "task", t.run.Task, "attempt", t.run.Attempts, "error", err)
 	if after, passes := mayPass(err); passes {
 		if delay, ok := t.retry.Next(t.run.Attempts); ok {
 			delay = max(delay, min(after, t.retry.Limit))

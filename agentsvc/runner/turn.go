@@ -281,6 +281,13 @@ func (t *turn) write(ctx context.Context, rec store.Record) error {
 	}
 	t.kept = rec.Session
 	t.count(ctx, rec)
+	if rec.End != "" && t.o.Ended != nil {
+		var state agentsvc.State
+		if last := rec.Events; len(last) > 0 && last[len(last)-1].Status != nil {
+			state = last[len(last)-1].Status.State
+		}
+		t.o.Ended(ctx, *t.run, state, time.Since(t.began))
+	}
 	return nil
 }
 

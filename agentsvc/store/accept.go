@@ -118,9 +118,9 @@ func (s *Store) acceptPlain(b *db.Batch, run Run, evs []agentsvc.Event) error {
 	if err := insertEvents(b, s.tenant, run.Task, evs, nil); err != nil {
 		return err
 	}
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, priority)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, stoa_now(), '', stoa_now(), $9)`,
-		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority))
+	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, priority, trace)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, stoa_now(), '', stoa_now(), $9, $10)`,
+		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority), run.Trace)
 	return nil
 }
 
@@ -191,12 +191,13 @@ func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, r
 
 // insertRun adds a run of a session to b, if the guard holds.
 func (s *Store) insertRun(b *db.Batch, run Run, g *guard) {
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session, priority)
+	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session, priority, trace)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
-			CAST($8 AS TEXT), stoa_now(), '', stoa_now(), CAST($11 AS TEXT), CAST($12 AS BIGINT)
+			CAST($8 AS TEXT), stoa_now(), '', stoa_now(), CAST($11 AS TEXT), CAST($12 AS BIGINT),
+			CAST($13 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
 		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq, run.line(),
-		int64(run.Priority))
+		int64(run.Priority), run.Trace)
 	s.reserve(b, run)
 }
 

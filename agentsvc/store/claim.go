@@ -117,7 +117,7 @@ func (q *Runs) Claim(ctx context.Context, worker string, shares []Share) ([]Run,
 			b.Query(func(r db.Row) error {
 				run := Run{Worker: worker}
 				err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq,
-					&run.CutOff, (*int64)(&run.Priority), &run.Rescues, &run.Reserved)
+					&run.CutOff, (*int64)(&run.Priority), &run.Rescues, &run.Reserved, &run.Trace)
 				runs = append(runs, run)
 				return err
 			}, claimSQL(q.h.Engine(), s), args...)
@@ -172,7 +172,7 @@ func claimSQL(e db.Engine, s Share) string {
 	return `WITH due AS MATERIALIZED (SELECT tenant, task, turn FROM run WHERE ` + which + ` AND available_at <= stoa_now()
 			ORDER BY ` + order + ` LIMIT ` + limit + skip + `)
 		UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1 WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM due)
-		RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off, priority, rescues, reserved`
+		RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off, priority, rescues, reserved, trace`
 }
 
 // lockApp adds to b that nobody else counts the runs of an app with a limit at the same time. On SQLite nobody could.

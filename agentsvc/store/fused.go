@@ -75,9 +75,9 @@ func (s *Store) acceptFused(b *db.Batch, run Run, evs []agentsvc.Event) error {
 	at := evs[0].At.UnixMicro()
 	f.list(s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
 		run.Epoch, run.Seq, status.Seq, run.Turn, at, at)
-	f.sql.WriteString(`)), r AS (INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, priority, available_at, last_error, created_at)
+	f.sql.WriteString(`)), r AS (INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, priority, trace, available_at, last_error, created_at)
 		VALUES ($1, $2, `)
-	f.list(run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority))
+	f.list(run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority), run.Trace)
 	f.sql.WriteString(`, stoa_now(), '', stoa_now()))` + insertEventsFrom)
 	if err := f.events(evs); err != nil {
 		return err

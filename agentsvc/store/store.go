@@ -72,6 +72,7 @@ type Run struct {
 	Volatile bool  // the task is kept in memory and ends with this process
 	CutOff   bool  // a worker stopped in the middle of the attempt before
 	Message  agentsvc.Message
+	Trace    string // names the span of what asked for the run, "" = nobody was recording
 	Priority Priority
 	Rescues  int64 // workers that died with it
 	Limit    int64 // of the app's runs at work at a time; 0 = none. It holds where the run is born under a lease

@@ -1,19 +1,23 @@
 package surface
 
 import (
+	"cmp"
 	"context"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/memory"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/agentsvc/trail"
 	"stoa/authz"
 )
 
 // Admit decides whether the caller may take an action with an agent ("" = any) in a session ("" = none yet). It is
 // asked before anything is looked up that the request names, so that a refusal tells nothing of what there is. It
 // returns an [authz.ErrDenied].
-func (v *Visit) Admit(_ context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) error {
+func (v *Visit) Admit(ctx context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) (err error) {
+	_, span := trail.Start(ctx, "admit")
+	defer func() { trail.End(span, err) }()
 	return v.policy.May(v.Principal, action, agent)
 }
 
@@ -35,21 +39,39 @@ func (v *Visit) Reach(wide authz.Scope, agent string) (task.Reach, error) {
 	return reach, nil
 }
 
-// Submission admits the caller to send m, in a session ("" = none yet), to an agent, and returns what to submit. A
+// Within is [Visit.Reach] over the tasks of an agent that the caller may use.
+func (v *Visit) Within(wide authz.Scope, agent string) (task.Reach, error) {
+	reach, err := v.Reach(wide, agent)
+	if err == nil {
+		_, err = v.Callee(agent)
+	}
+	return reach, err
+}
+
+// Use admits the caller to an action with an agent in a session, and finds that agent.
+func (v *Visit) Use(ctx context.Context, action authz.Scope, agent string, session agentsvc.ContextID) error {
+	if err := v.Admit(ctx, action, agent, session); err != nil {
+		return err
+	}
+	_, err := v.Callee(agent)
+	return err
+}
+
+// Submission admits the caller to send m to an agent in m's session, and returns what to submit. A
 // message that decides on tool calls needs another permission than one that calls the agent, and reaches the tasks of
 // everyone; one that brings credentials does not, and what is submitted no longer holds them. Any other message counts
-// against the app's limits. It returns an [authz.ErrDenied], what is wrong with the decisions or credentials, or a
-// [ratelimit.ErrExhausted].
-func (v *Visit) Submission(ctx context.Context, agent string, session agentsvc.ContextID, m agentsvc.Message) (task.Submission, error) {
+// against the app's limits. It returns an [authz.ErrDenied], else wrong, which is what its dialect found wrong with the
+// message, else what is wrong with the decisions or credentials, or a [ratelimit.ErrExhausted].
+func (v *Visit) Submission(ctx context.Context, agent string, m agentsvc.Message, wrong error) (task.Submission, error) {
+	if wrong != nil {
+		return task.Submission{}, cmp.Or(v.Use(ctx, authz.AgentsCall, agent, m.Context), wrong)
+	}
 	rulings, wrong := task.Rulings(&m)
 	action := authz.AgentsCall
 	if task.Decides(m) {
 		action = authz.TasksApprove
 	}
-	if err := v.Admit(ctx, action, agent, session); err != nil {
-		return task.Submission{}, err
-	}
-	if _, err := v.Callee(agent); err != nil {
+	if err := v.Use(ctx, action, agent, m.Context); err != nil {
 		return task.Submission{}, err
 	}
 	sub := task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Rulings: rulings}
@@ -61,7 +83,7 @@ func (v *Visit) Submission(ctx context.Context, agent string, session agentsvc.C
 		return task.Submission{}, err
 	}
 	var err error
-	sub.Hold, err = v.limited(ctx, agent, session, m)
+	sub.Hold, err = v.limited(ctx, agent, m.Context, m)
 	return sub, err
 }
 

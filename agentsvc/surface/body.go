@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -66,26 +67,34 @@ func (p *paced) Read(b []byte) (int, error) {
 
 // ReadBody reads the request's body, of which too much is refused and much waits for room. It must be JSON no deeper than 64 levels, or empty.
 func ReadBody(r *http.Request) ([]byte, error) {
+	body, err := take(r.Body, r.ContentLength, func() error { return recordOf(r).roomFor(r) })
+	var large *http.MaxBytesError
+	var own *refusal
+	switch {
+	case err == nil:
+		return body, checkDepth(body)
+	case errors.As(err, &own):
+		return nil, err
+	case errors.As(err, &large):
+		return nil, &refusal{
+			code: ResourceExhausted, status: http.StatusRequestEntityTooLarge,
+			text: fmt.Sprintf("the body is too large, %d MiB are allowed", large.Limit>>20),
+		}
+	}
+	return nil, &refusal{code: InvalidArgument, status: http.StatusBadRequest, text: "the body did not arrive whole"}
+}
+
+// take reads a body that says that it has size bytes, -1 = it does not say. A large one waits for room.
+func take(r io.Reader, size int64, room func() error) ([]byte, error) {
 	var b bytes.Buffer
-	b.Grow(int(min(max(r.ContentLength, 0), firstRead)) + bytes.MinRead)
-	_, err := b.ReadFrom(io.LimitReader(r.Body, largeBody))
+	b.Grow(int(min(max(size, 0), firstRead)) + bytes.MinRead)
+	_, err := b.ReadFrom(io.LimitReader(r, largeBody))
 	if err == nil && b.Len() == largeBody {
-		if err := recordOf(r).roomFor(r); err != nil {
-			return nil, err
+		if err = room(); err == nil {
+			_, err = b.ReadFrom(r)
 		}
-		_, err = b.ReadFrom(r.Body)
 	}
-	if err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			return nil, &refusal{
-				code: ResourceExhausted, status: http.StatusRequestEntityTooLarge,
-				text: fmt.Sprintf("the body is too large, %d MiB are allowed", large.Limit>>20),
-			}
-		}
-		return nil, &refusal{code: InvalidArgument, status: http.StatusBadRequest, text: "the body did not arrive whole"}
-	}
-	return b.Bytes(), checkDepth(b.Bytes())
+	return b.Bytes(), err
 }
 
 // DecodeBody reads the request's body, one JSON object without unknown members, into v. An empty body leaves v as it is.
@@ -95,6 +104,32 @@ func DecodeBody(r *http.Request, v any) error {
 		return err
 	}
 	return DecodeJSON(body, v, true)
+}
+
+// DecodeMessage reads the request's body, one JSON object, into v. Members that v does not have are passed over, as clients
+// of other versions send them.
+func DecodeMessage(r *http.Request, v any) error {
+	if err := checkContentType(r); err != nil {
+		return err
+	}
+	body, err := ReadBody(r)
+	if err != nil {
+		return err
+	}
+	return DecodeJSON(body, v, false)
+}
+
+// checkContentType refuses a body that says of itself that it is no JSON.
+func checkContentType(r *http.Request) error {
+	given := r.Header.Get("Content-Type")
+	if given == "" {
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(given)
+	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
+		return agentsvc.Invalid("Content-Type", "must be application/json")
+	}
+	return nil
 }
 
 // checkDepth refuses JSON that is nested too deeply, before anything is made of it.

@@ -13,6 +13,7 @@ import (
 var (
 	errEnding   = errors.New("the server ends its streams")
 	errPatience = errors.New("the caller has waited long enough")
+	errGone     = errors.New("the client is gone")
 )
 
 // Following is a task that somebody listens to.
@@ -54,6 +55,28 @@ func (v *Visit) Submit(ctx context.Context, sub task.Submission) (agentsvc.Task,
 	ctx, cancel := v.InTime(ctx)
 	defer cancel()
 	return v.tasks.Submit(ctx, sub)
+}
+
+// Send submits a message and returns its task: as it was accepted, or where there is patience as it stands when it has
+// ended, waits for somebody, or patience is over.
+func (v *Visit) Send(ctx context.Context, sub task.Submission, patience time.Duration) (agentsvc.Task, error) {
+	if patience == 0 {
+		return v.Submit(ctx, sub)
+	}
+	f, err := v.Call(ctx, sub)
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	return f.Wait(patience)
+}
+
+// Cancel ends a task. It returns [ErrNotCancelable] for one that has ended.
+func (v *Visit) Cancel(ctx context.Context, reach task.Reach, id agentsvc.TaskID) (agentsvc.Task, error) {
+	t, err := v.tasks.Cancel(ctx, reach, id)
+	if errors.Is(err, agentsvc.ErrTerminal) {
+		err = ErrNotCancelable
+	}
+	return t, err
 }
 
 // Call submits a message and listens to its turn.
@@ -124,6 +147,30 @@ func (f *Following) Wait(patience time.Duration) (agentsvc.Task, error) {
 		}
 	}
 	return t, nil
+}
+
+// tell has say tell each event of f in a dialect, with its sequence, until they end. It returns nil at their end, errEnding
+// where the server ends them, and errGone where nobody is told any more.
+func (f *Following) tell(d Dialect, say func(seq int64, body any) error) error {
+	defer f.Close()
+	for ev, err := range f.events {
+		switch {
+		case err == nil:
+		case f.gone():
+			return errGone
+		case errors.Is(context.Cause(f.ctx), errEnding):
+			return errEnding
+		default:
+			return err
+		}
+		if body := d.Event(ev); body != nil && say(ev.Seq, body) != nil {
+			return errGone
+		}
+		if d.Rests && f.rests(ev) {
+			break
+		}
+	}
+	return nil
 }
 
 // rests reports whether ev, which comes after what the following began with, ends the task or has it wait.

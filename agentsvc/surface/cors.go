@@ -2,6 +2,7 @@ package surface
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -46,6 +47,17 @@ func newCORS(o config.CORS) *cors {
 		methods: []string{strings.Join(o.AllowedMethods, ", ")}, headers: []string{strings.Join(headers, ", ")},
 		credentials: o.AllowCredentials,
 	}
+}
+
+// admits reports whether r may open a connection that a page can read: no page sent it, or one of this host or of an
+// origin that may call. Browsers leave it to the server to look.
+func (c *cors) admits(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || c.all || slices.Contains(c.origins, origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && strings.EqualFold(u.Host, r.Host)
 }
 
 var star, yes = []string{"*"}, []string{"true"}

@@ -143,20 +143,25 @@ func (v *Visit) Leave() {
 
 // enter is [Server.Enter] for HTTP.
 func (s *Server) enter(r *http.Request, route *Route) (*Visit, error) {
-	credential, err := bearer(r)
+	k, err := s.knock(r)
 	if err != nil {
 		return nil, err
 	}
-	return s.Enter(r.Context(), Knock{
-		Credential: credential, Host: r.Host, Path: r.URL.Path, Client: s.client(r), Discovery: route.Discovery,
-	})
+	k.Discovery = route.Discovery
+	return s.Enter(r.Context(), k)
+}
+
+// knock returns what r shows at the door.
+func (s *Server) knock(r *http.Request) (Knock, error) {
+	credential, err := bearer(r)
+	return Knock{Credential: credential, Host: r.Host, Path: r.URL.Path, Client: s.client(r)}, err
 }
 
 // bearer returns the credential of a request, "" if it shows none. Whatever else stands in the header is a bad one.
 func bearer(r *http.Request) (string, error) {
 	lines := r.Header.Values("Authorization")
 	if len(lines) == 0 {
-		return "", nil
+		return subprotocolBearer(r)
 	}
 	scheme, token, _ := strings.Cut(lines[0], " ")
 	if token = strings.TrimSpace(token); len(lines) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {

@@ -213,7 +213,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, rec *record, err e
 		return
 	}
 	v := judge(err)
-	s.logFault(r.Context(), rec, v, err)
+	rec.code = v.code
+	s.logFault(rec.within(r.Context()), rec, v, err)
 	if rec.status != 0 {
 		return // a stream, which has told what there was to tell
 	}
@@ -233,13 +234,20 @@ func (s *Server) logFault(ctx context.Context, rec *record, v verdict, err error
 }
 
 type errorBody struct {
-	Error errorDetail `json:"error"`
+	Error ErrorRecord `json:"error"`
 }
 
-type errorDetail struct {
+// ErrorRecord is an error as REST endpoints tell it.
+type ErrorRecord struct {
 	Code    Code           `json:"code"`
 	Message string         `json:"message"`
 	Details map[string]any `json:"details"`
+}
+
+// NewErrorRecord returns what a caller is told of err, which happened while r was answered.
+func NewErrorRecord(r *http.Request, err error) ErrorRecord {
+	v := judge(err)
+	return ErrorRecord{v.code, v.text, v.details(RequestID(r))}
 }
 
 func (v verdict) details(requestID string) map[string]any {
@@ -270,5 +278,5 @@ func writeError(w http.ResponseWriter, requestID string, v verdict) {
 	if v.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(v.retry.Seconds()))))
 	}
-	_ = WriteJSON(w, v.status, errorBody{errorDetail{v.code, v.text, v.details(requestID)}})
+	_ = WriteJSON(w, v.status, errorBody{ErrorRecord{v.code, v.text, v.details(requestID)}})
 }

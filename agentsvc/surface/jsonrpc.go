@@ -117,7 +117,7 @@ func (c *RPC) answer(err error) error {
 	if v.door() || errors.Is(err, errNoAgent) || errors.Is(err, errNoApp) || rec.status != 0 || c.r.Context().Err() != nil {
 		return err
 	}
-	if rec.err = err; rec.visit != nil {
+	if rec.err, rec.code = err, v.code; rec.visit != nil {
 		rec.visit.server.logFault(c.r.Context(), rec, v, err)
 	}
 	return WriteJSON(c.w, http.StatusOK, faultOf(c.id, rec.id, v))

@@ -56,3 +56,11 @@ func CheckPageSize(n, most int) error {
 	}
 	return nil
 }
+
+// CheckLength refuses a number of messages that is negative.
+func CheckLength(field string, n int) error {
+	if n < 0 {
+		return agentsvc.Invalid(field, "must not be negative")
+	}
+	return nil
+}

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"stoa/agentsvc"
 	"stoa/authz"
 )
@@ -19,6 +21,7 @@ type Observation struct {
 	Method   string
 	Route    string // the pattern, not the path
 	Status   int
+	Code     Code // of the error that it was answered with, "" = none
 	Duration time.Duration
 }
 
@@ -26,6 +29,8 @@ type Observation struct {
 type record struct {
 	http.ResponseWriter
 	id       string
+	began    time.Time
+	span     trace.Span // nil = there is none
 	route    string
 	app      string
 	agent    string
@@ -33,6 +38,7 @@ type record struct {
 	operator authz.Principal
 	keeper   *keeper // nil = nobody keeps the answer
 	status   int     // 0 = nothing was written
+	code     Code    // of the error
 	err      error
 }
 
@@ -77,8 +83,7 @@ const statusGone = 499
 // watch gives a request its id, survives its panics, and logs and observes it.
 func (s *Server) watch(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start := time.Now()
-		rec := &record{ResponseWriter: w, id: requestID(r.Header.Get("X-Request-Id"))}
+		rec := &record{ResponseWriter: w, id: requestID(r.Header.Get("X-Request-Id")), began: time.Now()}
 		w.Header()["X-Request-Id"] = []string{rec.id}
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
@@ -90,14 +95,15 @@ func (s *Server) watch(next http.Handler) http.Handler {
 				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 					panic(p)
 				}
-				s.options.Log.ErrorContext(r.Context(), "a handler panicked", "request_id", rec.id, "route", rec.route, "panic", p, "stack", string(debug.Stack()))
+				rec.code = Internal
+				s.options.Log.ErrorContext(rec.within(r.Context()), "a handler panicked", "request_id", rec.id, "route", rec.route, "panic", p, "stack", string(debug.Stack()))
 				if rec.status != 0 {
 					defer panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 				} else {
 					writeError(rec, rec.id, verdict{code: Internal, status: http.StatusInternalServerError, text: textInternal})
 				}
 			}
-			s.seen(r, rec, time.Since(start))
+			s.seen(r, rec, time.Since(rec.began))
 		}()
 		next.ServeHTTP(rec, r)
 	})
@@ -110,7 +116,8 @@ func (s *Server) seen(r *http.Request, rec *record, d time.Duration) {
 			rec.status = statusGone
 		}
 	}
-	s.options.Observe(Observation{rec.app, rec.agent, r.Method, rec.route, rec.status, d})
+	s.options.Observe(Observation{rec.app, rec.agent, r.Method, rec.route, rec.status, rec.code, d})
+	s.traced(rec, r)
 	level := slog.LevelInfo
 	if rec.route == "/health" || rec.route == "/ready" {
 		level = slog.LevelDebug
@@ -130,7 +137,7 @@ func (s *Server) seen(r *http.Request, rec *record, d time.Duration) {
 	if reason := authz.Reason(rec.err); reason != "" {
 		attrs = append(attrs, slog.String("reason", reason), slog.String("client", s.client(r)))
 	}
-	s.options.Log.LogAttrs(r.Context(), level, "request", attrs...)
+	s.options.Log.LogAttrs(rec.within(r.Context()), level, "request", attrs...)
 }
 
 const maxRequestID = 64

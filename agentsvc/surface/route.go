@@ -84,6 +84,7 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 		}
 		defer v.Leave()
 		v.rec, rec.visit, rec.app = rec, v, v.App.Name
+		r = s.trace(rec, r, v.App)
 		if route.Scope != "" {
 			if err := v.Admit(r.Context(), route.Scope, "", ""); err != nil {
 				return err
@@ -95,6 +96,7 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 			return err
 		}
 		rec.operator = p
+		r = s.trace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	s.limit(rec, r, route)
@@ -104,6 +106,9 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 	return route.Serve(w, r)
 }
 
+// routeUnknown is the route of a request that no route answers.
+const routeUnknown = "unknown"
+
 var privately = []string{"private, no-cache"}
 
 // Param returns a parameter of the path.
@@ -111,7 +116,7 @@ func Param(r *http.Request, name string) string { return chi.URLParam(r, name) }
 
 // unknown answers what no route does. Below /admin that is for the operator to hear alone, as everything there.
 func (s *Server) unknown(answer Handler) http.HandlerFunc {
-	all, operator := s.serve(&Route{Pattern: "unknown", Serve: answer}), s.serve(&Route{Pattern: "unknown", Kind: Admin, Serve: answer})
+	all, operator := s.serve(&Route{Pattern: routeUnknown, Serve: answer}), s.serve(&Route{Pattern: routeUnknown, Kind: Admin, Serve: answer})
 	return func(w http.ResponseWriter, r *http.Request) {
 		if path := strings.TrimSuffix(r.URL.Path, "/"); path == "/admin" || strings.HasPrefix(path, "/admin/") {
 			operator(w, r)

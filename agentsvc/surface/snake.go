@@ -7,7 +7,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// The snake_case shapes of the words, which the extension surface and the operations endpoints share.
+// The snake_case shapes of the words, which the extension surface and the operations endpoints share; tool
+// calls look the same on the versioned surface.
 type (
 	// TaskRecord is a task. Agent is set where tasks of several agents stand together.
 	TaskRecord struct {
@@ -134,15 +135,21 @@ func NewStatusRecord(s agentsvc.Status) StatusRecord {
 
 // NewMessageRecord returns m.
 func NewMessageRecord(m *agentsvc.Message) *MessageRecord {
-	r := &MessageRecord{MessageID: string(m.ID), Role: string(m.Role), Parts: partRecords(m.Parts), Metadata: m.Metadata}
-	for _, c := range m.ToolCalls {
+	return &MessageRecord{
+		MessageID: string(m.ID), Role: string(m.Role), Parts: partRecords(m.Parts), ToolCalls: NewToolCallRecords(m.ToolCalls), Metadata: m.Metadata,
+	}
+}
+
+// NewToolCallRecords returns calls, nil where there are none.
+func NewToolCallRecords(calls []agentsvc.ToolCall) (records []ToolCallRecord) {
+	for _, c := range calls {
 		arguments := string(c.Arguments)
 		if arguments == "" {
 			arguments = "{}"
 		}
-		r.ToolCalls = append(r.ToolCalls, ToolCallRecord{string(c.ID), "function", FunctionRecord{c.Name, arguments}})
+		records = append(records, ToolCallRecord{string(c.ID), "function", FunctionRecord{c.Name, arguments}})
 	}
-	return r
+	return records
 }
 
 // NewArtifactRecord returns a.

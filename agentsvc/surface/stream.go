@@ -21,45 +21,37 @@ type Dialect struct {
 	Fault func(error) any
 	// Rests says that the stream ends when the task waits for somebody, not only when it has ended.
 	Rests bool
+	// Name is what the events of a stream are called that tells names; "" = they have none.
+	Name string
+	// Done is the body of a last event, called done where events have names, that tells of the stream's end; nil = there is
+	// none. A stream that broke off does not tell it.
+	Done any
 }
+
+// Plain is a body that is written as it is, without line breaks.
+type Plain string
 
 // Stream writes the events that f follows as server-sent events (WHATWG HTML, 9.2) until they end, the client leaves
 // or falls too far behind, or the server ends its streams. A fact carries its sequence as id, a chunk carries none. A
 // stream that ends although there is more to come tells its client to come back.
 func (v *Visit) Stream(w http.ResponseWriter, f *Following, d Dialect) error {
 	defer f.Close()
+	v.server.streams.Add(1)
+	defer v.server.streams.Add(-1)
 	o := v.server.options
-	out := &sse{w: w, rc: http.NewResponseController(w), stall: o.Stall, every: o.KeepAlive, lost: f.cancel}
+	out := &sse{w: w, rc: http.NewResponseController(w), name: d.Name, stall: o.Stall, every: o.KeepAlive, lost: f.cancel}
 	out.open()
 	defer out.close()
-	for ev, err := range f.events {
-		if err != nil {
-			return v.broken(out, f, d, err)
-		}
-		body := d.Event(ev)
-		if body != nil {
-			if err := out.event(ev.Seq, body); err != nil {
-				return nil //nolint:nilerr // the client is gone, and comes back with the last id it saw
-			}
-		}
-		if d.Rests && f.rests(ev) {
-			break
-		}
-	}
-	return nil
-}
-
-// broken ends a stream whose events failed.
-func (v *Visit) broken(out *sse, f *Following, d Dialect, err error) error {
-	if f.gone() {
-		return nil
-	}
-	verdict := judge(err)
+	err := f.tell(d, out.event)
 	switch {
-	case errors.Is(context.Cause(f.ctx), errEnding):
+	case err == nil:
+		out.done(d)
+	case errors.Is(err, errGone):
+		return nil // the client comes back with the last id it saw
+	case errors.Is(err, errEnding):
 		out.comeBack()
 		return nil
-	case verdict.code == Unavailable:
+	case judge(err).code == Unavailable:
 		out.comeBack()
 	default:
 		_ = out.event(0, d.Fault(err))
@@ -71,6 +63,7 @@ func (v *Visit) broken(out *sse, f *Following, d Dialect, err error) error {
 type sse struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
+	name  string // of events, "" = they have none
 	stall time.Duration
 	every time.Duration
 	lost  context.CancelCauseFunc // called when the client does not take what it is sent
@@ -104,15 +97,36 @@ func (s *sse) close() {
 }
 
 func (s *sse) event(seq int64, body any) error {
+	return s.say(s.name, seq, body)
+}
+
+// done says that the stream has come to its end, in a dialect that tells.
+func (s *sse) done(d Dialect) {
+	if d.Done == nil {
+		return
+	}
+	name := ""
+	if d.Name != "" {
+		name = "done"
+	}
+	_ = s.say(name, 0, d.Done)
+}
+
+func (s *sse) say(name string, seq int64, body any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if name != "" {
+		s.buf.WriteString("event: " + name + "\n")
+	}
 	if seq > 0 {
 		s.buf.WriteString("id: ")
 		s.buf.Write(strconv.AppendInt(s.buf.AvailableBuffer(), seq, 10))
 		s.buf.WriteByte('\n')
 	}
 	s.buf.WriteString("data: ")
-	if err := encodeJSON(&s.buf, body); err != nil {
+	if plain, ok := body.(Plain); ok {
+		s.buf.WriteString(string(plain) + "\n")
+	} else if err := encodeJSON(&s.buf, body); err != nil {
 		return err
 	}
 	s.buf.WriteByte('\n')

@@ -4,7 +4,8 @@
 //
 // A dialect is a list of [Route], and a handler decodes, asks [Visit.Admit] whether the caller may, calls the app's
 // task service and encodes. What all dialects need stands here once: the loop that writes server-sent events
-// (stream.go), the envelope of JSON-RPC (jsonrpc.go), whose cards may be seen and where they say they live (cards.go).
+// (stream.go), the conversation over a WebSocket (socket.go), the envelope of JSON-RPC (jsonrpc.go), what is told of an
+// agent that is writing (tell.go), whose cards may be seen and where they say they live (cards.go).
 package surface
 
 import (
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
@@ -40,6 +42,7 @@ type Options struct {
 	TrustedProxies []netip.Prefix // whose forwarding headers are believed
 	CORS           config.CORS
 	Observe        func(Observation) // called after each request
+	Tracer         trace.Tracer      // begins the traces of requests, nil = nobody records them
 	Log            *slog.Logger
 
 	Deadline  time.Duration // of a request that does not wait for a task; 30 seconds
@@ -70,7 +73,10 @@ type Server struct {
 	mux     *chi.Mux
 	handler http.Handler
 	rooms   *rooms
+	cors    *cors
+	sockets sockets
 
+	streams  atomic.Int64 // open
 	draining atomic.Bool
 	ending   context.Context // ends with [Server.EndStreams]
 	end      context.CancelFunc
@@ -82,7 +88,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if o.Verifier == nil || o.Apps == nil || o.Router == nil || o.Live == nil {
 		return nil, errors.New("surface: a verifier, the apps, a router and the live apps are needed")
 	}
-	s := &Server{options: o, routes: routes, mux: chi.NewMux(), rooms: newRooms()}
+	s := &Server{options: o, routes: routes, mux: chi.NewMux(), rooms: newRooms(), cors: newCORS(o.CORS)}
 	var err error
 	if s.base, err = parseBase(o.PublicURL); err != nil {
 		return nil, err
@@ -100,7 +106,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	for i := range s.routes {
 		s.mount(&s.routes[i])
 	}
-	s.handler = s.watch(newCORS(o.CORS).wrap(s.mux))
+	s.handler = s.watch(s.cors.wrap(s.mux))
 	return s, nil
 }
 
@@ -118,13 +124,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // Routes lists what the server answers, once each: those of tenants answer below /apps/{app} as well.
 func (s *Server) Routes() []Route { return s.routes }
 
+// Streams counts the streams that are open.
+func (s *Server) Streams() int64 { return s.streams.Load() }
+
 // Drain has every answer from now on ask its client to open another connection for the next request (RFC 9112, 9.6):
 // the first step of a shutdown. Connections stay open until their clients close them, so that no request is lost.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// EndStreams ends every stream with a hint to come back, and every blocking call with the task as it stands. It is the
-// last step of a shutdown before the listener closes.
-func (s *Server) EndStreams() { s.end() }
+// EndStreams ends every stream with a hint to come back, every blocking call with the task as it stands, and every
+// WebSocket, which it waits for. It is the last step of a shutdown before the listener closes.
+func (s *Server) EndStreams() {
+	s.end()
+	s.sockets.end()
+}
 
 // maxHeader bounds the headers of a request, in bytes.
 const maxHeader = 32 << 10

@@ -14,6 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/trail"
 )
 
 // Submission is a message for an agent. Message.Task names the task it continues, if any; Message.ID, where the
@@ -121,7 +122,14 @@ func (s *Service) start(acc accepted) {
 	}
 }
 
-func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) {
+func (s *Service) accept(ctx context.Context, sub Submission) (acc accepted, err error) {
+	ctx, span := trail.Start(ctx, "submit")
+	defer func() {
+		if span.IsRecording() {
+			span.SetAttributes(trail.TaskKey.String(string(acc.task.ID)))
+		}
+		trail.End(span, err)
+	}()
 	if len(sub.Message.Parts) == 0 {
 		return accepted{}, agentsvc.Invalid("message.parts", "a message needs at least one part")
 	}
@@ -129,7 +137,7 @@ func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) 
 		return accepted{}, err
 	}
 	if sub.Live {
-		if acc, err := s.write(ctx, sub, true); !errors.Is(err, store.ErrNoRoom) {
+		if acc, err = s.write(ctx, sub, true); !errors.Is(err, store.ErrNoRoom) {
 			return acc, err
 		}
 	}
@@ -139,7 +147,7 @@ func (s *Service) accept(ctx context.Context, sub Submission) (accepted, error) 
 // write writes a turn, in a place of this process's workers or for the queue. It returns [store.ErrNoRoom] where there is no
 // such place, or none for this tenant.
 func (s *Service) write(ctx context.Context, sub Submission, here bool) (acc accepted, err error) {
-	acc.run = store.Run{Priority: sub.priority(), Limit: s.o.Concurrent}
+	acc.run = store.Run{Priority: sub.priority(), Limit: s.o.Concurrent, Trace: trail.Parent(ctx)}
 	if here {
 		if acc.run.Worker, acc.held = s.workers.Reserve(); !acc.held {
 			return acc, store.ErrNoRoom

@@ -17,10 +17,11 @@ import (
 
 // Options bound the calls of a [Set].
 type Options struct {
-	Timeout   time.Duration // of one call of a tool that has no time of its own, 30 s if zero
-	MaxOutput int           // characters of a result that the model reads, unlimited if zero
-	Sources   []Source      // have tools as well, which [Set.Live] looks up
-	Logger    *slog.Logger  // told of panics and of tools that ignore their deadline; [slog.Default] if nil
+	Timeout   time.Duration   // of one call of a tool that has no time of its own, 30 s if zero
+	MaxOutput int             // characters of a result that the model reads, unlimited if zero
+	Sources   []Source        // have tools as well, which [Set.Live] looks up
+	Around    func(Tool) Tool // what to make of each tool, nil = nothing
+	Logger    *slog.Logger    // told of panics and of tools that ignore their deadline; [slog.Default] if nil
 }
 
 // Set holds the tools that one agent may call. It is safe for concurrent use.
@@ -61,6 +62,9 @@ func NewSet(tools []Tool, opts Options) (*Set, error) {
 
 // add puts a tool of a new name in. It returns an [agentsvc.InvalidError] for parameters that are no schema.
 func (s *Set) add(origin string, t Tool) error {
+	if s.opts.Around != nil {
+		t = Around(t, s.opts.Around)
+	}
 	spec := t.Spec()
 	if len(spec.Parameters) == 0 {
 		spec.Parameters = []byte(`{"type":"object","properties":{}}`)

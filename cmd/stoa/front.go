@@ -20,6 +20,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/ops"
+	v1 "stoa/agentsvc/surface/v1"
 	"stoa/authz"
 	"stoa/tenancy"
 )
@@ -46,23 +47,16 @@ func (h *house) front(listens net.Addr) (*surface.Server, error) {
 	}
 	o := surface.Options{
 		Verifier: authz.NewVerifier(h.issuer.Accepted()), AdminSecret: h.secrets.admin, Apps: h.apps, Router: h.router, Live: h.live,
-		PublicURL: cmp.Or(h.settings.publicURL, "http://"+reachable(listens)), TrustedProxies: h.settings.proxies, CORS: cors, Log: h.log,
+		PublicURL: cmp.Or(h.settings.publicURL, "http://"+reachable(listens)), TrustedProxies: h.settings.proxies, CORS: cors, Tracer: h.tracer, Log: h.log,
 	}
-	if metrics.Enabled || h.settings.metricsAddr != "" {
-		if err := h.openMeters(); err != nil {
-			return nil, err
-		}
+	if h.meters != nil {
 		o.Observe = h.meters.observe
 	}
-	return surface.New(o, h.routes(metrics)...)
-}
-
-// openMeters starts counting. App labels tell who the tenants are, so they need a token or a machine of one's own.
-func (h *house) openMeters() (err error) {
-	if h.meters, err = newMeters(h.secrets.metrics != "" || h.settings.loopback()); err != nil {
-		return err
+	server, err := surface.New(o, h.routes(metrics)...)
+	if err != nil {
+		return nil, err
 	}
-	return h.meters.gauge("stoa_runs_inflight", "Runs at work in this process.", func() int64 { return int64(h.inflight()) })
+	return server, h.gauges(server)
 }
 
 // serveMetrics serves the metrics on a listener of their own, if they are to have one.
@@ -100,12 +94,13 @@ func reachable(addr net.Addr) string {
 
 // routes is the table of surfaces. A worker answers only what belongs to no app: how it is, and what it counts.
 func (h *house) routes(metrics config.Metrics) []surface.Route {
-	o := ops.Options{Apps: h.apps, Issuer: h.issuer, DB: h.db, Dead: h.dead, Billing: h.shared.Billing, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
+	o := ops.Options{Apps: h.apps, Issuer: h.issuer, DB: h.db, Memory: h.shared.Volatile.DB, Dead: h.dead, Billing: h.shared.Billing, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
 	if metrics.Enabled {
 		o.Metrics = h.meters.handler()
 	}
 	all := slices.Concat(
 		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.db.Ping, Ready: h.leave.ready, JWKS: h.issuer.JWKS}),
+		v1.Routes(v1.Options{}),
 		ops.Routes(o),
 	)
 	if h.settings.role == roleWorker {

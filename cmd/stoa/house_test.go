@@ -37,7 +37,7 @@ func onEach(t *testing.T, f func(t *testing.T, h *testHouse)) {
 }
 
 // openTestHouse serves the default example on database until the test ends.
-func openTestHouse(t *testing.T, database string) *testHouse {
+func openTestHouse(t testing.TB, database string) *testHouse {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	if os.Getenv("STOA_TEST_LOG") != "" {
@@ -47,11 +47,17 @@ func openTestHouse(t *testing.T, database string) *testHouse {
 }
 
 // openLoggedHouse is openTestHouse with a log.
-func openLoggedHouse(t *testing.T, database string, log *slog.Logger) *testHouse {
+func openLoggedHouse(t testing.TB, database string, log *slog.Logger) *testHouse {
+	t.Helper()
+	return openHouseOf(t, database, log, "../../examples/default.yaml")
+}
+
+// openHouseOf is openLoggedHouse with a configuration of the test's own.
+func openHouseOf(t testing.TB, database string, log *slog.Logger, config string) *testHouse {
 	t.Helper()
 	t.Setenv(adminSecretName, testSecret)
 	t.Setenv(masterKeyName, stoatest.MasterKey)
-	mine, err := loadOwn("../../examples/default.yaml")
+	mine, err := loadOwn(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,13 +90,13 @@ func openLoggedHouse(t *testing.T, database string, log *slog.Logger) *testHouse
 }
 
 // ask sends a request and returns status and body. A body that is no string is sent as JSON.
-func (h *testHouse) ask(t *testing.T, method, path, bearer string, body any) (int, string) {
+func (h *testHouse) ask(t testing.TB, method, path, bearer string, body any) (int, string) {
 	t.Helper()
 	return h.do(t, h.request(t, method, path, bearer, body))
 }
 
 // do sends req. An answer that takes longer than twenty seconds fails the test.
-func (h *testHouse) do(t *testing.T, req *http.Request) (int, string) {
+func (h *testHouse) do(t testing.TB, req *http.Request) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -106,7 +112,7 @@ func (h *testHouse) do(t *testing.T, req *http.Request) (int, string) {
 	return resp.StatusCode, string(raw)
 }
 
-func (h *testHouse) request(t *testing.T, method, path, bearer string, body any) *http.Request {
+func (h *testHouse) request(t testing.TB, method, path, bearer string, body any) *http.Request {
 	t.Helper()
 	var r io.Reader
 	switch b := body.(type) {
@@ -134,7 +140,7 @@ func (h *testHouse) request(t *testing.T, method, path, bearer string, body any)
 }
 
 // want asks and fails the test unless the answer has that status; into, where not nil, receives it.
-func (h *testHouse) want(t *testing.T, status int, into any, method, path, bearer string, body any) {
+func (h *testHouse) want(t testing.TB, status int, into any, method, path, bearer string, body any) {
 	t.Helper()
 	got, text := h.ask(t, method, path, bearer, body)
 	if got != status {

@@ -39,6 +39,8 @@ type trespass struct {
 	path string
 	body func(x minted) any
 	id   string // Last-Event-ID
+
+	header, value string // another one, "" = none
 }
 
 // on makes a path with what the ids are.
@@ -62,6 +64,16 @@ var routeWalks = map[string][]trespass{
 	"GET /agents/{agent}":              {{path: "/agents/{agent}"}, {path: "/apps/{app}/agents/{agent}"}},
 	"GET /agents/{agent}/.well-known/agent-card.json":     {{path: "/agents/{agent}/.well-known/agent-card.json"}, {path: "/apps/{app}/agents/{agent}/.well-known/agent-card.json"}},
 	"POST /agents/{agent}":                                nil, // rpcWalks
+	"GET /v1/agents":                                      {{path: "/apps/{app}/v1/agents"}},
+	"GET /v1/agents/{agent}/.well-known/agent-card.json":  {{path: "/v1/agents/{agent}/.well-known/agent-card.json"}, {path: "/apps/{app}/v1/agents/{agent}/.well-known/agent-card.json"}},
+	"POST /v1/agents/{agent}/message:send":                sendWalks("/v1/agents/assistant/message:send", "/v1/agents/{agent}/message:send", "/apps/{app}/v1/agents/assistant/message:send"),
+	"POST /v1/agents/{agent}/message:stream":              sendWalks("/v1/agents/assistant/message:stream", "/v1/agents/assistant/message:stream?format=response", "/v1/agents/{agent}/message:stream", "/apps/{app}/v1/agents/assistant/message:stream"),
+	"POST /v1/message:send":                               sendWalks("/v1/message:send", "/apps/{app}/v1/message:send"),
+	"POST /v1/agents/{agent}/tasks/{task}:cancel":         {{path: "/v1/agents/assistant/tasks/{task}:cancel"}, {path: "/v1/agents/{agent}/tasks/{task}:cancel"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}:cancel"}},
+	"GET /v1/agents/{agent}/tasks/{task}:subscribe":       {{path: "/v1/agents/assistant/tasks/{task}:subscribe"}, {path: "/v1/agents/assistant/tasks/{task}:subscribe?format=response&after=0"}, {path: "/v1/agents/assistant/tasks/{task}:subscribe", id: "1"}, {path: "/v1/agents/{agent}/tasks/{task}:subscribe"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}:subscribe"}},
+	"GET /v1/agents/{agent}/tasks":                        {{path: "/v1/agents/assistant/tasks?context_id={context}"}, {path: "/v1/agents/assistant/tasks?page_token={cursor}"}, {path: "/v1/agents/{agent}/tasks"}, {path: "/apps/{app}/v1/agents/assistant/tasks"}},
+	"GET /v1/agents/{agent}/tasks/{task}":                 {{path: "/v1/agents/assistant/tasks/{task}?include_artifacts=true"}, {path: "/v1/agents/{agent}/tasks/{task}"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}"}},
+	"GET /v1/agents/{agent}/stream":                       {{path: "/v1/agents/{agent}/stream"}, {path: "/apps/{app}/v1/agents/assistant/stream"}}, // and socketWalks
 	"GET /api/schema":                                     {{path: "/apps/{app}/api/schema"}},
 	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
 	"GET /memories":                                       {{path: "/memories?user={user}"}, {path: "/memories?user={user}&issuer=elsewhere"}, {path: "/apps/{app}/memories"}},
@@ -135,14 +147,21 @@ func decided(x minted) any { return map[string]any{"call_id": x.call} }
 
 // decision is the params of a message that decides on a tool call.
 func decision(x minted) any {
-	value := map[string]any{"type": "tool_approval", "call_id": x.call, "decision": "approve"}
-	return map[string]any{"message": map[string]any{"role": "user", "task_id": x.held, "parts": []any{map[string]any{"type": "data", "data": value}}}}
+	return map[string]any{"message": map[string]any{"role": "user", "task_id": x.held, "parts": []any{map[string]any{"type": "data", "data": ruling(x)}}}}
+}
+
+func ruling(x minted) any {
+	return map[string]any{"type": "tool_approval", "call_id": x.call, "decision": "approve"}
 }
 
 // supplied is the params of a message that brings a credential.
 func supplied(x minted) any {
-	value := map[string]any{"type": "tool_credential", "tool": "locked", "value": "mine now"}
+	value := secretFor("locked", "mine now")
 	return map[string]any{"message": map[string]any{"role": "user", "task_id": x.wanting, "parts": []any{map[string]any{"type": "data", "data": value}}}}
+}
+
+func secretFor(tool, value string) any {
+	return map[string]any{"type": "tool_credential", "tool": tool, "value": value}
 }
 
 // rpcWalks says the same for each JSON-RPC method of the extension surface.
@@ -217,6 +236,7 @@ func TestIsolation(t *testing.T) {
 						}
 					}
 				}
+				h.walkSocket(t, w.token, w.from)
 				after := h.rows(t, "acme")
 				for _, row := range before {
 					if !slices.Contains(after, row) {
@@ -343,12 +363,15 @@ func (h *testHouse) trespass(t *testing.T, token, method string, walk trespass, 
 	if walk.id != "" {
 		req.Header.Set("Last-Event-ID", walk.id)
 	}
+	if walk.header != "" {
+		req.Header.Set(walk.header, x.on(walk.value))
+	}
 	status, body := h.do(t, req)
 	return fmt.Sprintf("%d %s", status, neutral(body, x))
 }
 
 var (
-	chunks     = regexp.MustCompile(`(?m)^data: .*"state":"working","message":.*\n\n`) // text may come in one piece or in several
+	chunks     = regexp.MustCompile(`(?m)^data: .*"state":"working","message":.*\n\n|^(event: message\n)?data: \{"(msg|response)":.*\n\n`) // text may come in one piece or in several
 	requestIDs = regexp.MustCompile(`"request_id":"[^"]*"`)
 	uuids      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	times      = regexp.MustCompile(`"timestamp":"[^"]*"|"execution_time":[0-9.e-]+|"(total_size|input|total)":[0-9]+`)

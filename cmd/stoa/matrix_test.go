@@ -12,10 +12,11 @@ import (
 
 // need is what a caller must have for a route or a method: one of the scopes, or, with none, what stands in who.
 type need struct {
-	path string
-	body any
-	any  []string
-	who  door
+	path  string
+	agent string // that the header names, "" = none
+	body  any
+	any   []string
+	who   door
 }
 
 // door says who passes where scopes do not decide.
@@ -48,6 +49,17 @@ var routeNeeds = map[string]need{
 	"GET /agents/{agent}":              {path: "/apps/acme/agents/assistant", who: looking},
 	"GET /agents/{agent}/.well-known/agent-card.json": {path: "/apps/acme/agents/assistant/.well-known/agent-card.json", who: looking},
 	"POST /agents/{agent}":                            {who: byMethod},
+
+	"GET /v1/agents": {path: "/apps/acme/v1/agents", who: looking},
+	"GET /v1/agents/{agent}/.well-known/agent-card.json": {path: "/apps/acme/v1/agents/assistant/.well-known/agent-card.json", who: looking},
+	"POST /v1/agents/{agent}/message:send":               {path: "/apps/acme/v1/agents/assistant/message:send", body: spoken("hello"), any: orOfAssistant()},
+	"POST /v1/agents/{agent}/message:stream":             {path: "/apps/acme/v1/agents/assistant/message:stream", body: parted(map[string]any{"data": ruling(nobody)}, "taskId", nobody.held), any: []string{"tasks:approve"}},
+	"POST /v1/message:send":                              {path: "/apps/acme/v1/message:send", agent: "assistant", body: spoken("hello"), any: orOfAssistant()},
+	"GET /v1/agents/{agent}/tasks":                       {path: "/apps/acme/v1/agents/assistant/tasks", any: orOfAssistant("tasks:read")},
+	"GET /v1/agents/{agent}/tasks/{task}":                {path: "/apps/acme/v1/agents/assistant/tasks/nosuch", any: orOfAssistant("tasks:read")},
+	"GET /v1/agents/{agent}/tasks/{task}:subscribe":      {path: "/apps/acme/v1/agents/assistant/tasks/nosuch:subscribe", any: orOfAssistant("tasks:read")},
+	"POST /v1/agents/{agent}/tasks/{task}:cancel":        {path: "/apps/acme/v1/agents/assistant/tasks/nosuch:cancel", any: orOfAssistant("tasks:cancel")},
+	"GET /v1/agents/{agent}/stream":                      {path: "/apps/acme/v1/agents/assistant/stream", any: orOfAssistant("tasks:approve")},
 
 	"GET /api/schema":               {path: "/apps/acme/api/schema", any: []string{"config:read"}},
 	"GET /tasks":                    {path: "/apps/acme/tasks", any: orOwn("tasks:read")},
@@ -205,7 +217,11 @@ func (h *testHouse) matrixCallers(t *testing.T) []matrixCaller {
 // knock has c make a request, and compares whether it is let in with whether n says so.
 func (h *testHouse) knock(t *testing.T, what, method, path string, body any, n need, c matrixCaller) {
 	t.Helper()
-	status, answer := h.ask(t, method, path, c.token, body)
+	req := h.request(t, method, path, c.token, body)
+	if n.agent != "" {
+		req.Header.Set("agent-name", n.agent)
+	}
+	status, answer := h.do(t, req)
 	want := 0 // let in
 	switch {
 	case n.who == everyone:

@@ -8,13 +8,14 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/egress"
-	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store"
@@ -42,13 +43,11 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return &exit{code: exitUsage, cause: err}
 	}
-	log, logFile, err := newLogger(s)
+	log, closeLog, err := newLogger(ctx, s)
 	if err != nil {
 		return err
 	}
-	if s.logFile != "" {
-		defer func() { _ = logFile.Close() }()
-	}
+	defer func() { _ = closeLog() }()
 	slog.SetDefault(log)
 	h, err := openHouse(ctx, s, mine, log)
 	if err != nil {
@@ -75,7 +74,8 @@ type house struct {
 	shared   app.House
 	live     *tenancy.Live[*app.App]
 	router   *tenancy.Router
-	meters   *meters
+	meters   *meters      // nil = nothing is counted
+	tracer   trace.Tracer // nil = nothing is recorded
 	leave    *leave
 	exports  *billing.Exporter
 	closers  []func() error
@@ -97,7 +97,7 @@ func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h 
 			h = nil
 		}
 	}()
-	for _, open := range []func(context.Context) error{h.openDatabase, h.openTenancy, h.openQueue, h.openLive} {
+	for _, open := range []func(context.Context) error{h.openTracing, h.openDatabase, h.openTenancy, h.openQueue, h.openLive} {
 		if err := open(ctx); err != nil {
 			return h, err
 		}
@@ -117,7 +117,7 @@ func (h *house) close() error {
 }
 
 func (h *house) openDatabase(ctx context.Context) (err error) {
-	if h.db, err = db.Open(ctx, h.settings.database, db.Options{Log: h.log}); err != nil {
+	if h.db, err = db.Open(ctx, h.settings.database, db.Options{Grouped: h.grouped, Log: h.log}); err != nil {
 		return err
 	}
 	h.closing(h.db.Close)
@@ -128,6 +128,9 @@ func (h *house) openDatabase(ctx context.Context) (err error) {
 		return err
 	}
 	if h.keys, err = h.secrets.keyring(); err != nil {
+		return err
+	}
+	if err := h.openMeters(ctx); err != nil {
 		return err
 	}
 	if err := migrate(ctx, h.db, h.settings.migrateDatabase); err != nil {
@@ -150,6 +153,9 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		}
 		redis.SetLogger(redisLog{h.log})
 		h.redis = redis.NewClient(o)
+		if h.tracer != nil {
+			h.redis.AddHook(redisSpans{})
+		}
 		h.closing(h.redis.Close)
 		link = signal.Redis(h.redis, "stoa")
 	case h.db.Engine() == db.Postgres:
@@ -169,7 +175,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		DB: h.db, Volatile: h.shared.Volatile, Keys: h.keys, Hub: task.NewHub(h.bus), Databases: &app.Databases{},
 		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
-		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Log: h.log,
+		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Watch: h.watch(), Log: h.log,
 	}
 	if err := h.openCounts(); err != nil {
 		return err
@@ -186,12 +192,12 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 func (h *house) openQueue(ctx context.Context) error {
 	h.dead = task.NewDeadLetters(h.db, h.shared.Hub, func() { h.pool.Wake() })
 	o := queue.Options{
-		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, GiveUp: h.dead.Add,
+		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, GiveUp: h.giveUp(h.dead),
 		Config: h.own.fingerprint, Idle: h.settings.role == roleWeb, Bus: h.bus, Calls: h.shared.Hub, Log: h.log,
 	}
 	h.pool = queue.New(store.NewRuns(h.db), h.run, o)
 	// No other process reaches the tasks in memory, to work them or to be told of them.
-	o.GiveUp = task.NewDeadLetters(h.shared.Volatile.DB, h.shared.Hub, func() { h.passing.Wake() }).Add
+	o.GiveUp = h.giveUp(task.NewDeadLetters(h.shared.Volatile.DB, h.shared.Hub, func() { h.passing.Wake() }))
 	o.Idle, o.Bus = false, nil
 	h.passing = queue.New(store.NewRuns(h.shared.Volatile.DB), func(ctx context.Context, run store.Run) error {
 		run.Volatile = true
@@ -213,7 +219,7 @@ func (h *house) inflight() (n int) {
 }
 
 func (h *house) openLive(context.Context) (err error) {
-	h.live = tenancy.NewLive(h.apps, h.own.build(h.shared), tenancy.LiveOptions{Log: h.log, Changed: h.appChanged})
+	h.live = tenancy.NewLive(h.apps, h.own.build(h.shared), h.liveOptions())
 	h.closing(func() error { h.live.Close(); return nil })
 	if h.router, err = tenancy.NewRouter(h.apps, h.settings.appHosts); err != nil {
 		return err
@@ -228,19 +234,13 @@ func (h *house) openLive(context.Context) (err error) {
 	return nil
 }
 
-// judged counts a finding of a guardrail, where anything is counted.
-func (h *house) judged(_ context.Context, app string, f guardrail.Finding) {
-	if h.meters != nil {
-		h.meters.judge(app, f)
-	}
-}
-
 // run hands a run to the app it belongs to, at the revision it began with or where that is no longer kept at the
 // current one.
 func (h *house) run(ctx context.Context, run store.Run) error {
-	a, _, release, err := h.live.At(ctx, run.Tenant, run.Revision)
+	began := time.Now()
+	a, of, release, err := h.live.At(ctx, run.Tenant, run.Revision)
 	if errors.Is(err, tenancy.ErrNotFound) {
-		a, _, release, err = h.live.Acquire(ctx, run.Tenant)
+		a, of, release, err = h.live.Acquire(ctx, run.Tenant)
 	}
 	switch {
 	case errors.Is(err, tenancy.ErrSuspended), errors.Is(err, tenancy.ErrNotFound):
@@ -250,7 +250,7 @@ func (h *house) run(ctx context.Context, run store.Run) error {
 		return fmt.Errorf("load app %s at revision %d: %w", run.Tenant, run.Revision, err)
 	}
 	defer release()
-	return a.Run(ctx, run)
+	return h.work(ctx, began, of, a, run)
 }
 
 // appChanged ends the runs of an app that no longer answers, and whoever listens to them. What rested while an app was

@@ -16,8 +16,9 @@ const maxGroup = 128
 // it at once. It waits for nobody: a lone write goes out alone. With two writers one group is put together and answered
 // while the other is being committed.
 type coalescer struct {
-	engine engine
-	max    int // writers at a time
+	engine  engine
+	max     int // writers at a time
+	grouped func(ctx context.Context, batches int)
 
 	mu      sync.Mutex
 	queued  map[ID][]*call
@@ -86,7 +87,19 @@ func (c *coalescer) drain() {
 		if len(group) == 0 {
 			return
 		}
-		c.engine.runGroup(group)
+		c.commit(group)
+	}
+}
+
+// commit writes a group, and tells of it.
+func (c *coalescer) commit(group []*call) {
+	ctx, span := together(group)
+	c.engine.runGroup(group)
+	if span != nil {
+		span.End()
+	}
+	if c.grouped != nil {
+		c.grouped(ctx, len(group))
 	}
 }
 

@@ -17,6 +17,9 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // ID is a tenant's immutable identifier. It is the first column of every tenant table's key.
@@ -47,7 +50,9 @@ var ErrClosed = errors.New("the database is closed")
 // Options tune a [DB]. The zero value works.
 type Options struct {
 	MaxConns int // connections of the pool on PostgreSQL; 0 = what the URL says, else 16
-	Log      *slog.Logger
+	// Grouped is told, after each commit of [Handle.Write], how many batches it held; it may be nil.
+	Grouped func(ctx context.Context, batches int)
+	Log     *slog.Logger
 }
 
 // writers is how many group commits may be under way at a time.
@@ -60,6 +65,7 @@ type call struct {
 	batch   *Batch
 	readErr error // of the batch's read functions
 	done    chan error
+	span    trace.Span // nil = nobody records it
 
 	// Of a grouped call, under the coalescer's lock:
 	taken     bool // it is on its way
@@ -74,6 +80,7 @@ type engine interface {
 	runGroup(calls []*call)
 	tx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error
 	ping(ctx context.Context) error
+	stats() Stats
 	close() error
 }
 
@@ -107,6 +114,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, err
 	}
 	d.group = newCoalescer(d.engine, writers[d.kind])
+	d.group.grouped = o.Grouped
 	return d, nil
 }
 
@@ -124,6 +132,16 @@ func (d *DB) Platform() *Handle { return &Handle{d: d, role: rolePlatform} }
 
 // Ping reports whether the database answers.
 func (d *DB) Ping(ctx context.Context) error { return d.engine.ping(ctx) }
+
+// Stats is the pool of connections to PostgreSQL at present. On SQLite there is none, and all of it is zero.
+type Stats struct {
+	Max, Open, Idle int64
+	Waits           int64 // how often somebody has found none free
+	Waited          time.Duration
+}
+
+// Stats tells of the pool.
+func (d *DB) Stats() Stats { return d.engine.stats() }
 
 // Close finishes the writes under way and disconnects.
 func (d *DB) Close() error {
@@ -145,19 +163,31 @@ func (h *Handle) Tenant() ID { return h.tenant }
 func (h *Handle) Engine() Engine { return h.d.kind }
 
 // Do executes b in one transaction and one round trip.
-func (h *Handle) Do(ctx context.Context, b *Batch) error {
+func (h *Handle) Do(ctx context.Context, b *Batch) (err error) {
+	ctx, span := h.trace(ctx, b)
+	if span != nil {
+		defer func() { end(span, err) }()
+	}
 	return h.d.engine.run(ctx, &call{role: h.role, tenant: h.tenant, batch: b})
 }
 
 // Write executes b in one transaction, grouped with concurrent writes into one commit. A statement that fails undoes
 // its own batch and no other. When ctx ends first the error is [ErrUnknownOutcome] if the batch may still take effect.
-func (h *Handle) Write(ctx context.Context, b *Batch) error {
-	return h.d.group.write(ctx, &call{role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1)})
+func (h *Handle) Write(ctx context.Context, b *Batch) (err error) {
+	ctx, span := h.trace(ctx, b)
+	if span != nil {
+		defer func() { end(span, err) }()
+	}
+	return h.d.group.write(ctx, &call{role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1), span: span})
 }
 
 // Tx runs f in a transaction that commits when f returns nil. It holds a connection, on SQLite the only writing one,
 // for as long as f takes: it is for administration, not for calls.
-func (h *Handle) Tx(ctx context.Context, f func(tx *Tx) error) error {
+func (h *Handle) Tx(ctx context.Context, f func(tx *Tx) error) (err error) {
+	ctx, span := h.trace(ctx, nil)
+	if span != nil {
+		defer func() { end(span, err) }()
+	}
 	return h.d.engine.tx(ctx, h.role, h.tenant, f)
 }
 

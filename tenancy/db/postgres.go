@@ -226,6 +226,11 @@ func (p *postgres) tx(ctx context.Context, role string, tenant ID, f func(*Tx) e
 
 func (p *postgres) ping(ctx context.Context) error { return p.pool.Ping(ctx) }
 
+func (p *postgres) stats() Stats {
+	s := p.pool.Stat()
+	return Stats{int64(s.MaxConns()), int64(s.TotalConns()), int64(s.IdleConns()), s.EmptyAcquireCount(), s.EmptyAcquireWaitTime()}
+}
+
 func (p *postgres) close() error {
 	p.wait.Wait()
 	p.pool.Close()

@@ -321,6 +321,8 @@ func (l *lite) ping(ctx context.Context) error {
 	return l.read.PingContext(ctx)
 }
 
+func (l *lite) stats() Stats { return Stats{} }
+
 // close brings everything into the one file and disconnects. A statement left open would keep its connection, and the
 // journal beside the file with it.
 func (l *lite) close() error {

@@ -1,12 +1,8 @@
 package ext
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
-	"net/url"
 	"time"
 
 	"stoa/agentsvc"
@@ -15,33 +11,16 @@ import (
 
 // word returns m as the words have it, or what is wrong with it and where.
 func (m *message) word() (agentsvc.Message, error) {
-	if m.Role != "" && m.Role != string(agentsvc.RoleUser) {
-		return agentsvc.Message{}, agentsvc.Invalid("message.role", `must be "user": only users send messages`)
-	}
-	ids := []struct{ field, id string }{
-		{"message.message_id", cmp.Or(m.MessageID, m.MessageIDCamel)},
-		{"message.context_id", cmp.Or(m.ContextID, m.ContextIDCamel)},
-		{"message.task_id", cmp.Or(m.TaskID, m.TaskIDCamel)},
-	}
-	for _, x := range ids {
-		if err := surface.CheckID(x.field, x.id); err != nil {
-			return agentsvc.Message{}, err
-		}
-	}
-	if len(m.Parts) == 0 {
-		return agentsvc.Message{}, agentsvc.Invalid("message.parts", "a message needs at least one part")
-	}
 	word := agentsvc.Message{
-		ID: agentsvc.MessageID(ids[0].id), Context: agentsvc.ContextID(ids[1].id), Task: agentsvc.TaskID(ids[2].id),
-		Role: agentsvc.RoleUser, Parts: make([]agentsvc.Part, len(m.Parts)), Metadata: m.Metadata,
+		ID:      agentsvc.MessageID(cmp.Or(m.MessageID, m.MessageIDCamel)),
+		Context: agentsvc.ContextID(cmp.Or(m.ContextID, m.ContextIDCamel)),
+		Task:    agentsvc.TaskID(cmp.Or(m.TaskID, m.TaskIDCamel)), Metadata: m.Metadata,
 	}
-	for i := range m.Parts {
-		var err error
-		if word.Parts[i], err = m.Parts[i].word(fmt.Sprintf("message.parts[%d]", i)); err != nil {
-			return agentsvc.Message{}, err
-		}
+	if m.Role != "" && m.Role != string(agentsvc.RoleUser) {
+		return word, agentsvc.Invalid("message.role", `must be "user": only users send messages`)
 	}
-	return word, nil
+	names := surface.MessageNames{Message: "message_id", Context: "context_id", Task: "task_id"}
+	return word, names.Complete(&word, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return m.Parts[i].word(at) })
 }
 
 // word returns p, which stands at the given place, as the words have it.
@@ -69,94 +48,30 @@ func (p *part) word(at string) (agentsvc.Part, error) {
 }
 
 func (p *part) file(at string) (*agentsvc.File, error) {
-	f := &agentsvc.File{Name: p.Name, MediaType: cmp.Or(p.MimeType, p.MimeTypeCamel), URI: p.URL}
-	hasData := len(p.Data) > 0 && !bytes.Equal(p.Data, []byte("null"))
-	switch {
-	case hasData == (p.URL != ""):
-		return nil, agentsvc.Invalid(at, "a file has either url or data")
-	case !hasData:
-		if u, err := url.Parse(p.URL); err != nil || u.Scheme == "" || u.Host == "" {
-			return nil, agentsvc.Invalid(at+".url", "must be an absolute URL")
-		}
-		return f, nil
-	}
-	var text string
-	err := json.Unmarshal(p.Data, &text)
-	if err == nil {
-		f.Bytes, err = base64.StdEncoding.DecodeString(text)
-	}
-	if err != nil || len(f.Bytes) == 0 {
+	f := &agentsvc.File{Name: p.Name, MediaType: cmp.Or(p.MimeType, p.MimeTypeCamel)}
+	encoded := ""
+	if len(p.Data) > 0 && json.Unmarshal(p.Data, &encoded) != nil {
 		return nil, agentsvc.Invalid(at+".data", "must be the file's bytes in base64")
 	}
-	return f, nil
+	return f, surface.FileNames{URI: "url", Bytes: "data"}.Complete(f, at, p.URL, encoded)
 }
 
-// teller tells the events of one stream. Texts of working updates follow on each other: a message that was told in
-// chunks adds only what the chunks left out.
-type teller struct {
-	told map[agentsvc.MessageID]int // bytes of a message's text that chunks have told
-}
+// teller tells the events of one stream.
+type teller struct{ surface.Teller }
 
 // event returns the update that tells of ev, nil for what this surface does not tell.
 func (t *teller) event(ev agentsvc.Event) any {
 	switch {
 	case ev.Status != nil:
 		return statusUpdate{"task.status_update", string(ev.Task), surface.NewStatusRecord(*ev.Status)}
-	case ev.Chunk != nil:
-		if t.told == nil {
-			t.told = map[agentsvc.MessageID]int{}
-		}
-		t.told[ev.Chunk.Message] = ev.Chunk.Offset + len(ev.Chunk.Text)
-		return working(ev, agentsvc.Message{
-			ID: ev.Chunk.Message, Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart(ev.Chunk.Text)},
-		})
-	case ev.Message != nil && ev.Message.Role == agentsvc.RoleAgent:
-		return t.message(ev)
 	case ev.Artifact != nil:
 		a := ev.Artifact
 		return artifactUpdate{"task.artifact_update", string(ev.Task), surface.NewArtifactRecord(a.Artifact), a.Append, a.Last}
 	}
+	if m, ok := t.Message(ev); ok {
+		return working(ev, m)
+	}
 	return nil
-}
-
-// message returns the update that tells of an agent's message. What a sub-agent says is told as far as its text has
-// been told already: else it is for the agent above it, and only the tools it calls are told.
-func (t *teller) message(ev agentsvc.Event) any {
-	m := *ev.Message
-	if ev.Frame == "" {
-		return working(ev, t.rest(m))
-	}
-	m.Metadata = nil
-	if _, begun := t.told[m.ID]; begun {
-		m = t.rest(m)
-	} else {
-		m.Parts = nil
-	}
-	if len(m.Parts) == 0 && len(m.ToolCalls) == 0 {
-		return nil
-	}
-	return working(ev, m)
-}
-
-// rest returns m without the text that was told of it.
-func (t *teller) rest(m agentsvc.Message) agentsvc.Message {
-	told := t.told[m.ID]
-	delete(t.told, m.ID)
-	if told == 0 {
-		return m
-	}
-	parts := []agentsvc.Part{}
-	for _, p := range m.Parts {
-		if n := min(told, len(p.Text)); n > 0 {
-			told -= n
-			if p.Text = p.Text[n:]; p.Text == "" {
-				continue
-			}
-		}
-		parts = append(parts, p)
-	}
-	m.Parts = parts
-	return m
 }
 
 func working(ev agentsvc.Event, m agentsvc.Message) statusUpdate {

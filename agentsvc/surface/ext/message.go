@@ -49,10 +49,7 @@ func inTime(m surface.Method) surface.Method {
 }
 
 func noPush(_ http.ResponseWriter, r *http.Request, _ *surface.RPC) error {
-	if _, err := addressed(r, authz.AgentsCall, ""); err != nil {
-		return err
-	}
-	return surface.ErrNoPush
+	return cmp.Or(surface.VisitOf(r).Use(r.Context(), authz.AgentsCall, surface.Param(r, "agent"), ""), surface.ErrNoPush)
 }
 
 // decode reads the params of a call, which must be for the agent that it was sent to: tenant, a part of them, may say so.
@@ -61,16 +58,6 @@ func decode(r *http.Request, rpc *surface.RPC, params any, tenant *string) error
 		return err
 	}
 	return surface.VisitOf(r).Named(*tenant, surface.Param(r, "agent"))
-}
-
-// addressed admits the caller to an action with the agent that the path names, and returns that agent.
-func addressed(r *http.Request, action authz.Scope, session agentsvc.ContextID) (agent string, err error) {
-	v, agent := surface.VisitOf(r), surface.Param(r, "agent")
-	if err := v.Admit(r.Context(), action, agent, session); err != nil {
-		return "", err
-	}
-	_, err = v.Callee(agent)
-	return agent, err
 }
 
 // send answers with the task: as it ends or comes to wait for somebody, or where the caller does not want to wait, as
@@ -87,22 +74,14 @@ func (c caller) send(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) e
 	if length == nil {
 		length = new(int) // who sends a message knows what was said
 	}
-	if err := checkLength(*length); err != nil {
+	if err := surface.CheckLength("history_length", *length); err != nil {
 		return err
 	}
-	v := surface.VisitOf(r)
+	patience := c.blockFor
 	if b := p.Configuration.Blocking; b != nil && !*b {
-		t, err := v.Submit(r.Context(), sub)
-		if err != nil {
-			return err
-		}
-		return rpc.Reply(surface.NewTaskRecord(t, length))
+		patience = 0
 	}
-	f, err := v.Call(r.Context(), sub)
-	if err != nil {
-		return err
-	}
-	t, err := f.Wait(c.blockFor)
+	t, err := surface.VisitOf(r).Send(r.Context(), sub, patience)
 	if err != nil {
 		return err
 	}
@@ -129,26 +108,14 @@ func submission(r *http.Request, rpc *surface.RPC) (messageParams, task.Submissi
 	if err := decode(r, rpc, &p, &p.Tenant); err != nil {
 		return p, task.Submission{}, err
 	}
-	if p.Message == nil {
-		_, err := addressed(r, authz.AgentsCall, "")
-		return p, task.Submission{}, cmp.Or(err, surface.InvalidRequest("params.message is missing"))
+	var m agentsvc.Message
+	wrong := surface.InvalidRequest("params.message is missing")
+	if p.Message != nil {
+		m, wrong = p.Message.word()
 	}
-	session := agentsvc.ContextID(cmp.Or(p.Message.ContextID, p.Message.ContextIDCamel))
-	m, wrong := p.Message.word()
-	if wrong != nil {
-		_, err := addressed(r, authz.AgentsCall, session)
-		return p, task.Submission{}, cmp.Or(err, wrong)
-	}
-	sub, err := surface.VisitOf(r).Submission(r.Context(), surface.Param(r, "agent"), session, m)
+	sub, err := surface.VisitOf(r).Submission(r.Context(), surface.Param(r, "agent"), m, wrong)
 	if err == nil {
 		sub.Key, err = surface.IdempotencyKey(r)
 	}
 	return p, sub, err
-}
-
-func checkLength(n int) error {
-	if n < 0 {
-		return agentsvc.Invalid("history_length", "must not be negative")
-	}
-	return nil
 }

@@ -12,23 +12,13 @@ import (
 	"stoa/authz"
 )
 
-// within returns how far the caller's permission reaches over the tasks of the agent that the path names.
-func within(r *http.Request, wide authz.Scope) (task.Reach, error) {
-	v, agent := surface.VisitOf(r), surface.Param(r, "agent")
-	reach, err := v.Reach(wide, agent)
-	if err == nil {
-		_, err = v.Callee(agent)
-	}
-	return reach, err
-}
-
 // named reads the params of a method about one task.
 func named(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParams, task.Reach, error) {
 	var p taskParams
 	if err := decode(r, rpc, &p, &p.Tenant); err != nil {
 		return p, task.Reach{}, err
 	}
-	reach, err := within(r, wide)
+	reach, err := surface.VisitOf(r).Within(wide, surface.Param(r, "agent"))
 	if err != nil {
 		return p, reach, err
 	}
@@ -48,7 +38,7 @@ func get(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 		p.HistoryLength = p.HistoryLengthCamel
 	}
 	if p.HistoryLength != nil {
-		if err := checkLength(*p.HistoryLength); err != nil {
+		if err := surface.CheckLength("history_length", *p.HistoryLength); err != nil {
 			return err
 		}
 	}
@@ -66,7 +56,7 @@ func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 			return err
 		}
 	}
-	reach, err := within(r, authz.TasksRead)
+	reach, err := surface.VisitOf(r).Within(authz.TasksRead, surface.Param(r, "agent"))
 	if err != nil {
 		return err
 	}
@@ -74,7 +64,7 @@ func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	if p.HistoryLength == nil {
 		p.HistoryLength = new(int)
 	}
-	err = errors.Join(checkLength(*p.HistoryLength), surface.CheckID("context_id", p.ContextID))
+	err = errors.Join(surface.CheckLength("history_length", *p.HistoryLength), surface.CheckID("context_id", p.ContextID))
 	if p.PageSize != nil {
 		q.Size = *p.PageSize
 		err = errors.Join(err, surface.CheckPageSize(q.Size, task.MaxPage))
@@ -99,11 +89,8 @@ func cancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	if err != nil {
 		return err
 	}
-	t, err := surface.VisitOf(r).Tasks().Cancel(r.Context(), reach, agentsvc.TaskID(p.ID))
-	switch {
-	case errors.Is(err, agentsvc.ErrTerminal):
-		return surface.ErrNotCancelable
-	case err != nil:
+	t, err := surface.VisitOf(r).Cancel(r.Context(), reach, agentsvc.TaskID(p.ID))
+	if err != nil {
 		return err
 	}
 	return rpc.Reply(surface.NewTaskRecord(t, new(int)))

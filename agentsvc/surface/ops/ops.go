@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -22,6 +23,7 @@ type Options struct {
 	Apps   *tenancy.Service
 	Issuer *authz.Issuer
 	DB     *db.DB
+	Memory *db.DB // where apps keep tasks in the memory of this process; nil = nowhere
 	Dead   *task.DeadLetters
 
 	Billing *billing.Service // nil = there is none
@@ -34,6 +36,9 @@ type Options struct {
 // Routes returns what the endpoints answer.
 func Routes(o Options) []surface.Route {
 	a := admin{apps: o.Apps, issuer: o.Issuer, db: o.DB, dead: o.Dead, billing: o.Billing}
+	if o.Memory != nil {
+		a.memory = []*store.Runs{store.NewRuns(o.Memory)}
+	}
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
@@ -90,6 +95,7 @@ type admin struct {
 	apps   *tenancy.Service
 	issuer *authz.Issuer
 	db     *db.DB
+	memory []*store.Runs
 	dead   *task.DeadLetters
 
 	billing *billing.Service

@@ -31,7 +31,8 @@ var update = flag.Bool("update", false, "write the answers into testdata")
 //	-- NAME.request --        method and path, headers, an empty line, the body
 //	-- NAME.answer --         what comes back; -update writes it
 //
-// "Authorization: app/sub [role=ROLE...] [scope]" stands for a token of that app, "Authorization: admin" for the admin
+// The method WEBSOCKET opens a connection and sends each line of the body when the one before has been answered; the answer
+// is the frames that came. "Authorization: app/sub [role=ROLE...] [scope]" stands for a token of that app, "Authorization: admin" for the admin
 // secret, any other value for itself. {{NAME.a.b}} is a value out of the JSON of an earlier answer. What differs from
 // run to run is replaced: identifiers by their order, times by TIME.
 func Dialogues(t *testing.T, routes func(h *House) []surface.Route) {
@@ -90,9 +91,16 @@ type dialogue struct {
 	ids    map[string]string
 }
 
-var reference = regexp.MustCompile(`\{\{([a-z0-9_-]+)\.([a-z0-9_.]+)\}\}`)
+var reference = regexp.MustCompile(`\{\{([a-z0-9_-]+)\.([A-Za-z0-9_.]+)\}\}`)
 
+// ask sends a request and returns its answer, without what differs from run to run.
 func (d *dialogue) ask(t *testing.T, name, request string) string {
+	t.Helper()
+	return d.neutral(d.send(t, name, request))
+}
+
+// send sends a request and returns its answer.
+func (d *dialogue) send(t *testing.T, name, request string) string {
 	t.Helper()
 	request = reference.ReplaceAllStringFunc(request, func(s string) string {
 		m := reference.FindStringSubmatch(s)
@@ -116,9 +124,13 @@ func (d *dialogue) ask(t *testing.T, name, request string) string {
 	if body = strings.TrimSpace(body); body != "" {
 		content = body
 	}
+	if method == "WEBSOCKET" {
+		d.bodies[name] = d.h.converse(t, path, credential, strings.Split(body, "\n"), headers...)
+		return d.bodies[name]
+	}
 	resp, answer := d.h.Do(t, method, path, credential, content, headers...) //nolint:bodyclose // Do closes it
 	d.bodies[name] = answer
-	return d.neutral(show(resp, answer))
+	return show(resp, answer)
 }
 
 // credential returns what an Authorization line stands for.
@@ -196,34 +208,58 @@ func show(resp *http.Response, body string) string {
 
 // joined joins chunks, which the reader may have been given in larger or smaller pieces.
 func joined(stream string) string {
-	var out []string
-	lastChunk := ""
-	for event := range strings.SplitSeq(strings.TrimRight(stream, "\n"), "\n\n") {
-		var u struct {
-			Status struct {
-				Message struct {
-					ID    string                  `json:"message_id"`
-					Parts []struct{ Text string } `json:"parts"`
-				} `json:"message"`
-			} `json:"status"`
-		}
-		data, isChunk := strings.CutPrefix(event, "data: ")
-		if !isChunk || json.Unmarshal([]byte(data), &u) != nil || len(u.Status.Message.Parts) == 0 {
-			lastChunk = ""
-			out = append(out, event)
+	events := strings.Split(strings.TrimRight(stream, "\n"), "\n\n")
+	return strings.Join(joinChunks(events), "\n\n") + "\n"
+}
+
+// joinChunks joins those events that hold the next piece of the message before them.
+func joinChunks(events []string) (out []string) {
+	last := ""
+	for _, event := range events {
+		of, text := chunk(event)
+		if of == "" || of != last {
+			out, last = append(out, event), of
 			continue
 		}
-		if text := u.Status.Message.Parts[0].Text; lastChunk == u.Status.Message.ID {
-			before := out[len(out)-1]
-			at := strings.LastIndex(before, `"}]`)
-			quoted, _ := json.Marshal(text)
-			out[len(out)-1] = before[:at] + strings.Trim(string(quoted), `"`) + before[at:]
-			continue
-		}
-		lastChunk = u.Status.Message.ID
-		out = append(out, event)
+		before := out[len(out)-1]
+		at := strings.LastIndex(before, `"}]`)
+		quoted, _ := json.Marshal(text)
+		out[len(out)-1] = before[:at] + strings.Trim(string(quoted), `"`) + before[at:]
 	}
-	return strings.Join(out, "\n\n") + "\n"
+	return out
+}
+
+// chunk returns which message an event holds a piece of, and the piece, in whatever dialect.
+func chunk(event string) (of, text string) {
+	type parts []struct{ Text string }
+	var u struct {
+		Status struct {
+			Message struct {
+				ID    string `json:"message_id"`
+				Parts parts
+			}
+		}
+		Msg struct {
+			ID    string `json:"messageId"`
+			Parts parts
+		}
+		Response struct{ Content parts }
+		Task     struct{ ID string }
+		EventID  int64 `json:"eventId"`
+	}
+	data := strings.TrimPrefix(strings.TrimPrefix(event, "event: message\n"), "data: ")
+	if json.Unmarshal([]byte(data), &u) != nil || u.EventID > 0 {
+		return "", ""
+	}
+	switch m := u.Status.Message; {
+	case len(m.Parts) > 0:
+		return m.ID, m.Parts[0].Text
+	case len(u.Msg.Parts) > 0:
+		return u.Msg.ID, u.Msg.Parts[0].Text
+	case len(u.Response.Content) > 0:
+		return u.Task.ID, u.Response.Content[0].Text
+	}
+	return "", ""
 }
 
 var (
@@ -231,7 +267,7 @@ var (
 	times  = regexp.MustCompile(`"20\d\d-[^"]*Z"`)
 	took   = regexp.MustCompile(`"execution_time": ?[0-9.e-]+`)
 	calls  = regexp.MustCompile(`call_[0-9a-f]{24}`)
-	tokens = regexp.MustCompile(`"(access_token|page_token|next_page_token)": ?"[^"]+"`)
+	tokens = regexp.MustCompile(`"(access_token|page_token|next_page_token|nextPageToken)": ?"[^"]+"`)
 )
 
 func (d *dialogue) neutral(answer string) string {
@@ -255,8 +291,10 @@ func (d *dialogue) neutral(answer string) string {
 
 // Event is one server-sent event.
 type Event struct {
+	Name string
 	ID   string
-	Data map[string]any
+	Data map[string]any // nil where the data is no JSON object
+	Text string         // of the data
 }
 
 // Events reads a stream event by event. Comments are passed over. It returns false at the stream's end.
@@ -270,9 +308,12 @@ func Events(t testing.TB, resp *http.Response) func() (Event, bool) {
 			switch {
 			case field == "id":
 				ev.ID = value
+			case field == "event":
+				ev.Name = value
 			case field == "data":
-				must(t, json.Unmarshal([]byte(value), &ev.Data))
-			case lines.Text() == "" && ev.Data != nil:
+				ev.Text = value
+				_ = json.Unmarshal([]byte(value), &ev.Data)
+			case lines.Text() == "" && ev.Text != "":
 				return ev, true
 			}
 		}

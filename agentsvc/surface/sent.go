@@ -1,0 +1,63 @@
+package surface
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+
+	"stoa/agentsvc"
+)
+
+// MessageNames is what a dialect calls the ids of a message.
+type MessageNames struct{ Message, Context, Task string }
+
+// Complete makes m, whose ids stand as they were sent, a user's message of n parts. It returns what is wrong with an id,
+// or with a part and where.
+func (names MessageNames) Complete(m *agentsvc.Message, n int, part func(i int, at string) (agentsvc.Part, error)) error {
+	for _, x := range []struct{ field, id string }{
+		{names.Message, string(m.ID)}, {names.Context, string(m.Context)}, {names.Task, string(m.Task)},
+	} {
+		if err := CheckID("message."+x.field, x.id); err != nil {
+			return err
+		}
+	}
+	if n == 0 {
+		return agentsvc.Invalid("message.parts", "a message needs at least one part")
+	}
+	if n > maxParts {
+		return agentsvc.Invalid("message.parts", "a message has at most %d parts", maxParts)
+	}
+	m.Role, m.Parts = agentsvc.RoleUser, make([]agentsvc.Part, n)
+	for i := range m.Parts {
+		var err error
+		if m.Parts[i], err = part(i, fmt.Sprintf("message.parts[%d]", i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxParts bounds a message: each part is kept, shown to the model and told again by itself.
+const maxParts = 1000
+
+// FileNames is what a dialect calls the address and the bytes of a file.
+type FileNames struct{ URI, Bytes string }
+
+// Complete adds to f what it consists of: exactly one of an absolute address and bytes in base64. It returns what is wrong
+// with the file that stands at a place.
+func (names FileNames) Complete(f *agentsvc.File, at, uri, encoded string) error {
+	if (uri == "") == (encoded == "") {
+		return agentsvc.Invalid(at, "a file has either %s or %s", names.URI, names.Bytes)
+	}
+	if f.URI = uri; uri != "" {
+		if u, err := url.Parse(uri); err != nil || u.Scheme == "" || u.Host == "" {
+			return agentsvc.Invalid(at+"."+names.URI, "must be an absolute URL")
+		}
+		return nil
+	}
+	var err error
+	if f.Bytes, err = base64.StdEncoding.DecodeString(encoded); err != nil || len(f.Bytes) == 0 {
+		return agentsvc.Invalid(at+"."+names.Bytes, "must be the file's bytes in base64")
+	}
+	return nil
+}

@@ -1,0 +1,329 @@
+package surface
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+const (
+	maxTurns  = 16              // messages of one connection that are answered at a time
+	lookEvery = 5 * time.Second // how often it is seen whether a client may still be here
+	partWait  = time.Second     // for a client to return the farewell of a server that stops
+)
+
+var errCrowded = &refusal{
+	code: ResourceExhausted, status: http.StatusTooManyRequests, retry: time.Second,
+	text: fmt.Sprintf("%d messages of this connection are being answered, wait for one of them to end", maxTurns),
+}
+
+// Talk is how a dialect converses: it reads a message with decode, and returns how its answers sound and call, which
+// submits it for a visitor or returns what is wrong with it.
+type Talk func(r *http.Request, decode func(any) error) (d Dialect, call func(ctx context.Context, v *Visit) (*Following, error))
+
+// Converse makes r's connection a WebSocket over which the client sends messages, a text frame each, and is told what
+// comes of them in frames of talk's dialect. Each message is let in as a request of its own would be. The conversation
+// ends with the client's leaving, with the server's streams, and when the client would not be let in any more.
+func (v *Visit) Converse(w http.ResponseWriter, r *http.Request, talk Talk) error {
+	srv := v.server
+	knock, err := srv.knock(r)
+	if err != nil {
+		return err
+	}
+	if !srv.sockets.enter() {
+		return ErrNotReady
+	}
+	defer srv.sockets.leave()
+	conn, below, err := srv.upgrade(w, r)
+	if err != nil {
+		return err
+	}
+	s := &socket{server: srv, conn: conn, below: below, r: r, knock: knock, visit: v, talk: talk, places: make(chan struct{}, maxTurns)}
+	s.ctx, s.lose = context.WithCancel(r.Context())
+	v.Leave() // who may converse for hours holds no app
+	s.run()
+	return nil
+}
+
+// socket is a conversation over a WebSocket.
+type socket struct {
+	server *Server
+	conn   *websocket.Conn
+	below  net.Conn
+	r      *http.Request
+	knock  Knock
+	visit  *Visit // that opened it; each message has another
+	talk   Talk
+
+	ctx    context.Context // ends with the connection
+	lose   context.CancelFunc
+	work   sync.WaitGroup
+	places chan struct{} // of messages that are being answered
+
+	writing sync.Mutex
+	busy    atomic.Int64 // while it is not 0 nobody may be looking for the client's pong
+}
+
+// run converses until the connection is closed.
+func (s *socket) run() {
+	defer s.work.Wait()
+	defer s.drop()
+	s.work.Go(s.tend)
+	s.hear()
+}
+
+// drop ends the connection without a farewell.
+func (s *socket) drop() {
+	s.lose()
+	_ = s.below.Close()
+	_ = s.conn.CloseNow()
+}
+
+// part ends the connection with a farewell, which the client has a limited time to return.
+func (s *socket) part(code websocket.StatusCode, why string, wait time.Duration) {
+	late := time.AfterFunc(wait, func() { _ = s.below.Close() })
+	defer late.Stop()
+	_ = s.conn.Close(code, why)
+}
+
+// hear takes the client's messages in, one after the other, until it leaves.
+func (s *socket) hear() {
+	for {
+		body, leave, err := s.receive()
+		var own *refusal
+		switch {
+		case err == nil:
+			s.answer(body, leave)
+		case errors.As(err, &own):
+			d, _ := s.talk(s.r, func(any) error { return err })
+			s.fault(d, err)
+		case errors.Is(err, errTooLong):
+			s.part(websocket.StatusMessageTooBig, fmt.Sprintf("a message has at most %d MiB", maxMessage>>20), partWait*5)
+			return
+		case errors.Is(err, errBinary):
+			s.part(websocket.StatusUnsupportedData, "messages are text frames", partWait)
+			return
+		default:
+			return
+		}
+	}
+}
+
+var (
+	errTooLong = errors.New("the message is too long")
+	errBinary  = errors.New("the message is no text")
+)
+
+// receive waits for a message, each piece of which must arrive in time once it has begun. A large one has room until leave,
+// which may be nil. One for which there is none in time is passed over.
+func (s *socket) receive() (body []byte, leave func(), err error) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	kind, r, err := s.conn.Reader(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if kind != websocket.MessageText {
+		return nil, nil, errBinary
+	}
+	stall := s.server.options.Stall
+	in := &timed{Reader: io.LimitReader(r, maxMessage+1), timer: time.AfterFunc(stall, cancel), stall: stall}
+	defer in.timer.Stop()
+	body, err = take(in, -1, func() (err error) {
+		in.timer.Stop()
+		defer in.timer.Reset(stall)
+		s.busy.Add(1)
+		defer s.busy.Add(-1)
+		leave, err = s.server.rooms.take(s.ctx, s.visit.App.ID, maxMessage)
+		return err
+	})
+	if errors.Is(err, errNoRoom) {
+		if n, lost := io.Copy(io.Discard, in); lost != nil || int64(len(body))+n > maxMessage {
+			err = errTooLong
+		}
+		return nil, nil, err
+	}
+	if err == nil && len(body) > maxMessage {
+		err = errTooLong
+	}
+	if err != nil && leave != nil {
+		leave()
+	}
+	return body, leave, err
+}
+
+// timed is a message whose every piece must arrive in time.
+type timed struct {
+	io.Reader
+	timer *time.Timer
+	stall time.Duration
+}
+
+// Read reads no more than a piece: the library fills what it is given.
+func (t *timed) Read(b []byte) (int, error) {
+	n, err := t.Reader.Read(b[:min(len(b), piece)])
+	t.timer.Reset(t.stall)
+	return n, err
+}
+
+// answer lets a message in, submits it and has its events told. The next one is heard when this one is accepted.
+func (s *socket) answer(body []byte, leave func()) {
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
+	if leave != nil {
+		defer leave()
+	}
+	d, call := s.talk(s.r, func(v any) error {
+		if err := checkDepth(body); err != nil {
+			return err
+		}
+		return DecodeJSON(body, v, false)
+	})
+	select {
+	case s.places <- struct{}{}:
+	default:
+		s.fault(d, errCrowded)
+		return
+	}
+	f, err := s.submit(call)
+	if err != nil {
+		<-s.places
+		s.fault(d, err)
+		s.farewell(err)
+		return
+	}
+	s.work.Go(func() {
+		defer func() { <-s.places }()
+		s.relay(d, f)
+	})
+}
+
+// turnedAway is why a client was not let in.
+type turnedAway struct{ error }
+
+func (t turnedAway) Unwrap() error { return t.error }
+
+// enter lets the client in as if it had just come.
+func (s *socket) enter() (*Visit, error) {
+	ctx, cancel := s.visit.InTime(s.ctx)
+	defer cancel()
+	v, err := s.server.Enter(ctx, s.knock)
+	if err != nil {
+		return nil, turnedAway{err}
+	}
+	return v, nil
+}
+
+func (s *socket) submit(call func(context.Context, *Visit) (*Following, error)) (*Following, error) {
+	v, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer v.Leave()
+	return call(s.ctx, v)
+}
+
+// farewell ends the connection of a client that will not be let in any more.
+func (s *socket) farewell(err error) {
+	var away turnedAway
+	if !errors.As(err, &away) {
+		return
+	}
+	switch v := judge(err); v.code {
+	case Unauthenticated:
+		s.part(websocket.StatusPolicyViolation, v.text, partWait)
+	case PermissionDenied, NotFound:
+		s.part(websocket.StatusGoingAway, v.text, partWait)
+	}
+}
+
+// relay tells what comes of a message.
+func (s *socket) relay(d Dialect, f *Following) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.fault(d, fmt.Errorf("a dialect panicked: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	err := f.tell(d, func(_ int64, body any) error { return s.say(body) })
+	switch {
+	case err == nil && d.Done != nil:
+		_ = s.say(d.Done)
+	case err == nil, errors.Is(err, errGone), errors.Is(err, errEnding):
+	default:
+		s.fault(d, err)
+	}
+}
+
+// fault tells of an error that ends the answer to a message.
+func (s *socket) fault(d Dialect, err error) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	s.server.logFault(s.ctx, recordOf(s.r), judge(err), err)
+	_ = s.say(d.Fault(err))
+}
+
+// say writes one frame, for which the client has a limited time: one that does not take it is dropped, and goes on later
+// from the last event it has seen.
+func (s *socket) say(body any) error {
+	var b bytes.Buffer
+	if err := encodeJSON(&b, body); err != nil {
+		return err
+	}
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	ctx, cancel := context.WithTimeout(s.ctx, s.server.options.Stall)
+	defer cancel()
+	err := s.conn.Write(ctx, websocket.MessageText, bytes.TrimRight(b.Bytes(), "\n"))
+	if err != nil {
+		s.drop()
+	}
+	return err
+}
+
+// tend sees to it that the client is there and may be, until the connection ends.
+func (s *socket) tend() {
+	o := s.server.options
+	ping, look := time.NewTicker(o.KeepAlive), time.NewTicker(min(o.KeepAlive, lookEvery))
+	defer ping.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.server.ending.Done():
+			s.part(websocket.StatusServiceRestart, "the server stops, come back", partWait)
+			return
+		case <-ping.C:
+			s.ping()
+		case <-look.C:
+			if v, err := s.enter(); err == nil {
+				v.Leave()
+			} else {
+				s.farewell(err)
+			}
+		}
+	}
+}
+
+// ping drops a client that does not answer, as far as it could be heard.
+func (s *socket) ping() {
+	ctx, cancel := context.WithTimeout(s.ctx, s.server.options.Stall)
+	defer cancel()
+	defer context.AfterFunc(s.server.ending, cancel)()
+	if err := s.conn.Ping(ctx); err != nil && s.busy.Load() == 0 && s.server.ending.Err() == nil {
+		s.drop()
+	}
+}

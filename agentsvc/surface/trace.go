@@ -1,0 +1,83 @@
+package surface
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"stoa/agentsvc/trail"
+	"stoa/tenancy"
+)
+
+// trace begins the span of a request that was let in, below the one that its caller names. It begins as late as that
+// because only now it is known whose it is, and so which part of the likes of it is recorded; it tells of the time
+// from the request's arrival on. An app is nil where the request is the operator's.
+func (s *Server) trace(rec *record, r *http.Request, app *tenancy.App) *http.Request {
+	if s.options.Tracer == nil {
+		return r
+	}
+	ctx := trail.Asked(r.Context(), r.Header)
+	if app != nil {
+		if part, own := app.TraceRatio(); own {
+			ctx = trail.WithRatio(ctx, part)
+		}
+	}
+	ctx = s.begin(ctx, rec, r)
+	_, enter := trail.Start(ctx, "enter", trace.WithTimestamp(rec.began))
+	trail.End(enter, nil)
+	return r.WithContext(ctx)
+}
+
+func (s *Server) begin(ctx context.Context, rec *record, r *http.Request) context.Context {
+	ctx, rec.span = s.options.Tracer.Start(ctx, r.Method+" "+rec.route, trace.WithTimestamp(rec.began),
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(semconv.HTTPRequestMethodKey.String(r.Method), semconv.HTTPRoute(rec.route)))
+	return ctx
+}
+
+// traced ends the span of a request. One that was not let in gets a span now, in a trace of its own: who is not known may
+// not choose what is recorded.
+func (s *Server) traced(rec *record, r *http.Request) {
+	if rec.span == nil && s.options.Tracer != nil && rec.err != nil && rec.route != routeUnknown {
+		s.begin(context.Background(), rec, r)
+	}
+	if rec.span == nil {
+		return
+	}
+	if rec.span.IsRecording() {
+		rec.span.SetAttributes(semconv.HTTPResponseStatusCode(rec.status), attribute.String("stoa.request_id", rec.id))
+		for key, value := range map[attribute.Key]string{trail.AppKey: rec.app, semconv.GenAIAgentNameKey: rec.agent, semconv.ErrorTypeKey: string(rec.code)} {
+			if value != "" {
+				rec.span.SetAttributes(key.String(value))
+			}
+		}
+		if rec.status >= http.StatusInternalServerError {
+			trail.Fail(rec.span, string(rec.code))
+		}
+	}
+	rec.span.End()
+}
+
+// within returns ctx with the request's span, for those who log outside of it.
+func (rec *record) within(ctx context.Context) context.Context {
+	if rec.span == nil {
+		return ctx
+	}
+	return trace.ContextWithSpan(ctx, rec.span)
+}
+
+// LogAttrs is what a line of the log says of the request that ctx belongs to, if it belongs to one.
+func LogAttrs(ctx context.Context) []slog.Attr {
+	rec, ok := ctx.Value(recordKey{}).(*record)
+	if !ok {
+		return nil
+	}
+	attrs := []slog.Attr{slog.String("request_id", rec.id)}
+	if rec.app != "" {
+		attrs = append(attrs, slog.String("app", rec.app))
+	}
+	return attrs
+}

@@ -1,0 +1,138 @@
+package v1
+
+import (
+	"cmp"
+	"encoding/json"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+)
+
+// roles are the spellings of a sender's role, numbers of the enumeration included. Only users send messages; a role that
+// is not given is theirs.
+var roles = map[string]agentsvc.Role{
+	"": agentsvc.RoleUser, `""`: agentsvc.RoleUser, "null": agentsvc.RoleUser,
+	`"ROLE_UNSPECIFIED"`: agentsvc.RoleUser, "0": agentsvc.RoleUser,
+	`"ROLE_USER"`: agentsvc.RoleUser, `"user"`: agentsvc.RoleUser, "1": agentsvc.RoleUser,
+	`"ROLE_AGENT"`: agentsvc.RoleAgent, `"agent"`: agentsvc.RoleAgent, "2": agentsvc.RoleAgent,
+}
+
+const (
+	rolePrefix  = "ROLE_"
+	statePrefix = "TASK_STATE_"
+)
+
+// word returns m as the words have it, or what is wrong with it and where.
+func (m *inMessage) word() (agentsvc.Message, error) {
+	word := agentsvc.Message{
+		ID:      agentsvc.MessageID(cmp.Or(m.MessageID, m.MessageIDSnake)),
+		Context: agentsvc.ContextID(cmp.Or(m.ContextID, m.ContextIDSnake)),
+		Task:    agentsvc.TaskID(cmp.Or(m.TaskID, m.TaskIDSnake)), Metadata: m.Metadata,
+	}
+	switch roles[string(m.Role)] {
+	case agentsvc.RoleUser:
+	case agentsvc.RoleAgent:
+		return word, agentsvc.Invalid("message.role", "must be ROLE_USER: only users send messages")
+	default:
+		return word, agentsvc.Invalid("message.role", "unknown role %.40s: ROLE_USER or user", m.Role)
+	}
+	names := surface.MessageNames{Message: "messageId", Context: "contextId", Task: "taskId"}
+	return word, names.Complete(&word, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return m.Parts[i].word(at) })
+}
+
+// word returns p, which stands at the given place, as the words have it.
+func (p *inPart) word(at string) (agentsvc.Part, error) {
+	hasData := len(p.Data) > 0 && string(p.Data) != "null"
+	given := 0
+	for _, there := range []bool{p.Text != nil, p.File != nil, hasData} {
+		if there {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return agentsvc.Part{}, agentsvc.Invalid(at, "must have exactly one of text, file and data")
+	case p.Text != nil:
+		return agentsvc.TextPart(*p.Text), nil
+	case p.File != nil:
+		f := &agentsvc.File{Name: p.File.Name, MediaType: cmp.Or(p.File.MediaType, p.File.MediaTypeCamel)}
+		names := surface.FileNames{URI: "file_with_uri", Bytes: "file_with_bytes"}
+		return agentsvc.Part{File: f}, names.Complete(f, at+".file", cmp.Or(p.File.URI, p.File.URICamel), cmp.Or(p.File.Bytes, p.File.BytesCamel))
+	}
+	var value map[string]any
+	if json.Unmarshal(p.Data, &value) != nil || value == nil {
+		return agentsvc.Part{}, agentsvc.Invalid(at+".data", "must be a JSON object")
+	}
+	return agentsvc.Part{Data: &agentsvc.Data{Value: value}}, nil
+}
+
+// stateOf returns the state of a name, in either spelling. The unspecified one is none.
+func stateOf(name string) (agentsvc.State, error) {
+	plain, enum := strings.CutPrefix(name, statePrefix)
+	s := agentsvc.State(strings.ToLower(plain))
+	switch {
+	case name == "", enum && plain == "UNSPECIFIED":
+		return "", nil
+	case !s.Valid(), enum && plain != strings.ToUpper(plain), !enum && plain != string(s):
+		return "", agentsvc.Invalid("status", "unknown state %.40q: one such as TASK_STATE_WORKING", name)
+	}
+	return s, nil
+}
+
+func stateName(s agentsvc.State) string { return statePrefix + strings.ToUpper(string(s)) }
+
+// newTask returns t with the last messages of its history, all where length is nil, and with its artifacts where they are
+// asked for.
+func newTask(t agentsvc.Task, length *int, artifacts bool) taskBody {
+	out := taskBody{ID: string(t.ID), ContextID: string(t.Context), Status: newStatus(t.Status)}
+	history := t.History
+	if length != nil {
+		history = history[max(0, len(history)-*length):]
+	}
+	for _, m := range history {
+		out.History = append(out.History, newMessage(m))
+	}
+	if artifacts {
+		for _, a := range t.Artifacts {
+			out.Artifacts = append(out.Artifacts, newArtifact(a))
+		}
+	}
+	return out
+}
+
+// newStatus returns s. What a user said is not the status's update, though it may have brought the status about.
+func newStatus(s agentsvc.Status) status {
+	out := status{State: stateName(s.State), Timestamp: surface.Timestamp(s.At)}
+	if s.Message != nil && s.Message.Role == agentsvc.RoleAgent {
+		m := newMessage(*s.Message)
+		out.Update = &m
+	}
+	return out
+}
+
+func newMessage(m agentsvc.Message) message {
+	return message{
+		MessageID: string(m.ID), Role: rolePrefix + strings.ToUpper(string(m.Role)), Parts: newParts(m.Parts),
+		ToolCalls: surface.NewToolCallRecords(m.ToolCalls), Metadata: m.Metadata,
+	}
+}
+
+func newArtifact(a agentsvc.Artifact) artifact {
+	return artifact{a.ID, a.Name, a.Description, newParts(a.Parts), a.Metadata}
+}
+
+func newParts(words []agentsvc.Part) []part {
+	parts := make([]part, len(words))
+	for i, p := range words {
+		switch {
+		case p.File != nil:
+			parts[i].File = &file{p.File.URI, p.File.Bytes, p.File.MediaType, p.File.Name}
+		case p.Data != nil:
+			parts[i].Data = p.Data.Value
+		default:
+			parts[i].Text = &p.Text
+		}
+	}
+	return parts
+}

@@ -1,0 +1,379 @@
+package v1_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/surfacetest"
+	v1 "stoa/agentsvc/surface/v1"
+	"stoa/authz"
+)
+
+const socket = agent + "/stream"
+
+func dial(t *testing.T, h *surfacetest.House, credential string, protocols ...string) *surfacetest.Socket {
+	t.Helper()
+	s, resp := h.Dial(t, socket, credential, websocket.DialOptions{Subprotocols: protocols})
+	if s == nil {
+		t.Fatalf("refused with %s", resp.Status)
+	}
+	return s
+}
+
+// numbered is a message with an id.
+func numbered(id, text string) string {
+	return `{"message": {"messageId": "` + id + `", "role": "user", "parts": [{"text": "` + text + `"}]}}`
+}
+
+// closing waits for the end of the connection and returns its code, passing over what comes before.
+func closing(t *testing.T, s *surfacetest.Socket) (websocket.StatusCode, string) {
+	t.Helper()
+	heard := ""
+	for {
+		text, err := s.Hear()
+		if err != nil {
+			return websocket.CloseStatus(err), heard
+		}
+		heard += text + "\n"
+	}
+}
+
+// TestSocketCredential shows the credential in either place, and is answered a subprotocol that it offered.
+func TestSocketCredential(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{})
+	h.App(t, "acme", slow)
+	ana := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"})
+	tests := []struct {
+		name, header string
+		protocols    []string
+		want         string // the subprotocol, or the status of a refusal
+	}{
+		{"header", ana, nil, ""},
+		{"subprotocol", "", []string{"bearer." + ana}, "bearer." + ana},
+		{"subprotocol that keeps the credential to itself", "", []string{"bearer." + ana, "stoa.v1"}, "stoa.v1"},
+		{"header beside another subprotocol", ana, []string{"stoa.v1"}, "stoa.v1"},
+		{"bad subprotocol", "", []string{"bearer.a.b.c"}, "401"},
+		{"empty subprotocol", "", []string{"bearer."}, "401"},
+		{"header counts", "a.b.c", []string{"bearer." + ana}, "401"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, resp := h.Dial(t, "/apps/acme"+socket, tt.header, websocket.DialOptions{Subprotocols: tt.protocols})
+			if s == nil {
+				if got := fmt.Sprint(resp.StatusCode); got != tt.want {
+					t.Errorf("refused with %s, want %q", got, tt.want)
+				}
+				return
+			}
+			if got := s.Subprotocol(); got != tt.want {
+				t.Errorf("the answer names %q, want %q", got, tt.want)
+			}
+			s.Say(numbered("", "hello"))
+			if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, "TASK_STATE_COMPLETED") {
+				t.Errorf("the answer is %s", all)
+			}
+		})
+	}
+	if log := h.Log.String(); strings.Contains(log, ana) {
+		t.Error("the log holds a token")
+	}
+}
+
+// TestSocketOrigin holds pages to the origins that may call.
+func TestSocketOrigin(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://app.example.com"}}})
+	all := slowHouse(t, v1.Options{}, surface.Options{})
+	tests := []struct {
+		h      *surfacetest.House
+		origin string
+		ok     bool
+	}{
+		{h, "https://app.example.com", true}, {h, "https://evil.example.com", false}, {h, "null", false}, {h, "", true}, {h, h.URL, true},
+		{h, "http://app.example.com", false}, {all, "https://evil.example.com", true},
+	}
+	for _, tt := range tests {
+		o := websocket.DialOptions{HTTPHeader: http.Header{}}
+		if tt.origin != "" {
+			o.HTTPHeader.Set("Origin", tt.origin)
+		}
+		s, resp := tt.h.Dial(t, socket, "", o)
+		if (s != nil) != tt.ok || s == nil && resp.StatusCode != http.StatusForbidden {
+			t.Errorf("a page of %q: %s, want it let in: %v", tt.origin, resp.Status, tt.ok)
+		}
+	}
+}
+
+// TestSocketTurns sends messages while others are being answered, as many as are allowed and one more.
+func TestSocketTurns(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{})
+	s := dial(t, h, "")
+	for i := range 15 {
+		s.Say(numbered(fmt.Sprintf("n%d", i), "never"))
+	}
+	s.Say(numbered("quick", "slow"))
+	s.Say(numbered("more", "hello"))
+	told := map[string]string{}
+	for told["quick"] == "" || told["more"] == "" {
+		text, err := s.Hear()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f struct {
+			MessageID string
+			Response  struct{ Content []struct{ Text string } }
+			Done      bool
+			Error     struct{ Code string }
+		}
+		if err := json.Unmarshal([]byte(text), &f); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range f.Response.Content {
+			told[f.MessageID+" text"] += p.Text
+		}
+		if f.Done {
+			told[f.MessageID] = "done " + f.Error.Code
+		}
+	}
+	if told["quick"] != "done " || told["quick text"] != "one two" || told["more"] != "done RESOURCE_EXHAUSTED" {
+		t.Errorf("told %v", told)
+	}
+	s.Say(numbered("again", "hello")) // there is a place again
+	if code, heard := "", ""; true {
+		for !strings.Contains(heard, `"messageId":"again","done":true`) {
+			text, err := s.Hear()
+			if err != nil {
+				t.Fatal(code, err)
+			}
+			heard += text
+		}
+	}
+}
+
+// TestSocketFrames sends frames that are large, too large, broken off and no text.
+func TestSocketFrames(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{})
+	t.Run("3 MiB", func(t *testing.T) {
+		s := dial(t, h, "")
+		s.Say(numbered("large", strings.Repeat("a", 3<<20)))
+		if all := s.HearAll(); !strings.Contains(all[len(all)-1], `"done":true`) || strings.Contains(all[len(all)-1], "error") {
+			t.Errorf("the last frame is %.300s", all[len(all)-1])
+		}
+	})
+	t.Run("40 MB", func(t *testing.T) {
+		s := dial(t, h, "")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		go func() { _ = s.Write(ctx, websocket.MessageText, make([]byte, 40_000_000)) }()
+		if code, _ := closing(t, s); code != websocket.StatusMessageTooBig {
+			t.Errorf("closed with %d, want 1009", code)
+		}
+	})
+	t.Run("binary", func(t *testing.T) {
+		s := dial(t, h, "")
+		if err := s.Write(t.Context(), websocket.MessageBinary, []byte(numbered("", "hello"))); err != nil {
+			t.Fatal(err)
+		}
+		if code, _ := closing(t, s); code != websocket.StatusUnsupportedData {
+			t.Errorf("closed with %d, want 1003", code)
+		}
+	})
+	t.Run("too deep", func(t *testing.T) {
+		s := dial(t, h, "")
+		s.Say(`{"message": ` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`)
+		if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, "nested more than 64 levels deep") {
+			t.Errorf("the answer is %s", all)
+		}
+	})
+	t.Run("half a frame", func(t *testing.T) {
+		conn, r := raw(t, slowHouse(t, v1.Options{}, surface.Options{Stall: 100 * time.Millisecond}))
+		if _, err := conn.Write([]byte{0x81, 0x85, 0, 0, 0, 0, '{', '"'}); err != nil {
+			t.Fatal(err)
+		}
+		if took := gone(t, conn, r); took > 5*time.Second {
+			t.Errorf("dropped after %v", took)
+		}
+	})
+}
+
+// raw opens a WebSocket of which the test reads and writes the bytes itself.
+func raw(t *testing.T, h *surfacetest.House) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", socket)
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp, err)
+	}
+	return conn, r
+}
+
+// gone reports how long it took until the server had closed a connection that is only read, not answered.
+func gone(t *testing.T, conn net.Conn, r *bufio.Reader) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	_ = conn.SetReadDeadline(begin.Add(10 * time.Second))
+	for {
+		if _, err := r.ReadByte(); err != nil {
+			return time.Since(begin)
+		}
+	}
+}
+
+// TestSocketPing drops a client that does not answer pings, and keeps one that does.
+func TestSocketPing(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond, Stall: 200 * time.Millisecond})
+	s := dial(t, h, "")
+	pings := make(chan error, 1)
+	go func() { // whoever reads answers pings
+		_, _, err := s.Read(context.Background())
+		pings <- err
+	}()
+	conn, r := raw(t, h)
+	if took := gone(t, conn, r); took > 5*time.Second {
+		t.Errorf("a client that answers no ping was dropped after %v", took)
+	}
+	select {
+	case err := <-pings:
+		t.Errorf("a client that answers pings was dropped: %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	s.CloseNow()
+	<-pings
+}
+
+// TestSocketSlowReader drops a client that does not take what it is sent.
+func TestSocketSlowReader(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{Stall: time.Second})
+	conn, _ := raw(t, h)
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	text := numbered("big", strings.Repeat("a", 16<<20))
+	frame := []byte{0x81, 0xff, 0, 0, 0, 0, byte(len(text) >> 24), byte(len(text) >> 16), byte(len(text) >> 8), byte(len(text)), 0, 0, 0, 0}
+	if _, err := conn.Write(append(frame, text...)); err != nil { // and is told the text again
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for !strings.Contains(h.Log.String(), "route=/v1/agents/{agent}/stream status=101") {
+		if time.Now().After(deadline) {
+			t.Fatal("the conversation of a client that reads nothing goes on")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestSocketEnds closes conversations whose clients may not go on.
+func TestSocketEnds(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})
+	h.App(t, "acme", slow)
+	h.App(t, "globex", slow)
+	ana := dial(t, h, h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}))
+	ben := dial(t, h, h.Token(t, "globex", authz.TokenSpec{Subject: "ben"}))
+	open := dial(t, h, "")
+	short, err := h.Apps.Get(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Apps.Suspend(t.Context(), "test", "acme", ""); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := closing(t, ana); code != websocket.StatusGoingAway {
+		t.Errorf("of app %s, which was suspended: closed with %d, want 1001", short.Name, code)
+	}
+	if err := h.Apps.Revoke(t.Context(), "test", "globex", "ben"); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := closing(t, ben); code != websocket.StatusPolicyViolation {
+		t.Errorf("a revoked token: closed with %d, want 1008", code)
+	}
+	open.Say(numbered("n", "never"))
+	if _, err := open.Hear(); err != nil {
+		t.Fatal(err)
+	}
+	go h.Server.EndStreams()
+	code, heard := closing(t, open)
+	if code != websocket.StatusServiceRestart || strings.Contains(heard, "done") {
+		t.Errorf("a server that stops: closed with %d after %s, want 1012", code, heard)
+	}
+	if s, resp := h.Dial(t, socket, "", websocket.DialOptions{}); s != nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a server that stops lets somebody in: %s", resp.Status)
+	}
+}
+
+// TestSocketAdmission admits each message by itself.
+func TestSocketAdmission(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{})
+	h.App(t, "acme", slow)
+	s := dial(t, h, h.Token(t, "acme", authz.TokenSpec{Subject: "otto", Roles: []string{"approver"}}))
+	s.Say(numbered("m", "hello"))
+	if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, `"PERMISSION_DENIED"`) || !strings.Contains(all, `"messageId":"m","done":true`) {
+		t.Errorf("an approver who calls is told %s", all)
+	}
+	s.Say(`{"message": {"role": "user", "taskId": "nosuch", "parts": [{"data": {"type": "tool_approval", "decision": "approve"}}]}}`)
+	if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, `"NOT_FOUND"`) {
+		t.Errorf("an approver who decides about nothing is told %s", all)
+	}
+}
+
+// TestSocketResumes goes on over HTTP where a connection broke off.
+func TestSocketResumes(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{})
+	s := dial(t, h, "")
+	s.Say(numbered("m", "slow"))
+	var f struct {
+		Task    struct{ ID string }
+		EventID int64
+	}
+	for f.EventID < 2 {
+		text, err := s.Hear()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(text), &f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.CloseNow()
+	_, rest := h.Do(t, http.MethodGet, agent+"/tasks/"+f.Task.ID+":subscribe?format=response", "", nil, "Last-Event-ID", "2")
+	if strings.Contains(rest, "\nid: 2\n") || !strings.Contains(rest, "two") || !strings.HasSuffix(rest, "data: [DONE]\n\n") {
+		t.Errorf("after event 2 came %s", rest)
+	}
+}
+
+// TestSocketLimits counts each message against the app's limits, and goes on after one that was refused.
+func TestSocketLimits(t *testing.T) {
+	t.Parallel()
+	h := surfacetest.New(t, surfacetest.Options{
+		Default: slow + "rate_limiting: {enabled: true, limits: [{type: count, window: month, limit: 2}]}\n",
+	}, routes)
+	s := dial(t, h, "")
+	for i, want := range []string{"TASK_STATE_COMPLETED", "TASK_STATE_COMPLETED", "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"} {
+		s.Say(`{"message": {"contextId": "c", "role": "user", "parts": [{"text": "hello"}]}}`)
+		if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, want) {
+			t.Errorf("message %d is told %s, want %s", i+1, all, want)
+		}
+	}
+}

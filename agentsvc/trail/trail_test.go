@@ -1,0 +1,114 @@
+package trail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// recording returns a context in a recorded span, and what has been recorded.
+func recording(t *testing.T) (context.Context, trace.Span, *tracetest.SpanRecorder) {
+	t.Helper()
+	seen := tracetest.NewSpanRecorder()
+	ctx, span := sdk.NewTracerProvider(sdk.WithSpanProcessor(seen)).Tracer("test").Start(t.Context(), "call")
+	return ctx, span, seen
+}
+
+type oddError struct{}
+
+func (oddError) Error() string { return "canary" }
+func (oddError) Kind() string  { return "odd" }
+
+// TestEnd: a span tells of the kind of an error, and of none where nobody is to blame.
+func TestEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"none", nil, ""},
+		{"given up", fmt.Errorf("canary: %w", context.Canceled), ""},
+		{"late", fmt.Errorf("canary: %w", context.DeadlineExceeded), "timeout"},
+		{"own kind", fmt.Errorf("canary: %w", oddError{}), "odd"},
+		{"any", errors.New("canary"), "_OTHER"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, _, seen := recording(t)
+			_, span := Start(ctx, "step")
+			End(span, tt.err)
+			got := seen.Ended()
+			if len(got) != 1 {
+				t.Fatalf("%d spans have ended", len(got))
+			}
+			kind := ""
+			for _, a := range got[0].Attributes() {
+				kind += a.Value.String()
+			}
+			if kind != tt.want || strings.Contains(fmt.Sprint(got[0].Status(), got[0].Events()), "canary") {
+				t.Errorf("the span says %q, %v, %v; want %q", kind, got[0].Status(), got[0].Events(), tt.want)
+			}
+		})
+	}
+}
+
+// TestUnrecorded: where nobody records, nothing is made.
+func TestUnrecorded(t *testing.T) {
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		within, span := Start(ctx, "step")
+		End(span, nil)
+		if within != ctx || Parent(within) != "" || Recorded(within) {
+			t.Error("there is a trace")
+		}
+	}); n > 0 {
+		t.Errorf("it costs %v allocations", n)
+	}
+}
+
+// TestCarry: a trace goes on from its name, and is told to whoever is called with a client that leads.
+func TestCarry(t *testing.T) {
+	ctx, span, _ := recording(t)
+	name := Parent(ctx)
+	if !strings.Contains(name, span.SpanContext().TraceID().String()) {
+		t.Fatalf("the span is called %q", name)
+	}
+	later := trace.SpanContextFromContext(Below(t.Context(), name))
+	if later.TraceID() != span.SpanContext().TraceID() || later.SpanID() != span.SpanContext().SpanID() || !later.IsSampled() {
+		t.Errorf("it goes on below %v", later)
+	}
+	for _, junk := range []string{"", "00-zz", "canary"} {
+		if trace.SpanContextFromContext(Below(t.Context(), junk)).IsValid() {
+			t.Errorf("%q is a span", junk)
+		}
+	}
+	var told []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		told = append(told, r.Header.Get("Traceparent")+r.Header.Get("Baggage"))
+	}))
+	defer server.Close()
+	for _, ctx := range []context.Context{ctx, t.Context()} {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := Lead(&http.Client{Transport: http.DefaultTransport}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if len(req.Header) > 0 {
+			t.Error("the caller's request was changed")
+		}
+	}
+	if len(told) != 2 || told[0] != name || told[1] != "" {
+		t.Errorf("it was told %q", told)
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	diff "github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/guardrail"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+var rewrite = flag.Bool("update", false, "write the table of docs/metrics.md")
+
+const figuresHeading = "## Every metric\n"
+
+// exercised serves a house on PostgreSQL of whose every figure there is something to see.
+func exercised(t *testing.T) *testHouse {
+	t.Helper()
+	h := openTestHouse(t, dbtest.PostgresURL(t))
+	h.want(t, 200, nil, "POST", "/agents/assistant", "", rpc("message:send", words("hello")))
+	// A run that rests until it is tried again.
+	if err := h.db.Platform().Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, ready, last_error, created_at)
+			VALUES ('default', 'resting', 1, 'pending', 1, 1, 1, '', stoa_now() + 3600000000, FALSE, 'no', stoa_now())`)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	m := h.meters
+	m.observe(surface.Observation{App: "acme", Agent: "a", Route: "/agents/{agent}", Status: 429, Code: surface.ResourceExhausted})
+	m.ask(t.Context(), "acme", app.ModelCall{Provider: "openai", Model: "m", Took: time.Second, FirstChunk: time.Second, Fault: "500", Usage: agentsvc.Usage{InputTokens: 3}})
+	m.call(t.Context(), "acme", app.ToolCall{Tool: "x", Took: time.Second, Fault: "timeout"})
+	m.end(t.Context(), "acme", store.Run{}, "", time.Second)
+	m.judge(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Action: guardrail.Block})
+	m.charge(t.Context(), "acme", "m", "EUR", 1_500_000_000)
+	m.sweep(store.Swept{Tasks: 1})
+	m.load(time.Second, errors.New("no"))
+	m.evictions.Add(t.Context(), 1)
+	return h
+}
+
+// TestMetricsPage holds the page of the metrics to what Prometheus is shown: names, kinds, labels, words.
+func TestMetricsPage(t *testing.T) {
+	const file = "../../docs/metrics.md"
+	h := exercised(t)
+	shown, err := h.meters.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]figure{}
+	for _, f := range shown {
+		if strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_") {
+			continue
+		}
+		labels := map[string]bool{}
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				labels[l.GetName()] = true
+			}
+		}
+		got[f.GetName()] = figure{f.GetName(), strings.ToLower(f.GetType().String()), f.GetHelp(), slices.Sorted(maps.Keys(labels))}
+	}
+	want := map[string]figure{}
+	for _, f := range h.meters.figures {
+		f.labels = slices.Sorted(slices.Values(f.labels))
+		want[f.name] = f
+	}
+	if d := diff.Diff(want, got, diff.AllowUnexported(figure{})); d != "" {
+		t.Errorf("what is shown is not what is described (-described +shown):\n%s", d)
+	}
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, _, _ := strings.Cut(string(src), figuresHeading)
+	var page strings.Builder
+	page.WriteString(told + figuresHeading + "\nWritten by `go generate ./cmd/stoa` from what the code counts. Beside them stand those of the Go runtime (`go_*`) and of the\nprocess (`process_*`).\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n")
+	for _, f := range slices.SortedFunc(slices.Values(h.meters.figures), func(a, b figure) int { return cmp.Compare(a.name, b.name) }) {
+		labels := "-"
+		if len(f.labels) > 0 {
+			labels = "`" + strings.Join(f.labels, "`, `") + "`"
+		}
+		fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", f.name, f.kind, labels, f.help)
+	}
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if d := diff.Diff(page.String(), string(src)); d != "" {
+		t.Errorf("the table of every metric is stale; run go generate ./cmd/stoa (-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestPrometheus: the real Prometheus scrapes a house with its token and answers from what it found, and its own checker
+// has nothing to say against the names.
+func TestPrometheus(t *testing.T) {
+	for _, program := range []string{"prometheus", "promtool"} {
+		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("STOA_TEST_REQUIRE") != "" {
+				t.Fatalf("%s is not on this machine", program)
+			}
+			fmt.Fprintf(os.Stdout, "    %s: NOT TESTED: %s (Debian package prometheus) is not on this machine\n", t.Name(), program)
+			t.SkipNow()
+		}
+	}
+	t.Setenv(metricsTokenName, "token-of-the-metrics")
+	h := exercised(t)
+	req := h.request(t, "GET", "/metrics", "token-of-the-metrics", nil)
+	status, page := h.do(t, req)
+	if status != http.StatusOK {
+		t.Fatal(status, page)
+	}
+	check := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
+	check.Stdin = strings.NewReader(page)
+	if said, err := check.CombinedOutput(); err != nil || len(bytes.TrimSpace(said)) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, said)
+	}
+	prometheus := startPrometheus(t, strings.TrimPrefix(h.url, "http://"))
+	for query, want := range map[string]string{
+		`sum(service_requests_total{app="default",agent="assistant"})`:                                                        "1",
+		`sum(stoa_runs_total{app="default",state="completed"})`:                                                               "1",
+		`sum(stoa_request_errors_total{app="acme",code="RESOURCE_EXHAUSTED"})`:                                                "1",
+		`sum(stoa_model_cost_total{app="acme",currency="EUR"})`:                                                               "1.5",
+		`histogram_quantile(0.9, sum by (le) (gen_ai_client_operation_duration_seconds_bucket{error_type="500"})) > bool 0.5`: "1",
+		`sum(stoa_queue_app_runs{state="pending",app="default"})`:                                                             "1",
+	} {
+		got := ""
+		within(t, 20*time.Second, "the answer to "+query, func() bool {
+			got = ask(t, prometheus, query)
+			return got != ""
+		})
+		if got != want {
+			t.Errorf("%s is %q, want %q", query, got, want)
+		}
+	}
+}
+
+// startPrometheus starts a Prometheus that scrapes target, and returns its address.
+func startPrometheus(t *testing.T, target string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "prometheus.yml")
+	text := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n  - job_name: stoa\n    authorization: {credentials: token-of-the-metrics}\n" +
+		"    static_configs: [{targets: [\"" + target + "\"]}]\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("prometheus", "--config.file", config, "--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", addr, "--log.level", "error")
+	var said syncBuffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(said.String())
+		}
+	})
+	return "http://" + addr
+}
+
+// ask returns the one value that a query comes to, "" if there is none yet.
+func ask(t *testing.T, prometheus, query string) string {
+	t.Helper()
+	resp, err := http.Get(prometheus + "/api/v1/query?query=" + url.QueryEscape(query)) //nolint:noctx // it is beside us
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	var out struct {
+		Data struct {
+			Result []struct {
+				Value [2]any `json:"value"`
+			} `json:"result"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil || len(out.Data.Result) != 1 {
+		return ""
+	}
+	return fmt.Sprint(out.Data.Result[0].Value[1])
+}

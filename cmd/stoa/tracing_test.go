@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"stoa/tenancy/db/dbtest"
+)
+
+// tracedApp is an app that does a little of everything. %s is the address of a model's server and of another agent.
+const tracedApp = `
+llms:
+  m:
+    provider: scripted
+    model: demo-1
+    script:
+      - when: {tool_result: calculator}
+        then: [{say: "canary-answer {{result}}"}]
+      - then: [{call: {tool: calculator, arguments: {expression: "40+2+0*77777"}}}]
+  vendor: {provider: openai, model: gpt-canary, base_url: "%[1]s/v1", api_key: canary-api-key}
+tools:
+  calculator: {type: function, handler: calculator}
+agents:
+  assistant: {llm: m, tools: [calculator], instruction: canary-instruction}
+  broken: {llm: vendor}
+  remote: {type: remote, url: "%[1]s/agent"}
+observability: {metrics: {enabled: true}}
+`
+
+// canaries is what nothing that leaves the house for its operator may hold.
+var canaries = []string{"canary-answer", "canary-prompt", "canary-api-key", "canary-instruction", "canary-upstream", "77777", testSecret}
+
+// outsider is a server that refuses with a canary, and keeps the trace headers that it was sent, by path.
+type outsider struct {
+	mu     sync.Mutex
+	parent map[string]string
+}
+
+// ServeHTTP refuses.
+func (o *outsider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	o.mu.Lock()
+	o.parent[r.URL.Path] = r.Header.Get("Traceparent")
+	o.mu.Unlock()
+	http.Error(w, `{"error": {"message": "canary-upstream"}}`, http.StatusBadRequest)
+}
+
+func (o *outsider) sent(path string) (string, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	parent, ok := o.parent[path]
+	return parent, ok
+}
+
+// openTracedHouse serves tracedApp, and returns what it logs.
+func openTracedHouse(t *testing.T, database string) (*testHouse, *outsider, *syncBuffer) {
+	t.Helper()
+	out := &outsider{parent: map[string]string{}}
+	server := httptest.NewServer(out)
+	t.Cleanup(server.Close)
+	config := filepath.Join(t.TempDir(), "stoa.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, tracedApp, server.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log syncBuffer
+	return openHouseOf(t, database, slog.New(correlated{Handler: lines(&log, "json", slog.LevelDebug), level: slog.LevelDebug}), config), out, &log
+}
+
+// syncBuffer is a buffer for many writers.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write implements [io.Writer].
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// traced sends a message within a trace of the caller's, and returns the answer.
+func (h *testHouse) traced(t *testing.T, trace, agent string, more ...any) string {
+	t.Helper()
+	req := h.request(t, "POST", "/agents/"+agent, "", rpc("message:send", words("canary-prompt", more...)))
+	req.Header.Set("Traceparent", "00-"+trace+"-00000000000000aa-01")
+	status, body := h.do(t, req)
+	if status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	return body
+}
+
+// TestTraces: a call is one trace from the caller's span down to model, tool and commit, on either engine, whether it is
+// worked where it came in or comes from the queue; and nothing of it holds what was said.
+func TestTraces(t *testing.T) {
+	for engine, database := range map[string]func(t *testing.T) string{
+		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "stoa.db") },
+		"postgres": func(t *testing.T) string { return dbtest.PostgresURL(t) },
+	} {
+		t.Run(engine, func(t *testing.T) {
+			c := newCollector(t)
+			h, _, log := openTracedHouse(t, database(t))
+			live, queued := strings.Repeat("1a", 16), strings.Repeat("2b", 16)
+			if got := h.traced(t, live, "assistant"); !strings.Contains(got, "42") {
+				t.Fatalf("the answer is %s", got)
+			}
+			req := h.request(t, "POST", "/agents/assistant", "", rpc("message:send", map[string]any{
+				"message": words("canary-prompt")["message"], "configuration": map[string]any{"blocking": false}}))
+			req.Header.Set("Traceparent", "00-"+queued+"-00000000000000aa-01")
+			if status, body := h.do(t, req); status != http.StatusOK {
+				t.Fatalf("%d %s", status, body)
+			}
+			parents := map[string]string{
+				"enter": "POST /agents/{agent}", "admit": "POST /agents/{agent}", "submit": "POST /agents/{agent}", "run": "submit",
+				"invoke_agent assistant": "run", "chat demo-1": "invoke_agent assistant", "execute_tool calculator": "invoke_agent assistant",
+			}
+			for trace, kind := range map[string]tracepb.Span_SpanKind{live: tracepb.Span_SPAN_KIND_INTERNAL, queued: tracepb.Span_SPAN_KIND_CONSUMER} {
+				spans := c.of(t, trace, "POST /agents/{agent}", "enter", "admit", "submit", "run", "invoke_agent assistant", "chat demo-1",
+					"execute_tool calculator", "commit")
+				byID := map[string]*tracepb.Span{}
+				for _, s := range spans {
+					byID[string(s.SpanId)] = s
+				}
+				root := named(spans, "POST /agents/{agent}")
+				if hex.EncodeToString(root.ParentSpanId) != "00000000000000aa" || root.Kind != tracepb.Span_SPAN_KIND_SERVER {
+					t.Errorf("the request's span is %v", root)
+				}
+				for _, s := range spans {
+					above := byID[string(s.ParentSpanId)]
+					switch want, known := parents[s.Name]; {
+					case s == root:
+					case above == nil:
+						t.Errorf("%s stands below nothing", s.Name)
+					case known && above.Name != want:
+						t.Errorf("%s stands below %s, not %s", s.Name, above.Name, want)
+					}
+				}
+				chat := texts(named(spans, "chat demo-1").Attributes)
+				if chat["gen_ai.operation.name"] != "chat" || chat["gen_ai.provider.name"] != "scripted" || chat["gen_ai.request.model"] != "demo-1" || chat["stoa.app"] != "default" {
+					t.Errorf("the model's span says %v", chat)
+				}
+				run := texts(named(spans, "run").Attributes)
+				if named(spans, "run").Kind != kind {
+					t.Errorf("the run came another way: %v, want %v", named(spans, "run").Kind, kind)
+				}
+				if run["stoa.app"] != "default" || run["stoa.state"] != "completed" || run["stoa.task"] == "" || run["stoa.task"] != texts(named(spans, "submit").Attributes)["stoa.task"] {
+					t.Errorf("the run's span says %v", run)
+				}
+			}
+			if c.service["service.name"] != "stoa" {
+				t.Errorf("the resource is %v", c.service)
+			}
+			if !strings.Contains(log.String(), live) {
+				t.Error("no line of the log names the trace")
+			}
+		})
+	}
+}
+
+// TestTracesOutward: other agents are told of the trace, the vendors of models are not; and what goes wrong there is
+// told of without their words.
+func TestTracesOutward(t *testing.T) {
+	c := newCollector(t)
+	t.Setenv("OTEL_LOGS_EXPORTER", "otlp")
+	t.Setenv("OTEL_METRICS_EXPORTER", "otlp")
+	h, out, log := openTracedHouse(t, "sqlite://:memory:")
+	exported, end, err := exportLogs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := strings.Repeat("3c", 16)
+	slog.New(correlated{Handler: exported, level: slog.LevelInfo}).Info("a line of the process")
+	for _, agent := range []string{"broken", "remote", "assistant"} {
+		h.traced(t, trace, agent)
+	}
+	spans := c.of(t, trace, "chat gpt-canary", "invoke_agent remote")
+	chat := named(spans, "chat gpt-canary")
+	if chat.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR || texts(chat.Attributes)["error.type"] != "400" {
+		t.Errorf("a refused call is %v", chat)
+	}
+	if parent, ok := out.sent("/v1/chat/completions"); !ok || parent != "" {
+		t.Errorf("the vendor was asked: %t, and told of the trace: %q", ok, parent)
+	}
+	if parent, ok := out.sent("/agent/.well-known/agent-card.json"); !ok || !strings.HasPrefix(parent, "00-"+trace+"-") {
+		t.Errorf("the other agent was asked: %t, and told of the trace: %q", ok, parent)
+	}
+	_, page := h.ask(t, "GET", "/metrics", "", nil)
+	within(t, 10*time.Second, "logs and metrics", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.logs) > 0 && len(c.metrics) > 0
+	})
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	for where, text := range map[string]string{"what was exported": c.everything(), "the log": log.String(), "the metrics": page} {
+		if len(text) < 500 {
+			t.Errorf("%s is %q: nothing was held against the canaries", where, text)
+		}
+		for _, canary := range canaries {
+			if strings.Contains(text, canary) {
+				t.Errorf("%s holds %s", where, canary)
+			}
+		}
+	}
+}
+
+// TestTraceContent: the operator's own app has what was said in its spans where the operator wants it, other apps never.
+func TestTraceContent(t *testing.T) {
+	c := newCollector(t)
+	t.Setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+	h, _, _ := openTracedHouse(t, "sqlite://:memory:")
+	trace := strings.Repeat("4d", 16)
+	h.traced(t, trace, "assistant")
+	var got []string
+	for _, s := range c.of(t, trace, "run", "POST /agents/{agent}") {
+		if s.Name == "chat demo-1" {
+			got = append(got, texts(s.Attributes)["gen_ai.output.messages"])
+		}
+	}
+	all := strings.Join(got, " ")
+	if !strings.Contains(all, `"name":"calculator"`) || !strings.Contains(all, `"content":"canary-answer 42"`) {
+		t.Errorf("the spans say %s", all)
+	}
+	h.create(t, "acme", `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`)
+	h.want(t, http.StatusOK, nil, "POST", "/apps/acme/agents/a", h.token(t, "acme", "ana", nil), rpc("message:send", words("canary-foreign")))
+	within(t, 10*time.Second, "the spans of acme", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return named(c.spans, "invoke_agent a") != nil
+	})
+	if strings.Contains(c.everything(), "canary-foreign") {
+		t.Error("a span holds what another app's caller said")
+	}
+}
+
+// TestTraceRatio: the label of an app says which part of its calls is traced, whatever its callers and the process say.
+func TestTraceRatio(t *testing.T) {
+	c := newCollector(t)
+	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
+	h, _, _ := openTracedHouse(t, "sqlite://:memory:")
+	send := func(app, trace, flags string) {
+		t.Helper()
+		req := h.request(t, "POST", "/apps/"+app+"/agents/a", h.token(t, app, "ana", nil), rpc("message:send", words("hello")))
+		req.Header.Set("Traceparent", "00-"+trace+"-00000000000000aa-"+flags)
+		if status, body := h.do(t, req); status != http.StatusOK {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	for name, label := range map[string]map[string]string{"never": {"trace_ratio": "0"}, "always": {"trace_ratio": "1"}, "usual": nil} {
+		h.create(t, name, `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`)
+		if label != nil {
+			h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/"+name, testSecret, map[string]any{"labels": label})
+		}
+	}
+	wants := map[string]bool{"never 01": false, "always 00": true, "usual 00": false, "usual 01": true}
+	n := 0
+	traces := map[string]string{}
+	for which := range wants {
+		n++
+		app, flags, _ := strings.Cut(which, " ")
+		traces[which] = fmt.Sprintf("%032x", n)
+		send(app, traces[which], flags)
+	}
+	c.of(t, traces["always 00"], "run", "POST /agents/{agent}")
+	c.of(t, traces["usual 01"], "run", "POST /agents/{agent}")
+	got := map[string]bool{}
+	for which, trace := range traces {
+		got[which] = len(c.of(t, trace)) > 0
+	}
+	if diff := cmp.Diff(wants, got); diff != "" {
+		t.Errorf("what is recorded (-want +got):\n%s", diff)
+	}
+	for _, wrong := range []string{"2", "-0.1", "half", "NaN", ""} {
+		status, body := h.ask(t, "PUT", "/admin/apps/usual", testSecret, map[string]any{"labels": map[string]string{"trace_ratio": wrong}})
+		if status != http.StatusBadRequest || !strings.Contains(body, "from 0 to 1") {
+			t.Errorf("the ratio %q: %d %s", wrong, status, body)
+		}
+	}
+}
+
+// TestTracesOfTheDoor: whoever is not let in chooses nothing about what is recorded.
+func TestTracesOfTheDoor(t *testing.T) {
+	c := newCollector(t)
+	h, _, _ := openTracedHouse(t, "sqlite://:memory:")
+	trace := strings.Repeat("5e", 16)
+	req := h.request(t, "POST", "/agents/assistant", "wrong", rpc("message:send", words("hello")))
+	req.Header.Set("Traceparent", "00-"+trace+"-00000000000000aa-01")
+	if status, _ := h.do(t, req); status != http.StatusUnauthorized {
+		t.Fatal(status)
+	}
+	within(t, 10*time.Second, "a span of the refusal", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		s := named(c.spans, "POST /agents/{agent}")
+		return s != nil && texts(s.Attributes)["error.type"] == "UNAUTHENTICATED"
+	})
+	if got := c.of(t, trace); len(got) > 0 {
+		t.Errorf("it stands in the trace of whoever was refused: %v", got)
+	}
+}
+
+// TestTelemetryRefused: what the OTEL_* variables ask for and is not there, is named.
+func TestTelemetryRefused(t *testing.T) {
+	for _, tt := range []struct{ name, value, want string }{
+		{"OTEL_TRACES_EXPORTER", "zipkin", "OTEL_TRACES_EXPORTER must be otlp or none"},
+		{"OTEL_METRICS_EXPORTER", "console", "OTEL_METRICS_EXPORTER must be otlp or none"},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf"},
+		{"OTEL_TRACES_SAMPLER", "sometimes", "OTEL_TRACES_SAMPLER"},
+		{"OTEL_TRACES_SAMPLER_ARG", "7", "OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1"},
+		{"OTEL_PROPAGATORS", "b3", `"b3" is not available`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			newCollector(t)
+			t.Setenv(tt.name, tt.value)
+			h := &house{log: slog.New(slog.DiscardHandler), own: &own{}}
+			err := h.openTracing(t.Context())
+			if err == nil {
+				err = h.openMeters(t.Context())
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+			for _, f := range h.closers {
+				_ = f()
+			}
+		})
+	}
+	t.Run("disabled", func(t *testing.T) {
+		newCollector(t)
+		t.Setenv("OTEL_SDK_DISABLED", "true")
+		h := &house{log: slog.New(slog.DiscardHandler), own: &own{}}
+		if err := h.openTracing(t.Context()); err != nil || h.tracer != nil {
+			t.Errorf("a tracer %v, %v", h.tracer, err)
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/guardrail"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
+	"stoa/agentsvc/trail"
+	"stoa/tenancy"
+)
+
+// What the house hands to its rooms so that they tell what they do. What nobody counts or records is nil.
+
+// watch is who watches the apps.
+func (h *house) watch() app.Watch {
+	w := app.Watch{Spans: h.tracer != nil}
+	if text, _ := environ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"); text == "true" {
+		w.Content = true
+	}
+	if h.meters != nil {
+		w.Asked, w.Called, w.Charged = h.meters.ask, h.meters.call, h.meters.charge
+	}
+	if h.meters != nil || h.tracer != nil {
+		w.Ended = h.ended
+	}
+	return w
+}
+
+// ended is told of an attempt of a run whose end is on the log.
+func (h *house) ended(ctx context.Context, app string, run store.Run, state agentsvc.State, took time.Duration) {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(stateKey.String(string(state)))
+		if state == agentsvc.Failed {
+			trail.Fail(span, string(state))
+		}
+	}
+	if h.meters != nil {
+		h.meters.end(ctx, app, run, state, took)
+	}
+}
+
+// judged counts a finding of a guardrail, where anything is counted.
+func (h *house) judged(ctx context.Context, app string, f guardrail.Finding) {
+	if h.meters != nil {
+		h.meters.judge(ctx, app, f)
+	}
+}
+
+// grouped counts a commit of so many writes.
+func (h *house) grouped(ctx context.Context, writes int) {
+	if h.meters != nil {
+		h.meters.groups.Record(ctx, int64(writes))
+	}
+}
+
+// giveUp makes runs dead letters and counts them.
+func (h *house) giveUp(dead *task.DeadLetters) func(context.Context, store.Run, string) error {
+	return func(ctx context.Context, run store.Run, reason string) error {
+		err := dead.Add(ctx, run, reason)
+		if err == nil && h.meters != nil {
+			h.meters.left(ctx, "", "dead")
+		}
+		return err
+	}
+}
+
+// liveOptions say who is told of the apps that are loaded.
+func (h *house) liveOptions() tenancy.LiveOptions {
+	o := tenancy.LiveOptions{Log: h.log, Changed: h.appChanged}
+	if h.meters != nil {
+		o.Loaded = h.meters.load
+		o.Evicted = func() { h.meters.evictions.Add(context.Background(), 1) }
+	}
+	return o
+}

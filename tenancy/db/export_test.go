@@ -1,0 +1,4 @@
+package db
+
+// Summarize is for the tests.
+var Summarize = summarize

@@ -1,0 +1,123 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// trace begins the span of a batch, or of a transaction where b is nil, if what it belongs to is recorded. It tells of the
+// statements without their arguments: what stands in them is ours, what goes with them is the tenants'.
+func (h *Handle) trace(ctx context.Context, b *Batch) (context.Context, trace.Span) {
+	above := trace.SpanFromContext(ctx)
+	if !above.IsRecording() {
+		return ctx, nil
+	}
+	name, more := "transaction", []attribute.KeyValue{systems[h.d.kind]}
+	if b != nil {
+		name = b.summary()
+		more = append(more, semconv.DBQuerySummary(name), semconv.DBOperationBatchSize(len(b.stmts)))
+	}
+	return above.TracerProvider().Tracer("stoa").Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(more...))
+}
+
+var systems = map[Engine]attribute.KeyValue{Postgres: semconv.DBSystemNamePostgreSQL, SQLite: semconv.DBSystemNameSQLite}
+
+func end(span trace.Span, err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		kind := code(err)
+		if kind == "" {
+			kind = semconv.ErrorTypeOther.Value.AsString()
+		}
+		span.SetStatus(codes.Error, "")
+		span.SetAttributes(semconv.ErrorTypeKey.String(kind))
+	}
+	span.End()
+}
+
+// together begins the span of a commit, if some of what it holds is recorded: below the first such batch, with a link to
+// each further one, and from each to it.
+func together(group []*call) (context.Context, trace.Span) {
+	ctx := context.Background()
+	var links []trace.Link
+	var first trace.Span
+	for _, c := range group {
+		switch {
+		case c.span == nil:
+		case first == nil:
+			first = c.span
+		default:
+			links = append(links, trace.Link{SpanContext: c.span.SpanContext()})
+		}
+	}
+	if first == nil {
+		return ctx, nil
+	}
+	ctx, span := first.TracerProvider().Tracer("stoa").Start(trace.ContextWithSpan(ctx, first), "commit",
+		trace.WithLinks(links...), trace.WithAttributes(attribute.Int("stoa.db.group", len(group))))
+	for _, c := range group {
+		if c.span != nil && c.span != first {
+			c.span.AddLink(trace.Link{SpanContext: span.SpanContext()})
+		}
+	}
+	return ctx, span
+}
+
+// maxSummary bounds a summary, as the conventions for database spans do.
+const maxSummary = 255
+
+// summary names what a batch does to which tables, such as "INSERT task, INSERT event".
+func (b *Batch) summary() string {
+	var out strings.Builder
+	for _, s := range b.stmts {
+		one := summarize(s.sql)
+		if out.Len()+len(one)+2 > maxSummary {
+			break
+		}
+		if out.Len() > 0 {
+			out.WriteString(", ")
+		}
+		out.WriteString(one)
+	}
+	return out.String()
+}
+
+// summarize names what the parts of a statement do that write, or where none does its verb and the first table that it
+// reads.
+func summarize(sql string) string {
+	words := strings.FieldsFunc(sql, func(r rune) bool { return strings.ContainsRune(" \t\n(),;", r) })
+	var parts []string
+	read := ""
+	for i, w := range words[:max(0, len(words)-1)] {
+		next := words[i+1]
+		switch w {
+		case "INTO":
+			parts = append(parts, "INSERT "+next)
+		case "UPDATE":
+			if next != "SKIP" && next != "SET" { // FOR UPDATE SKIP LOCKED, ON CONFLICT DO UPDATE SET
+				parts = append(parts, "UPDATE "+next)
+			}
+		case "FROM":
+			switch {
+			case i > 0 && words[i-1] == "DELETE":
+				parts = append(parts, "DELETE "+next)
+			case read == "" && next != "SELECT":
+				read = "SELECT " + next
+			}
+		}
+	}
+	switch {
+	case len(parts) > 0:
+		return strings.Join(parts, ", ")
+	case read != "":
+		return read
+	case len(words) > 0:
+		return words[0]
+	}
+	return ""
+}

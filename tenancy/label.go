@@ -1,0 +1,34 @@
+package tenancy
+
+import "strconv"
+
+// TraceRatioLabel is the label that says which part of an app's calls is traced, from 0 to 1. It means that to nobody but
+// the operator, who alone sets labels; all others mean what their operator wants them to.
+const TraceRatioLabel = "trace_ratio"
+
+// TraceRatio returns the part of the app's calls that is traced, if the app has a part of its own.
+func (a *App) TraceRatio() (part float64, own bool) {
+	text, own := a.Labels[TraceRatioLabel]
+	if !own {
+		return 0, false
+	}
+	part, err := traceRatio(text)
+	return part, err == nil
+}
+
+func traceRatio(text string) (float64, error) {
+	part, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(part >= 0 && part <= 1) {
+		return 0, invalid("labels."+TraceRatioLabel, "must be the part of the app's calls to trace, a number from 0 to 1")
+	}
+	return part, nil
+}
+
+func checkTraceRatio(labels map[string]string) error {
+	text, own := labels[TraceRatioLabel]
+	if !own {
+		return nil
+	}
+	_, err := traceRatio(text)
+	return err
+}
