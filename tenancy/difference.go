@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 )
 
@@ -18,6 +19,7 @@ func (s *Service) describe(e *edit) {
 	var was []byte
 	now := told(&e.app)
 	if e.was == nil {
+		maps.DeleteFunc(now, func(_ string, v any) bool { return v == nil })
 		after = now
 	} else {
 		was = e.was.config
