@@ -130,7 +130,6 @@ var routeNeeds = map[string]need{
 	"GET /billing/budgets":                      {path: "/apps/acme/billing/budgets", any: []string{"usage:read"}},
 
 	"GET /admin/audit/export": {path: "/admin/audit/export", who: operator},
-	"GET /admin/audit":        {path: "/admin/audit", who: operator},
 }
 
 // rpcNeeds has rows for each JSON-RPC method of an agent.
