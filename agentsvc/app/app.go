@@ -103,6 +103,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	b.store = stores(h.DB)
 	if h.Keys != nil {
 		b.vault = store.NewVault(h.tasksIn(volatile), t.ID, h.Keys) // what a task was entrusted with is kept as the task is
+		if volatile {
+			b.vault = b.vault.AuditIn(h.DB)
+		}
 	}
 	memories, used := b.memory(memory.New(h.DB, t.ID))
 	if used {
@@ -122,6 +125,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
+		if q.volatile {
+			kept = kept.AuditIn(h.DB)
+		}
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
 			Observer: b.observer(), Apart: q.volatile, Room: b.room,

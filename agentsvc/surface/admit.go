@@ -83,7 +83,7 @@ func (v *Visit) Submission(ctx context.Context, agent string, m agentsvc.Message
 		return task.Submission{}, err
 	}
 	var err error
-	sub.Hold, err = v.limited(ctx, agent, m.Context, m)
+	sub.Hold, err = v.limited(ctx, agent, m)
 	return sub, err
 }
 

@@ -40,7 +40,11 @@ func (s *Service) afford(ctx context.Context, run store.Run, t store.Stored) err
 		if !room {
 			return errors.Join(agentsvc.ErrLost, s.store.Postpone(ctx, run, a.Seq, BudgetLook))
 		}
-		settle(&r, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(a.Call.Arguments)})
+		// Nobody has decided, so there is nothing for the audit trail.
+		r.Settled = append(r.Settled, a.Seq)
+		r.Events = append(r.Events, agentsvc.Event{Frame: a.Frame, Decision: &agentsvc.Decision{
+			Call: a.Call.ID, Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(a.Call.Arguments),
+		}})
 	}
 	acc := accepted{run: store.Run{Priority: store.Normal, Limit: s.o.Concurrent}}
 	seal(&r, t, agentsvc.Status{State: agentsvc.Working})

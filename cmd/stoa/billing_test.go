@@ -136,10 +136,10 @@ func TestPlans(t *testing.T) {
 		}
 		var app struct {
 			Plan   string
-			Limits map[string]int64
+			Limits map[string]any
 		}
 		h.want(t, http.StatusOK, &app, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "small", "limits": map[string]any{"queue_depth": 9}})
-		if diff := gocmp.Diff(map[string]int64{"weight": 3, "max_concurrent_tasks": 2, "queue_depth": 9}, app.Limits); diff != "" || app.Plan != "small" {
+		if diff := gocmp.Diff(map[string]any{"weight": 3., "max_concurrent_tasks": 2., "queue_depth": 9., "rate": []any{}}, app.Limits); diff != "" || app.Plan != "small" {
 			t.Errorf("limits on the plan %q (-want +got):\n%s", app.Plan, diff)
 		}
 		ana := h.token(t, "acme", "ana", nil)
@@ -154,7 +154,7 @@ func TestPlans(t *testing.T) {
 			return strings.Contains(body, "the app's plan does not have the model scripted/scripted")
 		})
 		h.want(t, http.StatusOK, &app, "GET", "/admin/apps/acme", testSecret, nil)
-		if app.Limits["weight"] != 1 {
+		if app.Limits["weight"] != 1. {
 			t.Errorf("limits %v, want the default weight", app.Limits)
 		}
 		status, body := h.ask(t, "POST", "/admin/apps", testSecret, map[string]any{"name": "globex", "config": paidApp, "plan": "small"})

@@ -126,6 +126,7 @@ var routeWalks = map[string][]trespass{
 	"GET /admin/apps/{app}/usage":                         {{path: "/admin/apps/{app}/usage"}},
 	"GET /billing/usage":                                  {{path: "/apps/{app}/billing/usage"}, {path: "/billing/usage?from=2026-01-01&to=2026-01-02&group_by=agent,user"}},
 	"GET /billing/budgets":                                {{path: "/billing/budgets"}, {path: "/apps/{app}/billing/budgets"}},
+	"GET /admin/audit/export":                             {{path: "/admin/audit/export?app={app}"}},
 	"GET /admin/audit":                                    {{path: "/admin/audit?app={app}"}},
 }
 

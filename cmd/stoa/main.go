@@ -29,6 +29,7 @@ type commands struct {
 	App      appCmd      `cmd:"" help:"Manage apps, the tenants of a server."`
 	Queue    queueCmd    `cmd:"" help:"Look after runs that wait and runs that failed for good."`
 	Billing  billingCmd  `cmd:"" help:"Look after what apps use and may use."`
+	Audit    auditCmd    `cmd:"" help:"Read the audit trail, and verify that nobody changed it."`
 	Call     callCmd     `cmd:"" help:"Send an agent a message and print its answer as it comes."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }

@@ -76,6 +76,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/admin/queue/dead:requeue", Serve: act(a.requeueAll), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/queue/dead/{id}:requeue", Serve: act(a.requeue), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/audit", Serve: a.audit},
+		{Method: http.MethodGet, Pattern: "/admin/audit/export", Serve: a.exportAudit, Waits: true},
 	}
 	routes = append(routes, billingRoutes(a)...)
 	for i := range routes {
