@@ -120,8 +120,6 @@ func (b *Budget) complete(currency string) error {
 		return invalid("timezone", "%.40q is no time zone, such as Europe/Berlin", b.Zone)
 	case b.OnExhausted != Reject && b.OnExhausted != Pause:
 		return invalid("on_exhausted", "must be %s or %s", Reject, Pause)
-	case b.OnExhausted != Reject && b.OnExhausted != Pause:
-		return invalid("on_exhausted", "must be %s or %s", Reject, Pause)
 	case b.OnExhausted == Pause && !b.Hard:
 		return invalid("on_exhausted", "%s needs a hard budget: a soft one holds nothing up", Pause)
 	case b.Unit == InMoney && !currencies.MatchString(b.Currency):
