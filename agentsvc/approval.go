@@ -21,6 +21,8 @@ const (
 	ApproveRerun ApprovalKind = "rerun"
 	// SupplyCredential is a tool that sends a credential of its caller's own, which is not there.
 	SupplyCredential ApprovalKind = "credential"
+	// AwaitBudget is no tool: a model cannot be called until its budget has room again.
+	AwaitBudget ApprovalKind = "budget"
 )
 
 // Approval is a tool call that waits for a human: for a decision, or for its caller's credential. Where the tools of a
@@ -39,12 +41,12 @@ type Approval struct {
 }
 
 // Decidable reports whether a waits for a decision, which is made for or against the call.
-func (a Approval) Decidable() bool { return a.Kind != SupplyCredential }
+func (a Approval) Decidable() bool { return a.Kind != SupplyCredential && a.Kind != AwaitBudget }
 
-// Waiting is where a task stands that waits for approvals. As long as one of them can be decided against, which ends the
-// task as rejected, that is [InputRequired].
+// Waiting is where a task stands that waits for approvals: as long as one of them is more than a credential, that is
+// [InputRequired].
 func Waiting(approvals []Approval) State {
-	if slices.ContainsFunc(approvals, Approval.Decidable) {
+	if slices.ContainsFunc(approvals, func(a Approval) bool { return a.Kind != SupplyCredential }) {
 		return InputRequired
 	}
 	return AuthRequired

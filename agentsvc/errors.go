@@ -20,6 +20,8 @@ var (
 	ErrUndecided = errors.New("the task waits for a decision on a tool call, not for a message")
 	// ErrNoCredential says that the task waits for a credential and not for a message.
 	ErrNoCredential = errors.New(`the task waits for a credential: send a message whose data part is {"type": "tool_credential", "tool": ..., "value": ...}`)
+	// ErrPaused says that the task waits for its budget and not for a message.
+	ErrPaused = errors.New("the task waits until its budget has room again, and goes on by itself")
 	// ErrDecided says that there is nothing to decide, or no longer.
 	ErrDecided = errors.New("no such decision is open: it was made before, or nothing waits for one")
 	// ErrLost says that somebody else holds the task now: stop.
@@ -50,7 +52,9 @@ func (e *InvalidError) Error() string {
 // ExhaustedError says that a budget has no room for a call.
 type ExhaustedError struct {
 	Budget string
+	ID     string    // of the budget
 	Scope  string    // what it is for, in words
+	Needs  int64     // what the call would need of it
 	Resets time.Time // when there is room again, zero = nobody knows
 	Pauses bool      // the task is to wait until there is
 }

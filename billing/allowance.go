@@ -67,6 +67,21 @@ func (a *Allowance) Check(ctx context.Context, agent string, owner agentsvc.Owne
 	return nil
 }
 
+// Room reports whether the budget of that id, of the app or the platform, has room for so much, or is in nobody's way any
+// more.
+func (a *Allowance) Room(ctx context.Context, id string, needs int64) (bool, error) {
+	for _, app := range []db.ID{"", a.tenant} {
+		for _, b := range a.s.budgets.of(app) {
+			if b.ID != id {
+				continue
+			}
+			list, err := a.s.balances(ctx, []Budget{b})
+			return err == nil && (!list[0].Hard || list[0].Remaining() >= needs), err
+		}
+	}
+	return true, nil
+}
+
 // exhausted is the error of a call that b has no room for.
 func (b Balance) exhausted() *agentsvc.ExhaustedError {
 	scope := b.Scope.String()
@@ -76,7 +91,7 @@ func (b Balance) exhausted() *agentsvc.ExhaustedError {
 	case scope == "":
 		scope = "app"
 	}
-	return &agentsvc.ExhaustedError{Budget: b.Name, Scope: scope, Resets: b.ResetsAt, Pauses: b.OnExhausted == Pause}
+	return &agentsvc.ExhaustedError{Budget: b.Name, ID: b.ID, Scope: scope, Resets: b.ResetsAt, Pauses: b.OnExhausted == Pause}
 }
 
 // bound is the most that a model call can cost, by budget.

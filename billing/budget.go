@@ -120,8 +120,6 @@ func (b *Budget) complete(currency string) error {
 		return invalid("timezone", "%.40q is no time zone, such as Europe/Berlin", b.Zone)
 	case b.OnExhausted != Reject && b.OnExhausted != Pause:
 		return invalid("on_exhausted", "must be %s or %s", Reject, Pause)
-	case b.OnExhausted == Pause:
-		return invalid("on_exhausted", "%s is not available yet: use %s", Pause, Reject)
 	case b.OnExhausted == Pause && !b.Hard:
 		return invalid("on_exhausted", "%s needs a hard budget: a soft one holds nothing up", Pause)
 	case b.Unit == InMoney && !currencies.MatchString(b.Currency):
@@ -287,15 +285,19 @@ func (s *Service) Find(ctx context.Context, app db.ID, name string) (Balance, er
 	return list[i], nil
 }
 
-// balances reads how far budgets are used up.
+// balances reads how far budgets are used up, and how much they are by now.
 func (s *Service) balances(ctx context.Context, budgets []Budget) ([]Balance, error) {
 	list := make([]Balance, len(budgets))
 	var b db.Batch
 	for i, x := range budgets {
 		since, until := x.Window.Bounds(s.now(), x.zone)
 		list[i] = Balance{Budget: x, ResetsAt: until}
-		b.Query(func(r db.Row) error { return r.Scan(&list[i].Committed, &list[i].Reserved) },
-			`SELECT committed, reserved FROM budget_balance WHERE tenant = $1 AND budget = $2 AND since = $3`, string(x.App), x.ID, since.UnixMicro())
+		b.Query(func(r db.Row) error {
+			return r.Scan(&list[i].Committed, &list[i].Reserved, &list[i].Amount, &list[i].Hard)
+		},
+			`SELECT COALESCE(b.committed, 0), COALESCE(b.reserved, 0), x.amount, x.hard FROM budget x
+			LEFT JOIN budget_balance b ON b.tenant = x.tenant AND b.budget = x.id AND b.since = $3 WHERE x.tenant = $1 AND x.id = $2`,
+			string(x.App), x.ID, since.UnixMicro())
 	}
 	if len(list) == 0 {
 		return list, nil

@@ -141,6 +141,7 @@ func shortest(bounds []bound, left []Balance, ask Ask) error {
 			continue
 		}
 		err := left[i].exhausted()
+		err.Needs = x.amount(ask.Least)
 		if found == nil || err.Resets.IsZero() || !found.Resets.IsZero() && err.Resets.After(found.Resets) {
 			found = err
 		}

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/session"
+	"stoa/agentsvc/task"
 	"stoa/billing"
 )
 
@@ -65,6 +66,14 @@ func modelOf(l *config.LLM) string {
 		return "scripted"
 	}
 	return l.Model
+}
+
+// room reports whether the budget that a task waits for has room again.
+func (b *builder) room(ctx context.Context, w task.BudgetWait) (bool, error) {
+	if b.allowance == nil {
+		return true, nil
+	}
+	return b.allowance.Room(ctx, w.ID, w.Needs)
 }
 
 // metered is a model whose calls are counted and held to budgets.

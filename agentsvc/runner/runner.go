@@ -81,6 +81,10 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 	if errors.Is(err, errNotRecorded) || errors.Is(err, agentsvc.ErrLost) {
 		return err
 	}
+	var exhausted *agentsvc.ExhaustedError
+	if errors.As(err, &exhausted) && exhausted.Pauses {
+		return t.await(ctx, exhausted)
+	}
 	return t.fail(ctx, err)
 }
 

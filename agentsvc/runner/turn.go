@@ -114,7 +114,7 @@ func (t *turn) gather() {
 
 // want keeps that a credential is asked for. Calls that ask for the same one at the same time ask once.
 func (t *turn) want(a agentsvc.Approval) {
-	if a.Decidable() {
+	if a.Kind != agentsvc.SupplyCredential {
 		return
 	}
 	if t.wanting == nil {

@@ -99,6 +99,17 @@ func (s *Store) Decisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.D
 	return decisions, nil
 }
 
+// Postpone has a claimed run wait again, and its approval be due after a while.
+func (s *Store) Postpone(ctx context.Context, run Run, approval int64, after time.Duration) error {
+	var b db.Batch
+	b.Exec(nil, `UPDATE approval SET due_at = stoa_now() + CAST($4 AS BIGINT) WHERE tenant = $1 AND task = $2 AND seq = $3`,
+		s.tenant, string(run.Task), approval, after.Microseconds())
+	if err := s.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("postpone an approval of task %s: %w", run.Task, err)
+	}
+	return s.Rest(ctx, run)
+}
+
 // Rest has a claimed run wait again as if it had not been claimed.
 func (s *Store) Rest(ctx context.Context, run Run) error {
 	var b db.Batch

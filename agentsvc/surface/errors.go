@@ -69,6 +69,7 @@ var codes = []struct {
 	{agentsvc.ErrOccupied, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrUndecided, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrNoCredential, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrPaused, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrDecided, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrLost, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{task.ErrNotRestorable, Aborted, http.StatusConflict, rpcUnsupported, false},

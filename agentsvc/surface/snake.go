@@ -102,6 +102,7 @@ func NewTaskRecord(t agentsvc.Task, length *int) TaskRecord {
 		switch {
 		case a.Decidable():
 			r.Approvals = append(r.Approvals, newApprovalRecord(a))
+		case a.Kind == agentsvc.AwaitBudget: // the status tells
 		case !wanted[a.Credential]:
 			wanted[a.Credential] = true
 			r.Credentials = append(r.Credentials, CredentialRecord{a.Credential.Tool, a.Credential.Header, a.Credential.Server, a.Prompt, Timestamp(a.At)})

@@ -166,6 +166,11 @@ func Question(id agentsvc.TaskID, approvals []agentsvc.Approval) agentsvc.Messag
 
 // question is what an approval asks for, as a program reads it.
 func question(a agentsvc.Approval) map[string]any {
+	if awaits(a) {
+		var w BudgetWait
+		_ = json.Unmarshal(a.Call.Arguments, &w) // it was made by us
+		return map[string]any{"type": budgetType, "budget": w.Budget, "scope": w.Scope, "prompt": a.Prompt}
+	}
 	if !a.Decidable() {
 		c := a.Credential
 		return map[string]any{"type": credentialType, "tool": c.Tool, "header": c.Header, "server": c.Server, "prompt": a.Prompt}
@@ -190,6 +195,8 @@ func choose(open []agentsvc.Approval, call agentsvc.CallID) (agentsvc.Approval, 
 		switch {
 		case i < 0:
 			return agentsvc.Approval{}, agentsvc.ErrNotFound
+		case awaits(open[i]):
+			return open[i], agentsvc.Invalid("call_id", "%s waits for a budget: nobody decides about that", call)
 		case !open[i].Decidable():
 			return open[i], agentsvc.Invalid("call_id", "%s waits for a credential of the task's owner: nobody decides about that", call)
 		}
@@ -220,7 +227,7 @@ func wanting(all, open []agentsvc.Approval, tool string) (about []agentsvc.Appro
 	var others []string
 	for _, a := range open {
 		switch {
-		case a.Decidable():
+		case a.Decidable(), awaits(a):
 		case a.Credential.Tool == tool:
 			about = append(about, a)
 		case !slices.Contains(others, a.Credential.Tool):

@@ -219,6 +219,9 @@ func (s *Service) expire(ctx context.Context, run store.Run) error {
 		if t.Turn != run.Turn || !t.Status.State.Interrupted() {
 			return agentsvc.ErrLost
 		}
+		if paused(t) {
+			return s.afford(ctx, run, t)
+		}
 		late, err := s.store.Overdue(ctx, run.Task)
 		if err != nil {
 			return err

@@ -62,8 +62,8 @@ var ErrConflict = errors.New("a message with this id and another body was sent b
 
 // Submit accepts a message as a new turn of a task, or starts a task if the message names none. When Submit returns,
 // the turn survives a crash. It returns [agentsvc.ErrNotFound] for a task out of reach, [agentsvc.ErrTerminal] for
-// one that has ended, [agentsvc.ErrBusy] for one that is at work, [agentsvc.ErrUndecided] and [agentsvc.ErrNoCredential]
-// for one that waits for a decision or a credential, [agentsvc.ErrOccupied] where the agent takes no message while its
+// one that has ended, [agentsvc.ErrBusy] for one that is at work, [agentsvc.ErrUndecided], [agentsvc.ErrNoCredential] and
+// [agentsvc.ErrPaused] for one that waits for a decision, a credential or a budget, [agentsvc.ErrOccupied] where the agent takes no message while its
 // session is at work, and [ErrConflict]; for a message that brings decisions or credentials what [Service.Decide] returns.
 func (s *Service) Submit(ctx context.Context, sub Submission) (agentsvc.Task, error) {
 	acc, err := s.accept(ctx, sub)
@@ -277,6 +277,8 @@ func (s *Service) proceed(ctx context.Context, sub Submission, acc *accepted) er
 		return s.resent(ctx, sub, sent, acc, agentsvc.ErrBusy)
 	case slices.ContainsFunc(t.Approvals, agentsvc.Approval.Decidable):
 		return agentsvc.ErrUndecided
+	case slices.ContainsFunc(t.Approvals, awaits):
+		return agentsvc.ErrPaused
 	case len(t.Approvals) > 0:
 		return agentsvc.ErrNoCredential
 	}

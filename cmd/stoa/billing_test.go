@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
+	"stoa/agentsvc/task"
 	"stoa/billing"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -97,7 +99,7 @@ func TestUsage(t *testing.T) {
 					{"assistant", "", "", "ana", 0.0, 0.0, 0.0, 1.0, 1000.0, 0.0, 0.0},
 					{"assistant", "scripted", "scripted", "ana", 201.0, 42.0, 3.0, 0.0, 201*3.0 + 42*5, 33.0, 0.0},
 				}
-				if diff := cmp.Diff(want, rows); diff != "" {
+				if diff := gocmp.Diff(want, rows); diff != "" {
 					t.Errorf("usage (-want +got):\n%s", diff)
 				}
 				if sum, _ := got.Totals["run_seconds"].(float64); sum <= 0 || got.Totals["charge"] != 1000.0+201*3+42*5 || got.Totals["currency"] != "USD" {
@@ -137,7 +139,7 @@ func TestPlans(t *testing.T) {
 			Limits map[string]any
 		}
 		h.want(t, http.StatusOK, &app, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "small", "limits": map[string]any{"queue_depth": 9}})
-		if diff := cmp.Diff(map[string]any{"weight": 3., "max_concurrent_tasks": 2., "queue_depth": 9., "rate": []any{}}, app.Limits); diff != "" || app.Plan != "small" {
+		if diff := gocmp.Diff(map[string]any{"weight": 3., "max_concurrent_tasks": 2., "queue_depth": 9., "rate": []any{}}, app.Limits); diff != "" || app.Plan != "small" {
 			t.Errorf("limits on the plan %q (-want +got):\n%s", app.Plan, diff)
 		}
 		ana := h.token(t, "acme", "ana", nil)
@@ -212,6 +214,53 @@ func TestBudget(t *testing.T) {
 			t.Errorf("over the platform's budget: %d %s", status, text)
 		}
 	})
+}
+
+// TestPause: a task that finds its budget used up waits, is told nothing by anybody, and goes on by itself when there is room.
+func TestPause(t *testing.T) {
+	for _, backend := range []string{"", "storage: {tasks: {backend: inmemory}}\n"} {
+		t.Run(cmp.Or(strings.TrimSpace(backend), "lasting"), func(t *testing.T) {
+			onEach(t, func(t *testing.T, h *testHouse) {
+				h.create(t, "acme", backend+paidApp)
+				ana := h.token(t, "acme", "ana", nil)
+				h.want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{
+					"name": "cap", "unit": "calls", "amount": 1, "window": "total", "hard": true, "on_exhausted": "pause",
+				})
+				var got taskAnswer
+				h.want(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, rpc("message:send", words("sum")))
+				id := got.Result.TaskID
+				if got.Result.Status.State != "input_required" || !strings.HasPrefix(got.text(), "Paused: the budget cap (app) is used up. ") {
+					t.Fatalf("%+v, want a task that waits", got)
+				}
+				if _, body := h.ask(t, "POST", "/agents/assistant", ana, rpc("message:send", words("go on", "task_id", id))); !strings.Contains(body, "waits until its budget has room again") {
+					t.Errorf("a message to it: %s", body)
+				}
+				boss := h.token(t, "acme", "boss", map[string]any{"roles": []string{"admin"}})
+				if status, body := h.ask(t, "POST", "/tasks/"+id+"/approve", boss, map[string]any{}); status != http.StatusConflict {
+					t.Errorf("an approval: %d %s", status, body)
+				}
+				state := func() string {
+					h.want(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, rpc("tasks/get", map[string]any{"id": id}))
+					return got.Result.Status.State
+				}
+				if backend == "" && h.db.Engine() == db.Postgres { // once is enough
+					time.Sleep(task.BudgetLook + 2*time.Second)
+				}
+				if s := state(); s != "input_required" {
+					t.Fatalf("without room it is %s", s)
+				}
+				h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/cap", testSecret, map[string]any{"amount": 2})
+				within(t, 15*time.Second, "the task goes on", func() bool { return state() == "completed" })
+				if got.text() != "hello there" {
+					t.Errorf("it says %q", got.text())
+				}
+				sum := h.usage(t, "/admin/apps/acme/usage", testSecret).Totals
+				if sum["model_calls"] != 2.0 || sum["tool_calls"] != 1.0 {
+					t.Errorf("usage %v, want what one run uses", sum)
+				}
+			})
+		})
+	}
 }
 
 func berlin(t *testing.T) *time.Location {
