@@ -52,7 +52,8 @@ type Service struct {
 	options Options
 	log     *slog.Logger
 	own     atomic.Pointer[own]
-	broken  sync.Map // chains of the audit trail of which the log has told
+	noted   atomic.Pointer[[]byte] // configuration of the default app that is on the audit trail
+	broken  sync.Map               // chains of the audit trail of which the log has told
 }
 
 // own is the app of the process's config file.

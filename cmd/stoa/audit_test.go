@@ -150,7 +150,7 @@ func TestAuditCommands(t *testing.T) {
 		if out := stoa(0, "list", "--action", "app.tokens"); strings.Count(out, "app.tokens.create") != 2 || strings.Contains(out, "app.delete") {
 			t.Errorf("listed:\n%s", out)
 		}
-		if out := stoa(0, "export", "--actor", "stoa"); strings.Count(out, "\n") != 2 || !strings.Contains(out, `"part":true`) {
+		if out := stoa(0, "export", "--app", "globex", "--actor", "stoa"); strings.Count(out, "\n") != 2 || !strings.Contains(out, `"part":true`) {
 			t.Errorf("exported of one actor:\n%s", out)
 		}
 		if err := os.WriteFile(file, []byte(text[:strings.LastIndex(text[:len(text)-1], "\n")+1]), 0o600); err != nil {

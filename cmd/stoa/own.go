@@ -116,6 +116,9 @@ func (o *own) watch(ctx context.Context, apps *tenancy.Service, house app.House,
 			return
 		}
 		log.Info("the configuration was reloaded", "file", o.path)
+		if err := apps.NoteDefault(ctx); err != nil {
+			log.Error("the reloaded configuration is in force and not on the audit trail", "file", o.path, "error", err)
+		}
 		now := o.cfg.Load()
 		if !reflect.DeepEqual(before.Server, now.Server) || !reflect.DeepEqual(before.Logger, now.Logger) || before.Observability != now.Observability {
 			log.Warn("changes of server, logger and observability take a restart", "file", o.path)

@@ -207,6 +207,10 @@ agents: {assistant: {llm: m}}
 	within(t, 5*time.Second, "a mended file serves", says("three: hi"))
 	write(".env", "GREETING=four\n")
 	within(t, 5*time.Second, "a changed .env serves", says("four: hi"))
+	within(t, 5*time.Second, "each configuration is on the audit trail", func() bool {
+		_, trail := p.ask(t, "GET", "/admin/audit?app=default&action=config", testSecret, nil)
+		return strings.Count(trail, `"config.load"`) == 4 // what stands in .env is in the environment
+	})
 	answer := words("go on")
 	answer["message"].(map[string]any)["task_id"] = waiting.Result.TaskID
 	if got := send(answer); got.text() != "four: go on" {

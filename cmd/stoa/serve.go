@@ -222,7 +222,7 @@ func (h *house) inflight() (n int) {
 	return n
 }
 
-func (h *house) openLive(context.Context) (err error) {
+func (h *house) openLive(ctx context.Context) (err error) {
 	h.live = tenancy.NewLive(h.apps, h.own.build(h.shared), h.liveOptions())
 	h.closing(func() error { h.live.Close(); return nil })
 	if h.router, err = tenancy.NewRouter(h.apps, h.settings.appHosts); err != nil {
@@ -233,9 +233,11 @@ func (h *house) openLive(context.Context) (err error) {
 		if err := h.own.try(cfg, h.shared); err != nil {
 			return err
 		}
-		return h.own.announce(h.apps)
+		if err := h.own.announce(h.apps); err != nil {
+			return err
+		}
 	}
-	return nil
+	return h.apps.NoteDefault(ctx)
 }
 
 // run hands a run to the app it belongs to, at the revision it began with or where that is no longer kept at the
