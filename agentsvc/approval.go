@@ -29,7 +29,7 @@ type Approval struct {
 	Call       ToolCall
 	Kind       ApprovalKind
 	Prompt     string        // what the human is asked
-	Timeout    time.Duration // after which the task is rejected; 0 = it waits for as long as it takes
+	Timeout    time.Duration // after which the task ends; 0 = it waits for as long as it takes
 	Credential Credential    // that is to be supplied; zero for other kinds
 
 	// Seq, Frame and At are those of the event that tells of it.

@@ -22,6 +22,6 @@ func (b *builder) credential(name string, t *config.Tool, address string) (*tool
 	}
 	return &tool.Credential{
 		Credential: agentsvc.Credential{Tool: name, Header: t.Credential.Header, Server: tool.Origin(u)},
-		Prompt:     t.Credential.Prompt, Vault: b.vault, Strangers: !b.cfg.Server.Auth.Enabled, Log: b.log,
+		Prompt:     t.Credential.Prompt, Timeout: t.ApprovalTimeout, Vault: b.vault, Strangers: !b.cfg.Server.Auth.Enabled, Log: b.log,
 	}, nil
 }

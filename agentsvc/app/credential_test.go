@@ -378,6 +378,42 @@ func TestCredentialRestart(t *testing.T) {
 	})
 }
 
+// TestCredentialTooLate: a task whose owner supplies nothing in time fails, and says for want of what, once; one that a
+// decision was missing to as well is rejected.
+func TestCredentialTooLate(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		srv := lock(t, "X-Key", "the key")
+		src := strings.ReplaceAll(lockedSource, "URL", srv.URL)
+		src = strings.ReplaceAll(src, "{type: function, handler: http_request,", "{type: function, handler: http_request, approval_timeout: 10ms,")
+		tenant := app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}
+		a := houseOf(t, d, parsed(t, src, config.Options{}), tenant, slog.New(slog.DiscardHandler))
+		for text, want := range map[string]struct {
+			state agentsvc.State
+			says  string
+		}{
+			"both": {agentsvc.Failed, "Nobody supplied the credential for api within 10ms."},
+			"all":  {agentsvc.Rejected, "Nobody decided about the call of paid within 10ms. Nobody supplied the credential for api within 10ms."},
+		} {
+			told, _ := call(t, a, say(text))
+			_, events, err := a.Tasks().Follow(t.Context(), task.Reach{}, told.ID, &told.Seq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for ev, err := range events {
+				if err != nil {
+					t.Fatal(err)
+				}
+				told.Apply(ev)
+			}
+			rests(t, told, want.state, want.says)
+		}
+		if seen := srv.asked(); len(seen) > 0 {
+			t.Errorf("the server was asked %v", seen)
+		}
+	})
+}
+
 // TestCredentialElsewhere: no other server gets it, neither when the model asks another one nor by a redirect.
 func TestCredentialElsewhere(t *testing.T) {
 	t.Parallel()

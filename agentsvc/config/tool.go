@@ -21,7 +21,8 @@ type Tool struct {
 	RequireApproval *bool `yaml:"require_approval"`
 	// ApprovalPrompt is what the human is asked.
 	ApprovalPrompt string `yaml:"approval_prompt"`
-	// ApprovalTimeout is how long a decision may take. After it the task is rejected. Without it, it may take for ever.
+	// ApprovalTimeout is how long a decision may take, after which the task is rejected, or its caller's credential, after
+	// which it fails. Without it, that may take for ever.
 	ApprovalTimeout time.Duration `yaml:"approval_timeout"`
 	// Idempotent says that a call whose outcome a crash left unknown may simply run again. Without it, it depends on the
 	// tool.

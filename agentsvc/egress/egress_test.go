@@ -158,6 +158,33 @@ func TestUnknownNameHidesNameServer(t *testing.T) {
 	}
 }
 
+// TestUnsent tells calls of which nothing left from those that somebody may have heard.
+func TestUnsent(t *testing.T) {
+	t.Parallel()
+	rude := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("away") }}
+	for name, c := range map[string]struct {
+		o    Options
+		url  string
+		want bool
+	}{
+		"refused":      {Options{PrivateNetwork: true}, gone.URL, true},
+		"not allowed":  {Options{}, gone.URL, true},
+		"no such name": {Options{Resolver: resolver}, "http://nowhere.example", true},
+		"no http":      {Options{}, "ftp://example.com", true},
+		"cut off":      {Options{PrivateNetwork: true}, rude.URL, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, _, err := get(t, New(c.o), c.url); err == nil || Unsent(err) != c.want {
+				t.Errorf("%v: unsent %v, want %v", err, Unsent(err), c.want)
+			}
+		})
+	}
+}
+
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	var chain *httptest.Server

@@ -73,6 +73,17 @@ func Reason(err error) string {
 	return "the connection failed"
 }
 
+// Unsent reports whether an error of this package's client says that nothing of the request left: it may not be sent, or
+// there was nobody to take it.
+func Unsent(err error) bool {
+	var (
+		refused *NotAllowedError
+		dns     *net.DNSError
+		op      *net.OpError
+	)
+	return errors.As(err, &refused) || errors.Is(err, errScheme) || errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial"
+}
+
 // veil takes from a dialling error what the caller did not say: the resolved address and the name server's.
 func veil(host string, err error) error {
 	if errors.Is(err, errRefused) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -214,7 +215,7 @@ func TestApproveSeveral(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if _, err := h.Decide(t.Context(), reach, got.ID, boss, approve("nosuchcall")); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := h.Decide(t.Context(), reach, got.ID, boss, approve("nosuchcall")); !errors.As(err, &invalid) || !strings.Contains(err.Error(), string(open[0].Call.ID)+" (send), "+string(open[1].Call.ID)) {
 			t.Errorf("an unknown call: %v", err)
 		}
 		if _, err := h.Decide(t.Context(), reach, got.ID, boss, approve(open[0].Call.ID), approve(open[0].Call.ID)); !errors.As(err, &invalid) {

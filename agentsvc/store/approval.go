@@ -110,22 +110,28 @@ func (s *Store) Rest(ctx context.Context, run Run) error {
 // queryApprovals reads the open approvals of a task.
 func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.Approval) {
 	b.Query(func(r db.Row) error {
-		ev := agentsvc.Event{Task: id}
-		var at int64
+		var seq, at int64
 		var body []byte
-		if err := r.Scan(&ev.Seq, &at, &body); err != nil {
+		if err := r.Scan(&seq, &at, &body); err != nil {
 			return err
 		}
-		ev.At = time.UnixMicro(at).UTC()
-		if err := decodeEvent(&ev, body); err != nil {
-			return err
-		}
-		if ev.Approval != nil {
-			*to = append(*to, *ev.Approval)
-		}
-		return nil
+		a, err := approvalOf(id, seq, at, body)
+		*to = append(*to, a)
+		return err
 	}, `SELECT e.seq, e.at, e.body FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq
 		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, s.tenant, string(id))
+}
+
+// approvalOf decodes the event of an approval.
+func approvalOf(id agentsvc.TaskID, seq, at int64, body []byte) (agentsvc.Approval, error) {
+	ev := agentsvc.Event{Task: id, Seq: seq, At: time.UnixMicro(at).UTC()}
+	if err := decodeEvent(&ev, body); err != nil {
+		return agentsvc.Approval{}, err
+	}
+	if ev.Approval == nil {
+		return agentsvc.Approval{}, fmt.Errorf("event %d of task %s is no approval", seq, id)
+	}
+	return *ev.Approval, nil
 }
 
 // insertApprovals adds a row for each approval among evs to b, if the guard holds.

@@ -122,6 +122,43 @@ func rule(seen store.Stored, state agentsvc.State, calls ...agentsvc.CallID) sto
 	return r
 }
 
+// TestOneMoment: whoever reads a task while it is decided on sees it with the approvals and the history of one moment.
+func TestOneMoment(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		for range 30 {
+			seen, _ := paused(t, s, 0)
+			open := map[int64]int{seen.Seq: 2, seen.Seq + 2: 1, seen.Seq + 4: 0} // by where the task stands
+			var readers sync.WaitGroup
+			for range 4 {
+				readers.Go(func() {
+					for {
+						got, err := s.Task(t.Context(), seen.ID, store.With{Approvals: true, History: true})
+						if err != nil || len(got.Approvals) != open[got.Seq] || len(got.History) != 3+2-open[got.Seq] {
+							t.Errorf("at event %d it waits for %d decisions with %d messages (%v)", got.Seq, len(got.Approvals), len(got.History), err)
+							return
+						}
+						if got.Seq == seen.Seq+4 {
+							return
+						}
+					}
+				})
+			}
+			first := rule(seen, agentsvc.InputRequired, "c1")
+			first.Events[len(first.Events)-1].Status.Message = says("One more?")
+			if err := s.Decide(t.Context(), seen, first); err != nil {
+				t.Fatal(err)
+			}
+			between := waits(t, s, seen.ID)
+			last := rule(between, agentsvc.InputRequired, "c2")
+			last.Events[len(last.Events)-1].Status.Message = says("Thanks.")
+			if err := s.Decide(t.Context(), between, last); err != nil {
+				t.Fatal(err)
+			}
+			readers.Wait()
+		}
+	})
+}
+
 // TestDecide: one decision leaves the other open, the last one has the turn go on in a run of its own.
 func TestDecide(t *testing.T) {
 	each(t, func(t *testing.T, d *db.DB, s *store.Store) {

@@ -25,23 +25,43 @@ func (s *Store) Events(ctx context.Context, id agentsvc.TaskID, after int64, lim
 	return evs, nil
 }
 
+// Page returns the facts of a task after sequence after, in order, at most limit of them and no more than reach size bytes
+// as they are kept. It reports whether there may be more.
+func (s *Store) Page(ctx context.Context, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
+	var total int64
+	var b db.Batch
+	b.Query(func(r db.Row) error { return readEvent(r, id, &evs, &total) }, pageSQL, s.tenant, string(id), after, limit, size)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return nil, false, fmt.Errorf("read events of task %s: %w", id, err)
+	}
+	return evs, len(evs) == limit || total >= size, nil
+}
+
+const pageSQL = `SELECT seq, at, body, total FROM (
+		SELECT seq, at, body, CAST(SUM(octet_length(body)) OVER (ORDER BY seq) AS BIGINT) AS total
+		FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4
+	) AS p WHERE total - octet_length(body) < $5 ORDER BY seq`
+
 const turnSQL = `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`
 
 func readEvents(id agentsvc.TaskID, to *[]agentsvc.Event) func(db.Row) error {
-	return func(r db.Row) error {
-		ev := agentsvc.Event{Task: id}
-		var at int64
-		var body []byte
-		if err := r.Scan(&ev.Seq, &at, &body); err != nil {
-			return err
-		}
-		ev.At = time.UnixMicro(at).UTC()
-		if err := decodeEvent(&ev, body); err != nil {
-			return err
-		}
-		*to = append(*to, ev)
-		return nil
+	return func(r db.Row) error { return readEvent(r, id, to) }
+}
+
+// readEvent appends the event of a row to to, and reads what follows it into more.
+func readEvent(r db.Row, id agentsvc.TaskID, to *[]agentsvc.Event, more ...any) error {
+	ev := agentsvc.Event{Task: id}
+	var at int64
+	var body []byte
+	if err := r.Scan(append([]any{&ev.Seq, &at, &body}, more...)...); err != nil {
+		return err
 	}
+	ev.At = time.UnixMicro(at).UTC()
+	if err := decodeEvent(&ev, body); err != nil {
+		return err
+	}
+	*to = append(*to, ev)
+	return nil
 }
 
 // insertEvents adds the events to b: unconditionally where guard is nil, else only if the task stands at the guard's

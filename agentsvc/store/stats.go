@@ -3,6 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,42 +29,66 @@ type AppStats struct {
 // maxApps bounds the apps that [Stats] tells of.
 const maxApps = 100
 
-// Stats counts the runs in each state.
-func (q *Runs) Stats(ctx context.Context) (Stats, error) {
-	s, err := q.Open(ctx)
+// Stats counts the runs in each state, those of others with them. Q knows the apps' names.
+func (q *Runs) Stats(ctx context.Context, others ...*Runs) (Stats, error) {
+	s, err := q.Open(ctx, others...)
 	if err != nil {
 		return s, err
 	}
 	var all int64
-	err = q.do(ctx, "count runs", func(b *db.Batch) {
-		b.Query(func(r db.Row) error { return r.Scan(&all) }, countSQL(q.h.Engine()))
-	})
+	for _, some := range append([]*Runs{q}, others...) {
+		err = errors.Join(err, some.do(ctx, "count runs", func(b *db.Batch) {
+			b.Query(func(r db.Row) error {
+				var n int64
+				err := r.Scan(&n)
+				all += n
+				return err
+			}, countSQL(some.h.Engine()))
+		}))
+	}
 	s.Completed = max(0, all-s.Pending-s.Running-s.Failed-s.InputRequired)
 	return s, err
 }
 
 // Open is Stats without what has completed, which is dear to count.
-func (q *Runs) Open(ctx context.Context) (Stats, error) {
+func (q *Runs) Open(ctx context.Context, others ...*Runs) (Stats, error) {
 	var s Stats
 	apps := map[string]AppStats{}
-	err := q.do(ctx, "count runs", func(b *db.Batch) {
+	for _, some := range append([]*Runs{q}, others...) {
+		if err := some.count(ctx, &s, apps); err != nil {
+			return s, err
+		}
+	}
+	tenants := slices.SortedFunc(maps.Keys(apps), func(a, b string) int {
+		return cmp.Or(cmp.Compare(apps[b].Pending+apps[b].Running, apps[a].Pending+apps[a].Running), cmp.Compare(a, b))
+	})
+	for _, tenant := range tenants[:min(len(tenants), maxApps)] {
+		a := apps[tenant]
+		a.App = tenant
+		s.Apps = append(s.Apps, a)
+	}
+	return s, q.name(ctx, s.Apps)
+}
+
+// count adds the runs of q to s and, those pending or at work, to apps by their tenants.
+func (q *Runs) count(ctx context.Context, s *Stats, apps map[string]AppStats) error {
+	return q.do(ctx, "count runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
 			var tenant string
-			var a AppStats
-			err := r.Scan(&tenant, &a.App, &a.Pending, &a.Running)
-			a.Pending, a.Running = a.Pending+apps[tenant].Pending, a.Running+apps[tenant].Running
-			apps[tenant] = a
+			var pending, running int64
+			err := r.Scan(&tenant, &pending, &running)
+			s.Pending, s.Running = s.Pending+pending, s.Running+running
+			apps[tenant] = AppStats{Pending: apps[tenant].Pending + pending, Running: apps[tenant].Running + running}
 			return err
-		}, `SELECT q.tenant, COALESCE(a.name, q.tenant), q.pending, q.running FROM (
-				SELECT tenant, COUNT(*) AS pending, 0 AS running FROM run WHERE state = 'pending' AND ready GROUP BY tenant
-				UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'pending' AND NOT ready GROUP BY tenant
-				UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'waiting' GROUP BY tenant
-				UNION ALL SELECT tenant, 0, COUNT(*) FROM run WHERE state = 'running' GROUP BY tenant) q
-			LEFT JOIN app a ON a.tenant = q.tenant`)
+		}, `SELECT tenant, COUNT(*) AS pending, 0 AS running FROM run WHERE state = 'pending' AND ready GROUP BY tenant
+			UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'pending' AND NOT ready GROUP BY tenant
+			UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'waiting' GROUP BY tenant
+			UNION ALL SELECT tenant, 0, COUNT(*) FROM run WHERE state = 'running' GROUP BY tenant`)
 		b.Query(func(r db.Row) error {
-			var oldest int64
-			err := r.Scan(&s.Failed, &s.InputRequired, &oldest)
-			s.OldestPending = time.Duration(oldest) * time.Microsecond
+			var failed, resting, oldest int64
+			err := r.Scan(&failed, &resting, &oldest)
+			s.Failed, s.InputRequired = s.Failed+failed, s.InputRequired+resting
+			s.OldestPending = max(s.OldestPending, time.Duration(oldest)*time.Microsecond)
 			return err
 		},
 			`SELECT (SELECT COUNT(*) FROM run WHERE state = 'failed'), (SELECT COUNT(*) FROM run WHERE state = 'input_required'),
@@ -70,15 +96,22 @@ func (q *Runs) Open(ctx context.Context) (Stats, error) {
 					UNION ALL SELECT created_at FROM run WHERE state = 'pending' AND NOT ready
 					UNION ALL SELECT created_at FROM run WHERE state = 'waiting') p), 0)`)
 	})
-	for _, a := range apps {
-		s.Pending, s.Running = s.Pending+a.Pending, s.Running+a.Running
-		s.Apps = append(s.Apps, a)
+}
+
+// name gives apps, which are called as their tenants are, the names they have.
+func (q *Runs) name(ctx context.Context, apps []AppStats) error {
+	if len(apps) == 0 {
+		return nil
 	}
-	slices.SortFunc(s.Apps, func(a, b AppStats) int {
+	err := q.do(ctx, "read the names of apps", func(b *db.Batch) {
+		for i := range apps {
+			b.Query(func(r db.Row) error { return r.Scan(&apps[i].App) }, `SELECT name FROM app WHERE tenant = $1`, apps[i].App)
+		}
+	})
+	slices.SortFunc(apps, func(a, b AppStats) int {
 		return cmp.Or(cmp.Compare(b.Pending+b.Running, a.Pending+a.Running), cmp.Compare(a.App, b.App))
 	})
-	s.Apps = s.Apps[:min(len(s.Apps), maxApps)]
-	return s, err
+	return err
 }
 
 // countSQL counts all runs there are, on PostgreSQL by estimate where they are many.

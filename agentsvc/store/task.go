@@ -43,13 +43,14 @@ const taskColumns = `t.id, t.agent, t.context_id, t.owner_iss, t.owner_sub, t.st
 
 const taskFrom = ` FROM task t JOIN event e ON e.tenant = t.tenant AND e.task = t.id AND e.seq = t.status_seq`
 
-func readTask(r db.Row) (Stored, error) {
+// readTask reads taskColumns, and into more what follows them.
+func readTask(r db.Row, more ...any) (Stored, error) {
 	var t Stored
 	var created, at int64
 	var body []byte
 	ev := agentsvc.Event{}
-	err := r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State),
-		&t.Epoch, &t.Seq, &t.Turn, &created, &ev.Seq, &at, &body)
+	err := r.Scan(append([]any{(*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State),
+		&t.Epoch, &t.Seq, &t.Turn, &created, &ev.Seq, &at, &body}, more...)...)
 	if err != nil {
 		return t, err
 	}
@@ -64,23 +65,19 @@ func readTask(r db.Row) (Stored, error) {
 	return t, nil
 }
 
-// Task reads a task. It returns [agentsvc.ErrNotFound] if the tenant has none of that id.
+// Task reads a task as it is at one moment. It returns [agentsvc.ErrNotFound] if the tenant has none of that id.
 func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
 	var t Stored
 	var evs []agentsvc.Event
 	var b db.Batch
-	b.Query(func(r db.Row) (err error) { t, err = readTask(r); return err },
-		`SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
+	if with.Approvals {
+		s.queryWaiting(&b, id, &t)
+	} else {
+		b.Query(func(r db.Row) (err error) { t, err = readTask(r); return err },
+			`SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
+	}
 	if kinds := with.kinds(); kinds != "" {
 		b.Query(readEvents(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind IN (`+kinds+`) ORDER BY seq`,
-			s.tenant, string(id))
-	}
-	var open []agentsvc.Approval
-	var first int64
-	if with.Approvals {
-		s.queryApprovals(&b, id, &open)
-		b.Query(func(r db.Row) error { return r.Scan(&first) },
-			`SELECT r.first_seq FROM run r JOIN task t ON t.tenant = r.tenant AND t.id = r.task AND t.turn = r.turn WHERE r.tenant = $1 AND r.task = $2`,
 			s.tenant, string(id))
 	}
 	if err := s.h.Do(ctx, &b); err != nil {
@@ -90,8 +87,34 @@ func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored
 		return t, agentsvc.ErrNotFound
 	}
 	t.fold(evs)
-	t.Approvals, t.FirstSeq = open, first
 	return t, nil
+}
+
+// queryWaiting reads a task with its open approvals and where its turn began, in one statement: an approval goes when it is
+// decided, and a later look would miss what the task still tells of.
+func (s *Store) queryWaiting(b *db.Batch, id agentsvc.TaskID, to *Stored) {
+	b.Query(func(r db.Row) error {
+		var first int64
+		var seq, at *int64
+		var body []byte
+		t, err := readTask(r, &first, &seq, &at, &body)
+		if err != nil {
+			return err
+		}
+		t.FirstSeq, t.Approvals = first, to.Approvals
+		if seq != nil {
+			a, err := approvalOf(id, *seq, *at, body)
+			if err != nil {
+				return err
+			}
+			t.Approvals = append(t.Approvals, a)
+		}
+		*to = t
+		return nil
+	}, `SELECT `+taskColumns+`, COALESCE(r.first_seq, 0), o.seq, o.at, o.body`+taskFrom+`
+			LEFT JOIN run r ON r.tenant = t.tenant AND r.task = t.id AND r.turn = t.turn
+			LEFT JOIN (approval a JOIN event o ON o.tenant = a.tenant AND o.task = a.task AND o.seq = a.seq) ON a.tenant = t.tenant AND a.task = t.id
+		WHERE t.tenant = $1 AND t.id = $2 ORDER BY o.seq`, s.tenant, string(id))
 }
 
 // kinds lists the events that hold what is asked for, as SQL literals.
@@ -106,11 +129,14 @@ func (w With) kinds() string {
 	return strings.Join(kinds, ", ")
 }
 
-// fold fills in what events tell beyond the status.
+// fold fills in what events tell beyond the status. Those that came after t was read are left out: what comes before does
+// not change any more.
 func (t *Stored) fold(evs []agentsvc.Event) {
 	var all agentsvc.Task
 	for _, ev := range evs {
-		all.Apply(ev)
+		if ev.Seq <= t.Seq {
+			all.Apply(ev)
+		}
 	}
 	t.History, t.Artifacts = all.History, all.Artifacts
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -221,6 +222,42 @@ func TestEvents(t *testing.T) {
 		run.FirstSeq = 4
 		if evs, err := s.Journal(t.Context(), run); err != nil || len(evs) != 2 || evs[0].Seq != 4 {
 			t.Errorf("journal of a turn that began at 4: %v (%v)", evs, err)
+		}
+	})
+}
+
+// TestPage: a page of the log ends at so many events, or where it has grown so large, and tells whether there is more.
+func TestPage(t *testing.T) {
+	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := accept(t, s, aRun("w1"))
+		large := strings.Repeat("x", 10_000)
+		if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, 3, message(large), message(large), message("c"))}); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			after int64
+			limit int
+			size  int64
+			want  []int64
+			more  bool
+		}{
+			{0, 100, 1 << 20, []int64{1, 2, 3, 4, 5}, false},
+			{0, 2, 1 << 20, []int64{1, 2}, true},
+			{0, 100, 9_000, []int64{1, 2, 3}, true},
+			{3, 100, 9_000, []int64{4}, true},
+			{4, 100, 9_000, []int64{5}, false},
+			{2, 100, 1, []int64{3}, true}, // one fact at least, or nobody would get any further
+			{5, 100, 9_000, nil, false},
+			{99, 100, 9_000, nil, false},
+		} {
+			evs, more, err := s.Page(t.Context(), run.Task, c.after, c.limit, c.size)
+			var got []int64
+			for _, ev := range evs {
+				got = append(got, ev.Seq)
+			}
+			if diff := cmp.Diff(c.want, got); err != nil || diff != "" || more != c.more {
+				t.Errorf("after %d, at most %d and %d bytes: more %v (%v)\n%s", c.after, c.limit, c.size, more, err, diff)
+			}
 		}
 	})
 }

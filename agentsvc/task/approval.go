@@ -185,24 +185,34 @@ func question(a agentsvc.Approval) map[string]any {
 
 // choose returns which of the open approvals a decision is about.
 func choose(open []agentsvc.Approval, call agentsvc.CallID) (agentsvc.Approval, error) {
-	var ids []string
-	for _, a := range open {
+	if call != "" {
+		i := slices.IndexFunc(open, func(a agentsvc.Approval) bool { return a.Call.ID == call })
 		switch {
-		case call != "" && a.Call.ID == call && !a.Decidable():
-			return a, agentsvc.Invalid("call_id", "%s waits for a credential of the task's owner: nobody decides about that", call)
-		case call != "" && a.Call.ID == call:
-			return a, nil
-		case a.Decidable():
-			ids = append(ids, fmt.Sprintf("%s (%s)", a.Call.ID, a.Call.Name))
+		case i < 0:
+			return agentsvc.Approval{}, agentsvc.ErrNotFound
+		case !open[i].Decidable():
+			return open[i], agentsvc.Invalid("call_id", "%s waits for a credential of the task's owner: nobody decides about that", call)
 		}
+		return open[i], nil
 	}
-	switch {
-	case call != "" || len(ids) == 0:
+	switch ids := decidable(open); len(ids) {
+	case 0:
 		return agentsvc.Approval{}, agentsvc.ErrNotFound
-	case len(ids) > 1:
+	case 1:
+		return open[slices.IndexFunc(open, agentsvc.Approval.Decidable)], nil
+	default:
 		return agentsvc.Approval{}, agentsvc.Invalid("call_id", "is missing, and %d tool calls wait: %s", len(ids), strings.Join(ids, ", "))
 	}
-	return open[slices.IndexFunc(open, agentsvc.Approval.Decidable)], nil
+}
+
+// decidable names the calls of open that wait for a decision.
+func decidable(open []agentsvc.Approval) (names []string) {
+	for _, a := range open {
+		if a.Decidable() {
+			names = append(names, fmt.Sprintf("%s (%s)", a.Call.ID, a.Call.Name))
+		}
+	}
+	return names
 }
 
 // wanting returns which of the open approvals, of all that there were, wait for the credential of a tool.

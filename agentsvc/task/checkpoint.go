@@ -95,7 +95,7 @@ func again(id agentsvc.TaskID, facts []agentsvc.Event, from map[string]any) []ag
 func (s *Service) lastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Event, error) {
 	var turn []agentsvc.Event
 	for after := int64(0); ; {
-		evs, err := s.store.Events(ctx, id, after, page)
+		evs, full, err := s.store.Page(ctx, id, after, page, pageSize)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +106,7 @@ func (s *Service) lastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.
 			turn = append(turn, ev)
 			after = ev.Seq
 		}
-		if len(evs) < page {
+		if !full {
 			return turn, nil
 		}
 	}

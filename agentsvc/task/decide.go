@@ -14,9 +14,9 @@ import (
 
 // Decide settles tool calls of a task that wait for a human; by is who decides or supplies. When all are settled the turn
 // goes on where it stopped, one reject ends the task. Only the task's owner, of whom reach must make sure, supplies
-// credentials. It returns [agentsvc.ErrNotFound] for a task out of reach or a call that
-// the task does not have, [agentsvc.ErrTerminal] for a task that has ended, [agentsvc.ErrDecided] for what was decided
-// before, and an [agentsvc.InvalidError] for a ruling that cannot be.
+// credentials. It returns [agentsvc.ErrNotFound] for a task out of reach and for a call where none waits,
+// [agentsvc.ErrTerminal] for a task that has ended, [agentsvc.ErrDecided] for what was decided before, and an
+// [agentsvc.InvalidError] for a ruling that cannot be, which names the calls that wait where it is about another.
 func (s *Service) Decide(ctx context.Context, reach Reach, id agentsvc.TaskID, by agentsvc.Owner, rulings ...Ruling) (agentsvc.Task, error) {
 	ctx, span := trail.Start(ctx, "decide")
 	acc := accepted{run: store.Run{Priority: store.Normal, Limit: s.o.Concurrent, Trace: trail.Parent(ctx)}}
@@ -45,9 +45,6 @@ func (s *Service) decide(ctx context.Context, reach Reach, id agentsvc.TaskID, b
 		}
 		b.sent.Within(t.Context)
 		r, err := s.rule(ctx, t, b)
-		if errors.Is(err, agentsvc.ErrNotFound) && s.moved(ctx, t) {
-			continue
-		}
 		if err != nil {
 			return err
 		}
@@ -73,13 +70,6 @@ func (s *Service) decide(ctx context.Context, reach Reach, id agentsvc.TaskID, b
 			}
 		}
 	}
-}
-
-// moved reports whether a task has moved on since it was read as t. What one look reads is not of one moment: an approval
-// that is missing may have been settled after the task was read.
-func (s *Service) moved(ctx context.Context, t store.Stored) bool {
-	now, err := s.store.Task(ctx, t.ID, store.With{})
-	return err == nil && (now.Epoch != t.Epoch || now.Seq != t.Seq)
 }
 
 // rule works out what follows from the rulings of b on t.
@@ -132,7 +122,7 @@ func (s *Service) answer(ctx context.Context, t store.Stored, open []agentsvc.Ap
 	}
 	a, err := choose(open, r.Call)
 	if errors.Is(err, agentsvc.ErrNotFound) {
-		err = s.missing(ctx, t, r.Call)
+		err = s.missing(ctx, t, open, r.Call)
 	}
 	if err != nil {
 		return nil, agentsvc.Decision{}, err
@@ -142,7 +132,7 @@ func (s *Service) answer(ctx context.Context, t store.Stored, open []agentsvc.Ap
 }
 
 // missing says why a call is not among those that wait.
-func (s *Service) missing(ctx context.Context, t store.Stored, call agentsvc.CallID) error {
+func (s *Service) missing(ctx context.Context, t store.Stored, open []agentsvc.Approval, call agentsvc.CallID) error {
 	if call == "" {
 		return agentsvc.ErrDecided
 	}
@@ -155,6 +145,9 @@ func (s *Service) missing(ctx context.Context, t store.Stored, call agentsvc.Cal
 		return err
 	case slices.ContainsFunc(decisions, func(d agentsvc.Decision) bool { return d.Call == call }):
 		return agentsvc.ErrDecided
+	}
+	if ids := decidable(open); len(ids) > 0 {
+		return agentsvc.Invalid("call_id", "%.64q waits for no decision of this task; what does: %s", call, strings.Join(ids, ", "))
 	}
 	return agentsvc.ErrNotFound
 }
@@ -230,18 +223,11 @@ func (s *Service) expire(ctx context.Context, run store.Run) error {
 		if err != nil {
 			return err
 		}
-		var r store.Ruling
-		var why []string
-		for _, a := range t.Approvals {
-			if slices.Contains(late, a.Seq) {
-				settle(&r, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
-				why = append(why, fmt.Sprintf("Nobody decided about the call of %s within %v.", a.Call.Name, a.Timeout))
-			}
-		}
-		if len(why) == 0 {
+		r, status := tooLate(t, late)
+		if len(r.Settled) == 0 {
 			return errors.Join(agentsvc.ErrLost, s.store.Rest(ctx, run))
 		}
-		seal(&r, t, told(t.ID, agentsvc.Rejected, why))
+		seal(&r, t, status)
 		switch err = s.store.Decide(ctx, t, r); {
 		case err == nil:
 			s.hub.publish(s.key(t.ID), r.Events...)
@@ -250,6 +236,28 @@ func (s *Service) expire(ctx context.Context, run store.Run) error {
 			return err
 		}
 	}
+}
+
+// tooLate returns what follows from those of t's approvals that it is too late for: a call that nobody decided on is
+// rejected, and what lacks a credential fails.
+func tooLate(t store.Stored, late []int64) (r store.Ruling, status agentsvc.Status) {
+	state := agentsvc.Failed
+	var why []string
+	for _, a := range t.Approvals {
+		if !slices.Contains(late, a.Seq) {
+			continue
+		}
+		settle(&r, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
+		reason := fmt.Sprintf("Nobody supplied the credential for %s within %v.", a.Credential.Tool, a.Timeout)
+		if a.Decidable() {
+			state = agentsvc.Rejected
+			reason = fmt.Sprintf("Nobody decided about the call of %s within %v.", a.Call.Name, a.Timeout)
+		}
+		if !slices.Contains(why, reason) {
+			why = append(why, reason)
+		}
+	}
+	return r, told(t.ID, state, why)
 }
 
 // settle adds to r that an approval is decided.

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// page is how many events are read from the log at once.
-	page = 256
+	// page is how many events are read from the log at once, and pageSize at how many bytes it ends before that.
+	page     = 256
+	pageSize = 4 << 20
 	// The log is read again after firstLook, then less and less often, where the task is at work in another process.
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second
@@ -95,7 +96,7 @@ func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, las
 // It reports whether there may be more to come; after an error, which it yields, there is not.
 func (s *Service) read(ctx context.Context, r *reader, news []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
 	for {
-		facts, err := s.store.Events(ctx, id, c.last, page)
+		facts, full, err := s.store.Page(ctx, id, c.last, page, pageSize)
 		if err != nil {
 			yield(agentsvc.Event{}, err)
 			return false
@@ -105,7 +106,7 @@ func (s *Service) read(ctx context.Context, r *reader, news []agentsvc.Event, id
 		if news, more = c.tell(append(news, r.heard()...), facts, yield); !more {
 			return false
 		}
-		if len(facts) < page && (news == nil || len(facts) == 0) {
+		if !full && (news == nil || len(facts) == 0) {
 			return true // facts that the log does not have are gone with their task
 		}
 	}

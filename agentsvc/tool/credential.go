@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -16,9 +17,10 @@ import (
 // is none.
 type Credential struct {
 	agentsvc.Credential
-	Prompt    string       // what its caller is asked for
-	Vault     *store.Vault // that keeps the values
-	Strangers bool         // callers whom nobody can tell apart share one
+	Prompt    string        // what its caller is asked for
+	Timeout   time.Duration // after which it is too late, 0 = never
+	Vault     *store.Vault  // that keeps the values
+	Strangers bool          // callers whom nobody can tell apart share one
 	Log       *slog.Logger
 }
 
@@ -43,7 +45,7 @@ func (e *CredentialError) Approval(call agentsvc.ToolCall) agentsvc.Approval {
 	if e.Refused {
 		prompt = "The last one was not accepted. " + prompt
 	}
-	return agentsvc.Approval{Call: call, Kind: agentsvc.SupplyCredential, Prompt: prompt, Credential: e.Credential.Credential}
+	return agentsvc.Approval{Call: call, Kind: agentsvc.SupplyCredential, Prompt: prompt, Timeout: e.Timeout, Credential: e.Credential.Credential}
 }
 
 var errStranger = errors.New("the tool needs a credential of its caller, and callers without a name have none")

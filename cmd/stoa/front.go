@@ -91,7 +91,7 @@ func reachable(addr net.Addr) string {
 
 // routes is the table of surfaces. A worker answers only what belongs to no app: how it is, and what it counts.
 func (h *house) routes(metrics config.Metrics) []surface.Route {
-	o := ops.Options{Apps: h.apps, Issuer: h.issuer, DB: h.db, Dead: h.dead, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
+	o := ops.Options{Apps: h.apps, Issuer: h.issuer, DB: h.db, Memory: h.shared.Volatile.DB, Dead: h.dead, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
 	if metrics.Enabled {
 		o.Metrics = h.meters.handler()
 	}

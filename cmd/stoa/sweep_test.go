@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -65,6 +68,12 @@ func TestSweep(t *testing.T) {
 		if mine, err := other.duty.Take(t.Context(), time.Hour); err != nil || !mine {
 			t.Fatal(mine, err)
 		}
+		var said bytes.Buffer
+		h.log = slog.New(slog.NewTextHandler(&said, nil))
+		var err error
+		if h.meters, err = newMeters(false); err != nil {
+			t.Fatal(err)
+		}
 		s := newSweeper(h.house)
 		if err := s.round(t.Context()); err != nil {
 			t.Fatal(err)
@@ -80,6 +89,21 @@ func TestSweep(t *testing.T) {
 		}
 		if n := ownRows(); n != 0 {
 			t.Errorf("%d turns in the app's own database", n)
+		}
+		for _, line := range []string{
+			`msg="deleted what an app keeps no longer" app=short tasks=1 events=0 sessions=1`,
+			`msg="deleted what an app keeps no longer" app=apart tasks=1 events=0 sessions=1`,
+		} {
+			if !strings.Contains(said.String(), line) {
+				t.Errorf("the log has no %s:\n%s", line, &said)
+			}
+		}
+		metrics := httptest.NewRecorder()
+		h.guardedMetrics().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/", nil))
+		for _, line := range []string{`stoa_retention_deleted_total{kind="tasks"} 2`, `stoa_retention_deleted_total{kind="sessions"} 2`, `stoa_retention_deleted_total{kind="events"} 0`} {
+			if !strings.Contains(metrics.Body.String(), line) {
+				t.Errorf("the metrics have no %s", line)
+			}
 		}
 		for name, c := range map[string]struct{ gone, silent bool }{"short": {true, true}, "long": {}, "ever": {}, "apart": {true, true}} {
 			id := prefix + asked[name][13:]

@@ -45,6 +45,22 @@ func TestInMemory(t *testing.T) {
 				}
 			}
 		}
+		var b db.Batch // as if it waited for another try
+		b.Exec(nil, "UPDATE run SET state = 'pending', ready = FALSE, available_at = stoa_now() + 3600000000")
+		if err := h.shared.Volatile.DB.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		var queue struct {
+			Pending, Completed int
+			Apps               []struct {
+				App     string
+				Pending int
+			}
+		}
+		h.want(t, http.StatusOK, &queue, "GET", "/admin/queue", testSecret, nil)
+		if queue.Completed != 0 || queue.Pending != 1 || len(queue.Apps) != 1 || queue.Apps[0].App != "brief" || queue.Apps[0].Pending != 1 {
+			t.Errorf("the queue is %+v, want the run that waits in memory", queue)
+		}
 		h.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/brief", testSecret, nil)
 		for _, table := range []string{"task", "event", "run", "session_turn"} {
 			if n := rowsOf(t, h.shared.Volatile.DB, app.ID, table); n != 0 {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -20,6 +21,7 @@ type Options struct {
 	Apps   *tenancy.Service
 	Issuer *authz.Issuer
 	DB     *db.DB
+	Memory *db.DB // where apps keep tasks in the memory of this process; nil = nowhere
 	Dead   *task.DeadLetters
 
 	Metrics      http.Handler // nil = there are none
@@ -30,6 +32,9 @@ type Options struct {
 // Routes returns what the endpoints answer.
 func Routes(o Options) []surface.Route {
 	a := admin{apps: o.Apps, issuer: o.Issuer, db: o.DB, dead: o.Dead}
+	if o.Memory != nil {
+		a.memory = []*store.Runs{store.NewRuns(o.Memory)}
+	}
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
@@ -84,5 +89,6 @@ type admin struct {
 	apps   *tenancy.Service
 	issuer *authz.Issuer
 	db     *db.DB
+	memory []*store.Runs
 	dead   *task.DeadLetters
 }

@@ -10,9 +10,9 @@ import (
 	"stoa/tenancy"
 )
 
-// queue answers with the queue at a glance.
+// queue answers with the queue at a glance, and with what this process has in memory beside it.
 func (a admin) queue(w http.ResponseWriter, r *http.Request) error {
-	s, err := store.NewRuns(a.db).Stats(r.Context())
+	s, err := store.NewRuns(a.db).Stats(r.Context(), a.memory...)
 	if err != nil {
 		return err
 	}

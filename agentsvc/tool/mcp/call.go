@@ -161,6 +161,9 @@ func refusal(err error) *jsonrpc.Error {
 
 // failed says what became of a call without a result.
 func (l *line) failed(seen *exchange, refused *jsonrpc.Error, err error) error {
+	if why := seen.unsent(); why != nil {
+		return fmt.Errorf("its server is not available: %w", why)
+	}
 	why := seen.failure()
 	if l.grant != nil && errors.Is(why, errUnauthorized) {
 		return why

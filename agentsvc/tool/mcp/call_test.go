@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,27 @@ func TestCutOff(t *testing.T) {
 				t.Errorf("the next call: %q", got)
 			}
 		})
+	}
+}
+
+// TestGone: a server that nobody can reach any more has run nothing, and the model is told so.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	next := streamable(t, shop(), &sdk.StreamableHTTPOptions{JSONResponse: true})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// So that nothing but a call tells the client that the server is gone.
+		w.Header().Set("Connection", "close")
+		if r.Method == http.MethodGet {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	echo := tools(t, source(t, mcp.Options{URL: srv.URL, Transport: mcp.StreamableHTTP}))["echo"]
+	srv.Close()
+	if got := call(t, echo, `{}`); got != "error: its server is not available: the connection was refused" {
+		t.Error(got)
 	}
 }
 

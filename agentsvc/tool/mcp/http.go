@@ -59,6 +59,7 @@ func (c *courier) RoundTrip(req *http.Request) (*http.Response, error) {
 type exchange struct {
 	mu   sync.Mutex
 	last error // the last failure
+	sent bool  // something has left
 	// refused says that the server rejected a request of an established session: it knows the session no more.
 	refused bool
 }
@@ -76,6 +77,7 @@ func (x *exchange) note(req *http.Request, resp *http.Response, err error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.sent = x.sent || err == nil || !egress.Unsent(err)
 	switch {
 	case err != nil:
 		x.last = fmt.Errorf("%s", egress.Reason(err))
@@ -93,6 +95,16 @@ func (x *exchange) note(req *http.Request, resp *http.Response, err error) {
 func (x *exchange) failure() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	return x.last
+}
+
+// unsent returns the failure of an exchange of which nothing has left.
+func (x *exchange) unsent() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.sent {
+		return nil
+	}
 	return x.last
 }
 
