@@ -33,12 +33,8 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 	if dryRun {
 		return s.shown(w.app, w.config), nil
 	}
-	e := &edit{whole: w, put: d.Secrets, detail: map[string]any{
-		"revision": w.app.Revision, "grants": w.app.Grants, "plan": w.app.Plan, "secrets": names(d.Secrets),
-	}}
-	if !w.app.Limits.equal(Limits{}) {
-		e.detail["limits"] = d.Limits
-	}
+	e := &edit{whole: w, put: d.Secrets, detail: map[string]any{"secrets": names(d.Secrets)}}
+	s.describe(e)
 	var after record
 	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
 		if err := insertApp(ctx, tx, w, s.keys.Current()); err != nil {
