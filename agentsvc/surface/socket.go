@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"stoa/agentsvc/trail"
 )
 
 const (
@@ -50,6 +52,8 @@ func (v *Visit) Converse(w http.ResponseWriter, r *http.Request, talk Talk) erro
 	}
 	s := &socket{server: srv, conn: conn, below: below, r: r, knock: knock, visit: v, talk: talk, places: make(chan struct{}, maxTurns)}
 	s.ctx, s.lose = context.WithCancel(r.Context())
+	srv.streams.Add(1)
+	defer srv.streams.Add(-1)
 	v.Leave() // who may converse for hours holds no app
 	s.run()
 	return nil
@@ -195,8 +199,10 @@ func (s *socket) answer(body []byte, leave func()) {
 		s.fault(d, errCrowded)
 		return
 	}
-	f, err := s.submit(call)
+	ctx, span := s.server.traceMessage(s.ctx, recordOf(s.r))
+	f, err := s.submit(ctx, call)
 	if err != nil {
+		trail.End(span, err)
 		<-s.places
 		s.fault(d, err)
 		s.farewell(err)
@@ -204,6 +210,7 @@ func (s *socket) answer(body []byte, leave func()) {
 	}
 	s.work.Go(func() {
 		defer func() { <-s.places }()
+		defer span.End()
 		s.relay(d, f)
 	})
 }
@@ -214,8 +221,8 @@ type turnedAway struct{ error }
 func (t turnedAway) Unwrap() error { return t.error }
 
 // enter lets the client in as if it had just come.
-func (s *socket) enter() (*Visit, error) {
-	ctx, cancel := s.visit.InTime(s.ctx)
+func (s *socket) enter(ctx context.Context) (*Visit, error) {
+	ctx, cancel := s.visit.InTime(ctx)
 	defer cancel()
 	v, err := s.server.Enter(ctx, s.knock)
 	if err != nil {
@@ -224,13 +231,13 @@ func (s *socket) enter() (*Visit, error) {
 	return v, nil
 }
 
-func (s *socket) submit(call func(context.Context, *Visit) (*Following, error)) (*Following, error) {
-	v, err := s.enter()
+func (s *socket) submit(ctx context.Context, call func(context.Context, *Visit) (*Following, error)) (*Following, error) {
+	v, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer v.Leave()
-	return call(s.ctx, v)
+	return call(ctx, v)
 }
 
 // farewell ends the connection of a client that will not be let in any more.
@@ -309,7 +316,7 @@ func (s *socket) tend() {
 		case <-ping.C:
 			s.ping()
 		case <-look.C:
-			if v, err := s.enter(); err == nil {
+			if v, err := s.enter(s.ctx); err == nil {
 				v.Leave()
 			} else {
 				s.farewell(err)

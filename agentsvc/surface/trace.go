@@ -38,6 +38,17 @@ func (s *Server) begin(ctx context.Context, rec *record, r *http.Request) contex
 	return ctx
 }
 
+// traceMessage begins the span of one message of a conversation, in a trace of its own that names the conversation's: that
+// one may last for hours.
+func (s *Server) traceMessage(ctx context.Context, rec *record) (context.Context, trace.Span) {
+	if s.options.Tracer == nil {
+		return ctx, trace.SpanFromContext(context.Background())
+	}
+	return s.options.Tracer.Start(ctx, "MESSAGE "+rec.route, trace.WithNewRoot(), trace.WithLinks(trace.LinkFromContext(ctx)),
+		trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(semconv.HTTPRoute(rec.route), trail.AppKey.String(rec.app), semconv.GenAIAgentName(rec.agent)))
+}
+
 // traced ends the span of a request. One that was not let in gets a span now, in a trace of its own: who is not known may
 // not choose what is recorded.
 func (s *Server) traced(rec *record, r *http.Request) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface"
@@ -375,5 +377,33 @@ func TestSocketLimits(t *testing.T) {
 		if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, want) {
 			t.Errorf("message %d is told %s, want %s", i+1, all, want)
 		}
+	}
+}
+
+// TestSocketTrace has each message begin a trace of its own, beside that of the conversation.
+func TestSocketTrace(t *testing.T) {
+	t.Parallel()
+	seen := tracetest.NewSpanRecorder()
+	h := slowHouse(t, v1.Options{}, surface.Options{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(seen)).Tracer("test")})
+	s := dial(t, h, "")
+	for range 2 {
+		s.Say(numbered("", "hello"))
+		s.HearAll()
+	}
+	if n := h.Server.Streams(); n != 1 {
+		t.Errorf("%d streams are open, want the conversation", n)
+	}
+	if err := s.Close(websocket.StatusNormalClosure, ""); err != nil {
+		t.Fatal(err)
+	}
+	h.Server.EndStreams()
+	traces := map[string]int{}
+	for _, span := range seen.Ended() {
+		if span.Name() == "MESSAGE /v1/agents/{agent}/stream" && len(span.Links()) == 1 {
+			traces[span.SpanContext().TraceID().String()]++
+		}
+	}
+	if len(traces) != 2 {
+		t.Errorf("the messages' traces are %v, want two", traces)
 	}
 }
