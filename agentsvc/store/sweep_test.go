@@ -259,7 +259,7 @@ func TestSweepLocked(t *testing.T) {
 func TestTaskTables(t *testing.T) {
 	t.Parallel()
 	d := dbtest.SQLite(t)
-	outlive := []string{"session_turn", "memory", "usage", "reservation"} // have bounds of their own, or are kept for the bill
+	outlive := []string{"session_turn", "memory", "usage", "usage_billed", "usage_exported", "reservation"} // have bounds of their own, or are kept for the bill
 	var tables []string
 	var b db.Batch
 	b.Query(func(r db.Row) error {
