@@ -3,6 +3,7 @@ package agentsvc
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // What can go wrong with a task whatever the dialect. Each is also the answer a caller may read.
@@ -44,6 +45,23 @@ func (e *InvalidError) Error() string {
 		return e.Reason
 	}
 	return e.Field + ": " + e.Reason
+}
+
+// ExhaustedError says that a budget has no room for a call.
+type ExhaustedError struct {
+	Budget string
+	Scope  string    // what it is for, in words
+	Resets time.Time // when there is room again, zero = nobody knows
+	Pauses bool      // the task is to wait until there is
+}
+
+// Error says so to whoever called.
+func (e *ExhaustedError) Error() string {
+	when := ""
+	if !e.Resets.IsZero() {
+		when = " until " + e.Resets.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("the budget %s (%s) is used up%s", e.Budget, e.Scope, when)
 }
 
 // CancelledError is the cause by which a tool call ends that a user has cancelled.

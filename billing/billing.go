@@ -12,6 +12,7 @@
 package billing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 	"stoa/tenancy/signal"
 )
@@ -34,6 +36,8 @@ const (
 // Options complete a [Service]. The zero value works.
 type Options struct {
 	Log *slog.Logger
+	// Patience is how long a call waits for others that have reserved what it needs, and may not use it; 10 s.
+	Patience time.Duration
 }
 
 // Service is the billing of a platform. It is safe for concurrent use, in any number of processes on one database.
@@ -42,63 +46,107 @@ type Service struct {
 	bus *signal.Bus
 	log *slog.Logger
 
-	book  atomic.Pointer[Book]
-	plans atomic.Pointer[map[string]Plan]
-	stale sync.Map      // topics to look at again
+	book    atomic.Pointer[Book]
+	plans   atomic.Pointer[map[string]Plan]
+	budgets budgetList
+	clock   clock
+	told    sync.Map // thresholds that were passed, as this process noted lately
+
+	patience time.Duration
+
+	holder string // of reservations: this process
+	held   holding
+
+	stale sync.Map      // signals to look at
 	wake  chan struct{} // there are some
 }
 
-// Open returns the billing in migrated d, with prices and plans as they are. Changes are signalled on bus.
+// Open returns the billing in migrated d, with prices, plans and budgets as they are. Changes are signalled on bus.
 func Open(ctx context.Context, d *db.DB, bus *signal.Bus, o Options) (*Service, error) {
-	s := &Service{db: d, bus: bus, log: o.Log, wake: make(chan struct{}, 1)}
+	s := &Service{db: d, bus: bus, log: o.Log, patience: cmp.Or(o.Patience, 10*time.Second), holder: agentsvc.NewID(), wake: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	if err := errors.Join(s.readPrices(ctx), s.readPlans(ctx)); err != nil {
+	if err := errors.Join(s.readPrices(ctx), s.readPlans(ctx), s.readBudgets(ctx)); err != nil {
 		return nil, fmt.Errorf("open billing: %w", err)
 	}
 	return s, nil
 }
 
-// lookAgain is how long prices and plans are trusted where no signal comes.
-const lookAgain = 30 * time.Second
+// lookAgain is how long prices, plans and budgets are trusted where no signal comes.
+const lookAgain = time.Minute
 
-// Run keeps prices and plans current until ctx ends.
+// Run keeps prices, plans and budgets current, and this process's reservations, and ends those of processes that are gone,
+// until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
-	readers := map[string]func(context.Context) error{topicPrice: s.readPrices, topicPlan: s.readPlans}
-	for topic := range readers {
-		defer s.bus.Watch(topic, func(string) { s.look(topic) })()
+	for _, topic := range []string{topicPrice, topicPlan, topicBudget} {
+		defer s.bus.Watch(topic, func(key string) { s.look(signal.Signal{Topic: topic, Key: key}) })()
 	}
-	tick := time.NewTicker(lookAgain)
+	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
+	looked := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.wake:
 		case <-tick.C:
-			for topic := range readers {
-				s.stale.Store(topic, true)
+			if time.Since(looked) > lookAgain {
+				looked = time.Now()
+				s.told.Clear()
+				for _, topic := range []string{topicPrice, topicPlan, topicBudget} {
+					s.look(signal.Signal{Topic: topic})
+				}
 			}
+			s.do(ctx, s.renew, s.Lapse, s.settleDown)
 		}
-		for topic, read := range readers {
-			if _, stale := s.stale.LoadAndDelete(topic); !stale {
-				continue
-			}
-			if err := read(ctx); err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "billing goes on with what it knows", "topic", topic, "error", err)
-			}
+		s.stale.Range(func(key, _ any) bool {
+			s.stale.Delete(key)
+			s.do(ctx, func(ctx context.Context) error { return s.read(ctx, key.(signal.Signal)) })
+			return true
+		})
+	}
+}
+
+// do does each, and goes on whatever comes of it.
+func (s *Service) do(ctx context.Context, each ...func(context.Context) error) {
+	for _, f := range each {
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "billing goes on with what it knows", "error", err)
 		}
 	}
 }
 
-// look has a topic read again soon.
-func (s *Service) look(topic string) {
-	s.stale.Store(topic, true)
+// look has what a signal tells of read again soon.
+func (s *Service) look(at signal.Signal) {
+	s.stale.Store(at, true)
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
+}
+
+// read reads what a signal tells of.
+func (s *Service) read(ctx context.Context, at signal.Signal) error {
+	switch {
+	case at.Topic == topicPrice:
+		return s.readPrices(ctx)
+	case at.Topic == topicPlan:
+		return s.readPlans(ctx)
+	case at.Key == "":
+		return s.readBudgets(ctx)
+	}
+	return s.readBudgets(ctx, db.ID(at.Key))
+}
+
+// settling is how long after it was made a budget is worked out anew, now and then: processes that had not heard of it yet
+// made calls without it.
+const settling = 2 * time.Minute
+
+// settleDown works out the balances of new budgets.
+func (s *Service) settleDown(ctx context.Context) error {
+	_, err := s.rebuildSome(ctx, func(b Budget) bool { return s.now().Sub(b.CreatedAt) < settling })
+	return err
 }
 
 // InvalidError says what was wrong with an input, and where. Both may be shown to the caller.

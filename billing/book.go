@@ -92,16 +92,6 @@ func (b *Book) Worth(currency string, u Usage) Worth {
 	return w
 }
 
-// Priced reports whether a model's tokens have a price of the kind now.
-func (b *Book) Priced(currency, kind, provider, model string, at time.Time) bool {
-	v, ok := b.At(at, currency)
-	if !ok {
-		return false
-	}
-	_, priced := b.rates[v.Version].sum(kind, Usage{Kind: ModelCall, Provider: provider, Model: model, Quantities: Quantities{InputTokens: 1, OutputTokens: 1, ModelCalls: 1}})
-	return priced
-}
-
 // sum adds up what a row costs, and reports whether all of its tokens, or texts, have a price: by themselves or by the call.
 func (r *rates) sum(kind string, u Usage) (total Money, priced bool) {
 	rate := func(meter string) (Item, bool) { return r.rate(kind, meter, u.Provider, u.Model) }
@@ -133,6 +123,40 @@ func (r *rates) sum(kind string, u Usage) (total Money, priced bool) {
 	}
 	add(u.StoredBytes, "stored_bytes")
 	return total, tokens
+}
+
+// slack is by how many nano-units rounding can make the classes of a call's tokens dearer than their sum.
+const slack = 4
+
+// most returns what a call of so many tokens can be charged at most, whichever of the classes they turn out to be, and
+// whether all of them have a price.
+func (b *Book) most(currency, provider, model string, input, output int64, at time.Time) (Money, bool) {
+	v, ok := b.At(at, currency)
+	if !ok {
+		return 0, false
+	}
+	r := b.rates[v.Version]
+	dearest := func(n int64, usual, other string) (most Money, priced bool) {
+		for _, m := range []string{usual, "cache_write_tokens", other} {
+			if m == "cache_write_tokens" && usual != "input_tokens" {
+				continue
+			}
+			if it, ok := r.rate(Charge, m, provider, model); ok {
+				most, priced = max(most, share(n, it.Amount, it.Per)), priced || m == usual
+			}
+		}
+		return most, priced
+	}
+	in, inPriced := dearest(input, "input_tokens", "cache_read_tokens")
+	out, outPriced := dearest(output, "output_tokens", "reasoning_tokens")
+	total, priced := in.Add(out), inPriced && outPriced
+	if total > 0 {
+		total = total.Add(slack)
+	}
+	if it, ok := r.rate(Charge, "model_calls", provider, model); ok {
+		total, priced = total.Add(share(1, it.Amount, it.Per)), true
+	}
+	return total, priced
 }
 
 // Worth prices a row by the price book as this process knows it, in a currency or, where that is "", in the one in force.

@@ -2,6 +2,7 @@ package billing_test
 
 import (
 	"errors"
+	"log/slog"
 	"math"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ const actor = "operator"
 // open returns the billing of d.
 func open(t *testing.T, d *db.DB) *billing.Service {
 	t.Helper()
-	s, err := billing.Open(t.Context(), d, nil, billing.Options{})
+	s, err := billing.Open(t.Context(), d, nil, billing.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

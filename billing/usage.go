@@ -85,17 +85,6 @@ func (u Usage) values() []any {
 	}
 }
 
-// scan reads the columns, recorded_at last.
-func (u *Usage) scan(row db.Row) error {
-	var at, run, recorded int64
-	var key string
-	err := row.Scan((*string)(&u.Task), &u.Key, (*string)(&u.Kind), &at, &u.Agent, &u.Owner.Issuer, &u.Owner.Subject, &key, &u.Provider, &u.Model,
-		&u.InputTokens, &u.OutputTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ReasoningTokens, &u.ModelCalls, &u.ToolCalls, &u.Runs, &run,
-		&u.Embeddings, &u.StoredBytes, (*int64)(&u.Cost), (*int64)(&u.Charge), &u.Currency, &u.Version, &u.Unpriced, &u.Estimated, &recorded)
-	u.At, u.Recorded, u.RunTime = micros(at), micros(recorded), time.Duration(run)*time.Microsecond
-	return err
-}
-
 // maxInsert bounds how many rows one statement inserts.
 const maxInsert = 64
 

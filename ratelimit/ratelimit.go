@@ -34,6 +34,9 @@ func (e *ExhaustedError) Error() string {
 	return fmt.Sprintf("%v: %v, try again in %d s", ErrExhausted, e.State.Rule, seconds)
 }
 
+// Kind is what the error is called where its words are not told.
+func (e *ExhaustedError) Kind() string { return "exhausted" }
+
 // Is makes errors.Is(err, ErrExhausted) hold.
 func (e *ExhaustedError) Is(target error) bool { return target == ErrExhausted }
 

@@ -16,34 +16,68 @@ import (
 // System is the actor of what the platform does by itself.
 const System = "stoa"
 
-// Entry is one line of the audit trail: who did what to which app. Detail never holds a secret.
+// Entry is one line of the audit trail: who did what to which app, from where. Detail never holds a secret.
 type Entry struct {
-	ID     string
-	At     time.Time
-	Actor  string
-	Action string
-	App    string // its name at the time
-	AppID  db.ID
-	Detail map[string]any
+	ID      string
+	At      time.Time
+	Actor   string
+	Issuer  string // who vouches for Actor; "" = nobody: it is the platform's operator, or the platform itself
+	Action  string
+	App     string // its name at the time
+	AppID   db.ID
+	Client  string // address that the request came from, "" = there was none
+	Request string // its id, under which it stands in the log
+	Detail  map[string]any
+
+	Seq  int64  // its place in the chain of its app, from 1; 0 = it is not in it yet
+	Prev string // the hash of the entry before it
+	Hash string
 }
 
-// Audit adds an entry to the trail in the transaction of what it tells of, under the platform's handle. ID and At are
-// set by it.
+// Audit adds an entry to the trail in the transaction of what it tells of. ID and At are set by it, Client and Request
+// by ctx (see [WithOrigin]), and App, where it is empty, by AppID. The trail is chained a moment later, so that nobody
+// waits for anybody; see [Service.Seal].
+//
+// The platform's handle writes any entry, a tenant's those of its own app.
 func Audit(ctx context.Context, tx *db.Tx, e Entry) error {
-	id, err := uuid.NewV7()
+	args, err := e.row(ctx)
 	if err != nil {
 		return err
+	}
+	_, err = tx.Exec(ctx, insertEntry, args...)
+	return err
+}
+
+// AuditIf adds to b what [Audit] does, where an SQL condition of ours holds, whose parameters are numbered from $10.
+func AuditIf(ctx context.Context, b *db.Batch, e Entry, condition string, args ...any) error {
+	row, err := e.row(ctx)
+	if err != nil {
+		return err
+	}
+	b.Exec(nil, insertEntry+` WHERE `+condition, append(row, args...)...)
+	return nil
+}
+
+const insertEntry = `INSERT INTO audit (id, at, actor, issuer, action, app, app_id, client, request_id, detail)
+	SELECT CAST($1 AS TEXT), stoa_now(), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT),
+		COALESCE(NULLIF(CAST($5 AS TEXT), ''), (SELECT name FROM app WHERE tenant = CAST($6 AS TEXT)), CAST($6 AS TEXT)),
+		CAST($6 AS TEXT), CAST($7 AS TEXT), CAST($8 AS TEXT), CAST($9 AS TEXT)`
+
+// row returns the parameters of insertEntry.
+func (e Entry) row(ctx context.Context) ([]any, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, err
 	}
 	if e.Detail == nil {
 		e.Detail = map[string]any{}
 	}
 	detail, err := json.Marshal(e.Detail)
 	if err != nil {
-		return fmt.Errorf("audit entry %s: %w", e.Action, err)
+		return nil, fmt.Errorf("audit entry %s: %w", e.Action, err)
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO audit (id, at, actor, action, app, app_id, detail) VALUES ($1, stoa_now(), $2, $3, $4, $5, $6)`,
-		id.String(), e.Actor, e.Action, e.App, string(e.AppID), string(detail))
-	return err
+	o := originOf(ctx)
+	return []any{id.String(), e.Actor, e.Issuer, e.Action, e.App, string(e.AppID), o.Client, o.Request, string(detail)}, nil
 }
 
 // Audit adds an entry to the trail about something that is not in the database, such as a token that was issued.
@@ -55,12 +89,38 @@ func (s *Service) Audit(ctx context.Context, e Entry) error {
 	return nil
 }
 
-// AuditQuery selects entries of the trail.
+// AuditFilter selects entries of the trail. Zero fields select all.
+type AuditFilter struct {
+	App    string    // name or id
+	Actor  string    // exactly
+	Action string    // exactly, or all that begin with it and a dot
+	Since  time.Time // at this time or later
+	Until  time.Time // before this time
+}
+
+// AuditQuery asks for a page of the trail.
 type AuditQuery struct {
-	App   string // name or id, "" = all
-	Actor string // "" = all
-	Size  int    // of the page, 1 to 100
-	Token string // of the page, "" = the newest entries
+	AuditFilter
+	Size  int    // 1 to 100
+	Token string // "" = the newest entries
+}
+
+const entryColumns = `id, at, actor, issuer, action, app, app_id, client, request_id, detail, seq, prev, hash`
+
+// entryFilter is the condition of an [AuditFilter] whose args begin at $1.
+const entryFilter = `(CAST($1 AS TEXT) = '' OR app = $1 OR app_id = $1) AND (CAST($2 AS TEXT) = '' OR actor = $2)
+	AND (CAST($3 AS TEXT) = '' OR action = $3 OR SUBSTR(action, 1, LENGTH($3) + 1) = $3 || '.')
+	AND at >= $4 AND at < $5`
+
+func (f AuditFilter) args() []any {
+	since, until := int64(0), int64(1<<62)
+	if !f.Since.IsZero() {
+		since = f.Since.UnixMicro()
+	}
+	if !f.Until.IsZero() {
+		until = f.Until.UnixMicro()
+	}
+	return []any{f.App, f.Actor, f.Action, since, until}
 }
 
 // AuditTrail returns a page of the trail, the newest entry first, and the token of the next page, "" at the end.
@@ -68,7 +128,7 @@ func (s *Service) AuditTrail(ctx context.Context, q AuditQuery) (entries []Entry
 	if err := checkSize(q.Size); err != nil {
 		return nil, "", err
 	}
-	list := fmt.Sprintf("audit/%q/%q", q.App, q.Actor)
+	list := fmt.Sprintf("audit/%q", q.args())
 	position, err := s.keys.Position(list, q.Token)
 	if err != nil {
 		return nil, "", err
@@ -81,15 +141,13 @@ func (s *Service) AuditTrail(ctx context.Context, q AuditQuery) (entries []Entry
 		}
 		id = last
 	}
+	if err := s.Seal(ctx); err != nil {
+		return nil, "", err
+	}
 	entries = []Entry{}
 	var b db.Batch
-	b.Query(func(row db.Row) error {
-		e, err := scanEntry(row)
-		entries = append(entries, e)
-		return err
-	}, `SELECT id, at, actor, action, app, app_id, detail FROM audit
-		WHERE (at, id) < ($1, $2) AND (CAST($3 AS TEXT) = '' OR app = $3 OR app_id = $3) AND (CAST($4 AS TEXT) = '' OR actor = $4)
-		ORDER BY at DESC, id DESC LIMIT $5`, at, id, q.App, q.Actor, q.Size+1)
+	b.Query(readEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE `+entryFilter+` AND (at, id) < ($6, $7)
+		ORDER BY at DESC, id DESC LIMIT $8`, append(q.args(), at, id, q.Size+1)...)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return nil, "", fmt.Errorf("read the audit trail: %w", err)
 	}
@@ -101,16 +159,20 @@ func (s *Service) AuditTrail(ctx context.Context, q AuditQuery) (entries []Entry
 	return entries, next, nil
 }
 
-func scanEntry(row db.Row) (Entry, error) {
-	var e Entry
-	var at int64
-	var app, detail string
-	if err := row.Scan(&e.ID, &at, &e.Actor, &e.Action, &e.App, &app, &detail); err != nil {
-		return e, err
+func readEntries(to *[]Entry) func(db.Row) error {
+	return func(row db.Row) error {
+		var e Entry
+		var at int64
+		var app, detail string
+		err := row.Scan(&e.ID, &at, &e.Actor, &e.Issuer, &e.Action, &e.App, &app, &e.Client, &e.Request, &detail, &e.Seq, &e.Prev, &e.Hash)
+		if err != nil {
+			return err
+		}
+		e.At, e.AppID = micros(at), db.ID(app)
+		if e.Detail, err = decodeDetail([]byte(detail)); err != nil {
+			return fmt.Errorf("audit entry %s: %w", e.ID, err)
+		}
+		*to = append(*to, e)
+		return nil
 	}
-	e.At, e.AppID = micros(at), db.ID(app)
-	if err := json.Unmarshal([]byte(detail), &e.Detail); err != nil {
-		return e, fmt.Errorf("audit entry %s: %w", e.ID, err)
-	}
-	return e, nil
 }

@@ -34,7 +34,6 @@ func (e *edit) newConfig(config []byte) {
 	if string(config) != string(e.was.config) {
 		e.config = config
 		e.app.Revision = e.was.app.Revision + 1
-		e.detail["revision"] = e.app.Revision
 	}
 }
 
@@ -82,6 +81,7 @@ func (w *whole) edit() *edit {
 
 // store writes e if the app is still as it was read, and returns it as it is then.
 func (s *Service) store(ctx context.Context, actor, action string, e *edit) (App, error) {
+	s.describe(e)
 	var after record
 	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
 		if e.app.Auth != e.was.app.Auth {

@@ -35,15 +35,8 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 	if dryRun {
 		return s.shown(w.app, w.config), nil
 	}
-	e := &edit{whole: w, put: d.Secrets, detail: map[string]any{
-		"revision": w.app.Revision, "grants": w.app.Grants, "plan": w.app.Plan, "secrets": names(d.Secrets),
-	}}
-	if !w.app.Limits.equal(Limits{}) {
-		e.detail["limits"] = d.Limits
-	}
-	if w.app.Auth != (Auth{}) {
-		e.detail["auth"] = w.app.Auth
-	}
+	e := &edit{whole: w, put: d.Secrets, detail: map[string]any{"secrets": names(d.Secrets)}}
+	s.describe(e)
 	var after record
 	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
 		if err := s.admit(ctx, tx, &w.app); err != nil {

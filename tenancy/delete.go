@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"stoa/tenancy/db"
@@ -68,13 +69,16 @@ func (s *Service) erase(ctx context.Context, app App) error {
 	return nil
 }
 
-// Run completes deletions that were cut off, forgets idempotency keys that are too old and wraps data keys by the
-// current master key, now and then until ctx ends.
+// Run chains the audit trail, completes deletions that were cut off, forgets idempotency keys that are too old and wraps
+// data keys by the current master key, now and then until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { s.sealing(ctx) })
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
 	for {
-		for _, do := range []func(context.Context) error{s.eraseMarked, s.wipeGone, s.expireCalls, s.rewrap, s.renew} {
+		for _, do := range []func(context.Context) error{s.eraseMarked, s.wipeGone, s.expireCalls, s.rewrap, s.resealHeads, s.renew} {
 			if err := do(ctx); err != nil && ctx.Err() == nil {
 				s.log.ErrorContext(ctx, "tidy up after apps", "error", err)
 			}

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -154,4 +155,20 @@ func schema(t testing.TB, d *db.DB, ddl string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// runFor runs s until done holds.
+func runFor(t testing.TB, s *tenancy.Service, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.Run(ctx) }()
+	for began := time.Now(); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Error("it has not come about in ten seconds")
+			break
+		}
+	}
+	cancel()
+	<-ended
 }

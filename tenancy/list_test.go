@@ -1,7 +1,9 @@
 package tenancy_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -139,12 +141,12 @@ func TestAuditTrail(t *testing.T) {
 			q    tenancy.AuditQuery
 			want []string
 		}{
-			{"name", tenancy.AuditQuery{App: "acme", Size: 5}, acme},
-			{"id", tenancy.AuditQuery{App: string(first.ID), Size: 100}, acme[1:]},
-			{"new id", tenancy.AuditQuery{App: string(second.ID), Size: 1}, acme[:1]},
-			{"default", tenancy.AuditQuery{App: "default", Size: 1}, []string{"operator app.tokens.revoke"}},
-			{"actor", tenancy.AuditQuery{Actor: "ana", Size: 2}, []string{"ana app.token", "ana app.restore", "ana app.secret.delete", "ana app.secret.put", "ana app.update"}},
-			{"both", tenancy.AuditQuery{Actor: "ana", App: "globex", Size: 2}, nil},
+			{"name", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: "acme"}, Size: 5}, acme},
+			{"id", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: string(first.ID)}, Size: 100}, acme[1:]},
+			{"new id", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: string(second.ID)}, Size: 1}, acme[:1]},
+			{"default", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: "default"}, Size: 1}, []string{"operator app.tokens.revoke"}},
+			{"actor", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{Actor: "ana"}, Size: 2}, []string{"ana app.token", "ana app.restore", "ana app.secret.delete", "ana app.secret.put", "ana app.update"}},
+			{"both", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{Actor: "ana", App: "globex"}, Size: 2}, nil},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
@@ -170,13 +172,30 @@ func TestAuditTrail(t *testing.T) {
 		if n := count(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE detail LIKE '%hush%'`); n != 0 {
 			t.Errorf("%d entries tell a secret", n)
 		}
-		entries, _, err := s.AuditTrail(t.Context(), tenancy.AuditQuery{App: string(first.ID), Size: 100})
+		entries, _, err := s.AuditTrail(t.Context(), tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: string(first.ID)}, Size: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := map[string]any{"revision": 1., "grants": []any{"stdio"}, "plan": "", "secrets": []any{"S"}}
-		if diff := cmp.Diff(want, entries[len(entries)-1].Detail); diff != "" {
-			t.Errorf("detail of the create (-want +got):\n%s", diff)
+		for i, want := range map[int]string{
+			0: `{"after":{"auth":null,"config":{},"display_name":"","grants":["stdio"],"labels":{},"limits":{"max_concurrent_tasks":0,"queue_depth":0,"rate":[],"weight":0},
+				"plan":"","revision":1,"status":"active"},"secrets":["S"]}`,
+			1: `{"after":{"config":{"key":"********"},"revision":2},"before":{"config":{},"revision":1}}`,
+			2: `{"secrets":["T"]}`,
+			3: `{"secrets":["T"]}`,
+			4: `{"after":{"config":{},"revision":3},"before":{"config":{"key":"********"},"revision":2},"restored":1}`,
+			5: `{"after":{"status":"suspended"},"before":{"status":"active"},"reason":"unpaid"}`,
+			6: `{"after":{"status":"active"},"before":{"status":"suspended"}}`,
+			7: `{"sub":"bob"}`,
+			8: `{}`,
+			9: `{"after":{"status":"deleting"},"before":{"status":"active"}}`,
+		} {
+			got, err := json.Marshal(entries[len(entries)-1-i].Detail)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.ReplaceAll(want, "\n\t\t\t\t", ""), string(got)); diff != "" {
+				t.Errorf("detail of step %d (-want +got):\n%s", i, diff)
+			}
 		}
 	})
 }

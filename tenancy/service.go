@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,7 @@ type Service struct {
 	options Options
 	log     *slog.Logger
 	own     atomic.Pointer[own]
+	broken  sync.Map // chains of the audit trail of which the log has told
 }
 
 // own is the app of the process's config file.

@@ -57,20 +57,20 @@ func (e *edit) apply(c Change) error {
 		if err := checkText("display_name", *c.DisplayName, maxDisplay); err != nil {
 			return err
 		}
-		e.app.DisplayName, e.detail["display_name"] = *c.DisplayName, *c.DisplayName
+		e.app.DisplayName = *c.DisplayName
 	}
 	if c.Labels != nil {
 		if err := checkLabels(c.Labels); err != nil {
 			return err
 		}
-		e.app.Labels, e.detail["labels"] = maps.Clone(c.Labels), c.Labels
+		e.app.Labels = maps.Clone(c.Labels)
 	}
 	if c.Plan != nil {
 		if err := checkPlan(*c.Plan); err != nil {
 			return err
 		}
 		if e.app.Plan != *c.Plan {
-			e.app.Plan, e.rebuild, e.detail["plan"] = *c.Plan, true, *c.Plan
+			e.app.Plan, e.rebuild = *c.Plan, true
 		}
 	}
 	limits, err := c.Limits.apply(e.app.Limits)
@@ -78,7 +78,7 @@ func (e *edit) apply(c Change) error {
 		return err
 	}
 	if !e.app.Limits.equal(limits) {
-		e.app.Limits, e.rebuild, e.detail["limits"] = limits, true, c.Limits
+		e.app.Limits, e.rebuild = limits, true
 	}
 	if c.Grants != nil {
 		grants, err := tidyGrants(c.Grants)
@@ -86,11 +86,11 @@ func (e *edit) apply(c Change) error {
 			return err
 		}
 		if !slices.Equal(grants, e.app.Grants) {
-			e.app.Grants, e.rebuild, e.detail["grants"] = grants, true, grants
+			e.app.Grants, e.rebuild = grants, true
 		}
 	}
-	if c.Auth != nil && e.app.Auth != *c.Auth {
-		e.app.Auth, e.detail["auth"] = *c.Auth, *c.Auth
+	if c.Auth != nil {
+		e.app.Auth = *c.Auth
 	}
 	if e.app.Auth != (Auth{}) {
 		if err := e.app.Auth.check(e.app.Grants); err != nil {

@@ -24,6 +24,7 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
 	"stoa/authz"
+	"stoa/billing"
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -51,6 +52,8 @@ type House struct {
 	Judged func(ctx context.Context, app string, f guardrail.Finding)
 	Watch  Watch
 	Log    *slog.Logger
+	// Billing counts what apps use and bounds it; nil = nothing is counted.
+	Billing *billing.Service
 }
 
 // Tenant says whose configuration is built.
@@ -71,13 +74,15 @@ type App struct {
 	runners  map[bool]*runner.Runner // of tasks in the database, and of those in memory
 	vault    *store.Vault
 	memories *memory.Recall
-	gate     *authz.Gate
-	cards    []agentsvc.Card
-	index    map[string]int
-	limits   *Limits
-	fallback string // agent of the default card, "" = none
-	org, url string
-	closers  []func() error
+
+	allowance *billing.Allowance // nil = any
+	gate      *authz.Gate
+	cards     []agentsvc.Card
+	index     map[string]int
+	limits    *Limits
+	fallback  string // agent of the default card, "" = none
+	org, url  string
+	closers   []func() error
 }
 
 // Build makes an app of cfg. It calls nobody: what it returns costs memory alone. What is wrong with cfg is a
@@ -91,10 +96,16 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if h.Judged != nil {
 		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
 	}
+	if h.Billing != nil {
+		b.meter, b.allowance = h.Billing.Meter(t.ID, t.Plan), h.Billing.Allowance(t.ID, t.Plan)
+	}
 	volatile, stores := b.volatile(h), b.sessions(h)
 	b.store = stores(h.DB)
 	if h.Keys != nil {
 		b.vault = store.NewVault(h.tasksIn(volatile), t.ID, h.Keys) // what a task was entrusted with is kept as the task is
+		if volatile {
+			b.vault = b.vault.AuditIn(h.DB)
+		}
 	}
 	memories, used := b.memory(memory.New(h.DB, t.ID))
 	if used {
@@ -108,11 +119,18 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
-	a := &App{runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, limits: limits, index: map[string]int{}, closers: b.closers}
+	a := &App{
+		runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, allowance: b.allowance,
+		limits: limits, index: map[string]int{}, closers: b.closers,
+	}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
+		if q.volatile {
+			kept = kept.AuditIn(h.DB)
+		}
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
+			Observer: b.observer(), Apart: q.volatile,
 		})
 		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, b.running())
 		if limits != nil {
@@ -220,4 +238,6 @@ type builder struct {
 	mistakes
 
 	databases *Databases
+	meter     *billing.Meter     // nil = nothing is counted
+	allowance *billing.Allowance // as above
 }

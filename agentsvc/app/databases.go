@@ -101,6 +101,26 @@ func (o *ownDatabase) ready(ctx context.Context) (*db.DB, error) {
 	return o.db, o.err
 }
 
+// soon is ready for callers who wait no longer than ctx, whoever's attempt to open it is under way. The attempt goes on,
+// and whoever closes the database waits for it.
+func (o *ownDatabase) soon(ctx context.Context) (*db.DB, error) {
+	type attempt struct {
+		db  *db.DB
+		err error
+	}
+	done := make(chan attempt, 1)
+	go func() {
+		d, err := o.ready(ctx)
+		done <- attempt{d, err}
+	}()
+	select {
+	case a := <-done:
+		return a.db, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 func (o *ownDatabase) close() error {
 	o.turn <- struct{}{}
 	defer func() { <-o.turn }()

@@ -65,7 +65,7 @@ func (b *builder) countsIn(c *ratelimit.Counts) ratelimit.Place {
 		return c.Platform
 	}
 	d := b.borrow(own)
-	return ratelimit.OrElse(ratelimit.NewSQL(d.ready), c.Platform, ownPatience, "databases."+r.SQLDatabase, b.log)
+	return ratelimit.OrElse(ratelimit.NewSQL(d.soon), c.Platform, ownPatience, "databases."+r.SQLDatabase, b.log)
 }
 
 // Admit counts a call, which holds what its turn will use at a guess. It returns a [ratelimit.ExhaustedError] if it may

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/queue"
 	"stoa/agentsvc/task"
 	"stoa/ratelimit"
 	"stoa/tenancy"
@@ -147,10 +149,12 @@ func TestLimitsSettle(t *testing.T) {
 	}
 }
 
-func countRows(t *testing.T, d *db.DB) (n int) {
+func countRows(t *testing.T, d *db.DB) int { return number(t, d, `SELECT COUNT(*) FROM rate_count`) }
+
+func number(t *testing.T, d *db.DB, query string) (n int) {
 	t.Helper()
 	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM rate_count`)
+	b.Query(func(r db.Row) error { return r.Scan(&n) }, query)
 	if err := d.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -186,23 +190,57 @@ func TestLimitsHoldWhatTurnsUse(t *testing.T) {
 	}
 }
 
-// TestLimitsDatabaseAway counts in the platform's database while the one that the app brings is not there.
+// TestLimitsDatabaseAway counts in the platform's database while the one that the app brings refuses or says nothing.
 func TestLimitsDatabaseAway(t *testing.T) {
 	t.Parallel()
-	nowhere := "{driver: postgres, host: 127.0.0.1, port: 9, database: d, username: u}"
-	platform := dbtest.SQLite(t)
-	a := houseOf(t, platform, parsed(t, fmt.Sprintf(limitSource, "own", nowhere), config.Options{}), inside, slog.New(slog.DiscardHandler))
-	in := 0
-	for range 60 {
-		_, err := a.Limits().Admit(t.Context(), caller(""), agentsvc.Message{})
-		if err == nil {
-			in++
-		} else if !errors.Is(err, ratelimit.ErrExhausted) {
-			t.Fatal(err)
-		}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if n := countRows(t, platform); in != 50 || n != 2 {
-		t.Errorf("%d calls were let in, and the platform has %d counters", in, n)
+	t.Cleanup(func() { _ = silent.Close() })
+	for name, port := range map[string]int{"refuses": 9, "says nothing": silent.Addr().(*net.TCPAddr).Port} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nowhere := fmt.Sprintf("{driver: postgres, host: 127.0.0.1, port: %d, database: d, username: u}", port)
+			platform := dbtest.SQLite(t)
+			a := houseOf(t, platform, parsed(t, fmt.Sprintf(limitSource, "own", nowhere), config.Options{}), inside, slog.New(slog.DiscardHandler))
+			in, began := 0, time.Now()
+			for range 60 {
+				_, err := a.Limits().Admit(t.Context(), caller(""), agentsvc.Message{})
+				if err == nil {
+					in++
+				} else if !errors.Is(err, ratelimit.ErrExhausted) {
+					t.Fatal(err)
+				}
+			}
+			if n := countRows(t, platform); in != 50 || n != 2 {
+				t.Errorf("%d calls were let in, and the platform has %d counters", in, n)
+			}
+			if took := time.Since(began); took > 4500*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// TestLimitsOfTries counts what a turn has used once, however many attempts it takes, and gives back once what it held.
+func TestLimitsOfTries(t *testing.T) {
+	t.Parallel()
+	yaml, _ := ownSQLite(t)
+	source := strings.Replace(fmt.Sprintf(limitSource, `""`, yaml), "      - then:", "      - when: {tool_result: calc}\n        then: [{fail: {status: 503, message: later}}]\n      - then:", 1)
+	platform := dbtest.SQLite(t)
+	a := houseOf(t, platform, parsed(t, source, config.Options{}), inside, slog.New(slog.DiscardHandler), func(h *app.House) {
+		h.Retry = queue.Retry{Max: 3, Initial: 5 * time.Millisecond, Limit: 5 * time.Millisecond}
+	})
+	for i := range int64(3) {
+		told, _ := call(t, a, admitted(t, a, say("sum")))
+		if told.Status.State != agentsvc.Failed {
+			t.Fatalf("%s %q", told.Status.State, told.Status.Message.Text())
+		}
+		counted(t, a, 111*(i+1))
+	}
+	if n := number(t, platform, `SELECT MIN(attempts) FROM run`); n != 4 {
+		t.Errorf("a turn was tried %d times, want 4", n)
 	}
 }
 

@@ -21,7 +21,8 @@ var llmKinds = map[string]func(b *builder, name string, l *config.LLM) (llm.Prov
 }
 
 // llms makes the models. What stands around a vendor's model is, from the inside out: tries after a failure, a breaker
-// that spares it while it is down, whoever watches, and the models to fall back on.
+// that spares it while it is down, the count of its calls and the budgets they are held to, whoever watches, and the models to
+// fall back on.
 func (b *builder) llms() {
 	alone := make(map[string]llm.Provider, len(b.cfg.LLMs))
 	for name, l := range b.cfg.LLMs {
@@ -33,7 +34,8 @@ func (b *builder) llms() {
 		if l.Provider != "scripted" {
 			m = llm.Break(llm.Retry(m))
 		}
-		alone[name] = b.watchModel(l, m)
+		b.wrong("llms."+name, b.allowed(l))
+		alone[name] = b.watchModel(l, b.metered(l, m))
 	}
 	b.models = make(map[string]llm.Provider, len(alone))
 	for name := range alone {

@@ -63,10 +63,10 @@ var embedderKinds = map[string]func(o embedder.Options, e *config.Embedder) embe
 func (b *builder) embedder(name string) embedder.Embedder {
 	e := b.cfg.Embedders[name]
 	timeout := time.Duration(e.Timeout) * time.Second
-	return embedderKinds[e.Provider](embedder.Options{
+	return b.counted(e, embedderKinds[e.Provider](embedder.Options{
 		Model: e.Model, APIKey: e.APIKey, BaseURL: e.BaseURL, Dimension: e.Dimension,
 		Timeout: timeout, BatchSize: e.BatchSize, HTTP: b.out.Patient(timeout),
-	}, e)
+	}, e))
 }
 
 // memory returns the app's memory, and whether its agents use it: what was remembered before it was turned off can

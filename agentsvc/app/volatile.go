@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -11,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"stoa/agentsvc/config"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/billing"
 	"stoa/migrations"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -254,7 +255,7 @@ func (b *builder) volatile(h House) bool {
 		}
 	}
 	if storage.Tasks.Backend == inMemory || storage.Sessions.Backend == inMemory {
-		b.closers = append(b.closers, h.Volatile.enter(b.tenant.ID, retention(b.cfg), b.tenant.Limits))
+		b.closers = append(b.closers, h.Volatile.enter(b.tenant.ID, b.retention(h), b.tenant.Limits))
 	}
 	return storage.Tasks.Backend == inMemory
 }
@@ -262,7 +263,14 @@ func (b *builder) volatile(h House) bool {
 // inMemory is the backend of that name.
 const inMemory = "inmemory"
 
-func retention(cfg *config.Config) store.Retention {
-	r := cfg.Storage.Retention
-	return store.Retention{Tasks: r.Tasks, Events: r.Events, Sessions: r.Sessions}
+// retention is how long the app keeps what is finished: as its configuration says, else its plan.
+func (b *builder) retention(h House) store.Retention {
+	var plan billing.Plan
+	if h.Billing != nil {
+		plan, _ = h.Billing.Plan(b.tenant.Plan)
+	}
+	r := b.cfg.Storage.Retention
+	return store.Retention{
+		Tasks: cmp.Or(r.Tasks, plan.Retention.Tasks), Events: cmp.Or(r.Events, plan.Retention.Events), Sessions: cmp.Or(r.Sessions, plan.Retention.Sessions),
+	}
 }

@@ -24,6 +24,16 @@ type Request struct {
 	Tools        []agentsvc.ToolSpec
 	// Step identifies the call across retries and restarts of its run.
 	Step string
+	// MaxTokens bounds the answer beyond what the model's options do; 0 = no further.
+	MaxTokens int64
+}
+
+// Most returns how many tokens the answer may have where a model's options say so many (0 = any number), 0 for any number.
+func (r Request) Most(option int64) int64 {
+	if r.MaxTokens > 0 && (option == 0 || r.MaxTokens < option) {
+		return r.MaxTokens
+	}
+	return option
 }
 
 // Chunk is a piece of a model's answer. Text and Artifact are to be shown, ToolCall is to be run; a tool call comes

@@ -64,7 +64,11 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 	}
 	t := &turn{Runner: r, rec: rec, run: &run, began: time.Now()}
 	within := agentsvc.WithSession(ctx, agentsvc.SessionKey{Owner: run.Owner, Context: run.Context})
-	err := t.do(agentsvc.WithFindings(within, t.found.tell))
+	within = agentsvc.WithSpending(agentsvc.WithFindings(within, t.found.tell), &agentsvc.Spending{
+		Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Tell: t.uses.tell,
+	})
+	defer t.leave(ctx)
+	err := t.do(within)
 	if err == nil {
 		if r.tell != nil && len(t.kept) > 0 && !t.refused {
 			r.tell(ctx, run, t.kept)
@@ -157,7 +161,8 @@ func reason(err error) string {
 	var absent *tool.UnavailableError
 	var away *store.AwayError
 	var cut *cutOffError
-	if errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooLong) {
+	var exhausted *agentsvc.ExhaustedError
+	if errors.As(err, &exhausted) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooLong) {
 		return err.Error()
 	}
 	if errors.As(err, &away) {

@@ -33,8 +33,10 @@ type turn struct {
 	kept    []agentsvc.Entry // what was added to the session
 	refused bool             // the turn ended rejected
 	found   findings
-	last    time.Time // of the last fact of earlier attempts
-	spent   bool      // what was reserved for the run has been settled
+	uses    uses
+	unsaid  []agentsvc.Event // usage that could not be written with its fact
+	last    time.Time        // of the last fact of earlier attempts
+	spent   bool             // what was reserved for the run has been settled
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -96,6 +98,7 @@ func (t *turn) note(ev agentsvc.Event) {
 		t.add(ev.Frame, agentsvc.Entry{Result: ev.Result})
 	case ev.Usage != nil:
 		t.used = t.used.Add(*ev.Usage)
+		t.uses.known(*ev.Usage)
 	case ev.Finding != nil:
 		t.found.note(*ev.Finding)
 	}
@@ -271,7 +274,9 @@ func (t *turn) write(ctx context.Context, rec store.Record) error {
 	if err := t.rec.Record(ctx, rec); err != nil {
 		if err = unrecorded(err); !errors.Is(err, errNotRecorded) {
 			t.pending = facts(rec.Events)
+			return err
 		}
+		t.unsaid = append(t.unsaid, usageOf(rec.Events)...)
 		return err
 	}
 	t.kept = rec.Session

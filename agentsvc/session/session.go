@@ -21,9 +21,9 @@ type Buffer struct {
 }
 
 // Open begins a turn.
-func (b Buffer) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error) {
+func (b Buffer) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 	one := func(int) int { return 1 }
-	return func(_ context.Context, talk []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error) {
+	return func(_ context.Context, talk []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 		return end(talk, b.Size, 0, one), nil, nil
 	}
 }
@@ -36,9 +36,9 @@ type Tokens struct {
 }
 
 // Open begins a turn.
-func (w Tokens) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error) {
+func (w Tokens) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 	c := costs{}
-	return func(_ context.Context, talk []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error) {
+	return func(_ context.Context, talk []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 		return end(talk, w.Budget, w.Recent, c.of(w.Count, talk)), nil, nil
 	}
 }

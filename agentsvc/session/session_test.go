@@ -15,7 +15,7 @@ import (
 )
 
 // fit is what a strategy is in a turn.
-type fit = func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error)
+type fit = func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error)
 
 // talk makes a conversation of lines: "u:text" of the user, "a:text" of the agent, "c:id,id" an agent's message that
 // calls tools, "r:id" a result. A number before it is the turn of the session: "3 u:text".

@@ -29,7 +29,7 @@ type Summary struct {
 }
 
 // Open begins a turn.
-func (s Summary) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error) {
+func (s Summary) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 	t := &summing{Summary: s, costs: costs{}}
 	return t.fit
 }
@@ -42,14 +42,14 @@ type summing struct {
 	text   string // what stands for the first done entries
 	done   int
 	steps  int
-	used   *agentsvc.Usage
+	used   []agentsvc.Usage
 }
 
 // maxRounds bounds the summaries that are made before one call of the model: a conversation that was never summed up
 // may be many budgets long.
 const maxRounds = 16
 
-func (t *summing) fit(ctx context.Context, talk []agentsvc.Entry) ([]agentsvc.Entry, *agentsvc.Usage, error) {
+func (t *summing) fit(ctx context.Context, talk []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 	t.used = nil
 	t.done = min(t.done, len(talk))
 	cost := t.costs.of(t.Count, talk)
@@ -68,7 +68,7 @@ func (t *summing) fit(ctx context.Context, talk []agentsvc.Entry) ([]agentsvc.En
 		return t.shown(talk), t.used, nil
 	}
 	if ctx.Err() != nil {
-		return nil, nil, ctx.Err()
+		return nil, t.used, ctx.Err()
 	}
 	t.Log.WarnContext(ctx, "a conversation could not be summed up and is cut instead", "agent", t.Agent, "error", err)
 	shown := t.shown(talk)
@@ -219,11 +219,7 @@ func (t *summing) ask(ctx context.Context, entries []agentsvc.Entry) (string, er
 			return "", fmt.Errorf("sum up: %w", err)
 		}
 		if c.Usage != nil {
-			used := *c.Usage
-			if t.used != nil {
-				used = t.used.Add(used)
-			}
-			t.used = &used
+			t.used = append(t.used, *c.Usage)
 		}
 		if text.WriteString(c.Text); text.Len() > longest {
 			break

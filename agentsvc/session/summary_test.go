@@ -52,7 +52,7 @@ func summing(d *db.DB, m *summarizer) session.Summary {
 }
 
 // shown runs one step of a turn.
-func shown(t *testing.T, f fit, entries []agentsvc.Entry) (string, *agentsvc.Usage) {
+func shown(t *testing.T, f fit, entries []agentsvc.Entry) (string, []agentsvc.Usage) {
 	t.Helper()
 	out, used, err := f(agentsvc.WithSession(t.Context(), ana), entries)
 	if err != nil {
@@ -102,7 +102,7 @@ func TestSummaryUsage(t *testing.T) {
 	w := summing(dbtest.SQLite(t), &summarizer{say: always("NOTES")}).Open()
 	long := strings.Repeat("x", 40)
 	all := talk("1 u:"+long, "1 a:"+long, "u:now?")
-	if _, used := shown(t, w, all); used == nil || used.InputTokens != 7 {
+	if _, used := shown(t, w, all); len(used) != 1 || used[0].InputTokens != 7 {
 		t.Errorf("the summary used %v", used)
 	}
 	if _, used := shown(t, w, all); used != nil {

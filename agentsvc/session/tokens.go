@@ -8,6 +8,7 @@ import (
 	"github.com/tiktoken-go/tokenizer"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
 )
 
 // Counter counts the tokens of a text.
@@ -98,4 +99,16 @@ func (c costs) of(count Counter, talk []agentsvc.Entry) func(i int) int {
 		}
 		return n
 	}
+}
+
+// Size counts the tokens of a request: what is said, and the tools that are offered.
+func Size(count Counter, req llm.Request) int {
+	n := perEntry + count(req.System)
+	for _, e := range req.Conversation {
+		n += costOf(count, e)
+	}
+	for _, t := range req.Tools {
+		n += perEntry + count(t.Name) + count(t.Description) + count(string(t.Parameters))
+	}
+	return n
 }

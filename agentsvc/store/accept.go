@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -76,8 +77,13 @@ func (s *Store) accepted(run Run, err error) error {
 	return nil
 }
 
+// Restore is Accept of a task that goes on where another stood, as entry tells.
+func (s *Store) Restore(ctx context.Context, run Run, evs []agentsvc.Event, entry tenancy.Entry) error {
+	return s.join(ctx, run, evs, nil, entry)
+}
+
 // join is Accept in a session that there is or may be.
-func (s *Store) join(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
+func (s *Store) join(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent, entries ...tenancy.Entry) error {
 	status := lastStatus(evs)
 	g := &guard{run.Epoch, run.Seq}
 	b := db.Batch{Key: string(run.Task)}
@@ -98,7 +104,7 @@ func (s *Store) join(ctx context.Context, run Run, evs []agentsvc.Event, sent *S
 		s.insertSent(&b, run.Owner, run, *sent, g)
 	}
 	s.standsInLine(&b, run)
-	err := s.h.Write(ctx, &b)
+	err := s.noted(ctx, &b, run.Task, g, entries, func() error { return s.h.Write(ctx, &b) })
 	switch {
 	case err == nil && n == 0 && ahead.full():
 		return ErrNoRoom

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -23,6 +24,7 @@ type Ruling struct {
 	Supply  []Sealed       // credentials that were supplied
 	Sender  agentsvc.Owner // of the message that brought them
 	Sent    *Sent          // nil = none did
+	Audit   []tenancy.Entry
 }
 
 // Decide writes a ruling, if the task stands where it was seen. It returns [agentsvc.ErrLost] if it has moved on
@@ -61,7 +63,9 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	if r.Sent != nil {
 		s.insertSent(&b, r.Sender, run, *r.Sent, g)
 	}
-	return ahead.or(s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID)))
+	return ahead.or(s.noted(ctx, &b, seen.ID, g, r.Audit, func() error {
+		return s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID))
+	}))
 }
 
 // Overdue returns the sequences of a task's approvals that it is too late to decide on.

@@ -14,6 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -306,13 +307,13 @@ func TestDead(t *testing.T) {
 		evs := append(first(next), events(next.Task, 2, message("kept"))...)
 		next.Seq = 2
 		s := store.New(d, "acme")
-		if err := s.Requeue(ctx, id(0), next, evs); err != nil {
+		if err := s.Requeue(ctx, id(0), next, evs, tenancy.Entry{Actor: "op"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Requeue(ctx, id(0), aRun(""), evs); err == nil {
+		if err := s.Requeue(ctx, id(0), aRun(""), evs, tenancy.Entry{}); err == nil {
 			t.Error("a letter was requeued twice")
 		}
-		if err := store.New(d, "globex").Requeue(ctx, id(1), aRun(""), first(aRun(""))); err == nil {
+		if err := store.New(d, "globex").Requeue(ctx, id(1), aRun(""), first(aRun("")), tenancy.Entry{}); err == nil {
 			t.Error("a stranger's letter was requeued")
 		}
 		if got := task(t, s, next.Task); got.Status.State != agentsvc.Submitted || len(got.History) != 2 {

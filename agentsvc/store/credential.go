@@ -19,11 +19,12 @@ type Vault struct {
 	h      *db.Handle
 	tenant string
 	keys   *tenancy.Keyring
+	audit  audit
 }
 
 // NewVault returns the vault of a tenant.
 func NewVault(d *db.DB, tenant db.ID, keys *tenancy.Keyring) *Vault {
-	return &Vault{d.Tenant(tenant), string(tenant), keys}
+	return &Vault{d.Tenant(tenant), string(tenant), keys, audit{tenant: tenant}}
 }
 
 // Sealed is a credential as it is kept.
@@ -73,10 +74,10 @@ func (v *Vault) Open(ctx context.Context, owner agentsvc.Owner, c agentsvc.Crede
 
 // Drop forgets a credential that [Vault.Open] returned, unless another has taken its place.
 func (v *Vault) Drop(ctx context.Context, kept Sealed) error {
-	var b db.Batch
-	b.Exec(nil, `DELETE FROM credential WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND tool = $4 AND value = $5`,
-		v.tenant, kept.Owner.Subject, kept.Owner.Issuer, kept.Tool, kept.value)
-	if err := v.h.Do(ctx, &b); err != nil {
+	_, err := v.forget(ctx, tenancy.Entry{Actor: tenancy.System, Action: "credential.drop", Detail: map[string]any{
+		"user": kept.Owner.Subject, "issuer": kept.Owner.Issuer, "tool": kept.Tool, "server": kept.Server,
+	}}, match{"owner_sub", kept.Owner.Subject}, match{"owner_iss", kept.Owner.Issuer}, match{"tool", kept.Tool}, match{"value", kept.value})
+	if err != nil {
 		return fmt.Errorf("drop the credential for %s: %w", kept.Tool, err)
 	}
 	return nil
@@ -100,13 +101,11 @@ func (v *Vault) List(ctx context.Context, owner agentsvc.Owner) (list []Sealed, 
 	return list, nil
 }
 
-// Forget erases an owner's credential for a tool. It returns [agentsvc.ErrNotFound] if there is none.
+// Forget erases an owner's credential for a tool, as the owner wishes. It returns [agentsvc.ErrNotFound] if there is none.
 func (v *Vault) Forget(ctx context.Context, owner agentsvc.Owner, tool string) error {
-	var n int64
-	var b db.Batch
-	b.Exec(&n, `DELETE FROM credential WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND tool = $4`,
-		v.tenant, owner.Subject, owner.Issuer, tool)
-	if err := v.h.Do(ctx, &b); err != nil {
+	n, err := v.forget(ctx, tenancy.Entry{Actor: owner.Subject, Issuer: owner.Issuer, Action: "credential.forget", Detail: map[string]any{"tool": tool}},
+		match{"owner_sub", owner.Subject}, match{"owner_iss", owner.Issuer}, match{"tool", tool})
+	if err != nil {
 		return fmt.Errorf("forget a credential: %w", err)
 	}
 	if n == 0 {
@@ -115,18 +114,53 @@ func (v *Vault) Forget(ctx context.Context, owner agentsvc.Owner, tool string) e
 	return nil
 }
 
-// ForgetUser erases all credentials of users with the subject, of the issuer unless it is nil.
-func (v *Vault) ForgetUser(ctx context.Context, subject string, issuer *string) error {
-	condition, args := "", []any{v.tenant, subject}
+// ForgetUser erases, as by wishes, all credentials of users with the subject, of the issuer unless it is nil.
+func (v *Vault) ForgetUser(ctx context.Context, by agentsvc.Owner, subject string, issuer *string) error {
+	e := tenancy.Entry{Actor: by.Subject, Issuer: by.Issuer, Action: "credential.forget", Detail: map[string]any{"user": subject}}
+	matches := []match{{"owner_sub", subject}}
 	if issuer != nil {
-		condition, args = ` AND owner_iss = $3`, append(args, *issuer)
+		e.Detail["issuer"] = *issuer
+		matches = append(matches, match{"owner_iss", *issuer})
 	}
-	var b db.Batch
-	b.Exec(nil, `DELETE FROM credential WHERE tenant = $1 AND owner_sub = $2`+condition, args...)
-	if err := v.h.Do(ctx, &b); err != nil {
+	if _, err := v.forget(ctx, e, matches...); err != nil {
 		return fmt.Errorf("forget a user's credentials: %w", err)
 	}
 	return nil
+}
+
+// errNothing says that there was nothing to forget, and so nothing to note.
+var errNothing = errors.New("nothing was there")
+
+// match is a column of ours and the value that rows must have in it.
+type match struct{ column, value string }
+
+// forget erases the credentials that match, and returns how many they were. What was erased, and only that, stands on the
+// audit trail.
+func (v *Vault) forget(ctx context.Context, e tenancy.Entry, matches ...match) (n int64, err error) {
+	matches = append([]match{{"tenant", v.tenant}}, matches...)
+	var args []any
+	for _, m := range matches {
+		args = append(args, m.value)
+	}
+	chosen := func(first int) string {
+		conditions := make([]string, len(matches))
+		for i, m := range matches {
+			conditions[i] = fmt.Sprintf("%s = $%d", m.column, first+i)
+		}
+		return strings.Join(conditions, " AND ")
+	}
+	var b db.Batch
+	err = v.audit.noted(ctx, &b, []tenancy.Entry{e}, `EXISTS (SELECT 1 FROM credential WHERE `+chosen(10)+`)`, args, func() error {
+		b.Exec(&n, `DELETE FROM credential WHERE `+chosen(1), args...)
+		if err := v.h.Do(ctx, &b); err != nil || n > 0 {
+			return err
+		}
+		return errNothing
+	})
+	if errors.Is(err, errNothing) {
+		err = nil
+	}
+	return n, err
 }
 
 // insertCredential adds to b that a credential was supplied to a task, if the guard holds. It takes the place of an

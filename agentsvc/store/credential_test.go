@@ -126,10 +126,10 @@ func TestVault(t *testing.T) {
 			t.Errorf("forgotten: %v", err)
 		}
 		issuer := "else"
-		if err := v.ForgetUser(t.Context(), "ana", &issuer); err != nil || opened(t, v, ana, post) != "key" {
+		if err := v.ForgetUser(t.Context(), ana, "ana", &issuer); err != nil || opened(t, v, ana, post) != "key" {
 			t.Errorf("another issuer's ana: %v", err)
 		}
-		if err := v.ForgetUser(t.Context(), "ana", nil); err != nil || opened(t, v, ana, post) != "" {
+		if err := v.ForgetUser(t.Context(), ana, "ana", nil); err != nil || opened(t, v, ana, post) != "" {
 			t.Errorf("all of ana: %v", err)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"stoa/agentsvc"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -122,8 +123,8 @@ func (s *Store) GiveUp(ctx context.Context, seen Stored, run Run, ev agentsvc.Ev
 }
 
 // Requeue has run, of a new task that begins with evs and waits in the line of its session, go on in place of a dead
-// letter, at the revision that is in force. It returns [agentsvc.ErrNotFound] if somebody else has done so, or if there is no such letter.
-func (s *Store) Requeue(ctx context.Context, dead DeadID, run Run, evs []agentsvc.Event) error {
+// letter, at the revision that is in force, as entry tells. It returns [agentsvc.ErrNotFound] if somebody else has done so, or if there is no such letter.
+func (s *Store) Requeue(ctx context.Context, dead DeadID, run Run, evs []agentsvc.Event, entry tenancy.Entry) error {
 	g := &guard{run.Epoch, run.Seq}
 	b := db.Batch{Key: string(run.Task)}
 	var n int64
@@ -143,7 +144,7 @@ func (s *Store) Requeue(ctx context.Context, dead DeadID, run Run, evs []agentsv
 	s.standsInLine(&b, run)
 	b.Exec(nil, `UPDATE run SET revision = COALESCE((SELECT revision FROM app WHERE tenant = $1), revision) WHERE tenant = $1 AND task = $2`,
 		s.tenant, string(run.Task))
-	err := s.guarded(ctx, &b, &n, "requeue run "+dead.String())
+	err := s.noted(ctx, &b, run.Task, g, []tenancy.Entry{entry}, func() error { return s.guarded(ctx, &b, &n, "requeue run "+dead.String()) })
 	if errors.Is(err, agentsvc.ErrLost) {
 		return agentsvc.ErrNotFound
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -103,10 +104,10 @@ func (s *Store) SettlePins(ctx context.Context, server string, now []Definition)
 	return drifted, nil
 }
 
-// AcceptPin makes the drifted definition of a tool the accepted one. It returns [agentsvc.ErrNotFound] for a tool that
+// AcceptPin makes the drifted definition of a tool the accepted one; by, an operator, stands on the audit trail. It returns [agentsvc.ErrNotFound] for a tool that
 // has no pin, and an [agentsvc.InvalidError] if the drifted definition is not the one of that hash: then somebody would
 // accept what they have not seen.
-func (s *Store) AcceptPin(ctx context.Context, server, tool, hash string) (Pin, error) {
+func (s *Store) AcceptPin(ctx context.Context, by, server, tool, hash string) (Pin, error) {
 	var pin Pin
 	err := s.h.Tx(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, `UPDATE tool_pin SET hash = drift_hash, body = drift_body, pinned_at = stoa_now(), drift_hash = '', drift_body = '', drifted_at = 0
@@ -128,8 +129,12 @@ func (s *Store) AcceptPin(ctx context.Context, server, tool, hash string) (Pin, 
 			return agentsvc.ErrNotFound
 		case n == 0 && pin.Accepted.Hash != hash:
 			return agentsvc.Invalid("hash", "is not that of the definition which waits to be accepted")
+		case n == 0: // it was accepted before
+			return nil
 		}
-		return nil
+		return tenancy.Audit(ctx, tx, tenancy.Entry{
+			Actor: by, Action: "app.tools.accept", AppID: s.audit.tenant, Detail: map[string]any{"server": server, "tool": tool, "hash": hash},
+		})
 	})
 	if err != nil {
 		return Pin{}, fmt.Errorf("accept tool %s of %s: %w", tool, server, err)

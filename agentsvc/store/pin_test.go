@@ -57,16 +57,16 @@ func TestPins(t *testing.T) {
 		}
 
 		var invalid *agentsvc.InvalidError
-		if _, err := alice.AcceptPin(ctx, "shop", "a", "a2"); !errors.As(err, &invalid) {
+		if _, err := alice.AcceptPin(ctx, "op", "shop", "a", "a2"); !errors.As(err, &invalid) {
 			t.Errorf("accepting what is no longer there: %v", err)
 		}
 		for _, s := range []*store.Store{bob, store.New(d, "nobody")} {
-			if _, err := s.AcceptPin(ctx, "shop", "b", "b1"); !errors.Is(err, agentsvc.ErrNotFound) {
+			if _, err := s.AcceptPin(ctx, "op", "shop", "b", "b1"); !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("accepting a stranger's: %v", err)
 			}
 		}
 		for range 2 { // the second time it is so already
-			pin, err := alice.AcceptPin(ctx, "shop", "a", "a3")
+			pin, err := alice.AcceptPin(ctx, "op", "shop", "a", "a3")
 			if diff := cmp.Diff(store.Pin{Server: "shop", Accepted: drift}, pin, times); diff != "" || err != nil {
 				t.Errorf("%v %s", err, diff)
 			}

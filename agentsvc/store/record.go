@@ -19,11 +19,13 @@ type Record struct {
 	Error string
 	// Session, where not empty, is what the turn adds to its session.
 	Session []agentsvc.Entry
+	// Beside is written in the same transaction whether or not the lease still holds; nil = nothing.
+	Beside *db.Batch
 }
 
 // Record appends facts to the task of run, at run's epoch and sequence. It returns [agentsvc.ErrLost] if the lease is
 // somebody else's by now, and an [*AwayError] if the session is kept apart and cannot be written; then nothing was
-// written.
+// written but what is beside it, if that.
 func (s *Store) Record(ctx context.Context, run *Run, rec Record) error {
 	if s.Sessions.h != nil || len(rec.Session) == 0 {
 		return s.append(ctx, run, rec)
@@ -82,6 +84,7 @@ func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (n i
 	if err := record(&b, &w, run, rec, g, time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
+	b.Append(rec.Beside)
 	if err := s.h.Write(ctx, &b); err != nil {
 		return 0, err
 	}

@@ -17,17 +17,20 @@ type Store struct {
 
 	h      *db.Handle
 	tenant string
+	audit  audit
 }
 
 // New returns the store of a tenant.
 func New(d *db.DB, tenant db.ID) *Store {
 	h := d.Tenant(tenant)
-	return &Store{Sessions: &Sessions{tenant: string(tenant), h: h}, h: h, tenant: string(tenant)}
+	return &Store{Sessions: &Sessions{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: audit{tenant: tenant}}
 }
 
 // With returns a store of the same tasks whose sessions are those of k.
 func (s *Store) With(k *Sessions) *Store {
-	return &Store{Sessions: k, h: s.h, tenant: s.tenant}
+	other := *s
+	other.Sessions = k
+	return &other
 }
 
 // RunState is where a run stands in the queue.

@@ -84,8 +84,12 @@ func (v *Visit) Submission(ctx context.Context, agent string, m agentsvc.Message
 	if wrong != nil || len(rulings) > 0 {
 		return sub, wrong // an answer to what the agent asks for is no further call
 	}
+	// The budgets first: they are only looked at, so that a call which they refuse counts for no limit.
+	if err := v.house.Afford(ctx, agent, sub.Owner); err != nil {
+		return task.Submission{}, err
+	}
 	var err error
-	sub.Hold, err = v.limited(ctx, agent, m.Context, m)
+	sub.Hold, err = v.limited(ctx, agent, m)
 	return sub, err
 }
 

@@ -1,9 +1,13 @@
 package surface
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"stoa/tenancy"
 )
 
 // client returns the address that a request comes from. X-Forwarded-For is believed as far as trusted proxies wrote it:
@@ -35,4 +39,15 @@ func (s *Server) trusted(a netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// origin returns r's context, in which what is done for it is told to come from its client.
+func (s *Server) origin(r *http.Request, id string) context.Context {
+	return tenancy.WithOrigin(r.Context(), func() tenancy.Origin {
+		client := s.client(r)
+		if host, _, err := net.SplitHostPort(client); err == nil {
+			client = host
+		}
+		return tenancy.Origin{Client: client, Request: id}
+	})
 }

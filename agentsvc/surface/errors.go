@@ -14,6 +14,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/task"
 	"stoa/authz"
+	"stoa/billing"
 	"stoa/ratelimit"
 	"stoa/tenancy"
 )
@@ -85,6 +86,9 @@ var codes = []struct {
 	{tenancy.ErrSuspended, PermissionDenied, http.StatusForbidden, rpcUnsupported, false},
 	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, true},
 
+	{billing.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
+	{billing.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
+
 	{tenancy.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
 	{tenancy.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
 	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
@@ -127,6 +131,7 @@ type verdict struct {
 	field    string
 	problems []config.Problem
 	retry    time.Duration
+	spent    *agentsvc.ExhaustedError
 	limit    *ratelimit.State // that is reached
 }
 
@@ -141,7 +146,13 @@ func judge(err error) verdict {
 	var tenant *tenancy.InvalidError
 	var document *config.Error
 	var rpc *rpcError
+	var spent *agentsvc.ExhaustedError
+	var bill *billing.InvalidError
 	switch {
+	case errors.As(err, &spent):
+		v = verdict{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: spent.Error(), spent: spent}
+	case errors.As(err, &bill):
+		invalid(bill.Field, bill.Error())
 	case errors.As(err, &own):
 		v = verdict{code: own.code, status: own.status, rpc: rpcInvalidRequest, text: own.text, retry: own.retry}
 	case errors.As(err, &rpc):
@@ -174,6 +185,8 @@ func judge(err error) verdict {
 		v.text = textUnauthenticated
 	case errors.As(err, &exhausted):
 		v.retry, v.limit = exhausted.RetryAfter, exhausted.State
+	case spent != nil && !spent.Resets.IsZero():
+		v.retry = max(time.Until(spent.Resets), time.Second)
 	case v.code == Unavailable:
 		v.retry = retryAfter
 	}
@@ -241,6 +254,12 @@ func (v verdict) details(requestID string) map[string]any {
 	d := map[string]any{"request_id": requestID}
 	if v.field != "" {
 		d["field"] = v.field
+	}
+	if s := v.spent; s != nil {
+		d["budget"], d["scope"], d["resets_at"] = s.Budget, s.Scope, nil
+		if !s.Resets.IsZero() {
+			d["resets_at"] = Timestamp(s.Resets)
+		}
 	}
 	if v.problems != nil {
 		d["errors"] = v.problems

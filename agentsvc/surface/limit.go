@@ -9,17 +9,20 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/task"
+	"stoa/agentsvc/trail"
 	"stoa/ratelimit"
 )
 
 // limited counts a call that has an agent work, tells the client how its limits stand, and returns what is reserved for
 // the turn, nil for nothing. It returns a [ratelimit.ExhaustedError].
-func (v *Visit) limited(ctx context.Context, agent string, session agentsvc.ContextID, m agentsvc.Message) (*task.Hold, error) {
+func (v *Visit) limited(ctx context.Context, agent string, m agentsvc.Message) (_ *task.Hold, err error) {
 	limits := v.house.Limits()
 	if limits == nil {
 		return nil, nil
 	}
-	who := ratelimit.Caller{Agent: agent, Owner: v.Principal.Owner(), Session: session}
+	ctx, span := trail.Start(ctx, "limits")
+	defer func() { trail.End(span, err) }()
+	who := ratelimit.Caller{Agent: agent, Owner: v.Principal.Owner(), Session: m.Context}
 	g, err := limits.Admit(ctx, who, m)
 	if v.rec != nil && len(g.States) > 0 {
 		tellLimits(v.rec.Header(), g.States, err)

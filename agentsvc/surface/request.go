@@ -88,7 +88,7 @@ func (s *Server) watch(next http.Handler) http.Handler {
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
-		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
+		r = r.WithContext(context.WithValue(s.origin(r, rec.id), recordKey{}, rec))
 		r.URL.RawPath = "" // routes match the decoded path, so that every spelling of a path is the same path
 		defer func() {
 			if p := recover(); p != nil {

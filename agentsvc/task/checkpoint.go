@@ -25,10 +25,11 @@ func (s *Service) Checkpoints(ctx context.Context, reach Reach, id agentsvc.Task
 
 // Restore opens a new task that goes on where a task that failed or was cancelled stood at a checkpoint, given by its
 // sequence: what the agent had said and done by then is neither asked nor done again. The new task belongs to the
-// owner of the old one, which stays as it is, and waits for its turn in their session. It returns
+// owner of the old one, which stays as it is, and waits for its turn in their session. That by wanted it stands on the
+// audit trail. It returns
 // [agentsvc.ErrNotFound] for a task out of reach and for a checkpoint that its last turn does not have, and
 // [ErrNotRestorable].
-func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, checkpoint int64) (agentsvc.Task, error) {
+func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, checkpoint int64, by agentsvc.Owner) (agentsvc.Task, error) {
 	t, err := s.find(ctx, reach, id, store.With{})
 	if err != nil {
 		return agentsvc.Task{}, err
@@ -56,7 +57,9 @@ func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, 
 	}
 	err = agentsvc.ErrOccupied
 	for try := 0; try < maxTries && errors.Is(err, agentsvc.ErrOccupied); try++ {
-		err = s.store.Accept(ctx, run, evs, nil)
+		err = s.store.Restore(ctx, run, evs, entryBy(by, "checkpoint.restore", map[string]any{
+			"task": string(id), "checkpoint": checkpoint, "agent": t.Agent, "restored_as": string(run.Task),
+		}))
 	}
 	written(err == nil)
 	if err != nil {

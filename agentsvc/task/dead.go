@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -57,10 +58,10 @@ func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) err
 	}
 }
 
-// Requeue has a new task go on where that of a dead letter ended, and returns its id: the old one has ended and stays
+// Requeue has a new task go on where that of a dead letter ended, as by, an operator, wishes, and returns its id: the old one has ended and stays
 // so. What the old turn had recorded counts as done: neither model nor tool is asked for it again. It returns
 // [agentsvc.ErrNotFound] for what is no dead letter, or no longer.
-func (l *DeadLetters) Requeue(ctx context.Context, id store.DeadID) (store.Dead, agentsvc.TaskID, error) {
+func (l *DeadLetters) Requeue(ctx context.Context, by string, id store.DeadID) (store.Dead, agentsvc.TaskID, error) {
 	found, _, err := l.runs.Dead(ctx, store.DeadFilter{ID: id, Limit: 1})
 	if err == nil && len(found) == 0 {
 		err = agentsvc.ErrNotFound
@@ -68,7 +69,7 @@ func (l *DeadLetters) Requeue(ctx context.Context, id store.DeadID) (store.Dead,
 	if err != nil {
 		return store.Dead{}, "", err
 	}
-	next, err := l.requeue(ctx, found[0])
+	next, err := l.requeue(ctx, by, found[0])
 	return found[0], next, err
 }
 
@@ -77,7 +78,7 @@ const requeuePage = 100
 
 // RequeueAll requeues the letters that f chooses, at most so many, and returns how many they were and how many are
 // left. At an error those before it stay requeued.
-func (l *DeadLetters) RequeueAll(ctx context.Context, f store.DeadFilter, most int) (n, left int, err error) {
+func (l *DeadLetters) RequeueAll(ctx context.Context, by string, f store.DeadFilter, most int) (n, left int, err error) {
 	for looked := 0; ; {
 		f.Limit = min(requeuePage, most-looked)
 		found, total, err := l.runs.Dead(ctx, f)
@@ -90,7 +91,7 @@ func (l *DeadLetters) RequeueAll(ctx context.Context, f store.DeadFilter, most i
 		looked += len(found)
 		for _, d := range found {
 			f.Before = d.ID // one that fails itself at once is a newer task's
-			switch _, err := l.requeue(ctx, d); {
+			switch _, err := l.requeue(ctx, by, d); {
 			case err == nil:
 				n, left = n+1, left-1
 			case errors.Is(err, agentsvc.ErrNotFound): // somebody else was faster
@@ -102,7 +103,7 @@ func (l *DeadLetters) RequeueAll(ctx context.Context, f store.DeadFilter, most i
 	}
 }
 
-func (l *DeadLetters) requeue(ctx context.Context, d store.Dead) (agentsvc.TaskID, error) {
+func (l *DeadLetters) requeue(ctx context.Context, by string, d store.Dead) (agentsvc.TaskID, error) {
 	st := store.New(l.d, d.Tenant)
 	old, err := st.Standing(ctx, d.ID.Task)
 	if err != nil {
@@ -125,7 +126,8 @@ func (l *DeadLetters) requeue(ctx context.Context, d store.Dead) (agentsvc.TaskI
 	}
 	evs := again(run.Task, journal, map[string]any{"task_id": string(d.ID.Task)})
 	run.Seq = int64(len(evs))
-	if err := st.Requeue(ctx, d.ID, run, evs); err != nil {
+	entry := tenancy.Entry{Actor: by, Action: "queue.requeue", Detail: map[string]any{"run": d.ID.String(), "agent": d.Agent, "task": string(run.Task)}}
+	if err := st.Requeue(ctx, d.ID, run, evs, entry); err != nil {
 		return "", err
 	}
 	l.wake()

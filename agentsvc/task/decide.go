@@ -88,7 +88,7 @@ func (s *Service) rule(ctx context.Context, t store.Stored, b bench) (store.Ruli
 		d.By, d.Message = b.by, b.message
 		for _, a := range about {
 			d.Call = a.Call.ID
-			settle(&r, a, d)
+			settle(&r, t, a, d)
 			if d.Verdict == agentsvc.Reject {
 				rejected = append(rejected, fmt.Sprintf("The call of %s was rejected%s.", a.Call.Name, because(d.Comment)))
 			}
@@ -247,7 +247,7 @@ func tooLate(t store.Stored, late []int64) (r store.Ruling, status agentsvc.Stat
 		if !slices.Contains(late, a.Seq) {
 			continue
 		}
-		settle(&r, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
+		settle(&r, t, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
 		reason := fmt.Sprintf("Nobody supplied the credential for %s within %v.", a.Credential.Tool, a.Timeout)
 		if a.Decidable() {
 			state = agentsvc.Rejected
@@ -260,8 +260,9 @@ func tooLate(t store.Stored, late []int64) (r store.Ruling, status agentsvc.Stat
 	return r, told(t.ID, state, why)
 }
 
-// settle adds to r that an approval is decided.
-func settle(r *store.Ruling, a agentsvc.Approval, d agentsvc.Decision) {
+// settle adds to r that one of t's approvals is decided.
+func settle(r *store.Ruling, t store.Stored, a agentsvc.Approval, d agentsvc.Decision) {
+	r.Audit = append(r.Audit, decidedOn(t, a, d))
 	r.Settled = append(r.Settled, a.Seq)
 	r.Events = append(r.Events, agentsvc.Event{Frame: a.Frame, Decision: &d})
 }

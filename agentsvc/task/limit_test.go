@@ -144,12 +144,15 @@ func TestRequeue(t *testing.T) {
 		if err != nil || total != 1 || dead[0].ID.Task != opened.ID || dead[0].Error != "no luck" {
 			t.Fatalf("%d dead letters: %+v (%v)", total, dead, err)
 		}
-		_, next, err := letters.Requeue(t.Context(), dead[0].ID)
+		_, next, err := letters.Requeue(t.Context(), "op", dead[0].ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := letters.Requeue(t.Context(), dead[0].ID); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, _, err := letters.Requeue(t.Context(), "op", dead[0].ID); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("again: %v", err)
+		}
+		if n := entries(t, d, "queue.requeue"); n != 1 {
+			t.Errorf("%d entries on the audit trail, want 1", n)
 		}
 		got, evs, err := p.Follow(within(t), task.Reach{Owner: &ana}, next, nil)
 		if err != nil {
@@ -201,4 +204,15 @@ func TestGivenUp(t *testing.T) {
 			}
 		}
 	})
+}
+
+// entries counts those of the audit trail that tell of an action.
+func entries(t *testing.T, d *db.DB, action string) (n int) {
+	t.Helper()
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM audit WHERE app_id = 'acme' AND actor = 'op' AND action = $1`, action)
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -14,11 +14,13 @@ type Recorder struct {
 	s       *Service
 	run     *store.Run
 	release func()
+	began   time.Time
+	over    bool // the end of the run is on record
 }
 
 // Recorder returns the writer for run, which stands at the run's sequence. Close it when the run is over.
 func (s *Service) Recorder(run *store.Run) *Recorder {
-	return &Recorder{s: s, run: run, release: s.hub.hold(s.key(run.Task))}
+	return &Recorder{s: s, run: run, release: s.hub.hold(s.key(run.Task)), began: time.Now()}
 }
 
 // Begin takes the lease of a run that was claimed from the queue. It returns [agentsvc.ErrLost] if the task no longer
@@ -64,9 +66,12 @@ func (r *Recorder) Record(ctx context.Context, rec store.Record) error {
 	for i, ev := range rec.Events {
 		rec.Events[i] = stamp(r.run.Task, r.run.Seq+1+int64(i), ev)
 	}
+	rec.Beside = r.beside(rec)
 	if err := r.s.store.Record(ctx, r.run, rec); err != nil {
 		return err
 	}
+	r.over = r.over || rec.End != ""
+	r.apart(ctx, rec)
 	r.s.hub.publish(r.s.key(r.run.Task), rec.Events...)
 	if r.run.Followed && rec.End != store.Pending {
 		r.s.callUp(ctx, r.run.Owner, r.run.Context)

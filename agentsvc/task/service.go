@@ -57,6 +57,9 @@ type Options struct {
 	Depth int64
 	// Concurrent is how many runs of the tenant may be at work at a time, in all processes; 0 = any number.
 	Concurrent int64
+	// Observer is told of what runs do; it may be nil. With Apart what it writes is in another database than the log.
+	Observer Observer
+	Apart    bool
 }
 
 // New returns the pass of a tenant whose configuration stands at revision.

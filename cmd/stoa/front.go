@@ -26,7 +26,7 @@ import (
 // tenancyOptions completes the administration of apps with what the config room knows of documents.
 func tenancyOptions(shared app.House) tenancy.Options {
 	return tenancy.Options{
-		Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log,
+		Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log, Plan: knownPlan(shared.Billing),
 		Erase: func(ctx context.Context, a tenancy.App) error { return shared.Volatile.Forget(ctx, a.ID) },
 		Renew: func(ctx context.Context, keys *tenancy.Keyring) error {
 			return store.RenewCredentials(ctx, shared.DB, keys)
@@ -90,7 +90,7 @@ func reachable(addr net.Addr) string {
 
 // routes is the table of surfaces. A worker answers only what belongs to no app: how it is, and what it counts.
 func (h *house) routes(metrics config.Metrics) []surface.Route {
-	o := ops.Options{Apps: h.apps, Issuer: h.issuer, Keys: h.apiKeys, DB: h.db, Memory: h.shared.Volatile.DB, Dead: h.dead, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
+	o := ops.Options{Apps: h.apps, Issuer: h.issuer, Keys: h.apiKeys, DB: h.db, Memory: h.shared.Volatile.DB, Dead: h.dead, Billing: h.shared.Billing, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
 	if metrics.Enabled {
 		o.Metrics = h.meters.handler()
 	}

@@ -114,6 +114,24 @@ var routeWalks = map[string][]trespass{
 	"GET /admin/queue/dead":                               {{path: "/admin/queue/dead?app={app}"}},
 	"POST /admin/queue/dead:requeue":                      {{path: "/admin/queue/dead:requeue", body: emptyBody}},
 	"POST /admin/queue/dead/{id}:requeue":                 {{path: "/admin/queue/dead/{task}.1:requeue", body: emptyBody}},
+	"POST /admin/prices":                                  {{path: "/admin/prices", body: emptyBody}},
+	"GET /admin/prices":                                   {{path: "/admin/prices"}},
+	"POST /admin/plans":                                   {{path: "/admin/plans", body: emptyBody}},
+	"GET /admin/plans":                                    {{path: "/admin/plans"}},
+	"GET /admin/plans/{plan}":                             {{path: "/admin/plans/pro"}},
+	"PUT /admin/plans/{plan}":                             {{path: "/admin/plans/pro", body: emptyBody}},
+	"POST /admin/budgets":                                 {{path: "/admin/budgets", body: emptyBody}},
+	"GET /admin/budgets":                                  {{path: "/admin/budgets"}},
+	"PUT /admin/budgets/{budget}":                         {{path: "/admin/budgets/cap", body: emptyBody}},
+	"DELETE /admin/budgets/{budget}":                      {{path: "/admin/budgets/cap"}},
+	"POST /admin/apps/{app}/budgets":                      {{path: "/admin/apps/{app}/budgets", body: emptyBody}},
+	"GET /admin/apps/{app}/budgets":                       {{path: "/admin/apps/{app}/budgets"}},
+	"PUT /admin/apps/{app}/budgets/{budget}":              {{path: "/admin/apps/{app}/budgets/cap", body: emptyBody}},
+	"DELETE /admin/apps/{app}/budgets/{budget}":           {{path: "/admin/apps/{app}/budgets/cap"}},
+	"GET /admin/apps/{app}/usage":                         {{path: "/admin/apps/{app}/usage"}},
+	"GET /billing/usage":                                  {{path: "/apps/{app}/billing/usage"}, {path: "/billing/usage?from=2026-01-01&to=2026-01-02&group_by=agent,user"}},
+	"GET /billing/budgets":                                {{path: "/billing/budgets"}, {path: "/apps/{app}/billing/budgets"}},
+	"GET /admin/audit/export":                             {{path: "/admin/audit/export?app={app}"}},
 	"GET /admin/audit":                                    {{path: "/admin/audit?app={app}"}},
 }
 
@@ -169,6 +187,7 @@ func TestIsolation(t *testing.T) {
 			src := fmt.Sprintf(tenantConfig, name+"only")
 			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": src})
 		}
+		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "scope": map[string]any{"user": "ana"}, "unit": "calls", "amount": 1000, "window": "day", "hard": true})
 		ana := h.token(t, "acme", "ana", nil)
 		x := h.mint(t, ana)
 		before := h.rows(t, "acme")

@@ -1,7 +1,7 @@
 // Command stoa hosts AI agents for many tenants, and is the tool to run and to call that service from a terminal.
 //
-// Each command is a struct of flags with a Run method, in a file of its name. All of them but serve, validate, schema
-// and migrate are clients: they speak the same HTTP API as everybody else.
+// Each command is a struct of flags with a Run method, in a file of its name. All of them but serve, validate, schema,
+// migrate and billing are clients: they speak the same HTTP API as everybody else.
 //
 // The exit code is 0 for success, 1 for a failure and 2 for a command line that makes no sense; call has more to say
 // about how the agent's task went.
@@ -28,6 +28,8 @@ type commands struct {
 	Migrate  migrateCmd  `cmd:"" help:"Bring the database to this version's schema (serve does so too), or show how far it is."`
 	App      appCmd      `cmd:"" help:"Manage apps, the tenants of a server."`
 	Queue    queueCmd    `cmd:"" help:"Look after runs that wait and runs that failed for good."`
+	Billing  billingCmd  `cmd:"" help:"Look after what apps use and may use."`
+	Audit    auditCmd    `cmd:"" help:"Read the audit trail, and verify that nobody changed it."`
 	Call     callCmd     `cmd:"" help:"Send an agent a message and print its answer as it comes."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }

@@ -102,7 +102,27 @@ var routeNeeds = map[string]need{
 	"GET /admin/queue/dead":                               {path: "/admin/queue/dead", who: operator},
 	"POST /admin/queue/dead:requeue":                      {path: "/admin/queue/dead:requeue", body: map[string]any{}, who: operator},
 	"POST /admin/queue/dead/{id}:requeue":                 {path: "/admin/queue/dead/01a00000-0000-7000-8000-000000000000.1:requeue", who: operator},
-	"GET /admin/audit":                                    {path: "/admin/audit", who: operator},
+
+	"POST /admin/prices":                        {path: "/admin/prices", body: map[string]any{}, who: operator},
+	"GET /admin/prices":                         {path: "/admin/prices", who: operator},
+	"POST /admin/plans":                         {path: "/admin/plans", body: map[string]any{}, who: operator},
+	"GET /admin/plans":                          {path: "/admin/plans", who: operator},
+	"GET /admin/plans/{plan}":                   {path: "/admin/plans/nosuch", who: operator},
+	"PUT /admin/plans/{plan}":                   {path: "/admin/plans/nosuch", body: map[string]any{}, who: operator},
+	"POST /admin/budgets":                       {path: "/admin/budgets", body: map[string]any{}, who: operator},
+	"GET /admin/budgets":                        {path: "/admin/budgets", who: operator},
+	"PUT /admin/budgets/{budget}":               {path: "/admin/budgets/nosuch", body: map[string]any{}, who: operator},
+	"DELETE /admin/budgets/{budget}":            {path: "/admin/budgets/nosuch", who: operator},
+	"POST /admin/apps/{app}/budgets":            {path: "/admin/apps/acme/budgets", body: map[string]any{}, who: operator},
+	"GET /admin/apps/{app}/budgets":             {path: "/admin/apps/acme/budgets", who: operator},
+	"PUT /admin/apps/{app}/budgets/{budget}":    {path: "/admin/apps/acme/budgets/nosuch", body: map[string]any{}, who: operator},
+	"DELETE /admin/apps/{app}/budgets/{budget}": {path: "/admin/apps/acme/budgets/nosuch", who: operator},
+	"GET /admin/apps/{app}/usage":               {path: "/admin/apps/acme/usage", who: operator},
+	"GET /billing/usage":                        {path: "/apps/acme/billing/usage", any: []string{"usage:read"}},
+	"GET /billing/budgets":                      {path: "/apps/acme/billing/budgets", any: []string{"usage:read"}},
+
+	"GET /admin/audit/export": {path: "/admin/audit/export", who: operator},
+	"GET /admin/audit":        {path: "/admin/audit", who: operator},
 }
 
 // rpcNeeds has rows for each JSON-RPC method of an agent.

@@ -144,7 +144,7 @@ func (h *house) openDatabase(ctx context.Context) (err error) {
 	return nil
 }
 
-func (h *house) openTenancy(context.Context) (err error) {
+func (h *house) openTenancy(ctx context.Context) (err error) {
 	var link signal.Link
 	switch {
 	case h.settings.redis != "":
@@ -182,6 +182,9 @@ func (h *house) openTenancy(context.Context) (err error) {
 		return err
 	}
 	h.closing(func() error { h.shared.Outside.Close(); h.shared.Inside.Close(); return nil })
+	if err := h.openBilling(ctx); err != nil {
+		return err
+	}
 	o := tenancyOptions(h.shared)
 	o.Reserved = h.reserved
 	h.apps = tenancy.New(h.db, h.keys, h.bus, o)
@@ -295,7 +298,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run, h.shared.Volatile.Run, newSweeper(h).run} {
+	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run, h.shared.Billing.Run, h.shared.Volatile.Run, newSweeper(h).run} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	if h.settings.watch && h.own.path != "" {

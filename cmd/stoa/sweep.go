@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -149,15 +150,17 @@ func pace(r store.Retention) time.Duration {
 	return min(max(shortest/20, time.Second), 6*time.Hour)
 }
 
-// keeps reads into k what an app's configuration says of it.
+// keeps reads into k what an app's configuration says of it, and where that says nothing its plan.
 func (h *house) keeps(ctx context.Context, a tenancy.App, k *keeping) error {
+	plan, _ := h.shared.Billing.Plan(a.Plan)
+	k.retention = store.Retention(plan.Retention)
 	cfg := h.own.cfg.Load()
 	if a.ID != tenancy.DefaultID {
 		s, err := h.apps.Snapshot(ctx, a.ID, 0)
 		if err != nil {
 			return err
 		}
-		if !bytes.Contains(s.Config, []byte("retention")) { // most say nothing of it, and parsing takes its time
+		if !bytes.Contains(s.Config, []byte("retention")) && !bytes.Contains(s.Config, []byte("sessions")) { // most say nothing of it, and parsing takes its time
 			return nil
 		}
 		if cfg, err = config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, Lend: environ}); err != nil {
@@ -165,6 +168,8 @@ func (h *house) keeps(ctx context.Context, a tenancy.App, k *keeping) error {
 		}
 	}
 	r := cfg.Storage.Retention
-	k.retention, k.own = store.Retention{Tasks: r.Tasks, Events: r.Events, Sessions: r.Sessions}, cfg.Storage.Sessions.Database != ""
+	k.retention, k.own = store.Retention{
+		Tasks: cmp.Or(r.Tasks, k.retention.Tasks), Events: cmp.Or(r.Events, k.retention.Events), Sessions: cmp.Or(r.Sessions, k.retention.Sessions),
+	}, cfg.Storage.Sessions.Database != ""
 	return nil
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -15,6 +17,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"stoa/tenancy/db/dbtest"
@@ -353,4 +358,39 @@ func TestTelemetryRefused(t *testing.T) {
 			t.Errorf("a tracer %v, %v", h.tracer, err)
 		}
 	})
+}
+
+// TestTracesOfRedis: what a recorded call has Redis do is recorded, without keys and values.
+func TestTracesOfRedis(t *testing.T) {
+	o, err := redis.ParseURL(redisURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := redis.NewClient(o)
+	defer func() { _ = r.Close() }()
+	r.AddHook(redisSpans{})
+	seen := tracetest.NewSpanRecorder()
+	ctx, _ := sdk.NewTracerProvider(sdk.WithSpanProcessor(seen)).Tracer("test").Start(t.Context(), "call")
+	for _, ctx := range []context.Context{ctx, t.Context()} {
+		if err := r.Get(ctx, "canary").Err(); !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+		if _, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.Exists(ctx, "canary")
+			p.Exists(ctx, "canary")
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[string]int{} // a new connection has words of its own to say
+	for _, s := range seen.Ended() {
+		got[s.Name()+" "+s.Status().Code.String()]++
+		if strings.Contains(fmt.Sprint(s.Attributes()), "canary") {
+			t.Errorf("%s tells of keys: %v", s.Name(), s.Attributes())
+		}
+	}
+	if got["get Unset"] != 1 || got["pipeline Unset"] != 1 {
+		t.Errorf("recorded are %v, want one get and one pipeline", got)
+	}
 }

@@ -25,6 +25,18 @@ func (b *Batch) Exec(n *int64, sql string, args ...any) {
 	b.stmts = append(b.stmts, stmt{sql: sql, args: args, n: n})
 }
 
+// Append adds the statements of other, which may be nil.
+func (b *Batch) Append(other *Batch) {
+	if other == nil {
+		return
+	}
+	b.writes = b.writes || other.writes
+	b.stmts = append(b.stmts, other.stmts...)
+}
+
+// Empty reports whether there is nothing to execute.
+func (b *Batch) Empty() bool { return len(b.stmts) == 0 }
+
 // Query adds a statement and calls read for each row of its result. An error of read is returned and undoes nothing.
 // In a [Handle.Write] the rows may be read a second time from the start: there read assigns and never appends.
 func (b *Batch) Query(read func(Row) error, sql string, args ...any) {

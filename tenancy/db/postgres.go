@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -77,7 +78,11 @@ func (p *postgres) run(ctx context.Context, c *call) error { return p.alone(ctx,
 func (p *postgres) alone(ctx context.Context, enter string, c *call) error {
 	for try := 1; ; try++ {
 		err := p.send(ctx, enter, c)
-		if !(conflict(err) && try < attempts) && !(ended(err) && try <= int(p.pool.Config().MaxConns)) {
+		switch {
+		case conflict(err) && try < attempts: // not at once, or the same two meet again
+			time.Sleep(rand.N(10 * time.Millisecond << try))
+		case ended(err) && try <= int(p.pool.Config().MaxConns):
+		default:
 			return cmp.Or(err, c.readErr)
 		}
 	}

@@ -42,7 +42,7 @@ func (o *Options) limits() error {
 
 // params puts req into the API's words. An error is an [agentsvc.InvalidError].
 func (p *Provider) params(req llm.Request) (anthropic.MessageNewParams, error) {
-	out := anthropic.MessageNewParams{Model: p.opts.Model, MaxTokens: p.opts.MaxTokens}
+	out := anthropic.MessageNewParams{Model: p.opts.Model, MaxTokens: req.Most(p.opts.MaxTokens)}
 	if err := llm.FilesOf("anthropic").Check(req.Conversation); err != nil {
 		return out, err
 	}

@@ -23,7 +23,7 @@ func (p *Provider) params(req llm.Request) ([]*genai.Content, *genai.GenerateCon
 	if p.opts.Temperature != nil {
 		config.Temperature = genai.Ptr(float32(*p.opts.Temperature))
 	}
-	config.MaxOutputTokens = int32(min(p.opts.MaxTokens, math.MaxInt32))
+	config.MaxOutputTokens = int32(min(req.Most(p.opts.MaxTokens), math.MaxInt32))
 	if req.System != "" {
 		config.SystemInstruction = &genai.Content{Parts: []*genai.Part{{Text: req.System}}}
 	}

@@ -19,8 +19,8 @@ func (p *Provider) params(req llm.Request) (*api.ChatRequest, error) {
 	if p.opts.Temperature != nil {
 		out.Options["temperature"] = *p.opts.Temperature
 	}
-	if p.opts.MaxTokens > 0 {
-		out.Options["num_predict"] = p.opts.MaxTokens
+	if n := req.Most(p.opts.MaxTokens); n > 0 {
+		out.Options["num_predict"] = n
 	}
 	for _, spec := range req.Tools {
 		tool, err := toolParam(spec)

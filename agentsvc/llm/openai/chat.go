@@ -23,7 +23,7 @@ func (p *Provider) chatParams(req llm.Request) (openai.ChatCompletionNewParams, 
 	if p.opts.Temperature != nil {
 		out.Temperature = openai.Float(*p.opts.Temperature)
 	}
-	if n := p.opts.MaxTokens; n > 0 && p.opts.BaseURL == BaseURL {
+	if n := req.Most(p.opts.MaxTokens); n > 0 && p.opts.BaseURL == BaseURL {
 		// OpenAI's reasoning models refuse max_tokens; many compatible servers know nothing else.
 		out.MaxCompletionTokens = openai.Int(n)
 	} else if n > 0 {

@@ -19,8 +19,8 @@ func (p *Provider) responseParams(req llm.Request) (responses.ResponseNewParams,
 	if p.opts.Temperature != nil {
 		out.Temperature = openai.Float(*p.opts.Temperature)
 	}
-	if p.opts.MaxTokens > 0 {
-		out.MaxOutputTokens = openai.Int(p.opts.MaxTokens)
+	if n := req.Most(p.opts.MaxTokens); n > 0 {
+		out.MaxOutputTokens = openai.Int(n)
 	}
 	if req.System != "" {
 		out.Instructions = openai.String(req.System)

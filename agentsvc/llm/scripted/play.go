@@ -92,12 +92,23 @@ func (a *answer) pause(d time.Duration) bool {
 	}
 }
 
+// spend counts tokens of the answer. Where the request allows no more it ends the answer and reports false.
+func (a *answer) spend(n int64) bool {
+	if most := a.req.MaxTokens; most > 0 && a.usage.OutputTokens+n > most {
+		a.end(llm.StopLength)
+		return false
+	}
+	a.usage.OutputTokens += n
+	return true
+}
+
 func (a *answer) say(s string) bool {
 	rest := fill(s, a.values)
-	a.usage.OutputTokens += words(rest)
 	for rest != "" {
 		var text string
-		text, rest = word(rest)
+		if text, rest = word(rest); !a.spend(words(text)) {
+			return false
+		}
 		if !a.give(llm.Chunk{Text: text}) {
 			return false
 		}
@@ -110,7 +121,9 @@ func (a *answer) call(c Call) bool {
 	if len(c.Arguments) > 0 {
 		args, _ = json.Marshal(fillAll(c.Arguments, a.values))
 	}
-	a.usage.OutputTokens += words(string(args)) + 1
+	if !a.spend(words(string(args)) + 1) {
+		return false
+	}
 	// The id depends on the step and the turn alone, so that a repeated step asks for the same call.
 	seed := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d", a.req.Step, len(a.req.Conversation), a.calls))
 	a.calls++

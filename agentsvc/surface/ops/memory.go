@@ -60,7 +60,7 @@ func eraseMemories(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if vault := surface.VisitOf(r).Vault(); vault != nil && whose.Agents == nil {
-			if err := vault.ForgetUser(r.Context(), whose.Subject, whose.Issuer); err != nil {
+			if err := vault.ForgetUser(r.Context(), surface.VisitOf(r).Principal.Owner(), whose.Subject, whose.Issuer); err != nil {
 				return err
 			}
 		}

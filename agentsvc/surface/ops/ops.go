@@ -1,6 +1,7 @@
 // Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
 // and the queue, and the metrics; and where users see and erase what is kept of theirs. task.go, checkpoint.go, memory.go, credential.go,
-// app.go, secret.go, token.go, apikey.go, role.go, explain.go, tool.go, queue.go and audit.go answer; wire.go holds the shapes, answer.go what the calls of the admin
+// app.go, secret.go, token.go, apikey.go, role.go, explain.go, tool.go, queue.go, audit.go, price.go, plan.go, budget.go and usage.go answer;
+// wire.go holds the shapes, answer.go what the calls of the admin
 // API have in common.
 package ops
 
@@ -12,6 +13,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/authz"
+	"stoa/billing"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -25,6 +27,8 @@ type Options struct {
 	Memory *db.DB // where apps keep tasks in the memory of this process; nil = nowhere
 	Dead   *task.DeadLetters
 
+	Billing *billing.Service // nil = there is none
+
 	Metrics      http.Handler // nil = there are none
 	MetricsPath  string       // "" = /metrics
 	MetricsToken string       // bearer token that readers of the metrics need; "" = none
@@ -32,7 +36,7 @@ type Options struct {
 
 // Routes returns what the endpoints answer.
 func Routes(o Options) []surface.Route {
-	a := admin{apps: o.Apps, issuer: o.Issuer, keys: o.Keys, db: o.DB, dead: o.Dead}
+	a := admin{apps: o.Apps, issuer: o.Issuer, keys: o.Keys, db: o.DB, dead: o.Dead, billing: o.Billing}
 	if o.Memory != nil {
 		a.memory = []*store.Runs{store.NewRuns(o.Memory)}
 	}
@@ -77,7 +81,9 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/admin/queue/dead:requeue", Serve: act(a.requeueAll), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/queue/dead/{id}:requeue", Serve: act(a.requeue), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/audit", Serve: a.audit},
+		{Method: http.MethodGet, Pattern: "/admin/audit/export", Serve: a.exportAudit, Waits: true},
 	}
+	routes = append(routes, billingRoutes(a)...)
 	for i := range routes {
 		if routes[i].Kind == "" {
 			routes[i].Kind = surface.Admin
@@ -97,4 +103,6 @@ type admin struct {
 	db     *db.DB
 	memory []*store.Runs
 	dead   *task.DeadLetters
+
+	billing *billing.Service
 }

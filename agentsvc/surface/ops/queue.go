@@ -73,14 +73,11 @@ func (a admin) requeue(ctx context.Context, o *order) (answer, error) {
 	if !ok {
 		return answer{}, agentsvc.ErrNotFound
 	}
-	d, next, err := a.dead.Requeue(ctx, id)
+	d, next, err := a.dead.Requeue(ctx, o.actor, id)
 	if err != nil {
 		return answer{}, err
 	}
-	err = a.apps.Audit(ctx, tenancy.Entry{
-		Actor: o.actor, Action: "queue.requeue", App: d.App, AppID: d.Tenant, Detail: map[string]any{"run": d.ID.String(), "task": string(next)},
-	})
-	return answer{status: http.StatusOK, body: requeuedBody{d.ID.String(), d.App, string(next)}, app: d.Tenant}, err
+	return answer{status: http.StatusOK, body: requeuedBody{d.ID.String(), d.App, string(next)}, app: d.Tenant}, nil
 }
 
 // maxRequeued bounds how many runs one call requeues.
@@ -96,14 +93,6 @@ func (a admin) requeueAll(ctx context.Context, o *order) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	n, left, err := a.dead.RequeueAll(ctx, f, maxRequeued)
-	if n > 0 {
-		keep, cancel := surface.Afterwards(ctx)
-		defer cancel()
-		entry := tenancy.Entry{Actor: o.actor, Action: "queue.requeue", App: b.App, Detail: map[string]any{"agent": b.Agent, "error": b.Error, "requeued": n}}
-		if aerr := a.apps.Audit(keep, entry); err == nil {
-			err = aerr
-		}
-	}
+	n, left, err := a.dead.RequeueAll(ctx, o.actor, f, maxRequeued)
 	return answer{status: http.StatusOK, body: requeuedAllBody{n, left}}, err
 }

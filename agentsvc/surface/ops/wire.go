@@ -161,13 +161,18 @@ type (
 		Keys []keyRecord `json:"keys"`
 	}
 	entryBody struct {
-		ID     string         `json:"id"`
-		At     *string        `json:"at"`
-		Actor  string         `json:"actor"`
-		Action string         `json:"action"`
-		App    string         `json:"app"`
-		AppID  string         `json:"app_id"`
-		Detail map[string]any `json:"detail"`
+		ID        string         `json:"id"`
+		At        *string        `json:"at"`
+		Actor     string         `json:"actor"`
+		Issuer    string         `json:"issuer"`
+		Action    string         `json:"action"`
+		App       string         `json:"app"`
+		AppID     string         `json:"app_id"`
+		Client    string         `json:"client"`
+		RequestID string         `json:"request_id"`
+		Detail    map[string]any `json:"detail"`
+		Seq       int64          `json:"seq"`
+		Hash      string         `json:"hash"`
 	}
 	auditList struct {
 		Entries       []entryBody `json:"entries"`

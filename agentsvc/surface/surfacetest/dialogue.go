@@ -267,11 +267,13 @@ var (
 	times  = regexp.MustCompile(`"20\d\d-[^"]*Z"`)
 	took   = regexp.MustCompile(`"execution_time": ?[0-9.e-]+`)
 	calls  = regexp.MustCompile(`call_[0-9a-f]{24}`)
+	chain  = regexp.MustCompile(`"(hash|prev)": ?"[0-9a-f]{64}"`)
 	tokens = regexp.MustCompile(`"(access_token|page_token|next_page_token|nextPageToken)": ?"[^"]+"`)
 )
 
 func (d *dialogue) neutral(answer string) string {
 	answer = regexp.MustCompile(`"request_id": ?"[^"]*"`).ReplaceAllString(answer, `"request_id": "REQUEST"`)
+	answer = chain.ReplaceAllString(answer, `"$1": "HASH"`)
 	answer = uuids.ReplaceAllStringFunc(answer, func(id string) string {
 		if d.ids[id] == "" {
 			d.ids[id] = fmt.Sprintf("ID%d", len(d.ids)+1)

@@ -24,6 +24,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/authz"
+	"stoa/billing"
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -44,7 +45,9 @@ type House struct {
 	Server *surface.Server
 	Pool   *queue.Pool
 	Dead   *task.DeadLetters
-	Log    *Log
+
+	Billing *billing.Service
+	Log     *Log
 }
 
 // Options say what a house is like beside its routes.
@@ -66,6 +69,9 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Counts: ratelimit.NewCounts(h.DB, nil, log), Log: log,
 	}
 	t.Cleanup(func() { shared.Outside.Close(); shared.Inside.Close() })
+	h.Billing, err = billing.Open(t.Context(), h.DB, bus, billing.Options{Log: log})
+	must(t, err)
+	shared.Billing = h.Billing
 	var live *tenancy.Live[*app.App]
 	h.Pool = queue.New(store.NewRuns(h.DB), func(ctx context.Context, run store.Run) error {
 		a, _, release, err := live.At(ctx, run.Tenant, run.Revision)
@@ -101,7 +107,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 			return nil, err
 		}
 		return app.Build(cfg, app.Tenant{
-			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.InForce(),
+			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.InForce(), Plan: s.App.Plan,
 		}, shared)
 	}, tenancy.LiveOptions{Log: log})
 	t.Cleanup(live.Close)
@@ -116,7 +122,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	so.Verifier, so.AdminSecret, so.Apps, so.Router, so.Live, so.Log = authz.NewVerifier(h.Issuer.Accepted()), Secret, h.Apps, router, live, log
 	h.Server, err = surface.New(so, routes(h)...)
 	must(t, err)
-	h.run(t, bus.Run, h.Keys.Run, live.Run, h.Pool.Run)
+	h.run(t, bus.Run, h.Keys.Run, live.Run, h.Pool.Run, h.Billing.Run)
 	h.listen(t)
 	return h
 }

@@ -61,7 +61,7 @@ func TestPins(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].Drift == nil || !json.Valid([]byte(all[0].Drift.Body)) {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if _, err := pins.AcceptPin(t.Context(), "shop", "echo", all[0].Drift.Hash); err != nil {
+	if _, err := pins.AcceptPin(t.Context(), "op", "shop", "echo", all[0].Drift.Hash); err != nil {
 		t.Fatal(err)
 	}
 	for _, src := range []*mcp.Server{src, again} {

@@ -1,0 +1,81 @@
+package ops
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"stoa/agentsvc/surface"
+	"stoa/billing"
+	"stoa/tenancy"
+)
+
+// usage answers with what an app has used.
+func (a admin) usage(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.apps.Get(r.Context(), surface.Param(r, "app"))
+	if err != nil {
+		return err
+	}
+	return a.writeUsage(w, r, &app, true)
+}
+
+// ownUsage answers an app with what it has used, and what that is charged; what it costs the platform is not its business.
+func (a admin) ownUsage(w http.ResponseWriter, r *http.Request) error {
+	return a.writeUsage(w, r, surface.VisitOf(r).App, false)
+}
+
+func (a admin) writeUsage(w http.ResponseWriter, r *http.Request, app *tenancy.App, costs bool) error {
+	if err := surface.CheckQuery(r, "from", "to", "group_by"); err != nil {
+		return err
+	}
+	now, asked := time.Now().UTC(), r.URL.Query()
+	var q billing.Query
+	var err error
+	if q.From, err = parseTime("from", asked.Get("from"), time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)); err != nil {
+		return err
+	}
+	if q.To, err = parseTime("to", asked.Get("to"), now.Truncate(time.Second).Add(time.Minute)); err != nil {
+		return err
+	}
+	if by := asked.Get("group_by"); by != "" {
+		q.By = strings.Split(by, ",")
+	}
+	rows, totals, err := a.billing.Usage(r.Context(), app.ID, app.Plan, q)
+	if err != nil {
+		return err
+	}
+	out := make([]map[string]any, len(rows))
+	for i, x := range rows {
+		out[i] = sumBody(x, q.By, costs)
+	}
+	return surface.WriteJSON(w, http.StatusOK, map[string]any{
+		"from": surface.Timestamp(q.From), "to": surface.Timestamp(q.To), "rows": out, "totals": sumBody(totals, nil, costs),
+	})
+}
+
+// sumBody is a sum with what it is the sum of.
+func sumBody(x billing.Sum, by []string, costs bool) map[string]any {
+	b := map[string]any{
+		"input_tokens": x.InputTokens, "output_tokens": x.OutputTokens, "cache_read_tokens": x.CacheReadTokens, "cache_write_tokens": x.CacheWriteTokens,
+		"reasoning_tokens": x.ReasoningTokens, "model_calls": x.ModelCalls, "tool_calls": x.ToolCalls, "runs": x.Runs, "run_seconds": x.RunTime.Seconds(),
+		"embeddings": x.Embeddings, "stored_bytes": x.StoredBytes, "charge": int64(x.Charge), "currency": x.Currency, "unpriced": x.Unpriced,
+	}
+	if costs {
+		b["cost"] = int64(x.Cost)
+	}
+	for _, g := range by {
+		switch g {
+		case "agent":
+			b[g] = x.Agent
+		case "model":
+			b[g], b["provider"] = x.Model, x.Provider
+		case "user":
+			b[g] = x.User
+		case "key":
+			b[g] = x.Key
+		case "day":
+			b[g] = x.Day.Format(time.DateOnly)
+		}
+	}
+	return b
+}

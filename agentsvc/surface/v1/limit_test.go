@@ -1,0 +1,46 @@
+package v1_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/surfacetest"
+	v1 "stoa/agentsvc/surface/v1"
+	"stoa/ratelimit"
+)
+
+// TestLimits counts calls in whatever way they come: what is told of them stands before a stream begins, and over a
+// WebSocket each message is a call.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	if _, end := ratelimit.Day.Around(time.Now()); time.Until(end) < 30*time.Second {
+		time.Sleep(time.Until(end))
+	}
+	limited := slow + "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 4}]}\n"
+	h := surfacetest.New(t, surfacetest.Options{Default: limited}, func(*surfacetest.House) []surface.Route { return v1.Routes(v1.Options{}) })
+	for i, step := range []struct {
+		path      string
+		status    int
+		remaining string
+	}{
+		{"/message:send", 200, "3"}, {"/message:stream", 200, "2"}, {"", 0, "1"}, {"/message:stream", 200, "0"},
+		{"/message:send", 429, "0"}, {"/message:stream", 429, "0"}, {"", 0, ""},
+	} {
+		if step.path == "" {
+			s := dial(t, h, "")
+			s.Say(numbered("m"+step.remaining, "hello"))
+			heard := strings.Join(s.HearAll(), "\n")
+			if refused := strings.Contains(heard, "RESOURCE_EXHAUSTED") && strings.Contains(heard, `"user-count-day"`); refused != (step.remaining == "") {
+				t.Errorf("step %d is told %s", i, heard)
+			}
+			continue
+		}
+		resp, body := h.Do(t, http.MethodPost, agent+step.path, "", numbered("", "hello"))
+		if got := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != step.status || got != step.remaining {
+			t.Errorf("step %d: %d with %q left, want %d with %q: %s", i, resp.StatusCode, got, step.status, step.remaining, body)
+		}
+	}
+}

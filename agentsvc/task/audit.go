@@ -1,0 +1,44 @@
+package task
+
+import (
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy"
+)
+
+// What stands on the audit trail of tasks: who decided about what. Arguments are told by their hashes: what they are is the
+// app's, stands on the task's log and goes with it.
+
+// actions are what decisions of people are called there.
+var actions = map[agentsvc.Verdict]string{
+	agentsvc.Approve: "approval.approve", agentsvc.Reject: "approval.reject", agentsvc.Supply: "credential.supply",
+}
+
+// decidedOn is the entry of a decision about one of t's approvals.
+func decidedOn(t store.Stored, a agentsvc.Approval, d agentsvc.Decision) tenancy.Entry {
+	detail := map[string]any{"task": string(t.ID), "agent": t.Agent, "call": string(a.Call.ID), "tool": a.Call.Name}
+	if a.Frame != "" {
+		detail["frame"] = a.Frame
+	}
+	switch {
+	case !a.Decidable():
+		detail["server"], detail["header"] = a.Credential.Server, a.Credential.Header
+	case d.Arguments != nil:
+		detail["before"] = map[string]any{"arguments": agentsvc.HashArguments(a.Call.Arguments)}
+		detail["after"] = map[string]any{"arguments": d.Hash}
+	default:
+		detail["kind"], detail["arguments"] = string(a.Kind), agentsvc.HashArguments(a.Call.Arguments)
+	}
+	switch {
+	case d.Verdict == agentsvc.Expire && !a.Decidable():
+		return tenancy.Entry{Actor: tenancy.System, Action: "credential.expire", Detail: detail}
+	case d.Verdict == agentsvc.Expire:
+		return tenancy.Entry{Actor: tenancy.System, Action: "approval.expire", Detail: detail}
+	}
+	return entryBy(d.By, actions[d.Verdict], detail)
+}
+
+// entryBy is an entry of what a user of the app did.
+func entryBy(by agentsvc.Owner, action string, detail map[string]any) tenancy.Entry {
+	return tenancy.Entry{Actor: by.Subject, Issuer: by.Issuer, Action: action, Detail: detail}
+}

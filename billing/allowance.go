@@ -1,0 +1,96 @@
+package billing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// Allowance is what an app may use: the models of its plan, and its budgets together with those of the platform.
+type Allowance struct {
+	s      *Service
+	tenant db.ID
+	plan   string
+}
+
+// Allowance returns that of an app that is on a plan, "" = on none.
+func (s *Service) Allowance(tenant db.ID, plan string) *Allowance { return &Allowance{s, tenant, plan} }
+
+// Allows reports whether the app's plan lets it use a model.
+func (a *Allowance) Allows(provider, model string) bool {
+	p, _ := a.s.Plan(a.plan)
+	return p.Allows(provider, model)
+}
+
+// Bounded reports whether any budget applies to the app. It costs nothing to ask.
+func (a *Allowance) Bounded() bool {
+	return len(a.s.budgets.of("")) > 0 || len(a.s.budgets.of(a.tenant)) > 0
+}
+
+// applying returns the budgets that apply to a call, those of the platform first, in the order in which all lock them.
+func (a *Allowance) applying(agent string, owner agentsvc.Owner, provider, model string) []Budget {
+	var list []Budget
+	for _, app := range []db.ID{"", a.tenant} {
+		for _, b := range a.s.budgets.of(app) {
+			if b.Scope.covers(agent, owner, provider, model) {
+				list = append(list, b)
+			}
+		}
+	}
+	slices.SortFunc(list, func(x, y Budget) int { return cmp.Or(cmp.Compare(x.App, y.App), cmp.Compare(x.ID, y.ID)) })
+	return list
+}
+
+// Check returns an [*agentsvc.ExhaustedError] if a budget that covers whatever a caller asks of an agent is used up, and
+// calls beyond it fail. It spares a call that could do nothing; what holds is [Allowance.Reserve].
+func (a *Allowance) Check(ctx context.Context, agent string, owner agentsvc.Owner) error {
+	if !a.Bounded() {
+		return nil
+	}
+	list := slices.DeleteFunc(a.applying(agent, owner, "", ""), func(b Budget) bool {
+		return !b.Hard || b.OnExhausted != Reject || b.Scope.Model != "" || agent == "" && b.Scope.Agent != ""
+	})
+	balances, err := a.s.balances(ctx, list)
+	if err != nil {
+		return fmt.Errorf("check budgets: %w", err)
+	}
+	for _, b := range balances {
+		if b.Committed >= b.Amount {
+			return b.exhausted()
+		}
+	}
+	return nil
+}
+
+// exhausted is the error of a call that b has no room for.
+func (b Balance) exhausted() *agentsvc.ExhaustedError {
+	scope := b.Scope.String()
+	switch {
+	case b.App == "":
+		scope = "platform"
+	case scope == "":
+		scope = "app"
+	}
+	return &agentsvc.ExhaustedError{Budget: b.Name, Scope: scope, Resets: b.ResetsAt, Pauses: b.OnExhausted == Pause}
+}
+
+// bound is the most that a model call can cost, by budget.
+type bound struct {
+	budget Budget
+	since  time.Time
+	until  time.Time
+	amount func(output int64) int64
+}
+
+// line is what a reservation takes from one budget.
+type line struct {
+	budget Budget
+	since  time.Time
+	until  time.Time
+	amount int64
+}

@@ -1,0 +1,323 @@
+package billing
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// Budget bounds what model calls may use in a window: those of an app or, where App is "", of all apps together.
+type Budget struct {
+	App    db.ID
+	ID     string
+	Name   string
+	Scope  Scope
+	Unit   Unit
+	Amount int64 // for [InMoney] nano-units
+	// Currency is that of the amount where it is money. What is charged in another currency does not count.
+	Currency    string
+	Window      Window
+	Zone        string // as the time zone database names it; "" = UTC
+	Hard        bool   // calls beyond it are not made
+	OnExhausted string
+	Thresholds  []int // per cent of the amount, at which there is an event
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+
+	zone *time.Location
+}
+
+// Scope is which calls a budget is for. What is "" does not matter; Model is a pattern of provider/model, or of a model's
+// name alone.
+type Scope struct {
+	Agent string
+	Key   string // id of an API key
+	User  string // subject, whoever vouches for it
+	Model string
+}
+
+// covers reports whether a call is one of the scope. Without a model all are.
+func (s Scope) covers(agent string, owner agentsvc.Owner, provider, model string) bool {
+	return (s.Agent == "" || s.Agent == agent) && (s.Key == "" || s.Key == keyID(owner)) && (s.User == "" || s.User == owner.Subject) &&
+		(model == "" || s.takes(provider, model))
+}
+
+// takes reports whether a model is one of the scope.
+func (s Scope) takes(provider, model string) bool {
+	return matches(s.Model, provider+"/"+model) || matches(s.Model, model)
+}
+
+// String names what the scope narrows a budget to.
+func (s Scope) String() string {
+	var parts []string
+	for _, p := range [][2]string{{"agent", s.Agent}, {"key", s.Key}, {"user", s.User}, {"model", s.Model}} {
+		if p[1] != "" {
+			parts = append(parts, p[0]+" "+p[1])
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Unit is what a budget counts.
+type Unit string
+
+// The units.
+const (
+	InTokens Unit = "tokens" // input and output
+	InCalls  Unit = "calls"  // model calls
+	InMoney  Unit = "money"  // charges of model calls
+)
+
+// What becomes of a call that a hard budget has no room for.
+const (
+	Reject = "reject" // it fails
+	Pause  = "pause"  // its task waits until there is room again
+)
+
+var usualThresholds = []int{80, 95, 100}
+
+// Balance is a budget with how far it is used up in the window under way.
+type Balance struct {
+	Budget
+	Committed int64
+	Reserved  int64     // by calls under way
+	ResetsAt  time.Time // zero = never
+}
+
+// Remaining is what is left for further calls, 0 where more was used than there was.
+func (b Balance) Remaining() int64 { return max(0, b.Amount-b.Committed-b.Reserved) }
+
+// complete checks a budget and fills in what it leaves out.
+func (b *Budget) complete(currency string) error {
+	b.Zone = cmp.Or(b.Zone, "UTC")
+	b.OnExhausted = cmp.Or(b.OnExhausted, Reject)
+	if b.Thresholds == nil {
+		b.Thresholds = usualThresholds
+	}
+	if b.Unit == InMoney {
+		b.Currency = cmp.Or(b.Currency, currency)
+	}
+	var err error
+	b.zone, err = time.LoadLocation(b.Zone)
+	switch {
+	case !validName(b.Name):
+		return invalid("name", "must be 1 to %d letters, digits, and . _ - between them", maxName)
+	case b.Unit != InTokens && b.Unit != InCalls && b.Unit != InMoney:
+		return invalid("unit", "must be %s, %s or %s", InTokens, InCalls, InMoney)
+	case b.Amount < 0:
+		return invalid("amount", "must be a whole number, 0 or more; money is counted in nano-units")
+	case !slices.Contains(Windows, b.Window):
+		return invalid("window", "must be one of %v", Windows)
+	case err != nil || b.Zone == "Local":
+		return invalid("timezone", "%.40q is no time zone, such as Europe/Berlin", b.Zone)
+	case b.OnExhausted != Reject && b.OnExhausted != Pause:
+		return invalid("on_exhausted", "must be %s or %s", Reject, Pause)
+	case b.OnExhausted == Pause:
+		return invalid("on_exhausted", "%s is not available yet: use %s", Pause, Reject)
+	case b.OnExhausted == Pause && !b.Hard:
+		return invalid("on_exhausted", "%s needs a hard budget: a soft one holds nothing up", Pause)
+	case b.Unit == InMoney && !currencies.MatchString(b.Currency):
+		return invalid("currency", "is missing: neither the app's plan nor a price book names one")
+	case b.Unit != InMoney && b.Currency != "":
+		return invalid("currency", "is for budgets of money alone")
+	}
+	for _, part := range []string{b.Scope.Agent, b.Scope.Key, b.Scope.User, b.Scope.Model} {
+		if len(part) > maxPattern {
+			return invalid("scope", "holds a name of more than %d bytes", maxPattern)
+		}
+	}
+	b.Thresholds = slices.Compact(slices.Sorted(slices.Values(b.Thresholds)))
+	for _, t := range b.Thresholds {
+		if t < 1 || t > 100 || len(b.Thresholds) > 10 {
+			return invalid("thresholds", "must be at most ten percentages from 1 to 100")
+		}
+	}
+	return nil
+}
+
+// maxBudgets bounds the budgets of an app: each call of a model looks at all that apply.
+const maxBudgets = 100
+
+// AddBudget makes a budget. What was used in the window under way counts. One of this name that is there already is
+// [ErrExists].
+func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
+	b.App, b.ID = app.ID, agentsvc.NewID()
+	if err := b.complete(s.currency(app.Plan)); err != nil {
+		return Balance{}, err
+	}
+	thresholds, err := json.Marshal(b.Thresholds)
+	if err != nil {
+		return Balance{}, err
+	}
+	since, _ := b.Window.Bounds(s.now(), b.zone)
+	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		var n int
+		err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM budget WHERE tenant = $1`, string(b.App))
+		if err != nil {
+			return err
+		}
+		if n >= maxBudgets {
+			return invalid("name", "there are %d budgets, more are not allowed", n)
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO budget (tenant, id, name, agent, key_id, owner_sub, model, unit, amount, currency, span, timezone, hard,
+				on_exhausted, thresholds, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, stoa_now(), stoa_now())`,
+			string(b.App), b.ID, b.Name, b.Scope.Agent, b.Scope.Key, b.Scope.User, b.Scope.Model, string(b.Unit), b.Amount, b.Currency,
+			string(b.Window), b.Zone, b.Hard, b.OnExhausted, string(thresholds))
+		if err != nil {
+			return err
+		}
+		if _, err := rebuild(ctx, tx, b, since); err != nil {
+			return err
+		}
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.detail()})
+	})
+	if db.IsDuplicate(err) {
+		return Balance{}, fmt.Errorf("%w: there is a budget %s", ErrExists, b.Name)
+	}
+	return s.changed(ctx, b, err)
+}
+
+// PutBudget changes how much a budget is and what becomes of calls beyond it; its scope, unit and window stay what they
+// are. One that is not there is [ErrNotFound].
+func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
+	was, err := s.Find(ctx, app.ID, b.Name)
+	if err != nil {
+		return Balance{}, err
+	}
+	b.App, b.ID = was.App, was.ID
+	if err := b.complete(was.Currency); err != nil {
+		return Balance{}, err
+	}
+	if b.Scope != was.Scope || b.Unit != was.Unit || b.Window != was.Window || b.Zone != was.Zone || b.Currency != was.Currency {
+		return Balance{}, invalid("scope", "and unit, currency, window and timezone stay what they are: delete the budget and make another")
+	}
+	thresholds, err := json.Marshal(b.Thresholds)
+	if err != nil {
+		return Balance{}, err
+	}
+	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now()
+			WHERE tenant = $1 AND id = $2`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds))
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errNoBudget
+		}
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.detail()})
+	})
+	return s.changed(ctx, b, err)
+}
+
+// DeleteBudget removes a budget. One that is not there is [ErrNotFound].
+func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.App, name string) error {
+	b, err := s.Find(ctx, app.ID, name)
+	if err != nil {
+		return err
+	}
+	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, `DELETE FROM budget WHERE tenant = $1 AND id = $2`, string(b.App), b.ID)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errNoBudget
+		}
+		for _, table := range []string{"budget_balance", "budget_event"} {
+			if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND budget = $2`, string(b.App), b.ID); err != nil {
+				return err
+			}
+		}
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: map[string]any{"budget": name}})
+	})
+	_, err = s.changed(ctx, b.Budget, err)
+	return err
+}
+
+var errNoBudget = fmt.Errorf("%w: there is no such budget", ErrNotFound)
+
+// changed has every process know of a change of b that ended in err.
+func (s *Service) changed(ctx context.Context, b Budget, err error) (Balance, error) {
+	if err != nil {
+		return Balance{}, fmt.Errorf("change budget %s: %w", b.Name, err)
+	}
+	if err := s.readBudgets(ctx, b.App); err != nil {
+		return Balance{}, err
+	}
+	s.bus.Publish(topicBudget, string(b.App))
+	for _, now := range s.budgets.of(b.App) {
+		if now.ID == b.ID {
+			list, err := s.balances(ctx, []Budget{now})
+			if err != nil {
+				return Balance{}, err
+			}
+			return list[0], nil
+		}
+	}
+	return Balance{Budget: b}, nil
+}
+
+// Budgets returns the budgets of an app, or of the platform where it is "", by name.
+func (s *Service) Budgets(ctx context.Context, app db.ID) ([]Balance, error) {
+	if err := s.readBudgets(ctx, app); err != nil {
+		return nil, err
+	}
+	return s.balances(ctx, s.budgets.of(app))
+}
+
+// Find returns the budget of an app, or of the platform where it is "", by name. One that is not there is [ErrNotFound].
+func (s *Service) Find(ctx context.Context, app db.ID, name string) (Balance, error) {
+	list, err := s.Budgets(ctx, app)
+	if err != nil {
+		return Balance{}, err
+	}
+	i := slices.IndexFunc(list, func(b Balance) bool { return b.Name == name })
+	if i < 0 {
+		return Balance{}, errNoBudget
+	}
+	return list[i], nil
+}
+
+// balances reads how far budgets are used up.
+func (s *Service) balances(ctx context.Context, budgets []Budget) ([]Balance, error) {
+	list := make([]Balance, len(budgets))
+	var b db.Batch
+	for i, x := range budgets {
+		since, until := x.Window.Bounds(s.now(), x.zone)
+		list[i] = Balance{Budget: x, ResetsAt: until}
+		b.Query(func(r db.Row) error { return r.Scan(&list[i].Committed, &list[i].Reserved) },
+			`SELECT committed, reserved FROM budget_balance WHERE tenant = $1 AND budget = $2 AND since = $3`, string(x.App), x.ID, since.UnixMicro())
+	}
+	if len(list) == 0 {
+		return list, nil
+	}
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read balances: %w", err)
+	}
+	return list, nil
+}
+
+// currency is that of the money of an app on a plan.
+func (s *Service) currency(plan string) string {
+	if p, _ := s.Plan(plan); p.Currency != "" {
+		return p.Currency
+	}
+	v, _ := s.book.Load().At(s.now(), "")
+	return v.Currency
+}
+
+func (b Budget) detail() map[string]any {
+	return map[string]any{
+		"budget": b.Name, "scope": b.Scope.String(), "unit": string(b.Unit), "amount": b.Amount, "window": string(b.Window), "timezone": b.Zone,
+		"hard": b.Hard, "on_exhausted": b.OnExhausted,
+	}
+}

@@ -1,0 +1,162 @@
+package billing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+// Query chooses usage of an app and what it is added up by: [Groups].
+type Query struct {
+	From, To time.Time
+	By       []string
+}
+
+// groups are the columns by which what usage is added up by tells one from another. Days are those of UTC.
+var groups = map[string]string{
+	"agent": "agent, '', '', '', '', 0",
+	"model": "'', provider, model, '', '', 0",
+	"user":  "'', '', '', owner_sub, '', 0",
+	"key":   "'', '', '', '', key_id, 0",
+	"day":   "'', '', '', '', '', at / 86400000000",
+}
+
+// Groups are what usage can be added up by.
+var Groups = []string{"agent", "model", "user", "key", "day"}
+
+// Sum is usage added up. Of the fields that tell what it is the sum of, those that were asked for are set.
+type Sum struct {
+	Agent, Provider, Model, User, Key string
+	Day                               time.Time
+	Quantities
+	Cost, Charge Money
+	Currency     string // "" = none was in force
+	Unpriced     int64  // how many model calls and texts have no price
+}
+
+func (s *Sum) add(x Sum) {
+	q, y := &s.Quantities, x.Quantities
+	q.InputTokens += y.InputTokens
+	q.OutputTokens += y.OutputTokens
+	q.CacheReadTokens += y.CacheReadTokens
+	q.CacheWriteTokens += y.CacheWriteTokens
+	q.ReasoningTokens += y.ReasoningTokens
+	q.ModelCalls += y.ModelCalls
+	q.ToolCalls += y.ToolCalls
+	q.Runs += y.Runs
+	q.RunTime += y.RunTime
+	q.Embeddings += y.Embeddings
+	q.StoredBytes += y.StoredBytes
+	s.Cost, s.Charge = s.Cost.Add(x.Cost), s.Charge.Add(x.Charge)
+	s.Unpriced += x.Unpriced
+	s.Currency = cmp.Or(s.Currency, x.Currency)
+}
+
+// maxRows bounds what a query adds up to.
+const maxRows = 10_000
+
+// Usage adds up what an app has used from a time up to another. Money of several currencies stands in sums of its own;
+// the totals are of the currency that the app is charged in now, or of the only one there is.
+func (s *Service) Usage(ctx context.Context, app db.ID, plan string, q Query) (rows []Sum, totals Sum, err error) {
+	by, err := q.columns()
+	if err != nil {
+		return nil, Sum{}, err
+	}
+	var b db.Batch
+	b.Query(func(row db.Row) error {
+		var x Sum
+		var day, run int64
+		err := row.Scan(&x.Agent, &x.Provider, &x.Model, &x.User, &x.Key, &day, &x.Currency, &x.InputTokens, &x.OutputTokens, &x.CacheReadTokens,
+			&x.CacheWriteTokens, &x.ReasoningTokens, &x.ModelCalls, &x.ToolCalls, &x.Runs, &run, &x.Embeddings, &x.StoredBytes,
+			(*int64)(&x.Cost), (*int64)(&x.Charge), &x.Unpriced)
+		x.RunTime = time.Duration(run) * time.Microsecond
+		if slices.Contains(q.By, "day") {
+			x.Day = time.Unix(day*86400, 0).UTC()
+		}
+		rows = append(rows, x)
+		return err
+	}, `SELECT `+by+`, currency, `+sums("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "model_calls",
+		"tool_calls", "runs", "run_micros", "embeddings", "stored_bytes", "cost", "charge", "CASE WHEN unpriced THEN 1 ELSE 0 END")+`
+		FROM usage WHERE tenant || '' = $1 AND tenant = $1 AND at >= $2 AND at < $3
+		GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 6, 1, 2, 3, 4, 5, 7 DESC LIMIT $4`, string(app), q.From.UnixMicro(), q.To.UnixMicro(), maxRows+1)
+	if err := s.db.Tenant(app).Do(ctx, &b); err != nil {
+		return nil, Sum{}, fmt.Errorf("add up usage: %w", err)
+	}
+	if len(rows) > maxRows {
+		return nil, Sum{}, invalid("group_by", "makes more than %d rows: ask for less time, or for fewer groups", maxRows)
+	}
+	rows = merge(rows)
+	return rows, total(rows, s.currency(plan)), nil
+}
+
+func sums(columns ...string) string {
+	for i, c := range columns {
+		columns[i] = "CAST(SUM(" + c + ") AS BIGINT)"
+	}
+	return strings.Join(columns, ", ")
+}
+
+// columns are what the rows of a query are told apart by.
+func (q Query) columns() (string, error) {
+	if !q.From.Before(q.To) {
+		return "", invalid("to", "must be after from")
+	}
+	columns := strings.Split("'', '', '', '', '', 0", ", ")
+	for _, g := range q.By {
+		own, ok := groups[g]
+		if !ok {
+			return "", invalid("group_by", "%.40q is no group; there are %s", g, strings.Join(Groups, ", "))
+		}
+		for i, c := range strings.Split(own, ", ") {
+			if c != "''" && c != "0" {
+				columns[i] = c
+			}
+		}
+	}
+	return strings.Join(columns, ", "), nil
+}
+
+// merge adds what has no currency, and so no money, to the sum before it where that is of the same.
+func merge(rows []Sum) []Sum {
+	var out []Sum
+	for _, x := range rows {
+		if n := len(out) - 1; n >= 0 && x.Currency == "" && same(out[n], x) {
+			out[n].add(x)
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+func same(x, y Sum) bool {
+	return x.Agent == y.Agent && x.Provider == y.Provider && x.Model == y.Model && x.User == y.User && x.Key == y.Key && x.Day.Equal(y.Day)
+}
+
+// total adds up rows; the money of those in currency, or of all where there is only one.
+func total(rows []Sum, currency string) Sum {
+	found := map[string]bool{}
+	for _, x := range rows {
+		if x.Currency != "" {
+			found[x.Currency] = true
+		}
+	}
+	if len(found) == 1 {
+		for only := range found {
+			currency = only
+		}
+	}
+	t := Sum{Currency: currency}
+	for _, x := range rows {
+		if x.Currency != currency {
+			x.Cost, x.Charge = 0, 0
+		}
+		t.add(x)
+	}
+	return t
+}

@@ -1,0 +1,74 @@
+package billing
+
+import (
+	"context"
+	"fmt"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// Settle puts what the call has used in the place of what was reserved for it, and writes its usage row, in one
+// transaction. A reservation that has lapsed meanwhile is made up for. used must name the call and say that it began when
+// the reservation says.
+func (r *Reservation) Settle(ctx context.Context, m *Meter, used agentsvc.Usage) error {
+	rows := m.rows(Facts{Task: r.ask.Task, Epoch: r.ask.Epoch, Agent: r.ask.Agent, Owner: r.ask.Owner, Events: []agentsvc.Event{{Task: r.ask.Task, Usage: &used}}})
+	return r.end(ctx, rows)
+}
+
+// Release gives back what was reserved: the call was not made, or used nothing.
+func (r *Reservation) Release(ctx context.Context) error { return r.end(ctx, nil) }
+
+// end closes the reservation with the usage row of its call, if it used anything.
+func (r *Reservation) end(ctx context.Context, rows []Usage) error {
+	s, tenant, call := r.a.s, string(r.a.tenant), r.ask.Call
+	defer s.held.drop(call)
+	b := db.Batch{Key: tenant}
+	var n int64
+	b.Exec(&n, `UPDATE reservation SET settling = TRUE WHERE tenant = $1 AND call = $2`, tenant, call)
+	after := make([]Balance, len(r.lines))
+	for i, l := range r.lines {
+		after[i] = Balance{Budget: l.budget}
+		b.Exec(nil, `UPDATE budget_balance SET committed = committed + $4, reserved = reserved - $5 WHERE tenant = $1 AND budget = $2 AND since = $3
+			AND EXISTS (SELECT 1 FROM reservation WHERE tenant = $6 AND call = $7)`,
+			string(l.budget.App), l.budget.ID, l.since.UnixMicro(), l.budget.counts(rows...), l.amount, tenant, call)
+	}
+	b.Exec(nil, `DELETE FROM reservation_line WHERE tenant = $1 AND call = $2`, tenant, call)
+	b.Exec(nil, `DELETE FROM reservation WHERE tenant = $1 AND call = $2`, tenant, call)
+	insertUsage(&b, r.a.tenant, rows)
+	for i, l := range r.lines {
+		b.Query(func(row db.Row) error { return row.Scan(&after[i].Committed, &after[i].Amount) },
+			`SELECT b.committed, x.amount FROM budget_balance b JOIN budget x ON x.tenant = b.tenant AND x.id = b.budget
+			WHERE b.tenant = $1 AND b.budget = $2 AND b.since = $3`, string(l.budget.App), l.budget.ID, l.since.UnixMicro())
+	}
+	if err := s.db.Platform().Write(ctx, &b); err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	for i, l := range r.lines {
+		if n == 0 && len(rows) > 0 {
+			// It had lapsed. The row is there, so that the sum of all rows is right.
+			if _, err := s.Rebuild(ctx, l.budget, l.since); err != nil {
+				return err
+			}
+			continue
+		}
+		s.passed(ctx, after[i], l.since)
+	}
+	return nil
+}
+
+// counts returns how much of b rows use up.
+func (b Budget) counts(rows ...Usage) (n int64) {
+	for _, u := range rows {
+		switch {
+		case u.Kind != ModelCall:
+		case b.Unit == InTokens:
+			n += u.Tokens()
+		case b.Unit == InCalls:
+			n += u.ModelCalls
+		case u.Currency == b.Currency:
+			n += int64(u.Charge)
+		}
+	}
+	return n
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+
+	"stoa/tenancy"
+)
+
+// auditCmd reads the audit trail and finds out whether it is as it was written. Its commands need the admin secret, but
+// for verifying a file.
+type auditCmd struct {
+	List   auditListCmd   `cmd:"" default:"withargs" help:"List the newest entries."`
+	Export auditExportCmd `cmd:"" help:"Print the audit trail, a JSON object in each line."`
+	Verify auditVerifyCmd `cmd:"" help:"Find entries that were changed, removed, inserted or moved."`
+}
+
+// auditFilter chooses entries.
+type auditFilter struct {
+	App    string `placeholder:"NAME" help:"Only of this app, by name or id."`
+	Actor  string `placeholder:"NAME" help:"Only what this actor did."`
+	Action string `placeholder:"NAME" help:"Only this action, such as app.update, or all below it, such as approval."`
+	Since  string `placeholder:"TIME" help:"Only from this time on, such as 2026-01-31T00:00:00Z."`
+	Until  string `placeholder:"TIME" help:"Only before this time."`
+}
+
+func (f auditFilter) query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{"app": f.App, "actor": f.Actor, "action": f.Action, "since": f.Since, "until": f.Until} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+type auditListCmd struct {
+	serverFlag  `embed:""`
+	auditFilter `embed:""`
+	JSON        bool `name:"json" help:"Print the API's answer as JSON."`
+}
+
+// Run lists a page of entries, the newest first.
+func (cmd *auditListCmd) Run(ctx context.Context, c *console) error {
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	var answer json.RawMessage
+	if err := api.do(ctx, http.MethodGet, "/admin/audit?"+cmd.query().Encode(), nil, &answer); err != nil {
+		return err
+	}
+	if cmd.JSON {
+		return c.json(answer)
+	}
+	var page struct {
+		Entries []struct {
+			At, Actor, Action, App, Client string
+			Detail                         json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(answer, &page); err != nil {
+		return fmt.Errorf("read the audit trail: %w", err)
+	}
+	rows := make([][]string, len(page.Entries))
+	for i, e := range page.Entries {
+		rows[i] = []string{e.At, e.Actor, e.Action, e.App, e.Client, string(e.Detail)}
+	}
+	return c.table([]string{"AT", "ACTOR", "ACTION", "APP", "CLIENT", "DETAIL"}, rows)
+}
+
+type auditExportCmd struct {
+	serverFlag  `embed:""`
+	auditFilter `embed:""`
+}
+
+// Run prints the entries as the server sends them. An export that was cut off is an error.
+func (cmd *auditExportCmd) Run(ctx context.Context, c *console) error {
+	api, err := cmd.admin()
+	if err != nil {
+		return err
+	}
+	whole := false
+	err = exported(ctx, api, cmd.query(), func(raw []byte, line tenancy.Line) error {
+		whole = line.End != nil
+		_, err := c.out.Write(append(raw, '\n'))
+		return err
+	})
+	if err == nil && !whole {
+		err = errors.New("the export was cut off: its last line is missing")
+	}
+	return err
+}
+
+type auditVerifyCmd struct {
+	serverFlag `embed:""`
+	App        string   `placeholder:"NAME" help:"Only the chains of this app, by name or id."`
+	Contains   []string `placeholder:"HASH" help:"Heads that were noted before: each must still be there."`
+	File       string   `arg:"" optional:"" help:"An export; - for standard input. Without it, the server is asked for one."`
+}
+
+// Run recomputes every hash, and prints where each chain ends and what is wrong with it. A flaw is an error.
+func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
+	var rows [][]string
+	flaws := int64(0)
+	tell := func(v tenancy.Verdict, name string) {
+		for _, f := range v.Flaws {
+			where := name
+			if f.Seq > 0 {
+				where += fmt.Sprintf(", entry %d (%s)", f.Seq, f.ID)
+			}
+			c.say("%s: %s", where, f.Text)
+		}
+		if v.More > 0 {
+			c.say("%s: and %d more", name, v.More)
+		}
+		flaws += int64(len(v.Flaws)) + v.More
+	}
+	v := tenancy.Verifier{Contains: cmd.Contains, Report: func(v tenancy.Verdict) {
+		name, state := chainName(v), "good"
+		if len(v.Flaws) > 0 {
+			state = "BAD"
+		}
+		tell(v, name)
+		rows = append(rows, []string{name, v.AppID, strconv.FormatInt(v.Entries, 10), state, v.Hash})
+	}}
+	err := cmd.lines(ctx, c, func(_ []byte, line tenancy.Line) error {
+		v.Line(line)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	tell(v.Close(), "the trail")
+	if err := c.table([]string{"CHAIN", "APP ID", "ENTRIES", "STATE", "HEAD"}, rows); err != nil {
+		return err
+	}
+	if flaws > 0 {
+		return fmt.Errorf("the audit trail is not as it was written: %d flaws", flaws)
+	}
+	return nil
+}
+
+func chainName(v tenancy.Verdict) string {
+	switch {
+	case v.AppID == "":
+		return "(platform)"
+	case v.App == "":
+		return "(no entries)"
+	}
+	return v.App
+}
+
+// lines hands each line of the export to use.
+func (cmd *auditVerifyCmd) lines(ctx context.Context, c *console, use func(raw []byte, line tenancy.Line) error) error {
+	switch cmd.File {
+	case "":
+		api, err := cmd.admin()
+		if err != nil {
+			return err
+		}
+		return exported(ctx, api, auditFilter{App: cmd.App}.query(), use)
+	case "-":
+		return eachLine(c.in, use)
+	}
+	f, err := os.Open(cmd.File)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return eachLine(f, use)
+}
+
+// exported hands each line of the server's export to use as it comes.
+func exported(ctx context.Context, api *client, q url.Values, use func(raw []byte, line tenancy.Line) error) error {
+	resp, err := api.send(ctx, http.MethodGet, "/admin/audit/export?"+q.Encode(), "application/x-ndjson", nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return eachLine(resp.Body, use)
+}
+
+// maxLine bounds one line of an export, in bytes.
+const maxLine = 4 << 20
+
+func eachLine(from io.Reader, use func(raw []byte, line tenancy.Line) error) error {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxLine)
+	for n := 1; lines.Scan(); n++ {
+		raw := bytes.TrimSpace(lines.Bytes())
+		if len(raw) == 0 {
+			continue
+		}
+		var line tenancy.Line
+		if err := json.Unmarshal(raw, &line); err != nil {
+			return fmt.Errorf("line %d is none of an export: %w", n, err)
+		}
+		if err := use(raw, line); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read the export: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy/db"
+)
+
+// audited is an entry of the audit trail as the API shows it.
+type audited struct {
+	Actor, Issuer, Action, Client, Hash string
+
+	RequestID string `json:"request_id"`
+	Seq       int64
+	Detail    map[string]any
+}
+
+func (h *testHouse) audited(t *testing.T, query string) (entries []audited) {
+	t.Helper()
+	var page struct{ Entries []audited }
+	h.want(t, http.StatusOK, &page, "GET", "/admin/audit?"+query, testSecret, nil)
+	slices.Reverse(page.Entries)
+	return page.Entries
+}
+
+// TestAudit: what people decide about tasks, and what they entrust and take back, stands on the trail with who it was and
+// from where, also where the task itself is kept in memory only; and no argument and no credential stands there.
+func TestAudit(t *testing.T) {
+	onEach(t, func(t *testing.T, h *testHouse) {
+		inMemory := `storage: {tasks: {backend: inmemory}, sessions: {backend: inmemory}}` + "\n"
+		for name, more := range map[string]string{"acme": "", "brief": inMemory} {
+			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": fmt.Sprintf(tenantConfig, "other") + more})
+			ana, op := h.token(t, name, "ana", nil), h.token(t, name, "op", map[string]any{"roles": []string{"approver"}})
+			decide := func(how string, body map[string]any) {
+				t.Helper()
+				task, call := h.hold(t, ana)
+				body["call_id"] = call
+				req := h.request(t, "POST", "/tasks/"+task+"/"+how, op, body)
+				req.Header.Set("X-Request-Id", how+"-"+name)
+				if status, answer := h.do(t, req); status != http.StatusOK {
+					t.Fatalf("%s: %d %s", how, status, answer)
+				}
+				if status, _ := h.ask(t, "POST", "/tasks/"+task+"/"+how, op, body); status != http.StatusConflict {
+					t.Errorf("a second decision is answered %d", status)
+				}
+			}
+			decide("approve", map[string]any{"arguments": map[string]any{"expression": "40+2"}, "comment": "canary"})
+			decide("reject", map[string]any{})
+			task, call := h.hold(t, ana)
+			byMessage := decision(minted{held: task, call: call})
+			h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", op, rpc("message:send", byMessage))
+			h.entrust(t, ana) // supplies for one of two
+			h.want(t, http.StatusNoContent, nil, "DELETE", "/credentials/open", ana, nil)
+			h.want(t, http.StatusNotFound, nil, "DELETE", "/credentials/open", ana, nil)
+
+			var got []string
+			entries := h.audited(t, "app="+name)
+			for _, e := range entries {
+				got = append(got, e.Actor+" "+e.Action)
+				if e.Client != "127.0.0.1" || e.RequestID == "" || e.Seq == 0 || len(e.Hash) != 64 {
+					t.Errorf("%s: %+v", e.Action, e)
+				}
+			}
+			if diff := cmp.Diff([]string{"admin app.create", "admin app.tokens.create", "admin app.tokens.create", "op approval.approve", "op approval.reject",
+				"op approval.approve", "ana credential.supply", "ana credential.forget"}, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+			edit := entries[3]
+			before, _ := edit.Detail["before"].(map[string]any)
+			after, _ := edit.Detail["after"].(map[string]any)
+			if edit.RequestID != "approve-"+name || edit.Issuer == "" || before["arguments"] == after["arguments"] || edit.Detail["tool"] != "calc" {
+				t.Errorf("the edit stands as %+v", edit)
+			}
+			raw, _ := json.Marshal(entries)
+			for _, canary := range []string{"40+2", "canary", "ana's own"} {
+				if bytes.Contains(raw, []byte(canary)) {
+					t.Errorf("%q stands on the trail", canary)
+				}
+			}
+			if got := h.audited(t, "app="+name+"&action=approval&actor=op"); len(got) != 3 {
+				t.Errorf("%d approvals, want 3", len(got))
+			}
+		}
+	})
+}
+
+// TestAuditQuery: a misspelled or malformed filter is refused, since it would choose everything.
+func TestAuditQuery(t *testing.T) {
+	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	for _, q := range []string{"apps=acme", "since=yesterday", "until=1", "page_size=1"} {
+		path := "/admin/audit/export?" + q
+		h.want(t, http.StatusBadRequest, nil, "GET", path, testSecret, nil)
+	}
+	h.want(t, http.StatusBadRequest, nil, "GET", "/admin/audit?actors=ana", testSecret, nil)
+}
+
+// TestAuditCommands exports the trail and verifies it, from the server and from a file, before and after somebody has
+// laid hands on it.
+func TestAuditCommands(t *testing.T) {
+	onEach(t, func(t *testing.T, h *testHouse) {
+		for _, name := range []string{"acme", "globex"} {
+			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": fmt.Sprintf(tenantConfig, "other")})
+			h.token(t, name, "ana", nil)
+		}
+		h.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/globex", testSecret, nil)
+		stoa := func(want int, args ...string) (out string) {
+			t.Helper()
+			var stdout, stderr bytes.Buffer
+			args = append([]string{"audit"}, args...)
+			if !slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, ".ndjson") }) {
+				args = append(args, "--server", h.url)
+			}
+			if code := run(t.Context(), args, &console{out: &stdout, err: &stderr}); code != want {
+				t.Errorf("stoa %s ends with %d, want %d:\n%s%s", strings.Join(args, " "), code, want, &stdout, &stderr)
+			}
+			return stdout.String() + stderr.String()
+		}
+		file := filepath.Join(t.TempDir(), "trail.ndjson")
+		keep := func() string {
+			t.Helper()
+			text := stoa(0, "export")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+		text := keep()
+		for _, out := range []string{stoa(0, "verify"), stoa(0, "verify", file), stoa(0, "verify", "--app", "acme")} {
+			if !strings.Contains(out, "acme") || !strings.Contains(out, "good") {
+				t.Errorf("verified:\n%s", out)
+			}
+		}
+		if out := stoa(0, "verify"); !strings.Contains(out, "globex") {
+			t.Errorf("the chain of the deleted app is not verified:\n%s", out)
+		}
+		entries := h.audited(t, "app=acme")
+		head := entries[len(entries)-1].Hash
+		stoa(0, "verify", "--contains", head)
+		stoa(1, "verify", "--contains", strings.Repeat("0", 64))
+		if out := stoa(0, "list", "--action", "app.tokens"); strings.Count(out, "app.tokens.create") != 2 || strings.Contains(out, "app.delete") {
+			t.Errorf("listed:\n%s", out)
+		}
+		if out := stoa(0, "export", "--actor", "stoa"); strings.Count(out, "\n") != 2 || !strings.Contains(out, `"part":true`) {
+			t.Errorf("exported of one actor:\n%s", out)
+		}
+		if err := os.WriteFile(file, []byte(text[:strings.LastIndex(text[:len(text)-1], "\n")+1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out := stoa(1, "verify", file); !strings.Contains(out, "it was cut off") {
+			t.Errorf("a file without its end:\n%s", out)
+		}
+		var b db.Batch
+		b.Exec(nil, `UPDATE audit SET actor = 'nobody' WHERE action = 'app.delete'`)
+		if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		keep()
+		for _, out := range []string{stoa(1, "verify"), stoa(1, "verify", file)} {
+			if !strings.Contains(out, "globex, entry 3") || !strings.Contains(out, "it was changed") || !strings.Contains(out, "BAD") {
+				t.Errorf("verified after a change:\n%s", out)
+			}
+		}
+		stoa(0, "verify", "--app", "acme")
+	})
+}

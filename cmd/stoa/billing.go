@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"stoa/billing"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+type billingCmd struct {
+	Check billingCheckCmd `cmd:"" help:"Work out the balances of all budgets from what was used, and show those that were wrong."`
+}
+
+type billingCheckCmd struct {
+	Database string `default:"sqlite://stoa.db" env:"STOA_DATABASE" placeholder:"URL" help:"The database: sqlite://PATH or postgres://... (${default})."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+}
+
+// Run puts right the balances of budgets in the windows under way. It may run beside a server on PostgreSQL. It fails if
+// any was wrong.
+func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
+	d, err := db.Open(ctx, cmd.Database, db.Options{MaxConns: 2})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	b, err := billing.Open(ctx, d, nil, billing.Options{})
+	if err != nil {
+		return err
+	}
+	wrong, err := b.RebuildAll(ctx)
+	if err != nil {
+		return err
+	}
+	if cmd.JSON {
+		if err := c.json(append([]billing.Difference{}, wrong...)); err != nil {
+			return err
+		}
+	}
+	for _, w := range wrong {
+		if !cmd.JSON {
+			c.say("budget %s of app %q since %s: committed %d, now %d; reserved %d, now %d", w.Budget, w.App, w.Since.Format(time.RFC3339),
+				w.Committed, w.WantCommitted, w.Reserved, w.WantReserved)
+		}
+	}
+	switch {
+	case len(wrong) > 0:
+		return &exit{code: exitFailed}
+	case !cmd.JSON:
+		_, err = fmt.Fprintln(c.out, "all balances are what was used")
+	}
+	return err
+}
+
+// openBilling brings up what counts the apps' usage and bounds it.
+func (h *house) openBilling(ctx context.Context) (err error) {
+	h.shared.Billing, err = billing.Open(ctx, h.db, h.bus, billing.Options{Log: h.log})
+	return err
+}
+
+// knownPlan refuses the name of a plan that does not exist.
+func knownPlan(b *billing.Service) func(ctx context.Context, name string) error {
+	if b == nil {
+		return nil
+	}
+	return func(ctx context.Context, name string) error {
+		_, err := b.FindPlan(ctx, name)
+		if errors.Is(err, billing.ErrNotFound) {
+			return &tenancy.InvalidError{Field: "plan", Reason: fmt.Sprintf("there is no plan %.63q; GET /admin/plans lists them", name)}
+		}
+		return err
+	}
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/billing"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// paidApp is an app whose model tells what it used.
+const paidApp = `
+llms: {m: {provider: scripted, script: [{when: {text: "^sum$"}, then: [{call: {tool: calc, arguments: {expression: "1+1"}}}]}, {then: [{say: "hello there", usage: {input_tokens: 100, output_tokens: 20}}]}]}}
+tools: {calc: {type: function, handler: calculator}}
+agents: {assistant: {llm: m, tools: [calc]}}
+`
+
+// usageAnswer is what a question about usage is answered with.
+type usageAnswer struct {
+	From, To string
+	Rows     []map[string]any
+	Totals   map[string]any
+}
+
+// figures are some fields of a row, in order.
+func figures(row map[string]any, names ...string) (out []any) {
+	for _, n := range names {
+		out = append(out, row[n])
+	}
+	return out
+}
+
+func (h *testHouse) usage(t *testing.T, path, bearer string) usageAnswer {
+	t.Helper()
+	var out usageAnswer
+	h.want(t, http.StatusOK, &out, "GET", path, bearer, nil)
+	return out
+}
+
+func (h *testHouse) prices(t *testing.T) {
+	t.Helper()
+	h.want(t, http.StatusCreated, nil, "POST", "/admin/prices", testSecret, map[string]any{
+		"version": "one", "currency": "USD", "effective_from": "2026-01-01T00:00:00Z", "items": []any{
+			map[string]any{"kind": "charge", "meter": "input_tokens", "model": "script*", "per": 1, "amount": 3},
+			map[string]any{"kind": "charge", "meter": "output_tokens", "model": "*", "per": 1, "amount": 5},
+			map[string]any{"kind": "cost", "meter": "model_calls", "per": 1, "amount": 11},
+			map[string]any{"kind": "charge", "meter": "tool_calls", "per": 1, "amount": 1000},
+		},
+	})
+}
+
+func (h *testHouse) say(t *testing.T, token, text string) (int, string) {
+	t.Helper()
+	return h.ask(t, "POST", "/agents/assistant", token, rpc("message:send", words(text)))
+}
+
+// TestUsage: what a call uses is counted once, priced, and told to those who may know.
+func TestUsage(t *testing.T) {
+	for _, backend := range []string{"", "storage: {tasks: {backend: inmemory}}\n"} {
+		name := "lasting"
+		if backend != "" {
+			name = "in memory"
+		}
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, h *testHouse) {
+				h.prices(t)
+				h.create(t, "acme", backend+paidApp)
+				ana, eve := h.token(t, "acme", "ana", nil), h.token(t, "acme", "eve", map[string]any{"roles": []string{"viewer"}})
+				for _, text := range []string{"hi", "sum"} {
+					if status, body := h.say(t, ana, text); status != http.StatusOK || !strings.Contains(body, "hello there") {
+						t.Fatal(status, body)
+					}
+				}
+				var got usageAnswer
+				within(t, 5*time.Second, "both runs are counted", func() bool {
+					got = h.usage(t, "/admin/apps/acme/usage?group_by=agent,model,user,day", testSecret)
+					return got.Totals["runs"] == 2.0
+				})
+				names := []string{"agent", "model", "provider", "user", "input_tokens", "output_tokens", "model_calls", "tool_calls", "charge", "cost", "unpriced"}
+				var rows [][]any
+				for _, r := range got.Rows {
+					rows = append(rows, figures(r, names...))
+				}
+				// The call of the tool is 1 word to read, and 2 words and 1 to say.
+				want := [][]any{
+					{"assistant", "", "", "ana", 0.0, 0.0, 0.0, 1.0, 1000.0, 0.0, 0.0},
+					{"assistant", "scripted", "scripted", "ana", 201.0, 42.0, 3.0, 0.0, 201*3.0 + 42*5, 33.0, 0.0},
+				}
+				if diff := cmp.Diff(want, rows); diff != "" {
+					t.Errorf("usage (-want +got):\n%s", diff)
+				}
+				if sum, _ := got.Totals["run_seconds"].(float64); sum <= 0 || got.Totals["charge"] != 1000.0+201*3+42*5 || got.Totals["currency"] != "USD" {
+					t.Errorf("totals %v", got.Totals)
+				}
+				if status, body := h.ask(t, "GET", "/billing/usage", ana, nil); status != http.StatusForbidden {
+					t.Errorf("a caller is told %d %s", status, body)
+				}
+				own := h.usage(t, "/billing/usage?group_by=key", eve)
+				if own.Totals["charge"] != got.Totals["charge"] || own.Totals["cost"] != nil || own.Rows[0]["key"] != "" {
+					t.Errorf("a viewer is told %v", own)
+				}
+				for path, field := range map[string]string{"?group_by=color": "group_by", "?from=soon": "from", "?from=2026-02-01&to=2026-01-01": "to", "?page=1": "query"} {
+					if status, body := h.ask(t, "GET", "/admin/apps/acme/usage"+path, testSecret, nil); status != http.StatusBadRequest || !strings.Contains(body, fmt.Sprintf("%q", field)) {
+						t.Errorf("%s: %d %s", path, status, body)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestPlans puts apps on plans: what a plan says of limits and models acts.
+func TestPlans(t *testing.T) {
+	onEach(t, func(t *testing.T, h *testHouse) {
+		plan := map[string]any{"name": "small", "weight": 3, "max_concurrent_tasks": 2, "queue_depth": 7, "allowed_models": []string{"openai/*", "scripted/*"}, "retention": map[string]any{"tasks": "720h"}}
+		h.want(t, http.StatusCreated, nil, "POST", "/admin/plans", testSecret, plan)
+		h.want(t, http.StatusConflict, nil, "POST", "/admin/plans", testSecret, plan)
+		h.want(t, http.StatusNotFound, nil, "PUT", "/admin/plans/large", testSecret, map[string]any{"weight": 1})
+		h.want(t, http.StatusBadRequest, nil, "POST", "/admin/plans", testSecret, map[string]any{"name": "bad", "weight": 1000})
+		h.create(t, "acme", paidApp)
+		if status, body := h.ask(t, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "large"}); status != http.StatusBadRequest || !strings.Contains(body, `there is no plan`) {
+			t.Errorf("an unknown plan: %d %s", status, body)
+		}
+		var app struct {
+			Plan   string
+			Limits map[string]any
+		}
+		h.want(t, http.StatusOK, &app, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "small", "limits": map[string]any{"queue_depth": 9}})
+		if diff := cmp.Diff(map[string]any{"weight": 3., "max_concurrent_tasks": 2., "queue_depth": 9., "rate": []any{}}, app.Limits); diff != "" || app.Plan != "small" {
+			t.Errorf("limits on the plan %q (-want +got):\n%s", app.Plan, diff)
+		}
+		ana := h.token(t, "acme", "ana", nil)
+		if status, body := h.say(t, ana, "hi"); status != http.StatusOK || !strings.Contains(body, "hello there") {
+			t.Fatal(status, body)
+		}
+
+		plan["allowed_models"], plan["weight"] = []string{"openai/*"}, 0
+		h.want(t, http.StatusOK, nil, "PUT", "/admin/plans/small", testSecret, plan)
+		within(t, 5*time.Second, "the app may not call its model any more", func() bool {
+			_, body := h.say(t, ana, "hi")
+			return strings.Contains(body, "the app's plan does not have the model scripted/scripted")
+		})
+		h.want(t, http.StatusOK, &app, "GET", "/admin/apps/acme", testSecret, nil)
+		if app.Limits["weight"] != 1. {
+			t.Errorf("limits %v, want the default weight", app.Limits)
+		}
+		status, body := h.ask(t, "POST", "/admin/apps", testSecret, map[string]any{"name": "globex", "config": paidApp, "plan": "small"})
+		if status != http.StatusBadRequest || !strings.Contains(body, `"llms.m.model"`) {
+			t.Errorf("a configuration beyond the plan: %d %s", status, body)
+		}
+	})
+}
+
+type budgetAnswer struct {
+	Budgets []struct {
+		Name                           string
+		Committed, Reserved, Remaining int64
+		ResetsAt                       *string `json:"resets_at"`
+	}
+}
+
+// TestBudget: a call beyond a hard budget is refused at the door, one that finds it used up in its middle fails and says why.
+func TestBudget(t *testing.T) {
+	onEach(t, func(t *testing.T, h *testHouse) {
+		h.create(t, "acme", paidApp)
+		ana := h.token(t, "acme", "ana", nil)
+		body := map[string]any{"name": "cap", "scope": map[string]any{"agent": "assistant"}, "unit": "calls", "amount": 2, "window": "month", "timezone": "Europe/Berlin", "hard": true, "on_exhausted": "reject"}
+		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, body)
+		h.want(t, http.StatusConflict, nil, "POST", "/admin/apps/acme/budgets", testSecret, body)
+		if status, text := h.say(t, ana, "hi"); status != http.StatusOK || !strings.Contains(text, "hello there") {
+			t.Fatal(status, text)
+		}
+		// Two calls of a model, and one is left.
+		if status, text := h.say(t, ana, "sum"); status != http.StatusOK || !strings.Contains(text, "the budget cap (agent assistant) is used up until ") {
+			t.Errorf("in the middle: %d %s", status, text)
+		}
+		var refused struct {
+			Error struct {
+				Code    string
+				Details map[string]any
+			}
+		}
+		h.want(t, http.StatusTooManyRequests, &refused, "POST", "/agents/assistant", ana, rpc("message:send", words("hi")))
+		_, until := billing.Month.Bounds(time.Now(), berlin(t))
+		if d := refused.Error.Details; refused.Error.Code != "RESOURCE_EXHAUSTED" || d["scope"] != "agent assistant" || d["budget"] != "cap" || !strings.HasPrefix(fmt.Sprint(d["resets_at"]), until.Format("2006-01-02T15:04:05")) {
+			t.Errorf("refused with %+v", refused)
+		}
+		var list budgetAnswer
+		h.want(t, http.StatusOK, &list, "GET", "/billing/budgets", h.token(t, "acme", "eve", map[string]any{"roles": []string{"viewer"}}), nil)
+		if len(list.Budgets) != 1 || list.Budgets[0].Committed != 2 || list.Budgets[0].Reserved != 0 || list.Budgets[0].Remaining != 0 {
+			t.Errorf("budgets %+v", list)
+		}
+		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/cap", testSecret, map[string]any{"amount": 3})
+		if status, text := h.say(t, ana, "hi"); status != http.StatusOK || !strings.Contains(text, "hello there") {
+			t.Errorf("with room again: %d %s", status, text)
+		}
+		h.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme/budgets/cap", testSecret, nil)
+		h.want(t, http.StatusNotFound, nil, "DELETE", "/admin/apps/acme/budgets/cap", testSecret, nil)
+		h.want(t, http.StatusCreated, nil, "POST", "/admin/budgets", testSecret, map[string]any{"name": "all", "unit": "tokens", "amount": 100, "window": "total", "hard": true})
+		if status, text := h.say(t, ana, "hi"); status != http.StatusTooManyRequests || !strings.Contains(text, `"resets_at":null`) || !strings.Contains(text, `"scope":"platform"`) {
+			t.Errorf("over the platform's budget: %d %s", status, text)
+		}
+	})
+}
+
+func berlin(t *testing.T) *time.Location {
+	t.Helper()
+	zone, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return zone
+}
+
+// TestBudgetAcrossHouses has 200 callers at three houses on one database share a budget of calls and one of tokens. They end
+// at the cap exactly.
+func TestBudgetAcrossHouses(t *testing.T) {
+	database := dbtest.PostgresURL(t)
+	var houses []*testHouse
+	for range 3 {
+		houses = append(houses, openTestHouse(t, database))
+	}
+	const room = 23
+	houses[0].create(t, "acme", paidApp)
+	houses[0].want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "unit": "calls", "amount": room, "window": "year", "hard": true})
+	houses[0].want(t, http.StatusCreated, nil, "POST", "/admin/budgets", testSecret, map[string]any{"name": "much", "unit": "tokens", "amount": 10_000_000, "window": "year", "hard": true})
+	ana := houses[0].token(t, "acme", "ana", nil)
+	for _, h := range houses { // they have heard of the budget
+		within(t, 5*time.Second, "a house knows of the budgets", func() bool {
+			return h.shared.Billing.Allowance("", "").Bounded()
+		})
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	answered := 0
+	for i := range 200 {
+		all.Go(func() {
+			if _, body := houses[i%3].say(t, ana, "hi"); strings.Contains(body, "hello there") {
+				mu.Lock()
+				answered++
+				mu.Unlock()
+			} else if !strings.Contains(body, "the budget cap (app) is used up") {
+				t.Error(body)
+			}
+		})
+	}
+	all.Wait()
+	if answered != room {
+		t.Errorf("%d calls were answered, want %d", answered, room)
+	}
+	got := houses[1].usage(t, "/admin/apps/acme/usage", testSecret)
+	if got.Totals["model_calls"] != float64(room) || got.Totals["input_tokens"] != 100.0*room {
+		t.Errorf("totals %v", got.Totals)
+	}
+	wrong, err := houses[2].shared.Billing.RebuildAll(t.Context())
+	if err != nil || len(wrong) > 0 {
+		t.Errorf("balances that the rows do not add up to: %v, %v", wrong, err)
+	}
+}
+
+// TestBillingCheck puts a balance right and says which was wrong.
+func TestBillingCheck(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := serveIn(t, dir)
+	p.create(t, "acme", paidApp)
+	p.want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "unit": "calls", "amount": 5, "window": "year", "hard": true})
+	if status, body := p.say(t, p.token(t, "acme", "ana", nil), "hi"); status != http.StatusOK {
+		t.Fatal(status, body)
+	}
+	if err := p.End(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Ended()
+	database := "sqlite://" + filepath.Join(dir, "stoa.db")
+	d, err := db.Open(t.Context(), database, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b db.Batch
+	b.Exec(nil, `UPDATE budget_balance SET committed = 4`)
+	if err := errors.Join(d.Platform().Do(t.Context(), &b), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		code int
+		says string
+	}{{exitFailed, "committed 4, now 1"}, {0, "all balances are what was used"}} {
+		var out bytes.Buffer
+		if code := run(t.Context(), []string{"billing", "check", "--database", database}, &console{out: &out, err: &out}); code != want.code || !strings.Contains(out.String(), want.says) {
+			t.Errorf("check %d: exit code %d, %s", i, code, out.String())
+		}
+	}
+}
