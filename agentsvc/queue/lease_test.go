@@ -58,7 +58,7 @@ func (b bench) rescue(stale time.Duration) {
 // TestRobbed: a process that was stopped for longer than its lease finds out before its runs do anything more.
 func TestRobbed(t *testing.T) {
 	each(t, func(b bench) {
-		const stale = 400 * time.Millisecond
+		const stale = 900 * time.Millisecond
 		handle, asked := asking()
 		p, stop := b.pool(queue.Options{Stale: stale}, handle)
 		run := b.live(p)
@@ -133,7 +133,7 @@ func TestWaking(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Postgres(t)
 	b := bench{t, d, store.New(d, "acme")}
-	const stale = 600 * time.Millisecond
+	const stale = 900 * time.Millisecond
 	handle, asked := asking()
 	p, stop := b.pool(queue.Options{Stale: stale}, handle)
 	b.live(p)

@@ -454,7 +454,7 @@ func TestUndone(t *testing.T) {
 func TestStray(t *testing.T) {
 	each(t, func(b bench) {
 		began, leave := make(chan store.Run, 10), make(chan struct{})
-		p, _ := b.pool(queue.Options{Stale: 400 * time.Millisecond}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.pool(queue.Options{Stale: 900 * time.Millisecond}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			if run.Epoch == 1 {
 				<-leave
