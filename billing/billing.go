@@ -1,4 +1,4 @@
-// Package billing knows what apps use, what that costs and how much of it they may use.
+// Package billing knows what apps use, what that costs, how much of it they may use and what they owe.
 //
 // What is used is a row for each fact that was counted ([Usage]): a [Meter] makes rows of the facts of a run, and they
 // are written in the transaction of the fact. The rows are the truth; all else can be worked out from them again. What a
@@ -7,6 +7,9 @@
 // A [Plan] is what an app is put on: its limits, its models, what it includes. A [Budget] bounds tokens, model calls or money
 // in a window, for an app, a part of it or the platform: before each model call a reservation takes what the call can cost
 // at most from every budget that applies, afterwards what it did cost takes its place.
+//
+// What an app owes stands in its books, a ledger of double entry that is only added to: an [Invoice] for each month, paid in part
+// by each [Credit] it was granted. An [Exporter] sends the rows elsewhere, to each [Sink].
 //
 // Money is whole thousand millionths of a currency (nano-units), and so are prices: nothing here is a fraction.
 package billing
@@ -164,7 +167,7 @@ func invalid(field, format string, args ...any) error {
 
 // What can go wrong with an administrator's call. What wraps one of these may be shown to the caller as it is.
 var (
-	// ErrNotFound says that there is no such plan or budget.
+	// ErrNotFound says that there is no such plan, budget, credit or invoice.
 	ErrNotFound = errors.New("not found")
 	// ErrExists says that the name or version is taken.
 	ErrExists = errors.New("already exists")

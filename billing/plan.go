@@ -18,6 +18,7 @@ import (
 type Plan struct {
 	Name     string
 	Currency string // of its money; "" = that of the price book in force
+	Timezone string // of its months, as the time zone database names it; "" = UTC
 	// Included are the quantities of meters that a month's price covers, Overage what so many beyond them cost in place of
 	// the charge of the price book. Invoices go by them.
 	Included map[string]int64
@@ -57,6 +58,7 @@ type planBody struct {
 	Tasks         time.Duration      `json:"tasks,omitempty"`
 	Events        time.Duration      `json:"events,omitempty"`
 	Sessions      time.Duration      `json:"sessions,omitempty"`
+	Timezone      string             `json:"timezone,omitempty"`
 }
 
 // maxPatterns bounds how many models a plan names.
@@ -69,6 +71,9 @@ func (p Plan) check() error {
 	}
 	if p.Currency != "" && !currencies.MatchString(p.Currency) {
 		return invalid("currency", "must be three capital letters, such as USD")
+	}
+	if _, err := time.LoadLocation(p.Timezone); err != nil || p.Timezone == "Local" {
+		return invalid("timezone", "%.40q is no time zone, such as Europe/Berlin", p.Timezone)
 	}
 	for _, meter := range slices.Sorted(maps.Keys(p.Included)) {
 		if !slices.Contains(Meters, meter) {
@@ -125,6 +130,7 @@ func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql
 	}
 	terms, err := json.Marshal(planBody{
 		p.Currency, p.Included, p.Overage, p.AllowedModels, p.Retention.Tasks, p.Retention.Events, p.Retention.Sessions,
+		p.Timezone,
 	})
 	if err != nil {
 		return Plan{}, err
@@ -206,6 +212,7 @@ func (s *Service) readPlans(ctx context.Context) error {
 			return err
 		}
 		p.Currency, p.Included, p.Overage, p.AllowedModels = body.Currency, body.Included, body.Overage, body.AllowedModels
+		p.Timezone = body.Timezone
 		p.Retention = Retention{body.Tasks, body.Events, body.Sessions}
 		p.CreatedAt, p.UpdatedAt = micros(created), micros(updated)
 		plans[p.Name] = p

@@ -87,6 +87,7 @@ var codes = []struct {
 	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, true},
 
 	{billing.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
+	{billing.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
 	{billing.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
 
 	{tenancy.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},

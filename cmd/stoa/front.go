@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -27,7 +28,9 @@ import (
 func tenancyOptions(shared app.House) tenancy.Options {
 	return tenancy.Options{
 		Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log, Plan: knownPlan(shared.Billing),
-		Erase: func(ctx context.Context, a tenancy.App) error { return shared.Volatile.Forget(ctx, a.ID) },
+		Erase: func(ctx context.Context, a tenancy.App) error {
+			return errors.Join(shared.Volatile.Forget(ctx, a.ID), shared.Billing.Close(ctx, tenancy.System, a))
+		},
 		Renew: func(ctx context.Context, keys *tenancy.Keyring) error {
 			return store.RenewCredentials(ctx, shared.DB, keys)
 		},

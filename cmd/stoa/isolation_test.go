@@ -24,6 +24,7 @@ type minted struct {
 	user                                       string // of whom something is remembered
 	wanting, tool                              string // a task that waits for a credential, and a tool that one is kept for
 	key                                        string // the id of an API key
+	invoice                                    string
 }
 
 // nobody's ids never existed.
@@ -31,7 +32,7 @@ var nobody = minted{
 	app: "nosuchapp", agent: "nosuchagent", task: "01a00000-0000-7000-8000-000000000000", context: "01a00000-0000-7000-8000-000000000001",
 	message: "nosuchmessage", cursor: "bm9zdWNoY3Vyc29ybm9zdWNoY3Vyc29y",
 	held: "01a00000-0000-7000-8000-000000000002", call: "call_000000000000000000000000", user: "nosuchuser",
-	wanting: "01a00000-0000-7000-8000-000000000003", tool: "nosuchtool", key: "nosuchkeyaaa",
+	wanting: "01a00000-0000-7000-8000-000000000003", tool: "nosuchtool", key: "nosuchkeyaaa", invoice: "1999-01",
 }
 
 // trespass is one way to use an id of somebody else.
@@ -46,7 +47,7 @@ type trespass struct {
 // on makes a path with what the ids are.
 func (x minted) on(path string) string {
 	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor,
-		"{held}", x.held, "{call}", x.call, "{user}", x.user, "{tool}", x.tool, "{wanting}", x.wanting, "{key}", x.key).Replace(path)
+		"{held}", x.held, "{call}", x.call, "{user}", x.user, "{tool}", x.tool, "{wanting}", x.wanting, "{key}", x.key, "{invoice}", x.invoice).Replace(path)
 }
 
 // noBody is for routes that read none.
@@ -130,6 +131,17 @@ var routeWalks = map[string][]trespass{
 	"DELETE /admin/apps/{app}/budgets/{budget}":           {{path: "/admin/apps/{app}/budgets/cap"}},
 	"GET /admin/apps/{app}/usage":                         {{path: "/admin/apps/{app}/usage"}},
 	"GET /billing/usage":                                  {{path: "/apps/{app}/billing/usage"}, {path: "/billing/usage?from=2026-01-01&to=2026-01-02&group_by=agent,user"}},
+	"POST /admin/apps/{app}/credits":                      {{path: "/admin/apps/{app}/credits", body: func(minted) any { return map[string]any{"amount": 1} }}},
+	"GET /admin/apps/{app}/credits":                       {{path: "/admin/apps/{app}/credits"}},
+	"DELETE /admin/apps/{app}/credits/{credit}":           {{path: "/admin/apps/{app}/credits/{task}"}},
+	"GET /admin/apps/{app}/ledger":                        {{path: "/admin/apps/{app}/ledger"}},
+	"GET /admin/apps/{app}/invoices":                      {{path: "/admin/apps/{app}/invoices"}},
+	"GET /admin/apps/{app}/invoices/{invoice}":            {{path: "/admin/apps/{app}/invoices/{invoice}"}, {path: "/admin/apps/{app}/invoices/{invoice}.csv"}},
+	"POST /admin/apps/{app}/invoices/{invoice}:finalize":  {{path: "/admin/apps/{app}/invoices/{invoice}:finalize"}},
+	"POST /admin/apps/{app}/invoices/{invoice}:reverse":   {{path: "/admin/apps/{app}/invoices/{invoice}:reverse"}},
+	"GET /admin/exports":                                  {{path: "/admin/exports"}},
+	"GET /billing/invoices":                               {{path: "/billing/invoices"}, {path: "/apps/{app}/billing/invoices"}},
+	"GET /billing/invoices/{invoice}":                     {{path: "/billing/invoices/{invoice}"}, {path: "/billing/invoices/{invoice}.html"}, {path: "/apps/{app}/billing/invoices/{invoice}"}},
 	"GET /billing/budgets":                                {{path: "/billing/budgets"}, {path: "/apps/{app}/billing/budgets"}},
 	"GET /admin/audit/export":                             {{path: "/admin/audit/export?app={app}"}},
 	"GET /admin/audit":                                    {{path: "/admin/audit?app={app}"}},
@@ -201,7 +213,7 @@ func TestIsolation(t *testing.T) {
 		}{
 			{"another tenant", h.token(t, "globex", "ana", map[string]any{"roles": []string{"admin"}}), false, x},
 			{"another tenant's key", h.apiKey(t, "globex", map[string]any{"roles": []string{"admin"}}).Key, false, x},
-			{"another user", h.token(t, "acme", "eve", nil), true, minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, held: x.held, call: x.call, user: x.user, wanting: x.wanting, tool: x.tool, key: x.key}},
+			{"another user", h.token(t, "acme", "eve", nil), true, minted{app: nobody.app, agent: nobody.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, held: x.held, call: x.call, user: x.user, wanting: x.wanting, tool: x.tool, key: x.key, invoice: x.invoice}},
 		}
 		for _, w := range walkers {
 			t.Run(w.name, func(t *testing.T) {
@@ -277,7 +289,20 @@ func (h *testHouse) mint(t *testing.T, ana string) minted {
 	if x.cursor = list.Result.Next; x.cursor == "" {
 		t.Fatal("there is no second page to have a token of")
 	}
+	x.invoice = h.bill(t, x.app)
 	return x
+}
+
+// bill leaves a final invoice.
+func (h *testHouse) bill(t *testing.T, app string) string {
+	t.Helper()
+	var list struct{ Invoices []struct{ ID string } }
+	h.want(t, http.StatusOK, &list, "GET", "/admin/apps/"+app+"/invoices", testSecret, nil)
+	if len(list.Invoices) == 0 {
+		t.Fatal("there is no draft of what was used")
+	}
+	h.want(t, http.StatusOK, nil, "POST", "/admin/apps/"+app+"/invoices/"+list.Invoices[0].ID+":finalize", testSecret, nil)
+	return list.Invoices[0].ID
 }
 
 // hold leaves a task of ana whose tool call waits for a decision.

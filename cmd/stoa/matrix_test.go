@@ -102,6 +102,18 @@ var routeNeeds = map[string]need{
 	"GET /admin/queue/dead":                               {path: "/admin/queue/dead", who: operator},
 	"POST /admin/queue/dead:requeue":                      {path: "/admin/queue/dead:requeue", body: map[string]any{}, who: operator},
 	"POST /admin/queue/dead/{id}:requeue":                 {path: "/admin/queue/dead/01a00000-0000-7000-8000-000000000000.1:requeue", who: operator},
+	"POST /admin/apps/{app}/credits":                      {path: "/admin/apps/nosuch/credits", body: map[string]any{"amount": 1}, who: operator},
+	"GET /admin/apps/{app}/credits":                       {path: "/admin/apps/acme/credits", who: operator},
+	"DELETE /admin/apps/{app}/credits/{credit}":           {path: "/admin/apps/acme/credits/nosuch", who: operator},
+	"GET /admin/apps/{app}/ledger":                        {path: "/admin/apps/acme/ledger", who: operator},
+	"GET /admin/apps/{app}/invoices":                      {path: "/admin/apps/acme/invoices", who: operator},
+	"GET /admin/apps/{app}/invoices/{invoice}":            {path: "/admin/apps/acme/invoices/2026-01", who: operator},
+	"POST /admin/apps/{app}/invoices/{invoice}:finalize":  {path: "/admin/apps/acme/invoices/2026-01:finalize", who: operator},
+	"POST /admin/apps/{app}/invoices/{invoice}:reverse":   {path: "/admin/apps/acme/invoices/2026-01:reverse", who: operator},
+	"GET /admin/exports":                                  {path: "/admin/exports", who: operator},
+	"GET /billing/invoices":                               {path: "/apps/acme/billing/invoices", any: []string{"usage:read"}},
+	"GET /billing/invoices/{invoice}":                     {path: "/apps/acme/billing/invoices/2026-01", any: []string{"usage:read"}},
+	"GET /admin/audit":                                    {path: "/admin/audit", who: operator},
 
 	"POST /admin/prices":                        {path: "/admin/prices", body: map[string]any{}, who: operator},
 	"GET /admin/prices":                         {path: "/admin/prices", who: operator},
@@ -122,7 +134,6 @@ var routeNeeds = map[string]need{
 	"GET /billing/budgets":                      {path: "/apps/acme/billing/budgets", any: []string{"usage:read"}},
 
 	"GET /admin/audit/export": {path: "/admin/audit/export", who: operator},
-	"GET /admin/audit":        {path: "/admin/audit", who: operator},
 }
 
 // rpcNeeds has rows for each JSON-RPC method of an agent.

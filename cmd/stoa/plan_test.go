@@ -105,6 +105,7 @@ var guests = map[string][]string{
 	"github.com/rogpeppe/go-internal":       {"*(test)"},
 	"github.com/santhosh-tekuri/jsonschema": {"agentsvc/config", "agentsvc/tool", "agentsvc/agent"},
 	"github.com/schollz/progressbar/v3":     {"cmd/stoa"},
+	"github.com/stripe/stripe-go/v85":       {"billing"},
 	"github.com/tiktoken-go/tokenizer":      {"agentsvc/session"},
 	"github.com/ulule/limiter/v3":           {"ratelimit"},
 	"go.opentelemetry.io/otel":              {"agentsvc/trail", "tenancy/db", "agentsvc/surface", "agentsvc/app", "cmd/stoa"},

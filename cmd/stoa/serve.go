@@ -21,6 +21,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/authz"
+	"stoa/billing"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/signal"
@@ -79,6 +80,7 @@ type house struct {
 	meters   *meters      // nil = nothing is counted
 	tracer   trace.Tracer // nil = nothing is recorded
 	leave    *leave
+	exports  *billing.Exporter
 	closers  []func() error
 }
 
@@ -182,7 +184,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		return err
 	}
 	h.closing(func() error { h.shared.Outside.Close(); h.shared.Inside.Close(); return nil })
-	if err := h.openBilling(ctx); err != nil {
+	if err := errors.Join(h.openBilling(ctx), h.openExports()); err != nil {
 		return err
 	}
 	o := tenancyOptions(h.shared)
@@ -298,7 +300,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run, h.shared.Billing.Run, h.shared.Volatile.Run, newSweeper(h).run} {
+	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run, h.shared.Billing.Run, h.keepBooks, h.shared.Volatile.Run, newSweeper(h).run} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	if h.settings.watch && h.own.path != "" {

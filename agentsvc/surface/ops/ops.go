@@ -84,6 +84,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/audit/export", Serve: a.exportAudit, Waits: true},
 	}
 	routes = append(routes, billingRoutes(a)...)
+	routes = append(routes, invoiceRoutes(a)...)
 	for i := range routes {
 		if routes[i].Kind == "" {
 			routes[i].Kind = surface.Admin

@@ -13,6 +13,7 @@ import (
 type planBody struct {
 	Name               string                     `json:"name"`
 	Currency           string                     `json:"currency"`
+	Timezone           string                     `json:"timezone,omitempty"`
 	Included           map[string]int64           `json:"included"`
 	Overage            map[string]billing.Overage `json:"overage"`
 	MaxConcurrentTasks int64                      `json:"max_concurrent_tasks"`
@@ -37,7 +38,7 @@ func (o *order) plan() (billing.Plan, error) {
 		return billing.Plan{}, err
 	}
 	p := billing.Plan{
-		Name: b.Name, Currency: b.Currency, Included: b.Included, Overage: b.Overage, Weight: b.Weight, MaxConcurrentTasks: b.MaxConcurrentTasks,
+		Name: b.Name, Currency: b.Currency, Timezone: b.Timezone, Included: b.Included, Overage: b.Overage, Weight: b.Weight, MaxConcurrentTasks: b.MaxConcurrentTasks,
 		QueueDepth: b.QueueDepth, AllowedModels: b.AllowedModels,
 	}
 	if r := b.Retention; r != nil {
@@ -101,7 +102,7 @@ func (a admin) plans(w http.ResponseWriter, r *http.Request) error {
 
 func newPlanBody(p billing.Plan) planBody {
 	b := planBody{
-		Name: p.Name, Currency: p.Currency, Included: p.Included, Overage: p.Overage, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
+		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, Overage: p.Overage, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
 		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: stamp(p.CreatedAt), UpdatedAt: stamp(p.UpdatedAt),
 	}
 	if r := p.Retention; r != (billing.Retention{}) {

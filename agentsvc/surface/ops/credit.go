@@ -1,0 +1,138 @@
+package ops
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/billing"
+)
+
+type (
+	creditOrder struct {
+		Amount    *int64 `json:"amount"`
+		Currency  string `json:"currency"`
+		ExpiresAt string `json:"expires_at"`
+		Note      string `json:"note"`
+	}
+	creditBody struct {
+		ID        string  `json:"id"`
+		Amount    int64   `json:"amount"`
+		Currency  string  `json:"currency"`
+		Remaining int64   `json:"remaining"` // as the books have it
+		Pending   int64   `json:"pending"`   // of that, what drafts will take
+		Status    string  `json:"status"`
+		ExpiresAt *string `json:"expires_at"`
+		Note      string  `json:"note"`
+		CreatedAt *string `json:"created_at"`
+		CreatedBy string  `json:"created_by"`
+	}
+	entryLine struct {
+		ID       int64            `json:"id"`
+		Kind     string           `json:"kind"`
+		Invoice  string           `json:"invoice,omitempty"`
+		Credit   string           `json:"credit,omitempty"`
+		Currency string           `json:"currency"`
+		At       string           `json:"at"`
+		Postings map[string]int64 `json:"postings"` // by account
+	}
+	ledgerBody struct {
+		Balances map[string]map[billing.Account]billing.Money `json:"balances"` // by currency and account
+		Entries  []entryLine                                  `json:"entries"`
+		Before   int64                                        `json:"next_before,omitempty"`
+	}
+)
+
+func (a admin) addCredit(ctx context.Context, o *order) (answer, error) {
+	var b creditOrder
+	if err := o.decode(&b, false); err != nil {
+		return answer{}, err
+	}
+	if b.Amount == nil {
+		return answer{}, agentsvc.Invalid("amount", "is missing: how many nano-units of the currency")
+	}
+	expires, err := parseTime("expires_at", b.ExpiresAt, time.Time{})
+	if err != nil {
+		return answer{}, err
+	}
+	app, err := a.apps.Get(ctx, o.app())
+	if err != nil {
+		return answer{}, err
+	}
+	c, err := a.billing.AddCredit(ctx, o.actor, app, billing.Credit{Amount: billing.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note})
+	return answer{status: http.StatusCreated, body: newCreditBody(c), app: app.ID}, err
+}
+
+// credits lists the credits of an app in the order in which they pay.
+func (a admin) credits(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.payer(r.Context(), surface.Param(r, "app"))
+	if err != nil {
+		return err
+	}
+	list, err := a.billing.Credits(r.Context(), app)
+	if err != nil {
+		return err
+	}
+	out := make([]creditBody, len(list))
+	for i, c := range list {
+		out[i] = newCreditBody(c)
+	}
+	return surface.WriteJSON(w, http.StatusOK, map[string]any{"credits": out})
+}
+
+func (a admin) revokeCredit(ctx context.Context, o *order) (answer, error) {
+	app, err := a.payer(ctx, o.app())
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusNoContent}, a.billing.RevokeCredit(ctx, o.actor, app, surface.Param(o.r, "credit"))
+}
+
+// ledger answers with what the accounts of an app stand at, and a page of the entries behind that, the newest first.
+func (a admin) ledger(w http.ResponseWriter, r *http.Request) error {
+	if err := surface.CheckQuery(r, "before", "page_size"); err != nil {
+		return err
+	}
+	size, err := surface.PageSize(r, 50, 1000)
+	if err != nil {
+		return err
+	}
+	var before int64
+	if text := r.URL.Query().Get("before"); text != "" {
+		if before, err = strconv.ParseInt(text, 10, 64); err != nil || before < 1 {
+			return agentsvc.Invalid("before", "must be the id of an entry")
+		}
+	}
+	app, err := a.payer(r.Context(), surface.Param(r, "app"))
+	if err != nil {
+		return err
+	}
+	balances, err := a.billing.Balances(r.Context(), app.ID)
+	if err != nil {
+		return err
+	}
+	entries, err := a.billing.Entries(r.Context(), app.ID, before, size)
+	if err != nil {
+		return err
+	}
+	out := ledgerBody{Balances: balances, Entries: make([]entryLine, len(entries))}
+	for i, e := range entries {
+		out.Entries[i] = entryLine{e.ID, string(e.Kind), e.Invoice, e.Credit, e.Currency, surface.Timestamp(e.At), map[string]int64{}}
+		for _, p := range e.Postings {
+			out.Entries[i].Postings[string(p.Account)] = int64(p.Amount)
+		}
+	}
+	if n := len(entries); n == size && entries[n-1].ID > 1 {
+		out.Before = entries[n-1].ID
+	}
+	return surface.WriteJSON(w, http.StatusOK, out)
+}
+
+func newCreditBody(c billing.Credit) creditBody {
+	return creditBody{
+		c.ID, int64(c.Amount), c.Currency, int64(c.Remaining), int64(c.Pending), string(c.Status), stamp(c.Expires), c.Note, stamp(c.CreatedAt), c.CreatedBy,
+	}
+}

@@ -1,0 +1,209 @@
+package billing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"stoa/agentsvc"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// Credit is what an app was granted to pay with. It pays for what was used before it expires, also where the invoice is
+// made later. Of several the one that expires first pays first, then the older one.
+type Credit struct {
+	ID        string
+	Amount    Money
+	Currency  string
+	Expires   time.Time // zero = never
+	Note      string
+	CreatedAt time.Time
+	CreatedBy string
+
+	// Remaining is what the books say is left, Pending how much of that the usage that is not invoiced yet will take.
+	Remaining, Pending Money
+	Status             CreditStatus
+}
+
+// CreditStatus says whether a credit still pays.
+type CreditStatus string
+
+// The states of a credit.
+const (
+	CreditOpen    CreditStatus = "open"
+	CreditUsed    CreditStatus = "used"    // nothing is left
+	CreditExpired CreditStatus = "expired" // it pays only for what was used before
+	CreditRevoked CreditStatus = "revoked"
+)
+
+// maxAmount bounds a grant, so that sums of amounts fit: a thousand million of a currency.
+const maxAmount = 1_000_000_000_000_000_000
+
+const (
+	maxNote    = 500
+	maxCredits = 100 // open ones of an app
+)
+
+// AddCredit grants an app a credit. Without a currency it is in that of the app's plan.
+func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, c Credit) (Credit, error) {
+	c.ID, c.CreatedBy = agentsvc.NewID(), actor
+	c.Currency = cmp.Or(c.Currency, s.tariff(app).currency)
+	switch {
+	case c.Amount < 1 || c.Amount > maxAmount:
+		return Credit{}, invalid("amount", "must be nano-units of the currency, from 1 to %d", maxAmount)
+	case !currencies.MatchString(c.Currency):
+		return Credit{}, invalid("currency", "must be three capital letters, such as USD")
+	case len(c.Note) > maxNote || !utf8.ValidString(c.Note):
+		return Credit{}, invalid("note", "must be at most %d bytes of text", maxNote)
+	case !c.Expires.IsZero() && !c.Expires.After(time.Now()):
+		return Credit{}, invalid("expires_at", "must be in the future")
+	}
+	if err := s.grant(ctx, app, c); err != nil {
+		return Credit{}, fmt.Errorf("grant a credit: %w", err)
+	}
+	return s.Credit(ctx, app, c.ID)
+}
+
+// grant writes a credit down.
+func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) error {
+	var expires int64
+	if !c.Expires.IsZero() {
+		expires = c.Expires.UnixMicro()
+	}
+	return s.inLedger(ctx, app, func(l *ledger) error {
+		open, err := credits(ctx, l.tx.Query, app.ID)
+		if err != nil {
+			return err
+		}
+		if open = slices.DeleteFunc(open, func(c Credit) bool { return c.Remaining == 0 }); len(open) >= maxCredits {
+			return fmt.Errorf("%w: the app has %d credits that are not used up; more are not allowed", ErrPrecondition, len(open))
+		}
+		_, err = l.tx.Exec(ctx, `INSERT INTO credit (app, id, amount, currency, expires_at, note, actor, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			string(app.ID), c.ID, int64(c.Amount), c.Currency, expires, c.Note, c.CreatedBy, l.now.UnixMicro())
+		if err != nil {
+			return err
+		}
+		e := move(EntryGrant, c.Currency, c.Amount, Promotion, Unspent)
+		e.Credit = c.ID
+		if err := l.post(ctx, e); err != nil {
+			return err
+		}
+		return tenancy.Audit(ctx, l.tx, tenancy.Entry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: map[string]any{
+			"credit": c.ID, "amount": int64(c.Amount), "currency": c.Currency, "note": c.Note,
+		}})
+	})
+}
+
+// RevokeCredit takes back what is left of a credit; what it has paid stays paid. To do so again changes nothing. One that is
+// not there is [ErrNotFound].
+func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.App, id string) error {
+	err := s.inLedger(ctx, app, func(l *ledger) error {
+		all, err := credits(ctx, l.tx.Query, app.ID)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(c Credit) bool { return c.ID == id })
+		if i < 0 {
+			return errNoCredit
+		}
+		c := all[i]
+		if c.Remaining == 0 {
+			return nil
+		}
+		if err := l.close(ctx, EntryRevocation, c); err != nil {
+			return err
+		}
+		return tenancy.Audit(ctx, l.tx, tenancy.Entry{Actor: actor, Action: "credit.revoke", App: app.Name, AppID: app.ID, Detail: map[string]any{
+			"credit": id, "amount": int64(c.Remaining), "currency": c.Currency,
+		}})
+	})
+	if err != nil {
+		return fmt.Errorf("revoke credit %s: %w", id, err)
+	}
+	return nil
+}
+
+var errNoCredit = fmt.Errorf("%w: there is no such credit", ErrNotFound)
+
+// close posts that what is left of c is gone.
+func (l *ledger) close(ctx context.Context, why EntryKind, c Credit) error {
+	e := move(why, c.Currency, c.Remaining, Unspent, Promotion)
+	e.Credit = c.ID
+	return l.post(ctx, e)
+}
+
+// Credits returns the credits of an app in the order in which they pay.
+func (s *Service) Credits(ctx context.Context, app tenancy.App) ([]Credit, error) {
+	a, err := s.account(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	for i := range a.credits {
+		c := &a.credits[i]
+		if i := slices.IndexFunc(a.left, func(x Credit) bool { return x.ID == c.ID }); i >= 0 {
+			c.Pending = c.Remaining - a.left[i].Remaining
+		}
+		switch {
+		case c.Status == CreditRevoked:
+		case !c.Expires.IsZero() && !c.Expires.After(a.now):
+			c.Status = CreditExpired
+		case c.Remaining == 0:
+			c.Status = CreditUsed
+		}
+	}
+	return a.credits, nil
+}
+
+// Credit returns a credit of an app. One that is not there is [ErrNotFound].
+func (s *Service) Credit(ctx context.Context, app tenancy.App, id string) (Credit, error) {
+	all, err := s.Credits(ctx, app)
+	if err != nil {
+		return Credit{}, err
+	}
+	if i := slices.IndexFunc(all, func(c Credit) bool { return c.ID == id }); i >= 0 {
+		return all[i], nil
+	}
+	return Credit{}, errNoCredit
+}
+
+// query asks the database, within a transaction or outside of any.
+type query func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error
+
+// ask is a query outside of any transaction.
+func (s *Service) ask(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
+	var b db.Batch
+	b.Query(read, sql, args...)
+	return s.db.Platform().Do(ctx, &b)
+}
+
+// credits reads the credits of an app as the books have them, in the order in which they pay.
+func credits(ctx context.Context, ask query, app db.ID) ([]Credit, error) {
+	list := []Credit{}
+	err := ask(ctx, func(r db.Row) error {
+		c := Credit{Status: CreditOpen}
+		var expires, created, revoked int64
+		err := r.Scan(&c.ID, (*int64)(&c.Amount), &c.Currency, &expires, &c.Note, &c.CreatedBy, &created, (*int64)(&c.Remaining), &revoked)
+		c.CreatedAt = micros(created)
+		if expires != 0 {
+			c.Expires = micros(expires)
+		}
+		if revoked > 0 {
+			c.Status = CreditRevoked
+		}
+		list = append(list, c)
+		return err
+	}, `SELECT c.id, c.amount, c.currency, c.expires_at, c.note, c.actor, c.created_at,
+			CAST(-SUM(p.amount) AS BIGINT), CAST(SUM(CASE WHEN e.kind = 'revocation' THEN 1 ELSE 0 END) AS BIGINT)
+		FROM credit c JOIN ledger_entry e ON e.app = c.app AND e.credit = c.id
+			JOIN ledger_posting p ON p.app = e.app AND p.entry = e.id AND p.account = 'credits'
+		WHERE c.app = $1 GROUP BY c.id, c.amount, c.currency, c.expires_at, c.note, c.actor, c.created_at
+		ORDER BY CASE WHEN c.expires_at = 0 THEN 1 ELSE 0 END, c.expires_at, c.created_at, c.id`, string(app))
+	if err != nil {
+		return nil, fmt.Errorf("read the credits of app %s: %w", app, err)
+	}
+	return list, nil
+}

@@ -1,0 +1,86 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// expireEvery is how often credits that are over are looked for.
+const expireEvery = 10 * time.Minute
+
+// KeepBooks posts the expiry of credits, now and then until ctx ends. Any number of processes may do so.
+func (s *Service) KeepBooks(ctx context.Context) error {
+	tick := time.NewTicker(expireEvery)
+	defer tick.Stop()
+	for {
+		if err := s.ExpireCredits(ctx); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "the expiry of credits could not be posted", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// ExpireCredits posts the expiry of every credit that is over and that no usage can need any more which is not invoiced yet.
+// Other ones expire when that usage is invoiced.
+func (s *Service) ExpireCredits(ctx context.Context) error {
+	var apps []tenancy.App
+	err := s.ask(ctx, func(r db.Row) error {
+		var app tenancy.App
+		err := r.Scan((*string)(&app.ID), &app.Name)
+		apps = append(apps, app)
+		return err
+	}, `SELECT l.app, l.name FROM ledger l WHERE l.app IN (
+			SELECT c.app FROM credit c JOIN ledger_entry e ON e.app = c.app AND e.credit = c.id
+				JOIN ledger_posting p ON p.app = e.app AND p.entry = e.id AND p.account = 'credits'
+			WHERE c.expires_at > 0 AND c.expires_at <= stoa_now() GROUP BY c.app, c.id HAVING SUM(p.amount) <> 0) ORDER BY l.app`)
+	if err != nil {
+		return fmt.Errorf("look for credits that are over: %w", err)
+	}
+	var errs []error
+	for _, app := range apps {
+		if err := s.expire(ctx, app); err != nil {
+			errs = append(errs, fmt.Errorf("expire credits of app %s: %w", app.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) expire(ctx context.Context, app tenancy.App) error {
+	return s.inLedger(ctx, app, func(l *ledger) error {
+		all, err := credits(ctx, l.tx.Query, app.ID)
+		if err != nil {
+			return err
+		}
+		for _, c := range all {
+			if c.Remaining == 0 || c.Expires.IsZero() || c.Expires.After(l.now) {
+				continue
+			}
+			if needed, err := l.needed(ctx, c); err != nil || needed {
+				return err
+			}
+			if err := l.close(ctx, EntryExpiry, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// needed reports whether c may have to pay for usage of before its end that is not invoiced yet.
+func (l *ledger) needed(ctx context.Context, c Credit) (needed bool, err error) {
+	end := c.Expires.UnixMicro()
+	err = l.tx.Query(ctx, func(r db.Row) error { needed = true; return r.Scan(new(int)) }, `SELECT 1 FROM usage u
+		WHERE (u.tenant || '') = $1 AND u.at < $2 AND (u.at >= $3 OR u.recorded_at >= $4)
+			AND NOT EXISTS (SELECT 1 FROM usage_billed b WHERE b.tenant = u.tenant AND b.task = u.task AND b.key = u.key) LIMIT 1`,
+		string(l.app), end, l.state.until, l.state.recorded)
+	return needed, err
+}

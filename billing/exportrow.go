@@ -1,0 +1,91 @@
+package billing
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+// scan reads the columns of a usage row, and after them recorded_at and those of more.
+func (r *ExportRow) scan(row db.Row, more ...any) error {
+	var at, run, recorded int64
+	var key string
+	err := row.Scan(append([]any{
+		(*string)(&r.Task), &r.Key, (*string)(&r.Kind), &at, &r.Agent, &r.Owner.Issuer, &r.Owner.Subject, &key, &r.Provider, &r.Model,
+		&r.InputTokens, &r.OutputTokens, &r.CacheReadTokens, &r.CacheWriteTokens, &r.ReasoningTokens, &r.ModelCalls, &r.ToolCalls, &r.Runs, &run,
+		&r.Embeddings, &r.StoredBytes, (*int64)(&r.Cost), (*int64)(&r.Charge), &r.Currency, &r.Version, &r.Unpriced, &r.Estimated, &recorded,
+	}, more...)...)
+	r.At, r.Recorded, r.RunTime = micros(at), micros(recorded), time.Duration(run)*time.Microsecond
+	return err
+}
+
+// ID names the row among those of all apps. It is the same whenever the row is sent: who keeps the ids counts nothing twice.
+func (r ExportRow) ID() string {
+	h := sha256.Sum256([]byte(string(r.AppID) + "\x00" + string(r.Task) + "\x00" + r.Key))
+	return hex.EncodeToString(h[:16])
+}
+
+// exportFields are what is told of a row, in the order of the columns of a table.
+var exportFields = []struct {
+	name string
+	of   func(ExportRow) any // string, int64, bool
+}{
+	{"id", func(r ExportRow) any { return r.ID() }},
+	{"app", func(r ExportRow) any { return r.App }},
+	{"app_id", func(r ExportRow) any { return string(r.AppID) }},
+	{"task_id", func(r ExportRow) any { return string(r.Task) }},
+	{"kind", func(r ExportRow) any { return string(r.Kind) }},
+	{"at", func(r ExportRow) any { return r.At.UTC().Format(time.RFC3339Nano) }},
+	{"recorded_at", func(r ExportRow) any { return r.Recorded.UTC().Format(time.RFC3339Nano) }},
+	{"agent", func(r ExportRow) any { return r.Agent }},
+	{"issuer", func(r ExportRow) any { return r.Owner.Issuer }},
+	{"user", func(r ExportRow) any { return r.Owner.Subject }},
+	{"key", func(r ExportRow) any { return r.KeyID() }},
+	{"provider", func(r ExportRow) any { return r.Provider }},
+	{"model", func(r ExportRow) any { return r.Model }},
+	{"input_tokens", func(r ExportRow) any { return r.InputTokens }},
+	{"output_tokens", func(r ExportRow) any { return r.OutputTokens }},
+	{"cache_read_tokens", func(r ExportRow) any { return r.CacheReadTokens }},
+	{"cache_write_tokens", func(r ExportRow) any { return r.CacheWriteTokens }},
+	{"reasoning_tokens", func(r ExportRow) any { return r.ReasoningTokens }},
+	{"model_calls", func(r ExportRow) any { return r.ModelCalls }},
+	{"tool_calls", func(r ExportRow) any { return r.ToolCalls }},
+	{"runs", func(r ExportRow) any { return r.Runs }},
+	{"run_micros", func(r ExportRow) any { return r.RunTime.Microseconds() }},
+	{"embeddings", func(r ExportRow) any { return r.Embeddings }},
+	{"stored_bytes", func(r ExportRow) any { return r.StoredBytes }},
+	{"cost", func(r ExportRow) any { return int64(r.Cost) }},
+	{"charge", func(r ExportRow) any { return int64(r.Charge) }},
+	{"currency", func(r ExportRow) any { return r.Currency }},
+	{"price_version", func(r ExportRow) any { return r.Version }},
+	{"unpriced", func(r ExportRow) any { return r.Unpriced }},
+	{"estimated", func(r ExportRow) any { return r.Estimated }},
+}
+
+// object is what is told of a row, by name.
+func (r ExportRow) object() map[string]any {
+	o := make(map[string]any, len(exportFields))
+	for _, f := range exportFields {
+		o[f.name] = f.of(r)
+	}
+	return o
+}
+
+// cells is the same as a row of a table.
+func (r ExportRow) cells() []string {
+	cells := make([]string, len(exportFields))
+	for i, f := range exportFields {
+		switch v := f.of(r).(type) {
+		case string:
+			cells[i] = harmless(v)
+		case int64:
+			cells[i] = strconv.FormatInt(v, 10)
+		case bool:
+			cells[i] = strconv.FormatBool(v)
+		}
+	}
+	return cells
+}

@@ -1,0 +1,72 @@
+package billing
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// WebhookSink posts each batch to an address, signed as Standard Webhooks says. A batch that is sent again bears the same
+// webhook-id, and each of its rows the same id. Whatever is answered but 2xx means: again later.
+type WebhookSink struct {
+	URL    string
+	Secret []byte
+	Client *http.Client
+}
+
+// ParseWebhookSecret reads a signing secret: whsec_ and 24 to 64 bytes in base64.
+func ParseWebhookSecret(text string) ([]byte, error) {
+	secret, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, "whsec_"))
+	if err != nil || !strings.HasPrefix(text, "whsec_") || len(secret) < 24 || len(secret) > 64 {
+		return nil, invalid("secret", "must be whsec_ and 24 to 64 bytes in base64")
+	}
+	return secret, nil
+}
+
+// Send implements [Sink].
+func (s WebhookSink) Send(ctx context.Context, b ExportBatch) (refused int, err error) {
+	rows := make([]map[string]any, len(b.Rows))
+	for i, r := range b.Rows {
+		rows[i] = r.object()
+	}
+	now := time.Now()
+	body, err := json.Marshal(map[string]any{
+		"type": "usage.recorded", "timestamp": now.UTC().Format(time.RFC3339), "data": map[string]any{"export": b.Export, "batch": b.Number, "rows": rows},
+	})
+	if err != nil {
+		return 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	id, at := fmt.Sprintf("%s_%d", b.Export, b.Number), strconv.FormatInt(now.Unix(), 10)
+	mac := hmac.New(sha256.New, s.Secret)
+	mac.Write([]byte(id + "." + at + "."))
+	mac.Write(body)
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "Webhook-Id": id, "Webhook-Timestamp": at,
+		"Webhook-Signature": "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)),
+	} {
+		req.Header.Set(name, value)
+	}
+	resp, err := s.Client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return 0, fmt.Errorf("the webhook answered %s", resp.Status)
+	}
+	return 0, nil
+}

@@ -1,0 +1,197 @@
+package billing
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// Invoice is what an app is charged for a month, or a credit note that takes such an invoice back. A draft is worked out
+// whenever it is asked for; a final one is kept as the JSON that it is here and never changes, but that Status and
+// ReversedBy tell whether it was taken back.
+type Invoice struct {
+	ID          string         `json:"id"` // its month, such as 2026-11; that of a credit note ends in -reversal
+	Kind        InvoiceKind    `json:"kind"`
+	Status      InvoiceStatus  `json:"status"`
+	Number      int64          `json:"number,omitempty"` // of the platform: 1, 2, 3 ... without gaps; 0 = draft
+	App         string         `json:"app"`
+	AppID       db.ID          `json:"app_id"`
+	Plan        string         `json:"plan,omitempty"`
+	Period      Period         `json:"period"`
+	Lines       []Line         `json:"lines"`
+	Credits     []CreditUse    `json:"credits"`
+	Totals      []InvoiceTotal `json:"totals"`
+	FinalizedAt *time.Time     `json:"finalized_at,omitempty"`
+	Reverses    string         `json:"reverses,omitempty"`
+	ReversedBy  string         `json:"reversed_by,omitempty"`
+}
+
+// InvoiceKind tells invoices from what takes them back.
+type InvoiceKind string
+
+// The kinds.
+const (
+	Invoiced   InvoiceKind = "invoice"
+	CreditNote InvoiceKind = "credit_note"
+)
+
+// InvoiceStatus is how far an invoice is.
+type InvoiceStatus string
+
+// An invoice is a draft until it is made final, and may be reversed once.
+const (
+	Draft    InvoiceStatus = "draft"
+	Final    InvoiceStatus = "final"
+	Reversed InvoiceStatus = "reversed"
+)
+
+// Period is the time that an invoice is for. What was used before it and recorded after that invoice had been made is on it
+// as well, on lines that are late.
+type Period struct {
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	Timezone string    `json:"timezone"`
+}
+
+// CreditUse is what a credit pays of an invoice.
+type CreditUse struct {
+	Credit   string `json:"credit"`
+	Currency string `json:"currency"`
+	Amount   Money  `json:"amount"`
+}
+
+// InvoiceTotal is what an invoice comes to in a currency.
+type InvoiceTotal struct {
+	Currency string `json:"currency"`
+	Charge   Money  `json:"charge"`
+	Credits  Money  `json:"credits"`
+	Due      Money  `json:"due"`
+}
+
+// Invoices returns the invoices and credit notes of an app without their lines, the newest first: drafts before what is
+// final.
+func (s *Service) Invoices(ctx context.Context, app tenancy.App) ([]Invoice, error) {
+	a, err := s.account(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	list := []Invoice{}
+	for _, d := range slices.Backward(a.drafts) {
+		d.Lines = nil
+		list = append(list, d.Invoice)
+	}
+	final, err := s.FinalInvoices(ctx, app.ID)
+	return append(list, final...), err
+}
+
+// FinalInvoices returns those of an app that are final, without their lines, the newest first.
+func (s *Service) FinalInvoices(ctx context.Context, app db.ID) ([]Invoice, error) {
+	list, err := readInvoices(ctx, s.asTenant(app), app, "")
+	for i := range list {
+		list[i].Lines = nil
+	}
+	return list, err
+}
+
+// Invoice returns an invoice of an app, draft or final. One that is not there is [ErrNotFound].
+func (s *Service) Invoice(ctx context.Context, app tenancy.App, id string) (Invoice, error) {
+	inv, err := s.FinalInvoice(ctx, app.ID, id)
+	if !errors.Is(err, ErrNotFound) {
+		return inv, err
+	}
+	a, err := s.account(ctx, app)
+	if err != nil {
+		return Invoice{}, err
+	}
+	if i := slices.IndexFunc(a.drafts, func(d draft) bool { return d.ID == id }); i >= 0 {
+		return a.drafts[i].Invoice, nil
+	}
+	return Invoice{}, errNoInvoice
+}
+
+// FinalInvoice is [Service.Invoice] without the drafts.
+func (s *Service) FinalInvoice(ctx context.Context, app db.ID, id string) (Invoice, error) {
+	return readInvoice(ctx, s.asTenant(app), app, id)
+}
+
+// asTenant asks the database as an app.
+func (s *Service) asTenant(app db.ID) query {
+	return func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
+		var b db.Batch
+		b.Query(read, sql, args...)
+		return s.db.Tenant(app).Do(ctx, &b)
+	}
+}
+
+// readInvoice reads one that is final.
+func readInvoice(ctx context.Context, ask query, app db.ID, id string) (Invoice, error) {
+	if id == "" {
+		return Invoice{}, errNoInvoice
+	}
+	list, err := readInvoices(ctx, ask, app, id)
+	if err != nil || len(list) == 0 {
+		return Invoice{}, cmp.Or(err, errNoInvoice)
+	}
+	return list[0], nil
+}
+
+var errNoInvoice = fmt.Errorf("%w: there is no such invoice", ErrNotFound)
+
+// maxInvoices bounds how many invoices of an app are shown: those of forty years, each reversed.
+const maxInvoices = 1000
+
+// readInvoices reads those that are final, or only the one of that id.
+func readInvoices(ctx context.Context, ask query, app db.ID, id string) ([]Invoice, error) {
+	list := []Invoice{}
+	err := ask(ctx, func(r db.Row) error {
+		var body, reversed string
+		if err := r.Scan(&body, &reversed); err != nil {
+			return err
+		}
+		var inv Invoice
+		err := json.Unmarshal([]byte(body), &inv)
+		if reversed != "" {
+			inv.Status, inv.ReversedBy = Reversed, reversed
+		}
+		list = append(list, inv)
+		return err
+	}, `SELECT i.body, COALESCE(r.id, '') FROM invoice i LEFT JOIN invoice r ON r.app = i.app AND r.reverses = i.id
+		WHERE i.app = $1 AND (CAST($2 AS TEXT) = '' OR i.id = $2) ORDER BY i.number DESC LIMIT $3`, string(app), id, maxInvoices)
+	if err != nil {
+		return nil, fmt.Errorf("read the invoices of app %s: %w", app, err)
+	}
+	return list, nil
+}
+
+// keep gives an invoice the next number and puts it where it never changes.
+func (l *ledger) keep(ctx context.Context, inv *Invoice) error {
+	err := l.tx.Query(ctx, func(r db.Row) error { return r.Scan(&inv.Number) }, `UPDATE invoice_number SET last = last + 1 WHERE id = 1 RETURNING last`)
+	if err != nil {
+		return err
+	}
+	inv.Status, inv.FinalizedAt = Final, &l.now
+	body, err := json.Marshal(inv)
+	if err != nil {
+		return err
+	}
+	_, err = l.tx.Exec(ctx, `INSERT INTO invoice (app, id, number, reverses, finalized_at, body) VALUES ($1, $2, $3, $4, $5, $6)`,
+		string(l.app), inv.ID, inv.Number, inv.Reverses, l.now.UnixMicro(), string(body))
+	return err
+}
+
+// total returns what inv comes to in a currency.
+func (inv *Invoice) total(currency string) *InvoiceTotal {
+	i := slices.IndexFunc(inv.Totals, func(t InvoiceTotal) bool { return t.Currency == currency })
+	if i < 0 {
+		i = len(inv.Totals)
+		inv.Totals = append(inv.Totals, InvoiceTotal{Currency: currency})
+	}
+	return &inv.Totals[i]
+}

@@ -1,0 +1,445 @@
+package billing_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"stoa/agentsvc"
+	"stoa/billing"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+func check(t *testing.T, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func day(month, day int) time.Time {
+	return time.Date(2026, time.Month(month), day, 12, 0, 0, 0, time.UTC)
+}
+
+func month(t time.Time) string { return t.UTC().Format("2006-01") }
+
+// totals lists charge and credits of the invoices of an app, the newest first.
+func totals(t *testing.T, s *billing.Service, app tenancy.App) map[string][2]billing.Money {
+	t.Helper()
+	all, err := s.Invoices(t.Context(), app)
+	check(t, err)
+	m := map[string][2]billing.Money{}
+	for _, inv := range all {
+		m[inv.ID+" "+string(inv.Status)] = [2]billing.Money{}
+		for _, total := range inv.Totals {
+			m[inv.ID+" "+string(inv.Status)] = [2]billing.Money{total.Charge, total.Credits}
+		}
+	}
+	return m
+}
+
+func wantTotals(t *testing.T, s *billing.Service, app tenancy.App, want map[string][2]billing.Money) {
+	t.Helper()
+	if diff := cmp.Diff(want, totals(t, s, app)); diff != "" {
+		t.Errorf("charge and credits of each invoice (-want +got):\n%s", diff)
+	}
+}
+
+// TestLateUsage writes usage of a month that is final: it is on the next invoice, once, and the order is kept.
+func TestLateUsage(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := priced(t, d), someApp(), t.Context()
+		check(t, spend(ctx, s, app, day(1, 5), 2), spend(ctx, s, app, day(2, 5), 3), spend(ctx, s, app, day(4, 5), 5))
+		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 draft": {20, 0}, "2026-02 draft": {30, 0}, "2026-04 draft": {50, 0}})
+		_, err := s.Finalize(ctx, actor, app, "2026-02")
+		wantErr(t, err, billing.ErrPrecondition)
+		_, err = s.Finalize(ctx, actor, app, "2026-03")
+		wantErr(t, err, billing.ErrPrecondition)
+		for _, never := range []string{"2025-12", "later", ""} {
+			_, err = s.Invoice(ctx, app, never)
+			wantErr(t, err, billing.ErrNotFound)
+		}
+		_, err = s.Finalize(ctx, actor, app, "2025-12")
+		wantErr(t, err, billing.ErrNotFound)
+		first, err := s.Finalize(ctx, actor, app, "2026-01")
+		check(t, err, spend(ctx, s, app, day(1, 6), 7))
+		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {20, 0}, "2026-02 draft": {100, 0}, "2026-04 draft": {50, 0}})
+		second, err := s.Finalize(ctx, actor, app, "2026-02")
+		check(t, err)
+		if len(second.Lines) != 2 || second.Lines[0].Late || !second.Lines[1].Late || second.Lines[1].Charge != 70 {
+			t.Errorf("lines %+v", second.Lines)
+		}
+		if first.Number != 1 || second.Number != 2 {
+			t.Errorf("numbers %d and %d", first.Number, second.Number)
+		}
+		check(t, spend(ctx, s, app, day(2, 6), 1))
+		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {20, 0}, "2026-02 final": {100, 0}, "2026-03 draft": {10, 0}, "2026-04 draft": {50, 0}})
+		again, err := s.Finalize(ctx, actor, app, "2026-01")
+		check(t, err)
+		if diff := cmp.Diff(first, again); diff != "" {
+			t.Errorf("the final invoice has changed (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestCreditOrder has credits of several ends pay: the one that ends first, then the older one, and none for what was used
+// after its end.
+func TestCreditOrder(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := priced(t, d), someApp(), t.Context()
+		for _, c := range []billing.Credit{
+			{ID: "ever", Amount: 1000, Currency: "USD"},
+			{ID: "euros", Amount: 1000, Currency: "EUR"},
+			{ID: "later", Amount: 25, Currency: "USD", Expires: day(2, 20)},
+			{ID: "soon", Amount: 15, Currency: "USD", Expires: day(1, 10)},
+			{ID: "younger", Amount: 5, Currency: "USD", Expires: day(2, 20)},
+		} {
+			check(t, billing.Grant(s, ctx, app, c))
+		}
+		check(t, spend(ctx, s, app, day(1, 9), 1), spend(ctx, s, app, day(1, 11), 2), spend(ctx, s, app, day(2, 21), 1))
+		jan, err := s.Finalize(ctx, actor, app, "2026-01")
+		check(t, err)
+		// 10 before the end of soon, of which 5 stay unused; 20 after it.
+		want := []billing.CreditUse{{Credit: "soon", Currency: "USD", Amount: 10}, {Credit: "later", Currency: "USD", Amount: 20}}
+		if diff := cmp.Diff(want, jan.Credits); diff != "" {
+			t.Errorf("January (-want +got):\n%s", diff)
+		}
+		left := func() map[string]billing.Money {
+			all, err := s.Credits(ctx, app)
+			check(t, err)
+			m := map[string]billing.Money{}
+			for _, c := range all {
+				m[c.ID+" "+string(c.Status)] = c.Remaining - c.Pending
+			}
+			return m
+		}
+		// What was used on 21 February is after the end of later and younger.
+		if diff := cmp.Diff(map[string]billing.Money{"soon expired": 0, "later expired": 5, "younger expired": 5, "ever open": 990, "euros open": 1000}, left()); diff != "" {
+			t.Errorf("left (-want +got):\n%s", diff)
+		}
+		check(t, s.ExpireCredits(ctx))
+		// Nothing that is not invoiced is older than 20 February, so both are over.
+		if diff := cmp.Diff(map[string]billing.Money{"soon expired": 0, "later expired": 0, "younger expired": 0, "ever open": 990, "euros open": 1000}, left()); diff != "" {
+			t.Errorf("left (-want +got):\n%s", diff)
+		}
+		_, err = s.Reverse(ctx, actor, app, "2026-01")
+		check(t, err)
+		note, err := s.Reverse(ctx, actor, app, "2026-01")
+		check(t, err)
+		if note.Number != 2 || note.Totals[0] != (billing.InvoiceTotal{Currency: "USD", Charge: -30, Credits: -30}) || note.Reverses != "2026-01" {
+			t.Errorf("credit note %+v", note)
+		}
+		_, err = s.Reverse(ctx, actor, app, note.ID)
+		wantErr(t, err, billing.ErrPrecondition)
+		_, err = s.Reverse(ctx, actor, app, "2026-02")
+		wantErr(t, err, billing.ErrPrecondition)
+		_, err = s.Reverse(ctx, actor, app, "2027-02")
+		wantErr(t, err, billing.ErrNotFound)
+		inv, err := s.FinalInvoice(ctx, app.ID, "2026-01")
+		check(t, err)
+		if inv.Status != billing.Reversed || inv.ReversedBy != note.ID {
+			t.Errorf("the invoice is %s, reversed by %q", inv.Status, inv.ReversedBy)
+		}
+		check(t, s.RevokeCredit(ctx, actor, app, "ever"), s.RevokeCredit(ctx, actor, app, "ever"))
+		wantErr(t, s.RevokeCredit(ctx, actor, app, "none"), billing.ErrNotFound)
+		wantErr(t, s.RevokeCredit(ctx, actor, someApp(), "ever"), billing.ErrNotFound)
+		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 reversed": {30, 30}, "2026-01-reversal final": {-30, -30}, "2026-02 draft": {10, 0}})
+	})
+}
+
+func TestCreditMistakes(t *testing.T) {
+	t.Parallel()
+	s, app := priced(t, dbtest.SQLite(t)), someApp()
+	good := billing.Credit{Amount: 1}
+	for _, tt := range []struct {
+		field  string
+		change func(*billing.Credit)
+	}{
+		{"amount", func(c *billing.Credit) { c.Amount = 0 }},
+		{"amount", func(c *billing.Credit) { c.Amount = 1e18 + 1 }},
+		{"currency", func(c *billing.Credit) { c.Currency = "dollars" }},
+		{"note", func(c *billing.Credit) { c.Note = strings.Repeat("x", 501) }},
+		{"expires_at", func(c *billing.Credit) { c.Expires = time.Now() }},
+	} {
+		c := good
+		tt.change(&c)
+		_, err := s.AddCredit(t.Context(), actor, app, c)
+		wantInvalid(t, err, tt.field)
+	}
+	for range 100 {
+		c, err := s.AddCredit(t.Context(), actor, app, good)
+		if check(t, err); c.Currency != "USD" || c.Remaining != 1 || c.Status != billing.CreditOpen {
+			t.Fatalf("credit %+v", c)
+		}
+	}
+	_, err := s.AddCredit(t.Context(), actor, app, good)
+	wantErr(t, err, billing.ErrPrecondition)
+}
+
+// TestMonths ends months where the plan's time zone has them end, on days of 23 and 25 hours as well.
+func TestMonths(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, ctx := priced(t, d), t.Context()
+		for zone, name := range map[string]string{"Europe/Berlin": "berlin", "Asia/Kathmandu": "kathmandu", "America/Santiago": "santiago", "": "utc"} {
+			_, err := s.AddPlan(ctx, actor, billing.Plan{Name: name, Currency: "USD", Timezone: zone})
+			check(t, err)
+		}
+		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "moon", Timezone: "Moon/Tranquility"})
+		wantInvalid(t, err, "timezone")
+		tests := []struct {
+			plan, last, next string // the last moment of a month, and the first of the next one
+		}{
+			{"utc", "2026-03-31T23:59:59.999999Z", "2026-04-01T00:00:00Z"},
+			{"berlin", "2026-03-31T21:59:59.999999Z", "2026-03-31T22:00:00Z"},     // summer time since the 29th
+			{"berlin", "2026-02-28T22:59:59.999999Z", "2026-02-28T23:00:00Z"},     // winter
+			{"berlin", "2026-10-31T22:59:59.999999Z", "2026-10-31T23:00:00Z"},     // winter again
+			{"kathmandu", "2026-01-31T18:14:59.999999Z", "2026-01-31T18:15:00Z"},  // a quarter of an hour
+			{"santiago", "2026-09-01T03:59:59.999999Z", "2026-09-01T04:00:00Z"},   // winter
+			{"santiago", "2026-10-01T02:59:59.999999Z", "2026-10-01T03:00:00Z"},   // summer
+			{"utc", "2028-02-29T23:59:59.999999Z", "2028-03-01T00:00:00.000001Z"}, // leap day
+		}
+		for _, tt := range tests {
+			app := someApp()
+			app.Plan = tt.plan
+			last, err := time.Parse(time.RFC3339, tt.last)
+			check(t, err)
+			next, err := time.Parse(time.RFC3339, tt.next)
+			check(t, err, spend(ctx, s, app, last, 1), spend(ctx, s, app, next, 2))
+			all, err := s.Invoices(ctx, app)
+			check(t, err)
+			if len(all) != 2 || all[1].Totals[0].Charge != 10 || all[0].Totals[0].Charge != 20 || all[0].Period.From.After(next) || !all[1].Period.To.After(last) {
+				t.Errorf("%s at %s: %+v", tt.plan, tt.last, all)
+			}
+		}
+	})
+}
+
+// TestTimezoneChanges moves the end of months: no usage is invoiced twice, none is left out, and no month comes twice.
+func TestTimezoneChanges(t *testing.T) {
+	t.Parallel()
+	s, app, ctx := priced(t, dbtest.SQLite(t)), someApp(), t.Context()
+	app.Plan = "p"
+	_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "p", Timezone: "Asia/Tokyo"})
+	end := time.Date(2026, 1, 31, 15, 0, 0, 0, time.UTC) // of January there
+	check(t, err, spend(ctx, s, app, end.Add(-1*time.Hour), 1), spend(ctx, s, app, end.Add(time.Hour), 2), spend(ctx, s, app, end.Add(24*time.Hour), 4))
+	_, err = s.Finalize(ctx, actor, app, "2026-01")
+	check(t, err)
+	_, err = s.PutPlan(ctx, actor, billing.Plan{Name: "p", Timezone: "America/Los_Angeles"})
+	check(t, err)
+	wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {10, 0}, "2026-02 draft": {60, 0}})
+}
+
+// TestPlanCharges charges by what a plan includes and by what goes beyond.
+func TestPlanCharges(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, ctx := open(t, d), t.Context()
+		_, err := s.AddPrice(ctx, actor, billing.Price{Version: "1", Currency: "USD", Effective: january, Items: []billing.Item{
+			charge("input_tokens", "", "", 1, 2), charge("output_tokens", "", "", 1, 10), charge("cache_read_tokens", "", "", 1, 1), charge("run_seconds", "", "", 1, 1_000_000),
+		}})
+		check(t, err)
+		f := billing.Facts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
+			{Usage: &agentsvc.Usage{Call: "1", Began: day(1, 5), Provider: "p", Model: "m", InputTokens: 100, CacheReadTokens: 40, OutputTokens: 7}},
+			{Usage: &agentsvc.Usage{Call: "2", Began: day(1, 6), Provider: "p", Model: "n", InputTokens: 20, OutputTokens: 3}},
+		}}
+		// 60×2 + 40×1 + 7×10 + 20×2 + 3×10 = 300 by the price book.
+		tests := []struct {
+			name string
+			plan billing.Plan
+			want billing.Money
+		}{
+			{"none", billing.Plan{}, 300},
+			{"all input included", billing.Plan{Included: map[string]int64{"input_tokens": 120}}, 100},
+			{"input beyond, at the book's prices on average", billing.Plan{Included: map[string]int64{"input_tokens": 60}}, 200}, // 100 + 200 × 60/120
+			{"input beyond, at the plan's", billing.Plan{Included: map[string]int64{"input_tokens": 100}, Overage: map[string]billing.Overage{"input_tokens": {Per: 3, Amount: 1}}}, 107},
+			{"all input at the plan's", billing.Plan{Overage: map[string]billing.Overage{"input_tokens": {Per: 1, Amount: 1}}}, 220},
+			{"cached input included", billing.Plan{Included: map[string]int64{"cache_read_tokens": 30}}, 270},
+			{"cached input apart", billing.Plan{Included: map[string]int64{"input_tokens": 80, "cache_read_tokens": 0}}, 140},
+			{"what the book does not price", billing.Plan{Overage: map[string]billing.Overage{"model_calls": {Per: 1, Amount: 5}}}, 310},
+			{"what was not used", billing.Plan{Included: map[string]int64{"embeddings": 10}}, 300},
+		}
+		for i, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				app := someApp()
+				tt.plan.Name = "plan-" + string(rune('a'+i))
+				_, err := s.AddPlan(ctx, actor, tt.plan)
+				app.Plan = tt.plan.Name
+				check(t, err, s.Meter(app.ID, app.Plan).Write(ctx, f))
+				wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 draft": {tt.want, 0}})
+				_, err = s.Finalize(ctx, actor, app, "2026-01")
+				check(t, err)
+				wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {tt.want, 0}})
+			})
+		}
+		t.Run("seconds", func(t *testing.T) {
+			app := someApp()
+			app.Plan = "seconds"
+			_, err := s.AddPlan(ctx, actor, billing.Plan{Name: app.Plan, Included: map[string]int64{"run_seconds": 60}, Overage: map[string]billing.Overage{"run_seconds": {Per: 60, Amount: 120}}})
+			check(t, err, s.Meter(app.ID, app.Plan).Write(ctx, billing.Facts{Task: "t", Turn: 1, Epoch: 1, Worked: 90*time.Second + time.Microsecond}))
+			inv, err := s.Invoice(ctx, app, month(time.Now()))
+			check(t, err)
+			want := billing.Line{Kind: billing.PlanLine, Meter: "run_seconds", Quantity: 91, Included: 60, Per: 60, Amount: 120, Currency: "USD", Charge: 61}
+			if diff := cmp.Diff(want, inv.Lines[1]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	})
+}
+
+// TestFinalizeAtOnce makes one invoice final through two handles while usage is being written: it has one number, and every
+// row is on this invoice or the next.
+func TestFinalizeAtOnce(t *testing.T) {
+	t.Parallel()
+	d := dbtest.PostgresURL(t)
+	var services []*billing.Service
+	for range 2 {
+		h, err := db.Open(t.Context(), d, db.Options{MaxConns: 4})
+		check(t, err)
+		t.Cleanup(func() { check(t, h.Close()) })
+		services = append(services, open(t, h))
+	}
+	_, err := services[0].AddPrice(t.Context(), actor, billing.Price{Version: "1", Currency: "USD", Effective: january, Items: []billing.Item{charge("model_calls", "", "", 1, 10)}})
+	check(t, err)
+	s, app := services[0], someApp()
+	check(t, spend(t.Context(), s, app, day(1, 5), 1))
+	const writes = 60
+	var wg sync.WaitGroup
+	numbers := make([]int64, 8)
+	for i := range numbers {
+		wg.Go(func() {
+			inv, err := services[i%2].Finalize(context.WithoutCancel(t.Context()), actor, app, "2026-01")
+			if err != nil {
+				t.Error(err)
+			}
+			numbers[i] = inv.Number
+		})
+	}
+	for range 4 {
+		wg.Go(func() {
+			for range writes / 4 {
+				if err := spend(context.WithoutCancel(t.Context()), s, app, day(1, 6), 1); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, n := range numbers {
+		if n != 1 {
+			t.Errorf("numbers %v", numbers)
+			break
+		}
+	}
+	var sum billing.Money
+	for _, total := range totals(t, s, app) {
+		sum += total[0]
+	}
+	if sum != 10*(writes+1) {
+		t.Errorf("%d are invoiced, want %d", sum, 10*(writes+1))
+	}
+}
+
+// TestClose deletes an app: what it used is invoiced, and the invoices are there when it is gone.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := priced(t, d), someApp(), t.Context()
+		check(t, spend(ctx, s, app, day(1, 5), 1), spend(ctx, s, app, time.Now(), 2))
+		_, err := s.AddCredit(ctx, actor, app, billing.Credit{Amount: 100})
+		check(t, err, s.Close(ctx, actor, app), s.Close(ctx, actor, app))
+		balances, err := s.Balances(ctx, app.ID)
+		check(t, err)
+		want := map[string]map[billing.Account]billing.Money{"USD": {
+			billing.Receivable: 0, billing.Revenue: -30, billing.Unspent: 0, billing.Promotion: 30, billing.Expense: 12, billing.Payable: -12,
+		}}
+		if diff := cmp.Diff(want, balances); diff != "" {
+			t.Errorf("balances (-want +got):\n%s", diff)
+		}
+		for _, name := range []string{app.Name, string(app.ID)} {
+			found, err := s.Former(ctx, name)
+			if check(t, err); found.ID != app.ID || found.Name != app.Name {
+				t.Errorf("%s is %+v", name, found)
+			}
+		}
+		_, err = s.Former(ctx, "nobody")
+		wantErr(t, err, billing.ErrNotFound)
+		if all, err := s.FinalInvoices(ctx, app.ID); err != nil || len(all) != 2 {
+			t.Errorf("%d invoices, error %v", len(all), err)
+		}
+		if all, err := s.FinalInvoices(ctx, "another"); err != nil || len(all) != 0 {
+			t.Errorf("another app has %d invoices, error %v", len(all), err)
+		}
+	})
+}
+
+// TestInvoiceForms writes an invoice as JSON, CSV and HTML. Names that tenants choose do no harm.
+func TestInvoiceForms(t *testing.T) {
+	t.Parallel()
+	s, app, ctx := priced(t, dbtest.SQLite(t)), someApp(), t.Context()
+	app.Plan = "pro"
+	_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "pro", Timezone: "Europe/Berlin", Overage: map[string]billing.Overage{"input_tokens": {Per: 1000, Amount: 1_500_000_000}}})
+	check(t, err, s.Meter(app.ID, app.Plan).Write(ctx, billing.Facts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
+		{Usage: &agentsvc.Usage{Call: "1", Began: day(1, 5), Provider: "=1+1", Model: "<script>", InputTokens: 1000, OutputTokens: 3}},
+	}}))
+	check(t, billing.Grant(s, ctx, app, billing.Credit{ID: "c", Amount: 500_000_000, Currency: "USD"}))
+	_, err = s.Finalize(ctx, actor, app, "2026-01")
+	check(t, err)
+	inv, err := s.Invoice(ctx, app, "2026-01")
+	check(t, err)
+	var table, page bytes.Buffer
+	check(t, inv.CSV(&table), inv.HTML(&page))
+	rows, err := csv.NewReader(&table).ReadAll()
+	check(t, err)
+	want := [][]string{
+		{"line", "model =1+1/<script>", "1000 input tokens, 1 model calls, 3 output tokens", "", "", "", "", "false", "false", "USD", "0.00000001"},
+		{"line", "plan: input tokens", "", "1000", "0", "1000", "1.50", "false", "false", "USD", "1.50"},
+		{"credit", "c", "", "", "", "", "", "", "", "USD", "-0.50"},
+		{"total", "due", "", "", "", "", "", "", "", "USD", "1.00000001"},
+	}
+	for i, row := range rows[1:] {
+		if diff := cmp.Diff(want[i], row[7:]); diff != "" {
+			t.Errorf("row %d (-want +got):\n%s", i, diff)
+		}
+	}
+	for _, part := range []string{"Invoice No. 1", "2026-01-01 to 2026-01-31 (Europe/Berlin)", "&lt;script&gt;", "1.00000001 USD", "1.50 for each 1000 beyond"} {
+		if !strings.Contains(page.String(), part) {
+			t.Errorf("the page lacks %q:\n%s", part, page.String())
+		}
+	}
+	if strings.Contains(page.String(), "<script>") {
+		t.Error("the page holds a script")
+	}
+	body, err := json.Marshal(inv)
+	check(t, err)
+	var back billing.Invoice
+	check(t, json.Unmarshal(body, &back))
+	if diff := cmp.Diff(inv, back, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("there and back (-want +got):\n%s", diff)
+	}
+}
+
+func TestDecimal(t *testing.T) {
+	t.Parallel()
+	for amount, want := range map[billing.Money]string{
+		0: "0.00", 1: "0.000000001", 1_500_000_000: "1.50", 12_345_678_901: "12.345678901", -20_000_000: "-0.02", -1 << 63: "-9223372036.854775808",
+	} {
+		if got := amount.Decimal(); got != want {
+			t.Errorf("%d: %s, want %s", amount, got, want)
+		}
+	}
+}

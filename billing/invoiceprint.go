@@ -1,0 +1,160 @@
+package billing
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"html/template"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Decimal writes an amount in units of its currency, with as many of its nine decimals as say something and at least two.
+func (m Money) Decimal() string {
+	sign, n := "", uint64(m)
+	if m < 0 {
+		sign, n = "-", uint64(-m)
+	}
+	const unit = 1_000_000_000
+	decimals := fmt.Sprintf("%09d", n%unit)
+	return fmt.Sprintf("%s%d.%s%s", sign, n/unit, decimals[:2], strings.TrimRight(decimals[2:], "0"))
+}
+
+// CSV writes the invoice as a table: a row for each line, for each use of a credit and for each total. Amounts are decimal.
+func (inv Invoice) CSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	head := []string{"invoice", "number", "status", "app", "from", "to", "timezone"}
+	about := []string{
+		inv.ID, inv.number(), string(inv.Status), inv.App, inv.Period.From.Format(time.RFC3339), inv.Period.To.Format(time.RFC3339), inv.Period.Timezone,
+	}
+	row := func(cells ...string) error {
+		for i, c := range cells {
+			cells[i] = harmless(c)
+		}
+		return out.Write(cells)
+	}
+	err := row(append(head, "row", "description", "usage", "quantity", "included", "per", "price", "late", "unpriced", "currency", "amount")...)
+	for _, l := range inv.Lines {
+		quantity, included, per, price := "", "", "", ""
+		if l.Kind == PlanLine {
+			quantity, included = strconv.FormatInt(l.Quantity, 10), strconv.FormatInt(l.Included, 10)
+			if l.Per > 0 {
+				per, price = strconv.FormatInt(l.Per, 10), l.Amount.Decimal()
+			}
+		}
+		err = cmp.Or(err, row(append(slices.Clone(about), "line", l.Description(), l.usage(), quantity, included, per, price,
+			strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), l.Currency, l.Charge.Decimal())...))
+	}
+	for _, c := range inv.Credits {
+		err = cmp.Or(err, row(append(slices.Clone(about), "credit", c.Credit, "", "", "", "", "", "", "", c.Currency, (-c.Amount).Decimal())...))
+	}
+	for _, t := range inv.Totals {
+		err = cmp.Or(err, row(append(slices.Clone(about), "total", "due", "", "", "", "", "", "", "", t.Currency, t.Due.Decimal())...))
+	}
+	out.Flush()
+	return cmp.Or(err, out.Error())
+}
+
+// harmless keeps a text, which may hold a name that a tenant chose, from being a formula to a spreadsheet. Numbers stay.
+func harmless(s string) string {
+	if s == "" || !strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+		return s
+	}
+	if _, err := strconv.ParseFloat(s, 64); err == nil {
+		return s
+	}
+	return "'" + s
+}
+
+// Description says in words what a line charges.
+func (l Line) Description() string {
+	var parts []string
+	switch l.Kind {
+	case PlanLine:
+		return "plan: " + strings.ReplaceAll(l.Meter, "_", " ")
+	case ModelCall, Embedding:
+		parts = append(parts, string(l.Kind)+" "+l.Provider+"/"+l.Model)
+	default:
+		parts = append(parts, map[Kind]string{ToolCall: "tool calls", Run: "runs", Storage: "storage"}[l.Kind])
+	}
+	for _, note := range []struct {
+		says bool
+		text string
+	}{{l.Late, "recorded late"}, {l.Unpriced, "without a price"}, {l.Estimated, "estimated"}} {
+		if note.says {
+			parts = append(parts, note.text)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// usage lists what was used by meter.
+func (l Line) usage() string {
+	var parts []string
+	for _, meter := range slices.Sorted(maps.Keys(l.Usage)) {
+		parts = append(parts, fmt.Sprintf("%d %s", l.Usage[meter], strings.ReplaceAll(meter, "_", " ")))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (inv Invoice) number() string {
+	if inv.Number == 0 {
+		return ""
+	}
+	return strconv.FormatInt(inv.Number, 10)
+}
+
+// HTML writes the invoice as a page that prints well and loads nothing.
+func (inv Invoice) HTML(w io.Writer) error { return page.Execute(w, inv) }
+
+var page = template.Must(template.New("invoice").Funcs(template.FuncMap{
+	"usage": Line.usage,
+	"day":   func(t time.Time, zone string) string { return in(t, zone).Format(time.DateOnly) },
+	"last":  func(t time.Time, zone string) string { return in(t, zone).Add(-time.Microsecond).Format(time.DateOnly) },
+	"minus": func(m Money) Money { return -m },
+}).Parse(`<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<title>{{if eq .Kind "credit_note"}}Credit note{{else}}Invoice{{end}} {{.ID}}</title>
+<style>
+body { font: 11pt/1.45 system-ui, sans-serif; color: #1a1a1a; max-width: 46rem; margin: 3rem auto; padding: 0 1rem }
+h1 { font-size: 1.5rem; margin-bottom: 0.2rem }
+table { border-collapse: collapse; width: 100%; margin: 1.5rem 0 }
+th, td { text-align: left; vertical-align: top; padding: 0.3rem 0.6rem 0.3rem 0; border-bottom: 1px solid #ccc }
+td.amount, th.amount { text-align: right; white-space: nowrap; padding-right: 0 }
+small { color: #555 }
+tr { break-inside: avoid }
+@page { margin: 2cm }
+</style>
+<h1>{{if eq .Kind "credit_note"}}Credit note{{else}}Invoice{{end}}{{if .Number}} No. {{.Number}}{{end}}{{if eq .Status "draft"}} (draft){{end}}</h1>
+<p>{{.App}}{{if .Plan}}, plan {{.Plan}}{{end}}<br>
+{{day .Period.From .Period.Timezone}} to {{last .Period.To .Period.Timezone}} ({{.Period.Timezone}})
+{{- with .FinalizedAt}}<br>made on {{day . "UTC"}}{{end}}
+{{- with .Reverses}}<br>takes back invoice {{.}}{{end}}
+{{- with .ReversedBy}}<br>taken back by {{.}}{{end}}</p>
+<table>
+<tr><th>For</th><th>Used</th><th class="amount">Amount</th></tr>
+{{- range .Lines}}
+<tr><td>{{.Description}}</td><td>{{if eq .Kind "plan"}}{{.Quantity}}, {{.Included}} included{{if .Per}}<br><small>{{.Amount.Decimal}} for each {{.Per}} beyond</small>{{end}}{{else}}{{usage .}}{{end}}</td><td class="amount">{{.Charge.Decimal}} {{.Currency}}</td></tr>
+{{- end}}
+{{- range .Credits}}
+<tr><td>Credit</td><td><small>{{.Credit}}</small></td><td class="amount">{{(minus .Amount).Decimal}} {{.Currency}}</td></tr>
+{{- end}}
+{{- range .Totals}}
+<tr><th>Due</th><th></th><th class="amount">{{.Due.Decimal}} {{.Currency}}</th></tr>
+{{- end}}
+</table>
+</html>
+`))
+
+// in is t in a zone, or in UTC where that is unknown here.
+func in(t time.Time, zone string) time.Time {
+	if z, err := time.LoadLocation(zone); err == nil {
+		return t.In(z)
+	}
+	return t.UTC()
+}

@@ -1,0 +1,119 @@
+package billing
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+// sum is what usage rows of one kind, model and price come to.
+type sum struct {
+	Usage
+	late  bool // used before the span, recorded after that was invoiced
+	slice int  // how many of the edges come before
+}
+
+// unsettled is how long before an invoice a row may say it was recorded and still not be there to be seen: longer than any
+// transaction lasts.
+const unsettled = 10 * time.Minute
+
+// mark notes which of the usage recorded of late goes on the invoice of sp, so that c counts that and whatever appears
+// meanwhile goes on the next.
+func (l *ledger) mark(ctx context.Context, c *counting, sp span) error {
+	c.invoice, c.sealed = sp.month, max(l.state.recorded, l.now.Add(-unsettled).UnixMicro())
+	_, err := l.tx.Exec(ctx, `INSERT INTO usage_billed (tenant, task, key, invoice, recorded_at)
+		SELECT u.tenant, u.task, u.key, CAST($4 AS TEXT), u.recorded_at FROM usage u
+		WHERE (u.tenant || '') = $1 AND u.recorded_at >= $2 AND u.at < $3 ON CONFLICT (tenant, task, key) DO NOTHING`,
+		string(l.app), c.sealed, sp.end, sp.month)
+	return err
+}
+
+// unmark removes the marks that no later invoice will ask for.
+func (l *ledger) unmark(ctx context.Context, c counting) error {
+	_, err := l.tx.Exec(ctx, `DELETE FROM usage_billed WHERE tenant = $1 AND recorded_at < $2`, string(l.app), c.sealed)
+	return err
+}
+
+const sumColumns = `u.kind, u.provider, u.model, u.currency, u.price_version, u.unpriced, u.estimated`
+
+// sums adds up the usage of a span, apart for the times before, between and after edges.
+func (c counting) sums(ctx context.Context, sp span, edges []int64) ([]sum, error) {
+	var slice strings.Builder
+	slice.WriteString("0")
+	for _, edge := range edges {
+		fmt.Fprintf(&slice, " + CASE WHEN u.at >= %d THEN 1 ELSE 0 END", edge)
+	}
+	sql := `SELECT ` + sumColumns + `, CAST(` + slice.String() + ` AS BIGINT),
+			CAST(SUM(u.input_tokens) AS BIGINT), CAST(SUM(u.output_tokens) AS BIGINT), CAST(SUM(u.cache_read_tokens) AS BIGINT),
+			CAST(SUM(u.cache_write_tokens) AS BIGINT), CAST(SUM(u.reasoning_tokens) AS BIGINT), CAST(SUM(u.model_calls) AS BIGINT),
+			CAST(SUM(u.tool_calls) AS BIGINT), CAST(SUM(u.runs) AS BIGINT), CAST(SUM(u.run_micros) AS BIGINT), CAST(SUM(u.embeddings) AS BIGINT),
+			CAST(SUM(u.stored_bytes) AS BIGINT), CAST(SUM(u.cost) AS BIGINT), CAST(SUM(u.charge) AS BIGINT)
+		FROM usage u LEFT JOIN usage_billed b ON b.tenant = u.tenant AND b.task = u.task AND b.key = u.key
+		WHERE (u.tenant || '') = $1 AND %s AND COALESCE(b.invoice, $4) = $4 AND (u.recorded_at < $5 OR b.invoice = $4)
+		GROUP BY ` + sumColumns + `, 8 ORDER BY ` + sumColumns + `, 8`
+	var list []sum
+	add := func(late bool, where string, from, to int64) error {
+		return c.ask(ctx, func(r db.Row) error {
+			u := sum{late: late}
+			var run int64
+			err := r.Scan((*string)(&u.Kind), &u.Provider, &u.Model, &u.Currency, &u.Version, &u.Unpriced, &u.Estimated, &u.slice,
+				&u.InputTokens, &u.OutputTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ReasoningTokens, &u.ModelCalls,
+				&u.ToolCalls, &u.Runs, &run, &u.Embeddings, &u.StoredBytes, (*int64)(&u.Cost), (*int64)(&u.Charge))
+			u.RunTime = time.Duration(run) * time.Microsecond
+			list = append(list, u)
+			return err
+		}, fmt.Sprintf(sql, where), string(c.app.ID), from, to, c.invoice, c.sealed)
+	}
+	if err := add(false, `u.at >= $2 AND u.at < $3`, sp.begin, sp.end); err != nil || !sp.late {
+		return list, err
+	}
+	err := add(true, `u.recorded_at >= $2 AND u.at < $3`, c.state.recorded, sp.begin)
+	return list, err
+}
+
+// merged adds up sums of one kind, model and price over all slices, in their order.
+func merged(sums []sum) []sum {
+	type key struct {
+		kind                               Kind
+		provider, model, currency, version string
+		unpriced, estimated, late          bool
+	}
+	at := map[key]int{}
+	var list []sum
+	for _, u := range sums {
+		k := key{u.Kind, u.Provider, u.Model, u.Currency, u.Version, u.Unpriced, u.Estimated, u.late}
+		i, seen := at[k]
+		if !seen {
+			at[k] = len(list)
+			list = append(list, u)
+			continue
+		}
+		have := &list[i]
+		have.Quantities = have.Quantities.plus(u.Quantities)
+		have.Cost, have.Charge = have.Cost.Add(u.Cost), have.Charge.Add(u.Charge)
+	}
+	return list
+}
+
+// plus adds quantities up.
+func (q Quantities) plus(p Quantities) Quantities {
+	return Quantities{
+		InputTokens: more(q.InputTokens, p.InputTokens), OutputTokens: more(q.OutputTokens, p.OutputTokens),
+		CacheReadTokens: more(q.CacheReadTokens, p.CacheReadTokens), CacheWriteTokens: more(q.CacheWriteTokens, p.CacheWriteTokens),
+		ReasoningTokens: more(q.ReasoningTokens, p.ReasoningTokens), ModelCalls: more(q.ModelCalls, p.ModelCalls),
+		ToolCalls: more(q.ToolCalls, p.ToolCalls), Runs: more(q.Runs, p.Runs), RunTime: time.Duration(more(int64(q.RunTime), int64(p.RunTime))),
+		Embeddings: more(q.Embeddings, p.Embeddings), StoredBytes: more(q.StoredBytes, p.StoredBytes),
+	}
+}
+
+// more adds what is not negative, at most to what fits.
+func more(a, b int64) int64 {
+	if b > math.MaxInt64-a {
+		return math.MaxInt64
+	}
+	return a + b
+}
