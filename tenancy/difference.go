@@ -2,7 +2,6 @@ package tenancy
 
 import (
 	"encoding/json"
-	"maps"
 	"reflect"
 )
 
@@ -19,7 +18,6 @@ func (s *Service) describe(e *edit) {
 	var was []byte
 	now := told(&e.app)
 	if e.was == nil {
-		maps.DeleteFunc(now, func(_ string, v any) bool { return v == nil })
 		after = now
 	} else {
 		was = e.was.config
@@ -48,8 +46,7 @@ func told(a *App) map[string]any {
 		auth = a.Auth
 	}
 	return map[string]any{
-		"auth":         auth,
-		"display_name": a.DisplayName, "status": string(a.Status), "revision": a.Revision, "plan": a.Plan,
+		"auth": auth, "display_name": a.DisplayName, "status": string(a.Status), "revision": a.Revision, "plan": a.Plan,
 		"grants": append([]string{}, a.Grants...), "labels": a.Labels,
 		"limits": map[string]any{
 			"weight": a.Limits.Weight, "max_concurrent_tasks": a.Limits.MaxConcurrentTasks, "queue_depth": a.Limits.QueueDepth,

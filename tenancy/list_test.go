@@ -177,7 +177,7 @@ func TestAuditTrail(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, want := range map[int]string{
-			0: `{"after":{"config":{},"display_name":"","grants":["stdio"],"labels":{},"limits":{"max_concurrent_tasks":0,"queue_depth":0,"rate":[],"weight":0},
+			0: `{"after":{"auth":null,"config":{},"display_name":"","grants":["stdio"],"labels":{},"limits":{"max_concurrent_tasks":0,"queue_depth":0,"rate":[],"weight":0},
 				"plan":"","revision":1,"status":"active"},"secrets":["S"]}`,
 			1: `{"after":{"config":{"key":"********"},"revision":2},"before":{"config":{},"revision":1}}`,
 			2: `{"secrets":["T"]}`,

@@ -27,7 +27,7 @@ func TestCreate(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := service(t, d)
 		draft := tenancy.Draft{
-			Name: "acme", DisplayName: "Acme, Inc.", Config: []byte(`{"needs": ["S"], "key": "k1", "command": true}`),
+			Name: "acme", DisplayName: "Acme, Inc.", Config: []byte(`{"needs": ["S"], "key": "key-of-acme", "command": true}`),
 			Secrets: map[string]string{"S": "hush"}, Grants: []string{"stdio", "command", "stdio"}, Plan: "pro", Labels: map[string]string{"team": "a"},
 		}
 		want := tenancy.App{
@@ -75,7 +75,7 @@ func TestCreate(t *testing.T) {
 		}
 		for _, table := range []string{"app", "app_revision", "app_secret", "audit"} {
 			col := map[string]string{"app_revision": "config", "app_secret": "value", "audit": "detail", "app": "labels"}[table]
-			if n := count(t, d.Platform(), fmt.Sprintf(`SELECT COUNT(*) FROM %s WHERE CAST(%s AS TEXT) LIKE '%%hush%%' OR CAST(%[2]s AS TEXT) LIKE '%%k1%%'`, table, col)); n != 0 {
+			if n := count(t, d.Platform(), fmt.Sprintf(`SELECT COUNT(*) FROM %s WHERE CAST(%s AS TEXT) LIKE '%%hush%%' OR CAST(%[2]s AS TEXT) LIKE '%%key-of-acme%%'`, table, col)); n != 0 {
 				t.Errorf("a secret can be read in %s", table)
 			}
 		}

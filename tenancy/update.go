@@ -89,7 +89,7 @@ func (e *edit) apply(c Change) error {
 			e.app.Grants, e.rebuild = grants, true
 		}
 	}
-	if c.Auth != nil && e.app.Auth != *c.Auth {
+	if c.Auth != nil {
 		e.app.Auth = *c.Auth
 	}
 	if e.app.Auth != (Auth{}) {
