@@ -56,6 +56,14 @@ func (p Principal) Owner() agentsvc.Owner {
 	return agentsvc.Owner{Issuer: p.Issuer, Subject: p.Subject}
 }
 
+// Name tells p from everybody else who acts as an operator: two issuers may know the same subject.
+func (p Principal) Name() string {
+	if p.Issuer == "" {
+		return p.Subject
+	}
+	return p.Issuer + "#" + p.Subject
+}
+
 // covers reports whether p's scopes leave s in place. For [AgentsCall] agent says which agent is to be called; the
 // empty name stands for every agent.
 func (p Principal) covers(s Scope, agent string) bool {

@@ -111,7 +111,7 @@ func (v *Verifier) verify(ctx context.Context, token string, now time.Time) (ver
 		return verified{}, err
 	}
 	version := from.Keys.Version() // before the key is looked up: a change in between makes the entry stale
-	if err := checkSignature(ctx, from.Keys, signed); err != nil {
+	if err := from.confirm(ctx, token, signed); err != nil {
 		return verified{}, err
 	}
 	if err := said.alive(now); err != nil {

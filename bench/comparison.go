@@ -20,9 +20,14 @@ type comparison struct {
 func (c comparison) rows(wanted func(...string) bool) {
 	rps := func(b bout) series { return b.rps() }
 	if wanted("P1") {
-		what := "calls/s of the full path (token, roles, tenant, PostgreSQL; no rate limit is configured) ÷ a bare a2a-go server in memory, c="
+		what := "calls/s of the full path (token, roles, tenant, PostgreSQL; metering) ÷ a bare a2a-go server in memory, c="
 		c.row("P1", "postgres", "bare", 32, rps, func(got series) row { return atLeast("P1", what+"32", 2, got) })
 		c.row("P1", "postgres", "bare", 1, rps, func(got series) row { return plain("P1", what+"1", got.String()) })
+	}
+	if wanted("P1") {
+		what := "the same with two rate limits in Redis, metrics, and one call in a hundred traced, c="
+		c.row("P1", "governed", "bare", 32, rps, func(got series) row { return atLeast("P1", what+"32", 1.7, got) })
+		c.row("P1", "governed", "bare", 1, rps, func(got series) row { return plain("P1", what+"1", got.String()) })
 	}
 	if wanted("P2") {
 		what := "calls/s ÷ pgbench doing the same two transactions with the same clients, c="

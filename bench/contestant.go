@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 
 	"stoa/bench/contender"
 	"stoa/bench/load"
@@ -41,7 +44,12 @@ func (l *lab) bare() contestant {
 
 // product is stoa on the database at url, with one tenant.
 func (l *lab) product(ctx context.Context, name, url string) (contestant, error) {
-	s, t, err := l.serving(ctx, url)
+	return l.hosting(ctx, name, url, stoa.Plain("acme"))
+}
+
+// hosting is stoa on the database at url, with app as its only tenant.
+func (l *lab) hosting(ctx context.Context, name, url string, app stoa.App, env ...string) (contestant, error) {
+	s, t, err := l.serving(ctx, url, app, env...)
 	if err != nil {
 		return contestant{}, err
 	}
@@ -50,13 +58,13 @@ func (l *lab) product(ctx context.Context, name, url string) (contestant, error)
 	}}, nil
 }
 
-// serving starts stoa on the database at url and returns one blocking call of its only tenant.
-func (l *lab) serving(ctx context.Context, url string, env ...string) (*stoa.Server, load.Target, error) {
+// serving starts stoa on the database at url and returns one blocking call of app, its only tenant.
+func (l *lab) serving(ctx context.Context, url string, app stoa.App, env ...string) (*stoa.Server, load.Target, error) {
 	s, err := l.stoa(ctx, url, env...)
 	if err != nil {
 		return nil, load.Target{}, err
 	}
-	token, err := s.Create(ctx, stoa.Plain("acme"))
+	token, err := s.Create(ctx, app)
 	if err != nil {
 		s.Stop()
 		return nil, load.Target{}, err
@@ -75,6 +83,33 @@ func (l *lab) onPostgres(ctx context.Context) (contestant, error) {
 		return contestant{}, err
 	}
 	return l.product(ctx, "stoa, PostgreSQL", l.cluster.URL(database))
+}
+
+// onGoverned is stoa on a database of its own, where each call counts against a limit in Redis, metrics are counted, and
+// one call in a hundred is traced to a collector that throws everything away.
+func (l *lab) onGoverned(ctx context.Context) (contestant, error) {
+	database, err := l.database(ctx)
+	if err != nil {
+		return contestant{}, err
+	}
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
+	app := stoa.Plain("acme")
+	app.Limits = map[string]any{"rate": []any{
+		map[string]any{"per": "app", "type": "count", "window": "minute", "limit": 1_000_000_000},
+		map[string]any{"per": "app", "type": "count", "window": "day", "limit": 1_000_000_000},
+	}}
+	c, err := l.hosting(ctx, "stoa, PostgreSQL, limited and traced", l.cluster.URL(database), app,
+		"STOA_METRICS_ADDR=127.0.0.1:0", "OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL,
+		"OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG=0.01")
+	if err != nil {
+		collector.Close()
+		return contestant{}, err
+	}
+	stop := c.stop
+	c.stop = func() { stop(); collector.Close() }
+	return c, nil
 }
 
 // onUnprotected is stoa on a database whose row-level security was turned off after stoa had made it.

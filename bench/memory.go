@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/bench/load"
+	"stoa/bench/stoa"
 )
 
 // memory drives one tenant and reads the process's memory after few and after many calls, a second after the load
@@ -33,7 +34,7 @@ func (l *lab) memoryRound(ctx context.Context, few, many int) (early, late float
 	if err != nil {
 		return 0, 0, err
 	}
-	s, t, err := l.serving(ctx, l.cluster.URL(database))
+	s, t, err := l.serving(ctx, l.cluster.URL(database), stoa.Plain("acme"))
 	if err != nil {
 		return 0, 0, err
 	}

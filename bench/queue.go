@@ -62,7 +62,7 @@ func (l *lab) workOff(ctx context.Context, n int) (float64, error) {
 		return 0, err
 	}
 	app := stoa.Plain("acme")
-	app.Limits = map[string]int{"queue_depth": 10 * n}
+	app.Limits = map[string]any{"queue_depth": 10 * n}
 	token, err := web.Create(ctx, app)
 	if err == nil {
 		err = fill(ctx, web, token, n)
@@ -137,7 +137,7 @@ func neighbours(ctx context.Context, l *lab, _ func(...string) bool, r *report) 
 		return err
 	}
 	noisy := stoa.Slow("flood", floodRun)
-	noisy.Limits = map[string]int{"queue_depth": floodDepth}
+	noisy.Limits = map[string]any{"queue_depth": floodDepth}
 	flood, err := s.Create(ctx, noisy)
 	if err != nil {
 		return err

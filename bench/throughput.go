@@ -41,6 +41,10 @@ func (l *lab) contestants(ctx context.Context, wanted func(...string) bool) *fie
 		c, err := l.onPostgres(ctx)
 		f.add("postgres", c, err)
 	}
+	if wanted("P1") {
+		c, err := l.onGoverned(ctx)
+		f.add("governed", c, err)
+	}
 	if wanted("P2", "P3") {
 		c, err := l.pgbench(ctx)
 		f.add("pgbench", c, err)

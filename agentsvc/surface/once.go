@@ -44,7 +44,7 @@ func (s *Server) once(rec *record, w http.ResponseWriter, r *http.Request, serve
 
 // carryOut does what the request says, unless that has been done under its key, and keeps what came of it.
 func (s *Server) carryOut(rec *record, w http.ResponseWriter, r *http.Request, req tenancy.Request, serve Handler) error {
-	req.Actor = rec.operator.Subject
+	req.Actor = rec.operator.Name()
 	if v := rec.visit; v != nil {
 		req.Actor = fmt.Sprintf("%s/%q/%q", v.App.ID, v.Principal.Issuer, v.Principal.Subject)
 	}

@@ -20,7 +20,7 @@ type App struct {
 	Config  any               `json:"config"`
 	Secrets map[string]string `json:"secrets,omitempty"`
 	Grants  []string          `json:"grants,omitempty"`
-	Limits  map[string]int    `json:"limits,omitempty"`
+	Limits  map[string]any    `json:"limits,omitempty"`
 }
 
 // Create makes the app and returns a token that may call its agents.

@@ -52,7 +52,7 @@ type answer struct {
 // act returns the handler of a call that changes something.
 func act(do func(ctx context.Context, o *order) (answer, error)) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		o := &order{r: r, actor: surface.OperatorOf(r).Subject}
+		o := &order{r: r, actor: surface.OperatorOf(r).Name()}
 		var err error
 		if o.body, err = surface.ReadBody(r); err != nil {
 			return err
