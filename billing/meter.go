@@ -101,6 +101,11 @@ func (m *Meter) price(rows []Usage) {
 	}
 }
 
+// Worth returns what a model call is worth at the prices in force.
+func (m *Meter) Worth(u agentsvc.Usage) Worth {
+	return m.s.Worth(m.currency, Usage{Kind: ModelCall, At: u.Began, Provider: u.Provider, Model: u.Model, Quantities: tokensOf(u)})
+}
+
 // Embedded writes that texts were made vectors, in a turn or outside of any.
 func (m *Meter) Embedded(ctx context.Context, agent string, owner agentsvc.Owner, provider, model string, texts int) error {
 	row := Usage{

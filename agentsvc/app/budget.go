@@ -32,6 +32,13 @@ func (b *builder) metered(l *config.LLM, m llm.Provider) llm.Provider {
 		next: m, provider: l.Provider, model: l.Model, meter: b.meter, allowance: b.allowance, output: int64(l.MaxTokens), least: leastOutput,
 		count: session.CounterFor(l.Provider, l.Model), log: b.log,
 	}
+	if charged := b.watch.Charged; charged != nil {
+		out.charged = func(ctx context.Context, u agentsvc.Usage) {
+			if w := b.meter.Worth(u); w.Charge > 0 {
+				charged(ctx, b.tenant.Name, u.Model, w.Currency, int64(w.Charge))
+			}
+		}
+	}
 	if l.Provider == "scripted" {
 		out.count, out.model = func(text string) int { return len(strings.Fields(text)) }, "scripted"
 		if l.Model != "" {
@@ -84,8 +91,9 @@ type metered struct {
 	meter     *billing.Meter
 	allowance *billing.Allowance
 	count     session.Counter
-	output    int64 // of an answer, where a budget applies
-	least     int64 // that is of use
+	output    int64                                 // of an answer, where a budget applies
+	least     int64                                 // that is of use
+	charged   func(context.Context, agentsvc.Usage) // nil = nobody wants to know
 	log       *slog.Logger
 }
 
@@ -189,6 +197,9 @@ func (c *spending) settle(ctx context.Context) {
 		c.used.InputTokens, c.used.OutputTokens, c.used.Estimated = c.input(), c.said, true
 		c.reported = true
 		c.tell()
+	}
+	if c.reported && c.charged != nil {
+		c.charged(ctx, c.used)
 	}
 	if c.reserved == nil {
 		return

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,23 @@ func (h *testHouse) say(t *testing.T, token, text string) (int, string) {
 	return h.ask(t, "POST", "/agents/assistant", token, rpc("message:send", words(text)))
 }
 
+// counted is the sum of a metric over its labels.
+func (h *testHouse) counted(t *testing.T, name string) (sum float64) {
+	t.Helper()
+	families, err := h.meters.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
 // TestUsage: what a call uses is counted once, priced, and told to those who may know.
 func TestUsage(t *testing.T) {
 	for _, backend := range []string{"", "storage: {tasks: {backend: inmemory}}\n"} {
@@ -104,6 +122,9 @@ func TestUsage(t *testing.T) {
 				}
 				if sum, _ := got.Totals["run_seconds"].(float64); sum <= 0 || got.Totals["charge"] != 1000.0+201*3+42*5 || got.Totals["currency"] != "USD" {
 					t.Errorf("totals %v", got.Totals)
+				}
+				if due := h.counted(t, "stoa_model_cost_total"); math.Abs(due*1e9-(201*3+42*5)) > 0.5 {
+					t.Errorf("the metrics tell that %v is due", due)
 				}
 				if status, body := h.ask(t, "GET", "/billing/usage", ana, nil); status != http.StatusForbidden {
 					t.Errorf("a caller is told %d %s", status, body)
