@@ -70,10 +70,6 @@ func TestSweep(t *testing.T) {
 		}
 		var said bytes.Buffer
 		h.log = slog.New(slog.NewTextHandler(&said, nil))
-		var err error
-		if h.meters, err = newMeters(false); err != nil {
-			t.Fatal(err)
-		}
 		s := newSweeper(h.house)
 		if err := s.round(t.Context()); err != nil {
 			t.Fatal(err)
