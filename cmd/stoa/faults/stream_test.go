@@ -20,9 +20,9 @@ import (
 // what the client has heard in all is the log, without gap or duplicate.
 func TestF14Resume(t *testing.T) {
 	t.Parallel()
-	tasks := 1000
+	tasks, least := 1200, int64(1000)
 	if !full {
-		tasks = 50
+		tasks, least = 50, 1
 	}
 	r := chance(t)
 	c := up(t, setup{nodes: 2, args: []string{"--log-level", "warn"}})
@@ -68,6 +68,9 @@ func TestF14Resume(t *testing.T) {
 			}
 		}
 	})
+	if resumed.Load() < least {
+		t.Errorf("only %d streams were resumed, want %d", resumed.Load(), least)
+	}
 	say(t, "%d tasks, whose streams were cut and resumed on the other process %d times", tasks, resumed.Load())
 }
 
