@@ -65,7 +65,9 @@ func TestF13Vendor(t *testing.T) {
 			if x.long {
 				ctx, cancel = context.WithTimeout(t.Context(), silent)
 			}
-			got, err = user.rest(ctx, "modelled", got.TaskID)
+			id := got.TaskID
+			got, err = user.rest(ctx, "modelled", id)
+			got.TaskID = id // a question that was cut off has no answer
 		}
 		cancel()
 		took := time.Since(began)
