@@ -252,16 +252,18 @@ func (s *Service) changed(ctx context.Context, b Budget, err error) (Balance, er
 		return Balance{}, err
 	}
 	s.bus.Publish(topicBudget, string(b.App))
-	for _, now := range s.budgets.of(b.App) {
-		if now.ID == b.ID {
-			list, err := s.balances(ctx, []Budget{now})
-			if err != nil {
-				return Balance{}, err
-			}
-			return list[0], nil
-		}
+	of := s.budgets.of(b.App)
+	i := slices.IndexFunc(of, func(x Budget) bool { return x.ID == b.ID })
+	if i < 0 { // it is deleted
+		return Balance{Budget: b}, nil
 	}
-	return Balance{Budget: b}, nil
+	list, err := s.balances(ctx, of[i:i+1])
+	if err != nil {
+		return Balance{}, err
+	}
+	since, _ := of[i].Window.Bounds(s.now(), of[i].zone)
+	s.passed(ctx, list[0], since)
+	return list[0], nil
 }
 
 // Budgets returns the budgets of an app, or of the platform where it is "", by name.

@@ -31,6 +31,9 @@ func (s *Service) Rebuild(ctx context.Context, b Budget, since time.Time) (*Diff
 	if err != nil {
 		return nil, fmt.Errorf("work out the balance of budget %s: %w", b.Name, err)
 	}
+	if d != nil {
+		s.passed(ctx, Balance{Budget: b, Committed: d.WantCommitted}, since)
+	}
 	return d, nil
 }
 
