@@ -75,12 +75,13 @@ func modelOf(l *config.LLM) string {
 	return l.Model
 }
 
-// room reports whether the budget that a task waits for has room again.
-func (b *builder) room(ctx context.Context, w task.BudgetWait) (bool, error) {
+// room returns why the budget that a task waits for has room again, nil where it has none.
+func (b *builder) room(ctx context.Context, w task.BudgetWait) (*task.Relief, error) {
 	if b.allowance == nil {
-		return true, nil
+		return &task.Relief{}, nil
 	}
-	return b.allowance.Room(ctx, w.ID, w.Needs)
+	r, err := b.allowance.Room(ctx, w.ID, w.Needs)
+	return (*task.Relief)(r), err
 }
 
 // metered is a model whose calls are counted and held to budgets.
