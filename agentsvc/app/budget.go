@@ -196,10 +196,13 @@ func (c *spending) tell() {
 // settling bounds how long it may take to write down what a call has used, whose caller may be gone.
 const settling = 5 * time.Second
 
-// settle ends the call. Where the vendor did not say what it used, because it was broken off or never does, that is estimated;
-// a call that failed before its answer began has used nothing.
+// settle ends the call. Where the vendor did not say what it used, because it was broken off or never does, that is estimated,
+// at no more than the call was bounded to; a call that failed before its answer began has used nothing.
 func (c *spending) settle(ctx context.Context) {
 	if !c.reported && (c.begun || !c.failed) {
+		if most := c.req.MaxTokens; most > 0 {
+			c.said = min(c.said, most)
+		}
 		c.used.InputTokens, c.used.OutputTokens, c.used.Estimated = c.input(), c.said, true
 		c.reported = true
 		c.tell()
