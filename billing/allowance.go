@@ -32,12 +32,14 @@ func (a *Allowance) Bounded() bool {
 	return len(a.s.budgets.of("")) > 0 || len(a.s.budgets.of(a.tenant)) > 0
 }
 
-// applying returns the budgets that apply to a call, those of the platform first, in the order in which all lock them.
+// applying returns the budgets that apply to a call, those of the platform first, in the order in which all lock them. A
+// budget in another currency than the app's counts nothing of it.
 func (a *Allowance) applying(agent string, owner agentsvc.Owner, provider, model string) []Budget {
 	var list []Budget
 	for _, app := range []db.ID{"", a.tenant} {
 		for _, b := range a.s.budgets.of(app) {
-			if b.Scope.covers(agent, owner, provider, model) {
+			foreign := b.Unit == InMoney && b.Currency != a.s.currency(a.plan)
+			if !foreign && b.Scope.covers(agent, owner, provider, model) {
 				list = append(list, b)
 			}
 		}

@@ -85,14 +85,17 @@ func (s *Service) Run(ctx context.Context) error {
 	for _, topic := range []string{topicPrice, topicPlan, topicBudget} {
 		defer s.bus.Watch(topic, func(key string) { s.look(signal.Signal{Topic: topic, Key: key}) })()
 	}
-	tick := time.NewTicker(renewEvery)
+	tick, soon := time.NewTicker(renewEvery), time.NewTicker(settleEvery)
 	defer tick.Stop()
+	defer soon.Stop()
 	looked := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.wake:
+		case <-soon.C:
+			s.do(ctx, s.settleDown)
 		case <-tick.C:
 			if time.Since(looked) > lookAgain {
 				looked = time.Now()
@@ -101,7 +104,7 @@ func (s *Service) Run(ctx context.Context) error {
 					s.look(signal.Signal{Topic: topic})
 				}
 			}
-			s.do(ctx, s.renew, s.Lapse, s.settleDown)
+			s.do(ctx, s.renew, s.Lapse)
 		}
 		s.stale.Range(func(key, _ any) bool {
 			s.stale.Delete(key)
@@ -140,16 +143,6 @@ func (s *Service) read(ctx context.Context, at signal.Signal) error {
 		return s.readBudgets(ctx)
 	}
 	return s.readBudgets(ctx, db.ID(at.Key))
-}
-
-// settling is how long after it was made a budget is worked out anew, now and then: processes that had not heard of it yet
-// made calls without it.
-const settling = 2 * time.Minute
-
-// settleDown works out the balances of new budgets.
-func (s *Service) settleDown(ctx context.Context) error {
-	_, err := s.rebuildSome(ctx, func(b Budget) bool { return s.now().Sub(b.CreatedAt) < settling })
-	return err
 }
 
 // InvalidError says what was wrong with an input, and where. Both may be shown to the caller.

@@ -176,7 +176,7 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 		if _, err := rebuild(ctx, tx, b, since); err != nil {
 			return err
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.detail()})
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.detail(nil, &b)})
 	})
 	if db.IsDuplicate(err) {
 		return Balance{}, fmt.Errorf("%w: there is a budget %s", ErrExists, b.Name)
@@ -211,7 +211,7 @@ func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, 
 		if n == 0 {
 			return errNoBudget
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.detail()})
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.detail(&was.Budget, &b)})
 	})
 	return s.changed(ctx, b, err)
 }
@@ -235,7 +235,7 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 				return err
 			}
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: map[string]any{"budget": name}})
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.detail(&b.Budget, nil)})
 	})
 	_, err = s.changed(ctx, b.Budget, err)
 	return err
@@ -252,16 +252,18 @@ func (s *Service) changed(ctx context.Context, b Budget, err error) (Balance, er
 		return Balance{}, err
 	}
 	s.bus.Publish(topicBudget, string(b.App))
-	for _, now := range s.budgets.of(b.App) {
-		if now.ID == b.ID {
-			list, err := s.balances(ctx, []Budget{now})
-			if err != nil {
-				return Balance{}, err
-			}
-			return list[0], nil
-		}
+	of := s.budgets.of(b.App)
+	i := slices.IndexFunc(of, func(x Budget) bool { return x.ID == b.ID })
+	if i < 0 { // it is deleted
+		return Balance{Budget: b}, nil
 	}
-	return Balance{Budget: b}, nil
+	list, err := s.balances(ctx, of[i:i+1])
+	if err != nil {
+		return Balance{}, err
+	}
+	since, _ := of[i].Window.Bounds(s.now(), of[i].zone)
+	s.passed(ctx, list[0], since)
+	return list[0], nil
 }
 
 // Budgets returns the budgets of an app, or of the platform where it is "", by name.
@@ -317,9 +319,16 @@ func (s *Service) currency(plan string) string {
 	return v.Currency
 }
 
-func (b Budget) detail() map[string]any {
-	return map[string]any{
-		"budget": b.Name, "scope": b.Scope.String(), "unit": string(b.Unit), "amount": b.Amount, "window": string(b.Window), "timezone": b.Zone,
-		"hard": b.Hard, "on_exhausted": b.OnExhausted,
+// detail is what the audit trail tells of a change of b; nil = it was, or is, not there.
+func (b Budget) detail(before, after *Budget) map[string]any {
+	d := map[string]any{"budget": b.Name}
+	for word, x := range map[string]*Budget{"before": before, "after": after} {
+		if x != nil {
+			d[word] = map[string]any{
+				"scope": x.Scope.String(), "unit": string(x.Unit), "amount": x.Amount, "currency": x.Currency, "window": string(x.Window),
+				"timezone": x.Zone, "hard": x.Hard, "on_exhausted": x.OnExhausted, "thresholds": x.Thresholds,
+			}
+		}
 	}
+	return d
 }

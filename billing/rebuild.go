@@ -31,6 +31,9 @@ func (s *Service) Rebuild(ctx context.Context, b Budget, since time.Time) (*Diff
 	if err != nil {
 		return nil, fmt.Errorf("work out the balance of budget %s: %w", b.Name, err)
 	}
+	if d != nil {
+		s.passed(ctx, Balance{Budget: b, Committed: d.WantCommitted}, since)
+	}
 	return d, nil
 }
 
@@ -92,13 +95,14 @@ func rebuild(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (*Differ
 	return &d, err
 }
 
-// committed adds up the usage rows that b counts in a window.
+// committed adds up the usage rows that b counts in a window. That of a call whose reservation is open is not one yet: its
+// settlement will count it.
 func committed(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (total int64, err error) {
 	_, until := b.Window.Bounds(since, b.zone)
 	if until.IsZero() {
 		until = time.UnixMicro(1 << 62)
 	}
-	where, args := `tenant || '' = $1 AND `, []any{string(b.App), since.UnixMicro(), until.UnixMicro(), b.Scope.Agent, b.Scope.Key, b.Scope.User}
+	where, args := `tenant || '' = $1 AND `, []any{string(b.App), since.UnixMicro(), until.UnixMicro(), b.Scope.Agent, b.Scope.Key, b.Scope.User, b.ID}
 	if b.App == "" {
 		where = `CAST($1 AS TEXT) = '' AND `
 	}
@@ -115,6 +119,7 @@ func committed(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (total
 			CAST(SUM(charge) AS BIGINT)
 		FROM usage WHERE `+where+`at >= $2 AND at < $3 AND kind = 'model' AND (CAST($4 AS TEXT) = '' OR agent = $4)
 			AND (CAST($5 AS TEXT) = '' OR key_id = $5) AND (CAST($6 AS TEXT) = '' OR owner_sub = $6)
+			AND NOT EXISTS (SELECT 1 FROM reservation_line l WHERE l.tenant = usage.tenant AND l.call = usage.key AND l.owner = $1 AND l.budget = $7)
 		GROUP BY provider, model, currency`, args...)
 	return total, err
 }
