@@ -186,7 +186,10 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		return err
 	}
 	h.closing(func() error { h.shared.Outside.Close(); h.shared.Inside.Close(); return nil })
-	if err := errors.Join(h.openBilling(ctx), h.openExports()); err != nil {
+	if err := h.openBilling(ctx); err != nil {
+		return err
+	}
+	if err := h.openExports(); err != nil {
 		return err
 	}
 	o := tenancyOptions(h.shared)
