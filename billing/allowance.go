@@ -69,19 +69,29 @@ func (a *Allowance) Check(ctx context.Context, agent string, owner agentsvc.Owne
 	return nil
 }
 
-// Room reports whether the budget of that id, of the app or the platform, has room for so much, or is in nobody's way any
-// more.
-func (a *Allowance) Room(ctx context.Context, id string, needs int64) (bool, error) {
+// Relief is why there is room in a budget that had none: what was used up has changed by itself, or somebody has changed the
+// budget. Of one that is gone it is zero.
+type Relief struct {
+	ChangedAt time.Time // when the budget was
+	ChangedBy string
+}
+
+// Room returns a relief if the budget of that id, of the app or the platform, has room for so much, or is in nobody's way
+// any more, else nil.
+func (a *Allowance) Room(ctx context.Context, id string, needs int64) (*Relief, error) {
 	for _, app := range []db.ID{"", a.tenant} {
 		for _, b := range a.s.budgets.of(app) {
 			if b.ID != id {
 				continue
 			}
 			list, err := a.s.balances(ctx, []Budget{b})
-			return err == nil && (!list[0].Hard || list[0].Remaining() >= needs), err
+			if err != nil || list[0].Hard && list[0].Remaining() < needs {
+				return nil, err
+			}
+			return &Relief{list[0].UpdatedAt, list[0].UpdatedBy}, nil
 		}
 	}
-	return true, nil
+	return &Relief{}, nil
 }
 
 // exhausted is the error of a call that b has no room for.

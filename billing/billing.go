@@ -41,6 +41,8 @@ type Options struct {
 	Log *slog.Logger
 	// Patience is how long a call waits for others that have reserved what it needs, and may not use it; 10 s.
 	Patience time.Duration
+	// Grace is how long after the end of its month a draft becomes final by itself; 0 = it never does.
+	Grace time.Duration
 }
 
 // Service is the billing of a platform. It is safe for concurrent use, in any number of processes on one database.
@@ -56,6 +58,7 @@ type Service struct {
 	told    sync.Map // thresholds that were passed, as this process noted lately
 
 	patience time.Duration
+	grace    time.Duration
 
 	holder string // of reservations: this process
 	held   holding
@@ -66,7 +69,7 @@ type Service struct {
 
 // Open returns the billing in migrated d, with prices, plans and budgets as they are. Changes are signalled on bus.
 func Open(ctx context.Context, d *db.DB, bus *signal.Bus, o Options) (*Service, error) {
-	s := &Service{db: d, bus: bus, log: o.Log, patience: cmp.Or(o.Patience, 10*time.Second), holder: agentsvc.NewID(), wake: make(chan struct{}, 1)}
+	s := &Service{db: d, bus: bus, log: o.Log, patience: cmp.Or(o.Patience, 10*time.Second), grace: o.Grace, holder: agentsvc.NewID(), wake: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

@@ -31,6 +31,7 @@ type Budget struct {
 	Thresholds  []int // per cent of the amount, at which there is an event
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
+	UpdatedBy   string // who changed it last; "" = nobody since it was made
 
 	zone *time.Location
 }
@@ -90,6 +91,7 @@ type Balance struct {
 	Committed int64
 	Reserved  int64     // by calls under way
 	ResetsAt  time.Time // zero = never
+	Passed    []Passing // the thresholds, in this window; of those alone that are listed
 }
 
 // Remaining is what is left for further calls, 0 where more was used than there was.
@@ -203,8 +205,8 @@ func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, 
 		return Balance{}, err
 	}
 	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now()
-			WHERE tenant = $1 AND id = $2`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds))
+		n, err := tx.Exec(ctx, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now(), updated_by = $7
+			WHERE tenant = $1 AND id = $2`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds), actor)
 		if err != nil {
 			return err
 		}
@@ -229,6 +231,9 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 		}
 		if n == 0 {
 			return errNoBudget
+		}
+		if _, err := tx.Exec(ctx, `DELETE FROM budget_gone WHERE budget = $1`, b.ID); err != nil {
+			return err
 		}
 		for _, table := range []string{"budget_balance", "budget_event"} {
 			if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND budget = $2`, string(b.App), b.ID); err != nil {
@@ -263,7 +268,7 @@ func (s *Service) changed(ctx context.Context, b Budget, err error) (Balance, er
 	}
 	since, _ := of[i].Window.Bounds(s.now(), of[i].zone)
 	s.passed(ctx, list[0], since)
-	return list[0], nil
+	return list[0], s.readPassed(ctx, b.App, list)
 }
 
 // Budgets returns the budgets of an app, or of the platform where it is "", by name.
@@ -271,7 +276,11 @@ func (s *Service) Budgets(ctx context.Context, app db.ID) ([]Balance, error) {
 	if err := s.readBudgets(ctx, app); err != nil {
 		return nil, err
 	}
-	return s.balances(ctx, s.budgets.of(app))
+	list, err := s.balances(ctx, s.budgets.of(app))
+	if err != nil || len(list) == 0 {
+		return list, err
+	}
+	return list, s.readPassed(ctx, app, list)
 }
 
 // Find returns the budget of an app, or of the platform where it is "", by name. One that is not there is [ErrNotFound].
@@ -295,9 +304,12 @@ func (s *Service) balances(ctx context.Context, budgets []Budget) ([]Balance, er
 		since, until := x.Window.Bounds(s.now(), x.zone)
 		list[i] = Balance{Budget: x, ResetsAt: until}
 		b.Query(func(r db.Row) error {
-			return r.Scan(&list[i].Committed, &list[i].Reserved, &list[i].Amount, &list[i].Hard)
+			var updated int64
+			err := r.Scan(&list[i].Committed, &list[i].Reserved, &list[i].Amount, &list[i].Hard, &updated, &list[i].UpdatedBy)
+			list[i].UpdatedAt = micros(updated)
+			return err
 		},
-			`SELECT COALESCE(b.committed, 0), COALESCE(b.reserved, 0), x.amount, x.hard FROM budget x
+			`SELECT COALESCE(b.committed, 0), COALESCE(b.reserved, 0), x.amount, x.hard, x.updated_at, x.updated_by FROM budget x
 			LEFT JOIN budget_balance b ON b.tenant = x.tenant AND b.budget = x.id AND b.since = $3 WHERE x.tenant = $1 AND x.id = $2`,
 			string(x.App), x.ID, since.UnixMicro())
 	}

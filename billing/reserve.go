@@ -61,7 +61,7 @@ func (a *Allowance) Reserve(ctx context.Context, ask Ask) (*Reservation, error) 
 	for {
 		r.Began = a.s.now()
 		bounds, err := a.bounds(budgets, ask, r.Began)
-		if err != nil || len(bounds) == 0 {
+		if err != nil {
 			return nil, err
 		}
 		left, done, err := r.take(ctx, bounds)
@@ -89,8 +89,7 @@ func (a *Allowance) Reserve(ctx context.Context, ask Ask) (*Reservation, error) 
 // unspent is what would be left if no call were under way.
 func (b Balance) unspent() int64 { return max(0, b.Amount-b.Committed) }
 
-// bounds returns what a call can cost at most, for each budget that counts it: one of money in another currency than the
-// app's does not. A hard budget of money refuses what has no price.
+// bounds returns what a call can cost at most, for each budget. A hard budget of money refuses what has no price.
 func (a *Allowance) bounds(budgets []Budget, ask Ask, at time.Time) ([]bound, error) {
 	list := make([]bound, 0, len(budgets))
 	for _, b := range budgets {

@@ -52,8 +52,8 @@ func TestUnheard(t *testing.T) {
 		}
 		wantStanding(t, one, acme.ID, "tokens", 1000, 0)
 		wantStanding(t, one, "", "calls", 3, 0)
-		if list, err := one.Passings(t.Context(), acme.ID, began.Add(-time.Hour)); err != nil || len(list) != 3 {
-			t.Errorf("passed %+v, %v, want three thresholds", list, err)
+		if b, err := one.Find(t.Context(), acme.ID, "tokens"); err != nil || len(b.Passed) != 3 || b.Passed[2].Threshold != 100 || b.Passed[2].At.Before(began) {
+			t.Errorf("passed %+v, %v, want three thresholds", b.Passed, err)
 		}
 		wantRight(t, one)
 	})

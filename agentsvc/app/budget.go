@@ -59,9 +59,14 @@ func (b *builder) metered(l *config.LLM, m llm.Provider) llm.Provider {
 	return out
 }
 
-// allowed refuses a model that the app's plan does not have.
+// allowed refuses a model that the app's plan does not have, where the app is only tried. One that is served may have been
+// put on the plan, or the plan changed, before: its other agents work on, and calls of that model fail.
 func (b *builder) allowed(l *config.LLM) error {
 	if b.allowance == nil || b.allowance.Allows(l.Provider, modelOf(l)) {
+		return nil
+	}
+	if !b.tenant.Trial {
+		b.log.Warn("the app's plan does not have a model of its configuration: calls of it fail", "plan", b.tenant.Plan, "model", l.Provider+"/"+modelOf(l))
 		return nil
 	}
 	return agentsvc.Invalid("model", "%s/%s is not among the models of the plan %s", l.Provider, modelOf(l), b.tenant.Plan)
@@ -75,12 +80,13 @@ func modelOf(l *config.LLM) string {
 	return l.Model
 }
 
-// room reports whether the budget that a task waits for has room again.
-func (b *builder) room(ctx context.Context, w task.BudgetWait) (bool, error) {
+// room returns why the budget that a task waits for has room again, nil where it has none.
+func (b *builder) room(ctx context.Context, w task.BudgetWait) (*task.Relief, error) {
 	if b.allowance == nil {
-		return true, nil
+		return &task.Relief{}, nil
 	}
-	return b.allowance.Room(ctx, w.ID, w.Needs)
+	r, err := b.allowance.Room(ctx, w.ID, w.Needs)
+	return (*task.Relief)(r), err
 }
 
 // metered is a model whose calls are counted and held to budgets.
