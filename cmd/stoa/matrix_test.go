@@ -205,6 +205,7 @@ agents: {assistant: {llm: m}}
 				}
 			}
 		}
+		h.knockA2A(t, callers)
 	})
 }
 
