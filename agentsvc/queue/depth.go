@@ -37,11 +37,12 @@ type depth struct {
 	at      time.Time
 }
 
-// admit counts a run in, or returns a [ratelimit.ExhaustedError] where most are there already.
+// admit counts a run in, or returns a [ratelimit.ExhaustedError] where most are there already. A count that began after
+// the run came is good enough for it, however long it took.
 func (d *depths) admit(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
-	a := d.app(tenant)
-	done, fresh := a.enter(most)
-	if done != nil || fresh {
+	a, came := d.app(tenant), time.Now()
+	done, known := a.enter(most, came)
+	if known {
 		return done, full(done, most)
 	}
 	select {
@@ -50,7 +51,7 @@ func (d *depths) admit(ctx context.Context, tenant db.ID, most int64) (done func
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if done, fresh = a.enter(most); done == nil && !fresh { // nobody has counted meanwhile
+	if done, known = a.enter(most, came); !known { // nobody has counted meanwhile
 		began := time.Now()
 		n, err := d.count(ctx, tenant, most)
 		if err != nil {
@@ -59,7 +60,7 @@ func (d *depths) admit(ctx context.Context, tenant db.ID, most int64) (done func
 		a.mu.Lock()
 		a.waiting, a.at = n, began
 		a.mu.Unlock()
-		done, _ = a.enter(most)
+		done, _ = a.enter(most, came)
 	}
 	return done, full(done, most)
 }
@@ -71,17 +72,17 @@ func full(done func(bool), most int64) error {
 	return fmt.Errorf("%d tasks of this app are waiting, as many as may: %w", most, &ratelimit.ExhaustedError{RetryAfter: time.Second})
 }
 
-// enter counts a run in if there is room for it as far as is known. fresh says that what is known is good enough to say
-// no.
-func (a *depth) enter(most int64) (done func(written bool), fresh bool) {
+// enter counts in a run that came then if there is room for it. known is false where what was counted last is too old to
+// say.
+func (a *depth) enter(most int64, came time.Time) (done func(written bool), known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	age := time.Since(a.at)
-	if a.waiting+a.writing >= most {
-		return nil, age < fullFor
+	room, enough := a.waiting+a.writing < most, fullFor
+	if room {
+		enough = roomFor
 	}
-	if age > roomFor {
-		return nil, false
+	if known = !a.at.Before(came) || time.Since(a.at) < enough; !known || !room {
+		return nil, known
 	}
 	a.writing++
 	return func(written bool) {

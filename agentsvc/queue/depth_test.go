@@ -71,6 +71,32 @@ func TestDepth(t *testing.T) {
 	})
 }
 
+// TestDepthSlow: however long a database takes to count, there is room where there is room, and callers that came before
+// a count share it.
+func TestDepthSlow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var counts atomic.Int64
+		d := &depths{apps: map[db.ID]*depth{}, count: func(context.Context, db.ID, int64) (int64, error) {
+			counts.Add(1)
+			time.Sleep(3 * roomFor)
+			return 7, nil
+		}}
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				if _, err := d.admit(t.Context(), "a", 1000); err != nil {
+					t.Errorf("refused beside seven that wait: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := counts.Load(); n > 2 {
+			t.Errorf("counted %d times for 100 callers at once", n)
+		}
+	})
+}
+
 // TestDepthUnknown: what cannot be counted is not admitted.
 func TestDepthUnknown(t *testing.T) {
 	t.Parallel()
