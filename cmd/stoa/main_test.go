@@ -36,6 +36,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
+			env.Setenv("GORACE", os.Getenv("GORACE"))
 			env.Values["dialogue"] = &dialogue{}
 			return nil
 		},
