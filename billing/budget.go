@@ -232,6 +232,9 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 		if n == 0 {
 			return errNoBudget
 		}
+		if _, err := tx.Exec(ctx, `DELETE FROM budget_gone WHERE budget = $1`, b.ID); err != nil {
+			return err
+		}
 		for _, table := range []string{"budget_balance", "budget_event"} {
 			if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND budget = $2`, string(b.App), b.ID); err != nil {
 				return err

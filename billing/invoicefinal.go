@@ -199,8 +199,8 @@ func (l *ledger) reverse(ctx context.Context, inv Invoice) error {
 	return nil
 }
 
-// Close makes the drafts of an app final that is to be deleted, and takes back what is left of its credits. It may be
-// called again.
+// Close makes the drafts of an app final that is to be deleted, takes back what is left of its credits, and notes what it has
+// used of the platform's budgets. It may be called again.
 func (s *Service) Close(ctx context.Context, actor string, app tenancy.App) error {
 	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error { return s.Meter(app.ID, app.Plan).sealDays(ctx, tx, -24*time.Hour) })
 	if err != nil {
@@ -222,5 +222,5 @@ func (s *Service) Close(ctx context.Context, actor string, app tenancy.App) erro
 			err = errors.Join(err, s.RevokeCredit(ctx, actor, app, c.ID))
 		}
 	}
-	return err
+	return errors.Join(err, s.bequeath(ctx, app.ID))
 }

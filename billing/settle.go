@@ -44,8 +44,8 @@ func (r *Reservation) end(ctx context.Context, rows []Usage) error {
 		return fmt.Errorf("settle: %w", err)
 	}
 	for i, l := range r.lines {
-		if n == 0 && len(rows) > 0 {
-			// It had lapsed. The row is there, so that the sum of all rows is right.
+		if n == 0 {
+			// It had lapsed, or its app is gone. The row is there, so that the sum of all rows is right.
 			if _, err := s.Rebuild(ctx, l.budget, l.since); err != nil {
 				return err
 			}

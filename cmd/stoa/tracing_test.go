@@ -376,6 +376,7 @@ func TestTelemetryRefused(t *testing.T) {
 
 // TestTracesOfRedis: what a recorded call has Redis do is recorded, without keys and values.
 func TestTracesOfRedis(t *testing.T) {
+	t.Parallel()
 	o, err := redis.ParseURL(redisURL(t))
 	if err != nil {
 		t.Fatal(err)
