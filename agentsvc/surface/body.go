@@ -183,13 +183,15 @@ func DecodeJSON(body []byte, v any, strict bool) error {
 	return agentsvc.Invalid("", "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// WriteJSON answers with v.
+// WriteJSON answers with v, as application/json where the handler has not named another type.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	var b bytes.Buffer
 	if err := encodeJSON(&b, v); err != nil {
 		return err
 	}
-	w.Header()["Content-Type"] = jsonType
+	if h := w.Header(); h["Content-Type"] == nil {
+		h["Content-Type"] = jsonType
+	}
 	w.WriteHeader(status)
 	send(w, b.Bytes())
 	return nil

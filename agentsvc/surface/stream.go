@@ -2,6 +2,7 @@ package surface
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -21,6 +22,8 @@ type Dialect struct {
 	Fault func(error) any
 	// Rests says that the stream ends when the task waits for somebody, not only when it has ended.
 	Rests bool
+	// FaultName is what the event of an error is called; "" = as the others.
+	FaultName string
 	// Name is what the events of a stream are called that tells names; "" = they have none.
 	Name string
 	// Done is the body of a last event, called done where events have names, that tells of the stream's end; nil = there is
@@ -54,7 +57,7 @@ func (v *Visit) Stream(w http.ResponseWriter, f *Following, d Dialect) error {
 	case judge(err).code == Unavailable:
 		out.comeBack()
 	default:
-		_ = out.event(0, d.Fault(err))
+		_ = out.say(cmp.Or(d.FaultName, out.name), 0, d.Fault(err))
 	}
 	return err
 }
