@@ -205,6 +205,7 @@ agents: {assistant: {llm: m}}
 				}
 			}
 		}
+		h.knockCalls(t, callers)
 	})
 }
 

@@ -56,7 +56,7 @@ func (b binding) open(m opening) surface.Handler {
 // call reads a request: the query, the path, and the body where there is one.
 func (b binding) call(r *http.Request) (*call, error) {
 	c := &call{as: b.as, r: r, v: surface.VisitOf(r), blockFor: b.blockFor}
-	if _, err := spoken(r, b.as.version); err != nil {
+	if _, err := Spoken(r, b.as.version); err != nil {
 		return nil, err
 	}
 	if err := asked(r.URL.Query(), &c.params); err != nil {

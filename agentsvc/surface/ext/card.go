@@ -49,6 +49,9 @@ func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
 		ProtocolVersion: protocolVersion, DefaultInputModes: modes(c.InputModes), DefaultOutputModes: modes(c.OutputModes),
 		Capabilities: capabilities{Streaming: true}, PreferredTransport: "jsonrpc", Skills: []skill{},
 	}
+	if v.PrefersGRPC() {
+		card.PreferredTransport = "grpc"
+	}
 	for _, s := range c.Skills {
 		if s.Tags == nil {
 			s.Tags = []string{}
