@@ -183,15 +183,22 @@ func DecodeJSON(body []byte, v any, strict bool) error {
 	return agentsvc.Invalid("", "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// WriteJSON answers with v, as application/json where the handler has not named another type.
+// WriteJSON answers with v.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
+	return writeAs(w, jsonType, status, v)
+}
+
+// WriteKind answers with v in a kind of JSON that has a media type of its own.
+func WriteKind(w http.ResponseWriter, kind string, v any) error {
+	return writeAs(w, []string{kind}, http.StatusOK, v)
+}
+
+func writeAs(w http.ResponseWriter, kind []string, status int, v any) error {
 	var b bytes.Buffer
 	if err := encodeJSON(&b, v); err != nil {
 		return err
 	}
-	if h := w.Header(); h["Content-Type"] == nil {
-		h["Content-Type"] = jsonType
-	}
+	w.Header()["Content-Type"] = kind
 	w.WriteHeader(status)
 	send(w, b.Bytes())
 	return nil

@@ -24,12 +24,13 @@ func (v verdict) fault(requestID string) Fault {
 	return Fault{v.code, v.status, v.rpc, rpcMessages[v.rpc], v.text, v.field, requestID, v.details(requestID)}
 }
 
-// Sentence is the title, and what was wrong as far as that says more.
+// Sentence is what was wrong, behind the title where that says more.
 func (f Fault) Sentence() string {
+	title, text := strings.ToLower(f.Title), strings.ToLower(f.Text)
 	switch {
-	case f.Title == "":
+	case title == "", f.RPC == rpcInternal, strings.HasPrefix(text, title):
 		return f.Text
-	case strings.HasSuffix(strings.ToLower(f.Title), f.Text):
+	case strings.HasSuffix(title, text):
 		return f.Title
 	}
 	return f.Title + ": " + f.Text

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"stoa/agentsvc"
 )
@@ -38,6 +39,7 @@ var rpcMessages = map[int]string{
 	rpcNoPush:         "Push notifications are not supported",
 	rpcUnsupported:    "This operation is not supported",
 	rpcContentType:    "Incompatible content types",
+	rpcVersion:        "This version of the protocol is not supported",
 }
 
 // rpcError is an error that is born with its JSON-RPC code.
@@ -60,6 +62,14 @@ type RPC struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	data   func(Fault) any
+	events bool // the caller reads nothing but events
+}
+
+// Streams says that the call's answer is a stream. A caller who accepts only events (as some official clients of A2A read nothing
+// else) is then told of an error by one.
+func (c *RPC) Streams() {
+	accept := c.r.Header.Get("Accept")
+	c.events = strings.Contains(accept, eventStream) && !strings.Contains(accept, "json") && !strings.Contains(accept, "*/*")
 }
 
 // Reply answers the call with its result.
@@ -137,7 +147,11 @@ func (c *RPC) answer(err error) error {
 	if rec.err, rec.code = err, v.code; rec.visit != nil {
 		rec.visit.server.logFault(c.r.Context(), rec, v, err)
 	}
-	return WriteJSON(c.w, http.StatusOK, c.fault(v.fault(rec.id)))
+	fault := c.fault(v.fault(rec.id))
+	if c.events {
+		return writeEvent(c.w, fault)
+	}
+	return WriteJSON(c.w, http.StatusOK, fault)
 }
 
 type rpcResult struct {

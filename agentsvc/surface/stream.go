@@ -80,15 +80,35 @@ type sse struct {
 const keptBuffer = 64 << 10
 
 func (s *sse) open() {
-	h := s.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no")
+	announce(s.w.Header())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.w.WriteHeader(http.StatusOK)
 	_ = s.rc.Flush() // what is wrong with it, the first event finds out
 	s.timer = time.AfterFunc(s.every, s.keepAlive)
+}
+
+const eventStream = "text/event-stream"
+
+// announce sets the headers of a stream, which nobody is to keep or hold back.
+func announce(h http.Header) {
+	h.Set("Content-Type", eventStream)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+}
+
+// writeEvent answers with a stream of one event.
+func writeEvent(w http.ResponseWriter, body any) error {
+	var b bytes.Buffer
+	b.WriteString("data: ")
+	if err := encodeJSON(&b, body); err != nil {
+		return err
+	}
+	b.WriteByte('\n')
+	announce(w.Header())
+	w.WriteHeader(http.StatusOK)
+	send(w, b.Bytes())
+	return nil
 }
 
 // close waits for a comment under way; nothing is written after it.

@@ -1,7 +1,7 @@
 package a2a
 
 import (
-	"encoding/json"
+	"maps"
 	"strings"
 	"time"
 
@@ -47,20 +47,26 @@ func newStatus(t agentsvc.Task, s agentsvc.Status) spec.TaskStatus {
 	return out
 }
 
-// newMessage returns a message of t. The tools that it calls stand in data parts behind what it says.
+// newMessage returns a message of t. The tools that it calls stand in its metadata.
 func newMessage(t agentsvc.Task, m agentsvc.Message) *spec.Message {
 	out := &spec.Message{
-		ID: string(m.ID), ContextID: string(t.Context), TaskID: spec.TaskID(t.ID), Role: spec.MessageRoleUser, Parts: newParts(m.Parts), Metadata: m.Metadata,
+		ID: string(m.ID), ContextID: string(t.Context), TaskID: spec.TaskID(t.ID), Role: spec.MessageRoleUser, Parts: some(newParts(m.Parts)), Metadata: m.Metadata,
 	}
 	if m.Role == agentsvc.RoleAgent {
 		out.Role = spec.MessageRoleAgent
 	}
-	for _, c := range m.ToolCalls {
-		arguments := any(map[string]any{})
-		_ = json.Unmarshal(c.Arguments, &arguments) // what a model wrote may be no JSON
-		out.Parts = append(out.Parts, spec.NewDataPart(map[string]any{"type": "tool_call", "call_id": string(c.ID), "tool": c.Name, "arguments": arguments}))
+	if calls := newCalls(m.ToolCalls); calls != nil {
+		out.Metadata = maps.Clone(m.Metadata)
+		out.SetMeta("tool_calls", calls)
 	}
-	out.Parts = some(out.Parts)
+	return out
+}
+
+// newCalls returns calls as every dialect shows them, in types that Protocol Buffers have as well.
+func newCalls(calls []agentsvc.ToolCall) (out []any) {
+	for _, c := range surface.NewToolCallRecords(calls) {
+		out = append(out, map[string]any{"id": c.ID, "type": c.Type, "function": map[string]any{"name": c.Function.Name, "arguments": c.Function.Arguments}})
+	}
 	return out
 }
 

@@ -29,8 +29,7 @@ func (b binding) answer(m method) surface.Handler {
 		if err != nil {
 			return err
 		}
-		w.Header().Set("Content-Type", b.as.kind)
-		return surface.WriteJSON(w, http.StatusOK, answer)
+		return surface.WriteKind(w, b.as.kind, answer)
 	}
 }
 

@@ -76,6 +76,9 @@ func endpoint(blockFor time.Duration, streams bool) surface.Handler {
 // bind returns m as the front door calls it.
 func (m rpcMethod) bind(as *vocabulary, blockFor time.Duration) surface.Method {
 	run := func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+		if m.open != nil {
+			rpc.Streams()
+		}
 		c := &call{as: as, r: r, v: surface.VisitOf(r), blockFor: blockFor}
 		if len(rpc.Params) > 0 {
 			if err := rpc.Decode(&c.params); err != nil {

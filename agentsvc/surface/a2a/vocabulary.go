@@ -31,11 +31,25 @@ type vocabulary struct {
 // v10 is version 1.0, in which both bindings say the same.
 var v10 = vocabulary{
 	version: surface.A2A10, contents: "text, raw, url and data", file: "bytes or uri", kind: "application/a2a+json",
-	data:  anything,
-	sent:  func(t *spec.Task) (any, error) { return spec.StreamResponse{Event: t}, nil },
-	task:  func(t *spec.Task) (any, error) { return t, nil },
-	list:  func(l *spec.ListTasksResponse) (any, error) { return l, nil },
-	event: func(ev spec.Event, _ bool) (any, error) { return spec.StreamResponse{Event: ev}, nil },
+	data: anything,
+	sent: func(t *spec.Task) (any, error) { return taskEvent{newTimedTask(t)}, nil },
+	task: func(t *spec.Task) (any, error) { return newTimedTask(t), nil },
+	list: func(l *spec.ListTasksResponse) (any, error) {
+		out := timedList{l, make([]timedTask, len(l.Tasks))}
+		for i, t := range l.Tasks {
+			out.Tasks[i] = newTimedTask(t)
+		}
+		return out, nil
+	},
+	event: func(ev spec.Event, _ bool) (any, error) {
+		switch ev := ev.(type) {
+		case *spec.Task:
+			return taskEvent{newTimedTask(ev)}, nil
+		case *spec.TaskStatusUpdateEvent:
+			return statusEvent{timedUpdate{ev, timed(ev.Status)}}, nil
+		}
+		return spec.StreamResponse{Event: ev}, nil
+	},
 }
 
 // v03 is version 0.3 over JSON-RPC, which tells kinds apart by a member of that name.

@@ -1,6 +1,12 @@
 package a2a
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+
+	"stoa/agentsvc/surface"
+)
 
 // What comes in. One set of shapes serves every version and binding: names are taken in camelCase and in snake_case, and
 // a part in the shape of any of them. What goes out has the types of the protocol's own library.
@@ -83,3 +89,33 @@ type (
 		MediaTypeSnake string `json:"mime_type"`
 	}
 )
+
+// What goes out of version 1.0, whose times always have milliseconds.
+type (
+	timedStatus struct {
+		spec.TaskStatus
+		Timestamp string `json:"timestamp"`
+	}
+	timedTask struct {
+		*spec.Task
+		Status timedStatus `json:"status"`
+	}
+	timedUpdate struct {
+		*spec.TaskStatusUpdateEvent
+		Status timedStatus `json:"status"`
+	}
+	timedList struct {
+		*spec.ListTasksResponse
+		Tasks []timedTask `json:"tasks"`
+	}
+	taskEvent struct {
+		Task timedTask `json:"task"`
+	}
+	statusEvent struct {
+		StatusUpdate timedUpdate `json:"statusUpdate"`
+	}
+)
+
+func timed(s spec.TaskStatus) timedStatus { return timedStatus{s, surface.Timestamp(*s.Timestamp)} }
+
+func newTimedTask(t *spec.Task) timedTask { return timedTask{t, timed(t.Status)} }
