@@ -63,6 +63,7 @@ type Server struct {
 	health  *healthServer
 	calls   sync.WaitGroup // under way
 	closing chan struct{}  // closed when those end that wait for nothing
+	end     func()         // closes it, once
 }
 
 const (
@@ -75,8 +76,9 @@ const (
 func New(front *surface.Server, o Options) *Server {
 	o.defaults()
 	s := &Server{options: o, front: front, closing: make(chan struct{}), health: newHealth(o.Ready)}
+	s.end = sync.OnceFunc(func() { close(s.closing) })
 	options := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(surface.MaxMessage), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
+		grpc.MaxRecvMsgSize(surface.MaxMessage + 1<<20), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
 		grpc.ConnectionTimeout(10 * time.Second), grpc.ForceServerCodecV2(codec()),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second, Timeout: 15 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
@@ -120,7 +122,7 @@ func (s *Server) Drain() { s.health.Shutdown() }
 // waits for them, and is called after [surface.Server.EndStreams], which has streams end.
 func (s *Server) Close(ctx context.Context) {
 	s.Drain()
-	close(s.closing)
+	s.end()
 	stop := context.AfterFunc(ctx, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	stop()

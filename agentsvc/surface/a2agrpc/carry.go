@@ -45,12 +45,12 @@ func (c *call) fail(err error) error {
 }
 
 // carried returns a service whose every method enters by the front door before its message is received. On the wire a method
-// with one answer is a stream of one.
+// with one message and one answer is a stream of one and one.
 func (s *Server) carried(d *grpc.ServiceDesc, version string) *grpc.ServiceDesc {
 	out := &grpc.ServiceDesc{ServiceName: d.ServiceName, HandlerType: d.HandlerType, Metadata: d.Metadata}
 	add := func(name string, run grpc.StreamHandler) {
 		h := s.carry("/"+d.ServiceName+"/"+name, version, strings.HasPrefix(name, "Send"), run)
-		out.Streams = append(out.Streams, grpc.StreamDesc{StreamName: name, ServerStreams: true, Handler: h})
+		out.Streams = append(out.Streams, grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true, Handler: h})
 	}
 	for _, m := range d.Methods {
 		add(m.MethodName, func(service any, stream grpc.ServerStream) error {
@@ -144,14 +144,17 @@ func (w *wire) Context() context.Context { return w.ctx }
 // RecvMsg receives the message, for which a large one waits for room.
 func (w *wire) RecvMsg(m any) error {
 	c := w.call
-	in := &incoming{into: m, admit: func(size int) error { return c.v.TakeRoom(w.ctx, int64(size)) }}
+	in := &incoming{into: m, admit: func(size int) error {
+		if size > surface.MaxMessage {
+			return surface.ErrTooLong
+		}
+		return c.v.TakeRoom(w.ctx, int64(size))
+	}}
 	err := w.ServerStream.RecvMsg(in)
 	switch {
-	case err == nil:
-	case in.ours:
-		return c.fail(in.wrong)
 	case in.wrong != nil:
-		return c.fail(agentsvc.Invalid("", "the message does not decode: %v", in.wrong))
+		return c.fail(in.wrong)
+	case err == nil:
 	case errors.Is(err, io.EOF):
 		return c.fail(agentsvc.Invalid("", "the call holds no message"))
 	case status.Code(err) == codes.ResourceExhausted:

@@ -32,7 +32,7 @@ func statusOf(f *surface.Fault, header http.Header) error {
 	if n, err := strconv.Atoi(header.Get("Retry-After")); err == nil {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(n) * time.Second)})
 	}
-	st := status.New(code, f.Sentence())
+	st := status.New(code, f.Text)
 	if full, err := st.WithDetails(details...); err == nil {
 		st = full
 	}
