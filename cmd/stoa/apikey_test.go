@@ -26,6 +26,7 @@ func (h *testHouse) apiKey(t *testing.T, app string, more map[string]any) (k key
 
 // TestAPIKeys makes, uses, rotates and deletes keys of an app and of the default one in two processes on one database.
 func TestAPIKeys(t *testing.T) {
+	t.Parallel()
 	database := dbtest.PostgresURL(t)
 	h, other := openTestHouse(t, database), openTestHouse(t, database)
 	h.want(t, 201, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": "llms: {default: {provider: scripted}}\nagents: {assistant: {}}"})
@@ -124,6 +125,7 @@ func between(s, before, after string) string {
 
 // TestAPIKeyShownOnce repeats the calls that show a key: the repetition tells of the same key and does not show it.
 func TestAPIKeyShownOnce(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		twice := func(path string, body any) (first, again keyShown) {
 			t.Helper()
@@ -163,6 +165,7 @@ func TestAPIKeyShownOnce(t *testing.T) {
 
 // TestAPIKeyUse notes that a key was used.
 func TestAPIKeyUse(t *testing.T) {
+	t.Parallel()
 	h := openTestHouse(t, sqliteURL(t))
 	k := h.apiKey(t, "default", nil)
 	for range 3 {
@@ -185,6 +188,7 @@ func TestAPIKeyUse(t *testing.T) {
 // TestAgentSecurity holds callers to the credentials that an agent asks for itself, in an open app and in one that
 // asks for others.
 func TestAgentSecurity(t *testing.T) {
+	t.Parallel()
 	src := `
 llms: {default: {provider: scripted}}
 agents:

@@ -7,15 +7,17 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestCallDecides: whoever calls an agent from a terminal is asked about its tool calls there.
 func TestCallDecides(t *testing.T) {
-	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	t.Parallel()
+	h := openTestHouse(t, dbtest.SQLiteURL(t))
 	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": fmt.Sprintf(tenantConfig, "other")})
 	token := h.token(t, "acme", "ana", map[string]any{"roles": []string{"operator"}})
 	for name, c := range map[string]struct {
@@ -122,6 +124,7 @@ agents: {assistant: {llm: m, tools: [fetch]}}
 
 // TestCancelCall: a tool call that hangs is cancelled by its owner or by an operator, and nobody else.
 func TestCancelCall(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		begun, done := make(chan struct{}, 1), make(chan struct{})
 		slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

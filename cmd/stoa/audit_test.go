@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 )
 
 // audited is an entry of the audit trail as the API shows it.
@@ -36,6 +37,7 @@ func (h *testHouse) audited(t *testing.T, query string) (entries []audited) {
 // TestAudit: what people decide about tasks, and what they entrust and take back, stands on the trail with who it was and
 // from where, also where the task itself is kept in memory only; and no argument and no credential stands there.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		inMemory := `storage: {tasks: {backend: inmemory}, sessions: {backend: inmemory}}` + "\n"
 		for name, more := range map[string]string{"acme": "", "brief": inMemory} {
@@ -96,7 +98,8 @@ func TestAudit(t *testing.T) {
 
 // TestAuditQuery: a misspelled or malformed filter is refused, since it would choose everything.
 func TestAuditQuery(t *testing.T) {
-	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	t.Parallel()
+	h := openTestHouse(t, dbtest.SQLiteURL(t))
 	for _, q := range []string{"apps=acme", "since=yesterday", "until=1", "page_size=1"} {
 		path := "/admin/audit/export?" + q
 		h.want(t, http.StatusBadRequest, nil, "GET", path, testSecret, nil)
@@ -107,6 +110,7 @@ func TestAuditQuery(t *testing.T) {
 // TestAuditCommands exports the trail and verifies it, from the server and from a file, before and after somebody has
 // laid hands on it.
 func TestAuditCommands(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		for _, name := range []string{"acme", "globex"} {
 			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": fmt.Sprintf(tenantConfig, "other")})

@@ -87,12 +87,14 @@ func (h *testHouse) counted(t *testing.T, name string) (sum float64) {
 
 // TestUsage: what a call uses is counted once, priced, and told to those who may know.
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"", "storage: {tasks: {backend: inmemory}}\n"} {
 		name := "lasting"
 		if backend != "" {
 			name = "in memory"
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			onEach(t, func(t *testing.T, h *testHouse) {
 				h.prices(t)
 				h.create(t, "acme", backend+paidApp)
@@ -145,6 +147,7 @@ func TestUsage(t *testing.T) {
 
 // TestPlans puts apps on plans: what a plan says of limits and models acts.
 func TestPlans(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		plan := map[string]any{"name": "small", "weight": 3, "max_concurrent_tasks": 2, "queue_depth": 7, "allowed_models": []string{"openai/*", "scripted/*"}, "retention": map[string]any{"tasks": "720h"}}
 		h.want(t, http.StatusCreated, nil, "POST", "/admin/plans", testSecret, plan)
@@ -195,6 +198,7 @@ type budgetAnswer struct {
 
 // TestBudget: a call beyond a hard budget is refused at the door, one that finds it used up in its middle fails and says why.
 func TestBudget(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		h.create(t, "acme", paidApp)
 		ana := h.token(t, "acme", "ana", nil)
@@ -239,8 +243,10 @@ func TestBudget(t *testing.T) {
 
 // TestPause: a task that finds its budget used up waits, is told nothing by anybody, and goes on by itself when there is room.
 func TestPause(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"", "storage: {tasks: {backend: inmemory}}\n"} {
 		t.Run(cmp.Or(strings.TrimSpace(backend), "lasting"), func(t *testing.T) {
+			t.Parallel()
 			onEach(t, func(t *testing.T, h *testHouse) {
 				h.create(t, "acme", backend+paidApp)
 				ana := h.token(t, "acme", "ana", nil)
@@ -275,6 +281,9 @@ func TestPause(t *testing.T) {
 				if got.text() != "hello there" {
 					t.Errorf("it says %q", got.text())
 				}
+				if told := h.audited(t, "app=acme&action=task.resume"); len(told) != 1 || told[0].Detail["task"] != id || told[0].Detail["changed_by"] != "admin" || told[0].Detail["budget"] != "cap" {
+					t.Errorf("the trail says %+v", told)
+				}
 				sum := h.usage(t, "/admin/apps/acme/usage", testSecret).Totals
 				if sum["model_calls"] != 2.0 || sum["tool_calls"] != 1.0 {
 					t.Errorf("usage %v, want what one run uses", sum)
@@ -296,6 +305,7 @@ func berlin(t *testing.T) *time.Location {
 // TestBudgetAcrossHouses has 200 callers at three houses on one database share a budget of calls and one of tokens. They end
 // at the cap exactly.
 func TestBudgetAcrossHouses(t *testing.T) {
+	t.Parallel()
 	database := dbtest.PostgresURL(t)
 	var houses []*testHouse
 	for range 3 {

@@ -112,6 +112,7 @@ func (s *shared) String() string {
 // TestCredentialCanary looks for what users supply in every answer, in the log and in every table: it is nowhere, even
 // where the server repeats it.
 func TestCredentialCanary(t *testing.T) {
+	t.Parallel()
 	for engine, database := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "stoa.db") },
 		"postgres": func(t *testing.T) string { return dbtest.PostgresURL(t) },
@@ -210,7 +211,8 @@ func (h *testHouse) everything(t *testing.T) (rows []string) {
 
 // TestCallSupplies: whoever calls an agent from a terminal is asked for credentials there.
 func TestCallSupplies(t *testing.T) {
-	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	t.Parallel()
+	h := openTestHouse(t, dbtest.SQLiteURL(t))
 	src := strings.ReplaceAll(blabConfig, "URL", blabber(t))
 	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src, "grants": []string{"private_network"}})
 	for name, c := range map[string]struct {

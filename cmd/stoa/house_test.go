@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,13 +26,11 @@ type testHouse struct {
 
 const testSecret = stoatest.AdminSecret
 
-// onEach runs f against a house on each engine.
+// onEach runs f against a house on each engine, both beside each other: it is the last thing that a test does.
 func onEach(t *testing.T, f func(t *testing.T, h *testHouse)) {
 	t.Helper()
-	t.Run("sqlite", func(t *testing.T) {
-		f(t, openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db")))
-	})
-	t.Run("postgres", func(t *testing.T) { f(t, openTestHouse(t, dbtest.PostgresURL(t))) })
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, openTestHouse(t, dbtest.SQLiteURL(t))) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, openTestHouse(t, dbtest.PostgresURL(t))) })
 }
 
 // openTestHouse serves the default example on database until the test ends.
@@ -65,8 +62,6 @@ func openHouseOf(t testing.TB, database string, log *slog.Logger, config string)
 // prepare makes a house of a configuration ready to serve.
 func prepare(t testing.TB, database string, log *slog.Logger, config string) (*house, error) {
 	t.Helper()
-	t.Setenv(adminSecretName, testSecret)
-	t.Setenv(masterKeyName, stoatest.MasterKey)
 	mine, err := loadOwn(config)
 	if err != nil {
 		t.Fatal(err)

@@ -110,6 +110,7 @@ var helloV1 = map[string]any{"message": map[string]any{"messageId": "m-1", "role
 
 // TestServerAuth lets callers of the default app in as server.auth says.
 func TestServerAuth(t *testing.T) {
+	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
 	t.Run("required", func(t *testing.T) {
 		o := newForeignIssuer(t)
@@ -221,6 +222,7 @@ func TestServerAuth(t *testing.T) {
 
 // TestAppIssuer has apps bring issuers of their own, in two processes on one database.
 func TestAppIssuer(t *testing.T) {
+	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
 	database := dbtest.PostgresURL(t)
 	server, own, shared := newForeignIssuer(t), newForeignIssuer(t), newForeignIssuer(t)

@@ -6,11 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"stoa/tenancy/db/dbtest"
 )
 
 // invoiceAnswer is an invoice as it is answered.
@@ -27,6 +28,7 @@ type invoiceAnswer struct {
 // TestInvoices: what an app has used becomes an invoice that credits pay a part of, is seen by those who may see it, is
 // taken back, and is there when the app is gone.
 func TestInvoices(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		h.prices(t)
 		h.create(t, "acme", paidApp)
@@ -148,7 +150,7 @@ func TestExports(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	h := openTestHouse(t, dbtest.SQLiteURL(t))
 	h.create(t, "acme", paidApp)
 	within(t, 5*time.Second, "the exports have begun", func() bool {
 		list, err := h.shared.Billing.Exports(t.Context())

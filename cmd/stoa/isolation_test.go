@@ -196,6 +196,7 @@ agents: {assistant: {llm: m, tools: [calc, locked, open]}, %s: {llm: m, visibili
 // with every id that a tenant has. The answer must be the one for an id that never existed, and nothing of the tenant
 // may change.
 func TestIsolation(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		for _, name := range []string{"acme", "globex"} {
 			src := fmt.Sprintf(tenantConfig, name+"only")

@@ -12,6 +12,7 @@ import (
 
 // TestCorrelated: a record says what it belongs to, once, and makes up no lines.
 func TestCorrelated(t *testing.T) {
+	t.Parallel()
 	at := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
 	ctx := trace.ContextWithSpanContext(context.WithValue(t.Context(), workKey{}, work{"acme", "t1"}), at)
 	for _, format := range []string{"simple", "json"} {

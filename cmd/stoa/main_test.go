@@ -17,16 +17,30 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"stoa/agentsvc/sandbox"
+	"stoa/cmd/stoa/stoatest"
 )
 
 // TestMain makes the command stoa available to scripts, in this test's own binary.
 func TestMain(m *testing.M) {
 	sandbox.Enter(os.Getenv(sandbox.Variable)) // the server in this binary finds itself as the helper
-	testscript.Main(m, map[string]func(){"stoa": main})
+	testscript.Main(secretive{m}, map[string]func(){"stoa": main})
+}
+
+// secretive runs tests in an environment that has the secrets of their houses.
+type secretive struct{ *testing.M }
+
+func (m secretive) Run() int {
+	for name, value := range map[string]string{adminSecretName: testSecret, masterKeyName: stoatest.MasterKey} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+	return m.M.Run()
 }
 
 // TestScripts runs the command line as a person would, against a server that plays its part of a dialogue.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +50,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
+			env.Setenv("GORACE", os.Getenv("GORACE"))
 			env.Values["dialogue"] = &dialogue{}
 			return nil
 		},
@@ -192,6 +207,7 @@ func decodeBody(body string) any {
 
 // TestSecretsFile finds the file that a server keeps beside its database.
 func TestSecretsFile(t *testing.T) {
+	t.Parallel()
 	tests := []struct{ database, want string }{
 		{"", "stoa.secrets"},
 		{"sqlite://stoa.db", "stoa.secrets"},
@@ -210,6 +226,7 @@ func TestSecretsFile(t *testing.T) {
 
 // TestEvents reads streams as they come over the wire.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name, stream string
 		want         []string
@@ -239,6 +256,7 @@ func TestEvents(t *testing.T) {
 
 // TestTerminal keeps what an agent says from commanding the terminal, and leaves files as they are.
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	for _, shown := range []bool{true, false} {
 		var out strings.Builder
 		c := &console{out: &out, err: os.Stderr, outShown: shown}

@@ -170,6 +170,7 @@ type matrixCaller struct {
 // TestMatrix has every kind of caller use every route and every JSON-RPC method: what its row does not allow is
 // refused, whoever asks, and what it allows is not.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": `
 llms: {m: {provider: scripted}}

@@ -55,6 +55,7 @@ func exercised(t *testing.T) *testHouse {
 
 // TestMetricsPage holds the page of the metrics to what Prometheus is shown: names, kinds, labels, words.
 func TestMetricsPage(t *testing.T) {
+	t.Parallel()
 	const file = "../../docs/metrics.md"
 	h := exercised(t)
 	shown, err := h.meters.registry.Gather()

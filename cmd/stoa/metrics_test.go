@@ -10,6 +10,7 @@ import (
 
 // TestVerdicts: findings are counted by guardrail and action, and by app where apps may be told.
 func TestVerdicts(t *testing.T) {
+	t.Parallel()
 	for _, withApps := range []bool{true, false} {
 		m, err := newMeters(withApps)
 		if err != nil {

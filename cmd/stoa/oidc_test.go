@@ -75,6 +75,7 @@ func granted(t *testing.T, provider, client, resource, scope string) string {
 
 // TestOpenIDProvider takes the tokens of a real provider, found by what it says of itself, of each kind of key.
 func TestOpenIDProvider(t *testing.T) {
+	t.Parallel()
 	provider := openIDProvider(t)
 	resp, err := http.Get(provider + "/.well-known/openid-configuration")
 	if err != nil {

@@ -131,6 +131,7 @@ var guests = map[string][]string{
 
 // TestPlanFloors keeps the plan of the house: every folder with Go stands on a floor, and no room looks up.
 func TestPlanFloors(t *testing.T) {
+	t.Parallel()
 	for _, f := range goFiles(t) {
 		for _, offence := range floorOffences(f) {
 			t.Error(offence)
@@ -140,6 +141,7 @@ func TestPlanFloors(t *testing.T) {
 
 // TestPlanGuests keeps third-party modules in the rooms that the plan gives them.
 func TestPlanGuests(t *testing.T) {
+	t.Parallel()
 	for _, f := range goFiles(t) {
 		for _, offence := range guestOffences(f) {
 			t.Error(offence)
@@ -149,6 +151,7 @@ func TestPlanGuests(t *testing.T) {
 
 // TestPlanGrounds keeps Go out of top-level folders that the plan does not name.
 func TestPlanGrounds(t *testing.T) {
+	t.Parallel()
 	for _, f := range goFiles(t) {
 		ground, _, _ := strings.Cut(f.room, "/")
 		if !slices.Contains(grounds, ground) {
@@ -159,6 +162,7 @@ func TestPlanGrounds(t *testing.T) {
 
 // TestPlanEnvironment keeps the process environment to cmd: whoever wants a setting is given it.
 func TestPlanEnvironment(t *testing.T) {
+	t.Parallel()
 	for _, f := range goFiles(t) {
 		if strings.HasPrefix(f.room, "cmd/") || f.test || isTestRoom(f.room) {
 			continue
@@ -171,6 +175,7 @@ func TestPlanEnvironment(t *testing.T) {
 
 // TestPlanSpeaks proves that each rule can fail, and that it says so in a sentence.
 func TestPlanSpeaks(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name string
 		file goFile
@@ -221,6 +226,7 @@ func TestPlanSpeaks(t *testing.T) {
 
 // TestPlanSeesEnvironment proves that a read of the environment is seen under any name.
 func TestPlanSeesEnvironment(t *testing.T) {
+	t.Parallel()
 	src := `package x
 import ( host "os"; "syscall" )
 var a = host.Getenv("A")

@@ -16,11 +16,13 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestSweep: what apps keep no longer goes, in the platform's database and in one of the app's own, by one process at
 // a time; what it was answers as what never was.
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		own := filepath.Join(t.TempDir(), "own.db")
 		config := `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}, storage: {%s}%s}`
@@ -172,7 +174,8 @@ func TestPace(t *testing.T) {
 
 // TestKeeps reads the retention of the operator's own file as well.
 func TestKeeps(t *testing.T) {
-	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	t.Parallel()
+	h := openTestHouse(t, dbtest.SQLiteURL(t))
 	cfg := *h.own.cfg.Load()
 	cfg.Storage.Retention.Tasks = time.Hour
 	h.own.cfg.Store(&cfg)

@@ -20,8 +20,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
+	"stoa/agentsvc/trail"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -303,6 +305,18 @@ func TestTraceRatio(t *testing.T) {
 	}
 }
 
+// TestChosenTraceIDs: who chooses the id of a trace does not choose that it is among the few of an app that are recorded.
+func TestChosenTraceIDs(t *testing.T) {
+	t.Parallel()
+	s := sampler{sdk.NeverSample()}
+	for part, want := range map[float64]sdk.SamplingDecision{1e-12: sdk.Drop, 1: sdk.RecordAndSample} {
+		got := s.ShouldSample(sdk.SamplingParameters{ParentContext: trail.WithRatio(t.Context(), part), TraceID: trace.TraceID{15: 1}})
+		if got.Decision != want {
+			t.Errorf("of %v of all: %v, want %v", part, got.Decision, want)
+		}
+	}
+}
+
 // TestTracesOfTheDoor: whoever is not let in chooses nothing about what is recorded.
 func TestTracesOfTheDoor(t *testing.T) {
 	c := newCollector(t)
@@ -362,6 +376,7 @@ func TestTelemetryRefused(t *testing.T) {
 
 // TestTracesOfRedis: what a recorded call has Redis do is recorded, without keys and values.
 func TestTracesOfRedis(t *testing.T) {
+	t.Parallel()
 	o, err := redis.ParseURL(redisURL(t))
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 // TestInMemory: what an app keeps in memory is served as any other, is in no table of the platform's, and goes with
 // the app.
 func TestInMemory(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
 		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
 			"name":   "brief",

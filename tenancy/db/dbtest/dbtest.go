@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,14 +32,55 @@ func Each(t *testing.T, f func(t *testing.T, d *db.DB)) {
 // SQLite returns a migrated database in a file of its own.
 func SQLite(t testing.TB) *db.DB {
 	t.Helper()
-	return open(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"), true)
+	return open(t, SQLiteURL(t))
+}
+
+// SQLiteURL returns the address of a migrated database in a file of the test's own.
+func SQLiteURL(t testing.TB) string {
+	t.Helper()
+	migrated, err := sqliteFile()
+	if err != nil {
+		t.Fatalf("make the template file: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "stoa.db")
+	if err := os.WriteFile(path, migrated, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "sqlite://" + path
+}
+
+// sqliteFile is the file that the tests' files are copies of, migrated once.
+var sqliteFile = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "stoa-template")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "stoa.db")
+	if err := migrated(context.Background(), "sqlite://"+path); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+// migrated brings a database to the latest schema.
+func migrated(ctx context.Context, url string) error {
+	d, err := db.Open(ctx, url, db.Options{})
+	if err != nil {
+		return err
+	}
+	err = d.Schema(ctx, "", func(s *sql.DB) error { return migrations.Up(ctx, string(d.Engine()), s) })
+	if err := errors.Join(err, d.Close()); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
 }
 
 // Postgres returns a migrated database of its own on the test server. Without a server it skips and says so; where
 // STOA_TEST_REQUIRE is set it fails.
 func Postgres(t testing.TB) *db.DB {
 	t.Helper()
-	return open(t, PostgresURL(t), false)
+	return open(t, PostgresURL(t))
 }
 
 // PostgresURL returns the address of a migrated database of the test's own, dropped at the end.
@@ -90,15 +132,10 @@ func template(ctx context.Context, conn *pgx.Conn, server string) error {
 			return err
 		}
 	}
-	d, err := db.Open(ctx, onDatabase(server, "stoa_template"), db.Options{})
-	if err != nil {
+	if err := migrated(ctx, onDatabase(server, "stoa_template")); err != nil {
 		return err
 	}
-	err = d.Schema(ctx, "", func(s *sql.DB) error { return migrations.Up(ctx, string(db.Postgres), s) })
-	if err := errors.Join(err, d.Close()); err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	_, err = conn.Exec(ctx, "ALTER DATABASE stoa_template IS_TEMPLATE true")
+	_, err := conn.Exec(ctx, "ALTER DATABASE stoa_template IS_TEMPLATE true")
 	return err
 }
 
@@ -111,10 +148,9 @@ func onDatabase(server, name string) string {
 	return u.String()
 }
 
-func open(t testing.TB, url string, migrate bool) *db.DB {
+func open(t testing.TB, url string) *db.DB {
 	t.Helper()
-	ctx := context.Background()
-	d, err := db.Open(ctx, url, db.Options{MaxConns: 8})
+	d, err := db.Open(context.Background(), url, db.Options{MaxConns: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,10 +159,5 @@ func open(t testing.TB, url string, migrate bool) *db.DB {
 			t.Errorf("close the database: %v", err)
 		}
 	})
-	if migrate {
-		if err := d.Schema(ctx, "", func(s *sql.DB) error { return migrations.Up(ctx, string(d.Engine()), s) }); err != nil {
-			t.Fatal(err)
-		}
-	}
 	return d
 }
