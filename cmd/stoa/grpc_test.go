@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -166,13 +167,13 @@ func call(t *testing.T, conn *grpc.ClientConn, token, method, message, agent str
 	if err != nil {
 		return "", err
 	}
-	if err := stream.SendMsg(in); err != nil && err != io.EOF {
+	if err := stream.SendMsg(in); err != nil && !errors.Is(err, io.EOF) {
 		return "", err
 	}
 	_ = stream.CloseSend()
 	for {
 		out := dynamicpb.NewMessage(d.Output())
-		if err := stream.RecvMsg(out); err == io.EOF {
+		if err := stream.RecvMsg(out); errors.Is(err, io.EOF) {
 			return answers, nil
 		} else if err != nil {
 			return answers, err

@@ -2,6 +2,7 @@ package a2agrpc_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math"
 	"strings"
@@ -183,7 +184,7 @@ func raw(ctx context.Context, conn *grpc.ClientConn, message []byte) error {
 		return err
 	}
 	if message != nil {
-		if err := stream.SendMsg(message); err != nil && err != io.EOF {
+		if err := stream.SendMsg(message); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package a2agrpc_test
 
 import (
+	"errors"
 	"io"
 	"os"
 	"regexp"
@@ -56,7 +57,7 @@ func TestPage(t *testing.T) {
 				answers.WriteString(protojson.Format(out))
 			}
 		}
-		if err != io.EOF || strings.Contains(method, "Send") && !strings.Contains(answers.String(), "You said: hello") {
+		if !errors.Is(err, io.EOF) || strings.Contains(method, "Send") && !strings.Contains(answers.String(), "You said: hello") {
 			t.Errorf("%s %s: %v %s", method, message, err, answers.String())
 		}
 	}
