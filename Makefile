@@ -34,14 +34,13 @@ run: build ## build and serve examples/default.yaml on SQLite, with metrics
 	@exec bin/stoa serve --config examples/default.yaml $(ARGS)
 
 .PHONY: test
-# Many tests wait more than they work, so that more of them run at once than there are cores.
 test: ## run every test with the race detector, beside a private PostgreSQL, Redis, MCP servers and OpenID provider
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
 	@.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2
 	@.ci/needs prometheus=prometheus || echo "ATTENTION: the metrics are not held against a real Prometheus" >&2
 	@servers=$$(.ci/mcp-servers) || echo "ATTENTION: the tests against the reference MCP servers are skipped" >&2; \
 	provider=$$(.ci/oidc-provider) || echo "ATTENTION: the test against a real OpenID provider is skipped" >&2; \
-	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider .ci/with-services env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(RACE) -parallel 8 -timeout 10m $(ARGS) $(PKG)
+	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider .ci/with-services env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(RACE) -timeout 10m $(ARGS) $(PKG)
 
 .PHONY: faults
 faults: ## run the tests that break things on purpose (build tag faults)
