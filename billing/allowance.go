@@ -32,12 +32,14 @@ func (a *Allowance) Bounded() bool {
 	return len(a.s.budgets.of("")) > 0 || len(a.s.budgets.of(a.tenant)) > 0
 }
 
-// applying returns the budgets that apply to a call, those of the platform first, in the order in which all lock them.
+// applying returns the budgets that apply to a call, those of the platform first, in the order in which all lock them. A
+// budget in another currency than the app's counts nothing of it.
 func (a *Allowance) applying(agent string, owner agentsvc.Owner, provider, model string) []Budget {
 	var list []Budget
 	for _, app := range []db.ID{"", a.tenant} {
 		for _, b := range a.s.budgets.of(app) {
-			if b.Scope.covers(agent, owner, provider, model) {
+			foreign := b.Unit == InMoney && b.Currency != a.s.currency(a.plan)
+			if !foreign && b.Scope.covers(agent, owner, provider, model) {
 				list = append(list, b)
 			}
 		}
@@ -67,19 +69,29 @@ func (a *Allowance) Check(ctx context.Context, agent string, owner agentsvc.Owne
 	return nil
 }
 
-// Room reports whether the budget of that id, of the app or the platform, has room for so much, or is in nobody's way any
-// more.
-func (a *Allowance) Room(ctx context.Context, id string, needs int64) (bool, error) {
+// Relief is why there is room in a budget that had none: what was used up has changed by itself, or somebody has changed the
+// budget. Of one that is gone it is zero.
+type Relief struct {
+	ChangedAt time.Time // when the budget was
+	ChangedBy string
+}
+
+// Room returns a relief if the budget of that id, of the app or the platform, has room for so much, or is in nobody's way
+// any more, else nil.
+func (a *Allowance) Room(ctx context.Context, id string, needs int64) (*Relief, error) {
 	for _, app := range []db.ID{"", a.tenant} {
 		for _, b := range a.s.budgets.of(app) {
 			if b.ID != id {
 				continue
 			}
 			list, err := a.s.balances(ctx, []Budget{b})
-			return err == nil && (!list[0].Hard || list[0].Remaining() >= needs), err
+			if err != nil || list[0].Hard && list[0].Remaining() < needs {
+				return nil, err
+			}
+			return &Relief{list[0].UpdatedAt, list[0].UpdatedBy}, nil
 		}
 	}
-	return true, nil
+	return &Relief{}, nil
 }
 
 // exhausted is the error of a call that b has no room for.

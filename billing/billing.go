@@ -41,6 +41,8 @@ type Options struct {
 	Log *slog.Logger
 	// Patience is how long a call waits for others that have reserved what it needs, and may not use it; 10 s.
 	Patience time.Duration
+	// Grace is how long after the end of its month a draft becomes final by itself; 0 = it never does.
+	Grace time.Duration
 }
 
 // Service is the billing of a platform. It is safe for concurrent use, in any number of processes on one database.
@@ -56,6 +58,7 @@ type Service struct {
 	told    sync.Map // thresholds that were passed, as this process noted lately
 
 	patience time.Duration
+	grace    time.Duration
 
 	holder string // of reservations: this process
 	held   holding
@@ -66,7 +69,7 @@ type Service struct {
 
 // Open returns the billing in migrated d, with prices, plans and budgets as they are. Changes are signalled on bus.
 func Open(ctx context.Context, d *db.DB, bus *signal.Bus, o Options) (*Service, error) {
-	s := &Service{db: d, bus: bus, log: o.Log, patience: cmp.Or(o.Patience, 10*time.Second), holder: agentsvc.NewID(), wake: make(chan struct{}, 1)}
+	s := &Service{db: d, bus: bus, log: o.Log, patience: cmp.Or(o.Patience, 10*time.Second), grace: o.Grace, holder: agentsvc.NewID(), wake: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -85,14 +88,17 @@ func (s *Service) Run(ctx context.Context) error {
 	for _, topic := range []string{topicPrice, topicPlan, topicBudget} {
 		defer s.bus.Watch(topic, func(key string) { s.look(signal.Signal{Topic: topic, Key: key}) })()
 	}
-	tick := time.NewTicker(renewEvery)
+	tick, soon := time.NewTicker(renewEvery), time.NewTicker(settleEvery)
 	defer tick.Stop()
+	defer soon.Stop()
 	looked := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.wake:
+		case <-soon.C:
+			s.do(ctx, s.settleDown)
 		case <-tick.C:
 			if time.Since(looked) > lookAgain {
 				looked = time.Now()
@@ -101,7 +107,7 @@ func (s *Service) Run(ctx context.Context) error {
 					s.look(signal.Signal{Topic: topic})
 				}
 			}
-			s.do(ctx, s.renew, s.Lapse, s.settleDown)
+			s.do(ctx, s.renew, s.Lapse)
 		}
 		s.stale.Range(func(key, _ any) bool {
 			s.stale.Delete(key)
@@ -140,16 +146,6 @@ func (s *Service) read(ctx context.Context, at signal.Signal) error {
 		return s.readBudgets(ctx)
 	}
 	return s.readBudgets(ctx, db.ID(at.Key))
-}
-
-// settling is how long after it was made a budget is worked out anew, now and then: processes that had not heard of it yet
-// made calls without it.
-const settling = 2 * time.Minute
-
-// settleDown works out the balances of new budgets.
-func (s *Service) settleDown(ctx context.Context) error {
-	_, err := s.rebuildSome(ctx, func(b Budget) bool { return s.now().Sub(b.CreatedAt) < settling })
-	return err
 }
 
 // InvalidError says what was wrong with an input, and where. Both may be shown to the caller.

@@ -31,6 +31,7 @@ type Budget struct {
 	Thresholds  []int // per cent of the amount, at which there is an event
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
+	UpdatedBy   string // who changed it last; "" = nobody since it was made
 
 	zone *time.Location
 }
@@ -90,6 +91,7 @@ type Balance struct {
 	Committed int64
 	Reserved  int64     // by calls under way
 	ResetsAt  time.Time // zero = never
+	Passed    []Passing // the thresholds, in this window; of those alone that are listed
 }
 
 // Remaining is what is left for further calls, 0 where more was used than there was.
@@ -176,7 +178,7 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 		if _, err := rebuild(ctx, tx, b, since); err != nil {
 			return err
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.detail()})
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.detail(nil, &b)})
 	})
 	if db.IsDuplicate(err) {
 		return Balance{}, fmt.Errorf("%w: there is a budget %s", ErrExists, b.Name)
@@ -203,15 +205,15 @@ func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, 
 		return Balance{}, err
 	}
 	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now()
-			WHERE tenant = $1 AND id = $2`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds))
+		n, err := tx.Exec(ctx, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now(), updated_by = $7
+			WHERE tenant = $1 AND id = $2`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds), actor)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
 			return errNoBudget
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.detail()})
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.detail(&was.Budget, &b)})
 	})
 	return s.changed(ctx, b, err)
 }
@@ -230,12 +232,15 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 		if n == 0 {
 			return errNoBudget
 		}
+		if _, err := tx.Exec(ctx, `DELETE FROM budget_gone WHERE budget = $1`, b.ID); err != nil {
+			return err
+		}
 		for _, table := range []string{"budget_balance", "budget_event"} {
 			if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND budget = $2`, string(b.App), b.ID); err != nil {
 				return err
 			}
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: map[string]any{"budget": name}})
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.detail(&b.Budget, nil)})
 	})
 	_, err = s.changed(ctx, b.Budget, err)
 	return err
@@ -252,16 +257,18 @@ func (s *Service) changed(ctx context.Context, b Budget, err error) (Balance, er
 		return Balance{}, err
 	}
 	s.bus.Publish(topicBudget, string(b.App))
-	for _, now := range s.budgets.of(b.App) {
-		if now.ID == b.ID {
-			list, err := s.balances(ctx, []Budget{now})
-			if err != nil {
-				return Balance{}, err
-			}
-			return list[0], nil
-		}
+	of := s.budgets.of(b.App)
+	i := slices.IndexFunc(of, func(x Budget) bool { return x.ID == b.ID })
+	if i < 0 { // it is deleted
+		return Balance{Budget: b}, nil
 	}
-	return Balance{Budget: b}, nil
+	list, err := s.balances(ctx, of[i:i+1])
+	if err != nil {
+		return Balance{}, err
+	}
+	since, _ := of[i].Window.Bounds(s.now(), of[i].zone)
+	s.passed(ctx, list[0], since)
+	return list[0], s.readPassed(ctx, b.App, list)
 }
 
 // Budgets returns the budgets of an app, or of the platform where it is "", by name.
@@ -269,7 +276,11 @@ func (s *Service) Budgets(ctx context.Context, app db.ID) ([]Balance, error) {
 	if err := s.readBudgets(ctx, app); err != nil {
 		return nil, err
 	}
-	return s.balances(ctx, s.budgets.of(app))
+	list, err := s.balances(ctx, s.budgets.of(app))
+	if err != nil || len(list) == 0 {
+		return list, err
+	}
+	return list, s.readPassed(ctx, app, list)
 }
 
 // Find returns the budget of an app, or of the platform where it is "", by name. One that is not there is [ErrNotFound].
@@ -293,9 +304,12 @@ func (s *Service) balances(ctx context.Context, budgets []Budget) ([]Balance, er
 		since, until := x.Window.Bounds(s.now(), x.zone)
 		list[i] = Balance{Budget: x, ResetsAt: until}
 		b.Query(func(r db.Row) error {
-			return r.Scan(&list[i].Committed, &list[i].Reserved, &list[i].Amount, &list[i].Hard)
+			var updated int64
+			err := r.Scan(&list[i].Committed, &list[i].Reserved, &list[i].Amount, &list[i].Hard, &updated, &list[i].UpdatedBy)
+			list[i].UpdatedAt = micros(updated)
+			return err
 		},
-			`SELECT COALESCE(b.committed, 0), COALESCE(b.reserved, 0), x.amount, x.hard FROM budget x
+			`SELECT COALESCE(b.committed, 0), COALESCE(b.reserved, 0), x.amount, x.hard, x.updated_at, x.updated_by FROM budget x
 			LEFT JOIN budget_balance b ON b.tenant = x.tenant AND b.budget = x.id AND b.since = $3 WHERE x.tenant = $1 AND x.id = $2`,
 			string(x.App), x.ID, since.UnixMicro())
 	}
@@ -317,9 +331,16 @@ func (s *Service) currency(plan string) string {
 	return v.Currency
 }
 
-func (b Budget) detail() map[string]any {
-	return map[string]any{
-		"budget": b.Name, "scope": b.Scope.String(), "unit": string(b.Unit), "amount": b.Amount, "window": string(b.Window), "timezone": b.Zone,
-		"hard": b.Hard, "on_exhausted": b.OnExhausted,
+// detail is what the audit trail tells of a change of b; nil = it was, or is, not there.
+func (b Budget) detail(before, after *Budget) map[string]any {
+	d := map[string]any{"budget": b.Name}
+	for word, x := range map[string]*Budget{"before": before, "after": after} {
+		if x != nil {
+			d[word] = map[string]any{
+				"scope": x.Scope.String(), "unit": string(x.Unit), "amount": x.Amount, "currency": x.Currency, "window": string(x.Window),
+				"timezone": x.Zone, "hard": x.Hard, "on_exhausted": x.OnExhausted, "thresholds": x.Thresholds,
+			}
+		}
 	}
+	return d
 }

@@ -388,12 +388,12 @@ func TestThresholds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got, err := s.Passings(t.Context(), acme.ID, january)
+		got, err := s.Find(t.Context(), acme.ID, "calls")
 		if err != nil {
 			t.Fatal(err)
 		}
 		var list [][2]int64
-		for _, p := range got {
+		for _, p := range got.Passed {
 			list = append(list, [2]int64{int64(p.Threshold), p.Committed})
 		}
 		if diff := cmp.Diff([][2]int64{{80, 16}, {95, 19}, {100, 20}}, list); diff != "" {

@@ -52,13 +52,13 @@ func (l *budgetList) put(found map[db.ID][]Budget, apps ...db.ID) {
 	}
 }
 
-const budgetColumns = `tenant, id, name, agent, key_id, owner_sub, model, unit, amount, currency, span, timezone, hard, on_exhausted, thresholds, created_at, updated_at`
+const budgetColumns = `tenant, id, name, agent, key_id, owner_sub, model, unit, amount, currency, span, timezone, hard, on_exhausted, thresholds, created_at, updated_at, updated_by`
 
 func (b *Budget) scan(row db.Row) error {
 	var thresholds string
 	var created, updated int64
 	err := row.Scan((*string)(&b.App), &b.ID, &b.Name, &b.Scope.Agent, &b.Scope.Key, &b.Scope.User, &b.Scope.Model, (*string)(&b.Unit), &b.Amount,
-		&b.Currency, (*string)(&b.Window), &b.Zone, &b.Hard, &b.OnExhausted, &thresholds, &created, &updated)
+		&b.Currency, (*string)(&b.Window), &b.Zone, &b.Hard, &b.OnExhausted, &thresholds, &created, &updated, &b.UpdatedBy)
 	if err != nil {
 		return err
 	}

@@ -13,11 +13,19 @@ import (
 // expireEvery is how often credits that are over are looked for.
 const expireEvery = 10 * time.Minute
 
-// KeepBooks posts the expiry of credits, now and then until ctx ends. Any number of processes may do so.
+// KeepBooks posts the expiry of credits and makes invoices final that are due, now and then until ctx ends. Any number of
+// processes may do so.
 func (s *Service) KeepBooks(ctx context.Context) error {
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
+	var looked time.Time
 	for {
+		if time.Since(looked) >= finalizeEvery {
+			looked = time.Now()
+			if err := s.FinalizeDue(ctx); err != nil && ctx.Err() == nil {
+				s.log.WarnContext(ctx, "invoices that are due could not be made final", "error", err)
+			}
+		}
 		if err := s.ExpireCredits(ctx); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "the expiry of credits could not be posted", "error", err)
 		}

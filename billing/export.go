@@ -111,6 +111,9 @@ func (e *Exporter) deliver(ctx context.Context, name string) error {
 		if err != nil || x == nil {
 			return err
 		}
+		if err := e.notify(ctx, x); err != nil {
+			return errors.Join(err, e.note(context.WithoutCancel(ctx), name, err))
+		}
 		if !x.pending {
 			if more, err = e.compose(ctx, x, apps); err != nil || !more {
 				return err

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// WebhookSink posts each batch to an address, signed as Standard Webhooks says. A batch that is sent again bears the same
-// webhook-id, and each of its rows the same id. Whatever is answered but 2xx means: again later.
+// WebhookSink posts each batch, and each notice of a threshold, to an address, signed as Standard Webhooks says. What is sent again bears the same
+// webhook-id, and each row of a batch the same id. Whatever is answered but 2xx means: again later.
 type WebhookSink struct {
 	URL    string
 	Secret []byte
@@ -38,18 +38,30 @@ func (s WebhookSink) Send(ctx context.Context, b ExportBatch) (refused int, err 
 	for i, r := range b.Rows {
 		rows[i] = r.object()
 	}
-	now := time.Now()
-	body, err := json.Marshal(map[string]any{
-		"type": "usage.recorded", "timestamp": now.UTC().Format(time.RFC3339), "data": map[string]any{"export": b.Export, "batch": b.Number, "rows": rows},
+	return 0, s.post(ctx, fmt.Sprintf("%s_%d", b.Export, b.Number), "usage.recorded", map[string]any{"export": b.Export, "batch": b.Number, "rows": rows})
+}
+
+// Notify implements [Noticer].
+func (s WebhookSink) Notify(ctx context.Context, n Notice) error {
+	return s.post(ctx, n.ID(), "budget.threshold_passed", map[string]any{
+		"app": n.AppName, "app_id": string(n.App), "budget": n.Budget, "scope": n.Scope.String(), "unit": string(n.Unit), "currency": n.Currency,
+		"threshold": n.Threshold, "committed": n.Committed, "amount": n.Amount,
+		"since": n.Since.Format(time.RFC3339Nano), "at": n.At.Format(time.RFC3339Nano),
 	})
+}
+
+// post sends one message.
+func (s WebhookSink) post(ctx context.Context, id, kind string, data map[string]any) error {
+	now := time.Now()
+	body, err := json.Marshal(map[string]any{"type": kind, "timestamp": now.UTC().Format(time.RFC3339), "data": data})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	id, at := fmt.Sprintf("%s_%d", b.Export, b.Number), strconv.FormatInt(now.Unix(), 10)
+	at := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, s.Secret)
 	mac.Write([]byte(id + "." + at + "."))
 	mac.Write(body)
@@ -61,12 +73,12 @@ func (s WebhookSink) Send(ctx context.Context, b ExportBatch) (refused int, err 
 	}
 	resp, err := s.Client.Do(req)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return 0, fmt.Errorf("the webhook answered %s", resp.Status)
+		return fmt.Errorf("the webhook answered %s", resp.Status)
 	}
-	return 0, nil
+	return nil
 }

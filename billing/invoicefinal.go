@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stoa/tenancy"
+	"stoa/tenancy/db"
 )
 
 // ErrPrecondition says that something else must be done first.
@@ -198,9 +199,13 @@ func (l *ledger) reverse(ctx context.Context, inv Invoice) error {
 	return nil
 }
 
-// Close makes the drafts of an app final that is to be deleted, and takes back what is left of its credits. It may be
-// called again.
+// Close makes the drafts of an app final that is to be deleted, takes back what is left of its credits, and notes what it has
+// used of the platform's budgets. It may be called again.
 func (s *Service) Close(ctx context.Context, actor string, app tenancy.App) error {
+	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error { return s.Meter(app.ID, app.Plan).sealDays(ctx, tx, -24*time.Hour) })
+	if err != nil {
+		return fmt.Errorf("close the books of app %s: %w", app.Name, err)
+	}
 	for more := true; more; {
 		err := s.inLedger(ctx, app, func(l *ledger) error {
 			_, err := s.finalize(ctx, l, actor, app, "")
@@ -217,5 +222,5 @@ func (s *Service) Close(ctx context.Context, actor string, app tenancy.App) erro
 			err = errors.Join(err, s.RevokeCredit(ctx, actor, app, c.ID))
 		}
 	}
-	return err
+	return errors.Join(err, s.bequeath(ctx, app.ID))
 }

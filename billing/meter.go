@@ -115,13 +115,6 @@ func (m *Meter) Embedded(ctx context.Context, agent string, owner agentsvc.Owner
 	return m.add(ctx, row)
 }
 
-// Stored writes how many bytes the app keeps on a day, once for each day.
-func (m *Meter) Stored(ctx context.Context, day time.Time, bytes int64) error {
-	day = day.UTC().Truncate(24 * time.Hour)
-	row := Usage{Key: "stored." + day.Format(time.DateOnly), Kind: Storage, At: day, Quantities: Quantities{StoredBytes: bytes}}
-	return m.add(ctx, row)
-}
-
 func (m *Meter) add(ctx context.Context, row Usage) error {
 	rows := []Usage{row}
 	m.price(rows)

@@ -61,6 +61,40 @@ type planBody struct {
 	Timezone      string             `json:"timezone,omitempty"`
 }
 
+// body is p as it is stored, but for what has columns of its own.
+func (p Plan) body() planBody {
+	r := p.Retention
+	return planBody{p.Currency, p.Included, p.Overage, p.AllowedModels, r.Tasks, r.Events, r.Sessions, p.Timezone}
+}
+
+const planColumns = `name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at`
+
+func (p *Plan) scan(row db.Row) error {
+	var terms string
+	var body planBody
+	var created, updated int64
+	if err := row.Scan(&p.Name, &terms, &p.Weight, &p.MaxConcurrentTasks, &p.QueueDepth, &created, &updated); err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(terms), &body); err != nil {
+		return err
+	}
+	p.Currency, p.Timezone, p.Included, p.Overage, p.AllowedModels = body.Currency, body.Timezone, body.Included, body.Overage, body.AllowedModels
+	p.Retention = Retention{body.Tasks, body.Events, body.Sessions}
+	p.CreatedAt, p.UpdatedAt = micros(created), micros(updated)
+	return nil
+}
+
+// told is what the audit trail tells of p.
+func (p Plan) told() any {
+	return struct {
+		planBody
+		Weight             int64 `json:"weight"`
+		MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
+		QueueDepth         int64 `json:"queue_depth"`
+	}{p.body(), p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
+}
+
 // maxPatterns bounds how many models a plan names.
 const maxPatterns = 1000
 
@@ -128,15 +162,22 @@ func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql
 	if err := p.check(); err != nil {
 		return Plan{}, err
 	}
-	terms, err := json.Marshal(planBody{
-		p.Currency, p.Included, p.Overage, p.AllowedModels, p.Retention.Tasks, p.Retention.Events, p.Retention.Sessions,
-		p.Timezone,
-	})
+	terms, err := json.Marshal(p.body())
 	if err != nil {
 		return Plan{}, err
 	}
 	var on []db.ID
+	detail := map[string]any{"plan": p.Name, "after": p.told()}
 	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		err := tx.Query(ctx, func(row db.Row) error {
+			var was Plan
+			err := was.scan(row)
+			detail["before"] = was.told()
+			return err
+		}, `SELECT `+planColumns+` FROM plan WHERE name = $1`, p.Name)
+		if err != nil {
+			return err
+		}
 		n, err := tx.Exec(ctx, sql, p.Name, string(terms), p.Weight, p.MaxConcurrentTasks, p.QueueDepth)
 		if err != nil {
 			return err
@@ -147,7 +188,7 @@ func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql
 		if on, err = tenancy.Replan(ctx, tx, p.Name); err != nil {
 			return err
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: action, Detail: map[string]any{"plan": p.Name, "terms": json.RawMessage(terms)}})
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: action, Detail: detail})
 	})
 	switch {
 	case db.IsDuplicate(err):
@@ -202,22 +243,10 @@ func (s *Service) readPlans(ctx context.Context) error {
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var p Plan
-		var terms string
-		var body planBody
-		var created, updated int64
-		if err := row.Scan(&p.Name, &terms, &p.Weight, &p.MaxConcurrentTasks, &p.QueueDepth, &created, &updated); err != nil {
-			return err
-		}
-		if err := json.Unmarshal([]byte(terms), &body); err != nil {
-			return err
-		}
-		p.Currency, p.Included, p.Overage, p.AllowedModels = body.Currency, body.Included, body.Overage, body.AllowedModels
-		p.Timezone = body.Timezone
-		p.Retention = Retention{body.Tasks, body.Events, body.Sessions}
-		p.CreatedAt, p.UpdatedAt = micros(created), micros(updated)
+		err := p.scan(row)
 		plans[p.Name] = p
-		return nil
-	}, `SELECT name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at FROM plan`)
+		return err
+	}, `SELECT `+planColumns+` FROM plan`)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return fmt.Errorf("read the plans: %w", err)
 	}

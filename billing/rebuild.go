@@ -31,6 +31,9 @@ func (s *Service) Rebuild(ctx context.Context, b Budget, since time.Time) (*Diff
 	if err != nil {
 		return nil, fmt.Errorf("work out the balance of budget %s: %w", b.Name, err)
 	}
+	if d != nil {
+		s.passed(ctx, Balance{Budget: b, Committed: d.WantCommitted}, since)
+	}
 	return d, nil
 }
 
@@ -92,15 +95,31 @@ func rebuild(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (*Differ
 	return &d, err
 }
 
-// committed adds up the usage rows that b counts in a window.
+// committed adds up what b counts in a window: usage rows, and for the platform what apps that are gone had used.
 func committed(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (total int64, err error) {
+	if total, err = usedOf(ctx, tx, b, b.App, since); err != nil || b.App != "" {
+		return total, err
+	}
+	err = tx.Query(ctx, func(r db.Row) error {
+		var gone int64
+		err := r.Scan(&gone)
+		total += gone
+		return err
+	}, `SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM budget_gone WHERE budget = $1 AND since = $2`, b.ID, since.UnixMicro())
+	return total, err
+}
+
+// usedOf adds up the usage rows that b counts in a window: those of an app, or of all that are not gone where it is "". That
+// of a call whose reservation is open is not one yet: its settlement will count it.
+func usedOf(ctx context.Context, tx *db.Tx, b Budget, app db.ID, since time.Time) (total int64, err error) {
 	_, until := b.Window.Bounds(since, b.zone)
 	if until.IsZero() {
 		until = time.UnixMicro(1 << 62)
 	}
-	where, args := `tenant || '' = $1 AND `, []any{string(b.App), since.UnixMicro(), until.UnixMicro(), b.Scope.Agent, b.Scope.Key, b.Scope.User}
-	if b.App == "" {
-		where = `CAST($1 AS TEXT) = '' AND `
+	where := `tenant || '' = $1 AND `
+	args := []any{string(app), since.UnixMicro(), until.UnixMicro(), b.Scope.Agent, b.Scope.Key, b.Scope.User, string(b.App), b.ID}
+	if app == "" {
+		where = `CAST($1 AS TEXT) = '' AND NOT EXISTS (SELECT 1 FROM budget_gone g WHERE g.budget = $8 AND g.since = $2 AND g.app = usage.tenant) AND `
 	}
 	err = tx.Query(ctx, func(row db.Row) error {
 		u := Usage{Kind: ModelCall}
@@ -115,6 +134,7 @@ func committed(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (total
 			CAST(SUM(charge) AS BIGINT)
 		FROM usage WHERE `+where+`at >= $2 AND at < $3 AND kind = 'model' AND (CAST($4 AS TEXT) = '' OR agent = $4)
 			AND (CAST($5 AS TEXT) = '' OR key_id = $5) AND (CAST($6 AS TEXT) = '' OR owner_sub = $6)
+			AND NOT EXISTS (SELECT 1 FROM reservation_line l WHERE l.tenant = usage.tenant AND l.call = usage.key AND l.owner = $7 AND l.budget = $8)
 		GROUP BY provider, model, currency`, args...)
 	return total, err
 }

@@ -55,6 +55,7 @@ func (a *Allowance) Reserve(ctx context.Context, ask Ask) (*Reservation, error) 
 	if len(budgets) == 0 {
 		return nil, nil //nolint:nilnil // as above
 	}
+	ask.Least = min(ask.Least, ask.Output)
 	r := &Reservation{a: a, ask: ask, Output: ask.Output}
 	began, wait := time.Now(), firstLook
 	for {
@@ -100,17 +101,13 @@ func (a *Allowance) bounds(budgets []Budget, ask Ask, at time.Time) ([]bound, er
 		case InTokens:
 			x.amount = func(output int64) int64 { return ask.Input + output }
 		case InMoney:
-			currency := a.s.currency(a.plan)
-			if currency != b.Currency {
-				continue
-			}
 			book := a.s.book.Load()
-			if _, priced := book.most(currency, ask.Provider, ask.Model, 1, 1, at); !priced && b.Hard {
+			if _, priced := book.most(b.Currency, ask.Provider, ask.Model, 1, 1, at); !priced && b.Hard {
 				return nil, agentsvc.Invalid("", "the model %s/%s has no price, and the budget %s is in money: the operator must add one to the price book",
 					ask.Provider, ask.Model, b.Name)
 			}
 			x.amount = func(output int64) int64 {
-				most, _ := book.most(currency, ask.Provider, ask.Model, ask.Input, output, at)
+				most, _ := book.most(b.Currency, ask.Provider, ask.Model, ask.Input, output, at)
 				return int64(most)
 			}
 		}

@@ -12,8 +12,7 @@ import (
 // transaction. A reservation that has lapsed meanwhile is made up for. used must name the call and say that it began when
 // the reservation says.
 func (r *Reservation) Settle(ctx context.Context, m *Meter, used agentsvc.Usage) error {
-	rows := m.rows(Facts{Task: r.ask.Task, Epoch: r.ask.Epoch, Agent: r.ask.Agent, Owner: r.ask.Owner, Events: []agentsvc.Event{{Task: r.ask.Task, Usage: &used}}})
-	return r.end(ctx, rows)
+	return r.end(ctx, m.rows(r.ask.facts(used)))
 }
 
 // Release gives back what was reserved: the call was not made, or used nothing.
@@ -45,8 +44,8 @@ func (r *Reservation) end(ctx context.Context, rows []Usage) error {
 		return fmt.Errorf("settle: %w", err)
 	}
 	for i, l := range r.lines {
-		if n == 0 && len(rows) > 0 {
-			// It had lapsed. The row is there, so that the sum of all rows is right.
+		if n == 0 {
+			// It had lapsed, or its app is gone. The row is there, so that the sum of all rows is right.
 			if _, err := s.Rebuild(ctx, l.budget, l.since); err != nil {
 				return err
 			}
@@ -54,7 +53,10 @@ func (r *Reservation) end(ctx context.Context, rows []Usage) error {
 		}
 		s.passed(ctx, after[i], l.since)
 	}
-	return nil
+	if len(rows) == 0 {
+		return nil
+	}
+	return r.a.catchUp(ctx, r.ask, r.lines, r.Began)
 }
 
 // counts returns how much of b rows use up.

@@ -16,7 +16,8 @@ const TopicThreshold = "budget_threshold"
 // Passing says that a budget has passed a threshold: once in each window.
 type Passing struct {
 	App       db.ID
-	Budget    string
+	ID        string    // of the budget
+	Budget    string    // its name
 	Since     time.Time // the beginning of the window
 	Threshold int       // per cent
 	Committed int64
@@ -36,8 +37,8 @@ func (s *Service) passed(ctx context.Context, b Balance, since time.Time) {
 		}
 		var n int64
 		var q db.Batch
-		q.Exec(&n, `INSERT INTO budget_event (tenant, budget, since, threshold, name, committed, amount, at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, stoa_now()) ON CONFLICT DO NOTHING`,
+		q.Exec(&n, `INSERT INTO budget_event (tenant, budget, since, threshold, name, committed, amount, at, told)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, stoa_now(), FALSE) ON CONFLICT DO NOTHING`,
 			string(b.App), b.ID, since.UnixMicro(), t, b.Name, b.Committed, b.Amount)
 		if err := s.db.Platform().Do(ctx, &q); err != nil {
 			s.told.Delete(key)
@@ -59,21 +60,30 @@ func reaches(n, amount int64, percent int) bool {
 	return hi > wantHi || hi == wantHi && lo >= wantLo
 }
 
-// Passings returns which thresholds the budgets of an app have passed since a time, the newest last.
-func (s *Service) Passings(ctx context.Context, app db.ID, since time.Time) ([]Passing, error) {
-	var list []Passing
+const passingColumns = `e.tenant, e.budget, e.name, e.since, e.threshold, e.committed, e.amount, e.at`
+
+func (p *Passing) scan(row db.Row, more ...any) error {
+	var since, at int64
+	err := row.Scan(append([]any{(*string)(&p.App), &p.ID, &p.Budget, &since, &p.Threshold, &p.Committed, &p.Amount, &at}, more...)...)
+	p.Since, p.At = micros(since), micros(at)
+	return err
+}
+
+// readPassed fills in which thresholds budgets of an app have passed in the windows under way.
+func (s *Service) readPassed(ctx context.Context, app db.ID, list []Balance) error {
 	var b db.Batch
-	b.Query(func(row db.Row) error {
-		p := Passing{App: app}
-		var window, at int64
-		err := row.Scan(&p.Budget, &window, &p.Threshold, &p.Committed, &p.Amount, &at)
-		p.Since, p.At = micros(window), micros(at)
-		list = append(list, p)
-		return err
-	}, `SELECT name, since, threshold, committed, amount, at FROM budget_event WHERE tenant = $1 AND at >= $2 ORDER BY at, threshold`,
-		string(app), since.UnixMicro())
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("read passed thresholds: %w", err)
+	for i, x := range list {
+		since, _ := x.Window.Bounds(s.now(), x.zone)
+		b.Query(func(row db.Row) error {
+			var p Passing
+			err := p.scan(row)
+			list[i].Passed = append(list[i].Passed, p)
+			return err
+		}, `SELECT `+passingColumns+` FROM budget_event e WHERE e.tenant = $1 AND e.budget = $2 AND e.since = $3 ORDER BY e.threshold`,
+			string(app), x.ID, since.UnixMicro())
 	}
-	return list, nil
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return fmt.Errorf("read passed thresholds: %w", err)
+	}
+	return nil
 }

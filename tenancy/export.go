@@ -178,7 +178,8 @@ func (s *Service) readHead(ctx context.Context, chain string) (head, error) {
 func (s *Service) chains(ctx context.Context, app string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if app != "" {
-			s.chainsBy(ctx, yield, `SELECT DISTINCT app_id FROM audit WHERE seq > 0 AND (app = $1 OR app_id = $1) ORDER BY app_id`, app)
+			s.chainsBy(ctx, yield, `SELECT app_id FROM audit WHERE seq > 0 AND (app = $1 OR app_id = $1)
+				UNION SELECT app_id FROM audit_head WHERE app_id <> '*' AND (app_id = $1 OR app_id IN (SELECT tenant FROM app WHERE name = $1)) ORDER BY app_id`, app)
 			return
 		}
 		last, n := "", s.chainsBy(ctx, yield, `SELECT app_id FROM audit_head WHERE app_id = '' UNION SELECT app_id FROM audit WHERE seq = 1 AND app_id = ''`)

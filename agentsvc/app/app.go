@@ -65,6 +65,7 @@ type Tenant struct {
 	Inside   bool // private addresses may be called
 	Limits   tenancy.Limits
 	Plan     string // that it is on, "" = none
+	Trial    bool   // it is only tried: models that the plan does not have are mistakes, else their calls fail
 }
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.

@@ -59,9 +59,14 @@ func (b *builder) metered(l *config.LLM, m llm.Provider) llm.Provider {
 	return out
 }
 
-// allowed refuses a model that the app's plan does not have.
+// allowed refuses a model that the app's plan does not have, where the app is only tried. One that is served may have been
+// put on the plan, or the plan changed, before: its other agents work on, and calls of that model fail.
 func (b *builder) allowed(l *config.LLM) error {
 	if b.allowance == nil || b.allowance.Allows(l.Provider, modelOf(l)) {
+		return nil
+	}
+	if !b.tenant.Trial {
+		b.log.Warn("the app's plan does not have a model of its configuration: calls of it fail", "plan", b.tenant.Plan, "model", l.Provider+"/"+modelOf(l))
 		return nil
 	}
 	return agentsvc.Invalid("model", "%s/%s is not among the models of the plan %s", l.Provider, modelOf(l), b.tenant.Plan)
@@ -75,12 +80,13 @@ func modelOf(l *config.LLM) string {
 	return l.Model
 }
 
-// room reports whether the budget that a task waits for has room again.
-func (b *builder) room(ctx context.Context, w task.BudgetWait) (bool, error) {
+// room returns why the budget that a task waits for has room again, nil where it has none.
+func (b *builder) room(ctx context.Context, w task.BudgetWait) (*task.Relief, error) {
 	if b.allowance == nil {
-		return true, nil
+		return &task.Relief{}, nil
 	}
-	return b.allowance.Room(ctx, w.ID, w.Needs)
+	r, err := b.allowance.Room(ctx, w.ID, w.Needs)
+	return (*task.Relief)(r), err
 }
 
 // metered is a model whose calls are counted and held to budgets.
@@ -133,17 +139,22 @@ type spending struct {
 	said     int64
 }
 
+// ask names the call to the budgets.
+func (c *spending) ask() billing.Ask {
+	ask := billing.Ask{Call: c.used.Call, Provider: c.provider, Model: c.model}
+	if c.by != nil {
+		ask.Task, ask.Epoch, ask.Agent, ask.Owner = c.by.Task, c.by.Epoch, c.by.Agent, c.by.Owner
+	}
+	return ask
+}
+
 // reserve takes what the call may cost from the budgets that apply to it, and bounds the answer to that.
 func (c *spending) reserve(ctx context.Context) (err error) {
 	if !c.allowance.Bounded() {
 		return nil
 	}
-	ask := billing.Ask{
-		Call: c.used.Call, Provider: c.provider, Model: c.model, Input: c.input(), Output: c.req.Most(c.output), Least: c.least,
-	}
-	if c.by != nil {
-		ask.Task, ask.Epoch, ask.Agent, ask.Owner = c.by.Task, c.by.Epoch, c.by.Agent, c.by.Owner
-	}
+	ask := c.ask()
+	ask.Input, ask.Output, ask.Least = c.input(), c.req.Most(c.output), c.least
 	if c.reserved, err = c.allowance.Reserve(ctx, ask); c.reserved != nil {
 		c.req.MaxTokens, c.used.Began = c.reserved.Output, c.reserved.Began
 	}
@@ -190,10 +201,13 @@ func (c *spending) tell() {
 // settling bounds how long it may take to write down what a call has used, whose caller may be gone.
 const settling = 5 * time.Second
 
-// settle ends the call. Where the vendor did not say what it used, because it was broken off or never does, that is estimated;
-// a call that failed before its answer began has used nothing.
+// settle ends the call. Where the vendor did not say what it used, because it was broken off or never does, that is estimated,
+// at no more than the call was bounded to; a call that failed before its answer began has used nothing.
 func (c *spending) settle(ctx context.Context) {
 	if !c.reported && (c.begun || !c.failed) {
+		if most := c.req.MaxTokens; most > 0 {
+			c.said = min(c.said, most)
+		}
 		c.used.InputTokens, c.used.OutputTokens, c.used.Estimated = c.input(), c.said, true
 		c.reported = true
 		c.tell()
@@ -201,15 +215,19 @@ func (c *spending) settle(ctx context.Context) {
 	if c.reported && c.charged != nil {
 		c.charged(ctx, c.used)
 	}
-	if c.reserved == nil {
+	if c.reserved == nil && !c.allowance.Bounded() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settling)
 	defer cancel()
 	var err error
-	if c.reported {
+	switch {
+	case c.reserved == nil && c.reported:
+		err = c.allowance.Spent(ctx, c.meter, c.ask(), c.used)
+	case c.reserved == nil:
+	case c.reported:
 		err = c.reserved.Settle(ctx, c.meter, c.used)
-	} else {
+	default:
 		err = c.reserved.Release(ctx)
 	}
 	if err != nil { // the reservation lapses, and with it the balance is worked out anew

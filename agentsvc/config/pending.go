@@ -29,7 +29,6 @@ var pending = []struct {
 	{"server.grpc_port", nil},
 	{"server.transport", nil},
 	{"server.push_notifications", nil},
-	{"server.tls", nil},
 	{"server.studio", nil},
 }
 

@@ -84,9 +84,9 @@ type Artifact struct {
 // Usage is a count of tokens.
 type Usage struct {
 	// InputTokens is how many tokens the model read.
-	InputTokens int `yaml:"input_tokens" jsonschema:"minimum=0"`
+	InputTokens int `yaml:"input_tokens" jsonschema:"minimum=0,maximum=1000000000000"`
 	// OutputTokens is how many tokens the model wrote.
-	OutputTokens int `yaml:"output_tokens" jsonschema:"minimum=0"`
+	OutputTokens int `yaml:"output_tokens" jsonschema:"minimum=0,maximum=1000000000000"`
 }
 
 func (w *When) check(c *checks, s spot) {

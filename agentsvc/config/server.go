@@ -1,5 +1,10 @@
 package config
 
+import (
+	"net/url"
+	"strings"
+)
+
 // Server is the address and the front door.
 type Server struct {
 	// Host is the address to listen on.
@@ -77,12 +82,28 @@ func (x *TLS) check(c *checks, s spot) {
 }
 
 func (x *CORS) check(c *checks, s spot) {
-	if !x.AllowCredentials {
-		return
-	}
-	for _, origin := range x.AllowedOrigins {
-		if origin == "*" {
+	for i, origin := range x.AllowedOrigins {
+		switch {
+		case origin != "*":
+			if !isOrigin(origin) {
+				c.problem(s.child("allowed_origins").item(i), "is no origin as browsers send it, such as https://app.example.com, and matches nothing")
+			}
+		case x.AllowCredentials:
 			c.problem(s.child("allow_credentials"), "needs allowed_origins that are named: browsers refuse it together with *")
 		}
 	}
+	for key, names := range map[string][]string{"allowed_methods": x.AllowedMethods, "allowed_headers": x.AllowedHeaders} {
+		for i, name := range names {
+			if !headerName.MatchString(name) {
+				c.problem(s.child(key).item(i), "is no name: a word without spaces")
+			}
+		}
+	}
+}
+
+// isOrigin reports whether text is how a browser names the origin of a page (RFC 6454, 6.2): scheme and host in lower
+// case, a port where it is not the scheme's own, and nothing else.
+func isOrigin(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Host != "" && text == strings.ToLower(u.Scheme+"://"+u.Host)
 }

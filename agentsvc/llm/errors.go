@@ -25,10 +25,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("model provider %s answered %d: %s", e.Provider, e.Status, e.Reason)
 }
 
-// Kind tells the statuses of the model's server apart, and from its silence.
+// Kind tells the statuses of the model's server apart that there are, and from its silence. Which it answers with is its own
+// choice, and so are all others one.
 func (e *Error) Kind() string {
-	if e.Status == 0 {
+	switch {
+	case e.Status == 0:
 		return "no_answer"
+	case http.StatusText(e.Status) == "" && e.Status != StatusOverloaded:
+		return "other_status"
 	}
 	return strconv.Itoa(e.Status)
 }

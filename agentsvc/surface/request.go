@@ -36,9 +36,10 @@ type record struct {
 	agent    string
 	visit    *Visit
 	operator authz.Principal
-	keeper   *keeper // nil = nobody keeps the answer
-	status   int     // 0 = nothing was written
-	code     Code    // of the error
+	keeper   *keeper       // nil = nobody keeps the answer
+	stall    time.Duration // how long the client may take to accept a piece of the answer, 0 = that is seen to elsewhere
+	status   int           // 0 = nothing was written
+	code     Code          // of the error
 	err      error
 }
 
@@ -54,6 +55,9 @@ func (rec *record) WriteHeader(status int) {
 func (rec *record) Write(b []byte) (int, error) {
 	if rec.status == 0 {
 		rec.status = http.StatusOK
+	}
+	if rec.stall > 0 {
+		_ = http.NewResponseController(rec.ResponseWriter).SetWriteDeadline(time.Now().Add(rec.stall))
 	}
 	return rec.ResponseWriter.Write(b)
 }
@@ -85,6 +89,9 @@ func (s *Server) watch(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &record{ResponseWriter: w, id: requestID(r.Header.Get("X-Request-Id")), began: time.Now()}
 		w.Header()["X-Request-Id"] = []string{rec.id}
+		if r.ProtoMajor > 1 {
+			rec.stall = s.options.Stall // on a connection of its own, the system takes in what is small
+		}
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}

@@ -143,11 +143,22 @@ func (s *Server) EndStreams() {
 // maxHeader bounds the headers of a request, in bytes.
 const maxHeader = 32 << 10
 
-// HTTP returns a server that carries s: with bounds on headers and idle connections, and none on how long an answer
-// may take.
+// maxStreams bounds the requests that are under way on one connection of HTTP/2.
+const maxStreams = 250
+
+// HTTP returns a server that carries s over HTTP/1.1 and HTTP/2, the latter also without TLS for proxies that know so
+// beforehand: with bounds on headers, on idle and dead connections and on what a connection may ask for at a time, and
+// none on how long an answer may take.
 func (s *Server) HTTP() *http.Server {
+	both := &http.Protocols{}
+	both.SetHTTP1(true)
+	both.SetHTTP2(true)
+	both.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler: s, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Protocols: both, HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, SendPingTimeout: s.options.Stall, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.Stall,
+		},
 		ErrorLog: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
 	}
 }

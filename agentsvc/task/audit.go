@@ -1,6 +1,8 @@
 package task
 
 import (
+	"time"
+
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/tenancy"
@@ -36,6 +38,20 @@ func decidedOn(t store.Stored, a agentsvc.Approval, d agentsvc.Decision) tenancy
 		return tenancy.Entry{Actor: tenancy.System, Action: "approval.expire", Detail: detail}
 	}
 	return entryBy(d.By, actions[d.Verdict], detail)
+}
+
+// relieved is the entry about a task that goes on because the budget that it waited for has room again.
+func relieved(t store.Stored, a agentsvc.Approval, r Relief) tenancy.Entry {
+	detail := map[string]any{"task": string(t.ID), "agent": t.Agent, "budget": a.Call.Name, "waited_since": a.At.UTC().Format(time.RFC3339Nano)}
+	switch {
+	case r.ChangedAt.IsZero():
+		detail["because"] = "the budget is gone"
+	case r.ChangedAt.After(a.At) && r.ChangedBy != "":
+		detail["because"], detail["changed_by"], detail["changed_at"] = "the budget was changed", r.ChangedBy, r.ChangedAt.UTC().Format(time.RFC3339Nano)
+	default:
+		detail["because"] = "the budget has room again"
+	}
+	return tenancy.Entry{Actor: tenancy.System, Action: "task.resume", Detail: detail}
 }
 
 // entryBy is an entry of what a user of the app did.

@@ -22,6 +22,12 @@ type BudgetWait struct {
 	Needs  int64  `json:"needs"`
 }
 
+// Relief is why a task goes on that waited for a budget.
+type Relief struct {
+	ChangedAt time.Time // when somebody changed the budget last; zero = it is gone
+	ChangedBy string
+}
+
 // budgetType is what the data part is called by which a task tells that it waits for a budget.
 const budgetType = "budget"
 
@@ -37,10 +43,10 @@ func (s *Service) afford(ctx context.Context, run store.Run, t store.Stored) err
 		if err != nil {
 			return err
 		}
-		if !room {
+		if room == nil {
 			return errors.Join(agentsvc.ErrLost, s.store.Postpone(ctx, run, a.Seq, BudgetLook))
 		}
-		// Nobody has decided, so there is nothing for the audit trail.
+		r.Audit = append(r.Audit, relieved(t, a, *room))
 		r.Settled = append(r.Settled, a.Seq)
 		r.Events = append(r.Events, agentsvc.Event{Frame: a.Frame, Decision: &agentsvc.Decision{
 			Call: a.Call.ID, Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(a.Call.Arguments),
@@ -57,11 +63,11 @@ func (s *Service) afford(ctx context.Context, run store.Run, t store.Stored) err
 	return agentsvc.ErrLost
 }
 
-// room reports whether there is room for what a waits for.
-func (s *Service) room(ctx context.Context, a agentsvc.Approval) (bool, error) {
+// room returns why there is room for what a waits for, nil where there is none.
+func (s *Service) room(ctx context.Context, a agentsvc.Approval) (*Relief, error) {
 	var w BudgetWait
 	if err := json.Unmarshal(a.Call.Arguments, &w); err != nil || s.o.Room == nil {
-		return true, nil //nolint:nilerr // the next call finds out
+		return &Relief{}, nil //nolint:nilerr // the next call finds out
 	}
 	return s.o.Room(ctx, w)
 }

@@ -57,8 +57,8 @@ type Options struct {
 	Depth int64
 	// Concurrent is how many runs of the tenant may be at work at a time, in all processes; 0 = any number.
 	Concurrent int64
-	// Room reports whether the budget that a task waits for has room again; nil = it always has.
-	Room func(ctx context.Context, w BudgetWait) (bool, error)
+	// Room returns why the budget that a task waits for has room again, nil where it has none; nil = it always has.
+	Room func(ctx context.Context, w BudgetWait) (*Relief, error)
 	// Observer is told of what runs do; it may be nil. With Apart what it writes is in another database than the log.
 	Observer Observer
 	Apart    bool

@@ -144,6 +144,9 @@ func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 	if err := c.table([]string{"CHAIN", "APP ID", "ENTRIES", "STATE", "HEAD"}, rows); err != nil {
 		return err
 	}
+	if cmd.App != "" && cmd.File == "" && len(rows) == 0 {
+		return fmt.Errorf("there is no chain of an app %s", cmd.App)
+	}
 	if flaws > 0 {
 		return fmt.Errorf("the audit trail is not as it was written: %d flaws", flaws)
 	}

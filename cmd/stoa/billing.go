@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kelseyhightower/envconfig"
+
 	"stoa/billing"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -56,9 +58,36 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	return err
 }
 
+// billingSettings stand in the environment as STOA_INVOICE_ and their names.
+type billingSettings struct {
+	Grace string `default:"72h"`
+}
+
+const neverFinal = "off"
+
+// grace is how long after the end of its month a draft becomes final by itself, 0 = it never does.
+func (s billingSettings) grace() (time.Duration, error) {
+	if s.Grace == neverFinal {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(s.Grace)
+	if err != nil || d < time.Hour {
+		return 0, fmt.Errorf("STOA_INVOICE_GRACE must be a time of at least 1h, such as 72h, or %s", neverFinal)
+	}
+	return d, nil
+}
+
 // openBilling brings up what counts the apps' usage and bounds it.
-func (h *house) openBilling(ctx context.Context) (err error) {
-	h.shared.Billing, err = billing.Open(ctx, h.db, h.bus, billing.Options{Log: h.log})
+func (h *house) openBilling(ctx context.Context) error {
+	var s billingSettings
+	if err := envconfig.Process("stoa_invoice", &s); err != nil {
+		return envError(err)
+	}
+	grace, err := s.grace()
+	if err != nil {
+		return err
+	}
+	h.shared.Billing, err = billing.Open(ctx, h.db, h.bus, billing.Options{Grace: grace, Log: h.log})
 	return err
 }
 

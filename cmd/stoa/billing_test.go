@@ -281,6 +281,9 @@ func TestPause(t *testing.T) {
 				if got.text() != "hello there" {
 					t.Errorf("it says %q", got.text())
 				}
+				if told := h.audited(t, "app=acme&action=task.resume"); len(told) != 1 || told[0].Detail["task"] != id || told[0].Detail["changed_by"] != "admin" || told[0].Detail["budget"] != "cap" {
+					t.Errorf("the trail says %+v", told)
+				}
 				sum := h.usage(t, "/admin/apps/acme/usage", testSecret).Totals
 				if sum["model_calls"] != 2.0 || sum["tool_calls"] != 1.0 {
 					t.Errorf("usage %v, want what one run uses", sum)

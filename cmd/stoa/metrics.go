@@ -60,7 +60,7 @@ func newMeters(withApps bool, more ...sdk.Reader) (*meters, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := []sdk.Option{sdk.WithReader(exporter)}
+	o := []sdk.Option{sdk.WithReader(exporter), sdk.WithCardinalityLimit(maxSets)}
 	for _, r := range more {
 		o = append(o, sdk.WithReader(r))
 	}

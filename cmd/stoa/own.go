@@ -85,7 +85,7 @@ func check(house app.House) func(ctx context.Context, src []byte, grants []strin
 		if err != nil {
 			return err
 		}
-		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan}, house)
+		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan, Trial: true}, house)
 		if err != nil {
 			return config.Place(err, "", src)
 		}

@@ -116,7 +116,7 @@ var guests = map[string][]string{
 	"go.opentelemetry.io/otel/exporters":    {"cmd/stoa"},
 	"go.uber.org/goleak":                    {"*(test)"},
 	"go.yaml.in/yaml/v3":                    {"agentsvc/config", "cmd/stoa"},
-	"golang.org/x/net":                      {"agentsvc/guardrail", "agentsvc/tool/function"},
+	"golang.org/x/net":                      {"agentsvc/guardrail", "agentsvc/tool/function", "agentsvc/surface/...(test)"},
 	"golang.org/x/sync":                     {"*"},
 	"golang.org/x/sys":                      {"*"},
 	"golang.org/x/term":                     {"cmd/stoa"},

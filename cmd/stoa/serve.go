@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -80,6 +81,7 @@ type house struct {
 	meters   *meters      // nil = nothing is counted
 	tracer   trace.Tracer // nil = nothing is recorded
 	leave    *leave
+	tls      *tls.Config // nil = nothing is encrypted here
 	exports  *billing.Exporter
 	closers  []func() error
 }
@@ -100,7 +102,7 @@ func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h 
 			h = nil
 		}
 	}()
-	for _, open := range []func(context.Context) error{h.openTracing, h.openDatabase, h.openTenancy, h.openIdentity, h.openQueue, h.openLive} {
+	for _, open := range []func(context.Context) error{h.openTLS, h.openTracing, h.openDatabase, h.openTenancy, h.openIdentity, h.openQueue, h.openLive} {
 		if err := open(ctx); err != nil {
 			return h, err
 		}
@@ -310,7 +312,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	}
 	server := front.HTTP()
 	server.Handler = h.leave.watch(server.Handler)
-	g.Go(func() error { return ignoreClosed(server.Serve(l)) })
+	g.Go(func() error { return h.serveHTTP(server, l) })
 	if err := h.serveMetrics(gctx, g); err != nil {
 		stop()
 		return errors.Join(err, server.Close(), g.Wait())

@@ -21,7 +21,7 @@ const (
 	dutyTime   = sweepTime + 2*sweepEvery
 )
 
-// sweeper deletes what apps keep no longer. Of all processes on a database one does so at a time.
+// sweeper deletes what apps keep no longer, and measures what they keep. Of all processes on a database one does so at a time.
 type sweeper struct {
 	h    *house
 	duty *store.Duty
@@ -35,6 +35,7 @@ type keeping struct {
 	own        bool      // its sessions are in a database of its own
 	next       time.Time // when it is due
 	seen       bool      // in the round under way
+	weight     weight
 }
 
 func newSweeper(h *house) *sweeper {
@@ -98,13 +99,20 @@ func (s *sweeper) look(ctx context.Context, a tenancy.App) error {
 	}
 	k := s.apps[a.ID]
 	if k == nil || k.generation != a.Generation {
-		k = &keeping{generation: a.Generation}
+		next := &keeping{generation: a.Generation}
+		if k != nil {
+			next.weight = k.weight
+		}
+		k = next
 		s.apps[a.ID] = k
 		if err := s.h.keeps(ctx, a, k); err != nil {
 			return err
 		}
 	}
 	k.seen = true
+	if err := s.weigh(ctx, a, &k.weight); err != nil {
+		s.h.log.Warn("what an app stores could not be measured", "app", a.Name, "error", err)
+	}
 	if k.retention == (store.Retention{}) || time.Now().Before(k.next) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"time"
 
@@ -57,7 +58,10 @@ type sampler struct{ usual sdk.Sampler }
 // ShouldSample implements [sdk.Sampler].
 func (s sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	if part, own := trail.Ratio(p.ParentContext); own && !trace.SpanFromContext(p.ParentContext).IsRecording() {
-		return sdk.TraceIDRatioBased(part).ShouldSample(p)
+		if rand.Float64() < part { // and not by the trace's id, which a caller may have chosen
+			return sdk.AlwaysSample().ShouldSample(p)
+		}
+		return sdk.NeverSample().ShouldSample(p)
 	}
 	return s.usual.ShouldSample(p)
 }

@@ -20,8 +20,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
+	"stoa/agentsvc/trail"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -299,6 +301,18 @@ func TestTraceRatio(t *testing.T) {
 		status, body := h.ask(t, "PUT", "/admin/apps/usual", testSecret, map[string]any{"labels": map[string]string{"trace_ratio": wrong}})
 		if status != http.StatusBadRequest || !strings.Contains(body, "from 0 to 1") {
 			t.Errorf("the ratio %q: %d %s", wrong, status, body)
+		}
+	}
+}
+
+// TestChosenTraceIDs: who chooses the id of a trace does not choose that it is among the few of an app that are recorded.
+func TestChosenTraceIDs(t *testing.T) {
+	t.Parallel()
+	s := sampler{sdk.NeverSample()}
+	for part, want := range map[float64]sdk.SamplingDecision{1e-12: sdk.Drop, 1: sdk.RecordAndSample} {
+		got := s.ShouldSample(sdk.SamplingParameters{ParentContext: trail.WithRatio(t.Context(), part), TraceID: trace.TraceID{15: 1}})
+		if got.Decision != want {
+			t.Errorf("of %v of all: %v, want %v", part, got.Decision, want)
 		}
 	}
 }

@@ -93,9 +93,12 @@ func (c *checker) item(field string, it Item) Item {
 	return it
 }
 
+// maxUsage bounds a count of tokens, so that the sum of many calls is still a number.
+const maxUsage = 1_000_000_000_000
+
 func (c *checker) usage(field string, u *Usage) {
-	if u != nil && (u.InputTokens < 0 || u.OutputTokens < 0) {
-		c.fail(field, "is negative")
+	if u != nil && (min(u.InputTokens, u.OutputTokens) < 0 || max(u.InputTokens, u.OutputTokens) > maxUsage) {
+		c.fail(field, "has counts that are not 0 to %d", int64(maxUsage))
 	}
 }
 

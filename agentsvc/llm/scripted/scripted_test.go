@@ -2,6 +2,7 @@ package scripted_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -282,8 +283,9 @@ func TestMistakes(t *testing.T) {
 		{"call without tool", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{}}}}, "script[0].then[0].call.tool: is missing"},
 		{"arguments", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a", Arguments: map[string]any{"f": func() {}}}}}}, "script[0].then[0].call.arguments: cannot be written as JSON"},
 		{"status", scripted.Rule{Then: []scripted.Item{{Fail: &scripted.Fail{Status: 200}}}}, "script[0].then[0].fail.status: is 200"},
-		{"usage", scripted.Rule{Then: []scripted.Item{{Usage: &scripted.Usage{InputTokens: -1}}}}, "script[0].then[0].usage: is negative"},
-		{"usage of the rule", scripted.Rule{Then: say, Usage: &scripted.Usage{OutputTokens: -1}}, "script[0].usage: is negative"},
+		{"usage", scripted.Rule{Then: []scripted.Item{{Usage: &scripted.Usage{InputTokens: -1}}}}, "script[0].then[0].usage: has counts that are not 0 to 1000000000000"},
+		{"usage of the rule", scripted.Rule{Then: say, Usage: &scripted.Usage{OutputTokens: -1}}, "script[0].usage: has counts that are not 0 to 1000000000000"},
+		{"usage beyond count", scripted.Rule{Then: say, Usage: &scripted.Usage{OutputTokens: math.MaxInt64}}, "script[0].usage: has counts that are not 0 to 1000000000000"},
 		{"after the end", scripted.Rule{Then: []scripted.Item{{Ask: "x"}, {Say: "y"}}}, "script[0].then[1]: comes after the answer's end"},
 		{"call and ask", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a"}}, {Ask: "y"}}}, "script[0].then[1]: cannot go with a call"},
 		{"artifact name", scripted.Rule{Then: []scripted.Item{{Artifact: &scripted.Artifact{Text: "x"}}}}, "script[0].then[0].artifact.name: is missing"},

@@ -42,20 +42,33 @@ type scopeBody struct {
 
 type balanceBody struct {
 	budgetBody
+	Committed int64        `json:"committed"`
+	Reserved  int64        `json:"reserved"`
+	Remaining int64        `json:"remaining"`
+	ResetsAt  *string      `json:"resets_at"`
+	Passed    []passedBody `json:"passed"`
+	CreatedAt *string      `json:"created_at"`
+	UpdatedAt *string      `json:"updated_at"`
+}
+
+// passedBody is a threshold that was passed in the window under way, and how the budget stood then.
+type passedBody struct {
+	Threshold int     `json:"threshold"`
+	At        *string `json:"at"`
 	Committed int64   `json:"committed"`
-	Reserved  int64   `json:"reserved"`
-	Remaining int64   `json:"remaining"`
-	ResetsAt  *string `json:"resets_at"`
-	CreatedAt *string `json:"created_at"`
-	UpdatedAt *string `json:"updated_at"`
+	Amount    int64   `json:"amount"`
 }
 
 func newBalanceBody(b billing.Balance) balanceBody {
+	passed := []passedBody{}
+	for _, p := range b.Passed {
+		passed = append(passed, passedBody{p.Threshold, stamp(p.At), p.Committed, p.Amount})
+	}
 	return balanceBody{
 		budgetBody{
 			b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
 		},
-		b.Committed, b.Reserved, b.Remaining(), stamp(b.ResetsAt), stamp(b.CreatedAt), stamp(b.UpdatedAt),
+		b.Committed, b.Reserved, b.Remaining(), stamp(b.ResetsAt), passed, stamp(b.CreatedAt), stamp(b.UpdatedAt),
 	}
 }
 

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,8 +13,7 @@ import (
 	"stoa/tenancy"
 )
 
-// explain says what an app's policy decides about a principal, and which rule does. The principal need not exist: it is
-// who a token with that sub, roles and scope would speak for.
+// explain says what an app's policy decides about a principal, and which rule does.
 func (a admin) explain(w http.ResponseWriter, r *http.Request) error {
 	if err := surface.CheckQuery(r, "subject", "object", "action", "roles", "scope"); err != nil {
 		return err
@@ -26,9 +26,7 @@ func (a admin) explain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q := r.URL.Query()
-	roles := strings.FieldsFunc(q.Get("roles"), func(c rune) bool { return c == ',' || c == ' ' })
-	p, err := authz.Hypothetical(&app, q.Get("subject"), roles, q.Get("scope"))
+	p, err := a.explained(r, &app)
 	if err != nil {
 		return err
 	}
@@ -56,6 +54,25 @@ func (a admin) explain(w http.ResponseWriter, r *http.Request) error {
 		out.Tasks = reach(policy, p, scope)
 	}
 	return surface.WriteJSON(w, http.StatusOK, out)
+}
+
+// explained is the principal that is asked about. It need not exist: it is who a token with that sub, roles and scope would
+// speak for. An API key is what it is, unless the query says what else it might be.
+func (a admin) explained(r *http.Request, app *tenancy.App) (authz.Principal, error) {
+	q := r.URL.Query()
+	subject, scope := q.Get("subject"), q.Get("scope")
+	roles := strings.FieldsFunc(q.Get("roles"), func(c rune) bool { return c == ',' || c == ' ' })
+	if id, isKey := strings.CutPrefix(subject, authz.SubjectOfKey); isKey && len(roles) == 0 && scope == "" {
+		key, of, err := a.apps.APIKey(r.Context(), id)
+		if err == nil && of.App != app.ID {
+			err = fmt.Errorf("%w: no such key", tenancy.ErrNotFound)
+		}
+		if err != nil {
+			return authz.Principal{}, err
+		}
+		roles, scope = key.Roles, key.Scope
+	}
+	return authz.Hypothetical(app, subject, roles, scope)
 }
 
 // asked reads what a decision is asked about. An action is a scope; its object is an agent, or * for every one.

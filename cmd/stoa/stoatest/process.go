@@ -24,7 +24,7 @@ const (
 // patience bounds how long a process may take to serve and to end.
 const patience = 40 * time.Second
 
-var servesAt = regexp.MustCompile(`serves at (http://\S+)`)
+var servesAt = regexp.MustCompile(`serves at (https?://\S+)`)
 
 // Process is a stoa process.
 type Process struct {

@@ -1,0 +1,48 @@
+package app_test
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/billing"
+	"stoa/tenancy"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestCutOffAnswer: what is estimated of an answer that broke off is no more than was reserved for it, whatever the text.
+func TestCutOffAnswer(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t)
+	bills, err := billing.Open(t.Context(), d, nil, billing.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acme := tenancy.App{ID: "acme", Name: "acme"}
+	if _, err := bills.AddBudget(t.Context(), "admin", acme, billing.Budget{Name: "cap", Unit: billing.InTokens, Amount: 300, Window: billing.Total, Hard: true}); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, delta(`{"content":"`+strings.Repeat("ß", 4000)+`"}`, "null"))
+	}))
+	t.Cleanup(server.Close)
+	cfg := parsed(t, `
+llms: {m: {provider: openai, api_key: k, model: gpt-4o, max_tokens: 100, base_url: "`+server.URL+`"}}
+agents: {helper: {llm: m}}
+`, config.Options{})
+	a := houseOf(t, d, cfg, app.Tenant{ID: acme.ID, Name: acme.Name, Revision: 1, Inside: true}, slog.New(slog.DiscardHandler), func(h *app.House) { h.Billing = bills })
+	call(t, a, say("hi"))
+	b, err := bills.Find(t.Context(), acme.ID, "cap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Committed < 100 || b.Committed > 300 || b.Reserved != 0 {
+		t.Errorf("the budget stands at %d and %d", b.Committed, b.Reserved)
+	}
+}

@@ -1,0 +1,35 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"stoa/tenancy/db"
+)
+
+// weighed are the tables in which a tenant keeps what is of a size worth counting, and the size of a row.
+var weighed = []struct{ table, size string }{
+	{"event", "octet_length(body)"},
+	{"session_turn", "octet_length(body)"},
+	{"session_summary", "octet_length(body)"},
+	{"memory", "octet_length(text) + octet_length(words) + COALESCE(octet_length(vector), 0)"},
+	{"credential", "octet_length(value)"},
+	{"tool_pin", "octet_length(body) + octet_length(drift_body)"},
+}
+
+// Bytes returns how many bytes the tenant keeps: messages, artifacts, files and whatever else is on the logs of its tasks,
+// conversations and their summaries, memories, credentials and descriptions of tools. Keys, indexes and what the engine
+// adds are not counted. It reads all of the tenant's rows.
+func (s *Store) Bytes(ctx context.Context) (total int64, err error) {
+	for _, k := range weighed {
+		var n int64
+		var b db.Batch
+		b.Query(func(r db.Row) error { return r.Scan(&n) },
+			`SELECT CAST(COALESCE(SUM(`+k.size+`), 0) AS BIGINT) FROM `+k.table+` WHERE tenant = $1`, s.tenant)
+		if err := s.h.Do(ctx, &b); err != nil {
+			return 0, fmt.Errorf("add up the bytes in %s: %w", k.table, err)
+		}
+		total += n
+	}
+	return total, nil
+}

@@ -1,0 +1,134 @@
+package surface_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/surfacetest"
+)
+
+// wire is a connection of HTTP/2 without TLS, on which a test says what it likes.
+type wire struct {
+	*http2.Framer
+	t      *testing.T
+	conn   net.Conn
+	header bytes.Buffer
+	hpack  *hpack.Encoder
+}
+
+func dial2(t *testing.T, url string, settings ...http2.Setting) *wire {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	w := &wire{Framer: http2.NewFramer(conn, conn), t: t, conn: conn}
+	w.hpack = hpack.NewEncoder(&w.header)
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	if err == nil {
+		err = w.WriteSettings(settings...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// get asks for a path on a stream. What the server has hung up on is no error.
+func (w *wire) get(stream uint32, path string) error {
+	w.header.Reset()
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", path}} {
+		if err := w.hpack.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return w.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: w.header.Bytes(), EndStream: true, EndHeaders: true})
+}
+
+// next reads frames until one is wanted, and acknowledges what needs to be.
+func (w *wire) next(wanted func(http2.Frame) bool) http2.Frame {
+	w.t.Helper()
+	for {
+		f, err := w.ReadFrame()
+		if err != nil {
+			w.t.Fatalf("the server hung up: %v", err)
+		}
+		if s, ok := f.(*http2.SettingsFrame); ok && !s.IsAck() {
+			_ = w.WriteSettingsAck()
+		}
+		if wanted(f) {
+			return f
+		}
+	}
+}
+
+// TestHTTP2Flood asks for more at a time than a connection may, and takes back what it asks for as fast as it can: it is
+// refused, and nobody else notices.
+func TestHTTP2Flood(t *testing.T) {
+	t.Parallel()
+	h, _ := house(t)
+	many := dial2(t, h.URL)
+	settings := many.next(func(f http2.Frame) bool { _, ok := f.(*http2.SettingsFrame); return ok }).(*http2.SettingsFrame)
+	most, _ := settings.Value(http2.SettingMaxConcurrentStreams)
+	if most == 0 || most > 1000 {
+		t.Fatalf("a connection may have %d streams", most)
+	}
+	for i := range most + 10 {
+		if err := many.get(2*i+1, "/slow"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := many.next(func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok }).(*http2.RSTStreamFrame)
+	if refused.StreamID != 2*most+1 {
+		t.Errorf("stream %d ended with %v", refused.StreamID, refused.ErrCode)
+	}
+
+	rapid := dial2(t, h.URL)
+	for i := range uint32(5000) {
+		if rapid.get(2*i+1, "/slow") != nil || rapid.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+			break // the server has had enough
+		}
+	}
+	if resp, body := h.Do(t, http.MethodGet, "/who", "", nil); resp.StatusCode != http.StatusOK {
+		t.Errorf("somebody else is answered %d %s", resp.StatusCode, body)
+	}
+}
+
+// TestHTTP2SlowReader asks and then takes no answer: the server gives it up after a while, while the connection goes on.
+func TestHTTP2SlowReader(t *testing.T) {
+	t.Parallel()
+	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Stall: 100 * time.Millisecond}}, func(*surfacetest.House) []surface.Route {
+		answer := func(size int) surface.Handler {
+			return func(w http.ResponseWriter, _ *http.Request) error {
+				return surface.WriteJSON(w, http.StatusOK, strings.Repeat("x", size))
+			}
+		}
+		return []surface.Route{
+			{Method: http.MethodGet, Pattern: "/small", Kind: surface.Open, Serve: answer(10)},
+			{Method: http.MethodGet, Pattern: "/middle", Kind: surface.Open, Serve: answer(10 << 10)},
+			{Method: http.MethodGet, Pattern: "/large", Kind: surface.Open, Serve: answer(1 << 20)},
+		}
+	})
+	w := dial2(t, h.URL, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	for i, path := range []string{"/small", "/middle", "/large"} {
+		stream := uint32(2*i + 1)
+		if err := w.get(stream, path); err != nil {
+			t.Fatal(err)
+		}
+		w.next(func(f http2.Frame) bool {
+			_, reset := f.(*http2.RSTStreamFrame)
+			return reset && f.Header().StreamID == stream
+		})
+	}
+}

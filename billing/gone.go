@@ -1,0 +1,41 @@
+package billing
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"stoa/tenancy/db"
+)
+
+// bequeath notes what an app that is to be deleted has used of the platform's budgets, and ends its reservations: both
+// would go with its rows. It may be called again.
+func (s *Service) bequeath(ctx context.Context, app db.ID) error {
+	if err := s.readBudgets(ctx, ""); err != nil {
+		return err
+	}
+	return s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		for _, table := range []string{"reservation", "reservation_line"} {
+			if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1`, string(app)); err != nil {
+				return err
+			}
+		}
+		for _, b := range slices.SortedFunc(slices.Values(s.budgets.of("")), func(x, y Budget) int { return cmp.Compare(x.ID, y.ID) }) { // as all lock them
+			since, _ := b.Window.Bounds(s.now(), b.zone)
+			used, err := usedOf(ctx, tx, b, app, since)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, `INSERT INTO budget_gone (budget, since, app, amount) VALUES ($1, $2, $3, $4)
+				ON CONFLICT (budget, since, app) DO UPDATE SET amount = excluded.amount WHERE excluded.amount > budget_gone.amount`,
+				b.ID, since.UnixMicro(), string(app), used)
+			if err != nil {
+				return err
+			}
+			if _, err := rebuild(ctx, tx, b, since); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

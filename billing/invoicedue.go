@@ -1,0 +1,70 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// finalizeEvery is how often months are looked for whose invoices are due.
+const finalizeEvery = time.Hour
+
+// FinalizeDue makes the drafts final of all months that ended so long ago as the options say. Any number of processes may
+// do so at once: each draft becomes final once.
+func (s *Service) FinalizeDue(ctx context.Context) error {
+	if s.grace <= 0 {
+		return nil
+	}
+	type books struct {
+		app   tenancy.App
+		state billed
+	}
+	var all []books
+	var now int64
+	err := s.ask(ctx, func(r db.Row) error {
+		var b books
+		err := r.Scan((*string)(&b.app.ID), &b.app.Name, &b.app.Plan, &b.state.month, &b.state.until, &b.state.recorded, &now)
+		all = append(all, b)
+		return err
+	}, `SELECT a.tenant, a.name, a.plan, COALESCE(l.billed_month, ''), COALESCE(l.billed_until, 0), COALESCE(l.billed_recorded, 0), stoa_now()
+		FROM (SELECT tenant, name, plan FROM app WHERE status <> 'deleting' UNION ALL SELECT $1, $2, '') a LEFT JOIN ledger l ON l.app = a.tenant
+		ORDER BY 1`, string(tenancy.DefaultID), tenancy.DefaultName)
+	if err != nil {
+		return fmt.Errorf("look for invoices that are due: %w", err)
+	}
+	before := micros(now).Add(-s.grace).UnixMicro()
+	var errs []error
+	for _, b := range all {
+		if err := s.finalizeUntil(ctx, b.app, b.state, before); err != nil {
+			errs = append(errs, fmt.Errorf("finalize the invoices of app %s that are due: %w", b.app.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// finalizeUntil makes the drafts of an app final whose months ended before a time.
+func (s *Service) finalizeUntil(ctx context.Context, app tenancy.App, state billed, before int64) error {
+	for {
+		due, found, err := s.counting(s.ask, app, state, time.Time{}).next(ctx)
+		if err != nil || !found || due.end > before {
+			return err
+		}
+		err = s.inLedger(ctx, app, func(l *ledger) error {
+			if l.state == state { // else somebody was faster
+				_, err := s.finalize(ctx, l, tenancy.System, app, due.month)
+				if err != nil {
+					return err
+				}
+			}
+			state = l.state
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package billing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+const hourMicros = int64(time.Hour / time.Microsecond)
+
+// Sample notes how many bytes the app keeps at present, once in each hour whoever comes first, and writes the usage
+// of the days that are over.
+func (m *Meter) Sample(ctx context.Context, bytes int64) error {
+	err := m.s.db.Tenant(m.tenant).Tx(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO stored_sample (tenant, hour, bytes) VALUES ($1, stoa_now() / CAST($2 AS BIGINT), $3)
+			ON CONFLICT (tenant, hour) DO NOTHING`, string(m.tenant), hourMicros, bytes)
+		if err != nil {
+			return err
+		}
+		return m.sealDays(ctx, tx, unsettled)
+	})
+	if err != nil {
+		return fmt.Errorf("note what app %s stores: %w", m.tenant, err)
+	}
+	return nil
+}
+
+// sealDays makes a usage row of the samples of each day that has been over for a while, of today's as well where that is
+// less than nothing. What was kept in an hour counts as a twenty-fourth of what is kept for the day. A row that is there
+// already stays.
+func (m *Meter) sealDays(ctx context.Context, tx *db.Tx, after time.Duration) error {
+	var until int64
+	err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&until) }, `SELECT (stoa_now() - CAST($1 AS BIGINT)) / CAST($2 AS BIGINT) / 24 * 24`,
+		after.Microseconds(), hourMicros)
+	if err != nil {
+		return err
+	}
+	var rows []Usage
+	err = tx.Query(ctx, func(r db.Row) error {
+		var day, bytes int64
+		err := r.Scan(&day, &bytes)
+		at := time.Unix(day*86400, 0).UTC()
+		rows = append(rows, Usage{
+			Key: "stored." + at.Format(time.DateOnly), Kind: Storage, At: at, Quantities: Quantities{StoredBytes: (bytes + 23) / 24},
+		})
+		return err
+	}, `SELECT hour / 24, CAST(SUM(bytes) AS BIGINT) FROM stored_sample WHERE tenant = $1 AND hour < $2 GROUP BY 1`, string(m.tenant), until)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	m.price(rows)
+	for _, u := range rows {
+		if _, err := tx.Exec(ctx, usageSQL(1), append([]any{string(m.tenant)}, u.values()...)...); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec(ctx, `DELETE FROM stored_sample WHERE tenant = $1 AND hour < $2`, string(m.tenant), until)
+	return err
+}

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+// TestGrace: what cannot be a time of grace is refused.
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"72h": 72 * time.Hour, "off": 0, "1h": time.Hour, "10s": -1, "": -1, "soon": -1, "-72h": -1} {
+		got, err := billingSettings{Grace: text}.grace()
+		if want < 0 && err == nil || want >= 0 && (err != nil || got != want) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/trail"
+)
+
+// TestMetricsKeepTheirLabels: as many apps and models as may have labels have them at once, and no server of a model makes
+// more of them by what it answers.
+func TestMetricsKeepTheirLabels(t *testing.T) {
+	t.Parallel()
+	m, err := newMeters(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range topApps {
+		for k := range topModels {
+			m.ask(t.Context(), fmt.Sprint("app", i), app.ModelCall{Provider: "openai", Model: fmt.Sprint("model", k), Usage: agentsvc.Usage{InputTokens: 1}})
+		}
+	}
+	for status := range 1000 {
+		m.ask(t.Context(), "app0", app.ModelCall{Provider: "openai", Model: "model0", Fault: trail.Kind(&llm.Error{Status: status})})
+	}
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults := map[string]bool{}
+	sets := map[string]int{}
+	for _, f := range families {
+		for _, series := range f.Metric {
+			sets[f.GetName()]++
+			for _, l := range series.Label {
+				switch l.GetName() {
+				case "otel_metric_overflow":
+					t.Fatalf("%s has lost its labels", f.GetName())
+				case "error_type":
+					faults[l.GetValue()] = true
+				}
+			}
+		}
+	}
+	if n := sets["stoa_model_tokens_total"]; n != topApps*topModels {
+		t.Errorf("%d series of tokens, want one for each app and model", n)
+	}
+	if len(faults) > 70 || !faults["other_status"] || !faults["404"] || !faults["529"] || !faults["no_answer"] {
+		t.Errorf("%d kinds of faults", len(faults))
+	}
+}
