@@ -76,10 +76,12 @@ func (p *Pool) claim(ctx context.Context) error {
 	}
 	for _, run := range runs {
 		p.queued <- struct{}{}
-		p.wg.Go(func() {
+		p.wg.Add(1)
+		p.crew.run(func() {
 			defer func() {
 				<-p.queued
 				rouse(p.wake)
+				p.wg.Done()
 			}()
 			p.do(run)
 		})

@@ -10,8 +10,7 @@ import (
 // postponement is how long a run that could not go on rests.
 const postponement = 30 * time.Second
 
-// beating renews the lease every third of its time and rescues the runs of others as often. When half of the time
-// has passed without a renewal, this process stops its own runs: somebody else may soon have them.
+// beating renews the lease every third of its time and rescues the runs of others as often.
 func (p *Pool) beating(ctx context.Context) {
 	every := p.o.Stale / 3
 	tick := time.NewTicker(min(every, 10*time.Second))
@@ -19,9 +18,6 @@ func (p *Pool) beating(ctx context.Context) {
 	for {
 		if err := p.keep(ctx); err != nil && ctx.Err() == nil {
 			p.o.Log.Warn("the leases cannot be renewed", "error", err)
-			if p.age() > p.o.Stale/2 {
-				p.stopAll()
-			}
 		}
 		p.rest(ctx, tick.C)
 		if ctx.Err() != nil {
@@ -47,14 +43,11 @@ func (p *Pool) rest(ctx context.Context, tick <-chan time.Time) {
 }
 
 func (p *Pool) keep(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.patience())
-	defer cancel()
-	p.beat <- struct{}{}
-	err := p.confirm(ctx)
-	<-p.beat
-	if err != nil {
+	if err := p.extend(ctx); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, p.patience())
+	defer cancel()
 	if err := p.giveBack(ctx); err != nil {
 		return err
 	}
@@ -67,6 +60,25 @@ func (p *Pool) keep(ctx context.Context) error {
 		p.Wake()
 	}
 	return p.sweep(ctx)
+}
+
+// extend renews the lease. When half of its time has passed since the last renewal and this one has had a while, the
+// process stops its own runs: somebody else may soon have them.
+func (p *Pool) extend(ctx context.Context) error {
+	late := time.AfterFunc(max(p.o.Stale/2-p.age(), p.o.Stale/6), func() {
+		if p.age() > p.o.Stale/2 {
+			p.stopAll()
+		}
+	})
+	within, cancel := context.WithTimeout(ctx, p.patience())
+	defer cancel()
+	p.beat <- struct{}{}
+	defer func() { <-p.beat }()
+	err := p.confirm(within)
+	if err == nil || ctx.Err() != nil {
+		late.Stop()
+	}
+	return err
 }
 
 // stray is a run that is leased to this process and at work nowhere in it.
@@ -142,8 +154,9 @@ func (p *Pool) renew(ctx context.Context) {
 	}
 }
 
-// patience is how long a renewal may take.
-func (p *Pool) patience() time.Duration { return max(p.o.Stale/6, 100*time.Millisecond) }
+// patience is how long a renewal may take. One that is broken off takes its connection with it, and what a new one needs
+// first must fit into the time as well, or a slow database would never see a renewal again.
+func (p *Pool) patience() time.Duration { return min(p.o.Stale/2, 10*time.Second) }
 
 // confirm renews the lease. Where this process counted as dead, the lease is confirmed only when the runs that others
 // took meanwhile are ended here.

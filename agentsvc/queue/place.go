@@ -37,10 +37,10 @@ func (p *Pool) leave() {
 
 // Start runs a run in the place reserved for it.
 func (p *Pool) Start(run store.Run) {
-	go func() {
+	p.crew.run(func() {
 		defer p.Release()
 		p.do(run)
-	}()
+	})
 }
 
 // Admit makes room in the queue of an app for a run that is about to be written, and returns what is to be told whether

@@ -37,6 +37,7 @@ type Pool struct {
 	wake   chan struct{}
 	back   chan struct{} // a run waits to be given back
 	mind   chan struct{} // somebody said something about a run at work here
+	crew   crew          // do the runs
 	turns  turns         // only for claim
 	more   bool          // the last claim left runs waiting; only for claim
 	depths depths
@@ -81,7 +82,7 @@ func New(runs *store.Runs, handle Handler, o Options) *Pool {
 	return &Pool{
 		runs: runs, handle: handle, o: o, worker: worker,
 		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1), back: make(chan struct{}, 1), mind: make(chan struct{}, 1),
-		beat:  make(chan struct{}, 1),
+		beat: make(chan struct{}, 1), crew: make(crew),
 		turns: turns{runs: runs, worker: worker}, depths: depths{count: runs.Waiting, apps: map[db.ID]*depth{}},
 		at: map[place]*work{}, awaited: map[db.ID]int64{}, base: base, cancel: cancel, started: time.Now(),
 	}

@@ -34,6 +34,7 @@ type Filter struct {
 	Context agentsvc.ContextID
 	Owner   *agentsvc.Owner
 	State   agentsvc.State
+	After   time.Time // of their status; zero = any
 	Before  agentsvc.TaskID
 	Limit   int
 	With    With
@@ -164,6 +165,10 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 	if f.Owner != nil {
 		args = append(args, f.Owner.Subject, f.Owner.Issuer)
 		where = append(where, fmt.Sprintf("t.owner_sub = $%d AND t.owner_iss = $%d", len(args)-1, len(args)))
+	}
+	if !f.After.IsZero() {
+		args = append(args, f.After.UnixMicro())
+		where = append(where, fmt.Sprintf("(SELECT s.at FROM event s WHERE s.tenant = t.tenant AND s.task = t.id AND s.seq = t.status_seq) > $%d", len(args)))
 	}
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&total) }, `SELECT COUNT(*) FROM task t WHERE `+strings.Join(where, " AND "), slices.Clone(args)...)

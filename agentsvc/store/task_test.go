@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -122,6 +123,8 @@ func TestList(t *testing.T) {
 			{"a stranger", store.Filter{Owner: &agentsvc.Owner{Issuer: "other", Subject: "bob"}}, func(store.Run) bool { return false }},
 			{"a context", store.Filter{Context: "c2"}, func(r store.Run) bool { return r.Context == "c2" }},
 			{"a state", store.Filter{State: agentsvc.Submitted}, func(r store.Run) bool { return r.Worker == "" }},
+			{"of the last hour", store.Filter{After: time.Now().Add(-time.Hour)}, func(store.Run) bool { return true }},
+			{"of the next hour", store.Filter{After: time.Now().Add(time.Hour)}, func(store.Run) bool { return false }},
 			{"several", store.Filter{Agents: []string{"a"}, Owner: &ana, Context: "c0", State: agentsvc.Submitted}, func(r store.Run) bool {
 				return r.Agent == "a" && r.Owner == ana && r.Context == "c0" && r.Worker == ""
 			}},

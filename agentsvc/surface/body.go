@@ -185,11 +185,20 @@ func DecodeJSON(body []byte, v any, strict bool) error {
 
 // WriteJSON answers with v.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
+	return writeAs(w, jsonType, status, v)
+}
+
+// WriteKind answers with v in a kind of JSON that has a media type of its own.
+func WriteKind(w http.ResponseWriter, kind string, v any) error {
+	return writeAs(w, []string{kind}, http.StatusOK, v)
+}
+
+func writeAs(w http.ResponseWriter, kind []string, status int, v any) error {
 	var b bytes.Buffer
 	if err := encodeJSON(&b, v); err != nil {
 		return err
 	}
-	w.Header()["Content-Type"] = jsonType
+	w.Header()["Content-Type"] = kind
 	w.WriteHeader(status)
 	send(w, b.Bytes())
 	return nil

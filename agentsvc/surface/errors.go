@@ -45,6 +45,9 @@ var (
 	// ErrNoPush says that there are no push notifications here.
 	ErrNoPush = errors.New("push notifications are not supported")
 
+	// ErrVersion says that the server does not speak this version of a protocol.
+	ErrVersion = errors.New("this version of the protocol is not supported")
+
 	// ErrNotReady says that requests should go to another replica.
 	ErrNotReady = errors.New("the service is not ready")
 
@@ -77,6 +80,7 @@ var codes = []struct {
 	{task.ErrConflict, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},
 	{ErrNoPush, InvalidArgument, http.StatusBadRequest, rpcNoPush, false},
 	{ErrContentType, InvalidArgument, http.StatusBadRequest, rpcContentType, true},
+	{ErrVersion, InvalidArgument, http.StatusBadRequest, rpcVersion, true},
 	{ErrUnsupported, InvalidArgument, http.StatusBadRequest, rpcUnsupported, true},
 
 	{authz.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
@@ -220,7 +224,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, rec *record, err e
 	if rec.status != 0 {
 		return // a stream, which has told what there was to tell
 	}
-	writeError(w, rec.id, v)
+	rec.tell.write(w, rec.id, v)
 }
 
 func (s *Server) logFault(ctx context.Context, rec *record, v verdict, err error) {
@@ -272,13 +276,12 @@ func (v verdict) details(requestID string) map[string]any {
 	return d
 }
 
-func writeError(w http.ResponseWriter, requestID string, v verdict) {
-	h := w.Header()
+// headers writes what is told of v in headers.
+func (v verdict) headers(h http.Header) {
 	if v.code == Unauthenticated {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	if v.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(v.retry.Seconds()))))
 	}
-	_ = WriteJSON(w, v.status, errorBody{ErrorRecord{v.code, v.text, v.details(requestID)}})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"stoa/agentsvc"
 )
@@ -23,6 +24,7 @@ const (
 	rpcNoPush        = -32003
 	rpcUnsupported   = -32004
 	rpcContentType   = -32005
+	rpcVersion       = -32009
 )
 
 // rpcMessages are what the codes say; what happened stands in the detail.
@@ -37,6 +39,7 @@ var rpcMessages = map[int]string{
 	rpcNoPush:         "Push notifications are not supported",
 	rpcUnsupported:    "This operation is not supported",
 	rpcContentType:    "Incompatible content types",
+	rpcVersion:        "This version of the protocol is not supported",
 }
 
 // rpcError is an error that is born with its JSON-RPC code.
@@ -58,15 +61,20 @@ type RPC struct {
 	id     json.RawMessage
 	w      http.ResponseWriter
 	r      *http.Request
+	data   func(Fault) any
+	events bool // the caller reads nothing but events
+}
+
+// Streams says that the call's answer is a stream. A caller who accepts only events (as some official clients of A2A read nothing
+// else) is then told of an error by one.
+func (c *RPC) Streams() {
+	accept := c.r.Header.Get("Accept")
+	c.events = strings.Contains(accept, eventStream) && !strings.Contains(accept, "json") && !strings.Contains(accept, "*/*")
 }
 
 // Reply answers the call with its result.
 func (c *RPC) Reply(result any) error {
-	return WriteJSON(c.w, http.StatusOK, struct {
-		JSONRPC string          `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id"`
-		Result  any             `json:"result"`
-	}{"2.0", c.id, result})
+	return WriteJSON(c.w, http.StatusOK, c.Envelope(result))
 }
 
 // Decode reads the call's params, which must be an object, into v. It lets go of them, since a stream may last longer
@@ -81,7 +89,12 @@ func (c *RPC) Decode(v any) error {
 
 // Fault returns the body that tells of err in the call's own envelope.
 func (c *RPC) Fault(err error) any {
-	return faultOf(c.id, RequestID(c.r), judge(err))
+	return c.fault(FaultOf(RequestID(c.r), err))
+}
+
+// Envelope returns the body that tells of a result in the call's own envelope.
+func (c *RPC) Envelope(result any) any {
+	return rpcResult{"2.0", c.id, result}
 }
 
 // Method carries out one JSON-RPC call. What it returns as an error becomes the answer.
@@ -90,21 +103,35 @@ type Method func(w http.ResponseWriter, r *http.Request, c *RPC) error
 // JSONRPC returns the handler of an endpoint whose methods find tells, nil for one it does not have. Once the envelope
 // parses, errors are JSON-RPC's own under HTTP 200, but for those of the door.
 func JSONRPC(find func(method string) Method) Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		body, err := ReadBody(r)
-		c := &RPC{id: json.RawMessage("null"), w: w, r: r}
-		if err == nil {
-			err = c.open(body)
-		}
-		if err == nil {
-			if m := find(c.Method); m != nil {
-				err = m(w, r, c)
-			} else {
-				err = &rpcError{rpcMethodNotFound, fmt.Sprintf("there is no method %.64q", c.Method)}
-			}
-		}
-		return c.answer(err)
+	return Endpoint{Find: func(_ *http.Request, name string) (Method, error) { return find(name), nil }}.Serve
+}
+
+// Endpoint answers JSON-RPC in a dialect that chooses its methods by more than their names, or tells of errors in its own way.
+type Endpoint struct {
+	// Find returns the method of a name, nil for one that the endpoint does not have.
+	Find func(r *http.Request, method string) (Method, error)
+	// Data returns what tells of an error beside its code and message; nil = an object with its details.
+	Data func(Fault) any
+}
+
+// Serve is the endpoint's handler.
+func (e Endpoint) Serve(w http.ResponseWriter, r *http.Request) error {
+	body, err := ReadBody(r)
+	c := &RPC{id: json.RawMessage("null"), w: w, r: r, data: e.Data}
+	if err == nil {
+		err = c.open(body)
 	}
+	if err == nil {
+		var m Method
+		switch m, err = e.Find(r, c.Method); {
+		case err != nil:
+		case m == nil:
+			err = &rpcError{rpcMethodNotFound, fmt.Sprintf("there is no method %.64q", c.Method)}
+		default:
+			err = m(w, r, c)
+		}
+	}
+	return c.answer(err)
 }
 
 // answer writes err where it is JSON-RPC's to tell; what it returns is the door's.
@@ -120,7 +147,17 @@ func (c *RPC) answer(err error) error {
 	if rec.err, rec.code = err, v.code; rec.visit != nil {
 		rec.visit.server.logFault(c.r.Context(), rec, v, err)
 	}
-	return WriteJSON(c.w, http.StatusOK, faultOf(c.id, rec.id, v))
+	fault := c.fault(v.fault(rec.id))
+	if c.events {
+		return writeEvent(c.w, fault)
+	}
+	return WriteJSON(c.w, http.StatusOK, fault)
+}
+
+type rpcResult struct {
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Result  any             `json:"result"`
 }
 
 type rpcFault struct {
@@ -130,15 +167,17 @@ type rpcFault struct {
 }
 
 type rpcFaultDetail struct {
-	Code    int            `json:"code"`
-	Message string         `json:"message"`
-	Data    map[string]any `json:"data"`
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data"`
 }
 
-func faultOf(id json.RawMessage, requestID string, v verdict) rpcFault {
-	data := v.details(requestID)
-	data["detail"] = v.text
-	return rpcFault{"2.0", id, rpcFaultDetail{v.rpc, rpcMessages[v.rpc], data}}
+func (c *RPC) fault(f Fault) rpcFault {
+	if c.data != nil {
+		return rpcFault{"2.0", c.id, rpcFaultDetail{f.RPC, f.Sentence(), c.data(f)}}
+	}
+	f.Details["detail"] = f.Text
+	return rpcFault{"2.0", c.id, rpcFaultDetail{f.RPC, f.Title, f.Details}}
 }
 
 // open reads the envelope. An id that it finds stays even if the rest is wrong.

@@ -36,6 +36,7 @@ type record struct {
 	agent    string
 	visit    *Visit
 	operator authz.Principal
+	tell     Telling
 	keeper   *keeper       // nil = nobody keeps the answer
 	stall    time.Duration // how long the client may take to accept a piece of the answer, 0 = that is seen to elsewhere
 	status   int           // 0 = nothing was written
@@ -107,7 +108,7 @@ func (s *Server) watch(next http.Handler) http.Handler {
 				if rec.status != 0 {
 					defer panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 				} else {
-					writeError(rec, rec.id, verdict{code: Internal, status: http.StatusInternalServerError, text: textInternal})
+					rec.tell.write(rec, rec.id, verdict{code: Internal, status: http.StatusInternalServerError, text: textInternal})
 				}
 			}
 			s.seen(r, rec, time.Since(rec.began))

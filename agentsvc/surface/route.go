@@ -37,6 +37,8 @@ type Route struct {
 	Once bool
 	// Waits says that the answer may wait for a task: no deadline is set.
 	Waits bool
+	// Tell tells of errors in the dialect's own form; nil = as most endpoints do.
+	Tell  Telling
 	Serve Handler
 }
 
@@ -59,7 +61,7 @@ func (s *Server) mount(route *Route) {
 func (s *Server) serve(route *Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := recordOf(r)
-		rec.route = route.Pattern
+		rec.route, rec.tell = route.Pattern, route.Tell
 		in := r
 		if !route.Waits {
 			ctx, cancel := context.WithTimeout(r.Context(), s.options.Deadline)
@@ -98,6 +100,9 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 		rec.operator = p
 		r = s.trace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
+	}
+	if err := checkURL(r.URL); err != nil {
+		return err
 	}
 	s.limit(rec, r, route)
 	if route.Once {

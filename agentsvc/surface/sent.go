@@ -24,8 +24,8 @@ func (names MessageNames) Complete(m *agentsvc.Message, n int, part func(i int, 
 	if n == 0 {
 		return agentsvc.Invalid("message.parts", "a message needs at least one part")
 	}
-	if n > maxParts {
-		return agentsvc.Invalid("message.parts", "a message has at most %d parts", maxParts)
+	if n > MaxParts {
+		return agentsvc.Invalid("message.parts", "a message has at most %d parts", MaxParts)
 	}
 	m.Role, m.Parts = agentsvc.RoleUser, make([]agentsvc.Part, n)
 	for i := range m.Parts {
@@ -37,8 +37,8 @@ func (names MessageNames) Complete(m *agentsvc.Message, n int, part func(i int, 
 	return nil
 }
 
-// maxParts bounds a message: each part is kept, shown to the model and told again by itself.
-const maxParts = 1000
+// MaxParts bounds a message: each part is kept, shown to the model and told again by itself.
+const MaxParts = 1000
 
 // FileNames is what a dialect calls the address and the bytes of a file.
 type FileNames struct{ URI, Bytes string }
@@ -50,14 +50,19 @@ func (names FileNames) Complete(f *agentsvc.File, at, uri, encoded string) error
 		return agentsvc.Invalid(at, "a file has either %s or %s", names.URI, names.Bytes)
 	}
 	if f.URI = uri; uri != "" {
-		if u, err := url.Parse(uri); err != nil || u.Scheme == "" || u.Host == "" {
-			return agentsvc.Invalid(at+"."+names.URI, "must be an absolute URL")
-		}
-		return nil
+		return CheckURI(at+"."+names.URI, uri)
 	}
 	var err error
 	if f.Bytes, err = base64.StdEncoding.DecodeString(encoded); err != nil || len(f.Bytes) == 0 {
 		return agentsvc.Invalid(at+"."+names.Bytes, "must be the file's bytes in base64")
+	}
+	return nil
+}
+
+// CheckURI refuses the address of a file that is not absolute.
+func CheckURI(at, uri string) error {
+	if u, err := url.Parse(uri); err != nil || u.Scheme == "" || u.Host == "" {
+		return agentsvc.Invalid(at, "must be an absolute URL")
 	}
 	return nil
 }

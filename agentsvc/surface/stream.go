@@ -2,6 +2,7 @@ package surface
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -21,6 +22,8 @@ type Dialect struct {
 	Fault func(error) any
 	// Rests says that the stream ends when the task waits for somebody, not only when it has ended.
 	Rests bool
+	// FaultName is what the event of an error is called; "" = as the others.
+	FaultName string
 	// Name is what the events of a stream are called that tells names; "" = they have none.
 	Name string
 	// Done is the body of a last event, called done where events have names, that tells of the stream's end; nil = there is
@@ -54,7 +57,7 @@ func (v *Visit) Stream(w http.ResponseWriter, f *Following, d Dialect) error {
 	case judge(err).code == Unavailable:
 		out.comeBack()
 	default:
-		_ = out.event(0, d.Fault(err))
+		_ = out.say(cmp.Or(d.FaultName, out.name), 0, d.Fault(err))
 	}
 	return err
 }
@@ -77,15 +80,35 @@ type sse struct {
 const keptBuffer = 64 << 10
 
 func (s *sse) open() {
-	h := s.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no")
+	announce(s.w.Header())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.w.WriteHeader(http.StatusOK)
 	_ = s.rc.Flush() // what is wrong with it, the first event finds out
 	s.timer = time.AfterFunc(s.every, s.keepAlive)
+}
+
+const eventStream = "text/event-stream"
+
+// announce sets the headers of a stream, which nobody is to keep or hold back.
+func announce(h http.Header) {
+	h.Set("Content-Type", eventStream)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+}
+
+// writeEvent answers with a stream of one event.
+func writeEvent(w http.ResponseWriter, body any) error {
+	var b bytes.Buffer
+	b.WriteString("data: ")
+	if err := encodeJSON(&b, body); err != nil {
+		return err
+	}
+	b.WriteByte('\n')
+	announce(w.Header())
+	w.WriteHeader(http.StatusOK)
+	send(w, b.Bytes())
+	return nil
 }
 
 // close waits for a comment under way; nothing is written after it.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -21,6 +22,7 @@ const (
 type Query struct {
 	Context agentsvc.ContextID
 	State   agentsvc.State
+	After   time.Time // of their status; zero = any
 	Size    int
 	Token   string
 	With    store.With
@@ -53,7 +55,7 @@ func (s *Service) List(ctx context.Context, reach Reach, q Query) (Page, error) 
 		return Page{}, err
 	}
 	found, total, err := s.store.Tasks(ctx, store.Filter{
-		Agents: reach.Agents, Owner: reach.Owner, Context: q.Context, State: q.State, Before: before, Limit: q.Size + 1, With: q.With,
+		Agents: reach.Agents, Owner: reach.Owner, Context: q.Context, State: q.State, After: q.After, Before: before, Limit: q.Size + 1, With: q.With,
 	})
 	if err != nil {
 		return Page{}, err
@@ -92,6 +94,6 @@ func (s *Service) digest(reach Reach, q Query, id agentsvc.TaskID) string {
 	if reach.Owner != nil {
 		owner = *reach.Owner
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q", s.tenant, reach.Agents, owner, q.Context, q.State, id))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %d %q", s.tenant, reach.Agents, owner, q.Context, q.State, q.After.UnixMicro(), id))
 	return string(sum[:digestSize])
 }

@@ -21,7 +21,7 @@ const module = "stoa"
 // floors is the plan of the house. A room imports rooms on lower floors only; rooms on one floor do not know each
 // other, except in tests that stand outside the package they test.
 var floors = map[string]int{
-	"cmd/stoa": 10, "cmd/stoa/faults": 10,
+	"cmd/stoa": 11, "cmd/stoa/faults": 11,
 
 	"tenancy":        1,
 	"tenancy/db":     0,
@@ -57,7 +57,7 @@ var floors = map[string]int{
 	"agentsvc/surface": 8,
 
 	"agentsvc/surface/ext": 9, "agentsvc/surface/v1": 9,
-	"agentsvc/surface/a2a": 9, "agentsvc/surface/a2agrpc": 9,
+	"agentsvc/surface/a2a": 9, "agentsvc/surface/a2agrpc": 10,
 	"agentsvc/surface/ops": 9, "agentsvc/surface/webhook": 9,
 }
 

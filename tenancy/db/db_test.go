@@ -61,7 +61,8 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// TestGroup sends many writes at once, some of which fail: each gets its own outcome and nothing of its neighbours'.
+// TestGroup sends many writes of several tenants and of the platform at once, some of which fail: each gets its own outcome
+// and sees nothing of its neighbours'.
 func TestGroup(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -76,7 +77,17 @@ func TestGroup(t *testing.T) {
 				if i%10 == 0 {
 					insert(&b, tenant, fmt.Sprint(i))
 				}
-				errs[i] = d.Tenant(tenant).Write(context.Background(), &b)
+				if i%11 == 5 {
+					errs[i] = d.Platform().Write(context.Background(), &b)
+					return
+				}
+				others := 0
+				if d.Engine() == db.Postgres {
+					b.Query(func(r db.Row) error { return r.Scan(&others) }, "SELECT COUNT(*) FROM task WHERE tenant <> $1", string(tenant))
+				}
+				if errs[i] = d.Tenant(tenant).Write(context.Background(), &b); others != 0 {
+					t.Errorf("%s sees %d rows of others", tenant, others)
+				}
 			})
 		}
 		wg.Wait()

@@ -93,8 +93,10 @@ func (p *postgres) alone(ctx context.Context, enter string, c *call) error {
 func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error {
 	var b pgx.Batch
 	writes := false
-	for _, c := range calls {
-		b.Queue(enter, c.role, string(c.tenant))
+	for i, c := range calls {
+		if enters(calls, i) {
+			b.Queue(enter, c.role, string(c.tenant))
+		}
 		for _, s := range c.batch.stmts {
 			b.Queue(s.sql, s.args...)
 		}
@@ -116,11 +118,18 @@ func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error
 	return err
 }
 
+// enters reports whether the i-th call of a pipeline is another role's or tenant's than the one before.
+func enters(calls []*call, i int) bool {
+	return i == 0 || calls[i].role != calls[i-1].role || calls[i].tenant != calls[i-1].tenant
+}
+
 func receive(res pgx.BatchResults, calls []*call) error {
-	for _, c := range calls {
+	for i, c := range calls {
 		c.readErr = nil
-		if _, err := res.Exec(); err != nil {
-			return err
+		if enters(calls, i) {
+			if _, err := res.Exec(); err != nil {
+				return err
+			}
 		}
 		for _, s := range c.batch.stmts {
 			if s.read == nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -229,6 +230,19 @@ func joinChunks(events []string) (out []string) {
 	return out
 }
 
+// official are the events of official A2A, of either version.
+type (
+	official struct {
+		Status       officialStatus
+		StatusUpdate struct{ Status officialStatus }
+	}
+	officialStatus  struct{ Message officialMessage }
+	officialMessage struct {
+		ID             string `json:"messageId"`
+		Parts, Content []struct{ Text string }
+	}
+)
+
 // chunk returns which message an event holds a piece of, and the piece, in whatever dialect.
 func chunk(event string) (of, text string) {
 	type parts []struct{ Text string }
@@ -246,10 +260,19 @@ func chunk(event string) (of, text string) {
 		Response struct{ Content parts }
 		Task     struct{ ID string }
 		EventID  int64 `json:"eventId"`
+		official
+		Result official
 	}
 	data := strings.TrimPrefix(strings.TrimPrefix(event, "event: message\n"), "data: ")
 	if json.Unmarshal([]byte(data), &u) != nil || u.EventID > 0 {
 		return "", ""
+	}
+	for _, o := range []official{u.official, u.Result} {
+		for _, m := range []officialMessage{o.Status.Message, o.StatusUpdate.Status.Message} {
+			for _, said := range slices.Concat(m.Parts, m.Content) {
+				return m.ID, said.Text
+			}
+		}
 	}
 	switch m := u.Status.Message; {
 	case len(m.Parts) > 0:
@@ -284,8 +307,9 @@ func (d *dialogue) neutral(answer string) string {
 	answer = took.ReplaceAllString(answer, `"execution_time": SECONDS`)
 	answer = tokens.ReplaceAllString(answer, `"$1": "TOKEN"`)
 	return times.ReplaceAllStringFunc(answer, func(at string) string {
-		if _, err := time.Parse(`"2006-01-02T15:04:05.000Z"`, at); err != nil {
-			return at // not in the one form that times have
+		// The one form that times have; but for those of A2A 0.3, whose library leaves zeros at the end out.
+		if _, err := time.Parse(`"2006-01-02T15:04:05.999Z"`, at); err != nil || len(at) > len(`"2006-01-02T15:04:05.000Z"`) {
+			return at
 		}
 		return `"TIME"`
 	})

@@ -114,10 +114,14 @@ func TestF6Network(t *testing.T) {
 			continue
 		}
 		c.wire(x.state)
-		if x.state.refuse {
+		if x.state.refuse || x.slow {
 			for _, n := range c.nodes {
 				n.pg.cut()
 			}
+		}
+		if x.slow { // the leases are renewed over new connections as well, which take longer
+			time.Sleep(stale)
+			c.within(deadline, "calls are answered over slow wires", answered)
 		}
 		failed, longest := c.crowd(40)
 		say(t, "%s: %d of 40 requests failed, the longest took %v", x.name, failed, longest.Round(time.Millisecond))

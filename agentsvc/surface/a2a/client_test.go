@@ -1,0 +1,317 @@
+package a2a_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2aclient"
+	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc/surface/surfacetest"
+)
+
+// client returns the official client for one version and binding, made of the card that the app shows.
+func client(t *testing.T, h *surfacetest.House, agent string, version spec.ProtocolVersion, binding spec.TransportProtocol, token string) *a2aclient.Client {
+	t.Helper()
+	hc := &http.Client{Transport: bearer(token)}
+	resp, err := hc.Get(h.URL + "/a2a/" + agent + "/.well-known/agent-card.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("the card: %d %s %v", resp.StatusCode, body, err)
+	}
+	card, err := a2av0.NewAgentCardParser()([]byte(strings.ReplaceAll(string(body), "http://localhost:8080", h.URL)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chosen []*spec.AgentInterface
+	for _, i := range card.SupportedInterfaces {
+		if i.ProtocolVersion == version && i.ProtocolBinding == binding {
+			chosen = append(chosen, i)
+		}
+	}
+	card.SupportedInterfaces = chosen
+	c, err := a2aclient.NewFactory(
+		a2aclient.WithDefaultsDisabled(), a2aclient.WithJSONRPCTransport(hc), a2aclient.WithRESTTransport(hc),
+		a2av0.WithJSONRPCTransport(a2av0.JSONRPCTransportConfig{Client: hc}), a2av0.WithRESTTransport(a2av0.RESTTransportConfig{Client: hc}),
+	).CreateFromCard(t.Context(), card)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// bindings are the ways to speak to an agent.
+var bindings = []struct {
+	name    string
+	version spec.ProtocolVersion
+	binding spec.TransportProtocol
+}{
+	{"1.0 JSON-RPC", "1.0", spec.TransportProtocolJSONRPC}, {"1.0 REST", "1.0", spec.TransportProtocolHTTPJSON},
+	{"0.3 JSON-RPC", "0.3", spec.TransportProtocolJSONRPC}, {"0.3 REST", "0.3", spec.TransportProtocolHTTPJSON},
+}
+
+func says(text string) *spec.Message {
+	return spec.NewMessage(spec.MessageRoleUser, spec.NewTextPart(text))
+}
+
+func text(m *spec.Message) string {
+	if m == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, p := range m.Parts {
+		b.WriteString(p.Text())
+	}
+	return b.String()
+}
+
+// told is what a stream tells: the states in their order, and the text of the last status.
+type told struct {
+	id     spec.TaskID
+	states []spec.TaskState
+	first  string // kind of the first event
+	last   string
+	deltas string // texts of the statuses that say working, joined
+	calls  []string
+}
+
+func listen(t *testing.T, events iter.Seq2[spec.Event, error]) (out told) {
+	t.Helper()
+	note := func(s spec.TaskStatus) {
+		if len(out.states) == 0 || out.states[len(out.states)-1] != s.State {
+			out.states = append(out.states, s.State)
+		}
+		if out.last = text(s.Message); s.State == spec.TaskStateWorking {
+			out.deltas += out.last
+		}
+		if s.Message != nil {
+			calls, _ := s.Message.Metadata["tool_calls"].([]any)
+			for _, c := range calls {
+				out.calls = append(out.calls, c.(map[string]any)["function"].(map[string]any)["name"].(string))
+			}
+		}
+	}
+	for ev, err := range events {
+		if err != nil {
+			t.Fatalf("the stream ends with %v", err)
+		}
+		switch ev := ev.(type) {
+		case *spec.Task:
+			if out.first == "" {
+				out.first = "task"
+			}
+			out.id = ev.ID
+			note(ev.Status)
+		case *spec.TaskStatusUpdateEvent:
+			note(ev.Status)
+		}
+		if out.first == "" {
+			out.first = "other"
+		}
+	}
+	return out
+}
+
+// TestClients has the official client do everything in every version and binding.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, b := range bindings {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			c := client(t, h, "assistant", b.version, b.binding, tokenOf(t, h, "acme", "ana "+b.name))
+			ctx := t.Context()
+			done := say(t, c, says("hello"))
+			if done.Status.State != spec.TaskStateCompleted || text(done.Status.Message) != "You said: hello" || done.ContextID == "" || done.Status.Timestamp == nil {
+				t.Errorf("send answers %+v", done)
+			}
+			streamed := listen(t, c.SendStreamingMessage(ctx, &spec.SendMessageRequest{Message: says("weather Rome")}))
+			want := []spec.TaskState{spec.TaskStateSubmitted, spec.TaskStateWorking, spec.TaskStateCompleted}
+			if diff := cmp.Diff(want, streamed.states); diff != "" || streamed.first != "task" || streamed.last != "It is 21 degrees." || streamed.deltas != streamed.last {
+				t.Errorf("the stream tells %+v: %s", streamed, diff)
+			}
+			if diff := cmp.Diff([]string{"calculator", "calculator"}, streamed.calls); diff != "" {
+				t.Error("tool calls", diff)
+			}
+			one := 1
+			got, err := c.GetTask(ctx, &spec.GetTaskRequest{ID: streamed.id, HistoryLength: &one})
+			if err != nil || len(got.History) != 1 || text(got.History[0]) != "It is 21 degrees." || got.Status.State != spec.TaskStateCompleted {
+				t.Errorf("get answers %+v, %v", got, err)
+			}
+			if got, err = c.GetTask(ctx, &spec.GetTaskRequest{ID: streamed.id}); err != nil || len(got.History) < 3 || text(got.History[0]) != "weather Rome" || got.History[0].Role != spec.MessageRoleUser {
+				t.Errorf("get with the history answers %+v, %v", got, err)
+			}
+			asks(t, c)
+			approves(t, c)
+			subscribes(t, c)
+			file := say(t, c, says("file"))
+			if len(file.Artifacts) != 1 || file.Artifacts[0].Name != "out.txt" {
+				t.Errorf("artifacts: %+v", file.Artifacts)
+			}
+			lists(t, c, b.version)
+			fails(t, c, done.ID)
+		})
+	}
+}
+
+// say sends a message and returns its task.
+func say(t *testing.T, c *a2aclient.Client, m *spec.Message) *spec.Task {
+	t.Helper()
+	result, err := c.SendMessage(t.Context(), &spec.SendMessageRequest{Message: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, ok := result.(*spec.Task)
+	if !ok {
+		t.Fatalf("the answer is a %T", result)
+	}
+	return task
+}
+
+// asks answers what an agent asks for.
+func asks(t *testing.T, c *a2aclient.Client) {
+	t.Helper()
+	asked := say(t, c, says("ask"))
+	if asked.Status.State != spec.TaskStateInputRequired || text(asked.Status.Message) != "Which city?" {
+		t.Errorf("the agent asks %+v", asked.Status)
+	}
+	answer := spec.NewMessageForTask(spec.MessageRoleUser, asked, spec.NewTextPart("Rome"))
+	if told := listen(t, c.SendStreamingMessage(t.Context(), &spec.SendMessageRequest{Message: answer})); told.id != asked.ID || told.first != "task" || told.last != "You said: Rome" {
+		t.Errorf("the answer leads to %+v", told)
+	}
+}
+
+// approves decides on a tool call by a message.
+func approves(t *testing.T, c *a2aclient.Client) {
+	t.Helper()
+	held := say(t, c, says("sum"))
+	if held.Status.State != spec.TaskStateInputRequired {
+		t.Fatalf("the tool does not wait: %+v", held.Status)
+	}
+	call := ""
+	for _, p := range held.Status.Message.Parts {
+		if question, ok := p.Data().(map[string]any); ok && question["call_id"] != nil {
+			call, _ = question["call_id"].(string)
+		}
+	}
+	yes := map[string]any{"type": "tool_approval", "call_id": call, "decision": "approve"}
+	task := say(t, c, spec.NewMessageForTask(spec.MessageRoleUser, held, spec.NewDataPart(yes)))
+	if task.Status.State != spec.TaskStateCompleted || text(task.Status.Message) != "It is 2." {
+		t.Errorf("after the approval the task is %+v", task.Status)
+	}
+}
+
+// subscribes follows a task that waits until somebody cancels it.
+func subscribes(t *testing.T, c *a2aclient.Client) {
+	t.Helper()
+	asked := say(t, c, says("ask"))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	next, end := iter.Pull2(c.SubscribeToTask(ctx, &spec.SubscribeToTaskRequest{ID: asked.ID}))
+	defer end()
+	first, err, _ := next()
+	if task, ok := first.(*spec.Task); !ok || err != nil || task.Status.State != spec.TaskStateInputRequired {
+		t.Fatalf("a subscription begins with %+v, %v", first, err)
+	}
+	cancelled, err := c.CancelTask(t.Context(), &spec.CancelTaskRequest{ID: asked.ID})
+	if err != nil || cancelled.Status.State != spec.TaskStateCanceled {
+		t.Fatalf("cancel answers %+v, %v", cancelled, err)
+	}
+	last, err, _ := next()
+	if update, ok := last.(*spec.TaskStatusUpdateEvent); !ok || err != nil || update.Status.State != spec.TaskStateCanceled {
+		t.Errorf("a cancelled task tells %+v, %v", last, err)
+	}
+	if _, _, more := next(); more {
+		t.Error("the subscription goes on after the end")
+	}
+}
+
+// lists pages through the tasks. Version 0.3 has no such method over JSON-RPC in its client.
+func lists(t *testing.T, c *a2aclient.Client, version spec.ProtocolVersion) {
+	t.Helper()
+	page, err := c.ListTasks(t.Context(), &spec.ListTasksRequest{PageSize: 2, Status: spec.TaskStateCompleted, IncludeArtifacts: true})
+	if version == a2av0.Version && err != nil {
+		return
+	}
+	if err != nil || len(page.Tasks) != 2 || page.NextPageToken == "" || len(page.Tasks[0].Artifacts) != 1 || len(page.Tasks[0].History) != 0 {
+		t.Fatalf("list answers %+v, %v", page, err)
+	}
+	if version != a2av0.Version && (page.TotalSize != 5 || page.PageSize != 2) {
+		t.Errorf("list answers %+v", page)
+	}
+	next, err := c.ListTasks(t.Context(), &spec.ListTasksRequest{PageSize: 2, Status: spec.TaskStateCompleted, IncludeArtifacts: true, PageToken: page.NextPageToken})
+	if err != nil || len(next.Tasks) != 2 || next.Tasks[0].ID == page.Tasks[0].ID {
+		t.Errorf("the next page is %+v, %v", next, err)
+	}
+	for ago, want := range map[time.Duration]int{time.Hour: 5, -time.Hour: 0} {
+		at := time.Now().Add(-ago)
+		got, err := c.ListTasks(t.Context(), &spec.ListTasksRequest{StatusTimestampAfter: &at, Status: spec.TaskStateCompleted})
+		if err != nil || len(got.Tasks) != want {
+			t.Errorf("%v ago there is %+v, %v", ago, got, err)
+		}
+	}
+}
+
+// fails provokes the errors that the client has names for.
+func fails(t *testing.T, c *a2aclient.Client, ended spec.TaskID) {
+	t.Helper()
+	ctx := t.Context()
+	_, notFound := c.GetTask(ctx, &spec.GetTaskRequest{ID: "01a00000-0000-7000-8000-000000000000"})
+	_, notCancelable := c.CancelTask(ctx, &spec.CancelTaskRequest{ID: ended})
+	var subscribed, sentLate error
+	for _, err := range c.SubscribeToTask(ctx, &spec.SubscribeToTaskRequest{ID: ended}) {
+		subscribed = err
+	}
+	late := says("too late")
+	late.TaskID = ended
+	_, sentLate = c.SendMessage(ctx, &spec.SendMessageRequest{Message: late})
+	_, noPush := c.CreateTaskPushConfig(ctx, &spec.PushConfig{TaskID: ended, URL: "https://example.com/told"})
+	picture := says("look")
+	picture.Parts = append(picture.Parts, &spec.Part{Content: spec.Raw("PNG"), MediaType: "image/png"})
+	_, content := c.SendMessage(ctx, &spec.SendMessageRequest{Message: picture})
+	negative := -1
+	_, params := c.GetTask(ctx, &spec.GetTaskRequest{ID: ended, HistoryLength: &negative})
+	for name, tt := range map[string]struct{ got, want error }{
+		"unknown task": {notFound, spec.ErrTaskNotFound}, "cancel of an ended task": {notCancelable, spec.ErrTaskNotCancelable},
+		"subscribe to an ended task": {subscribed, spec.ErrUnsupportedOperation}, "message to an ended task": {sentLate, spec.ErrUnsupportedOperation},
+		"push": {noPush, spec.ErrPushNotificationNotSupported}, "content": {content, spec.ErrUnsupportedContentType}, "negative length": {params, spec.ErrInvalidParams},
+	} {
+		if !errors.Is(tt.got, tt.want) {
+			t.Errorf("%s: %v, want %v", name, tt.got, tt.want)
+		}
+	}
+}
+
+// TestStrangers has the client of another app, and another user, ask for a task: it is not there.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, b := range bindings {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			mine := say(t, client(t, h, "assistant", b.version, b.binding, tokenOf(t, h, "acme", "ana")), says("ask"))
+			for _, token := range []string{tokenOf(t, h, "globex", "ana"), h.Token(t, "acme", callerEve)} {
+				c := client(t, h, "assistant", b.version, b.binding, token)
+				if _, err := c.GetTask(t.Context(), &spec.GetTaskRequest{ID: mine.ID}); !errors.Is(err, spec.ErrTaskNotFound) {
+					t.Errorf("get by a stranger: %v", err)
+				}
+				answer := spec.NewMessageForTask(spec.MessageRoleUser, mine, spec.NewTextPart("Rome"))
+				if _, err := c.SendMessage(t.Context(), &spec.SendMessageRequest{Message: answer}); !errors.Is(err, spec.ErrTaskNotFound) {
+					t.Errorf("send by a stranger: %v", err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,163 @@
+package a2a
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+)
+
+// states are the words' states as version 1.0 names them.
+var states = map[agentsvc.State]spec.TaskState{
+	agentsvc.Submitted: spec.TaskStateSubmitted, agentsvc.Working: spec.TaskStateWorking, agentsvc.Completed: spec.TaskStateCompleted,
+	agentsvc.Failed: spec.TaskStateFailed, agentsvc.Cancelled: spec.TaskStateCanceled, agentsvc.InputRequired: spec.TaskStateInputRequired,
+	agentsvc.Rejected: spec.TaskStateRejected, agentsvc.AuthRequired: spec.TaskStateAuthRequired,
+}
+
+// NewTask returns t with the last messages of its history, all where length is nil, and with its artifacts where they are asked
+// for.
+func NewTask(t agentsvc.Task, length *int, artifacts bool) *spec.Task {
+	out := &spec.Task{ID: spec.TaskID(t.ID), ContextID: string(t.Context), Status: newStatus(t, t.Status)}
+	history := t.History
+	if length != nil {
+		history = history[max(0, len(history)-*length):]
+	}
+	for _, m := range history {
+		out.History = append(out.History, newMessage(t, m))
+	}
+	if artifacts {
+		for _, a := range t.Artifacts {
+			out.Artifacts = append(out.Artifacts, newArtifact(a))
+		}
+	}
+	return out
+}
+
+// newStatus returns a status of t. What a user said is not its message, though it may have brought it about.
+func newStatus(t agentsvc.Task, s agentsvc.Status) spec.TaskStatus {
+	at := s.At.UTC().Truncate(time.Millisecond)
+	out := spec.TaskStatus{State: states[s.State], Timestamp: &at}
+	if s.Message != nil && s.Message.Role == agentsvc.RoleAgent {
+		out.Message = newMessage(t, *s.Message)
+	}
+	return out
+}
+
+// newMessage returns a message of t. The tools that it calls stand in its metadata.
+func newMessage(t agentsvc.Task, m agentsvc.Message) *spec.Message {
+	out := &spec.Message{
+		ID: string(m.ID), ContextID: string(t.Context), TaskID: spec.TaskID(t.ID), Role: spec.MessageRoleUser, Parts: some(newParts(m.Parts)), Metadata: m.Metadata,
+	}
+	if m.Role == agentsvc.RoleAgent {
+		out.Role = spec.MessageRoleAgent
+	}
+	if calls := newCalls(m.ToolCalls); calls != nil {
+		out.Metadata = maps.Clone(m.Metadata)
+		out.SetMeta("tool_calls", calls)
+	}
+	return out
+}
+
+// newCalls returns calls as every dialect shows them, in types that Protocol Buffers have as well.
+func newCalls(calls []agentsvc.ToolCall) (out []any) {
+	for _, c := range surface.NewToolCallRecords(calls) {
+		out = append(out, map[string]any{"id": c.ID, "type": c.Type, "function": map[string]any{"name": c.Function.Name, "arguments": c.Function.Arguments}})
+	}
+	return out
+}
+
+// some returns parts, of which the protocol wants at least one.
+func some(parts spec.ContentParts) spec.ContentParts {
+	if len(parts) == 0 {
+		return spec.ContentParts{spec.NewTextPart("")}
+	}
+	return parts
+}
+
+func newArtifact(a agentsvc.Artifact) *spec.Artifact {
+	return &spec.Artifact{ID: spec.ArtifactID(a.ID), Name: a.Name, Description: a.Description, Parts: some(newParts(a.Parts)), Metadata: a.Metadata}
+}
+
+func newParts(words []agentsvc.Part) spec.ContentParts {
+	parts := make(spec.ContentParts, len(words))
+	for i, p := range words {
+		switch {
+		case p.File != nil && p.File.URI != "":
+			parts[i] = &spec.Part{Content: spec.URL(p.File.URI), Filename: p.File.Name, MediaType: p.File.MediaType}
+		case p.File != nil:
+			parts[i] = &spec.Part{Content: spec.Raw(p.File.Bytes), Filename: p.File.Name, MediaType: p.File.MediaType}
+		case p.Data != nil:
+			parts[i] = &spec.Part{Content: spec.Data{Value: p.Data.Value}, MediaType: p.Data.MediaType}
+		default:
+			parts[i] = spec.NewTextPart(p.Text)
+		}
+	}
+	return parts
+}
+
+// Word returns a message that a client sent as the words have it, or what is wrong with it and where.
+func Word(m *spec.Message) (agentsvc.Message, error) {
+	if m == nil {
+		return agentsvc.Message{}, agentsvc.Invalid("message", "is missing")
+	}
+	word := agentsvc.Message{
+		ID: agentsvc.MessageID(m.ID), Context: agentsvc.ContextID(m.ContextID), Task: agentsvc.TaskID(m.TaskID), Metadata: m.Metadata,
+	}
+	switch m.Role {
+	case spec.MessageRoleUser:
+	case spec.MessageRoleUnspecified:
+		return word, agentsvc.Invalid("message.role", "is missing: ROLE_USER, or user in version 0.3")
+	case spec.MessageRoleAgent:
+		return word, agentsvc.Invalid("message.role", "only users send messages")
+	default:
+		return word, agentsvc.Invalid("message.role", "unknown role %.40q: ROLE_USER, or user in version 0.3", string(m.Role))
+	}
+	if m.ID == "" {
+		return word, agentsvc.Invalid("message.messageId", "is missing")
+	}
+	names := surface.MessageNames{Message: "messageId", Context: "contextId", Task: "taskId"}
+	return word, names.Complete(&word, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return wordPart(m.Parts[i], at) })
+}
+
+// wordPart returns p, which stands at the given place, as the words have it.
+func wordPart(p *spec.Part, at string) (agentsvc.Part, error) {
+	if p == nil {
+		return agentsvc.Part{}, agentsvc.Invalid(at, "is empty")
+	}
+	file := agentsvc.File{Name: p.Filename, MediaType: p.MediaType}
+	switch c := p.Content.(type) {
+	case spec.Text:
+		return agentsvc.TextPart(string(c)), nil
+	case spec.Data:
+		return agentsvc.Part{Data: &agentsvc.Data{MediaType: p.MediaType, Value: c.Value}}, nil
+	case spec.Raw:
+		if file.Bytes = c; len(c) == 0 {
+			return agentsvc.Part{}, agentsvc.Invalid(at+".raw", "holds no bytes")
+		}
+		return agentsvc.Part{File: &file}, nil
+	case spec.URL:
+		file.URI = string(c)
+		return agentsvc.Part{File: &file}, surface.CheckURI(at+".url", file.URI)
+	}
+	return agentsvc.Part{}, agentsvc.Invalid(at, "must have exactly one of text, raw, url and data")
+}
+
+// stateOf returns the state of a name, in the spelling of any version; the unspecified one is none.
+func stateOf(name string) (agentsvc.State, error) {
+	plain := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "TASK_STATE_")), "-", "_")
+	if plain == "canceled" {
+		plain = string(agentsvc.Cancelled)
+	}
+	s := agentsvc.State(plain)
+	switch {
+	case plain == "" || plain == "unspecified":
+		return "", nil
+	case !s.Valid():
+		return "", agentsvc.Invalid("status", "unknown state %.40q: one such as TASK_STATE_WORKING, or working in version 0.3", name)
+	}
+	return s, nil
+}

@@ -1,0 +1,91 @@
+package a2a
+
+import (
+	"net/http"
+
+	"github.com/a2aproject/a2a-go/v2/errordetails"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+
+	"stoa/agentsvc/surface"
+)
+
+// kinds are the errors that A2A has numbers for: their reason, and what REST and gRPC call them.
+var kinds = map[int]struct{ reason, status string }{
+	-32700: {spec.ErrorReason(spec.ErrParseError), "INVALID_ARGUMENT"},
+	-32600: {spec.ErrorReason(spec.ErrInvalidRequest), "INVALID_ARGUMENT"},
+	-32601: {spec.ErrorReason(spec.ErrMethodNotFound), "UNIMPLEMENTED"},
+	-32602: {spec.ErrorReason(spec.ErrInvalidParams), "INVALID_ARGUMENT"},
+	-32001: {spec.ErrorReason(spec.ErrTaskNotFound), "NOT_FOUND"},
+	-32002: {spec.ErrorReason(spec.ErrTaskNotCancelable), "FAILED_PRECONDITION"},
+	-32003: {spec.ErrorReason(spec.ErrPushNotificationNotSupported), "FAILED_PRECONDITION"},
+	-32004: {spec.ErrorReason(spec.ErrUnsupportedOperation), "FAILED_PRECONDITION"},
+	-32005: {spec.ErrorReason(spec.ErrUnsupportedContentType), "INVALID_ARGUMENT"},
+	-32009: {spec.ErrorReason(spec.ErrVersionNotSupported), "FAILED_PRECONDITION"},
+}
+
+// reasons are those of the door.
+var reasons = map[surface.Code]string{
+	surface.Unauthenticated: spec.ErrorReason(spec.ErrUnauthenticated), surface.PermissionDenied: spec.ErrorReason(spec.ErrUnauthorized),
+	surface.ResourceExhausted: string(surface.ResourceExhausted), surface.Unavailable: string(surface.Unavailable),
+	surface.Internal: spec.ErrorReason(spec.ErrInternalError), surface.NotFound: string(surface.NotFound),
+}
+
+// Named returns the reason of a fault, as google.rpc.ErrorInfo tells it, and the name of its status.
+func Named(f surface.Fault) (reason, status string) {
+	kind, known := kinds[f.RPC]
+	door := reasons[f.Code]
+	switch {
+	case f.RPC == -32001:
+		return kind.reason, kind.status
+	case door != "":
+		return door, string(f.Code)
+	case known:
+		return kind.reason, kind.status
+	}
+	return string(f.Code), string(f.Code)
+}
+
+// details are what is told of a fault beside its number and message: why, and which field is wrong.
+func details(f surface.Fault) []*errordetails.Typed {
+	reason, _ := Named(f)
+	all := []*errordetails.Typed{errordetails.NewErrorInfo(reason, spec.ProtocolDomain, map[string]string{"request_id": f.RequestID})}
+	if f.Field != "" {
+		violation := map[string]any{"field": f.Field, "description": f.Text}
+		all = append(all, errordetails.NewTyped("type.googleapis.com/google.rpc.BadRequest", map[string]any{"fieldViolations": []any{violation}}))
+	}
+	return all
+}
+
+// problem is an error of REST (google.rpc.Status, AIP-193). Version 0.3 has number, message and data at the top.
+type problem struct {
+	Code    int                   `json:"code,omitempty"`
+	Message string                `json:"message,omitempty"`
+	Data    []*errordetails.Typed `json:"data,omitempty"`
+	Error   problemStatus         `json:"error"`
+}
+
+type problemStatus struct {
+	Code    int                   `json:"code"`
+	Status  string                `json:"status"`
+	Message string                `json:"message"`
+	Details []*errordetails.Typed `json:"details"`
+}
+
+// tell tells of errors as version 1.0 does over REST.
+func tell(f surface.Fault) (int, any) {
+	_, name := Named(f)
+	status := f.Status
+	if name == "FAILED_PRECONDITION" {
+		status = http.StatusBadRequest
+	}
+	return status, problem{Error: problemStatus{status, name, f.Sentence(), details(f)}}
+}
+
+// tell03 tells of them so that clients of version 0.3 find them, those too that read the form of 1.0.
+func tell03(f surface.Fault) (int, any) {
+	status, body := tell(f)
+	p, _ := body.(problem)
+	p.Code, p.Message, p.Data = f.RPC, p.Error.Message, p.Error.Details
+	return status, p
+}

@@ -1,0 +1,96 @@
+// The official client for JavaScript: node client.mjs FOLDER CARD TOKEN STRANGER, where the folder's node_modules hold
+// @a2a-js/sdk. It reads the card at an address, tells one story over every version and binding that the card names, and prints
+// for each what it saw.
+import {pathToFileURL} from 'node:url'
+
+const [folder, address, token, stranger] = process.argv.slice(2)
+const {ClientFactory, JsonRpcTransportFactory, RestTransportFactory, DefaultAgentCardResolver} =
+  await import(pathToFileURL(folder + '/node_modules/@a2a-js/sdk/dist/client/index.js'))
+
+const as = token => (url, init = {}) => fetch(url, {...init, headers: {...init.headers, Authorization: 'Bearer ' + token}})
+const answer = await as(token)(address)
+const raw = JSON.parse((await answer.text()).replaceAll('http://localhost:8080', new URL(address).origin))
+
+async function connect(token, version, binding) {
+  const options = {fetchImpl: as(token), legacyCompat: {enabled: true}}
+  const factory = new ClientFactory({
+    transports: [new JsonRpcTransportFactory(options), new RestTransportFactory(options)], cardResolver: new DefaultAgentCardResolver(options),
+  })
+  const interfaces = raw.supportedInterfaces.filter(i => i.protocolVersion === version && i.protocolBinding === binding)
+  return factory.createFromAgentCard({...raw, supportedInterfaces: interfaces})
+}
+
+const states = [, 'submitted', 'working', 'completed', 'failed', 'canceled', 'input_required', 'rejected', 'auth_required']
+const state = task => states[task.status.state] ?? task.status.state
+const text = message => (message?.parts ?? []).map(p => p.content?.$case === 'text' ? p.content.value : '').join('')
+const part = content => ({content, metadata: undefined, filename: '', mediaType: ''})
+const message = (content, more = {}) => ({
+  message: {
+    messageId: crypto.randomUUID(), contextId: '', taskId: '', role: 1, parts: [part(content)], metadata: undefined, extensions: [], referenceTaskIds: [], ...more,
+  }, configuration: undefined, metadata: undefined, tenant: '',
+})
+const says = (value, more) => message({$case: 'text', value}, more)
+const failure = async promise => {
+  try {
+    await promise
+    return 'nothing went wrong'
+  } catch (error) {
+    return error.cause?.name ?? error.name
+  }
+}
+const drain = async events => {
+  for await (const event of events) void event
+}
+
+async function story(version, binding) {
+  const seen = {version, binding}
+  const client = await connect(token, version, binding)
+  const done = await client.sendMessage(says('hello'))
+  seen.send = [state(done), text(done.status.message)]
+
+  const told = []
+  let id
+  for await (const {payload: {$case, value}} of client.sendMessageStream(says('weather Rome'))) {
+    id ??= value.id
+    told.push(`${$case} ${value.status ? state(value) : ''} ${text(value.status?.message)}`.trim())
+  }
+  seen.stream = [told[0], told.at(-1)]
+  const task = await client.getTask({id, historyLength: 1, tenant: ''})
+  seen.get = [state(task), String(task.history.length), text(task.history[0])]
+
+  const asked = await client.sendMessage(says('ask'))
+  const answered = await client.sendMessage(says('Rome', {taskId: asked.id, contextId: asked.contextId}))
+  seen.ask = [state(asked), text(asked.status.message), state(answered), text(answered.status.message)]
+
+  const held = await client.sendMessage(says('sum'))
+  const question = held.status.message.parts.map(p => p.content.value).find(v => v.call_id)
+  const decision = {type: 'tool_approval', call_id: question.call_id, decision: 'approve'}
+  const approved = await client.sendMessage(message({$case: 'data', value: decision}, {taskId: held.id, contextId: held.contextId}))
+  seen.approve = [state(held), state(approved), text(approved.status.message)]
+
+  const waiting = await client.sendMessage(says('ask'))
+  const events = client.resubscribeTask({id: waiting.id, tenant: ''})
+  const first = (await events.next()).value.payload
+  const cancelled = await client.cancelTask({id: waiting.id, tenant: '', metadata: undefined})
+  const last = (await events.next()).value.payload
+  seen.subscribe = [first.$case, state(first.value), state(cancelled), last.$case, state(last.value), String((await events.next()).done)]
+
+  if (version === '1.0') {
+    const page = await client.listTasks({tenant: '', contextId: '', status: 3, pageSize: 2, pageToken: '', historyLength: 0, includeArtifacts: false})
+    seen.list = [String(page.tasks.length), page.totalSize > 2 ? 'some' : 'few', String(page.pageSize), page.nextPageToken ? 'more' : 'end']
+  }
+  const card = await client.getAgentCard()
+  seen.card = [card.name, String(card.supportedInterfaces.length > 0)]
+  const other = await connect(stranger, version, binding)
+  seen.errors = [
+    await failure(client.getTask({id: '01a00000-0000-7000-8000-000000000000', tenant: ''})), await failure(client.cancelTask({id: done.id, tenant: '', metadata: undefined})),
+    await failure(client.sendMessage(says('late', {taskId: done.id}))), await failure(other.getTask({id: waiting.id, tenant: ''})),
+    await failure(drain(client.resubscribeTask({id: '01a00000-0000-7000-8000-000000000000', tenant: ''}))),
+  ]
+  return seen
+}
+
+const stories = [['1.0', 'JSONRPC'], ['1.0', 'HTTP+JSON'], ['0.3', 'JSONRPC'], ['0.3', 'HTTP+JSON']]
+for (const [version, binding] of stories) {
+  console.log(JSON.stringify(await story(version, binding).catch(error => ({version, binding, broke: [String(error.stack)]}))))
+}

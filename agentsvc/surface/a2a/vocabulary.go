@@ -1,0 +1,150 @@
+package a2a
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
+	"github.com/a2aproject/a2a-go/v2/a2apb/v0/pbjson"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+)
+
+// vocabulary is how a version of the protocol says things, in one of its bindings.
+type vocabulary struct {
+	version  string
+	contents string // what a part may have one of
+	file     string // what a file has either of
+	twice    bool   // clients encode the bytes of files twice
+	kind     string // the media type of answers over REST
+
+	data  func(raw json.RawMessage, at string) (spec.PartContent, error)
+	sent  func(*spec.Task) (any, error) // what a message is answered with
+	task  func(*spec.Task) (any, error)
+	list  func(*spec.ListTasksResponse) (any, error)
+	event func(ev spec.Event, final bool) (any, error)
+}
+
+// v10 is version 1.0, in which both bindings say the same.
+var v10 = vocabulary{
+	version: surface.A2A10, contents: "text, raw, url and data", file: "bytes or uri", kind: "application/a2a+json",
+	data: anything,
+	sent: func(t *spec.Task) (any, error) { return taskEvent{newTimedTask(t)}, nil },
+	task: func(t *spec.Task) (any, error) { return newTimedTask(t), nil },
+	list: func(l *spec.ListTasksResponse) (any, error) {
+		out := timedList{l, make([]timedTask, len(l.Tasks))}
+		for i, t := range l.Tasks {
+			out.Tasks[i] = newTimedTask(t)
+		}
+		return out, nil
+	},
+	event: func(ev spec.Event, _ bool) (any, error) {
+		switch ev := ev.(type) {
+		case *spec.Task:
+			return taskEvent{newTimedTask(ev)}, nil
+		case *spec.TaskStatusUpdateEvent:
+			return statusEvent{timedUpdate{ev, timed(ev.Status)}}, nil
+		}
+		return spec.StreamResponse{Event: ev}, nil
+	},
+}
+
+// v03 is version 0.3 over JSON-RPC, which tells kinds apart by a member of that name.
+var v03 = vocabulary{
+	version: surface.A2A03, contents: "text, file and data", file: "bytes or uri",
+	data: object,
+	sent: func(t *spec.Task) (any, error) { return a2av0.FromV1Task(t), nil },
+	task: func(t *spec.Task) (any, error) { return a2av0.FromV1Task(t), nil },
+	list: func(l *spec.ListTasksResponse) (any, error) { return a2av0.FromV1ListTasksResponse(l), nil },
+	event: func(ev spec.Event, final bool) (any, error) {
+		if status, ok := ev.(*spec.TaskStatusUpdateEvent); ok {
+			out := a2av0.FromV1TaskStatusUpdateEvent(status)
+			out.Final = final
+			return out, nil
+		}
+		return a2av0.FromV1Event(ev)
+	},
+}
+
+// v03REST is version 0.3 over REST, which says everything as its Protocol Buffers do.
+var v03REST = vocabulary{
+	version: surface.A2A03, contents: "text, file and data", file: "fileWithBytes or fileWithUri", twice: true, kind: "application/json",
+	data: func(raw json.RawMessage, at string) (spec.PartContent, error) {
+		var wrapped struct {
+			Data json.RawMessage `json:"data"`
+		}
+		if json.Unmarshal(raw, &wrapped) != nil || !given(wrapped.Data) {
+			return nil, agentsvc.Invalid(at+".data", "must be a JSON object")
+		}
+		return object(wrapped.Data, at+".data")
+	},
+	sent: func(t *spec.Task) (any, error) { return raw(pbjson.ToProtoSendMessageResult(t)) },
+	task: func(t *spec.Task) (any, error) { return raw(pbjson.ToProtoTask(t)) },
+	list: func(l *spec.ListTasksResponse) (any, error) {
+		out := protoList{Tasks: make([]json.RawMessage, len(l.Tasks)), NextPageToken: l.NextPageToken, TotalSize: l.TotalSize}
+		for i, t := range l.Tasks {
+			var err error
+			if out.Tasks[i], err = pbjson.ToProtoTask(t); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	},
+	event: func(ev spec.Event, final bool) (any, error) {
+		body, err := pbjson.ToProtoStreamEvent(ev)
+		if _, status := ev.(*spec.TaskStatusUpdateEvent); err != nil || !status {
+			return json.RawMessage(body), err
+		}
+		var out pbjson.StreamResponse
+		if err = json.Unmarshal(body, &out); err == nil {
+			out.StatusUpdate.Final = final
+		}
+		return out, err
+	},
+}
+
+type protoList struct {
+	Tasks         []json.RawMessage `json:"tasks"`
+	NextPageToken string            `json:"nextPageToken"`
+	TotalSize     int               `json:"totalSize"`
+}
+
+func raw(body []byte, err error) (any, error) { return json.RawMessage(body), err }
+
+// anything reads data that may be any JSON value.
+func anything(raw json.RawMessage, at string) (spec.PartContent, error) {
+	var value any
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return nil, agentsvc.Invalid(at, "must be JSON")
+	}
+	return spec.Data{Value: value}, nil
+}
+
+// object reads data that must be a JSON object.
+func object(raw json.RawMessage, at string) (spec.PartContent, error) {
+	var value map[string]any
+	if json.Unmarshal(raw, &value) != nil || value == nil {
+		return nil, agentsvc.Invalid(at, "must be a JSON object")
+	}
+	return spec.Data{Value: value}, nil
+}
+
+const versionHeader = "A2A-Version"
+
+// spoken returns the version that a request names in its header, "" if it names none. It returns a [surface.ErrVersion] for one
+// that is not among versions.
+func spoken(r *http.Request, versions ...string) (string, error) {
+	named := r.Header.Get(versionHeader)
+	if named == "" {
+		return "", nil
+	}
+	for _, v := range versions {
+		if named == v {
+			return v, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %.20q is not among %q", surface.ErrVersion, named, versions)
+}

@@ -1,0 +1,170 @@
+package surface
+
+import (
+	"cmp"
+	"net/url"
+
+	"stoa/agentsvc"
+)
+
+// The card of an agent as official A2A has it: the members of version 1.0 and those of 0.3 beside each other, so that clients of
+// either find theirs.
+type (
+	// OfficialCard is the card.
+	OfficialCard struct {
+		Name                 string                    `json:"name"`
+		Description          string                    `json:"description"`
+		Version              string                    `json:"version"`
+		Provider             *OfficialProvider         `json:"provider,omitempty"`
+		Capabilities         OfficialCapabilities      `json:"capabilities"`
+		Skills               []OfficialSkill           `json:"skills"`
+		SupportedInterfaces  []Interface               `json:"supportedInterfaces"`
+		DefaultInputModes    []string                  `json:"defaultInputModes"`
+		DefaultOutputModes   []string                  `json:"defaultOutputModes"`
+		SecuritySchemes      map[string]OfficialScheme `json:"securitySchemes,omitempty"`
+		SecurityRequirements []OfficialRequirement     `json:"securityRequirements,omitempty"`
+
+		ProtocolVersion      string                `json:"protocolVersion"`
+		URL                  string                `json:"url"`
+		PreferredTransport   string                `json:"preferredTransport"`
+		AdditionalInterfaces []Transport           `json:"additionalInterfaces"`
+		Security             []map[string][]string `json:"security,omitempty"`
+		ExtendedCard         bool                  `json:"supportsAuthenticatedExtendedCard"`
+	}
+	// Interface is a way to call an agent.
+	Interface struct {
+		URL             string `json:"url"`
+		ProtocolBinding string `json:"protocolBinding"`
+		ProtocolVersion string `json:"protocolVersion"`
+	}
+	// Transport is an interface as version 0.3 tells it.
+	Transport struct {
+		URL       string `json:"url"`
+		Transport string `json:"transport"`
+	}
+	// OfficialCapabilities is what an agent can do beside answering.
+	OfficialCapabilities struct {
+		Streaming         bool `json:"streaming"`
+		PushNotifications bool `json:"pushNotifications"`
+		ExtendedAgentCard bool `json:"extendedAgentCard"`
+	}
+	// OfficialProvider is who offers an agent.
+	OfficialProvider struct {
+		Organization string `json:"organization"`
+		URL          string `json:"url"`
+	}
+	// OfficialSkill is one thing that an agent can do.
+	OfficialSkill struct {
+		ID          string   `json:"id"`
+		Name        string   `json:"name"`
+		Description string   `json:"description"`
+		Tags        []string `json:"tags"`
+		Examples    []string `json:"examples,omitempty"`
+	}
+	// OfficialScheme is a kind of credential: with a type for 0.3, by the name of the type for 1.0.
+	OfficialScheme struct {
+		Type         string `json:"type"`
+		Scheme       string `json:"scheme,omitempty"`
+		BearerFormat string `json:"bearerFormat,omitempty"`
+		Name         string `json:"name,omitempty"`
+		In           string `json:"in,omitempty"`
+
+		HTTPAuth *HTTPAuthScheme `json:"httpAuthSecurityScheme,omitempty"`
+		APIKey   *APIKeyScheme   `json:"apiKeySecurityScheme,omitempty"`
+	}
+	// HTTPAuthScheme is a credential in the header Authorization.
+	HTTPAuthScheme struct {
+		Scheme       string `json:"scheme"`
+		BearerFormat string `json:"bearerFormat,omitempty"`
+	}
+	// APIKeyScheme is a credential in a header of its own.
+	APIKeyScheme struct {
+		Location string `json:"location"`
+		Name     string `json:"name"`
+	}
+	// OfficialRequirement names the credentials that are needed together, and the scopes of each, which are none.
+	OfficialRequirement struct {
+		Schemes map[string][]string `json:"schemes"`
+	}
+)
+
+// The versions of A2A that are spoken, and the bindings.
+const (
+	A2A10 = "1.0"
+	A2A03 = "0.3"
+
+	bindingRPC  = "JSONRPC"
+	bindingREST = "HTTP+JSON"
+)
+
+// A2AURL returns where an agent is called by official clients, below base.
+func A2AURL(base, agent string) string { return base + "/a2a/" + url.PathEscape(agent) }
+
+// interfaces lists the ways to call an agent, the best first.
+func (v *Visit) interfaces(agent string) []Interface {
+	at := A2AURL(v.BaseURL(), agent)
+	return []Interface{
+		{at, bindingRPC, A2A10}, {at, bindingREST, A2A10},
+		{at, bindingRPC, A2A03}, {at + "/v0.3", bindingREST, A2A03},
+	}
+}
+
+// Official returns the card of an agent as official clients read it.
+func (v *Visit) Official(c agentsvc.Card) OfficialCard {
+	card := OfficialCard{
+		Name: c.Name, Description: c.Description, Version: c.Version, Skills: []OfficialSkill{},
+		Capabilities:      OfficialCapabilities{Streaming: true, ExtendedAgentCard: true},
+		DefaultInputModes: textual(c.InputModes), DefaultOutputModes: textual(c.OutputModes),
+		SupportedInterfaces: v.interfaces(c.Agent), ProtocolVersion: A2A03 + ".0", ExtendedCard: true,
+	}
+	if org, site := v.Provider(); org != "" || site != "" {
+		card.Provider = &OfficialProvider{org, site}
+	}
+	for _, s := range c.Skills {
+		if s.Tags == nil {
+			s.Tags = []string{}
+		}
+		card.Skills = append(card.Skills, OfficialSkill{s.ID, s.Name, cmp.Or(s.Description, s.Name), s.Tags, s.Examples})
+	}
+	for _, i := range card.SupportedInterfaces {
+		if i.ProtocolVersion != A2A03 {
+			continue
+		}
+		if card.URL == "" {
+			card.URL, card.PreferredTransport = i.URL, i.ProtocolBinding
+		}
+		card.AdditionalInterfaces = append(card.AdditionalInterfaces, Transport{i.URL, i.ProtocolBinding})
+	}
+	card.secure(v.Security(c, "/a2a/"+c.Agent))
+	return card
+}
+
+// secure adds the credentials that callers may show, and the names of those that they must, all of them.
+func (c *OfficialCard) secure(schemes []agentsvc.Scheme, require []string) {
+	for _, s := range schemes {
+		if c.SecuritySchemes == nil {
+			c.SecuritySchemes = map[string]OfficialScheme{}
+		}
+		scheme := OfficialScheme{Type: "http", Scheme: "bearer", BearerFormat: s.Format, HTTPAuth: &HTTPAuthScheme{"bearer", s.Format}}
+		if s.Header != "" {
+			scheme = OfficialScheme{Type: "apiKey", Name: s.Header, In: "header", APIKey: &APIKeyScheme{"header", s.Header}}
+		}
+		c.SecuritySchemes[s.Name] = scheme
+	}
+	if len(require) == 0 {
+		return
+	}
+	all := map[string][]string{}
+	for _, name := range require {
+		all[name] = []string{}
+	}
+	c.Security, c.SecurityRequirements = []map[string][]string{all}, []OfficialRequirement{{all}}
+}
+
+// textual returns the media types of an agent that may not have named any.
+func textual(types []string) []string {
+	if len(types) == 0 {
+		return []string{"text/plain"}
+	}
+	return types
+}
