@@ -15,11 +15,11 @@ ARGS ?=
 # PKG narrows make test to some packages. Those that take longest stand first.
 PKG ?= ./cmd/stoa ./agentsvc/app ./cmd/stoa/faults ./...
 
-# SQLite is C that was translated to Go, and so is the C library below it. What it works on lies outside Go's heap, where the
+# SQLite is C that was translated to Go, and so is the C library below it. What they work on lies outside Go's heap, where the
 # race detector sees nothing: it would only make every test with a database several times slower. All that is Go stays watched.
 # GORACE: a program with the detector waits a second before it exits, for goroutines that go on without its tests; here
 # none is to be left by then.
-RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false
+RACE := -race $(foreach p,sqlite/lib libc/... memory,-gcflags=modernc.org/$(p)=-race=false)
 
 .PHONY: help
 help: ## list the targets
