@@ -29,12 +29,23 @@ import (
 func fleets(t *testing.T, f func(t *testing.T, text bool, args []string)) {
 	t.Helper()
 	t.Parallel()
+	fleetsOf(t, (*testing.T).Parallel, f)
+}
+
+// fleetsAlone is fleets while no other test runs, for one that takes slowness for failure.
+func fleetsAlone(t *testing.T, f func(t *testing.T, text bool, args []string)) {
+	t.Helper()
+	fleetsOf(t, func(*testing.T) {}, f)
+}
+
+func fleetsOf(t *testing.T, begin func(t *testing.T), f func(t *testing.T, text bool, args []string)) {
+	t.Helper()
 	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
+		begin(t)
 		f(t, false, []string{"--database", dbtest.PostgresURL(t)})
 	})
 	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
+		begin(t)
 		f(t, true, []string{"--database", dbtest.PostgresURL(t), "--redis", redisURL(t)})
 	})
 }
