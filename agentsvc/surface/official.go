@@ -24,9 +24,9 @@ type (
 		SecuritySchemes      map[string]OfficialScheme `json:"securitySchemes,omitempty"`
 		SecurityRequirements []OfficialRequirement     `json:"securityRequirements,omitempty"`
 
-		ProtocolVersion      string                `json:"protocolVersion"`
+		ProtocolVersion      string                `json:"protocolVersion,omitempty"`
 		URL                  string                `json:"url"`
-		PreferredTransport   string                `json:"preferredTransport"`
+		PreferredTransport   string                `json:"preferredTransport,omitempty"`
 		AdditionalInterfaces []Transport           `json:"additionalInterfaces"`
 		Security             []map[string][]string `json:"security,omitempty"`
 		ExtendedCard         bool                  `json:"supportsAuthenticatedExtendedCard"`

@@ -69,6 +69,15 @@ func (b binding) call(r *http.Request) (*call, error) {
 	if id := surface.Param(r, "task"); id != "" {
 		c.ID, _ = json.Marshal(id)
 	}
+	if tenant := surface.Param(r, "tenant"); tenant != "" {
+		if of := surface.Param(r, "of"); of != "" {
+			tenant += "/" + of
+		}
+		if c.Tenant != "" && c.Tenant != tenant {
+			return nil, agentsvc.Invalid("tenant", "is %.80q in the path and another in the request", tenant)
+		}
+		c.Tenant = tenant
+	}
 	return c, c.address()
 }
 
