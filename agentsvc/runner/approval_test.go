@@ -252,8 +252,11 @@ func TestApproveSeveral(t *testing.T) {
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if len(m.reqs) != 2 || string(m.reqs[1].Conversation[1].Message.ToolCalls[2].Arguments) != `{"n":20}` {
-			t.Errorf("asked %d times, %+v", len(m.reqs), m.reqs[1].Conversation[1].Message)
+		if len(m.reqs) != 2 {
+			t.Fatalf("asked %d times, the task is %+v", len(m.reqs), end.Status)
+		}
+		if asked := m.reqs[1].Conversation[1].Message; string(asked.ToolCalls[2].Arguments) != `{"n":20}` {
+			t.Errorf("asked %+v", asked)
 		}
 	})
 }
