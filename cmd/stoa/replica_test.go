@@ -328,12 +328,16 @@ func TestCancelAnywhere(t *testing.T) {
 		two.want(t, http.StatusNotFound, nil, "POST", path+call+"/cancel", token, nil)
 
 		s, id, _ = begin()
+		official := two.subscribe(t, token, id)
 		began = time.Now()
 		two.want(t, http.StatusOK, nil, "POST", "/agents/assistant", token, rpc("tasks/cancel", map[string]any{"id": id}))
 		ended("cancel of the task", began)
 		facts = s.facts()
 		if last := facts[len(facts)-1]; last.Body.Status.State != "cancelled" || time.Since(began) > time.Second {
 			t.Errorf("after %v the stream ends with %+v", time.Since(began), last)
+		}
+		if all := official(); !strings.Contains(all, `"result":{"task":{"id":"`+id) || !strings.Contains(all[strings.LastIndex(all, "data: "):], "TASK_STATE_CANCELED") {
+			t.Errorf("the official subscription at the other replica tells %s", all)
 		}
 	})
 }
