@@ -147,10 +147,10 @@ func shortest(bounds []bound, left []Balance, ask Ask) error {
 }
 
 // take writes the reservation, if every hard budget has room for it, and returns the balances before it.
-func (r *Reservation) take(ctx context.Context, bounds []bound) (left []Balance, done bool, err error) {
+func (r *Reservation) take(ctx context.Context, bounds []bound) ([]Balance, bool, error) {
 	tenant, call := string(r.a.tenant), r.ask.Call
 	r.lines = make([]line, len(bounds))
-	left = make([]Balance, len(bounds))
+	left := make([]Balance, len(bounds)) // whoever stops waiting leaves it to the writer
 	b := db.Batch{Key: tenant}
 	var over, rows []string
 	args := []any{tenant, call}
@@ -192,7 +192,7 @@ func (r *Reservation) take(ctx context.Context, bounds []bound) (left []Balance,
 			string(l.budget.App), l.budget.ID, l.since.UnixMicro(), l.amount, tenant, call)
 	}
 	r.a.s.held.add(call)
-	err = r.a.s.db.Platform().Write(ctx, &b)
+	err := r.a.s.db.Platform().Write(ctx, &b)
 	if err != nil || n == 0 {
 		r.a.s.held.drop(call)
 	}

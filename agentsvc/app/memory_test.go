@@ -161,6 +161,7 @@ func TestMemory(t *testing.T) {
 				if system, _, tools := h.last(); !strings.Contains(system, "Be kind.") || strings.Contains(system, "memories") || !slices.Contains(tools, "recall") {
 					t.Errorf("the first turn has the prompt %q and the tools %v", system, tools)
 				}
+				remembered(t, a, "Rex")
 				eventually(t, func() bool {
 					said(t, a, ana, agentsvc.NewID(), "What is my dog called?")
 					system, _, _ := h.last()
@@ -192,6 +193,7 @@ func TestExampleMemory(t *testing.T) {
 	t.Parallel()
 	a := example(t, "memory")
 	call(t, a, ask("butler", "My dog is called Rex."))
+	remembered(t, a, "Rex")
 	eventually(t, func() bool {
 		told, _ := call(t, a, ask("butler", "What do you recall of my dog?"))
 		return strings.Contains(told.Status.Message.Text(), `I recall: {"when":`) && strings.Contains(told.Status.Message.Text(), "Rex")
@@ -211,6 +213,19 @@ func TestNoMemory(t *testing.T) {
 	if found, _, err := a.Memories().List(t.Context(), memory.Whose{Subject: "ana"}, 10, ""); err != nil || found != nil {
 		t.Errorf("remembered %v (%v)", found, err)
 	}
+}
+
+// remembered waits until a text of ana's is, before anybody asks for it: questions are remembered as well, and many of
+// them would stand before it.
+func remembered(t *testing.T, a *app.App, text string) {
+	t.Helper()
+	eventually(t, func() bool {
+		found, _, err := a.Memories().List(t.Context(), memory.Whose{Subject: "ana"}, 10, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(found, func(m memory.Memory) bool { return strings.Contains(m.Text, text) })
+	})
 }
 
 // eventually waits for what follows a turn's end.
