@@ -373,7 +373,8 @@ func sentBy(sub Submission) *store.Sent {
 		Metadata map[string]any
 		Task     agentsvc.TaskID    `json:",omitempty"`
 		Context  agentsvc.ContextID `json:",omitempty"`
-	}{Parts: m.Parts, Metadata: m.Metadata}
+		Earlier  []agentsvc.Message `json:",omitempty"`
+	}{Parts: m.Parts, Metadata: m.Metadata, Earlier: m.Earlier}
 	sent := &store.Sent{Message: m.ID, Context: m.Context}
 	if sub.Key != "" {
 		sent = &store.Sent{Message: agentsvc.MessageID(sub.Key), Key: true}
