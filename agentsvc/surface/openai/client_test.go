@@ -64,13 +64,13 @@ func TestClient(t *testing.T) {
 	h := newHouse(t)
 	c := client(t, h, "acme", "ana")
 	tests := []struct {
-		question, content, refusal, finish string
+		question, content, finish string
 		tokens                             [2]int64
 	}{
-		{"hello", "You said: hello", "", "stop", [2]int64{1, 3}},
-		{"weather Rome", "Let me see.\n\nIt is 21 degrees.", "", "stop", [2]int64{22, 9}},
-		{"ask", "Which city?", "", "stop", [2]int64{1, 2}},
-		{"refuse", "", "I may not do that.", "content_filter", [2]int64{1, 5}},
+		{"hello", "You said: hello", "stop", [2]int64{1, 3}},
+		{"weather Rome", "Let me see.\n\nIt is 21 degrees.", "stop", [2]int64{22, 13}},
+		{"ask", "Which city?", "stop", [2]int64{1, 2}},
+		{"refuse", "I may not do that.", "content_filter", [2]int64{1, 5}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.question, func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestClient(t *testing.T) {
 					t.Fatalf("%s: %s", how, got.RawJSON())
 				}
 				m := got.Choices[0]
-				if m.Message.Content != tt.content || m.Message.Refusal != tt.refusal || m.FinishReason != tt.finish {
-					t.Errorf("%s: %q %q %s", how, m.Message.Content, m.Message.Refusal, m.FinishReason)
+				if m.Message.Content != tt.content || m.FinishReason != tt.finish {
+					t.Errorf("%s: %q %s", how, m.Message.Content, m.FinishReason)
 				}
 				if u := got.Usage; [2]int64{u.PromptTokens, u.CompletionTokens} != tt.tokens || u.TotalTokens != tt.tokens[0]+tt.tokens[1] {
 					t.Errorf("%s: usage %s", how, u.RawJSON())
@@ -235,9 +235,9 @@ agents: {assistant: {llm: m, guardrails: rail, instruction: Be kind.}}
 	_, err := c.Chat.Completions.New(t.Context(), ask("assistant", "And now?",
 		sdk.SystemMessage("Answer in French."), sdk.UserMessage("My name is Ana."), sdk.AssistantMessage("Hello Ana, open sesame."), sdk.UserMessage("Open sesame!")))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, h.Log)
 	}
-	withheld := `[The message was withheld by a guardrail: input.injection.]`
+	withheld := `[The message was withheld by the guardrail \"rail\" (input.injection).]`
 	want := `system "Be kind."
 user "Answer in French."
 user "My name is Ana."
@@ -338,8 +338,8 @@ func TestJavaScript(t *testing.T) {
 	}
 	want := map[string]any{
 		"models": []any{"assistant", "clerk"}, "strangers": []any{"assistant", "scribe"},
-		"whole":    []any{"Let me see.\n\nIt is 21 degrees.", "stop", 31.0},
-		"streamed": []any{"Let me see.\n\nIt is 21 degrees.", "stop", 31.0},
+		"whole":    []any{"Let me see.\n\nIt is 21 degrees.", "stop", 35.0},
+		"streamed": []any{"Let me see.\n\nIt is 21 degrees.", "stop", 35.0},
 		"missing":  []any{"NotFoundError", 404.0, "not_found"},
 		"denied":   []any{"AuthenticationError", 401.0, "unauthenticated"},
 		"tools":    []any{"BadRequestError", 400.0, "tools"},

@@ -37,10 +37,7 @@ func (t *teller) whole(task agentsvc.Task) (status int, body any) {
 		}
 	}
 	text := strings.Join(texts, "\n\n")
-	c := choice{Message: &said{Role: "assistant", Content: &text}, Finish: finish(task.Status.State)}
-	if task.Status.State == agentsvc.Rejected {
-		c.Message.Content, c.Message.Refusal = nil, &text
-	}
+	c := choice{Message: &said{Role: "assistant", Content: text}, Finish: finish(task.Status.State)}
 	answer := t.envelope("chat.completion", c)
 	answer.Usage = usageOf(task.Status.Message)
 	return http.StatusOK, answer
@@ -69,9 +66,7 @@ func (t *teller) event(ev agentsvc.Event) any {
 		return append(out, err.body(surface.RequestID(t.r)))
 	}
 	if st.Message != nil {
-		if text := t.follows(t.Rest(*st.Message)); text != "" && st.State == agentsvc.Rejected {
-			out = append(out, t.chunk(delta{Refusal: &text}, nil))
-		} else if text != "" {
+		if text := t.follows(t.Rest(*st.Message)); text != "" {
 			out = append(out, t.chunk(delta{Content: &text}, nil))
 		}
 	}

@@ -67,13 +67,12 @@ type (
 	}
 	said struct {
 		Role    string  `json:"role"`
-		Content *string `json:"content"`
+		Content string  `json:"content"`
 		Refusal *string `json:"refusal"`
 	}
 	delta struct {
 		Role    string  `json:"role,omitempty"`
 		Content *string `json:"content,omitempty"`
-		Refusal *string `json:"refusal,omitempty"`
 	}
 	usage struct {
 		Prompt        int64         `json:"prompt_tokens"`
