@@ -19,6 +19,7 @@ const (
 type RegistryOptions struct {
 	// HTTP returns the way to an issuer that an app brings, which may lie in a private network or not.
 	HTTP func(private bool) *http.Client
+	Kept *KeptKeys // see [RemoteOptions]
 	Log  *slog.Logger
 }
 
@@ -132,7 +133,7 @@ func (r *Registry) put(issuers []tenancy.AppIssuer) {
 }
 
 func (r *Registry) register(i tenancy.AppIssuer) *registered {
-	keys := NewRemoteKeys(i.Auth.JWKSURL, RemoteOptions{HTTP: r.options.HTTP(i.Private), Refresh: i.Auth.Refresh(), Log: r.options.Log.With("app", i.Name)})
+	keys := NewRemoteKeys(i.Auth.JWKSURL, RemoteOptions{HTTP: r.options.HTTP(i.Private), Refresh: i.Auth.Refresh(), Kept: r.options.Kept, Log: r.options.Log.With("app", i.Name)})
 	return &registered{as: i, keys: keys, entry: &entry{Accepted: Accepted{
 		Issuer: i.Auth.Issuer, Audience: i.Auth.Audience, Keys: keys, App: i.App, AppName: i.Name, ByName: i.Auth.RequireTenantID,
 	}}}

@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -31,12 +32,14 @@ var ErrKeys = errors.New("the keys of the token's issuer cannot be had at presen
 type RemoteOptions struct {
 	HTTP    *http.Client  // the way to the issuer
 	Refresh time.Duration // how old keys may become; at least 30 seconds
+	Kept    *KeptKeys     // what the processes of a database have fetched last, for one that starts in an outage; nil = nothing
 	Log     *slog.Logger
 }
 
 // RemoteKeys is the key set of an issuer elsewhere, as it lies at its JWKS address (RFC 7517). It is fetched when a
 // token needs it and is not older than Refresh, by one request at a time and at most one in 30 seconds. While the
-// issuer does not answer, the keys that are known serve on for an hour. It is safe for concurrent use.
+// issuer does not answer, the keys that are known serve on for an hour, those that are kept included. It is safe for
+// concurrent use.
 type RemoteKeys struct {
 	url     string
 	options RemoteOptions
@@ -87,7 +90,11 @@ func (r *RemoteKeys) Fetch(ctx context.Context) error {
 	if r.held.Load().usable(r.options.Refresh) {
 		return nil
 	}
-	return r.fetch(ctx)
+	err := r.fetch(ctx)
+	if errors.Is(err, ErrKeys) && r.held.Load().usable(r.options.Refresh) { // those that were kept
+		return nil
+	}
+	return err
 }
 
 // Key returns the key that kid names. The name "" stands for the only key of an issuer that has one.
@@ -101,13 +108,13 @@ func (r *RemoteKeys) Key(ctx context.Context, kid string) (jose.JSONWebKey, erro
 			return key, nil
 		}
 	}
-	if err := r.fetch(ctx); err != nil {
-		return jose.JSONWebKey{}, err
+	err := r.fetch(ctx)
+	if held = r.held.Load(); err == nil || errors.Is(err, ErrKeys) && held.usable(r.options.Refresh) {
+		if key, ok := held.keys[kid]; ok {
+			return key, nil
+		}
 	}
-	if key, ok := r.held.Load().keys[kid]; ok {
-		return key, nil
-	}
-	return jose.JSONWebKey{}, ErrUnknownKey
+	return jose.JSONWebKey{}, cmp.Or(err, ErrUnknownKey)
 }
 
 // usable reports whether the keys may still be believed.
@@ -147,9 +154,12 @@ func (r *RemoteKeys) look() {
 	defer cancel()
 	body, err := r.get(ctx)
 	if err == nil {
-		err = r.hold(body)
+		err = r.hold(body, 0)
 	}
-	if err != nil {
+	if err == nil {
+		r.keep(body)
+	} else {
+		r.recall()
 		if r.ctx.Err() == nil {
 			r.options.Log.Warn("the keys of an issuer could not be fetched, the known ones stay", "url", r.url, "error", err)
 		}
@@ -183,14 +193,39 @@ func (r *RemoteKeys) get(ctx context.Context) ([]byte, error) {
 	return body, err
 }
 
-// hold makes the keys in body the known ones.
-func (r *RemoteKeys) hold(body []byte) error {
+// keep has the keys in body kept.
+func (r *RemoteKeys) keep(body []byte) {
+	ctx, cancel := context.WithTimeout(r.ctx, keptLimit)
+	defer cancel()
+	if err := r.options.Kept.put(ctx, r.url, body); err != nil && r.ctx.Err() == nil {
+		r.options.Log.Warn("the keys of an issuer could not be kept: a process that starts while it does not answer is without them", "url", r.url, "error", err)
+	}
+}
+
+// recall makes those kept the known ones where none are known that may still be believed.
+func (r *RemoteKeys) recall() {
+	if r.held.Load().usable(r.options.Refresh) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, keptLimit)
+	defer cancel()
+	body, age, err := r.options.Kept.get(ctx, r.url)
+	if err == nil && body != nil && age < r.options.Refresh+outage {
+		err = r.hold(body, age)
+	}
+	if err != nil && r.ctx.Err() == nil {
+		r.options.Log.Warn("the keys of an issuer that are kept could not be read", "url", r.url, "error", err)
+	}
+}
+
+// hold makes the keys in body, which were fetched so long ago, the known ones.
+func (r *RemoteKeys) hold(body []byte, age time.Duration) error {
 	keys, err := readKeys(body)
 	if err != nil {
 		return err
 	}
 	old := r.held.Load()
-	next := &remoteSet{version: old.version, hash: sha256.Sum256(body), keys: keys, fetched: time.Now()}
+	next := &remoteSet{version: old.version, hash: sha256.Sum256(body), keys: keys, fetched: time.Now().Add(-age)}
 	if old.keys == nil || next.hash != old.hash {
 		next.version++
 	}

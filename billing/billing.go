@@ -54,6 +54,7 @@ type Service struct {
 	book    atomic.Pointer[Book]
 	plans   atomic.Pointer[map[string]Plan]
 	budgets budgetList
+	reading sync.Mutex // one read of them at a time, so that what was read last stays
 	clock   clock
 	told    sync.Map // thresholds that were passed, as this process noted lately
 

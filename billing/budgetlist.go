@@ -71,6 +71,8 @@ func (b *Budget) scan(row db.Row) error {
 
 // readBudgets reads the budgets of some apps, or of all where none is named, and the database's time.
 func (s *Service) readBudgets(ctx context.Context, apps ...db.ID) error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	found := map[db.ID][]Budget{}
 	read := func(row db.Row) error {
 		var b Budget

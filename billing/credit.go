@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"stoa/agentsvc"
@@ -57,8 +59,8 @@ func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, 
 		return Credit{}, invalid("amount", "must be nano-units of the currency, from 1 to %d", maxAmount)
 	case !currencies.MatchString(c.Currency):
 		return Credit{}, invalid("currency", "must be three capital letters, such as USD")
-	case len(c.Note) > maxNote || !utf8.ValidString(c.Note):
-		return Credit{}, invalid("note", "must be at most %d bytes of text", maxNote)
+	case len(c.Note) > maxNote || !utf8.ValidString(c.Note) || strings.ContainsFunc(c.Note, unicode.IsControl):
+		return Credit{}, invalid("note", "must be at most %d bytes of text without control characters", maxNote)
 	case !c.Expires.IsZero() && !c.Expires.After(time.Now()):
 		return Credit{}, invalid("expires_at", "must be in the future")
 	}

@@ -105,8 +105,8 @@ func (e *Exporter) Deliver(ctx context.Context) error {
 // deliver sends batch after batch to a sink. What is written down before a batch goes out and after it has been taken is
 // what lets another process go on where this one ends.
 func (e *Exporter) deliver(ctx context.Context, name string) error {
-	apps := map[db.ID]*exportApp{}
-	for more := true; more && ctx.Err() == nil; {
+	apps, last := map[db.ID]*exportApp{}, db.ID("")
+	for ctx.Err() == nil {
 		x, err := e.take(ctx, name)
 		if err != nil || x == nil {
 			return err
@@ -115,7 +115,7 @@ func (e *Exporter) deliver(ctx context.Context, name string) error {
 			return errors.Join(err, e.note(context.WithoutCancel(ctx), name, err))
 		}
 		if !x.pending {
-			if more, err = e.compose(ctx, x, apps); err != nil || !more {
+			if last, err = e.compose(ctx, x, apps, last); err != nil || !x.pending {
 				return err
 			}
 		}

@@ -268,6 +268,46 @@ func TestExportWebhook(t *testing.T) {
 	if list, err := s.Exports(t.Context()); err != nil || !strings.Contains(list[0].Error, "503") {
 		t.Errorf("%+v, %v", list, err)
 	}
+	server.Close()
+	sink.URL += "/?token=canary"
+	if _, err := exportOne(t, sink); err == nil || strings.Contains(err.Error(), "canary") {
+		t.Errorf("of an address that nobody answers at it is told %v", err)
+	}
+}
+
+// takes is a sink that takes everything.
+type takes func(billing.ExportBatch)
+
+// Send implements [billing.Sink].
+func (f takes) Send(_ context.Context, b billing.ExportBatch) (int, error) {
+	f(b)
+	return 0, nil
+}
+
+// TestExportTurns: who has used little waits for one batch of who has used much, and not for all of them.
+func TestExportTurns(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t)
+	s, ctx := priced(t, d), t.Context()
+	of := map[db.ID][]int64{}
+	x := s.NewExporter(map[string]billing.Sink{"x": takes(func(b billing.ExportBatch) {
+		for _, r := range b.Rows {
+			of[r.AppID] = append(of[r.AppID], b.Number)
+		}
+	})})
+	check(t, x.Deliver(ctx))
+	var apps []tenancy.App
+	for i := range 5 {
+		app := putApp(t, d, "{}")
+		apps = append(apps, app)
+		check(t, spend(ctx, s, app, day(1, 2), []int{1, 1, 1800, 1, 1}[i]))
+	}
+	check(t, x.Deliver(ctx))
+	for i, app := range apps {
+		if got := of[app.ID]; i != 2 && (len(got) != 1 || got[0] > 2) || i == 2 && len(got) != 1800 {
+			t.Errorf("app %d is in the batches %v", i, got)
+		}
+	}
 }
 
 // stripeMock starts Stripe's own mock server and returns its address.

@@ -56,16 +56,19 @@ func (e *Exporter) note(ctx context.Context, name string, what error) error {
 	return e.s.db.Platform().Do(ctx, &b)
 }
 
-// compose makes the next batch of usage that is in none yet, and reports whether there is any.
-func (e *Exporter) compose(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) (bool, error) {
+// compose makes the next batch of usage that is in none yet, if there is any. It begins behind the last app of the batch
+// before, so that all have their turn however much one uses, and returns the last app of this one.
+func (e *Exporter) compose(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, last db.ID) (db.ID, error) {
 	if err := e.readApps(ctx, x, apps); err != nil {
-		return false, fmt.Errorf("read the apps: %w", err)
+		return last, fmt.Errorf("read the apps: %w", err)
 	}
+	ids := slices.Sorted(maps.Keys(apps))
+	next, _ := slices.BinarySearch(ids, last+"\x00")
 	var rows []ExportRow
-	for some := range slices.Chunk(slices.Sorted(maps.Keys(apps)), perRead) {
+	for some := range slices.Chunk(slices.Concat(ids[next:], ids[:next]), perRead) {
 		found, err := e.fresh(ctx, x, apps, some, perBatch-len(rows))
 		if err != nil {
-			return false, fmt.Errorf("look for usage to export: %w", err)
+			return last, fmt.Errorf("look for usage to export: %w", err)
 		}
 		if rows = append(rows, found...); len(rows) >= perBatch {
 			rows = rows[:perBatch]
@@ -73,7 +76,7 @@ func (e *Exporter) compose(ctx context.Context, x *exportState, apps map[db.ID]*
 		}
 	}
 	if len(rows) == 0 {
-		return false, nil
+		return last, nil
 	}
 	x.batch, x.pending = x.batch+1, true
 	err := e.s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
@@ -95,9 +98,9 @@ func (e *Exporter) compose(ctx context.Context, x *exportState, apps map[db.ID]*
 		return nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("write down batch %d of export %s: %w", x.batch, x.name, err)
+		return last, fmt.Errorf("write down batch %d of export %s: %w", x.batch, x.name, err)
 	}
-	return true, nil
+	return rows[len(rows)-1].AppID, nil
 }
 
 // fresh returns at most n usage rows of some apps that are in no batch, the oldest of each app first. Of an app that has none

@@ -7,9 +7,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -73,7 +75,11 @@ func (s WebhookSink) post(ctx context.Context, id, kind string, data map[string]
 	}
 	resp, err := s.Client.Do(req)
 	if err != nil {
-		return err
+		var of *url.Error
+		if errors.As(err, &of) {
+			err = of.Err // without the address, which may hold a secret
+		}
+		return fmt.Errorf("post to the webhook: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again

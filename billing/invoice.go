@@ -28,7 +28,7 @@ type Invoice struct {
 	Lines       []Line         `json:"lines"`
 	Credits     []CreditUse    `json:"credits"`
 	Totals      []InvoiceTotal `json:"totals"`
-	FinalizedAt *time.Time     `json:"finalized_at,omitempty"`
+	FinalizedAt *Stamp         `json:"finalized_at,omitempty"`
 	Reverses    string         `json:"reverses,omitempty"`
 	ReversedBy  string         `json:"reversed_by,omitempty"`
 }
@@ -55,9 +55,9 @@ const (
 // Period is the time that an invoice is for. What was used before it and recorded after that invoice had been made is on it
 // as well, on lines that are late.
 type Period struct {
-	From     time.Time `json:"from"`
-	To       time.Time `json:"to"`
-	Timezone string    `json:"timezone"`
+	From     Stamp  `json:"from"`
+	To       Stamp  `json:"to"`
+	Timezone string `json:"timezone"`
 }
 
 // CreditUse is what a credit pays of an invoice.
@@ -176,7 +176,7 @@ func (l *ledger) keep(ctx context.Context, inv *Invoice) error {
 	if err != nil {
 		return err
 	}
-	inv.Status, inv.FinalizedAt = Final, &l.now
+	inv.Status, inv.FinalizedAt = Final, &Stamp{l.now.Truncate(time.Millisecond)}
 	body, err := json.Marshal(inv)
 	if err != nil {
 		return err

@@ -173,6 +173,7 @@ func TestCreditMistakes(t *testing.T) {
 		{"amount", func(c *billing.Credit) { c.Amount = 1e18 + 1 }},
 		{"currency", func(c *billing.Credit) { c.Currency = "dollars" }},
 		{"note", func(c *billing.Credit) { c.Note = strings.Repeat("x", 501) }},
+		{"note", func(c *billing.Credit) { c.Note = "a\x00b" }},
 		{"expires_at", func(c *billing.Credit) { c.Expires = time.Now() }},
 	} {
 		c := good

@@ -129,7 +129,7 @@ func (c counting) draft(ctx context.Context, sp span, left []Credit) (draft, err
 	begin = micros(max(begin.UnixMicro(), sp.begin))
 	d := draft{costs: map[string]Money{}, Invoice: Invoice{
 		ID: sp.month, Kind: Invoiced, Status: Draft, App: c.app.Name, AppID: c.app.ID, Plan: c.app.Plan, Credits: []CreditUse{}, Totals: []InvoiceTotal{},
-		Period: Period{begin, micros(sp.end), c.tariff.zone.String()}, Lines: c.tariff.lines(sums),
+		Period: Period{Stamp{begin}, Stamp{micros(sp.end)}, c.tariff.zone.String()}, Lines: c.tariff.lines(sums),
 	}}
 	for _, u := range sums {
 		if u.Cost > 0 {

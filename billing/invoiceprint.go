@@ -132,8 +132,8 @@ tr { break-inside: avoid }
 </style>
 <h1>{{if eq .Kind "credit_note"}}Credit note{{else}}Invoice{{end}}{{if .Number}} No. {{.Number}}{{end}}{{if eq .Status "draft"}} (draft){{end}}</h1>
 <p>{{.App}}{{if .Plan}}, plan {{.Plan}}{{end}}<br>
-{{day .Period.From .Period.Timezone}} to {{last .Period.To .Period.Timezone}} ({{.Period.Timezone}})
-{{- with .FinalizedAt}}<br>made on {{day . "UTC"}}{{end}}
+{{day .Period.From.Time .Period.Timezone}} to {{last .Period.To.Time .Period.Timezone}} ({{.Period.Timezone}})
+{{- with .FinalizedAt}}<br>made on {{day .Time "UTC"}}{{end}}
 {{- with .Reverses}}<br>takes back invoice {{.}}{{end}}
 {{- with .ReversedBy}}<br>taken back by {{.}}{{end}}</p>
 <table>

@@ -239,6 +239,8 @@ func (s *Service) Plans(ctx context.Context) ([]Plan, error) {
 }
 
 func (s *Service) readPlans(ctx context.Context) error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	plans := map[string]Plan{}
 	var b db.Batch
 	b.Query(func(row db.Row) error {

@@ -152,6 +152,8 @@ func (s *Service) Prices(ctx context.Context) ([]Price, error) {
 }
 
 func (s *Service) readPrices(ctx context.Context) error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	var versions []Price
 	var b db.Batch
 	b.Query(func(row db.Row) error {

@@ -28,8 +28,8 @@ func (m *Meter) Sample(ctx context.Context, bytes int64) error {
 }
 
 // sealDays makes a usage row of the samples of each day that has been over for a while, of today's as well where that is
-// less than nothing. What was kept in an hour counts as a twenty-fourth of what is kept for the day. A row that is there
-// already stays.
+// less than nothing. What was kept in an hour counts as a twenty-fourth of what is kept for the day; a day on which nothing
+// was kept is none. A row that is there already stays.
 func (m *Meter) sealDays(ctx context.Context, tx *db.Tx, after time.Duration) error {
 	var until int64
 	err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&until) }, `SELECT (stoa_now() - CAST($1 AS BIGINT)) / CAST($2 AS BIGINT) / 24 * 24`,
@@ -46,8 +46,9 @@ func (m *Meter) sealDays(ctx context.Context, tx *db.Tx, after time.Duration) er
 			Key: "stored." + at.Format(time.DateOnly), Kind: Storage, At: at, Quantities: Quantities{StoredBytes: (bytes + 23) / 24},
 		})
 		return err
-	}, `SELECT hour / 24, CAST(SUM(bytes) AS BIGINT) FROM stored_sample WHERE tenant = $1 AND hour < $2 GROUP BY 1`, string(m.tenant), until)
-	if err != nil || len(rows) == 0 {
+	}, `SELECT hour / 24, CAST(SUM(bytes) AS BIGINT) FROM stored_sample WHERE tenant = $1 AND hour < $2 GROUP BY 1 HAVING SUM(bytes) > 0`,
+		string(m.tenant), until)
+	if err != nil {
 		return err
 	}
 	m.price(rows)

@@ -131,7 +131,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		}
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
-			Observer: b.observer(), Apart: q.volatile, Room: b.room,
+			Observer: b.observer(), Apart: q.volatile, Room: b.room, Unhold: limits.unhold(),
 		})
 		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, b.running())
 		if limits != nil {

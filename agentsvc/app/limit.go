@@ -103,6 +103,16 @@ func (l *Limits) Release(who ratelimit.Caller, r ratelimit.Reserve) {
 	l.settle(context.Background(), who, 0, r)
 }
 
+// unhold gives back what turns hold that are cancelled, nil where there are no limits.
+func (l *Limits) unhold() func(t agentsvc.Task, note string) {
+	if l == nil {
+		return nil
+	}
+	return func(t agentsvc.Task, note string) {
+		l.Release(ratelimit.Caller{Agent: t.Agent, Owner: t.Owner}, ratelimit.ReserveOf(note))
+	}
+}
+
 // spent counts what a run has used.
 func (l *Limits) spent(ctx context.Context, run store.Run, s runner.Spent) {
 	var r ratelimit.Reserve

@@ -15,8 +15,9 @@ type Spent struct {
 	Over   bool  // the run has ended, and is not tried again
 }
 
-// Spend is told of what a run has used, after each fact on the log that says so and at its end. The log is written once,
-// whoever writes it, so it is told once; a process that dies between the two tells nothing.
+// Spend is told of what a run has used, after each fact on the log that says so and at its end, and of what it had used when
+// it was stopped. The log is written once, whoever writes it, so it is told once; a process that dies between the two
+// tells nothing.
 type Spend func(ctx context.Context, run store.Run, s Spent)
 
 // Count has the runner tell f what runs use. It is called before the first.

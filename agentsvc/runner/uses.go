@@ -45,7 +45,15 @@ func (s *uses) untold() (evs []agentsvc.Event) {
 
 // leave tells of what was used and is not on the log: its turn has ended, and perhaps lost its task to somebody else.
 func (t *turn) leave(ctx context.Context) {
-	t.rec.Leave(ctx, slices.Concat(t.unsaid, usageOf(t.pending), t.uses.untold()))
+	evs := slices.Concat(t.unsaid, usageOf(t.pending), t.uses.untold())
+	t.rec.Leave(ctx, evs)
+	var s Spent
+	for _, ev := range evs {
+		s.Tokens += tokens(*ev.Usage)
+	}
+	if t.spend != nil && s.Tokens > 0 {
+		t.spend(ctx, *t.run, s)
+	}
 }
 
 // usageOf returns those of evs that tell of usage.

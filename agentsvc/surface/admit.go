@@ -85,11 +85,13 @@ func (v *Visit) Submission(ctx context.Context, agent string, m agentsvc.Message
 		return sub, wrong // an answer to what the agent asks for is no further call
 	}
 	// The budgets first: they are only looked at, so that a call which they refuse counts for no limit.
-	if err := v.house.Afford(ctx, agent, sub.Owner); err != nil {
-		return task.Submission{}, err
+	err := v.house.Afford(ctx, agent, sub.Owner)
+	if err == nil {
+		sub.Hold, err = v.limited(ctx, agent, m)
 	}
-	var err error
-	sub.Hold, err = v.limited(ctx, agent, m)
+	if rule := ruleOf(err); rule != "" && v.server.options.Refused != nil {
+		v.server.options.Refused(v.App.Name, rule)
+	}
 	return sub, err
 }
 

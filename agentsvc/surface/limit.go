@@ -40,6 +40,25 @@ func (v *Visit) limited(ctx context.Context, agent string, m agentsvc.Message) (
 	return hold, nil
 }
 
+// ruleOf names what refuses a call with err: a rule of a limit, without the agent that it may be about, or [budgetRule].
+// It is "" for any other error.
+func ruleOf(err error) string {
+	var limit *ratelimit.ExhaustedError
+	var budget *agentsvc.ExhaustedError
+	switch {
+	case errors.As(err, &limit) && limit.State != nil:
+		rule := limit.State.Rule
+		rule.Agent = ""
+		return rule.Name()
+	case errors.As(err, &budget):
+		return budgetRule
+	}
+	return ""
+}
+
+// budgetRule stands for every budget.
+const budgetRule = "budget"
+
 // unhold gives back what is reserved for a call that came to nothing.
 func (v *Visit) unhold() {
 	if settle := v.settle; settle != nil {

@@ -2,6 +2,7 @@ package surface
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,29 @@ func CheckID(field, id string) error {
 	}
 	return nil
 }
+
+// checkURL refuses a path and a query that are no text: what they name is not there, and no database could be asked for it.
+// A query that is not encoded as it should be is refused as well, since a filter that is lost leaves out nothing.
+func checkURL(u *url.URL) error {
+	if !isText(u.Path) {
+		return errNoPath
+	}
+	if u.RawQuery == "" {
+		return nil
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return agentsvc.Invalid("query", "is not encoded as a query is")
+	}
+	for name, values := range query {
+		if !isText(name) || slices.ContainsFunc(values, func(v string) bool { return !isText(v) }) {
+			return agentsvc.Invalid("query", "must be text")
+		}
+	}
+	return nil
+}
+
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // CheckQuery refuses a query that holds other names than these.
 func CheckQuery(r *http.Request, names ...string) error {

@@ -101,6 +101,9 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 		r = s.trace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
 	}
+	if err := checkURL(r.URL); err != nil {
+		return err
+	}
 	s.limit(rec, r, route)
 	if route.Once {
 		return s.once(rec, w, r, route.Serve)

@@ -43,8 +43,9 @@ type Options struct {
 	PublicURL      string         // how clients reach the server, for cards; "" = http://localhost:8080
 	TrustedProxies []netip.Prefix // whose forwarding headers are believed
 	CORS           config.CORS
-	Observe        func(Observation) // called after each request
-	Tracer         trace.Tracer      // begins the traces of requests, nil = nobody records them
+	Observe        func(Observation)      // called after each request
+	Refused        func(app, rule string) // called for each call that a limit or a budget refuses, nil = nobody wants to know
+	Tracer         trace.Tracer           // begins the traces of requests, nil = nobody records them
 	Log            *slog.Logger
 
 	Deadline  time.Duration // of a request that does not wait for a task; 30 seconds

@@ -39,12 +39,28 @@ func (s *Service) cancel(ctx context.Context, reach Reach, id agentsvc.TaskID, w
 		case err == nil:
 			s.workers.Stop(s.tenant, id)
 			s.hub.publish(s.key(id), ev)
+			s.unhold(ctx, t)
 			t.Apply(ev)
 			return t.Task, nil
 		case !isLost(err) || ctx.Err() != nil:
 			return agentsvc.Task{}, err
 		}
 		// The task moved on between the look and the step; look again.
+	}
+}
+
+// unhold gives back what the turn held that was under way when t was cancelled. What its models have used nevertheless its
+// worker tells. Where it cannot be known the hold lapses with its window.
+func (s *Service) unhold(ctx context.Context, t store.Stored) {
+	if s.o.Unhold == nil || t.Status.State.Interrupted() {
+		return
+	}
+	note, err := s.store.Held(ctx, t.ID, t.Turn)
+	if err != nil {
+		s.log.WarnContext(ctx, "what a cancelled turn holds of the limits is not given back before its window ends", "task", t.ID, "error", err)
+	}
+	if note != "" {
+		s.o.Unhold(t.Task, note)
 	}
 }
 

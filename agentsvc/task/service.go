@@ -59,6 +59,9 @@ type Options struct {
 	Concurrent int64
 	// Room returns why the budget that a task waits for has room again, nil where it has none; nil = it always has.
 	Room func(ctx context.Context, w BudgetWait) (*Relief, error)
+	// Unhold gives back what the turn of a task holds of the limits that was cancelled before a model answered; nil = turns
+	// hold nothing.
+	Unhold func(t agentsvc.Task, note string)
 	// Observer is told of what runs do; it may be nil. With Apart what it writes is in another database than the log.
 	Observer Observer
 	Apart    bool

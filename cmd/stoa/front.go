@@ -50,7 +50,7 @@ func (h *house) front(listens net.Addr) (*surface.Server, error) {
 		PublicURL: cmp.Or(h.settings.publicURL, h.site(listens)), TrustedProxies: h.settings.proxies, CORS: cors, Tracer: h.tracer, Log: h.log,
 	}
 	if h.meters != nil {
-		o.Observe = h.meters.observe
+		o.Observe, o.Refused = h.meters.observe, h.meters.refuse
 	}
 	server, err := surface.New(o, h.routes(metrics)...)
 	if err != nil {

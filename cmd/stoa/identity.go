@@ -23,13 +23,14 @@ func (h *house) openIdentity(ctx context.Context) (err error) {
 	if h.issuer, err = authz.OpenIssuer(ctx, h.db, h.keys, authz.IssuerOptions{Name: h.settings.publicURL, Log: h.log}); err != nil {
 		return err
 	}
+	kept := authz.NewKeptKeys(h.db)
 	h.apiKeys = authz.NewAPIKeys(h.apps, h.issuer)
 	accepted := []authz.Accepted{h.issuer.Accepted()}
 	if a := h.auth(); a.Enabled && h.settings.role != roleWorker {
 		if a.Issuer == accepted[0].Issuer {
 			return fmt.Errorf("server.auth.issuer: %s is the built-in issuer of this server, whose tokens are accepted anyway: name the other one", a.Issuer)
 		}
-		keys := authz.NewRemoteKeys(a.JWKSURL, authz.RemoteOptions{HTTP: h.shared.Inside.HTTP(), Refresh: a.RefreshInterval, Log: h.log})
+		keys := authz.NewRemoteKeys(a.JWKSURL, authz.RemoteOptions{HTTP: h.shared.Inside.HTTP(), Refresh: a.RefreshInterval, Kept: kept, Log: h.log})
 		h.closing(func() error { keys.Close(); return nil })
 		if err := keys.Fetch(ctx); err != nil {
 			return fmt.Errorf("server.auth: without the keys of %s nobody could be let in: %w", a.Issuer, err)
@@ -37,7 +38,7 @@ func (h *house) openIdentity(ctx context.Context) (err error) {
 		accepted = append(accepted, authz.Accepted{Issuer: a.Issuer, Audience: a.Audience, Keys: keys})
 	}
 	h.verifier = authz.NewVerifier(accepted...)
-	h.registry, err = authz.OpenRegistry(ctx, h.apps, h.verifier, authz.RegistryOptions{HTTP: h.wayTo, Log: h.log})
+	h.registry, err = authz.OpenRegistry(ctx, h.apps, h.verifier, authz.RegistryOptions{HTTP: h.wayTo, Kept: kept, Log: h.log})
 	if err != nil {
 		return err
 	}

@@ -28,13 +28,13 @@ type meters struct {
 	figures  []figure // all that there are
 	wrong    error    // the first figure that could not be made
 
-	requests, refused, verdicts, swept, runs, tokens, tools, loads, evictions counter
-	cost                                                                      metric.Float64Counter
-	duration, runDuration, toolDuration, loadDuration                         metric.Float64Histogram
-	groups                                                                    metric.Int64Histogram
-	asked                                                                     genaiconv.ClientOperationDuration
-	used                                                                      genaiconv.ClientTokenUsage
-	first                                                                     genaiconv.ClientOperationTimeToFirstChunk
+	requests, refused, limited, verdicts, swept, runs, tokens, tools, loads, evictions counter
+	cost                                                                               metric.Float64Counter
+	duration, runDuration, toolDuration, loadDuration                                  metric.Float64Histogram
+	groups                                                                             metric.Int64Histogram
+	asked                                                                              genaiconv.ClientOperationDuration
+	used                                                                               genaiconv.ClientTokenUsage
+	first                                                                              genaiconv.ClientOperationTimeToFirstChunk
 
 	agents, rails, models *busiest
 	apps                  *busiest // nil: nothing carries an app
@@ -74,6 +74,7 @@ func (m *meters) define() {
 	m.requests = m.counter("service_requests", "Requests to agents.", "agent", "app")
 	m.duration = m.histogram("service_request_duration", "s", "Time from a request's arrival to the end of its answer.", seconds, "route", "status")
 	m.refused = m.counter("stoa_request_errors", "Requests that were answered with an error, by its code. RESOURCE_EXHAUSTED is a limit that was reached.", "code", "app")
+	m.limited = m.counter("stoa_limit_refusals", "Calls that a limit refused, by its rule: whose calls it counts, what (count or token) and the window; budget stands for every budget.", "rule", "app")
 	m.runs = m.counter("stoa_runs", "Attempts of runs, by the state that they brought their task to: a state of tasks, or retry, cancelled, lost (to another process), "+
 		"postponed (the app is suspended), stopped (with the process), unrecorded, dead (given up).", "state", "app")
 	m.runDuration = m.histogram("stoa_run_duration", "s", "Time of an attempt of a run, from its worker's start.", seconds, "state")
@@ -133,6 +134,11 @@ func (m *meters) observe(o surface.Observation) {
 		o.Agent = other
 	}
 	m.requests.Add(ctx, 1, m.of(o.App, labels{{"agent", o.Agent}}))
+}
+
+// refuse counts a call that a limit or a budget has refused.
+func (m *meters) refuse(app, rule string) {
+	m.limited.Add(context.Background(), 1, m.of(app, labels{{"rule", rule}}))
 }
 
 // judge counts a finding of an app's guardrail.

@@ -42,6 +42,7 @@ func exercised(t *testing.T) *testHouse {
 	}
 	m := h.meters
 	m.observe(surface.Observation{App: "acme", Agent: "a", Route: "/agents/{agent}", Status: 429, Code: surface.ResourceExhausted})
+	m.refuse("acme", "user-count-minute")
 	m.ask(t.Context(), "acme", app.ModelCall{Provider: "openai", Model: "m", Took: time.Second, FirstChunk: time.Second, Fault: "500", Usage: agentsvc.Usage{InputTokens: 3}})
 	m.call(t.Context(), "acme", app.ToolCall{Tool: "x", Took: time.Second, Fault: "timeout"})
 	m.end(t.Context(), "acme", store.Run{}, "", time.Second)

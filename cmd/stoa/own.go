@@ -120,10 +120,27 @@ func (o *own) watch(ctx context.Context, apps *tenancy.Service, house app.House,
 			log.Error("the reloaded configuration is in force and not on the audit trail", "file", o.path, "error", err)
 		}
 		now := o.cfg.Load()
-		if !reflect.DeepEqual(before.Server, now.Server) || !reflect.DeepEqual(before.Logger, now.Logger) || before.Observability != now.Observability {
-			log.Warn("changes of server, logger and observability take a restart", "file", o.path)
+		if late := waiting(before, now); len(late) > 0 {
+			log.Warn("changes of server, logger and observability take a restart: until then what was there holds", "file", o.path, "changed", late)
 		}
 	})
+}
+
+// waiting names what has changed between two configurations and takes a restart.
+func waiting(before, now *config.Config) (keys []string) {
+	auth := !reflect.DeepEqual(before.Server.Auth, now.Server.Auth)
+	was, is := before.Server, now.Server
+	was.Auth, is.Auth = config.Auth{}, config.Auth{}
+	for key, changed := range map[string]bool{
+		"server.auth": auth, "server": !reflect.DeepEqual(was, is), "logger": !reflect.DeepEqual(before.Logger, now.Logger),
+		"observability": before.Observability != now.Observability,
+	} {
+		if changed {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 func (o *own) reload(apps *tenancy.Service, house app.House) error {

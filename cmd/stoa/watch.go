@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trail"
 	"stoa/tenancy"
+	"stoa/tenancy/db"
 )
 
 // What the house hands to its rooms so that they tell what they do. What nobody counts or records is nil.
@@ -64,10 +65,22 @@ func (h *house) giveUp(dead *task.DeadLetters) func(context.Context, store.Run, 
 	return func(ctx context.Context, run store.Run, reason string) error {
 		err := dead.Add(ctx, run, reason)
 		if err == nil && h.meters != nil {
-			h.meters.left(ctx, "", "dead")
+			h.meters.left(ctx, h.named(ctx, run.Tenant), "dead")
 		}
 		return err
 	}
+}
+
+// named is what an app of that id is called, "" where that cannot be known.
+func (h *house) named(ctx context.Context, id db.ID) string {
+	if id == tenancy.DefaultID {
+		return tenancy.DefaultName
+	}
+	s, err := h.apps.Snapshot(ctx, id, 0)
+	if err != nil {
+		return ""
+	}
+	return s.App.Name
 }
 
 // liveOptions say who is told of the apps that are loaded.

@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "write the answers into testdata")
 // The method WEBSOCKET opens a connection and sends each line of the body when the one before has been answered; the answer
 // is the frames that came. "Authorization: app/sub [role=ROLE...] [scope]" stands for a token of that app, "Authorization: admin" for the admin
 // secret, any other value for itself. {{NAME.a.b}} is a value out of the JSON of an earlier answer. What differs from
-// run to run is replaced: identifiers by their order, times by TIME.
+// run to run is replaced: identifiers by their order, times by TIME, months by MONTH.
 func Dialogues(t *testing.T, routes func(h *House) []surface.Route) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	must(t, err)
@@ -292,6 +292,8 @@ var (
 	unix   = regexp.MustCompile(`"created": ?[1-9][0-9]{9}`)
 	calls  = regexp.MustCompile(`call_[0-9a-f]{24}`)
 	chain  = regexp.MustCompile(`"(hash|prev)": ?"[0-9a-f]{64}"`)
+	worked = regexp.MustCompile(`"run_seconds": ?[0-9.e-]+`)
+	months = regexp.MustCompile(`\b20\d\d-\d\d((-reversal)?[":])`)
 	tokens = regexp.MustCompile(`"(access_token|page_token|next_page_token|nextPageToken)": ?"[^"]+"`)
 )
 
@@ -304,6 +306,8 @@ func (d *dialogue) neutral(answer string) string {
 		}
 		return d.ids[id]
 	})
+	answer = months.ReplaceAllString(answer, `MONTH$1`)
+	answer = worked.ReplaceAllString(answer, `"run_seconds": SECONDS`)
 	answer = calls.ReplaceAllString(answer, "CALL")
 	answer = took.ReplaceAllString(answer, `"execution_time": SECONDS`)
 	answer = unix.ReplaceAllString(answer, `"created": UNIX`)
