@@ -65,7 +65,7 @@ func TestClient(t *testing.T) {
 	c := client(t, h, "acme", "ana")
 	tests := []struct {
 		question, content, finish string
-		tokens                             [2]int64
+		tokens                    [2]int64
 	}{
 		{"hello", "You said: hello", "stop", [2]int64{1, 3}},
 		{"weather Rome", "Let me see.\n\nIt is 21 degrees.", "stop", [2]int64{22, 13}},
