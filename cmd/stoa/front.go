@@ -20,6 +20,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/ext"
+	"stoa/agentsvc/surface/mcp"
 	"stoa/agentsvc/surface/openai"
 	"stoa/agentsvc/surface/ops"
 	v1 "stoa/agentsvc/surface/v1"
@@ -104,6 +105,7 @@ func (h *house) routes(metrics config.Metrics) []surface.Route {
 		v1.Routes(v1.Options{}),
 		a2a.Routes(a2a.Options{}),
 		openai.Routes(openai.Options{}),
+		mcp.Routes(mcp.Options{}),
 		ops.Routes(o),
 	)
 	if h.settings.role == roleWorker {

@@ -207,6 +207,7 @@ agents: {assistant: {llm: m}}
 			}
 		}
 		h.knockA2A(t, callers)
+		h.knockMCP(t, callers)
 	})
 }
 

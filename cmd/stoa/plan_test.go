@@ -96,7 +96,7 @@ var guests = map[string][]string{
 	"github.com/landlock-lsm/go-landlock": {"agentsvc/sandbox"},
 	"github.com/maypok86/otter/v2":        {"*"},
 	"github.com/modelcontextprotocol/go-sdk": {
-		"agentsvc/tool/mcp", "agentsvc/app(test)", "cmd/stoa(test)",
+		"agentsvc/tool/mcp", "agentsvc/app(test)", "agentsvc/surface/mcp(test)", "cmd/stoa(test)",
 	},
 	"github.com/ollama/ollama":              {"agentsvc/llm/ollama", "agentsvc/embedder/ollama"},
 	"github.com/openai/openai-go/v3":        {"agentsvc/llm/openai", "agentsvc/embedder/openai", "agentsvc/surface/openai(test)"},
