@@ -12,7 +12,8 @@ const (
 )
 
 // Message is one turn of a conversation. Task and Context are what its sender named; on a task's log the task stands
-// for both, and Context is empty.
+// for both, and Context is empty. Earlier is what its sender says was said before it, by either role, where the sender and
+// no session keeps the conversation.
 type Message struct {
 	ID        MessageID
 	Task      TaskID
@@ -21,6 +22,7 @@ type Message struct {
 	Parts     []Part
 	ToolCalls []ToolCall
 	Metadata  map[string]any
+	Earlier   []Message
 }
 
 // Text returns the text parts of m, joined without separator.

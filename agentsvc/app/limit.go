@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -83,8 +84,10 @@ const bytesPerToken = 4
 // guess returns how many tokens a turn will use: as many as those before it, but no fewer than its message has.
 func (l *Limits) guess(agent string, m agentsvc.Message) int64 {
 	n := int64(1)
-	for _, p := range m.Parts {
-		n += int64(len(p.Text)) / bytesPerToken
+	for _, said := range append(slices.Clip(m.Earlier), m) {
+		for _, p := range said.Parts {
+			n += int64(len(p.Text)) / bytesPerToken
+		}
 	}
 	if u := l.usual[agent]; u != nil {
 		n = max(n, u.Load())

@@ -167,10 +167,10 @@ func (r *reading) set(i int, parts []agentsvc.Part) {
 	r.talk[i].Message = &msg
 }
 
-// isCallers reports whether e is what a caller sent. What an agent tells its own model in a caller's place has no id,
-// which every message that was sent has.
+// isCallers reports whether e is what a caller sent, if only as the words of another. What an agent tells its own model in a
+// caller's place has no id, which every message that was sent has.
 func isCallers(e agentsvc.Entry) bool {
-	return e.Message != nil && e.Message.Role == agentsvc.RoleUser && e.Message.ID != ""
+	return e.Quoted || e.Message != nil && e.Message.Role == agentsvc.RoleUser && e.Message.ID != ""
 }
 
 // message judges one message and returns its parts as they are after what modifies them.

@@ -57,7 +57,7 @@ func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
 	// Copies, since the agents read them while the turn goes on.
 	inv.Frames, inv.Settled, inv.Asked = maps.Clone(t.frames), maps.Clone(t.settled), maps.Clone(t.wanted)
 	inv.Steps, inv.Running = agent.Steps(t.entries), t.rec.Running
-	inv.Conversation = slices.Concat(sess.Entries, t.entries)
+	inv.Conversation = agentsvc.Unfold(slices.Concat(sess.Entries, t.entries))
 	return inv, nil
 }
 

@@ -30,6 +30,7 @@ type (
 		Parts    []partBody     `json:"parts,omitempty"`
 		Calls    []callBody     `json:"calls,omitempty"`
 		Metadata map[string]any `json:"metadata,omitempty"`
+		Earlier  []*messageBody `json:"earlier,omitempty"`
 	}
 	partBody struct {
 		Text string    `json:"text,omitempty"`
@@ -272,6 +273,9 @@ func fromMessage(m *agentsvc.Message) *messageBody {
 	for _, c := range m.ToolCalls {
 		b.Calls = append(b.Calls, fromCall(c))
 	}
+	for i := range m.Earlier {
+		b.Earlier = append(b.Earlier, fromMessage(&m.Earlier[i]))
+	}
 	return b
 }
 
@@ -282,6 +286,9 @@ func toMessage(b *messageBody) *agentsvc.Message {
 	m := &agentsvc.Message{ID: agentsvc.MessageID(b.ID), Role: agentsvc.Role(b.Role), Parts: toParts(b.Parts), Metadata: b.Metadata}
 	for _, c := range b.Calls {
 		m.ToolCalls = append(m.ToolCalls, toCall(c))
+	}
+	for _, e := range b.Earlier {
+		m.Earlier = append(m.Earlier, *toMessage(e))
 	}
 	return m
 }

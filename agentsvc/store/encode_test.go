@@ -25,7 +25,7 @@ func bodies() []agentsvc.Event {
 		{Data: &agentsvc.Data{Value: ""}},
 	}
 	full := agentsvc.Message{
-		ID: "m", Role: agentsvc.RoleAgent, Parts: parts, Metadata: map[string]any{"model": "x", "deep": map[string]any{"a": []any{1.0}}},
+		ID: "m", Role: agentsvc.RoleAgent, Parts: parts, Earlier: []agentsvc.Message{{Role: agentsvc.RoleUser, Parts: parts}}, Metadata: map[string]any{"model": "x", "deep": map[string]any{"a": []any{1.0}}},
 		ToolCalls: []agentsvc.ToolCall{
 			{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"city":"Pariſ \u0000","n":12345678901234567890}`)},
 			{ID: "c2", Name: "two", Thought: "vendor:sealed"},

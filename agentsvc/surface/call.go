@@ -79,6 +79,13 @@ func (v *Visit) Cancel(ctx context.Context, reach task.Reach, id agentsvc.TaskID
 	return t, err
 }
 
+// Abandon cancels a task of the caller's whose client is gone and cannot come back to it.
+func (v *Visit) Abandon(ctx context.Context, t agentsvc.Task) {
+	ctx, cancel := Afterwards(ctx)
+	defer cancel()
+	_, _ = v.tasks.Cancel(ctx, task.Reach{Agents: []string{t.Agent}, Owner: &t.Owner}, t.ID) // it may have ended
+}
+
 // Call submits a message and listens to its turn.
 func (v *Visit) Call(ctx context.Context, sub task.Submission) (*Following, error) {
 	if err := v.readable(sub); err != nil {
@@ -163,14 +170,27 @@ func (f *Following) tell(d Dialect, say func(seq int64, body any) error) error {
 		default:
 			return err
 		}
-		if body := d.Event(ev); body != nil && say(ev.Seq, body) != nil {
-			return errGone
+		for _, body := range bodies(d.Event(ev)) {
+			if say(ev.Seq, body) != nil {
+				return errGone
+			}
 		}
 		if d.Rests && f.rests(ev) {
 			break
 		}
 	}
 	return nil
+}
+
+// bodies are those that tell of one event.
+func bodies(told any) Several {
+	switch told := told.(type) {
+	case nil:
+		return nil
+	case Several:
+		return told
+	}
+	return Several{told}
 }
 
 // rests reports whether ev, which comes after what the following began with, ends the task or has it wait.

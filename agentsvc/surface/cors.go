@@ -11,9 +11,9 @@ import (
 
 // What the dialects' clients send and read beyond the specification's headers.
 var (
-	alsoAllowed = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "Last-Event-ID"}
+	alsoAllowed = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "Last-Event-ID", "MCP-Protocol-Version", "MCP-Session-Id"}
 	exposed     = []string{
-		"X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset",
+		"X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, MCP-Session-Id",
 	}
 )
 

@@ -72,6 +72,14 @@ func (c *RPC) Streams() {
 	c.events = strings.Contains(accept, eventStream) && !strings.Contains(accept, "json") && !strings.Contains(accept, "*/*")
 }
 
+// ID returns the call's id as the caller wrote it, "" if it has none.
+func (c *RPC) ID() string {
+	if string(c.id) == "null" {
+		return ""
+	}
+	return string(c.id)
+}
+
 // Reply answers the call with its result.
 func (c *RPC) Reply(result any) error {
 	return WriteJSON(c.w, http.StatusOK, c.Envelope(result))

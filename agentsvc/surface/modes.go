@@ -29,6 +29,13 @@ func (v *Visit) readable(sub task.Submission) error {
 			return fmt.Errorf("%w: message.parts[%d] is %.80q, and %s reads %s", ErrContentType, i, kind, card.Agent, strings.Join(card.InputModes, ", "))
 		}
 	}
+	for _, m := range sub.Message.Earlier {
+		for _, p := range m.Parts {
+			if kind := mediaType(p); m.Role == agentsvc.RoleUser && !covers(card.InputModes, kind) {
+				return fmt.Errorf("%w: an earlier message holds %.80q, and %s reads %s", ErrContentType, kind, card.Agent, strings.Join(card.InputModes, ", "))
+			}
+		}
+	}
 	return nil
 }
 

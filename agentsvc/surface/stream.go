@@ -29,7 +29,13 @@ type Dialect struct {
 	// Done is the body of a last event, called done where events have names, that tells of the stream's end; nil = there is
 	// none. A stream that broke off does not tell it.
 	Done any
+	// Single says that nobody can come back to the stream: its events have no ids, and where the server ends it, or cannot read
+	// on, it tells Fault.
+	Single bool
 }
+
+// Several is what tells of one event in more than one body.
+type Several []any
 
 // Plain is a body that is written as it is, without line breaks.
 type Plain string
@@ -45,16 +51,24 @@ func (v *Visit) Stream(w http.ResponseWriter, f *Following, d Dialect) error {
 	out := &sse{w: w, rc: http.NewResponseController(w), name: d.Name, stall: o.Stall, every: o.KeepAlive, lost: f.cancel}
 	out.open()
 	defer out.close()
-	err := f.tell(d, out.event)
+	err := f.tell(d, func(seq int64, body any) error {
+		if d.Single {
+			seq = 0
+		}
+		return out.event(seq, body)
+	})
 	switch {
 	case err == nil:
 		out.done(d)
 	case errors.Is(err, errGone):
 		return nil // the client comes back with the last id it saw
+	case errors.Is(err, errEnding) && d.Single:
+		_ = out.event(0, d.Fault(ErrNotReady))
+		return nil
 	case errors.Is(err, errEnding):
 		out.comeBack()
 		return nil
-	case judge(err).code == Unavailable:
+	case judge(err).code == Unavailable && !d.Single:
 		out.comeBack()
 	default:
 		_ = out.say(cmp.Or(d.FaultName, out.name), 0, d.Fault(err))

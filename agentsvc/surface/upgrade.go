@@ -22,7 +22,7 @@ var (
 	errNoHandshake = &refusal{
 		code: InvalidArgument, status: http.StatusBadRequest, text: "this path speaks WebSocket (RFC 6455, version 13, over HTTP/1.1), and the request is no handshake",
 	}
-	errOrigin = &refusal{code: PermissionDenied, status: http.StatusForbidden, text: "pages of this origin may not open connections here"}
+	errOrigin = &refusal{code: PermissionDenied, status: http.StatusForbidden, text: "pages of this origin may not call here"}
 )
 
 // upgrade makes r's connection a WebSocket. It returns the connection below as well, which ends everything at once.

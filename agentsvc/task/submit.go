@@ -246,6 +246,13 @@ func (s *Service) known(ctx context.Context, sub Submission, sent store.Sent) (a
 	return s.Get(ctx, sub.reach(), id, store.With{History: true, Artifacts: true})
 }
 
+// Keyed returns the task to which an owner's message to an agent has led that came under a key. It returns
+// [agentsvc.ErrNotFound] where there is none.
+func (s *Service) Keyed(ctx context.Context, owner agentsvc.Owner, agent, key string) (agentsvc.TaskID, error) {
+	id, _, err := s.store.FindSent(ctx, owner, agent, store.Sent{Message: agentsvc.MessageID(key), Key: true})
+	return id, err
+}
+
 // resume continues a task that waits for its user. Where its session is occupied the turn waits for the others.
 func (s *Service) resume(ctx context.Context, sub Submission, acc *accepted) error {
 	for {
@@ -373,7 +380,8 @@ func sentBy(sub Submission) *store.Sent {
 		Metadata map[string]any
 		Task     agentsvc.TaskID    `json:",omitempty"`
 		Context  agentsvc.ContextID `json:",omitempty"`
-	}{Parts: m.Parts, Metadata: m.Metadata}
+		Earlier  []agentsvc.Message `json:",omitempty"`
+	}{Parts: m.Parts, Metadata: m.Metadata, Earlier: m.Earlier}
 	sent := &store.Sent{Message: m.ID, Context: m.Context}
 	if sub.Key != "" {
 		sent = &store.Sent{Message: agentsvc.MessageID(sub.Key), Key: true}

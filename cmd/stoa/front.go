@@ -20,6 +20,8 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/ext"
+	"stoa/agentsvc/surface/mcp"
+	"stoa/agentsvc/surface/openai"
 	"stoa/agentsvc/surface/ops"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/tenancy"
@@ -105,6 +107,8 @@ func (h *house) routes(metrics config.Metrics) []surface.Route {
 		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.db.Ping, Ready: h.leave.ready, JWKS: h.issuer.JWKS, Auth: h.auth()}),
 		v1.Routes(v1.Options{}),
 		a2a.Routes(a2a.Options{}),
+		openai.Routes(openai.Options{}),
+		mcp.Routes(mcp.Options{}),
 		ops.Routes(o),
 	)
 	if h.settings.role == roleWorker {

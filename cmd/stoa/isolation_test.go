@@ -249,6 +249,7 @@ func TestIsolation(t *testing.T) {
 				h.walkSocket(t, w.token, w.from)
 				h.walkCalls(t, w.token, w.from)
 				h.walkA2A(t, w.token, w.from)
+				h.walkMCP(t, w.token, w.from)
 				after := h.rows(t, "acme")
 				for _, row := range before {
 					if !slices.Contains(after, row) {
@@ -386,7 +387,7 @@ func (h *testHouse) trespass(t *testing.T, token, method string, walk trespass, 
 var (
 	chunks     = regexp.MustCompile(`(?m)^data: .*("state":"working","message":|TASK_STATE_WORKING|"kind":"status-update").*\n\n|^(event: message\n)?data: \{"(msg|response)":.*\n\n`) // text may come in one piece or in several
 	requestIDs = regexp.MustCompile(`"request_id":"[^"]*"`)
-	uuids      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	uuids      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[78][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	times      = regexp.MustCompile(`"timestamp":"[^"]*"|"execution_time":[0-9.e-]+|"(total_size|input|total)":[0-9]+`)
 )
 

@@ -208,6 +208,7 @@ agents: {assistant: {llm: m}}
 		}
 		h.knockCalls(t, callers)
 		h.knockA2A(t, callers)
+		h.knockMCP(t, callers)
 	})
 }
 

@@ -58,6 +58,7 @@ var floors = map[string]int{
 
 	"agentsvc/surface/ext": 9, "agentsvc/surface/v1": 9,
 	"agentsvc/surface/a2a": 9, "agentsvc/surface/a2agrpc": 10,
+	"agentsvc/surface/openai": 9, "agentsvc/surface/mcp": 9,
 	"agentsvc/surface/ops": 9, "agentsvc/surface/webhook": 9,
 }
 
@@ -96,10 +97,10 @@ var guests = map[string][]string{
 	"github.com/landlock-lsm/go-landlock": {"agentsvc/sandbox"},
 	"github.com/maypok86/otter/v2":        {"*"},
 	"github.com/modelcontextprotocol/go-sdk": {
-		"agentsvc/tool/mcp", "agentsvc/app(test)", "cmd/stoa(test)",
+		"agentsvc/tool/mcp", "agentsvc/app(test)", "agentsvc/surface/mcp(test)", "cmd/stoa(test)",
 	},
 	"github.com/ollama/ollama":              {"agentsvc/llm/ollama", "agentsvc/embedder/ollama"},
-	"github.com/openai/openai-go/v3":        {"agentsvc/llm/openai", "agentsvc/embedder/openai"},
+	"github.com/openai/openai-go/v3":        {"agentsvc/llm/openai", "agentsvc/embedder/openai", "agentsvc/surface/openai(test)"},
 	"github.com/philippgille/chromem-go":    {"agentsvc/vectorstore/chromem"},
 	"github.com/prometheus/":                {"cmd/stoa"},
 	"github.com/redis/go-redis/v9":          {"tenancy/signal", "ratelimit", "cmd/stoa", "agentsvc/task(test)"},

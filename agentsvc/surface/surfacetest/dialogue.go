@@ -289,6 +289,7 @@ var (
 	uuids  = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	times  = regexp.MustCompile(`"20\d\d-[^"]*Z"`)
 	took   = regexp.MustCompile(`"execution_time": ?[0-9.e-]+`)
+	unix   = regexp.MustCompile(`"created": ?[1-9][0-9]{9}`)
 	calls  = regexp.MustCompile(`call_[0-9a-f]{24}`)
 	chain  = regexp.MustCompile(`"(hash|prev)": ?"[0-9a-f]{64}"`)
 	worked = regexp.MustCompile(`"run_seconds": ?[0-9.e-]+`)
@@ -309,6 +310,7 @@ func (d *dialogue) neutral(answer string) string {
 	answer = worked.ReplaceAllString(answer, `"run_seconds": SECONDS`)
 	answer = calls.ReplaceAllString(answer, "CALL")
 	answer = took.ReplaceAllString(answer, `"execution_time": SECONDS`)
+	answer = unix.ReplaceAllString(answer, `"created": UNIX`)
 	answer = tokens.ReplaceAllString(answer, `"$1": "TOKEN"`)
 	return times.ReplaceAllStringFunc(answer, func(at string) string {
 		// The one form that times have; but for those of A2A 0.3, whose library leaves zeros at the end out.

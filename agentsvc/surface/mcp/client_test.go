@@ -1,0 +1,251 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"stoa/agentsvc/surface/surfacetest"
+	"stoa/authz"
+)
+
+// bearer sends a token with every request.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// connect is the official client for Go, as a user of an app at the server of one of its agents.
+func connect(t *testing.T, h *surfacetest.House, app, sub, agent string, o *sdk.ClientOptions) (*sdk.ClientSession, error) {
+	t.Helper()
+	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
+	at := &sdk.StreamableClientTransport{
+		Endpoint: h.URL + "/mcp/" + agent, HTTPClient: &http.Client{Transport: bearer(h.Token(t, app, authz.TokenSpec{Subject: sub}))}, MaxRetries: -1,
+	}
+	s, err := c.Connect(t.Context(), at, nil)
+	if err == nil {
+		t.Cleanup(func() { _ = s.Close() })
+	}
+	return s, err
+}
+
+type outcome struct {
+	TaskID    string `json:"task_id"`
+	ContextID string `json:"context_id"`
+	State     string `json:"state"`
+	Text      string `json:"text"`
+}
+
+// use calls an agent's tool.
+func use(t *testing.T, s *sdk.ClientSession, agent string, args map[string]any) (*sdk.CallToolResult, outcome) {
+	t.Helper()
+	res, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: agent, Arguments: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out outcome
+	raw, _ := json.Marshal(res.StructuredContent)
+	if err := json.Unmarshal(raw, &out); err != nil {
+		t.Fatal(err)
+	}
+	return res, out
+}
+
+func textOf(res *sdk.CallToolResult) string {
+	var texts []string
+	for _, c := range res.Content {
+		if text, ok := c.(*sdk.TextContent); ok {
+			texts = append(texts, text.Text)
+		}
+	}
+	return strings.Join(texts, "|")
+}
+
+// TestClient has the official client find the tool, call it and go on with what came of it.
+func TestClient(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	s, err := connect(t, h, "acme", "ana", "assistant", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ping(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	tools, err := s.ListTools(t.Context(), nil)
+	if err != nil || len(tools.Tools) != 1 || tools.Tools[0].Name != "assistant" || tools.Tools[0].Description != "Answers questions." {
+		t.Fatalf("%v: %v", tools, err)
+	}
+	tests := []struct {
+		message, text, state string
+		isError              bool
+	}{
+		{"hello", "You said: hello", "completed", false},
+		{"weather Rome", "It is 21 degrees.", "completed", false},
+		{"ask", "Which city?", "input_required", false},
+		{"report", "Here it is.|hello", "completed", false},
+		{"refuse", "I may not do that.", "rejected", true},
+	}
+	for _, tt := range tests {
+		res, out := use(t, s, "assistant", map[string]any{"message": tt.message})
+		if textOf(res) != tt.text || out.State != tt.state || res.IsError != tt.isError || out.TaskID == "" {
+			t.Errorf("%s: %q %+v, error %v", tt.message, textOf(res), out, res.IsError)
+		}
+		if tt.state != "input_required" {
+			continue
+		}
+		if again, next := use(t, s, "assistant", map[string]any{"message": "Rome", "task_id": out.TaskID}); next.TaskID != out.TaskID || textOf(again) != "You said: Rome" {
+			t.Errorf("the answer to the question: %q %+v", textOf(again), next)
+		}
+		if _, next := use(t, s, "assistant", map[string]any{"message": "hello", "context_id": out.ContextID}); next.ContextID != out.ContextID || next.TaskID == out.TaskID {
+			t.Errorf("the next message of the conversation: %+v", next)
+		}
+	}
+	for name, args := range map[string]map[string]any{
+		"no message": {}, "unknown task": {"message": "hello", "task_id": "01a00000-0000-7000-8000-000000000000"}, "unknown argument": {"message": "hello", "more": 1},
+	} {
+		if res, _ := use(t, s, "assistant", args); !res.IsError || textOf(res) == "" {
+			t.Errorf("%s: %q, error %v", name, textOf(res), res.IsError)
+		}
+	}
+	if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "clerk", Arguments: map[string]any{"message": "hello"}}); err == nil {
+		t.Error("an agent's server has another's tool")
+	}
+}
+
+// TestClientElsewhere has a stranger use what is not theirs.
+func TestClientElsewhere(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	s, err := connect(t, h, "acme", "ana", "assistant", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, out := use(t, s, "assistant", map[string]any{"message": "ask"})
+	for _, who := range [][2]string{{"acme", "eve"}, {"globex", "ana"}} {
+		other, err := connect(t, h, who[0], who[1], "assistant", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, _ := use(t, other, "assistant", map[string]any{"message": "mine now", "task_id": out.TaskID}); !res.IsError || textOf(res) != "not found" {
+			t.Errorf("%s continues the task of ana: %q", who, textOf(res))
+		}
+	}
+	for _, agent := range []string{"hidden", "nobody"} {
+		if _, err := connect(t, h, "acme", "ana", agent, nil); err == nil {
+			t.Errorf("there is a server of %s", agent)
+		}
+	}
+}
+
+// TestClientProgress is told of what the agent says on the way.
+func TestClientProgress(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var mu sync.Mutex
+	var told []string
+	last := 0.0
+	s, err := connect(t, h, "acme", "ana", "assistant", &sdk.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+			mu.Lock()
+			defer mu.Unlock()
+			if told = append(told, r.Params.Message); r.Params.Progress <= last {
+				t.Errorf("progress went from %v to %v", last, r.Params.Progress)
+			}
+			last = r.Params.Progress
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &sdk.CallToolParams{Name: "assistant", Arguments: map[string]any{"message": "weather Rome"}}
+	p.SetProgressToken("mine")
+	if _, err := s.CallTool(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "all progress was told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(told) == 3
+	})
+	if diff := cmp.Diff([]string{"submitted", "working", "Let me see."}, told); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestClientCancels ends the task of a call that the client gives up.
+func TestClientCancels(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	s, err := connect(t, h, "acme", "ana", "assistant", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() {
+		_, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "assistant", Arguments: map[string]any{"message": "never"}})
+		gone <- err
+	}()
+	until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
+	giveUp()
+	if err := <-gone; err == nil {
+		t.Error("a call that was given up has a result")
+	}
+	until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// TestJavaScript has the official client for JavaScript do the same.
+func TestJavaScript(t *testing.T) {
+	t.Parallel()
+	folder := os.Getenv("STOA_TEST_CLIENT_SDKS")
+	if folder == "" {
+		t.Skip("ATTENTION: without STOA_TEST_CLIENT_SDKS (the folder that .ci/client-sdks prints) nobody saw the official client for JavaScript served")
+	}
+	h := newHouse(t)
+	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL+"/mcp/assistant",
+		h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}), h.Token(t, "acme", authz.TokenSpec{Subject: "eve"}))
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
+	want := map[string]any{
+		"server": "assistant", "tools": []any{"assistant"},
+		"answer":   []any{"It is 21 degrees.", "completed", false},
+		"progress": []any{"submitted", "working", "Let me see."},
+		"ask":      []any{"Which city?", "input_required", false},
+		"goesOn":   []any{"You said: Rome", "completed", false},
+		"stranger": []any{"not found", nil, true},
+		"gone":     "AbortError", "denied": true,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the client saw (-want +got):\n%s", diff)
+	}
+	until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
+}

@@ -1,0 +1,352 @@
+package openai_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/openai"
+	"stoa/agentsvc/surface/surfacetest"
+	"stoa/authz"
+)
+
+// newHouse is a house with the script as the default app, and as the apps acme and globex.
+func newHouse(t *testing.T) *surfacetest.House {
+	t.Helper()
+	h := surfacetest.New(t, surfacetest.Options{Default: script}, routes)
+	h.App(t, "acme", script)
+	h.App(t, "globex", strings.ReplaceAll(script, "clerk", "scribe"))
+	return h
+}
+
+// client is the official client for Go, as a user of an app.
+func client(t *testing.T, h *surfacetest.House, app, sub string) sdk.Client {
+	t.Helper()
+	return sdk.NewClient(option.WithBaseURL(h.URL+"/openai/v1"), option.WithAPIKey(h.Token(t, app, authz.TokenSpec{Subject: sub})))
+}
+
+// ask has an agent answer a question that comes after what was said before.
+func ask(agent, question string, before ...sdk.ChatCompletionMessageParamUnion) sdk.ChatCompletionNewParams {
+	return sdk.ChatCompletionNewParams{Model: agent, Messages: append(before, sdk.UserMessage(question))}
+}
+
+// streamed reads a stream to its end, put together as the client does.
+func streamed(t *testing.T, c sdk.Client, p sdk.ChatCompletionNewParams) (answer sdk.ChatCompletionAccumulator, err error) {
+	t.Helper()
+	p.StreamOptions.IncludeUsage = sdk.Bool(true)
+	s := c.Chat.Completions.NewStreaming(t.Context(), p)
+	defer s.Close()
+	for s.Next() {
+		if !answer.AddChunk(s.Current()) {
+			t.Fatal("the client cannot put the chunks together")
+		}
+	}
+	return answer, s.Err()
+}
+
+// TestClient has the official client call agents, at once and streamed: the answers must be the same.
+func TestClient(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := client(t, h, "acme", "ana")
+	tests := []struct {
+		question, content, finish string
+		tokens                    [2]int64
+	}{
+		{"hello", "You said: hello", "stop", [2]int64{1, 3}},
+		{"weather Rome", "Let me see.\n\nIt is 21 degrees.", "stop", [2]int64{22, 13}},
+		{"ask", "Which city?", "stop", [2]int64{1, 2}},
+		{"refuse", "I may not do that.", "content_filter", [2]int64{1, 5}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.question, func(t *testing.T) {
+			t.Parallel()
+			whole, err := c.Chat.Completions.New(t.Context(), ask("assistant", tt.question))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pieces, err := streamed(t, c, ask("assistant", tt.question))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for how, got := range map[string]sdk.ChatCompletion{"whole": *whole, "streamed": pieces.ChatCompletion} {
+				if got.ID == "" || got.Model != "assistant" || got.Created == 0 || len(got.Choices) != 1 {
+					t.Fatalf("%s: %s", how, got.RawJSON())
+				}
+				m := got.Choices[0]
+				if m.Message.Content != tt.content || m.FinishReason != tt.finish {
+					t.Errorf("%s: %q %s", how, m.Message.Content, m.FinishReason)
+				}
+				if u := got.Usage; [2]int64{u.PromptTokens, u.CompletionTokens} != tt.tokens || u.TotalTokens != tt.tokens[0]+tt.tokens[1] {
+					t.Errorf("%s: usage %s", how, u.RawJSON())
+				}
+			}
+		})
+	}
+}
+
+// TestClientErrors has the client meet what can go wrong.
+func TestClientErrors(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := client(t, h, "acme", "ana")
+	stranger := sdk.NewClient(option.WithBaseURL(h.URL+"/apps/acme/openai/v1"), option.WithAPIKey("nobody's"))
+	tests := []struct {
+		name   string
+		client sdk.Client
+		params sdk.ChatCompletionNewParams
+		status int
+		kind   string
+		code   string
+		param  string
+	}{
+		{"no such agent", c, ask("nobody", "hello"), 404, "invalid_request_error", "not_found", ""},
+		{"another app's agent", c, ask("scribe", "hello"), 404, "invalid_request_error", "not_found", ""},
+		{"private agent", c, ask("hidden", "hello"), 404, "invalid_request_error", "not_found", ""},
+		{"wrong credential", stranger, ask("assistant", "hello"), 401, "authentication_error", "unauthenticated", ""},
+		{"failed", c, ask("assistant", "break"), 422, "task_error", "task_failed", ""},
+		{"two answers", c, sdk.ChatCompletionNewParams{Model: "assistant", Messages: ask("", "hi").Messages, N: sdk.Int(2)}, 400, "invalid_request_error", "invalid_argument", "n"},
+		{"no question", c, sdk.ChatCompletionNewParams{Model: "assistant", Messages: []sdk.ChatCompletionMessageParamUnion{sdk.AssistantMessage("hi")}}, 400, "invalid_request_error", "invalid_argument", "messages"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := tt.client.Chat.Completions.New(t.Context(), tt.params)
+			var got *sdk.Error
+			if !errors.As(err, &got) {
+				t.Fatalf("the client says %v", err)
+			}
+			if got.StatusCode != tt.status || got.Type != tt.kind || got.Code != tt.code || got.Param != tt.param || got.Message == "" {
+				t.Errorf("%d %s", got.StatusCode, got.RawJSON())
+			}
+		})
+	}
+	if _, err := streamed(t, c, ask("assistant", "break")); err == nil || !strings.Contains(err.Error(), "task_failed") {
+		t.Errorf("a stream of a task that failed: %v", err)
+	}
+}
+
+// TestClientModels lists agents as models.
+func TestClientModels(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for app, want := range map[string][]string{"acme": {"assistant", "clerk"}, "globex": {"assistant", "scribe"}} {
+		c := client(t, h, app, "ana")
+		page, err := c.Models.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range page.Data {
+			if got = append(got, m.ID); m.OwnedBy != app || m.Created == 0 {
+				t.Errorf("%s", m.RawJSON())
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("models of %s (-want +got):\n%s", app, diff)
+		}
+		if one, err := c.Models.Get(t.Context(), want[1]); err != nil || one.ID != want[1] {
+			t.Errorf("%s: %v", want[1], err)
+		}
+		if _, err := c.Models.Get(t.Context(), "hidden"); err == nil {
+			t.Error("a private agent is a model")
+		}
+	}
+}
+
+// TestClientLimits uses up a limit: the client is told when to come back.
+func TestClientLimits(t *testing.T) {
+	t.Parallel()
+	h := surfacetest.New(t, surfacetest.Options{}, routes)
+	h.App(t, "acme", script+`rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 1}]}`)
+	var header http.Header
+	seen := option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+		resp, err := next(r)
+		if err == nil {
+			header = resp.Header
+		}
+		return resp, err
+	})
+	c := client(t, h, "acme", "ana")
+	if _, err := c.Chat.Completions.New(t.Context(), ask("assistant", "hello"), seen); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Chat.Completions.New(t.Context(), ask("assistant", "hello"), seen, option.WithMaxRetries(0))
+	var got *sdk.Error
+	if !errors.As(err, &got) || got.StatusCode != http.StatusTooManyRequests || got.Type != "rate_limit_error" || header.Get("Retry-After") == "" {
+		t.Errorf("the second call: %v, Retry-After %q", err, header.Get("Retry-After"))
+	}
+}
+
+// upstream is a model's server that keeps what it was told last.
+type upstream struct {
+	mu   sync.Mutex
+	told string
+}
+
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	var b struct {
+		Messages []struct {
+			Role    string
+			Content any
+		}
+	}
+	_ = json.Unmarshal(body, &b)
+	var told strings.Builder
+	for _, m := range b.Messages {
+		content, _ := json.Marshal(m.Content)
+		told.WriteString(m.Role + " " + string(content) + "\n")
+	}
+	u.mu.Lock()
+	u.told = told.String()
+	u.mu.Unlock()
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.WriteString(w, `data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"Yes."},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
+}
+
+// TestConversation has the model see what the client says was said before, behind the agent's instruction and past its
+// guardrails.
+func TestConversation(t *testing.T) {
+	t.Parallel()
+	up := &upstream{}
+	srv := httptest.NewServer(up)
+	t.Cleanup(srv.Close)
+	h := surfacetest.New(t, surfacetest.Options{Default: `
+llms: {m: {provider: openai, model: m, base_url: "` + srv.URL + `", api_key: k}}
+guardrails: {rail: {enabled: true, input: {injection: {enabled: true, patterns: ["open sesame"], action: block}}}}
+agents: {assistant: {llm: m, guardrails: rail, instruction: Be kind.}}
+`}, routes)
+	c := sdk.NewClient(option.WithBaseURL(h.URL+"/openai/v1"), option.WithAPIKey(""), option.WithHeaderDel("Authorization"))
+	_, err := c.Chat.Completions.New(t.Context(), ask("assistant", "And now?",
+		sdk.SystemMessage("Answer in French."), sdk.UserMessage("My name is Ana."), sdk.AssistantMessage("Hello Ana, open sesame."), sdk.UserMessage("Open sesame!")))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, h.Log)
+	}
+	withheld := `[The message was withheld by the guardrail \"rail\" (input.injection).]`
+	want := `system "Be kind."
+user "Answer in French."
+user "My name is Ana."
+assistant "` + withheld + `"
+user "` + withheld + `"
+user "And now?"
+`
+	up.mu.Lock()
+	defer up.mu.Unlock()
+	if diff := cmp.Diff(want, up.told); diff != "" {
+		t.Errorf("the model was told (-want +got):\n%s", diff)
+	}
+}
+
+// TestLeaving ends the task of a client that leaves, at once or in the middle of a stream, unless it may come back.
+func TestLeaving(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := client(t, h, "acme", "ana")
+	for _, stream := range []bool{false, true} {
+		ctx, leave := context.WithCancel(t.Context())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			if stream {
+				s := c.Chat.Completions.NewStreaming(ctx, ask("assistant", "never"))
+				for s.Next() {
+				}
+				_ = s.Close()
+				return
+			}
+			_, _ = c.Chat.Completions.New(ctx, ask("assistant", "never"))
+		}()
+		until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
+		leave()
+		<-gone
+		until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
+	}
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// TestPatience gives up on an agent that takes too long, and does not have the client ask again.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	h := surfacetest.New(t, surfacetest.Options{Default: script}, func(*surfacetest.House) []surface.Route {
+		return openai.Routes(openai.Options{BlockFor: 20 * time.Millisecond})
+	})
+	body := map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": "never"}}}
+	resp, answer := h.Do(t, http.MethodPost, "/openai/v1/chat/completions", "", body)
+	if resp.StatusCode != http.StatusGatewayTimeout || resp.Header.Get("X-Should-Retry") != "false" || !strings.Contains(answer, "task_id") {
+		t.Errorf("%d %s", resp.StatusCode, answer)
+	}
+}
+
+// TestShutdown tells a stream's reader that it ends before its answer does.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := client(t, h, "acme", "ana")
+	ended := make(chan error)
+	go func() {
+		_, err := streamed(t, c, ask("assistant", "never"))
+		ended <- err
+	}()
+	until(t, "the stream is open", func() bool { return h.Pool.Inflight() == 1 && h.Server.Streams() == 1 })
+	h.Server.EndStreams()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "unavailable") {
+		t.Errorf("the stream ended with %v", err)
+	}
+}
+
+// TestJavaScript has the official client for JavaScript do the same.
+func TestJavaScript(t *testing.T) {
+	t.Parallel()
+	folder := os.Getenv("STOA_TEST_CLIENT_SDKS")
+	if folder == "" {
+		t.Skip("ATTENTION: without STOA_TEST_CLIENT_SDKS (the folder that .ci/client-sdks prints) nobody saw the official client for JavaScript served")
+	}
+	h := newHouse(t)
+	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL, h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}),
+		h.Token(t, "globex", authz.TokenSpec{Subject: "ana"}))
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
+	want := map[string]any{
+		"models": []any{"assistant", "clerk"}, "strangers": []any{"assistant", "scribe"},
+		"whole":    []any{"Let me see.\n\nIt is 21 degrees.", "stop", 35.0},
+		"streamed": []any{"Let me see.\n\nIt is 21 degrees.", "stop", 35.0},
+		"missing":  []any{"NotFoundError", 404.0, "not_found"},
+		"denied":   []any{"AuthenticationError", 401.0, "unauthenticated"},
+		"tools":    []any{"BadRequestError", 400.0, "tools"},
+		"failed":   []any{"UnprocessableEntityError", 422.0, "task_failed"},
+		"broken":   "APIError",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the client saw (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,34 @@
+// Package openai is the surface for clients of OpenAI's Chat Completions: an agent is a model there, its name the model's. The
+// client keeps the conversation and sends the whole of it each time, so every call is a task of its own without a session: the
+// last message is what the agent is asked, what comes before it is told to the agent as the client says it was. What the agent
+// does on its way to the answer, tools above all, is not told.
+//
+// wire.go holds the shapes, read.go turns a request into words, tell.go words into an answer; chat.go and models.go answer what
+// the table in [Routes] names.
+package openai
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"stoa/agentsvc/surface"
+)
+
+// Options tune the surface. The zero value works.
+type Options struct {
+	BlockFor time.Duration // how long a call without a stream waits for its answer; 5 minutes
+}
+
+// Routes returns what the surface answers.
+func Routes(o Options) []surface.Route {
+	c := caller{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
+	of := func(method, path string, serve surface.Handler) surface.Route {
+		return surface.Route{Method: method, Pattern: "/openai/v1" + path, Kind: surface.Tenant, Tell: fault, Serve: serve}
+	}
+	chat := of(http.MethodPost, "/chat/completions", c.chat)
+	chat.Messages, chat.Waits = true, true
+	list, one := of(http.MethodGet, "/models", models), of(http.MethodGet, "/models/{agent}", model)
+	list.Discovery, one.Discovery = true, true
+	return []surface.Route{chat, list, one}
+}
