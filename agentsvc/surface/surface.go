@@ -42,6 +42,7 @@ type Options struct {
 	Live        *tenancy.Live[*app.App]
 
 	PublicURL      string         // how clients reach the server, for cards; "" = http://localhost:8080
+	GRPC           GRPC           // how cards say that agents are called over gRPC
 	TrustedProxies []netip.Prefix // whose forwarding headers are believed
 	CORS           config.CORS
 	Observe        func(Observation)      // called after each request
