@@ -1,0 +1,82 @@
+package a2agrpc_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	pb03 "github.com/a2aproject/a2a-go/a2apb"
+	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/ext"
+	"stoa/agentsvc/surface/surfacetest"
+)
+
+// TestCards holds what cards say of gRPC: where it is and whom calls are to name, and that it comes first where it is preferred.
+func TestCards(t *testing.T) {
+	t.Parallel()
+	for preferred, want := range map[bool][]string{true: {"GRPC", "GRPC", "JSONRPC"}, false: {"JSONRPC", "HTTP+JSON"}} {
+		h := newHouse(t, surface.Options{GRPC: surface.GRPC{Address: "grpc.example.com:443", Preferred: preferred}}, a2agrpc.Options{})
+		ana := h.token(t, "acme", "ana")
+		card := func(agent string) (bindings, over []string) {
+			t.Helper()
+			c, err := pb10.NewA2AServiceClient(h.conn).GetExtendedAgentCard(as(t.Context(), ana, agent), &pb10.GetExtendedAgentCardRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range c.GetSupportedInterfaces() {
+				if bindings = append(bindings, i.GetProtocolBinding()); i.GetProtocolBinding() == "GRPC" {
+					over = append(over, i.GetUrl()+" "+i.GetProtocolVersion()+" "+i.GetTenant())
+				}
+			}
+			return bindings, over
+		}
+		bindings, over := card("assistant")
+		if diff := cmp.Diff(want, bindings[:len(want)]); diff != "" {
+			t.Errorf("preferred %v: %s", preferred, diff)
+		}
+		if diff := cmp.Diff([]string{"grpc.example.com:443 1.0 acme/assistant", "grpc.example.com:443 0.3 "}, over); diff != "" {
+			t.Error(diff)
+		}
+		if _, over := card("clerk"); len(over) != 1 || !strings.HasSuffix(over[0], " acme/clerk") {
+			t.Errorf("the card of another agent lists %v", over)
+		}
+		older, err := pb03.NewA2AServiceClient(h.conn).GetAgentCard(as(t.Context(), ana, ""), &pb03.GetAgentCardRequest{})
+		if err != nil || (older.GetPreferredTransport() == "GRPC") != preferred {
+			t.Errorf("preferred %v: %v, %v", preferred, older, err)
+		}
+	}
+	for preferred, want := range map[bool]string{true: `"preferred_transport":"grpc"`, false: `"preferred_transport":"jsonrpc"`} {
+		so := surface.Options{GRPC: surface.GRPC{Address: "grpc.example.com:443", Preferred: preferred}}
+		h := surfacetest.New(t, surfacetest.Options{Default: script, Surface: so}, func(*surfacetest.House) []surface.Route { return ext.Routes(ext.Options{}) })
+		if _, body := h.Do(t, http.MethodGet, "/agents/assistant", "", nil); !strings.Contains(body, want) {
+			t.Errorf("the card of the extension surface is %s, want %s", body, want)
+		}
+	}
+}
+
+// TestTLS serves over TLS, and nobody else.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	site := httptest.NewTLSServer(http.NotFoundHandler())
+	defer site.Close()
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{TLS: &tls.Config{Certificates: site.TLS.Certificates}})
+	trusted := x509.NewCertPool()
+	trusted.AddCert(site.Certificate())
+	ctx := as(t.Context(), h.token(t, "acme", "ana"), "")
+	conn := h.dial(t, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: trusted, ServerName: "example.com"})))
+	if _, err := pb10.NewA2AServiceClient(conn).SendMessage(ctx, saying("hello")); err != nil {
+		t.Errorf("over TLS: %v", err)
+	}
+	if _, err := pb10.NewA2AServiceClient(h.conn).SendMessage(ctx, saying("hello")); err == nil {
+		t.Error("it answers without TLS as well")
+	}
+}
