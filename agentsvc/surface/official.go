@@ -115,7 +115,7 @@ func (v *Visit) Official(c agentsvc.Card) OfficialCard {
 	card := OfficialCard{
 		Name: c.Name, Description: c.Description, Version: c.Version, Skills: []OfficialSkill{},
 		Capabilities:      OfficialCapabilities{Streaming: true, ExtendedAgentCard: true},
-		DefaultInputModes: textual(c.InputModes), DefaultOutputModes: textual(c.OutputModes),
+		DefaultInputModes: MediaTypes(c.InputModes), DefaultOutputModes: MediaTypes(c.OutputModes),
 		SupportedInterfaces: v.interfaces(c.Agent), ProtocolVersion: A2A03 + ".0", ExtendedCard: true,
 	}
 	if org, site := v.Provider(); org != "" || site != "" {
@@ -162,8 +162,8 @@ func (c *OfficialCard) secure(schemes []agentsvc.Scheme, require []string) {
 	c.Security, c.SecurityRequirements = []map[string][]string{all}, []OfficialRequirement{{all}}
 }
 
-// textual returns the media types of an agent that may not have named any.
-func textual(types []string) []string {
+// MediaTypes returns what an agent reads or writes: plain text where it has not said.
+func MediaTypes(types []string) []string {
 	if len(types) == 0 {
 		return []string{"text/plain"}
 	}

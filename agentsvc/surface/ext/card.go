@@ -55,7 +55,7 @@ func newFullCard(v *surface.Visit, c agentsvc.Card) agentCard {
 func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
 	card := agentCard{
 		Name: c.Name, Description: c.Description, URL: surface.AgentURL(v.BaseURL(), c.Agent), Version: c.Version,
-		ProtocolVersion: protocolVersion, DefaultInputModes: modes(c.InputModes), DefaultOutputModes: modes(c.OutputModes),
+		ProtocolVersion: protocolVersion, DefaultInputModes: surface.MediaTypes(c.InputModes), DefaultOutputModes: surface.MediaTypes(c.OutputModes),
 		Capabilities: capabilities{Streaming: true}, PreferredTransport: "jsonrpc", Skills: []skill{},
 	}
 	if v.PrefersGRPC() {
@@ -89,13 +89,6 @@ func newScheme(s agentsvc.Scheme) securityScheme {
 		return securityScheme{Type: "apiKey", Name: s.Header, In: "header"}
 	}
 	return securityScheme{Type: "http", Scheme: "bearer", BearerFormat: s.Format}
-}
-
-func modes(types []string) []string {
-	if len(types) == 0 {
-		return []string{"text/plain"}
-	}
-	return types
 }
 
 func schema(w http.ResponseWriter, _ *http.Request) error {
