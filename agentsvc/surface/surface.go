@@ -5,7 +5,8 @@
 // A dialect is a list of [Route], and a handler decodes, asks [Visit.Admit] whether the caller may, calls the app's
 // task service and encodes. What all dialects need stands here once: the loop that writes server-sent events
 // (stream.go), the conversation over a WebSocket (socket.go), the envelope of JSON-RPC (jsonrpc.go), what is told of an
-// agent that is writing (tell.go), whose cards may be seen and where they say they live (cards.go).
+// agent that is writing (tell.go), whose cards may be seen and where they say they live (cards.go), the
+// certificate that connections are shown (tls.go). Calls of other protocols pass the same way (carry.go).
 package surface
 
 import (

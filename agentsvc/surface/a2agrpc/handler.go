@@ -90,6 +90,7 @@ func (h *handler) SendStreamingMessage(ctx context.Context, req *spec.SendMessag
 	c := callOf(ctx)
 	return c.stream(true, func() (*surface.Following, error) {
 		sub, err := c.submission(ctx, req)
+		req = nil // the stream may last longer than anyone needs the message that opened it
 		if err != nil {
 			return nil, err
 		}
