@@ -74,7 +74,10 @@ func (p *Pool) extend(ctx context.Context) error {
 	defer cancel()
 	p.beat <- struct{}{}
 	defer func() { <-p.beat }()
-	err := p.confirm(within)
+	var err error
+	if !p.gone {
+		err = p.confirm(within)
+	}
 	if err == nil || ctx.Err() != nil {
 		late.Stop()
 	}

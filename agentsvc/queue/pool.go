@@ -59,6 +59,7 @@ type Pool struct {
 	strays   map[stray]time.Time // when first seen; only for sweep
 	beat     chan struct{}       // a place for who renews the lease, and for what follows
 	beaten   bool                // the lease was renewed before
+	gone     bool                // the lease was given back
 	lost     bool                // others have runs that are at work here, and these are not ended yet
 	differs  bool                // another process has another configuration file
 }
@@ -134,7 +135,10 @@ func (p *Pool) Drain(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
+	p.beat <- struct{}{}
 	err := p.runs.Release(ctx, p.worker)
+	p.gone = true
+	<-p.beat
 	p.o.Bus.Publish(topicQueue, "")
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -360,6 +361,27 @@ func TestDrain(t *testing.T) {
 		}
 		if held, err := store.NewRuns(b.d).Rescue(b.Context(), time.Hour); err != nil || held != 0 {
 			b.Errorf("%d runs are still leased (%v)", held, err)
+		}
+	})
+}
+
+// TestDrainQuiet: a pool that has given its lease back renews it no more, so that nobody takes the process for one that
+// died and came back.
+func TestDrainQuiet(t *testing.T) {
+	each(t, func(b bench) {
+		var log strings.Builder
+		p, stop := b.pool(queue.Options{Stale: 900 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))}, b.finish)
+		b.beats()
+		if err := p.Drain(b.Context()); err != nil {
+			b.Error(err)
+		}
+		time.Sleep(700 * time.Millisecond) // two renewals
+		stop()
+		var workers int
+		var batch db.Batch
+		batch.Query(func(r db.Row) error { return r.Scan(&workers) }, "SELECT COUNT(*) FROM worker")
+		if err := b.d.Platform().Do(b.Context(), &batch); err != nil || workers != 0 || strings.Contains(log.String(), "counted as dead") {
+			b.Errorf("%d leases (%v), log:\n%s", workers, err, log.String())
 		}
 	})
 }
