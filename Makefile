@@ -13,13 +13,13 @@ GOVULNCHECK_VERSION := 1.5.0
 # ARGS are handed on: make run ARGS="--port 9090", make test ARGS="-run TestPlan", make bench ARGS="-h".
 ARGS ?=
 # PKG narrows make test to some packages. Those that take longest stand first.
-PKG ?= ./cmd/stoa ./agentsvc/app ./...
+PKG ?= ./cmd/stoa ./agentsvc/app ./cmd/stoa/faults ./...
 
-# SQLite is C that was translated to Go, and so is the C library below it. What it works on lies outside Go's heap, where the
+# SQLite is C that was translated to Go, and so is the C library below it. What they work on lies outside Go's heap, where the
 # race detector sees nothing: it would only make every test with a database several times slower. All that is Go stays watched.
 # GORACE: a program with the detector waits a second before it exits, for goroutines that go on without its tests; here
 # none is to be left by then.
-RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false
+RACE := -race $(foreach p,sqlite/lib libc/... memory,-gcflags=modernc.org/$(p)=-race=false)
 
 .PHONY: help
 help: ## list the targets
@@ -34,7 +34,6 @@ run: build ## build and serve examples/default.yaml on SQLite, with metrics
 	@exec bin/stoa serve --config examples/default.yaml $(ARGS)
 
 .PHONY: test
-# Many tests wait more than they work, so that more of them run at once than there are cores.
 test: ## run every test with the race detector, beside a private PostgreSQL, Redis, MCP servers, OpenID provider and official clients
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
 	@.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2
@@ -43,7 +42,7 @@ test: ## run every test with the race detector, beside a private PostgreSQL, Red
 	provider=$$(.ci/oidc-provider) || echo "ATTENTION: the test against a real OpenID provider is skipped" >&2; \
 	client=$$(.ci/a2a-sdk) || echo "ATTENTION: the test with the official A2A client for JavaScript is skipped" >&2; \
 	sdks=$$(.ci/client-sdks) || echo "ATTENTION: the tests with the official clients of OpenAI and MCP for JavaScript are skipped" >&2; \
-	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_CLIENT_SDKS=$$sdks .ci/with-services env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(RACE) -parallel 8 -timeout 10m $(ARGS) $(PKG)
+	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_CLIENT_SDKS=$$sdks .ci/with-services env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(RACE) -timeout 10m $(ARGS) $(PKG)
 
 .PHONY: faults
 faults: ## run the tests that break things on purpose (build tag faults)

@@ -89,26 +89,24 @@ func (s *Service) Run(ctx context.Context) error {
 	for _, topic := range []string{topicPrice, topicPlan, topicBudget} {
 		defer s.bus.Watch(topic, func(key string) { s.look(signal.Signal{Topic: topic, Key: key}) })()
 	}
-	tick, soon := time.NewTicker(renewEvery), time.NewTicker(settleEvery)
-	defer tick.Stop()
-	defer soon.Stop()
-	looked := time.Now()
+	var work sync.WaitGroup
+	defer work.Wait()
+	// Each by itself: what takes long, or hangs, must not have reservations lapse whose calls go on.
+	work.Go(func() { s.every(ctx, renewEvery, s.renew) })
+	work.Go(func() { s.every(ctx, renewEvery, s.Lapse) })
+	work.Go(func() { s.every(ctx, settleEvery, s.settleDown) })
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.wake:
-		case <-soon.C:
-			s.do(ctx, s.settleDown)
-		case <-tick.C:
-			if time.Since(looked) > lookAgain {
-				looked = time.Now()
-				s.told.Clear()
-				for _, topic := range []string{topicPrice, topicPlan, topicBudget} {
-					s.look(signal.Signal{Topic: topic})
-				}
+		case <-again.C:
+			s.told.Clear()
+			for _, topic := range []string{topicPrice, topicPlan, topicBudget} {
+				s.look(signal.Signal{Topic: topic})
 			}
-			s.do(ctx, s.renew, s.Lapse)
 		}
 		s.stale.Range(func(key, _ any) bool {
 			s.stale.Delete(key)
@@ -118,12 +116,24 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// do does each, and goes on whatever comes of it.
-func (s *Service) do(ctx context.Context, each ...func(context.Context) error) {
-	for _, f := range each {
-		if err := f(ctx); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "billing goes on with what it knows", "error", err)
+// every does f now and then until ctx ends.
+func (s *Service) every(ctx context.Context, pause time.Duration, f func(context.Context) error) {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.do(ctx, f)
 		}
+	}
+}
+
+// do does f, and goes on whatever comes of it.
+func (s *Service) do(ctx context.Context, f func(context.Context) error) {
+	if err := f(ctx); err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "billing goes on with what it knows", "error", err)
 	}
 }
 

@@ -150,8 +150,12 @@ const maxBudgets = 100
 // [ErrExists].
 func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
 	b.App, b.ID = app.ID, agentsvc.NewID()
-	if err := b.complete(s.currency(app.Plan)); err != nil {
+	currency := s.currency(app.Plan)
+	if err := b.complete(currency); err != nil {
 		return Balance{}, err
+	}
+	if b.App != "" && b.Unit == InMoney && currency != "" && currency != b.Currency {
+		return Balance{}, invalid("currency", "the app is charged in %s: a budget in another currency would count nothing", currency)
 	}
 	thresholds, err := json.Marshal(b.Thresholds)
 	if err != nil {

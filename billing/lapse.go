@@ -1,9 +1,11 @@
 package billing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -80,58 +82,70 @@ func (s *Service) Lapse(ctx context.Context) error {
 		err := row.Scan(&l.tenant, &l.call)
 		found = append(found, l)
 		return err
-	}, `SELECT tenant, call FROM reservation WHERE expires_at < stoa_now() ORDER BY expires_at LIMIT 1000`)
+	}, `SELECT tenant, call FROM reservation WHERE expires_at < stoa_now() ORDER BY tenant, call LIMIT 1000`)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return fmt.Errorf("look for lapsed reservations: %w", err)
 	}
 	var errs []error
-	for _, l := range found {
-		errs = append(errs, s.lapse(ctx, l))
+	for some := range slices.Chunk(found, perLapse) {
+		errs = append(errs, s.lapse(ctx, some))
 	}
 	return errors.Join(errs...)
 }
 
-// lapse ends one reservation, unless somebody else does. The balances it had a part in are worked out anew: its call may
-// have left a usage row and no more.
-func (s *Service) lapse(ctx context.Context, l lapsed) error {
+// perLapse is how many reservations one transaction ends.
+const perLapse = 200
+
+// balanceKey is the balance of a budget in a window.
+type balanceKey struct {
+	app    db.ID
+	budget string
+	since  int64
+}
+
+// lapse ends reservations, but for those that somebody else ends. The balances they had a part in are worked out anew, each
+// once: a call may have left a usage row and no more.
+func (s *Service) lapse(ctx context.Context, some []lapsed) error {
 	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, `DELETE FROM reservation WHERE tenant = $1 AND call = $2 AND expires_at < stoa_now()`, l.tenant, l.call)
-		if err != nil || n == 0 {
-			return err
+		parts := map[balanceKey]bool{}
+		for _, l := range some {
+			n, err := tx.Exec(ctx, `DELETE FROM reservation WHERE tenant = $1 AND call = $2 AND expires_at < stoa_now()`, l.tenant, l.call)
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				continue
+			}
+			err = tx.Query(ctx, func(row db.Row) error {
+				var p balanceKey
+				err := row.Scan((*string)(&p.app), &p.budget, &p.since)
+				parts[p] = true
+				return err
+			}, `SELECT owner, budget, since FROM reservation_line WHERE tenant = $1 AND call = $2`, l.tenant, l.call)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, `DELETE FROM reservation_line WHERE tenant = $1 AND call = $2`, l.tenant, l.call); err != nil {
+				return err
+			}
 		}
-		type part struct {
-			budget Budget
-			since  time.Time
+		inOrder := func(x, y balanceKey) int {
+			return cmp.Or(cmp.Compare(x.app, y.app), cmp.Compare(x.budget, y.budget), cmp.Compare(x.since, y.since))
 		}
-		var parts []part
-		err = tx.Query(ctx, func(row db.Row) error {
-			var p part
-			var since int64
-			err := row.Scan((*string)(&p.budget.App), &p.budget.ID, &since)
-			p.since = micros(since)
-			parts = append(parts, p)
-			return err
-		}, `SELECT owner, budget, since FROM reservation_line WHERE tenant = $1 AND call = $2 ORDER BY owner, budget`, l.tenant, l.call)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `DELETE FROM reservation_line WHERE tenant = $1 AND call = $2`, l.tenant, l.call); err != nil {
-			return err
-		}
-		for _, p := range parts {
-			for _, b := range s.budgets.of(p.budget.App) {
-				if b.ID != p.budget.ID {
-					continue
-				}
-				if _, err := rebuild(ctx, tx, b, p.since); err != nil {
-					return err
-				}
+		for _, p := range slices.SortedFunc(maps.Keys(parts), inOrder) {
+			of := s.budgets.of(p.app)
+			i := slices.IndexFunc(of, func(b Budget) bool { return b.ID == p.budget })
+			if i < 0 {
+				continue // it is deleted
+			}
+			if _, err := rebuild(ctx, tx, of[i], micros(p.since)); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("end a lapsed reservation: %w", err)
+		return fmt.Errorf("end lapsed reservations: %w", err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/billing"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -17,6 +18,9 @@ func TestOtherCurrency(t *testing.T) {
 		if _, err := s.AddPlan(t.Context(), actor, billing.Plan{Name: "euro", Currency: "EUR"}); err != nil {
 			t.Fatal(err)
 		}
+		_, err := s.AddBudget(t.Context(), actor, tenancy.App{ID: "globex-id", Name: "globex", Plan: "euro"},
+			billing.Budget{Name: "dollars", Unit: billing.InMoney, Amount: 5, Currency: "USD", Window: billing.Day})
+		wantInvalid(t, err, "currency")
 		dollars := billing.Budget{Name: "dollars", Unit: billing.InMoney, Amount: 5, Currency: "USD", Window: billing.Day, Hard: true}
 		add(t, s, acme, dollars)
 		a, m := s.Allowance(acme.ID, "euro"), s.Meter(acme.ID, "euro")

@@ -306,19 +306,30 @@ func TestCancelCall(t *testing.T) {
 	m := script(t, when(scripted.When{ToolResult: "echo"}, scripted.Item{Say: "Done."}), when(scripted.When{}, calls("hang", "echo")...))
 	inv := turn("go")
 	var mu sync.Mutex
-	running := map[agentsvc.CallID]bool{}
+	running := map[agentsvc.CallID]context.CancelCauseFunc{}
 	inv.Running = func(call agentsvc.CallID, stop context.CancelCauseFunc) func() {
 		mu.Lock()
 		defer mu.Unlock()
-		running[call] = true
-		time.AfterFunc(10*time.Millisecond, func() { stop(&agentsvc.CancelledError{Reason: "too slow"}) })
+		running[call] = stop
 		return func() {
 			mu.Lock()
 			defer mu.Unlock()
 			delete(running, call)
 		}
 	}
-	got, err := play(t.Context(), agent.NewLLM(m, agent.Options{Tools: tools(t, hang, echo("echo"))}), inv)
+	far := echo("echo")
+	answer := far.call
+	far.call = func(ctx context.Context, in tool.Input) (string, error) {
+		time.AfterFunc(100*time.Millisecond, func() { // it has answered and the other one hangs
+			mu.Lock()
+			defer mu.Unlock()
+			for _, stop := range running {
+				stop(&agentsvc.CancelledError{Reason: "too slow"})
+			}
+		})
+		return answer(ctx, in)
+	}
+	got, err := play(t.Context(), agent.NewLLM(m, agent.Options{Tools: tools(t, hang, far)}), inv)
 	want := []string{
 		"usage", `message  hang{"n":0} echo{"n":1}`, `result echo false echo{"n":1}`, "result hang true cancelled by user: too slow",
 		"chunks Done.", "usage", "completed Done.",

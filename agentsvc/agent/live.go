@@ -2,6 +2,7 @@ package agent
 
 import (
 	"slices"
+	"strings"
 
 	"stoa/agentsvc"
 )
@@ -102,4 +103,20 @@ func joined(parts, more []agentsvc.Part) []agentsvc.Part {
 		parts = append(parts, p)
 	}
 	return parts
+}
+
+// beyond returns what whole, an artifact that grows, has beyond the parts that are known of it.
+func beyond(known, whole []agentsvc.Part) []agentsvc.Part {
+	whole = joined(nil, whole)
+	n := len(known)
+	if n > len(whole) {
+		return nil
+	}
+	more := whole[n:]
+	if n > 0 && plainText(known[n-1]) && plainText(whole[n-1]) {
+		if rest, ok := strings.CutPrefix(whole[n-1].Text, known[n-1].Text); ok && rest != "" {
+			more = slices.Insert(slices.Clone(more), 0, agentsvc.TextPart(rest))
+		}
+	}
+	return more
 }

@@ -54,7 +54,7 @@ func (a *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Eve
 	return func(yield func(agentsvc.Event, error) bool) {
 		within, cancel := context.WithTimeout(ctx, a.o.Timeout)
 		defer cancel()
-		v := &visit{Remote: a, inv: inv, yield: yield, live: live{id: agentsvc.MessageID(agentsvc.NewID())}, seen: map[a2a.ArtifactID]bool{}}
+		v := &visit{Remote: a, inv: inv, yield: yield, live: live{id: agentsvc.MessageID(agentsvc.NewID())}, made: map[a2a.ArtifactID][]agentsvc.Part{}}
 		err := v.call(within)
 		switch {
 		case err == nil || errors.Is(err, errStopped):
@@ -81,8 +81,8 @@ type visit struct {
 
 	place  place
 	status a2a.TaskStatus
-	text   []agentsvc.Part // of artifacts, the answer where no message holds one
-	seen   map[a2a.ArtifactID]bool
+	text   []agentsvc.Part                    // of artifacts, the answer where no message holds one
+	made   map[a2a.ArtifactID][]agentsvc.Part // artifacts, as far as they were told
 	live
 }
 
@@ -199,18 +199,20 @@ func (v *visit) take(ev a2a.Event) error {
 			return err
 		}
 		for _, art := range ev.Artifacts {
-			if v.seen[art.ID] {
-				continue
-			}
-			if err := v.artifact(&a2a.TaskArtifactUpdateEvent{Artifact: art, LastChunk: true}); err != nil {
-				return err
+			have, known := v.made[art.ID]
+			if more := beyond(have, fromRemote(art.Parts)); len(more) > 0 || !known {
+				if err := v.artifact(art, more, known, v.rests()); err != nil {
+					return err
+				}
 			}
 		}
 	case *a2a.TaskStatusUpdateEvent:
 		return v.stands(place{ev.ContextID, ev.TaskID}, ev.Status)
 	case *a2a.TaskArtifactUpdateEvent:
 		v.place = place{ev.ContextID, ev.TaskID}
-		return v.artifact(ev)
+		if ev.Artifact != nil {
+			return v.artifact(ev.Artifact, fromRemote(ev.Artifact.Parts), ev.Append, ev.LastChunk)
+		}
 	}
 	return nil
 }
@@ -224,27 +226,29 @@ func (v *visit) stands(at place, status a2a.TaskStatus) error {
 	return v.show(v.news(status.Message.ID, textOf(fromRemote(status.Message.Parts))))
 }
 
-// artifact takes an artifact in, or more of one: its text is shown, and the answer where no message holds one.
-func (v *visit) artifact(ev *a2a.TaskArtifactUpdateEvent) error {
-	if ev.Artifact == nil {
-		return nil
+// artifact takes parts of an artifact in: their text is shown, and the answer where no message holds one.
+func (v *visit) artifact(art *a2a.Artifact, parts []agentsvc.Part, more, last bool) error {
+	if more {
+		v.made[art.ID] = joined(v.made[art.ID], parts)
+	} else {
+		v.made[art.ID] = joined(nil, parts)
 	}
-	v.seen[ev.Artifact.ID] = true
-	parts := fromRemote(ev.Artifact.Parts)
 	if text := textOf(parts); text != "" {
 		v.text = joined(v.text, []agentsvc.Part{agentsvc.TextPart(text)})
 		if err := v.show(text); err != nil {
 			return err
 		}
 	}
-	up := agentsvc.ArtifactUpdate{Append: ev.Append, Last: ev.LastChunk, Artifact: agentsvc.Artifact{
-		ID: string(ev.Artifact.ID), Name: ev.Artifact.Name, Description: ev.Artifact.Description, Parts: parts,
-	}}
-	return v.record(up)
+	return v.record(agentsvc.ArtifactUpdate{Append: more, Last: last, Artifact: agentsvc.Artifact{
+		ID: string(art.ID), Name: art.Name, Description: art.Description, Parts: parts,
+	}})
 }
 
 // conclude ends the turn as the remote task stands.
 func (v *visit) conclude() error {
+	if err := v.flush(); err != nil {
+		return err
+	}
 	switch state := finals[v.status.State]; state {
 	case agentsvc.Failed, agentsvc.Cancelled:
 		return agentsvc.Invalid("", "the task of the remote agent %s was %s", v.o.Name, state)

@@ -67,12 +67,16 @@ func (f *far) Execute(_ context.Context, ec *a2asrv.ExecutorContext) iter.Seq2[a
 			say(a2a.TaskStateAuthRequired, "Who are you?")
 		case "fail":
 			say(a2a.TaskStateFailed, "canary of the inside")
-		case "artifact":
+		case "artifact", "later":
 			art := a2a.NewArtifactEvent(ec, a2a.NewTextPart("half "))
 			art.Artifact.Name = "out.txt"
 			more := a2a.NewArtifactUpdateEvent(ec, art.Artifact.ID, a2a.NewTextPart("whole"))
 			more.Append, more.LastChunk = true, true
-			_ = yield(art, nil) && yield(more, nil) && say(a2a.TaskStateCompleted, "")
+			ok := yield(art, nil)
+			if text != "artifact" {
+				time.Sleep(150 * time.Millisecond) // until who asks for it now and then has half of it
+			}
+			_ = ok && yield(more, nil) && say(a2a.TaskStateCompleted, "")
 		case "pieces": // as they come
 			_ = say(a2a.TaskStateWorking, "One ") && say(a2a.TaskStateWorking, "two ") && say(a2a.TaskStateWorking, "three.") && say(a2a.TaskStateCompleted, "One two three.")
 		case "growth": // each time as far as it has come
@@ -89,7 +93,9 @@ func (f *far) Execute(_ context.Context, ec *a2asrv.ExecutorContext) iter.Seq2[a
 			}
 			_ = ok && say(a2a.TaskStateCompleted, "")
 		case "slow":
-			<-f.cancelled
+			if say(a2a.TaskStateWorking, "Wait") {
+				<-f.cancelled
+			}
 		default:
 			say(a2a.TaskStateCompleted, "You said: "+text)
 		}
@@ -188,18 +194,20 @@ func TestRemote(t *testing.T) {
 					t.Errorf("%s:\n%s", text, diff)
 				}
 			}
-			got := facts(t, a, turn("artifact"), 0)
-			last := got[len(got)-1]
-			if last.Status == nil || last.Status.Message.Text() != "half whole" {
-				t.Errorf("an answer of artifacts: %q", framed(got))
-			}
-			whole := agentsvc.Task{}
-			for i, ev := range got {
-				ev.Seq = int64(i + 1)
-				whole.Apply(ev)
-			}
-			if len(whole.Artifacts) != 1 || whole.Artifacts[0].Name != "out.txt" || (agentsvc.Message{Parts: whole.Artifacts[0].Parts}).Text() != "half whole" {
-				t.Errorf("artifacts %+v", whole.Artifacts)
+			for _, text := range []string{"artifact", "later"} {
+				got := facts(t, a, turn(text), 0)
+				last := got[len(got)-1]
+				if last.Status == nil || last.Status.Message.Text() != "half whole" {
+					t.Errorf("an answer of artifacts: %q", framed(got))
+				}
+				whole := agentsvc.Task{}
+				for i, ev := range got {
+					ev.Seq = int64(i + 1)
+					whole.Apply(ev)
+				}
+				if len(whole.Artifacts) != 1 || whole.Artifacts[0].Name != "out.txt" || (agentsvc.Message{Parts: whole.Artifacts[0].Parts}).Text() != "half whole" {
+					t.Errorf("artifacts %+v", whole.Artifacts)
+				}
 			}
 			_, err := play(t.Context(), a, turn("fail"))
 			if invalid := (*agentsvc.InvalidError)(nil); !errors.As(err, &invalid) || err.Error() != "the task of the remote agent far was failed" {
@@ -331,16 +339,22 @@ func testTooSlow(t *testing.T, w way) {
 			o := agent.RemoteOptions{URL: url}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
+			var why error
 			switch how {
 			case "time":
-				o.Timeout = 200 * time.Millisecond
+				o.Timeout = time.Second
 			case "cancel":
-				time.AfterFunc(200*time.Millisecond, func() { cancel(&agentsvc.CancelledError{}) })
+				why = &agentsvc.CancelledError{}
 			default:
-				time.AfterFunc(200*time.Millisecond, func() { cancel(errors.New("drained")) })
+				why = errors.New("drained")
 			}
-			_, err := play(ctx, remote(t, o), turn("slow"))
-			if err == nil || how == "time" && err.Error() != "the remote agent far did not answer within 200ms" {
+			var err error
+			for _, err = range remote(t, o).Run(ctx, turn("slow")) {
+				if why != nil { // it is at work
+					cancel(why)
+				}
+			}
+			if err == nil || how == "time" && err.Error() != "the remote agent far did not answer within 1s" {
 				t.Errorf("ended with %v", err)
 			}
 			if how == "drain" {

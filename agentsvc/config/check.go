@@ -58,6 +58,7 @@ func (c *checks) walk(s spot, v reflect.Value, off bool) {
 			if !item.IsValid() {
 				continue // told when it was decoded
 			}
+			c.name(at, name)
 			c.walk(at, item, disabled(item))
 			if !disabled(item) {
 				c.available(at, item, reflect.Value{})

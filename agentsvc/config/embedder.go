@@ -39,6 +39,7 @@ func (e *Embedder) complete(lookup func(string) (string, bool)) {
 
 func (e *Embedder) check(c *checks, s spot) {
 	c.address(s.child("base_url"), e.BaseURL)
+	c.name(s.child("model"), e.Model)
 	if e.Dimension > 0 && e.OutputDimension > 0 && e.Dimension != e.OutputDimension {
 		c.problem(s.child("dimension"), "is not the output_dimension beside it")
 	}

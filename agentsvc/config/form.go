@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -18,6 +19,16 @@ func (c *checks) address(s spot, address string) {
 	u, err := url.Parse(address)
 	if address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		c.problem(s, "must be an http or https address, such as https://example.com/")
+	}
+}
+
+// maxName bounds names, in bytes: they stand in usage, in metrics and in spans.
+const maxName = 256
+
+// name demands that a name that stands at s, or is the one of s, can be printed and is not too long.
+func (c *checks) name(s spot, name string) {
+	if len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		c.problem(s, fmt.Sprintf("must have a name of at most %d printable bytes", maxName))
 	}
 }
 

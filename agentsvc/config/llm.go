@@ -48,6 +48,7 @@ const minThinking = 1024
 func (l *LLM) check(c *checks, s spot) {
 	l.checkFallbacks(c, s)
 	c.address(s.child("base_url"), l.BaseURL)
+	c.name(s.child("model"), l.Model)
 	if l.Provider == "anthropic" {
 		l.checkAnthropic(c, s)
 	}

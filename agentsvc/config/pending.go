@@ -26,8 +26,6 @@ var pending = []struct {
 	{"vector_stores.*", nil},
 	{"document_stores.*", nil},
 
-	{"server.grpc_port", nil},
-	{"server.transport", nil},
 	{"server.push_notifications", nil},
 	{"server.studio", nil},
 }

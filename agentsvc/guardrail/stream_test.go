@@ -226,7 +226,7 @@ func TestNoExplosion(t *testing.T) {
 	began := time.Now()
 	v := g.Input([]agentsvc.Entry{{Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}})
 	judge(g, strings.SplitAfter(text, "x")...)
-	if took := time.Since(began); v.Refusal != "" || took > 20*time.Second {
+	if took := time.Since(began); v.Refusal != "" || took > time.Minute {
 		t.Errorf("%q after %v", v.Refusal, took)
 	}
 	for _, p := range []string{`(?=a)b`, `(?<!a)b`, `(a)\1`, `(?>a+)b`, `a{1001}`, strings.Repeat("(", 2000) + "a" + strings.Repeat(")*", 2000)} {

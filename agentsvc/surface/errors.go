@@ -48,6 +48,9 @@ var (
 	// ErrVersion says that the server does not speak this version of a protocol.
 	ErrVersion = errors.New("this version of the protocol is not supported")
 
+	// ErrEnding says that the server ends its streams, and that the client should come back.
+	ErrEnding = errors.New("the server stops, come back")
+
 	// ErrNotReady says that requests should go to another replica.
 	ErrNotReady = errors.New("the service is not ready")
 
@@ -104,6 +107,7 @@ var codes = []struct {
 	{tenancy.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{tenancy.ErrClosed, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 
+	{ErrEnding, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{ErrNotReady, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{errNoPath, NotFound, http.StatusNotFound, rpcMethodNotFound, false},
 }
@@ -230,7 +234,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, rec *record, err e
 func (s *Server) logFault(ctx context.Context, rec *record, v verdict, err error) {
 	level := slog.LevelError
 	switch {
-	case errors.Is(err, ErrNotReady), v.code != Internal && v.code != Unavailable:
+	case errors.Is(err, ErrNotReady), errors.Is(err, ErrEnding), v.code != Internal && v.code != Unavailable:
 		return
 	case v.code == Unavailable:
 		level = slog.LevelWarn

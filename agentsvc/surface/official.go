@@ -24,9 +24,9 @@ type (
 		SecuritySchemes      map[string]OfficialScheme `json:"securitySchemes,omitempty"`
 		SecurityRequirements []OfficialRequirement     `json:"securityRequirements,omitempty"`
 
-		ProtocolVersion      string                `json:"protocolVersion"`
+		ProtocolVersion      string                `json:"protocolVersion,omitempty"`
 		URL                  string                `json:"url"`
-		PreferredTransport   string                `json:"preferredTransport"`
+		PreferredTransport   string                `json:"preferredTransport,omitempty"`
 		AdditionalInterfaces []Transport           `json:"additionalInterfaces"`
 		Security             []map[string][]string `json:"security,omitempty"`
 		ExtendedCard         bool                  `json:"supportsAuthenticatedExtendedCard"`
@@ -36,6 +36,7 @@ type (
 		URL             string `json:"url"`
 		ProtocolBinding string `json:"protocolBinding"`
 		ProtocolVersion string `json:"protocolVersion"`
+		Tenant          string `json:"tenant,omitempty"` // what calls name as such
 	}
 	// Transport is an interface as version 0.3 tells it.
 	Transport struct {
@@ -103,10 +104,10 @@ func A2AURL(base, agent string) string { return base + "/a2a/" + url.PathEscape(
 // interfaces lists the ways to call an agent, the best first.
 func (v *Visit) interfaces(agent string) []Interface {
 	at := A2AURL(v.BaseURL(), agent)
-	return []Interface{
-		{at, bindingRPC, A2A10}, {at, bindingREST, A2A10},
-		{at, bindingRPC, A2A03}, {at + "/v0.3", bindingREST, A2A03},
-	}
+	return v.dialed(agent, []Interface{
+		{at, bindingRPC, A2A10, ""}, {at, bindingREST, A2A10, ""},
+		{at, bindingRPC, A2A03, ""}, {at + "/v0.3", bindingREST, A2A03, ""},
+	})
 }
 
 // Official returns the card of an agent as official clients read it.

@@ -3,6 +3,7 @@ package surface
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -27,6 +28,7 @@ const (
 type Route struct {
 	Method  string
 	Pattern string
+	Also    []string // other patterns at which it answers, as the same route
 	Kind    Kind
 	Scope   authz.Scope // what a caller needs, asked for before Serve; "" = Serve asks, or nothing is needed
 	// Discovery lets callers without a credential into every app: what they see, visibility decides.
@@ -46,9 +48,11 @@ type Route struct {
 
 // mount puts a route where it is reached. A GET answers HEAD as well.
 func (s *Server) mount(route *Route) {
-	patterns := []string{route.Pattern}
+	patterns := append([]string{route.Pattern}, route.Also...)
 	if route.Kind == Tenant {
-		patterns = append(patterns, "/apps/{app}"+route.Pattern)
+		for _, p := range slices.Clone(patterns) {
+			patterns = append(patterns, "/apps/{app}"+p)
+		}
 	}
 	for _, p := range patterns {
 		h := s.serve(route)

@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,7 @@ type Options struct {
 	Live        *tenancy.Live[*app.App]
 
 	PublicURL      string         // how clients reach the server, for cards; "" = http://localhost:8080
+	GRPC           GRPC           // how cards say that agents are called over gRPC
 	TrustedProxies []netip.Prefix // whose forwarding headers are believed
 	CORS           config.CORS
 	Observe        func(Observation)      // called after each request
@@ -88,6 +90,9 @@ type Server struct {
 // New returns a server of routes. It returns an error for options that are not safe or not possible.
 func New(o Options, routes ...Route) (*Server, error) {
 	o.defaults()
+	if err := distinct(routes); err != nil {
+		return nil, err
+	}
 	if o.Verifier == nil || o.Apps == nil || o.Router == nil || o.Live == nil {
 		return nil, errors.New("surface: a verifier, the apps, a router and the live apps are needed")
 	}
@@ -111,6 +116,21 @@ func New(o Options, routes ...Route) (*Server, error) {
 	}
 	s.handler = s.watch(s.cors.wrap(s.mux))
 	return s, nil
+}
+
+var parameter = regexp.MustCompile(`\{[^{}]*\}`)
+
+// distinct refuses routes of which one would hide another.
+func distinct(routes []Route) error {
+	taken := map[string]string{}
+	for _, r := range routes {
+		key := r.Method + " " + parameter.ReplaceAllString(r.Pattern, "{}")
+		if other, twice := taken[key]; twice {
+			return fmt.Errorf("%s %s is answered by two: the path %s is taken, choose another", r.Method, r.Pattern, other)
+		}
+		taken[key] = r.Pattern
+	}
+	return nil
 }
 
 func parseBase(text string) (*url.URL, error) {

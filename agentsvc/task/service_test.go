@@ -121,7 +121,7 @@ func answer(t agentsvc.Task, text string) task.Submission {
 
 // within is a context for a stream that ends.
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,7 +18,11 @@ func officialRoutes() {
 		n.path = strings.NewReplacer("{task}", "nosuch", "{config}", "nosuch").Replace("/apps/acme/a2a/assistant" + path)
 		routeNeeds[key] = n
 		for _, walk := range walks {
-			for _, base := range []string{asAgent, elsewhere, inApp} {
+			bases := []string{asAgent, elsewhere, inApp}
+			if !strings.HasPrefix(path, "/v0.3") && !strings.HasPrefix(path, "/.well-known") {
+				bases = append(bases, asAgent+"/{app}", asAgent+"/{app}/assistant")
+			}
+			for _, base := range bases {
 				of := walk
 				of.path = base + path + walk.path
 				routeWalks[key] = append(routeWalks[key], of)
@@ -148,5 +153,23 @@ func (h *testHouse) knockA2A(t *testing.T, callers []matrixCaller) {
 	hello := official(nobody, map[string]any{"text": "hello"})
 	for _, c := range callers {
 		h.knock(t, "SendMessage", http.MethodPost, "/apps/acme/?agent=assistant", rpc("SendMessage", hello), need{any: orOfAssistant()}, c)
+	}
+}
+
+// subscribe follows a task as official clients do, and returns what there was to read when the task has ended.
+func (p *process) subscribe(t *testing.T, token, id string) (rest func() string) {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(p.request(t, http.MethodPost, "/a2a/assistant", token, rpc("SubscribeToTask", map[string]any{"id": id})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		t.Helper()
+		defer resp.Body.Close()
+		all, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(all)
 	}
 }

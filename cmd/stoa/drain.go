@@ -22,6 +22,9 @@ func (h *house) drain(ctx, falls context.Context, front *surface.Server, server 
 	left, cancel := context.WithTimeout(ctx, h.settings.shutdown)
 	defer cancel()
 	front.Drain()
+	if h.calls != nil {
+		h.calls.Drain()
+	}
 	h.leave.take(falls, h.settings.drainDelay)
 	var work errgroup.Group
 	for _, p := range h.pools() {
@@ -31,9 +34,14 @@ func (h *house) drain(ctx, falls context.Context, front *surface.Server, server 
 	last, cancelLast := context.WithTimeout(ctx, grace)
 	defer cancelLast()
 	front.EndStreams()
+	var calls errgroup.Group
+	if h.calls != nil {
+		calls.Go(func() error { h.calls.Close(last); return nil })
+	}
 	if serr := server.Shutdown(last); serr != nil {
 		err = errors.Join(err, server.Close())
 	}
+	_ = calls.Wait()
 	h.bus.Flush(last) // others go on with what was handed back
 	return err
 }

@@ -21,12 +21,13 @@ import (
 type flags struct {
 	Host                *string        `help:"Address to listen on (0.0.0.0)."`
 	Port                *int           `help:"HTTP port, 0 for any that is free (8080)."`
-	GRPCPort            *int           `split_words:"true" name:"grpc-port" help:"gRPC port (50051). There is no gRPC yet: nothing listens on it."`
+	GRPCPort            *int           `split_words:"true" name:"grpc-port" help:"gRPC port, 0 for any that is free (50051; where --port is 0, any that is free)."`
 	Studio              *bool          `help:"Read and write the configuration over HTTP. Not available yet."`
 	Role                *string        `enum:"all,web,worker" help:"all, web (answers requests, leaves the work to others) or worker (works, answers none) (all)."`
 	Database            *string        `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
 	MigrateDatabase     *string        `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
 	Redis               *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone, and counts what limits hold for."`
+	PublicGRPC          *string        `split_words:"true" name:"public-grpc" placeholder:"HOST:PORT" help:"The address for gRPC that cards show (the host of the public URL, and the gRPC port)."`
 	PublicURL           *string        `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
 	Watch               *bool          `help:"Apply changes of the configuration file and its .env without a restart."`
 	QueueWorkers        *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
@@ -54,7 +55,8 @@ const (
 // settings are the flags with every source taken into account.
 type settings struct {
 	host, role, database, migrateDatabase, redis, publicURL string
-	port, workers, maxInflight                              int
+	publicGRPC                                              string
+	port, grpcPort, workers, maxInflight                    int
 	watch                                                   bool
 	maxRetries                                              int
 	initialDelay, maxDelay, stale, shutdown, drainDelay     time.Duration
@@ -83,6 +85,8 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 		host:            pick(cfg.Server.Host, line.Host, e.Host),
 		role:            pick(roleAll, line.Role, e.Role),
 		port:            pick(cfg.Server.Port, line.Port, e.Port),
+		grpcPort:        pick(cfg.Server.GRPCPort, line.GRPCPort, e.GRPCPort),
+		publicGRPC:      pick("", line.PublicGRPC, e.PublicGRPC),
 		database:        pick("sqlite://stoa.db", line.Database, e.Database),
 		migrateDatabase: pick("", line.MigrateDatabase, e.MigrateDatabase),
 		redis:           pick("", line.Redis, e.Redis),
@@ -100,6 +104,9 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 		logFormat:       pick(cfg.Logger.Format, line.LogFormat, e.LogFormat),
 		logFile:         cfg.Logger.File,
 		appHosts:        only.AppHosts,
+	}
+	if s.port == 0 && line.GRPCPort == nil && e.GRPCPort == nil && s.grpcPort == 50051 {
+		s.grpcPort = 0
 	}
 	s.drainDelay = pick(min(5*time.Second, s.shutdown), line.DrainDelay, e.DrainDelay)
 	if pick(false, line.Studio, e.Studio) {
@@ -124,6 +131,12 @@ func (s settings) check() error {
 	bad := func(name, want string) { errs = append(errs, fmt.Errorf("%s must be %s", name, want)) }
 	if s.port < 0 || s.port > 65535 {
 		bad("--port", "between 0 and 65535")
+	}
+	if s.grpcPort < 0 || s.grpcPort > 65535 {
+		bad("--grpc-port", "between 0 and 65535")
+	}
+	if _, port, err := net.SplitHostPort(s.publicGRPC); s.publicGRPC != "" && (err != nil || port == "") {
+		bad("--public-grpc", "a host and port such as grpc.example.com:443")
 	}
 	if s.workers < 1 {
 		bad("--queue-workers", "at least 1")

@@ -16,7 +16,8 @@ var acts = map[string]struct {
 }{
 	"Host":                {"192.0.2.1", func(s settings) any { return s.host }, "192.0.2.1"},
 	"Port":                {"1234", func(s settings) any { return s.port }, 1234},
-	"GRPCPort":            {"1235", func(settings) any { return nil }, nil}, // nothing listens yet
+	"GRPCPort":            {"1235", func(s settings) any { return s.grpcPort }, 1235},
+	"PublicGRPC":          {"grpc.example:443", func(s settings) any { return s.publicGRPC }, "grpc.example:443"},
 	"Studio":              {"true", nil, nil},
 	"Role":                {"web", func(s settings) any { return s.role }, "web"},
 	"Database":            {"sqlite://x.db", func(s settings) any { return s.database }, "sqlite://x.db"},
@@ -42,7 +43,7 @@ var hump = regexp.MustCompile(`[A-Z]+[a-z]*`)
 
 // TestEnvironment sets each flag's variable, and each with nonsense.
 func TestEnvironment(t *testing.T) {
-	names := map[string]string{"GRPCPort": "STOA_GRPC_PORT", "PublicURL": "STOA_PUBLIC_URL"}
+	names := map[string]string{"GRPCPort": "STOA_GRPC_PORT", "PublicURL": "STOA_PUBLIC_URL", "PublicGRPC": "STOA_PUBLIC_GRPC"}
 	for f := range reflect.TypeFor[flags]().Fields() {
 		row, ok := acts[f.Name]
 		if !ok {

@@ -4,6 +4,7 @@ import "testing"
 
 // TestExplainKeys: of an API key it is explained what that key may, unless somebody asks what else it might.
 func TestExplainKeys(t *testing.T) {
+	t.Parallel()
 	h := openTestHouse(t, sqliteURL(t))
 	for _, app := range []string{"acme", "globex"} {
 		h.create(t, app, `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m}}}`)

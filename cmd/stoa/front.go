@@ -50,7 +50,7 @@ func (h *house) front(listens net.Addr) (*surface.Server, error) {
 	}
 	o := surface.Options{
 		Verifier: h.verifier, Keys: h.apiKeys, Auth: h.auth(), AdminSecret: h.secrets.admin, Apps: h.apps, Router: h.router, Live: h.live,
-		PublicURL: cmp.Or(h.settings.publicURL, h.site(listens)), TrustedProxies: h.settings.proxies, CORS: cors, Tracer: h.tracer, Log: h.log,
+		PublicURL: cmp.Or(h.settings.publicURL, h.site(listens)), TrustedProxies: h.settings.proxies, CORS: cors, GRPC: h.callable(), Tracer: h.tracer, Log: h.log,
 	}
 	if h.meters != nil {
 		o.Observe, o.Refused = h.meters.observe, h.meters.refuse
@@ -79,8 +79,11 @@ func (h *house) serveMetrics(ctx context.Context, g *errgroup.Group) error {
 
 // greet tells a human where the server is and where its secret lies.
 func (h *house) greet(c *console, addr net.Addr) {
-	h.log.Info("serving", "role", h.settings.role, "address", addr.String(), "database", string(h.db.Engine()), "version", version)
+	h.log.Info("serving", "role", h.settings.role, "address", addr.String(), "grpc", h.grpcAddress(), "database", string(h.db.Engine()), "version", version)
 	c.say("Stoa %s serves at %s", version, h.site(addr))
+	if at := h.grpcAddress(); at != "" {
+		c.say("gRPC is at %s.", at)
+	}
 	if h.secrets.file != "" {
 		c.say("The admin secret lies in %s; stoa app finds it there.", h.secrets.file)
 	}

@@ -247,6 +247,7 @@ func TestIsolation(t *testing.T) {
 					}
 				}
 				h.walkSocket(t, w.token, w.from)
+				h.walkCalls(t, w.token, w.from)
 				h.walkA2A(t, w.token, w.from)
 				h.walkMCP(t, w.token, w.from)
 				after := h.rows(t, "acme")

@@ -37,11 +37,14 @@ func (l *leave) ready(context.Context) error {
 	return nil
 }
 
-// watch keeps when the last request came that was sent for its own sake.
+// called keeps when the last request came that was sent for its own sake.
+func (l *leave) called() { l.last.Store(time.Since(l.began).Microseconds()) }
+
+// watch keeps that of the requests to next.
 func (l *leave) watch(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/ready" && r.URL.Path != "/health" {
-			l.last.Store(time.Since(l.began).Microseconds())
+			l.called()
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -22,7 +22,7 @@ agents: {assistant: {llm: demo}}
 // TestLimitsOfAFleet has 200 callers at two processes ask at once: together they are let in as often as the operator
 // allows. A change of what is allowed acts at both within two seconds.
 func TestLimitsOfAFleet(t *testing.T) {
-	fleets(t, func(t *testing.T, _ bool, args []string) {
+	fleetsAlone(t, func(t *testing.T, _ bool, args []string) {
 		replicas := []*process{serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)}
 		replicas[0].create(t, "acme", limitedApp)
 		replicas[0].create(t, "globex", limitedApp)

@@ -2,12 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,13 +26,17 @@ import (
 // TestMain makes the command stoa available to scripts, in this test's own binary.
 func TestMain(m *testing.M) {
 	sandbox.Enter(os.Getenv(sandbox.Variable)) // the server in this binary finds itself as the helper
-	testscript.Main(secretive{m}, map[string]func(){"stoa": main})
+	testscript.Main(tests{m}, map[string]func(){"stoa": main})
 }
 
-// secretive runs tests in an environment that has the secrets of their houses.
-type secretive struct{ *testing.M }
+// tests run in an environment that has the secrets of their houses. They wait for processes more than they work, so that
+// there are more of them at once than usual.
+type tests struct{ *testing.M }
 
-func (m secretive) Run() int {
+func (m tests) Run() int {
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
+	}
 	for name, value := range map[string]string{adminSecretName: testSecret, masterKeyName: stoatest.MasterKey} {
 		if err := os.Setenv(name, value); err != nil {
 			panic(err)

@@ -206,6 +206,7 @@ agents: {assistant: {llm: m}}
 				}
 			}
 		}
+		h.knockCalls(t, callers)
 		h.knockA2A(t, callers)
 		h.knockMCP(t, callers)
 	})

@@ -10,6 +10,7 @@ import (
 // TestPlanAfterRestart: an app whose plan has lost one of its models loads, serves its other agents, and says what is
 // wrong with the one that is left without.
 func TestPlanAfterRestart(t *testing.T) {
+	t.Parallel()
 	database := "sqlite://" + filepath.Join(t.TempDir(), "stoa.db")
 	plan := func(models ...string) map[string]any {
 		return map[string]any{"name": "small", "allowed_models": models}

@@ -29,12 +29,23 @@ import (
 func fleets(t *testing.T, f func(t *testing.T, text bool, args []string)) {
 	t.Helper()
 	t.Parallel()
+	fleetsOf(t, (*testing.T).Parallel, f)
+}
+
+// fleetsAlone is fleets while no other test runs, for one that takes slowness for failure.
+func fleetsAlone(t *testing.T, f func(t *testing.T, text bool, args []string)) {
+	t.Helper()
+	fleetsOf(t, func(*testing.T) {}, f)
+}
+
+func fleetsOf(t *testing.T, begin func(t *testing.T), f func(t *testing.T, text bool, args []string)) {
+	t.Helper()
 	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
+		begin(t)
 		f(t, false, []string{"--database", dbtest.PostgresURL(t)})
 	})
 	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
+		begin(t)
 		f(t, true, []string{"--database", dbtest.PostgresURL(t), "--redis", redisURL(t)})
 	})
 }
@@ -317,12 +328,16 @@ func TestCancelAnywhere(t *testing.T) {
 		two.want(t, http.StatusNotFound, nil, "POST", path+call+"/cancel", token, nil)
 
 		s, id, _ = begin()
+		official := two.subscribe(t, token, id)
 		began = time.Now()
 		two.want(t, http.StatusOK, nil, "POST", "/agents/assistant", token, rpc("tasks/cancel", map[string]any{"id": id}))
 		ended("cancel of the task", began)
 		facts = s.facts()
 		if last := facts[len(facts)-1]; last.Body.Status.State != "cancelled" || time.Since(began) > time.Second {
 			t.Errorf("after %v the stream ends with %+v", time.Since(began), last)
+		}
+		if all := official(); !strings.Contains(all, `"result":{"task":{"id":"`+id) || !strings.Contains(all[strings.LastIndex(all, "data: "):], "TASK_STATE_CANCELED") {
+			t.Errorf("the official subscription at the other replica tells %s", all)
 		}
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface/a2agrpc"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/billing"
@@ -81,7 +82,9 @@ type house struct {
 	meters   *meters      // nil = nothing is counted
 	tracer   trace.Tracer // nil = nothing is recorded
 	leave    *leave
-	tls      *tls.Config // nil = nothing is encrypted here
+	dialled  net.Listener    // of gRPC, nil = none
+	calls    *a2agrpc.Server // over gRPC
+	tls      *tls.Config     // nil = nothing is encrypted here
 	exports  *billing.Exporter
 	closers  []func() error
 }
@@ -102,7 +105,7 @@ func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h 
 			h = nil
 		}
 	}()
-	for _, open := range []func(context.Context) error{h.openTLS, h.openTracing, h.openDatabase, h.openTenancy, h.openIdentity, h.openQueue, h.openLive} {
+	for _, open := range []func(context.Context) error{h.openTLS, h.openTracing, h.openDatabase, h.openTenancy, h.openIdentity, h.openQueue, h.openLive, h.openGRPC} {
 		if err := open(ctx); err != nil {
 			return h, err
 		}
@@ -186,7 +189,10 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		return err
 	}
 	h.closing(func() error { h.shared.Outside.Close(); h.shared.Inside.Close(); return nil })
-	if err := errors.Join(h.openBilling(ctx), h.openExports()); err != nil {
+	if err := h.openBilling(ctx); err != nil {
+		return err
+	}
+	if err := h.openExports(); err != nil {
 		return err
 	}
 	o := tenancyOptions(h.shared)
@@ -313,6 +319,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	server := front.HTTP()
 	server.Handler = h.leave.watch(server.Handler)
 	g.Go(func() error { return h.serveHTTP(server, l) })
+	h.serveGRPC(gctx, g, front)
 	if err := h.serveMetrics(gctx, g); err != nil {
 		stop()
 		return errors.Join(err, server.Close(), g.Wait())

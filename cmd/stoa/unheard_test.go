@@ -12,6 +12,7 @@ import (
 // TestBudgetUnheard: a budget that is made while another process has calls under way counts them, within seconds and by
 // itself.
 func TestBudgetUnheard(t *testing.T) {
+	t.Parallel()
 	database := dbtest.PostgresURL(t)
 	one, other := openTestHouse(t, database), openTestHouse(t, database)
 	one.create(t, "acme", `

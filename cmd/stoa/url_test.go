@@ -9,6 +9,7 @@ import (
 // TestURLs: an address that is no text is refused as any other mistake, before a database is asked for what cannot be in it,
 // and a query of which a part would be lost is refused as a whole.
 func TestURLs(t *testing.T) {
+	t.Parallel()
 	h := openTestHouse(t, dbtest.PostgresURL(t))
 	h.create(t, "acme", `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m}}}`)
 	ana := h.token(t, "acme", "ana", map[string]any{"roles": []string{"admin"}})

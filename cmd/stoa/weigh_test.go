@@ -12,6 +12,7 @@ import (
 
 // TestWeigh: whichever processes measure what an app stores, it is noted once in an hour.
 func TestWeigh(t *testing.T) {
+	t.Parallel()
 	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
 	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", "", rpc("message/send", words("hello")))
 	for range 2 { // processes

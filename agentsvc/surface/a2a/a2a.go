@@ -8,6 +8,7 @@ package a2a
 import (
 	"cmp"
 	"net/http"
+	"strings"
 	"time"
 
 	"stoa/agentsvc/surface"
@@ -31,7 +32,12 @@ func Routes(o Options) []surface.Route {
 		rpc("/", false), rpc("/stream", true), rpc("/a2a/{agent}", false),
 		{Method: http.MethodGet, Pattern: "/a2a/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: publicCard},
 	}
-	routes = append(routes, restRoutes("/a2a/{agent}", "/extendedAgentCard", binding{&v10, blockFor, tell})...)
+	for _, r := range restRoutes("/a2a/{agent}", "/extendedAgentCard", binding{&v10, blockFor, tell}) {
+		// A client whose interface names a tenant, {app} or {app}/{agent}, puts it before the path.
+		rest := strings.TrimPrefix(r.Pattern, "/a2a/{agent}")
+		r.Also = []string{"/a2a/{agent}/{tenant}" + rest, "/a2a/{agent}/{tenant}/{of}" + rest}
+		routes = append(routes, r)
+	}
 	return append(routes, restRoutes("/a2a/{agent}/v0.3/v1", "/card", binding{&v03REST, blockFor, tell03})...)
 }
 

@@ -21,8 +21,14 @@ import (
 // client returns the official client for one version and binding, made of the card that the app shows.
 func client(t *testing.T, h *surfacetest.House, agent string, version spec.ProtocolVersion, binding spec.TransportProtocol, token string) *a2aclient.Client {
 	t.Helper()
+	return clientOf(t, h, "/a2a/"+agent, version, binding, token)
+}
+
+// clientOf is client for the card below a path.
+func clientOf(t *testing.T, h *surfacetest.House, path string, version spec.ProtocolVersion, binding spec.TransportProtocol, token string) *a2aclient.Client {
+	t.Helper()
 	hc := &http.Client{Transport: bearer(token)}
-	resp, err := hc.Get(h.URL + "/a2a/" + agent + "/.well-known/agent-card.json")
+	resp, err := hc.Get(h.URL + path + "/.well-known/agent-card.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,8 +146,8 @@ func wordPart(p *spec.Part, at string) (agentsvc.Part, error) {
 	return agentsvc.Part{}, agentsvc.Invalid(at, "must have exactly one of text, raw, url and data")
 }
 
-// stateOf returns the state of a name, in the spelling of any version; the unspecified one is none.
-func stateOf(name string) (agentsvc.State, error) {
+// StateOf returns the state of a name, in the spelling of any version; the unspecified one is none.
+func StateOf(name string) (agentsvc.State, error) {
 	plain := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "TASK_STATE_")), "-", "_")
 	if plain == "canceled" {
 		plain = string(agentsvc.Cancelled)

@@ -57,10 +57,13 @@ var callerEve = authz.TokenSpec{Subject: "eve"}
 
 func routes(*surfacetest.House) []surface.Route { return a2a.Routes(a2a.Options{}) }
 
-// bearer sends a token with every request.
+// bearer sends a token with every request, "" = none.
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b == "" {
+		return http.DefaultTransport.RoundTrip(r)
+	}
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+string(b))
 	return http.DefaultTransport.RoundTrip(r)

@@ -161,7 +161,7 @@ func (p *params) query() (q task.Query, history int, err error) {
 	if err := surface.CheckID("contextId", string(q.Context)); err != nil {
 		return q, 0, err
 	}
-	if q.State, err = stateOf(p.Status); err != nil {
+	if q.State, err = StateOf(p.Status); err != nil {
 		return q, 0, err
 	}
 	for _, size := range []*int{p.PageSize, p.PageSizeSnake} {

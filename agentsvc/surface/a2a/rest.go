@@ -55,7 +55,7 @@ func (b binding) open(m opening) surface.Handler {
 // call reads a request: the query, the path, and the body where there is one.
 func (b binding) call(r *http.Request) (*call, error) {
 	c := &call{as: b.as, r: r, v: surface.VisitOf(r), blockFor: b.blockFor}
-	if _, err := spoken(r, b.as.version); err != nil {
+	if _, err := Spoken(r, b.as.version); err != nil {
 		return nil, err
 	}
 	if err := asked(r.URL.Query(), &c.params); err != nil {
@@ -68,6 +68,15 @@ func (b binding) call(r *http.Request) (*call, error) {
 	}
 	if id := surface.Param(r, "task"); id != "" {
 		c.ID, _ = json.Marshal(id)
+	}
+	if tenant := surface.Param(r, "tenant"); tenant != "" {
+		if of := surface.Param(r, "of"); of != "" {
+			tenant += "/" + of
+		}
+		if c.Tenant != "" && c.Tenant != tenant {
+			return nil, agentsvc.Invalid("tenant", "is %.80q in the path and another in the request", tenant)
+		}
+		c.Tenant = tenant
 	}
 	return c, c.address()
 }

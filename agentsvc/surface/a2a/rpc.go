@@ -54,7 +54,7 @@ func Methods() (names []string) {
 // is answered with a stream whichever method sends it.
 func endpoint(blockFor time.Duration, streams bool) surface.Handler {
 	find := func(r *http.Request, name string) (surface.Method, error) {
-		version, err := spoken(r, surface.A2A10, surface.A2A03)
+		version, err := Spoken(r, surface.A2A10, surface.A2A03)
 		if err != nil {
 			return nil, err
 		}

@@ -134,9 +134,9 @@ func object(raw json.RawMessage, at string) (spec.PartContent, error) {
 
 const versionHeader = "A2A-Version"
 
-// spoken returns the version that a request names in its header, "" if it names none. It returns a [surface.ErrVersion] for one
+// Spoken returns the version that a request names in its header, "" if it names none. It returns a [surface.ErrVersion] for one
 // that is not among versions.
-func spoken(r *http.Request, versions ...string) (string, error) {
+func Spoken(r *http.Request, versions ...string) (string, error) {
 	named := r.Header.Get(versionHeader)
 	if named == "" {
 		return "", nil

@@ -26,7 +26,7 @@ func card(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, newCard(v, c))
+	return surface.WriteTagged(w, r, newFullCard(v, c))
 }
 
 // defaultCard answers with the card of the agent that stands for the app, and who offers it.
@@ -36,11 +36,20 @@ func defaultCard(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer := newCard(v, c)
+	answer := newFullCard(v, c)
 	if org, site := v.Provider(); org != "" || site != "" {
-		answer.Provider = &provider{org, site}
+		answer.Provider = &provider{org, org, site}
 	}
-	return surface.WriteJSON(w, http.StatusOK, answer)
+	return surface.WriteTagged(w, r, answer)
+}
+
+// newFullCard returns the card of an agent with what official clients read of it. The address is that of this surface, which is why
+// the members that say what version 0.3 finds there are left out: it looks among the interfaces.
+func newFullCard(v *surface.Visit, c agentsvc.Card) agentCard {
+	card, official := newCard(v, c), v.Official(c)
+	official.ProtocolVersion, official.PreferredTransport = "", ""
+	card.OfficialCard, card.Capabilities.OfficialCapabilities = &official, &official.Capabilities
+	return card
 }
 
 func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
@@ -48,6 +57,9 @@ func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
 		Name: c.Name, Description: c.Description, URL: surface.AgentURL(v.BaseURL(), c.Agent), Version: c.Version,
 		ProtocolVersion: protocolVersion, DefaultInputModes: modes(c.InputModes), DefaultOutputModes: modes(c.OutputModes),
 		Capabilities: capabilities{Streaming: true}, PreferredTransport: "jsonrpc", Skills: []skill{},
+	}
+	if v.PrefersGRPC() {
+		card.PreferredTransport = "grpc"
 	}
 	for _, s := range c.Skills {
 		if s.Tags == nil {

@@ -62,6 +62,19 @@ func (h *health) ask(ctx context.Context, reply chan struct{}) {
 	close(reply)
 }
 
+// Ready returns what /ready goes by, for other protocols.
+func Ready(o Options) func(context.Context) error { return newHealth(o).may }
+
+// may reports whether requests may come.
+func (h *health) may(ctx context.Context) error {
+	if h.o.Ready != nil {
+		if err := h.o.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	return h.database(ctx)
+}
+
 // health answers as long as the process serves.
 func (h *health) health(w http.ResponseWriter, r *http.Request) error {
 	answer := healthRecord{Status: "ok", Version: h.o.Version, Database: "connected"}
@@ -78,7 +91,7 @@ func (h *health) health(w http.ResponseWriter, r *http.Request) error {
 // ready answers as long as requests may come, and what they are for.
 func (h *health) ready(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
-	if h.o.Ready != nil && h.o.Ready(r.Context()) != nil || h.database(r.Context()) != nil {
+	if h.may(r.Context()) != nil {
 		return surface.ErrNotReady
 	}
 	return surface.WriteJSON(w, http.StatusOK, readyRecord{Status: "ready", Role: h.o.Role})

@@ -89,7 +89,10 @@ type (
 		Agents []agentCard `json:"agents"`
 		Total  int         `json:"total"`
 	}
+	// agentCard is a card, in one of its own with the members that official clients read beside those of this surface: where both
+	// have one of the same name, it serves both.
 	agentCard struct {
+		*surface.OfficialCard
 		Name               string                    `json:"name"`
 		Description        string                    `json:"description"`
 		URL                string                    `json:"url"`
@@ -105,13 +108,15 @@ type (
 		Security           []map[string][]string     `json:"security,omitempty"`
 	}
 	capabilities struct {
+		*surface.OfficialCapabilities
 		Streaming              bool `json:"streaming"`
 		PushNotifications      bool `json:"push_notifications"`
 		StateTransitionHistory bool `json:"state_transition_history"`
 	}
 	provider struct {
-		Org string `json:"org"`
-		URL string `json:"url"`
+		Org          string `json:"org"`
+		Organization string `json:"organization"`
+		URL          string `json:"url"`
 	}
 	skill struct {
 		ID          string   `json:"id"`

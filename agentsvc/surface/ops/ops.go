@@ -7,6 +7,7 @@ package ops
 
 import (
 	"net/http"
+	"slices"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -83,8 +84,9 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/audit", Serve: a.audit},
 		{Method: http.MethodGet, Pattern: "/admin/audit/export", Serve: a.exportAudit, Waits: true},
 	}
-	routes = append(routes, billingRoutes(a)...)
-	routes = append(routes, invoiceRoutes(a)...)
+	if a.billing != nil {
+		routes = append(routes, slices.Concat(billingRoutes(a), invoiceRoutes(a))...)
+	}
 	for i := range routes {
 		if routes[i].Kind == "" {
 			routes[i].Kind = surface.Admin

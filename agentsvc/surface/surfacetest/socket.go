@@ -42,7 +42,7 @@ func (h *House) Dial(t testing.TB, path, credential string, o websocket.DialOpti
 
 // patience is how long a test waits for a frame.
 func patience(t testing.TB) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.Context(), 10*time.Second)
+	return context.WithTimeout(t.Context(), 40*time.Second)
 }
 
 // Say sends a frame.

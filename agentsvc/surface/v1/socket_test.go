@@ -178,7 +178,7 @@ func TestSocketFrames(t *testing.T) {
 	})
 	t.Run("40 MB", func(t *testing.T) {
 		s := dial(t, h, "")
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
 		go func() { _ = s.Write(ctx, websocket.MessageText, make([]byte, 40_000_000)) }()
 		if code, _ := closing(t, s); code != websocket.StatusMessageTooBig {

@@ -76,7 +76,7 @@ func up(t *testing.T, s setup) *cluster {
 		port := itoa(freePort(t))
 		n := &node{c: c, program: s.build.program(t), dir: t.TempDir()}
 		n.metrics = "127.0.0.1:" + itoa(freePort(t))
-		n.args = append([]string{"serve", "--host", "127.0.0.1", "--port", port, "--metrics-addr", n.metrics,
+		n.args = append([]string{"serve", "--host", "127.0.0.1", "--port", port, "--grpc-port", "0", "--metrics-addr", n.metrics,
 			"--queue-stale-threshold", stale.String(), "--queue-initial-delay", "100ms"}, n.wires()...)
 		n.args = append(n.args, s.args...)
 		n.client = &client{base: "http://127.0.0.1:" + port, http: c.client}

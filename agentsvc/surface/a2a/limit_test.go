@@ -1,0 +1,135 @@
+package a2a_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/ext"
+	"stoa/agentsvc/surface/surfacetest"
+)
+
+// TestTooMuch refuses what is too large before anything is made of it, in every version and binding.
+func TestTooMuch(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	parts := func(n int, name string) string {
+		return `{"message": {"messageId": "m", "role": "ROLE_USER", "` + name + `": [` + strings.TrimSuffix(strings.Repeat(`{"text": "a"},`, n), ",") + `]}}`
+	}
+	rpc := func(method, params string) string {
+		return `{"jsonrpc": "2.0", "id": 1, "method": "` + method + `", "params": ` + params + `}`
+	}
+	huge := `{"message": "` + strings.Repeat("a", 64<<20) + `"}`
+	deep := `{"message": ` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`
+	const base = "/a2a/assistant"
+	tests := []struct {
+		name, path, body string
+		status           int
+		text             string
+	}{
+		{"64 MiB over JSON-RPC", base, rpc("SendMessage", huge), 413, "the body is too large, 28 MiB are allowed"},
+		{"64 MiB over REST", base + "/message:stream", huge, 413, `"status":"RESOURCE_EXHAUSTED"`},
+		{"64 MiB over 0.3 REST", base + "/v0.3/v1/message:send", huge, 413, `"code":413`},
+		{"10,000 parts over JSON-RPC", base, rpc("SendMessage", parts(10_000, "parts")), 200, "a message has at most 1000 parts"},
+		{"10,000 parts in 0.3", base, rpc("message/stream", parts(10_000, "parts")), 200, `"code":-32602`},
+		{"10,000 parts over REST", base + "/message:send", parts(10_000, "parts"), 400, `"reason":"INVALID_PARAMS"`},
+		{"10,000 parts over 0.3 REST", base + "/v0.3/v1/message:send", parts(10_000, "content"), 400, `"code":-32602`},
+		{"too deep", base + "/message:send", deep, 400, "nested more than 64 levels deep"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, body := h.Do(t, http.MethodPost, tt.path, "", tt.body)
+			if resp.StatusCode != tt.status || !strings.Contains(body, tt.text) {
+				t.Errorf("%d %.300s, want %d with %q", resp.StatusCode, body, tt.status, tt.text)
+			}
+		})
+	}
+}
+
+// TestPageToken refuses the page tokens of another user, another app and another query.
+func TestPageToken(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	list := func(token string, req spec.ListTasksRequest) (*spec.ListTasksResponse, error) {
+		req.PageSize = 1
+		return client(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, token).ListTasks(t.Context(), &req)
+	}
+	ana := tokenOf(t, h, "acme", "ana")
+	c := client(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, ana)
+	say(t, c, says("hello"))
+	say(t, c, says("hello again"))
+	first, err := list(ana, spec.ListTasksRequest{})
+	if err != nil || first.NextPageToken == "" {
+		t.Fatal(first, err)
+	}
+	if second, err := list(ana, spec.ListTasksRequest{PageToken: first.NextPageToken}); err != nil || len(second.Tasks) != 1 {
+		t.Errorf("the second page is %+v, %v", second, err)
+	}
+	for name, token := range map[string]string{"another user": h.Token(t, "acme", callerEve), "another app": tokenOf(t, h, "globex", "ana")} {
+		if _, err := list(token, spec.ListTasksRequest{PageToken: first.NextPageToken}); !errors.Is(err, spec.ErrInvalidParams) {
+			t.Errorf("the page token of %s: %v", name, err)
+		}
+	}
+	if _, err := list(ana, spec.ListTasksRequest{PageToken: first.NextPageToken, Status: spec.TaskStateWorking}); !errors.Is(err, spec.ErrInvalidParams) {
+		t.Errorf("the page token of another query: %v", err)
+	}
+}
+
+// TestTenant takes what the caller names as tenant where it agrees with the token and the path, in every place that versions and
+// bindings have for it.
+func TestTenant(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, b := range bindings[:2] {
+		c := client(t, h, "assistant", b.version, b.binding, tokenOf(t, h, "acme", "ana"))
+		for tenant, want := range map[string]error{"acme": nil, "assistant": nil, "acme/assistant": nil, "globex": errAny, "acme/clerk": errAny} {
+			_, err := c.ListTasks(t.Context(), &spec.ListTasksRequest{Tenant: tenant})
+			if (err == nil) != (want == nil) {
+				t.Errorf("%s: the tenant %s: %v", b.name, tenant, err)
+			}
+			_, err = c.SendMessage(t.Context(), &spec.SendMessageRequest{Tenant: tenant, Message: says("hello")})
+			if (err == nil) != (want == nil) {
+				t.Errorf("%s: a message to the tenant %s: %v", b.name, tenant, err)
+			}
+		}
+	}
+}
+
+var errAny = errors.New("refused")
+
+// TestGoesOn follows a task from the event that the client saw last, without the task before it.
+func TestGoesOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	resp, body := h.Do(t, http.MethodPost, "/a2a/assistant/message:send", "", `{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`)
+	var sent struct{ Task struct{ ID string } }
+	if err := json.Unmarshal([]byte(body), &sent); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.StatusCode, body)
+	}
+	for _, path := range []string{"/a2a/assistant/tasks/" + sent.Task.ID + ":subscribe", "/a2a/assistant/v0.3/v1/tasks/" + sent.Task.ID + ":subscribe"} {
+		resp, body := h.Do(t, http.MethodGet, path, "", nil, "Last-Event-ID", "1")
+		if resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, "id: 2\n") || strings.Contains(body, `"task":`) || !strings.Contains(body, "TASK_STATE_COMPLETED") {
+			t.Errorf("%s goes on with %s", path, body)
+		}
+	}
+}
+
+// TestCardOfExtension has the official client find its way from the card of the extension surface.
+func TestCardOfExtension(t *testing.T) {
+	t.Parallel()
+	h := surfacetest.New(t, surfacetest.Options{Default: script}, func(*surfacetest.House) []surface.Route {
+		return append(a2a.Routes(a2a.Options{}), ext.Routes(ext.Options{})...)
+	})
+	for _, b := range bindings {
+		c := clientOf(t, h, "/agents/assistant", b.version, b.binding, "")
+		if done := say(t, c, says("hello")); text(done.Status.Message) != "You said: hello" {
+			t.Errorf("%s: %+v", b.name, done.Status)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package a2agrpc_test
+
+import (
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2aclient"
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2agrpc"
+)
+
+func says(text string) *spec.SendMessageRequest {
+	return &spec.SendMessageRequest{Message: spec.NewMessage(spec.MessageRoleUser, spec.NewTextPart(text))}
+}
+
+// about is says, for a task.
+func about(id spec.TaskID, parts ...*spec.Part) *spec.SendMessageRequest {
+	m := spec.NewMessage(spec.MessageRoleUser, parts...)
+	m.TaskID = id
+	return &spec.SendMessageRequest{Message: m}
+}
+
+func text(m *spec.Message) string {
+	if m == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, p := range m.Parts {
+		b.WriteString(p.Text())
+	}
+	return b.String()
+}
+
+func send(t *testing.T, c *a2aclient.Client, req *spec.SendMessageRequest) *spec.Task {
+	t.Helper()
+	answer, err := c.SendMessage(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, ok := answer.(*spec.Task)
+	if !ok {
+		t.Fatalf("send answers a %T", answer)
+	}
+	return task
+}
+
+// told is what a stream tells.
+type told struct {
+	id     spec.TaskID
+	states []spec.TaskState
+	said   string // while it was working
+	last   string
+	files  []string
+}
+
+func listen(t *testing.T, events iter.Seq2[spec.Event, error]) (out told) {
+	t.Helper()
+	note := func(s spec.TaskStatus) {
+		if n := len(out.states); n == 0 || out.states[n-1] != s.State {
+			out.states = append(out.states, s.State)
+		}
+		if out.last = text(s.Message); s.State == spec.TaskStateWorking {
+			out.said += out.last
+		}
+	}
+	for ev, err := range events {
+		if err != nil {
+			t.Fatalf("the stream ends with %v", err)
+		}
+		switch ev := ev.(type) {
+		case *spec.Task:
+			out.id = ev.ID
+			note(ev.Status)
+		case *spec.TaskStatusUpdateEvent:
+			note(ev.Status)
+		case *spec.TaskArtifactUpdateEvent:
+			out.files = append(out.files, ev.Artifact.Name)
+		}
+	}
+	return out
+}
+
+// TestClients has the official client do everything in both versions.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	for _, v := range versions {
+		t.Run(string(v.name), func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			c := h.client(t, v.name, h.token(t, "acme", "ana "+string(v.name)), "")
+			done := send(t, c, says("hello"))
+			if done.Status.State != spec.TaskStateCompleted || text(done.Status.Message) != "You said: hello" || done.ContextID == "" || done.Status.Timestamp == nil {
+				t.Errorf("send answers %+v", done)
+			}
+
+			streamed := listen(t, c.SendStreamingMessage(ctx, says("weather Rome")))
+			want := []spec.TaskState{spec.TaskStateSubmitted, spec.TaskStateWorking, spec.TaskStateCompleted}
+			if diff := cmp.Diff(want, streamed.states); diff != "" || streamed.last != "It is 21 degrees." || streamed.said != streamed.last {
+				t.Errorf("the stream tells %+v: %s", streamed, diff)
+			}
+			if files := listen(t, c.SendStreamingMessage(ctx, says("file"))).files; len(files) != 1 || files[0] != "out.txt" {
+				t.Errorf("the stream tells the files %v", files)
+			}
+			one := 1
+			got, err := c.GetTask(ctx, &spec.GetTaskRequest{ID: streamed.id, HistoryLength: &one})
+			if err != nil || len(got.History) != 1 || text(got.History[0]) != "It is 21 degrees." || got.Status.State != spec.TaskStateCompleted {
+				t.Errorf("get answers %+v, %v", got, err)
+			}
+
+			asked := send(t, c, says("ask"))
+			if asked.Status.State != spec.TaskStateInputRequired {
+				t.Errorf("asking, the task is %s", asked.Status.State)
+			}
+			if answered := send(t, c, about(asked.ID, spec.NewTextPart("Rome"))); answered.ID != asked.ID || answered.Status.State != spec.TaskStateCompleted {
+				t.Errorf("answered, the task is %+v", answered)
+			}
+
+			held := send(t, c, says("sum"))
+			if held.Status.State != spec.TaskStateInputRequired {
+				t.Fatalf("a call that needs approval: %+v", held)
+			}
+			ruling := map[string]any{"type": "tool_approval", "decision": "approve", "call_id": callID(t, held)}
+			if approved := send(t, c, about(held.ID, spec.NewDataPart(ruling))); text(approved.Status.Message) != "It is 2." {
+				t.Errorf("approved, the task is %+v", approved)
+			}
+
+			long := send(t, c, &spec.SendMessageRequest{Message: says("never").Message, Config: &spec.SendMessageConfig{ReturnImmediately: true}})
+			if long.Status.State.Terminal() {
+				t.Errorf("not waited for, the task is %s", long.Status.State)
+			}
+			next, stop := iter.Pull2(c.SubscribeToTask(ctx, &spec.SubscribeToTaskRequest{ID: long.ID}))
+			if ev, err, _ := next(); err != nil || ev.TaskInfo().TaskID != long.ID {
+				t.Errorf("subscribe begins with %+v, %v", ev, err)
+			}
+			cancelled, err := c.CancelTask(ctx, &spec.CancelTaskRequest{ID: long.ID})
+			if err != nil || cancelled.Status.State != spec.TaskStateCanceled {
+				t.Errorf("cancel answers %+v, %v", cancelled, err)
+			}
+			var last spec.Event
+			for ev, err, ok := next(); ok; ev, err, ok = next() {
+				if last = ev; err != nil {
+					t.Errorf("the subscription ends with %v", err)
+				}
+			}
+			if u, ok := last.(*spec.TaskStatusUpdateEvent); !ok || u.Status.State != spec.TaskStateCanceled {
+				t.Errorf("the subscription's last event is %+v", last)
+			}
+			stop()
+
+			page, err := c.ListTasks(ctx, &spec.ListTasksRequest{PageSize: 2})
+			if err != nil || len(page.Tasks) != 2 || page.TotalSize != 6 || page.NextPageToken == "" {
+				t.Errorf("list answers %+v, %v", page, err)
+			}
+			if page, err = c.ListTasks(ctx, &spec.ListTasksRequest{Status: spec.TaskStateCanceled}); err != nil || len(page.Tasks) != 1 || page.Tasks[0].ID != long.ID {
+				t.Errorf("list of cancelled ones answers %+v, %v", page, err)
+			}
+			card, err := c.GetExtendedAgentCard(ctx, &spec.GetExtendedAgentCardRequest{})
+			if err != nil || card.Name != "assistant" || !card.Capabilities.Streaming {
+				t.Errorf("the card is %+v, %v", card, err)
+			}
+			for what, err := range map[error]error{
+				spec.ErrTaskNotFound:                 second(c.GetTask(ctx, &spec.GetTaskRequest{ID: "none"})),
+				spec.ErrTaskNotCancelable:            second(c.CancelTask(ctx, &spec.CancelTaskRequest{ID: done.ID})),
+				spec.ErrUnsupportedOperation:         second(c.SendMessage(ctx, about(done.ID, spec.NewTextPart("more")))),
+				spec.ErrPushNotificationNotSupported: second(c.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: done.ID, ID: "x"})),
+			} {
+				if !errors.Is(err, what) {
+					t.Errorf("%v is told as %v", what, err)
+				}
+			}
+		})
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// callID is the id of the tool call that a task waits for.
+func callID(t *testing.T, task *spec.Task) string {
+	t.Helper()
+	for _, m := range append(task.History, task.Status.Message) {
+		if m == nil {
+			continue
+		}
+		for _, p := range m.Parts {
+			if data, ok := p.Data().(map[string]any); ok {
+				if id, ok := data["call_id"].(string); ok {
+					return id
+				}
+			}
+		}
+	}
+	t.Fatalf("%+v names no call", task)
+	return ""
+}

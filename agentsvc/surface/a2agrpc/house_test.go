@@ -1,0 +1,139 @@
+package a2agrpc_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2aclient"
+	lib03 "github.com/a2aproject/a2a-go/v2/a2agrpc/v0"
+	lib10 "github.com/a2aproject/a2a-go/v2/a2agrpc/v1"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/surfacetest"
+	"stoa/authz"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// script is an app whose agent can do everything that a client may want to see.
+const script = `
+llms:
+  demo:
+    provider: scripted
+    script:
+      - when: {text: "^weather (?P<city>\\w+)"}
+        then: [{call: {tool: calculator, arguments: {expression: "20 + 1"}}}]
+      - when: {tool_result: calculator}
+        then: [{say: "It is {{result}} degrees."}]
+      - when: {text: "^sum$"}
+        then: [{call: {tool: adder, arguments: {expression: "1 + 1"}}}]
+      - when: {tool_result: adder}
+        then: [{say: "It is {{result}}."}]
+      - when: {text: "^file$"}
+        then: [{artifact: {name: out.txt, media_type: text/plain, text: "hello"}}, {say: "Here it is."}]
+      - when: {text: "^ask$"}
+        then: [{ask: "Which city?"}]
+      - when: {text: "^never$"}
+        then: [{say: "wait ", pause: 1h}, {say: "for it"}]
+      - then: [{say: "You said: {{text}}"}]
+tools:
+  calculator: {type: function, handler: calculator}
+  adder: {type: function, handler: calculator, require_approval: true}
+agents:
+  assistant: {llm: demo, tools: [calculator, adder], description: Answers questions., input_modes: ["text/plain", "application/json"]}
+  clerk: {llm: demo, visibility: internal, description: Works inside.}
+  ghost: {llm: demo, visibility: private}
+`
+
+// house is a house with the script as the default app and as the apps acme and globex, served over gRPC.
+type house struct {
+	*surfacetest.House
+	server *a2agrpc.Server
+	at     string
+	conn   *grpc.ClientConn
+}
+
+func newHouse(t *testing.T, so surface.Options, o a2agrpc.Options) *house {
+	t.Helper()
+	h := &house{House: surfacetest.New(t, surfacetest.Options{Default: script, Surface: so}, func(*surfacetest.House) []surface.Route { return nil })}
+	h.App(t, "acme", script)
+	h.App(t, "globex", script)
+	h.server = a2agrpc.New(h.Server, o)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.at = l.Addr().String()
+	ended := make(chan error, 1)
+	go func() { ended <- h.server.Serve(l) }()
+	t.Cleanup(func() {
+		h.Server.EndStreams()
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		h.server.Close(ctx)
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	h.conn = h.dial(t)
+	return h
+}
+
+func (h *house) dial(t *testing.T, more ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(h.at, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, more...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func (h *house) token(t *testing.T, app, sub string) string {
+	t.Helper()
+	return h.Token(t, app, authz.TokenSpec{Subject: sub, Roles: []string{"caller", "approver"}, Scope: "agents:read agents:call tasks:approve"})
+}
+
+// bearer shows a token with every call.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false }
+
+// as is a context in which calls show a token and name an agent.
+func as(ctx context.Context, token, agent string) context.Context {
+	if agent != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "agent-name", agent)
+	}
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+// versions are those of the protocol, and the official client of each.
+var versions = []struct {
+	name    spec.ProtocolVersion
+	service string
+}{{"1.0", "lf.a2a.v1.A2AService"}, {"0.3", "a2a.v1.A2AService"}}
+
+// client is the official client of a version, which says in the field tenant whom it calls. Version 0.3 has no such field.
+func (h *house) client(t *testing.T, version spec.ProtocolVersion, token, tenant string) *a2aclient.Client {
+	t.Helper()
+	dial := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(bearer(token))}
+	at := &spec.AgentInterface{URL: h.at, ProtocolBinding: spec.TransportProtocolGRPC, ProtocolVersion: version, Tenant: tenant}
+	c, err := a2aclient.NewFromEndpoints(t.Context(), []*spec.AgentInterface{at}, lib10.WithGRPCTransport(dial...), lib03.WithGRPCTransport(dial...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Destroy() })
+	return c
+}

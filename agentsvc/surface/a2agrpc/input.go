@@ -1,0 +1,81 @@
+package a2agrpc
+
+import (
+	"fmt"
+	"math"
+
+	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+)
+
+// check returns what is wrong with a message that the protocol's library would pass over in silence: a number that is negative, a
+// word of an enumeration that nobody knows, data that is no object, or that JSON could not hold.
+func check(m proto.Message) error { return checkMessage(m.ProtoReflect(), "", 0) }
+
+func checkMessage(m protoreflect.Message, at string, depth int) (wrong error) {
+	if depth > surface.MaxDepth {
+		return agentsvc.Invalid("message", "is nested more than %d levels deep", surface.MaxDepth)
+	}
+	switch v := m.Interface().(type) {
+	case *structpb.Value:
+		if n, ok := v.GetKind().(*structpb.Value_NumberValue); ok && (math.IsNaN(n.NumberValue) || math.IsInf(n.NumberValue, 0)) {
+			return agentsvc.Invalid(at, "holds a number that JSON does not have")
+		}
+	case *pb10.Part:
+		if d, ok := v.GetContent().(*pb10.Part_Data); ok && d.Data.GetStructValue() == nil {
+			return agentsvc.Invalid(at+".data", "must be a JSON object")
+		}
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		wrong = checkField(f, v, at, depth)
+		return wrong == nil
+	})
+	return wrong
+}
+
+func checkField(f protoreflect.FieldDescriptor, v protoreflect.Value, at string, depth int) (wrong error) {
+	name := f.JSONName()
+	if at != "" {
+		name = at + "." + name
+	}
+	if d := f.Message(); d != nil && (d.FullName() == "google.protobuf.Struct" || d.FullName() == "google.protobuf.ListValue") {
+		depth++
+	}
+	switch {
+	case f.IsList():
+		for i := range v.List().Len() {
+			if wrong = checkOne(f, v.List().Get(i), fmt.Sprintf("%s[%d]", name, i), depth); wrong != nil {
+				return wrong
+			}
+		}
+	case f.IsMap():
+		v.Map().Range(func(_ protoreflect.MapKey, x protoreflect.Value) bool {
+			wrong = checkOne(f.MapValue(), x, at, depth)
+			return wrong == nil
+		})
+	default:
+		wrong = checkOne(f, v, name, depth)
+	}
+	return wrong
+}
+
+func checkOne(f protoreflect.FieldDescriptor, v protoreflect.Value, at string, depth int) error {
+	switch f.Kind() {
+	case protoreflect.MessageKind:
+		return checkMessage(v.Message(), at, depth)
+	case protoreflect.EnumKind:
+		if f.Enum().Values().ByNumber(v.Enum()) == nil {
+			return agentsvc.Invalid(at, "there is no %s %d", f.Enum().Name(), v.Enum())
+		}
+	case protoreflect.Int32Kind:
+		if v.Int() < 0 {
+			return agentsvc.Invalid(at, "must not be negative")
+		}
+	}
+	return nil
+}

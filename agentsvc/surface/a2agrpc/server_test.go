@@ -1,0 +1,300 @@
+package a2agrpc_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2agrpc"
+)
+
+// TestDeadline has calls end when their client says, and the server listen no longer.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	c := pb10.NewA2AServiceClient(h.conn)
+	ctx, cancel := context.WithTimeout(as(t.Context(), h.token(t, "acme", "ana"), ""), 150*time.Millisecond)
+	defer cancel()
+	if _, err := c.SendMessage(ctx, saying("never")); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("send: %v", err)
+	}
+	stream, err := c.SendStreamingMessage(ctx, saying("never"))
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("stream: %v", err)
+	}
+	until(t, "the server has let go", func() bool { return h.Server.Streams() == 0 })
+}
+
+// until waits for up to ten seconds until something holds.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for began := time.Now(); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("it does not come to hold that %s", what)
+		}
+	}
+}
+
+// TestShutdown drains a server under an open stream, a waiting call, a watcher of its health and a client of its reflection.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	ready := &atomic.Bool{}
+	ready.Store(true)
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{Ready: func(context.Context) error {
+		if ready.Load() {
+			return nil
+		}
+		return errors.New("not yet")
+	}})
+	serving, not := grpc_health_v1.HealthCheckResponse_SERVING, grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	health := grpc_health_v1.NewHealthClient(h.conn)
+	looks := func() grpc_health_v1.HealthCheckResponse_ServingStatus {
+		answer, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.GetStatus()
+	}
+	watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sees := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
+			t.Errorf("the watcher sees %v, %v, want %v", got, err, want)
+		}
+	}
+	sees(serving)
+	ready.Store(false)
+	if looks() != not {
+		t.Error("it serves though it is not ready")
+	}
+	sees(not)
+	ready.Store(true)
+	if looks() != serving {
+		t.Error("it does not serve though it is ready")
+	}
+	sees(serving)
+
+	ctx := as(t.Context(), h.token(t, "acme", "ana"), "")
+	c := pb10.NewA2AServiceClient(h.conn)
+	stream, err := c.SendStreamingMessage(ctx, saying("never"))
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan *pb10.Task, 1)
+	go func() {
+		req := saying("never")
+		req.Message.MessageId = "waits"
+		answer, _ := c.SendMessage(ctx, req)
+		waiting <- answer.GetTask()
+	}()
+	mirror, err := grpc_reflection_v1.NewServerReflectionClient(h.conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(q *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
+		t.Helper()
+		if err := mirror.Send(q); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := mirror.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	var services []string
+	for _, s := range ask(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}).GetListServicesResponse().GetService() {
+		services = append(services, s.GetName())
+	}
+	for _, v := range versions {
+		if !slices.Contains(services, v.service) {
+			t.Errorf("reflection lists %v, not %s", services, v.service)
+		}
+		method := &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: v.service + ".SendMessage"}
+		if files := ask(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: method}).GetFileDescriptorResponse().GetFileDescriptorProto(); len(files) == 0 {
+			t.Errorf("reflection does not know %s.SendMessage", v.service)
+		}
+	}
+	until(t, "the call waits", func() bool { return h.Pool.Inflight() == 2 })
+
+	h.server.Drain()
+	sees(not)
+	if looks() != not {
+		t.Error("it serves though it drains")
+	}
+	h.Server.EndStreams()
+	closed := make(chan struct{})
+	go func() { h.server.Close(t.Context()); close(closed) }()
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unavailable || reason(err) == nil {
+		t.Errorf("the stream ends with %v", err)
+	}
+	if task := <-waiting; task.GetStatus().GetState() != pb10.TaskState_TASK_STATE_WORKING {
+		t.Errorf("the call that waits is answered %v", task)
+	}
+	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the watcher is told %v", err)
+	}
+	if _, err := mirror.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the client of reflection is told %v", err)
+	}
+	<-closed
+}
+
+// TestLimits has calls count against the app's limits, as those over HTTP do.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	h.App(t, "small", script+"rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: hour, limit: 1}]}\n")
+	ctx := as(t.Context(), h.token(t, "small", "ana"), "")
+	c := pb10.NewA2AServiceClient(h.conn)
+	var header metadata.MD
+	if _, err := c.SendMessage(ctx, saying("hello"), grpc.Header(&header)); err != nil || header.Get("x-ratelimit-remaining")[0] != "0" {
+		t.Errorf("the first call: %v, %v", err, header)
+	}
+	req := saying("hello")
+	req.Message.MessageId = "another"
+	_, err := c.SendMessage(ctx, req)
+	retries := slices.ContainsFunc(status.Convert(err).Details(), func(d any) bool {
+		r, ok := d.(*errdetails.RetryInfo)
+		return ok && r.GetRetryDelay().AsDuration() > 0
+	})
+	if status.Code(err) != codes.ResourceExhausted || !retries || reason(err).GetReason() != "RESOURCE_EXHAUSTED" {
+		t.Errorf("the second call: %v with %v", err, status.Convert(err).Details())
+	}
+	log := h.Log.String()
+	for _, want := range []string{"method=POST route=/lf.a2a.v1.A2AService/SendMessage status=200", "status=429", "app=small agent=assistant"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log does not hold %q", want)
+		}
+	}
+}
+
+// wire is a connection on which a test says what it likes.
+type wire struct {
+	*http2.Framer
+	t      *testing.T
+	conn   net.Conn
+	header bytes.Buffer
+	hpack  *hpack.Encoder
+}
+
+func (h *house) wire(t *testing.T, settings ...http2.Setting) *wire {
+	t.Helper()
+	conn, err := net.Dial("tcp", h.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	w := &wire{Framer: http2.NewFramer(conn, conn), t: t, conn: conn}
+	w.hpack = hpack.NewEncoder(&w.header)
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	if err = errors.Join(err, w.WriteSettings(settings...)); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// call begins a call of SendStreamingMessage, and sends its message unless there is none.
+func (w *wire) call(stream uint32, token string, m proto.Message) error {
+	w.header.Reset()
+	for _, f := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", "/lf.a2a.v1.A2AService/SendStreamingMessage"},
+		{"content-type", "application/grpc"}, {"te", "trailers"}, {"authorization", "Bearer " + token},
+	} {
+		if err := w.hpack.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	err := w.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: w.header.Bytes(), EndHeaders: true})
+	if m == nil || err != nil {
+		return err
+	}
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	frame := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(raw))), raw...)
+	for part := range slices.Chunk(frame, 16<<10) {
+		if err := w.WriteData(stream, false, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestSlowClients holds that neither a client that does not send its message nor one that takes no answer keeps a call for longer
+// than it may, and how much one connection may ask for at a time.
+func TestSlowClients(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{Stall: 100 * time.Millisecond, Arrive: 100 * time.Millisecond})
+	ana := h.token(t, "acme", "ana")
+	silent := h.wire(t)
+	if err := silent.call(1, ana, nil); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		f, err := silent.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, ok := f.(*http2.SettingsFrame); ok && !s.IsAck() {
+			if most, _ := s.Value(http2.SettingMaxConcurrentStreams); most != surface.MaxStreams {
+				t.Errorf("a connection may have %d streams", most)
+			}
+		}
+		if head, ok := f.(*http2.HeadersFrame); ok && head.StreamEnded() {
+			break // with the status that it was too slow
+		}
+	}
+
+	full := h.wire(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	if err := full.call(1, ana, saying(strings.Repeat("long ", 10_000))); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the call has begun", func() bool { return h.Server.Streams() == 1 })
+	until(t, "nobody waits for the reader", func() bool { return h.Server.Streams() == 0 })
+
+	rapid := h.wire(t)
+	for i := range uint32(3000) {
+		if rapid.call(2*i+1, ana, nil) != nil || rapid.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+			break // the server has had enough
+		}
+	}
+	if _, err := pb10.NewA2AServiceClient(h.conn).SendMessage(as(t.Context(), ana, ""), saying("hello")); err != nil {
+		t.Errorf("somebody else is answered %v", err)
+	}
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	pb03 "github.com/a2aproject/a2a-go/a2apb"
+	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"stoa/agentsvc/surface/a2agrpc"
+)
+
+// callWalk says how a stranger would call a method over gRPC, and what a caller needs for it. Messages are JSON, with ids as in paths.
+type callWalk struct {
+	messages []string
+	any      []string // scopes, one of which is needed
+}
+
+const (
+	service10 = "/lf.a2a.v1.A2AService/"
+	service03 = "/a2a.v1.A2AService/"
+)
+
+// spoken10 and spoken03 are messages of each version that name somebody else's ids.
+var (
+	spoken10 = []string{
+		`{"tenant": "assistant", "message": {"messageId": "walk-1", "role": "ROLE_USER", "parts": [{"text": "mine now"}], "taskId": "{task}"}}`,
+		`{"tenant": "assistant", "message": {"messageId": "walk-2", "role": "ROLE_USER", "parts": [{"text": "recall"}], "contextId": "{context}"}}`,
+		`{"tenant": "assistant", "message": {"messageId": "{message}", "role": "ROLE_USER", "parts": [{"text": "hello"}], "contextId": "{context}"}}`,
+		`{"tenant": "assistant", "message": {"messageId": "walk-3", "role": "ROLE_USER", "parts": [{"data": {"type": "tool_approval", "call_id": "{call}", "decision": "approve"}}], "taskId": "{held}"}}`,
+		`{"tenant": "assistant", "message": {"messageId": "walk-4", "role": "ROLE_USER", "parts": [{"data": {"type": "tool_credential", "tool": "locked", "value": "x"}}], "taskId": "{wanting}"}}`,
+		`{"tenant": "{app}", "message": {"messageId": "walk-5", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
+		`{"tenant": "{app}/assistant", "message": {"messageId": "walk-6", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
+		`{"tenant": "{agent}", "message": {"messageId": "walk-7", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
+	}
+	spoken03 = []string{
+		`{"request": {"messageId": "walk-1", "role": "ROLE_USER", "parts": [{"text": "mine now"}], "taskId": "{task}"}}`,
+		`{"request": {"messageId": "walk-2", "role": "ROLE_USER", "parts": [{"text": "recall"}], "contextId": "{context}"}, "configuration": {"blocking": true}}`,
+		`{"request": {"messageId": "{message}", "role": "ROLE_USER", "parts": [{"text": "hello"}], "contextId": "{context}"}, "configuration": {"blocking": true}}`,
+		`{"request": {"messageId": "walk-3", "role": "ROLE_USER", "parts": [{"data": {"data": {"type": "tool_approval", "call_id": "{call}", "decision": "approve"}}}], "taskId": "{held}"}}`,
+	}
+	named10  = []string{`{"tenant": "assistant", "id": "{task}"}`, `{"tenant": "{app}", "id": "{task}"}`, `{"tenant": "{agent}", "id": "{task}"}`}
+	named03  = []string{`{"name": "tasks/{task}"}`}
+	pushed10 = []string{`{"tenant": "assistant", "taskId": "{task}", "id": "x"}`}
+	pushed03 = []string{`{"name": "tasks/{task}/pushNotificationConfigs/x"}`}
+)
+
+// callWalks has a row for each method of gRPC. A method without one fails the tests.
+var callWalks = map[string]callWalk{
+	service10 + "SendMessage":                      {spoken10, orOfAssistant()},
+	service10 + "SendStreamingMessage":             {spoken10, orOfAssistant()},
+	service10 + "GetTask":                          {named10, orOfAssistant("tasks:read")},
+	service10 + "ListTasks":                        {[]string{`{"tenant": "assistant", "contextId": "{context}"}`, `{"tenant": "assistant", "pageToken": "{cursor}"}`, `{"tenant": "{app}"}`}, orOfAssistant("tasks:read")},
+	service10 + "CancelTask":                       {named10, orOfAssistant("tasks:cancel")},
+	service10 + "SubscribeToTask":                  {named10, orOfAssistant("tasks:read")},
+	service10 + "CreateTaskPushNotificationConfig": {[]string{`{"tenant": "assistant", "taskId": "{task}", "url": "https://x.example"}`}, orOfAssistant()},
+	service10 + "GetTaskPushNotificationConfig":    {pushed10, orOfAssistant()},
+	service10 + "ListTaskPushNotificationConfigs":  {[]string{`{"tenant": "assistant", "taskId": "{task}"}`}, orOfAssistant()},
+	service10 + "DeleteTaskPushNotificationConfig": {pushed10, orOfAssistant()},
+	service10 + "GetExtendedAgentCard":             {[]string{`{"tenant": "assistant"}`, `{"tenant": "{agent}"}`, `{"tenant": "{app}"}`}, orOfAssistant("agents:read")},
+	service03 + "SendMessage":                      {spoken03, orOfAssistant()},
+	service03 + "SendStreamingMessage":             {spoken03, orOfAssistant()},
+	service03 + "GetTask":                          {named03, orOfAssistant("tasks:read")},
+	service03 + "ListTasks":                        {[]string{`{"contextId": "{context}"}`, `{"pageToken": "{cursor}"}`}, orOfAssistant("tasks:read")},
+	service03 + "CancelTask":                       {named03, orOfAssistant("tasks:cancel")},
+	service03 + "TaskSubscription":                 {named03, orOfAssistant("tasks:read")},
+	service03 + "CreateTaskPushNotificationConfig": {[]string{`{"parent": "tasks/{task}", "configId": "x", "config": {"name": "tasks/{task}/pushNotificationConfigs/x", "pushNotificationConfig": {"url": "https://x.example"}}}`}, orOfAssistant()},
+	service03 + "GetTaskPushNotificationConfig":    {pushed03, orOfAssistant()},
+	service03 + "ListTaskPushNotificationConfig":   {[]string{`{"parent": "tasks/{task}"}`}, orOfAssistant()},
+	service03 + "DeleteTaskPushNotificationConfig": {pushed03, orOfAssistant()},
+	service03 + "GetAgentCard":                     {[]string{`{}`}, orOfAssistant("agents:read")},
+}
+
+var _, _ = pb03.File_a2a_proto, pb10.File_a2av1_proto // the methods' messages
+
+// walkCalls tries the ids over gRPC and wants the answers of ids that never existed.
+func (h *testHouse) walkCalls(t *testing.T, token string, x minted) {
+	t.Helper()
+	conn := h.dialGRPC(t)
+	for _, method := range a2agrpc.Methods() {
+		for _, agent := range []string{"assistant", x.agent, ""} {
+			for _, message := range callWalks[method].messages {
+				if agent != "" && !regexp.MustCompile(`^/a2a`).MatchString(method) {
+					continue // 1.0 names the agent in its messages
+				}
+				of := agent
+				if agent == x.agent {
+					of = "{agent}"
+				}
+				theirs, none := h.overGRPC(t, conn, token, method, message, of, x), h.overGRPC(t, conn, token, method, message, of, nobody)
+				if theirs != none {
+					t.Errorf("%s %s for %q: their id answers\n%s\none that never existed\n%s", method, message, agent, theirs, none)
+				}
+			}
+		}
+	}
+}
+
+func (h *testHouse) dialGRPC(t *testing.T) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(h.dialled.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// working matches the events of an agent at work, whose text may come in one piece or in several.
+var (
+	working = regexp.MustCompile(`(?m)^.*TASK_STATE_WORKING.*\n`)
+	protoMS = regexp.MustCompile(`"(timestamp|totalSize|total_size|execution_time)":("[^"]*"|[0-9.e-]+)`)
+	protoID = regexp.MustCompile(`request_id:? ?"?[0-9a-f-]{36}"?`)
+)
+
+// overGRPC calls a method and returns all that is answered.
+func (h *testHouse) overGRPC(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string, x minted) string {
+	t.Helper()
+	answers, err := call(t, conn, token, method, x.on(message), x.on(agent))
+	st := grpcstatus.Convert(err)
+	text := answers + st.Code().String() + " " + st.Message()
+	for _, d := range st.Details() {
+		if m, ok := d.(proto.Message); ok {
+			text += "\n" + compact(m)
+		}
+	}
+	text = protoID.ReplaceAllString(working.ReplaceAllString(text, ""), "REQUEST")
+	return neutral(protoMS.ReplaceAllString(text, "TIME"), x)
+}
+
+// call has a method answer a message in JSON, and returns its answers as lines of JSON.
+func call(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string) (answers string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	}
+	if agent != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "agent-name", agent)
+	}
+	d := methodOf(t, method)
+	in := dynamicpb.NewMessage(d.Input())
+	if err := protojson.Unmarshal([]byte(message), in); err != nil {
+		t.Fatalf("%s %s: %v", method, message, err)
+	}
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+	if err != nil {
+		return "", err
+	}
+	if err := stream.SendMsg(in); err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	_ = stream.CloseSend()
+	for {
+		out := dynamicpb.NewMessage(d.Output())
+		if err := stream.RecvMsg(out); errors.Is(err, io.EOF) {
+			return answers, nil
+		} else if err != nil {
+			return answers, err
+		}
+		answers += compact(out) + "\n"
+	}
+}
+
+// compact is m as JSON without the white space that the library varies.
+func compact(m proto.Message) string {
+	raw, _ := protojson.Marshal(m)
+	var out bytes.Buffer
+	_ = json.Compact(&out, raw)
+	return out.String()
+}
+
+func methodOf(t *testing.T, method string) protoreflect.MethodDescriptor {
+	t.Helper()
+	name := protoreflect.FullName(regexp.MustCompile(`^/(.*)/(.*)$`).ReplaceAllString(method, "$1.$2"))
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.(protoreflect.MethodDescriptor)
+}
+
+// knockCalls has every kind of caller use every method of gRPC: what its row does not allow is refused, what it allows is not.
+func (h *testHouse) knockCalls(t *testing.T, callers []matrixCaller) {
+	t.Helper()
+	conn := h.dialGRPC(t)
+	for _, method := range a2agrpc.Methods() {
+		row, ok := callWalks[method]
+		if !ok {
+			t.Errorf("%s: the proofs of isolation and of roles have no row for this method", method)
+			continue
+		}
+		for _, c := range callers {
+			message := row.messages[0]
+			_, err := call(t, conn, c.token, method, nobody.on(message), "assistant")
+			want := codes.OK // let in
+			switch {
+			case c.stranger && c.token != "", c.token == "":
+				want = codes.Unauthenticated
+			case c.operator, !slices.ContainsFunc(row.any, func(s string) bool { return slices.Contains(c.scopes, s) }):
+				want = codes.PermissionDenied
+			}
+			if c.token == "" {
+				continue // the default app is open: there is no other without a credential
+			}
+			got := grpcstatus.Code(err)
+			refused := got == codes.Unauthenticated || got == codes.PermissionDenied
+			if want != codes.OK && got != want || want == codes.OK && (refused || got == codes.Internal || got == codes.Unknown) {
+				t.Errorf("%s by %s: %v, want %v", method, c.name, err, want)
+			}
+		}
+	}
+}
+
+// TestGRPCPort has a process answer gRPC at a port of its own, and its card say so.
+func TestGRPCPort(t *testing.T) {
+	t.Parallel()
+	p := serveIn(t, t.TempDir())
+	at := regexp.MustCompile(`gRPC is at (\S+)\.`).FindStringSubmatch(p.Output())
+	if at == nil {
+		t.Fatalf("the process does not say where gRPC is:\n%s", p.Output())
+	}
+	conn, err := grpc.NewClient(at[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	message := `{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}`
+	if answer, err := call(t, conn, "", service10+"SendMessage", message, ""); err != nil || !regexp.MustCompile(`You said: hi`).MatchString(answer) {
+		t.Errorf("it answers %s, %v", answer, err)
+	}
+	var card struct {
+		SupportedInterfaces []struct{ URL, ProtocolBinding, ProtocolVersion, Tenant string }
+	}
+	p.want(t, http.StatusOK, &card, "GET", "/a2a/assistant/.well-known/agent-card.json", "", nil)
+	if want := fmt.Sprintf("{%s GRPC 1.0 default/assistant}", at[1]); !slices.ContainsFunc(card.SupportedInterfaces, func(i struct{ URL, ProtocolBinding, ProtocolVersion, Tenant string }) bool {
+		return fmt.Sprint(i) == want
+	}) {
+		t.Errorf("the card lists %v, not %s", card.SupportedInterfaces, want)
+	}
+}
