@@ -74,7 +74,7 @@ func TestCORS(t *testing.T) {
 	}{
 		{"default", config.CORS{}, "https://a.test", map[string]string{
 			"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
-			"Access-Control-Allow-Headers":     "Content-Type, Authorization, agent-name, A2A-Version, Idempotency-Key, If-Match, Last-Event-ID",
+			"Access-Control-Allow-Headers":     "Content-Type, Authorization, agent-name, A2A-Version, Idempotency-Key, If-Match, Last-Event-ID, MCP-Protocol-Version, MCP-Session-Id",
 			"Access-Control-Allow-Credentials": "", "Vary": "",
 		}},
 		{"named origin", config.CORS{AllowedOrigins: []string{"https://a.test"}, AllowCredentials: true}, "https://a.test", map[string]string{
@@ -88,7 +88,7 @@ func TestCORS(t *testing.T) {
 		}},
 		{"own methods and headers", config.CORS{AllowedMethods: []string{"GET"}, AllowedHeaders: []string{"x-mine", "if-match"}}, "", map[string]string{
 			"Access-Control-Allow-Methods": "GET",
-			"Access-Control-Allow-Headers": "x-mine, if-match, agent-name, A2A-Version, Idempotency-Key, Last-Event-ID",
+			"Access-Control-Allow-Headers": "x-mine, if-match, agent-name, A2A-Version, Idempotency-Key, Last-Event-ID, MCP-Protocol-Version, MCP-Session-Id",
 		}},
 	}
 	for _, tt := range tests {

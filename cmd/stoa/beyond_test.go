@@ -22,6 +22,7 @@ func beyondRoutes() {
 	row("GET /openai/v1/models/{agent}", need{path: "/apps/acme/openai/v1/models/assistant", who: looking},
 		trespass{path: "/openai/v1/models/{agent}"}, trespass{path: "/apps/{app}/openai/v1/models/{agent}"})
 
+	row("GET /api/openapi.json", need{path: "/api/openapi.json", who: everyone}, trespass{path: "/api/openapi.json"})
 	row("POST /mcp/{agent}", need{who: byMethod}) // walkMCP and knockMCP
 }
 

@@ -22,6 +22,7 @@ import (
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/mcp"
 	"stoa/agentsvc/surface/openai"
+	"stoa/agentsvc/surface/openapi"
 	"stoa/agentsvc/surface/ops"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/tenancy"
@@ -114,7 +115,7 @@ func (h *house) routes(metrics config.Metrics) []surface.Route {
 	if h.settings.role == roleWorker {
 		all = slices.DeleteFunc(all, func(r surface.Route) bool { return r.Kind != surface.Open })
 	}
-	return all
+	return openapi.With(version, all)
 }
 
 // guardedMetrics serves the metrics to whoever knows their token, or to everyone if there is none.

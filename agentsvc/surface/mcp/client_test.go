@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
 )
@@ -248,4 +250,44 @@ func TestJavaScript(t *testing.T) {
 		t.Errorf("the client saw (-want +got):\n%s", diff)
 	}
 	until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
+}
+
+// TestCancelIsTheOwners has a stranger who knows a session's name and a request's id cancel nothing.
+func TestCancelIsTheOwners(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	post := func(app, sub string, body string) *http.Response {
+		return h.Open(t, http.MethodPost, "/mcp/assistant", h.Token(t, app, authz.TokenSpec{Subject: sub}), body,
+			"MCP-Session-Id", "known", "Accept", "application/json, text/event-stream")
+	}
+	call := post("acme", "ana", `{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "assistant", "arguments": {"message": "never"}}}`)
+	defer call.Body.Close()
+	until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
+	for _, who := range [][2]string{{"acme", "eve"}, {"globex", "ana"}, {"acme", "ana"}} {
+		if h.Pool.Inflight() != 1 {
+			t.Fatal("a stranger has cancelled the call")
+		}
+		resp := post(who[0], who[1], `{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}`)
+		if resp.Body.Close(); resp.StatusCode != http.StatusAccepted {
+			t.Errorf("%s: %d", who, resp.StatusCode)
+		}
+	}
+	next := surfacetest.Events(t, call)
+	if ev, ok := next(); !ok || !strings.Contains(ev.Text, `"state":"cancelled"`) {
+		t.Errorf("the call ends with %s", ev.Text)
+	}
+}
+
+// TestOrigins refuses pages that may not call, whatever their browser asks first.
+func TestOrigins(t *testing.T) {
+	t.Parallel()
+	h := surfacetest.New(t, surfacetest.Options{
+		Default: script, Surface: surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://good.test"}}},
+	}, routes)
+	for origin, want := range map[string]int{"": 200, "https://good.test": 200, "https://evil.test": 403, "null": 403} {
+		resp, body := h.Do(t, http.MethodPost, "/mcp/assistant", "", `{"jsonrpc": "2.0", "id": 1, "method": "ping"}`, "Origin", origin)
+		if resp.StatusCode != want {
+			t.Errorf("a page of %q: %d %s", origin, resp.StatusCode, body)
+		}
+	}
 }

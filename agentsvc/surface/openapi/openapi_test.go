@@ -1,0 +1,239 @@
+package openapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/ext"
+	"stoa/agentsvc/surface/mcp"
+	"stoa/agentsvc/surface/openai"
+	"stoa/agentsvc/surface/openapi"
+	"stoa/agentsvc/surface/ops"
+	"stoa/agentsvc/surface/surfacetest"
+	v1 "stoa/agentsvc/surface/v1"
+	"stoa/billing"
+)
+
+// routes are all that a server can answer.
+func routes() []surface.Route {
+	return openapi.With("v1.2.3", slices.Concat(ext.Routes(ext.Options{}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}),
+		mcp.Routes(mcp.Options{}), ops.Routes(ops.Options{Billing: &billing.Service{}, Metrics: http.NotFoundHandler()})))
+}
+
+// document is the document of all routes.
+func document(t *testing.T) (raw []byte, doc map[string]any) {
+	t.Helper()
+	raw, err := openapi.Document("v1.2.3", routes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		t.Fatal(err)
+	}
+	return raw, doc
+}
+
+// TestValid holds the document to the schema of OpenAPI 3.1, and its schemas to JSON Schema 2020-12.
+func TestValid(t *testing.T) {
+	t.Parallel()
+	src, err := os.ReadFile("testdata/oas-3.1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta, err := jsonschema.UnmarshalJSON(bytes.NewReader(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("oas.json", meta); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("oas.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, doc := document(t)
+	if err := schema.Validate(doc); err != nil {
+		t.Error(err)
+	}
+	for name := range doc["components"].(map[string]any)["schemas"].(map[string]any) {
+		shape(t, doc, name)
+	}
+	delete(doc, "info")
+	if schema.Validate(doc) == nil {
+		t.Error("a document without info is valid")
+	}
+}
+
+// TestWhole wants an operation for every route, a route for every operation, ids that are all different, and words for every
+// parameter.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	_, doc := document(t)
+	answered := map[string]bool{}
+	for _, r := range routes() {
+		answered[r.Method+" "+r.Pattern] = true
+	}
+	for _, key := range openapi.Described() {
+		if !answered[key] {
+			t.Errorf("%s is described, and no route answers it", key)
+		}
+	}
+	ids := map[any]bool{}
+	for path, at := range doc["paths"].(map[string]any) {
+		for method, op := range at.(map[string]any) {
+			op := op.(map[string]any)
+			if !answered[strings.ToUpper(method)+" "+path] || ids[op["operationId"]] || op["summary"] == "" {
+				t.Errorf("%s %s: %v", method, path, op)
+			}
+			ids[op["operationId"]] = true
+			params, _ := op["parameters"].([]any)
+			for _, p := range params {
+				if p := p.(map[string]any); p["description"] == "" {
+					t.Errorf("%s %s: the parameter %s has no description", method, path, p["name"])
+				}
+			}
+		}
+	}
+	if len(ids) != len(answered) {
+		t.Errorf("%d operations of %d routes", len(ids), len(answered))
+	}
+	stray := append(routes(), surface.Route{Method: http.MethodGet, Pattern: "/stray"})
+	if _, err := openapi.Document("v1", stray); err == nil {
+		t.Error("a route that nobody described is no error")
+	}
+}
+
+// TestServed asks for the document without a credential.
+func TestServed(t *testing.T) {
+	t.Parallel()
+	h := surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.House) []surface.Route { return openapi.With("v9", nil) })
+	resp, body := h.Do(t, http.MethodGet, openapi.Path, "", nil)
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/json" || !strings.Contains(body, `"version":"v9"`) {
+		t.Errorf("%d %.200s", resp.StatusCode, body)
+	}
+}
+
+// shape compiles a schema of the document.
+func shape(t *testing.T, doc map[string]any, name string) *jsonschema.Schema {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("https://stoa.test/openapi.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("https://stoa.test/openapi.json#/components/schemas/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestAnswers holds the answers of every dialogue to the shapes that the document gives them.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	_, doc := document(t)
+	shapes := map[string]*jsonschema.Schema{}
+	for name := range doc["components"].(map[string]any)["schemas"].(map[string]any) {
+		shapes[name] = shape(t, doc, name)
+	}
+	held := map[string]int{}
+	for _, room := range []string{"ext", "v1", "ops", "openai", "mcp", "a2a"} {
+		files, err := filepath.Glob("../" + room + "/testdata/*.txtar")
+		if err != nil || len(files) == 0 {
+			t.Fatal(room, err)
+		}
+		for _, file := range files {
+			script, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked := ""
+			for _, f := range script.Files {
+				if strings.HasSuffix(f.Name, ".request") {
+					asked = string(f.Data)
+				} else if strings.HasSuffix(f.Name, ".answer") {
+					name := answerShape(doc, asked, string(f.Data))
+					if name == "" {
+						continue
+					}
+					held[name]++
+					if err := shapes[name].Validate(bodyOf(t, string(f.Data))); err != nil {
+						t.Errorf("%s, %s is no %s: %v", file, f.Name, name, err)
+					}
+				}
+			}
+		}
+	}
+	for _, name := range []string{
+		"Error", "Card", "CardList", "RPC", "Task", "TaskList", "V1TaskAnswer", "V1Task", "V1TaskList", "V1Card", "Completion", "ModelList", "App", "AppList", "Token", "RoleList", "Queue",
+	} {
+		if held[name] == 0 {
+			t.Errorf("no dialogue has an answer of the shape %s", name)
+		}
+	}
+}
+
+var first = regexp.MustCompile(`^(GET|POST|PUT|DELETE) (\S+)`)
+
+// answerShape returns the name of the shape that an answer has by the document, "" for one that it does not tell of.
+func answerShape(doc map[string]any, asked, answer string) string {
+	m := first.FindStringSubmatch(asked)
+	if m == nil || !strings.Contains(answer, "Content-Type: application/json") {
+		return ""
+	}
+	path, _, _ := strings.Cut(regexp.MustCompile(`\{\{[^}]*\}\}`).ReplaceAllString(m[2], "x"), "?")
+	path = regexp.MustCompile(`^/apps/[^/]+(/.+)`).ReplaceAllString(path, "$1")
+	responses := find(doc, m[1], path)
+	of, ok := responses[answer[:3]].(map[string]any)
+	if status, _ := strconv.Atoi(answer[:3]); !ok && status >= http.StatusBadRequest {
+		of, ok = responses["default"].(map[string]any)
+	}
+	if !ok {
+		return ""
+	}
+	content, _ := of["content"].(map[string]any)
+	body, _ := content["application/json"].(map[string]any)
+	schema, _ := body["schema"].(map[string]any)
+	ref, _ := schema["$ref"].(string)
+	return strings.TrimPrefix(ref, "#/components/schemas/")
+}
+
+// find returns the responses of the operation that answers a path.
+func find(doc map[string]any, method, path string) map[string]any {
+	best, found := -1, map[string]any(nil)
+	for pattern, at := range doc["paths"].(map[string]any) {
+		parts := regexp.MustCompile(`\\\{\w+\\\}`).ReplaceAllString(regexp.QuoteMeta(pattern), `[^/:]+`)
+		fixed := len(regexp.MustCompile(`\{\w+\}`).ReplaceAllString(pattern, ""))
+		op, ok := at.(map[string]any)[strings.ToLower(method)].(map[string]any)
+		if ok && fixed > best && regexp.MustCompile("^"+parts+"$").MatchString(path) {
+			best = fixed
+			found, _ = op["responses"].(map[string]any)
+		}
+	}
+	return found
+}
+
+// bodyOf reads the body of an answer as dialogues show it.
+func bodyOf(t *testing.T, answer string) any {
+	t.Helper()
+	_, body, _ := strings.Cut(answer, "\n\n")
+	body = regexp.MustCompile(`: (SECONDS|UNIX)\b`).ReplaceAllString(body, ": 1")
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
+	if err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	return v
+}
