@@ -84,6 +84,9 @@ func (h *house) greet(c *console, addr net.Addr) {
 	if at := h.grpcAddress(); at != "" {
 		c.say("gRPC is at %s.", at)
 	}
+	if h.own.cfg.Load() != nil && !h.auth().Enabled && !h.settings.loopback() && h.settings.role != roleWorker {
+		h.log.Warn("the app default is open: whoever reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
+	}
 	if h.secrets.file != "" {
 		c.say("The admin secret lies in %s; stoa app finds it there.", h.secrets.file)
 	}

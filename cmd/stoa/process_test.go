@@ -236,3 +236,13 @@ func TestFilesDiffer(t *testing.T) {
 		})
 	}
 }
+
+// TestOpenDefault has a process say so when everyone who reaches it may use its own app.
+func TestOpenDefault(t *testing.T) {
+	t.Parallel()
+	for host, warned := range map[string]bool{"0.0.0.0": true, "127.0.0.1": false} {
+		if got := strings.Contains(serveIn(t, t.TempDir(), "--host", host).Output(), "the app default is open"); got != warned {
+			t.Errorf("at %s it is said: %v", host, got)
+		}
+	}
+}
