@@ -22,7 +22,7 @@ type teller struct {
 	task  agentsvc.Task
 	usage bool // is told on streams
 	begun bool
-	ended bool // the answer came to its end
+	ended bool               // the answer came to its end
 	last  agentsvc.MessageID // whose text was told last, "" = none was
 }
 
