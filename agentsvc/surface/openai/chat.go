@@ -26,12 +26,12 @@ func (c caller) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	t := &teller{r: r, task: f.Task, usage: b.StreamOptions.IncludeUsage}
 	defer func() {
-		if r.Context().Err() != nil && sub.Key == "" {
+		if r.Context().Err() != nil && !t.ended && sub.Key == "" {
 			v.Abandon(r.Context(), f.Task)
 		}
 	}()
-	t := &teller{r: r, task: f.Task, usage: b.StreamOptions.IncludeUsage}
 	if b.Stream {
 		return v.Stream(w, f, surface.Dialect{Event: t.event, Fault: t.broken, Rests: true, Done: surface.Plain("[DONE]"), Single: true})
 	}

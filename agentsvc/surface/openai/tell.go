@@ -22,11 +22,13 @@ type teller struct {
 	task  agentsvc.Task
 	usage bool // is told on streams
 	begun bool
+	ended bool               // the answer came to its end
 	last  agentsvc.MessageID // whose text was told last, "" = none was
 }
 
 // whole returns the answer of a task, with its status.
 func (t *teller) whole(task agentsvc.Task) (status int, body any) {
+	t.ended = true
 	if err := unanswered(task); err != nil {
 		return err.status, err.body(surface.RequestID(t.r))
 	}
@@ -58,11 +60,10 @@ func (t *teller) event(ev agentsvc.Event) any {
 		t.begun = true
 		out = append(out, t.chunk(delta{Role: "assistant", Content: &empty}, nil))
 	}
-	task := agentsvc.Task{ID: t.task.ID, Status: *st}
-	switch err := unanswered(task); {
-	case !st.State.Terminal() && !st.State.Interrupted():
+	if t.ended = st.State.Terminal() || st.State.Interrupted(); !t.ended {
 		return out
-	case err != nil:
+	}
+	if err := unanswered(agentsvc.Task{ID: t.task.ID, Status: *st}); err != nil {
 		return append(out, err.body(surface.RequestID(t.r)))
 	}
 	if st.Message != nil {
