@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync"
 	"time"
 
 	"stoa/agentsvc"
@@ -24,12 +25,14 @@ type Following struct {
 	cancel context.CancelCauseFunc
 	client context.Context
 	stop   func() bool
+	every  time.Duration                   // how often allow is asked
+	allow  func(ctx context.Context) error // why the client may listen no more; nil where it still may
 }
 
 // listen returns a following that ends with its client or with the server's streams. Until begun is called it ends at
 // the server's deadline as well.
 func (v *Visit) listen(ctx context.Context) (f *Following, begun func() bool) {
-	f = &Following{client: ctx}
+	f = &Following{client: ctx, every: v.server.options.KeepAlive, allow: v.wouldEnter}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	f.stop = context.AfterFunc(v.server.ending, func() { f.cancel(errEnding) })
 	timer := time.AfterFunc(v.server.options.Deadline, func() { f.cancel(context.DeadlineExceeded) })
@@ -159,10 +162,14 @@ func (f *Following) Wait(patience time.Duration) (agentsvc.Task, error) {
 // tell has say tell each event of f in a dialect, with its sequence, until they end. It returns nil at their end, errEnding
 // where the server ends them, and errGone where nobody is told any more.
 func (f *Following) tell(d Dialect, say func(seq int64, body any) error) error {
+	defer f.attend()()
 	defer f.Close()
 	for ev, err := range f.events {
+		var out *shutOut
 		switch {
 		case err == nil:
+		case errors.As(context.Cause(f.ctx), &out):
+			return out.why
 		case f.gone():
 			return errGone
 		case errors.Is(context.Cause(f.ctx), errEnding):
@@ -178,6 +185,52 @@ func (f *Following) tell(d Dialect, say func(seq int64, body any) error) error {
 		if d.Rests && f.rests(ev) {
 			break
 		}
+	}
+	return nil
+}
+
+// shutOut is the cause by which a client is told no more that would not be let in any more.
+type shutOut struct{ why error }
+
+func (e *shutOut) Error() string { return "the client may listen no more: " + e.why.Error() }
+
+// attend sees now and then whether the client would still be let in, until stop is called: a credential may be revoked, or
+// expire, while somebody listens.
+func (f *Following) attend() (stop func()) {
+	var mu sync.Mutex
+	var timer *time.Timer
+	over := false
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(f.every, func() {
+		if why := f.allow(f.ctx); why != nil {
+			f.cancel(&shutOut{why})
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			timer.Reset(f.every)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		timer.Stop()
+	}
+}
+
+// wouldEnter returns the error that the caller would be refused with by now, nil where it would be let in or where that
+// cannot be known.
+func (v *Visit) wouldEnter(ctx context.Context) error {
+	again, err := v.server.Enter(ctx, v.knock)
+	if err == nil {
+		again.Leave()
+		return nil
+	}
+	switch judge(err).code {
+	case Unauthenticated, PermissionDenied, NotFound:
+		return err
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ type Visit struct {
 	address tenancy.Address
 	server  *Server
 	rec     *record // nil outside HTTP
-	header  func(name string) string
+	knock   Knock
 	release func()
 
 	leaveRoom func() // that a large body has, nil = it has none
@@ -76,10 +76,7 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 	}
 	p.App, p.AppName = record.ID, record.Name // a token may have named its app by name alone
 	v := &Visit{
-		Principal: p, App: record, house: house, tasks: house.Tasks(), address: at, server: s, release: release, header: k.Header,
-	}
-	if v.header == nil {
-		v.header = func(string) string { return "" }
+		Principal: p, App: record, house: house, tasks: house.Tasks(), address: at, server: s, release: release, knock: k,
 	}
 	if v.policy, err = house.Policy(record); err != nil {
 		v.Leave()
@@ -90,6 +87,14 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 		return nil, errNoApp
 	}
 	return v, nil
+}
+
+// header returns what else the caller shows.
+func (v *Visit) header(name string) string {
+	if v.knock.Header == nil {
+		return ""
+	}
+	return v.knock.Header(name)
 }
 
 // identify finds out what the credential is worth, and for a bad one why it is bad.

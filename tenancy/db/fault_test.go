@@ -129,6 +129,51 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d sessions ended; %d writes failed, %d of unknown outcome, of %d", kills, lost, unknown, len(told))
 }
 
+// TestReads: however many tenants read, and however long that takes, the platform and whoever writes find a connection.
+func TestReads(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Postgres(t)
+	conn, err := pgx.Connect(t.Context(), d.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock(1)"); err != nil {
+		t.Fatal(err)
+	}
+	var readers sync.WaitGroup
+	for range 50 {
+		readers.Go(func() {
+			var b db.Batch
+			b.Query(func(db.Row) error { return nil }, "SELECT 1 FROM (SELECT pg_advisory_xact_lock_shared(1)) AS waits")
+			if err := d.Tenant("alice").Do(context.Background(), &b); err != nil {
+				t.Errorf("a reader: %v", err)
+			}
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	most := int(d.Stats().Max)
+	for n := 0; n < most-most/4; { // until readers hold all connections that they may
+		if err := conn.QueryRow(ctx, `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := count(t, d.Platform()); got != 0 {
+		t.Errorf("%d rows", got)
+	}
+	var b db.Batch
+	insert(&b, "bob", "1")
+	if err := d.Tenant("bob").Write(ctx, &b); err != nil {
+		t.Errorf("a write beside many readers: %v", err)
+	}
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_unlock(1)"); err != nil {
+		t.Error(err)
+	}
+	readers.Wait()
+}
+
 // TestTx: a transaction is whole or absent, and one that panics leaves the database usable.
 func TestTx(t *testing.T) {
 	t.Parallel()

@@ -40,6 +40,7 @@ type postgres struct {
 	pool  *pgxpool.Pool
 	enter entry
 	late  chan struct{}  // places, and so connections, for batches that wait for a locked row
+	reads chan struct{}  // and for what tenants read: however much that is, leases are renewed and commits made
 	wait  sync.WaitGroup // for those batches
 }
 
@@ -69,10 +70,21 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 }
 
 func newPostgres(pool *pgxpool.Pool, enter entry) *postgres {
-	return &postgres{pool: pool, enter: enter, late: make(chan struct{}, max(1, pool.Config().MaxConns/4))}
+	conns := pool.Config().MaxConns
+	return &postgres{pool: pool, enter: enter, late: make(chan struct{}, max(1, conns/4)), reads: make(chan struct{}, max(1, conns-conns/4))}
 }
 
-func (p *postgres) run(ctx context.Context, c *call) error { return p.alone(ctx, p.enter.alone, c) }
+func (p *postgres) run(ctx context.Context, c *call) error {
+	if c.tenant != "" {
+		select {
+		case p.reads <- struct{}{}:
+			defer func() { <-p.reads }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return p.alone(ctx, p.enter.alone, c)
+}
 
 // alone executes c in a transaction of its own, again where another one's deadlock or the end of its connection undid it.
 func (p *postgres) alone(ctx context.Context, enter string, c *call) error {

@@ -203,3 +203,29 @@ func TestPageToken(t *testing.T) {
 		t.Errorf("the page token of another query: %d", status)
 	}
 }
+
+// TestStreamEnds ends the streams of clients that would not be let in any more, and nobody else's.
+func TestStreamEnds(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})
+	h.App(t, "acme", slow)
+	listen := func(user string, life time.Duration) *http.Response {
+		token := h.Token(t, "acme", authz.TokenSpec{Subject: user, TTL: life})
+		return h.Open(t, http.MethodPost, agent+"/message:stream", token, say("never", ""))
+	}
+	ana, ben, cat := listen("ana", time.Hour), listen("ben", time.Hour), listen("cat", 3*time.Second)
+	defer ana.Body.Close()
+	if err := h.Apps.Revoke(t.Context(), "test", "acme", "ben"); err != nil {
+		t.Fatal(err)
+	}
+	for user, resp := range map[string]*http.Response{"ben, revoked": ben, "cat, expired": cat} {
+		rest, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || !strings.Contains(string(rest), `"UNAUTHENTICATED"`) || strings.Contains(string(rest), "event: done") {
+			t.Errorf("%s: the stream ends with %q, %v", user, rest, err)
+		}
+	}
+	if n := h.Server.Streams(); n != 1 {
+		t.Errorf("%d streams are open, want ana's", n)
+	}
+}
