@@ -95,6 +95,26 @@ func TestLateUsage(t *testing.T) {
 	})
 }
 
+// TestMonthToCome closes the month under way early: what is used after that waits for the next one, which cannot be closed
+// before it begins.
+func TestMonthToCome(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := priced(t, d), someApp(), t.Context()
+		now := time.Now()
+		begin, _ := billing.Month.Bounds(now, time.UTC)
+		this, coming := month(now), month(begin.AddDate(0, 1, 0))
+		check(t, spend(ctx, s, app, now, 2))
+		_, err := s.Finalize(ctx, actor, app, this)
+		check(t, err, spend(ctx, s, app, now, 3))
+		want := map[string][2]billing.Money{this + " final": {20, 0}, coming + " draft": {30, 0}}
+		wantTotals(t, s, app, want)
+		_, err = s.Finalize(ctx, actor, app, coming)
+		wantErr(t, err, billing.ErrPrecondition)
+		wantTotals(t, s, app, want)
+	})
+}
+
 // TestCreditOrder has credits of several ends pay: the one that ends first, then the older one, and none for what was used
 // after its end.
 func TestCreditOrder(t *testing.T) {
