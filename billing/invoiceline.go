@@ -50,11 +50,7 @@ func (s *Service) tariff(app tenancy.App) tariff {
 	if zone, err := time.LoadLocation(t.plan.Timezone); err == nil {
 		t.zone = zone
 	}
-	if t.currency = t.plan.Currency; t.currency == "" {
-		v, _ := t.book.At(time.Now(), "")
-		t.currency = v.Currency
-	}
-	t.currency = t.money(t.currency)
+	t.currency = t.money(s.currency(app.Plan))
 	return t
 }
 
