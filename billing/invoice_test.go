@@ -115,6 +115,37 @@ func TestMonthToCome(t *testing.T) {
 	})
 }
 
+// TestNothingPriced: what was used before there was a price is on the invoice, without a sum in any currency.
+func TestNothingPriced(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := open(t, d), someApp(), t.Context()
+		app.Plan = "p"
+		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "p", Included: map[string]int64{"model_calls": 1}, Overage: map[string]billing.Overage{"model_calls": {Per: 1, Amount: 5}}})
+		check(t, err, spend(ctx, s, app, day(1, 5), 2))
+		inv, err := s.Finalize(ctx, actor, app, "2026-01")
+		check(t, err)
+		if len(inv.Lines) != 2 || len(inv.Totals) != 0 {
+			t.Errorf("lines %+v, totals %+v, want two and none", inv.Lines, inv.Totals)
+		}
+		for _, l := range inv.Lines {
+			if !l.Unpriced || l.Currency != "" || l.Charge != 0 {
+				t.Errorf("%+v, want a line without a price", l)
+			}
+		}
+		var table, page bytes.Buffer
+		check(t, inv.CSV(&table), inv.HTML(&page))
+		for _, text := range []string{table.String(), page.String()} {
+			if strings.Contains(text, "XXX") || strings.Contains(text, "0.00") || !strings.Contains(text, "without a price") {
+				t.Errorf("it shows money that there is none of:\n%s", text)
+			}
+		}
+		if balances, err := s.Balances(ctx, app.ID); err != nil || len(balances) != 0 {
+			t.Errorf("balances %v, %v, want none", balances, err)
+		}
+	})
+}
+
 // TestCreditOrder has credits of several ends pay: the one that ends first, then the older one, and none for what was used
 // after its end.
 func TestCreditOrder(t *testing.T) {

@@ -137,10 +137,13 @@ func (c counting) draft(ctx context.Context, sp span, left []Credit) (draft, err
 	}}
 	for _, u := range sums {
 		if u.Cost > 0 {
-			d.costs[c.tariff.money(u.Currency)] = d.costs[c.tariff.money(u.Currency)].Add(u.Cost)
+			d.costs[u.Currency] = d.costs[u.Currency].Add(u.Cost)
 		}
 	}
 	for _, line := range d.Lines {
+		if line.Currency == "" {
+			continue
+		}
 		t := d.total(line.Currency)
 		t.Charge = t.Charge.Add(line.Charge)
 	}

@@ -162,3 +162,30 @@ func TestPriceMistakes(t *testing.T) {
 		})
 	}
 }
+
+// TestTotals: usage in several currencies has a total in each.
+func TestTotals(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := priced(t, d), someApp(), t.Context()
+		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "euro", Currency: "EUR"})
+		check(t, err)
+		_, err = s.AddPrice(ctx, actor, billing.Price{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.Item{charge("model_calls", "", "", 1, 9)}})
+		check(t, err, spend(ctx, s, app, day(1, 5), 2))
+		total := func() billing.Sum {
+			_, sum, err := s.Usage(ctx, app.ID, app.Plan, billing.Query{From: january, To: day(2, 1), By: []string{"model"}})
+			check(t, err)
+			return sum
+		}
+		if sum := total(); sum.Charge != 20 || sum.Cost != 8 || sum.Currency != "USD" || sum.Charges != nil {
+			t.Errorf("in dollars: %+v", sum)
+		}
+		app.Plan = "euro"
+		check(t, spend(ctx, s, app, day(1, 6), 3))
+		sum := total()
+		want := []billing.Charged{{Currency: "EUR", Charge: 27}, {Currency: "USD", Cost: 8, Charge: 20}}
+		if diff := cmp.Diff(want, sum.Charges); diff != "" || sum.Charge != 0 || sum.Cost != 0 || sum.Currency != "" || sum.ModelCalls != 5 {
+			t.Errorf("in both: %+v (-want +got):\n%s", sum, diff)
+		}
+	})
+}
