@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"stoa/billing"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -187,5 +188,29 @@ func TestTotals(t *testing.T) {
 		if diff := cmp.Diff(want, sum.Charges); diff != "" || sum.Charge != 0 || sum.Cost != 0 || sum.Currency != "" || sum.ModelCalls != 5 {
 			t.Errorf("in both: %+v (-want +got):\n%s", sum, diff)
 		}
+	})
+}
+
+// TestUsageStays: the database refuses to change what was counted, and to delete it while its app is there.
+func TestUsageStays(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app := priced(t, d), tenancy.App{ID: tenancy.DefaultID, Name: tenancy.DefaultName}
+		check(t, spend(t.Context(), s, app, day(1, 5), 2))
+		for what, on := range map[string]struct {
+			h   *db.Handle
+			sql string
+		}{
+			"change by the app":      {d.Tenant(app.ID), `UPDATE usage SET charge = 0 WHERE tenant = $1`},
+			"change by the platform": {d.Platform(), `UPDATE usage SET charge = 0 WHERE tenant = $1`},
+			"deletion by the app":    {d.Tenant(app.ID), `DELETE FROM usage WHERE tenant = $1`},
+		} {
+			var b db.Batch
+			b.Exec(nil, on.sql, string(app.ID))
+			if err := on.h.Do(t.Context(), &b); err == nil {
+				t.Errorf("a %s was not refused", what)
+			}
+		}
+		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 draft": {20, 0}})
 	})
 }
