@@ -214,3 +214,31 @@ func TestUsageStays(t *testing.T) {
 		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 draft": {20, 0}})
 	})
 }
+
+// TestRemovePrice: a version can be withdrawn before it holds.
+func TestRemovePrice(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, ctx := open(t, d), t.Context()
+		for _, p := range []struct {
+			version, currency string
+			from              time.Time
+		}{
+			{"first", "USD", time.Now().Add(24 * time.Hour)}, {"now", "EUR", january}, {"soon", "EUR", time.Now().Add(30 * time.Second)},
+			{"tomorrow", "EUR", time.Now().Add(24 * time.Hour)},
+		} {
+			_, err := s.AddPrice(ctx, actor, billing.Price{Version: p.version, Currency: p.currency, Effective: p.from, Items: []billing.Item{charge("runs", "", "", 1, 1)}})
+			check(t, err)
+		}
+		for version, want := range map[string]error{
+			"nosuch": billing.ErrNotFound, "now": billing.ErrPrecondition, "soon": billing.ErrPrecondition, "first": billing.ErrPrecondition,
+		} {
+			wantErr(t, s.RemovePrice(ctx, actor, version), want)
+		}
+		check(t, s.RemovePrice(ctx, actor, "tomorrow"))
+		wantErr(t, s.RemovePrice(ctx, actor, "tomorrow"), billing.ErrNotFound)
+		if left, err := s.Prices(ctx); err != nil || len(left) != 3 {
+			t.Errorf("%d versions are left, %v, want 3", len(left), err)
+		}
+	})
+}
