@@ -115,6 +115,26 @@ func TestMonthToCome(t *testing.T) {
 	})
 }
 
+// TestPlanElsewhere: what was charged in another currency before the app was on its plan is no matter of that.
+func TestPlanElsewhere(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := priced(t, d), someApp(), t.Context()
+		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "euro", Currency: "EUR", Included: map[string]int64{"model_calls": 1}})
+		check(t, err)
+		_, err = s.AddPrice(ctx, actor, billing.Price{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.Item{charge("model_calls", "", "", 1, 9)}})
+		check(t, err, spend(ctx, s, app, day(1, 5), 2))
+		app.Plan = "euro"
+		check(t, spend(ctx, s, app, day(1, 6), 3))
+		inv, err := s.Finalize(ctx, actor, app, "2026-01")
+		check(t, err)
+		want := []billing.InvoiceTotal{{Currency: "EUR", Charge: 18, Due: 18}, {Currency: "USD", Charge: 20, Due: 20}}
+		if diff := cmp.Diff(want, inv.Totals); diff != "" {
+			t.Errorf("totals (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestNothingPriced: what was used before there was a price is on the invoice, without a sum in any currency.
 func TestNothingPriced(t *testing.T) {
 	t.Parallel()

@@ -99,13 +99,16 @@ func (t tariff) planned(c class) string {
 }
 
 // lines charges usage: by the plan what it names, all else by the price book. Where the plan names a part of what rows are
-// charged for, the rest of them is priced as a whole. With more usage no line gets cheaper.
+// charged for, the rest of them is priced as a whole. What was charged in another currency than the plan's stays as it is. With more usage no line gets cheaper.
 func (t tariff) lines(sums []sum) []Line {
 	list := []Line{}
 	var used Quantities
 	booked := map[string]Money{} // what the price book asks for a meter of the plan
 	for _, u := range merged(sums) {
-		used = used.plus(u.Quantities)
+		own := u.Currency == "" || u.Currency == t.currency
+		if own {
+			used = used.plus(u.Quantities)
+		}
 		line := Line{
 			Kind: u.Kind, Provider: u.Provider, Model: u.Model, PriceVersion: u.Version, Usage: map[string]int64{}, Late: u.late, Unpriced: u.Unpriced,
 			Estimated: u.Estimated, Currency: u.Currency, Charge: u.Charge,
@@ -120,7 +123,7 @@ func (t tariff) lines(sums []sum) []Line {
 				line.Usage[c.meter] = ceil(n, c.unit)
 			}
 			charge := c.charge(t.book.rates[u.Version], u.Usage)
-			if meter := t.planned(c); meter != "" {
+			if meter := t.planned(c); meter != "" && own {
 				touched = true
 				booked[meter] = booked[meter].Add(charge)
 			} else {
