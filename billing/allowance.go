@@ -32,20 +32,35 @@ func (a *Allowance) Bounded() bool {
 	return len(a.s.budgets.of("")) > 0 || len(a.s.budgets.of(a.tenant)) > 0
 }
 
-// applying returns the budgets that apply to a call, those of the platform first, in the order in which all lock them. A
-// budget in another currency than the app's counts nothing of it.
-func (a *Allowance) applying(agent string, owner agentsvc.Owner, provider, model string) []Budget {
-	var list []Budget
+// applying returns the budgets that apply to a call, those of the platform first, in the order in which all lock them, and
+// apart those that cover it and count nothing of it: of money in another currency than the app's.
+func (a *Allowance) applying(agent string, owner agentsvc.Owner, provider, model string) (list, foreign []Budget) {
 	for _, app := range []db.ID{"", a.tenant} {
 		for _, b := range a.s.budgets.of(app) {
-			foreign := b.Unit == InMoney && b.Currency != a.s.currency(a.plan)
-			if !foreign && b.Scope.covers(agent, owner, provider, model) {
+			switch {
+			case !b.Scope.covers(agent, owner, provider, model):
+			case b.Unit == InMoney && b.Currency != a.s.currency(a.plan):
+				foreign = append(foreign, b)
+			default:
 				list = append(list, b)
 			}
 		}
 	}
 	slices.SortFunc(list, func(x, y Budget) int { return cmp.Or(cmp.Compare(x.App, y.App), cmp.Compare(x.ID, y.ID)) })
-	return list
+	return list, foreign
+}
+
+// exchange refuses a call that a hard budget of money would not hold, because it is charged in another currency: unless a
+// hard one of the same scope, of those that apply, is in that.
+func (a *Allowance) exchange(list, foreign []Budget) error {
+	for _, f := range foreign {
+		beside := func(b Budget) bool { return b.Hard && b.Unit == InMoney && b.App == f.App && b.Scope == f.Scope }
+		if f.Hard && !slices.ContainsFunc(list, beside) {
+			return agentsvc.Invalid("", "the hard budget %s is in %s, and the call is charged in %s: the operator must add one of the same scope in that currency, or remove it",
+				f.Name, f.Currency, cmp.Or(a.s.currency(a.plan), "no currency"))
+		}
+	}
+	return nil
 }
 
 // Check returns an [*agentsvc.ExhaustedError] if a budget that covers whatever a caller asks of an agent is used up, and
@@ -54,9 +69,14 @@ func (a *Allowance) Check(ctx context.Context, agent string, owner agentsvc.Owne
 	if !a.Bounded() {
 		return nil
 	}
-	list := slices.DeleteFunc(a.applying(agent, owner, "", ""), func(b Budget) bool {
+	list, foreign := a.applying(agent, owner, "", "")
+	late := func(b Budget) bool {
 		return !b.Hard || b.OnExhausted != Reject || b.Scope.Model != "" || agent == "" && b.Scope.Agent != ""
-	})
+	}
+	if err := a.exchange(list, slices.DeleteFunc(foreign, late)); err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, late)
 	balances, err := a.s.balances(ctx, list)
 	if err != nil {
 		return fmt.Errorf("check budgets: %w", err)

@@ -9,6 +9,7 @@ import (
 // Book is every version of the price book. It never changes; a nil book names no price.
 type Book struct {
 	versions []Price // the one that comes into force last first
+	currency string  // that of the version made first: of whoever names none
 	rates    map[string]*rates
 }
 
@@ -29,6 +30,11 @@ type rates struct {
 
 func newBook(versions []Price) *Book {
 	b := &Book{versions: versions, rates: map[string]*rates{}}
+	if len(versions) > 0 {
+		b.currency = slices.MinFunc(versions, func(x, y Price) int {
+			return cmp.Or(x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.Version, y.Version))
+		}).Currency
+	}
 	for _, v := range versions {
 		r := &rates{items: map[[3]string][]Item{}, kinds: map[string]bool{}}
 		for _, it := range v.Items {
@@ -49,13 +55,14 @@ func newBook(versions []Price) *Book {
 	return b
 }
 
-// At returns the version in force at a time, of those in currency or, where that is "", of all.
+// At returns the version in force at a time, of those in currency or, where that is "", in that of the version made first.
 func (b *Book) At(at time.Time, currency string) (Price, bool) {
 	if b == nil {
 		return Price{}, false
 	}
+	currency = cmp.Or(currency, b.currency)
 	for _, v := range b.versions {
-		if !v.Effective.After(at) && (currency == "" || v.Currency == currency) {
+		if !v.Effective.After(at) && v.Currency == currency {
 			return v, true
 		}
 	}
@@ -159,5 +166,6 @@ func (b *Book) most(currency, provider, model string, input, output int64, at ti
 	return total, priced
 }
 
-// Worth prices a row by the price book as this process knows it, in a currency or, where that is "", in the one in force.
+// Worth prices a row by the price book as this process knows it, in a currency or, where that is "", in that of the
+// version made first.
 func (s *Service) Worth(currency string, u Usage) Worth { return s.book.Load().Worth(currency, u) }

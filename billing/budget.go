@@ -22,7 +22,8 @@ type Budget struct {
 	Scope  Scope
 	Unit   Unit
 	Amount int64 // for [InMoney] nano-units
-	// Currency is that of the amount where it is money. What is charged in another currency does not count.
+	// Currency is that of the amount where it is money. What is charged in another currency does not count, and is
+	// refused where the budget is hard and none of its scope is in that currency.
 	Currency    string
 	Window      Window
 	Zone        string // as the time zone database names it; "" = UTC
@@ -150,12 +151,11 @@ const maxBudgets = 100
 // [ErrExists].
 func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
 	b.App, b.ID = app.ID, agentsvc.NewID()
-	currency := s.currency(app.Plan)
-	if err := b.complete(currency); err != nil {
+	if err := b.complete(s.currency(app.Plan)); err != nil {
 		return Balance{}, err
 	}
-	if b.App != "" && b.Unit == InMoney && currency != "" && currency != b.Currency {
-		return Balance{}, invalid("currency", "the app is charged in %s: a budget in another currency would count nothing", currency)
+	if err := s.mint(app, b); err != nil {
+		return Balance{}, err
 	}
 	thresholds, err := json.Marshal(b.Thresholds)
 	if err != nil {
@@ -326,13 +326,26 @@ func (s *Service) balances(ctx context.Context, budgets []Budget) ([]Balance, er
 	return list, nil
 }
 
-// currency is that of the money of an app on a plan.
+// currency is that of the money of an app on a plan: the plan's, else that of the version of the price book made first, so
+// that none made later changes it. It is "" where there is neither.
 func (s *Service) currency(plan string) string {
-	if p, _ := s.Plan(plan); p.Currency != "" {
-		return p.Currency
+	p, _ := s.Plan(plan)
+	return cmp.Or(p.Currency, s.book.Load().currency)
+}
+
+// mint says what is wrong with the currency of a budget of money.
+func (s *Service) mint(app tenancy.App, b Budget) error {
+	own := s.currency(app.Plan)
+	inBook := func(v Price) bool { return v.Currency == b.Currency }
+	switch {
+	case b.Unit != InMoney || b.App != "" && b.Currency == own:
+		return nil
+	case b.App != "" && own != "":
+		return invalid("currency", "the app is charged in %s: a budget in another currency would count nothing", own)
+	case !slices.ContainsFunc(s.book.Load().versions, inBook):
+		return invalid("currency", "there is no price book in %s: the budget would count nothing", b.Currency)
 	}
-	v, _ := s.book.Load().At(s.now(), "")
-	return v.Currency
+	return nil
 }
 
 // detail is what the audit trail tells of a change of b; nil = it was, or is, not there.

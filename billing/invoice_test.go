@@ -95,6 +95,77 @@ func TestLateUsage(t *testing.T) {
 	})
 }
 
+// TestMonthToCome closes the month under way early: what is used after that waits for the next one, which cannot be closed
+// before it begins.
+func TestMonthToCome(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := priced(t, d), someApp(), t.Context()
+		now := time.Now()
+		begin, _ := billing.Month.Bounds(now, time.UTC)
+		this, coming := month(now), month(begin.AddDate(0, 1, 0))
+		check(t, spend(ctx, s, app, now, 2))
+		_, err := s.Finalize(ctx, actor, app, this)
+		check(t, err, spend(ctx, s, app, now, 3))
+		want := map[string][2]billing.Money{this + " final": {20, 0}, coming + " draft": {30, 0}}
+		wantTotals(t, s, app, want)
+		_, err = s.Finalize(ctx, actor, app, coming)
+		wantErr(t, err, billing.ErrPrecondition)
+		wantTotals(t, s, app, want)
+	})
+}
+
+// TestPlanElsewhere: what was charged in another currency before the app was on its plan is no matter of that.
+func TestPlanElsewhere(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := priced(t, d), someApp(), t.Context()
+		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "euro", Currency: "EUR", Included: map[string]int64{"model_calls": 1}})
+		check(t, err)
+		_, err = s.AddPrice(ctx, actor, billing.Price{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.Item{charge("model_calls", "", "", 1, 9)}})
+		check(t, err, spend(ctx, s, app, day(1, 5), 2))
+		app.Plan = "euro"
+		check(t, spend(ctx, s, app, day(1, 6), 3))
+		inv, err := s.Finalize(ctx, actor, app, "2026-01")
+		check(t, err)
+		want := []billing.InvoiceTotal{{Currency: "EUR", Charge: 18, Due: 18}, {Currency: "USD", Charge: 20, Due: 20}}
+		if diff := cmp.Diff(want, inv.Totals); diff != "" {
+			t.Errorf("totals (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestNothingPriced: what was used before there was a price is on the invoice, without a sum in any currency.
+func TestNothingPriced(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := open(t, d), someApp(), t.Context()
+		app.Plan = "p"
+		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "p", Included: map[string]int64{"model_calls": 1}, Overage: map[string]billing.Overage{"model_calls": {Per: 1, Amount: 5}}})
+		check(t, err, spend(ctx, s, app, day(1, 5), 2))
+		inv, err := s.Finalize(ctx, actor, app, "2026-01")
+		check(t, err)
+		if len(inv.Lines) != 2 || len(inv.Totals) != 0 {
+			t.Errorf("lines %+v, totals %+v, want two and none", inv.Lines, inv.Totals)
+		}
+		for _, l := range inv.Lines {
+			if !l.Unpriced || l.Currency != "" || l.Charge != 0 {
+				t.Errorf("%+v, want a line without a price", l)
+			}
+		}
+		var table, page bytes.Buffer
+		check(t, inv.CSV(&table), inv.HTML(&page))
+		for _, text := range []string{table.String(), page.String()} {
+			if strings.Contains(text, "XXX") || strings.Contains(text, "0.00") || !strings.Contains(text, "without a price") {
+				t.Errorf("it shows money that there is none of:\n%s", text)
+			}
+		}
+		if balances, err := s.Balances(ctx, app.ID); err != nil || len(balances) != 0 {
+			t.Errorf("balances %v, %v, want none", balances, err)
+		}
+	})
+}
+
 // TestCreditOrder has credits of several ends pay: the one that ends first, then the older one, and none for what was used
 // after its end.
 func TestCreditOrder(t *testing.T) {

@@ -111,6 +111,12 @@ func (c counting) next(ctx context.Context) (span, bool, error) {
 // month names the month that begins at t.
 func month(t time.Time, zone *time.Location) string { return t.In(zone).Format("2006-01") }
 
+// begin is when the month of a span begins, or what the last invoice left of it.
+func (c counting) begin(sp span) time.Time {
+	begin, _ := Month.Bounds(micros(sp.end-1), c.tariff.zone)
+	return micros(max(begin.UnixMicro(), sp.begin))
+}
+
 // draft works out the invoice of a span. What credits pay of it they no longer have left.
 func (c counting) draft(ctx context.Context, sp span, left []Credit) (draft, error) {
 	edges := []int64{}
@@ -125,18 +131,19 @@ func (c counting) draft(ctx context.Context, sp span, left []Credit) (draft, err
 	if err != nil {
 		return draft{}, fmt.Errorf("add up the usage of app %s in %s: %w", c.app.Name, sp.month, err)
 	}
-	begin, _ := Month.Bounds(micros(sp.end-1), c.tariff.zone)
-	begin = micros(max(begin.UnixMicro(), sp.begin))
 	d := draft{costs: map[string]Money{}, Invoice: Invoice{
 		ID: sp.month, Kind: Invoiced, Status: Draft, App: c.app.Name, AppID: c.app.ID, Plan: c.app.Plan, Credits: []CreditUse{}, Totals: []InvoiceTotal{},
-		Period: Period{Stamp{begin}, Stamp{micros(sp.end)}, c.tariff.zone.String()}, Lines: c.tariff.lines(sums),
+		Period: Period{Stamp{c.begin(sp)}, Stamp{micros(sp.end)}, c.tariff.zone.String()}, Lines: c.tariff.lines(sums),
 	}}
 	for _, u := range sums {
 		if u.Cost > 0 {
-			d.costs[c.tariff.money(u.Currency)] = d.costs[c.tariff.money(u.Currency)].Add(u.Cost)
+			d.costs[u.Currency] = d.costs[u.Currency].Add(u.Cost)
 		}
 	}
 	for _, line := range d.Lines {
+		if line.Currency == "" {
+			continue
+		}
 		t := d.total(line.Currency)
 		t.Charge = t.Charge.Add(line.Charge)
 	}

@@ -15,8 +15,9 @@ import (
 var ErrPrecondition = errors.New("not possible as things are")
 
 // Finalize makes the draft of a month final: it gets its number, its charges and what credits pay of them are posted, and
-// usage of the month that is recorded later lands on the next invoice. A month that is not over is closed early. To do so
-// again changes nothing. Earlier drafts come first ([ErrPrecondition]); an invoice that is not there is [ErrNotFound].
+// usage of the month that is recorded later lands on the next invoice. A month that is not over is closed early, one that
+// has not begun is not ([ErrPrecondition]). To do so again changes nothing. Earlier drafts come first ([ErrPrecondition]); an
+// invoice that is not there is [ErrNotFound].
 func (s *Service) Finalize(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
 	var out Invoice
 	err := s.inLedger(ctx, app, func(l *ledger) error {
@@ -46,6 +47,8 @@ func (s *Service) finalize(ctx context.Context, l *ledger, actor string, app ten
 			return Invoice{}, errNoInvoice
 		}
 		return Invoice{}, fmt.Errorf("%w: the invoice of %s comes first", ErrPrecondition, span.month)
+	case id != "" && l.now.Before(c.begin(span)):
+		return Invoice{}, fmt.Errorf("%w: the month %s has not begun", ErrPrecondition, span.month)
 	}
 	if err := l.mark(ctx, &c, span); err != nil {
 		return Invoice{}, err

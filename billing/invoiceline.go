@@ -25,20 +25,17 @@ type Line struct {
 	Per      int64  `json:"per,omitempty"`
 	Amount   Money  `json:"amount,omitempty"`
 
-	Currency string `json:"currency"`
+	Currency string `json:"currency"` // "" = no price was in force, and nothing is charged
 	Charge   Money  `json:"charge"`
 }
 
 // PlanLine is the kind of a line that charges a meter by the plan.
 const PlanLine Kind = "plan"
 
-// NoCurrency stands where neither the plan nor a price book names a currency (ISO 4217).
-const NoCurrency = "XXX"
-
 // tariff is what an app is charged by.
 type tariff struct {
 	plan     Plan
-	currency string
+	currency string // of the plan's money, "" = there is none yet
 	zone     *time.Location
 	book     *Book
 }
@@ -50,20 +47,8 @@ func (s *Service) tariff(app tenancy.App) tariff {
 	if zone, err := time.LoadLocation(t.plan.Timezone); err == nil {
 		t.zone = zone
 	}
-	if t.currency = t.plan.Currency; t.currency == "" {
-		v, _ := t.book.At(time.Now(), "")
-		t.currency = v.Currency
-	}
-	t.currency = t.money(t.currency)
+	t.currency = s.currency(app.Plan)
 	return t
-}
-
-// money is the currency of what names none.
-func (t tariff) money(currency string) string {
-	if currency == "" {
-		return NoCurrency
-	}
-	return currency
 }
 
 // class is a meter as it is charged: what one class counts no other does.
@@ -114,16 +99,19 @@ func (t tariff) planned(c class) string {
 }
 
 // lines charges usage: by the plan what it names, all else by the price book. Where the plan names a part of what rows are
-// charged for, the rest of them is priced as a whole. With more usage no line gets cheaper.
+// charged for, the rest of them is priced as a whole. What was charged in another currency than the plan's stays as it is. With more usage no line gets cheaper.
 func (t tariff) lines(sums []sum) []Line {
 	list := []Line{}
 	var used Quantities
 	booked := map[string]Money{} // what the price book asks for a meter of the plan
 	for _, u := range merged(sums) {
-		used = used.plus(u.Quantities)
+		own := u.Currency == "" || u.Currency == t.currency
+		if own {
+			used = used.plus(u.Quantities)
+		}
 		line := Line{
 			Kind: u.Kind, Provider: u.Provider, Model: u.Model, PriceVersion: u.Version, Usage: map[string]int64{}, Late: u.late, Unpriced: u.Unpriced,
-			Estimated: u.Estimated, Currency: t.money(u.Currency), Charge: u.Charge,
+			Estimated: u.Estimated, Currency: u.Currency, Charge: u.Charge,
 		}
 		var rest Money
 		touched := false
@@ -135,7 +123,7 @@ func (t tariff) lines(sums []sum) []Line {
 				line.Usage[c.meter] = ceil(n, c.unit)
 			}
 			charge := c.charge(t.book.rates[u.Version], u.Usage)
-			if meter := t.planned(c); meter != "" {
+			if meter := t.planned(c); meter != "" && own {
 				touched = true
 				booked[meter] = booked[meter].Add(charge)
 			} else {
@@ -168,10 +156,14 @@ func (t tariff) planLines(used Quantities, booked map[string]Money) []Line {
 		}
 		line := Line{Kind: PlanLine, Meter: m.meter, Quantity: ceil(n, m.unit), Included: t.plan.Included[m.meter], Currency: t.currency}
 		beyond := max(0, n-times(line.Included, m.unit))
-		if over, ok := t.plan.Overage[m.meter]; ok {
+		over, ok := t.plan.Overage[m.meter]
+		switch {
+		case t.currency == "":
+			line.Unpriced = beyond > 0
+		case ok:
 			line.Per, line.Amount = over.Per, over.Amount
 			line.Charge = share(beyond, over.Amount, times(over.Per, m.unit))
-		} else {
+		default:
 			line.Charge = share(beyond, booked[m.meter], n)
 		}
 		list = append(list, line)

@@ -47,7 +47,7 @@ func (inv Invoice) CSV(w io.Writer) error {
 			}
 		}
 		err = cmp.Or(err, row(append(slices.Clone(about), "line", l.Description(), l.usage(), quantity, included, per, price,
-			strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), l.Currency, l.Charge.Decimal())...))
+			strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), l.Currency, l.money())...))
 	}
 	for _, c := range inv.Credits {
 		err = cmp.Or(err, row(append(slices.Clone(about), "credit", c.Credit, "", "", "", "", "", "", "", c.Currency, (-c.Amount).Decimal())...))
@@ -92,6 +92,14 @@ func (l Line) Description() string {
 	return strings.Join(parts, ", ")
 }
 
+// money is what a line charges, "" where no price was in force.
+func (l Line) money() string {
+	if l.Currency == "" {
+		return ""
+	}
+	return l.Charge.Decimal()
+}
+
 // usage lists what was used by meter.
 func (l Line) usage() string {
 	var parts []string
@@ -113,6 +121,7 @@ func (inv Invoice) HTML(w io.Writer) error { return page.Execute(w, inv) }
 
 var page = template.Must(template.New("invoice").Funcs(template.FuncMap{
 	"usage": Line.usage,
+	"money": Line.money,
 	"day":   func(t time.Time, zone string) string { return in(t, zone).Format(time.DateOnly) },
 	"last":  func(t time.Time, zone string) string { return in(t, zone).Add(-time.Microsecond).Format(time.DateOnly) },
 	"minus": func(m Money) Money { return -m },
@@ -139,7 +148,7 @@ tr { break-inside: avoid }
 <table>
 <tr><th>For</th><th>Used</th><th class="amount">Amount</th></tr>
 {{- range .Lines}}
-<tr><td>{{.Description}}</td><td>{{if eq .Kind "plan"}}{{.Quantity}}, {{.Included}} included{{if .Per}}<br><small>{{.Amount.Decimal}} for each {{.Per}} beyond</small>{{end}}{{else}}{{usage .}}{{end}}</td><td class="amount">{{.Charge.Decimal}} {{.Currency}}</td></tr>
+<tr><td>{{.Description}}</td><td>{{if eq .Kind "plan"}}{{.Quantity}}, {{.Included}} included{{if .Per}}<br><small>{{.Amount.Decimal}} for each {{.Per}} beyond</small>{{end}}{{else}}{{usage .}}{{end}}</td><td class="amount">{{money .}} {{.Currency}}</td></tr>
 {{- end}}
 {{- range .Credits}}
 <tr><td>Credit</td><td><small>{{.Credit}}</small></td><td class="amount">{{(minus .Amount).Decimal}} {{.Currency}}</td></tr>

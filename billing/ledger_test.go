@@ -3,6 +3,7 @@ package billing_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -126,6 +127,9 @@ func (b *books) finalise(t *rapid.T) {
 	want, err := b.s.Invoice(context.Background(), b.app, drafts[len(drafts)-1].ID)
 	no(t, err)
 	got, err := b.s.Finalize(context.Background(), actor, b.app, want.ID)
+	if errors.Is(err, billing.ErrPrecondition) && want.Period.From.After(time.Now()) {
+		return // late usage waits for that month
+	}
 	no(t, err)
 	if fmt.Sprint(want.Lines, want.Credits, want.Totals, want.Period) != fmt.Sprint(got.Lines, got.Credits, got.Totals, got.Period) {
 		t.Fatalf("the draft %+v became %+v", want, got)

@@ -17,7 +17,7 @@ import (
 // nothing; a zero field says nothing either.
 type Plan struct {
 	Name     string
-	Currency string // of its money; "" = that of the price book in force
+	Currency string // of its money; "" = that of the price book made first
 	Timezone string // of its months, as the time zone database names it; "" = UTC
 	// Included are the quantities of meters that a month's price covers, Overage what so many beyond them cost in place of
 	// the charge of the price book. Invoices go by them.

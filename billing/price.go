@@ -12,7 +12,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Price is a version of the price book. Once made it never changes.
+// Price is a version of the price book. Once made it never changes; until it holds it can be withdrawn.
 type Price struct {
 	Version   string
 	Currency  string
@@ -141,6 +141,46 @@ func (s *Service) AddPrice(ctx context.Context, actor string, p Price) (Price, e
 		}
 	}
 	return p, nil
+}
+
+// notice is how long before a version holds it can be withdrawn at the latest: every process has heard of it by then.
+const notice = 2 * lookAgain
+
+// RemovePrice withdraws a version that does not hold yet. One that does, or will in a moment, or that says which currency
+// apps are charged in that name none, is [ErrPrecondition]; one that is not there is [ErrNotFound].
+func (s *Service) RemovePrice(ctx context.Context, actor, version string) error {
+	all, err := s.Prices(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(p Price) bool { return p.Version == version })
+	if i < 0 {
+		return fmt.Errorf("%w: there is no such price book", ErrNotFound)
+	}
+	p := all[i]
+	if rest := newBook(slices.Delete(all, i, i+1)); rest.currency != "" && rest.currency != s.book.Load().currency {
+		return fmt.Errorf("%w: without price book %s, the first one, apps would be charged in %s", ErrPrecondition, version, rest.currency)
+	}
+	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, `DELETE FROM price WHERE version = $1 AND effective_from > stoa_now() + CAST($2 AS BIGINT)`, version, notice.Microseconds())
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return fmt.Errorf("%w: price book %s is in force, or will be within %s; make another version", ErrPrecondition, version, notice)
+		}
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "price.delete", Detail: map[string]any{
+			"version": version, "currency": p.Currency, "effective_from": p.Effective.UTC().Format(time.RFC3339),
+		}})
+	})
+	if err != nil {
+		return fmt.Errorf("withdraw price book %s: %w", version, err)
+	}
+	if err := s.readPrices(ctx); err != nil {
+		return err
+	}
+	s.bus.Publish(topicPrice, "")
+	return nil
 }
 
 // Prices returns all versions, the one that comes into force last first.

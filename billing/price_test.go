@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"stoa/billing"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -106,7 +107,8 @@ func TestPrices(t *testing.T) {
 			{"before any", "USD", call(january.Add(-1), "openai", "gpt-5", tokens(1, 1, 0)), billing.Worth{Unpriced: true}},
 			{"the second", "USD", call(june, "openai", "gpt-5", tokens(1, 1, 0)), worth(0, 5, "2026-6", false)},
 			{"dollars beside euros", "USD", call(july, "openai", "gpt-5", tokens(1, 1, 0)), worth(0, 5, "2026-6", false)},
-			{"whatever is in force", "", call(july, "openai", "gpt-5", tokens(1, 1, 0)), billing.Worth{Charge: 9, Currency: "EUR", Version: "euros"}},
+			{"euros", "EUR", call(july, "openai", "gpt-5", tokens(1, 1, 0)), billing.Worth{Charge: 9, Currency: "EUR", Version: "euros"}},
+			{"the currency that was first", "", call(july, "openai", "gpt-5", tokens(1, 1, 0)), worth(0, 5, "2026-6", false)},
 			{"tools", "USD", billing.Usage{Kind: billing.ToolCall, At: march, Quantities: billing.Quantities{ToolCalls: 1}}, worth(0, 1, "2026-1", false)},
 			{"seconds", "USD", billing.Usage{Kind: billing.Run, At: march, Quantities: billing.Quantities{RunTime: 1100 * time.Millisecond, Runs: 1}}, worth(0, 11, "2026-1", false)},
 			{"free tools are not flagged", "USD", billing.Usage{Kind: billing.ToolCall, At: june, Quantities: billing.Quantities{ToolCalls: 1}}, worth(0, 0, "2026-6", false)},
@@ -160,4 +162,83 @@ func TestPriceMistakes(t *testing.T) {
 			wantInvalid(t, err, tt.field)
 		})
 	}
+}
+
+// TestTotals: usage in several currencies has a total in each.
+func TestTotals(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := priced(t, d), someApp(), t.Context()
+		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "euro", Currency: "EUR"})
+		check(t, err)
+		_, err = s.AddPrice(ctx, actor, billing.Price{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.Item{charge("model_calls", "", "", 1, 9)}})
+		check(t, err, spend(ctx, s, app, day(1, 5), 2))
+		total := func() billing.Sum {
+			_, sum, err := s.Usage(ctx, app.ID, app.Plan, billing.Query{From: january, To: day(2, 1), By: []string{"model"}})
+			check(t, err)
+			return sum
+		}
+		if sum := total(); sum.Charge != 20 || sum.Cost != 8 || sum.Currency != "USD" || sum.Charges != nil {
+			t.Errorf("in dollars: %+v", sum)
+		}
+		app.Plan = "euro"
+		check(t, spend(ctx, s, app, day(1, 6), 3))
+		sum := total()
+		want := []billing.Charged{{Currency: "EUR", Charge: 27}, {Currency: "USD", Cost: 8, Charge: 20}}
+		if diff := cmp.Diff(want, sum.Charges); diff != "" || sum.Charge != 0 || sum.Cost != 0 || sum.Currency != "" || sum.ModelCalls != 5 {
+			t.Errorf("in both: %+v (-want +got):\n%s", sum, diff)
+		}
+	})
+}
+
+// TestUsageStays: the database refuses to change what was counted, and to delete it while its app is there.
+func TestUsageStays(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app := priced(t, d), tenancy.App{ID: tenancy.DefaultID, Name: tenancy.DefaultName}
+		check(t, spend(t.Context(), s, app, day(1, 5), 2))
+		for what, on := range map[string]struct {
+			h   *db.Handle
+			sql string
+		}{
+			"change by the app":      {d.Tenant(app.ID), `UPDATE usage SET charge = 0 WHERE tenant = $1`},
+			"change by the platform": {d.Platform(), `UPDATE usage SET charge = 0 WHERE tenant = $1`},
+			"deletion by the app":    {d.Tenant(app.ID), `DELETE FROM usage WHERE tenant = $1`},
+		} {
+			var b db.Batch
+			b.Exec(nil, on.sql, string(app.ID))
+			if err := on.h.Do(t.Context(), &b); err == nil {
+				t.Errorf("a %s was not refused", what)
+			}
+		}
+		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 draft": {20, 0}})
+	})
+}
+
+// TestRemovePrice: a version can be withdrawn before it holds.
+func TestRemovePrice(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, ctx := open(t, d), t.Context()
+		for _, p := range []struct {
+			version, currency string
+			from              time.Time
+		}{
+			{"first", "USD", time.Now().Add(24 * time.Hour)}, {"now", "EUR", january}, {"soon", "EUR", time.Now().Add(30 * time.Second)},
+			{"tomorrow", "EUR", time.Now().Add(24 * time.Hour)},
+		} {
+			_, err := s.AddPrice(ctx, actor, billing.Price{Version: p.version, Currency: p.currency, Effective: p.from, Items: []billing.Item{charge("runs", "", "", 1, 1)}})
+			check(t, err)
+		}
+		for version, want := range map[string]error{
+			"nosuch": billing.ErrNotFound, "now": billing.ErrPrecondition, "soon": billing.ErrPrecondition, "first": billing.ErrPrecondition,
+		} {
+			wantErr(t, s.RemovePrice(ctx, actor, version), want)
+		}
+		check(t, s.RemovePrice(ctx, actor, "tomorrow"))
+		wantErr(t, s.RemovePrice(ctx, actor, "tomorrow"), billing.ErrNotFound)
+		if left, err := s.Prices(ctx); err != nil || len(left) != 3 {
+			t.Errorf("%d versions are left, %v, want 3", len(left), err)
+		}
+	})
 }

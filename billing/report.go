@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +38,14 @@ type Sum struct {
 	Cost, Charge Money
 	Currency     string // "" = none was in force
 	Unpriced     int64  // how many model calls and texts have no price
+	// Charges are, of a total in several currencies, the money in each; then Cost, Charge and Currency are zero.
+	Charges []Charged
+}
+
+// Charged is the money of usage in a currency.
+type Charged struct {
+	Currency     string
+	Cost, Charge Money
 }
 
 func (s *Sum) add(x Sum) {
@@ -60,8 +69,8 @@ func (s *Sum) add(x Sum) {
 // maxRows bounds what a query adds up to.
 const maxRows = 10_000
 
-// Usage adds up what an app has used from a time up to another. Money of several currencies stands in sums of its own;
-// the totals are of the currency that the app is charged in now, or of the only one there is.
+// Usage adds up what an app has used from a time up to another. Money of several currencies stands in sums of its own, in
+// the totals as well. Where there is none they name the currency that the app is charged in now.
 func (s *Service) Usage(ctx context.Context, app db.ID, plan string, q Query) (rows []Sum, totals Sum, err error) {
 	by, err := q.columns()
 	if err != nil {
@@ -138,25 +147,23 @@ func same(x, y Sum) bool {
 	return x.Agent == y.Agent && x.Provider == y.Provider && x.Model == y.Model && x.User == y.User && x.Key == y.Key && x.Day.Equal(y.Day)
 }
 
-// total adds up rows; the money of those in currency, or of all where there is only one.
+// total adds up rows. Where there is no money it is in currency.
 func total(rows []Sum, currency string) Sum {
-	found := map[string]bool{}
+	money := map[string]Charged{}
+	var t Sum
 	for _, x := range rows {
-		if x.Currency != "" {
-			found[x.Currency] = true
-		}
-	}
-	if len(found) == 1 {
-		for only := range found {
-			currency = only
-		}
-	}
-	t := Sum{Currency: currency}
-	for _, x := range rows {
-		if x.Currency != currency {
-			x.Cost, x.Charge = 0, 0
+		if m := money[x.Currency]; x.Currency != "" {
+			money[x.Currency] = Charged{x.Currency, m.Cost.Add(x.Cost), m.Charge.Add(x.Charge)}
 		}
 		t.add(x)
+	}
+	if len(money) < 2 {
+		t.Currency = cmp.Or(t.Currency, currency)
+		return t
+	}
+	t.Cost, t.Charge, t.Currency = 0, 0, ""
+	for _, name := range slices.Sorted(maps.Keys(money)) {
+		t.Charges = append(t.Charges, money[name])
 	}
 	return t
 }

@@ -51,7 +51,10 @@ func (a *Allowance) Reserve(ctx context.Context, ask Ask) (*Reservation, error) 
 	if !a.Bounded() {
 		return nil, nil //nolint:nilnil // there is nothing to settle
 	}
-	budgets := a.applying(ask.Agent, ask.Owner, ask.Provider, ask.Model)
+	budgets, foreign := a.applying(ask.Agent, ask.Owner, ask.Provider, ask.Model)
+	if err := a.exchange(budgets, foreign); err != nil {
+		return nil, err
+	}
 	if len(budgets) == 0 {
 		return nil, nil //nolint:nilnil // as above
 	}

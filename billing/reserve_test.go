@@ -1,6 +1,8 @@
 package billing_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"stoa/agentsvc"
@@ -10,34 +12,53 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestOtherCurrency: a budget of money in a currency that the app is not charged in is in no call's way.
+// TestOtherCurrency: a budget of money is in a currency that calls are charged in. A hard one in another holds none, so
+// it refuses them, until one of its scope is in theirs.
 func TestOtherCurrency(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := open(t, d)
-		if _, err := s.AddPlan(t.Context(), actor, billing.Plan{Name: "euro", Currency: "EUR"}); err != nil {
-			t.Fatal(err)
+		euro := tenancy.App{ID: acme.ID, Name: acme.Name, Plan: "euro"}
+		_, err := s.AddPlan(t.Context(), actor, billing.Plan{Name: "euro", Currency: "EUR"})
+		check(t, err)
+		money := func(name, currency string) billing.Budget {
+			return billing.Budget{Name: name, Unit: billing.InMoney, Amount: 500, Currency: currency, Window: billing.Day, Hard: true}
 		}
-		_, err := s.AddBudget(t.Context(), actor, tenancy.App{ID: "globex-id", Name: "globex", Plan: "euro"},
-			billing.Budget{Name: "dollars", Unit: billing.InMoney, Amount: 5, Currency: "USD", Window: billing.Day})
+		_, err = s.AddBudget(t.Context(), actor, acme, money("early", "USD"))
 		wantInvalid(t, err, "currency")
-		dollars := billing.Budget{Name: "dollars", Unit: billing.InMoney, Amount: 5, Currency: "USD", Window: billing.Day, Hard: true}
-		add(t, s, acme, dollars)
-		a, m := s.Allowance(acme.ID, "euro"), s.Meter(acme.ID, "euro")
-		if r, err := a.Reserve(t.Context(), ask()); r != nil || err != nil {
-			t.Fatalf("alone: %+v, %v", r, err)
+		for _, currency := range []string{"USD", "EUR"} {
+			_, err := s.AddPrice(t.Context(), actor, billing.Price{
+				Version: currency, Currency: currency, Effective: january, Items: []billing.Item{charge("model_calls", "", "", 1, 5)},
+			})
+			check(t, err)
 		}
-		add(t, s, acme, calls(1))
-		x := ask()
-		r, err := a.Reserve(t.Context(), x)
-		if err != nil {
-			t.Fatal(err)
+		for _, app := range []tenancy.App{{}, acme, euro} {
+			_, err := s.AddBudget(t.Context(), actor, app, money("pounds", "GBP"))
+			wantInvalid(t, err, "currency")
 		}
-		if err := r.Settle(t.Context(), m, used(r, x, 10, 5)); err != nil {
-			t.Fatal(err)
+		_, err = s.AddBudget(t.Context(), actor, euro, money("foreign", "USD"))
+		wantInvalid(t, err, "currency")
+
+		for _, owner := range []struct{ before, after tenancy.App }{{acme, euro}, {}} {
+			add(t, s, owner.before, money("dollars", "USD"))
+			a, m := s.Allowance(acme.ID, "euro"), s.Meter(acme.ID, "euro") // the plan has changed
+			_, err = a.Reserve(t.Context(), ask())
+			var invalid *agentsvc.InvalidError
+			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "dollars") {
+				t.Fatalf("%v, want a refusal that names the budget", err)
+			}
+			if err := a.Check(t.Context(), "assistant", ana); !errors.As(err, &invalid) {
+				t.Errorf("checked: %v, want the same", err)
+			}
+			add(t, s, owner.after, money("euros", "EUR"))
+			x := ask()
+			r, err := a.Reserve(t.Context(), x)
+			check(t, err, a.Check(t.Context(), "assistant", ana), r.Settle(t.Context(), m, used(r, x, 10, 5)))
+			wantStanding(t, s, owner.after.ID, "dollars", 0, 0)
 		}
-		wantStanding(t, s, acme.ID, "dollars", 0, 0)
-		wantStanding(t, s, acme.ID, "calls", 1, 0)
+		wantStanding(t, s, acme.ID, "euros", 10, 0)
+		wantStanding(t, s, "", "euros", 10, 0)
+		wantRight(t, s)
 	})
 }
 

@@ -58,19 +58,3 @@ func TestUnheard(t *testing.T) {
 		wantRight(t, one)
 	})
 }
-
-// TestForeignBudget: a budget of the platform in another currency than an app's is in nobody's way there.
-func TestForeignBudget(t *testing.T) {
-	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := priced(t, d)
-		add(t, s, tenancy.App{}, billing.Budget{Name: "euros", Unit: billing.InMoney, Currency: "EUR", Amount: 0, Window: billing.Total, Hard: true})
-		a := s.Allowance(acme.ID, "")
-		if err := a.Check(t.Context(), "assistant", ana); err != nil {
-			t.Error(err)
-		}
-		if r, err := a.Reserve(t.Context(), ask()); err != nil || r != nil {
-			t.Errorf("reserved %+v, %v", r, err)
-		}
-	})
-}

@@ -42,6 +42,10 @@ func (a admin) prices(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{"prices": out})
 }
 
+func (a admin) deletePrice(ctx context.Context, o *order) (answer, error) {
+	return answer{status: http.StatusNoContent}, a.billing.RemovePrice(ctx, o.actor, surface.Param(o.r, "version"))
+}
+
 func newPriceBody(p billing.Price) priceBody {
 	return priceBody{p.Version, p.Currency, surface.Timestamp(p.Effective), p.Items, stamp(p.CreatedAt)}
 }

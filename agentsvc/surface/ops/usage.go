@@ -53,15 +53,22 @@ func (a admin) writeUsage(w http.ResponseWriter, r *http.Request, app *tenancy.A
 	})
 }
 
-// sumBody is a sum with what it is the sum of.
+// sumBody is a sum with what it is the sum of. Money of several currencies is a list.
 func sumBody(x billing.Sum, by []string, costs bool) map[string]any {
 	b := map[string]any{
 		"input_tokens": x.InputTokens, "output_tokens": x.OutputTokens, "cache_read_tokens": x.CacheReadTokens, "cache_write_tokens": x.CacheWriteTokens,
 		"reasoning_tokens": x.ReasoningTokens, "model_calls": x.ModelCalls, "tool_calls": x.ToolCalls, "runs": x.Runs, "run_seconds": x.RunTime.Seconds(),
-		"embeddings": x.Embeddings, "stored_bytes": x.StoredBytes, "charge": int64(x.Charge), "currency": x.Currency, "unpriced": x.Unpriced,
+		"embeddings": x.Embeddings, "stored_bytes": x.StoredBytes, "unpriced": x.Unpriced,
 	}
-	if costs {
-		b["cost"] = int64(x.Cost)
+	charges := make([]map[string]any, len(x.Charges))
+	for i, c := range x.Charges {
+		charges[i] = map[string]any{}
+		setMoney(charges[i], c, costs)
+	}
+	if len(charges) > 0 {
+		b["charges"] = charges
+	} else {
+		setMoney(b, billing.Charged{Currency: x.Currency, Cost: x.Cost, Charge: x.Charge}, costs)
 	}
 	for _, g := range by {
 		switch g {
@@ -78,4 +85,12 @@ func sumBody(x billing.Sum, by []string, costs bool) map[string]any {
 		}
 	}
 	return b
+}
+
+// setMoney puts money into a body.
+func setMoney(b map[string]any, c billing.Charged, costs bool) {
+	b["currency"], b["charge"] = c.Currency, int64(c.Charge)
+	if costs {
+		b["cost"] = int64(c.Cost)
+	}
 }
