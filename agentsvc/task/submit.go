@@ -61,7 +61,7 @@ func (sub Submission) reach() Reach {
 var ErrConflict = errors.New("a message with this id and another body was sent before")
 
 // ErrKeyReused says that the same key came before with another message.
-var ErrKeyReused = errors.New("this Idempotency-Key came with another message before")
+var ErrKeyReused = errors.New("another message came under this key before; take a new Idempotency-Key, or over MCP a new id of the call")
 
 // Submit accepts a message as a new turn of a task, or starts a task if the message names none. When Submit returns,
 // the turn survives a crash. It returns [agentsvc.ErrNotFound] for a task out of reach, [agentsvc.ErrTerminal] for
