@@ -96,6 +96,13 @@ func (k *APIKeys) Create(ctx context.Context, actor string, app *tenancy.App, sp
 	if spec.Scope, err = checkScope(spec.Scope); err != nil {
 		return "", kept, of, err
 	}
+	for word := range strings.FieldsSeq(spec.Scope) {
+		if agent, _ := Scope(word).split(); agent != every {
+			if err = app.CheckAgent("scope", agent); err != nil {
+				return "", kept, of, err
+			}
+		}
+	}
 	id := random(keyIDLength)
 	text = keyText(app.Name, id)
 	kept, of, err = k.apps.CreateAPIKey(ctx, actor, app.Name, tenancy.APIKey{

@@ -107,7 +107,7 @@ func (po *Policy) May(p Principal, scope Scope, agent string) error {
 	case err != nil:
 		return err
 	case !has:
-		return denied("the scope %q is needed, and your roles (%s) do not have it", scope, po.known(p.Roles))
+		return denied("the scope %q is needed, and your roles (%s) do not have it", scope.of(agent), po.told(p.Roles))
 	case !p.covers(scope, agent):
 		return denied("the scope %q is needed, and your token is narrowed to others", scope.of(agent))
 	}
@@ -137,7 +137,7 @@ func (po *Policy) Tasks(p Principal, wide Scope, agent string) (Reach, error) {
 	if agents == nil || agent == "" && len(agents) > 0 || slices.Contains(agents, agent) {
 		return Reach{Agents: agents}, nil
 	}
-	return Reach{}, denied("the scope %q is needed, or %q for your own tasks", wide, AgentsCall)
+	return Reach{}, denied("the scope %q is needed, or %q for your own tasks", wide, AgentsCall.of(agent))
 }
 
 // callable returns the agents that p may call, nil where it may call every one.
@@ -221,11 +221,26 @@ func (po *Policy) enforce(a ask) (ok bool, line []string, err error) {
 	return ok, line, nil
 }
 
-// known lists those of roles that exist here: the others came from outside and mean nothing to the reader.
-func (po *Policy) known(roles []string) string {
-	names := slices.DeleteFunc(slices.Clone(roles), func(r string) bool { _, exists := po.callees[r]; return !exists })
-	return cmp.Or(strings.Join(names, ", "), "none")
+// told lists roles, and says of the first of those that do not exist here that they do not: one may have been deleted, or
+// never have been made. What cannot be the name of a role is left out.
+func (po *Policy) told(roles []string) string {
+	var here, gone []string
+	for _, r := range roles {
+		if _, exists := po.callees[r]; exists {
+			here = append(here, r)
+		} else if roleName.MatchString(r) && len(gone) < maxGone {
+			gone = append(gone, r)
+		}
+	}
+	text := strings.Join(here, ", ")
+	if len(gone) > 0 {
+		text = strings.TrimPrefix(text+"; ", "; ") + "not there in this app: " + strings.Join(gone, ", ")
+	}
+	return cmp.Or(text, "none")
 }
+
+// maxGone bounds how many roles a refusal says of that they do not exist.
+const maxGone = 3
 
 // Rule is a line of a policy: a role may do something.
 type Rule struct {

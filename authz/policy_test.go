@@ -169,7 +169,9 @@ func TestDeniedSaysWhatIsMissing(t *testing.T) {
 		want string
 	}{
 		{"role", Principal{App: "a", Roles: []string{"caller", "uma_authorization"}}, may(TasksApprove, ""),
-			`permission denied: the scope "tasks:approve" is needed, and your roles (caller) do not have it`},
+			`permission denied: the scope "tasks:approve" is needed, and your roles (caller; not there in this app: uma_authorization) do not have it`},
+		{"agent", Principal{App: "a", Roles: []string{"gone", "Not a role"}}, may(AgentsCall, "x"),
+			`permission denied: the scope "agents:call:x" is needed, and your roles (not there in this app: gone) do not have it`},
 		{"no role", Principal{App: "a"}, may(AgentsRead, ""),
 			`permission denied: the scope "agents:read" is needed, and your roles (none) do not have it`},
 		{"narrowed", Principal{App: "a", Roles: []string{"admin"}, Scopes: []Scope{AgentsRead}}, may(UsageRead, ""),

@@ -54,7 +54,7 @@ func (s Scope) covers(agent string, owner agentsvc.Owner, provider, model string
 
 // takes reports whether a model is one of the scope.
 func (s Scope) takes(provider, model string) bool {
-	return matches(s.Model, provider+"/"+model) || matches(s.Model, model)
+	return Fits(s.Model, provider, model)
 }
 
 // String names what the scope narrows a budget to.

@@ -28,6 +28,11 @@ func matches(pattern, name string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
+// Fits reports whether a pattern is one of a model, with its provider and a slash before the name or without.
+func Fits(pattern, provider, model string) bool {
+	return matches(pattern, provider+"/"+model) || matches(pattern, model)
+}
+
 // pattern reports whether s stands for more than the name it is.
 func pattern(s string) bool { return s == "" || strings.ContainsAny(s, "*?") }
 

@@ -145,7 +145,7 @@ func TestRefusalTellsTheRule(t *testing.T) {
 		if e.State.Name() != "user-count-month" || !e.State.Reset.Equal(end) || e.RetryAfter < time.Until(end) || e.RetryAfter > time.Until(end)+2*time.Second {
 			t.Errorf("refused by %s until %v, after %v; want the month until %v", e.State.Name(), e.State.Reset, e.RetryAfter, end)
 		}
-		if want := "limit reached: 1 calls a month per user, try again in"; !strings.HasPrefix(err.Error(), want) {
+		if want := "limit reached: 1 call a month per user, try again in"; !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("it says %q, want %q and the seconds", err, want)
 		}
 	})

@@ -53,14 +53,20 @@ func (r Rule) Name() string {
 
 // String says what is allowed, in words.
 func (r Rule) String() string {
-	what, whose := "calls", "per "+string(r.Scope)
+	what, whose, a := "call", "per "+string(r.Scope), "a"
 	if r.Unit == Tokens {
-		what = "tokens"
+		what = "token"
+	}
+	if r.Limit != 1 {
+		what += "s"
+	}
+	if r.Window == Hour {
+		a = "an"
 	}
 	if r.Agent != "" {
 		whose = "of the agent " + r.Agent
 	}
-	return fmt.Sprintf("%d %s a %s %s", r.Limit, what, r.Window, whose)
+	return fmt.Sprintf("%d %s %s %s %s", r.Limit, what, a, r.Window, whose)
 }
 
 // keyPrefix is what the subject of an API key begins with.

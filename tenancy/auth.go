@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"stoa/tenancy/db"
@@ -68,6 +70,8 @@ func (a Auth) check(grants []string) error {
 		return invalid("auth.jwks_url", "must be an address such as https://login.example.com/jwks.json")
 	case u.Scheme == "http" && !slices.Contains(grants, grantPrivate):
 		return invalid("auth.jwks_url", "must begin with https://: whoever changes the answer on its way could sign tokens (an app with the grant %s may use http)", grantPrivate)
+	case isPrivate(u.Hostname()) && !slices.Contains(grants, grantPrivate):
+		return invalid("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grantPrivate)
 	}
 	if a.RefreshInterval != "" {
 		if d, err := time.ParseDuration(a.RefreshInterval); err != nil || d < minRefresh || d > maxRefresh {
@@ -75,6 +79,17 @@ func (a Auth) check(grants []string) error {
 		}
 	}
 	return nil
+}
+
+// isPrivate reports whether host is written as an address that no other network reaches. Of names the network decides at each
+// fetch.
+func isPrivate(host string) bool {
+	if host = strings.ToLower(strings.TrimSuffix(host, ".")); host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	ip = ip.Unmap()
+	return err == nil && (!ip.IsGlobalUnicast() || ip.IsPrivate())
 }
 
 const grantPrivate = "private_network"

@@ -94,6 +94,9 @@ func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
 	if err := s.check(ctx, d.Config, &App{Grants: grants, Plan: d.Plan}, d.Secrets); err != nil {
 		return nil, err
 	}
+	if err := s.checkRateAgents(limits.Rates, nil, d.Config); err != nil {
+		return nil, err
+	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err

@@ -72,6 +72,8 @@ func (v *Visit) openDefault() bool {
 	return v.Open && (v.Address.App == "" || v.Address.App == DefaultName)
 }
 
+var errRevoked = refuse(ErrUnauthenticated, "a token from before the tokens of its app or its subject were revoked")
+
 // Admit decides on the record of the app that [Router.Route] found. err is what reading the record returned: it may be
 // nil, [ErrNotFound] or [ErrSuspended], any other is passed on. What Admit returns is the answer to the caller.
 //
@@ -87,7 +89,7 @@ func (v *Visit) Admit(app *App, err error) error {
 	case app.Status == Deleting:
 		return v.refused()
 	case v.Credential == Token && app.TooOld(v.Subject, v.IssuedAt):
-		return ErrUnauthenticated
+		return errRevoked
 	case v.Address.unknown || v.Address.App != "" && v.Address.App != app.Name:
 		return errNoApp
 	case app.Status == Suspended && v.Credential == None:

@@ -37,7 +37,7 @@ func checkRates(name string, rates []Rate) error {
 	}
 	seen := map[Rate]bool{}
 	for i, r := range rates {
-		field := fmt.Sprintf("%s[%d]", name, i)
+		field := rateField(name, i)
 		for _, word := range []struct {
 			name, value string
 			of          []string
@@ -61,6 +61,8 @@ func checkRates(name string, rates []Rate) error {
 	}
 	return nil
 }
+
+func rateField(name string, i int) string { return fmt.Sprintf("%s[%d]", name, i) }
 
 // noRates is how the database holds none.
 const noRates = "[]"

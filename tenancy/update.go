@@ -39,6 +39,9 @@ func (s *Service) Update(ctx context.Context, actor, name string, c Change, dryR
 			}
 			e.newConfig(config)
 		}
+		if err := s.checkRateAgents(c.Limits.Rates, e.was.app.Limits.Rates, e.config); err != nil {
+			return err
+		}
 		if c.Config == nil && !e.rebuild {
 			return nil
 		}

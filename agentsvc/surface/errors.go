@@ -81,6 +81,7 @@ var codes = []struct {
 	{task.ErrNotRestorable, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrOverloaded, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{task.ErrConflict, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},
+	{task.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},
 	{ErrNoPush, InvalidArgument, http.StatusBadRequest, rpcNoPush, false},
 	{ErrContentType, InvalidArgument, http.StatusBadRequest, rpcContentType, true},
 	{ErrVersion, InvalidArgument, http.StatusBadRequest, rpcVersion, true},
@@ -143,6 +144,7 @@ type verdict struct {
 	retry    time.Duration
 	spent    *agentsvc.ExhaustedError
 	limit    *ratelimit.State // that is reached
+	shown    bool             // a credential was, and it is that which was refused
 }
 
 // judge finds out what err is called. What nobody foresaw is internal and says nothing of itself.
@@ -224,6 +226,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, rec *record, err e
 	}
 	v := judge(err)
 	rec.code = v.code
+	if credential, _ := bearer(r); credential != "" {
+		v.shown = rec.visit == nil // else it is good, and what the agent asks for itself is missing
+	}
 	s.logFault(rec.within(r.Context()), rec, v, err)
 	if rec.status != 0 {
 		return // a stream, which has told what there was to tell
@@ -282,7 +287,10 @@ func (v verdict) details(requestID string) map[string]any {
 
 // headers writes what is told of v in headers.
 func (v verdict) headers(h http.Header) {
-	if v.code == Unauthenticated {
+	switch {
+	case v.code == Unauthenticated && v.shown:
+		h.Set("WWW-Authenticate", `Bearer error="invalid_token"`) // RFC 6750, 3.1
+	case v.code == Unauthenticated:
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	if v.retry > 0 {

@@ -50,11 +50,20 @@ func checkURL(u *url.URL) error {
 
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// CheckQuery refuses a query that holds other names than these.
+// CheckQuery refuses a query that holds other names than these, or one of them twice: a misspelled filter would leave out
+// nothing, a misspelled dry_run would do what was only to be tried.
 func CheckQuery(r *http.Request, names ...string) error {
-	for name := range r.URL.Query() {
-		if !slices.Contains(names, name) {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	for name, values := range r.URL.Query() {
+		switch {
+		case len(names) == 0:
+			return agentsvc.Invalid("query", "%q is not known here: this call takes no query", name)
+		case !slices.Contains(names, name):
 			return agentsvc.Invalid("query", "%q is not known here; there are %s", name, strings.Join(names, ", "))
+		case len(values) > 1:
+			return agentsvc.Invalid(name, "is given more than once")
 		}
 	}
 	return nil

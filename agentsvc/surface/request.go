@@ -12,6 +12,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/authz"
+	"stoa/tenancy"
 )
 
 // Observation is one answered request, for metrics. App and Agent are names that exist, or empty.
@@ -142,10 +143,19 @@ func (s *Server) seen(r *http.Request, rec *record, d time.Duration) {
 	if rec.agent != "" {
 		attrs = append(attrs, slog.String("agent", rec.agent))
 	}
-	if reason := authz.Reason(rec.err); reason != "" {
+	if reason := refusedFor(rec.err); reason != "" {
 		attrs = append(attrs, slog.String("reason", reason), slog.String("client", s.client(r)))
 	}
 	s.options.Log.LogAttrs(rec.within(r.Context()), level, "request", attrs...)
+}
+
+// refusedFor says for the log why a credential was refused, "" where none was.
+func refusedFor(err error) string {
+	reason := authz.Reason(err)
+	if reason == "" && errors.Is(err, tenancy.ErrUnauthenticated) {
+		reason = err.Error()
+	}
+	return reason
 }
 
 const maxRequestID = 64

@@ -31,6 +31,8 @@ type Route struct {
 	Also    []string // other patterns at which it answers, as the same route
 	Kind    Kind
 	Scope   authz.Scope // what a caller needs, asked for before Serve; "" = Serve asks, or nothing is needed
+	// Query are the names that the query may have; any other is refused. On a tenant's route nil = Serve looks at it.
+	Query []string
 	// Discovery lets callers without a credential into every app: what they see, visibility decides.
 	Discovery bool
 	// Messages allows bodies of the size of messages.
@@ -112,6 +114,11 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 	}
 	if err := checkURL(r.URL); err != nil {
 		return err
+	}
+	if route.Query != nil || route.Kind == Admin && route.Pattern != routeUnknown {
+		if err := CheckQuery(r, route.Query...); err != nil {
+			return err
+		}
 	}
 	s.limit(rec, r, route)
 	if route.Once {

@@ -60,6 +60,9 @@ func (sub Submission) reach() Reach {
 // ErrConflict says that the same message id came before with another body.
 var ErrConflict = errors.New("a message with this id and another body was sent before")
 
+// ErrKeyReused says that the same key came before with another message.
+var ErrKeyReused = errors.New("another message came under this key before; take a new Idempotency-Key, or over MCP a new id of the call")
+
 // Submit accepts a message as a new turn of a task, or starts a task if the message names none. When Submit returns,
 // the turn survives a crash. It returns [agentsvc.ErrNotFound] for a task out of reach, [agentsvc.ErrTerminal] for
 // one that has ended, [agentsvc.ErrBusy] for one that is at work, [agentsvc.ErrUndecided], [agentsvc.ErrNoCredential] and
@@ -234,6 +237,14 @@ func (s *Service) begin(ctx context.Context, sub Submission, sent *store.Sent, a
 	return s.store.Accept(ctx, *run, acc.events, sent)
 }
 
+// conflict is what a message is told that is another one than that which came before it under its key, or else its id.
+func (s *Submission) conflict() error {
+	if s.Key != "" {
+		return ErrKeyReused
+	}
+	return ErrConflict
+}
+
 // known finds the task that the same message opened before.
 func (s *Service) known(ctx context.Context, sub Submission, sent store.Sent) (agentsvc.Task, error) {
 	id, hash, err := s.store.FindSent(ctx, sub.Owner, sub.Agent, sent)
@@ -241,7 +252,7 @@ func (s *Service) known(ctx context.Context, sub Submission, sent store.Sent) (a
 		return agentsvc.Task{}, err
 	}
 	if hash != sent.Hash {
-		return agentsvc.Task{}, ErrConflict
+		return agentsvc.Task{}, sub.conflict()
 	}
 	return s.Get(ctx, sub.reach(), id, store.With{History: true, Artifacts: true})
 }
@@ -337,7 +348,7 @@ func (s *Service) resent(ctx context.Context, sub Submission, sent *store.Sent, 
 	case err != nil:
 		return err
 	case t.ID != sub.Message.Task:
-		return ErrConflict
+		return sub.conflict()
 	}
 	acc.task = t
 	c := cursor{sent: map[agentsvc.MessageID]int{}}

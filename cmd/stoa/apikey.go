@@ -32,7 +32,8 @@ type keyShown struct {
 	LastUsedAt string   `json:"last_used_at"`
 }
 
-// printKey prints the bare key, so that K=$(stoa app key create ...) holds it and nothing else.
+// printKey prints the bare key, so that K=$(stoa app key create ...) holds it and nothing else, and its id beside that: by it the
+// key is rotated and deleted.
 func printKey(c *console) func(json.RawMessage) error {
 	return func(answer json.RawMessage) error {
 		var k keyShown
@@ -42,8 +43,11 @@ func printKey(c *console) func(json.RawMessage) error {
 		if k.Key == "" {
 			return errors.New("the server answered without a key")
 		}
-		_, err := fmt.Fprintln(c.out, k.Key)
-		return err
+		if _, err := fmt.Fprintln(c.out, k.Key); err != nil {
+			return err
+		}
+		c.say("the key has the id %s", k.ID)
+		return nil
 	}
 }
 

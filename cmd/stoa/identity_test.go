@@ -239,6 +239,7 @@ func TestAppIssuer(t *testing.T) {
 		return map[string]any{"name": name, "config": "llms: {default: {provider: scripted}}\nagents: {assistant: {}}", "auth": auth, "grants": grants}
 	}
 	h.knocks(t, []knock{
+		{"a private address", "POST", "/admin/apps", testSecret, app("acme", map[string]any{"issuer": "https://east", "jwks_url": "https://127.0.0.1:1/", "audience": "east"}), 400, "auth.jwks_url"},
 		{"no grant", "POST", "/admin/apps", testSecret, app("acme", auth(own, "acme")), 400, "private_network"},
 		{"a field missing", "POST", "/admin/apps", testSecret, app("acme", map[string]any{"issuer": own.url}, "private_network"), 400, "auth.jwks_url"},
 		{"a field misspelt", "POST", "/admin/apps", testSecret, app("acme", auth(own, "acme", "audiences", "x"), "private_network"), 400, "auth"},
@@ -252,7 +253,7 @@ func TestAppIssuer(t *testing.T) {
 		{"by name as well", "POST", "/admin/apps", testSecret, app("south", auth(shared, "both", "require_tenant_id", true), "private_network"), 201, ""},
 		{"beside those by name", "POST", "/admin/apps", testSecret, app("west", auth(shared, "both"), "private_network"), 409, "already"},
 	})
-	h.want(t, 201, nil, "POST", "/admin/apps", testSecret, app("east", map[string]any{"issuer": "https://east", "jwks_url": "https://127.0.0.1:1/", "audience": "east"}))
+	h.want(t, 201, nil, "POST", "/admin/apps", testSecret, app("east", map[string]any{"issuer": "https://east", "jwks_url": "https://127.1:1/", "audience": "east"}))
 	soon(t, "an app's keys cannot be fetched from inside the network", func() bool {
 		status, _ := h.ask(t, "GET", "/agents", own.token(map[string]any{"iss": "https://east", "aud": "east"}), nil)
 		return status == 503

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 )
 
@@ -15,35 +14,28 @@ type appRevisionsCmd struct {
 
 // Run lists the app's revisions.
 func (cmd *appRevisionsCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.admin()
-	if err != nil {
-		return err
-	}
-	all, err := pages(ctx, api, "/admin/apps/"+url.PathEscape(cmd.Name)+"/revisions", "revisions", url.Values{})
-	if err != nil {
-		return err
-	}
-	if cmd.JSON {
-		return c.json(map[string]any{"revisions": all})
-	}
-	rows := make([][]string, len(all))
-	for i, raw := range all {
-		var r struct {
-			Revision  int64  `json:"revision"`
-			Actor     string `json:"actor"`
-			CreatedAt string `json:"created_at"`
-			Current   bool   `json:"current"`
+	return cmd.call(ctx, c, http.MethodGet, "/revisions", nil, func(answer json.RawMessage) error {
+		var list struct {
+			Revisions []struct {
+				Revision  int64  `json:"revision"`
+				Actor     string `json:"actor"`
+				CreatedAt string `json:"created_at"`
+				Current   bool   `json:"current"`
+			} `json:"revisions"`
 		}
-		if err := json.Unmarshal(raw, &r); err != nil {
+		if err := json.Unmarshal(answer, &list); err != nil {
 			return fmt.Errorf("read the list of revisions: %w", err)
 		}
-		mark := ""
-		if r.Current {
-			mark = "current"
+		rows := make([][]string, len(list.Revisions))
+		for i, r := range list.Revisions {
+			mark := ""
+			if r.Current {
+				mark = "current"
+			}
+			rows[i] = []string{strconv.FormatInt(r.Revision, 10), r.CreatedAt, r.Actor, mark}
 		}
-		rows[i] = []string{strconv.FormatInt(r.Revision, 10), r.CreatedAt, r.Actor, mark}
-	}
-	return c.table([]string{"REVISION", "CREATED", "BY", ""}, rows)
+		return c.table([]string{"REVISION", "CREATED", "BY", ""}, rows)
+	})
 }
 
 type appRestoreCmd struct {

@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/a2aproject/a2a-go/v2/errordetails"
 
@@ -31,6 +32,13 @@ var reasons = map[surface.Code]string{
 	surface.Internal: spec.ErrorReason(spec.ErrInternalError), surface.NotFound: string(surface.NotFound),
 }
 
+// internal is the number of what has none of its own; doors are those that version 0.3 has for errors of the door over REST.
+const internal = -32603
+
+var doors = map[surface.Code]int{
+	surface.Unauthenticated: -31401, surface.PermissionDenied: -31403, surface.ResourceExhausted: -32000, surface.Unavailable: -32000,
+}
+
 // Named returns the reason of a fault, as google.rpc.ErrorInfo tells it, and the name of its status.
 func Named(f surface.Fault) (reason, status string) {
 	kind, known := kinds[f.RPC]
@@ -46,10 +54,27 @@ func Named(f surface.Fault) (reason, status string) {
 	return string(f.Code), string(f.Code)
 }
 
+// Metadata is what google.rpc.ErrorInfo tells of a fault beside the reason: its details that are texts or numbers, such as the
+// limit or the budget that is reached.
+func Metadata(f surface.Fault) map[string]string {
+	out := map[string]string{}
+	for name, v := range f.Details {
+		switch v := v.(type) {
+		case string:
+			if name != "field" { // it is told of in a google.rpc.BadRequest
+				out[name] = v
+			}
+		case int64:
+			out[name] = strconv.FormatInt(v, 10)
+		}
+	}
+	return out
+}
+
 // details are what is told of a fault beside its number and message: why, and which field is wrong.
 func details(f surface.Fault) []*errordetails.Typed {
 	reason, _ := Named(f)
-	all := []*errordetails.Typed{errordetails.NewErrorInfo(reason, spec.ProtocolDomain, map[string]string{"request_id": f.RequestID})}
+	all := []*errordetails.Typed{errordetails.NewErrorInfo(reason, spec.ProtocolDomain, Metadata(f))}
 	if f.Field != "" {
 		violation := map[string]any{"field": f.Field, "description": f.Text}
 		all = append(all, errordetails.NewTyped("type.googleapis.com/google.rpc.BadRequest", map[string]any{"fieldViolations": []any{violation}}))
@@ -86,6 +111,9 @@ func tell(f surface.Fault) (int, any) {
 func tell03(f surface.Fault) (int, any) {
 	status, body := tell(f)
 	p, _ := body.(problem)
+	if n, ok := doors[f.Code]; ok && f.RPC == internal {
+		f.RPC = n
+	}
 	p.Code, p.Message, p.Data = f.RPC, p.Error.Message, p.Error.Details
 	return status, p
 }

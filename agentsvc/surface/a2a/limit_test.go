@@ -133,3 +133,35 @@ func TestCardOfExtension(t *testing.T) {
 		}
 	}
 }
+
+// TestExhausted tells over every binding which limit is reached, and in 0.3 with a number that does not blame the server.
+func TestExhausted(t *testing.T) {
+	t.Parallel()
+	h := surfacetest.New(t, surfacetest.Options{Default: script + "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"}, func(*surfacetest.House) []surface.Route {
+		return a2a.Routes(a2a.Options{})
+	})
+	const message = `{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`
+	const base = "/a2a/assistant"
+	if resp, body := h.Do(t, http.MethodPost, base+"/message:send", "", message); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.StatusCode, body)
+	}
+	type detail struct {
+		Reason   string
+		Metadata map[string]string
+	}
+	for path, number := range map[string]int{base + "/message:send": 0, base + "/v0.3/v1/message:send": -32000} {
+		resp, body := h.Do(t, http.MethodPost, path, "", strings.NewReplacer(`"m"`, `"m2"`).Replace(message), "Content-Type", "application/json")
+		var told struct {
+			Code  int
+			Error struct{ Details []detail }
+		}
+		if err := json.Unmarshal([]byte(body), &told); err != nil || resp.StatusCode != http.StatusTooManyRequests || told.Code != number || len(told.Error.Details) == 0 {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+			continue
+		}
+		d := told.Error.Details[0]
+		if m := d.Metadata; d.Reason != "RESOURCE_EXHAUSTED" || m["rule"] != "user-count-month" || m["scope"] != "user" || m["limit"] != "1" || m["reset"] == "" || m["request_id"] == "" {
+			t.Errorf("%s tells %+v", path, d)
+		}
+	}
+}

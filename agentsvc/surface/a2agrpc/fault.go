@@ -25,7 +25,7 @@ func statusOf(f *surface.Fault, header http.Header) error {
 	reason, name := a2a.Named(*f)
 	code := codes.Unknown
 	_ = code.UnmarshalJSON([]byte(strconv.Quote(name)))
-	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: spec.ProtocolDomain, Metadata: texts(f.Details)}}
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: spec.ProtocolDomain, Metadata: a2a.Metadata(*f)}}
 	if f.Field != "" {
 		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: f.Field, Description: f.Text}}})
 	}
@@ -37,20 +37,6 @@ func statusOf(f *surface.Fault, header http.Header) error {
 		st = full
 	}
 	return st.Err()
-}
-
-// texts are those of the details that are texts or numbers.
-func texts(details map[string]any) map[string]string {
-	out := map[string]string{}
-	for name, v := range details {
-		switch v := v.(type) {
-		case string:
-			out[name] = v
-		case int64:
-			out[name] = strconv.FormatInt(v, 10)
-		}
-	}
-	return out
 }
 
 // shown are the headers of the door that callers over gRPC get as well.

@@ -264,7 +264,7 @@ func TestOperatorsLimits(t *testing.T) {
 	t.Parallel()
 	calmly(t)
 	h, _, bob := limitedHouse(t, "user", "memory", "[{type: count, window: day, limit: 100}]")
-	h.App(t, "carol", slow)
+	h.App(t, "carol", strings.Replace(slow, "agents: {", "agents: {other: {llm: demo}, ", 1))
 	carol := caller{h, h.Token(t, "carol", authz.TokenSpec{Subject: "ana"})}
 	var under struct {
 		Result struct {

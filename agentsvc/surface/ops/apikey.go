@@ -23,8 +23,8 @@ func (a admin) createKey(ctx context.Context, o *order) (answer, error) {
 	spec := authz.KeySpec{Name: b.Name, Roles: b.Roles, Scope: b.Scope}
 	if b.ExpiresAt != "" {
 		var err error
-		if spec.Expires, err = time.Parse(time.RFC3339, b.ExpiresAt); err != nil {
-			return answer{}, agentsvc.Invalid("expires_at", "must be a time such as 2030-01-31T00:00:00Z")
+		if spec.Expires, err = parseTime("expires_at", b.ExpiresAt, time.Time{}); err != nil {
+			return answer{}, err
 		}
 	}
 	app, err := a.apps.Get(ctx, o.app())

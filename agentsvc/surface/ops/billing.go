@@ -27,8 +27,8 @@ func billingRoutes(a admin) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/budgets", Serve: a.budgets},
 		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/budgets/{budget}", Serve: act(a.putBudget), Once: true},
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/budgets/{budget}", Serve: act(a.deleteBudget), Once: true},
-		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/usage", Serve: a.usage},
-		{Method: http.MethodGet, Pattern: "/billing/usage", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: a.ownUsage},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/usage", Query: usageNames, Serve: a.usage},
+		{Method: http.MethodGet, Pattern: "/billing/usage", Query: usageNames, Kind: surface.Tenant, Scope: authz.UsageRead, Serve: a.ownUsage},
 		{Method: http.MethodGet, Pattern: "/billing/budgets", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: a.ownBudgets},
 	}
 }

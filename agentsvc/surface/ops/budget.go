@@ -96,6 +96,9 @@ func (a admin) addBudget(ctx context.Context, o *order) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if err := a.checkScope(ctx, app, b.Scope); err != nil {
+		return answer{}, err
+	}
 	made, err := a.billing.AddBudget(ctx, o.actor, app, b)
 	return answer{status: http.StatusCreated, body: newBalanceBody(made), app: app.ID}, err
 }

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func routes(h *surfacetest.House) []surface.Route {
-	return slices.Concat(ext.Routes(ext.Options{}), ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, Dead: h.Dead, Billing: h.Billing}))
+	return slices.Concat(ext.Routes(ext.Options{}), ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, Dead: h.Dead, Billing: h.Billing}))
 }
 
 func TestDialogues(t *testing.T) {

@@ -20,7 +20,7 @@ func invoiceRoutes(a admin) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/credits", Serve: act(a.addCredit), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/credits", Serve: a.credits},
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/credits/{credit}", Serve: act(a.revokeCredit), Once: true},
-		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/ledger", Serve: a.ledger},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/ledger", Query: []string{"before", "page_size"}, Serve: a.ledger},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/invoices", Serve: a.invoices},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/invoices/{invoice}", Serve: a.invoice},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/invoices/{invoice}:finalize", Serve: act(a.finalize), Once: true},

@@ -42,9 +42,9 @@ func Routes(o Options) []surface.Route {
 		a.memory = []*store.Runs{store.NewRuns(o.Memory)}
 	}
 	routes := []surface.Route{
-		{Method: http.MethodGet, Pattern: "/tasks", Kind: surface.Tenant, Serve: listTasks},
-		{Method: http.MethodGet, Pattern: "/memories", Kind: surface.Tenant, Serve: listMemories},
-		{Method: http.MethodDelete, Pattern: "/memories", Kind: surface.Tenant, Serve: eraseMemories, Once: true},
+		{Method: http.MethodGet, Pattern: "/tasks", Query: []string{"agent", "context_id", "status", "page_size", "page_token"}, Kind: surface.Tenant, Serve: listTasks},
+		{Method: http.MethodGet, Pattern: "/memories", Query: []string{"user", "issuer", "page_size", "page_token"}, Kind: surface.Tenant, Serve: listMemories},
+		{Method: http.MethodDelete, Pattern: "/memories", Query: []string{"user", "issuer"}, Kind: surface.Tenant, Serve: eraseMemories, Once: true},
 		{Method: http.MethodGet, Pattern: "/credentials", Kind: surface.Tenant, Serve: listCredentials},
 		{Method: http.MethodDelete, Pattern: "/credentials/{tool}", Kind: surface.Tenant, Serve: forgetCredential, Once: true},
 		{Method: http.MethodGet, Pattern: "/tasks/{task}/checkpoints", Kind: surface.Tenant, Serve: listCheckpoints},
@@ -52,10 +52,10 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Approve), Once: true},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Reject), Once: true},
 
-		{Method: http.MethodPost, Pattern: "/admin/apps", Serve: act(a.create), Once: true},
-		{Method: http.MethodGet, Pattern: "/admin/apps", Serve: a.list},
+		{Method: http.MethodPost, Pattern: "/admin/apps", Query: []string{"dry_run"}, Serve: act(a.create), Once: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps", Query: []string{"status", "page_size", "page_token"}, Serve: a.list},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}", Serve: a.get},
-		{Method: http.MethodPut, Pattern: "/admin/apps/{app}", Serve: act(a.update), Once: true},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}", Query: []string{"dry_run"}, Serve: act(a.update), Once: true},
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}", Serve: act(a.remove), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:suspend", Serve: act(a.suspend), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:resume", Serve: act(a.resume), Once: true},
@@ -74,15 +74,15 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/roles", Serve: act(a.addRole), Once: true},
 		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/roles/{role}", Serve: act(a.setRole), Once: true},
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/roles/{role}", Serve: act(a.deleteRole), Once: true},
-		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/authz/explain", Serve: a.explain},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/authz/explain", Query: []string{"subject", "object", "action", "roles", "scope"}, Serve: a.explain},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/tools", Serve: a.tools},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: act(a.acceptTool), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/queue", Serve: a.queue},
-		{Method: http.MethodGet, Pattern: "/admin/queue/dead", Serve: a.deadLetters},
+		{Method: http.MethodGet, Pattern: "/admin/queue/dead", Query: []string{"app", "agent", "error", "page_size", "page_token"}, Serve: a.deadLetters},
 		{Method: http.MethodPost, Pattern: "/admin/queue/dead:requeue", Serve: act(a.requeueAll), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/queue/dead/{id}:requeue", Serve: act(a.requeue), Once: true},
-		{Method: http.MethodGet, Pattern: "/admin/audit", Serve: a.audit},
-		{Method: http.MethodGet, Pattern: "/admin/audit/export", Serve: a.exportAudit, Waits: true},
+		{Method: http.MethodGet, Pattern: "/admin/audit", Query: append(auditNames, "page_size", "page_token"), Serve: a.audit},
+		{Method: http.MethodGet, Pattern: "/admin/audit/export", Query: auditNames, Serve: a.exportAudit, Waits: true},
 	}
 	if a.billing != nil {
 		routes = append(routes, slices.Concat(billingRoutes(a), invoiceRoutes(a))...)

@@ -1,0 +1,46 @@
+package ops_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/ops"
+	"stoa/agentsvc/surface/surfacetest"
+)
+
+// TestUnknownQuery has every admin route refuse a name in the query that it does not know, and one that comes twice, before
+// it does anything.
+func TestUnknownQuery(t *testing.T) {
+	t.Parallel()
+	var admin []surface.Route
+	h := surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.House) []surface.Route {
+		all := ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, Dead: h.Dead, Billing: h.Billing})
+		for _, r := range all {
+			if r.Kind == surface.Admin {
+				admin = append(admin, r)
+			}
+		}
+		return all
+	})
+	ask := func(method, path string) string {
+		resp, body := h.Do(t, method, path, surfacetest.Secret, `{"name": "acme", "config": {}}`)
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s %s: %d %s", method, path, resp.StatusCode, body)
+		}
+		return body
+	}
+	for _, r := range admin {
+		body := ask(r.Method, r.Pattern+"?dryrun=true")
+		if !strings.Contains(body, `\"dryrun\" is not known here`) || len(r.Query) > 0 && !strings.Contains(body, r.Query[0]) {
+			t.Errorf("%s %s says %s", r.Method, r.Pattern, body)
+		}
+	}
+	if body := ask(http.MethodGet, "/admin/apps/acme/usage?group_by=agent&group_by=model"); !strings.Contains(body, "group_by: is given more than once") {
+		t.Error(body)
+	}
+	if resp, _ := h.Do(t, http.MethodGet, "/admin/apps/acme", surfacetest.Secret, nil); resp.StatusCode != http.StatusNotFound {
+		t.Error("an app was made")
+	}
+}
