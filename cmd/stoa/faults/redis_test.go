@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// TestF7Redis takes Redis away in all the ways there are while clients call and listen, under limits that nobody reaches.
-// Nobody is refused, and streams
-// of tasks that run elsewhere read the log.
+// TestF7Redis takes Redis away in all the ways there are while clients call and listen, under limits and a budget that
+// nobody reaches. Nobody is refused, and streams of tasks that run elsewhere read the log.
 func TestF7Redis(t *testing.T) {
 	t.Parallel()
-	leftOut(t, "budgets: there are none yet")
 	c := up(t, setup{nodes: 2, redis: true})
 	rates := []any{map[string]any{"per": "app", "type": "count", "window": "month", "limit": 1 << 30}, map[string]any{"per": "agent", "type": "token", "window": "day", "limit": 1 << 30}}
 	c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"limits": map[string]any{"rate": rates}}, nil))
+	budget := map[string]any{"name": "cap", "unit": "calls", "amount": 1 << 30, "window": "month", "hard": true}
+	c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPost, "/admin/apps/acme/budgets", budget, nil))
 	l := &load{c: c, to: c.anyOf, kinds: append(kinds, "slow %s")}
 	l.begin(chance(t), 4)
 	for _, x := range []struct {
