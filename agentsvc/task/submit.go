@@ -238,8 +238,8 @@ func (s *Service) begin(ctx context.Context, sub Submission, sent *store.Sent, a
 }
 
 // conflict is what a message is told that is another one than that which came before it under its key, or else its id.
-func (s *Submission) conflict() error {
-	if s.Key != "" {
+func (sub *Submission) conflict() error {
+	if sub.Key != "" {
 		return ErrKeyReused
 	}
 	return ErrConflict
