@@ -26,6 +26,7 @@ func following(client context.Context, events func(ctx context.Context) iter.Seq
 	v := &Visit{server: s}
 	f, begun := v.listen(client)
 	begun()
+	f.allow = func(context.Context) error { return nil }
 	f.events = events(f.ctx)
 	return v, f
 }
