@@ -52,7 +52,7 @@ if fits == 1 then
 		local change = math.max(tonumber(ARGV[3 * i]), -used[i])
 		if change ~= 0 then
 			redis.call('INCRBY', KEYS[i], string.format('%.0f', change))
-			redis.call('PEXPIREAT', KEYS[i], ARGV[3 * i + 2])
+			if used[i] == 0 then redis.call('PEXPIREAT', KEYS[i], ARGV[3 * i + 2]) end
 		end
 	end
 end

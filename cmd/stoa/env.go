@@ -211,7 +211,7 @@ func envError(err error) error {
 
 // gcPercent is how much the heap may grow between collections where GOGC does not say: a server of many short calls
 // spends a third less of its time collecting than at Go's default.
-const gcPercent = 300
+const gcPercent = 400
 
 func tuneGC() {
 	if _, ok := environ("GOGC"); !ok {
