@@ -143,6 +143,12 @@ func TestF15Slow(t *testing.T) {
 		})
 	}
 	c.within(30*time.Second, "all readers read", func() bool { return open.Load() == readers })
+	// What the kernel takes for each is written first, which is work like any other. After that they are slow.
+	for busy := true; busy; {
+		before := n.metric("process_cpu_seconds_total")
+		time.Sleep(500 * time.Millisecond)
+		busy = n.metric("process_cpu_seconds_total")-before > .05
+	}
 	began := time.Now()
 	during := calls(2000)
 	if time.Since(began) > stall {
@@ -154,9 +160,10 @@ func TestF15Slow(t *testing.T) {
 	say(t, "p99 of others' calls: %v without slow readers, %v with them; %d readers dropped, %d with an event to go on from",
 		without, during, dropped.Load(), resumable.Load())
 	switch {
+	case float64(during) <= 1.2*float64(most):
 	case float64(most) > 1.2*float64(least):
 		leftOut(t, "others' p99: without any slow reader it is between %v and %v; this machine is too busy to judge", least, most)
-	case float64(during) > 1.2*float64(most):
+	default:
 		t.Errorf("others' p99 is %v with slow readers, without %v", during, without)
 	}
 	if dropped.Load() != readers || resumable.Load() != readers {
