@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	// page is how many events are read from the log at once, and pageSize at how many bytes it ends before that.
+	// page is how many events are read from the log at once, and pageSize at how many bytes it ends before that: a reader
+	// who takes his time keeps what was read for him.
 	page     = 256
-	pageSize = 4 << 20
+	pageSize = 256 << 10
 	// The log is read again after firstLook, then less and less often, where the task is at work in another process.
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second
@@ -21,10 +22,10 @@ const (
 	localLook = 10 * time.Second
 )
 
-// Follow returns a task as it stands and its events from there on, or where after is not nil the events that follow
-// that sequence. The events end with the task's end, or with an error.
+// Follow returns a task as it stands and its events from there on, or where after is not nil the task without its history
+// and artifacts and the events that follow that sequence. The events end with the task's end, or with an error.
 func (s *Service) Follow(ctx context.Context, reach Reach, id agentsvc.TaskID, after *int64) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-	t, err := s.find(ctx, reach, id, store.With{History: true, Artifacts: true})
+	t, err := s.find(ctx, reach, id, store.With{History: after == nil, Artifacts: after == nil})
 	if err != nil {
 		return agentsvc.Task{}, nil, err
 	}
@@ -95,8 +96,8 @@ func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, las
 // read yields what the log holds after c, and between its facts the news and what r, which may be nil, hears meanwhile.
 // It reports whether there may be more to come; after an error, which it yields, there is not.
 func (s *Service) read(ctx context.Context, r *reader, news []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
-	for {
-		facts, full, err := s.store.Page(ctx, id, c.last, page, pageSize)
+	for behind := false; ; behind = true {
+		facts, full, err := s.page(ctx, id, c.last, behind)
 		if err != nil {
 			yield(agentsvc.Event{}, err)
 			return false
@@ -110,6 +111,20 @@ func (s *Service) read(ctx context.Context, r *reader, news []agentsvc.Event, id
 			return true // facts that the log does not have are gone with their task
 		}
 	}
+}
+
+// page reads what follows sequence after in the log. A reader has one page at once. For more, those who are far behind wait
+// for each other, so that a crowd of them leaves time to everybody else.
+func (s *Service) page(ctx context.Context, id agentsvc.TaskID, after int64, behind bool) ([]agentsvc.Event, bool, error) {
+	if behind {
+		select {
+		case s.hub.catchUp <- struct{}{}:
+			defer func() { <-s.hub.catchUp }()
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+	return s.store.Page(ctx, id, after, page, pageSize)
 }
 
 func ends(ev agentsvc.Event) bool { return ev.Status != nil && ev.Status.State.Terminal() }

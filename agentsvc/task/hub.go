@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -17,7 +18,8 @@ const maxQueued = 1024
 // other processes that there is something to read, and chunks where they can be carried. It holds no truth: whoever
 // misses something reads the log. One hub serves all tenants of a process.
 type Hub struct {
-	bus *signal.Bus
+	bus     *signal.Bus
+	catchUp chan struct{} // holds one for each reader who reads on in a log that he is far behind
 
 	mu     sync.Mutex
 	topics map[topicKey]*topic
@@ -38,7 +40,7 @@ type topic struct {
 
 // NewHub returns a hub without topics that reaches other processes by bus, which may be nil.
 func NewHub(bus *signal.Bus) *Hub {
-	h := &Hub{bus: bus, topics: map[topicKey]*topic{}}
+	h := &Hub{bus: bus, catchUp: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), topics: map[topicKey]*topic{}}
 	bus.Joined(topicTask, h.joined)
 	return h
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -20,7 +19,7 @@ func (h *house) openGRPC(context.Context) (err error) {
 	if h.settings.role == roleWorker {
 		return nil
 	}
-	if h.dialled, err = net.Listen("tcp", net.JoinHostPort(h.settings.host, strconv.Itoa(h.settings.grpcPort))); err != nil {
+	if h.dialled, err = listenTCP(h.settings.host, h.settings.grpcPort); err != nil {
 		return fmt.Errorf("listen for gRPC: %w (another --grpc-port is the cure if this one is taken)", err)
 	}
 	h.closing(func() error { _ = h.dialled.Close(); return nil }) // unless its server has

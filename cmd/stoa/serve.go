@@ -294,7 +294,7 @@ func (h *house) appChanged(a tenancy.App) {
 
 // listen serves at the settings' address until ctx ends.
 func (h *house) listen(ctx context.Context, c *console) error {
-	l, err := net.Listen("tcp", net.JoinHostPort(h.settings.host, fmt.Sprint(h.settings.port)))
+	l, err := listenTCP(h.settings.host, h.settings.port)
 	if err != nil {
 		return fmt.Errorf("listen: %w (another --port is the cure if this one is taken)", err)
 	}

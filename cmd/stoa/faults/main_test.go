@@ -11,7 +11,7 @@
 //	STOA_FAULTS_KILLS    how many kills TestKills makes (1000; short: 15)
 //	STOA_FAULTS_ROLLS    how many rolling restarts TestF19Rolls makes (20; short: 1)
 //	STOA_FAULTS_NEMESIS  how long TestNemesis runs (3m; short: 6s)
-//	STOA_FAULTS_READERS  how many readers TestF15Slow has (100)
+//	STOA_FAULTS_READERS  how many readers TestF15Slow has (1000)
 package faults_test
 
 import (
