@@ -24,7 +24,7 @@ func TestRunPrintsEveryFigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := out.String()
-	for _, id := range []string{"START", "P1", "P2", "P3", "P4", "P5", "P7", "P9", "QUEUE", "PICKUP", "P10", "P11", "P12", "SQLITE"} {
+	for _, id := range []string{"START", "P1", "P2", "P3", "P4", "P5", "P7", "P9", "QUEUE", "PICKUP", "P10", "P11", "P12", "READS", "FIRST", "SQLITE"} {
 		if !strings.Contains(got, "\n| "+id+" | ") {
 			t.Errorf("no row for %s", id)
 		}
@@ -143,7 +143,7 @@ func TestRotate(t *testing.T) {
 	if want := []string{"b", "c", "a"}; !slices.Equal(got, want) {
 		t.Errorf("rotate = %v, want %v", got, want)
 	}
-	if got := rotate(nil, 3); len(got) != 0 {
+	if got := rotate[string](nil, 3); len(got) != 0 {
 		t.Errorf("rotate of nothing = %v", got)
 	}
 }

@@ -30,6 +30,8 @@ var experiments = []experiment{
 	{[]string{"QUEUE", "PICKUP"}, "how fast the queue is worked off, how soon a run in it begins", queue},
 	{[]string{"P9"}, "a quiet tenant beside one that floods its queue", neighbours},
 	{[]string{"P11"}, "processor time of a long stream against a short one, time to the first token", streams},
+	{[]string{"READS"}, "list, get and card against a handler that does nothing", reads},
+	{[]string{"FIRST"}, "how soon a stream tells its first event, over each carrier", firstEvents},
 	{[]string{"P12"}, "the role check with many tenants against with few", roles},
 }
 

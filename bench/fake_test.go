@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,7 +17,10 @@ import (
 	"testing"
 	"time"
 
+	pb "github.com/a2aproject/a2a-go/v2/a2apb/v1"
+	"github.com/coder/websocket"
 	"github.com/jackc/pgx/v5"
+	"google.golang.org/grpc"
 
 	"stoa/bench/model"
 )
@@ -46,8 +50,7 @@ func end(err error) {
 
 func fakeStoa(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("serve", flag.ContinueOnError)
-	host, port := f.String("host", "", ""), f.Int("port", 0, "")
-	f.Int("grpc-port", 0, "")
+	host, port, grpcPort := f.String("host", "", ""), f.Int("port", 0, ""), f.Int("grpc-port", 0, "")
 	database := f.String("database", "", "")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -62,7 +65,38 @@ func fakeStoa(ctx context.Context, args []string) error {
 		}
 		_ = conn.Close(ctx)
 	}
+	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", *host, *grpcPort))
+	if err != nil {
+		return err
+	}
+	calls := grpc.NewServer()
+	pb.RegisterA2AServiceServer(calls, fakeCalls{})
+	go func() { _ = calls.Serve(l) }()
 	return http.ListenAndServe(fmt.Sprintf("%s:%d", *host, *port), fakeSurface())
+}
+
+// fakeCalls answers over gRPC.
+type fakeCalls struct {
+	pb.UnimplementedA2AServiceServer
+}
+
+func (fakeCalls) SendStreamingMessage(_ *pb.SendMessageRequest, out grpc.ServerStreamingServer[pb.StreamResponse]) error {
+	done := &pb.TaskStatusUpdateEvent{Status: &pb.TaskStatus{State: pb.TaskState_TASK_STATE_COMPLETED}}
+	return out.Send(&pb.StreamResponse{Payload: &pb.StreamResponse_StatusUpdate{StatusUpdate: done}})
+}
+
+// fakeSocket answers each message that comes over a WebSocket.
+func fakeSocket(w http.ResponseWriter, r *http.Request) {
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.CloseNow() }()
+	for err == nil {
+		if _, _, err = conn.Read(r.Context()); err == nil {
+			err = conn.Write(r.Context(), websocket.MessageText, []byte(`{"done":true}`))
+		}
+	}
 }
 
 // migrate makes the product's tables, as it does itself when it starts.
@@ -111,6 +145,10 @@ func fakeSurface() http.Handler {
 	mux.HandleFunc("GET /admin/queue", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"pending":%d,"running":0}`, max(0, 30-10*looks.Add(1)))
 	})
+	mux.HandleFunc("GET /v1/agents/{agent}/stream", fakeSocket)
+	mux.HandleFunc("GET /v1/agents/{agent}/{what...}", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"name":%q,"tasks":[{"id":"task-1"}]}`, r.PathValue("agent"))
+	})
 	mux.HandleFunc("POST /agents/{agent}", func(w http.ResponseWriter, r *http.Request) {
 		var call struct{ Method string }
 		if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
@@ -139,6 +177,10 @@ func fakeSurface() http.Handler {
 		}
 		if r.PathValue("agent") == model.Stamp {
 			fmt.Fprintf(w, "data: {\"text\":\"%s%d\"}\n\ndata: {\"state\":\"completed\"}\n\n", model.Mark, time.Now().UnixMicro())
+			return
+		}
+		if r.PathValue("agent") == "assistant" {
+			fmt.Fprint(w, "data: {\"state\":\"completed\"}\n\n")
 			return
 		}
 		n, err := strconv.Atoi(strings.TrimPrefix(r.PathValue("agent"), "tokens-"))

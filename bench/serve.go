@@ -14,6 +14,7 @@ import (
 // servers are the parts of this program that run as processes of their own: `bench NAME ADDRESS`.
 var servers = map[string]func() http.Handler{
 	"contender": contender.Handler,
+	"idle":      idle,
 	"model":     model.Handler,
 }
 

@@ -87,7 +87,7 @@ func throughput(ctx context.Context, l *lab, wanted func(...string) bool, r *rep
 	return nil
 }
 
-func rotate(order []string, by int) []string {
+func rotate[T any](order []T, by int) []T {
 	if len(order) == 0 {
 		return nil
 	}

@@ -49,15 +49,21 @@ func newCORS(o config.CORS) *cors {
 	}
 }
 
-// admits reports whether r may open a connection that a page can read: no page sent it, or one of this host or of an
-// origin that may call. Browsers leave it to the server to look.
+// admits reports whether r may change something, or open a connection that a page can read: no page sent it, or one of this
+// host or of an origin that may call. Browsers keep answers from pages, but leave it to the server to look at a WebSocket, and
+// at what forms could send as well.
 func (c *cors) admits(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
-	if origin == "" || c.all || slices.Contains(c.origins, origin) {
+	if origin == "" || c.all || slices.Contains(c.origins, origin) || r.Header.Get("Sec-Fetch-Site") == "same-origin" {
 		return true
 	}
 	u, err := url.Parse(origin)
 	return err == nil && strings.EqualFold(u.Host, r.Host)
+}
+
+// readsOnly reports whether r changes nothing, so that a page that does not get to see the answer has gained nothing.
+func readsOnly(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
 var star, yes = []string{"*"}, []string{"true"}

@@ -64,6 +64,42 @@ func TestClient(t *testing.T) {
 	}
 }
 
+// TestAdmits holds which pages may change something or converse.
+func TestAdmits(t *testing.T) {
+	t.Parallel()
+	named := config.CORS{AllowedOrigins: []string{"https://a.test"}}
+	tests := []struct {
+		name         string
+		config       config.CORS
+		origin, site string
+		want         bool
+	}{
+		{"no page", named, "", "", true},
+		{"a named origin", named, "https://a.test", "cross-site", true},
+		{"another origin", named, "https://b.test", "cross-site", false},
+		{"another scheme", named, "http://a.test", "same-site", false},
+		{"no origin to speak of", named, "null", "cross-site", false},
+		{"this host", named, "https://stoa.test", "", true},
+		{"this host, behind a proxy", named, "https://public.test", "same-origin", true},
+		{"any", config.CORS{}, "https://b.test", "cross-site", true},
+		{"any with credentials", config.CORS{AllowedOrigins: []string{"*"}, AllowCredentials: true}, "https://b.test", "cross-site", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := httptest.NewRequest(http.MethodPost, "https://stoa.test/agents/assistant", nil)
+			for key, value := range map[string]string{"Origin": tt.origin, "Sec-Fetch-Site": tt.site} {
+				if value != "" {
+					r.Header.Set(key, value)
+				}
+			}
+			if got := newCORS(tt.config).admits(r); got != tt.want {
+				t.Errorf("admits = %v", got)
+			}
+		})
+	}
+}
+
 func TestCORS(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -41,8 +41,6 @@ type Route struct {
 	Once bool
 	// Waits says that the answer may wait for a task: no deadline is set.
 	Waits bool
-	// Origins says that pages of other origins may not call, unless they are of one that may, whatever their browser asks for.
-	Origins bool
 	// Tell tells of errors in the dialect's own form; nil = as most endpoints do.
 	Tell  Telling
 	Serve Handler
@@ -83,7 +81,7 @@ func (s *Server) serve(route *Route) http.HandlerFunc {
 }
 
 func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.Request) error {
-	if route.Origins && !s.cors.admits(r) {
+	if !readsOnly(r) && !s.cors.admits(r) {
 		return errOrigin
 	}
 	switch route.Kind {

@@ -203,18 +203,15 @@ func (s *sse) send() error {
 	return err
 }
 
-// After returns the sequence after which a client wants to go on: what it gives in the request itself, else its
-// Last-Event-ID. It is nil where the client begins anew.
+// After returns the sequence after which a client wants to go on: its Last-Event-ID, else what it gives in the request itself,
+// which browsers repeat as it was when they come back. It is nil where the client begins anew.
 func After(r *http.Request, given *int64) (*int64, error) {
-	if given != nil {
-		if *given < 0 {
-			return nil, agentsvc.Invalid("after", "must be the id of an event")
-		}
-		return given, nil
+	if given != nil && *given < 0 {
+		return nil, agentsvc.Invalid("after", "must be the id of an event")
 	}
 	last := strings.TrimSpace(r.Header.Get("Last-Event-ID"))
 	if last == "" {
-		return nil, nil
+		return given, nil
 	}
 	n, err := strconv.ParseInt(last, 10, 64)
 	if err != nil || n < 0 {

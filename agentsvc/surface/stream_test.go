@@ -235,7 +235,8 @@ func TestAfter(t *testing.T) {
 	}{
 		{"none", "", nil, nil, ""},
 		{"header", "7", nil, n(7), ""},
-		{"given beats header", "7", n(3), n(3), ""},
+		{"given", "", n(3), n(3), ""},
+		{"header beats given", "7", n(3), n(7), ""},
 		{"the beginning", "0", nil, n(0), ""},
 		{"negative", "-1", nil, nil, "Last-Event-ID: must be the id of an event"},
 		{"word", "x", nil, nil, "Last-Event-ID: must be the id of an event"},

@@ -55,6 +55,22 @@ func TestRunCountsCallsAndErrors(t *testing.T) {
 	}
 }
 
+func TestRunReads(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.Header.Get("Content-Type") != "" || r.ContentLength != 0 {
+			t.Errorf("server got %s with %d bytes and %v", r.Method, r.ContentLength, r.Header)
+		}
+		time.Sleep(2 * time.Millisecond)
+		fmt.Fprint(w, `{"tasks":[]}`)
+	}))
+	t.Cleanup(srv.Close)
+	got, err := load.Run(t.Context(), target(t, load.Spec{URL: srv.URL + "/tasks", Want: "tasks"}), load.Options{Conns: 1, Calls: 10})
+	if err != nil || got.Calls != 10 || got.Mean() < 2*time.Millisecond || got.Mean() > got.Whole(100) {
+		t.Errorf("%d calls, mean %v, longest %v (%v)", got.Calls, got.Mean(), got.Whole(100), err)
+	}
+}
+
 func TestCallTimesTheFirstToken(t *testing.T) {
 	t.Parallel()
 	const pause = 60 * time.Millisecond

@@ -32,6 +32,11 @@ func (r Result) RPS() float64 { return float64(r.Calls) / r.Elapsed.Seconds() }
 // Whole is the time within which the given percentage of the calls was answered.
 func (r Result) Whole(percent float64) time.Duration { return at(r.whole, percent) }
 
+// Mean is how long a call took on average.
+func (r Result) Mean() time.Duration {
+	return time.Duration(r.whole.Mean() * float64(time.Microsecond))
+}
+
 // First is the time within which the given percentage of the calls had its first token.
 func (r Result) First(percent float64) time.Duration { return at(r.first, percent) }
 

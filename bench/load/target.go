@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Target is one HTTP POST and what a good answer to it looks like. Build it with [NewTarget].
+// Target is one HTTP request and what a good answer to it looks like. Build it with [NewTarget].
 type Target struct {
 	addr    string
 	request []byte
@@ -23,7 +23,7 @@ type Target struct {
 type Spec struct {
 	URL    string            // http only
 	Header map[string]string // besides Host, Content-Type and Content-Length
-	Body   []byte
+	Body   []byte            // nil: a GET, else a POST
 
 	// Want must stand in one line of every good answer; an answer without it counts as an error.
 	Want string
@@ -44,8 +44,12 @@ func NewTarget(s Spec) (Target, error) {
 		return Target{}, fmt.Errorf("target %q: only http://host:port/path can be driven", s.URL)
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n",
-		u.RequestURI(), u.Host, len(s.Body))
+	if s.Body == nil {
+		fmt.Fprintf(&b, "GET %s HTTP/1.1\r\nHost: %s\r\n", u.RequestURI(), u.Host)
+	} else {
+		fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n",
+			u.RequestURI(), u.Host, len(s.Body))
+	}
 	names := make([]string, 0, len(s.Header))
 	for name := range s.Header {
 		names = append(names, name)

@@ -59,9 +59,12 @@ func (s *Server) post(ctx context.Context, path string, body, answer any) error 
 }
 
 func (s *Server) send(ctx context.Context, method, path, bearer string, body, answer any) error {
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return fmt.Errorf("encode the request: %w", err)
+	var raw []byte
+	if body != nil {
+		var err error
+		if raw, err = json.Marshal(body); err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
 	}
 	got, err := s.exchange(ctx, method, path, bearer, raw)
 	if err != nil || answer == nil {

@@ -41,6 +41,7 @@ func NewKeys() Keys {
 type Server struct {
 	*proc.Process
 	URL     string
+	GRPC    string        // host and port of gRPC
 	Startup time.Duration // from the start of the process to the first 200 on /health
 	admin   string
 }
@@ -67,7 +68,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Process: p, URL: "http://127.0.0.1:" + strconv.Itoa(port), admin: o.Keys.admin}
+	s := &Server{Process: p, URL: "http://127.0.0.1:" + strconv.Itoa(port), GRPC: "127.0.0.1:" + strconv.Itoa(grpc), admin: o.Keys.admin}
 	if s.Startup, err = p.Ready(ctx, s.URL+"/health"); err == nil {
 		_, err = p.Ready(ctx, s.URL+"/ready")
 	}

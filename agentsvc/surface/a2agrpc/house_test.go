@@ -1,6 +1,7 @@
 package a2agrpc_test
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/a2agrpc"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
@@ -53,7 +55,7 @@ agents:
   ghost: {llm: demo, visibility: private}
 `
 
-// house is a house with the script as the default app and as the apps acme and globex, served over gRPC.
+// house is a house with the script as the default app and as the apps acme and globex, served over HTTP and gRPC.
 type house struct {
 	*surfacetest.House
 	server *a2agrpc.Server
@@ -63,15 +65,16 @@ type house struct {
 
 func newHouse(t *testing.T, so surface.Options, o a2agrpc.Options) *house {
 	t.Helper()
-	h := &house{House: surfacetest.New(t, surfacetest.Options{Default: script, Surface: so}, func(*surfacetest.House) []surface.Route { return nil })}
-	h.App(t, "acme", script)
-	h.App(t, "globex", script)
-	h.server = a2agrpc.New(h.Server, o)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.at = l.Addr().String()
+	h := &house{at: l.Addr().String()}
+	so.GRPC.Address = cmp.Or(so.GRPC.Address, h.at)
+	h.House = surfacetest.New(t, surfacetest.Options{Default: script, Surface: so}, func(*surfacetest.House) []surface.Route { return a2a.Routes(a2a.Options{}) })
+	h.App(t, "acme", script)
+	h.App(t, "globex", script)
+	h.server = a2agrpc.New(h.Server, o)
 	ended := make(chan error, 1)
 	go func() { ended <- h.server.Serve(l) }()
 	t.Cleanup(func() {

@@ -27,7 +27,7 @@ type Options struct {
 func Routes(o Options) []surface.Route {
 	c := caller{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
 	return []surface.Route{{
-		Method: http.MethodPost, Pattern: "/mcp/{agent}", Kind: surface.Tenant, Messages: true, Waits: true, Origins: true, Serve: c.serve,
+		Method: http.MethodPost, Pattern: "/mcp/{agent}", Kind: surface.Tenant, Messages: true, Waits: true, Serve: c.serve,
 	}}
 }
 

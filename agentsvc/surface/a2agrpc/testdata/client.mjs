@@ -1,23 +1,38 @@
 // The official client for JavaScript: node client.mjs FOLDER CARD TOKEN STRANGER, where the folder's node_modules hold
-// @a2a-js/sdk. It reads the card at an address, tells one story over every version and binding that the card names, and prints
-// for each what it saw.
+// @a2a-js/sdk and @grpc/grpc-js. It reads the card at an address, tells one story over every version and binding that the card
+// names, and prints for each what it saw.
 import {pathToFileURL} from 'node:url'
 
 const [folder, address, token, stranger] = process.argv.slice(2)
-const {ClientFactory, JsonRpcTransportFactory, RestTransportFactory, DefaultAgentCardResolver} =
-  await import(pathToFileURL(folder + '/node_modules/@a2a-js/sdk/dist/client/index.js'))
+const load = path => import(pathToFileURL(folder + '/node_modules/' + path))
+const {ClientFactory, JsonRpcTransportFactory, RestTransportFactory, DefaultAgentCardResolver} = await load('@a2a-js/sdk/dist/client/index.js')
+const {GrpcTransportFactory} = await load('@a2a-js/sdk/dist/client/transports/grpc/index.js')
+const {default: {InterceptingCall}} = await load('@grpc/grpc-js/build/src/index.js')
 
 const as = token => (url, init = {}) => fetch(url, {...init, headers: {...init.headers, Authorization: 'Bearer ' + token}})
-const answer = await as(token)(address)
-const raw = JSON.parse((await answer.text()).replaceAll('http://localhost:8080', new URL(address).origin))
+const overGRPC = token => ({
+  legacyCompat: {enabled: true},
+  grpcCallOptions: {
+    interceptors: [(options, next) => new InterceptingCall(next(options), {
+      start(metadata, listener, go) {
+        metadata.set('authorization', 'Bearer ' + token)
+        go(metadata, listener)
+      },
+    })],
+  },
+})
+
+const cardOf = async token => JSON.parse((await (await as(token)(address)).text()).replaceAll('http://localhost:8080', new URL(address).origin))
 
 async function connect(token, version, binding) {
   const options = {fetchImpl: as(token), legacyCompat: {enabled: true}}
   const factory = new ClientFactory({
-    transports: [new JsonRpcTransportFactory(options), new RestTransportFactory(options)], cardResolver: new DefaultAgentCardResolver(options),
+    transports: [new JsonRpcTransportFactory(options), new RestTransportFactory(options), new GrpcTransportFactory(overGRPC(token))],
+    cardResolver: new DefaultAgentCardResolver(options),
   })
-  const interfaces = raw.supportedInterfaces.filter(i => i.protocolVersion === version && i.protocolBinding === binding)
-  return factory.createFromAgentCard({...raw, supportedInterfaces: interfaces})
+  const card = await cardOf(token)
+  const interfaces = card.supportedInterfaces.filter(i => i.protocolVersion === version && i.protocolBinding === binding)
+  return factory.createFromAgentCard({...card, supportedInterfaces: interfaces})
 }
 
 const states = [, 'submitted', 'working', 'completed', 'failed', 'canceled', 'input_required', 'rejected', 'auth_required']
@@ -90,7 +105,6 @@ async function story(version, binding) {
   return seen
 }
 
-const stories = [['1.0', 'JSONRPC'], ['1.0', 'HTTP+JSON'], ['0.3', 'JSONRPC'], ['0.3', 'HTTP+JSON']]
-for (const [version, binding] of stories) {
+for (const {protocolVersion: version, protocolBinding: binding} of (await cardOf(token)).supportedInterfaces) {
   console.log(JSON.stringify(await story(version, binding).catch(error => ({version, binding, broke: [String(error.stack)]}))))
 }
