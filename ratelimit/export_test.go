@@ -30,3 +30,10 @@ func Ahead(p Place, d time.Duration) {
 
 // Spare has a place be left alone for d after it failed.
 func Spare(p Place, d time.Duration) { p.(*orElse).spare = d }
+
+// Queued is how many callers wait until what is under way has come back.
+func (r *Redis) Queued() int {
+	r.adding.mu.Lock()
+	defer r.adding.mu.Unlock()
+	return len(r.adding.queued)
+}

@@ -24,12 +24,14 @@ func Patient(o *redis.Options) *redis.Options {
 
 // Redis counts for all processes that share a Redis, by its clock.
 type Redis struct {
-	client redis.UniversalClient
+	adding gather
 	clock  clock
 }
 
 // NewRedis returns a place in the Redis of client, see [Patient].
-func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client: client} }
+func NewRedis(client redis.UniversalClient) *Redis {
+	return &Redis{adding: gather{client: client, script: addScript}}
+}
 
 // lingering is how long after its window a counter stays: processes need not agree to the second.
 const lingering = time.Minute
@@ -71,7 +73,7 @@ func (r *Redis) add(ctx context.Context, tenant db.ID, at func(now time.Time) []
 			}
 			args = append(args, c.amount, limit, c.end.Add(lingering).UnixMilli())
 		}
-		got, err := addScript.Run(ctx, r.client, keys, args...).Int64Slice()
+		got, err := r.adding.run(ctx, keys, args...).Int64Slice()
 		switch {
 		case err != nil:
 			return outcome{}, fmt.Errorf("count in Redis: %w", err)
