@@ -3,18 +3,15 @@ package billing
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
+
+	"stoa/agentsvc/egress"
 )
 
 // WebhookSink posts each batch, and each notice of a threshold, to an address, signed as Standard Webhooks says. What is sent again bears the same
@@ -27,9 +24,9 @@ type WebhookSink struct {
 
 // ParseWebhookSecret reads a signing secret: whsec_ and 24 to 64 bytes in base64.
 func ParseWebhookSecret(text string) ([]byte, error) {
-	secret, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, "whsec_"))
-	if err != nil || !strings.HasPrefix(text, "whsec_") || len(secret) < 24 || len(secret) > 64 {
-		return nil, invalid("secret", "must be whsec_ and 24 to 64 bytes in base64")
+	secret, err := egress.ParseSecret(text)
+	if err != nil {
+		return nil, invalid("secret", "%v", err)
 	}
 	return secret, nil
 }
@@ -63,16 +60,8 @@ func (s WebhookSink) post(ctx context.Context, id, kind string, data map[string]
 	if err != nil {
 		return err
 	}
-	at := strconv.FormatInt(now.Unix(), 10)
-	mac := hmac.New(sha256.New, s.Secret)
-	mac.Write([]byte(id + "." + at + "."))
-	mac.Write(body)
-	for name, value := range map[string]string{
-		"Content-Type": "application/json", "Webhook-Id": id, "Webhook-Timestamp": at,
-		"Webhook-Signature": "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)),
-	} {
-		req.Header.Set(name, value)
-	}
+	req.Header.Set("Content-Type", "application/json")
+	egress.Sign(req.Header, s.Secret, id, now, body)
 	resp, err := s.Client.Do(req)
 	if err != nil {
 		var of *url.Error

@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/memory"
+	"stoa/agentsvc/notify"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/runner"
 	"stoa/agentsvc/sandbox"
@@ -54,6 +55,8 @@ type House struct {
 	Log    *slog.Logger
 	// Billing counts what apps use and bounds it; nil = nothing is counted.
 	Billing *billing.Service
+	// Notify has addresses outside told of tasks; nil = none ever are.
+	Notify *Notify
 }
 
 // Tenant says whose configuration is built.
@@ -65,6 +68,7 @@ type Tenant struct {
 	Inside   bool // private addresses may be called
 	Limits   tenancy.Limits
 	Plan     string // that it is on, "" = none
+	Signing  []byte // secret that signs what addresses outside are told, nil = nothing does
 	Trial    bool   // it is only tried: models that the plan does not have are mistakes, else their calls fail
 }
 
@@ -75,6 +79,7 @@ type App struct {
 	runners  map[bool]*runner.Runner // of tasks in the database, and of those in memory
 	vault    *store.Vault
 	memories *memory.Recall
+	desk     *notify.Desk // nil = nobody is told
 
 	allowance *billing.Allowance // nil = any
 	gate      *authz.Gate
@@ -122,7 +127,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	}
 	a := &App{
 		runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, allowance: b.allowance,
-		limits: limits, index: map[string]int{}, closers: b.closers,
+		desk: b.desk(h), limits: limits, index: map[string]int{}, closers: b.closers,
 	}
 	for _, q := range h.queues() {
 		kept := stores(q.db)

@@ -26,7 +26,6 @@ var pending = []struct {
 	{"vector_stores.*", nil},
 	{"document_stores.*", nil},
 
-	{"server.push_notifications", nil},
 	{"server.studio", nil},
 }
 

@@ -175,48 +175,6 @@ func (s *Store) insertCredential(b *db.Batch, id agentsvc.TaskID, c Sealed, g *g
 		s.tenant, c.Owner.Issuer, c.Owner.Subject, c.Tool, c.Header, c.Server, c.value, c.master, string(id), g.epoch, g.seq)
 }
 
-// RenewCredentials has the current master key wrap the keys of all tenants' credentials that former ones do, so that those
-// can go. One that does not open stays as it is: it will be asked for again.
-func RenewCredentials(ctx context.Context, d *db.DB, keys *tenancy.Keyring) error {
-	h := d.Platform()
-	var failed error
-	for _, former := range keys.Former() {
-		type row struct{ tenant, value string }
-		var rows []row
-		var b db.Batch
-		b.Query(func(r db.Row) error {
-			var x row
-			err := r.Scan(&x.tenant, &x.value)
-			rows = append(rows, x)
-			return err
-		}, `SELECT tenant, value FROM credential WHERE master_key = $1`, former)
-		if err := h.Do(ctx, &b); err != nil {
-			return fmt.Errorf("look for credentials under a former master key: %w", err)
-		}
-		for _, x := range rows {
-			failed = errors.Join(failed, renew(ctx, h, keys, former, x.tenant, x.value))
-		}
-	}
-	return failed
-}
-
-func renew(ctx context.Context, h *db.Handle, keys *tenancy.Keyring, former, tenant, value string) error {
-	raw, err := base64.StdEncoding.DecodeString(value)
-	if err == nil {
-		raw, err = keys.Renew(tenant, raw)
-	}
-	if err != nil {
-		return fmt.Errorf("wrap a credential of app %s anew: %w", tenant, err)
-	}
-	var b db.Batch
-	b.Exec(nil, `UPDATE credential SET value = $4, master_key = $5 WHERE tenant = $1 AND value = $2 AND master_key = $3`,
-		tenant, value, former, base64.StdEncoding.EncodeToString(raw), keys.Current())
-	if err := h.Do(ctx, &b); err != nil {
-		return fmt.Errorf("wrap a credential of app %s anew: %w", tenant, err)
-	}
-	return nil
-}
-
 // CheckCredential says what is wrong with a credential's value, as an [agentsvc.InvalidError] that does not quote it.
 func CheckCredential(at, value string) error {
 	switch {

@@ -154,22 +154,22 @@ func TestSwap(t *testing.T) {
 	})
 }
 
-// TestRenewCredentials: after it the former master key can go.
-func TestRenewCredentials(t *testing.T) {
+// TestRenewSealed: after it the former master key can go.
+func TestRenewSealed(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s, ana := store.New(d, "acme"), agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 		if err := supply(t, s, store.NewVault(d, "acme", keyring(t, 1)), needing(t, s), ana, bank, "secret"); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.RenewCredentials(t.Context(), d, keyring(t, 1)); err != nil {
+		if err := store.RenewSealed(t.Context(), d, keyring(t, 1)); err != nil {
 			t.Fatal(err)
 		}
 		next := store.NewVault(d, "acme", keyring(t, 2))
 		if opened(t, next, ana, bank) != "" {
 			t.Fatal("it opens without its master key")
 		}
-		if err := store.RenewCredentials(t.Context(), d, keyring(t, 2, 1)); err != nil {
+		if err := store.RenewSealed(t.Context(), d, keyring(t, 2, 1)); err != nil {
 			t.Fatal(err)
 		}
 		if got := opened(t, next, ana, bank); got != "secret" {

@@ -88,6 +88,8 @@ type Run struct {
 	Followed bool
 	// Reserved notes what the turn's call holds of the limits of its app, for whoever settles it; "" = nothing.
 	Reserved string
+	// Receiver is told of what happens to the task from the turn's first event on; nil = nobody new is.
+	Receiver *Receiver
 	// Facts are those of the turn when it began, where they have been read.
 	Facts []agentsvc.Event
 }

@@ -108,7 +108,7 @@ func says(text string) *agentsvc.Message {
 func message(text string) agentsvc.Event { return agentsvc.Event{Message: says(text)} }
 
 // tables are those that a task's writers touch.
-var tables = []string{"task", "event", "run", "session_turn", "sent", "approval", "call_cancel"}
+var tables = []string{"task", "event", "run", "session_turn", "sent", "approval", "call_cancel", "receiver"}
 
 // dump returns every row of every table, in order.
 func dump(t *testing.T, d *db.DB) string {
@@ -120,6 +120,7 @@ func dump(t *testing.T, d *db.DB) string {
 		"session_turn": "tenant || ' ' || context_id || ' ' || position || ' ' || task || ' ' || body",
 		"approval":     "tenant || ' ' || task || ' ' || seq || ' ' || COALESCE(due_at, 0)",
 		"call_cancel":  "tenant || ' ' || task || ' ' || turn || ' ' || call || ' ' || reason || ' ' || CAST(taken AS INTEGER)",
+		"receiver":     "tenant || ' ' || task || ' ' || id || ' ' || state || ' ' || told || ' ' || value",
 		"sent":         "tenant || ' ' || context_id || ' ' || message_id || ' ' || variant || ' ' || task",
 	}
 	var out string

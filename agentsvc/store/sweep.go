@@ -30,7 +30,7 @@ const (
 )
 
 // taskTables hold what belongs to a task and goes with it, besides the task's own row.
-var taskTables = []string{"event", "run", "approval", "sent", "call_cancel"}
+var taskTables = []string{"event", "run", "approval", "sent", "call_cancel", "receiver"}
 
 // Sweep deletes what r keeps no longer: tasks that ended and were not touched since, with everything of theirs; events
 // of such tasks but for the last status; sessions without a recent turn and without an unfinished task. It goes on in

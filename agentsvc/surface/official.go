@@ -114,7 +114,7 @@ func (v *Visit) interfaces(agent string) []Interface {
 func (v *Visit) Official(c agentsvc.Card) OfficialCard {
 	card := OfficialCard{
 		Name: c.Name, Description: c.Description, Version: c.Version, Skills: []OfficialSkill{},
-		Capabilities:      OfficialCapabilities{Streaming: true, ExtendedAgentCard: true},
+		Capabilities:      OfficialCapabilities{Streaming: true, PushNotifications: v.Notifies(), ExtendedAgentCard: true},
 		DefaultInputModes: MediaTypes(c.InputModes), DefaultOutputModes: MediaTypes(c.OutputModes),
 		SupportedInterfaces: v.interfaces(c.Agent), ProtocolVersion: A2A03 + ".0", ExtendedCard: true,
 	}

@@ -31,6 +31,8 @@ type Submission struct {
 	Unasked bool // no human has sent it: it comes after what humans have sent
 	Rulings []Ruling
 	Hold    *Hold // nil = nothing was reserved for it
+	// Receiver is told of what happens to the task from the turn on that the message opens; nil = nobody new is.
+	Receiver *store.Receiver
 }
 
 // Hold is what was reserved for a message when it was admitted.
@@ -300,6 +302,9 @@ func (s *Service) proceed(ctx context.Context, sub Submission, acc *accepted) er
 	case len(t.Approvals) > 0:
 		return agentsvc.ErrNoCredential
 	}
+	if err := s.mayHave(ctx, t.ID, sub.Receiver); err != nil {
+		return err
+	}
 	s.fill(sub, acc)
 	run := &acc.run
 	run.Task, run.Context, run.Turn = t.ID, t.Context, t.Turn+1
@@ -374,6 +379,7 @@ func (s *Service) fill(sub Submission, acc *accepted) {
 	if sub.Hold != nil {
 		run.Reserved = sub.Hold.Note
 	}
+	run.Receiver = sub.Receiver
 	run.Attempts = 0
 	if acc.held {
 		run.Attempts = 1

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 
 	"github.com/kelseyhightower/envconfig"
 
+	"stoa/agentsvc/egress"
 	"stoa/billing"
 )
 
@@ -79,9 +79,7 @@ func (s exportSettings) webhook(h *house, text string) (billing.Sink, error) {
 	if s.PrivateNetwork {
 		client = h.shared.Inside.HTTP()
 	}
-	noRedirect := *client
-	noRedirect.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return billing.WebhookSink{URL: s.Webhook, Secret: secret, Client: &noRedirect}, nil
+	return billing.WebhookSink{URL: s.Webhook, Secret: secret, Client: egress.Direct(client)}, nil
 }
 
 // keepBooks looks after credits and exports until ctx ends.

@@ -36,7 +36,7 @@ func tenancyOptions(shared app.House) tenancy.Options {
 			return errors.Join(shared.Volatile.Forget(ctx, a.ID), shared.Billing.Close(ctx, tenancy.System, a))
 		},
 		Renew: func(ctx context.Context, keys *tenancy.Keyring) error {
-			return store.RenewCredentials(ctx, shared.DB, keys)
+			return store.RenewSealed(ctx, shared.DB, keys)
 		},
 	}
 }

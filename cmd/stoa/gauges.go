@@ -49,6 +49,8 @@ func (h *house) gauges(front *surface.Server) error {
 		queue.states, "state")
 	m.gauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.apps(m.apps), "state", "app")
 	m.gauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.oldest)
+	m.gauge("stoa_notification_receivers", "", "Addresses that are told of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
+		toldOf(store.NewReceivers(h.db)), "state")
 	if h.db.Engine() == db.Postgres {
 		m.connections(h.db)
 	}
@@ -101,6 +103,28 @@ func (q *queueLook) look(ctx context.Context) (store.Stats, bool) {
 	last, err := q.runs.Open(ctx)
 	q.last, q.ok, q.at = last, err == nil, time.Now()
 	return q.last, q.ok
+}
+
+// toldOf shows how many are told of tasks, as they were last counted.
+func toldOf(q *store.Receivers) reading {
+	var mu sync.Mutex
+	var at time.Time
+	var open, failing int64
+	var err error
+	return func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(at) >= queueFor {
+			ctx, cancel := context.WithTimeout(ctx, queueTime)
+			defer cancel()
+			open, failing, err = q.Count(ctx)
+			at = time.Now()
+		}
+		if err == nil {
+			show(float64(open), labelled("state", "open"))
+			show(float64(failing), labelled("state", "failing"))
+		}
+	}
 }
 
 func (q *queueLook) states(ctx context.Context, show func(float64, ...metric.ObserveOption)) {

@@ -28,13 +28,13 @@ type meters struct {
 	figures  []figure // all that there are
 	wrong    error    // the first figure that could not be made
 
-	requests, refused, limited, verdicts, swept, runs, tokens, tools, loads, evictions counter
-	cost                                                                               metric.Float64Counter
-	duration, runDuration, toolDuration, loadDuration                                  metric.Float64Histogram
-	groups                                                                             metric.Int64Histogram
-	asked                                                                              genaiconv.ClientOperationDuration
-	used                                                                               genaiconv.ClientTokenUsage
-	first                                                                              genaiconv.ClientOperationTimeToFirstChunk
+	requests, refused, limited, verdicts, notifications, swept, runs, tokens, tools, loads, evictions counter
+	cost                                                                                              metric.Float64Counter
+	duration, runDuration, toolDuration, loadDuration                                                 metric.Float64Histogram
+	groups                                                                                            metric.Int64Histogram
+	asked                                                                                             genaiconv.ClientOperationDuration
+	used                                                                                              genaiconv.ClientTokenUsage
+	first                                                                                             genaiconv.ClientOperationTimeToFirstChunk
 
 	agents, rails, models *busiest
 	apps                  *busiest // nil: nothing carries an app
@@ -84,6 +84,7 @@ func (m *meters) define() {
 	m.tools = m.counter("stoa_tool_calls", "Calls of tools; fault is the kind of error, empty where there was none.", "fault", "app")
 	m.toolDuration = m.histogram("stoa_tool_duration", "s", "Time of a tool's call.", seconds, "fault")
 	m.verdicts = m.counter("stoa_guardrail_verdicts", "Checks of guardrails that struck.", "guardrail", "action", "shadow", "app")
+	m.notifications = m.counter("stoa_notifications", "Notifications that were sent to addresses of callers: delivered, failed (they will be sent again), dead (the address is given up).", "outcome", "app")
 	m.swept = m.counter("stoa_retention_deleted", "What was deleted because it was kept long enough.", "kind")
 	m.loads = m.counter("stoa_app_loads", "Apps that were built, at their first call or after a change.", "outcome")
 	m.loadDuration = m.histogram("stoa_app_load_duration", "s", "Time of reading and building an app.", seconds)
@@ -200,6 +201,11 @@ func (m *meters) left(ctx context.Context, app, state string) {
 // charge counts what has become due for a model's work.
 func (m *meters) charge(ctx context.Context, app, model, currency string, nanos int64) {
 	m.cost.Add(ctx, float64(nanos)/1e9, m.of(app, labels{{"currency", currency}, {"model", m.models.label(model)}}))
+}
+
+// notified counts a notification of an app that was sent, or was to be.
+func (m *meters) notified(app, outcome string) {
+	m.notifications.Add(context.Background(), 1, m.of(app, labels{{"outcome", outcome}}))
 }
 
 // sweep counts what was deleted of an app.

@@ -48,6 +48,7 @@ func exercised(t *testing.T) *testHouse {
 	m.end(t.Context(), "acme", store.Run{}, "", time.Second)
 	m.judge(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Action: guardrail.Block})
 	m.charge(t.Context(), "acme", "m", "EUR", 1_500_000_000)
+	m.notified("acme", "delivered")
 	m.sweep(store.Swept{Tasks: 1})
 	m.load(time.Second, errors.New("no"))
 	m.evictions.Add(t.Context(), 1)

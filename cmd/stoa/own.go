@@ -23,6 +23,8 @@ type own struct {
 	path string
 	cfg  atomic.Pointer[config.Config]
 	hash atomic.Value // of the file, a string; "" without one
+
+	signing []byte // secret that signs the app's notifications, nil = nothing does
 }
 
 // fingerprint tells two processes' files apart.
@@ -65,7 +67,7 @@ func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapsh
 	return func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
 		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.InForce(), Plan: s.App.Plan}
 		if s.App.ID == tenancy.DefaultID {
-			t.Own, t.Inside = true, true
+			t.Own, t.Inside, t.Signing = true, true, o.signing
 			return app.Build(o.cfg.Load(), t, house)
 		}
 		cfg, err := config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, Lend: environ})
@@ -73,6 +75,9 @@ func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapsh
 			return nil, err
 		}
 		t.Inside = slices.Contains(s.App.Grants, "private_network")
+		if t.Signing, err = signing(s.Secret); err != nil {
+			return nil, err
+		}
 		return app.Build(cfg, t, house)
 	}
 }
@@ -83,6 +88,9 @@ func check(house app.House) func(ctx context.Context, src []byte, grants []strin
 	return func(_ context.Context, src []byte, grants []string, plan string, secret func(string) (string, bool)) error {
 		cfg, err := config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants, Lend: environ})
 		if err != nil {
+			return err
+		}
+		if _, err := signing(secret); err != nil {
 			return err
 		}
 		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan, Trial: true}, house)

@@ -17,6 +17,7 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/egress"
+	"stoa/agentsvc/notify"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store"
@@ -86,6 +87,7 @@ type house struct {
 	calls    *a2agrpc.Server // over gRPC
 	tls      *tls.Config     // nil = nothing is encrypted here
 	exports  *billing.Exporter
+	couriers []*notify.Courier
 	closers  []func() error
 }
 
@@ -105,7 +107,7 @@ func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h 
 			h = nil
 		}
 	}()
-	for _, open := range []func(context.Context) error{h.openTLS, h.openTracing, h.openDatabase, h.openTenancy, h.openIdentity, h.openQueue, h.openLive, h.openGRPC} {
+	for _, open := range []func(context.Context) error{h.openTLS, h.openTracing, h.openDatabase, h.openTenancy, h.openIdentity, h.openQueue, h.openNotify, h.openLive, h.openGRPC} {
 		if err := open(ctx); err != nil {
 			return h, err
 		}
@@ -310,7 +312,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run, h.shared.Billing.Run, h.keepBooks, h.shared.Volatile.Run, newSweeper(h).run} {
+	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run, h.shared.Billing.Run, h.keepBooks, h.shared.Volatile.Run, newSweeper(h).run, h.notify} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	if h.settings.watch && h.own.path != "" {

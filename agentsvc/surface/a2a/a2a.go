@@ -59,8 +59,8 @@ func restRoutes(base, cardPath string, b binding) []surface.Route {
 	return []surface.Route{
 		sends, streams, follow, posted, cancels,
 		of(http.MethodGet, "/tasks", b.answer(list)), of(http.MethodGet, "/tasks/{task}", b.answer(get)), of(http.MethodGet, cardPath, b.answer(card)),
-		of(http.MethodPost, pushes, b.answer(push)), of(http.MethodGet, pushes, b.answer(push)),
-		of(http.MethodGet, pushes+"/{config}", b.answer(push)), of(http.MethodDelete, pushes+"/{config}", b.answer(push)),
+		of(http.MethodPost, pushes, b.answer(setPush)), of(http.MethodGet, pushes, b.answer(listPushes)),
+		of(http.MethodGet, pushes+"/{config}", b.answer(getPush)), of(http.MethodDelete, pushes+"/{config}", b.answer(dropPush)),
 	}
 }
 

@@ -63,10 +63,14 @@ func (c *call) submission() (task.Submission, error) {
 	if wrong == nil {
 		wrong = err
 	}
-	if wrong == nil && c.Configuration.push() != nil {
-		wrong = surface.ErrNoPush
+	var receiver *store.Receiver
+	if raw := c.Configuration.push(); wrong == nil && raw != nil {
+		receiver, wrong = c.pushes().inline(raw)
 	}
 	sub, err := c.v.Submission(c.ctx(), c.agent, word, wrong)
+	if err == nil {
+		err = surface.Notify(&sub, receiver)
+	}
 	if err == nil {
 		sub.Key, err = surface.IdempotencyKey(c.r)
 	}
@@ -202,14 +206,6 @@ func card(c *call) (any, error) {
 		return nil, err
 	}
 	return c.v.Official(known), nil
-}
-
-// push answers that nobody is notified of a task.
-func push(c *call) (any, error) {
-	if err := c.v.Use(c.ctx(), authz.AgentsCall, c.agent, ""); err != nil {
-		return nil, err
-	}
-	return nil, surface.ErrNoPush
 }
 
 // tell writes the events of f, each in an envelope.

@@ -195,12 +195,17 @@ func moment(raw json.RawMessage) (at time.Time, err error) {
 
 // named returns the id of the task that params name.
 func (p *params) named() (agentsvc.TaskID, error) {
-	var id string
+	id, err := p.id("must be the id of a task, as text")
+	if id = cmp.Or(p.path.task, id); err == nil && id == "" {
+		err = agentsvc.Invalid("id", "is missing: the id of a task")
+	}
+	return agentsvc.TaskID(id), cmp.Or(err, surface.CheckID("id", id))
+}
+
+// id returns the member of that name, "" where there is none.
+func (p *params) id(wanted string) (id string, err error) {
 	if given(p.ID) && json.Unmarshal(p.ID, &id) != nil {
-		return "", agentsvc.Invalid("id", "must be the id of a task, as text")
+		err = agentsvc.Invalid("id", "%s", wanted)
 	}
-	if id == "" {
-		return "", agentsvc.Invalid("id", "is missing: the id of a task")
-	}
-	return agentsvc.TaskID(id), surface.CheckID("id", id)
+	return id, err
 }

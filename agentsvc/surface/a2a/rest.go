@@ -29,6 +29,10 @@ func (b binding) answer(m method) surface.Handler {
 		if err != nil {
 			return err
 		}
+		if r.Method == http.MethodDelete {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
 		return surface.WriteKind(w, b.as.kind, answer)
 	}
 }
@@ -66,9 +70,7 @@ func (b binding) call(r *http.Request) (*call, error) {
 			return nil, err
 		}
 	}
-	if id := surface.Param(r, "task"); id != "" {
-		c.ID, _ = json.Marshal(id)
-	}
+	c.path.task, c.path.push = surface.Param(r, "task"), surface.Param(r, "config")
 	if tenant := surface.Param(r, "tenant"); tenant != "" {
 		if of := surface.Param(r, "of"); of != "" {
 			tenant += "/" + of

@@ -26,15 +26,15 @@ var dialects = []struct {
 	{&v10, map[string]rpcMethod{
 		"SendMessage": sendMessage, "SendStreamingMessage": {open: stream},
 		"GetTask": {answer: get}, "ListTasks": {answer: list}, "CancelTask": {answer: cancel, once: true}, "SubscribeToTask": {open: subscribe},
-		"CreateTaskPushNotificationConfig": {answer: push}, "GetTaskPushNotificationConfig": {answer: push},
-		"ListTaskPushNotificationConfigs": {answer: push}, "DeleteTaskPushNotificationConfig": {answer: push},
+		"CreateTaskPushNotificationConfig": {answer: setPush}, "GetTaskPushNotificationConfig": {answer: getPush},
+		"ListTaskPushNotificationConfigs": {answer: listPushes}, "DeleteTaskPushNotificationConfig": {answer: dropPush},
 		"GetExtendedAgentCard": {answer: card},
 	}},
 	{&v03, map[string]rpcMethod{
 		"message/send": sendMessage, "message/stream": {open: stream},
 		"tasks/get": {answer: get}, "tasks/list": {answer: list}, "tasks/cancel": {answer: cancel, once: true}, "tasks/resubscribe": {open: subscribe},
-		"tasks/pushNotificationConfig/set": {answer: push}, "tasks/pushNotificationConfig/get": {answer: push},
-		"tasks/pushNotificationConfig/list": {answer: push}, "tasks/pushNotificationConfig/delete": {answer: push},
+		"tasks/pushNotificationConfig/set": {answer: setPush}, "tasks/pushNotificationConfig/get": {answer: getPush},
+		"tasks/pushNotificationConfig/list": {answer: listPushes}, "tasks/pushNotificationConfig/delete": {answer: dropPush},
 		"agent/getAuthenticatedExtendedCard": {answer: card},
 	}},
 }

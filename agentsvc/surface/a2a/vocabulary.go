@@ -26,6 +26,10 @@ type vocabulary struct {
 	task  func(*spec.Task) (any, error)
 	list  func(*spec.ListTasksResponse) (any, error)
 	event func(ev spec.Event, final bool) (any, error)
+
+	push   func(*spec.PushConfig) (any, error)
+	pushes func([]*spec.PushConfig) (any, error)
+	empty  any // what a call is answered with that has no answer
 }
 
 // v10 is version 1.0, in which both bindings say the same.
@@ -50,6 +54,9 @@ var v10 = vocabulary{
 		}
 		return spec.StreamResponse{Event: ev}, nil
 	},
+	push:   func(c *spec.PushConfig) (any, error) { return c, nil },
+	pushes: func(l []*spec.PushConfig) (any, error) { return spec.ListTaskPushConfigResponse{Configs: l}, nil },
+	empty:  struct{}{},
 }
 
 // v03 is version 0.3 over JSON-RPC, which tells kinds apart by a member of that name.
@@ -66,6 +73,14 @@ var v03 = vocabulary{
 			return out, nil
 		}
 		return a2av0.FromV1Event(ev)
+	},
+	push: func(c *spec.PushConfig) (any, error) { return a2av0.FromV1PushConfig(c), nil },
+	pushes: func(l []*spec.PushConfig) (any, error) {
+		out := make([]any, len(l))
+		for i, c := range l {
+			out[i] = a2av0.FromV1PushConfig(c)
+		}
+		return out, nil
 	},
 }
 
@@ -103,6 +118,19 @@ var v03REST = vocabulary{
 			out.StatusUpdate.Final = final
 		}
 		return out, err
+	},
+	push: func(c *spec.PushConfig) (any, error) { return raw(pbjson.ToProtoPushConfigResponse(c)) },
+	pushes: func(l []*spec.PushConfig) (any, error) {
+		out := struct {
+			Configs []json.RawMessage `json:"configs"`
+		}{make([]json.RawMessage, len(l))}
+		for i, c := range l {
+			var err error
+			if out.Configs[i], err = pbjson.ToProtoPushConfigResponse(c); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
 	},
 }
 

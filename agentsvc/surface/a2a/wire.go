@@ -21,6 +21,7 @@ type (
 		HistoryLengthSnake *int `json:"history_length"`
 		listing
 		pushing
+		path struct{ task, push string } // ids that stand there, and then nowhere else
 	}
 	listing struct {
 		ContextID             string          `json:"contextId"`
@@ -37,9 +38,33 @@ type (
 		UpdatedAfter          json.RawMessage `json:"lastUpdatedAfter"`
 		UpdatedAfterSnake     json.RawMessage `json:"last_updated_after"`
 	}
+	// pushing is what calls about push notification configs say beside an id: 1.0 has the config's members beside its task,
+	// 0.3 in a member of their own, and over REST in one within another.
 	pushing struct {
 		TaskID      string `json:"taskId"`
 		TaskIDSnake string `json:"task_id"`
+		PushID      string `json:"pushNotificationConfigId"`
+		PushIDSnake string `json:"push_notification_config_id"`
+		pushAddress
+		pushNested
+		Config *pushNested `json:"config"`
+	}
+	pushNested struct {
+		Push      *pushConfig `json:"pushNotificationConfig"`
+		PushSnake *pushConfig `json:"push_notification_config"`
+	}
+	pushConfig struct {
+		ID string `json:"id"`
+		pushAddress
+	}
+	pushAddress struct {
+		URL            string `json:"url"`
+		Token          string `json:"token"`
+		Authentication *struct {
+			Scheme      string   `json:"scheme"`
+			Schemes     []string `json:"schemes"`
+			Credentials string   `json:"credentials"`
+		} `json:"authentication"`
 	}
 	configuration struct {
 		HistoryLength          *int            `json:"historyLength"`

@@ -25,6 +25,7 @@ import (
 type call struct {
 	r       *http.Request // what its metadata say
 	v       *surface.Visit
+	version string
 	tenant  string // as its message names it
 	invalid error  // what the library does not see about its message, told to those who may call
 	wrong   error  // what went wrong, in our words: the library would not keep them
@@ -77,7 +78,7 @@ func (s *Server) carry(method, version string, waits bool, run grpc.StreamHandle
 			if _, err := a2a.Spoken(r, version); err != nil {
 				return err
 			}
-			c := &call{r: r, v: surface.VisitOf(r)}
+			c := &call{r: r, v: surface.VisitOf(r), version: version}
 			ctx := context.WithValue(r.Context(), callKey{}, c)
 			return c.outcome(ctx, run(service, &wire{ServerStream: stream, ctx: ctx, call: c, header: header}))
 		}

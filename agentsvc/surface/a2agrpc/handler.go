@@ -53,10 +53,14 @@ func (c *call) submission(ctx context.Context, req *spec.SendMessageRequest) (ta
 	}
 	word, wrong := a2a.Word(req.Message)
 	wrong = cmp.Or(c.invalid, wrong)
+	var receiver *store.Receiver
 	if wrong == nil && req.Config != nil && req.Config.PushConfig != nil {
-		wrong = surface.ErrNoPush
+		receiver, wrong = c.pushes(agent).Receiver(req.Config.PushConfig)
 	}
 	sub, err := c.v.Submission(ctx, agent, word, wrong)
+	if err == nil {
+		err = surface.Notify(&sub, receiver)
+	}
 	if err == nil {
 		sub.Key, err = surface.IdempotencyKey(c.r)
 	}
@@ -249,34 +253,4 @@ func (h *handler) GetExtendedAgentCard(ctx context.Context, _ *spec.GetExtendedA
 		return nil, c.fail(err)
 	}
 	return card, nil
-}
-
-// push answers that nobody is notified of a task.
-func push(ctx context.Context) error {
-	c := callOf(ctx)
-	agent, err := c.agent()
-	if err == nil {
-		err = c.v.Use(ctx, authz.AgentsCall, agent, "")
-	}
-	return c.fail(cmp.Or(err, surface.ErrNoPush))
-}
-
-// GetTaskPushConfig answers that there are none.
-func (h *handler) GetTaskPushConfig(ctx context.Context, _ *spec.GetTaskPushConfigRequest) (*spec.PushConfig, error) {
-	return nil, push(ctx)
-}
-
-// ListTaskPushConfigs answers that there are none.
-func (h *handler) ListTaskPushConfigs(ctx context.Context, _ *spec.ListTaskPushConfigRequest) (*spec.ListTaskPushConfigResponse, error) {
-	return nil, push(ctx)
-}
-
-// CreateTaskPushConfig answers that there are none.
-func (h *handler) CreateTaskPushConfig(ctx context.Context, _ *spec.PushConfig) (*spec.PushConfig, error) {
-	return nil, push(ctx)
-}
-
-// DeleteTaskPushConfig answers that there are none.
-func (h *handler) DeleteTaskPushConfig(ctx context.Context, _ *spec.DeleteTaskPushConfigRequest) error {
-	return push(ctx)
 }

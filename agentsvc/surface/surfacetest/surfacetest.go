@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
+	"stoa/agentsvc/notify"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
@@ -54,7 +55,8 @@ type House struct {
 type Options struct {
 	Default string // configuration of the default app, "" = there is none
 	Hosts   []string
-	Surface surface.Options // what is missing is filled in
+	Surface surface.Options        // what is missing is filled in
+	Forms   map[string]notify.Form // in which addresses are told where the default app's server.push_notifications is on
 }
 
 // New returns a house that answers routes until the test ends.
@@ -114,15 +116,28 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	router, err := tenancy.NewRouter(h.Apps, o.Hosts)
 	must(t, err)
 	t.Cleanup(router.Close)
+	loops := []func(context.Context) error{bus.Run}
 	if o.Default != "" {
 		h.Apps.SetDefault("Default", []byte(o.Default))
+		cfg, err := config.Parse([]byte(o.Default), config.Options{})
+		if err == nil && cfg.Server.PushNotifications {
+			courier := notify.NewCourier(h.DB, notify.CourierOptions{Forms: o.Forms, Log: log, Desk: func(ctx context.Context, tenant db.ID) (*notify.Desk, func(), error) {
+				a, _, release, err := live.Acquire(ctx, tenant)
+				if err != nil {
+					return nil, nil, err
+				}
+				return a.Desk(), release, nil
+			}})
+			shared.Notify = &app.Notify{Made: courier.Wake}
+			loops = append(loops, courier.Run)
+		}
 	}
 	so := o.Surface
 	so.Keys = h.Keys
 	so.Verifier, so.AdminSecret, so.Apps, so.Router, so.Live, so.Log = authz.NewVerifier(h.Issuer.Accepted()), Secret, h.Apps, router, live, log
 	h.Server, err = surface.New(so, routes(h)...)
 	must(t, err)
-	h.run(t, bus.Run, h.Keys.Run, live.Run, h.Pool.Run, h.Billing.Run)
+	h.run(t, append(loops, h.Keys.Run, live.Run, h.Pool.Run, h.Billing.Run)...)
 	h.listen(t)
 	return h
 }

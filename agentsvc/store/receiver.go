@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// ReceiverState is how it stands with a receiver.
+type ReceiverState string
+
+// The states of a receiver.
+const (
+	ReceiverOpen ReceiverState = "open" // it is told what happens
+	ReceiverDone ReceiverState = "done" // it knows of the task's end
+	ReceiverDead ReceiverState = "dead" // it was tried for too long
+)
+
+// Receiver is somebody outside who is told of what happens to a task. Where and with which credentials is sealed in Value,
+// by whoever tells it; Form is what it is told in.
+type Receiver struct {
+	Task      agentsvc.TaskID
+	ID        string // of its task's; "" = the task's id
+	Form      string
+	Value     string
+	MasterKey string // that the value's own key is wrapped by
+
+	State    ReceiverState
+	Told     int64 // sequence of the last event that it knows of
+	Attempts int64 // that failed since the last that did not
+	Error    string
+	Created  time.Time
+}
+
+// MaxReceivers bounds the receivers of a task.
+const MaxReceivers = 10
+
+// ErrReceivers says that a task has as many receivers as it may have.
+var ErrReceivers error = agentsvc.Invalid("", "a task has at most %d push notification configs; delete one first", MaxReceivers)
+
+// SetReceiver has a receiver told of what happens to its task from now on; one of the same id it replaces, from where that
+// one is. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrReceivers].
+func (s *Store) SetReceiver(ctx context.Context, r Receiver) error {
+	var n, others int64
+	var there bool
+	var b db.Batch
+	b.Query(func(row db.Row) error { return row.Scan(&there, &others) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2),
+		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3)`, s.tenant, string(r.Task), r.id())
+	b.Exec(&n, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
+		SELECT t.tenant, t.id, CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT),
+			CASE WHEN t.state IN ('completed', 'failed', 'cancelled', 'rejected') THEN 'done' ELSE 'open' END, t.seq, 0, 0, stoa_now(), '', 0, '', stoa_now()
+		FROM task t WHERE t.tenant = $1 AND t.id = $2 AND (SELECT COUNT(*) FROM receiver o WHERE o.tenant = $1 AND o.task = $2 AND o.id <> $3) < $7
+		ON CONFLICT (tenant, task, id) DO UPDATE SET form = excluded.form, value = excluded.value, master_key = excluded.master_key,
+			told = CASE WHEN receiver.state = 'open' THEN receiver.told ELSE excluded.told END,
+			state = CASE WHEN receiver.state = 'open' THEN 'open' ELSE excluded.state END,
+			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
+		s.tenant, string(r.Task), r.id(), r.Form, r.Value, r.MasterKey, MaxReceivers)
+	err := s.h.Do(ctx, &b)
+	switch {
+	case err != nil:
+		return fmt.Errorf("set a receiver of task %s: %w", r.Task, err)
+	case !there:
+		return agentsvc.ErrNotFound
+	case n == 0 && others >= MaxReceivers:
+		return ErrReceivers
+	}
+	return nil
+}
+
+func (r Receiver) id() string {
+	if r.ID == "" {
+		return string(r.Task)
+	}
+	return r.ID
+}
+
+// Receivers returns those of a task by id.
+func (s *Store) Receivers(ctx context.Context, id agentsvc.TaskID) (list []Receiver, err error) {
+	var b db.Batch
+	b.Query(func(row db.Row) error {
+		r := Receiver{Task: id}
+		var at int64
+		err := row.Scan(&r.ID, &r.Form, &r.Value, &r.MasterKey, (*string)(&r.State), &r.Told, &r.Attempts, &r.Error, &at)
+		r.Created = time.UnixMicro(at).UTC()
+		list = append(list, r)
+		return err
+	}, `SELECT id, form, value, master_key, state, told, attempts, error, created_at FROM receiver WHERE tenant = $1 AND task = $2 ORDER BY id`,
+		s.tenant, string(id))
+	if err := s.h.Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("list the receivers of task %s: %w", id, err)
+	}
+	return list, nil
+}
+
+// DropReceiver has a receiver told no more. One that is not there is as good as dropped.
+func (s *Store) DropReceiver(ctx context.Context, task agentsvc.TaskID, id string) error {
+	var b db.Batch
+	b.Exec(nil, `DELETE FROM receiver WHERE tenant = $1 AND task = $2 AND id = $3`, s.tenant, string(task), id)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("drop a receiver of task %s: %w", task, err)
+	}
+	return nil
+}
+
+// insertReceiver adds to b that the receiver of run, which b writes, is told of run's turn from its first event on.
+func (s *Store) insertReceiver(b *db.Batch, run Run) {
+	if run.Receiver == nil {
+		return
+	}
+	r := *run.Receiver
+	r.Task = run.Task
+	b.Exec(nil, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
+		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), 'open', CAST($7 AS BIGINT),
+			0, 0, stoa_now(), '', 0, '', stoa_now()
+		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9)
+		ON CONFLICT (tenant, task, id) DO UPDATE SET form = excluded.form, value = excluded.value, master_key = excluded.master_key,
+			told = CASE WHEN receiver.state = 'open' THEN receiver.told ELSE excluded.told END, state = 'open',
+			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
+		s.tenant, string(run.Task), r.id(), r.Form, r.Value, r.MasterKey, run.FirstSeq-1, run.Epoch, run.Seq)
+}
