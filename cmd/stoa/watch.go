@@ -71,6 +71,18 @@ func (h *house) giveUp(dead *task.DeadLetters) func(context.Context, store.Run, 
 	}
 }
 
+// unhold gives back what the turn of a dead letter holds of its app's limits. Where the app cannot be had it lapses with its
+// window.
+func (h *house) unhold(ctx context.Context, tenant db.ID, t agentsvc.Task, note string) {
+	a, _, release, err := h.live.Acquire(ctx, tenant)
+	if err != nil {
+		h.log.WarnContext(ctx, "what a dead letter holds of the limits is not given back before its window ends", "task", t.ID, "error", err)
+		return
+	}
+	defer release()
+	a.Limits().Unhold(t, note)
+}
+
 // named is what an app of that id is called, "" where that cannot be known.
 func (h *house) named(ctx context.Context, id db.ID) string {
 	if id == tenancy.DefaultID {
