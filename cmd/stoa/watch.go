@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trail"
 	"stoa/tenancy"
@@ -26,6 +27,7 @@ func (h *house) watch() app.Watch {
 	}
 	if h.meters != nil {
 		w.Asked, w.Called, w.Charged = h.meters.ask, h.meters.call, h.meters.charge
+		w.Exhausted = func(app string) { h.meters.refuse(app, surface.BudgetRule) }
 	}
 	if h.meters != nil || h.tracer != nil {
 		w.Ended = h.ended
