@@ -81,6 +81,9 @@ func (e *entry) principal(c claims) (Principal, error) {
 		App: e.App, AppName: e.AppName, Issuer: c.Issuer, Subject: c.Subject,
 		Roles: c.Roles, Scopes: narrowing(c.Scope), Issued: c.IssuedAt.Time(), Expires: c.Expiry.Time(),
 	}
+	if !e.BuiltIn {
+		p.Ahead = skew
+	}
 	switch {
 	case e.BuiltIn:
 		if err := p.belong(c); err != nil {
@@ -99,18 +102,14 @@ func (e *entry) principal(c claims) (Principal, error) {
 	return p, nil
 }
 
-// belong takes over what a token of the built-in issuer says of its app, which it names by name and immutable id. The
-// platform operator's names none.
+// belong takes over what a token of the built-in issuer says of its app, which it names by name and immutable id.
 func (p *Principal) belong(c claims) error {
 	p.App, p.AppName = c.App, c.AppName
 	switch {
 	case c.IssuedAt == nil:
 		return refuse("no iat")
 	case c.App == "" && c.AppName == "":
-		if len(c.Roles) != 1 || c.Roles[0] != RolePlatformOperator {
-			return refuse("names no app")
-		}
-		p.Platform = true
+		return refuse("names no app")
 	case c.App == "" || c.AppName == "":
 		return refuse("names its app by half")
 	}

@@ -81,7 +81,7 @@ func TestOutside(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	good := genuine(now)
 	base := Principal{
-		AppName: "acme", Issuer: "https://issuer.example", Subject: "ana", Roles: []string{"caller"}, Issued: now, Expires: now.Add(time.Hour),
+		AppName: "acme", Issuer: "https://issuer.example", Subject: "ana", Roles: []string{"caller"}, Issued: now, Ahead: time.Minute, Expires: now.Add(time.Hour),
 	}
 	with := func(change func(*Principal)) Principal {
 		p := base

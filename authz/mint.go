@@ -53,16 +53,11 @@ func (i *Issuer) Mint(ctx context.Context, app *tenancy.App, spec TokenSpec) (To
 	if err != nil {
 		return Token{}, err
 	}
-	return i.sign(ctx, spec, app.IssueAt, claims{AppName: app.Name, App: app.ID, Roles: spec.Roles, Scope: scope})
+	return i.sign(ctx, app, spec, claims{AppName: app.Name, App: app.ID, Roles: spec.Roles, Scope: scope})
 }
 
-// MintOperator signs a token of the platform's operator, who is welcome at the admin API alone. It cannot be revoked.
-func (i *Issuer) MintOperator(ctx context.Context, subject string, ttl time.Duration) (Token, error) {
-	return i.sign(ctx, TokenSpec{Subject: subject, TTL: ttl}, (&tenancy.App{}).IssueAt, claims{Roles: []string{RolePlatformOperator}})
-}
-
-// sign completes c and signs it with the current key. issueAt turns the database's time into that of the token.
-func (i *Issuer) sign(ctx context.Context, spec TokenSpec, issueAt func(sub string, now time.Time) time.Time, c claims) (Token, error) {
+// sign completes c, of a token for app, and signs it with the current key.
+func (i *Issuer) sign(ctx context.Context, app *tenancy.App, spec TokenSpec, c claims) (Token, error) {
 	if err := checkSubject(spec.Subject); err != nil {
 		return Token{}, err
 	}
@@ -74,7 +69,7 @@ func (i *Issuer) sign(ctx context.Context, spec TokenSpec, issueAt func(sub stri
 	if err != nil {
 		return Token{}, err
 	}
-	issued := issueAt(spec.Subject, now)
+	issued := app.IssueAt(spec.Subject, now)
 	if err := await(ctx, issued.Sub(now)); err != nil {
 		return Token{}, err
 	}

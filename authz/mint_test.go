@@ -57,7 +57,7 @@ func TestMint(t *testing.T) {
 			if age := time.Since(got.Issued); age < 0 || age > 5*time.Second {
 				t.Errorf("was issued %v ago", age)
 			}
-			if acme().TooOld(got.Subject, got.Issued) {
+			if acme().TooOld(got.Subject, got.Issued, 0) {
 				t.Error("is void from the start")
 			}
 		})
@@ -163,22 +163,6 @@ func manyAgents(n int) string {
 	return b.String()
 }
 
-func TestMintOperator(t *testing.T) {
-	t.Parallel()
-	i := openIssuer(t, dbtest.SQLite(t))
-	token, err := i.MintOperator(t.Context(), "ops", time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := NewVerifier(i.Accepted()).Verify(t.Context(), token.Text)
-	if err != nil || !p.Platform || p.App != "" {
-		t.Fatalf("got %+v and %v, want the platform's operator", p, err)
-	}
-	if err := newPolicy(t, "").May(p, AgentsRead, ""); !errors.Is(err, ErrDenied) {
-		t.Errorf("in an app: got %v, want ErrDenied", err)
-	}
-}
-
 // TestRevocation revokes between two tokens of the same second: the first is void, the second is good at once.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
@@ -216,13 +200,13 @@ func TestRevocation(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := current()
-			if !now.TooOld(ana.Subject, ana.Issued) {
+			if !now.TooOld(ana.Subject, ana.Issued, 0) {
 				t.Errorf("revoked %q: ana's token is still good", revoked)
 			}
-			if got, want := now.TooOld(bob.Subject, bob.Issued), revoked == ""; got != want {
+			if got, want := now.TooOld(bob.Subject, bob.Issued, 0), revoked == ""; got != want {
 				t.Errorf("revoked %q: bob's token is void = %v, want %v", revoked, got, want)
 			}
-			if again := newToken("ana"); now.TooOld(again.Subject, again.Issued) {
+			if again := newToken("ana"); now.TooOld(again.Subject, again.Issued, 0) {
 				t.Errorf("revoked %q: ana's next token is void from the start", revoked)
 			}
 		}

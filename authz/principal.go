@@ -24,6 +24,7 @@ type Principal struct {
 	Scopes []Scope // what narrows the roles; nil: nothing does
 
 	Issued  time.Time
+	Ahead   time.Duration // how far the clock of the issuer may be ahead
 	Expires time.Time
 
 	Anonymous bool // no credential was presented, and the app is open to such callers

@@ -84,10 +84,6 @@ func TestVerify(t *testing.T) {
 			with(func(p *Principal) { p.Scopes = []Scope{TasksRead, "agents:call:x"} })},
 		{"platform's role in an app is no platform", good.withClaims(object{"roles": []string{"platform_operator"}}).token(),
 			with(func(p *Principal) { p.Roles = []string{"platform_operator"} })},
-		{"platform operator", good.withClaims(object{"tenant_id": nil, "app_id": nil, "roles": []string{"platform_operator"}}).token(),
-			with(func(p *Principal) {
-				p.App, p.AppName, p.Platform, p.Roles = "", "", true, []string{"platform_operator"}
-			})},
 		{"a subject of 255 letters", good.withClaims(object{"sub": strings.Repeat("ä", 255)}).token(),
 			with(func(p *Principal) { p.Subject = strings.Repeat("ä", 255) })},
 	} {

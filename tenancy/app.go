@@ -59,12 +59,14 @@ type App struct {
 
 // TooOld reports whether a token of subject sub, issued at iat, was revoked or belongs to an earlier app of this
 // name. Tokens tell their time in whole seconds, so one of the very second of a revocation is refused whether it came
-// before or after; see [App.IssueAt]. One that does not tell its time (iat is zero) is refused once anything was revoked.
-func (a *App) TooOld(sub string, iat time.Time) bool {
+// before or after; see [App.IssueAt]. So is one that its issuer, whose clock may be ahead by that much, may have dated
+// later than a revocation which came after it. One that does not tell its time (iat is zero) is refused once anything was
+// revoked.
+func (a *App) TooOld(sub string, iat time.Time, ahead time.Duration) bool {
 	if iat.IsZero() {
 		return a.mark(sub) > 0
 	}
-	return iat.Unix() <= a.mark(sub) || !a.CreatedAt.IsZero() && iat.Unix() < a.CreatedAt.Unix()
+	return iat.Add(-ahead).Unix() <= a.mark(sub) || !a.CreatedAt.IsZero() && iat.Unix() < a.CreatedAt.Unix()
 }
 
 // IssueAt returns the time of issue for a new token of sub: the second of now, or the first one

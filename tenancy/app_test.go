@@ -34,14 +34,29 @@ func TestTooOld(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.app.TooOld(tt.sub, tt.iat); got != tt.want {
+			if got := tt.app.TooOld(tt.sub, tt.iat, 0); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 			iat := tt.app.IssueAt(tt.sub, at(200))
-			if tt.app.TooOld(tt.sub, iat) {
+			if tt.app.TooOld(tt.sub, iat, 0) {
 				t.Errorf("a new token of %v is refused", iat)
 			}
 		})
+	}
+}
+
+// TestTooOldElsewhere has tokens judged whose issuer's clock may be a minute ahead.
+func TestTooOldElsewhere(t *testing.T) {
+	t.Parallel()
+	app := App{CreatedAt: time.Unix(100, 0), marks: map[string]int64{"ana": 200}}
+	for _, tt := range []struct {
+		sub  string
+		iat  int64
+		want bool
+	}{{"ana", 200, true}, {"ana", 260, true}, {"ana", 261, false}, {"eve", 100, false}, {"eve", 99, true}} {
+		if got := app.TooOld(tt.sub, time.Unix(tt.iat, 0), time.Minute); got != tt.want {
+			t.Errorf("a token of %s from %d: %v, want %v", tt.sub, tt.iat, got, tt.want)
+		}
 	}
 }
 

@@ -97,7 +97,7 @@ func TestDelete(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !got.TooOld("ana", got.CreatedAt) || got.TooOld("ana", got.IssueAt("ana", got.CreatedAt)) {
+		if !got.TooOld("ana", got.CreatedAt, 0) || got.TooOld("ana", got.IssueAt("ana", got.CreatedAt), 0) {
 			t.Error("a token of the second in which the name passed on is taken, or a new one refused")
 		}
 	})
@@ -224,10 +224,10 @@ func TestRevoke(t *testing.T) {
 				if app.Generation <= was.Generation {
 					t.Errorf("%s: generation %d did not grow", name, app.Generation)
 				}
-				if app.TooOld(sub, app.IssueAt(sub, now)) {
+				if app.TooOld(sub, app.IssueAt(sub, now), 0) {
 					t.Errorf("%s: a new token of %s is refused", name, sub)
 				}
-				return app.TooOld(sub, old)
+				return app.TooOld(sub, old, 0)
 			}
 			if err := s.Revoke(t.Context(), actor, name, "ana"); err != nil {
 				t.Fatal(err)

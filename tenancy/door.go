@@ -24,12 +24,13 @@ const (
 type Visit struct {
 	Address    Address
 	Credential Credential
-	AppID      db.ID     // the app that the credential carries by id, "" if it does not
-	AppName    string    // the app that the credential carries by name, "" if it does not
-	Subject    string    // of the token
-	IssuedAt   time.Time // of the token
-	Discovery  bool      // it asks for a card or a list of agents, which visibility guards
-	Open       bool      // the default app takes callers without a credential
+	AppID      db.ID         // the app that the credential carries by id, "" if it does not
+	AppName    string        // the app that the credential carries by name, "" if it does not
+	Subject    string        // of the token
+	IssuedAt   time.Time     // of the token
+	Ahead      time.Duration // how far the clock of the token's issuer may be ahead
+	Discovery  bool          // it asks for a card or a list of agents, which visibility guards
+	Open       bool          // the default app takes callers without a credential
 }
 
 // target tells which app v is for: by id, or else by name.
@@ -88,7 +89,7 @@ func (v *Visit) Admit(app *App, err error) error {
 		return err
 	case app.Status == Deleting:
 		return v.refused()
-	case v.Credential == Token && app.TooOld(v.Subject, v.IssuedAt):
+	case v.Credential == Token && app.TooOld(v.Subject, v.IssuedAt, v.Ahead):
 		return errRevoked
 	case v.Address.unknown || v.Address.App != "" && v.Address.App != app.Name:
 		return errNoApp

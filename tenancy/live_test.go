@@ -187,7 +187,7 @@ func TestRecord(t *testing.T) {
 		if again != first || b.count() != 1 {
 			t.Error("a revocation built the app anew")
 		}
-		if !record.TooOld("ana", iat) || record.TooOld("bob", iat) {
+		if !record.TooOld("ana", iat, 0) || record.TooOld("bob", iat, 0) {
 			t.Error("the record does not have the mark")
 		}
 		if len(changed) != 1 || changed[0] != 2 {
@@ -320,7 +320,7 @@ func TestBuildFails(t *testing.T) {
 		}
 		_, record, release := enter(t, l, app.ID)
 		release()
-		if !record.TooOld("ana", time.Now()) || record.Revision != 1 {
+		if !record.TooOld("ana", time.Now(), 0) || record.Revision != 1 {
 			t.Errorf("the old revision's record is at %d, want 1 with the new mark", record.Revision)
 		}
 		b.set(nil)
@@ -502,7 +502,7 @@ func TestLiveDefault(t *testing.T) {
 		}
 		_, record, release, err := l.At(t.Context(), tenancy.DefaultID, 1)
 		release()
-		if err != nil || record.Revision != 2 || !record.TooOld("ana", time.Now()) {
+		if err != nil || record.Revision != 2 || !record.TooOld("ana", time.Now(), 0) {
 			t.Errorf("record %+v, %v, want the current one with its mark", record, err)
 		}
 		time.Sleep(5 * time.Second)

@@ -29,7 +29,7 @@ func (b *builder) metered(l *config.LLM, m llm.Provider) llm.Provider {
 		return m
 	}
 	out := metered{
-		next: m, provider: l.Provider, model: l.Model, meter: b.meter, allowance: b.allowance, output: int64(l.MaxTokens), least: leastOutput,
+		app: b.tenant.Name, exhausted: b.watch.Exhausted, next: m, provider: l.Provider, model: l.Model, meter: b.meter, allowance: b.allowance, most: int64(l.MaxTokens), output: int64(l.MaxTokens), least: leastOutput,
 		count: session.CounterFor(l.Provider, l.Model), log: b.log,
 	}
 	if charged := b.watch.Charged; charged != nil {
@@ -91,12 +91,15 @@ func (b *builder) room(ctx context.Context, w task.BudgetWait) (*task.Relief, er
 
 // metered is a model whose calls are counted and held to budgets.
 type metered struct {
+	app       string
+	exhausted func(app string) // nil = nobody wants to know
 	next      llm.Provider
 	provider  string
 	model     string
 	meter     *billing.Meter
 	allowance *billing.Allowance
 	count     session.Counter
+	most      int64                                 // of an answer, as configured; 0 = nothing bounds it
 	output    int64                                 // of an answer, where a budget applies
 	least     int64                                 // that is of use
 	charged   func(context.Context, agentsvc.Usage) // nil = nobody wants to know
@@ -118,7 +121,7 @@ func (m metered) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chun
 		}
 		defer c.settle(ctx)
 		for chunk, err := range m.next.Stream(ctx, c.req) {
-			c.see(&chunk, err)
+			c.see(ctx, &chunk, err)
 			if !yield(chunk, err) {
 				return
 			}
@@ -133,10 +136,11 @@ type spending struct {
 	req      llm.Request
 	reserved *billing.Reservation // nil = no budget applies
 	used     agentsvc.Usage
-	reported bool // by the vendor
-	begun    bool // the answer has
-	failed   bool // the vendor has, or said that it would not
-	said     int64
+	reported bool  // by the vendor
+	begun    bool  // the answer has
+	failed   bool  // the vendor has, or said that it would not
+	said     int64 // tokens, as they are estimated
+	heard    int64 // bytes
 }
 
 // ask names the call to the budgets.
@@ -158,6 +162,9 @@ func (c *spending) reserve(ctx context.Context) (err error) {
 	if c.reserved, err = c.allowance.Reserve(ctx, ask); c.reserved != nil {
 		c.req.MaxTokens, c.used.Began = c.reserved.Output, c.reserved.Began
 	}
+	if c.exhausted != nil && errors.As(err, new(*agentsvc.ExhaustedError)) {
+		c.exhausted(c.app)
+	}
 	return err
 }
 
@@ -171,25 +178,31 @@ func (c *spending) input() int64 {
 }
 
 // see takes note of a piece of the answer, and names the call where it tells what that used.
-func (c *spending) see(chunk *llm.Chunk, err error) {
+func (c *spending) see(ctx context.Context, chunk *llm.Chunk, err error) {
 	var upstream *llm.Error
 	c.failed = c.failed || errors.As(err, &upstream)
 	if err != nil {
 		return
 	}
 	c.begun = true
-	c.said += int64(session.Estimate(chunk.Text))
+	c.hear(chunk.Text)
 	if chunk.ToolCall != nil {
-		c.said += int64(session.Estimate(chunk.ToolCall.Name) + session.Estimate(string(chunk.ToolCall.Arguments)))
+		c.hear(chunk.ToolCall.Name)
+		c.hear(string(chunk.ToolCall.Arguments))
 	}
 	if chunk.Usage == nil {
 		return
 	}
-	u := *chunk.Usage
+	u := c.plausible(ctx, *chunk.Usage)
 	u.Call, u.Began = c.used.Call, c.used.Began
 	u.Provider, u.Model = c.provider, c.model
 	c.used, c.reported, chunk.Usage = u, true, &u
 	c.tell()
+}
+
+func (c *spending) hear(text string) {
+	c.said += int64(session.Estimate(text))
+	c.heard += int64(len(text))
 }
 
 func (c *spending) tell() {

@@ -108,7 +108,12 @@ func (l *Limits) unhold() func(t agentsvc.Task, note string) {
 	if l == nil {
 		return nil
 	}
-	return func(t agentsvc.Task, note string) {
+	return l.Unhold
+}
+
+// Unhold gives back what the turn of a task holds by its note, which nobody will settle. A nil Limits holds nothing.
+func (l *Limits) Unhold(t agentsvc.Task, note string) {
+	if l != nil {
 		l.Release(ratelimit.Caller{Agent: t.Agent, Owner: t.Owner}, ratelimit.ReserveOf(note))
 	}
 }

@@ -31,6 +31,8 @@ type Watch struct {
 	Called  func(ctx context.Context, app string, c ToolCall)
 	// Ended is told what state an attempt of a run has brought its task to, "" if it will be tried again.
 	Ended func(ctx context.Context, app string, run store.Run, state agentsvc.State, took time.Duration)
+	// Exhausted is told of each call of a model that a budget refuses, or has wait.
+	Exhausted func(app string)
 	// Charged is told what has become due for a model's work, in billionths of the currency's unit.
 	Charged func(ctx context.Context, app, model, currency string, nanos int64)
 }

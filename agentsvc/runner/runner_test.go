@@ -132,7 +132,7 @@ func build(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *house {
 	hub := task.NewHub(nil)
 	h := &house{d: d, st: store.New(d, "acme"), agents: agents, retry: retry}
 	h.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error { return h.run.Run(ctx, run) },
-		queue.Options{Stale: 10 * time.Second, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}).Add, Log: quiet})
+		queue.Options{Stale: 10 * time.Second, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}, task.DeadOptions{}).Add, Log: quiet})
 	h.Service = task.New(h.st, "acme", 1, hub, h.pool, quiet, task.Options{})
 	h.rewire()
 	return h

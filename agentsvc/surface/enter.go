@@ -52,7 +52,7 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 	}
 	at := s.options.Router.Address(k.Host, k.Path)
 	ask := tenancy.Visit{
-		Address: at, Credential: kind, AppID: p.App, AppName: p.AppName, Subject: p.Subject, IssuedAt: p.Issued,
+		Address: at, Credential: kind, AppID: p.App, AppName: p.AppName, Subject: p.Subject, IssuedAt: p.Issued, Ahead: p.Ahead,
 		Discovery: s.looksAround(k, at), Open: s.options.Auth.Open(at.Path),
 	}
 	id, err := s.options.Router.Route(ctx, &ask)

@@ -191,21 +191,6 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-func TestOperatorToken(t *testing.T) {
-	t.Parallel()
-	h, _ := house(t)
-	token, err := h.Issuer.MintOperator(t.Context(), "root", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp, body := h.Do(t, http.MethodPost, "/admin/thing", token.Text, nil); resp.StatusCode != 200 || strings.TrimSpace(body) != `"root"` {
-		t.Errorf("the operator's token at the admin API: %d %s", resp.StatusCode, body)
-	}
-	if resp, body := h.Do(t, http.MethodGet, "/who", token.Text, nil); resp.StatusCode != 403 {
-		t.Errorf("the operator's token on a tenant's route: %d %s", resp.StatusCode, body)
-	}
-}
-
 // TestGuessing tries the admin secret where it belongs and where it does not.
 func TestGuessing(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,7 @@ func (v *Visit) limited(ctx context.Context, agent string, m agentsvc.Message) (
 	return hold, nil
 }
 
-// ruleOf names what refuses a call with err: a rule of a limit, without the agent that it may be about, or [budgetRule].
+// ruleOf names what refuses a call with err: a rule of a limit, without the agent that it may be about, or [BudgetRule].
 // It is "" for any other error.
 func ruleOf(err error) string {
 	var limit *ratelimit.ExhaustedError
@@ -51,13 +51,13 @@ func ruleOf(err error) string {
 		rule.Agent = ""
 		return rule.Name()
 	case errors.As(err, &budget):
-		return budgetRule
+		return BudgetRule
 	}
 	return ""
 }
 
-// budgetRule stands for every budget.
-const budgetRule = "budget"
+// BudgetRule stands for every budget where what refuses a call is counted.
+const BudgetRule = "budget"
 
 // unhold gives back what is reserved for a call that came to nothing.
 func (v *Visit) unhold() {

@@ -18,11 +18,19 @@ type DeadLetters struct {
 	runs *store.Runs
 	hub  *Hub
 	wake func()
+	o    DeadOptions
+}
+
+// DeadOptions tune [DeadLetters]. The zero value works.
+type DeadOptions struct {
+	// Unhold gives back what the turn of a task of tenant holds of the limits that became a dead letter before a model
+	// answered; nil = turns hold nothing.
+	Unhold func(ctx context.Context, tenant db.ID, t agentsvc.Task, note string)
 }
 
 // NewDeadLetters returns the dead letters in d. wake is called when one has become a pending run.
-func NewDeadLetters(d *db.DB, hub *Hub, wake func()) *DeadLetters {
-	return &DeadLetters{d: d, runs: store.NewRuns(d), hub: hub, wake: wake}
+func NewDeadLetters(d *db.DB, hub *Hub, wake func(), o DeadOptions) *DeadLetters {
+	return &DeadLetters{d: d, runs: store.NewRuns(d), hub: hub, wake: wake, o: o}
 }
 
 // List returns the letters that f chooses, those of the newest tasks first, and how many there are on all pages.
@@ -47,6 +55,7 @@ func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) err
 		switch err := st.GiveUp(ctx, t, run, ev, reason); {
 		case err == nil:
 			l.hub.publish(topicKey{run.Tenant, run.Task}, ev)
+			l.unhold(ctx, st, run, t.Task)
 			// Where it cannot be called up now, the queue's periodic look does.
 			if called, _ := st.CallUp(ctx, t.Owner, t.Context); called {
 				l.wake()
@@ -55,6 +64,16 @@ func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) err
 		case !isLost(err) || ctx.Err() != nil:
 			return err
 		}
+	}
+}
+
+// unhold gives back what a turn held that was given up. Where it cannot be known the hold lapses with its window.
+func (l *DeadLetters) unhold(ctx context.Context, st *store.Store, run store.Run, t agentsvc.Task) {
+	if l.o.Unhold == nil {
+		return
+	}
+	if note, err := st.Held(ctx, run.Task, run.Turn); err == nil && note != "" {
+		l.o.Unhold(ctx, run.Tenant, t, note)
 	}
 }
 

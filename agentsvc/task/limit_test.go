@@ -138,7 +138,7 @@ func TestRequeue(t *testing.T) {
 			return w.Record(w, store.Record{Events: []agentsvc.Event{{Status: &agentsvc.Status{State: agentsvc.Failed}}}, End: store.Failed, Error: "no luck"})
 		})
 		p.claims(t)
-		letters := task.NewDeadLetters(d, p.hub, p.pool.Wake)
+		letters := task.NewDeadLetters(d, p.hub, p.pool.Wake, task.DeadOptions{})
 		opened, _ := call(t, p, send("hi"))
 		dead, total, err := letters.List(t.Context(), store.DeadFilter{Limit: 10})
 		if err != nil || total != 1 || dead[0].ID.Task != opened.ID || dead[0].Error != "no luck" {
@@ -178,7 +178,7 @@ func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		p := start(t, d, asks)
-		letters := task.NewDeadLetters(d, p.hub, p.pool.Wake)
+		letters := task.NewDeadLetters(d, p.hub, p.pool.Wake, task.DeadOptions{})
 		opened, err := p.Submit(t.Context(), send("hi"))
 		if err != nil {
 			t.Fatal(err)

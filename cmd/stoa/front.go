@@ -103,7 +103,7 @@ func reachable(addr net.Addr) string {
 
 // routes is the table of surfaces. A worker answers only what belongs to no app: how it is, and what it counts.
 func (h *house) routes(metrics config.Metrics) []surface.Route {
-	o := ops.Options{Apps: h.apps, Issuer: h.issuer, Keys: h.apiKeys, DB: h.db, Memory: h.shared.Volatile.DB, Dead: h.dead, Billing: h.shared.Billing, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
+	o := ops.Options{Apps: h.apps, Issuer: h.issuer, Keys: h.apiKeys, DB: h.db, Memory: h.shared.Volatile.DB, Dead: h.dead, Awaits: h.own.awaits, Billing: h.shared.Billing, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metrics}
 	if metrics.Enabled {
 		o.Metrics = h.meters.handler()
 	}

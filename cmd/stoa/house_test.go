@@ -29,24 +29,37 @@ const testSecret = stoatest.AdminSecret
 // onEach runs f against a house on each engine, both beside each other: it is the last thing that a test does.
 func onEach(t *testing.T, f func(t *testing.T, h *testHouse)) {
 	t.Helper()
-	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, openTestHouse(t, dbtest.SQLiteURL(t))) })
-	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, openTestHouse(t, dbtest.PostgresURL(t))) })
+	onEachOf(t, exampleConfig, f)
 }
+
+// onEachOf is onEach with a configuration of the test's own.
+func onEachOf(t *testing.T, config string, f func(t *testing.T, h *testHouse)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, openHouseOf(t, dbtest.SQLiteURL(t), testLog(t), config)) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, openHouseOf(t, dbtest.PostgresURL(t), testLog(t), config)) })
+}
+
+// exampleConfig is what a house serves where its test brings nothing.
+const exampleConfig = "../../examples/default.yaml"
 
 // openTestHouse serves the default example on database until the test ends.
 func openTestHouse(t testing.TB, database string) *testHouse {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	return openLoggedHouse(t, database, testLog(t))
+}
+
+// testLog is the log of a house that nobody reads, but for whoever asks for it.
+func testLog(t testing.TB) *slog.Logger {
 	if os.Getenv("STOA_TEST_LOG") != "" {
-		log = slog.New(slog.NewTextHandler(t.Output(), nil))
+		return slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	return openLoggedHouse(t, database, log)
+	return slog.New(slog.DiscardHandler)
 }
 
 // openLoggedHouse is openTestHouse with a log.
 func openLoggedHouse(t testing.TB, database string, log *slog.Logger) *testHouse {
 	t.Helper()
-	return openHouseOf(t, database, log, "../../examples/default.yaml")
+	return openHouseOf(t, database, log, exampleConfig)
 }
 
 // openHouseOf is openLoggedHouse with a configuration of the test's own.

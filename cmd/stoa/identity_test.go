@@ -161,6 +161,7 @@ func TestServerAuth(t *testing.T) {
 		h.want(t, 204, nil, "POST", "/admin/apps/default/tokens:revoke", testSecret, map[string]any{"sub": "ana"})
 		h.knocks(t, []knock{
 			{"a revoked subject", "POST", "/agents/assistant", good, hello, 401, ""},
+			{"a revoked subject, by a clock that is ahead", "POST", "/agents/assistant", o.token(map[string]any{"iat": time.Now().Unix() + 50}), hello, 401, ""},
 			{"a revoked subject without iat", "POST", "/agents/assistant", o.token(map[string]any{"iat": nil}), hello, 401, ""},
 			{"another subject without iat", "POST", "/agents/assistant", o.token(map[string]any{"iat": nil, "sub": "eve"}), hello, 200, ""},
 		})
@@ -216,7 +217,8 @@ func TestServerAuth(t *testing.T) {
 		h.want(t, 201, nil, "POST", "/admin/apps", testSecret, create)
 		h.want(t, 401, nil, "POST", "/agents/assistant", old, hello)
 		h.want(t, 401, nil, "POST", "/agents/assistant", timeless, hello)
-		h.want(t, 200, nil, "POST", "/agents/assistant", o.token(map[string]any{"tenant_id": "acme", "iat": time.Now().Unix() + 2}), hello)
+		h.want(t, 401, nil, "POST", "/agents/assistant", o.token(map[string]any{"tenant_id": "acme", "iat": time.Now().Unix() + 50}), hello)
+		h.want(t, 200, nil, "POST", "/agents/assistant", h.token(t, "acme", "ana", nil), hello)
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // need is what a caller must have for a route or a method: one of the scopes, or, with none, what stands in who.
@@ -172,12 +171,13 @@ type matrixCaller struct {
 // refused, whoever asks, and what it allows is not.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	o := newForeignIssuer(t)
+	onEachOf(t, o.fileWith(t, ""), func(t *testing.T, h *testHouse) {
 		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": `
 llms: {m: {provider: scripted}}
 agents: {assistant: {llm: m}}
 `})
-		callers := h.matrixCallers(t)
+		callers := h.matrixCallers(t, o)
 		front, err := h.front(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
 		if err != nil {
 			t.Fatal(err)
@@ -214,7 +214,7 @@ agents: {assistant: {llm: m}}
 }
 
 // matrixCallers are one for each role, for each scope that a token is narrowed to, and those without any.
-func (h *testHouse) matrixCallers(t *testing.T) []matrixCaller {
+func (h *testHouse) matrixCallers(t *testing.T, o *foreignIssuer) []matrixCaller {
 	t.Helper()
 	for _, role := range []string{"desk", "elsewhere"} {
 		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/roles", testSecret,
@@ -230,15 +230,11 @@ func (h *testHouse) matrixCallers(t *testing.T) []matrixCaller {
 		callers = append(callers, matrixCaller{name: "admin narrowed to " + scope, token: token, scopes: []string{scope}})
 	}
 	nothing := h.token(t, "acme", "zoe", map[string]any{"roles": []string{"viewer"}, "scope": "tasks:cancel"})
-	root, err := h.issuer.MintOperator(t.Context(), "root", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return append(callers,
 		matrixCaller{name: "viewer narrowed to what it lacks", token: nothing},
 		matrixCaller{name: "anonymous", stranger: true},
 		matrixCaller{name: "forger", token: nothing[:len(nothing)-4] + "AAAA", stranger: true},
-		matrixCaller{name: "operator's token", token: root.Text, operator: true},
+		matrixCaller{name: "operator's token", token: o.token(map[string]any{"roles": []string{"platform_operator"}}), operator: true},
 		matrixCaller{name: "admin secret", token: testSecret, operator: true},
 	)
 }

@@ -74,7 +74,8 @@ func (m *meters) define() {
 	m.requests = m.counter("service_requests", "Requests to agents.", "agent", "app")
 	m.duration = m.histogram("service_request_duration", "s", "Time from a request's arrival to the end of its answer.", seconds, "route", "status")
 	m.refused = m.counter("stoa_request_errors", "Requests that were answered with an error, by its code. RESOURCE_EXHAUSTED is a limit that was reached.", "code", "app")
-	m.limited = m.counter("stoa_limit_refusals", "Calls that a limit refused, by its rule: whose calls it counts, what (count or token) and the window; budget stands for every budget.", "rule", "app")
+	m.limited = m.counter("stoa_limit_refusals", "Calls that a limit refused, by its rule: whose calls it counts, what (count or token) and the window; budget stands for every budget, "+
+		"at the door and before a call of a model in the middle of a task, those that wait for room included.", "rule", "app")
 	m.runs = m.counter("stoa_runs", "Attempts of runs, by the state that they brought their task to: a state of tasks, or retry, cancelled, lost (to another process), "+
 		"postponed (the app is suspended), stopped (with the process), unrecorded, dead (given up).", "state", "app")
 	m.runDuration = m.histogram("stoa_run_duration", "s", "Time of an attempt of a run, from its worker's start.", seconds, "state")

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -25,6 +24,7 @@ type own struct {
 	hash atomic.Value // of the file, a string; "" without one
 
 	signing []byte // secret that signs the app's notifications, nil = nothing does
+	late atomic.Pointer[[]string]
 }
 
 // fingerprint tells two processes' files apart.
@@ -118,7 +118,6 @@ func (o *own) try(cfg *config.Config, house app.House) error {
 // nothing but the log.
 func (o *own) watch(ctx context.Context, apps *tenancy.Service, house app.House, log *slog.Logger) error {
 	return config.Watch(ctx, o.path, func() {
-		before := o.cfg.Load()
 		if err := o.reload(apps, house); err != nil {
 			log.Error("the configuration has changed and does not load; the one before stays in force", "file", o.path, "error", err)
 			return
@@ -127,28 +126,10 @@ func (o *own) watch(ctx context.Context, apps *tenancy.Service, house app.House,
 		if err := apps.NoteDefault(ctx); err != nil {
 			log.Error("the reloaded configuration is in force and not on the audit trail", "file", o.path, "error", err)
 		}
-		now := o.cfg.Load()
-		if late := waiting(before, now); len(late) > 0 {
+		if late := o.awaits(); len(late) > 0 {
 			log.Warn("changes of server, logger and observability take a restart: until then what was there holds", "file", o.path, "changed", late)
 		}
 	})
-}
-
-// waiting names what has changed between two configurations and takes a restart.
-func waiting(before, now *config.Config) (keys []string) {
-	auth := !reflect.DeepEqual(before.Server.Auth, now.Server.Auth)
-	was, is := before.Server, now.Server
-	was.Auth, is.Auth = config.Auth{}, config.Auth{}
-	for key, changed := range map[string]bool{
-		"server.auth": auth, "server": !reflect.DeepEqual(was, is), "logger": !reflect.DeepEqual(before.Logger, now.Logger),
-		"observability": before.Observability != now.Observability,
-	} {
-		if changed {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 func (o *own) reload(apps *tenancy.Service, house app.House) error {
@@ -159,6 +140,7 @@ func (o *own) reload(apps *tenancy.Service, house app.House) error {
 	if err := o.try(cfg, house); err != nil {
 		return err
 	}
+	o.hold(cfg)
 	o.cfg.Store(cfg)
 	return o.announce(apps)
 }

@@ -203,8 +203,14 @@ agents: {assistant: {llm: m}}
 	}
 	write("stoa.yaml", config("two")+"server: {port: 9999}\n")
 	within(t, 5*time.Second, "a change that takes a restart is told", func() bool { return strings.Contains(p.Output(), "take a restart") })
+	if _, app := p.ask(t, "GET", "/admin/apps/default", testSecret, nil); !strings.Contains(app, `"awaits_restart":["server.port"]`) {
+		t.Errorf("the admin API does not say what takes a restart: %s", app)
+	}
 	write("stoa.yaml", config("${GREETING:three}"))
 	within(t, 5*time.Second, "a mended file serves", says("three: hi"))
+	if _, app := p.ask(t, "GET", "/admin/apps/default", testSecret, nil); strings.Contains(app, "awaits_restart") {
+		t.Errorf("the file is what it was at the start, but for what needs no restart: %s", app)
+	}
 	write(".env", "GREETING=four\n")
 	within(t, 5*time.Second, "a changed .env serves", says("four: hi"))
 	within(t, 5*time.Second, "each configuration is on the audit trail", func() bool {

@@ -24,6 +24,11 @@ func TestRefusalsCounted(t *testing.T) {
 	for range 2 {
 		h.want(t, http.StatusTooManyRequests, nil, "POST", "/agents/assistant", ana, rpc("message:send", words("hi")))
 	}
+	h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"limits": map[string]any{"rate": []any{}}})
+	h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/none", testSecret, map[string]any{"amount": 2})
+	if status, text := h.say(t, ana, "sum"); status != http.StatusOK || !strings.Contains(text, "the budget none (app) is used up") {
+		t.Errorf("in the middle of a task: %d %s", status, text)
+	}
 	app, err := h.apps.Get(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +43,7 @@ func TestRefusalsCounted(t *testing.T) {
 	metrics := httptest.NewRecorder()
 	h.guardedMetrics().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/", nil))
 	for _, line := range []string{
-		`stoa_limit_refusals_total{app="acme",rule="agent-count-month"} 1`, `stoa_limit_refusals_total{app="acme",rule="budget"} 2`,
+		`stoa_limit_refusals_total{app="acme",rule="agent-count-month"} 1`, `stoa_limit_refusals_total{app="acme",rule="budget"} 3`,
 		`stoa_runs_total{app="acme",state="dead"} 1`,
 	} {
 		if !strings.Contains(metrics.Body.String(), line) {

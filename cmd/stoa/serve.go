@@ -204,14 +204,14 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 }
 
 func (h *house) openQueue(ctx context.Context) error {
-	h.dead = task.NewDeadLetters(h.db, h.shared.Hub, func() { h.pool.Wake() })
+	h.dead = task.NewDeadLetters(h.db, h.shared.Hub, func() { h.pool.Wake() }, task.DeadOptions{Unhold: h.unhold})
 	o := queue.Options{
 		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, GiveUp: h.giveUp(h.dead),
 		Config: h.own.fingerprint, Idle: h.settings.role == roleWeb, Bus: h.bus, Calls: h.shared.Hub, Log: h.log,
 	}
 	h.pool = queue.New(store.NewRuns(h.db), h.run, o)
 	// No other process reaches the tasks in memory, to work them or to be told of them.
-	o.GiveUp = h.giveUp(task.NewDeadLetters(h.shared.Volatile.DB, h.shared.Hub, func() { h.passing.Wake() }))
+	o.GiveUp = h.giveUp(task.NewDeadLetters(h.shared.Volatile.DB, h.shared.Hub, func() { h.passing.Wake() }, task.DeadOptions{Unhold: h.unhold}))
 	o.Idle, o.Bus = false, nil
 	h.passing = queue.New(store.NewRuns(h.shared.Volatile.DB), func(ctx context.Context, run store.Run) error {
 		run.Volatile = true

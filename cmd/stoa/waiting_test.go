@@ -17,7 +17,8 @@ func TestWaiting(t *testing.T) {
 		"nothing":  {func(*config.Config) {}, nil},
 		"an agent": {func(c *config.Config) { c.Name = "other" }, nil},
 		"auth":     {func(c *config.Config) { c.Server.Auth.Audience = "others" }, []string{"server.auth"}},
-		"port":     {func(c *config.Config) { c.Server.Port++ }, []string{"server"}},
+		"provider": {func(c *config.Config) { c.Server.Provider = &config.Provider{Org: "Acme"} }, nil},
+		"port":     {func(c *config.Config) { c.Server.Port++ }, []string{"server.port"}},
 		"much": {func(c *config.Config) {
 			c.Server.Auth.Enabled, c.Logger.Level, c.Observability.Metrics.Enabled = true, "error", !c.Observability.Metrics.Enabled
 		}, []string{"logger", "observability", "server.auth"}},

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trail"
 	"stoa/tenancy"
@@ -26,6 +27,7 @@ func (h *house) watch() app.Watch {
 	}
 	if h.meters != nil {
 		w.Asked, w.Called, w.Charged = h.meters.ask, h.meters.call, h.meters.charge
+		w.Exhausted = func(app string) { h.meters.refuse(app, surface.BudgetRule) }
 	}
 	if h.meters != nil || h.tracer != nil {
 		w.Ended = h.ended
@@ -69,6 +71,18 @@ func (h *house) giveUp(dead *task.DeadLetters) func(context.Context, store.Run, 
 		}
 		return err
 	}
+}
+
+// unhold gives back what the turn of a dead letter holds of its app's limits. Where the app cannot be had it lapses with its
+// window.
+func (h *house) unhold(ctx context.Context, tenant db.ID, t agentsvc.Task, note string) {
+	a, _, release, err := h.live.Acquire(ctx, tenant)
+	if err != nil {
+		h.log.WarnContext(ctx, "what a dead letter holds of the limits is not given back before its window ends", "task", t.ID, "error", err)
+		return
+	}
+	defer release()
+	a.Limits().Unhold(t, note)
 }
 
 // named is what an app of that id is called, "" where that cannot be known.

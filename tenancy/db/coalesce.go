@@ -45,18 +45,24 @@ func (c *coalescer) write(ctx context.Context, w *call) error {
 		return err
 	case <-ctx.Done():
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !w.taken {
-		w.withdrawn = true
+	if c.withdraw(w) {
 		return ctx.Err()
 	}
+	w.leave()
 	select {
 	case err := <-w.done:
 		return err
 	default:
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 	}
+}
+
+// withdraw reports whether w was still queued. Then it is left out of every group.
+func (c *coalescer) withdraw(w *call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.withdrawn = !w.taken
+	return w.withdrawn
 }
 
 func (c *coalescer) put(w *call) bool {

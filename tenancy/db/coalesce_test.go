@@ -227,6 +227,35 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
+// TestGiveUpUntold: who gives up while its batch is on its way has what it reads into to itself.
+func TestGiveUpUntold(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		alice := d.Tenant("alice")
+		release := hold(t, d)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		var b db.Batch
+		var touched, read int64
+		insert(&b, "alice", "1")
+		b.Exec(&touched, `UPDATE task SET agent = 'x' WHERE tenant = 'alice'`)
+		b.Query(func(r db.Row) error { return r.Scan(&read) }, `SELECT COUNT(*) FROM task`)
+		if err := alice.Write(ctx, &b); !errors.Is(err, db.ErrUnknownOutcome) {
+			t.Fatalf("given up while on its way: %v", err)
+		}
+		touched, read = -1, -1
+		release()
+		for began := time.Now(); count(t, d.Platform()) == 0; time.Sleep(5 * time.Millisecond) {
+			if time.Since(began) > 10*time.Second {
+				t.Fatal("nothing proved: the batch took no effect")
+			}
+		}
+		if touched != -1 || read != -1 {
+			t.Errorf("told of %d rows touched and %d read after it gave up", touched, read)
+		}
+	})
+}
+
 // hold keeps every write on its way for a while: on PostgreSQL for half a second, on SQLite until release is called.
 func hold(t *testing.T, d *db.DB) (release func()) {
 	t.Helper()

@@ -18,8 +18,6 @@ import (
 	"log/slog"
 	"strings"
 	"time"
-
-	"go.opentelemetry.io/otel/trace"
 )
 
 // ID is a tenant's immutable identifier. It is the first column of every tenant table's key.
@@ -57,20 +55,6 @@ type Options struct {
 
 // writers is how many group commits may be under way at a time.
 var writers = map[Engine]int{Postgres: 2, SQLite: 1}
-
-// call is a batch on its way to the database.
-type call struct {
-	role    string
-	tenant  ID
-	batch   *Batch
-	readErr error // of the batch's read functions
-	done    chan error
-	span    trace.Span // nil = nobody records it
-
-	// Of a grouped call, under the coalescer's lock:
-	taken     bool // it is on its way
-	withdrawn bool // nobody waits for it
-}
 
 // engine is what PostgreSQL and SQLite do differently.
 type engine interface {
@@ -172,7 +156,8 @@ func (h *Handle) Do(ctx context.Context, b *Batch) (err error) {
 }
 
 // Write executes b in one transaction, grouped with concurrent writes into one commit. A statement that fails undoes
-// its own batch and no other. When ctx ends first the error is [ErrUnknownOutcome] if the batch may still take effect.
+// its own batch and no other. When ctx ends first the error is [ErrUnknownOutcome] if the batch may still take effect;
+// what it then finds reaches nobody: no count is set and no read function called once Write has returned.
 func (h *Handle) Write(ctx context.Context, b *Batch) (err error) {
 	ctx, span := h.trace(ctx, b)
 	if span != nil {

@@ -149,16 +149,14 @@ func receive(res pgx.BatchResults, calls []*call) error {
 				if err != nil {
 					return err
 				}
-				if s.n != nil {
-					*s.n = tag.RowsAffected()
-				}
+				c.count(s, tag.RowsAffected())
 				continue
 			}
 			rows, err := res.Query()
 			if err != nil {
 				return err
 			}
-			readErr, err := readAll(rows, s.read)
+			readErr, err := readAll(rows, c.reader(s))
 			if err != nil {
 				return err
 			}

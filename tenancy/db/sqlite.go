@@ -240,7 +240,7 @@ func (l *lite) inTx(f func() error) error {
 func (l *lite) apply(c *call) error {
 	for _, s := range c.batch.stmts {
 		if s.read != nil {
-			readErr, err := l.readWith(s.read, s.sql, s.args)
+			readErr, err := l.readWith(c.reader(s), s.sql, s.args)
 			if err != nil {
 				return err
 			}
@@ -251,9 +251,7 @@ func (l *lite) apply(c *call) error {
 		if err != nil {
 			return err
 		}
-		if s.n != nil {
-			*s.n = n
-		}
+		c.count(s, n)
 	}
 	return nil
 }

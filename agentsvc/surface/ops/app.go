@@ -82,7 +82,11 @@ func (a admin) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return about(app).write(w)
+	out := newAppBody(app)
+	if app.ID == tenancy.DefaultID && a.awaits != nil {
+		out.AwaitsRestart = a.awaits()
+	}
+	return answer{status: http.StatusOK, body: out, revision: app.Revision}.write(w)
 }
 
 func (a admin) list(w http.ResponseWriter, r *http.Request) error {

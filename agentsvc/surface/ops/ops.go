@@ -28,6 +28,8 @@ type Options struct {
 	Memory *db.DB // where apps keep tasks in the memory of this process; nil = nowhere
 	Dead   *task.DeadLetters
 
+	Awaits func() []string // the keys of the default app's file that act once the process is restarted; nil = there are none
+
 	Billing *billing.Service // nil = there is none
 
 	Metrics      http.Handler // nil = there are none
@@ -37,7 +39,7 @@ type Options struct {
 
 // Routes returns what the endpoints answer.
 func Routes(o Options) []surface.Route {
-	a := admin{apps: o.Apps, issuer: o.Issuer, keys: o.Keys, db: o.DB, dead: o.Dead, billing: o.Billing}
+	a := admin{apps: o.Apps, issuer: o.Issuer, keys: o.Keys, db: o.DB, dead: o.Dead, awaits: o.Awaits, billing: o.Billing}
 	if o.Memory != nil {
 		a.memory = []*store.Runs{store.NewRuns(o.Memory)}
 	}
@@ -106,6 +108,7 @@ type admin struct {
 	db     *db.DB
 	memory []*store.Runs
 	dead   *task.DeadLetters
+	awaits func() []string
 
 	billing *billing.Service
 }

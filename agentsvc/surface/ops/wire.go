@@ -91,6 +91,8 @@ type (
 		Labels      map[string]string `json:"labels"`
 		CreatedAt   *string           `json:"created_at"`
 		UpdatedAt   *string           `json:"updated_at"`
+
+		AwaitsRestart []string `json:"awaits_restart,omitempty"` // keys of the default app's file
 	}
 	limitsBody struct {
 		Weight             int64          `json:"weight"`

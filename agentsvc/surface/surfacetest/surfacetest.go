@@ -85,7 +85,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	}, queue.Options{
 		Calls: shared.Hub, Log: log, GiveUp: func(ctx context.Context, run store.Run, reason string) error { return h.Dead.Add(ctx, run, reason) },
 	})
-	h.Dead = task.NewDeadLetters(h.DB, shared.Hub, h.Pool.Wake)
+	h.Dead = task.NewDeadLetters(h.DB, shared.Hub, h.Pool.Wake, task.DeadOptions{})
 	shared.Workers = h.Pool
 	must(t, h.Pool.Open(t.Context(), true))
 	h.Apps = tenancy.New(h.DB, keys, bus, tenancy.Options{

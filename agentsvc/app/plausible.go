@@ -1,0 +1,54 @@
+package app
+
+import (
+	"context"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/session"
+)
+
+// Of what a vendor may say a call has used beyond what went over the wire, where a token is a byte at least.
+const (
+	unseenInput  = 4 << 10   // tokens of words that it puts around a request
+	unseenFile   = 1 << 20   // tokens that it makes of a file
+	unseenOutput = 128 << 10 // tokens of thoughts that it keeps to itself, where max_tokens does not bound them
+)
+
+// plausible returns u, what the vendor says that c has used, held to what c can have used at most. What was beyond that is
+// logged, and u counts as estimated. The scripted model is no vendor: it says what its script says.
+func (c *spending) plausible(ctx context.Context, u agentsvc.Usage) agentsvc.Usage {
+	if c.provider == "scripted" || u.InputTokens <= unseenInput && u.OutputTokens <= c.heard {
+		return u
+	}
+	input, output := c.mostInput(), max(c.heard, c.req.Most(c.most))
+	if c.req.Most(c.most) == 0 {
+		output += unseenOutput
+	}
+	if u.InputTokens <= input && u.OutputTokens <= output {
+		return u
+	}
+	c.log.WarnContext(ctx, "a model's server says that a call has used more than it can have: that much and no more is counted", "provider", c.provider, "model", c.model,
+		"input_tokens", u.InputTokens, "most_input_tokens", input, "output_tokens", u.OutputTokens, "most_output_tokens", output)
+	u.Estimated = true
+	u.InputTokens, u.OutputTokens = min(u.InputTokens, input), min(u.OutputTokens, output)
+	u.CacheReadTokens = min(u.CacheReadTokens, u.InputTokens)
+	u.CacheWriteTokens = min(u.CacheWriteTokens, u.InputTokens-u.CacheReadTokens)
+	u.ReasoningTokens = min(u.ReasoningTokens, u.OutputTokens)
+	return u
+}
+
+// mostInput is the most tokens that the call can have sent.
+func (c *spending) mostInput() int64 {
+	n := int64(unseenInput + session.Size(func(text string) int { return len(text) }, c.req))
+	for _, e := range c.req.Conversation {
+		if e.Message == nil {
+			continue
+		}
+		for _, p := range e.Message.Parts {
+			if p.File != nil {
+				n += unseenFile
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"stoa/agentsvc/config"
+)
+
+// hold leaves in cfg, which is to take the place of the configuration in force, what takes a restart as it is in force,
+// and notes what the file would have otherwise.
+func (o *own) hold(cfg *config.Config) {
+	now := o.cfg.Load()
+	late := waiting(now, cfg)
+	o.late.Store(&late)
+	provider := cfg.Server.Provider
+	cfg.Server, cfg.Logger, cfg.Observability = now.Server, now.Logger, now.Observability
+	cfg.Server.Provider = provider
+}
+
+// awaits names the keys of the file that act once the process is restarted.
+func (o *own) awaits() []string {
+	if late := o.late.Load(); late != nil {
+		return *late
+	}
+	return nil
+}
+
+// waiting names the keys in which two configurations differ and which act at a start alone: logger, observability and
+// those of server, but for the provider, which stands on cards.
+func waiting(now, next *config.Config) (keys []string) {
+	was, is := reflect.ValueOf(now.Server), reflect.ValueOf(next.Server)
+	for i := range was.NumField() {
+		key, _, _ := strings.Cut(was.Type().Field(i).Tag.Get("yaml"), ",")
+		if key != "provider" && !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
+			keys = append(keys, "server."+key)
+		}
+	}
+	if !reflect.DeepEqual(now.Logger, next.Logger) {
+		keys = append(keys, "logger")
+	}
+	if now.Observability != next.Observability {
+		keys = append(keys, "observability")
+	}
+	slices.Sort(keys)
+	return keys
+}
