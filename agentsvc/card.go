@@ -20,6 +20,7 @@ type Card struct {
 	InputModes  []string // media types
 	OutputModes []string
 	Streaming   bool
+	Replies     bool // it may answer with a message that stands alone
 	Skills      []Skill
 	Schemes     []Scheme // credentials that callers may show, by name
 	Require     []string // names of those that they must, all of them

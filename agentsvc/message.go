@@ -13,7 +13,8 @@ const (
 
 // Message is one turn of a conversation. Task and Context are what its sender named; on a task's log the task stands
 // for both, and Context is empty. Earlier is what its sender says was said before it, by either role, where the sender and
-// no session keeps the conversation.
+// no session keeps the conversation. Alone says of an agent's message that it is the whole answer, and that whoever asked
+// needs to know of no task.
 type Message struct {
 	ID        MessageID
 	Task      TaskID
@@ -23,6 +24,7 @@ type Message struct {
 	ToolCalls []ToolCall
 	Metadata  map[string]any
 	Earlier   []Message
+	Alone     bool
 }
 
 // Text returns the text parts of m, joined without separator.

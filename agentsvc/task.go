@@ -59,6 +59,14 @@ type Status struct {
 	At      time.Time
 }
 
+// Reply returns the message that is the whole answer to whoever asked, nil where its task is to be told of.
+func (s Status) Reply() *Message {
+	if s.State == Completed && s.Message != nil && s.Message.Alone {
+		return s.Message
+	}
+	return nil
+}
+
 // Task is a snapshot of one unit of work of an agent.
 type Task struct {
 	ID        TaskID

@@ -92,5 +92,11 @@ func (inv Invocation) step(n int) string {
 	return fmt.Sprintf("%s/%d/%s/%d", inv.Task, inv.Turn, inv.Frame, n)
 }
 
+// mayReply reports whether the answer to the model call of a step may stand alone: it is the task's own agent's first word on
+// the message that the task began with.
+func (inv Invocation) mayReply(step string) bool {
+	return inv.Frame == "" && inv.Turn == 1 && step == inv.step(0)
+}
+
 // ErrTooLong says that an agent went on thinking past its bound.
 var ErrTooLong = errors.New("the agent has used up its model calls without finishing")

@@ -143,8 +143,9 @@ func (t *turn) loop(ctx context.Context) error {
 	return ErrTooLong
 }
 
-// say puts msg on record and into the conversation.
+// say puts msg, which is not all there is to say, on record and into the conversation.
 func (t *turn) say(msg agentsvc.Message) error {
+	msg.Alone = false
 	t.talk = append(t.talk, agentsvc.Entry{Message: &msg})
 	if !t.yield(agentsvc.Event{Message: &msg}, nil) {
 		return errStopped
@@ -231,6 +232,7 @@ func (t *turn) ask(ctx context.Context, step string, talk []agentsvc.Entry) (ans
 		if err != nil {
 			return ans, err
 		}
+		ans.msg.Alone = ans.msg.Alone || c.Alone && t.inv.mayReply(step)
 		if !t.show(&ans, &text, c) {
 			return ans, errStopped
 		}
@@ -255,7 +257,7 @@ func (t *turn) show(ans *answer, text *strings.Builder, c llm.Chunk) bool {
 	if c.Text != "" {
 		offset := text.Len()
 		text.WriteString(c.Text)
-		if !t.o.Whole && !t.yield(agentsvc.Event{Chunk: &agentsvc.Chunk{Message: ans.msg.ID, Offset: offset, Text: c.Text}}, nil) {
+		if !t.o.Whole && !ans.msg.Alone && !t.yield(agentsvc.Event{Chunk: &agentsvc.Chunk{Message: ans.msg.ID, Offset: offset, Text: c.Text}}, nil) {
 			return false
 		}
 	}

@@ -159,7 +159,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	}
 	for _, name := range cfg.AgentNames() {
 		a.index[name] = len(a.cards)
-		a.cards = append(a.cards, card(name, cfg.Agents[name]))
+		c := card(name, cfg.Agents[name])
+		c.Replies = b.replies(cfg.Agents[name].LLM)
+		a.cards = append(a.cards, c)
 	}
 	a.fallback = defaultAgent(cfg, a.cards)
 	if p := cfg.Server.Provider; p != nil {

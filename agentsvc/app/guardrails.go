@@ -142,6 +142,9 @@ type guardedAnswer struct {
 
 // take passes on what may be seen of c. It reports whether anyone still listens.
 func (a *guardedAnswer) take(c llm.Chunk) bool {
+	if c.Alone && !a.yield(llm.Chunk{Alone: true}, nil) {
+		return false
+	}
 	if c.Text != "" && !a.pass(a.answer.Text(c.Text)) {
 		return false
 	}

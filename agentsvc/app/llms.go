@@ -1,6 +1,8 @@
 package app
 
 import (
+	"slices"
+
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/anthropic"
@@ -97,8 +99,21 @@ func scriptedModel(_ *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	return scripted.New(scripted.Options{Model: l.Model, Script: script})
 }
 
+// replies reports whether a model, or one that it falls back on, has an answer that is a message by itself.
+func (b *builder) replies(name string) bool {
+	if b.cfg.LLMs[name] == nil {
+		return false
+	}
+	for _, name := range b.fallbacks(name, map[string]bool{}) {
+		if slices.ContainsFunc(b.cfg.LLMs[name].Script, func(r *config.Rule) bool { return r.Reply == "message" }) {
+			return true
+		}
+	}
+	return false
+}
+
 func scriptedRule(r *config.Rule) scripted.Rule {
-	out := scripted.Rule{Usage: scriptedUsage(r.Usage)}
+	out := scripted.Rule{Usage: scriptedUsage(r.Usage), Alone: r.Reply == "message"}
 	if w := r.When; w != nil {
 		out.When = scripted.When{Text: w.Text, ToolResult: w.ToolResult, MessageID: w.MessageID}
 	}

@@ -13,8 +13,6 @@ var pending = []struct {
 	pattern string   // path with * for names
 	values  []string // what is not available; empty: anything but the default
 }{
-	{"llms.*.script.*.reply", []string{"message"}},
-
 	{"agents.*.document_stores", nil},
 	{"agents.*.include_context", nil},
 	{"agents.*.include_context_limit", nil},

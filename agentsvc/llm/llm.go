@@ -37,13 +37,15 @@ func (r Request) Most(option int64) int64 {
 }
 
 // Chunk is a piece of a model's answer. Text and Artifact are to be shown, ToolCall is to be run; a tool call comes
-// whole, never in pieces. Usage, where the model reports it, counts the whole call and comes once.
+// whole, never in pieces. Usage, where the model reports it, counts the whole call and comes once. Alone comes before all
+// text of an answer that is a message by itself rather than the work of a task; nothing of it is shown before it is whole.
 type Chunk struct {
 	Text     string
 	ToolCall *agentsvc.ToolCall
 	Artifact *agentsvc.ArtifactUpdate
 	Usage    *agentsvc.Usage
 	Stop     Stop
+	Alone    bool
 }
 
 // Stop says why a model's answer ended.

@@ -31,6 +31,7 @@ type (
 		Calls    []callBody     `json:"calls,omitempty"`
 		Metadata map[string]any `json:"metadata,omitempty"`
 		Earlier  []*messageBody `json:"earlier,omitempty"`
+		Alone    bool           `json:"alone,omitempty"`
 	}
 	partBody struct {
 		Text string    `json:"text,omitempty"`
@@ -269,7 +270,7 @@ func fromMessage(m *agentsvc.Message) *messageBody {
 	if m == nil {
 		return nil
 	}
-	b := &messageBody{ID: string(m.ID), Role: string(m.Role), Parts: fromParts(m.Parts), Metadata: m.Metadata}
+	b := &messageBody{ID: string(m.ID), Role: string(m.Role), Parts: fromParts(m.Parts), Metadata: m.Metadata, Alone: m.Alone}
 	for _, c := range m.ToolCalls {
 		b.Calls = append(b.Calls, fromCall(c))
 	}
@@ -283,7 +284,7 @@ func toMessage(b *messageBody) *agentsvc.Message {
 	if b == nil {
 		return nil
 	}
-	m := &agentsvc.Message{ID: agentsvc.MessageID(b.ID), Role: agentsvc.Role(b.Role), Parts: toParts(b.Parts), Metadata: b.Metadata}
+	m := &agentsvc.Message{ID: agentsvc.MessageID(b.ID), Role: agentsvc.Role(b.Role), Parts: toParts(b.Parts), Metadata: b.Metadata, Alone: b.Alone}
 	for _, c := range b.Calls {
 		m.ToolCalls = append(m.ToolCalls, toCall(c))
 	}

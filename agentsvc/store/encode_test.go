@@ -36,6 +36,7 @@ func bodies() []agentsvc.Event {
 		{Status: &agentsvc.Status{State: agentsvc.Working, Message: &full}},
 		{Message: &full},
 		{Message: &agentsvc.Message{Role: agentsvc.RoleUser}},
+		{Status: &agentsvc.Status{State: agentsvc.Completed, Message: &agentsvc.Message{Role: agentsvc.RoleAgent, Alone: true}}},
 		{Artifact: &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: "a"}}},
 		{Artifact: &agentsvc.ArtifactUpdate{
 			Artifact: agentsvc.Artifact{ID: "a", Name: "n", Description: "d", Parts: parts, Metadata: map[string]any{"k": "v"}}, Append: true, Last: true,

@@ -21,6 +21,7 @@ var (
 type Following struct {
 	Task   agentsvc.Task // as it stood when the listening began
 	events iter.Seq2[agentsvc.Event, error]
+	open   bool // it is yet to be seen whether there is more to tell than a message
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	client context.Context
@@ -97,6 +98,8 @@ func (v *Visit) Call(ctx context.Context, sub task.Submission) (*Following, erro
 	f, begun := v.listen(ctx)
 	var err error
 	f.Task, f.events, err = v.tasks.Call(f.ctx, sub)
+	card, _ := v.house.Card(sub.Agent)
+	f.open = card.Replies && sub.Message.Task == ""
 	return v.followed(f, begun, err)
 }
 
@@ -164,6 +167,9 @@ func (f *Following) Wait(patience time.Duration) (agentsvc.Task, error) {
 func (f *Following) tell(d Dialect, say func(seq int64, body any) error) error {
 	defer f.attend()()
 	defer f.Close()
+	if f.open = f.open && d.Reply != nil; f.open {
+		f.events = settled(f.events)
+	}
 	for ev, err := range f.events {
 		var out *shutOut
 		switch {
@@ -177,7 +183,11 @@ func (f *Following) tell(d Dialect, say func(seq int64, body any) error) error {
 		default:
 			return err
 		}
-		for _, body := range bodies(d.Event(ev)) {
+		told := d.Event
+		if f.open && replyOf(ev) != nil {
+			told = d.reply
+		}
+		for _, body := range bodies(told(ev)) {
 			if say(ev.Seq, body) != nil {
 				return errGone
 			}

@@ -46,12 +46,15 @@ type Route struct {
 	Serve Handler
 }
 
-// mount puts a route where it is reached. A GET answers HEAD as well.
+// mount puts a route where it is reached. A GET answers HEAD as well, and the root of an app also without its slash.
 func (s *Server) mount(route *Route) {
 	patterns := append([]string{route.Pattern}, route.Also...)
 	if route.Kind == Tenant {
 		for _, p := range slices.Clone(patterns) {
 			patterns = append(patterns, "/apps/{app}"+p)
+			if p == "/" {
+				patterns = append(patterns, "/apps/{app}")
+			}
 		}
 	}
 	for _, p := range patterns {

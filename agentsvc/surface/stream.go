@@ -18,6 +18,8 @@ import (
 type Dialect struct {
 	// Event returns the body that tells of an event, nil for one that this dialect does not tell.
 	Event func(agentsvc.Event) any
+	// Reply returns the body that tells of an answer that stands alone, in the place of all events; nil = as of any other.
+	Reply func(agentsvc.Message) any
 	// Fault returns the body that tells of an error, the last thing on a stream.
 	Fault func(error) any
 	// Rests says that the stream ends when the task waits for somebody, not only when it has ended.

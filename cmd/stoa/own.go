@@ -19,12 +19,11 @@ import (
 // own is the configuration of this process's default app: from the operator's file, or without one the built-in one.
 // On PostgreSQL a process without a file has no default app, and cfg stays nil.
 type own struct {
-	path string
-	cfg  atomic.Pointer[config.Config]
-	hash atomic.Value // of the file, a string; "" without one
-
-	signing []byte // secret that signs the app's notifications, nil = nothing does
-	late atomic.Pointer[[]string]
+	path    string
+	cfg     atomic.Pointer[config.Config]
+	hash    atomic.Value             // of the file, a string; "" without one
+	late    atomic.Pointer[[]string] // what the file says and takes a restart
+	signing []byte                   // secret that signs the app's notifications, nil = nothing does
 }
 
 // fingerprint tells two processes' files apart.

@@ -15,7 +15,7 @@ import (
 // compile checks rule number n of a script.
 func compile(n int, r Rule) (rule, error) {
 	c := checker{at: fmt.Sprintf("script[%d]", n), known: []string{"text", "result"}}
-	out := rule{tool: r.When.ToolResult, items: slices.Clone(r.Then), usage: r.Usage}
+	out := rule{tool: r.When.ToolResult, items: slices.Clone(r.Then), usage: r.Usage, alone: r.Alone}
 	c.usage("usage", r.Usage)
 	out.text = c.regexp("when.text", r.When.Text)
 	out.messageID = c.regexp("when.message_id", r.When.MessageID)
@@ -26,6 +26,9 @@ func compile(n int, r Rule) (rule, error) {
 		out.items[i] = c.item(fmt.Sprintf("then[%d]", i), it)
 		if it.ends() && i < len(r.Then)-1 {
 			c.fail(fmt.Sprintf("then[%d]", i+1), "comes after the answer's end: nothing can follow fail, ask or refuse")
+		}
+		if r.Alone && (it.Call != nil || it.Artifact != nil || it.Ask != "" || it.Refuse != "") {
+			c.fail(fmt.Sprintf("then[%d]", i), "is the work of a task; an answer with reply: message only says words")
 		}
 	}
 	calls := slices.ContainsFunc(r.Then, func(it Item) bool { return it.Call != nil })

@@ -37,6 +37,7 @@ type rule struct {
 	tool            string
 	items           []Item
 	usage           *Usage
+	alone           bool
 }
 
 // match reports whether r holds for sc, and the values of its placeholders.

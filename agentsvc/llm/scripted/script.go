@@ -7,6 +7,7 @@ type Rule struct {
 	When  When
 	Then  []Item
 	Usage *Usage // instead of the counted tokens
+	Alone bool   // the answer is a message by itself; it holds words alone
 }
 
 // When holds a rule's conditions; all that are set must hold. Text and MessageID are RE2 expressions; their named

@@ -63,7 +63,9 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 		for _, r := range p.rules {
 			if values, ok := r.match(sc); ok {
 				a.values, a.fixed = values, r.usage
-				a.play(r.items)
+				if !r.alone || a.give(llm.Chunk{Alone: true}) {
+					a.play(r.items)
+				}
 				return
 			}
 		}

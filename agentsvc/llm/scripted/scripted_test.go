@@ -287,6 +287,8 @@ func TestMistakes(t *testing.T) {
 		{"usage of the rule", scripted.Rule{Then: say, Usage: &scripted.Usage{OutputTokens: -1}}, "script[0].usage: has counts that are not 0 to 1000000000000"},
 		{"usage beyond count", scripted.Rule{Then: say, Usage: &scripted.Usage{OutputTokens: math.MaxInt64}}, "script[0].usage: has counts that are not 0 to 1000000000000"},
 		{"after the end", scripted.Rule{Then: []scripted.Item{{Ask: "x"}, {Say: "y"}}}, "script[0].then[1]: comes after the answer's end"},
+		{"a call in a message", scripted.Rule{Alone: true, Then: []scripted.Item{{Say: "x"}, {Call: &scripted.Call{Tool: "a"}}}}, "script[0].then[1]: is the work of a task"},
+		{"a question in a message", scripted.Rule{Alone: true, Then: []scripted.Item{{Ask: "x"}}}, "script[0].then[0]: is the work of a task"},
 		{"call and ask", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a"}}, {Ask: "y"}}}, "script[0].then[1]: cannot go with a call"},
 		{"artifact name", scripted.Rule{Then: []scripted.Item{{Artifact: &scripted.Artifact{Text: "x"}}}}, "script[0].then[0].artifact.name: is missing"},
 		{"artifact source", scripted.Rule{Then: []scripted.Item{{Artifact: &scripted.Artifact{Name: "a"}}}}, "script[0].then[0].artifact: needs exactly one of"},

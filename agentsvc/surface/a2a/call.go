@@ -79,7 +79,7 @@ func (c *call) submission() (task.Submission, error) {
 }
 
 // send answers with the task: as it ends or comes to wait for somebody, or where the caller does not want to wait, as it was
-// accepted.
+// accepted. Who waits is told of an answer that stands alone instead of its task.
 func send(c *call) (any, error) {
 	sub, err := c.submission()
 	if err != nil {
@@ -96,6 +96,9 @@ func send(c *call) (any, error) {
 	t, err := c.v.Send(c.ctx(), sub, patience)
 	if err != nil {
 		return nil, err
+	}
+	if m := t.Status.Reply(); m != nil && patience > 0 {
+		return c.as.sent(NewReply(*m, t.Context))
 	}
 	return c.as.sent(NewTask(t, n, true))
 }
@@ -211,17 +214,20 @@ func card(c *call) (any, error) {
 // tell writes the events of f, each in an envelope.
 func (c *call) tell(w http.ResponseWriter, f *flow, d surface.Dialect, envelope func(any) any) error {
 	d.Rests = f.rests
-	d.Event = func(ev agentsvc.Event) any {
-		told := f.teller.Event(ev)
-		if told == nil {
-			return nil
-		}
-		final := ev.Status != nil && (ev.Status.State.Terminal() || f.rests && ev.Status.State.Interrupted())
-		body, err := c.as.event(told, final)
+	told := func(ev spec.Event, final bool) any {
+		body, err := c.as.event(ev, final)
 		if err != nil {
 			return d.Fault(err)
 		}
 		return envelope(body)
 	}
+	d.Event = func(ev agentsvc.Event) any {
+		body := f.teller.Event(ev)
+		if body == nil {
+			return nil
+		}
+		return told(body, ev.Status != nil && (ev.Status.State.Terminal() || f.rests && ev.Status.State.Interrupted()))
+	}
+	d.Reply = func(m agentsvc.Message) any { return told(NewReply(m, f.Task.Context), true) }
 	return c.v.Stream(w, f.Following, d)
 }

@@ -62,6 +62,11 @@ func newMessage(t agentsvc.Task, m agentsvc.Message) *spec.Message {
 	return out
 }
 
+// NewReply returns a message that stands alone in a conversation.
+func NewReply(m agentsvc.Message, context agentsvc.ContextID) *spec.Message {
+	return newMessage(agentsvc.Task{Context: context}, m)
+}
+
 // newCalls returns calls as every dialect shows them, in types that Protocol Buffers have as well.
 func newCalls(calls []agentsvc.ToolCall) (out []any) {
 	for _, c := range surface.NewToolCallRecords(calls) {

@@ -22,7 +22,7 @@ type vocabulary struct {
 	kind     string // the media type of answers over REST
 
 	data  func(raw json.RawMessage, at string) (spec.PartContent, error)
-	sent  func(*spec.Task) (any, error) // what a message is answered with
+	sent  func(spec.SendMessageResult) (any, error) // what a message is answered with
 	task  func(*spec.Task) (any, error)
 	list  func(*spec.ListTasksResponse) (any, error)
 	event func(ev spec.Event, final bool) (any, error)
@@ -36,7 +36,7 @@ type vocabulary struct {
 var v10 = vocabulary{
 	version: surface.A2A10, contents: "text, raw, url and data", file: "bytes or uri", kind: "application/a2a+json",
 	data: anything,
-	sent: func(t *spec.Task) (any, error) { return taskEvent{newTimedTask(t)}, nil },
+	sent: func(r spec.SendMessageResult) (any, error) { return event10(r, true) },
 	task: func(t *spec.Task) (any, error) { return newTimedTask(t), nil },
 	list: func(l *spec.ListTasksResponse) (any, error) {
 		out := timedList{l, make([]timedTask, len(l.Tasks))}
@@ -45,25 +45,27 @@ var v10 = vocabulary{
 		}
 		return out, nil
 	},
-	event: func(ev spec.Event, _ bool) (any, error) {
-		switch ev := ev.(type) {
-		case *spec.Task:
-			return taskEvent{newTimedTask(ev)}, nil
-		case *spec.TaskStatusUpdateEvent:
-			return statusEvent{timedUpdate{ev, timed(ev.Status)}}, nil
-		}
-		return spec.StreamResponse{Event: ev}, nil
-	},
+	event:  event10,
 	push:   func(c *spec.PushConfig) (any, error) { return c, nil },
 	pushes: func(l []*spec.PushConfig) (any, error) { return spec.ListTaskPushConfigResponse{Configs: l}, nil },
 	empty:  struct{}{},
+}
+
+func event10(ev spec.Event, _ bool) (any, error) {
+	switch ev := ev.(type) {
+	case *spec.Task:
+		return taskEvent{newTimedTask(ev)}, nil
+	case *spec.TaskStatusUpdateEvent:
+		return statusEvent{timedUpdate{ev, timed(ev.Status)}}, nil
+	}
+	return spec.StreamResponse{Event: ev}, nil
 }
 
 // v03 is version 0.3 over JSON-RPC, which tells kinds apart by a member of that name.
 var v03 = vocabulary{
 	version: surface.A2A03, contents: "text, file and data", file: "bytes or uri",
 	data: object,
-	sent: func(t *spec.Task) (any, error) { return a2av0.FromV1Task(t), nil },
+	sent: func(r spec.SendMessageResult) (any, error) { return a2av0.FromV1Event(r) },
 	task: func(t *spec.Task) (any, error) { return a2av0.FromV1Task(t), nil },
 	list: func(l *spec.ListTasksResponse) (any, error) { return a2av0.FromV1ListTasksResponse(l), nil },
 	event: func(ev spec.Event, final bool) (any, error) {
@@ -96,7 +98,7 @@ var v03REST = vocabulary{
 		}
 		return object(wrapped.Data, at+".data")
 	},
-	sent: func(t *spec.Task) (any, error) { return raw(pbjson.ToProtoSendMessageResult(t)) },
+	sent: func(r spec.SendMessageResult) (any, error) { return raw(pbjson.ToProtoSendMessageResult(r)) },
 	task: func(t *spec.Task) (any, error) { return raw(pbjson.ToProtoTask(t)) },
 	list: func(l *spec.ListTasksResponse) (any, error) {
 		out := protoList{Tasks: make([]json.RawMessage, len(l.Tasks)), NextPageToken: l.NextPageToken, TotalSize: l.TotalSize}

@@ -68,7 +68,7 @@ func (c *call) submission(ctx context.Context, req *spec.SendMessageRequest) (ta
 }
 
 // SendMessage answers with the task: as it ends or comes to wait for somebody, or where the caller does not want to wait, as it
-// was accepted.
+// was accepted. Who waits is told of an answer that stands alone instead of its task.
 func (h *handler) SendMessage(ctx context.Context, req *spec.SendMessageRequest) (spec.SendMessageResult, error) {
 	c := callOf(ctx)
 	sub, err := c.submission(ctx, req)
@@ -85,6 +85,9 @@ func (h *handler) SendMessage(ctx context.Context, req *spec.SendMessageRequest)
 	t, err := c.v.Send(ctx, sub, patience)
 	if err != nil {
 		return nil, c.fail(err)
+	}
+	if m := t.Status.Reply(); m != nil && patience > 0 {
+		return a2a.NewReply(*m, t.Context), nil
 	}
 	return a2a.NewTask(t, length, true), nil
 }
@@ -127,7 +130,8 @@ func (c *call) stream(rests bool, open func() (*surface.Following, error)) iter.
 		f, err := open()
 		if err == nil {
 			teller := a2a.NewTeller(f.Task, false)
-			d := surface.Dialect{Rests: rests, Event: func(ev agentsvc.Event) any {
+			reply := func(m agentsvc.Message) any { return a2a.NewReply(m, f.Task.Context) }
+			d := surface.Dialect{Rests: rests, Reply: reply, Event: func(ev agentsvc.Event) any {
 				if told := teller.Event(ev); told != nil {
 					return told
 				}

@@ -178,7 +178,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"Error", "Card", "CardList", "RPC", "Task", "TaskList", "V1TaskAnswer", "V1Task", "V1TaskList", "V1Card", "Completion", "ModelList", "App", "AppList", "Token", "RoleList", "Queue",
+		"Error", "Card", "CardList", "RPC", "Task", "TaskList", "V1SendAnswer", "V1Task", "V1TaskList", "V1Card", "Completion", "ModelList", "App", "AppList", "Token", "RoleList", "Queue",
 	} {
 		if held[name] == 0 {
 			t.Errorf("no dialogue has an answer of the shape %s", name)

@@ -118,6 +118,13 @@ func newMessage(m agentsvc.Message) message {
 	}
 }
 
+// newReply returns a message that stands alone in a conversation.
+func newReply(m agentsvc.Message, context agentsvc.ContextID) *message {
+	out := newMessage(m)
+	out.ContextID = string(context)
+	return &out
+}
+
 func newArtifact(a agentsvc.Artifact) artifact {
 	return artifact{a.ID, a.Name, a.Description, newParts(a.Parts), a.Metadata}
 }

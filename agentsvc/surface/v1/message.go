@@ -19,7 +19,7 @@ type caller struct {
 }
 
 // send answers with the task: as it was accepted, or for a caller who wants to wait as it ends or comes to wait for
-// somebody.
+// somebody. Who waits is told of an answer that stands alone instead of its task.
 func (c caller) send(w http.ResponseWriter, r *http.Request) error {
 	b, sub, err := received(r)
 	if err != nil {
@@ -43,6 +43,9 @@ func (c caller) send(w http.ResponseWriter, r *http.Request) error {
 	t, err := surface.VisitOf(r).Send(r.Context(), sub, patience)
 	if err != nil {
 		return err
+	}
+	if m := t.Status.Reply(); m != nil && o.Blocking {
+		return surface.WriteJSON(w, http.StatusOK, event{Msg: newReply(*m, t.Context)})
 	}
 	return surface.WriteJSON(w, http.StatusOK, taskAnswer{newTask(t, length, o.IncludeArtifacts || o.IncludeArtifactsSnake)})
 }

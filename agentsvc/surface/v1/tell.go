@@ -65,7 +65,8 @@ func (t *teller) artifact(ev agentsvc.Event) *artifactUpdate {
 // messages is the first shape of streams: events called message, and done at the end.
 func (t *teller) messages() surface.Dialect {
 	fault := func(err error) any { return event{Error: t.fault(err)} }
-	return surface.Dialect{Event: t.event, Fault: fault, Name: "message", Done: struct{}{}}
+	reply := func(m agentsvc.Message) any { return event{Msg: newReply(m, t.context)} }
+	return surface.Dialect{Event: t.event, Reply: reply, Fault: fault, Name: "message", Done: struct{}{}}
 }
 
 // responses is the second shape of streams: pieces of a response, and [DONE] at the end.

@@ -1,0 +1,91 @@
+package app_test
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestReply: an answer stands alone where it is all that its task came to, and the database remembers that.
+func TestReply(t *testing.T) {
+	t.Parallel()
+	const src = `
+llms:
+  plain: {provider: scripted}
+  terse:
+    provider: scripted
+    script:
+      - when: {text: "^sum$"}
+        then: [{call: {tool: calc, arguments: {expression: "1 + 1"}}}]
+      - when: {tool_result: calc}
+        reply: message
+        then: [{say: "It is {{result}}."}]
+      - when: {text: "^ask$"}
+        then: [{ask: "Which city?"}]
+      - when: {text: "^task$"}
+        then: [{say: "done it"}]
+      - reply: message
+        then: [{say: "You said: {{text}}"}]
+  lame:
+    provider: openai
+    model: gpt-4o
+    api_key: none
+    fallbacks: [terse]
+tools: {calc: {type: function, handler: calculator}}
+guardrails: {house: {input: {length: {enabled: true, max_length: 100}}}}
+agents:
+  helper: {llm: terse, tools: [calc]}
+  guarded: {llm: terse, guardrails: house}
+  member: {llm: terse}
+  team: {type: sequential, sub_agents: [member]}
+  falling: {llm: lame}
+  plain: {llm: plain}
+`
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		a := houseOf(t, d, parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+		for agent, want := range map[string]bool{"helper": true, "guarded": true, "falling": true, "team": false, "plain": false} {
+			if c, _ := a.Card(agent); c.Replies != want {
+				t.Errorf("that %s answers with messages says its card: %v", agent, c.Replies)
+			}
+		}
+		for _, c := range []struct {
+			agent, text, says string
+			alone             bool
+			lines             []string
+		}{
+			{"helper", "hello", "You said: hello", true, []string{"submitted", "working", "completed"}},
+			{"guarded", "hello", "You said: hello", true, nil},
+			{"helper", "task", "done it", false, []string{"submitted", "working", "chunk done it", "completed"}},
+			{"helper", "sum", "It is 2.", false, []string{"submitted", "working", "result 2", "chunk It is 2.", "completed"}},
+			{"team", "hello", "You said: hello", false, nil},
+		} {
+			told, lines := call(t, a, ask(c.agent, c.text))
+			stored, err := a.Tasks().Get(t.Context(), task.Reach{Agents: []string{c.agent}, Owner: &ana}, told.ID, store.With{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, st := range []agentsvc.Status{told.Status, stored.Status} {
+				if st.State != agentsvc.Completed || st.Message.Text() != c.says || (st.Reply() != nil) != c.alone {
+					t.Errorf("%s, %s: %s %+v", c.agent, c.text, st.State, st.Message)
+				}
+			}
+			if c.lines != nil && !slices.Equal(lines, c.lines) {
+				t.Errorf("%s, %s: %q", c.agent, c.text, lines)
+			}
+		}
+		asked, _ := call(t, a, say("ask"))
+		answer := say("Rome")
+		answer.Message.Task = asked.ID
+		if told, _ := call(t, a, answer); told.Status.State != agentsvc.Completed || told.Status.Reply() != nil {
+			t.Errorf("who answers a task is told %+v", told.Status)
+		}
+	})
+}
