@@ -9,12 +9,10 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// What the dialects' clients send and read beyond the specification's headers.
+// What clients send and read beyond the specification's headers, whatever their dialect. [Route] has what is a dialect's own.
 var (
-	alsoAllowed = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "Last-Event-ID", "MCP-Protocol-Version", "MCP-Session-Id"}
-	exposed     = []string{
-		"X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, MCP-Session-Id",
-	}
+	alsoAllowed = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "Last-Event-ID"}
+	exposed     = []string{"X-Request-Id", "Retry-After", "RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 )
 
 // cors says which web pages may call. Its headers stand on every answer, since every answer may be read by a page.
@@ -23,10 +21,11 @@ type cors struct {
 	all         bool
 	methods     []string // one header line
 	headers     []string // one header line
+	exposed     []string // one header line
 	credentials bool
 }
 
-func newCORS(o config.CORS) *cors {
+func newCORS(o config.CORS, routes []Route) *cors {
 	if len(o.AllowedOrigins) == 0 {
 		o.AllowedOrigins = []string{"*"}
 	}
@@ -36,17 +35,25 @@ func newCORS(o config.CORS) *cors {
 	if len(o.AllowedHeaders) == 0 {
 		o.AllowedHeaders = []string{"Content-Type", "Authorization"}
 	}
-	headers := slices.Clone(o.AllowedHeaders)
-	for _, h := range alsoAllowed {
-		if !slices.ContainsFunc(headers, func(x string) bool { return strings.EqualFold(x, h) }) {
-			headers = append(headers, h)
-		}
+	headers, shown := with(slices.Clone(o.AllowedHeaders), alsoAllowed), slices.Clone(exposed)
+	for _, r := range routes {
+		headers, shown = with(headers, r.Sends), with(shown, r.Reads)
 	}
 	return &cors{
 		origins: o.AllowedOrigins, all: slices.Contains(o.AllowedOrigins, "*") && !o.AllowCredentials,
 		methods: []string{strings.Join(o.AllowedMethods, ", ")}, headers: []string{strings.Join(headers, ", ")},
-		credentials: o.AllowCredentials,
+		exposed: []string{strings.Join(shown, ", ")}, credentials: o.AllowCredentials,
 	}
+}
+
+// with adds to names of headers those of more that are not among them.
+func with(names, more []string) []string {
+	for _, h := range more {
+		if !slices.ContainsFunc(names, func(x string) bool { return strings.EqualFold(x, h) }) {
+			names = append(names, h)
+		}
+	}
+	return names
 }
 
 // admits reports whether r may change something, or open a connection that a page can read: no page sent it, or one of this
@@ -85,7 +92,7 @@ func (c *cors) wrap(next http.Handler) http.Handler {
 		}
 		h["Access-Control-Allow-Methods"] = c.methods
 		h["Access-Control-Allow-Headers"] = c.headers
-		h["Access-Control-Expose-Headers"] = exposed
+		h["Access-Control-Expose-Headers"] = c.exposed
 		if r.Method == http.MethodOptions {
 			recordOf(r).route = "options"
 			w.WriteHeader(http.StatusNoContent)

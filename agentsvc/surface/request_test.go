@@ -93,7 +93,7 @@ func TestAdmits(t *testing.T) {
 					r.Header.Set(key, value)
 				}
 			}
-			if got := newCORS(tt.config).admits(r); got != tt.want {
+			if got := newCORS(tt.config, nil).admits(r); got != tt.want {
 				t.Errorf("admits = %v", got)
 			}
 		})
@@ -105,33 +105,35 @@ func TestCORS(t *testing.T) {
 	tests := []struct {
 		name   string
 		config config.CORS
+		routes []Route
 		origin string
 		want   map[string]string
 	}{
-		{"default", config.CORS{}, "https://a.test", map[string]string{
+		{"default", config.CORS{}, nil, "https://a.test", map[string]string{
 			"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
-			"Access-Control-Allow-Headers":     "Content-Type, Authorization, agent-name, A2A-Version, Idempotency-Key, If-Match, Last-Event-ID, MCP-Protocol-Version, MCP-Session-Id",
+			"Access-Control-Allow-Headers":     "Content-Type, Authorization, agent-name, A2A-Version, Idempotency-Key, If-Match, Last-Event-ID",
 			"Access-Control-Allow-Credentials": "", "Vary": "",
 		}},
-		{"named origin", config.CORS{AllowedOrigins: []string{"https://a.test"}, AllowCredentials: true}, "https://a.test", map[string]string{
+		{"named origin", config.CORS{AllowedOrigins: []string{"https://a.test"}, AllowCredentials: true}, nil, "https://a.test", map[string]string{
 			"Access-Control-Allow-Origin": "https://a.test", "Access-Control-Allow-Credentials": "true", "Vary": "Origin",
 		}},
-		{"another origin", config.CORS{AllowedOrigins: []string{"https://a.test"}, AllowCredentials: true}, "https://b.test", map[string]string{
+		{"another origin", config.CORS{AllowedOrigins: []string{"https://a.test"}, AllowCredentials: true}, nil, "https://b.test", map[string]string{
 			"Access-Control-Allow-Origin": "", "Access-Control-Allow-Credentials": "", "Vary": "Origin",
 		}},
-		{"never all with credentials", config.CORS{AllowedOrigins: []string{"*"}, AllowCredentials: true}, "https://b.test", map[string]string{
+		{"never all with credentials", config.CORS{AllowedOrigins: []string{"*"}, AllowCredentials: true}, nil, "https://b.test", map[string]string{
 			"Access-Control-Allow-Origin": "", "Access-Control-Allow-Credentials": "",
 		}},
-		{"own methods and headers", config.CORS{AllowedMethods: []string{"GET"}, AllowedHeaders: []string{"x-mine", "if-match"}}, "", map[string]string{
-			"Access-Control-Allow-Methods": "GET",
-			"Access-Control-Allow-Headers": "x-mine, if-match, agent-name, A2A-Version, Idempotency-Key, Last-Event-ID, MCP-Protocol-Version, MCP-Session-Id",
+		{"own methods and headers", config.CORS{AllowedMethods: []string{"GET"}, AllowedHeaders: []string{"x-mine", "if-match"}}, []Route{{Sends: []string{"X-MINE", "X-Ours"}, Reads: []string{"X-Theirs", "retry-after"}}}, "", map[string]string{
+			"Access-Control-Allow-Methods":  "GET",
+			"Access-Control-Allow-Headers":  "x-mine, if-match, agent-name, A2A-Version, Idempotency-Key, Last-Event-ID, X-Ours",
+			"Access-Control-Expose-Headers": "X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Theirs",
 		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			served := false
-			h := newCORS(tt.config).wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true }))
+			h := newCORS(tt.config, tt.routes).wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true }))
 			r := httptest.NewRequest(http.MethodGet, "/agents", nil)
 			if tt.origin != "" {
 				r.Header.Set("Origin", tt.origin)

@@ -41,6 +41,8 @@ type Route struct {
 	Once bool
 	// Waits says that the answer may wait for a task: no deadline is set.
 	Waits bool
+	// Sends and Reads are headers of requests and of answers that only this dialect has: pages of other origins get to use them.
+	Sends, Reads []string
 	// Tell tells of errors in the dialect's own form; nil = as most endpoints do.
 	Tell  Telling
 	Serve Handler

@@ -97,7 +97,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if o.Verifier == nil || o.Apps == nil || o.Router == nil || o.Live == nil {
 		return nil, errors.New("surface: a verifier, the apps, a router and the live apps are needed")
 	}
-	s := &Server{options: o, routes: routes, mux: chi.NewMux(), rooms: newRooms(), cors: newCORS(o.CORS)}
+	s := &Server{options: o, routes: routes, mux: chi.NewMux(), rooms: newRooms(), cors: newCORS(o.CORS, routes)}
 	var err error
 	if s.base, err = parseBase(o.PublicURL); err != nil {
 		return nil, err

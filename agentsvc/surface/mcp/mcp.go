@@ -28,6 +28,7 @@ func Routes(o Options) []surface.Route {
 	c := caller{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
 	return []surface.Route{{
 		Method: http.MethodPost, Pattern: "/mcp/{agent}", Kind: surface.Tenant, Messages: true, Waits: true, Serve: c.serve,
+		Sends: []string{versionHeader, sessionHeader}, Reads: []string{sessionHeader},
 	}}
 }
 
