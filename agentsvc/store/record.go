@@ -21,6 +21,8 @@ type Record struct {
 	Session []agentsvc.Entry
 	// Beside is written in the same transaction whether or not the lease still holds; nil = nothing.
 	Beside *db.Batch
+
+	first bool // the turn is taken for the first of its session
 }
 
 // Record appends facts to the task of run, at run's epoch and sequence. It returns [agentsvc.ErrLost] if the lease is
@@ -47,12 +49,13 @@ func (s *Store) append(ctx context.Context, run *Run, rec Record) error {
 	g := guard{run.Epoch, run.Seq + int64(len(rec.Events))}
 	var n int64
 	var err error
+	rec.first = run.Fresh
 	for range maxTries {
 		n, err = s.record(ctx, run, rec, &g)
 		if len(rec.Session) == 0 || !db.IsDuplicate(err) {
 			break
 		}
-		// Another task of the session took the place behind the last turn; there is one behind that.
+		rec.first = false // another task of the session took the place; there is one behind the last turn
 	}
 	if errors.Is(err, db.ErrUnknownOutcome) {
 		// At this epoch nobody but this run writes.

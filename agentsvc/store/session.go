@@ -67,11 +67,21 @@ func (s *Store) appendSession(b *db.Batch, run *Run, rec Record, g *guard, now i
 	}
 	b.Exec(nil, `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, position, task, turn, epoch, at, body)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT),
-			COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_sub = $3 AND owner_iss = $2 AND context_id = $4), 0) + 1,
+			`+position(rec.first, 2, 3, 4)+`,
 			CAST($5 AS TEXT), CAST($10 AS BIGINT), CAST($7 AS BIGINT), CAST($11 AS BIGINT), CAST($6 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $5 AND epoch = $7 AND seq = $8 AND state = $9)`,
 		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq, string(rec.state()), run.Turn, now)
 	return nil
+}
+
+// position says in SQL where in its session a turn goes: it is the first, or behind the last one of the owner and the context
+// that the parameters of these numbers name.
+func position(first bool, iss, sub, context int) string {
+	if first {
+		return "1"
+	}
+	return fmt.Sprintf(`COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_iss = $%d AND owner_sub = $%d AND context_id = $%d), 0) + 1`,
+		iss, sub, context)
 }
 
 // Bounds of sessions that are apart from their tasks.
