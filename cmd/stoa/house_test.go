@@ -29,18 +29,29 @@ const testSecret = stoatest.AdminSecret
 // onEach runs f against a house on each engine, both beside each other: it is the last thing that a test does.
 func onEach(t *testing.T, f func(t *testing.T, h *testHouse)) {
 	t.Helper()
-	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, openTestHouse(t, dbtest.SQLiteURL(t))) })
-	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, openTestHouse(t, dbtest.PostgresURL(t))) })
+	onEachOf(t, "default", f)
+}
+
+// onEachOf is onEach with another of the examples.
+func onEachOf(t *testing.T, example string, f func(t *testing.T, h *testHouse)) {
+	t.Helper()
+	file := "../../examples/" + example + ".yaml"
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, openHouseOf(t, dbtest.SQLiteURL(t), testLog(t), file)) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, openHouseOf(t, dbtest.PostgresURL(t), testLog(t), file)) })
 }
 
 // openTestHouse serves the default example on database until the test ends.
 func openTestHouse(t testing.TB, database string) *testHouse {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	return openLoggedHouse(t, database, testLog(t))
+}
+
+// testLog is where a house logs that nobody reads, unless somebody wants to.
+func testLog(t testing.TB) *slog.Logger {
 	if os.Getenv("STOA_TEST_LOG") != "" {
-		log = slog.New(slog.NewTextHandler(t.Output(), nil))
+		return slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	return openLoggedHouse(t, database, log)
+	return slog.New(slog.DiscardHandler)
 }
 
 // openLoggedHouse is openTestHouse with a log.

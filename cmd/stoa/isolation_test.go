@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/memory"
@@ -49,7 +50,7 @@ type trespass struct {
 func (x minted) on(path string) string {
 	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor,
 		"{held}", x.held, "{call}", x.call, "{user}", x.user, "{tool}", x.tool, "{wanting}", x.wanting, "{key}", x.key,
-		"{invoice}", x.invoice).Replace(path)
+		"{invoice}", x.invoice, "{config}", x.task).Replace(path)
 }
 
 // noBody is for routes that read none.
@@ -198,7 +199,7 @@ agents: {assistant: {llm: m, tools: [calc, locked, open]}, %s: {llm: m, visibili
 // may change.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachOf(t, "notifications", func(t *testing.T, h *testHouse) {
 		for _, name := range []string{"acme", "globex"} {
 			src := fmt.Sprintf(tenantConfig, name+"only")
 			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": src})
@@ -297,7 +298,31 @@ func (h *testHouse) mint(t *testing.T, ana string) minted {
 		t.Fatal("there is no second page to have a token of")
 	}
 	x.invoice = h.bill(t, x.app)
+	h.notify(t, ana, x)
 	return x
+}
+
+// notify has an address told of the task that waits, of which nothing changes any more: it is no address to be told at.
+func (h *testHouse) notify(t *testing.T, ana string, x minted) {
+	t.Helper()
+	config := map[string]any{"id": x.task, "url": "https://127.0.0.1:9"}
+	h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+x.task+"/pushNotificationConfigs", ana, config)
+	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", words("ask", "task_id", x.task)))
+	within(t, 20*time.Second, "the address is given up", func() bool { return h.receiver(t, x.task).State == store.ReceiverDead })
+}
+
+// receiver reads the one of a task of the app acme.
+func (h *testHouse) receiver(t *testing.T, task string) store.Receiver {
+	t.Helper()
+	app, err := h.apps.Get(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := store.New(h.db, app.ID).Receivers(t.Context(), agentsvc.TaskID(task))
+	if err != nil || len(all) != 1 {
+		t.Fatalf("the receivers of task %s: %+v, %v", task, all, err)
+	}
+	return all[0]
 }
 
 // bill leaves a final invoice.

@@ -172,7 +172,7 @@ type matrixCaller struct {
 // refused, whoever asks, and what it allows is not.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachOf(t, "notifications", func(t *testing.T, h *testHouse) {
 		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": `
 llms: {m: {provider: scripted}}
 agents: {assistant: {llm: m}}
