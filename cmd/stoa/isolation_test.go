@@ -86,6 +86,7 @@ var routeWalks = map[string][]trespass{
 	"DELETE /credentials/{tool}":                          {{path: "/credentials/{tool}"}, {path: "/apps/{app}/credentials/{tool}"}},
 	"POST /tasks/{task}/approve":                          {{path: "/tasks/{held}/approve", body: emptyBody}, {path: "/tasks/{held}/approve", body: decided}, {path: "/tasks/{task}/approve"}, {path: "/tasks/{wanting}/approve"}, {path: "/apps/{app}/tasks/{held}/approve"}},
 	"GET /tasks/{task}/checkpoints":                       {{path: "/tasks/{task}/checkpoints"}, {path: "/apps/{app}/tasks/{task}/checkpoints"}},
+	"GET /tasks/{task}/notifications":                     {{path: "/tasks/{task}/notifications"}, {path: "/apps/{app}/tasks/{task}/notifications"}},
 	"POST /tasks/{task}/checkpoints/{checkpoint}:restore": {{path: "/tasks/{task}/checkpoints/2:restore"}, {path: "/tasks/{task}/checkpoints/2:restore", body: emptyBody}, {path: "/apps/{app}/tasks/{task}/checkpoints/2:restore"}},
 	"POST /tasks/{task}/reject":                           {{path: "/tasks/{held}/reject", body: emptyBody}, {path: "/tasks/{held}/reject", body: decided}, {path: "/tasks/{task}/reject"}, {path: "/apps/{app}/tasks/{held}/reject"}},
 	"POST /api/tasks/{task}/toolCalls/{call}/cancel":      {{path: "/api/tasks/{held}/toolCalls/{call}/cancel"}, {path: "/api/tasks/{task}/toolCalls/{call}/cancel", body: emptyBody}, {path: "/apps/{app}/api/tasks/{held}/toolCalls/{call}/cancel"}},
@@ -308,21 +309,10 @@ func (h *testHouse) notify(t *testing.T, ana string, x minted) {
 	config := map[string]any{"id": x.task, "url": "https://127.0.0.1:9"}
 	h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+x.task+"/pushNotificationConfigs", ana, config)
 	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", words("ask", "task_id", x.task)))
-	within(t, 20*time.Second, "the address is given up", func() bool { return h.receiver(t, x.task).State == store.ReceiverDead })
-}
-
-// receiver reads the one of a task of the app acme.
-func (h *testHouse) receiver(t *testing.T, task string) store.Receiver {
-	t.Helper()
-	app, err := h.apps.Get(t.Context(), "acme")
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := store.New(h.db, app.ID).Receivers(t.Context(), agentsvc.TaskID(task))
-	if err != nil || len(all) != 1 {
-		t.Fatalf("the receivers of task %s: %+v, %v", task, all, err)
-	}
-	return all[0]
+	within(t, 20*time.Second, "the address is given up", func() bool {
+		at := h.notification(t, ana, x.task)
+		return at.Status == "dead" && at.Error == `the address of "127.0.0.1" is not allowed: only public addresses may be called`
+	})
 }
 
 // bill leaves a final invoice.
