@@ -68,8 +68,8 @@ type Tenant struct {
 	Inside   bool // private addresses may be called
 	Limits   tenancy.Limits
 	Plan     string // that it is on, "" = none
-	Signing  []byte // secret that signs what addresses outside are told, nil = nothing does
-	Trial    bool   // it is only tried: models that the plan does not have are mistakes, else their calls fail
+	Telling  Telling
+	Trial    bool // it is only tried: models that the plan does not have are mistakes, else their calls fail
 }
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.

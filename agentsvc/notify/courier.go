@@ -43,7 +43,7 @@ func (o *CourierOptions) defaults() {
 }
 
 const (
-	lease     = 2 * time.Minute // of a receiver, renewed with whatever it takes
+	lease     = sendTime + 5*time.Second // of a receiver, renewed with whatever it takes
 	firstLook = 50 * time.Millisecond
 	postponed = 30 * time.Second // how long nothing is tried for an app that does not answer
 	leaving   = 2 * time.Second  // that may be written down when the process stops

@@ -13,7 +13,7 @@ import (
 )
 
 // sendTime bounds one request, its answer included.
-const sendTime = 15 * time.Second
+const sendTime = 10 * time.Second
 
 // refusal says why a receiver was not told, in words that its owner may read. A final one means that it never will be.
 type refusal struct {

@@ -52,7 +52,11 @@ func officialRoutes() {
 		row("GET", v.base+"/tasks/{task}", own("tasks:read"), trespass{})
 		row("GET", v.base+v.card, own("agents:read"), trespass{})
 		for _, push := range []struct{ method, path string }{{"POST", ""}, {"GET", ""}, {"GET", "/{config}"}, {"DELETE", "/{config}"}} {
-			row(push.method, v.base+"/tasks/{task}/pushNotificationConfigs"+push.path, own(), trespass{})
+			of := trespass{}
+			if push.method == "POST" {
+				of.body = pushed
+			}
+			row(push.method, v.base+"/tasks/{task}/pushNotificationConfigs"+push.path, own(), of)
 		}
 	}
 	for _, path := range []string{"/", "/stream", "/a2a/{agent}"} {
@@ -110,9 +114,18 @@ func officialParams(method string) []func(x minted) any {
 	case strings.HasSuffix(method, "Card"):
 		return []func(x minted) any{func(x minted) any { return map[string]any{"tenant": x.app} }}
 	case strings.Contains(method, "ushNotification"):
-		return []func(x minted) any{func(x minted) any { return map[string]any{"taskId": x.task, "id": x.task} }}
+		return []func(x minted) any{pushed}
 	}
 	return []func(x minted) any{func(x minted) any { return map[string]any{"id": x.task} }}
+}
+
+// pushed are the params of a push notification config in both versions, of one that there is.
+func pushed(x minted) any {
+	config := map[string]any{"id": x.task, "url": "https://thief.invalid"}
+	return map[string]any{
+		"taskId": x.task, "id": x.task, "pushNotificationConfigId": x.task, "url": config["url"], "pushNotificationConfig": config,
+		"config": map[string]any{"pushNotificationConfig": config},
+	}
 }
 
 // walkA2A tries the ids with every JSON-RPC method of the official protocol, at each of its places.

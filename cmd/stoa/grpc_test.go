@@ -60,8 +60,8 @@ var (
 	}
 	named10  = []string{`{"tenant": "assistant", "id": "{task}"}`, `{"tenant": "{app}", "id": "{task}"}`, `{"tenant": "{agent}", "id": "{task}"}`}
 	named03  = []string{`{"name": "tasks/{task}"}`}
-	pushed10 = []string{`{"tenant": "assistant", "taskId": "{task}", "id": "x"}`}
-	pushed03 = []string{`{"name": "tasks/{task}/pushNotificationConfigs/x"}`}
+	pushed10 = []string{`{"tenant": "assistant", "taskId": "{task}", "id": "{task}"}`}
+	pushed03 = []string{`{"name": "tasks/{task}/pushNotificationConfigs/{task}"}`}
 )
 
 // callWalks has a row for each method of gRPC. A method without one fails the tests.
@@ -72,7 +72,7 @@ var callWalks = map[string]callWalk{
 	service10 + "ListTasks":                        {[]string{`{"tenant": "assistant", "contextId": "{context}"}`, `{"tenant": "assistant", "pageToken": "{cursor}"}`, `{"tenant": "{app}"}`}, orOfAssistant("tasks:read")},
 	service10 + "CancelTask":                       {named10, orOfAssistant("tasks:cancel")},
 	service10 + "SubscribeToTask":                  {named10, orOfAssistant("tasks:read")},
-	service10 + "CreateTaskPushNotificationConfig": {[]string{`{"tenant": "assistant", "taskId": "{task}", "url": "https://x.example"}`}, orOfAssistant()},
+	service10 + "CreateTaskPushNotificationConfig": {[]string{`{"tenant": "assistant", "taskId": "{task}", "id": "{task}", "url": "https://thief.invalid"}`}, orOfAssistant()},
 	service10 + "GetTaskPushNotificationConfig":    {pushed10, orOfAssistant()},
 	service10 + "ListTaskPushNotificationConfigs":  {[]string{`{"tenant": "assistant", "taskId": "{task}"}`}, orOfAssistant()},
 	service10 + "DeleteTaskPushNotificationConfig": {pushed10, orOfAssistant()},
@@ -83,7 +83,7 @@ var callWalks = map[string]callWalk{
 	service03 + "ListTasks":                        {[]string{`{"contextId": "{context}"}`, `{"pageToken": "{cursor}"}`}, orOfAssistant("tasks:read")},
 	service03 + "CancelTask":                       {named03, orOfAssistant("tasks:cancel")},
 	service03 + "TaskSubscription":                 {named03, orOfAssistant("tasks:read")},
-	service03 + "CreateTaskPushNotificationConfig": {[]string{`{"parent": "tasks/{task}", "configId": "x", "config": {"name": "tasks/{task}/pushNotificationConfigs/x", "pushNotificationConfig": {"url": "https://x.example"}}}`}, orOfAssistant()},
+	service03 + "CreateTaskPushNotificationConfig": {[]string{`{"parent": "tasks/{task}", "configId": "x", "config": {"name": "tasks/{task}/pushNotificationConfigs/x", "pushNotificationConfig": {"id": "{task}", "url": "https://thief.invalid"}}}`}, orOfAssistant()},
 	service03 + "GetTaskPushNotificationConfig":    {pushed03, orOfAssistant()},
 	service03 + "ListTaskPushNotificationConfig":   {[]string{`{"parent": "tasks/{task}"}`}, orOfAssistant()},
 	service03 + "DeleteTaskPushNotificationConfig": {pushed03, orOfAssistant()},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/memory"
@@ -49,7 +50,7 @@ type trespass struct {
 func (x minted) on(path string) string {
 	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor,
 		"{held}", x.held, "{call}", x.call, "{user}", x.user, "{tool}", x.tool, "{wanting}", x.wanting, "{key}", x.key,
-		"{invoice}", x.invoice).Replace(path)
+		"{invoice}", x.invoice, "{config}", x.task).Replace(path)
 }
 
 // noBody is for routes that read none.
@@ -85,6 +86,7 @@ var routeWalks = map[string][]trespass{
 	"DELETE /credentials/{tool}":                          {{path: "/credentials/{tool}"}, {path: "/apps/{app}/credentials/{tool}"}},
 	"POST /tasks/{task}/approve":                          {{path: "/tasks/{held}/approve", body: emptyBody}, {path: "/tasks/{held}/approve", body: decided}, {path: "/tasks/{task}/approve"}, {path: "/tasks/{wanting}/approve"}, {path: "/apps/{app}/tasks/{held}/approve"}},
 	"GET /tasks/{task}/checkpoints":                       {{path: "/tasks/{task}/checkpoints"}, {path: "/apps/{app}/tasks/{task}/checkpoints"}},
+	"GET /tasks/{task}/notifications":                     {{path: "/tasks/{task}/notifications"}, {path: "/apps/{app}/tasks/{task}/notifications"}},
 	"POST /tasks/{task}/checkpoints/{checkpoint}:restore": {{path: "/tasks/{task}/checkpoints/2:restore"}, {path: "/tasks/{task}/checkpoints/2:restore", body: emptyBody}, {path: "/apps/{app}/tasks/{task}/checkpoints/2:restore"}},
 	"POST /tasks/{task}/reject":                           {{path: "/tasks/{held}/reject", body: emptyBody}, {path: "/tasks/{held}/reject", body: decided}, {path: "/tasks/{task}/reject"}, {path: "/apps/{app}/tasks/{held}/reject"}},
 	"POST /api/tasks/{task}/toolCalls/{call}/cancel":      {{path: "/api/tasks/{held}/toolCalls/{call}/cancel"}, {path: "/api/tasks/{task}/toolCalls/{call}/cancel", body: emptyBody}, {path: "/apps/{app}/api/tasks/{held}/toolCalls/{call}/cancel"}},
@@ -198,7 +200,7 @@ agents: {assistant: {llm: m, tools: [calc, locked, open]}, %s: {llm: m, visibili
 // may change.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachOf(t, "../../examples/notifications.yaml", func(t *testing.T, h *testHouse) {
 		for _, name := range []string{"acme", "globex"} {
 			src := fmt.Sprintf(tenantConfig, name+"only")
 			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": src})
@@ -297,7 +299,20 @@ func (h *testHouse) mint(t *testing.T, ana string) minted {
 		t.Fatal("there is no second page to have a token of")
 	}
 	x.invoice = h.bill(t, x.app)
+	h.notify(t, ana, x)
 	return x
+}
+
+// notify has an address told of the task that waits, of which nothing changes any more: it is no address to be told at.
+func (h *testHouse) notify(t *testing.T, ana string, x minted) {
+	t.Helper()
+	config := map[string]any{"id": x.task, "url": "https://127.0.0.1:9"}
+	h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+x.task+"/pushNotificationConfigs", ana, config)
+	h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, rpc("message:send", words("ask", "task_id", x.task)))
+	within(t, 20*time.Second, "the address is given up", func() bool {
+		at := h.notification(t, ana, x.task)
+		return at.Status == "dead" && at.Error == `the address of "127.0.0.1" is not allowed: only public addresses may be called`
+	})
 }
 
 // bill leaves a final invoice.

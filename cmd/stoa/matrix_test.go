@@ -60,13 +60,14 @@ var routeNeeds = map[string]need{
 	"POST /v1/agents/{agent}/tasks/{task}:cancel":        {path: "/apps/acme/v1/agents/assistant/tasks/nosuch:cancel", any: orOfAssistant("tasks:cancel")},
 	"GET /v1/agents/{agent}/stream":                      {path: "/apps/acme/v1/agents/assistant/stream", any: orOfAssistant("tasks:approve")},
 
-	"GET /api/schema":               {path: "/apps/acme/api/schema", any: []string{"config:read"}},
-	"GET /tasks":                    {path: "/apps/acme/tasks", any: orOwn("tasks:read")},
-	"GET /memories":                 {path: "/apps/acme/memories", any: orOwn("tasks:read")},
-	"DELETE /memories":              {path: "/apps/acme/memories", any: orOwn("tasks:cancel")},
-	"GET /credentials":              {path: "/apps/acme/credentials", any: orOwn("tasks:read")},
-	"DELETE /credentials/{tool}":    {path: "/apps/acme/credentials/nosuch", any: orOwn("tasks:cancel")},
-	"GET /tasks/{task}/checkpoints": {path: "/apps/acme/tasks/nosuch/checkpoints", any: orOwn("tasks:read")},
+	"GET /api/schema":                 {path: "/apps/acme/api/schema", any: []string{"config:read"}},
+	"GET /tasks":                      {path: "/apps/acme/tasks", any: orOwn("tasks:read")},
+	"GET /memories":                   {path: "/apps/acme/memories", any: orOwn("tasks:read")},
+	"DELETE /memories":                {path: "/apps/acme/memories", any: orOwn("tasks:cancel")},
+	"GET /credentials":                {path: "/apps/acme/credentials", any: orOwn("tasks:read")},
+	"DELETE /credentials/{tool}":      {path: "/apps/acme/credentials/nosuch", any: orOwn("tasks:cancel")},
+	"GET /tasks/{task}/notifications": {path: "/apps/acme/tasks/nosuch/notifications", any: orOwn("tasks:read")},
+	"GET /tasks/{task}/checkpoints":   {path: "/apps/acme/tasks/nosuch/checkpoints", any: orOwn("tasks:read")},
 	"POST /tasks/{task}/checkpoints/{checkpoint}:restore": {path: "/apps/acme/tasks/nosuch/checkpoints/2:restore", any: orOwn("tasks:cancel")},
 	"POST /tasks/{task}/approve":                          {path: "/apps/acme/tasks/nosuch/approve", any: []string{"tasks:approve"}},
 	"POST /tasks/{task}/reject":                           {path: "/apps/acme/tasks/nosuch/reject", any: []string{"tasks:approve"}},
@@ -172,7 +173,7 @@ type matrixCaller struct {
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	o := newForeignIssuer(t)
-	onEachOf(t, o.fileWith(t, ""), func(t *testing.T, h *testHouse) {
+	onEachOf(t, o.fileWith(t, "  push_notifications: true"), func(t *testing.T, h *testHouse) {
 		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": `
 llms: {m: {provider: scripted}}
 agents: {assistant: {llm: m}}

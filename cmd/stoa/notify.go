@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/kelseyhightower/envconfig"
 	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc/app"
@@ -18,16 +19,35 @@ import (
 // of the process.
 const notificationSecretName = "STOA_NOTIFICATION_SECRET"
 
-// openNotify makes ready to tell callers' addresses of their tasks, if the operator wants that.
-func (h *house) openNotify(context.Context) error {
-	secret, err := secretFrom(notificationSecretName)
+// notificationSettings say how the default app's callers are told. Each stands in the environment as STOA_NOTIFICATION_ and its
+// name.
+type notificationSettings struct {
+	PrivateNetwork bool `split_words:"true"` // whoever may call the app may have private addresses told
+}
+
+// tell reads how the default app's callers are told.
+func (o *own) tell() error {
+	var s notificationSettings
+	if err := envconfig.Process("stoa_notification", &s); err != nil {
+		return envError(err)
+	}
+	text, err := secretFrom(notificationSecretName)
 	if err != nil {
 		return err
 	}
-	if secret != "" {
-		if h.own.signing, err = egress.ParseSecret(secret); err != nil {
+	o.telling.Inside = s.PrivateNetwork
+	if text != "" {
+		if o.telling.Secret, err = egress.ParseSecret(text); err != nil {
 			return fmt.Errorf("%s: %w", notificationSecretName, err)
 		}
+	}
+	return nil
+}
+
+// openNotify makes ready to tell callers' addresses of their tasks, if the operator wants that.
+func (h *house) openNotify(context.Context) error {
+	if err := h.own.tell(); err != nil {
+		return err
 	}
 	cfg := h.own.cfg.Load()
 	if cfg == nil || !cfg.Server.PushNotifications {

@@ -23,7 +23,7 @@ type own struct {
 	cfg     atomic.Pointer[config.Config]
 	hash    atomic.Value             // of the file, a string; "" without one
 	late    atomic.Pointer[[]string] // what the file says and takes a restart
-	signing []byte                   // secret that signs the app's notifications, nil = nothing does
+	telling app.Telling
 }
 
 // fingerprint tells two processes' files apart.
@@ -66,7 +66,7 @@ func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapsh
 	return func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
 		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.InForce(), Plan: s.App.Plan}
 		if s.App.ID == tenancy.DefaultID {
-			t.Own, t.Inside, t.Signing = true, true, o.signing
+			t.Own, t.Inside, t.Telling = true, true, o.telling
 			return app.Build(o.cfg.Load(), t, house)
 		}
 		cfg, err := config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, Lend: environ})
@@ -74,7 +74,8 @@ func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapsh
 			return nil, err
 		}
 		t.Inside = slices.Contains(s.App.Grants, "private_network")
-		if t.Signing, err = signing(s.Secret); err != nil {
+		t.Telling.Inside = t.Inside
+		if t.Telling.Secret, err = signing(s.Secret); err != nil {
 			return nil, err
 		}
 		return app.Build(cfg, t, house)

@@ -47,7 +47,13 @@ agents:
 // newHouse is a house with the script as the default app, and as the apps acme and globex.
 func newHouse(t *testing.T) *surfacetest.House {
 	t.Helper()
-	h := surfacetest.New(t, surfacetest.Options{Default: script, Surface: surface.Options{KeepAlive: time.Minute}}, routes)
+	return houseOf(t, script)
+}
+
+// houseOf is newHouse with another default app.
+func houseOf(t *testing.T, own string) *surfacetest.House {
+	t.Helper()
+	h := surfacetest.New(t, surfacetest.Options{Default: own, Surface: surface.Options{KeepAlive: time.Minute}}, routes)
 	h.App(t, "acme", script)
 	h.App(t, "globex", script)
 	return h

@@ -29,7 +29,7 @@ func (b binding) answer(m method) surface.Handler {
 		if err != nil {
 			return err
 		}
-		if r.Method == http.MethodDelete {
+		if answer == nil {
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}

@@ -29,7 +29,7 @@ type vocabulary struct {
 
 	push   func(*spec.PushConfig) (any, error)
 	pushes func([]*spec.PushConfig) (any, error)
-	empty  any // what a call is answered with that has no answer
+	empty  any // what a call is answered with that has no answer, nil over REST: an empty body
 }
 
 // v10 is version 1.0, in which both bindings say the same.

@@ -65,13 +65,18 @@ type house struct {
 
 func newHouse(t *testing.T, so surface.Options, o a2agrpc.Options) *house {
 	t.Helper()
+	return houseOf(t, script, so, o)
+}
+
+func houseOf(t *testing.T, own string, so surface.Options, o a2agrpc.Options) *house {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &house{at: l.Addr().String()}
 	so.GRPC.Address = cmp.Or(so.GRPC.Address, h.at)
-	h.House = surfacetest.New(t, surfacetest.Options{Default: script, Surface: so}, func(*surfacetest.House) []surface.Route { return a2a.Routes(a2a.Options{}) })
+	h.House = surfacetest.New(t, surfacetest.Options{Default: own, Surface: so}, func(*surfacetest.House) []surface.Route { return a2a.Routes(a2a.Options{}) })
 	h.App(t, "acme", script)
 	h.App(t, "globex", script)
 	h.server = a2agrpc.New(h.Server, o)

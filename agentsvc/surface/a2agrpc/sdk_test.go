@@ -20,7 +20,7 @@ func TestJavaScript(t *testing.T) {
 	if folder == "" {
 		t.Skip("ATTENTION: without STOA_TEST_A2A_SDK (the folder that .ci/a2a-sdk prints) nobody saw the official client for JavaScript served")
 	}
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	h := houseOf(t, script+"server: {push_notifications: true}\n", surface.Options{}, a2agrpc.Options{})
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL+"/a2a/assistant/.well-known/agent-card.json",
 		h.token(t, "acme", "ana"), h.token(t, "globex", "ana"))
 	cmd.Stderr = t.Output()
@@ -46,6 +46,7 @@ func TestJavaScript(t *testing.T) {
 			"ask":       list("input_required", "Which city?", "completed", "You said: Rome"),
 			"approve":   list("input_required", "completed", "It is 2."),
 			"subscribe": list("task", "input_required", "canceled", "statusUpdate", "canceled", "true"),
+			"push":      list("true told https://receiver.invalid/told Bearer", "true told https://receiver.invalid/told Bearer", "1", "0"),
 			"card":      list("assistant", "true"),
 			"errors":    list("TaskNotFoundError", "TaskNotCancelableError", "UnsupportedOperationError", "TaskNotFoundError", "TaskNotFoundError"),
 		}

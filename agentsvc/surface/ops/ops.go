@@ -50,6 +50,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/credentials", Kind: surface.Tenant, Serve: listCredentials},
 		{Method: http.MethodDelete, Pattern: "/credentials/{tool}", Kind: surface.Tenant, Serve: forgetCredential, Once: true},
 		{Method: http.MethodGet, Pattern: "/tasks/{task}/checkpoints", Kind: surface.Tenant, Serve: listCheckpoints},
+		{Method: http.MethodGet, Pattern: "/tasks/{task}/notifications", Kind: surface.Tenant, Serve: listNotifications},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/checkpoints/{checkpoint}:restore", Kind: surface.Tenant, Serve: restoreCheckpoint, Once: true},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Approve), Once: true},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: decide(agentsvc.Reject), Once: true},

@@ -228,6 +228,17 @@ type (
 		Text      string  `json:"text"`
 		CreatedAt *string `json:"created_at"`
 	}
+	notificationList struct {
+		Notifications []notificationBody `json:"notifications"`
+	}
+	notificationBody struct {
+		ID        string `json:"id"`
+		Form      string `json:"form"`
+		Status    string `json:"status"`
+		Attempts  int64  `json:"failed_attempts"`
+		Error     string `json:"error,omitempty"`
+		CreatedAt string `json:"created_at"`
+	}
 	credentialBody struct {
 		Tool      string  `json:"tool"`
 		Header    string  `json:"header"`

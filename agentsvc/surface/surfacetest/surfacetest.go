@@ -110,6 +110,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 		}
 		return app.Build(cfg, app.Tenant{
 			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.InForce(), Plan: s.App.Plan, Inside: s.App.ID == tenancy.DefaultID,
+			Telling: app.Telling{Inside: s.App.ID == tenancy.DefaultID},
 		}, shared)
 	}, tenancy.LiveOptions{Log: log})
 	t.Cleanup(live.Close)

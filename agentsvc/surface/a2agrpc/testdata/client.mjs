@@ -94,6 +94,18 @@ async function story(version, binding) {
     const page = await client.listTasks({tenant: '', contextId: '', status: 3, pageSize: 2, pageToken: '', historyLength: 0, includeArtifacts: false})
     seen.list = [String(page.tasks.length), page.totalSize > 2 ? 'some' : 'few', String(page.pageSize), page.nextPageToken ? 'more' : 'end']
   }
+  const config = {
+    tenant: '', taskId: waiting.id, id: 'told', url: 'https://receiver.invalid/told', token: 'token',
+    authentication: {scheme: 'Bearer', credentials: 'secret'},
+  }
+  const set = await client.createTaskPushNotificationConfig(config)
+  const read = await client.getTaskPushNotificationConfig({tenant: '', taskId: waiting.id, id: 'told'})
+  const all = {tenant: '', taskId: waiting.id, pageSize: 0, pageToken: ''}
+  const before = await client.listTaskPushNotificationConfig(all)
+  await client.deleteTaskPushNotificationConfig({tenant: '', taskId: waiting.id, id: 'told'})
+  const after = await client.listTaskPushNotificationConfig(all)
+  const shown = c => [c.taskId === waiting.id, c.id, c.url, c.authentication?.scheme].join(' ')
+  seen.push = [shown(set), shown(read), String(before.configs.length), String(after.configs.length)]
   const card = await client.getAgentCard()
   seen.card = [card.name, String(card.supportedInterfaces.length > 0)]
   const other = await connect(stranger, version, binding)

@@ -1,0 +1,27 @@
+package ops
+
+import (
+	"net/http"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/authz"
+)
+
+// listNotifications answers with who is told of a task and whether that goes well, never where.
+func listNotifications(w http.ResponseWriter, r *http.Request) error {
+	v := surface.VisitOf(r)
+	reach, err := v.Reach(r.Context(), authz.TasksRead, "")
+	if err != nil {
+		return err
+	}
+	all, err := v.Tasks().Receivers(r.Context(), reach, agentsvc.TaskID(surface.Param(r, "task")))
+	if err != nil {
+		return err
+	}
+	out := notificationList{Notifications: []notificationBody{}}
+	for _, c := range all {
+		out.Notifications = append(out.Notifications, notificationBody{c.ID, c.Form, string(c.State), c.Attempts, c.Error, *stamp(c.Created)})
+	}
+	return surface.WriteJSON(w, http.StatusOK, out)
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+const notifyingApp = `
+llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "what?"}]}, {when: {text: "^file$"}, then: [{artifact: {name: out.txt, media_type: text/plain, text: hello}}, {say: done}]}, {then: [{say: "You said: {{text}}"}]}]}}
+agents: {assistant: {llm: m}}
+`
+
+// notified creates an app that may call private addresses, and returns a caller's token.
+func (h *testHouse) notified(t *testing.T) (token string) {
+	t.Helper()
+	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": notifyingApp, "grants": []string{"private_network"}})
+	return h.token(t, "acme", "ana", nil)
+}
+
+// notification is how it goes with the one address that is told of a task.
+type notification struct {
+	Status, Error string
+	Attempts      int `json:"failed_attempts"`
+}
+
+func (h *testHouse) notification(t *testing.T, token, task string) notification {
+	t.Helper()
+	var out struct{ Notifications []notification }
+	h.want(t, http.StatusOK, &out, "GET", "/tasks/"+task+"/notifications", token, nil)
+	if len(out.Notifications) != 1 {
+		t.Fatalf("%d addresses are told", len(out.Notifications))
+	}
+	return out.Notifications[0]
+}
+
+// inbox is a receiver of notifications. It answers with status, 204 at first.
+type inbox struct {
+	url    string
+	mu     sync.Mutex
+	status int
+	got    []string
+}
+
+func openInbox(t *testing.T) *inbox {
+	t.Helper()
+	in := &inbox{status: http.StatusNoContent}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		w.WriteHeader(in.status)
+		in.got = append(in.got, string(body))
+	}))
+	t.Cleanup(srv.Close)
+	in.url = srv.URL
+	return in
+}
+
+func (in *inbox) answer(status int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.status, in.got = status, nil
+}
+
+func (in *inbox) all() []string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.got)
+}
+
+// until waits until the last message of the inbox says something, for longer than the lease of a process that was killed.
+func (in *inbox) until(t *testing.T, what string) []string {
+	t.Helper()
+	var all []string
+	within(t, 40*time.Second, "the inbox is told "+what, func() bool {
+		all = in.all()
+		return len(all) > 0 && strings.Contains(all[len(all)-1], what)
+	})
+	return all
+}
+
+// states are those of messages of version 1.0, and what artifacts there are, or of tasks of version 0.3.
+func states(t *testing.T, messages []string) (out []string) {
+	t.Helper()
+	for _, m := range messages {
+		var ev spec.StreamResponse
+		if strings.Contains(m, `"kind":"task"`) {
+			var task struct {
+				Status    struct{ State string }
+				Artifacts []any
+			}
+			if err := json.Unmarshal([]byte(m), &task); err != nil {
+				t.Fatalf("%s: %v", m, err)
+			}
+			out = append(out, fmt.Sprint(task.Status.State, " ", len(task.Artifacts)))
+			continue
+		}
+		if err := json.Unmarshal([]byte(m), &ev); err != nil {
+			t.Fatalf("%s: %v", m, err)
+		}
+		switch ev := ev.Event.(type) {
+		case *spec.TaskStatusUpdateEvent:
+			out = append(out, string(ev.Status.State))
+		case *spec.TaskArtifactUpdateEvent:
+			out = append(out, ev.Artifact.Name)
+		default:
+			t.Fatalf("told %T: %s", ev, m)
+		}
+	}
+	return out
+}
+
+// sendTold sends a message of which an address is to be told, and returns the task.
+func (h *testHouse) sendTold(t *testing.T, token, text, url string) (id string) {
+	t.Helper()
+	var out struct{ Task struct{ ID string } }
+	h.want(t, http.StatusOK, &out, "POST", "/a2a/assistant/message:send", token, map[string]any{
+		"message":       map[string]any{"messageId": "m", "role": "ROLE_USER", "parts": []any{map[string]any{"text": text}}},
+		"configuration": map[string]any{"returnImmediately": true, "taskPushNotificationConfig": map[string]any{"url": url}},
+	})
+	return out.Task.ID
+}
+
+// TestNotifications: an address that comes with a message hears the whole of its task in either version. An app that is suspended
+// tells nothing, one that is deleted leaves nothing to tell.
+func TestNotifications(t *testing.T) {
+	t.Parallel()
+	onEachOf(t, "../../examples/notifications.yaml", func(t *testing.T, h *testHouse) {
+		token := h.notified(t)
+		newer, older := openInbox(t), openInbox(t)
+		h.sendTold(t, token, "file", newer.url)
+		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant", token, rpc("message/send", map[string]any{
+			"message":       map[string]any{"kind": "message", "messageId": "m2", "role": "user", "parts": []any{map[string]any{"kind": "text", "text": "file"}}},
+			"configuration": map[string]any{"blocking": true, "pushNotificationConfig": map[string]any{"url": older.url}},
+		}))
+		want := []string{"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "out.txt", "TASK_STATE_COMPLETED"}
+		got := states(t, newer.until(t, "TASK_STATE_COMPLETED"))
+		if diff := cmp.Diff(want, slices.DeleteFunc(got, func(s string) bool { return s == "TASK_STATE_UNSPECIFIED" })); diff != "" {
+			t.Errorf("version 1.0 (-want +got):\n%s", diff)
+		}
+		got = states(t, older.until(t, `"completed"`))
+		if diff := cmp.Diff([]string{"submitted 0", "working 0", "working 1", "completed 1"}, got); diff != "" {
+			t.Errorf("version 0.3 (-want +got):\n%s", diff)
+		}
+
+		later := openInbox(t)
+		task := h.sendTold(t, token, "ask", later.url)
+		later.until(t, "INPUT_REQUIRED")
+		later.answer(http.StatusServiceUnavailable)
+		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task+":cancel", token, map[string]any{})
+		within(t, 10*time.Second, "the address fails", func() bool {
+			at := h.notification(t, token, task)
+			return at.Status == "open" && at.Attempts > 0 && at.Error == "it answered 503 Service Unavailable"
+		})
+		h.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{})
+		within(t, 20*time.Second, "nothing is tried for a while", func() (rests bool) {
+			var b db.Batch
+			b.Query(func(r db.Row) error { return r.Scan(&rests) }, `SELECT due_at > stoa_now() + 20000000 FROM receiver WHERE task = $1`, task)
+			if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+			return rests
+		})
+		h.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
+		open, _, err := store.NewReceivers(h.db).Count(t.Context())
+		if err != nil || open != 0 {
+			t.Errorf("%d addresses are left of a deleted app, %v", open, err)
+		}
+	})
+}
+
+// TestNotifiedAfterKill kills a process between what happens and what is told of it: the next one tells it.
+func TestNotifiedAfterKill(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, dir, database string) {
+		src, err := os.ReadFile("../../examples/notifications.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, "stoa.yaml")
+		if err := os.WriteFile(file, src, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"--database", database, "--config", file}
+		first := serveIn(t, dir, args...)
+		token := first.notified(t)
+		in := openInbox(t)
+		in.answer(http.StatusServiceUnavailable)
+		first.sendTold(t, token, "hello", in.url)
+		within(t, 10*time.Second, "the first try", func() bool { return len(in.all()) > 0 })
+		_ = first.End(syscall.SIGKILL)
+		in.answer(http.StatusOK)
+		serveIn(t, dir, args...)
+		got := states(t, in.until(t, "COMPLETED"))
+		if diff := cmp.Diff([]string{"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"}, slices.Compact(got)); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+// TestNotificationSecret: what cannot sign is refused, by the admin API and at the start.
+func TestNotificationSecret(t *testing.T) {
+	t.Parallel()
+	onEachOf(t, "../../examples/notifications.yaml", func(t *testing.T, h *testHouse) {
+		h.notified(t)
+		const path = "/admin/apps/acme/secrets/" + notificationSecretName
+		if status, body := h.ask(t, "PUT", path, testSecret, map[string]any{"value": "secret"}); status != http.StatusBadRequest || !strings.Contains(body, "whsec_ and 24 to 64 bytes") {
+			t.Errorf("a secret that is none: %d %s", status, body)
+		}
+		h.want(t, http.StatusNoContent, nil, "PUT", path, testSecret, map[string]any{"value": "whsec_" + strings.Repeat("YWFh", 10)})
+	})
+}
