@@ -170,7 +170,9 @@ func (s *Server) verbs(r *http.Request) (verb string, known []string) {
 	return r.URL.Path[i:], known
 }
 
-func (s *Server) noPath(_ http.ResponseWriter, r *http.Request) error { return cmp.Or(s.noVerb(r), errNoPath) }
+func (s *Server) noPath(_ http.ResponseWriter, r *http.Request) error {
+	return cmp.Or(s.noVerb(r), errNoPath)
+}
 
 // noVerb is the answer to a path that ends in a verb which is none, nil for any other.
 func (s *Server) noVerb(r *http.Request) error {

@@ -49,6 +49,7 @@ func (h *house) gauges(front *surface.Server) error {
 		queue.states, "state")
 	m.gauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.apps(m.apps), "state", "app")
 	m.gauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.oldest)
+	m.gauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", h.flaws)
 	if h.db.Engine() == db.Postgres {
 		m.connections(h.db)
 	}
