@@ -180,4 +180,17 @@ var (
 	ErrExists = errors.New("already exists")
 )
 
+// refusal is one of these with words for the case at hand.
+type refusal struct {
+	kind error
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.kind }
+
+func refuse(kind error, format string, args ...any) error {
+	return &refusal{kind, fmt.Sprintf(format, args...)}
+}
+
 func micros(n int64) time.Time { return time.UnixMicro(n).UTC() }

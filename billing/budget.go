@@ -118,7 +118,7 @@ func (b *Budget) complete(currency string) error {
 	case b.Amount < 0:
 		return invalid("amount", "must be a whole number, 0 or more; money is counted in nano-units")
 	case !slices.Contains(Windows, b.Window):
-		return invalid("window", "must be one of %v", Windows)
+		return invalid("window", "must be one of %s", strings.ReplaceAll(strings.Trim(fmt.Sprint(Windows), "[]"), " ", ", "))
 	case err != nil || b.Zone == "Local":
 		return invalid("timezone", "%.40q is no time zone, such as Europe/Berlin", b.Zone)
 	case b.OnExhausted != Reject && b.OnExhausted != Pause:
@@ -185,7 +185,7 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.detail(nil, &b)})
 	})
 	if db.IsDuplicate(err) {
-		return Balance{}, fmt.Errorf("%w: there is a budget %s", ErrExists, b.Name)
+		return Balance{}, refuse(ErrExists, "there is a budget %s", b.Name)
 	}
 	return s.changed(ctx, b, err)
 }
@@ -201,8 +201,16 @@ func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, 
 	if err := b.complete(was.Currency); err != nil {
 		return Balance{}, err
 	}
-	if b.Scope != was.Scope || b.Unit != was.Unit || b.Window != was.Window || b.Zone != was.Zone || b.Currency != was.Currency {
-		return Balance{}, invalid("scope", "and unit, currency, window and timezone stay what they are: delete the budget and make another")
+	for _, f := range []struct {
+		field   string
+		changed bool
+	}{
+		{"scope", b.Scope != was.Scope}, {"unit", b.Unit != was.Unit}, {"window", b.Window != was.Window}, {"timezone", b.Zone != was.Zone},
+		{"currency", b.Currency != was.Currency},
+	} {
+		if f.changed {
+			return Balance{}, invalid(f.field, "stays what it is: delete the budget and make another")
+		}
 	}
 	thresholds, err := json.Marshal(b.Thresholds)
 	if err != nil {
@@ -250,7 +258,7 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 	return err
 }
 
-var errNoBudget = fmt.Errorf("%w: there is no such budget", ErrNotFound)
+var errNoBudget = refuse(ErrNotFound, "there is no such budget")
 
 // changed has every process know of a change of b that ended in err.
 func (s *Service) changed(ctx context.Context, b Budget, err error) (Balance, error) {

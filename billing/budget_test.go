@@ -117,7 +117,7 @@ func TestBudgets(t *testing.T) {
 		}
 		change.Window = billing.Day
 		_, err = s.PutBudget(t.Context(), actor, acme, change)
-		wantInvalid(t, err, "scope")
+		wantInvalid(t, err, "window")
 
 		got, err := s.Budgets(t.Context(), acme.ID)
 		if err != nil || len(got) != 1 || got[0].Amount != 2000 || got[0].Hard {

@@ -82,7 +82,7 @@ func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) error {
 			return err
 		}
 		if open = slices.DeleteFunc(open, func(c Credit) bool { return c.Remaining == 0 }); len(open) >= maxCredits {
-			return fmt.Errorf("%w: the app has %d credits that are not used up; more are not allowed", ErrPrecondition, len(open))
+			return refuse(ErrPrecondition, "the app has %d credits that are not used up; more are not allowed", len(open))
 		}
 		_, err = l.tx.Exec(ctx, `INSERT INTO credit (app, id, amount, currency, expires_at, note, actor, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 			string(app.ID), c.ID, int64(c.Amount), c.Currency, expires, c.Note, c.CreatedBy, l.now.UnixMicro())
@@ -129,7 +129,7 @@ func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.Ap
 	return nil
 }
 
-var errNoCredit = fmt.Errorf("%w: there is no such credit", ErrNotFound)
+var errNoCredit = refuse(ErrNotFound, "there is no such credit")
 
 // close posts that what is left of c is gone.
 func (l *ledger) close(ctx context.Context, why EntryKind, c Credit) error {

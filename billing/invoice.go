@@ -142,7 +142,7 @@ func readInvoice(ctx context.Context, ask query, app db.ID, id string) (Invoice,
 	return list[0], nil
 }
 
-var errNoInvoice = fmt.Errorf("%w: there is no such invoice", ErrNotFound)
+var errNoInvoice = refuse(ErrNotFound, "there is no such invoice")
 
 // maxInvoices bounds how many invoices of an app are shown: those of forty years, each reversed.
 const maxInvoices = 1000

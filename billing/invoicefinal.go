@@ -46,9 +46,9 @@ func (s *Service) finalize(ctx context.Context, l *ledger, actor string, app ten
 		if _, err := time.Parse("2006-01", id); err != nil {
 			return Invoice{}, errNoInvoice
 		}
-		return Invoice{}, fmt.Errorf("%w: the invoice of %s comes first", ErrPrecondition, span.month)
+		return Invoice{}, refuse(ErrPrecondition, "the invoice of %s comes first", span.month)
 	case id != "" && l.now.Before(c.begin(span)):
-		return Invoice{}, fmt.Errorf("%w: the month %s has not begun", ErrPrecondition, span.month)
+		return Invoice{}, refuse(ErrPrecondition, "the month %s has not begun", span.month)
 	}
 	if err := l.mark(ctx, &c, span); err != nil {
 		return Invoice{}, err
@@ -118,13 +118,13 @@ func (s *Service) Reverse(ctx context.Context, actor string, app tenancy.App, id
 		switch {
 		case errors.Is(err, ErrNotFound):
 			if span, found, err := s.counting(l.tx.Query, app, l.state, l.now).next(ctx); err == nil && found && span.month == id {
-				return fmt.Errorf("%w: a draft needs no reversal; finalize it first", ErrPrecondition)
+				return refuse(ErrPrecondition, "a draft needs no reversal; finalize it first")
 			}
 			return err
 		case err != nil:
 			return err
 		case inv.Kind == CreditNote:
-			return fmt.Errorf("%w: a credit note is not reversed", ErrPrecondition)
+			return refuse(ErrPrecondition, "a credit note is not reversed")
 		case inv.ReversedBy != "":
 			note, err = readInvoice(ctx, l.tx.Query, app.ID, inv.ReversedBy)
 			return err

@@ -136,7 +136,7 @@ func (l *ledger) post(ctx context.Context, e Entry) error {
 	return nil
 }
 
-var errTooMuch = fmt.Errorf("%w: the amount is more than can be counted", ErrPrecondition)
+var errTooMuch = refuse(ErrPrecondition, "the amount is more than can be counted")
 
 // Balances returns what the accounts of an app stand at, by currency. Those of each currency sum to zero.
 func (s *Service) Balances(ctx context.Context, app db.ID) (map[string]map[Account]Money, error) {
@@ -199,7 +199,7 @@ func (s *Service) Former(ctx context.Context, name string) (tenancy.App, error) 
 		return app, fmt.Errorf("look for the books of %s: %w", name, err)
 	}
 	if app.ID == "" {
-		return app, fmt.Errorf("%w: no such app", ErrNotFound)
+		return app, refuse(ErrNotFound, "no such app")
 	}
 	return app, nil
 }

@@ -183,7 +183,7 @@ func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql
 			return err
 		}
 		if n == 0 {
-			return fmt.Errorf("%w: there is no plan %s", ErrNotFound, p.Name)
+			return refuse(ErrNotFound, "there is no plan %s", p.Name)
 		}
 		if on, err = tenancy.Replan(ctx, tx, p.Name); err != nil {
 			return err
@@ -192,7 +192,7 @@ func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql
 	})
 	switch {
 	case db.IsDuplicate(err):
-		return Plan{}, fmt.Errorf("%w: there is a plan %s", ErrExists, p.Name)
+		return Plan{}, refuse(ErrExists, "there is a plan %s", p.Name)
 	case err != nil:
 		return Plan{}, fmt.Errorf("put plan %s: %w", p.Name, err)
 	}
@@ -220,7 +220,7 @@ func (s *Service) FindPlan(ctx context.Context, name string) (Plan, error) {
 	}
 	p, ok := s.Plan(name)
 	if !ok {
-		return Plan{}, fmt.Errorf("%w: there is no such plan", ErrNotFound)
+		return Plan{}, refuse(ErrNotFound, "there is no such plan")
 	}
 	return p, nil
 }

@@ -126,7 +126,7 @@ func (s *Service) AddPrice(ctx context.Context, actor string, p Price) (Price, e
 		}})
 	})
 	if db.IsDuplicate(err) {
-		return Price{}, fmt.Errorf("%w: there is a price book %s, and none ever changes; make another version", ErrExists, p.Version)
+		return Price{}, refuse(ErrExists, "there is a price book %s, and none ever changes; make another version", p.Version)
 	}
 	if err != nil {
 		return Price{}, fmt.Errorf("add price book %s: %w", p.Version, err)
@@ -143,23 +143,39 @@ func (s *Service) AddPrice(ctx context.Context, actor string, p Price) (Price, e
 	return p, nil
 }
 
+// Price returns a version of the price book. One that is not there is [ErrNotFound].
+func (s *Service) Price(ctx context.Context, version string) (Price, error) {
+	all, i, err := s.findPrice(ctx, version)
+	if err != nil {
+		return Price{}, err
+	}
+	return all[i], nil
+}
+
+// findPrice returns all versions, and which of them is the one.
+func (s *Service) findPrice(ctx context.Context, version string) (all []Price, i int, err error) {
+	if all, err = s.Prices(ctx); err != nil {
+		return nil, 0, err
+	}
+	if i = slices.IndexFunc(all, func(p Price) bool { return p.Version == version }); i < 0 {
+		return nil, 0, refuse(ErrNotFound, "there is no such price book")
+	}
+	return all, i, nil
+}
+
 // notice is how long before a version holds it can be withdrawn at the latest: every process has heard of it by then.
 const notice = 2 * lookAgain
 
 // RemovePrice withdraws a version that does not hold yet. One that does, or will in a moment, or that says which currency
 // apps are charged in that name none, is [ErrPrecondition]; one that is not there is [ErrNotFound].
 func (s *Service) RemovePrice(ctx context.Context, actor, version string) error {
-	all, err := s.Prices(ctx)
+	all, i, err := s.findPrice(ctx, version)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(all, func(p Price) bool { return p.Version == version })
-	if i < 0 {
-		return fmt.Errorf("%w: there is no such price book", ErrNotFound)
-	}
 	p := all[i]
 	if rest := newBook(slices.Delete(all, i, i+1)); rest.currency != "" && rest.currency != s.book.Load().currency {
-		return fmt.Errorf("%w: without price book %s, the first one, apps would be charged in %s", ErrPrecondition, version, rest.currency)
+		return refuse(ErrPrecondition, "without price book %s, the first one, apps would be charged in %s", version, rest.currency)
 	}
 	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, `DELETE FROM price WHERE version = $1 AND effective_from > stoa_now() + CAST($2 AS BIGINT)`, version, notice.Microseconds())
@@ -167,7 +183,7 @@ func (s *Service) RemovePrice(ctx context.Context, actor, version string) error 
 			return err
 		}
 		if n == 0 {
-			return fmt.Errorf("%w: price book %s is in force, or will be within %s; make another version", ErrPrecondition, version, notice)
+			return refuse(ErrPrecondition, "price book %s is in force, or will be within %s; make another version", version, notice)
 		}
 		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "price.delete", Detail: map[string]any{
 			"version": version, "currency": p.Currency, "effective_from": p.Effective.UTC().Format(time.RFC3339),

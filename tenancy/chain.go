@@ -30,8 +30,8 @@ const (
 	allChains     = "*" // its seq is the number of chains
 )
 
-// errBroken says that the head of a chain is not what this platform left there.
-var errBroken = errors.New("the head of the chain is not as it was sealed")
+// errBroken says that the head of a chain, or the entry that it names, is not what this platform left there.
+var errBroken = errors.New("the end of the chain is not as it was sealed")
 
 // Digest is the hash of e behind the entry whose hash is prev: SHA-256, in hex, of the canonical form, which is one JSON
 // array without spaces: prev, id, time in microseconds since 1970, actor, issuer, action, app, app_id, client, request_id and
@@ -60,7 +60,7 @@ func decodeDetail(raw []byte) (detail map[string]any, err error) {
 	return detail, err
 }
 
-// Seal puts every entry that has been committed into its chain, in the order of their times. A chain whose head is not as
+// Seal puts every entry that has been committed into its chain, in the order of their times. A chain whose end is not as
 // it was left stays as it is, for whoever verifies it, and the log says so.
 func (s *Service) Seal(ctx context.Context) error {
 	for after, first := "", true; ; first = false {
@@ -115,6 +115,9 @@ func (s *Service) sealSome(ctx context.Context, tx *db.Tx, chain string) (int, e
 	if err != nil {
 		return 0, err
 	}
+	if err := s.lastThere(ctx, tx, h); err != nil {
+		return 0, err
+	}
 	var entries []Entry
 	err = tx.Query(ctx, readEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE app_id = $1 AND seq = 0 ORDER BY at, id LIMIT $2`, chain, perSeal)
 	if err != nil || len(entries) == 0 {
@@ -131,6 +134,19 @@ func (s *Service) sealSome(ctx context.Context, tx *db.Tx, chain string) (int, e
 		h.seq, h.hash = h.seq+1, hash
 	}
 	return len(entries), s.storeHead(ctx, tx, h)
+}
+
+// lastThere refuses a chain without the entry that it ends with: what came behind would hide that it is gone.
+func (s *Service) lastThere(ctx context.Context, tx *db.Tx, h head) error {
+	if h.seq == 0 {
+		return nil
+	}
+	there := false
+	err := tx.Query(ctx, func(db.Row) error { there = true; return nil }, `SELECT 1 FROM audit WHERE app_id = $1 AND seq = $2 AND hash = $3`, h.chain, h.seq, h.hash)
+	if err == nil && !there {
+		err = errBroken
+	}
+	return err
 }
 
 // head is where a chain ends.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,9 @@ func Load(path string, environ func(name string) (string, bool)) (*Config, error
 	src, err := readFile(path)
 	if err != nil {
 		return nil, err
+	}
+	if len(bytes.TrimSpace(src)) == 0 { // cut short, or about to be written
+		return nil, &Error{File: path, Problems: []Problem{{Message: "is empty: it must have keys such as llms and agents"}}}
 	}
 	lookup, err := lookupWith(environ, filepath.Dir(path))
 	if err != nil {

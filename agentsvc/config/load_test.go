@@ -71,6 +71,10 @@ func TestLoadTellsWhatIsWrong(t *testing.T) {
 	if want := path + `:1:1: agent: is not a known key (did you mean "agents"?)`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
+	write(t, path, " \n")
+	if _, err := Load(path, environ); err == nil || err.Error() != path+": is empty: it must have keys such as llms and agents" {
+		t.Errorf("an empty file: %v", err)
+	}
 	write(t, path, "name: "+strings.Repeat("x", 2*maxSize))
 	var e *Error
 	if _, err := Load(path, environ); !errors.As(err, &e) {

@@ -86,15 +86,25 @@ func parseYAML(src []byte) (n *yaml.Node, err error) {
 	return doc.Content[0], nil
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+var (
+	yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+	// What the library's parser says, whose lines count from 0, and what its scanner says, whose lines count from 1. Neither
+	// names the first line.
+	yamlParser  = regexp.MustCompile(`^did not find expected (?:key|node content|'-' indicator|',' or|<)`)
+	yamlScanner = regexp.MustCompile(`^(?:did not find|could not find|found|mapping values|block )`)
+)
 
 func syntaxProblem(err error) Problem {
 	p := Problem{Message: "is not valid YAML"}
 	text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\n", " "), "?")
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		if p.Line, _ = strconv.Atoi(m[1]); p.Line > 0 {
-			p.Column = 1
+		switch p.Line, _ = strconv.Atoi(m[1]); {
+		case yamlParser.MatchString(m[2]):
+			p.Line++
+		case p.Line == 0 && yamlScanner.MatchString(m[2]):
+			p.Line = 1
 		}
+		p.Column = min(p.Line, 1)
 		p.Message += ": " + m[2]
 	}
 	return p
@@ -246,7 +256,7 @@ func (doc *document) suggest(s spot, message, word string, known []string) {
 		return
 	}
 	line, column := s.position()
-	doc.problems.add(Problem{s.path.String(), line, column, message, suggest(word, known)})
+	doc.problems.add(Problem{s.path.String(), line, column, message, Suggest(word, known)})
 }
 
 // has reports whether the mapping n gives key a value that is not empty.

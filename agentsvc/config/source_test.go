@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -49,6 +50,34 @@ func TestBounds(t *testing.T) {
 	if _, err := Parse([]byte("llms: {default: {provider: scripted}}\ntools: {t: {type: function, handler: calculator, parameters: {p: "+
 		strings.Repeat("[", 60)+strings.Repeat("]", 60)+"}}}"), Options{}); err != nil {
 		t.Errorf("64 levels: %v", err)
+	}
+}
+
+// TestSyntaxLines holds that what is no YAML is told at the line that is wrong, or where that begins which does not end.
+func TestSyntaxLines(t *testing.T) {
+	t.Parallel()
+	for src, line := range map[string]int{
+		"llms:\n  m: {provider: scripted,\n    script: [}\nagents: {a: {llm: m}}\n": 3,
+		"agents:\n  a: {llm: \"x\n  b: 1\n":                                         2,
+		"a:\n  b: 1\n c: 2\nd: 4\n":                                                 3,
+		"llms:\n  m:\n    provider: [a, b\nagents: {}\n":                            3,
+		"llms: {a: {provider: x}\nagents: {b: c}\nz: 1\n":                           2,
+		"a: {b: 1 c: 2}\nd: 3\n":                                                    1,
+		"a: b: c\nd: 1\n":                                                           1,
+		"a:\n\tb: 1\nc: 2\n":                                                        2,
+		"a: 1\nb\nc: 2\n":                                                           2,
+		"a: 'it's'\nb: 2\n":                                                         1,
+		"a: @x\nb: 1\n":                                                             1,
+		"a: 1\n  b: 2\nc: 3\n":                                                      2,
+		"- a\nb: c\n":                                                               2,
+		"a: b\n- c\n":                                                               2,
+		"a: *nobody\n":                                                              0,
+	} {
+		_, err := Parse([]byte(src), Options{})
+		var e *Error
+		if !errors.As(err, &e) || len(e.Problems) != 1 || e.Problems[0].Line != line {
+			t.Errorf("%q: %v, want line %d", src, err, line)
+		}
 	}
 }
 

@@ -2,8 +2,8 @@ package config
 
 import "strings"
 
-// suggest returns the word of known that was probably meant by word, or "".
-func suggest(word string, known []string) string {
+// Suggest returns the word of known that was probably meant by word, or "".
+func Suggest(word string, known []string) string {
 	const longest = 64
 	if word == "" || len(word) > longest {
 		return ""

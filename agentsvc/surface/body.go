@@ -174,11 +174,14 @@ func DecodeJSON(body []byte, v any, strict bool) error {
 	case errors.As(err, &own):
 		return err
 	case errors.As(err, &wrong):
-		return agentsvc.Invalid(wrong.Field, "a JSON %s cannot stand here", wrong.Value)
+		return agentsvc.Invalid(spotOf(body, wrong), "a JSON %s cannot stand here", wrong.Value)
 	case errors.As(err, &syntax):
 		return agentsvc.Invalid("", "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return agentsvc.Invalid("", "the JSON ends too early")
+	}
+	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
+		return strayed(body, v, strings.TrimSuffix(name, `"`))
 	}
 	return agentsvc.Invalid("", "%s", strings.TrimPrefix(err.Error(), "json: "))
 }

@@ -38,8 +38,13 @@ func TestDecodeJSON(t *testing.T) {
 	type inner struct {
 		N int `json:"n"`
 	}
+	type item struct {
+		Amount int              `json:"amount"`
+		Inner  map[string]inner `json:"inner"`
+	}
 	type body struct {
-		A inner `json:"a"`
+		A     inner  `json:"a"`
+		Items []item `json:"items"`
 	}
 	tests := []struct {
 		name, json, want string
@@ -47,7 +52,11 @@ func TestDecodeJSON(t *testing.T) {
 	}{
 		{"good", `{"a": {"n": 1}}`, "", true},
 		{"unknown member passed over", `{"b": 1}`, "", false},
-		{"unknown member", `{"b": 1}`, `unknown field "b"`, true},
+		{"unknown member", `{"b": 1}`, "b: is not a known field", true},
+		{"misspelt", `{"itms": []}`, `itms: is not a known field (did you mean "items"?)`, true},
+		{"misspelt below", `{"items": [{}, {"inner": {"x": {"n": 1}, "y": {"nn": 1}}}]}`, `items[1].inner.y.nn: is not a known field`, true},
+		{"type below", `{"a": {"n": 1}, "items": [{"amount": 7}, {"amount": 1.5}]}`, "items[1].amount: a JSON number 1.5 cannot stand here", true},
+		{"type of an item", `{"items": [{"amount": 7}, []]}`, "items[1]: a JSON array cannot stand here", true},
 		{"type", `{"a": {"n": "x"}}`, "a.n: a JSON string cannot stand here", true},
 		{"syntax", `{"a" 1}`, "not JSON at byte 6: invalid character '1' after object key", true},
 		{"cut off", `{"a": {`, "the JSON ends too early", true},

@@ -183,7 +183,7 @@ func judge(err error) verdict {
 			}
 			v = verdict{code: row.code, status: row.status, rpc: row.rpc, text: row.err.Error()}
 			if row.said {
-				v.text = err.Error()
+				v.text = said(err, row.err)
 			}
 			break
 		}
@@ -203,6 +203,17 @@ func judge(err error) verdict {
 		v.retry = retryAfter
 	}
 	return v
+}
+
+// said returns what the innermost of the errors around cause says, without what was being done at the time.
+func said(err, cause error) string {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil || next == cause || !errors.Is(next, cause) { //nolint:errorlint // the very one
+			return err.Error()
+		}
+		err = next
+	}
 }
 
 // door reports whether v is an answer of the door: it is told by the HTTP status even where the dialect has errors of

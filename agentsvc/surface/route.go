@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -150,10 +151,47 @@ func (s *Server) unknown(answer Handler) http.HandlerFunc {
 	}
 }
 
-func noPath(http.ResponseWriter, *http.Request) error { return errNoPath }
+// verbs returns the verb that ends r's path, with its colon, and those that routes have in its place.
+func (s *Server) verbs(r *http.Request) (verb string, known []string) {
+	i := strings.LastIndexAny(r.URL.Path, ":/")
+	if i < 0 || r.URL.Path[i] != ':' {
+		return "", nil
+	}
+	path := strings.Split(r.URL.Path[:i], "/")
+	for _, route := range s.Routes() {
+		j := strings.LastIndexAny(route.Pattern, ":/")
+		if route.Method != r.Method || route.Pattern[j] != ':' {
+			continue
+		}
+		same := slices.EqualFunc(path, strings.Split(route.Pattern[:j], "/"), func(part, of string) bool {
+			return part == of || strings.HasPrefix(of, "{")
+		})
+		if same {
+			known = append(known, route.Pattern[j:])
+		}
+	}
+	return r.URL.Path[i:], known
+}
 
-// noMethod answers a method that a path does not have, and names those it has (RFC 9110, 15.5.6).
+func (s *Server) noPath(_ http.ResponseWriter, r *http.Request) error {
+	return cmp.Or(s.noVerb(r), errNoPath)
+}
+
+// noVerb is the answer to a path that ends in a verb which is none, nil for any other.
+func (s *Server) noVerb(r *http.Request) error {
+	verb, known := s.verbs(r)
+	if len(known) == 0 {
+		return nil
+	}
+	return &refusal{code: NotFound, status: http.StatusNotFound, text: "there is no " + verb + " here; there are " + strings.Join(known, ", ")}
+}
+
+// noMethod answers a method that a path does not have, and names those it has (RFC 9110, 15.5.6). A path that ends in a
+// verb which is none is not there.
 func (s *Server) noMethod(w http.ResponseWriter, r *http.Request) error {
+	if err := s.noVerb(r); err != nil {
+		return err
+	}
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		if s.mux.Match(chi.NewRouteContext(), m, r.URL.Path) {
 			w.Header().Add("Allow", m)

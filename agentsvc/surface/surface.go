@@ -110,7 +110,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 		return nil, err
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
-	s.mux.NotFound(s.unknown(noPath))
+	s.mux.NotFound(s.unknown(s.noPath))
 	s.mux.MethodNotAllowed(s.unknown(s.noMethod))
 	for i := range s.routes {
 		s.mount(&s.routes[i])

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -32,6 +34,41 @@ func (h *testHouse) audited(t *testing.T, query string) (entries []audited) {
 	h.want(t, http.StatusOK, &page, "GET", "/admin/audit?"+query, testSecret, nil)
 	slices.Reverse(page.Entries)
 	return page.Entries
+}
+
+// TestAuditWatched: what was done to the trail is told by the log, the admin API and the metrics.
+func TestAuditWatched(t *testing.T) {
+	t.Parallel()
+	var log shared
+	h := openLoggedHouse(t, sqliteURL(t), slog.New(slog.NewTextHandler(&log, nil)))
+	h.create(t, "acme", paidApp)
+	h.audited(t, "app=acme") // the chain is there
+	var b db.Batch
+	b.Exec(nil, `UPDATE audit SET actor = 'eve' WHERE app = 'acme' AND seq = 1`)
+	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	watch := newInspector(h.house)
+	watch.duty = store.NewDuty(h.db, "audit-of-the-test", "test") // the house has its own
+	if err := watch.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var page struct {
+		Flaws []struct {
+			App, Flaw string
+			Seq       int64
+		}
+	}
+	h.want(t, http.StatusOK, &page, "GET", "/admin/audit?app=acme&page_size=1", testSecret, nil)
+	if len(page.Flaws) != 1 || page.Flaws[0].Seq != 1 || page.Flaws[0].App != "acme" || !strings.HasPrefix(page.Flaws[0].Flaw, "it was changed") {
+		t.Errorf("flaws %+v", page.Flaws)
+	}
+	if text := log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "not as it was written") {
+		t.Errorf("the log: %s", text)
+	}
+	if n := h.counted(t, "stoa_audit_flaws"); n != 1 {
+		t.Errorf("the metrics have %v flaws", n)
+	}
 }
 
 // TestAudit: what people decide about tasks, and what they entrust and take back, stands on the trail with who it was and

@@ -78,7 +78,7 @@ func (h *testHouse) counted(t *testing.T, name string) (sum float64) {
 	for _, f := range families {
 		for _, m := range f.Metric {
 			if f.GetName() == name {
-				sum += m.GetCounter().GetValue()
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}

@@ -51,6 +51,7 @@ func (h *house) gauges(front *surface.Server) error {
 	m.gauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.oldest)
 	m.gauge("stoa_notification_receivers", "", "Addresses that are told of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
 		toldOf(store.NewReceivers(h.db)), "state")
+	m.gauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", h.flaws)
 	if h.db.Engine() == db.Postgres {
 		m.connections(h.db)
 	}

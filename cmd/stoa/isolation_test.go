@@ -121,6 +121,7 @@ var routeWalks = map[string][]trespass{
 	"POST /admin/queue/dead/{id}:requeue":                 {{path: "/admin/queue/dead/{task}.1:requeue", body: emptyBody}},
 	"POST /admin/prices":                                  {{path: "/admin/prices", body: emptyBody}},
 	"GET /admin/prices":                                   {{path: "/admin/prices"}},
+	"GET /admin/prices/{version}":                         {{path: "/admin/prices/nosuch"}},
 	"DELETE /admin/prices/{version}":                      {{path: "/admin/prices/nosuch"}},
 	"POST /admin/plans":                                   {{path: "/admin/plans", body: emptyBody}},
 	"GET /admin/plans":                                    {{path: "/admin/plans"}},

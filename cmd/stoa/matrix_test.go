@@ -117,6 +117,7 @@ var routeNeeds = map[string]need{
 
 	"POST /admin/prices":                        {path: "/admin/prices", body: map[string]any{}, who: operator},
 	"GET /admin/prices":                         {path: "/admin/prices", who: operator},
+	"GET /admin/prices/{version}":               {path: "/admin/prices/nosuch", who: operator},
 	"DELETE /admin/prices/{version}":            {path: "/admin/prices/nosuch", who: operator},
 	"POST /admin/plans":                         {path: "/admin/plans", body: map[string]any{}, who: operator},
 	"GET /admin/plans":                          {path: "/admin/plans", who: operator},

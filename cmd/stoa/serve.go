@@ -312,7 +312,10 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range []func(context.Context) error{h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run, h.shared.Billing.Run, h.keepBooks, h.shared.Volatile.Run, newSweeper(h).run, h.notify} {
+	for _, run := range []func(context.Context) error{
+		h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run,
+		h.shared.Billing.Run, h.keepBooks, h.shared.Volatile.Run, newSweeper(h).run, newInspector(h).run, h.notify,
+	} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	if h.settings.watch && h.own.path != "" {

@@ -10,7 +10,7 @@ import (
 	"stoa/tenancy"
 )
 
-// audit answers with a page of the audit trail, the newest entry first.
+// audit answers with a page of the audit trail, the newest entry first, and with what is known to be wrong with its chains.
 func (a admin) audit(w http.ResponseWriter, r *http.Request) error {
 	f, err := auditFilter(r)
 	if err != nil {
@@ -24,7 +24,14 @@ func (a admin) audit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := auditList{Entries: make([]entryBody, len(entries)), NextPageToken: next}
+	known, _, err := a.apps.Damages(r.Context(), f.App)
+	if err != nil {
+		return err
+	}
+	out := auditList{Entries: make([]entryBody, len(entries)), NextPageToken: next, Flaws: make([]flawBody, len(known))}
+	for i, d := range known {
+		out.Flaws[i] = flawBody{d.App, d.AppID, d.Seq, d.ID, d.Text, stamp(d.At)}
+	}
 	for i, e := range entries {
 		out.Entries[i] = entryBody{e.ID, stamp(e.At), e.Actor, e.Issuer, e.Action, e.App, string(e.AppID), e.Client, e.Request, e.Detail, e.Seq, e.Hash}
 	}

@@ -14,6 +14,7 @@ func billingRoutes(a admin) []surface.Route {
 	return []surface.Route{
 		{Method: http.MethodPost, Pattern: "/admin/prices", Serve: act(a.addPrice), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/prices", Serve: a.prices},
+		{Method: http.MethodGet, Pattern: "/admin/prices/{version}", Serve: a.price},
 		{Method: http.MethodDelete, Pattern: "/admin/prices/{version}", Serve: act(a.deletePrice), Once: true},
 		{Method: http.MethodPost, Pattern: "/admin/plans", Serve: act(a.addPlan), Once: true},
 		{Method: http.MethodGet, Pattern: "/admin/plans", Serve: a.plans},

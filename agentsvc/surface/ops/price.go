@@ -42,6 +42,14 @@ func (a admin) prices(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{"prices": out})
 }
 
+func (a admin) price(w http.ResponseWriter, r *http.Request) error {
+	p, err := a.billing.Price(r.Context(), surface.Param(r, "version"))
+	if err != nil {
+		return err
+	}
+	return surface.WriteJSON(w, http.StatusOK, newPriceBody(p))
+}
+
 func (a admin) deletePrice(ctx context.Context, o *order) (answer, error) {
 	return answer{status: http.StatusNoContent}, a.billing.RemovePrice(ctx, o.actor, surface.Param(o.r, "version"))
 }

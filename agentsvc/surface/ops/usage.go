@@ -34,7 +34,7 @@ func (a admin) writeUsage(w http.ResponseWriter, r *http.Request, app *tenancy.A
 	if q.From, err = parseTime("from", asked.Get("from"), time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)); err != nil {
 		return err
 	}
-	if q.To, err = parseTime("to", asked.Get("to"), now.Truncate(time.Second).Add(time.Minute)); err != nil {
+	if q.To, err = parseTime("to", asked.Get("to"), now.Truncate(time.Millisecond).Add(time.Millisecond)); err != nil {
 		return err
 	}
 	if by := asked.Get("group_by"); by != "" {

@@ -179,6 +179,15 @@ type (
 	auditList struct {
 		Entries       []entryBody `json:"entries"`
 		NextPageToken string      `json:"next_page_token"`
+		Flaws         []flawBody  `json:"flaws"`
+	}
+	flawBody struct {
+		App     string  `json:"app"`
+		AppID   string  `json:"app_id"`
+		Seq     int64   `json:"seq"`
+		ID      string  `json:"id"`
+		Flaw    string  `json:"flaw"`
+		FoundAt *string `json:"found_at"`
 	}
 	queueBody struct {
 		Pending              int64      `json:"pending"`
