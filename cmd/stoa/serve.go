@@ -86,6 +86,7 @@ type house struct {
 	calls    *a2agrpc.Server // over gRPC
 	tls      *tls.Config     // nil = nothing is encrypted here
 	exports  *billing.Exporter
+	cardKeys func() []byte // what cards are signed with, nil = they are not
 	closers  []func() error
 }
 

@@ -204,7 +204,7 @@ func card(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.v.Official(known), nil
+	return c.v.Official(known)
 }
 
 // push answers that nobody is notified of a task.
