@@ -43,6 +43,8 @@ type Route struct {
 	Waits bool
 	// Origins says that pages of other origins may not call, unless they are of one that may, whatever their browser asks for.
 	Origins bool
+	// System is the protocol whose calls it carries, as OpenTelemetry names it; "" = HTTP. The pattern is then /service/method.
+	System string
 	// Tell tells of errors in the dialect's own form; nil = as most endpoints do.
 	Tell  Telling
 	Serve Handler
@@ -72,7 +74,7 @@ func (s *Server) mount(route *Route) {
 func (s *Server) serve(route *Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := recordOf(r)
-		rec.route, rec.tell = route.Pattern, route.Tell
+		rec.route, rec.system, rec.tell = route.Pattern, route.System, route.Tell
 		in := r
 		if !route.Waits {
 			ctx, cancel := context.WithTimeout(r.Context(), s.options.Deadline)
