@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // errSealed says that a ciphertext is damaged, belongs elsewhere, or needs a master key that is not there.
@@ -32,6 +33,7 @@ type Keyring struct {
 
 type master struct {
 	id      string
+	raw     []byte
 	wrap    cipher.AEAD
 	cursors *Box
 }
@@ -73,7 +75,7 @@ func newMaster(raw []byte) (master, error) {
 	if err != nil {
 		return master{}, err
 	}
-	return master{id: string(id), wrap: wrap, cursors: &Box{"cursor", cursors}}, nil
+	return master{id: string(id), raw: slices.Clone(raw), wrap: wrap, cursors: &Box{"cursor", cursors}}, nil
 }
 
 func newAEAD(key []byte) (cipher.AEAD, error) {
@@ -94,6 +96,19 @@ func (k *Keyring) Former() []string {
 		ids = append(ids, hex.EncodeToString([]byte(m.id)))
 	}
 	return ids
+}
+
+// Derive returns a key of 32 bytes for a purpose from each master key, in their order. Whoever has the master keys has it, and
+// nobody learns a master key, or the key of another purpose, from it.
+func (k *Keyring) Derive(purpose string) ([][]byte, error) {
+	keys := make([][]byte, len(k.masters))
+	for i, m := range k.masters {
+		var err error
+		if keys[i], err = hkdf.Key(sha256.New, m.raw, nil, "stoa derived key: "+purpose, keySize); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
 }
 
 // NewKey makes a data key for scope and returns it wrapped.

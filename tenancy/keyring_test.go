@@ -153,3 +153,24 @@ func TestCursor(t *testing.T) {
 		})
 	}
 }
+
+// TestDerive: keys differ by master key and purpose, and are the same wherever both are.
+func TestDerive(t *testing.T) {
+	t.Parallel()
+	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+	derive := func(purpose string, masters ...[]byte) [][]byte {
+		t.Helper()
+		keys, err := keyring(t, masters...).Derive(purpose)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	both, alone := derive("a", two, one), derive("a", one)
+	if len(both) != 2 || len(both[0]) != 32 || !bytes.Equal(both[1], alone[0]) || bytes.Equal(both[0], both[1]) {
+		t.Errorf("%x and %x", both, alone)
+	}
+	if bytes.Equal(alone[0], derive("b", one)[0]) || bytes.Equal(alone[0], one) {
+		t.Error("a key serves two purposes")
+	}
+}

@@ -2,6 +2,7 @@ package surface
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/url"
 
 	"stoa/agentsvc"
@@ -30,6 +31,14 @@ type (
 		AdditionalInterfaces []Transport           `json:"additionalInterfaces"`
 		Security             []map[string][]string `json:"security,omitempty"`
 		ExtendedCard         bool                  `json:"supportsAuthenticatedExtendedCard"`
+
+		Signatures []CardSignature `json:"signatures,omitempty"`
+	}
+
+	// CardSignature is a detached JWS (RFC 7515) over what version 1.0 reads of a card.
+	CardSignature struct {
+		Protected string `json:"protected"`
+		Signature string `json:"signature"`
 	}
 	// Interface is a way to call an agent.
 	Interface struct {
@@ -110,8 +119,8 @@ func (v *Visit) interfaces(agent string) []Interface {
 	})
 }
 
-// Official returns the card of an agent as official clients read it.
-func (v *Visit) Official(c agentsvc.Card) OfficialCard {
+// Official returns the card of an agent as official clients read it, signed where cards are.
+func (v *Visit) Official(c agentsvc.Card) (OfficialCard, error) {
 	card := OfficialCard{
 		Name: c.Name, Description: c.Description, Version: c.Version, Skills: []OfficialSkill{},
 		Capabilities:      OfficialCapabilities{Streaming: true, PushNotifications: v.Notifies(), ExtendedAgentCard: true},
@@ -137,7 +146,21 @@ func (v *Visit) Official(c agentsvc.Card) OfficialCard {
 		card.AdditionalInterfaces = append(card.AdditionalInterfaces, Transport{i.URL, i.ProtocolBinding})
 	}
 	card.secure(v.Security(c, "/a2a/"+c.Agent))
-	return card
+	return card, card.sign(v.server.options.SignCard)
+}
+
+// sign signs the card by f, nil = it stays as it is.
+func (c *OfficialCard) sign(f func(card []byte) (CardSignature, error)) error {
+	if f == nil {
+		return nil
+	}
+	raw, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	signature, err := f(raw)
+	c.Signatures = []CardSignature{signature}
+	return err
 }
 
 // secure adds the credentials that callers may show, and the names of those that they must, all of them.

@@ -33,6 +33,7 @@ type record struct {
 	began    time.Time
 	span     trace.Span // nil = there is none
 	route    string
+	system   string // of remote procedure calls, "" = it is none
 	app      string
 	agent    string
 	visit    *Visit

@@ -44,6 +44,8 @@ type Route struct {
 	Waits bool
 	// Sends and Reads are headers of requests and of answers that only this dialect has: pages of other origins get to use them.
 	Sends, Reads []string
+	// System is the protocol whose calls it carries, as OpenTelemetry names it; "" = HTTP. The pattern is then /service/method.
+	System string
 	// Tell tells of errors in the dialect's own form; nil = as most endpoints do.
 	Tell  Telling
 	Serve Handler
@@ -73,7 +75,7 @@ func (s *Server) mount(route *Route) {
 func (s *Server) serve(route *Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := recordOf(r)
-		rec.route, rec.tell = route.Pattern, route.Tell
+		rec.route, rec.system, rec.tell = route.Pattern, route.System, route.Tell
 		in := r
 		if !route.Waits {
 			ctx, cancel := context.WithTimeout(r.Context(), s.options.Deadline)

@@ -42,9 +42,10 @@ type Options struct {
 	Router      *tenancy.Router
 	Live        *tenancy.Live[*app.App]
 
-	PublicURL      string         // how clients reach the server, for cards; "" = http://localhost:8080
-	GRPC           GRPC           // how cards say that agents are called over gRPC
-	TrustedProxies []netip.Prefix // whose forwarding headers are believed
+	PublicURL      string                                   // how clients reach the server, for cards; "" = http://localhost:8080
+	GRPC           GRPC                                     // how cards say that agents are called over gRPC
+	SignCard       func(card []byte) (CardSignature, error) // signs a card in JSON, nil = nobody does
+	TrustedProxies []netip.Prefix                           // whose forwarding headers are believed
 	CORS           config.CORS
 	Observe        func(Observation)      // called after each request
 	Refused        func(app, rule string) // called for each call that a limit or a budget refuses, nil = nobody wants to know

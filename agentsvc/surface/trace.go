@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
@@ -33,8 +34,13 @@ func (s *Server) trace(rec *record, r *http.Request, app *tenancy.App) *http.Req
 }
 
 func (s *Server) begin(ctx context.Context, rec *record, r *http.Request) context.Context {
-	ctx, rec.span = s.options.Tracer.Start(ctx, r.Method+" "+rec.route, trace.WithTimestamp(rec.began),
-		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(semconv.HTTPRequestMethodKey.String(r.Method), semconv.HTTPRoute(rec.route)))
+	name := r.Method + " " + rec.route
+	about := []attribute.KeyValue{semconv.HTTPRequestMethodKey.String(r.Method), semconv.HTTPRoute(rec.route)}
+	if rec.system != "" {
+		name = strings.TrimPrefix(rec.route, "/")
+		about = []attribute.KeyValue{semconv.RPCSystemNameKey.String(rec.system), semconv.RPCMethod(name)}
+	}
+	ctx, rec.span = s.options.Tracer.Start(ctx, name, trace.WithTimestamp(rec.began), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(about...))
 	return ctx
 }
 
@@ -59,7 +65,10 @@ func (s *Server) traced(rec *record, r *http.Request) {
 		return
 	}
 	if rec.span.IsRecording() {
-		rec.span.SetAttributes(semconv.HTTPResponseStatusCode(rec.status), attribute.String("stoa.request_id", rec.id))
+		rec.span.SetAttributes(attribute.String("stoa.request_id", rec.id))
+		if rec.system == "" {
+			rec.span.SetAttributes(semconv.HTTPResponseStatusCode(rec.status))
+		}
 		for key, value := range map[attribute.Key]string{trail.AppKey: rec.app, semconv.GenAIAgentNameKey: rec.agent, semconv.ErrorTypeKey: string(rec.code)} {
 			if value != "" {
 				rec.span.SetAttributes(key.String(value))

@@ -29,6 +29,7 @@ type flags struct {
 	Redis               *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone, and counts what limits hold for."`
 	PublicGRPC          *string        `split_words:"true" name:"public-grpc" placeholder:"HOST:PORT" help:"The address for gRPC that cards show (the host of the public URL, and the gRPC port)."`
 	PublicURL           *string        `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
+	SignCards           *bool          `split_words:"true" help:"Sign the cards of agents, with keys that follow from the master keys."`
 	Watch               *bool          `help:"Apply changes of the configuration file and its .env without a restart."`
 	QueueWorkers        *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
 	QueueMaxRetries     *int           `split_words:"true" help:"Tries of a run after the first (3)."`
@@ -57,7 +58,7 @@ type settings struct {
 	host, role, database, migrateDatabase, redis, publicURL string
 	publicGRPC                                              string
 	port, grpcPort, workers, maxInflight                    int
-	watch                                                   bool
+	watch, signCards                                        bool
 	maxRetries                                              int
 	initialDelay, maxDelay, stale, shutdown, drainDelay     time.Duration
 	proxies                                                 []netip.Prefix
@@ -92,6 +93,7 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 		redis:           pick("", line.Redis, e.Redis),
 		publicURL:       strings.TrimSuffix(pick("", line.PublicURL, e.PublicURL), "/"),
 		watch:           pick(false, line.Watch, e.Watch),
+		signCards:       pick(false, line.SignCards, e.SignCards),
 		workers:         pick(4, line.QueueWorkers, e.QueueWorkers),
 		maxRetries:      pick(3, line.QueueMaxRetries, e.QueueMaxRetries),
 		initialDelay:    pick(time.Second, line.QueueInitialDelay, e.QueueInitialDelay),

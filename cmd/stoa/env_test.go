@@ -24,6 +24,7 @@ var acts = map[string]struct {
 	"MigrateDatabase":     {"postgres://m", func(s settings) any { return s.migrateDatabase }, "postgres://m"},
 	"Redis":               {"redis://r", func(s settings) any { return s.redis }, "redis://r"},
 	"PublicURL":           {"https://x.example", func(s settings) any { return s.publicURL }, "https://x.example"},
+	"SignCards":           {"true", func(s settings) any { return s.signCards }, true},
 	"Watch":               {"true", func(s settings) any { return s.watch }, true},
 	"QueueWorkers":        {"7", func(s settings) any { return s.workers }, 7},
 	"QueueMaxRetries":     {"8", func(s settings) any { return s.maxRetries }, 8},

@@ -55,6 +55,9 @@ func (h *house) front(listens net.Addr) (*surface.Server, error) {
 	if h.meters != nil {
 		o.Observe, o.Refused = h.meters.observe, h.meters.refuse
 	}
+	if err := h.signCards(&o); err != nil {
+		return nil, err
+	}
 	server, err := surface.New(o, h.routes(metrics)...)
 	if err != nil {
 		return nil, err
@@ -108,7 +111,7 @@ func (h *house) routes(metrics config.Metrics) []surface.Route {
 		o.Metrics = h.meters.handler()
 	}
 	all := slices.Concat(
-		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.db.Ping, Ready: h.leave.ready, JWKS: h.issuer.JWKS, Auth: h.auth()}),
+		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.db.Ping, Ready: h.leave.ready, JWKS: h.issuer.JWKS, CardKeys: h.cardKeys, Auth: h.auth()}),
 		v1.Routes(v1.Options{}),
 		a2a.Routes(a2a.Options{}),
 		openai.Routes(openai.Options{}),

@@ -63,6 +63,7 @@ var routeWalks = map[string][]trespass{
 	"GET /ready":                       {{path: "/ready"}},
 	"GET /metrics":                     {{path: "/metrics/{app}"}},
 	"GET /.well-known/jwks.json":       {{path: "/.well-known/jwks.json"}},
+	"GET /.well-known/card-keys.json":  {{path: "/.well-known/card-keys.json"}},
 	"GET /.well-known/agent-card.json": {{path: "/apps/{app}/.well-known/agent-card.json"}},
 	"GET /agents":                      {{path: "/apps/{app}/agents"}},
 	"GET /agents/{agent}":              {{path: "/agents/{agent}"}, {path: "/apps/{app}/agents/{agent}"}},

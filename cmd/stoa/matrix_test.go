@@ -43,6 +43,7 @@ var routeNeeds = map[string]need{
 	"GET /ready":                       {path: "/ready", who: everyone},
 	"GET /metrics":                     {path: "/metrics", who: everyone},
 	"GET /.well-known/jwks.json":       {path: "/.well-known/jwks.json", who: everyone},
+	"GET /.well-known/card-keys.json":  {path: "/.well-known/card-keys.json", who: everyone},
 	"GET /.well-known/agent-card.json": {path: "/apps/acme/.well-known/agent-card.json", who: looking},
 	"GET /agents":                      {path: "/apps/acme/agents", who: looking},
 	"GET /agents/{agent}":              {path: "/apps/acme/agents/assistant", who: looking},

@@ -88,6 +88,7 @@ type house struct {
 	tls      *tls.Config     // nil = nothing is encrypted here
 	exports  *billing.Exporter
 	couriers []*notify.Courier
+	cardKeys func() []byte // what cards are signed with, nil = they are not
 	closers  []func() error
 }
 

@@ -16,12 +16,14 @@ import (
 	"testing"
 	"time"
 
+	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc/metadata"
 
 	"stoa/agentsvc/trail"
 	"stoa/tenancy/db/dbtest"
@@ -172,6 +174,16 @@ func TestTraces(t *testing.T) {
 				if run["stoa.app"] != "default" || run["stoa.state"] != "completed" || run["stoa.task"] == "" || run["stoa.task"] != texts(named(spans, "submit").Attributes)["stoa.task"] {
 					t.Errorf("the run's span says %v", run)
 				}
+			}
+			dialled := strings.Repeat("5e", 16)
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "agent-name", "assistant", "traceparent", "00-"+dialled+"-00000000000000aa-01")
+			if _, err := pb10.NewA2AServiceClient(h.dialGRPC(t)).GetExtendedAgentCard(ctx, &pb10.GetExtendedAgentCardRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			const method = "lf.a2a.v1.A2AService/GetExtendedAgentCard"
+			about := texts(named(c.of(t, dialled, method, "enter"), method).Attributes)
+			if about["rpc.system.name"] != "grpc" || about["rpc.method"] != method || about["stoa.app"] != "default" || about["http.route"] != "" {
+				t.Errorf("the span of a call over gRPC says %v", about)
 			}
 			if c.service["service.name"] != "stoa" {
 				t.Errorf("the resource is %v", c.service)

@@ -71,5 +71,9 @@ func publicCard(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteTagged(w, r, v.Official(c))
+	answer, err := v.Official(c)
+	if err != nil {
+		return err
+	}
+	return surface.WriteTagged(w, r, answer)
 }

@@ -208,7 +208,7 @@ func card(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.v.Official(known), nil
+	return c.v.Official(known)
 }
 
 // tell writes the events of f, each in an envelope.

@@ -72,13 +72,14 @@ const (
 )
 
 // New returns a server whose calls enter by front. It bounds messages, metadata and how much one connection may ask for at a
-// time, and asks connections that say nothing whether they are still there.
+// time, and asks connections that say nothing whether they are still there. Of a message that is beyond twice the bound gRPC itself
+// tells, in its own words; it is not received.
 func New(front *surface.Server, o Options) *Server {
 	o.defaults()
 	s := &Server{options: o, front: front, closing: make(chan struct{}), health: newHealth(o.Ready)}
 	s.end = sync.OnceFunc(func() { close(s.closing) })
 	options := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(surface.MaxMessage + 1<<20), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
+		grpc.MaxRecvMsgSize(2 * surface.MaxMessage), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
 		grpc.ConnectionTimeout(10 * time.Second), grpc.ForceServerCodecV2(codec()),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second, Timeout: 15 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),

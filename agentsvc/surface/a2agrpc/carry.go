@@ -73,7 +73,7 @@ func (s *Server) carry(method, version string, waits bool, run grpc.StreamHandle
 	return func(service any, stream grpc.ServerStream) error {
 		s.options.Begun()
 		header := http.Header{}
-		route := surface.Route{Method: http.MethodPost, Pattern: method, Waits: waits || strings.Contains(method, "Subscri")}
+		route := surface.Route{Method: http.MethodPost, Pattern: method, System: "grpc", Waits: waits || strings.Contains(method, "Subscri")}
 		route.Serve = func(_ http.ResponseWriter, r *http.Request) error {
 			if _, err := a2a.Spoken(r, version); err != nil {
 				return err

@@ -165,6 +165,7 @@ func TestInput(t *testing.T) {
 		{"text that is no UTF-8", raw(ctx, h.conn, []byte("\x0a\x02\xff\xfe")), codes.InvalidArgument, "the message does not decode"},
 		{"nothing", raw(ctx, h.conn, nil), codes.InvalidArgument, "the call holds no message"},
 		{"a message too large", raw(ctx, h.conn, make([]byte, 28<<20+1)), codes.ResourceExhausted, "the message is too large, 28 MiB are allowed"},
+		{"one much too large", raw(ctx, h.conn, make([]byte, 40<<20)), codes.ResourceExhausted, "the message is too large, 28 MiB are allowed"},
 	}
 	for _, tt := range tests {
 		if status.Code(tt.err) != tt.want || !strings.Contains(status.Convert(tt.err).Message(), tt.text) {

@@ -248,7 +248,11 @@ func (h *handler) GetExtendedAgentCard(ctx context.Context, _ *spec.GetExtendedA
 		return nil, c.fail(err)
 	}
 	// The card that goes over HTTP says the same, and the library reads it.
-	raw, err := json.Marshal(c.v.Official(known))
+	official, err := c.v.Official(known)
+	if err != nil {
+		return nil, c.fail(err)
+	}
+	raw, err := json.Marshal(official)
 	if err != nil {
 		return nil, c.fail(err)
 	}

@@ -1,6 +1,7 @@
 package ext
 
 import (
+	"cmp"
 	"net/http"
 
 	"stoa/agentsvc"
@@ -26,30 +27,38 @@ func card(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteTagged(w, r, newFullCard(v, c))
+	answer, err := newFullCard(v, c)
+	if err != nil {
+		return err
+	}
+	return surface.WriteTagged(w, r, answer)
 }
 
-// defaultCard answers with the card of the agent that stands for the app, and who offers it.
+// defaultCard answers with the card of the agent that stands for the app.
 func defaultCard(w http.ResponseWriter, r *http.Request) error {
 	v := surface.VisitOf(r)
 	c, err := v.Card("")
 	if err != nil {
 		return err
 	}
-	answer := newFullCard(v, c)
-	if org, site := v.Provider(); org != "" || site != "" {
-		answer.Provider = &provider{org, org, site}
+	answer, err := newFullCard(v, c)
+	if err != nil {
+		return err
 	}
 	return surface.WriteTagged(w, r, answer)
 }
 
 // newFullCard returns the card of an agent with what official clients read of it. The address is that of this surface, which is why
 // the members that say what version 0.3 finds there are left out: it looks among the interfaces.
-func newFullCard(v *surface.Visit, c agentsvc.Card) agentCard {
-	card, official := newCard(v, c), v.Official(c)
+func newFullCard(v *surface.Visit, c agentsvc.Card) (agentCard, error) {
+	card := newCard(v, c)
+	if org, site := v.Provider(); org != "" || site != "" {
+		card.Provider = &provider{org, org, site}
+	}
+	official, err := v.Official(c)
 	official.ProtocolVersion, official.PreferredTransport = "", ""
 	card.OfficialCard, card.Capabilities.OfficialCapabilities = &official, &official.Capabilities
-	return card
+	return card, err
 }
 
 func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
@@ -65,7 +74,7 @@ func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
 		if s.Tags == nil {
 			s.Tags = []string{}
 		}
-		card.Skills = append(card.Skills, skill{s.ID, s.Name, s.Description, s.Tags})
+		card.Skills = append(card.Skills, skill{s.ID, s.Name, cmp.Or(s.Description, s.Name), s.Tags})
 	}
 	schemes, require := v.Security(c, "/agents/"+c.Agent)
 	for _, s := range schemes {

@@ -20,6 +20,7 @@ type Options struct {
 	Database func(context.Context) error // whether the database answers
 	Ready    func(context.Context) error // whether requests may come: not while migrating or draining
 	JWKS     func() []byte               // the public keys of the built-in issuer
+	CardKeys func() []byte               // those that cards are signed with
 	Auth     config.Auth                 // how to log in, for /health to tell
 	BlockFor time.Duration               // how long a blocking call waits for its task; 0 = 5 minutes
 }
@@ -34,6 +35,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/health", Kind: surface.Open, Serve: h.health},
 		{Method: http.MethodGet, Pattern: "/ready", Kind: surface.Open, Serve: h.ready},
 		{Method: http.MethodGet, Pattern: "/.well-known/jwks.json", Kind: surface.Open, Serve: jwks(o.JWKS)},
+		{Method: http.MethodGet, Pattern: CardKeysPath, Kind: surface.Open, Serve: jwks(o.CardKeys)},
 		{Method: http.MethodGet, Pattern: "/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: defaultCard},
 		{Method: http.MethodGet, Pattern: "/agents", Kind: surface.Tenant, Discovery: true, Serve: listCards},
 		{Method: http.MethodGet, Pattern: "/agents/{agent}", Kind: surface.Tenant, Discovery: true, Serve: card},

@@ -97,7 +97,10 @@ func (h *health) ready(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, readyRecord{Status: "ready", Role: h.o.Role})
 }
 
-// jwks answers with the public keys of the built-in issuer (RFC 7517).
+// CardKeysPath is where the public keys lie that cards are signed with.
+const CardKeysPath = "/.well-known/card-keys.json"
+
+// jwks answers with public keys (RFC 7517).
 func jwks(keys func() []byte) surface.Handler {
 	return func(w http.ResponseWriter, _ *http.Request) error {
 		set := []byte(`{"keys":[]}`)

@@ -142,10 +142,35 @@ func shape(t *testing.T, doc map[string]any, name string) *jsonschema.Schema {
 	return s
 }
 
-// TestAnswers holds the answers of every dialogue to the shapes that the document gives them.
+// whole are the shapes that name every member there is; the others may have more.
+var whole = regexp.MustCompile("^(Price|Plan|Overage|Retention|Budget|Usage|Credit|Ledger|Invoice|Export)")
+
+// closed has objects with members take no other.
+func closed(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if v["properties"] != nil {
+			v["additionalProperties"] = false
+		}
+		for _, one := range v {
+			closed(one)
+		}
+	case []any:
+		for _, one := range v {
+			closed(one)
+		}
+	}
+}
+
+// TestAnswers holds the answers of every dialogue, and the bodies that were taken, to the shapes that the document gives them.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	_, doc := document(t)
+	for name, schema := range doc["components"].(map[string]any)["schemas"].(map[string]any) {
+		if whole.MatchString(name) {
+			closed(schema)
+		}
+	}
 	shapes := map[string]*jsonschema.Schema{}
 	for name := range doc["components"].(map[string]any)["schemas"].(map[string]any) {
 		shapes[name] = shape(t, doc, name)
@@ -166,19 +191,22 @@ func TestAnswers(t *testing.T) {
 				if strings.HasSuffix(f.Name, ".request") {
 					asked = string(f.Data)
 				} else if strings.HasSuffix(f.Name, ".answer") {
-					name := answerShape(doc, asked, string(f.Data))
-					if name == "" {
-						continue
-					}
-					held[name]++
-					if err := shapes[name].Validate(bodyOf(t, string(f.Data))); err != nil {
-						t.Errorf("%s, %s is no %s: %v", file, f.Name, name, err)
+					for name, text := range map[string]string{answerShape(doc, asked, string(f.Data)): string(f.Data), bodyShape(doc, asked, string(f.Data)): asked} {
+						if name == "" {
+							continue
+						}
+						held[name]++
+						if err := shapes[name].Validate(bodyOf(t, text)); err != nil {
+							t.Errorf("%s, what is said around %s is no %s: %v", file, f.Name, name, err)
+						}
 					}
 				}
 			}
 		}
 	}
 	for _, name := range []string{
+		"PriceOrder", "Price", "PriceList", "PlanOrder", "Plan", "PlanList", "BudgetOrder", "BudgetChange", "Budget", "BudgetList", "Usage", "CreditOrder", "Credit", "CreditList",
+		"Ledger", "Invoice", "InvoiceList", "ExportList", "V1Send", "AppDraft", "AppChange", "RoleOrder", "TokenOrder",
 		"Error", "Card", "CardList", "RPC", "Task", "TaskList", "V1SendAnswer", "V1Task", "V1TaskList", "V1Card", "Completion", "ModelList", "App", "AppList", "Token", "RoleList", "Queue",
 	} {
 		if held[name] == 0 {
@@ -189,15 +217,36 @@ func TestAnswers(t *testing.T) {
 
 var first = regexp.MustCompile(`^(GET|POST|PUT|DELETE) (\S+)`)
 
-// answerShape returns the name of the shape that an answer has by the document, "" for one that it does not tell of.
-func answerShape(doc map[string]any, asked, answer string) string {
+// operation returns the operation of a request, nil for one that the document does not tell of.
+func operation(doc map[string]any, asked string) map[string]any {
 	m := first.FindStringSubmatch(asked)
-	if m == nil || !strings.Contains(answer, "Content-Type: application/json") {
-		return ""
+	if m == nil {
+		return nil
 	}
 	path, _, _ := strings.Cut(regexp.MustCompile(`\{\{[^}]*\}\}`).ReplaceAllString(m[2], "x"), "?")
-	path = regexp.MustCompile(`^/apps/[^/]+(/.+)`).ReplaceAllString(path, "$1")
-	responses := find(doc, m[1], path)
+	return find(doc, m[1], regexp.MustCompile(`^/apps/[^/]+(/.+)`).ReplaceAllString(path, "$1"))
+}
+
+// bodyShape returns the name of the shape that the body of a request has that was answered well. What is wrong with a call of
+// JSON-RPC is answered well, too.
+func bodyShape(doc map[string]any, asked, answer string) string {
+	_, body, _ := strings.Cut(asked, "\n\n")
+	if answer[0] != '2' || strings.TrimSpace(body) == "" {
+		return ""
+	}
+	of, _ := operation(doc, asked)["requestBody"].(map[string]any)
+	if name := shapeIn(of); name != "RPCCall" {
+		return name
+	}
+	return ""
+}
+
+// answerShape returns the name of the shape that an answer has by the document, "" for one that it does not tell of.
+func answerShape(doc map[string]any, asked, answer string) string {
+	if !strings.Contains(answer, "Content-Type: application/json") {
+		return ""
+	}
+	responses, _ := operation(doc, asked)["responses"].(map[string]any)
 	of, ok := responses[answer[:3]].(map[string]any)
 	if status, _ := strconv.Atoi(answer[:3]); !ok && status >= http.StatusBadRequest {
 		of, ok = responses["default"].(map[string]any)
@@ -205,6 +254,11 @@ func answerShape(doc map[string]any, asked, answer string) string {
 	if !ok {
 		return ""
 	}
+	return shapeIn(of)
+}
+
+// shapeIn returns the name of the shape of what is sent or answered as JSON.
+func shapeIn(of map[string]any) string {
 	content, _ := of["content"].(map[string]any)
 	body, _ := content["application/json"].(map[string]any)
 	schema, _ := body["schema"].(map[string]any)
@@ -212,7 +266,7 @@ func answerShape(doc map[string]any, asked, answer string) string {
 	return strings.TrimPrefix(ref, "#/components/schemas/")
 }
 
-// find returns the responses of the operation that answers a path.
+// find returns the operation that answers a path.
 func find(doc map[string]any, method, path string) map[string]any {
 	best, found := -1, map[string]any(nil)
 	for pattern, at := range doc["paths"].(map[string]any) {
@@ -220,8 +274,7 @@ func find(doc map[string]any, method, path string) map[string]any {
 		fixed := len(regexp.MustCompile(`\{\w+\}`).ReplaceAllString(pattern, ""))
 		op, ok := at.(map[string]any)[strings.ToLower(method)].(map[string]any)
 		if ok && fixed > best && regexp.MustCompile("^"+parts+"$").MatchString(path) {
-			best = fixed
-			found, _ = op["responses"].(map[string]any)
+			best, found = fixed, op
 		}
 	}
 	return found
