@@ -53,7 +53,8 @@ func (m *Meter) sealDays(ctx context.Context, tx *db.Tx, after time.Duration) er
 	}
 	m.price(rows)
 	for _, u := range rows {
-		if _, err := tx.Exec(ctx, usageSQL(1), append([]any{string(m.tenant)}, u.values()...)...); err != nil {
+		sql, args := usageInsert(m.tenant, []Usage{u})
+		if _, err := tx.Exec(ctx, sql, args...); err != nil {
 			return err
 		}
 	}

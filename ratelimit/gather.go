@@ -73,11 +73,14 @@ func (g *gather) withdraw(a *ask) {
 // next ends what was under way, and begins with what is queued.
 func (g *gather) next() {
 	if group := g.take(); len(group) > 0 {
-		go func() {
-			for ; len(group) > 0; group = g.take() {
-				g.send(group)
-			}
-		}()
+		go g.drain(group)
+	}
+}
+
+// drain sends a group, and then what is queued meanwhile.
+func (g *gather) drain(group []*ask) {
+	for ; len(group) > 0; group = g.take() {
+		g.send(group)
 	}
 }
 

@@ -1,0 +1,66 @@
+package billing_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc"
+	"stoa/billing"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestUsageRows writes rows of all kinds, again and in another order, and reads them back as they are.
+func TestUsageRows(t *testing.T) {
+	t.Parallel()
+	row := func(key string, kind billing.Kind, q billing.Quantities, w billing.Worth) billing.Usage {
+		return billing.Usage{
+			Task: "t1", Key: key, Kind: kind, At: time.UnixMicro(1_700_000_000_000_001).UTC(), Agent: "clerk",
+			Owner: agentsvc.Owner{Issuer: "stoa", Subject: "key:k1"}, Quantities: q, Worth: w,
+		}
+	}
+	w := billing.Worth{Cost: 1, Charge: 2, Currency: "EUR", Version: "v1", Unpriced: true}
+	want := []billing.Usage{
+		row("1", billing.ModelCall, billing.Quantities{
+			InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, ReasoningTokens: 5, ModelCalls: 6,
+		}, w),
+		row("2", billing.Run, billing.Quantities{Runs: 7, RunTime: 8 * time.Microsecond}, w),
+		row("3", billing.ToolCall, billing.Quantities{ToolCalls: 9}, w),
+		row("4", billing.ToolCall, billing.Quantities{}, billing.Worth{}),
+		row("5", billing.Embedding, billing.Quantities{Embeddings: 10}, w),
+		row("6", billing.Storage, billing.Quantities{StoredBytes: 11}, w),
+	}
+	want[0].Provider, want[0].Model, want[0].Estimated = "some", "large", true
+	want[4].Provider, want[4].Model = "other", "small"
+	again := []billing.Usage{want[3], want[1], want[5], want[0]}
+	for i := range again {
+		again[i].Cost, again[i].Agent = 100, "other"
+	}
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		var b db.Batch
+		billing.InsertUsage(&b, "acme", want)
+		billing.InsertUsage(&b, "acme", again)
+		if err := d.Tenant("acme").Write(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		var got []billing.Usage
+		var q db.Batch
+		q.Query(func(r db.Row) error {
+			u, err := billing.ScanUsage(r)
+			if u.Recorded.IsZero() {
+				t.Error("a row does not say when it was recorded")
+			}
+			u.Recorded = time.Time{}
+			got = append(got, u)
+			return err
+		}, `SELECT `+billing.UsageColumns+`, recorded_at FROM usage WHERE tenant = 'acme' ORDER BY key`)
+		if err := d.Tenant("acme").Do(t.Context(), &q); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("rows (-want +got):\n%s", diff)
+		}
+	})
+}
