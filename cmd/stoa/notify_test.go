@@ -30,8 +30,15 @@ agents: {assistant: {llm: m}}
 // notified creates an app that may call private addresses, and returns a caller's token.
 func (h *testHouse) notified(t *testing.T) (token string) {
 	t.Helper()
-	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": notifyingApp, "grants": []string{"private_network"}})
-	return h.token(t, "acme", "ana", nil)
+	return h.notifying(t, "acme", "")
+}
+
+// notifying is notified with a name and more of a configuration.
+func (h *testHouse) notifying(t *testing.T, name, more string) (token string) {
+	t.Helper()
+	app := map[string]any{"name": name, "config": notifyingApp + more, "grants": []string{"private_network"}}
+	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, app)
+	return h.token(t, name, "ana", nil)
 }
 
 // notification is how it goes with the one address that is told of a task.
@@ -159,6 +166,10 @@ func TestNotifications(t *testing.T) {
 		if diff := cmp.Diff([]string{"submitted 0", "working 0", "working 1", "completed 1"}, got); diff != "" {
 			t.Errorf("version 0.3 (-want +got):\n%s", diff)
 		}
+
+		memory := openInbox(t)
+		h.sendTold(t, h.notifying(t, "memory", "storage: {tasks: {backend: inmemory}}\n"), "hello", memory.url)
+		memory.until(t, "COMPLETED")
 
 		later := openInbox(t)
 		task := h.sendTold(t, token, "ask", later.url)

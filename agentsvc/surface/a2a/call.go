@@ -65,7 +65,7 @@ func (c *call) submission() (task.Submission, error) {
 	}
 	var receiver *store.Receiver
 	if raw := c.Configuration.push(); wrong == nil && raw != nil {
-		receiver, wrong = c.pushes().inline(raw)
+		receiver, wrong = Pushes{Visit: c.v, Agent: c.agent, Version: c.as.version}.inline(raw)
 	}
 	sub, err := c.v.Submission(c.ctx(), c.agent, word, wrong)
 	if err == nil {

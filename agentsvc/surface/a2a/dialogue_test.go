@@ -14,4 +14,5 @@ func TestDialogues(t *testing.T) {
 func TestPage(t *testing.T) {
 	t.Parallel()
 	surfacetest.Page(t, "../../../docs/api/a2a.md", routes)
+	surfacetest.Page(t, "../../../docs/notifications.md", routes)
 }

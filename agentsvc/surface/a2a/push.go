@@ -22,6 +22,7 @@ type Pushes struct {
 	Visit   *surface.Visit
 	Agent   string
 	Version string
+	Invalid error // what is wrong with the call as it was read, told to those who may make it
 }
 
 // Set has an address told of what happens to a task from now on. A config without an id gets one: that of its task, where
@@ -95,19 +96,13 @@ func (p Pushes) Drop(ctx context.Context, id spec.TaskID, config string) error {
 	return p.Visit.Tasks().DropReceiver(ctx, reach, agentsvc.TaskID(id), config)
 }
 
-// open asks whether the caller may, and whether there are push notifications at all.
-func (p Pushes) open(ctx context.Context) (task.Reach, error) {
+// enter asks whether the caller may, whether there are push notifications at all, and whether the task has an id.
+func (p Pushes) enter(ctx context.Context, id spec.TaskID) (task.Reach, error) {
 	reach, err := p.Visit.Own(ctx, p.Agent)
 	if err == nil {
 		_, err = p.Visit.Desk()
 	}
-	return reach, err
-}
-
-// enter is open for a call about a task.
-func (p Pushes) enter(ctx context.Context, id spec.TaskID) (task.Reach, error) {
-	reach, err := p.open(ctx)
-	if err == nil && id == "" {
+	if err = cmp.Or(err, p.Invalid); err == nil && id == "" {
 		err = agentsvc.Invalid("taskId", "is missing: the id of a task")
 	}
 	return reach, cmp.Or(err, surface.CheckID("taskId", string(id)))
@@ -143,9 +138,6 @@ func (p Pushes) shown(r store.Receiver) (*spec.PushConfig, error) {
 	return c, nil
 }
 
-// pushes are the calls of c's agent and version.
-func (c *call) pushes() Pushes { return Pushes{c.v, c.agent, c.as.version} }
-
 // inline reads a config that comes with a message.
 func (p Pushes) inline(raw json.RawMessage) (*store.Receiver, error) {
 	var in pushConfig
@@ -177,10 +169,7 @@ func known(schemes []string) string {
 // push returns the config that params hold and which task it belongs to. Where they name a task beside an id, that is the
 // config's.
 func (p *params) push() (*spec.PushConfig, error) {
-	id, err := p.id("must be a text")
-	if err != nil {
-		return nil, err
-	}
+	id, wrong := p.id("must be a text")
 	task, own := cmp.Or(p.path.task, p.TaskID, p.TaskIDSnake), cmp.Or(p.path.push, p.PushID, p.PushIDSnake)
 	if task == "" {
 		task, id = id, ""
@@ -192,16 +181,19 @@ func (p *params) push() (*spec.PushConfig, error) {
 	if nested == nil {
 		nested = &pushConfig{pushAddress: p.pushAddress}
 	}
-	return nested.read(spec.TaskID(task), cmp.Or(own, nested.ID, id)), nil
+	return nested.read(spec.TaskID(task), cmp.Or(own, nested.ID, id)), wrong
+}
+
+// pushing returns the calls about configs as c makes them, and the config that it names.
+func (c *call) pushing() (Pushes, *spec.PushConfig) {
+	in, wrong := c.push()
+	return Pushes{c.v, c.agent, c.as.version, wrong}, in
 }
 
 // setPush has an address told of a task.
 func setPush(c *call) (any, error) {
-	in, err := c.config()
-	if err != nil {
-		return nil, err
-	}
-	kept, err := c.pushes().Set(c.ctx(), in)
+	p, in := c.pushing()
+	kept, err := p.Set(c.ctx(), in)
 	if err != nil {
 		return nil, err
 	}
@@ -210,11 +202,8 @@ func setPush(c *call) (any, error) {
 
 // getPush answers with a config.
 func getPush(c *call) (any, error) {
-	in, err := c.config()
-	if err != nil {
-		return nil, err
-	}
-	kept, err := c.pushes().Get(c.ctx(), in.TaskID, in.ID)
+	p, in := c.pushing()
+	kept, err := p.Get(c.ctx(), in.TaskID, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -223,11 +212,8 @@ func getPush(c *call) (any, error) {
 
 // listPushes answers with all configs of a task.
 func listPushes(c *call) (any, error) {
-	in, err := c.config()
-	if err != nil {
-		return nil, err
-	}
-	all, err := c.pushes().List(c.ctx(), in.TaskID)
+	p, in := c.pushing()
+	all, err := p.List(c.ctx(), in.TaskID)
 	if err != nil {
 		return nil, err
 	}
@@ -236,19 +222,6 @@ func listPushes(c *call) (any, error) {
 
 // dropPush ends a config.
 func dropPush(c *call) (any, error) {
-	in, err := c.config()
-	if err != nil {
-		return nil, err
-	}
-	return c.as.empty, c.pushes().Drop(c.ctx(), in.TaskID, in.ID)
-}
-
-// config reads which config a call is about. What is wrong with it only those are told who may call.
-func (c *call) config() (*spec.PushConfig, error) {
-	in, wrong := c.push()
-	if wrong != nil {
-		_, err := c.pushes().open(c.ctx())
-		return nil, cmp.Or(err, wrong)
-	}
-	return in, nil
+	p, in := c.pushing()
+	return c.as.empty, p.Drop(c.ctx(), in.TaskID, in.ID)
 }

@@ -10,7 +10,7 @@ import (
 
 // pushes are the calls about push notification configs of an agent's tasks.
 func (c *call) pushes(agent string) a2a.Pushes {
-	return a2a.Pushes{Visit: c.v, Agent: agent, Version: c.version}
+	return a2a.Pushes{Visit: c.v, Agent: agent, Version: c.version, Invalid: c.invalid}
 }
 
 // pushing carries out a call about push notification configs of the agent that the call is for.

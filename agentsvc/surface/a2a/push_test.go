@@ -1,0 +1,80 @@
+package a2a_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/surfacetest"
+)
+
+// TestPushWithAnswer: a config that comes with an answer is told of the turn that it opens; it takes the place of one of its id, is
+// one of those that a task may have, and does not go with a decision.
+func TestPushWithAnswer(t *testing.T) {
+	t.Parallel()
+	told := make(chan string, 100)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		told <- string(body)
+	}))
+	t.Cleanup(receiver.Close)
+	h := surfacetest.New(t, surfacetest.Options{
+		Default: script + "server: {push_notifications: true}\n", Forms: a2a.Forms, Surface: surface.Options{KeepAlive: time.Minute},
+	}, routes)
+	ctx, c := t.Context(), client(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, "")
+	answer := func(task *spec.Task, id string, part *spec.Part) (spec.SendMessageResult, error) {
+		return c.SendMessage(ctx, &spec.SendMessageRequest{
+			Message: spec.NewMessageForTask(spec.MessageRoleUser, task, part),
+			Config:  &spec.SendMessageConfig{PushConfig: &spec.PushConfig{ID: id, URL: receiver.URL}},
+		})
+	}
+	waiting := say(t, c, says("ask"))
+	for i := range 10 {
+		if _, err := c.CreateTaskPushConfig(ctx, &spec.PushConfig{TaskID: waiting.ID, ID: fmt.Sprint(i), URL: "https://receiver.invalid"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := answer(waiting, "one more", spec.NewTextPart("Rome")); !errors.Is(err, spec.ErrInvalidParams) {
+		t.Errorf("one more with an answer: %v", err)
+	}
+	if _, err := c.CreateTaskPushConfig(ctx, &spec.PushConfig{TaskID: waiting.ID, ID: "one more", URL: receiver.URL}); !errors.Is(err, spec.ErrInvalidParams) {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := answer(waiting, "7", spec.NewTextPart("Rome")); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for range 2 {
+		select {
+		case body := <-told:
+			var ev spec.StreamResponse
+			if err := ev.UnmarshalJSON([]byte(body)); err != nil {
+				t.Fatalf("%s: %v", body, err)
+			}
+			u, ok := ev.Event.(*spec.TaskStatusUpdateEvent)
+			if !ok || u.TaskID != waiting.ID {
+				t.Fatalf("told %s", body)
+			}
+			got = append(got, string(u.Status.State)+" "+text(u.Status.Message))
+		case <-time.After(20 * time.Second):
+			t.Fatalf("told %q and no more", got)
+		}
+	}
+	if diff := cmp.Diff([]string{"TASK_STATE_WORKING ", "TASK_STATE_COMPLETED You said: Rome"}, got); diff != "" {
+		t.Error(diff)
+	}
+	held := say(t, c, says("sum"))
+	decision := &spec.Part{Content: spec.Data{Value: map[string]any{"type": "tool_approval", "decision": "approve"}}}
+	if _, err := answer(held, "x", decision); !errors.Is(err, spec.ErrInvalidParams) {
+		t.Errorf("with a decision: %v", err)
+	}
+}
