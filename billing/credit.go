@@ -94,9 +94,11 @@ func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) error {
 		if err := l.post(ctx, e); err != nil {
 			return err
 		}
-		return tenancy.Audit(ctx, l.tx, tenancy.Entry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: map[string]any{
-			"credit": c.ID, "amount": int64(c.Amount), "currency": c.Currency, "note": c.Note,
-		}})
+		detail := map[string]any{"credit": c.ID, "amount": int64(c.Amount), "currency": c.Currency, "note": c.Note}
+		if !c.Expires.IsZero() {
+			detail["expires_at"] = c.Expires.UTC().Format(time.RFC3339)
+		}
+		return tenancy.Audit(ctx, l.tx, tenancy.Entry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
 	})
 }
 

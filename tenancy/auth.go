@@ -81,8 +81,23 @@ func (a Auth) check(grants []string) error {
 	return nil
 }
 
-// isPrivate reports whether host is written as an address that no other network reaches. Of names the network decides at each
-// fetch.
+// reach looks up where the keys of an app's issuer lie, unless it is as it was.
+func (s *Service) reach(ctx context.Context, app, was *App) error {
+	private, before := slices.Contains(app.Grants, grantPrivate), slices.Contains(was.Grants, grantPrivate)
+	if s.options.Reach == nil || app.Auth == (Auth{}) || app.Auth.JWKSURL == was.Auth.JWKSURL && (private || !before) {
+		return nil
+	}
+	u, err := url.Parse(app.Auth.JWKSURL)
+	if err != nil {
+		return invalid("auth.jwks_url", "is no address")
+	}
+	if err := s.options.Reach(ctx, u.Hostname(), private); err != nil {
+		return invalid("auth.jwks_url", "%s", err)
+	}
+	return nil
+}
+
+// isPrivate reports whether host is written as an address that no other network reaches.
 func isPrivate(host string) bool {
 	if host = strings.ToLower(strings.TrimSuffix(host, ".")); host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return true

@@ -85,6 +85,9 @@ func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.reach(ctx, &App{Auth: d.Auth, Grants: grants}, &App{}); err != nil {
+		return nil, err
+	}
 	if err := s.plan(ctx, &d.Plan); err != nil {
 		return nil, err
 	}

@@ -35,6 +35,9 @@ type Options struct {
 	// Reserved reports whether tokens of an issuer for an audience are accepted by the process itself, so that no app can
 	// have them.
 	Reserved func(issuer, audience string) bool
+	// Reach looks up a host that keys are to be fetched from, with the grant of private networks or without. Its error says
+	// what is wrong with it and may be shown. Without it every host will do.
+	Reach func(ctx context.Context, host string, private bool) error
 	// Erase removes what an app owns outside the database, such as vectors and files. It may be called again for the
 	// same app.
 	Erase func(ctx context.Context, app App) error

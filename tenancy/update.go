@@ -29,6 +29,9 @@ func (s *Service) Update(ctx context.Context, actor, name string, c Change, dryR
 		if err := e.apply(c); err != nil {
 			return err
 		}
+		if err := s.reach(ctx, &e.app, &e.was.app); err != nil {
+			return err
+		}
 		if err := s.plan(ctx, c.Plan); err != nil {
 			return err
 		}

@@ -3,11 +3,38 @@ package egress
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"sync/atomic"
 	"testing"
 )
+
+// TestResolve looks names up as a connection would.
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		host, leads string
+		private     bool
+		refused     bool
+	}{
+		{"public.example", "192.88.99.1", false, true}, // 6to4 relays are no public address
+		{"public.example", "93.184.215.14", false, false},
+		{"inside.example", "10.0.0.7", false, true},
+		{"inside.example", "10.0.0.7", true, false},
+		{"metadata.example", "169.254.169.254", true, true},
+		{"127.1", "", true, true},
+	} {
+		c := New(Options{PrivateNetwork: tt.private, Resolver: nameServer(t, func(int64) netip.Addr {
+			addr, _ := netip.ParseAddr(tt.leads)
+			return addr
+		})})
+		err := c.Resolve(t.Context(), tt.host)
+		if refused := errors.As(err, new(*NotAllowedError)); refused != tt.refused || err != nil && !refused {
+			t.Errorf("%s, which leads to %s, with private networks %v: %v", tt.host, tt.leads, tt.private, err)
+		}
+	}
+}
 
 // nameServer answers every A question with the address that answer returns for the count of questions so far, and
 // every other question with none. It returns a resolver that asks it.

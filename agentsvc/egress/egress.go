@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -39,6 +40,7 @@ type Options struct {
 
 // Client dials out. It is safe for concurrent use and holds a pool of connections that Close empties.
 type Client struct {
+	guard     guard
 	dialer    *net.Dialer
 	transport *http.Transport
 	max       int64
@@ -52,7 +54,7 @@ func New(opts Options) *Client {
 }
 
 func newClient(opts Options, g guard) *Client {
-	c := &Client{max: or(opts.MaxBytes, 64<<20), wait: or(opts.HeaderTimeout, time.Minute), dialer: &net.Dialer{
+	c := &Client{guard: g, max: or(opts.MaxBytes, 64<<20), wait: or(opts.HeaderTimeout, time.Minute), dialer: &net.Dialer{
 		Timeout:  or(opts.DialTimeout, 10*time.Second),
 		Resolver: opts.Resolver,
 		Control:  g.control,
@@ -102,6 +104,19 @@ func (c *Client) DialContext(ctx context.Context, network, address string) (net.
 		return nil, veil(host, err)
 	}
 	return conn, nil
+}
+
+// Resolve looks host up, and connects to nothing. It returns a [*NotAllowedError] if none of its addresses may be reached, or
+// the resolver's error. Tomorrow the name may lead elsewhere: what holds is the check of each connection.
+func (c *Client) Resolve(ctx context.Context, host string) error {
+	if oddNumber(host) {
+		return &NotAllowedError{Host: host}
+	}
+	addrs, err := or(c.dialer.Resolver, net.DefaultResolver).LookupNetIP(ctx, "ip", host)
+	if err == nil && !slices.ContainsFunc(addrs, c.guard.allows) {
+		err = &NotAllowedError{Host: host}
+	}
+	return err
 }
 
 // Close drops the idle connections.

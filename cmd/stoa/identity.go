@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"time"
 
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/egress"
 	"stoa/authz"
 )
 
@@ -52,6 +56,38 @@ func (h *house) wayTo(private bool) *http.Client {
 		return h.shared.Inside.HTTP()
 	}
 	return h.shared.Outside.HTTP()
+}
+
+// reachTime bounds how long looking up an issuer's host may take.
+const reachTime = 2 * time.Second
+
+var (
+	errInside = errors.New("leads into a private network: the keys are never fetched from there without the grant private_network")
+	errNoHost = errors.New("names a host that does not resolve: correct it, or try again when it does")
+)
+
+// reach looks up the host that an app's issuer shows its keys at. While the resolver cannot be asked, any will do: each fetch
+// asks again.
+func (h *house) reach(ctx context.Context, host string, private bool) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	way := h.shared.Outside
+	if private {
+		way = h.shared.Inside
+	}
+	err := way.Resolve(ctx, host)
+	var unknown *net.DNSError
+	switch {
+	case errors.As(err, new(*egress.NotAllowedError)) && !private:
+		return errInside
+	case errors.As(err, new(*egress.NotAllowedError)):
+		return errors.New("leads to an address that is never called")
+	case errors.As(err, &unknown) && unknown.IsNotFound:
+		return errNoHost
+	case err != nil:
+		h.log.WarnContext(ctx, "the host of an app's issuer could not be looked up: its tokens show whether its keys can be had", "host", host, "error", err)
+	}
+	return nil
 }
 
 // reserved reports whether tokens of issuer for audience are the server's own to accept.

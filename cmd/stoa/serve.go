@@ -199,7 +199,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 		return err
 	}
 	o := tenancyOptions(h.shared)
-	o.Reserved = h.reserved
+	o.Reserved, o.Reach = h.reserved, h.reach
 	h.apps = tenancy.New(h.db, h.keys, h.bus, o)
 	return nil
 }
