@@ -164,6 +164,7 @@ func TestInput(t *testing.T) {
 		{"rubbish", raw(ctx, h.conn, []byte("\xff\xff")), codes.InvalidArgument, "the message does not decode"},
 		{"text that is no UTF-8", raw(ctx, h.conn, []byte("\x0a\x02\xff\xfe")), codes.InvalidArgument, "the message does not decode"},
 		{"nothing", raw(ctx, h.conn, nil), codes.InvalidArgument, "the call holds no message"},
+		{"a message far too large", raw(ctx, h.conn, make([]byte, 64<<20)), codes.ResourceExhausted, ""},
 		{"a message too large", raw(ctx, h.conn, make([]byte, 28<<20+1)), codes.ResourceExhausted, "the message is too large, 28 MiB are allowed"},
 	}
 	for _, tt := range tests {
