@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,7 +80,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// TestTooLarge sends 64 MiB to every dialect.
+// TestTooLarge sends 64 MiB to every dialect, and 10,000 parts to those whose own tests do not.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	h := openTestHouse(t, dbtest.SQLiteURL(t))
@@ -87,6 +88,15 @@ func TestTooLarge(t *testing.T) {
 		status, answer := h.post(t, d.path, "application/json", strings.NewReader(strings.Repeat(" ", 64<<20)))
 		if status != http.StatusRequestEntityTooLarge || !strings.Contains(answer, "28 MiB are allowed") {
 			t.Errorf("%s: %d %.300s", d.name, status, answer)
+		}
+	}
+	parts := slices.Repeat([]any{map[string]any{"type": "text", "text": "a"}}, 10_000)
+	for path, body := range map[string]any{
+		"/agents/assistant":           rpc("message/send", map[string]any{"message": map[string]any{"role": "user", "parts": parts}}),
+		"/openai/v1/chat/completions": map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": parts}}},
+	} {
+		if status, answer := h.ask(t, http.MethodPost, path, "", body); !strings.Contains(answer, "at most 1000 parts") {
+			t.Errorf("%s: %d %.300s", path, status, answer)
 		}
 	}
 }

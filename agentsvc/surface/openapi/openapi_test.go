@@ -119,7 +119,9 @@ func TestWhole(t *testing.T) {
 // TestServed asks for the document without a credential. It tells of a route that nobody has described as well.
 func TestServed(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.House) []surface.Route { return openapi.With("v9", []surface.Route{{Method: http.MethodGet, Pattern: "/stray"}}) })
+	h := surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.House) []surface.Route {
+		return openapi.With("v9", []surface.Route{{Method: http.MethodGet, Pattern: "/stray"}})
+	})
 	resp, body := h.Do(t, http.MethodGet, openapi.Path, "", nil)
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/json" || !strings.Contains(body, `"version":"v9"`) || !strings.Contains(body, `"/stray"`) {
 		t.Errorf("%d %.200s", resp.StatusCode, body)
