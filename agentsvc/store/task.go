@@ -153,12 +153,12 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 		}
 	}
 	if f.Agents != nil {
-		names := []string{"''"}
+		one := []string{"1 = 0"}
 		for _, a := range f.Agents {
 			args = append(args, a)
-			names = append(names, "$"+strconv.Itoa(len(args)))
+			one = append(one, "t.agent = $"+strconv.Itoa(len(args))) // of IN, PostgreSQL would make an array anew for each row
 		}
-		where = append(where, "t.agent IN ("+strings.Join(names, ", ")+")")
+		where = append(where, "("+strings.Join(one, " OR ")+")")
 	}
 	add("t.context_id", string(f.Context))
 	add("t.state", string(f.State))

@@ -119,7 +119,7 @@ func DecodeMessage(r *http.Request, v any) error {
 	return DecodeJSON(body, v, false)
 }
 
-// checkContentType refuses a body that says of itself that it is no JSON.
+// checkContentType refuses a body that says of itself that it is no JSON. One that says nothing is taken for JSON.
 func checkContentType(r *http.Request) error {
 	given := r.Header.Get("Content-Type")
 	if given == "" {

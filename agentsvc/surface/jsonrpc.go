@@ -124,11 +124,8 @@ type Endpoint struct {
 
 // Serve is the endpoint's handler.
 func (e Endpoint) Serve(w http.ResponseWriter, r *http.Request) error {
-	body, err := ReadBody(r)
 	c := &RPC{id: json.RawMessage("null"), w: w, r: r, data: e.Data}
-	if err == nil {
-		err = c.open(body)
-	}
+	err := c.receive()
 	if err == nil {
 		var m Method
 		switch m, err = e.Find(r, c.Method); {
@@ -186,6 +183,18 @@ func (c *RPC) fault(f Fault) rpcFault {
 	}
 	f.Details["detail"] = f.Text
 	return rpcFault{"2.0", c.id, rpcFaultDetail{f.RPC, f.Title, f.Details}}
+}
+
+// receive reads the request and opens it.
+func (c *RPC) receive() error {
+	if err := checkContentType(c.r); err != nil {
+		return InvalidRequest(err.Error())
+	}
+	body, err := ReadBody(c.r)
+	if err != nil {
+		return err
+	}
+	return c.open(body)
 }
 
 // open reads the envelope. An id that it finds stays even if the rest is wrong.

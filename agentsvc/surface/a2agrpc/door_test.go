@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	pb03 "github.com/a2aproject/a2a-go/a2apb"
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
 	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -172,6 +173,42 @@ func TestInput(t *testing.T) {
 			t.Errorf("%s: %v, want %v with %q", tt.name, tt.err, tt.want, tt.text)
 		} else if tt.want != codes.Unimplemented && reason(tt.err) == nil {
 			t.Errorf("%s: %v has no ErrorInfo", tt.name, tt.err)
+		}
+	}
+	if err := raw(ctx, h.conn, make([]byte, 64<<20)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("64 MiB: %v", err)
+	}
+}
+
+// TestPageToken refuses the page tokens of another user, another app and another query.
+func TestPageToken(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	ana, eve, stranger := h.token(t, "acme", "ana"), h.token(t, "acme", "eve"), h.token(t, "globex", "ana")
+	for _, v := range versions {
+		list := func(token string, req spec.ListTasksRequest) (*spec.ListTasksResponse, error) {
+			req.PageSize = 1
+			return h.client(t, v.name, token, "").ListTasks(t.Context(), &req)
+		}
+		c := h.client(t, v.name, ana, "")
+		send(t, c, says("hello"))
+		send(t, c, says("hello again"))
+		first, err := list(ana, spec.ListTasksRequest{})
+		if err != nil || first.NextPageToken == "" {
+			t.Fatal(first, err)
+		}
+		next, err := list(ana, spec.ListTasksRequest{PageToken: first.NextPageToken})
+		if err != nil || len(next.Tasks) != 1 || next.Tasks[0].ID == first.Tasks[0].ID {
+			t.Errorf("%s: the second page is %+v, %v", v.name, next, err)
+		}
+		for name, err := range map[string]error{
+			"another user":  second(list(eve, spec.ListTasksRequest{PageToken: first.NextPageToken})),
+			"another app":   second(list(stranger, spec.ListTasksRequest{PageToken: first.NextPageToken})),
+			"another query": second(list(ana, spec.ListTasksRequest{PageToken: first.NextPageToken, Status: spec.TaskStateWorking})),
+		} {
+			if !errors.Is(err, spec.ErrInvalidParams) {
+				t.Errorf("%s: the token of %s: %v", v.name, name, err)
+			}
 		}
 	}
 }

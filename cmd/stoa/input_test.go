@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// saying are ways to send a message over HTTP, one for each dialect and binding. Only the JSON-RPC ones answer 200 to a call that
+// they cannot take.
+var saying = []struct {
+	name, path string
+	rpc        bool
+	body       func(text string) any
+}{
+	{"extension", "/agents/assistant", true, func(s string) any {
+		return rpc("message/send", words(s))
+	}},
+	{"versioned", "/v1/agents/assistant/message:send", false, func(s string) any { return official(nobody, map[string]any{"text": s}) }},
+	{"A2A 1.0, JSON-RPC", "/a2a/assistant", true, func(s string) any { return rpc("SendMessage", official(nobody, map[string]any{"text": s})) }},
+	{"A2A 1.0, REST", "/a2a/assistant/message:send", false, func(s string) any { return official(nobody, map[string]any{"text": s}) }},
+	{"A2A 0.3, JSON-RPC", "/a2a/assistant", true, func(s string) any { return rpc("message/send", official(nobody, map[string]any{"text": s})) }},
+	{"A2A 0.3, REST", "/a2a/assistant/v0.3/v1/message:send", false, func(s string) any { return officialProto(nobody, map[string]any{"text": s}) }},
+	{"root", "/?agent=assistant", true, func(s string) any { return rpc("SendMessage", official(nobody, map[string]any{"text": s})) }},
+	{"OpenAI", "/openai/v1/chat/completions", false, func(s string) any {
+		return map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": s}}}
+	}},
+	{"MCP", "/mcp/assistant", true, func(s string) any {
+		return rpc("tools/call", map[string]any{"name": "assistant", "arguments": map[string]any{"message": s}})
+	}},
+}
+
+// post sends a body under a content type, "" = none.
+func (h *testHouse) post(t *testing.T, path, kind string, body io.Reader) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, h.url+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	return h.do(t, req)
+}
+
+// TestContentTypes sends one message to every dialect under different types: all take the same ones.
+func TestContentTypes(t *testing.T) {
+	t.Parallel()
+	h := openTestHouse(t, dbtest.SQLiteURL(t))
+	for _, d := range saying {
+		for kind, taken := range map[string]bool{
+			"": true, "application/json": true, "application/json; charset=utf-8": true, "application/a2a+json": true,
+			"text/plain": false, "application/x-www-form-urlencoded": false, "application/jsonp": false, "json": false,
+		} {
+			body, _ := json.Marshal(d.body("hello"))
+			status, answer := h.post(t, d.path, kind, strings.NewReader(string(body)))
+			want := "200 "
+			if !taken && d.rpc {
+				want = `200 -32600 Content-Type: must be application/json`
+			} else if !taken {
+				want = "400 Content-Type: must be application/json"
+			}
+			got := fmt.Sprint(status, " ")
+			for _, sign := range []string{"-32600", "Content-Type: must be application/json"} {
+				if strings.Contains(answer, sign) {
+					got += sign + " "
+				}
+			}
+			if strings.TrimSpace(got) != strings.TrimSpace(want) {
+				t.Errorf("%s, %q: %s, want %s: %.300s", d.name, kind, got, want, answer)
+			}
+		}
+	}
+}
+
+// TestTooLarge sends 64 MiB to every dialect, and 10,000 parts to those whose own tests do not.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	h := openTestHouse(t, dbtest.SQLiteURL(t))
+	for _, d := range saying {
+		status, answer := h.post(t, d.path, "application/json", strings.NewReader(strings.Repeat(" ", 64<<20)))
+		if status != http.StatusRequestEntityTooLarge || !strings.Contains(answer, "28 MiB are allowed") {
+			t.Errorf("%s: %d %.300s", d.name, status, answer)
+		}
+	}
+	parts := slices.Repeat([]any{map[string]any{"type": "text", "text": "a"}}, 10_000)
+	for path, body := range map[string]any{
+		"/agents/assistant":           rpc("message/send", map[string]any{"message": map[string]any{"role": "user", "parts": parts}}),
+		"/openai/v1/chat/completions": map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": parts}}},
+	} {
+		if status, answer := h.ask(t, http.MethodPost, path, "", body); !strings.Contains(answer, "at most 1000 parts") {
+			t.Errorf("%s: %d %.300s", path, status, answer)
+		}
+	}
+}
+
+// TestInternal takes a table away under a serving house: every dialect says that something went wrong inside, and not what.
+func TestInternal(t *testing.T) {
+	t.Parallel()
+	h := openTestHouse(t, dbtest.SQLiteURL(t))
+	var b db.Batch
+	b.Exec(nil, `ALTER TABLE event RENAME TO elsewhere`)
+	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range saying {
+		body, _ := json.Marshal(d.body("hello"))
+		status, answer := h.post(t, d.path, "application/json", strings.NewReader(string(body)))
+		want := http.StatusInternalServerError
+		if d.rpc {
+			want = http.StatusOK
+		}
+		if status != want || d.rpc && !strings.Contains(answer, `"code":-32603`) || !strings.Contains(answer, "internal error") || strings.Contains(answer, "table") {
+			t.Errorf("%s: %d %.300s", d.name, status, answer)
+		}
+	}
+	conn := h.dialGRPC(t)
+	for method, message := range map[string]string{
+		service10 + "SendMessage": `{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
+		service03 + "SendMessage": `{"request": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
+	} {
+		if _, err := call(t, conn, "", method, message, "assistant"); err == nil || !strings.Contains(err.Error(), "code = Internal") || strings.Contains(err.Error(), "table") {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}
