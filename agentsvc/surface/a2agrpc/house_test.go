@@ -63,10 +63,16 @@ type house struct {
 
 func newHouse(t *testing.T, so surface.Options, o a2agrpc.Options) *house {
 	t.Helper()
-	h := &house{House: surfacetest.New(t, surfacetest.Options{Default: script, Surface: so}, func(*surfacetest.House) []surface.Route { return nil })}
+	h := surfacetest.New(t, surfacetest.Options{Default: script, Surface: so}, func(*surfacetest.House) []surface.Route { return nil })
 	h.App(t, "acme", script)
 	h.App(t, "globex", script)
-	h.server = a2agrpc.New(h.Server, o)
+	return serve(t, h, o)
+}
+
+// serve serves a house over gRPC until the test ends.
+func serve(t testing.TB, behind *surfacetest.House, o a2agrpc.Options) *house {
+	t.Helper()
+	h := &house{House: behind, server: a2agrpc.New(behind.Server, o)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +93,7 @@ func newHouse(t *testing.T, so surface.Options, o a2agrpc.Options) *house {
 	return h
 }
 
-func (h *house) dial(t *testing.T, more ...grpc.DialOption) *grpc.ClientConn {
+func (h *house) dial(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(h.at, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, more...)...)
 	if err != nil {
