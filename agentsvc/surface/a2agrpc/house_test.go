@@ -70,16 +70,27 @@ func newHouse(t *testing.T, so surface.Options, o a2agrpc.Options) *house {
 
 func houseOf(t *testing.T, own string, so surface.Options, o a2agrpc.Options) *house {
 	t.Helper()
+	l := port(t)
+	so.GRPC.Address = cmp.Or(so.GRPC.Address, l.Addr().String())
+	h := surfacetest.New(t, surfacetest.Options{Default: own, Surface: so}, func(*surfacetest.House) []surface.Route { return a2a.Routes(a2a.Options{}) })
+	h.App(t, "acme", script)
+	h.App(t, "globex", script)
+	return serve(t, h, l, o)
+}
+
+func port(t testing.TB) net.Listener {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{at: l.Addr().String()}
-	so.GRPC.Address = cmp.Or(so.GRPC.Address, h.at)
-	h.House = surfacetest.New(t, surfacetest.Options{Default: own, Surface: so}, func(*surfacetest.House) []surface.Route { return a2a.Routes(a2a.Options{}) })
-	h.App(t, "acme", script)
-	h.App(t, "globex", script)
-	h.server = a2agrpc.New(h.Server, o)
+	return l
+}
+
+// serve serves a house over gRPC until the test ends.
+func serve(t testing.TB, behind *surfacetest.House, l net.Listener, o a2agrpc.Options) *house {
+	t.Helper()
+	h := &house{House: behind, server: a2agrpc.New(behind.Server, o), at: l.Addr().String()}
 	ended := make(chan error, 1)
 	go func() { ended <- h.server.Serve(l) }()
 	t.Cleanup(func() {
@@ -95,7 +106,7 @@ func houseOf(t *testing.T, own string, so surface.Options, o a2agrpc.Options) *h
 	return h
 }
 
-func (h *house) dial(t *testing.T, more ...grpc.DialOption) *grpc.ClientConn {
+func (h *house) dial(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(h.at, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, more...)...)
 	if err != nil {

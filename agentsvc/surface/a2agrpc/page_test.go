@@ -1,19 +1,10 @@
 package a2agrpc_test
 
 import (
-	"errors"
-	"io"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/dynamicpb"
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
@@ -33,32 +24,13 @@ func TestPage(t *testing.T) {
 	}
 	for _, c := range calls {
 		header, value, message, service, method := c[1], c[2], c[3], c[4], c[5]
-		found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service + "." + method))
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := found.(protoreflect.MethodDescriptor)
-		in := dynamicpb.NewMessage(d.Input())
-		if err := protojson.Unmarshal([]byte(message), in); err != nil {
-			t.Errorf("%s: %v", message, err)
-		}
-		ctx := t.Context()
+		var headers []string
 		if header != "" {
-			ctx = metadata.AppendToOutgoingContext(ctx, header, value)
+			headers = []string{header, value}
 		}
-		stream, err := h.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/"+service+"/"+method)
-		if err == nil {
-			err = stream.SendMsg(in)
-		}
-		var answers strings.Builder
-		for err == nil {
-			out := dynamicpb.NewMessage(d.Output())
-			if err = stream.RecvMsg(out); err == nil {
-				answers.WriteString(protojson.Format(out))
-			}
-		}
-		if !errors.Is(err, io.EOF) || strings.Contains(method, "Send") && !strings.Contains(answers.String(), "You said: hello") {
-			t.Errorf("%s %s: %v %s", method, message, err, answers.String())
+		told := strings.Join(dialled(t, h.conn, service+"/"+method, message, headers...), "\n")
+		if strings.Contains(told, `{"code":`) || strings.Contains(method, "Send") && !strings.Contains(told, "You said: hello") {
+			t.Errorf("%s %s: %s", method, message, told)
 		}
 	}
 }

@@ -75,6 +75,30 @@ func textOf(res *sdk.CallToolResult) string {
 	return strings.Join(texts, "|")
 }
 
+// TestVersions: official clients of any revision agree on one with the server, the newest it knows where they would have a newer one.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for wanted, want := range map[string]string{"": "2025-11-25", "2026-07-28": "2025-11-25", "2025-11-25": "2025-11-25", "2025-06-18": "2025-06-18", "2024-11-05": "2025-11-25"} {
+		c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+		at := &sdk.StreamableClientTransport{
+			Endpoint: h.URL + "/mcp/assistant", HTTPClient: &http.Client{Transport: bearer(h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}))}, MaxRetries: -1,
+		}
+		s, err := c.Connect(t.Context(), at, &sdk.ClientSessionOptions{ProtocolVersion: wanted})
+		if err != nil {
+			t.Errorf("a client of %q: %v", wanted, err)
+			continue
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		if got := s.InitializeResult().ProtocolVersion; got != want {
+			t.Errorf("a client of %q agrees on %s, want %s", wanted, got, want)
+		}
+		if res, _ := use(t, s, "assistant", map[string]any{"message": "hello"}); textOf(res) != "You said: hello" {
+			t.Errorf("a client of %q is answered %q", wanted, textOf(res))
+		}
+	}
+}
+
 // TestClient has the official client find the tool, call it and go on with what came of it.
 func TestClient(t *testing.T) {
 	t.Parallel()

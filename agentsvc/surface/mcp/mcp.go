@@ -47,7 +47,7 @@ type caller struct {
 
 func (c caller) serve(w http.ResponseWriter, r *http.Request) error {
 	if v := r.Header.Get(versionHeader); v != "" && !slices.Contains(versions, v) {
-		return agentsvc.Invalid(versionHeader, "%.40q is not spoken here: %s", v, strings.Join(versions, ", "))
+		return surface.WriteJSON(w, http.StatusBadRequest, newUnspoken(v))
 	}
 	return surface.JSONRPC(c.method)(w, r)
 }

@@ -76,6 +76,19 @@ type (
 		MimeType string `json:"mimeType,omitempty"`
 		Blob     []byte `json:"blob"`
 	}
+	unspoken struct {
+		JSONRPC string        `json:"jsonrpc"`
+		ID      *string       `json:"id"`
+		Error   unspokenError `json:"error"`
+	}
+	unspokenError struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+		Data    struct {
+			Supported []string `json:"supported"`
+			Requested string   `json:"requested"`
+		} `json:"data"`
+	}
 	notification struct {
 		JSONRPC string   `json:"jsonrpc"`
 		Method  string   `json:"method"`
@@ -87,6 +100,14 @@ type (
 		Message  string          `json:"message,omitempty"`
 	}
 )
+
+// newUnspoken tells of a version that is not spoken as the revisions from 2026-07-28 on have it, so that their clients find one that is
+// without a guess.
+func newUnspoken(version string) unspoken {
+	u := unspoken{JSONRPC: "2.0", Error: unspokenError{Code: -32022, Message: "Unsupported protocol version"}}
+	u.Error.Data.Supported, u.Error.Data.Requested = versions, version[:min(len(version), 40)]
+	return u
+}
 
 // inputSchema is what the tool of an agent is given.
 var inputSchema = json.RawMessage(`{"type":"object","properties":{` +

@@ -44,12 +44,13 @@ type descriptions struct {
 	Schemas    map[string]json.RawMessage `json:"schemas"`
 }
 
-// description is one operation. Answer and Body name schemas, "" = none; Kind is the media type of an answer that is not JSON, or
-// that may be a stream instead.
+// description is one operation. Answer, Body and Refused, what a bad request is told where that is not the same as elsewhere, name
+// schemas, "" = none; Kind is the media type of an answer that is not JSON, or that may be a stream instead.
 type description struct {
 	Tag     string   `json:"tag"`
 	Summary string   `json:"summary"`
 	Answer  string   `json:"answer"`
+	Refused string   `json:"refused"`
 	Body    string   `json:"body"`
 	Query   []string `json:"query"`
 	Status  int      `json:"status"`
@@ -167,6 +168,11 @@ func (d descriptions) responses(r surface.Route, about description) object {
 		ok["content"] = content
 	}
 	out := object{strconv.Itoa(status): ok}
+	if about.Refused != "" {
+		out[strconv.Itoa(http.StatusBadRequest)] = object{
+			"description": http.StatusText(http.StatusBadRequest), "content": object{"application/json": object{"schema": ref(about.Refused)}},
+		}
+	}
 	if r.Tell == nil {
 		out["default"] = object{"description": "What went wrong", "content": object{"application/json": object{"schema": ref("Error")}}}
 	}

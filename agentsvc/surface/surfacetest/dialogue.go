@@ -33,7 +33,7 @@ var update = flag.Bool("update", false, "write the answers into testdata")
 //	-- NAME.answer --         what comes back; -update writes it
 //
 // The method WEBSOCKET opens a connection and sends each line of the body when the one before has been answered; the answer
-// is the frames that came. "Authorization: app/sub [role=ROLE...] [scope]" stands for a token of that app, "Authorization: admin" for the admin
+// is the frames that came. The method CALL makes a call by [House.Call]; the answer is the messages that came. "Authorization: app/sub [role=ROLE...] [scope]" stands for a token of that app, "Authorization: admin" for the admin
 // secret, any other value for itself. {{NAME.a.b}} is a value out of the JSON of an earlier answer. What differs from
 // run to run is replaced: identifiers by their order, times by TIME, months by MONTH.
 func Dialogues(t *testing.T, routes func(h *House) []surface.Route) {
@@ -124,6 +124,14 @@ func (d *dialogue) send(t *testing.T, name, request string) string {
 	var content any
 	if body = strings.TrimSpace(body); body != "" {
 		content = body
+	}
+	if method == "CALL" {
+		if credential != "" {
+			headers = append(headers, "authorization", "Bearer "+credential)
+		}
+		told := joinChunks(d.h.Call(t, path, body, headers...))
+		d.bodies[name] = told[0]
+		return strings.Join(told, "\n") + "\n"
 	}
 	if method == "WEBSOCKET" {
 		d.bodies[name] = d.h.converse(t, path, credential, strings.Split(body, "\n"), headers...)
@@ -240,6 +248,7 @@ type (
 	officialMessage struct {
 		ID             string `json:"messageId"`
 		Parts, Content []struct{ Text string }
+		Metadata       any // which a piece has none of
 	}
 )
 
@@ -270,7 +279,9 @@ func chunk(event string) (of, text string) {
 	for _, o := range []official{u.official, u.Result} {
 		for _, m := range []officialMessage{o.Status.Message, o.StatusUpdate.Status.Message} {
 			for _, said := range slices.Concat(m.Parts, m.Content) {
-				return m.ID, said.Text
+				if m.Metadata == nil {
+					return m.ID, said.Text
+				}
 			}
 		}
 	}

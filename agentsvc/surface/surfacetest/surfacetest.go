@@ -49,6 +49,10 @@ type House struct {
 
 	Billing *billing.Service
 	Log     *Log
+
+	// Call makes a call of a dialogue in another protocol than HTTP and returns what was told, each message as JSON, the last
+	// one perhaps an error. Who has such a protocol sets it.
+	Call func(t testing.TB, method, body string, headers ...string) (told []string)
 }
 
 // Options say what a house is like beside its routes.
