@@ -42,9 +42,7 @@ type ClockOptions struct {
 	// Start starts an agent under the tick's key, so that doing it again finds the same task. After an [ErrRefused] the tick
 	// is over, after any other error it is tried again.
 	Start func(ctx context.Context, t Tick) (agentsvc.TaskID, error)
-	// Told is told of every tick that was started or refused, or failed for now; it may be nil.
-	Told func(t Tick, err error)
-	Log  *slog.Logger
+	Log   *slog.Logger
 
 	Look time.Duration // between looks for ticks; 1 second
 	Read time.Duration // between looks for apps that no signal told of; 10 seconds
@@ -64,9 +62,6 @@ type Clock struct {
 func NewClock(d *db.DB, o ClockOptions) *Clock {
 	o.Look, o.Read = cmp.Or(o.Look, time.Second), cmp.Or(o.Read, 10*time.Second)
 	o.Hold, o.Some = cmp.Or(o.Hold, 15*time.Second), cmp.Or(o.Some, 8)
-	if o.Told == nil {
-		o.Told = func(Tick, error) {}
-	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -183,9 +178,6 @@ func (c *Clock) start(ctx context.Context, d Due) error {
 		c.o.Log.WarnContext(ctx, "a schedule may not start its agent", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
 	case err != nil:
 		c.o.Log.WarnContext(ctx, "a schedule could not start its agent and tries again", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
-	}
-	c.o.Told(t, err)
-	if err != nil && !refused {
 		return nil
 	}
 	return c.table.settle(ctx, d, o, cron.Next(d.Now))

@@ -30,8 +30,7 @@ type tower struct {
 	mu      sync.Mutex
 	plans   map[db.ID]trigger.Plan
 	started []string // app, agent and time, as often as it was
-	told    []string
-	fail    error // of the next start
+	fail    error    // of the next start
 	held    chan struct{}
 }
 
@@ -68,11 +67,6 @@ func (w *tower) clock(own bool) (stop func()) {
 				return "", fail
 			}
 			return "t1", nil
-		},
-		Told: func(_ trigger.Tick, err error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.told = append(w.told, fmt.Sprint(err))
 		},
 		Log: slog.New(slog.DiscardHandler), Look: 10 * time.Millisecond, Read: 20 * time.Millisecond, Hold: 600 * time.Millisecond,
 	})

@@ -59,6 +59,9 @@ func ParseCron(text, zone string) (*Cron, error) {
 	return c, nil
 }
 
+// Zone is the place in whose time the schedule is.
+func (c *Cron) Zone() *time.Location { return c.zone }
+
 // String is the schedule as [ParseSpec] reads it.
 func (c *Cron) String() string { return c.zone.String() + " " + c.text }
 

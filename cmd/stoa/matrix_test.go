@@ -62,6 +62,10 @@ var routeNeeds = map[string]need{
 	"GET /v1/agents/{agent}/stream":                      {path: "/apps/acme/v1/agents/assistant/stream", any: orOfAssistant("tasks:approve")},
 
 	"GET /api/schema":               {path: "/apps/acme/api/schema", any: []string{"config:read"}},
+	"GET /triggers":                 {path: "/apps/acme/triggers", any: []string{"tasks:read"}},
+	"POST /webhooks/{webhook}":      {path: "/apps/acme/webhooks/nosuch", who: everyone},
+	"PUT /webhooks/{webhook}":       {path: "/apps/acme/webhooks/nosuch", who: everyone},
+	"PATCH /webhooks/{webhook}":     {path: "/apps/acme/webhooks/nosuch", who: everyone},
 	"GET /tasks":                    {path: "/apps/acme/tasks", any: orOwn("tasks:read")},
 	"GET /memories":                 {path: "/apps/acme/memories", any: orOwn("tasks:read")},
 	"DELETE /memories":              {path: "/apps/acme/memories", any: orOwn("tasks:cancel")},

@@ -50,6 +50,8 @@ func exercised(t *testing.T) *testHouse {
 	m.charge(t.Context(), "acme", "m", "EUR", 1_500_000_000)
 	m.sweep(store.Swept{Tasks: 1})
 	m.load(time.Second, errors.New("no"))
+	m.tick("acme", errors.New("no"))
+	m.deliver("acme", "unsigned")
 	m.evictions.Add(t.Context(), 1)
 	return h
 }

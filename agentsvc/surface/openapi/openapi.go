@@ -45,7 +45,7 @@ type descriptions struct {
 	Schemas    map[string]json.RawMessage `json:"schemas"`
 }
 
-// description is one operation. Answer and Body name schemas, "" = none; Kind is the media type of an answer that is not JSON, or
+// description is one operation. Answer and Body name schemas, "" = none; Also are other statuses with the same answer; Kind is the media type of an answer that is not JSON, or
 // that may be a stream instead.
 type description struct {
 	Tag     string   `json:"tag"`
@@ -54,6 +54,7 @@ type description struct {
 	Body    string   `json:"body"`
 	Query   []string `json:"query"`
 	Status  int      `json:"status"`
+	Also    []int    `json:"also"`
 	Kind    string   `json:"kind"`
 }
 
@@ -167,6 +168,13 @@ func (d descriptions) responses(r surface.Route, about description) object {
 		ok["content"] = content
 	}
 	out := object{strconv.Itoa(status): ok}
+	for _, other := range about.Also {
+		shape := ref(about.Answer)
+		if other >= http.StatusInternalServerError {
+			shape = object{"anyOf": []any{shape, ref("Error")}}
+		}
+		out[strconv.Itoa(other)] = object{"description": http.StatusText(other), "content": object{"application/json": object{"schema": shape}}}
+	}
 	if r.Tell == nil {
 		out["default"] = object{"description": "What went wrong", "content": object{"application/json": object{"schema": ref("Error")}}}
 	}
@@ -178,7 +186,7 @@ func security(r surface.Route) []any {
 	switch {
 	case r.Kind == surface.Admin:
 		return []any{object{"admin": []string{}}}
-	case r.Kind == surface.Open:
+	case r.Kind == surface.Open, r.Signed:
 		return []any{}
 	case r.Discovery:
 		return []any{object{}, object{"bearer": []string{}}}

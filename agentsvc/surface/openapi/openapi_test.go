@@ -24,13 +24,14 @@ import (
 	"stoa/agentsvc/surface/ops"
 	"stoa/agentsvc/surface/surfacetest"
 	v1 "stoa/agentsvc/surface/v1"
+	"stoa/agentsvc/surface/webhook"
 	"stoa/billing"
 )
 
 // routes are all that a server can answer.
 func routes() []surface.Route {
 	return openapi.With("v1.2.3", slices.Concat(ext.Routes(ext.Options{}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}),
-		mcp.Routes(mcp.Options{}), ops.Routes(ops.Options{Billing: &billing.Service{}, Metrics: http.NotFoundHandler()})))
+		mcp.Routes(mcp.Options{}), ops.Routes(ops.Options{Billing: &billing.Service{}, Metrics: http.NotFoundHandler()}), webhook.Routes(webhook.Options{})))
 }
 
 // document is the document of all routes.
@@ -150,7 +151,7 @@ func TestAnswers(t *testing.T) {
 		shapes[name] = shape(t, doc, name)
 	}
 	held := map[string]int{}
-	for _, room := range []string{"ext", "v1", "ops", "openai", "mcp", "a2a"} {
+	for _, room := range []string{"ext", "v1", "ops", "openai", "mcp", "a2a", "webhook"} {
 		files, err := filepath.Glob("../" + room + "/testdata/*.txtar")
 		if err != nil || len(files) == 0 {
 			t.Fatal(room, err)
@@ -178,7 +179,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"Error", "Card", "CardList", "RPC", "Task", "TaskList", "V1TaskAnswer", "V1Task", "V1TaskList", "V1Card", "Completion", "ModelList", "App", "AppList", "Token", "RoleList", "Queue",
+		"Error", "Card", "CardList", "RPC", "Task", "TaskList", "V1TaskAnswer", "V1Task", "V1TaskList", "V1Card", "Completion", "ModelList", "App", "AppList", "Token", "RoleList", "Queue", "TriggerList", "WebhookAnswer",
 	} {
 		if held[name] == 0 {
 			t.Errorf("no dialogue has an answer of the shape %s", name)
