@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
@@ -47,7 +46,7 @@ type ClockOptions struct {
 	Look time.Duration // between looks for ticks; 1 second
 	Read time.Duration // between looks for apps that no signal told of; 10 seconds
 	Hold time.Duration // how long a tick is its taker's; 15 seconds
-	Some int           // ticks that are started at a time; 8
+	Some int           // ticks that are started at a time; 32
 }
 
 // Clock starts agents by their schedules, those of every app of the database. In every process there may be one.
@@ -56,16 +55,24 @@ type Clock struct {
 	o     ClockOptions
 	wake  chan struct{}
 	own   Plan // of the default app, which is this process's
+
+	starts sync.WaitGroup
+	slots  chan struct{}
+	mu     sync.Mutex
+	atWork map[db.ID]int // ticks of an app that are being started
 }
+
+// someTicks is how many ticks of an app are started at a time, so that one that is slow to load leaves room for others.
+const someTicks = 4
 
 // NewClock returns a clock over the schedules of d.
 func NewClock(d *db.DB, o ClockOptions) *Clock {
 	o.Look, o.Read = cmp.Or(o.Look, time.Second), cmp.Or(o.Read, 10*time.Second)
-	o.Hold, o.Some = cmp.Or(o.Hold, 15*time.Second), cmp.Or(o.Some, 8)
+	o.Hold, o.Some = cmp.Or(o.Hold, 15*time.Second), cmp.Or(o.Some, 32)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Clock{table: table{d}, o: o, wake: make(chan struct{}, 1)}
+	return &Clock{table: table{d}, o: o, wake: make(chan struct{}, 1), slots: make(chan struct{}, o.Some), atWork: map[db.ID]int{}}
 }
 
 // Wake has the clock look for changed apps soon.
@@ -81,6 +88,7 @@ func (c *Clock) Run(ctx context.Context) error {
 	look, read := time.NewTicker(c.o.Look), time.NewTicker(c.o.Read)
 	defer look.Stop()
 	defer read.Stop()
+	defer c.starts.Wait()
 	healthy := true
 	for do := c.read; ; {
 		err := do(ctx)
@@ -138,21 +146,47 @@ func (c *Clock) read(ctx context.Context) error {
 	return err
 }
 
-// tick starts what is due.
+// tick has what is due started, as far as there is room, and waits for none of it.
 func (c *Clock) tick(ctx context.Context) error {
 	due, err := c.table.due(ctx)
 	if err != nil {
 		return err
 	}
-	var g errgroup.Group
-	g.SetLimit(c.o.Some)
 	for _, d := range due {
 		if own := c.own.Crons[d.Agent]; d.Tenant == tenancy.DefaultID && (own == nil || own.String() != d.Spec) {
 			continue // of another process's file
 		}
-		g.Go(func() error { return c.start(ctx, d) })
+		if !c.begin(d.Tenant, 1) {
+			continue
+		}
+		select {
+		case c.slots <- struct{}{}:
+		case <-time.After(c.o.Look):
+			c.begin(d.Tenant, -1)
+			return nil // they are due still
+		}
+		c.starts.Go(func() {
+			if err := c.start(ctx, d); err != nil && ctx.Err() == nil {
+				c.o.Log.WarnContext(ctx, "a tick could not be started and is tried again", "app", d.Tenant, "agent", d.Agent, "error", err)
+			}
+			<-c.slots
+			c.begin(d.Tenant, -1)
+		})
 	}
-	return g.Wait()
+	return nil
+}
+
+// begin counts a tick of an app that is being started, or with -1 no longer is, and reports whether there was room for it.
+func (c *Clock) begin(app db.ID, n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n > 0 && c.atWork[app] == someTicks {
+		return false
+	}
+	if c.atWork[app] += n; c.atWork[app] == 0 {
+		delete(c.atWork, app)
+	}
+	return true
 }
 
 // start starts one agent, if nobody else does. Of several ticks that were missed it is started for the last.

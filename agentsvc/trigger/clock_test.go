@@ -1,6 +1,7 @@
 package trigger_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	diff "github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"stoa/agentsvc"
@@ -32,6 +33,8 @@ type tower struct {
 	started []string // app, agent and time, as often as it was
 	fail    error    // of the next start
 	held    chan struct{}
+	hangs   db.ID         // the app whose starts all hang
+	hold    time.Duration // 600 milliseconds
 }
 
 func newTower(t *testing.T, d *db.DB) *tower {
@@ -55,11 +58,11 @@ func (w *tower) clock(own bool) (stop func()) {
 			w.mu.Lock()
 			held, fail := w.held, w.fail
 			w.fail = nil
-			if held == nil {
+			if held == nil && k.Tenant != w.hangs {
 				w.started = append(w.started, fmt.Sprint(k.Tenant, " ", k.Agent, " ", k.At.UTC().Format("15:04")))
 			}
 			w.mu.Unlock()
-			if held != nil {
+			if held != nil || k.Tenant == w.hangs {
 				<-ctx.Done()
 				return "", ctx.Err()
 			}
@@ -68,7 +71,7 @@ func (w *tower) clock(own bool) (stop func()) {
 			}
 			return "t1", nil
 		},
-		Log: slog.New(slog.DiscardHandler), Look: 10 * time.Millisecond, Read: 20 * time.Millisecond, Hold: 600 * time.Millisecond,
+		Log: slog.New(slog.DiscardHandler), Look: 10 * time.Millisecond, Read: 20 * time.Millisecond, Hold: cmp.Or(w.hold, 600*time.Millisecond),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
@@ -168,8 +171,8 @@ func TestClock(t *testing.T) {
 		got := w.starts()
 		slices.Sort(got)
 		last := hour.Format("15:04")
-		if diff := cmp.Diff([]string{"acme a " + last, "acme b " + last, "default own " + last}, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
+		if d := diff.Diff([]string{"acme a " + last, "acme b " + last, "default own " + last}, got); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
 		}
 		if row := w.rows("acme")["a"]; !row.Last.At.Equal(hour) || !row.Next.Equal(hour.Add(time.Hour)) || row.Last.Error != "" {
 			t.Errorf("what is noted of it is %+v", row)
@@ -208,7 +211,7 @@ func TestClockFails(t *testing.T) {
 		w.held = make(chan struct{})
 		w.mu.Unlock()
 		w.miss("acme", time.Hour)
-		w.until("the tick is taken", func() bool { return w.taken() })
+		w.until("the tick is taken", w.taken)
 		stop()
 		w.mu.Lock()
 		w.held = nil
@@ -221,14 +224,36 @@ func TestClockFails(t *testing.T) {
 	})
 }
 
-// taken reports whether somebody has taken the tick.
-func (w *tower) taken() (held bool) {
+// taken reports whether somebody has taken a tick.
+func (w *tower) taken() bool {
+	n := 0
 	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&held) }, `SELECT held_until > stoa_now() FROM schedule`)
+	b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM schedule WHERE held_until > stoa_now()`)
 	if err := w.d.Platform().Do(w.Context(), &b); err != nil {
 		w.Fatal(err)
 	}
-	return held
+	return n > 0
+}
+
+// TestClockSlow: an app of which every start hangs delays nobody else's ticks.
+func TestClockSlow(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newTower(t, d)
+		hourly, many := cron(t, "0 * * * *", "UTC"), map[string]*trigger.Cron{}
+		for i := range 40 {
+			many[fmt.Sprint("a", i)] = hourly
+		}
+		w.plan("slow", 1, many)
+		w.plan("acme", 1, map[string]*trigger.Cron{"a": hourly})
+		w.hangs, w.hold = "slow", time.Minute // longer than anybody waits here
+		w.clock(false)
+		w.until("the schedules are known", func() bool { return len(w.rows("slow")) == 40 && len(w.rows("acme")) == 1 })
+		w.miss("slow", 2*time.Hour)
+		w.until("the slow one hangs", w.taken)
+		w.miss("acme", time.Hour)
+		w.until("the other's tick is settled", func() bool { return w.rows("acme")["a"].Last.Task != "" })
+	})
 }
 
 // TestClockChanges changes an app's schedules, its state, and has an old plan come late.

@@ -3,6 +3,8 @@ package trigger
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"stoa/agentsvc"
@@ -81,7 +83,8 @@ func (t table) put(ctx context.Context, app db.ID, generation int64, want map[st
 		if err != nil {
 			return err
 		}
-		for agent, c := range want {
+		for _, agent := range slices.Sorted(maps.Keys(want)) { // all lock in one order
+			c := want[agent]
 			if there[agent] == c.String() {
 				continue
 			}
@@ -107,7 +110,7 @@ func (t table) put(ctx context.Context, app db.ID, generation int64, want map[st
 	return nil
 }
 
-// due returns some schedules whose time has come and that nobody has taken, the longest due first.
+// due returns some schedules whose time has come and that nobody has taken, a few of each app, the longest due first.
 func (t table) due(ctx context.Context) (due []Due, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -117,8 +120,11 @@ func (t table) due(ctx context.Context) (due []Due, err error) {
 		d.At, d.Now = time.UnixMicro(at), time.UnixMicro(now)
 		due = append(due, d)
 		return err
-	}, `SELECT s.tenant, s.agent, s.spec, s.next_at, stoa_now() FROM schedule s WHERE s.next_at <= stoa_now() AND s.held_until <= stoa_now()
-		AND NOT EXISTS (SELECT 1 FROM app a WHERE a.tenant = s.tenant AND a.status <> 'active') ORDER BY s.next_at LIMIT 100`)
+	}, `SELECT tenant, agent, spec, next_at, stoa_now() FROM (
+			SELECT s.*, ROW_NUMBER() OVER (PARTITION BY s.tenant ORDER BY s.next_at, s.agent) AS place FROM schedule s
+			WHERE s.next_at <= stoa_now() AND s.held_until <= stoa_now()
+				AND NOT EXISTS (SELECT 1 FROM app a WHERE a.tenant = s.tenant AND a.status <> 'active')) d
+		WHERE place <= $1 ORDER BY next_at LIMIT $2`, someTicks, someApps)
 	if err := t.d.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("look for ticks that are due: %w", err)
 	}
