@@ -86,6 +86,7 @@ type App struct {
 	cards     []agentsvc.Card
 	index     map[string]int
 	limits    *Limits
+	triggers  triggers
 	fallback  string // agent of the default card, "" = none
 	org, url  string
 	closers   []func() error
@@ -122,12 +123,13 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	b.allGuardrails()
 	b.allTools()
 	agents := b.allAgents()
+	started := b.triggers()
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{
 		runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, allowance: b.allowance,
-		desk: b.desk(h), limits: limits, index: map[string]int{}, closers: b.closers,
+		desk: b.desk(h), limits: limits, triggers: started, index: map[string]int{}, closers: b.closers,
 	}
 	for _, q := range h.queues() {
 		kept := stores(q.db)

@@ -152,7 +152,7 @@ func (a *Agent) guarded(c *checks, s spot) {
 	}
 }
 
-// complete fills in what follows from the rest of the document: the shown name and the model.
+// complete fills in what follows from the rest of the document: the shown name, the model and where a webhook listens.
 func (a *Agent) complete(key string, d Defaults) {
 	if a.Name == "" {
 		a.Name = key
@@ -160,4 +160,5 @@ func (a *Agent) complete(key string, d Defaults) {
 	if a.LLM == "" && a.Type == "llm" {
 		a.LLM = d.LLM
 	}
+	a.Trigger.complete(key)
 }

@@ -20,6 +20,8 @@ type checks struct {
 	llms              map[string]*LLM      // to tell where fallbacks lead
 	guardrails        map[string]*Guardrail
 	nesting           *nesting
+	webhooks          map[string]string // agents by the paths of their webhooks
+	auth              bool              // callers need a credential
 	defaultLLMMissing bool
 	refused           map[string]bool // entries such as tools.shell that lack a grant
 	waiting           []waiting
@@ -86,7 +88,7 @@ func (c *checks) field(s spot, v reflect.Value, f *field, off bool) {
 			c.references(s, x, f.ref)
 		}
 	}
-	c.walk(s, x, off)
+	c.walk(s, x, off || disabled(x))
 	if !off {
 		c.available(s, x, v)
 	}

@@ -22,6 +22,7 @@ var pages = []struct {
 	{"models", map[string]reflect.Type{"llms.<name>": reflect.TypeFor[LLM]()}},
 	{"tools", map[string]reflect.Type{"tools.<name>": reflect.TypeFor[Tool]()}},
 	{"guardrails", map[string]reflect.Type{"guardrails.<name>": reflect.TypeFor[Guardrail]()}},
+	{"triggers", map[string]reflect.Type{"agents.<name>.trigger": reflect.TypeFor[Trigger]()}},
 	{"memory", map[string]reflect.Type{
 		"agents.<name>.context": reflect.TypeFor[Context](), "storage.memory": reflect.TypeFor[Memory](), "embedders.<name>": reflect.TypeFor[Embedder](),
 	}},

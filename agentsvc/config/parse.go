@@ -68,6 +68,7 @@ func Parse(src []byte, o Options) (*Config, error) {
 	}
 	c.defaultLLMMissing = cfg.LLMs[cfg.Defaults.LLM] == nil && !doc.has(root.child("defaults").value, "llm")
 	c.nesting = newNesting(cfg.Agents, cfg.agentOrder)
+	c.webhooks, c.auth = webhooks(cfg.Agents, cfg.agentOrder), cfg.Server.Auth.Enabled
 	c.walk(root, reflect.ValueOf(cfg).Elem(), false)
 	c.tellWaiting()
 

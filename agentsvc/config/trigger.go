@@ -1,6 +1,13 @@
 package config
 
-import "time"
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
 
 // Trigger starts an agent without a caller: on a schedule or from a webhook.
 type Trigger struct {
@@ -8,19 +15,19 @@ type Trigger struct {
 	Type string `yaml:"type" jsonschema:"required,enum=schedule,enum=webhook"`
 	// Enabled turns the trigger on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
-	// Cron is when to start, in the five fields of cron.
+	// Cron is when to start: minute, hour, day, month and weekday, or @hourly, @daily, @weekly, @monthly, @yearly.
 	Cron string `yaml:"cron" only:"type=schedule"`
 	// Timezone is the IANA zone that cron is read in.
 	Timezone string `yaml:"timezone" jsonschema:"default=UTC" only:"type=schedule"`
-	// Input is the message the agent gets.
+	// Input is the message the agent gets; a webhook's body follows it. Without it, a schedule says what time it is.
 	Input string `yaml:"input"`
-	// Path is where the webhook listens. Without it, it is /webhooks/ and the agent's name.
+	// Path is where the webhook listens: /webhooks/ and a name. Without it, the name is the agent's.
 	Path string `yaml:"path" only:"type=webhook"`
 	// Methods are the HTTP methods the webhook answers.
-	Methods []string `yaml:"methods" jsonschema:"default=POST" only:"type=webhook"`
-	// Secret verifies the sender by an HMAC-SHA256 of the body. An app needs one.
+	Methods []string `yaml:"methods" jsonschema:"enum=POST,enum=PUT,enum=PATCH,default=POST" only:"type=webhook"`
+	// Secret verifies the sender by an HMAC-SHA256 of the body. Only an app that everybody may call can do without.
 	Secret string `yaml:"secret" secret:"true" only:"type=webhook"`
-	// SignatureHeader is the header that carries the signature.
+	// SignatureHeader is the header that carries the signature, in hex. Senders that sign as Standard Webhooks has it use theirs.
 	SignatureHeader string `yaml:"signature_header" jsonschema:"default=X-Webhook-Signature" only:"type=webhook"`
 	// WebhookInput makes the agent's message from the webhook's body.
 	WebhookInput *WebhookInput `yaml:"webhook_input" only:"type=webhook"`
@@ -30,18 +37,28 @@ type Trigger struct {
 
 // WebhookInput makes an agent's message from a webhook's body.
 type WebhookInput struct {
-	// Template is a Go template of the message; the body's fields are its data.
+	// Template is a Go template of the message; the body's fields are its data, or its field payload where the body is no object.
 	Template string `yaml:"template"`
-	// ExtractFields pick values out of the body for the template.
+	// ExtractFields pick values out of the body for the template. Without one, the message holds only them.
 	ExtractFields []*ExtractField `yaml:"extract_fields"`
 }
 
 // ExtractField picks one value out of a webhook's body.
 type ExtractField struct {
-	// Path is where the value lies in the body, with dots between names.
+	// Path is where the value lies in the body, with dots between names; a number is a place in a list.
 	Path string `yaml:"path" jsonschema:"required"`
 	// As is the name the template knows the value by. Without it, it is the last name of the path.
 	As string `yaml:"as"`
+	// Required refuses bodies without the value.
+	Required bool `yaml:"required" jsonschema:"default=false"`
+}
+
+// Name is what the template knows the value by.
+func (f *ExtractField) Name() string {
+	if f.As != "" {
+		return f.As
+	}
+	return f.Path[strings.LastIndex(f.Path, ".")+1:]
 }
 
 // Response says how a webhook is answered.
@@ -49,17 +66,101 @@ type Response struct {
 	// Mode is when the answer comes: with the result (sync), at once (async), or at once with the result posted
 	// to an address from the body (callback).
 	Mode string `yaml:"mode" jsonschema:"enum=sync,enum=async,enum=callback,default=sync"`
-	// Timeout is how long a sync webhook waits for the result.
+	// Timeout is how long a sync webhook waits for the result, at most 5m.
 	Timeout time.Duration `yaml:"timeout" jsonschema:"default=30s" only:"mode=sync"`
 	// CallbackField is the field of the body that holds the callback's address.
 	CallbackField string `yaml:"callback_field" jsonschema:"default=callback_url" only:"mode=callback"`
 }
 
+var webhookPath = regexp.MustCompile(`^/webhooks/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+// longestWait bounds how long a webhook may keep its sender waiting.
+const longestWait = 5 * time.Minute
+
 func (t *Trigger) check(c *checks, s spot) {
-	if t.Type == "schedule" && !c.doc.has(s.value, "cron") {
-		c.problem(s, "a schedule needs cron")
+	switch t.Type {
+	case "schedule":
+		if t.Cron == "" {
+			c.problem(s, "a schedule needs cron")
+		}
+	case "webhook":
+		t.webhook(c, s)
 	}
-	if c.Tenant && t.Type == "webhook" && !c.doc.has(s.value, "secret") {
+}
+
+// webhook checks where a webhook listens, and whom it believes.
+func (t *Trigger) webhook(c *checks, s spot) {
+	agent := s.path.up.part
+	switch other := c.webhooks[t.path(agent)]; {
+	case t.Path != "" && !webhookPath.MatchString(t.Path):
+		c.problem(s.child("path"), "must be /webhooks/ and a name of 1 to 63 letters, digits, '_', '.' or '-'")
+	case other != "" && other != agent && t.Enabled:
+		c.problem(s.child("path"), "is the path of the webhook of the agent "+readable(other)+" as well")
+	}
+	switch {
+	case t.Secret != "" || !t.Enabled:
+	case c.Tenant:
 		c.problem(s, "a webhook of an app needs a secret")
+	case c.auth:
+		c.problem(s, "needs a secret: server.auth is on, and without one everybody could start the agent")
+	}
+	if len(t.Methods) == 0 {
+		c.problem(s.child("methods"), "holds no method")
+	}
+	if !headerName.MatchString(t.SignatureHeader) {
+		c.problem(s.child("signature_header"), "is no name of a header")
+	}
+	if t.Input != "" && t.WebhookInput != nil && t.WebhookInput.Template != "" {
+		c.problem(s.child("input"), "goes before a body that no template is made of: leave out either it or webhook_input.template")
+	}
+}
+
+// path is where the webhook of an agent listens.
+func (t *Trigger) path(agent string) string {
+	if t.Path != "" {
+		return t.Path
+	}
+	return "/webhooks/" + agent
+}
+
+// complete fills in what follows from the agent's name, and what a webhook without a response does.
+func (t *Trigger) complete(agent string) {
+	if t == nil || t.Type != "webhook" {
+		return
+	}
+	t.Path = t.path(agent)
+	if t.Response == nil {
+		t.Response = newDefault(reflect.TypeFor[Response]()).Interface().(*Response)
+	}
+}
+
+// webhooks returns whose webhook listens at each path: the first agent's in the document's order.
+func webhooks(agents map[string]*Agent, order []string) map[string]string {
+	at := map[string]string{}
+	for _, name := range slices.Backward(order) {
+		if a := agents[name]; a != nil && a.Trigger != nil && a.Trigger.Enabled && a.Trigger.Type == "webhook" {
+			at[a.Trigger.path(name)] = name
+		}
+	}
+	return at
+}
+
+func (w *WebhookInput) check(c *checks, s spot) {
+	names := map[string]bool{}
+	for i, f := range w.ExtractFields {
+		at := s.child("extract_fields").item(i)
+		if f == nil {
+			continue
+		}
+		if name := f.Name(); names[name] {
+			c.problem(at, fmt.Sprintf("is the second field of the name %s: say another one with as", shorten(name)))
+		}
+		names[f.Name()] = true
+	}
+}
+
+func (r *Response) check(c *checks, s spot) {
+	if r.Timeout <= 0 || r.Timeout > longestWait {
+		c.problem(s.child("timeout"), fmt.Sprintf("must be more than nothing and at most %v", longestWait))
 	}
 }

@@ -84,15 +84,7 @@ func (v *Visit) Submission(ctx context.Context, agent string, m agentsvc.Message
 	if wrong != nil || len(rulings) > 0 {
 		return sub, wrong // an answer to what the agent asks for is no further call
 	}
-	// The budgets first: they are only looked at, so that a call which they refuse counts for no limit.
-	err := v.house.Afford(ctx, agent, sub.Owner)
-	if err == nil {
-		sub.Hold, err = v.limited(ctx, agent, m)
-	}
-	if rule := ruleOf(err); rule != "" && v.server.options.Refused != nil {
-		v.server.options.Refused(v.App.Name, rule)
-	}
-	return sub, err
+	return sub, v.reserve(ctx, &sub)
 }
 
 // Tasks returns the app's task service.

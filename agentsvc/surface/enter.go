@@ -22,6 +22,7 @@ type Knock struct {
 	Path       string
 	Client     string                   // address of the caller
 	Discovery  bool                     // it asks what is here, not for an agent's work
+	Signed     bool                     // it shows no credential: what it asks for is proven by [Visit.Prove] or refused
 	Header     func(name string) string // what else the caller shows; nil = nothing
 }
 
@@ -46,6 +47,9 @@ type Visit struct {
 // Enter finds out who knocks and which app it is for, and lets the caller in or says why not. Whoever is let in must
 // [Visit.Leave].
 func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
+	if k.Signed {
+		k.Credential, k.Discovery = "", true
+	}
 	p, kind, why := s.identify(ctx, k)
 	if kind == tenancy.Bad && !errors.Is(why, authz.ErrUnauthenticated) {
 		return nil, why // not the caller's fault: whether the credential is good cannot be known at present
@@ -71,7 +75,10 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 		}
 		return nil, answer(err, why)
 	}
-	if kind == tenancy.None {
+	switch {
+	case k.Signed:
+		p = authz.Anonymous(record.ID, record.Name)
+	case kind == tenancy.None:
 		p = s.stranger(record)
 	}
 	p.App, p.AppName = record.ID, record.Name // a token may have named its app by name alone
@@ -82,7 +89,7 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 		v.Leave()
 		return nil, err
 	}
-	if kind == tenancy.None && record.ID != tenancy.DefaultID && len(v.Cards()) == 0 {
+	if kind == tenancy.None && !k.Signed && record.ID != tenancy.DefaultID && len(v.Cards()) == 0 {
 		v.Leave()
 		return nil, errNoApp
 	}
@@ -166,11 +173,15 @@ func (v *Visit) Leave() {
 // enter is [Server.Enter] for HTTP.
 func (s *Server) enter(r *http.Request, route *Route) (*Visit, error) {
 	k, err := s.knock(r)
-	if err != nil {
+	if err != nil && !route.Signed {
 		return nil, err
 	}
-	k.Discovery = route.Discovery
-	return s.Enter(r.Context(), k)
+	k.Discovery, k.Signed = route.Discovery, route.Signed
+	v, err := s.Enter(r.Context(), k)
+	if route.Signed && errors.Is(err, errNoApp) {
+		err = ErrNoWebhook
+	}
+	return v, err
 }
 
 // knock returns what r shows at the door.

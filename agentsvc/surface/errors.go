@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/task"
+	"stoa/agentsvc/trigger"
 	"stoa/authz"
 	"stoa/billing"
 	"stoa/ratelimit"
@@ -87,6 +88,7 @@ var codes = []struct {
 	{ErrVersion, InvalidArgument, http.StatusBadRequest, rpcVersion, true},
 	{ErrUnsupported, InvalidArgument, http.StatusBadRequest, rpcUnsupported, true},
 
+	{trigger.ErrUnsigned, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
 	{authz.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
 	{tenancy.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
 	{authz.ErrKeys, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},

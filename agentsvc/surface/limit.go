@@ -13,31 +13,26 @@ import (
 	"stoa/ratelimit"
 )
 
-// limited counts a call that has an agent work, tells the client how its limits stand, and returns what is reserved for
-// the turn, nil for nothing. It returns a [ratelimit.ExhaustedError].
-func (v *Visit) limited(ctx context.Context, agent string, m agentsvc.Message) (_ *task.Hold, err error) {
-	limits := v.house.Limits()
-	if limits == nil {
-		return nil, nil
+// reserve counts a call that has an agent work against budgets and limits, notes in it what is held for its turn, and tells
+// the client how its limits stand. It returns an [*agentsvc.ExhaustedError] or a [ratelimit.ExhaustedError].
+func (v *Visit) reserve(ctx context.Context, sub *task.Submission) (err error) {
+	if v.house.Limits() != nil {
+		in, span := trail.Start(ctx, "limits")
+		ctx = in
+		defer func() { trail.End(span, err) }()
 	}
-	ctx, span := trail.Start(ctx, "limits")
-	defer func() { trail.End(span, err) }()
-	who := ratelimit.Caller{Agent: agent, Owner: v.Principal.Owner(), Session: m.Context}
-	g, err := limits.Admit(ctx, who, m)
-	if v.rec != nil && len(g.States) > 0 {
-		tellLimits(v.rec.Header(), g.States, err)
+	states, settle, err := v.house.Reserve(ctx, sub)
+	if v.rec != nil && len(states) > 0 {
+		tellLimits(v.rec.Header(), states, err)
 	}
-	if err != nil || g.Reserve.Tokens == 0 {
-		return nil, err
+	if err == nil {
+		v.unhold()
+		v.settle = settle
 	}
-	v.unhold()
-	hold := &task.Hold{Note: g.Reserve.Note()}
-	v.settle = func() {
-		if !hold.Kept {
-			limits.Release(who, g.Reserve)
-		}
+	if rule := ruleOf(err); rule != "" && v.server.options.Refused != nil {
+		v.server.options.Refused(v.App.Name, rule)
 	}
-	return hold, nil
+	return err
 }
 
 // ruleOf names what refuses a call with err: a rule of a limit, without the agent that it may be about, or [BudgetRule].

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/trigger"
 	"stoa/authz"
 	"stoa/tenancy"
 )
@@ -153,7 +154,7 @@ func (s *Server) seen(r *http.Request, rec *record, d time.Duration) {
 // refusedFor says for the log why a credential was refused, "" where none was.
 func refusedFor(err error) string {
 	reason := authz.Reason(err)
-	if reason == "" && errors.Is(err, tenancy.ErrUnauthenticated) {
+	if reason == "" && (errors.Is(err, tenancy.ErrUnauthenticated) || errors.Is(err, trigger.ErrUnsigned)) {
 		reason = err.Error()
 	}
 	return reason

@@ -36,6 +36,8 @@ type Route struct {
 	Query []string
 	// Discovery lets callers without a credential into every app: what they see, visibility decides.
 	Discovery bool
+	// Signed lets callers into every app without looking at their credentials: Serve has the visit prove itself.
+	Signed bool
 	// Messages allows bodies of the size of messages.
 	Messages bool
 	// Once says that a request changes something: with an Idempotency-Key it takes effect once.
@@ -194,10 +196,14 @@ func (s *Server) noMethod(w http.ResponseWriter, r *http.Request) error {
 	if err := s.noVerb(r); err != nil {
 		return err
 	}
-	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		if s.mux.Match(chi.NewRouteContext(), m, r.URL.Path) {
 			w.Header().Add("Allow", m)
 		}
 	}
-	return &refusal{code: InvalidArgument, status: http.StatusMethodNotAllowed, text: "the method " + r.Method + " is not allowed here"}
+	return wrongMethod(r.Method)
+}
+
+func wrongMethod(method string) error {
+	return &refusal{code: InvalidArgument, status: http.StatusMethodNotAllowed, text: "the method " + method + " is not allowed here"}
 }

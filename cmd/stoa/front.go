@@ -25,6 +25,7 @@ import (
 	"stoa/agentsvc/surface/openapi"
 	"stoa/agentsvc/surface/ops"
 	v1 "stoa/agentsvc/surface/v1"
+	"stoa/agentsvc/surface/webhook"
 	"stoa/tenancy"
 )
 
@@ -117,6 +118,7 @@ func (h *house) routes(metrics config.Metrics) []surface.Route {
 		openai.Routes(openai.Options{}),
 		mcp.Routes(mcp.Options{}),
 		ops.Routes(o),
+		webhook.Routes(h.webhooks()),
 	)
 	if h.settings.role == roleWorker {
 		all = slices.DeleteFunc(all, func(r surface.Route) bool { return r.Kind != surface.Open })

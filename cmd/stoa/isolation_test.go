@@ -81,6 +81,10 @@ var routeWalks = map[string][]trespass{
 	"GET /v1/agents/{agent}/stream":                       {{path: "/v1/agents/{agent}/stream"}, {path: "/apps/{app}/v1/agents/assistant/stream"}}, // and socketWalks
 	"GET /api/schema":                                     {{path: "/apps/{app}/api/schema"}},
 	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
+	"GET /triggers":                                       {{path: "/apps/{app}/triggers"}},
+	"POST /webhooks/{webhook}":                            {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
+	"PUT /webhooks/{webhook}":                             {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
+	"PATCH /webhooks/{webhook}":                           {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
 	"GET /memories":                                       {{path: "/memories?user={user}"}, {path: "/memories?user={user}&issuer=elsewhere"}, {path: "/apps/{app}/memories"}},
 	"DELETE /memories":                                    {{path: "/memories?user={user}"}, {path: "/apps/{app}/memories?user={user}"}},
 	"GET /credentials":                                    {{path: "/credentials"}, {path: "/apps/{app}/credentials"}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/trigger"
 )
 
 // meters count what the process does. Nil ones count nothing.
@@ -28,13 +30,13 @@ type meters struct {
 	figures  []figure // all that there are
 	wrong    error    // the first figure that could not be made
 
-	requests, refused, limited, verdicts, notifications, swept, runs, tokens, tools, loads, evictions counter
-	cost                                                                                              metric.Float64Counter
-	duration, runDuration, toolDuration, loadDuration                                                 metric.Float64Histogram
-	groups                                                                                            metric.Int64Histogram
-	asked                                                                                             genaiconv.ClientOperationDuration
-	used                                                                                              genaiconv.ClientTokenUsage
-	first                                                                                             genaiconv.ClientOperationTimeToFirstChunk
+	requests, refused, limited, verdicts, notifications, swept, runs, tokens, tools, loads, evictions, ticks, deliveries counter
+	cost                                                                                                                 metric.Float64Counter
+	duration, runDuration, toolDuration, loadDuration                                                                    metric.Float64Histogram
+	groups                                                                                                               metric.Int64Histogram
+	asked                                                                                                                genaiconv.ClientOperationDuration
+	used                                                                                                                 genaiconv.ClientTokenUsage
+	first                                                                                                                genaiconv.ClientOperationTimeToFirstChunk
 
 	agents, rails, models *busiest
 	apps                  *busiest // nil: nothing carries an app
@@ -84,6 +86,8 @@ func (m *meters) define() {
 	m.cost = m.floatCounter("stoa_model_cost", "What has become due for the work of models, in the currency.", "currency", "model", "app")
 	m.tools = m.counter("stoa_tool_calls", "Calls of tools; fault is the kind of error, empty where there was none.", "fault", "app")
 	m.toolDuration = m.histogram("stoa_tool_duration", "s", "Time of a tool's call.", seconds, "fault")
+	m.ticks = m.counter("stoa_schedule_ticks", "Ticks of schedules: started, refused (by a limit or a budget), failed (tried again).", "outcome", "app")
+	m.deliveries = m.counter("stoa_webhook_deliveries", "Deliveries to webhooks: started, repeated (led to the task of the first), unsigned, refused (by a limit or a budget), invalid, failed.", "outcome", "app")
 	m.verdicts = m.counter("stoa_guardrail_verdicts", "Checks of guardrails that struck.", "guardrail", "action", "shadow", "app")
 	m.notifications = m.counter("stoa_notifications", "Notifications that were sent to addresses of callers: delivered, failed (they will be sent again), dead (the address is given up).", "outcome", "app")
 	m.swept = m.counter("stoa_retention_deleted", "What was deleted because it was kept long enough.", "kind")
@@ -141,6 +145,23 @@ func (m *meters) observe(o surface.Observation) {
 // refuse counts a call that a limit or a budget has refused.
 func (m *meters) refuse(app, rule string) {
 	m.limited.Add(context.Background(), 1, m.of(app, labels{{"rule", rule}}))
+}
+
+// tick counts a tick of a schedule that was due.
+func (m *meters) tick(app string, err error) {
+	outcome := "started"
+	switch {
+	case errors.Is(err, trigger.ErrRefused):
+		outcome = "refused"
+	case err != nil:
+		outcome = "failed"
+	}
+	m.ticks.Add(context.Background(), 1, m.of(app, labels{{"outcome", outcome}}))
+}
+
+// deliver counts a delivery to a webhook.
+func (m *meters) deliver(app, outcome string) {
+	m.deliveries.Add(context.Background(), 1, m.of(app, labels{{"outcome", outcome}}))
 }
 
 // judge counts a finding of an app's guardrail.

@@ -51,6 +51,8 @@ func exercised(t *testing.T) *testHouse {
 	m.notified("acme", "delivered")
 	m.sweep(store.Swept{Tasks: 1})
 	m.load(time.Second, errors.New("no"))
+	m.tick("acme", errors.New("no"))
+	m.deliver("acme", "unsigned")
 	m.evictions.Add(t.Context(), 1)
 	return h
 }

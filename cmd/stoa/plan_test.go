@@ -99,6 +99,7 @@ var guests = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {
 		"agentsvc/tool/mcp", "agentsvc/app(test)", "agentsvc/surface/mcp(test)", "cmd/stoa(test)",
 	},
+	"github.com/netresearch/go-cron":        {"agentsvc/trigger"},
 	"github.com/ollama/ollama":              {"agentsvc/llm/ollama", "agentsvc/embedder/ollama"},
 	"github.com/openai/openai-go/v3":        {"agentsvc/llm/openai", "agentsvc/embedder/openai", "agentsvc/surface/openai(test)"},
 	"github.com/philippgille/chromem-go":    {"agentsvc/vectorstore/chromem"},

@@ -315,7 +315,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	g, gctx := errgroup.WithContext(back)
 	for _, run := range []func(context.Context) error{
 		h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run,
-		h.shared.Billing.Run, h.keepBooks, h.shared.Volatile.Run, newSweeper(h).run, newInspector(h).run, h.notify,
+		h.shared.Billing.Run, h.keepBooks, h.shared.Volatile.Run, newSweeper(h).run, newInspector(h).run, h.notify, h.keepTime,
 	} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}

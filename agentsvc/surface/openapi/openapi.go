@@ -45,7 +45,8 @@ type descriptions struct {
 }
 
 // description is one operation. Answer, Body and Refused, what a bad request is told where that is not the same as elsewhere, name
-// schemas, "" = none; Kind is the media type of an answer that is not JSON, or that may be a stream instead.
+// schemas, "" = none; Also are other statuses with the same answer; Kind is the media type of an answer that is not JSON, or that may
+// be a stream instead.
 type description struct {
 	Tag     string   `json:"tag"`
 	Summary string   `json:"summary"`
@@ -54,6 +55,7 @@ type description struct {
 	Body    string   `json:"body"`
 	Query   []string `json:"query"`
 	Status  int      `json:"status"`
+	Also    []int    `json:"also"`
 	Kind    string   `json:"kind"`
 }
 
@@ -173,6 +175,13 @@ func (d descriptions) responses(r surface.Route, about description) object {
 			"description": http.StatusText(http.StatusBadRequest), "content": object{"application/json": object{"schema": ref(about.Refused)}},
 		}
 	}
+	for _, other := range about.Also {
+		shape := ref(about.Answer)
+		if other >= http.StatusInternalServerError {
+			shape = object{"anyOf": []any{shape, ref("Error")}}
+		}
+		out[strconv.Itoa(other)] = object{"description": http.StatusText(other), "content": object{"application/json": object{"schema": shape}}}
+	}
 	if r.Tell == nil {
 		out["default"] = object{"description": "What went wrong", "content": object{"application/json": object{"schema": ref("Error")}}}
 	}
@@ -184,7 +193,7 @@ func security(r surface.Route) []any {
 	switch {
 	case r.Kind == surface.Admin:
 		return []any{object{"admin": []string{}}}
-	case r.Kind == surface.Open:
+	case r.Kind == surface.Open, r.Signed:
 		return []any{}
 	case r.Discovery:
 		return []any{object{}, object{"bearer": []string{}}}

@@ -24,13 +24,14 @@ import (
 	"stoa/agentsvc/surface/ops"
 	"stoa/agentsvc/surface/surfacetest"
 	v1 "stoa/agentsvc/surface/v1"
+	"stoa/agentsvc/surface/webhook"
 	"stoa/billing"
 )
 
 // routes are all that a server can answer.
 func routes() []surface.Route {
 	return openapi.With("v1.2.3", slices.Concat(ext.Routes(ext.Options{}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}),
-		mcp.Routes(mcp.Options{}), ops.Routes(ops.Options{Billing: &billing.Service{}, Metrics: http.NotFoundHandler()})))
+		mcp.Routes(mcp.Options{}), ops.Routes(ops.Options{Billing: &billing.Service{}, Metrics: http.NotFoundHandler()}), webhook.Routes(webhook.Options{})))
 }
 
 // document is the document of all routes.
@@ -176,7 +177,7 @@ func TestAnswers(t *testing.T) {
 		shapes[name] = shape(t, doc, name)
 	}
 	held := map[string]int{}
-	for _, room := range []string{"ext", "v1", "ops", "openai", "mcp", "a2a"} {
+	for _, room := range []string{"ext", "v1", "ops", "openai", "mcp", "a2a", "webhook"} {
 		files, err := filepath.Glob("../" + room + "/testdata/*.txtar")
 		if err != nil || len(files) == 0 {
 			t.Fatal(room, err)
@@ -207,7 +208,7 @@ func TestAnswers(t *testing.T) {
 	for _, name := range []string{
 		"PriceOrder", "Price", "PriceList", "PlanOrder", "Plan", "PlanList", "BudgetOrder", "BudgetChange", "Budget", "BudgetList", "Usage", "CreditOrder", "Credit", "CreditList",
 		"Ledger", "Invoice", "InvoiceList", "ExportList", "V1Send", "AppDraft", "AppChange", "RoleOrder", "TokenOrder",
-		"Error", "Card", "CardList", "RPC", "Task", "TaskList", "V1SendAnswer", "V1Task", "V1TaskList", "V1Card", "Completion", "ModelList", "App", "AppList", "Token", "RoleList", "Queue",
+		"Error", "Card", "CardList", "RPC", "Task", "TaskList", "V1SendAnswer", "V1Task", "V1TaskList", "V1Card", "Completion", "ModelList", "App", "AppList", "Token", "RoleList", "Queue", "TriggerList", "WebhookAnswer",
 	} {
 		if held[name] == 0 {
 			t.Errorf("no dialogue has an answer of the shape %s", name)
@@ -230,8 +231,8 @@ func operation(doc map[string]any, asked string) map[string]any {
 // bodyShape returns the name of the shape that the body of a request has that was answered well. What is wrong with a call of
 // JSON-RPC is answered well, too.
 func bodyShape(doc map[string]any, asked, answer string) string {
-	_, body, _ := strings.Cut(asked, "\n\n")
-	if answer[0] != '2' || strings.TrimSpace(body) == "" {
+	head, body, _ := strings.Cut(asked, "\n\n")
+	if answer[0] != '2' || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: application/x-www-form-urlencoded") {
 		return ""
 	}
 	of, _ := operation(doc, asked)["requestBody"].(map[string]any)

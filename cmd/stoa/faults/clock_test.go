@@ -11,7 +11,6 @@ import (
 func TestF9Clock(t *testing.T) {
 	t.Parallel()
 	onlyFull(t)
-	leftOut(t, "ticks: there are no schedules yet")
 	leftOut(t, "callers of the replica that is behind: it takes tokens that were minted within the last ten minutes for tokens of the future")
 	clocks := []string{"0", "600", "-600"}
 	c := up(t, setup{nodes: 3, build: skewed, env: func(n int) []string { return []string{"STOA_FAULTS_CLOCK=" + clocks[n]} }})

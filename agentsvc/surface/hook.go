@@ -1,0 +1,94 @@
+package surface
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/task"
+	"stoa/agentsvc/trigger"
+)
+
+// ErrNoWebhook says that no webhook listens at a path, in whatever app, or in none.
+var ErrNoWebhook error = &refusal{code: NotFound, status: http.StatusNotFound, text: "no such webhook"}
+
+// Webhook returns the app's webhook that listens at a path, as it is without the app's own part, to a method. It returns
+// [ErrNoWebhook], or a refusal of the method.
+func (v *Visit) Webhook(method, path string) (*app.Webhook, error) {
+	w := v.house.Webhooks()[path]
+	switch {
+	case w == nil:
+		return nil, ErrNoWebhook
+	case !slices.Contains(w.Methods, method):
+		v.rec.Header()["Allow"] = w.Methods
+		return nil, wrongMethod(method)
+	}
+	return w, nil
+}
+
+// Schedules are when the app's agents are started by the clock.
+func (v *Visit) Schedules() map[string]*app.Schedule { return v.house.Schedules() }
+
+// Webhooks are where the app's agents are started by other services, by path.
+func (v *Visit) Webhooks() map[string]*app.Webhook { return v.house.Webhooks() }
+
+// Prove has the visit act for a webhook whose sender has signed what it sends, and returns the delivery's id, "" = it has
+// none. It returns a [trigger.ErrUnsigned].
+func (v *Visit) Prove(w *app.Webhook, h http.Header, body []byte) (id string, err error) {
+	if id, err = w.Signature.Verify(h, body, time.Now()); err != nil {
+		return "", err
+	}
+	owner := trigger.Owner(w.Agent)
+	v.Principal.Issuer, v.Principal.Subject, v.Principal.Anonymous = owner.Issuer, owner.Subject, false
+	if c, ok := v.house.Card(w.Agent); ok {
+		v.about(c)
+	}
+	return id, nil
+}
+
+// Deliver submits what a webhook makes of a delivery, under its key, and waits as long as the webhook does. A delivery that
+// came before leads to the task that it led to, whatever the webhook would make of it by now; again says so. Limits and
+// budgets hold as for any call.
+func (v *Visit) Deliver(ctx context.Context, w *app.Webhook, key string, message func() (agentsvc.Message, error)) (t agentsvc.Task, again bool, err error) {
+	if t, err = v.delivered(ctx, w, key); !errors.Is(err, agentsvc.ErrNotFound) {
+		return t, true, err
+	}
+	sub := task.Submission{Agent: w.Agent, Owner: v.Principal.Owner(), Key: key, Unasked: w.Waits == 0}
+	if sub.Message, err = message(); err != nil {
+		return t, false, err
+	}
+	if err := v.reserve(ctx, &sub); err != nil {
+		return t, false, err
+	}
+	t, err = v.Send(ctx, sub, w.Waits)
+	if errors.Is(err, task.ErrKeyReused) { // its twin was faster, with another body
+		t, err = v.delivered(ctx, w, key)
+		return t, true, err
+	}
+	return t, false, err
+}
+
+// delivered returns the task that a delivery has led to, as it stands, or when it has come to rest where the webhook waits for
+// that. It returns an [agentsvc.ErrNotFound] if there is none.
+func (v *Visit) delivered(ctx context.Context, w *app.Webhook, key string) (agentsvc.Task, error) {
+	owner := v.Principal.Owner()
+	soon, cancel := v.InTime(ctx)
+	defer cancel()
+	id, err := v.tasks.Keyed(soon, owner, w.Agent, key)
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	f, err := v.Follow(ctx, task.Reach{Agents: []string{w.Agent}, Owner: &owner}, id, nil)
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	if w.Waits == 0 {
+		f.Close()
+		return f.Task, nil
+	}
+	return f.Wait(w.Waits)
+}

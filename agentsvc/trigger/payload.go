@@ -1,0 +1,129 @@
+package trigger
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"stoa/agentsvc"
+)
+
+// Decode reads the body of a delivery by its content type: JSON, which it is without a type, a form, or text. Whole
+// numbers of JSON keep all their digits. What is wrong is an [agentsvc.InvalidError].
+func Decode(contentType string, body []byte) (any, error) {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if contentType == "" {
+		kind, err = "application/json", nil
+	}
+	switch {
+	case err != nil:
+		return nil, agentsvc.Invalid("Content-Type", "is not one")
+	case !utf8.Valid(body) || bytes.IndexByte(body, 0) >= 0:
+		return nil, agentsvc.Invalid("body", "must be UTF-8 text without NUL")
+	case kind == "application/x-www-form-urlencoded":
+		return decodeForm(string(body))
+	case strings.HasPrefix(kind, "text/"):
+		return string(body), nil
+	case kind == "application/json", strings.HasSuffix(kind, "+json"):
+		return decodeJSON(body)
+	}
+	return nil, agentsvc.Invalid("Content-Type", "must be JSON, application/x-www-form-urlencoded or text")
+}
+
+func decodeJSON(body []byte) (any, error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return map[string]any{}, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, agentsvc.Invalid("body", "is not JSON: %.120v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, agentsvc.Invalid("body", "holds more than one JSON value")
+	}
+	return plain(v), nil
+}
+
+// plain makes whole numbers of numbers that are, so that templates print and compare them as such.
+func plain(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, below := range v {
+			v[key] = plain(below)
+		}
+	case []any:
+		for i, below := range v {
+			v[i] = plain(below)
+		}
+	case json.Number:
+		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
+			return n
+		}
+		f, _ := v.Float64()
+		return f
+	}
+	return v
+}
+
+func decodeForm(body string) (any, error) {
+	values, err := url.ParseQuery(body)
+	if err != nil {
+		return nil, agentsvc.Invalid("body", "is no form: %.120v", err)
+	}
+	form := map[string]any{}
+	for name, list := range values {
+		if len(list) == 1 {
+			form[name] = list[0]
+			continue
+		}
+		all := make([]any, len(list))
+		for i, text := range list {
+			all[i] = text
+		}
+		form[name] = all
+	}
+	return form, nil
+}
+
+// lookup finds the value at a path of names, and of numbers in lists, with dots between them.
+func lookup(v any, path string) (any, bool) {
+	for name := range strings.SplitSeq(path, ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			below, ok := at[name]
+			if !ok {
+				return nil, false
+			}
+			v = below
+		case []any:
+			i, err := strconv.Atoi(name)
+			if err != nil || i < 0 || i >= len(at) {
+				return nil, false
+			}
+			v = at[i]
+		default:
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// text is a value as a person reads it: a text as it is, anything else as JSON.
+func text(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // what was JSON can be
+	return strings.TrimSpace(b.String())
+}
