@@ -39,7 +39,7 @@ llms:
     provider: scripted
     script:
       - when: {text: "^slow$"}
-        then: [{say: "one "}, {say: "two", pause: 500ms}]
+        then: [{say: "one "}, {say: "two", pause: 1s}]
       - when: {text: "^ask$"}
         then: [{ask: "Which city?"}]
       - then: [{say: "You said: {{text}}"}]
