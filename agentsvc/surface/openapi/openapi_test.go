@@ -3,6 +3,7 @@ package openapi_test
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -70,9 +71,7 @@ func TestValid(t *testing.T) {
 	if err := schema.Validate(doc); err != nil {
 		t.Error(err)
 	}
-	for name := range doc["components"].(map[string]any)["schemas"].(map[string]any) {
-		shape(t, doc, name)
-	}
+	shapesOf(t, doc)
 	delete(doc, "info")
 	if schema.Validate(doc) == nil {
 		t.Error("a document without info is valid")
@@ -129,18 +128,22 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// shape compiles a schema of the document.
-func shape(t *testing.T, doc map[string]any, name string) *jsonschema.Schema {
+// shapesOf compiles the schemas of the document.
+func shapesOf(t *testing.T, doc map[string]any) map[string]*jsonschema.Schema {
 	t.Helper()
 	c := jsonschema.NewCompiler()
 	if err := c.AddResource("https://stoa.test/openapi.json", doc); err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.Compile("https://stoa.test/openapi.json#/components/schemas/" + name)
-	if err != nil {
-		t.Fatal(err)
+	shapes := map[string]*jsonschema.Schema{}
+	for name := range doc["components"].(map[string]any)["schemas"].(map[string]any) {
+		s, err := c.Compile("https://stoa.test/openapi.json#/components/schemas/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shapes[name] = s
 	}
-	return s
+	return shapes
 }
 
 // whole are the shapes that name every member there is; the others may have more.
@@ -172,10 +175,7 @@ func TestAnswers(t *testing.T) {
 			closed(schema)
 		}
 	}
-	shapes := map[string]*jsonschema.Schema{}
-	for name := range doc["components"].(map[string]any)["schemas"].(map[string]any) {
-		shapes[name] = shape(t, doc, name)
-	}
+	shapes, ops := shapesOf(t, doc), operations(doc)
 	held := map[string]int{}
 	for _, room := range []string{"ext", "v1", "ops", "openai", "mcp", "a2a", "webhook"} {
 		files, err := filepath.Glob("../" + room + "/testdata/*.txtar")
@@ -192,7 +192,7 @@ func TestAnswers(t *testing.T) {
 				if strings.HasSuffix(f.Name, ".request") {
 					asked = string(f.Data)
 				} else if strings.HasSuffix(f.Name, ".answer") {
-					for name, text := range map[string]string{answerShape(doc, asked, string(f.Data)): string(f.Data), bodyShape(doc, asked, string(f.Data)): asked} {
+					for name, text := range map[string]string{answerShape(ops, asked, string(f.Data)): string(f.Data), bodyShape(ops, asked, string(f.Data)): asked} {
 						if name == "" {
 							continue
 						}
@@ -216,26 +216,59 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-var first = regexp.MustCompile(`^(GET|POST|PUT|DELETE) (\S+)`)
+var (
+	first       = regexp.MustCompile(`^(GET|POST|PUT|DELETE) (\S+)`)
+	placeholder = regexp.MustCompile(`\{\{[^}]*\}\}`)
+	belowApp    = regexp.MustCompile(`^/apps/[^/]+(/.+)`)
+	variable    = regexp.MustCompile(`\{\w+\}`)
+	quoted      = regexp.MustCompile(`\\\{\w+\\\}`)
+	inexact     = regexp.MustCompile(`: (SECONDS|UNIX)\b`)
+)
+
+// answered is an operation and the paths that it answers.
+type answered struct {
+	method string
+	path   *regexp.Regexp
+	op     map[string]any
+}
+
+// operations are those of the document, of two that answer one path the one with less to fill in first.
+func operations(doc map[string]any) (all []answered) {
+	fixed := func(pattern string) int { return len(variable.ReplaceAllString(pattern, "")) }
+	paths := doc["paths"].(map[string]any)
+	for _, pattern := range slices.SortedFunc(maps.Keys(paths), func(x, y string) int { return fixed(y) - fixed(x) }) {
+		path := regexp.MustCompile("^" + quoted.ReplaceAllString(regexp.QuoteMeta(pattern), `[^/:]+`) + "$")
+		for method, op := range paths[pattern].(map[string]any) {
+			all = append(all, answered{strings.ToUpper(method), path, op.(map[string]any)})
+		}
+	}
+	return all
+}
 
 // operation returns the operation of a request, nil for one that the document does not tell of.
-func operation(doc map[string]any, asked string) map[string]any {
+func operation(all []answered, asked string) map[string]any {
 	m := first.FindStringSubmatch(asked)
 	if m == nil {
 		return nil
 	}
-	path, _, _ := strings.Cut(regexp.MustCompile(`\{\{[^}]*\}\}`).ReplaceAllString(m[2], "x"), "?")
-	return find(doc, m[1], regexp.MustCompile(`^/apps/[^/]+(/.+)`).ReplaceAllString(path, "$1"))
+	path, _, _ := strings.Cut(placeholder.ReplaceAllString(m[2], "x"), "?")
+	path = belowApp.ReplaceAllString(path, "$1")
+	for _, a := range all {
+		if a.method == m[1] && a.path.MatchString(path) {
+			return a.op
+		}
+	}
+	return nil
 }
 
 // bodyShape returns the name of the shape that the body of a request has that was answered well. What is wrong with a call of
 // JSON-RPC is answered well, too.
-func bodyShape(doc map[string]any, asked, answer string) string {
+func bodyShape(all []answered, asked, answer string) string {
 	head, body, _ := strings.Cut(asked, "\n\n")
 	if answer[0] != '2' || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: application/x-www-form-urlencoded") {
 		return ""
 	}
-	of, _ := operation(doc, asked)["requestBody"].(map[string]any)
+	of, _ := operation(all, asked)["requestBody"].(map[string]any)
 	if name := shapeIn(of); name != "RPCCall" {
 		return name
 	}
@@ -243,11 +276,11 @@ func bodyShape(doc map[string]any, asked, answer string) string {
 }
 
 // answerShape returns the name of the shape that an answer has by the document, "" for one that it does not tell of.
-func answerShape(doc map[string]any, asked, answer string) string {
+func answerShape(all []answered, asked, answer string) string {
 	if !strings.Contains(answer, "Content-Type: application/json") {
 		return ""
 	}
-	responses, _ := operation(doc, asked)["responses"].(map[string]any)
+	responses, _ := operation(all, asked)["responses"].(map[string]any)
 	of, ok := responses[answer[:3]].(map[string]any)
 	if status, _ := strconv.Atoi(answer[:3]); !ok && status >= http.StatusBadRequest {
 		of, ok = responses["default"].(map[string]any)
@@ -267,25 +300,11 @@ func shapeIn(of map[string]any) string {
 	return strings.TrimPrefix(ref, "#/components/schemas/")
 }
 
-// find returns the operation that answers a path.
-func find(doc map[string]any, method, path string) map[string]any {
-	best, found := -1, map[string]any(nil)
-	for pattern, at := range doc["paths"].(map[string]any) {
-		parts := regexp.MustCompile(`\\\{\w+\\\}`).ReplaceAllString(regexp.QuoteMeta(pattern), `[^/:]+`)
-		fixed := len(regexp.MustCompile(`\{\w+\}`).ReplaceAllString(pattern, ""))
-		op, ok := at.(map[string]any)[strings.ToLower(method)].(map[string]any)
-		if ok && fixed > best && regexp.MustCompile("^"+parts+"$").MatchString(path) {
-			best, found = fixed, op
-		}
-	}
-	return found
-}
-
 // bodyOf reads the body of an answer as dialogues show it.
 func bodyOf(t *testing.T, answer string) any {
 	t.Helper()
 	_, body, _ := strings.Cut(answer, "\n\n")
-	body = regexp.MustCompile(`: (SECONDS|UNIX)\b`).ReplaceAllString(body, ": 1")
+	body = inexact.ReplaceAllString(body, ": 1")
 	v, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
 	if err != nil {
 		t.Fatalf("%v: %s", err, body)
