@@ -119,6 +119,9 @@ func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error
 		return err
 	}
 	defer conn.Release()
+	if len(calls) > 1 {
+		makeRoom(conn.Conn())
+	}
 	res := conn.SendBatch(ctx, &b)
 	err = receive(res, calls)
 	if cerr := res.Close(); err == nil {
