@@ -10,6 +10,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -122,6 +123,8 @@ func (c *Courier) visit(ctx context.Context, t *store.Telling) {
 		return // nothing is left to do, or for somebody else
 	case err == nil, ctx.Err() != nil:
 		err = c.receivers.Leave(late, t, 0)
+	case errors.Is(err, tenancy.ErrSuspended):
+		err = c.receivers.Leave(late, t, postponed)
 	case !errors.As(err, &no):
 		c.o.Log.Warn("a receiver of notifications cannot be told for now", "tenant", t.Tenant, "task", t.Task, "error", err)
 		err = c.receivers.Leave(late, t, postponed)

@@ -35,8 +35,9 @@ type Address struct {
 type Form struct {
 	// Whole says that the task is told as it stands after each event, artifacts included, and not the event alone.
 	Whole bool
-	// Body returns what is told of ev, in JSON, nil for what is not told. Of t it gets what never changes, and with Whole its
-	// status and artifacts after ev.
+	// Tells reports whether an event is told. The status that ends a task must be.
+	Tells func(ev agentsvc.Event) bool
+	// Body returns what is told of ev, in JSON. Of t it gets what never changes, and with Whole its status and artifacts after ev.
 	Body func(t agentsvc.Task, ev agentsvc.Event) ([]byte, error)
 }
 

@@ -29,21 +29,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var ana = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 
-// forms tell the sequence and state of each status, one of them with all artifacts so far.
+// forms tell the state of each status, one of them with how many artifacts there were.
 var forms = map[string]notify.Form{
-	"each": {Body: func(_ agentsvc.Task, ev agentsvc.Event) ([]byte, error) {
-		if ev.Status == nil {
-			return nil, nil
-		}
+	"each": {Tells: isStatus, Body: func(_ agentsvc.Task, ev agentsvc.Event) ([]byte, error) {
 		return json.Marshal(string(ev.Status.State))
 	}},
-	"whole": {Whole: true, Body: func(t agentsvc.Task, ev agentsvc.Event) ([]byte, error) {
-		if ev.Status == nil {
-			return nil, nil
-		}
+	"whole": {Tells: isStatus, Whole: true, Body: func(t agentsvc.Task, _ agentsvc.Event) ([]byte, error) {
 		return json.Marshal(string(t.Status.State) + " " + strconv.Itoa(len(t.Artifacts)))
 	}},
 }
+
+func isStatus(ev agentsvc.Event) bool { return ev.Status != nil }
 
 func keyring(t *testing.T, fill byte) *tenancy.Keyring {
 	t.Helper()

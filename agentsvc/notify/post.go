@@ -12,7 +12,7 @@ import (
 	"stoa/agentsvc/egress"
 )
 
-// sendTime bounds one request, its answer included.
+// sendTime bounds one attempt, its answer included: it is over before the lease.
 const sendTime = 10 * time.Second
 
 // refusal says why a receiver was not told, in words that its owner may read. A final one means that it never will be.
@@ -26,8 +26,6 @@ func (r *refusal) Error() string { return r.reason }
 // send sends a message once. It returns a [*refusal] for whatever is answered but 2xx. A redirect is not followed: what is told
 // is for nobody else.
 func (d *Desk) send(ctx context.Context, a Address, id string, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, sendTime)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.URL, bytes.NewReader(body))
 	if err != nil {
 		return &refusal{"the address cannot be called", true}

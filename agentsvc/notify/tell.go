@@ -42,40 +42,31 @@ func (c *Courier) tell(ctx context.Context, t *store.Telling) (over bool, err er
 		return false, err
 	}
 	now := agentsvc.Task{ID: task.ID, Context: task.Context, Agent: task.Agent, Owner: task.Owner, Created: task.Created}
-	from := t.Told
-	if form.Whole {
-		from = 0
-	}
 	sent, until, heard := 0, time.Now().Add(visitTime), t.Told
-	for ev, err := range log(ctx, st, t.Task, from) {
+	for ev, err := range log(ctx, st, t.Task, t.Told) {
 		if err != nil {
 			return false, err
 		}
-		if form.Whole {
-			now.Apply(ev)
-			now.History = nil
-		}
-		if ev.Seq <= t.Told {
+		if heard = ev.Seq; !form.Tells(ev) {
 			continue
+		}
+		if form.Whole {
+			if err := advance(ctx, st, &now, ev.Seq); err != nil {
+				return false, err
+			}
 		}
 		body, err := form.Body(now, ev)
 		if err != nil {
 			return false, err
 		}
+		if err := c.send(ctx, t, task.Owner, ev.Seq, body); err != nil {
+			return false, err
+		}
 		last := ev.Status != nil && ev.Status.State.Terminal()
-		if heard = ev.Seq; body == nil && !last {
-			continue
-		}
-		if body != nil {
-			if err := c.send(ctx, t, task.Owner, ev.Seq, body); err != nil {
-				return false, err
-			}
-			sent++
-		}
 		if err := c.receivers.Told(ctx, t, ev.Seq, last, lease); err != nil || last {
 			return last, err
 		}
-		if sent == perVisit || time.Now().After(until) {
+		if sent++; sent == perVisit || time.Now().After(until) {
 			return false, nil
 		}
 	}
@@ -85,9 +76,25 @@ func (c *Courier) tell(ctx context.Context, t *store.Telling) (over bool, err er
 	return false, nil
 }
 
+// advance brings t up to a sequence, without its history.
+func advance(ctx context.Context, st *store.Store, t *agentsvc.Task, seq int64) error {
+	for ev, err := range log(ctx, st, t.ID, t.Seq) {
+		if err != nil {
+			return err
+		}
+		t.Apply(ev)
+		if t.History = nil; ev.Seq >= seq {
+			break
+		}
+	}
+	return nil
+}
+
 // send sends one message by the tenant's desk, if the tenant has one now. A receiver that has failed for too long does so for
 // good.
 func (c *Courier) send(ctx context.Context, t *store.Telling, owner agentsvc.Owner, seq int64, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTime)
+	defer cancel()
 	desk, release, err := c.o.Desk(ctx, t.Tenant)
 	if err != nil {
 		return err
