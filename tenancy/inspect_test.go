@@ -33,7 +33,11 @@ func TestInspect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dbtest.Each(t, func(t *testing.T, d *db.DB) {
+			each := dbtest.Each
+			if tt.repair == "" && tt.grown {
+				each = func(t *testing.T, f func(*testing.T, *db.DB)) { t.Helper(); f(t, dbtest.SQLite(t)) }
+			}
+			each(t, func(t *testing.T, d *db.DB) {
 				s := service(t, d)
 				acme := create(t, s, tenancy.Draft{Name: "acme"})
 				trail(t, s, acme.ID, 5)
