@@ -18,6 +18,7 @@ type With struct {
 	History   bool
 	Artifacts bool
 	Approvals bool // that are open
+	Bare      bool // without all of these, and of the status nothing but its state
 }
 
 // Stored is a task as the database has it, with what its writers go by.
@@ -71,9 +72,12 @@ func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored
 	var t Stored
 	var evs []agentsvc.Event
 	var b db.Batch
-	if with.Approvals {
+	switch {
+	case with.Bare:
+		t.query(&b, s.tenant, id)
+	case with.Approvals:
 		s.queryWaiting(&b, id, &t)
-	} else {
+	default:
 		b.Query(func(r db.Row) (err error) { t, err = readTask(r); return err },
 			`SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
 	}

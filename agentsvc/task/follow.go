@@ -22,10 +22,14 @@ const (
 	localLook = 10 * time.Second
 )
 
-// Follow returns a task as it stands and its events from there on, or where after is not nil the task without its history
-// and artifacts and the events that follow that sequence. The events end with the task's end, or with an error.
+// Follow returns a task as it stands and its events from there on, or where after is not nil what never changes of the task,
+// its state, and the events that follow that sequence. The events end with the task's end, or with an error.
 func (s *Service) Follow(ctx context.Context, reach Reach, id agentsvc.TaskID, after *int64) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-	t, err := s.find(ctx, reach, id, store.With{History: after == nil, Artifacts: after == nil})
+	with := store.With{History: true, Artifacts: true}
+	if after != nil {
+		with = store.With{Bare: true}
+	}
+	t, err := s.find(ctx, reach, id, with)
 	if err != nil {
 		return agentsvc.Task{}, nil, err
 	}
