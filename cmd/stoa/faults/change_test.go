@@ -82,7 +82,7 @@ func TestF17Reload(t *testing.T) {
 // and whoever comes is refused in time, nothing is written late, and no row is left.
 func TestF18Suspend(t *testing.T) {
 	t.Parallel()
-	leftOut(t, "schedules and callbacks: there are none yet")
+	leftOut(t, "ticks of an app that is suspended or deleted: they show in package cmd/stoa (TestSchedule); callbacks: there are none yet")
 	c := up(t, setup{nodes: 2})
 	c.app("globex", c.config())
 	neighbour := &client{base: c.nodes[0].base, token: c.mint("globex", "bob"), http: c.client}
