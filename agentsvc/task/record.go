@@ -86,9 +86,13 @@ const stopping = 2 * time.Second
 // Linger returns a context that outlives ctx for as long as a fact of a run that is told to stop may still be written:
 // one that says what has happened and cannot happen again. It ends with ctx where the run has lost its lease.
 func (r *Recorder) Linger(ctx context.Context) (context.Context, context.CancelFunc) {
+	lost := func() bool { return errors.Is(context.Cause(ctx), agentsvc.ErrLost) }
+	if lost() {
+		return ctx, func() {}
+	}
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		if !errors.Is(context.Cause(ctx), agentsvc.ErrLost) {
+		if !lost() {
 			select {
 			case <-time.After(stopping):
 			case <-longer.Done():
