@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"stoa/agentsvc"
 )
 
@@ -176,7 +179,7 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 
 func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	var b eventBody
-	if err := json.Unmarshal(body, &b); err != nil {
+	if err := decode(body, &b); err != nil {
 		return fmt.Errorf("decode event %d of task %s: %w", ev.Seq, ev.Task, err)
 	}
 	ev.Frame = b.Frame
@@ -224,6 +227,14 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	return nil
 }
 
+// decode reads what encoding/json wrote, which lets the arguments of a call through as they are: with names that come twice
+// and bytes that are no text. Its successor reads a long text once, where encoding/json itself goes over it three times.
+func decode(body []byte, to any) error {
+	return jsonv2.Unmarshal(body, to, asWritten)
+}
+
+var asWritten = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
 func fromUsage(u agentsvc.Usage) *usageBody {
 	b := &usageBody{
 		u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens, u.Call, 0, u.Estimated,
@@ -256,7 +267,7 @@ func encodeEntries(entries []agentsvc.Entry) (string, error) {
 
 func decodeEntries(body []byte) ([]agentsvc.Entry, error) {
 	var in []entryBody
-	if err := json.Unmarshal(body, &in); err != nil {
+	if err := decode(body, &in); err != nil {
 		return nil, fmt.Errorf("decode session: %w", err)
 	}
 	out := make([]agentsvc.Entry, len(in))

@@ -49,6 +49,7 @@ func bodies() []agentsvc.Event {
 		{Usage: &agentsvc.Usage{}},
 		{Finding: &agentsvc.Finding{Guardrail: "house", Phase: "input", Rule: "length", Action: "block", Severity: "high", Shadow: true}},
 		{Frame: "team/writer", Call: &agentsvc.ToolCall{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"a":1}`)}},
+		{Call: &agentsvc.ToolCall{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"a":1,"a":{"B":2,"B":[]}}`)}},
 		{Decision: &agentsvc.Decision{Call: "c1", Verdict: agentsvc.Expire}},
 		{Frame: "team/writer", Decision: &agentsvc.Decision{
 			Call: "c1", Verdict: agentsvc.Approve, By: ana, Message: "m9", Arguments: json.RawMessage(`{"a":2}`), Hash: "h", Comment: "fine",

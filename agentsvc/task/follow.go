@@ -14,7 +14,7 @@ const (
 	// page is how many events are read from the log at once, and pageSize at how many bytes it ends before that: a reader
 	// who takes his time keeps what was read for him.
 	page     = 256
-	pageSize = 256 << 10
+	pageSize = 64 << 10
 	// The log is read again after firstLook, then less and less often, where the task is at work in another process.
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second

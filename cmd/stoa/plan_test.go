@@ -85,6 +85,7 @@ var guests = map[string][]string{
 	"github.com/fsnotify/fsnotify":       {"agentsvc/config", "agentsvc/rag"},
 	"github.com/go-chi/chi/v5":           {"agentsvc/surface/...", "cmd/stoa"},
 	"github.com/go-jose/go-jose/v4":      {"authz"},
+	"github.com/go-json-experiment/json": {"agentsvc/store"},
 	"github.com/golang-migrate/migrate/": {"migrations"},
 	"github.com/google/go-cmp":           {"*(test)"},
 	"github.com/google/uuid":             {"*"},
