@@ -88,14 +88,14 @@ func TestTwoProcesses(t *testing.T) {
 		}
 	}
 	one.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
-	within(t, 2*time.Second, "the new revision serves at the other process", func() bool { return ask(two, "acme") == "new acme: hi" })
+	within(t, 20*time.Second, "the new revision serves at the other process", func() bool { return ask(two, "acme") == "new acme: hi" })
 	one.want(t, http.StatusOK, nil, "POST", "/admin/apps/globex:suspend", testSecret, map[string]any{})
-	within(t, 2*time.Second, "the other process refuses the suspended app", func() bool {
+	within(t, 20*time.Second, "the other process refuses the suspended app", func() bool {
 		status, _ := two.ask(t, "POST", "/agents/assistant", tokens["globex"], rpc("message:send", words("hi")))
 		return status == http.StatusForbidden
 	})
 	one.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
-	within(t, 2*time.Second, "the other process refuses tokens of the deleted app", func() bool {
+	within(t, 20*time.Second, "the other process refuses tokens of the deleted app", func() bool {
 		status, _ := two.ask(t, "POST", "/agents/assistant", tokens["acme"], rpc("message:send", words("hi")))
 		return status == http.StatusUnauthorized
 	})
