@@ -135,7 +135,12 @@ func TestWaking(t *testing.T) {
 	b := bench{t, d, store.New(d, "acme")}
 	const stale = 2 * time.Second
 	handle, asked := asking()
-	p, stop := b.pool(queue.Options{Stale: stale}, handle)
+	ended := make(chan error, 1)
+	p, stop := b.pool(queue.Options{Stale: stale}, func(ctx context.Context, run store.Run) error {
+		err := handle(ctx, run)
+		ended <- err
+		return err
+	})
 	b.live(p)
 	stop()
 	b.rescue(stale)
@@ -144,8 +149,18 @@ func TestWaking(t *testing.T) {
 	b.locked("run", func() {
 		go func() { defer close(over); _ = p.Run(ctx) }()
 		b.beats()
-		if err := ask(b, asked); err == nil {
-			t.Error("the run that another process has may go on")
+		answer := make(chan error, 1)
+		select {
+		case asked <- answer:
+			if err := receive(b, answer); err == nil {
+				t.Error("the run that another process has may go on")
+			}
+		case err := <-ended: // where that comes before the question
+			if !errors.Is(err, queue.ErrStale) {
+				t.Errorf("the run ended with %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("the run neither answers nor ends")
 		}
 	})
 	cancel()
