@@ -193,27 +193,27 @@ agents: {assistant: {llm: m}}
 		return func() bool { got := send(words("hi")); return got.text() == want }
 	}
 	waiting := send(words("ask"))
-	within(t, 5*time.Second, "the file serves", says("one: hi"))
+	within(t, 20*time.Second, "the file serves", says("one: hi"))
 	write("stoa.yaml", config("two"))
-	within(t, 5*time.Second, "a changed file serves", says("two: hi"))
+	within(t, 20*time.Second, "a changed file serves", says("two: hi"))
 	write("stoa.yaml", "agnets: {}\n")
-	within(t, 5*time.Second, "a broken file is told", func() bool { return strings.Contains(p.Output(), "agnets") })
+	within(t, 20*time.Second, "a broken file is told", func() bool { return strings.Contains(p.Output(), "agnets") })
 	if !says("two: hi")() {
 		t.Error("a broken file replaced the one before")
 	}
 	write("stoa.yaml", config("two")+"server: {port: 9999}\n")
-	within(t, 5*time.Second, "a change that takes a restart is told", func() bool { return strings.Contains(p.Output(), "take a restart") })
+	within(t, 20*time.Second, "a change that takes a restart is told", func() bool { return strings.Contains(p.Output(), "take a restart") })
 	if _, app := p.ask(t, "GET", "/admin/apps/default", testSecret, nil); !strings.Contains(app, `"awaits_restart":["server.port"]`) {
 		t.Errorf("the admin API does not say what takes a restart: %s", app)
 	}
 	write("stoa.yaml", config("${GREETING:three}"))
-	within(t, 5*time.Second, "a mended file serves", says("three: hi"))
+	within(t, 20*time.Second, "a mended file serves", says("three: hi"))
 	if _, app := p.ask(t, "GET", "/admin/apps/default", testSecret, nil); strings.Contains(app, "awaits_restart") {
 		t.Errorf("the file is what it was at the start, but for what needs no restart: %s", app)
 	}
 	write(".env", "GREETING=four\n")
-	within(t, 5*time.Second, "a changed .env serves", says("four: hi"))
-	within(t, 5*time.Second, "each configuration is on the audit trail", func() bool {
+	within(t, 20*time.Second, "a changed .env serves", says("four: hi"))
+	within(t, 20*time.Second, "each configuration is on the audit trail", func() bool {
 		_, trail := p.ask(t, "GET", "/admin/audit?app=default&action=config", testSecret, nil)
 		return strings.Count(trail, `"config.load"`) == 4 // what stands in .env is in the environment
 	})
@@ -237,7 +237,7 @@ func TestFilesDiffer(t *testing.T) {
 		both = append(both, serveIn(t, dir, "--database", database, "--config", "stoa.yaml", "--queue-stale-threshold", "1s"))
 	}
 	for _, p := range both {
-		within(t, 10*time.Second, "the process warns of the other's file", func() bool {
+		within(t, 20*time.Second, "the process warns of the other's file", func() bool {
 			return strings.Contains(p.Output(), "another configuration file")
 		})
 	}

@@ -491,7 +491,7 @@ func TestRoll(t *testing.T) {
 		if err := one.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		within(t, time.Second, "the process is not ready", func() bool {
+		within(t, 20*time.Second, "the process is not ready", func() bool {
 			status, closes := ask("GET", "/ready", nil)
 			return status == http.StatusServiceUnavailable && closes
 		})
@@ -565,7 +565,7 @@ func TestRedisDown(t *testing.T) {
 	both("go")
 	cable.plug()
 	for _, p := range []*process{one, two} {
-		within(t, 10*time.Second, "the end of the outage is told", func() bool { return strings.Count(p.Output(), "flow again") == 1 })
+		within(t, 20*time.Second, "the end of the outage is told", func() bool { return strings.Count(p.Output(), "flow again") == 1 })
 		if n := strings.Count(p.Output(), "are interrupted"); n != 1 {
 			t.Errorf("the outage is told %d times:\n%s", n, p.Output())
 		}
