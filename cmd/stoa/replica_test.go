@@ -242,13 +242,13 @@ type author struct {
 }
 
 func newAuthor(t *testing.T) *author {
-	w := &author{next: []chan struct{}{make(chan struct{}), make(chan struct{})}}
+	a := &author{next: []chan struct{}{make(chan struct{}), make(chan struct{})}}
 	srv := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		out.Header().Set("Content-Type", "text/event-stream")
 		for i, delta := range []string{`"delta":{"role":"assistant","content":"one "}`, `"delta":{"content":"two"}`, `"delta":{},"finish_reason":"stop"`} {
 			if i > 0 {
 				select {
-				case <-w.next[i-1]:
+				case <-a.next[i-1]:
 				case <-r.Context().Done():
 					return
 				}
@@ -259,8 +259,17 @@ func newAuthor(t *testing.T) *author {
 		_, _ = io.WriteString(out, "data: [DONE]\n\n")
 	}))
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
-	w.url = srv.URL
-	return w
+	a.url = srv.URL
+	return a
+}
+
+// hire creates the app acme, whose assistant the author is.
+func (a *author) hire(t *testing.T, p *process) {
+	t.Helper()
+	p.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "grants": []string{"private_network"}, "config": fmt.Sprintf(`
+llms: {m: {provider: openai, model: m, base_url: %q, api_key: k}, s: {provider: scripted}}
+agents: {assistant: {llm: m}, echo: {llm: s}}
+`, a.url)})
 }
 
 // TestLiveElsewhere: who subscribes at another replica in the middle of a message reads it from its start where text is
@@ -269,10 +278,7 @@ func TestLiveElsewhere(t *testing.T) {
 	fleets(t, func(t *testing.T, text bool, args []string) {
 		model := newAuthor(t)
 		one, two := serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)
-		one.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
-			"name": "acme", "grants": []string{"private_network"},
-			"config": fmt.Sprintf("llms: {m: {provider: openai, model: m, base_url: %q, api_key: k}}\nagents: {assistant: {llm: m}}\n", model.url),
-		})
+		model.hire(t, one)
 		token := one.token(t, "acme", "ana", nil)
 		var here, there [5]*stream
 		for i := range here {
@@ -467,11 +473,12 @@ func TestRoles(t *testing.T) {
 // client to connect anew; then it hands its work over, and whoever listened goes on at the other.
 func TestRoll(t *testing.T) {
 	fleets(t, func(t *testing.T, _ bool, args []string) {
-		one := serveIn(t, t.TempDir(), append(args, "--drain-delay", "1s", "--shutdown-timeout", "2s")...)
+		model := newAuthor(t)
+		one := serveIn(t, t.TempDir(), append(args, "--drain-delay", "3s", "--shutdown-timeout", "4s")...)
 		two := serveIn(t, t.TempDir(), args...)
-		one.create(t, "acme", streamingApp)
+		model.hire(t, one)
 		token := one.token(t, "acme", "ana", nil)
-		s := one.stream(t, token, 0, rpc("message:stream", words("slow")))
+		s := one.stream(t, token, 0, rpc("message:stream", words("go")))
 		first, _ := s.next()
 		// A balancer's connection that is idle when the process begins to stop.
 		kept := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
@@ -495,7 +502,7 @@ func TestRoll(t *testing.T) {
 			status, closes := ask("GET", "/ready", nil)
 			return status == http.StatusServiceUnavailable && closes
 		})
-		if status, closes := ask("POST", "/agents/assistant", rpc("message:send", words("go"))); status != http.StatusOK || !closes {
+		if status, closes := ask("POST", "/agents/echo", rpc("message:send", words("go"))); status != http.StatusOK || !closes {
 			t.Errorf("a call while the balancer does not know yet: %d, close %v", status, closes)
 		}
 		facts := append([]told{first}, s.facts()...)
@@ -507,9 +514,11 @@ func TestRoll(t *testing.T) {
 			if code := one.Cmd.ProcessState.ExitCode(); code != 0 {
 				t.Errorf("it ended with %d:\n%s", code, one.Output())
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("it does not end:\n%s", one.Output())
 		}
+		close(model.next[0])
+		close(model.next[1])
 		id := first.Body.TaskID
 		facts = append(facts, two.stream(t, token, facts[len(facts)-1].ID, rpc("tasks/subscribe", map[string]any{"id": id})).facts()...)
 		if last := facts[len(facts)-1]; last.text() != "one two" {
