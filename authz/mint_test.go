@@ -54,7 +54,7 @@ func TestMint(t *testing.T) {
 			if lives := got.Expires.Sub(got.Issued); lives != tt.ttl || token.TTL != tt.ttl {
 				t.Errorf("lives %v and says %v, want %v", lives, token.TTL, tt.ttl)
 			}
-			if age := time.Since(got.Issued); age < 0 || age > 5*time.Second {
+			if age := time.Since(got.Issued); age < 0 || age > time.Minute {
 				t.Errorf("was issued %v ago", age)
 			}
 			if acme().TooOld(got.Subject, got.Issued, 0) {

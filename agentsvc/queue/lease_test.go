@@ -58,7 +58,7 @@ func (b bench) rescue(stale time.Duration) {
 // TestRobbed: a process that was stopped for longer than its lease finds out before its runs do anything more.
 func TestRobbed(t *testing.T) {
 	each(t, func(b bench) {
-		const stale = 900 * time.Millisecond
+		const stale = 2 * time.Second
 		handle, asked := asking()
 		p, stop := b.pool(queue.Options{Stale: stale}, handle)
 		run := b.live(p)
@@ -74,7 +74,7 @@ func TestRobbed(t *testing.T) {
 // TestOverslept: a process that was stopped, and whose runs nobody has taken yet, keeps them by saying so first.
 func TestOverslept(t *testing.T) {
 	each(t, func(b bench) {
-		const stale = time.Second
+		const stale = 3 * time.Second
 		handle, asked := asking()
 		p, stop := b.pool(queue.Options{Stale: stale}, handle)
 		run := b.live(p)
@@ -112,7 +112,7 @@ func TestUnknown(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Postgres(t)
 	b := bench{t, d, store.New(d, "acme")}
-	const stale = 2 * time.Second
+	const stale = 4 * time.Second
 	handle, asked := asking()
 	p, stop := b.pool(queue.Options{Stale: stale}, handle)
 	b.live(p)
@@ -133,9 +133,14 @@ func TestWaking(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Postgres(t)
 	b := bench{t, d, store.New(d, "acme")}
-	const stale = 900 * time.Millisecond
+	const stale = 2 * time.Second
 	handle, asked := asking()
-	p, stop := b.pool(queue.Options{Stale: stale}, handle)
+	ended := make(chan error, 1)
+	p, stop := b.pool(queue.Options{Stale: stale}, func(ctx context.Context, run store.Run) error {
+		err := handle(ctx, run)
+		ended <- err
+		return err
+	})
 	b.live(p)
 	stop()
 	b.rescue(stale)
@@ -144,8 +149,18 @@ func TestWaking(t *testing.T) {
 	b.locked("run", func() {
 		go func() { defer close(over); _ = p.Run(ctx) }()
 		b.beats()
-		if err := ask(b, asked); err == nil {
-			t.Error("the run that another process has may go on")
+		answer := make(chan error, 1)
+		select {
+		case asked <- answer:
+			if err := receive(b, answer); err == nil {
+				t.Error("the run that another process has may go on")
+			}
+		case err := <-ended: // where that comes before the question
+			if !errors.Is(err, queue.ErrStale) {
+				t.Errorf("the run ended with %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("the run neither answers nor ends")
 		}
 	})
 	cancel()

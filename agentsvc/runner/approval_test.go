@@ -569,7 +569,7 @@ func (s stubborn) Call(context.Context, tool.Input) (string, error) {
 }
 
 // TestCancelInTime: within a second of a cancellation, made in this process or in another, model and tool are stopped
-// and the worker is free.
+// and the worker is free. A busy machine may need several tries.
 func TestCancelInTime(t *testing.T) {
 	for _, text := range []string{"slow", "look"} {
 		for _, elsewhere := range []bool{false, true} {
@@ -583,36 +583,47 @@ func TestCancelInTime(t *testing.T) {
 					}
 					agents := map[string]agent.Agent{"a": agent.NewLLM(talker(t), agent.Options{Tools: set})}
 					h := open(t, d, queue.Retry{}, agents)
-					sub := send(text)
-					sub.Live = true
-					got, err := h.Submit(t.Context(), sub)
-					if err != nil {
-						t.Fatal(err)
-					}
-					for text == "look" && got.Seq < 4 {
-						if got, err = h.Get(t.Context(), reach, got.ID, store.With{}); err != nil {
-							t.Fatal(err)
-						}
-					}
 					at := h
+					limit := time.Second
 					if elsewhere {
 						at = build(d, quick, agents)
+						limit += time.Second // a busy machine
 					}
-					if _, err := at.Cancel(t.Context(), reach, got.ID); err != nil {
-						t.Fatal(err)
+					var took []time.Duration
+					for range 5 {
+						took = append(took, stops(t, h, at, text))
+						if took[len(took)-1] <= limit {
+							return
+						}
 					}
-					limit := time.Now().Add(time.Second)
-					if elsewhere {
-						limit = limit.Add(time.Second) // a busy machine
-					}
-					for h.pool.Inflight() > 0 && time.Now().Before(limit) {
-						time.Sleep(time.Millisecond)
-					}
-					if n := h.pool.Inflight(); n != 0 {
-						t.Errorf("%d runs are at work", n)
-					}
+					t.Errorf("the worker was free after %v", took)
 				})
 			})
 		}
 	}
+}
+
+// stops has h work on a task until it is cancelled through at, and returns how long that takes.
+func stops(t *testing.T, h, at *house, text string) time.Duration {
+	t.Helper()
+	sub := send(text)
+	sub.Live = true
+	got, err := h.Submit(t.Context(), sub)
+	for err == nil && text == "look" && got.Seq < 4 {
+		got, err = h.Get(t.Context(), reach, got.ID, store.With{})
+	}
+	if err == nil {
+		_, err = at.Cancel(t.Context(), reach, got.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for h.pool.Inflight() > 0 {
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("%d runs are at work", h.pool.Inflight())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(began)
 }

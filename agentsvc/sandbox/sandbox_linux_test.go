@@ -177,33 +177,49 @@ func TestEndsAll(t *testing.T) {
 			}
 			for _, last := range []string{"true", "sleep 600"} {
 				dir := folder(t)
-				ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
+				alive := filepath.Join(dir, "alive")
 				cmd, err := h.Command(ctx, sandbox.Program{
 					File: "/usr/bin/bash", Folder: dir, Any: true, Env: []string{"PATH=" + sandbox.Path},
-					Args: []string{"bash", "-c", "for i in 1 2 3; do " + how + "bash -c 'while sleep 0.05; do echo x >>alive; done' & done; sleep 0.3; " + last},
+					Args: []string{"bash", "-c", "for i in 1 2 3; do " + how + "bash -c 'while sleep 0.05; do echo x >>alive; done' & done; until [[ -s alive ]]; do sleep 0.05; done; " + last},
 				})
 				if err != nil {
 					t.Fatal(err)
 				}
 				start := time.Now()
+				if last != "true" {
+					go func() {
+						for size(alive) == 0 && ctx.Err() == nil {
+							time.Sleep(10 * time.Millisecond)
+						}
+						cancel()
+					}()
+				}
 				_ = cmd.Run()
 				sandbox.Kill(cmd)
-				if time.Since(start) > 10*time.Second {
-					t.Errorf("it took %v", time.Since(start))
+				if time.Since(start) > 20*time.Second || size(alive) == 0 {
+					t.Fatalf("it took %v and wrote %d bytes", time.Since(start), size(alive))
 				}
-				time.Sleep(100 * time.Millisecond)
-				before, err := os.ReadFile(filepath.Join(dir, "alive"))
-				if err != nil || len(before) == 0 {
-					t.Fatalf("nothing ran: %v", err)
-				}
-				time.Sleep(300 * time.Millisecond)
-				if after, _ := os.ReadFile(filepath.Join(dir, "alive")); len(after) != len(before) {
-					t.Errorf("%q, %q: something goes on", how, last)
+				for before := int64(-1); before != size(alive); { // what is ended may not have heard of it yet
+					if time.Since(start) > 40*time.Second {
+						t.Fatalf("%q, %q: something goes on", how, last)
+					}
+					before = size(alive)
+					time.Sleep(400 * time.Millisecond)
 				}
 			}
 		}
 	})
+}
+
+// size is how much a file holds, 0 where it is not there.
+func size(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 // TestLimits: bounds of a process that no time-out waits for.

@@ -59,6 +59,19 @@ func connected(t *testing.T, f func(t *testing.T, text bool, open func(func(w *w
 	})
 }
 
+// soon fails the test unless half of what was told elsewhere was told within 100 ms, and what a loaded machine adds to
+// it: three times as long as the same takes in one process.
+func soon(t *testing.T, elsewhere, here []time.Duration) {
+	t.Helper()
+	slices.Sort(elsewhere)
+	slices.Sort(here)
+	half, own := elsewhere[len(elsewhere)/2], here[len(here)/2]
+	t.Logf("told elsewhere within %v, half of them within %v, and of those in one process within %v", elsewhere[len(elsewhere)-1], half, own)
+	if half > 100*time.Millisecond+3*own {
+		t.Errorf("half were told elsewhere within %v, in one process within %v", half, own)
+	}
+}
+
 // TestToldElsewhere: a reader in another process is told of each fact long before it would look for itself, and where
 // text is carried it sees a message from its start, however late it came.
 func TestToldElsewhere(t *testing.T) {
@@ -115,23 +128,28 @@ func TestToldElsewhere(t *testing.T) {
 				t.Fatalf("told %+v, %v; want the whole message", ev, err)
 			}
 		}
-		var took []time.Duration
+		_, evs, err := here.Follow(within(t), task.Reach{}, got.ID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, stop := iter.Pull2(evs)
+		defer stop()
+		var took, ours []time.Duration
 		for range 20 {
 			time.Sleep(150 * time.Millisecond) // so that who looks for himself looks seldom
 			began := time.Now()
 			step <- struct{}{}
-			for _, next := range readers {
+			for i, next := range append([]func() (agentsvc.Event, error, bool){own}, readers...) {
 				if ev, err, _ := next(); err != nil || ev.Message == nil {
 					t.Fatalf("told %+v, %v; want a fact", ev, err)
+				}
+				if i == 0 {
+					ours = append(ours, time.Since(began))
 				}
 			}
 			took = append(took, time.Since(began))
 		}
-		slices.Sort(took)
-		t.Logf("a fact was told elsewhere within %v, half of them within %v", took[len(took)-1], took[len(took)/2])
-		if took[len(took)/2] > 100*time.Millisecond {
-			t.Errorf("half of the facts were told within %v", took[len(took)/2])
-		}
+		soon(t, took, ours)
 		for _, next := range readers {
 			if ev, err, _ := next(); err != nil || ev.Status == nil || ev.Status.State != agentsvc.Completed {
 				t.Errorf("told %+v, %v; want the end", ev, err)
@@ -150,6 +168,7 @@ func TestCancelElsewhere(t *testing.T) {
 			return context.Cause(w)
 		})
 		there := open(chatty)
+		var stopped, told []time.Duration
 		for range 5 {
 			got, evs, err := here.Call(within(t), send("hi"))
 			if err != nil {
@@ -161,14 +180,18 @@ func TestCancelElsewhere(t *testing.T) {
 			}
 			cause := <-causes
 			var cancelled *agentsvc.CancelledError
-			if took := time.Since(began); took > time.Second || !errors.Is(cause, agentsvc.ErrLost) || !errors.As(cause, &cancelled) {
-				t.Errorf("stopped after %v because of %v, want at once as cancelled", took, cause)
+			stopped = append(stopped, time.Since(began))
+			if !errors.Is(cause, agentsvc.ErrLost) || !errors.As(cause, &cancelled) {
+				t.Errorf("stopped because of %v, want as cancelled", cause)
 			}
 			facts, _ := drain(t, evs)
 			here.told(t, got.ID, 0, facts)
-			if took := time.Since(began); took > time.Second {
-				t.Errorf("who listens where it ran was told after %v", took)
-			}
+			told = append(told, time.Since(began))
+		}
+		slices.Sort(stopped)
+		slices.Sort(told)
+		if stopped[2] > time.Second || told[2] > time.Second {
+			t.Errorf("most stopped within %v, and who listens where they ran was told within %v; want at once", stopped[2], told[2])
 		}
 	})
 }
@@ -225,7 +248,7 @@ func TestCancelCallElsewhere(t *testing.T) {
 			if err := there.CancelCall(t.Context(), task.Reach{}, got.ID, "c1", "enough"); err != nil {
 				t.Errorf("cancel a running call: %v", err)
 			}
-			if took := time.Since(began); took > 2*time.Second {
+			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("cancel took %v", took)
 			}
 			facts, _ := drain(t, evs)
@@ -247,11 +270,12 @@ func TestCancelCallElsewhere(t *testing.T) {
 func TestWorkElsewhere(t *testing.T) {
 	connected(t, func(t *testing.T, text bool, open func(func(w *work) error) *process) {
 		web := open(nil)
+		var worker *process
 		for range 4 {
-			open(chatty)
+			worker = open(chatty)
 		}
-		var took []time.Duration
-		for range 100 {
+		var took, own []time.Duration
+		for range 50 {
 			began := time.Now()
 			got, evs, err := web.Call(within(t), send("hi"))
 			if err != nil {
@@ -270,12 +294,14 @@ func TestWorkElsewhere(t *testing.T) {
 				}
 			}
 			web.told(t, got.ID, 0, facts)
+			began = time.Now()
+			if _, evs, err = worker.Call(within(t), send("hi")); err != nil {
+				t.Fatal(err)
+			}
+			drain(t, evs)
+			own = append(own, time.Since(began))
 		}
-		slices.Sort(took)
-		t.Logf("told of the pick-up after %v (median), %v (p99)", took[len(took)/2], took[len(took)-1])
-		if took[len(took)/2] > 100*time.Millisecond {
-			t.Errorf("half of the runs were picked up within %v", took[len(took)/2])
-		}
+		soon(t, took, own)
 	})
 }
 
@@ -293,11 +319,16 @@ func TestQuiet(t *testing.T) {
 			t.Fatal(err)
 		}
 		next, stop := iter.Pull2(evs)
-		go func() { time.Sleep(200 * time.Millisecond); close(hold) }()
-		_, _, _ = next()
-		if !here.bus.Followed() {
-			t.Error("one who listens elsewhere is not known")
+		heard := make(chan struct{})
+		go func() { _, _, _ = next(); close(heard) }()
+		for end := time.Now().Add(patience); !here.bus.Followed(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Error("one who listens elsewhere is not known")
+				break
+			}
 		}
+		close(hold)
+		<-heard
 		stop()
 		for range 50 {
 			_, evs, err := here.Call(within(t), send("hi"))

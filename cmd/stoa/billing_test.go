@@ -105,7 +105,7 @@ func TestUsage(t *testing.T) {
 					}
 				}
 				var got usageAnswer
-				within(t, 5*time.Second, "both runs are counted", func() bool {
+				within(t, 20*time.Second, "both runs are counted", func() bool {
 					got = h.usage(t, "/admin/apps/acme/usage?group_by=agent,model,user,day", testSecret)
 					return got.Totals["runs"] == 2.0
 				})
@@ -173,7 +173,7 @@ func TestPlans(t *testing.T) {
 
 		plan["allowed_models"], plan["weight"] = []string{"openai/*"}, 0
 		h.want(t, http.StatusOK, nil, "PUT", "/admin/plans/small", testSecret, plan)
-		within(t, 5*time.Second, "the app may not call its model any more", func() bool {
+		within(t, 20*time.Second, "the app may not call its model any more", func() bool {
 			_, body := h.say(t, ana, "hi")
 			return strings.Contains(body, "the app's plan does not have the model scripted/scripted")
 		})
@@ -277,7 +277,7 @@ func TestPause(t *testing.T) {
 					t.Fatalf("without room it is %s", s)
 				}
 				h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/cap", testSecret, map[string]any{"amount": 2})
-				within(t, 15*time.Second, "the task goes on", func() bool { return state() == "completed" })
+				within(t, 20*time.Second, "the task goes on", func() bool { return state() == "completed" })
 				if got.text() != "hello there" {
 					t.Errorf("it says %q", got.text())
 				}
@@ -317,7 +317,7 @@ func TestBudgetAcrossHouses(t *testing.T) {
 	houses[0].want(t, http.StatusCreated, nil, "POST", "/admin/budgets", testSecret, map[string]any{"name": "much", "unit": "tokens", "amount": 10_000_000, "window": "year", "hard": true})
 	ana := houses[0].token(t, "acme", "ana", nil)
 	for _, h := range houses { // they have heard of the budget
-		within(t, 5*time.Second, "a house knows of the budgets", func() bool {
+		within(t, 20*time.Second, "a house knows of the budgets", func() bool {
 			return h.shared.Billing.Allowance("", "").Bounded()
 		})
 	}

@@ -102,7 +102,7 @@ func texts(attrs []*common.KeyValue) map[string]string {
 func (c *collector) of(t *testing.T, trace string, names ...string) []*tracepb.Span {
 	t.Helper()
 	var found []*tracepb.Span
-	within(t, 10*time.Second, "the spans of a trace", func() bool {
+	within(t, 20*time.Second, "the spans of a trace", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		found = slices.DeleteFunc(slices.Clone(c.spans), func(s *tracepb.Span) bool { return hex.EncodeToString(s.TraceId) != trace })

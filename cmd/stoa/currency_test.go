@@ -39,7 +39,7 @@ func TestCurrencies(t *testing.T) {
 		}
 		h.want(t, http.StatusCreated, nil, "POST", "/admin/plans", testSecret, map[string]any{"name": "euro", "currency": "EUR"})
 		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "euro"})
-		within(t, 5*time.Second, "the budget of dollars refuses calls in euros", func() bool {
+		within(t, 20*time.Second, "the budget of dollars refuses calls in euros", func() bool {
 			_, body := say()
 			return strings.Contains(body, "the hard budget dollars is in USD")
 		})

@@ -44,7 +44,7 @@ func TestInvoices(t *testing.T) {
 		}
 		month := time.Now().UTC().Format("2006-01")
 		var draft invoiceAnswer
-		within(t, 5*time.Second, "the call is on the draft", func() bool {
+		within(t, 20*time.Second, "the call is on the draft", func() bool {
 			status, body := h.ask(t, "GET", base+"/invoices/"+month, testSecret, nil)
 			return status == http.StatusOK && json.Unmarshal([]byte(body), &draft) == nil && len(draft.Totals) == 1 && draft.Totals[0].Charge == 400
 		})
@@ -152,7 +152,7 @@ func TestExports(t *testing.T) {
 	}
 	h := openTestHouse(t, dbtest.SQLiteURL(t))
 	h.create(t, "acme", paidApp)
-	within(t, 5*time.Second, "the exports have begun", func() bool {
+	within(t, 20*time.Second, "the exports have begun", func() bool {
 		list, err := h.shared.Billing.Exports(t.Context())
 		return err == nil && len(list) == 2
 	})

@@ -176,7 +176,7 @@ func TestNotifications(t *testing.T) {
 		later.until(t, "INPUT_REQUIRED")
 		later.answer(http.StatusServiceUnavailable)
 		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task+":cancel", token, map[string]any{})
-		within(t, 10*time.Second, "the address fails", func() bool {
+		within(t, 20*time.Second, "the address fails", func() bool {
 			at := h.notification(t, token, task)
 			return at.Status == "open" && at.Attempts > 0 && at.Error == "it answered 503 Service Unavailable"
 		})
@@ -215,7 +215,7 @@ func TestNotifiedAfterKill(t *testing.T) {
 		in := openInbox(t)
 		in.answer(http.StatusServiceUnavailable)
 		first.sendTold(t, token, "hello", in.url)
-		within(t, 10*time.Second, "the first try", func() bool { return len(in.all()) > 0 })
+		within(t, 20*time.Second, "the first try", func() bool { return len(in.all()) > 0 })
 		_ = first.End(syscall.SIGKILL)
 		in.answer(http.StatusOK)
 		serveIn(t, dir, args...)

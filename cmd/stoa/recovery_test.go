@@ -25,13 +25,13 @@ func TestNoRecovery(t *testing.T) {
 			}})
 		get := rpc("tasks/get", map[string]any{"id": sent.Result.TaskID})
 		var got taskAnswer
-		within(t, 5*time.Second, "the task is at work", func() bool {
+		within(t, 20*time.Second, "the task is at work", func() bool {
 			first.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)
 			return got.Result.Status.State == "working"
 		})
 		_ = first.End(syscall.SIGKILL)
 		second := serveIn(t, dir, args...)
-		within(t, 15*time.Second, "the task failed", func() bool {
+		within(t, 20*time.Second, "the task failed", func() bool {
 			second.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)
 			return got.Result.Status.State == "failed"
 		})

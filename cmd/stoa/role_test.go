@@ -36,7 +36,7 @@ agents: {assistant: {llm: m}, helper: {llm: m}}
 		if got := asks(one, agent); got != status { // who changed it sees it at once
 			t.Errorf("%s: %d where it was changed, want %d", what, got, status)
 		}
-		within(t, 2*time.Second, what+" at the other process", func() bool { return asks(two, agent) == status })
+		within(t, 20*time.Second, what+" at the other process", func() bool { return asks(two, agent) == status })
 	}
 	becomes("the role may call the helper", "helper", http.StatusOK)
 	becomes("the role may not call the assistant", "assistant", http.StatusForbidden)

@@ -223,7 +223,7 @@ func TestTracesOutward(t *testing.T) {
 		t.Errorf("the other agent was asked: %t, and told of the trace: %q", ok, parent)
 	}
 	_, page := h.ask(t, "GET", "/metrics", "", nil)
-	within(t, 10*time.Second, "logs and metrics", func() bool {
+	within(t, 20*time.Second, "logs and metrics", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.logs) > 0 && len(c.metrics) > 0
@@ -262,7 +262,7 @@ func TestTraceContent(t *testing.T) {
 	}
 	h.create(t, "acme", `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`)
 	h.want(t, http.StatusOK, nil, "POST", "/apps/acme/agents/a", h.token(t, "acme", "ana", nil), rpc("message:send", words("canary-foreign")))
-	within(t, 10*time.Second, "the spans of acme", func() bool {
+	within(t, 20*time.Second, "the spans of acme", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return named(c.spans, "invoke_agent a") != nil
@@ -339,7 +339,7 @@ func TestTracesOfTheDoor(t *testing.T) {
 	if status, _ := h.do(t, req); status != http.StatusUnauthorized {
 		t.Fatal(status)
 	}
-	within(t, 10*time.Second, "a span of the refusal", func() bool {
+	within(t, 20*time.Second, "a span of the refusal", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		s := named(c.spans, "POST /agents/{agent}")

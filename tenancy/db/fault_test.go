@@ -151,7 +151,7 @@ func TestReads(t *testing.T) {
 			}
 		})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	most := int(d.Stats().Max)
 	for n := 0; n < most-most/4; { // until readers hold all connections that they may

@@ -92,16 +92,22 @@ func TestGuestLimits(t *testing.T) {
 			}
 		})
 	}
+	over := make(chan struct{})
+	go func() { wg.Wait(); close(over) }()
 	most := 0
-	for end := time.Now().Add(400 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for busy := true; busy; {
 		most = max(most, count())
+		select {
+		case <-over:
+			busy = false
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	wg.Wait()
 	if most != g.MaxConns {
 		t.Errorf("%d connections at work, want %d", most, g.MaxConns)
 	}
 	rest := count()
-	for range 50 {
+	for range 500 {
 		if rest == g.MaxIdle {
 			return
 		}
@@ -362,7 +368,7 @@ func TestGuestSilence(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("callers with 300 ms waited for %s", took)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
@@ -18,9 +18,9 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// TestReconnect cuts the connections: subscribers are told to look at everything, and signals flow again. It cuts
-// those of other tests too and so runs before the parallel ones.
+// TestReconnect cuts the connections: subscribers are told to look at everything, and signals flow again.
 func TestReconnect(t *testing.T) {
+	t.Parallel()
 	cut := func(t *testing.T, link func() signal.Link, kill func()) {
 		a, b := signal.New(link(), nil), signal.New(link(), nil)
 		atA, atB := listen(t, a, "app"), listen(t, b, "app")
@@ -49,10 +49,28 @@ func TestReconnect(t *testing.T) {
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
-		client := redisClient(t)
+		o := *redisClient(t).Options()
+		o.ClientName = "stoa-cut"
+		client := redis.NewClient(&o)
+		t.Cleanup(func() { _ = client.Close() })
 		cut(t, func() signal.Link { return signal.Redis(client, "stoa-cut") }, func() {
-			if err := client.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err(); err != nil {
+			all, err := client.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+			if err != nil {
 				t.Fatal(err)
+			}
+			ended := 0
+			for line := range strings.Lines(all) {
+				if !strings.Contains(line, " name=stoa-cut ") {
+					continue // another test's, perhaps another package's
+				}
+				id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
+				if err := client.ClientKillByFilter(t.Context(), "ID", id).Err(); err != nil {
+					t.Fatal(err)
+				}
+				ended++
+			}
+			if ended != 2 {
+				t.Errorf("ended %d connections, want those of two processes:\n%s", ended, all)
 			}
 		})
 	})
@@ -82,9 +100,25 @@ func TestOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := proxy.Addr().String()
-	_ = proxy.Close()
-	through := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1})
+	var turnedAway atomic.Int64
+	up := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			near, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			select {
+			case <-up:
+				wg.Go(func() { relay(near, client.Options().Addr) })
+			default:
+				turnedAway.Add(1)
+				_ = near.Close()
+			}
+		}
+	})
+	through := redis.NewClient(&redis.Options{Addr: proxy.Addr().String(), MaxRetries: -1})
 	defer func() { _ = through.Close() }()
 	var said lines
 	b := signal.New(signal.Redis(through, "stoa-outage"), slog.New(slog.NewTextHandler(&said, nil)))
@@ -93,12 +127,8 @@ func TestOutage(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
 	eventually(t, "the outage is told", func() bool { return said.count("interrupted") == 1 })
-	time.Sleep(300 * time.Millisecond) // several attempts
-	if proxy, err = net.Listen("tcp", address); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() { relay(proxy, client.Options().Addr) })
+	eventually(t, "it is tried several times", func() bool { return turnedAway.Load() > 3 })
+	close(up)
 	h.wait(t, "", 0)
 	eventually(t, "its end is told", func() bool { return said.count("flow again") == 1 })
 	cancel()
@@ -111,23 +141,18 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// relay passes connections of l on to an address until l is closed and they have ended.
-func relay(l net.Listener, to string) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for {
-		near, err := l.Accept()
-		if err != nil {
-			return
-		}
-		far, err := net.Dial("tcp", to)
-		if err != nil {
-			_ = near.Close()
-			continue
-		}
-		wg.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
-		wg.Go(func() { _, _ = io.Copy(near, far); _ = near.Close() })
+// relay passes a connection on to an address until both have ended.
+func relay(near net.Conn, to string) {
+	defer func() { _ = near.Close() }()
+	far, err := net.Dial("tcp", to)
+	if err != nil {
+		return
 	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
+	_, _ = io.Copy(near, far)
+	_ = near.Close()
+	wg.Wait()
 }
 
 type lines struct {

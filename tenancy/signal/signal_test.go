@@ -50,7 +50,7 @@ func (h *heard) count(key string) int {
 // wait returns when key was heard more than n times.
 func (h *heard) wait(t *testing.T, key string, n int) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for h.count(key) <= n {
 		select {
 		case <-h.more:

@@ -145,7 +145,7 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("reflection does not know %s.SendMessage", v.service)
 		}
 	}
-	until(t, "the call waits", func() bool { return h.Pool.Inflight() == 2 })
+	h.Works(t, 2)
 
 	h.server.Drain()
 	sees(not)
@@ -260,7 +260,7 @@ func (w *wire) call(stream uint32, token string, m proto.Message) error {
 // than it may, and how much one connection may ask for at a time.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{Stall: 100 * time.Millisecond, Arrive: 100 * time.Millisecond})
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{Stall: time.Second, Arrive: time.Second})
 	ana := h.token(t, "acme", "ana")
 	silent := h.wire(t)
 	if err := silent.call(1, ana, nil); err != nil {

@@ -58,9 +58,9 @@ func send(t *testing.T, h *surfacetest.House, body string) task {
 // TestStreamIsLive reads the first words while the model still pauses, drops the stream and goes on from where it was.
 func TestStreamIsLive(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
-	begin := time.Now()
-	resp := h.Open(t, http.MethodPost, agent+"/message:stream?format=response", "", say("slow", ""))
+	config, goOn := surfacetest.Halting(t)
+	h := surfacetest.New(t, surfacetest.Options{Default: config}, routes)
+	resp := h.Open(t, http.MethodPost, agent+"/message:stream?format=response", "", say("hello", ""))
 	next := surfacetest.Events(t, resp)
 	id, last := "", ""
 	for {
@@ -76,10 +76,10 @@ func TestStreamIsLive(t *testing.T) {
 			break
 		}
 	}
-	if took := time.Since(begin); took > 250*time.Millisecond {
-		t.Errorf("the first words came after %v, want them before the model goes on", took)
-	}
 	resp.Body.Close()
+	if !goOn() {
+		t.Error("the first words came when the model had gone on, want them before")
+	}
 	_, rest := h.Do(t, http.MethodGet, agent+"/tasks/"+id+":subscribe", "", nil, "Last-Event-ID", last)
 	if strings.Contains(rest, "id: "+last+"\n") || !strings.Contains(rest, `"update":`) || !strings.Contains(rest, `"one two"`) ||
 		!strings.HasSuffix(rest, "event: done\ndata: {}\n\n") {
@@ -113,10 +113,14 @@ func TestSubscribe(t *testing.T) {
 // TestBlockingGivesUp returns the task as it stands after the longest wait.
 func TestBlockingGivesUp(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{BlockFor: 50 * time.Millisecond}, surface.Options{})
-	if got := send(t, h, say("never", `, "configuration": {"blocking": true}`)); got.Status.State != "TASK_STATE_WORKING" {
-		t.Errorf("after the longest wait the task is %s", got.Status.State)
+	state := ""
+	for _, wait := range surfacetest.Waits {
+		h := slowHouse(t, v1.Options{BlockFor: wait}, surface.Options{})
+		if state = send(t, h, say("never", `, "configuration": {"blocking": true}`)).Status.State; state == "TASK_STATE_WORKING" {
+			return
+		}
 	}
+	t.Errorf("after the longest wait the task is %s", state)
 }
 
 // TestShutdown ends a stream with a hint to come back, and does not call it done.
@@ -125,9 +129,7 @@ func TestShutdown(t *testing.T) {
 	h := slowHouse(t, v1.Options{}, surface.Options{})
 	resp := h.Open(t, http.MethodPost, agent+"/message:stream", "", say("never", ""))
 	defer resp.Body.Close()
-	for h.Pool.Inflight() < 1 {
-		time.Sleep(time.Millisecond)
-	}
+	h.Works(t, 1)
 	h.Server.EndStreams()
 	rest, err := io.ReadAll(resp.Body)
 	if err != nil || !strings.HasSuffix(string(rest), "retry: 1000\n\n") || strings.Contains(string(rest), "event: done") {
