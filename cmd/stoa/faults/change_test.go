@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"syscall"
@@ -78,18 +79,50 @@ func TestF17Reload(t *testing.T) {
 	}
 }
 
-// TestF18Suspend suspends an app with calls and streams under way, on every process, and then deletes it: whoever waits
-// and whoever comes is refused in time, nothing is written late, and no row is left.
+// TestF18Suspend suspends an app with calls, streams and schedules under way, on every process, and then deletes it: whoever
+// waits and whoever comes is refused in time, nothing is written late, no tick starts a task, and no row is left. Its neighbour
+// has the same schedules, and at each hour that strikes shows that they would have started something.
 func TestF18Suspend(t *testing.T) {
 	t.Parallel()
-	leftOut(t, "ticks of an app that is suspended or deleted: they show in package cmd/stoa (TestSchedule); callbacks: there are none yet")
+	leftOut(t, "callbacks: there are none yet")
 	c := up(t, setup{nodes: 2})
-	c.app("globex", c.config())
+	timed := c.config() + "  hourly: {llm: script, trigger: {type: schedule, cron: \"0 * * * *\", input: hello tick}}\n"
+	for i := range 8 {
+		timed += fmt.Sprintf("  half%d: {llm: script, trigger: {type: schedule, cron: \"30 * * * *\", input: hello tick}}\n", i)
+	}
+	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"config": timed}, nil))
+	c.app("globex", timed)
 	neighbour := &client{base: c.nodes[0].base, token: c.mint("globex", "bob"), http: c.client}
 	_, err := neighbour.send(t.Context(), message{text: "hi"})
 	c.must(err)
-	tenant := c.sql("SELECT tenant FROM app WHERE name = 'acme'")[0][0]
+	tenants := map[string]string{}
+	for _, row := range c.sql("SELECT name, tenant FROM app") {
+		tenants[row[0].(string)] = row[1].(string)
+	}
+	tenant := tenants["acme"]
+	count := func(query, app string) int64 { return c.sql("SELECT COUNT(*) FROM "+query, tenants[app])[0][0].(int64) }
+	known := func(app string) bool { return count("schedule WHERE tenant = $1", app) == 9 }
+	ticks := func(app string) int64 { return count("task WHERE agent = 'hourly' AND tenant = $1", app) }
+	c.within(15*time.Second, "the schedules are known", func() bool { return known("acme") && known("globex") })
 
+	// strike has the next hour begin, and wants both apps to have had as many ticks as that.
+	strike := func(acme, globex int64) {
+		t.Helper()
+		c.calm()
+		c.setTime(c.time().Truncate(time.Hour).Add(time.Hour))
+		c.within(30*time.Second, "the neighbour's tick is a task", func() bool { return ticks("globex") == globex })
+		time.Sleep(stale) // each process looks twice and more
+		c.calm()
+		if n := ticks("acme"); n != acme {
+			t.Errorf("the app has had %d ticks, want %d", n, acme)
+		}
+	}
+	// due makes schedules due that have started nothing in the last hour.
+	due := func() {
+		t.Helper()
+		at := c.time().Truncate(time.Hour).Add(-30 * time.Minute)
+		c.sql("UPDATE schedule SET next_at = $1 WHERE tenant = $2 AND agent LIKE 'half%' RETURNING agent", at.UnixMicro(), tenant)
+	}
 	begin := func() chan error {
 		ended := make(chan error, 4)
 		for _, n := range c.nodes {
@@ -124,19 +157,24 @@ func TestF18Suspend(t *testing.T) {
 		say(t, "refused everywhere after %v", time.Since(began).Round(time.Millisecond))
 	}
 
+	strike(1, 1)
 	gate := c.tools.gates.close("late")
 	ended := begin()
 	for range 4 {
 		gate.await(t)
 	}
+	due()
 	began := time.Now()
 	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPost, "/admin/apps/acme:suspend", map[string]any{}, nil))
 	refusals(ended, began)
-	before := c.sql("SELECT COUNT(*) FROM event WHERE tenant = $1", tenant)[0][0]
+	before := count("event WHERE tenant = $1", "acme")
 	gate.release()
-	time.Sleep(stale)
-	if after := c.sql("SELECT COUNT(*) FROM event WHERE tenant = $1", tenant)[0][0]; after != before {
+	strike(1, 2)
+	if after := count("event WHERE tenant = $1", "acme"); after != before {
 		t.Errorf("a suspended app's log grew from %v to %v events", before, after)
+	}
+	if n := count("schedule WHERE tenant = $1", "acme"); n != 0 {
+		t.Errorf("a suspended app has %d schedules", n)
 	}
 	c.must(c.nodes[1].admin().ask(t.Context(), http.MethodPost, "/admin/apps/acme:resume", map[string]any{}, nil))
 	for _, n := range c.nodes {
@@ -145,12 +183,15 @@ func TestF18Suspend(t *testing.T) {
 			return err == nil
 		})
 	}
+	c.within(15*time.Second, "the schedules are known again", func() bool { return known("acme") })
+	strike(2, 3) // the one that it was suspended over is not made up for
 
 	gate = c.tools.gates.close("late")
 	ended = begin()
 	for range 4 {
 		gate.await(t)
 	}
+	due()
 	began = time.Now()
 	a, err := c.nodes[1].admin().do(t.Context(), http.MethodDelete, "/admin/apps/acme", nil)
 	if err != nil || a.status != http.StatusNoContent {
@@ -158,9 +199,9 @@ func TestF18Suspend(t *testing.T) {
 	}
 	refusals(ended, began)
 	gate.release()
-	time.Sleep(stale)
+	strike(0, 4)
 	for _, table := range c.sql(`SELECT table_name FROM information_schema.columns WHERE column_name = 'tenant' AND table_schema = 'public'`) {
-		if left := c.sql("SELECT COUNT(*) FROM "+table[0].(string)+" WHERE tenant = $1", tenant)[0][0]; left != any(int64(0)) {
+		if left := count(table[0].(string)+" WHERE tenant = $1", "acme"); left != 0 {
 			t.Errorf("%v rows of the deleted app are left in %s", left, table[0])
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -267,6 +268,15 @@ func (c *cluster) mint(app, sub string) string {
 	return out.AccessToken
 }
 
+// key returns an API key of an app, which is good whatever a clock says.
+func (c *cluster) key(app string) string {
+	c.Helper()
+	var out struct{ Key string }
+	body := map[string]any{"name": "test", "roles": []string{"admin"}}
+	c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPost, "/admin/apps/"+app+"/keys", body, &out))
+	return out.Key
+}
+
 func (c *cluster) must(err error) {
 	c.Helper()
 	if err != nil {
@@ -285,6 +295,16 @@ func (c *cluster) sql(query string, args ...any) (rows [][]any) {
 	rows, err = pgx.CollectRows(got, func(r pgx.CollectableRow) ([]any, error) { return r.Values() })
 	c.must(err)
 	return rows
+}
+
+// hold takes a lock in a transaction, which ends when the returned function is called.
+func (c *cluster) hold(lock string) (free func()) {
+	c.Helper()
+	conn, err := pgx.Connect(c.Context(), c.database)
+	c.must(err)
+	_, err = conn.Exec(c.Context(), "BEGIN; "+lock)
+	c.must(err)
+	return sync.OnceFunc(func() { _ = conn.Close(context.Background()) })
 }
 
 // within waits until something holds, at most for d, and returns how long that took.

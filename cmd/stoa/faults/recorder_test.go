@@ -59,7 +59,22 @@ func (r *recorder) of(name string) []effect {
 	return found
 }
 
-// step returns how many effects a task's calls had, the most of one call.
+// tasks returns the names of all effects, each once for every task that had it.
+func (r *recorder) tasks() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := map[effect]bool{}
+	for _, e := range r.effects {
+		task, _, _ := strings.Cut(e.key, "/")
+		if one := (effect{name: e.name, key: task}); !seen[one] {
+			seen[one] = true
+			names = append(names, e.name)
+		}
+	}
+	return names
+}
+
+// steps returns how many effects a task's calls had, the most of one call.
 func (r *recorder) steps(task string) (most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

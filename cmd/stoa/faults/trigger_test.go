@@ -53,6 +53,29 @@ func (c *cluster) settled(agents string) bool {
 	return c.sql(`SELECT COUNT(*) FROM schedule WHERE agent LIKE $1 AND next_at <= stoa_now()`, agents)[0][0].(int64) == 0
 }
 
+// known waits until so many schedules are.
+func (c *cluster) known(schedules int) {
+	c.Helper()
+	c.within(15*time.Second, "the schedules are known", func() bool {
+		return c.sql(`SELECT COUNT(*) FROM schedule`)[0][0].(int64) == int64(schedules)
+	})
+}
+
+// hours makes the schedules of so many agents due that start one every hour, has something happen meanwhile, and wants each tick to
+// be one task.
+func (c *cluster) hours(agents int, meanwhile func()) {
+	c.Helper()
+	hour := func() int64 { return time.Now().Truncate(time.Hour).Unix() }
+	began := hour()
+	c.sql(`UPDATE schedule SET next_at = CAST($1 AS BIGINT) * 1000000 WHERE agent LIKE 'hourly%' RETURNING agent`, began)
+	meanwhile()
+	c.within(30*time.Second, "every tick is settled", func() bool { return c.settled("hourly%") })
+	times, tasks := c.ticks("hourly%")
+	if int64(len(times)) != tasks || hour() == began && len(times) != agents {
+		c.Errorf("%d agents have %d tasks of %d ticks: %v", agents, tasks, len(times), times)
+	}
+}
+
 // TestF11Schedule makes schedules due while three replicas look, and kills one that may be at it; then it stops all of them
 // while ticks pass. Each tick that was due is one task, and of those that were missed the last one is. The replicas' clocks
 // are ten minutes off in the long form.
@@ -67,23 +90,16 @@ func TestF11Schedule(t *testing.T) {
 	}
 	c := up(t, s)
 	c.app("timed", c.timed(agents))
-	c.within(15*time.Second, "the schedules are known", func() bool {
-		return c.sql(`SELECT COUNT(*) FROM schedule`)[0][0].(int64) == int64(agents)+1
+	c.known(agents + 1)
+	var killed time.Time
+	c.hours(agents, func() {
+		c.within(5*time.Second, "a tick is taken", func() bool {
+			return c.sql(`SELECT COUNT(*) FROM schedule WHERE agent LIKE 'hourly%' AND (held_until > stoa_now() OR last_at > 0)`)[0][0].(int64) > 0
+		})
+		c.nodes[1].kill()
+		killed = time.Now()
 	})
-	hour := func() int64 { return time.Now().Truncate(time.Hour).Unix() }
-	began := hour()
-	c.sql(`UPDATE schedule SET next_at = CAST($1 AS BIGINT) * 1000000 WHERE agent LIKE 'hourly%' RETURNING agent`, began)
-	c.within(5*time.Second, "a tick is taken", func() bool {
-		return c.sql(`SELECT COUNT(*) FROM schedule WHERE agent LIKE 'hourly%' AND (held_until > stoa_now() OR last_at > 0)`)[0][0].(int64) > 0
-	})
-	c.nodes[1].kill()
-	killed := time.Now()
-	c.within(30*time.Second, "every tick is settled", func() bool { return c.settled("hourly%") })
 	say(t, "%d ticks were settled %v after a replica was killed in the middle", agents, time.Since(killed).Round(time.Millisecond))
-	times, tasks := c.ticks("hourly%")
-	if int64(len(times)) != tasks || hour() == began && len(times) != agents {
-		t.Errorf("%d agents have %d tasks of %d ticks: %v", agents, tasks, len(times), times)
-	}
 
 	// Everything is down while three ticks pass.
 	for _, n := range c.nodes {
@@ -97,7 +113,7 @@ func TestF11Schedule(t *testing.T) {
 		}
 	})
 	c.within(30*time.Second, "what was missed is settled", func() bool { return c.settled("half") })
-	times, tasks = c.ticks("half")
+	times, tasks := c.ticks("half")
 	if want := fmt.Sprint("half tick-", half); len(times) == 0 || times[0] != want || tasks != int64(len(times)) || tasks > 1 && time.Now().Unix() < half+1800 {
 		t.Errorf("after an hour of downtime there are %d tasks of the ticks %v, want one of %s", tasks, times, want)
 	}
