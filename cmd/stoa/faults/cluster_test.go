@@ -134,9 +134,10 @@ func (n *node) wires() []string {
 	return []string{"--database", database, "--redis", "redis://" + n.redis.addr + "/0"}
 }
 
-// config is the configuration of the app acme. Its agent assistant plays a script, and modelled talks to a vendor.
+// config is the configuration of the app acme. Its agent assistant plays a script, modelled talks to a vendor, and hooked is
+// started by a webhook, whose sender is called back.
 func (c *cluster) config() string {
-	return strings.NewReplacer("RECORDER", c.tools.URL, "MODEL", c.model.URL).Replace(`
+	return strings.NewReplacer("RECORDER", c.tools.URL, "HOST", host(c.tools.URL), "MODEL", c.model.URL, "SECRET", hookSecret).Replace(`
 llms:
   script:
     provider: scripted
@@ -168,6 +169,7 @@ tools:
 agents:
   assistant: {llm: script, tools: [record, repeat, careful]}
   modelled: {llm: vendor, tools: [record, repeat]}
+  hooked: {llm: script, tools: [record], trigger: {type: webhook, secret: "SECRET", webhook_input: {template: "{{.text}}"}, response: {mode: callback, callback_hosts: ["HOST"]}}}
 `)
 }
 

@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"cmp"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// recorder is what tools act upon: POST /NAME is a side effect, and each one that came is kept. A gate holds the answer
-// back after the effect has taken place.
+// recorder is what tools act upon, and where callbacks go: POST /NAME is a side effect, and each one that came is kept. A gate holds
+// the answer back after the effect has taken place.
 type recorder struct {
 	URL   string
 	gates gates
@@ -19,7 +20,7 @@ type recorder struct {
 	effects []effect
 }
 
-// effect is one side effect. Key is the step it belongs to: the task and the call.
+// effect is one side effect. Key is the step it belongs to, the task and the call, or the id of what a callback tells.
 type effect struct {
 	name, key string
 	at        time.Time
@@ -38,7 +39,7 @@ func newRecorder(t testing.TB) *recorder {
 }
 
 func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	e := effect{strings.TrimPrefix(req.URL.Path, "/"), req.Header.Get("Idempotency-Key"), time.Now()}
+	e := effect{strings.TrimPrefix(req.URL.Path, "/"), cmp.Or(req.Header.Get("Idempotency-Key"), req.Header.Get("Webhook-Id")), time.Now()}
 	r.mu.Lock()
 	r.effects = append(r.effects, e)
 	r.mu.Unlock()
