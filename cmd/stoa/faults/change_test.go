@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,6 +78,44 @@ func TestF17Reload(t *testing.T) {
 	c.must(err)
 	if !strings.HasPrefix(got.text(), "NEWER") {
 		t.Errorf("after an invalid configuration the agent says %q", got.text())
+	}
+}
+
+// TestF17File changes the configuration file under a process while a run of it works: the run goes on as it began, what begins later
+// is of the new file, and what is invalid is told in the log and changes nothing.
+func TestF17File(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "stoa.yaml")
+	write := func(config string) {
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("llms: {m: {provider: scripted}}\nagents: {assistant: {llm: m}}\n")
+	c := up(t, setup{sqlite: true, args: []string{"--config", file, "--watch"}})
+	n := c.nodes[0]
+	n.token = c.mint("default", "ana")
+	probes := 0
+	says := func(begins string) bool {
+		probes++
+		got, err := n.send(t.Context(), message{text: "record probe" + itoa(probes)})
+		return err == nil && strings.HasPrefix(got.text(), begins)
+	}
+	write(c.config())
+	c.within(5*time.Second, "the file is read", func() bool { return says("recorded: ") })
+	held := c.tools.gates.close("held")
+	id := c.live(n, message{text: "record held"})
+	held.await(t)
+	write(strings.ReplaceAll(c.config(), "recorded: ", "NEWER: "))
+	c.within(5*time.Second, "the changed file is read", func() bool { return says("NEWER: ") })
+	write("agnets: {}\n")
+	c.within(5*time.Second, "what is wrong with the file is told", func() bool { return strings.Contains(n.Output(), "agnets") })
+	if !says("NEWER: ") {
+		t.Error("an invalid file has replaced the one before")
+	}
+	held.release()
+	if got := c.restsAs(n, "", id, "completed", rescue); !strings.Contains(got.text(), "recorded: ") {
+		t.Errorf("a run that began before says %q", got.text())
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // rescue is how long a task of a dead worker may take to go on elsewhere: the stale threshold and ten seconds.
@@ -252,8 +254,8 @@ func TestF4Stop(t *testing.T) {
 	})
 	time.Sleep(stale)
 	after := c.sql("SELECT task, seq, body FROM event ORDER BY task, seq")
-	if len(after) != len(before) {
-		t.Errorf("the log has %d events, before the worker woke it had %d", len(after), len(before))
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the log before and after the worker woke (-before +after):\n%s", diff)
 	}
 	if n := c.model.asked("hello") + c.model.asked("again"); n != calls {
 		t.Errorf("the woken worker asked the model %d times", n-calls)

@@ -138,6 +138,11 @@ func TestF12Twice(t *testing.T) {
 		if r, _ := err.(*refusal); r == nil || r.rpc != -32602 { //nolint:errorlint // as above
 			t.Errorf("the same id with another body is answered %v", err)
 		}
+		other := map[string]any{"messageId": m.id, "contextId": m.context, "role": "ROLE_USER", "parts": []any{map[string]any{"text": "another"}}}
+		a, err := c.nodes[0].do(t.Context(), http.MethodPost, "/v1/agents/assistant/message:send", map[string]any{"message": other})
+		if err != nil || a.status != http.StatusUnprocessableEntity {
+			t.Errorf("over REST the same id with another body is answered %d %s (%v)", a.status, a.body, err)
+		}
 	}
 	// A message whose process dies before anybody hears of it.
 	held := c.model.gates.close("hello")
