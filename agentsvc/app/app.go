@@ -80,6 +80,7 @@ type App struct {
 	vault    *store.Vault
 	memories *memory.Recall
 	desk     *notify.Desk // nil = nobody is told
+	pushes   bool         // callers may have addresses of theirs told
 
 	allowance *billing.Allowance // nil = any
 	gate      *authz.Gate
@@ -129,7 +130,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	}
 	a := &App{
 		runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, allowance: b.allowance,
-		desk: b.desk(h), limits: limits, triggers: started, index: map[string]int{}, closers: b.closers,
+		desk: b.desk(h), pushes: h.Notify != nil && h.Notify.Push, limits: limits, triggers: started, index: map[string]int{}, closers: b.closers,
 	}
 	for _, q := range h.queues() {
 		kept := stores(q.db)

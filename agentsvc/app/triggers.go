@@ -27,7 +27,8 @@ type Webhook struct {
 	Methods   []string
 	Signature *trigger.Signature
 	Input     *trigger.Input
-	Waits     time.Duration // for the result; 0 = it is not waited for
+	Waits     time.Duration     // for the result; 0 = it is not waited for
+	Callback  *trigger.Callback // where the result is posted; nil = nowhere
 }
 
 // triggers are what starts an app's agents without a caller.
@@ -63,8 +64,11 @@ func (b *builder) triggers() triggers {
 
 func webhook(agent string, t *config.Trigger) (*Webhook, error) {
 	w := &Webhook{Agent: agent, Path: t.Path, Methods: t.Methods, Signature: trigger.NewSignature(t.Secret, t.SignatureHeader)}
-	if t.Response.Mode == "sync" {
+	switch t.Response.Mode {
+	case "sync":
 		w.Waits = t.Response.Timeout
+	case "callback":
+		w.Callback = &trigger.Callback{Field: t.Response.CallbackField, Hosts: t.Response.CallbackHosts}
 	}
 	var source string
 	var fields []trigger.Field

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
@@ -69,7 +70,10 @@ type Response struct {
 	// Timeout is how long a sync webhook waits for the result, at most 5m.
 	Timeout time.Duration `yaml:"timeout" jsonschema:"default=30s" only:"mode=sync"`
 	// CallbackField is the field of the body that holds the callback's address.
+	// It is found as extract_fields find theirs.
 	CallbackField string `yaml:"callback_field" jsonschema:"default=callback_url" only:"mode=callback"`
+	// CallbackHosts are the hosts that a result may be posted to, with a port where it is not the usual one. A callback needs them.
+	CallbackHosts []string `yaml:"callback_hosts" only:"mode=callback"`
 }
 
 var webhookPath = regexp.MustCompile(`^/webhooks/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
@@ -109,6 +113,9 @@ func (t *Trigger) webhook(c *checks, s spot) {
 	}
 	if !headerName.MatchString(t.SignatureHeader) {
 		c.problem(s.child("signature_header"), "is no name of a header")
+	}
+	if r := t.Response; t.Enabled && r != nil && r.Mode == "callback" && len(r.CallbackHosts) == 0 {
+		c.problem(s.child("response"), "mode callback needs callback_hosts: the hosts that a result may be posted to")
 	}
 	if t.Input != "" && t.WebhookInput != nil && t.WebhookInput.Template != "" {
 		c.problem(s.child("input"), "goes before a body that no template is made of: leave out either it or webhook_input.template")
@@ -162,5 +169,14 @@ func (w *WebhookInput) check(c *checks, s spot) {
 func (r *Response) check(c *checks, s spot) {
 	if r.Timeout <= 0 || r.Timeout > longestWait {
 		c.problem(s.child("timeout"), fmt.Sprintf("must be more than nothing and at most %v", longestWait))
+	}
+	if r.CallbackField == "" {
+		c.problem(s.child("callback_field"), "names no field of the body")
+	}
+	for i, host := range r.CallbackHosts {
+		u, err := url.Parse("https://" + host)
+		if err != nil || u.Host != host || u.Hostname() == "" || strings.HasSuffix(host, ":") || strings.ContainsAny(host, "* ,") {
+			c.problem(s.child("callback_hosts").item(i), "must be a host, such as hooks.example.com or hooks.example.com:8443")
+		}
 	}
 }

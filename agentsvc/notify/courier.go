@@ -57,12 +57,15 @@ type Courier struct {
 	o         CourierOptions
 	wake      chan struct{}
 	slots     chan struct{}
+
+	mu     sync.Mutex
+	visits map[*store.Telling]context.CancelFunc // those under way
 }
 
 // NewCourier returns a courier for the tasks in d.
 func NewCourier(d *db.DB, o CourierOptions) *Courier {
 	o.defaults()
-	return &Courier{db: d, receivers: store.NewReceivers(d), o: o, wake: make(chan struct{}, 1), slots: make(chan struct{}, o.Concurrent)}
+	return &Courier{db: d, receivers: store.NewReceivers(d), o: o, wake: make(chan struct{}, 1), slots: make(chan struct{}, o.Concurrent), visits: map[*store.Telling]context.CancelFunc{}}
 }
 
 // Wake has the courier look for news soon.
@@ -71,6 +74,26 @@ func (c *Courier) Wake() {
 	case c.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Stop breaks off what a tenant's receivers are being told: it does not answer any more.
+func (c *Courier) Stop(tenant db.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for t, stop := range c.visits {
+		if t.Tenant == tenant {
+			stop()
+		}
+	}
+}
+
+// Resume has the receivers of a tenant told now that would be tried later.
+func (c *Courier) Resume(ctx context.Context, tenant db.ID) {
+	if err := c.receivers.Advance(ctx, tenant); err != nil {
+		c.o.Log.Warn("the receivers of an app could not be advanced; they are told by themselves", "tenant", tenant, "error", err)
+		return
+	}
+	c.Wake()
 }
 
 // Run tells receivers until ctx ends, and then leaves them to others.
@@ -114,6 +137,8 @@ func (c *Courier) Run(ctx context.Context) error {
 
 // visit tells t what it does not know yet, and writes down how that went.
 func (c *Courier) visit(ctx context.Context, t *store.Telling) {
+	ctx, stop := c.begin(ctx, t)
+	defer stop()
 	over, err := c.tell(ctx, t)
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaving)
 	defer cancel()
@@ -136,5 +161,19 @@ func (c *Courier) visit(ctx context.Context, t *store.Telling) {
 	}
 	if err != nil && !errors.Is(err, agentsvc.ErrLost) {
 		c.o.Log.Warn("what became of a notification could not be written down: it may be sent again", "tenant", t.Tenant, "task", t.Task, "error", err)
+	}
+}
+
+// begin begins a visit that [Courier.Stop] breaks off. Who has begun it ends it.
+func (c *Courier) begin(ctx context.Context, t *store.Telling) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.visits[t] = cancel
+	return ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.visits, t)
+		cancel()
 	}
 }

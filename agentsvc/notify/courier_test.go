@@ -33,7 +33,7 @@ func TestTold(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		secret := []byte(strings.Repeat("s", 32))
 		outcomes := make(chan string, 100)
-		acme := desk(t, "acme", notify.Options{Inside: true, Secret: secret, Tried: func(outcome string) { outcomes <- outcome }})
+		acme := desk(t, "acme", notify.Options{Callers: near, Secret: secret, Tried: func(outcome string) { outcomes <- outcome }})
 		url, all := receiver(t, func(n int) int {
 			if n <= 3 {
 				return http.StatusServiceUnavailable
@@ -79,7 +79,7 @@ func TestTold(t *testing.T) {
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		acme := desk(t, "acme", notify.Options{Inside: true})
+		acme := desk(t, "acme", notify.Options{Callers: near})
 		url, all := receiver(t, well)
 		task := open(t, d, "acme", to(t, acme, "whole", url))
 		end(t, d, &task)
@@ -93,7 +93,7 @@ func TestWhole(t *testing.T) {
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	d := dbtest.SQLite(t)
-	inside, outside := desk(t, "inside", notify.Options{Inside: true}), desk(t, "outside", notify.Options{})
+	inside, outside := desk(t, "inside", notify.Options{Callers: near}), desk(t, "outside", notify.Options{})
 	gone, _ := receiver(t, func(int) int { return http.StatusGone })
 	down, _ := receiver(t, func(int) int { return http.StatusInternalServerError })
 	_, unheard := receiver(t, well)
@@ -111,7 +111,7 @@ func TestGivenUp(t *testing.T) {
 		"down":     {"inside", to(t, inside, "each", down), "it answered 500 Internal Server Error"},
 		"redirect": {"inside", to(t, inside, "each", moved.URL), "it answered 307 Temporary Redirect"},
 		"private":  {"outside", to(t, outside, "each", "https://127.0.0.1:1"), `the address of "127.0.0.1" is not allowed: only public addresses may be called`},
-		"http now": {"outside", to(t, desk(t, "outside", notify.Options{Inside: true}), "each", "http://example.com"), "only https addresses are told"},
+		"http now": {"outside", to(t, desk(t, "outside", notify.Options{Callers: near}), "each", "http://example.com"), "only https addresses are told"},
 		"sealed":   {"inside", foreign, "its address is sealed under a key that is gone"},
 	}
 	runs := map[string]store.Run{}
@@ -133,7 +133,7 @@ func TestGivenUp(t *testing.T) {
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	d := dbtest.SQLite(t)
-	acme, globex := desk(t, "acme", notify.Options{Inside: true}), desk(t, "globex", notify.Options{Inside: true})
+	acme, globex := desk(t, "acme", notify.Options{Callers: near}), desk(t, "globex", notify.Options{Callers: near})
 	stop := make(chan struct{})
 	hangs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-stop }))
 	t.Cleanup(func() { close(stop); hangs.Close() })
@@ -152,7 +152,7 @@ func TestSlow(t *testing.T) {
 func TestNoDesk(t *testing.T) {
 	t.Parallel()
 	d := dbtest.SQLite(t)
-	acme, other := desk(t, "acme", notify.Options{Inside: true}), desk(t, "other", notify.Options{Inside: true})
+	acme, other := desk(t, "acme", notify.Options{Callers: near}), desk(t, "other", notify.Options{Callers: near})
 	url, all := receiver(t, well)
 	quiet := open(t, d, "acme", to(t, acme, "each", url))
 	run(t, d, map[db.ID]*notify.Desk{"other": other}, notify.CourierOptions{})

@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -29,6 +28,8 @@ type Address struct {
 	Token       string `json:"token,omitempty"`
 	Scheme      string `json:"scheme,omitempty"` // of the header Authorization: Bearer or Basic
 	Credentials string `json:"credentials,omitempty"`
+	// Own says that the app's configuration names the address, or lists its host: then the app's own reach holds.
+	Own bool `json:"own,omitempty"`
 }
 
 // Form is what receivers are told in.
@@ -41,12 +42,18 @@ type Form struct {
 	Body func(t agentsvc.Task, ev agentsvc.Event) ([]byte, error)
 }
 
+// Reach is how far away somebody may be told.
+type Reach struct {
+	Client *egress.Client
+	Inside bool // the client reaches private addresses, and http will do
+}
+
 // Options are what a [Desk] sends with.
 type Options struct {
-	Client *egress.Client
-	Inside bool   // the client reaches private addresses, and http will do
-	Secret []byte // signs what is sent; nil = nothing is signed
-	Made   func() // called when a receiver is about to be set; may be nil
+	Callers Reach  // to addresses that callers choose
+	Own     Reach  // to those that are the app's own, see [Address]
+	Secret  []byte // signs what is sent; nil = nothing is signed
+	Made    func() // called when a receiver is about to be set; may be nil
 	// Tried is told of each attempt to send, one of [Delivered], [Failed] and [Dead]; it may be nil.
 	Tried func(outcome string)
 }
@@ -63,12 +70,19 @@ type Desk struct {
 	tenant string
 	keys   *tenancy.Keyring
 	o      Options
-	client *http.Client
 }
 
 // NewDesk returns the desk of a tenant, whose addresses are sealed under keys.
 func NewDesk(tenant db.ID, keys *tenancy.Keyring, o Options) *Desk {
-	return &Desk{tenant: string(tenant), keys: keys, o: o, client: egress.Direct(o.Client.HTTP())}
+	return &Desk{tenant: string(tenant), keys: keys, o: o}
+}
+
+// reach is how far away an address may be.
+func (d *Desk) reach(a Address) Reach {
+	if a.Own {
+		return d.o.Own
+	}
+	return d.o.Callers
 }
 
 // maxURL bounds an address, in bytes.
@@ -135,7 +149,7 @@ func (d *Desk) check(a *Address) error {
 		return agentsvc.Invalid("url", "is missing: the address to be told at")
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return agentsvc.Invalid("url", "must be an https address")
-	case u.Scheme == "http" && !d.o.Inside:
+	case u.Scheme == "http" && !d.reach(*a).Inside:
 		return agentsvc.Invalid("url", "must be an https address; http is for apps that may call private addresses")
 	case u.User != nil:
 		return agentsvc.Invalid("url", "holds a name or password: those belong into authentication")

@@ -27,6 +27,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// near reaches this machine.
+var near = notify.Reach{Inside: true}
+
 var ana = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 
 // forms tell the state of each status, one of them with how many artifacts there were.
@@ -53,9 +56,10 @@ func keyring(t *testing.T, fill byte) *tenancy.Keyring {
 // desk returns one that reaches this machine, unless it is to stay outside.
 func desk(t *testing.T, tenant db.ID, o notify.Options) *notify.Desk {
 	t.Helper()
-	client := egress.New(egress.Options{PrivateNetwork: o.Inside})
-	t.Cleanup(client.Close)
-	o.Client = client
+	for _, r := range []*notify.Reach{&o.Callers, &o.Own} {
+		r.Client = egress.New(egress.Options{PrivateNetwork: r.Inside})
+		t.Cleanup(r.Client.Close)
+	}
 	return notify.NewDesk(tenant, keyring(t, 1), o)
 }
 
@@ -207,7 +211,7 @@ func TestAddress(t *testing.T) {
 			t.Errorf("%s opens it", name)
 		}
 	}
-	inside := desk(t, "acme", notify.Options{Inside: true})
+	inside := desk(t, "acme", notify.Options{Callers: near})
 	if _, err := inside.Receiver(ana, "", "each", notify.Address{URL: "http://localhost"}); err != nil {
 		t.Errorf("http inside: %v", err)
 	}

@@ -30,7 +30,8 @@ func (d *Desk) send(ctx context.Context, a Address, id string, body []byte) erro
 	if err != nil {
 		return &refusal{"the address cannot be called", true}
 	}
-	if req.URL.Scheme != "https" && !d.o.Inside {
+	reach := d.reach(a)
+	if req.URL.Scheme != "https" && !reach.Inside {
 		return &refusal{"only https addresses are told", true} // they may have been private ones when it was set
 	}
 	req.Header.Set("Content-Type", "application/json")
@@ -43,7 +44,7 @@ func (d *Desk) send(ctx context.Context, a Address, id string, body []byte) erro
 		req.Header.Set("Authorization", a.Scheme+" "+a.Credentials)
 	}
 	egress.Sign(req.Header, d.o.Secret, id, time.Now(), body)
-	resp, err := d.client.Do(req)
+	resp, err := egress.Direct(reach.Client.HTTP()).Do(req)
 	if err != nil {
 		var never *egress.NotAllowedError
 		return &refusal{egress.Reason(err), errors.As(err, &never)}

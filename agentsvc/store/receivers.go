@@ -88,6 +88,13 @@ func (q *Receivers) Leave(ctx context.Context, t *Telling, again time.Duration) 
 	return q.change(ctx, t, "leave a receiver", `due_at = stoa_now() + CAST($5 AS BIGINT), until = 0`, again.Microseconds())
 }
 
+// Advance makes due what of a tenant's receivers is to wait for a while.
+func (q *Receivers) Advance(ctx context.Context, tenant db.ID) error {
+	return q.do(ctx, "advance receivers", func(b *db.Batch) {
+		b.Exec(nil, `UPDATE receiver SET due_at = stoa_now() WHERE tenant = $1 AND state = 'open' AND due_at > stoa_now()`, string(tenant))
+	})
+}
+
 // change updates t, if it is under its lease.
 func (q *Receivers) change(ctx context.Context, t *Telling, doing, set string, args ...any) error {
 	var n int64

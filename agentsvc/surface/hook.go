@@ -9,6 +9,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
+	"stoa/agentsvc/notify"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 )
@@ -53,12 +55,12 @@ func (v *Visit) Prove(w *app.Webhook, h http.Header, body []byte) (id string, er
 // Deliver submits what a webhook makes of a delivery, under its key, and waits as long as the webhook does. A delivery that
 // came before leads to the task that it led to, whatever the webhook would make of it by now; again says so. Limits and
 // budgets hold as for any call.
-func (v *Visit) Deliver(ctx context.Context, w *app.Webhook, key string, message func() (agentsvc.Message, error)) (t agentsvc.Task, again bool, err error) {
+func (v *Visit) Deliver(ctx context.Context, w *app.Webhook, key string, fill func(*task.Submission) error) (t agentsvc.Task, again bool, err error) {
 	if t, err = v.delivered(ctx, w, key); !errors.Is(err, agentsvc.ErrNotFound) {
 		return t, true, err
 	}
 	sub := task.Submission{Agent: w.Agent, Owner: v.Principal.Owner(), Key: key, Unasked: w.Waits == 0}
-	if sub.Message, err = message(); err != nil {
+	if err = fill(&sub); err != nil {
 		return t, false, err
 	}
 	if err := v.reserve(ctx, &sub); err != nil {
@@ -70,6 +72,27 @@ func (v *Visit) Deliver(ctx context.Context, w *app.Webhook, key string, message
 		return t, true, err
 	}
 	return t, false, err
+}
+
+// CallBack has the address that the sender of a delivery names told in a form of what comes of it. It returns an
+// [agentsvc.InvalidError] for an address that nothing may be sent to, and nil where the webhook calls nobody back.
+func (v *Visit) CallBack(w *app.Webhook, form, contentType string, body []byte) (*store.Receiver, error) {
+	if w.Callback == nil {
+		return nil, nil
+	}
+	address, err := w.Callback.Address(contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	desk := v.house.Desk()
+	if desk == nil {
+		return nil, errors.New("nobody can be called back from here")
+	}
+	r, err := desk.Receiver(v.Principal.Owner(), agentsvc.NewID(), form, notify.Address{URL: address, Own: true})
+	if wrong := new(agentsvc.InvalidError); errors.As(err, &wrong) {
+		wrong.Field = w.Callback.At()
+	}
+	return &r, err
 }
 
 // delivered returns the task that a delivery has led to, as it stands, or when it has come to rest where the webhook waits for

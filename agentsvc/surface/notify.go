@@ -11,12 +11,12 @@ import (
 )
 
 // Notifies reports whether callers can have addresses of theirs told of their tasks.
-func (v *Visit) Notifies() bool { return v.house.Desk() != nil }
+func (v *Visit) Notifies() bool { return v.house.Desk() != nil && v.house.Pushes() }
 
 // Desk returns what makes receivers of addresses. It returns [ErrNoPush] where nobody is told.
 func (v *Visit) Desk() (*notify.Desk, error) {
-	if d := v.house.Desk(); d != nil {
-		return d, nil
+	if v.Notifies() {
+		return v.house.Desk(), nil
 	}
 	return nil, ErrNoPush
 }

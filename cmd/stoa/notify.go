@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/kelseyhightower/envconfig"
 	"golang.org/x/sync/errgroup"
@@ -11,6 +12,7 @@ import (
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/webhook"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -44,23 +46,23 @@ func (o *own) tell() error {
 	return nil
 }
 
-// openNotify makes ready to tell callers' addresses of their tasks, if the operator wants that.
+// openNotify makes ready to tell addresses of tasks: those that configurations name or let webhooks name, and those of callers
+// if the operator wants that.
 func (h *house) openNotify(context.Context) error {
 	if err := h.own.tell(); err != nil {
 		return err
 	}
-	cfg := h.own.cfg.Load()
-	if cfg == nil || !cfg.Server.PushNotifications {
-		return nil
-	}
+	forms := maps.Clone(a2a.Forms)
+	maps.Copy(forms, webhook.Forms)
 	databases := []*db.DB{h.shared.Volatile.DB} // no other process knows what is in memory here
 	if h.settings.role != roleWeb {
 		databases = append(databases, h.db)
 	}
 	for _, d := range databases {
-		h.couriers = append(h.couriers, notify.NewCourier(d, notify.CourierOptions{Desk: h.desk, Forms: a2a.Forms, Log: h.log}))
+		h.couriers = append(h.couriers, notify.NewCourier(d, notify.CourierOptions{Desk: h.desk, Forms: forms, Log: h.log}))
 	}
-	h.shared.Notify = &app.Notify{Made: func() {
+	cfg := h.own.cfg.Load()
+	h.shared.Notify = &app.Notify{Push: cfg != nil && cfg.Server.PushNotifications, Made: func() {
 		for _, c := range h.couriers {
 			c.Wake()
 		}

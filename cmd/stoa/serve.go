@@ -278,6 +278,9 @@ func (h *house) appChanged(a tenancy.App) {
 		for _, p := range h.pools() {
 			p.Resume(a.ID)
 		}
+		for _, c := range h.couriers {
+			c.Resume(context.Background(), a.ID)
+		}
 		return
 	case tenancy.Suspended:
 		h.shared.Hub.End(a.ID, tenancy.ErrSuspended)
@@ -286,6 +289,9 @@ func (h *house) appChanged(a tenancy.App) {
 	}
 	for _, p := range h.pools() {
 		p.StopTenant(a.ID)
+	}
+	for _, c := range h.couriers {
+		c.Stop(a.ID)
 	}
 	if a.Status == tenancy.Suspended {
 		return

@@ -60,7 +60,7 @@ type Options struct {
 	Default string // configuration of the default app, "" = there is none
 	Hosts   []string
 	Surface surface.Options        // what is missing is filled in
-	Forms   map[string]notify.Form // in which addresses are told where the default app's server.push_notifications is on
+	Forms   map[string]notify.Form // in which addresses are told; none = nobody is told anything
 }
 
 // New returns a house that answers routes until the test ends.
@@ -122,20 +122,22 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	must(t, err)
 	t.Cleanup(router.Close)
 	loops := []func(context.Context) error{bus.Run}
+	shared.Notify = &app.Notify{}
 	if o.Default != "" {
 		h.Apps.SetDefault("Default", []byte(o.Default))
 		cfg, err := config.Parse([]byte(o.Default), config.Options{})
-		if err == nil && cfg.Server.PushNotifications {
-			courier := notify.NewCourier(h.DB, notify.CourierOptions{Forms: o.Forms, Log: log, Desk: func(ctx context.Context, tenant db.ID) (*notify.Desk, func(), error) {
-				a, _, release, err := live.Acquire(ctx, tenant)
-				if err != nil {
-					return nil, nil, err
-				}
-				return a.Desk(), release, nil
-			}})
-			shared.Notify = &app.Notify{Made: courier.Wake}
-			loops = append(loops, courier.Run)
-		}
+		shared.Notify.Push = err == nil && cfg.Server.PushNotifications
+	}
+	if o.Forms != nil {
+		courier := notify.NewCourier(h.DB, notify.CourierOptions{Forms: o.Forms, Log: log, Desk: func(ctx context.Context, tenant db.ID) (*notify.Desk, func(), error) {
+			a, _, release, err := live.Acquire(ctx, tenant)
+			if err != nil {
+				return nil, nil, err
+			}
+			return a.Desk(), release, nil
+		}})
+		shared.Notify.Made = courier.Wake
+		loops = append(loops, courier.Run)
 	}
 	so := o.Surface
 	so.Keys = h.Keys

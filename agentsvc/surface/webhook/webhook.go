@@ -2,7 +2,7 @@
 // becomes a message to the agent whose trigger listens there; the answer says what came of it. It also shows an app's operators
 // what starts their agents without a caller.
 //
-// wire.go holds the shapes, list.go shows the triggers.
+// wire.go holds the shapes, callback.go is what is posted where the sender wants the result, list.go shows the triggers.
 package webhook
 
 import (
@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
 	"stoa/ratelimit"
@@ -59,7 +60,7 @@ func (h hooks) receive(w http.ResponseWriter, r *http.Request) error {
 	if again {
 		w.Header().Set("Idempotent-Replayed", "true")
 	}
-	status, body := answerOf(t, hook)
+	status, body := answerOf(t, hook.Waits > 0)
 	return surface.WriteJSON(w, status, body)
 }
 
@@ -73,10 +74,14 @@ func deliver(r *http.Request, v *surface.Visit, hook *app.Webhook) (t agentsvc.T
 	if err != nil {
 		return t, false, err
 	}
-	return v.Deliver(r.Context(), hook, trigger.Delivery(id, body), func() (m agentsvc.Message, err error) {
+	return v.Deliver(r.Context(), hook, trigger.Delivery(id, body), func(sub *task.Submission) error {
 		said, err := hook.Input.Message(r.Header.Get("Content-Type"), body)
-		m.Parts, m.Metadata = []agentsvc.Part{agentsvc.TextPart(said)}, map[string]any{"trigger": "webhook"}
-		return m, err
+		if err != nil {
+			return err
+		}
+		sub.Message.Parts, sub.Message.Metadata = []agentsvc.Part{agentsvc.TextPart(said)}, map[string]any{"trigger": "webhook"}
+		sub.Receiver, err = v.CallBack(hook, form, r.Header.Get("Content-Type"), body)
+		return err
 	})
 }
 

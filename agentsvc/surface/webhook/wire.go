@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
 )
 
 // answer is what the sender of a delivery is told.
@@ -16,15 +15,15 @@ type answer struct {
 	AgentName string          `json:"agent_name"`
 }
 
-// answerOf tells how a task stands that a webhook has started.
-func answerOf(t agentsvc.Task, w *app.Webhook) (status int, a answer) {
-	a = answer{TaskID: t.ID, AgentName: w.Agent}
+// answerOf tells how a task stands that a webhook has started. Where nobody waits for it, that it was.
+func answerOf(t agentsvc.Task, waits bool) (status int, a answer) {
+	a = answer{TaskID: t.ID, AgentName: t.Agent}
 	said := ""
 	if m := t.Status.Message; m != nil {
 		said = m.Text()
 	}
 	switch state := t.Status.State; {
-	case w.Waits == 0, state.Interrupted(): // nobody waits for it, or it waits for somebody
+	case !waits, state.Interrupted(): // or it waits for somebody itself
 		status, a.Status = http.StatusAccepted, "accepted"
 	case state == agentsvc.Completed:
 		status, a.Status, a.Result = http.StatusOK, "completed", &said

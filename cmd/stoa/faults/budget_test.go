@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -46,30 +47,82 @@ func TestBudgetKill(t *testing.T) {
 // is refused.
 func TestBudgetFleet(t *testing.T) {
 	t.Parallel()
-	const amount, callers = 23, 200
 	c := up(t, setup{nodes: 3})
-	made := map[string]any{"name": "cap", "unit": "calls", "amount": amount, "window": "total", "hard": true}
-	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPost, "/admin/apps/acme/budgets", made, nil))
-	wait(t.Context(), 2500*time.Millisecond) // by then every process knows of the budget
+	c.fund("acme")
+	c.spend("acme", 0, 200)
+}
+
+// TestF7Budget takes Redis away from apps that have spent part of their budgets: what is left is spent to the last call, and
+// nothing beyond.
+func TestF7Budget(t *testing.T) {
+	t.Parallel()
+	states := []struct {
+		name  string
+		state wire
+	}{{"refused", refused}, {"half-open", halfOpen}, {"black-hole", blackHole}}
+	if !full {
+		leftOut(t, "Redis that swallows; make faults does it")
+		states = states[:1]
+	}
+	c := up(t, setup{nodes: 2, redis: true})
+	for _, x := range states {
+		c.app(x.name, c.config())
+		rate := map[string]any{"per": "app", "type": "count", "window": "month", "limit": 1 << 30}
+		c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPut, "/admin/apps/"+x.name, map[string]any{"limits": map[string]any{"rate": []any{rate}}}, nil))
+		c.fund(x.name)
+		spent := c.spend(x.name, 0, budgeted/3)
+		for _, n := range c.nodes {
+			n.redis.set(x.state)
+			if x.state.refuse {
+				n.redis.cut()
+			}
+		}
+		c.spend(x.name, spent, 3*budgeted)
+		for _, n := range c.nodes {
+			n.redis.set(whole)
+			n.redis.cut()
+		}
+	}
+}
+
+// budgeted is how many calls the budget of [cluster.fund] holds.
+const budgeted = 23
+
+// fund gives an app a budget and waits until every process knows of it.
+func (c *cluster) fund(app string) {
+	c.Helper()
+	made := map[string]any{"name": "cap", "unit": "calls", "amount": budgeted, "window": "total", "hard": true}
+	c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPost, "/admin/apps/"+app+"/budgets", made, nil))
+	wait(c.Context(), 2500*time.Millisecond)
+}
+
+// spend has callers at all processes share what is left of an app's budget, and wants them to get exactly that, as far as they are
+// enough. It returns how many calls of the budget are spent by then.
+func (c *cluster) spend(app string, spent, callers int) int {
+	c.Helper()
+	token := c.mint(app, "ana")
+	want := min(budgeted, spent+callers)
 	var completed, refused atomic.Int64
 	together(callers, func(i int) {
-		got, err := c.nodes[i%3].send(t.Context(), message{text: "hello", id: "m" + itoa(i)})
+		caller := &client{base: c.nodes[i%len(c.nodes)].base, token: token, http: c.client}
+		got, err := caller.send(c.Context(), message{text: "hello", id: fmt.Sprintf("m%d-%d", spent, i)})
 		switch {
 		case err == nil && got.Status.State == "completed":
 			completed.Add(1)
 		case err == nil && got.Status.State == "failed", err != nil && strings.Contains(err.Error(), "RESOURCE_EXHAUSTED"):
 			refused.Add(1)
 		default:
-			t.Errorf("call %d: %s (%v)", i, got.Status.State, err)
+			c.Errorf("%s: call %d: %s (%v)", app, i, got.Status.State, err)
 		}
 	})
 	var list struct {
-		Budgets []struct{ Committed, Reserved, Remaining int64 }
+		Budgets []struct{ Committed, Reserved, Remaining int }
 	}
-	c.must(c.nodes[1].admin().ask(t.Context(), http.MethodGet, "/admin/apps/acme/budgets", nil, &list))
+	c.must(c.nodes[1].admin().ask(c.Context(), http.MethodGet, "/admin/apps/"+app+"/budgets", nil, &list))
 	b := list.Budgets[0]
-	if completed.Load() != amount || b.Committed != amount || b.Reserved != 0 || b.Remaining != 0 {
-		t.Errorf("%d calls of %d were answered and %d refused; the budget stands at %+v", completed.Load(), amount, refused.Load(), b)
+	if int(completed.Load()) != want-spent || b.Committed != want || b.Reserved != 0 || b.Remaining != budgeted-want {
+		c.Errorf("%s: %d calls of %d were answered and %d refused; the budget stands at %+v", app, completed.Load(), want-spent, refused.Load(), b)
 	}
-	say(t, "%d callers at 3 processes: %d answered, %d refused", callers, completed.Load(), refused.Load())
+	say(c.T, "%s: %d callers at %d processes: %d answered, %d refused", app, callers, len(c.nodes), completed.Load(), refused.Load())
+	return want
 }

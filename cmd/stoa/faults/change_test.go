@@ -3,7 +3,10 @@ package faults_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -78,18 +81,87 @@ func TestF17Reload(t *testing.T) {
 	}
 }
 
-// TestF18Suspend suspends an app with calls and streams under way, on every process, and then deletes it: whoever waits
-// and whoever comes is refused in time, nothing is written late, and no row is left.
+// TestF17File changes the configuration file under a process while a run of it works: the run goes on as it began, what begins later
+// is of the new file, and what is invalid is told in the log and changes nothing.
+func TestF17File(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "stoa.yaml")
+	write := func(config string) {
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("llms: {m: {provider: scripted}}\nagents: {assistant: {llm: m}}\n")
+	c := up(t, setup{sqlite: true, args: []string{"--config", file, "--watch"}})
+	n := c.nodes[0]
+	n.token = c.mint("default", "ana")
+	probes := 0
+	says := func(begins string) bool {
+		probes++
+		got, err := n.send(t.Context(), message{text: "record probe" + itoa(probes)})
+		return err == nil && strings.HasPrefix(got.text(), begins)
+	}
+	write(c.config())
+	c.within(5*time.Second, "the file is read", func() bool { return says("recorded: ") })
+	held := c.tools.gates.close("held")
+	id := c.live(n, message{text: "record held"})
+	held.await(t)
+	write(strings.ReplaceAll(c.config(), "recorded: ", "NEWER: "))
+	c.within(5*time.Second, "the changed file is read", func() bool { return says("NEWER: ") })
+	write("agnets: {}\n")
+	c.within(5*time.Second, "what is wrong with the file is told", func() bool { return strings.Contains(n.Output(), "agnets") })
+	if !says("NEWER: ") {
+		t.Error("an invalid file has replaced the one before")
+	}
+	held.release()
+	if got := c.restsAs(n, "", id, "completed", rescue); !strings.Contains(got.text(), "recorded: ") {
+		t.Errorf("a run that began before says %q", got.text())
+	}
+}
+
+// TestF18Suspend suspends an app with calls, streams and schedules under way, on every process, and then deletes it: whoever
+// waits and whoever comes is refused in time, nothing is written late, no tick starts a task, nobody is called back, and no row is
+// left. Its neighbour has the same schedules, and at each hour that strikes shows that they would have started something.
 func TestF18Suspend(t *testing.T) {
 	t.Parallel()
-	leftOut(t, "ticks of an app that is suspended or deleted: they show in package cmd/stoa (TestSchedule); callbacks: there are none yet")
 	c := up(t, setup{nodes: 2})
-	c.app("globex", c.config())
+	timed := c.config() + "  hourly: {llm: script, trigger: {type: schedule, cron: \"0 * * * *\", input: hello tick}}\n"
+	for i := range 8 {
+		timed += fmt.Sprintf("  half%d: {llm: script, trigger: {type: schedule, cron: \"30 * * * *\", input: hello tick}}\n", i)
+	}
+	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"config": timed}, nil))
+	c.app("globex", timed)
 	neighbour := &client{base: c.nodes[0].base, token: c.mint("globex", "bob"), http: c.client}
 	_, err := neighbour.send(t.Context(), message{text: "hi"})
 	c.must(err)
-	tenant := c.sql("SELECT tenant FROM app WHERE name = 'acme'")[0][0]
+	tenants := map[string]string{}
+	for _, row := range c.sql("SELECT name, tenant FROM app") {
+		tenants[row[0].(string)] = row[1].(string)
+	}
+	tenant := tenants["acme"]
+	count := func(query, app string) int64 { return c.sql("SELECT COUNT(*) FROM "+query, tenants[app])[0][0].(int64) }
+	known := func(app string) bool { return count("schedule WHERE tenant = $1", app) == 9 }
+	ticks := func(app string) int64 { return count("task WHERE agent = 'hourly' AND tenant = $1", app) }
+	c.within(15*time.Second, "the schedules are known", func() bool { return known("acme") && known("globex") })
 
+	// strike has the next hour begin, and wants both apps to have had as many ticks as that.
+	strike := func(acme, globex int64) {
+		t.Helper()
+		c.calm()
+		c.setTime(c.time().Truncate(time.Hour).Add(time.Hour))
+		c.within(30*time.Second, "the neighbour's tick is a task", func() bool { return ticks("globex") == globex })
+		time.Sleep(stale) // each process looks twice and more
+		c.calm()
+		if n := ticks("acme"); n != acme {
+			t.Errorf("the app has had %d ticks, want %d", n, acme)
+		}
+	}
+	// due makes schedules due that have started nothing in the last hour.
+	due := func() {
+		t.Helper()
+		at := c.time().Truncate(time.Hour).Add(-30 * time.Minute)
+		c.sql("UPDATE schedule SET next_at = $1 WHERE tenant = $2 AND agent LIKE 'half%' RETURNING agent", at.UnixMicro(), tenant)
+	}
 	begin := func() chan error {
 		ended := make(chan error, 4)
 		for _, n := range c.nodes {
@@ -124,19 +196,39 @@ func TestF18Suspend(t *testing.T) {
 		say(t, "refused everywhere after %v", time.Since(began).Round(time.Millisecond))
 	}
 
+	// owe has a callback under way whose receiver has not answered yet: it would be sent again.
+	owe := func(word string) *gate {
+		t.Helper()
+		gate := c.tools.gates.close("callback/" + word)
+		c.callBack(c.nodes[0], "hello "+word, word)
+		gate.await(t)
+		return gate
+	}
+	calledBack := func(word string, times int) bool { return len(c.tools.of("callback/"+word)) == times }
+
+	strike(1, 1)
 	gate := c.tools.gates.close("late")
 	ended := begin()
 	for range 4 {
 		gate.await(t)
 	}
+	due()
+	owed := owe("suspended")
 	began := time.Now()
 	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPost, "/admin/apps/acme:suspend", map[string]any{}, nil))
 	refusals(ended, began)
-	before := c.sql("SELECT COUNT(*) FROM event WHERE tenant = $1", tenant)[0][0]
+	before := count("event WHERE tenant = $1", "acme")
 	gate.release()
-	time.Sleep(stale)
-	if after := c.sql("SELECT COUNT(*) FROM event WHERE tenant = $1", tenant)[0][0]; after != before {
+	owed.release()
+	strike(1, 2)
+	if !calledBack("suspended", 1) {
+		t.Errorf("a suspended app calls back: %v", c.tools.of("callback/suspended"))
+	}
+	if after := count("event WHERE tenant = $1", "acme"); after != before {
 		t.Errorf("a suspended app's log grew from %v to %v events", before, after)
+	}
+	if n := count("schedule WHERE tenant = $1", "acme"); n != 0 {
+		t.Errorf("a suspended app has %d schedules", n)
 	}
 	c.must(c.nodes[1].admin().ask(t.Context(), http.MethodPost, "/admin/apps/acme:resume", map[string]any{}, nil))
 	for _, n := range c.nodes {
@@ -145,12 +237,20 @@ func TestF18Suspend(t *testing.T) {
 			return err == nil
 		})
 	}
+	c.within(15*time.Second, "the schedules are known again", func() bool { return known("acme") })
+	c.within(15*time.Second, "who is owed an answer is called back again", func() bool { return calledBack("suspended", 2) })
+	if told := c.tools.of("callback/suspended"); told[0].key != told[1].key || told[0].key == "" {
+		t.Errorf("the same is told under the ids %q and %q", told[0].key, told[1].key)
+	}
+	strike(2, 3) // the one that it was suspended over is not made up for
 
 	gate = c.tools.gates.close("late")
 	ended = begin()
 	for range 4 {
 		gate.await(t)
 	}
+	due()
+	owed = owe("deleted")
 	began = time.Now()
 	a, err := c.nodes[1].admin().do(t.Context(), http.MethodDelete, "/admin/apps/acme", nil)
 	if err != nil || a.status != http.StatusNoContent {
@@ -158,9 +258,13 @@ func TestF18Suspend(t *testing.T) {
 	}
 	refusals(ended, began)
 	gate.release()
-	time.Sleep(stale)
+	owed.release()
+	strike(0, 4)
+	if !calledBack("deleted", 1) || !calledBack("suspended", 2) {
+		t.Errorf("a deleted app calls back: %v, %v", c.tools.of("callback/deleted"), c.tools.of("callback/suspended"))
+	}
 	for _, table := range c.sql(`SELECT table_name FROM information_schema.columns WHERE column_name = 'tenant' AND table_schema = 'public'`) {
-		if left := c.sql("SELECT COUNT(*) FROM "+table[0].(string)+" WHERE tenant = $1", tenant)[0][0]; left != any(int64(0)) {
+		if left := count(table[0].(string)+" WHERE tenant = $1", "acme"); left != 0 {
 			t.Errorf("%v rows of the deleted app are left in %s", left, table[0])
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -133,9 +134,10 @@ func (n *node) wires() []string {
 	return []string{"--database", database, "--redis", "redis://" + n.redis.addr + "/0"}
 }
 
-// config is the configuration of the app acme. Its agent assistant plays a script, and modelled talks to a vendor.
+// config is the configuration of the app acme. Its agent assistant plays a script, modelled talks to a vendor, and hooked is
+// started by a webhook, whose sender is called back.
 func (c *cluster) config() string {
-	return strings.NewReplacer("RECORDER", c.tools.URL, "MODEL", c.model.URL).Replace(`
+	return strings.NewReplacer("RECORDER", c.tools.URL, "HOST", host(c.tools.URL), "MODEL", c.model.URL, "SECRET", hookSecret).Replace(`
 llms:
   script:
     provider: scripted
@@ -167,6 +169,7 @@ tools:
 agents:
   assistant: {llm: script, tools: [record, repeat, careful]}
   modelled: {llm: vendor, tools: [record, repeat]}
+  hooked: {llm: script, tools: [record], trigger: {type: webhook, secret: "SECRET", webhook_input: {template: "{{.text}}"}, response: {mode: callback, callback_hosts: ["HOST"]}}}
 `)
 }
 
@@ -267,6 +270,15 @@ func (c *cluster) mint(app, sub string) string {
 	return out.AccessToken
 }
 
+// key returns an API key of an app, which is good whatever a clock says.
+func (c *cluster) key(app string) string {
+	c.Helper()
+	var out struct{ Key string }
+	body := map[string]any{"name": "test", "roles": []string{"admin"}}
+	c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPost, "/admin/apps/"+app+"/keys", body, &out))
+	return out.Key
+}
+
 func (c *cluster) must(err error) {
 	c.Helper()
 	if err != nil {
@@ -285,6 +297,16 @@ func (c *cluster) sql(query string, args ...any) (rows [][]any) {
 	rows, err = pgx.CollectRows(got, func(r pgx.CollectableRow) ([]any, error) { return r.Values() })
 	c.must(err)
 	return rows
+}
+
+// hold takes a lock in a transaction, which ends when the returned function is called.
+func (c *cluster) hold(lock string) (free func()) {
+	c.Helper()
+	conn, err := pgx.Connect(c.Context(), c.database)
+	c.must(err)
+	_, err = conn.Exec(c.Context(), "BEGIN; "+lock)
+	c.must(err)
+	return sync.OnceFunc(func() { _ = conn.Close(context.Background()) })
 }
 
 // within waits until something holds, at most for d, and returns how long that took.

@@ -1,10 +1,15 @@
 package faults_test
 
 import (
+	"context"
+	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // rescue is how long a task of a dead worker may take to go on elsewhere: the stale threshold and ten seconds.
@@ -142,6 +147,89 @@ func TestF2Kill(t *testing.T) {
 	})
 }
 
+// TestF3Commit kills a process around the commits of ten messages: when they are on their way to the database and nothing of
+// them arrives, when they arrive and the database's answer is lost, and when the client has just been told that they are accepted. What
+// was acknowledged is durable, what was not is absent or whole, and sent again each message is one task with one effect.
+func TestF3Commit(t *testing.T) {
+	t.Parallel()
+	c := up(t, setup{nodes: 2})
+	n, other := c.nodes[0], c.nodes[1]
+	h := &history{}
+	written := func(like string) int64 {
+		return c.sql("SELECT COUNT(*) FROM sent WHERE message_id LIKE $1", like+"%")[0][0].(int64)
+	}
+	c.sql(`CREATE FUNCTION held() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW; END $$`)
+	c.sql(`CREATE TRIGGER held BEFORE INSERT ON sent FOR EACH ROW EXECUTE FUNCTION held()`)
+	for _, x := range []struct {
+		name  string
+		state wire
+	}{{"before", blackHole}, {"amid", halfOpen}, {"after", whole}} {
+		messages := make([]message, 10)
+		for i := range messages {
+			messages[i] = message{text: "record " + x.name + itoa(i), id: x.name + itoa(i), background: true}
+		}
+		free := func() {}
+		if x.name == "amid" {
+			free = c.hold("SELECT pg_advisory_xact_lock(7)")
+		} else {
+			n.pg.set(x.state)
+		}
+		var acknowledged sync.Map
+		var all sync.WaitGroup
+		for _, m := range messages {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				if got, err := n.send(ctx, m); err == nil {
+					acknowledged.Store(m.id, got.TaskID)
+				}
+			})
+		}
+		switch x.name {
+		case "before":
+			time.Sleep(200 * time.Millisecond)
+		case "amid":
+			c.within(10*time.Second, "a message waits for its row and nothing else", func() bool {
+				return len(c.sql(`SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'advisory' AND waitstart < clock_timestamp() - INTERVAL '300ms'`)) > 0
+			})
+			n.pg.set(x.state)
+			free()
+			c.within(10*time.Second, "a commit has taken effect", func() bool { return written(x.name) > 0 })
+		case "after":
+			all.Wait()
+		}
+		n.kill()
+		all.Wait()
+		there, told := written(x.name), 0
+		acknowledged.Range(func(any, any) bool { told++; return true })
+		say(t, "%s: of 10 messages %d were acknowledged, %d are there", x.name, told, there)
+		if x.name == "before" && there != 0 || x.name == "after" && told != 10 || int64(told) > there {
+			t.Errorf("%s: of 10 messages %d were acknowledged, %d are there", x.name, told, there)
+		}
+		n.pg.set(whole)
+		n.restart()
+		together(len(messages), func(i int) {
+			m := messages[i]
+			m.background = false
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			got, err := other.send(ctx, m)
+			if err != nil {
+				t.Errorf("%s: the message sent again is answered %v", m.id, err)
+				return
+			}
+			if id, ok := acknowledged.Load(m.id); ok && id != got.TaskID {
+				t.Errorf("%s: the message sent again is task %s, it was acknowledged as %v", m.id, got.TaskID, id)
+			}
+			h.add(m, got.TaskID)
+		})
+		if n := written(x.name); n != int64(len(messages)) {
+			t.Errorf("%s: 10 messages have %d tasks", x.name, n)
+		}
+	}
+	c.check(h, other, rescue)
+}
+
 // TestF4Stop stops a worker for longer than its lease and wakes it: in a model call, and in a tool call. Another has
 // finished its tasks by then, and the woken one changes nothing.
 func TestF4Stop(t *testing.T) {
@@ -166,8 +254,8 @@ func TestF4Stop(t *testing.T) {
 	})
 	time.Sleep(stale)
 	after := c.sql("SELECT task, seq, body FROM event ORDER BY task, seq")
-	if len(after) != len(before) {
-		t.Errorf("the log has %d events, before the worker woke it had %d", len(after), len(before))
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the log before and after the worker woke (-before +after):\n%s", diff)
 	}
 	if n := c.model.asked("hello") + c.model.asked("again"); n != calls {
 		t.Errorf("the woken worker asked the model %d times", n-calls)
@@ -214,6 +302,16 @@ func TestF20Poison(t *testing.T) {
 	}
 	if !strings.Contains(got.text(), "internal error") && !strings.Contains(got.text(), "attempts") {
 		t.Errorf("the task says %q", got.text())
+	}
+	var dead struct {
+		Runs []struct {
+			TaskID   string `json:"task_id"`
+			Attempts int
+		}
+	}
+	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodGet, "/admin/queue/dead", nil, &dead))
+	if len(dead.Runs) != 1 || dead.Runs[0].TaskID != id || dead.Runs[0].Attempts != 3 {
+		t.Errorf("the dead letters are %+v, want the task's after 3 attempts", dead.Runs)
 	}
 	c.check(h, c.nodes[1], rescue)
 	c.oneEnd(c.nodes[1], "modelled", id)

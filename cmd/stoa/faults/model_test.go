@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,7 @@ type model struct {
 	gates gates
 
 	mu     sync.Mutex
-	calls  map[string]int
+	calls  map[string][]time.Time // when it was asked, by message
 	faults map[string]http.HandlerFunc
 }
 
@@ -47,7 +48,7 @@ func script(tools *recorder) []llmtest.Turn {
 
 func newModel(t testing.TB, tools *recorder) *model {
 	t.Helper()
-	m := &model{calls: map[string]int{}, faults: map[string]http.HandlerFunc{}}
+	m := &model{calls: map[string][]time.Time{}, faults: map[string]http.HandlerFunc{}}
 	back, err := url.Parse(llmtest.NewServer(t, script(tools)).URL)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func newModel(t testing.TB, tools *recorder) *model {
 		}
 		asked := lastUser(body)
 		m.mu.Lock()
-		m.calls[asked]++
+		m.calls[asked] = append(m.calls[asked], time.Now())
 		fault := m.faults[asked]
 		m.mu.Unlock()
 		m.gates.pass(r, asked)
@@ -105,10 +106,13 @@ func lastUser(body []byte) (text string) {
 }
 
 // asked returns how often the model was called for a message.
-func (m *model) asked(text string) int {
+func (m *model) asked(text string) int { return len(m.at(text)) }
+
+// at returns when the model was called for a message.
+func (m *model) at(text string) []time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.calls[text]
+	return slices.Clone(m.calls[text])
 }
 
 // fault has calls for a message answered by f.

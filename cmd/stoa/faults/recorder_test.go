@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"cmp"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// recorder is what tools act upon: POST /NAME is a side effect, and each one that came is kept. A gate holds the answer
-// back after the effect has taken place.
+// recorder is what tools act upon, and where callbacks go: POST /NAME is a side effect, and each one that came is kept. A gate holds
+// the answer back after the effect has taken place.
 type recorder struct {
 	URL   string
 	gates gates
@@ -19,7 +20,7 @@ type recorder struct {
 	effects []effect
 }
 
-// effect is one side effect. Key is the step it belongs to: the task and the call.
+// effect is one side effect. Key is the step it belongs to, the task and the call, or the id of what a callback tells.
 type effect struct {
 	name, key string
 	at        time.Time
@@ -38,7 +39,7 @@ func newRecorder(t testing.TB) *recorder {
 }
 
 func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	e := effect{strings.TrimPrefix(req.URL.Path, "/"), req.Header.Get("Idempotency-Key"), time.Now()}
+	e := effect{strings.TrimPrefix(req.URL.Path, "/"), cmp.Or(req.Header.Get("Idempotency-Key"), req.Header.Get("Webhook-Id")), time.Now()}
 	r.mu.Lock()
 	r.effects = append(r.effects, e)
 	r.mu.Unlock()
@@ -59,7 +60,22 @@ func (r *recorder) of(name string) []effect {
 	return found
 }
 
-// step returns how many effects a task's calls had, the most of one call.
+// tasks returns the names of all effects, each once for every task that had it.
+func (r *recorder) tasks() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := map[effect]bool{}
+	for _, e := range r.effects {
+		task, _, _ := strings.Cut(e.key, "/")
+		if one := (effect{name: e.name, key: task}); !seen[one] {
+			seen[one] = true
+			names = append(names, e.name)
+		}
+	}
+	return names
+}
+
+// steps returns how many effects a task's calls had, the most of one call.
 func (r *recorder) steps(task string) (most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 )
 
 // TestF7Redis takes Redis away in all the ways there are while clients call and listen, under limits and a budget that
-// nobody reaches. Nobody is refused, and streams of tasks that run elsewhere read the log.
+// nobody reaches. Nobody is refused, streams of tasks that run elsewhere read the log, and senders of deliveries are called back.
 func TestF7Redis(t *testing.T) {
 	t.Parallel()
 	c := up(t, setup{nodes: 2, redis: true})
@@ -34,6 +34,9 @@ func TestF7Redis(t *testing.T) {
 		if took := time.Since(began); took > 4*time.Second || !log[len(log)-1].ended() {
 			t.Errorf("%s: who listens at the other process has the end after %v", x.name, took)
 		}
+		word := "redis-" + x.name[:4]
+		c.callBack(c.nodes[0], "hello "+word, word)
+		c.within(10*time.Second, "the sender of a delivery is called back", func() bool { return len(c.tools.of("callback/"+word)) > 0 })
 		for _, n := range c.nodes {
 			n.redis.set(whole)
 		}
@@ -48,6 +51,11 @@ func TestF7Redis(t *testing.T) {
 		t.Errorf("a request failed: %v", err)
 	}
 	c.check(l.history, c.nodes[0], rescue)
+	for _, word := range []string{"redis-refu", "redis-blac", "redis-half"} {
+		if n := len(c.tools.of("callback/" + word)); n != 1 {
+			t.Errorf("%s: the sender of a delivery was called back %d times", word, n)
+		}
+	}
 }
 
 // TestF8Flush empties Redis, and breaks its connections, over and over under load: nothing is lost, nothing comes twice.

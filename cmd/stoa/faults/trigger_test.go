@@ -53,6 +53,29 @@ func (c *cluster) settled(agents string) bool {
 	return c.sql(`SELECT COUNT(*) FROM schedule WHERE agent LIKE $1 AND next_at <= stoa_now()`, agents)[0][0].(int64) == 0
 }
 
+// known waits until so many schedules are.
+func (c *cluster) known(schedules int) {
+	c.Helper()
+	c.within(15*time.Second, "the schedules are known", func() bool {
+		return c.sql(`SELECT COUNT(*) FROM schedule`)[0][0].(int64) == int64(schedules)
+	})
+}
+
+// hours makes the schedules of so many agents due that start one every hour, has something happen meanwhile, and wants each tick to
+// be one task.
+func (c *cluster) hours(agents int, meanwhile func()) {
+	c.Helper()
+	hour := func() int64 { return time.Now().Truncate(time.Hour).Unix() }
+	began := hour()
+	c.sql(`UPDATE schedule SET next_at = CAST($1 AS BIGINT) * 1000000 WHERE agent LIKE 'hourly%' RETURNING agent`, began)
+	meanwhile()
+	c.within(30*time.Second, "every tick is settled", func() bool { return c.settled("hourly%") })
+	times, tasks := c.ticks("hourly%")
+	if int64(len(times)) != tasks || hour() == began && len(times) != agents {
+		c.Errorf("%d agents have %d tasks of %d ticks: %v", agents, tasks, len(times), times)
+	}
+}
+
 // TestF11Schedule makes schedules due while three replicas look, and kills one that may be at it; then it stops all of them
 // while ticks pass. Each tick that was due is one task, and of those that were missed the last one is. The replicas' clocks
 // are ten minutes off in the long form.
@@ -67,23 +90,16 @@ func TestF11Schedule(t *testing.T) {
 	}
 	c := up(t, s)
 	c.app("timed", c.timed(agents))
-	c.within(15*time.Second, "the schedules are known", func() bool {
-		return c.sql(`SELECT COUNT(*) FROM schedule`)[0][0].(int64) == int64(agents)+1
+	c.known(agents + 1)
+	var killed time.Time
+	c.hours(agents, func() {
+		c.within(5*time.Second, "a tick is taken", func() bool {
+			return c.sql(`SELECT COUNT(*) FROM schedule WHERE agent LIKE 'hourly%' AND (held_until > stoa_now() OR last_at > 0)`)[0][0].(int64) > 0
+		})
+		c.nodes[1].kill()
+		killed = time.Now()
 	})
-	hour := func() int64 { return time.Now().Truncate(time.Hour).Unix() }
-	began := hour()
-	c.sql(`UPDATE schedule SET next_at = CAST($1 AS BIGINT) * 1000000 WHERE agent LIKE 'hourly%' RETURNING agent`, began)
-	c.within(5*time.Second, "a tick is taken", func() bool {
-		return c.sql(`SELECT COUNT(*) FROM schedule WHERE agent LIKE 'hourly%' AND (held_until > stoa_now() OR last_at > 0)`)[0][0].(int64) > 0
-	})
-	c.nodes[1].kill()
-	killed := time.Now()
-	c.within(30*time.Second, "every tick is settled", func() bool { return c.settled("hourly%") })
 	say(t, "%d ticks were settled %v after a replica was killed in the middle", agents, time.Since(killed).Round(time.Millisecond))
-	times, tasks := c.ticks("hourly%")
-	if int64(len(times)) != tasks || hour() == began && len(times) != agents {
-		t.Errorf("%d agents have %d tasks of %d ticks: %v", agents, tasks, len(times), times)
-	}
 
 	// Everything is down while three ticks pass.
 	for _, n := range c.nodes {
@@ -97,7 +113,7 @@ func TestF11Schedule(t *testing.T) {
 		}
 	})
 	c.within(30*time.Second, "what was missed is settled", func() bool { return c.settled("half") })
-	times, tasks = c.ticks("half")
+	times, tasks := c.ticks("half")
 	if want := fmt.Sprint("half tick-", half); len(times) == 0 || times[0] != want || tasks != int64(len(times)) || tasks > 1 && time.Now().Unix() < half+1800 {
 		t.Errorf("after an hour of downtime there are %d tasks of the ticks %v, want one of %s", tasks, times, want)
 	}
@@ -110,6 +126,30 @@ func TestF11Schedule(t *testing.T) {
 		c.must(cl.ask(t.Context(), http.MethodGet, "/tasks?status=completed", nil, &list))
 		return list.Total == len(c.sql(`SELECT 1 FROM task`))
 	})
+}
+
+// delivered is what the sender of a delivery is answered.
+type delivered struct {
+	TaskID string `json:"task_id"`
+	Status string `json:"status"`
+}
+
+// deliver sends a signed delivery to the webhook of an app.
+func (c *client) deliver(ctx context.Context, app string, body map[string]any) (out delivered, err error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return out, err
+	}
+	mac := hmac.New(sha256.New, []byte(hookSecret))
+	mac.Write(raw)
+	a, err := c.do(ctx, http.MethodPost, "/apps/"+app+"/webhooks/hooked", body, "X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
+	if err == nil && a.status/100 != 2 {
+		err = a.read(nil)
+	}
+	if err != nil {
+		return out, err
+	}
+	return out, json.Unmarshal(a.body, &out) // its result is not that of a JSON-RPC call
 }
 
 // TestF11Webhook sends one delivery fifty times at once, over a balancer to three replicas: one run, and everybody is told of
@@ -133,27 +173,14 @@ func TestF11Webhook(t *testing.T) {
 	})
 	for round := range rounds {
 		word := "w" + itoa(round)
-		body := map[string]any{"n": word}
-		raw, err := json.Marshal(body)
-		c.must(err)
-		mac := hmac.New(sha256.New, []byte(hookSecret))
-		mac.Write(raw)
-		signature := hex.EncodeToString(mac.Sum(nil))
 		ids := make([]string, 50)
 		began := time.Now()
 		together(len(ids), func(i int) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			var out struct {
-				TaskID string `json:"task_id"`
-				Status string `json:"status"`
-			}
-			a, err := door.do(ctx, http.MethodPost, "/apps/timed/webhooks/hooked", body, "X-Webhook-Signature", signature)
-			if err == nil {
-				err = json.Unmarshal(a.body, &out)
-			}
-			if ids[i] = out.TaskID; err != nil || a.status != http.StatusOK || out.Status != "completed" {
-				t.Errorf("%s: a sender was answered %d %.300s (%v)", word, a.status, a.body, err)
+			out, err := door.deliver(ctx, "timed", map[string]any{"n": word})
+			if ids[i] = out.TaskID; err != nil || out.Status != "completed" {
+				t.Errorf("%s: a sender was answered %q (%v)", word, out.Status, err)
 			}
 		})
 		took := time.Since(began)

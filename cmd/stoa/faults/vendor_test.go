@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -88,6 +89,7 @@ func TestF13Vendor(t *testing.T) {
 		}
 		say(t, "%s: %s after %v and %d calls: %s", x.name, got.Status.State, took.Round(10*time.Millisecond), c.model.asked(x.name), got.text())
 	}
+	c.pauses(t)
 	if got := c.tools.of("half"); len(got) != 0 {
 		t.Errorf("half a call had %d effects", len(got))
 	}
@@ -99,6 +101,37 @@ func TestF13Vendor(t *testing.T) {
 	} else {
 		say(t, "the process has taken %d MiB of memory at most", peak>>10)
 	}
+}
+
+// pauses wants those whose model fails at the same moment to ask again at different ones: the second try comes half a second
+// after the first and the third three quarters after that, give or take half of it. Without jitter no pause is shorter.
+func (c *cluster) pauses(t *testing.T) {
+	t.Helper()
+	const users = 12
+	clients := make([]*client, users) // each of an app of its own, as above
+	for i := range clients {
+		app := "pause" + itoa(i)
+		c.app(app, c.config())
+		clients[i] = &client{base: c.nodes[0].base, token: c.mint(app, "ana"), http: c.client}
+		c.model.fault(app, status(http.StatusInternalServerError, ""))
+	}
+	together(users, func(i int) {
+		if _, err := clients[i].send(t.Context(), message{agent: "modelled", text: "pause" + itoa(i), background: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	var second, third []time.Duration
+	for i := range users {
+		text := "pause" + itoa(i)
+		c.within(20*time.Second, "the model is asked three times", func() bool { return c.model.asked(text) >= 3 })
+		at := c.model.at(text)
+		second, third = append(second, at[1].Sub(at[0])), append(third, at[2].Sub(at[1]))
+	}
+	if slices.Min(second) >= 500*time.Millisecond && slices.Min(third) >= 750*time.Millisecond {
+		t.Errorf("nobody asked earlier than after the usual pause: %v, %v", second, third)
+	}
+	say(t, "the second try came after %v to %v, the third after %v to %v more",
+		quantile(second, 0), quantile(second, 1), quantile(third, 0), quantile(third, 1))
 }
 
 // peak is the most memory that the process has had, in KiB; 0 where the system does not tell.
