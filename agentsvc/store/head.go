@@ -143,7 +143,7 @@ func (s *Store) upTo(ctx context.Context, page versions) (tasks []Stored, ok boo
 	for _, i := range missing {
 		b.Query(func(r db.Row) error {
 			bytes := 0
-			t, status, err := readTask(scale{r, &bytes})
+			t, status, err := scanTask(scale{r, &bytes})
 			if err == nil && status == page[i].status {
 				tasks[i] = s.heads.keep(t, With{}, status, bytes)
 				n++

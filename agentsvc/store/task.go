@@ -46,8 +46,8 @@ const taskColumns = `t.id, t.agent, t.context_id, t.owner_iss, t.owner_sub, t.st
 
 const taskFrom = ` FROM task t JOIN event e ON e.tenant = t.tenant AND e.task = t.id AND e.seq = t.status_seq`
 
-// readTask reads taskColumns, and into more what follows them. It returns the sequence of the task's status beside it.
-func readTask(r db.Row, more ...any) (t Stored, statusSeq int64, err error) {
+// scanTask reads taskColumns, and into more what follows them. It returns the sequence of the task's status beside it.
+func scanTask(r db.Row, more ...any) (t Stored, statusSeq int64, err error) {
 	var created, at int64
 	var body []byte
 	ev := agentsvc.Event{}
@@ -68,14 +68,21 @@ func readTask(r db.Row, more ...any) (t Stored, statusSeq int64, err error) {
 }
 
 // Task reads a task as it is at one moment. It returns [agentsvc.ErrNotFound] if the tenant has none of that id. What it
-// returns may be kept for others, and is not to be changed.
+// returns may be another caller's as well, and is not to be changed.
 func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
-	if with.keeps() {
+	if !with.keeps() {
+		return s.readTask(ctx, id, with)
+	}
+	return s.alone.do(ctx, headKey{id, with}, func(ctx context.Context) (Stored, error) {
 		t, ok, err := s.kept(ctx, id, with)
 		if ok || err != nil {
 			return t, err
 		}
-	}
+		return s.readTask(ctx, id, with)
+	})
+}
+
+func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
 	var t Stored
 	var evs []agentsvc.Event
 	var b db.Batch
@@ -87,7 +94,7 @@ func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored
 	case with.Approvals:
 		s.queryWaiting(&b, id, &t)
 	default:
-		b.Query(func(r db.Row) (err error) { t, statusSeq, err = readTask(scale{r, &bytes}); return err },
+		b.Query(func(r db.Row) (err error) { t, statusSeq, err = scanTask(scale{r, &bytes}); return err },
 			`SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
 	}
 	if kinds := with.kinds(); kinds != "" {
@@ -130,7 +137,7 @@ func (s *Store) queryWaiting(b *db.Batch, id agentsvc.TaskID, to *Stored) {
 		var first int64
 		var seq, at *int64
 		var body []byte
-		t, _, err := readTask(r, &first, &seq, &at, &body)
+		t, _, err := scanTask(r, &first, &seq, &at, &body)
 		if err != nil {
 			return err
 		}
@@ -174,8 +181,32 @@ func (t *Stored) fold(evs []agentsvc.Event) {
 	t.History, t.Artifacts = slices.Clip(all.History), slices.Clip(all.Artifacts)
 }
 
-// Tasks lists the tasks that f chooses, newest first, and how many there are on all pages.
+// listing is a page of tasks and how many there are on all pages.
+type listing struct {
+	tasks []Stored
+	total int
+}
+
+// key tells f from every other filter.
+func (f Filter) key() string {
+	owner := agentsvc.Owner{}
+	if f.Owner != nil {
+		owner = *f.Owner
+	}
+	return fmt.Sprintf("%t %q %q %t %q %q %d %q %d %t", f.Agents != nil, f.Agents, f.Context, f.Owner != nil, owner, f.State, f.After.UnixMicro(), f.Before, f.Limit, f.With)
+}
+
+// Tasks lists the tasks that f chooses, newest first, and how many there are on all pages. What it returns may be another
+// caller's as well, and is not to be changed.
 func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int, err error) {
+	l, err := s.pages.do(ctx, f.key(), func(ctx context.Context) (l listing, err error) {
+		l.tasks, l.total, err = s.list(ctx, f)
+		return l, err
+	})
+	return l.tasks, l.total, err
+}
+
+func (s *Store) list(ctx context.Context, f Filter) (tasks []Stored, total int, err error) {
 	where := []string{"t.tenant = $1"}
 	args := []any{s.tenant}
 	add := func(column, value string) {
@@ -230,7 +261,7 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 	}
 	err = read(func(r db.Row) error {
 		bytes := 0
-		t, statusSeq, err := readTask(scale{r, &bytes})
+		t, statusSeq, err := scanTask(scale{r, &bytes})
 		if err == nil {
 			tasks = append(tasks, s.heads.keep(t, With{}, statusSeq, bytes))
 		}
