@@ -5,3 +5,16 @@ var (
 	FirstID    = firstID
 	TaskTables = taskTables
 )
+
+// MaxHeads bounds what [Store.Heads] tells of.
+const MaxHeads = maxHeads
+
+// Heads tells how many tasks are kept, and of which weight.
+func (s *Store) Heads() (heads, weight int) {
+	for _, part := range []map[headKey]*head{s.heads.young, s.heads.old} {
+		for _, h := range part {
+			heads, weight = heads+1, weight+h.weight
+		}
+	}
+	return heads, weight
+}

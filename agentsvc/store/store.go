@@ -18,12 +18,18 @@ type Store struct {
 	h      *db.Handle
 	tenant string
 	audit  audit
+	heads  *heads
+	alone  *sharing[headKey, Stored]
+	pages  *sharing[string, listing]
 }
 
 // New returns the store of a tenant.
 func New(d *db.DB, tenant db.ID) *Store {
 	h := d.Tenant(tenant)
-	return &Store{Sessions: &Sessions{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: audit{tenant: tenant}}
+	return &Store{
+		Sessions: &Sessions{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: audit{tenant: tenant},
+		heads: &heads{}, alone: &sharing[headKey, Stored]{}, pages: &sharing[string, listing]{},
+	}
 }
 
 // With returns a store of the same tasks whose sessions are those of k.

@@ -27,6 +27,7 @@ type Stored struct {
 	Epoch    int64
 	Turn     int64
 	FirstSeq int64 // of the event that opened the turn; read with the approvals
+	Memo     *Memo // of the task as it stands, where it is read without approvals
 }
 
 // Filter chooses tasks. Zero fields choose all; Agents that are empty but not nil choose none. Before is the id of the last task of the page before.
@@ -45,45 +46,60 @@ const taskColumns = `t.id, t.agent, t.context_id, t.owner_iss, t.owner_sub, t.st
 
 const taskFrom = ` FROM task t JOIN event e ON e.tenant = t.tenant AND e.task = t.id AND e.seq = t.status_seq`
 
-// readTask reads taskColumns, and into more what follows them.
-func readTask(r db.Row, more ...any) (Stored, error) {
-	var t Stored
+// scanTask reads taskColumns, and into more what follows them. It returns the sequence of the task's status beside it.
+func scanTask(r db.Row, more ...any) (t Stored, statusSeq int64, err error) {
 	var created, at int64
 	var body []byte
 	ev := agentsvc.Event{}
-	err := r.Scan(append([]any{(*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State),
+	err = r.Scan(append([]any{(*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State),
 		&t.Epoch, &t.Seq, &t.Turn, &created, &ev.Seq, &at, &body}, more...)...)
 	if err != nil {
-		return t, err
+		return t, 0, err
 	}
 	t.Created = time.UnixMicro(created).UTC()
 	ev.Task, ev.At = t.ID, time.UnixMicro(at).UTC()
 	if err := decodeEvent(&ev, body); err != nil {
-		return t, err
+		return t, 0, err
 	}
 	if ev.Status != nil {
 		t.Status = *ev.Status
 	}
-	return t, nil
+	return t, ev.Seq, nil
 }
 
-// Task reads a task as it is at one moment. It returns [agentsvc.ErrNotFound] if the tenant has none of that id.
+// Task reads a task as it is at one moment. It returns [agentsvc.ErrNotFound] if the tenant has none of that id. What it
+// returns may be another caller's as well, and is not to be changed.
 func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
+	if !with.keeps() {
+		return s.readTask(ctx, id, with)
+	}
+	return s.alone.do(ctx, headKey{id, with}, func(ctx context.Context) (Stored, error) {
+		t, ok, err := s.kept(ctx, id, with)
+		if ok || err != nil {
+			return t, err
+		}
+		return s.readTask(ctx, id, with)
+	})
+}
+
+func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
 	var t Stored
 	var evs []agentsvc.Event
 	var b db.Batch
+	var statusSeq int64
+	var bytes int
 	switch {
 	case with.Bare:
 		t.query(&b, s.tenant, id)
 	case with.Approvals:
 		s.queryWaiting(&b, id, &t)
 	default:
-		b.Query(func(r db.Row) (err error) { t, err = readTask(r); return err },
+		b.Query(func(r db.Row) (err error) { t, statusSeq, err = scanTask(scale{r, &bytes}); return err },
 			`SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
 	}
 	if kinds := with.kinds(); kinds != "" {
-		b.Query(readEvents(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind IN (`+kinds+`) ORDER BY seq`,
-			s.tenant, string(id))
+		b.Query(func(r db.Row) error { return readEvent(scale{r, &bytes}, id, &evs) },
+			`SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind IN (`+kinds+`) ORDER BY seq`, s.tenant, string(id))
 	}
 	if err := s.h.Do(ctx, &b); err != nil {
 		return t, fmt.Errorf("read task %s: %w", id, err)
@@ -92,7 +108,26 @@ func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored
 		return t, agentsvc.ErrNotFound
 	}
 	t.fold(evs)
+	if with.keeps() {
+		t = s.heads.keep(t, with, with.version(t.Seq, statusSeq), bytes)
+	}
 	return t, nil
+}
+
+// kept returns a task that was read before, if it still stands as it did.
+func (s *Store) kept(ctx context.Context, id agentsvc.TaskID, with With) (t Stored, ok bool, err error) {
+	found := s.heads.find(id, with)
+	if found == nil {
+		return t, false, nil
+	}
+	var b db.Batch
+	var statusSeq int64
+	b.Query(func(r db.Row) error { return r.Scan(&t.Epoch, &t.Seq, &t.Turn, &statusSeq) },
+		`SELECT epoch, seq, turn, status_seq FROM task WHERE tenant = $1 AND id = $2`, s.tenant, string(id))
+	if err := s.h.Do(ctx, &b); err != nil {
+		return t, false, fmt.Errorf("read task %s: %w", id, err)
+	}
+	return found.at(t), found.version == with.version(t.Seq, statusSeq), nil
 }
 
 // queryWaiting reads a task with its open approvals and where its turn began, in one statement: an approval goes when it is
@@ -102,7 +137,7 @@ func (s *Store) queryWaiting(b *db.Batch, id agentsvc.TaskID, to *Stored) {
 		var first int64
 		var seq, at *int64
 		var body []byte
-		t, err := readTask(r, &first, &seq, &at, &body)
+		t, _, err := scanTask(r, &first, &seq, &at, &body)
 		if err != nil {
 			return err
 		}
@@ -143,11 +178,35 @@ func (t *Stored) fold(evs []agentsvc.Event) {
 			all.Apply(ev)
 		}
 	}
-	t.History, t.Artifacts = all.History, all.Artifacts
+	t.History, t.Artifacts = slices.Clip(all.History), slices.Clip(all.Artifacts)
 }
 
-// Tasks lists the tasks that f chooses, newest first, and how many there are on all pages.
+// listing is a page of tasks and how many there are on all pages.
+type listing struct {
+	tasks []Stored
+	total int
+}
+
+// key tells f from every other filter.
+func (f Filter) key() string {
+	owner := agentsvc.Owner{}
+	if f.Owner != nil {
+		owner = *f.Owner
+	}
+	return fmt.Sprintf("%t %q %q %t %q %q %d %q %d %t", f.Agents != nil, f.Agents, f.Context, f.Owner != nil, owner, f.State, f.After.UnixMicro(), f.Before, f.Limit, f.With)
+}
+
+// Tasks lists the tasks that f chooses, newest first, and how many there are on all pages. What it returns may be another
+// caller's as well, and is not to be changed.
 func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int, err error) {
+	l, err := s.pages.do(ctx, f.key(), func(ctx context.Context) (l listing, err error) {
+		l.tasks, l.total, err = s.list(ctx, f)
+		return l, err
+	})
+	return l.tasks, l.total, err
+}
+
+func (s *Store) list(ctx context.Context, f Filter) (tasks []Stored, total int, err error) {
 	where := []string{"t.tenant = $1"}
 	args := []any{s.tenant}
 	add := func(column, value string) {
@@ -174,20 +233,42 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 		args = append(args, f.After.UnixMicro())
 		where = append(where, fmt.Sprintf("(SELECT s.at FROM event s WHERE s.tenant = t.tenant AND s.task = t.id AND s.seq = t.status_seq) > $%d", len(args)))
 	}
-	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&total) }, `SELECT COUNT(*) FROM task t WHERE `+strings.Join(where, " AND "), slices.Clone(args)...)
+	count := `SELECT COUNT(*) FROM task t WHERE ` + strings.Join(where, " AND ")
+	counted := slices.Clone(args)
 	if f.Before != "" {
 		args = append(args, string(f.Before))
 		where = append(where, "t.id < $"+strconv.Itoa(len(args)))
 	}
 	args = append(args, f.Limit)
-	b.Query(func(r db.Row) error {
-		t, err := readTask(r)
-		tasks = append(tasks, t)
+	rows := ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY t.id DESC LIMIT $` + strconv.Itoa(len(args))
+	read := func(row func(db.Row) error, sql string) error {
+		var b db.Batch
+		b.Query(func(r db.Row) error { return r.Scan(&total) }, count, counted...)
+		b.Query(row, sql+rows, args...)
+		if err := s.h.Do(ctx, &b); err != nil {
+			return fmt.Errorf("list tasks: %w", err)
+		}
+		return nil
+	}
+	if f.With == (With{}) {
+		var page versions
+		if err := read(page.read, `SELECT t.id, t.epoch, t.seq, t.turn, t.status_seq FROM task t`); err != nil {
+			return nil, 0, err
+		}
+		if tasks, ok, err := s.upTo(ctx, page); ok || err != nil {
+			return tasks, total, err
+		}
+	}
+	err = read(func(r db.Row) error {
+		bytes := 0
+		t, statusSeq, err := scanTask(scale{r, &bytes})
+		if err == nil {
+			tasks = append(tasks, s.heads.keep(t, With{}, statusSeq, bytes))
+		}
 		return err
-	}, `SELECT `+taskColumns+taskFrom+` WHERE `+strings.Join(where, " AND ")+` ORDER BY t.id DESC LIMIT $`+strconv.Itoa(len(args)), args...)
-	if err := s.h.Do(ctx, &b); err != nil {
-		return nil, 0, fmt.Errorf("list tasks: %w", err)
+	}, `SELECT `+taskColumns+taskFrom)
+	if err != nil {
+		return nil, 0, err
 	}
 	return tasks, total, s.fill(ctx, tasks, f.With)
 }

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -201,10 +202,48 @@ func writeAs(w http.ResponseWriter, kind []string, status int, v any) error {
 	if err := encodeJSON(&b, v); err != nil {
 		return err
 	}
-	w.Header()["Content-Type"] = kind
-	w.WriteHeader(status)
-	send(w, b.Bytes())
+	writeBody(w, kind, status, b.Bytes())
 	return nil
+}
+
+// WriteList answers with an object whose first member, of that name, is a list of items which are JSON already, and which
+// goes on with the members of rest, of which there is at least one.
+func WriteList(w http.ResponseWriter, name string, items [][]byte, rest any) error {
+	size := len(name) + 512
+	for _, item := range items {
+		size += len(item) + 1
+	}
+	b := bytes.NewBuffer(make([]byte, 0, size))
+	b.WriteString(`{"` + name + `":[`)
+	for i, item := range items {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(item)
+	}
+	b.WriteByte(']')
+	at := b.Len()
+	if err := encodeJSON(b, rest); err != nil {
+		return err
+	}
+	b.Bytes()[at] = ','
+	writeBody(w, jsonType, http.StatusOK, b.Bytes())
+	return nil
+}
+
+// JSON returns v as it stands in answers.
+func JSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	err := encodeJSON(&b, v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// writeBody writes a whole answer. Its length is said, so that it needs no chunks.
+func writeBody(w http.ResponseWriter, kind []string, status int, body []byte) {
+	h := w.Header()
+	h["Content-Type"], h["Content-Length"] = kind, []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	send(w, body)
 }
 
 const (

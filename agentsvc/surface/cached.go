@@ -23,8 +23,6 @@ func WriteTagged(w http.ResponseWriter, r *http.Request, v any) error {
 			return nil
 		}
 	}
-	w.Header()["Content-Type"] = jsonType
-	w.WriteHeader(http.StatusOK)
-	send(w, b.Bytes())
+	writeBody(w, jsonType, http.StatusOK, b.Bytes())
 	return nil
 }

@@ -31,6 +31,7 @@ type Query struct {
 // Page is a page of tasks, newest first. Next is "" on the last one.
 type Page struct {
 	Tasks []agentsvc.Task
+	Memos []*store.Memo // of the tasks, each as far as the query asks for it
 	Next  string
 	Total int
 }
@@ -60,13 +61,13 @@ func (s *Service) List(ctx context.Context, reach Reach, q Query) (Page, error) 
 	if err != nil {
 		return Page{}, err
 	}
-	p := Page{Total: total, Tasks: make([]agentsvc.Task, 0, len(found))}
+	p := Page{Total: total, Tasks: make([]agentsvc.Task, 0, len(found)), Memos: make([]*store.Memo, 0, len(found))}
 	if len(found) > q.Size {
 		found = found[:q.Size]
 		p.Next = s.token(reach, q, found[len(found)-1].ID)
 	}
 	for _, t := range found {
-		p.Tasks = append(p.Tasks, t.Task)
+		p.Tasks, p.Memos = append(p.Tasks, t.Task), append(p.Memos, t.Memo)
 	}
 	return p, nil
 }

@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"net/http"
 	"time"
 )
 
@@ -16,6 +16,8 @@ const (
 	callTimeout = 60 * time.Second
 	// maxLine bounds one line of an answer; the final event of a long stream holds the whole text in one.
 	maxLine = 4 << 20
+	// maxExcerpt bounds what an error tells of an answer.
+	maxExcerpt = 300
 )
 
 // ErrUnexpected is wrapped by the error of a call whose answer came but was not a good one.
@@ -32,7 +34,7 @@ type Client struct {
 	addr string
 	conn net.Conn
 	in   *bufio.Reader
-	line []byte
+	line []byte // room for an answer, or for a line of one
 }
 
 // Dial connects to the server of t. Later calls may go to any target of the same server.
@@ -87,26 +89,50 @@ func (c *Client) call(t Target) (Timing, error) {
 	if _, err := c.conn.Write(t.request); err != nil {
 		return Timing{}, fmt.Errorf("send: %w", err)
 	}
-	resp, err := http.ReadResponse(c.in, nil) //nolint:bodyclose // read closes it
+	h, err := readHead(c.in)
 	if err != nil {
 		return Timing{}, fmt.Errorf("read the answer: %w", err)
 	}
-	timing, good, excerpt, err := c.read(resp, t, start)
+	timing, good, excerpt, err := c.read(h, t, start)
 	switch {
 	case err != nil:
 		return Timing{}, fmt.Errorf("read the answer: %w", err)
-	case resp.StatusCode != http.StatusOK || !good:
-		return Timing{}, fmt.Errorf("%w: status %d: %s", ErrUnexpected, resp.StatusCode, excerpt)
-	case resp.Close:
+	case h.status != statusOK || !good:
+		return Timing{}, fmt.Errorf("%w: status %d: %s", ErrUnexpected, h.status, excerpt)
+	case h.last:
 		_ = c.Close()
 	}
 	return timing, nil
 }
 
 // read consumes the body. The excerpt is the last line that was not empty, cut short, for the error's text.
-func (c *Client) read(resp *http.Response, t Target, start time.Time) (timing Timing, good bool, excerpt string, err error) {
-	defer func() { _ = resp.Body.Close() }()
-	lines := bufio.NewScanner(resp.Body)
+func (c *Client) read(h head, t Target, start time.Time) (timing Timing, good bool, excerpt string, err error) {
+	if h.length < 0 {
+		return c.readLines(h.body(c.in), t, start)
+	}
+	if int64(cap(c.line)) < h.length {
+		c.line = make([]byte, h.length)
+	}
+	all := c.line[:h.length]
+	if _, err := io.ReadFull(c.in, all); err != nil {
+		return Timing{}, false, "", err
+	}
+	timing.Whole = time.Since(start)
+	if bytes.Contains(all, t.first) {
+		timing.First = timing.Whole
+		if t.stamped {
+			timing.First = time.Since(stamp(all, t.first))
+		}
+	}
+	if good = bytes.Contains(all, t.want); !good {
+		excerpt = string(all[:min(len(all), maxExcerpt)])
+	}
+	return timing, good, excerpt, nil
+}
+
+// readLines consumes a body that comes bit by bit.
+func (c *Client) readLines(body io.Reader, t Target, start time.Time) (timing Timing, good bool, excerpt string, err error) {
+	lines := bufio.NewScanner(body)
 	lines.Buffer(c.line, maxLine)
 	var last []byte
 	for lines.Scan() {
@@ -122,7 +148,7 @@ func (c *Client) read(resp *http.Response, t Target, start time.Time) (timing Ti
 			good = true
 		}
 		if !good && len(line) > 0 {
-			last = append(last[:0], line[:min(len(line), 300)]...)
+			last = append(last[:0], line[:min(len(line), maxExcerpt)]...)
 		}
 	}
 	timing.Whole = time.Since(start)

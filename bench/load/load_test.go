@@ -71,6 +71,22 @@ func TestRunReads(t *testing.T) {
 	}
 }
 
+func TestRunEachGivesEachConnectionItsTarget(t *testing.T) {
+	t.Parallel()
+	var a, b atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(time.Millisecond)
+		map[string]*atomic.Int64{"/a": &a, "/b": &b}[r.URL.Path].Add(1)
+		fmt.Fprint(w, r.URL.Path)
+	}))
+	t.Cleanup(srv.Close)
+	each := []load.Target{target(t, load.Spec{URL: srv.URL + "/a", Want: "/a"}), target(t, load.Spec{URL: srv.URL + "/b", Want: "/b"})}
+	got, err := load.RunEach(t.Context(), each, load.Options{Conns: 4, For: 50 * time.Millisecond})
+	if err != nil || got.Err != nil || a.Load() == 0 || b.Load() == 0 || int64(got.Calls) != a.Load()+b.Load() {
+		t.Errorf("%d calls of /a, %d of /b, %d in all (%v, %v)", a.Load(), b.Load(), got.Calls, err, got.Err)
+	}
+}
+
 func TestCallTimesTheFirstToken(t *testing.T) {
 	t.Parallel()
 	const pause = 60 * time.Millisecond

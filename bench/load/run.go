@@ -47,9 +47,14 @@ func at(h *hdrhistogram.Histogram, percent float64) time.Duration {
 // Run drives t until the time or the calls of o are spent or ctx ends. It fails only if no connection
 // could be made; calls that fail are counted in the result.
 func Run(ctx context.Context, t Target, o Options) (Result, error) {
+	return RunEach(ctx, []Target{t}, o)
+}
+
+// RunEach is [Run] where each connection has one of several targets of one server, in turn.
+func RunEach(ctx context.Context, targets []Target, o Options) (Result, error) {
 	clients := make([]*Client, o.Conns)
 	for i := range clients {
-		c, err := Dial(ctx, t)
+		c, err := Dial(ctx, targets[0])
 		if err != nil {
 			return Result{}, err
 		}
@@ -71,7 +76,7 @@ func Run(ctx context.Context, t Target, o Options) (Result, error) {
 	parts := make([]Result, len(clients))
 	var wg sync.WaitGroup
 	for i, c := range clients {
-		wg.Go(func() { parts[i] = drive(ctx, c, t, more) })
+		wg.Go(func() { parts[i] = drive(ctx, c, targets[i%len(targets)], more) })
 	}
 	wg.Wait()
 	return merge(parts, time.Since(start)), nil

@@ -97,11 +97,14 @@ func listTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer := taskList{Tasks: make([]taskBody, len(page.Tasks)), NextPageToken: page.Next, TotalSize: page.Total}
+	tasks := make([][]byte, len(page.Tasks))
 	for i, t := range page.Tasks {
-		answer.Tasks[i] = newTask(t, d.length, d.artifacts)
+		tasks[i], err = page.Memos[i].Get("v1", func() ([]byte, error) { return surface.JSON(newTask(t, d.length, d.artifacts)) })
+		if err != nil {
+			return err
+		}
 	}
-	return surface.WriteJSON(w, http.StatusOK, answer)
+	return surface.WriteList(w, "tasks", tasks, listEnd{NextPageToken: page.Next, TotalSize: page.Total})
 }
 
 // cancel ends a task and answers with it.

@@ -81,10 +81,9 @@ type (
 	taskAnswer struct {
 		Task taskBody `json:"task"`
 	}
-	taskList struct {
-		Tasks         []taskBody `json:"tasks"`
-		NextPageToken string     `json:"nextPageToken"`
-		TotalSize     int        `json:"totalSize"`
+	listEnd struct { // what follows the tasks of a list
+		NextPageToken string `json:"nextPageToken"`
+		TotalSize     int    `json:"totalSize"`
 	}
 	taskBody struct {
 		ID        string     `json:"id"`
