@@ -61,7 +61,7 @@ func TestDoor(t *testing.T) {
 		{"another app", ana, "", "globex/assistant", nil, codes.NotFound, "NOT_FOUND"},
 		{"no such app", ana, "", "nobody/assistant", nil, codes.NotFound, "NOT_FOUND"},
 		{"no such agent", ana, "nobody", "", nil, codes.NotFound, "NOT_FOUND"},
-		{"private agent", ana, "ghost", "", nil, codes.NotFound, "NOT_FOUND"},
+		{"private agent", ana, "hidden", "", nil, codes.NotFound, "NOT_FOUND"},
 		{"nobody, in the open app", "", "assistant", "", nil, codes.OK, ""},
 		{"nobody, at an internal agent", "", "clerk", "", nil, codes.NotFound, "NOT_FOUND"},
 		{"a forged token", ana[:len(ana)-4] + "AAAA", "", "", nil, codes.Unauthenticated, "UNAUTHENTICATED"},

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -19,15 +18,6 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
 )
-
-// bearer sends a token with every request.
-type bearer string
-
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+string(b))
-	return http.DefaultTransport.RoundTrip(r)
-}
 
 // connect is the official client for Go, as a user of an app at the server of one of its agents.
 func connect(t *testing.T, h *surfacetest.House, app, sub, agent string, o *sdk.ClientOptions) (*sdk.ClientSession, error) {
@@ -40,7 +30,7 @@ func connectAs(t *testing.T, h *surfacetest.House, app, sub, agent, revision str
 	t.Helper()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
 	at := &sdk.StreamableClientTransport{
-		Endpoint: h.URL + "/mcp/" + agent, HTTPClient: &http.Client{Transport: bearer(h.Token(t, app, authz.TokenSpec{Subject: sub}))}, MaxRetries: -1,
+		Endpoint: h.URL + "/mcp/" + agent, HTTPClient: &http.Client{Transport: surfacetest.Bearer(h.Token(t, app, authz.TokenSpec{Subject: sub}))}, MaxRetries: -1,
 	}
 	s, err := c.Connect(t.Context(), at, &sdk.ClientSessionOptions{ProtocolVersion: revision})
 	if err == nil {
@@ -134,7 +124,7 @@ func useAll(t *testing.T, h *surfacetest.House, revision string) {
 		{"hello", "You said: hello", "completed", false},
 		{"weather Rome", "It is 21 degrees.", "completed", false},
 		{"ask", "Which city?", "input_required", false},
-		{"report", "Here it is.|hello", "completed", false},
+		{"file", "Here it is.|hello", "completed", false},
 		{"refuse", "I may not do that.", "rejected", true},
 	}
 	for _, tt := range tests {
@@ -214,7 +204,7 @@ func TestClientProgress(t *testing.T) {
 	if _, err := s.CallTool(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "all progress was told", func() bool {
+	surfacetest.Until(t, "all progress was told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(told) == 3
@@ -239,21 +229,12 @@ func TestClientCancels(t *testing.T) {
 			_, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "assistant", Arguments: map[string]any{"message": "never"}})
 			gone <- err
 		}()
-		until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
+		surfacetest.Until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
 		giveUp()
 		if err := <-gone; err == nil {
 			t.Errorf("%s: a call that was given up has a result", revision)
 		}
-		until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
-	}
-}
-
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
+		surfacetest.Until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
 	}
 }
 
@@ -288,7 +269,7 @@ func TestJavaScript(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the client saw (-want +got):\n%s", diff)
 	}
-	until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
+	surfacetest.Until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
 }
 
 // TestCancelIsTheOwners has a stranger who knows a session's name and a request's id cancel nothing.
@@ -301,7 +282,7 @@ func TestCancelIsTheOwners(t *testing.T) {
 	}
 	call := post("acme", "ana", `{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "assistant", "arguments": {"message": "never"}}}`)
 	defer call.Body.Close()
-	until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
+	surfacetest.Until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
 	for _, who := range [][2]string{{"acme", "eve"}, {"globex", "ana"}, {"acme", "ana"}} {
 		if h.Pool.Inflight() != 1 {
 			t.Fatal("a stranger has cancelled the call")
@@ -321,7 +302,7 @@ func TestCancelIsTheOwners(t *testing.T) {
 func TestOrigins(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{
-		Default: script, Surface: surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://good.test"}}},
+		Default: surfacetest.Script, Surface: surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://good.test"}}},
 	}, routes)
 	for origin, want := range map[string]int{"": 200, "https://good.test": 200, "https://evil.test": 403, "null": 403} {
 		resp, body := h.Do(t, http.MethodPost, "/mcp/assistant", "", `{"jsonrpc": "2.0", "id": 1, "method": "ping"}`, "Origin", origin)
