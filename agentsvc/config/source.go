@@ -42,7 +42,7 @@ func read(src []byte, fill func(name string) (string, bool), missing string) *do
 	}
 	raw, err := parseYAML(src)
 	if err != nil {
-		doc.problems.add(syntaxProblem(err))
+		doc.problems.add(syntaxProblem(src, err))
 		return doc
 	}
 	if raw == nil {
@@ -94,7 +94,7 @@ var (
 	yamlScanner = regexp.MustCompile(`^(?:did not find|could not find|found|mapping values|block )`)
 )
 
-func syntaxProblem(err error) Problem {
+func syntaxProblem(src []byte, err error) Problem {
 	p := Problem{Message: "is not valid YAML"}
 	text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\n", " "), "?")
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
@@ -104,10 +104,20 @@ func syntaxProblem(err error) Problem {
 		case p.Line == 0 && yamlScanner.MatchString(m[2]):
 			p.Line = 1
 		}
-		p.Column = min(p.Line, 1)
+		p.Column = begins(src, p.Line)
 		p.Message += ": " + m[2]
 	}
 	return p
+}
+
+// begins returns the column where a line begins to say something: the library tells lines alone. It is 0 for line 0.
+func begins(src []byte, line int) int {
+	lines := bytes.SplitN(src, []byte("\n"), line+1)
+	if line == 0 || line > len(lines) {
+		return min(line, 1)
+	}
+	text := bytes.TrimRight(lines[line-1], " \r")
+	return 1 + len(text) - len(bytes.TrimLeft(text, " "))
 }
 
 // expander copies a parsed tree: aliases and merges become what they stand for, variables are filled in.

@@ -42,7 +42,11 @@ func TestDecodeJSON(t *testing.T) {
 		Amount int              `json:"amount"`
 		Inner  map[string]inner `json:"inner"`
 	}
+	type shared struct {
+		Page int `json:"page"`
+	}
 	type body struct {
+		shared
 		A     inner  `json:"a"`
 		Items []item `json:"items"`
 	}
@@ -58,6 +62,7 @@ func TestDecodeJSON(t *testing.T) {
 		{"type below", `{"a": {"n": 1}, "items": [{"amount": 7}, {"amount": 1.5}]}`, "items[1].amount: a JSON number 1.5 cannot stand here", true},
 		{"type of an item", `{"items": [{"amount": 7}, []]}`, "items[1]: a JSON array cannot stand here", true},
 		{"type", `{"a": {"n": "x"}}`, "a.n: a JSON string cannot stand here", true},
+		{"type of what structs share", `{"page": "x"}`, "page: a JSON string cannot stand here", true},
 		{"syntax", `{"a" 1}`, "not JSON at byte 6: invalid character '1' after object key", true},
 		{"cut off", `{"a": {`, "the JSON ends too early", true},
 		{"empty", ``, "the JSON ends too early", true},

@@ -147,6 +147,7 @@ type verdict struct {
 	spent    *agentsvc.ExhaustedError
 	limit    *ratelimit.State // that is reached
 	shown    bool             // a credential was, and it is that which was refused
+	wanted   string           // how the caller is to prove who it is, "" = that is not what is wrong
 }
 
 // judge finds out what err is called. What nobody foresaw is internal and says nothing of itself.
@@ -195,8 +196,10 @@ func judge(err error) verdict {
 	}
 	var exhausted *ratelimit.ExhaustedError
 	switch {
+	case errors.Is(err, trigger.ErrUnsigned):
+		v.wanted = "Signature"
 	case v.code == Unauthenticated:
-		v.text = textUnauthenticated
+		v.text, v.wanted = textUnauthenticated, "Bearer"
 	case errors.As(err, &exhausted):
 		v.retry, v.limit = exhausted.RetryAfter, exhausted.State
 	case spent != nil && !spent.Resets.IsZero():
@@ -301,10 +304,11 @@ func (v verdict) details(requestID string) map[string]any {
 // headers writes what is told of v in headers.
 func (v verdict) headers(h http.Header) {
 	switch {
-	case v.code == Unauthenticated && v.shown:
-		h.Set("WWW-Authenticate", `Bearer error="invalid_token"`) // RFC 6750, 3.1
-	case v.code == Unauthenticated:
-		h.Set("WWW-Authenticate", "Bearer")
+	case v.wanted == "":
+	case v.shown:
+		h.Set("WWW-Authenticate", v.wanted+` error="invalid_token"`) // RFC 6750, 3.1
+	default:
+		h.Set("WWW-Authenticate", v.wanted)
 	}
 	if v.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(v.retry.Seconds()))))

@@ -62,6 +62,7 @@ type RPC struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	data   func(Fault) any
+	status func(*http.Request, Fault) int
 	events bool // the caller reads nothing but events
 }
 
@@ -83,6 +84,11 @@ func (c *RPC) ID() string {
 // Reply answers the call with its result.
 func (c *RPC) Reply(result any) error {
 	return WriteJSON(c.w, http.StatusOK, c.Envelope(result))
+}
+
+// Refuse answers the call with an error that only its protocol has, under a status of HTTP.
+func (c *RPC) Refuse(status, code int, message string, data any) error {
+	return WriteJSON(c.w, status, rpcFault{"2.0", c.id, rpcFaultDetail{code, message, data}})
 }
 
 // Decode reads the call's params, which must be an object, into v. It lets go of them, since a stream may last longer
@@ -120,11 +126,13 @@ type Endpoint struct {
 	Find func(r *http.Request, method string) (Method, error)
 	// Data returns what tells of an error beside its code and message; nil = an object with its details.
 	Data func(Fault) any
+	// Status returns the status of HTTP under which an error is told; nil = 200.
+	Status func(*http.Request, Fault) int
 }
 
 // Serve is the endpoint's handler.
 func (e Endpoint) Serve(w http.ResponseWriter, r *http.Request) error {
-	c := &RPC{id: json.RawMessage("null"), w: w, r: r, data: e.Data}
+	c := &RPC{id: json.RawMessage("null"), w: w, r: r, data: e.Data, status: e.Status}
 	err := c.receive()
 	if err == nil {
 		var m Method
@@ -152,11 +160,16 @@ func (c *RPC) answer(err error) error {
 	if rec.err, rec.code = err, v.code; rec.visit != nil {
 		rec.visit.server.logFault(c.r.Context(), rec, v, err)
 	}
-	fault := c.fault(v.fault(rec.id))
+	told := v.fault(rec.id)
+	fault := c.fault(told)
 	if c.events {
 		return writeEvent(c.w, fault)
 	}
-	return WriteJSON(c.w, http.StatusOK, fault)
+	status := http.StatusOK
+	if c.status != nil {
+		status = c.status(c.r, told)
+	}
+	return WriteJSON(c.w, status, fault)
 }
 
 type rpcResult struct {

@@ -19,10 +19,22 @@ var indexes = regexp.MustCompile(`\[\d+\]`)
 // spotOf returns where in body the value stands that wrong is about, such as items[0].amount.
 func spotOf(body []byte, wrong *json.UnmarshalTypeError) string {
 	at := spotAt(body, wrong.Offset)
-	if indexes.ReplaceAllString(at, "") != wrong.Field { // it counts within a value that reads itself
+	if !leads(indexes.ReplaceAllString(at, ""), wrong.Field) { // it counts within a value that reads itself
 		return wrong.Field
 	}
 	return at
+}
+
+// leads reports whether a path is the one to a field, which names the structs that lie embedded on the way as well.
+func leads(path, field string) bool {
+	names, of := strings.Split(path, "."), strings.Split(field, ".")
+	for len(of) > 1 && len(names) > 0 {
+		if of[0] == names[0] {
+			names = names[1:]
+		}
+		of = of[1:]
+	}
+	return slices.Equal(names, of)
 }
 
 // spotAt returns the path to the value of a JSON document that ends at offset, or whose first byte does.

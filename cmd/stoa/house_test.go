@@ -156,6 +156,9 @@ func (h *testHouse) request(t testing.TB, method, path, bearer string, body any)
 	if r != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	if b, ok := body.(interface{ headers(h http.Header) }); ok {
+		b.headers(req.Header)
+	}
 	return req
 }
 

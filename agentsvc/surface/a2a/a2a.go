@@ -44,7 +44,9 @@ func Routes(o Options) []surface.Route {
 // restRoutes returns what a binding answers below base; the two versions differ in where the extended card is.
 func restRoutes(base, cardPath string, b binding) []surface.Route {
 	of := func(method, path string, serve surface.Handler) surface.Route {
-		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, Tell: b.tell, Serve: serve}
+		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, Tell: b.tell, Serve: func(w http.ResponseWriter, r *http.Request) error {
+			return Spelled(serve(w, r))
+		}}
 	}
 	sends, streams := of(http.MethodPost, "/message:send", b.answer(send)), of(http.MethodPost, "/message:stream", b.open(stream))
 	sends.Messages, streams.Messages = true, true

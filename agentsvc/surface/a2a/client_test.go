@@ -27,7 +27,7 @@ func client(t *testing.T, h *surfacetest.House, agent string, version spec.Proto
 // clientOf is client for the card below a path.
 func clientOf(t *testing.T, h *surfacetest.House, path string, version spec.ProtocolVersion, binding spec.TransportProtocol, token string) *a2aclient.Client {
 	t.Helper()
-	hc := &http.Client{Transport: bearer(token)}
+	hc := &http.Client{Transport: surfacetest.Bearer(token)}
 	resp, err := hc.Get(h.URL + path + "/.well-known/agent-card.json")
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestClients(t *testing.T) {
 			}
 			streamed := listen(t, c.SendStreamingMessage(ctx, &spec.SendMessageRequest{Message: says("weather Rome")}))
 			want := []spec.TaskState{spec.TaskStateSubmitted, spec.TaskStateWorking, spec.TaskStateCompleted}
-			if diff := cmp.Diff(want, streamed.states); diff != "" || streamed.first != "task" || streamed.last != "It is 21 degrees." || streamed.deltas != streamed.last {
+			if diff := cmp.Diff(want, streamed.states); diff != "" || streamed.first != "task" || streamed.last != "It is 21 degrees." || streamed.deltas != "Let me see."+streamed.last {
 				t.Errorf("the stream tells %+v: %s", streamed, diff)
 			}
 			if diff := cmp.Diff([]string{"calculator", "calculator"}, streamed.calls); diff != "" {

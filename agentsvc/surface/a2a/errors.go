@@ -1,13 +1,16 @@
 package a2a
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/a2aproject/a2a-go/v2/errordetails"
 
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 )
 
@@ -37,6 +40,18 @@ const internal = -32603
 
 var doors = map[surface.Code]int{
 	surface.Unauthenticated: -31401, surface.PermissionDenied: -31403, surface.ResourceExhausted: -32000, surface.Unavailable: -32000,
+}
+
+// spelling is how the protocol spells the fields that the rooms behind it know in another way.
+var spelling = strings.NewReplacer("page_token", "pageToken", "page_size", "pageSize", "context_id", "contextId", "message_id", "messageId", "task_id", "taskId")
+
+// Spelled returns err with the field that it is about as the protocol spells it.
+func Spelled(err error) error {
+	var wrong *agentsvc.InvalidError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	return agentsvc.Invalid(spelling.Replace(wrong.Field), "%s", wrong.Reason)
 }
 
 // Named returns the reason of a fault, as google.rpc.ErrorInfo tells it, and the name of its status.

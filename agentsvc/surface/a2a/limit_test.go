@@ -123,7 +123,7 @@ func TestGoesOn(t *testing.T) {
 // TestCardOfExtension has the official client find its way from the card of the extension surface.
 func TestCardOfExtension(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{Default: script}, func(*surfacetest.House) []surface.Route {
+	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, func(*surfacetest.House) []surface.Route {
 		return append(a2a.Routes(a2a.Options{}), ext.Routes(ext.Options{})...)
 	})
 	for _, b := range bindings {
@@ -137,7 +137,7 @@ func TestCardOfExtension(t *testing.T) {
 // TestExhausted tells over every binding which limit is reached, and in 0.3 with a number that does not blame the server.
 func TestExhausted(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{Default: script + "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"}, func(*surfacetest.House) []surface.Route {
+	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script + "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"}, func(*surfacetest.House) []surface.Route {
 		return a2a.Routes(a2a.Options{})
 	})
 	const message = `{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`

@@ -28,7 +28,7 @@ func TestPushWithAnswer(t *testing.T) {
 	}))
 	t.Cleanup(receiver.Close)
 	h := surfacetest.New(t, surfacetest.Options{
-		Default: script + "server: {push_notifications: true}\n", Forms: a2a.Forms, Surface: surface.Options{KeepAlive: time.Minute},
+		Default: surfacetest.Script + "server: {push_notifications: true}\n", Forms: a2a.Forms, Surface: surface.Options{KeepAlive: time.Minute},
 	}, routes)
 	ctx, c := t.Context(), client(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, "")
 	answer := func(task *spec.Task, id string, part *spec.Part) (spec.SendMessageResult, error) {

@@ -58,6 +58,16 @@ func (m *message) read(as *vocabulary) (*spec.Message, error) {
 // given reports whether a member is there.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
+// first returns the first of some members that is there, nil where none is.
+func first(members ...json.RawMessage) json.RawMessage {
+	for _, raw := range members {
+		if given(raw) {
+			return raw
+		}
+	}
+	return nil
+}
+
 // read returns p, which stands at the given place, as the protocol's library has it.
 func (p *part) read(as *vocabulary, at string) (*spec.Part, error) {
 	n := 0
@@ -130,12 +140,7 @@ func (c *configuration) immediately() bool {
 
 // push is the push notification config that comes with a message, under the name of any version; nil = there is none.
 func (c *configuration) push() json.RawMessage {
-	for _, raw := range []json.RawMessage{c.Push, c.PushSnake, c.PushConfig, c.PushConfigSnake, c.PushNotification, c.PushNotificationSnake} {
-		if given(raw) {
-			return raw
-		}
-	}
-	return nil
+	return first(c.Push, c.PushSnake, c.PushConfig, c.PushConfigSnake, c.PushNotification, c.PushNotificationSnake)
 }
 
 // length is how much of a history is asked for, nil where that is not said.
@@ -168,26 +173,31 @@ func (p *params) query() (q task.Query, history int, err error) {
 		if size != nil {
 			q.Size = *size
 			if err := surface.CheckPageSize(q.Size, task.MaxPage); err != nil {
-				return q, 0, agentsvc.Invalid("pageSize", "must be between 1 and %d", task.MaxPage)
+				return q, 0, err
 			}
 		}
 	}
-	for _, raw := range []json.RawMessage{p.StatusAfter, p.StatusAfterSnake, p.UpdatedAfter, p.UpdatedAfterSnake} {
-		if !given(raw) {
+	for _, since := range []struct {
+		field string
+		raw   json.RawMessage
+	}{
+		{"statusTimestampAfter", first(p.StatusAfter, p.StatusAfterSnake)}, {"lastUpdatedAfter", first(p.UpdatedAfter, p.UpdatedAfterSnake)},
+		{"lastUpdatedTime", first(p.UpdatedTime, p.UpdatedTimeSnake)},
+	} {
+		if since.raw == nil {
 			continue
 		}
-		if q.After, err = moment(raw); err != nil {
-			return q, 0, agentsvc.Invalid("statusTimestampAfter", "must be a time such as 2026-01-31T12:00:00Z")
+		if q.After, err = moment(since.raw); err != nil {
+			return q, 0, agentsvc.Invalid(since.field, "must be a time such as 2026-01-31T12:00:00Z")
 		}
 	}
 	q.With = store.With{History: history > 0, Artifacts: p.IncludeArtifacts || p.IncludeArtifactsSnake}
 	return q, history, nil
 }
 
-// moment reads a time: a text, or the milliseconds since 1970 that version 0.3 has.
+// moment reads a time: a text, or the milliseconds since 1970 that version 0.3 has, in a query as text.
 func moment(raw json.RawMessage) (at time.Time, err error) {
-	var millis int64
-	if json.Unmarshal(raw, &millis) == nil {
+	if millis, err := strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64); err == nil {
 		return time.UnixMilli(millis), nil
 	}
 	return at, json.Unmarshal(raw, &at)

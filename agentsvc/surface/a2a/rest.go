@@ -102,7 +102,7 @@ func asked(q url.Values, p *params) error {
 			}
 			members[name] = b
 		case "tenant", "contextId", "context_id", "status", "pageToken", "page_token",
-			"statusTimestampAfter", "status_timestamp_after", "lastUpdatedAfter", "last_updated_after":
+			"statusTimestampAfter", "status_timestamp_after", "lastUpdatedAfter", "last_updated_after", "lastUpdatedTime", "last_updated_time":
 			members[name] = value
 		}
 	}

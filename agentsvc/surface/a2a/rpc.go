@@ -106,8 +106,9 @@ func (m rpcMethod) bind(as *vocabulary, blockFor time.Duration) surface.Method {
 		}
 		return rpc.Reply(answer)
 	}
+	spelled := func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error { return Spelled(run(w, r, rpc)) }
 	if m.once {
-		return surface.Once(run)
+		return surface.Once(spelled)
 	}
-	return run
+	return spelled
 }

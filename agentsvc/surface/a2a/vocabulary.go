@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strings"
 
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
@@ -67,7 +69,13 @@ var v03 = vocabulary{
 	data: object,
 	sent: func(r spec.SendMessageResult) (any, error) { return a2av0.FromV1Event(r) },
 	task: func(t *spec.Task) (any, error) { return a2av0.FromV1Task(t), nil },
-	list: func(l *spec.ListTasksResponse) (any, error) { return a2av0.FromV1ListTasksResponse(l), nil },
+	list: func(l *spec.ListTasksResponse) (any, error) {
+		out := sizedList{newList(l), l.PageSize}
+		for i, t := range l.Tasks {
+			out.Tasks[i] = a2av0.FromV1Task(t)
+		}
+		return out, nil
+	},
 	event: func(ev spec.Event, final bool) (any, error) {
 		if status, ok := ev.(*spec.TaskStatusUpdateEvent); ok {
 			out := a2av0.FromV1TaskStatusUpdateEvent(status)
@@ -101,10 +109,10 @@ var v03REST = vocabulary{
 	sent: func(r spec.SendMessageResult) (any, error) { return raw(pbjson.ToProtoSendMessageResult(r)) },
 	task: func(t *spec.Task) (any, error) { return raw(pbjson.ToProtoTask(t)) },
 	list: func(l *spec.ListTasksResponse) (any, error) {
-		out := protoList{Tasks: make([]json.RawMessage, len(l.Tasks)), NextPageToken: l.NextPageToken, TotalSize: l.TotalSize}
+		out := newList(l)
 		for i, t := range l.Tasks {
 			var err error
-			if out.Tasks[i], err = pbjson.ToProtoTask(t); err != nil {
+			if out.Tasks[i], err = raw(pbjson.ToProtoTask(t)); err != nil {
 				return nil, err
 			}
 		}
@@ -136,12 +144,6 @@ var v03REST = vocabulary{
 	},
 }
 
-type protoList struct {
-	Tasks         []json.RawMessage `json:"tasks"`
-	NextPageToken string            `json:"nextPageToken"`
-	TotalSize     int               `json:"totalSize"`
-}
-
 func raw(body []byte, err error) (any, error) { return json.RawMessage(body), err }
 
 // anything reads data that may be any JSON value.
@@ -164,15 +166,21 @@ func object(raw json.RawMessage, at string) (spec.PartContent, error) {
 
 const versionHeader = "A2A-Version"
 
-// Spoken returns the version that a request names in its header, "" if it names none. It returns a [surface.ErrVersion] for one
-// that is not among versions.
+// patch is what a version has behind its first two numbers, which does not count (A2A 1.0, 3.6).
+var patch = regexp.MustCompile(`^\.[0-9]+$`)
+
+// Spoken returns the version that a request names in its header or else its query, "" if it names none. It returns a
+// [surface.ErrVersion] for one that is not among versions.
 func Spoken(r *http.Request, versions ...string) (string, error) {
 	named := r.Header.Get(versionHeader)
+	if named == "" && r.URL.RawQuery != "" {
+		named = r.URL.Query().Get(versionHeader)
+	}
 	if named == "" {
 		return "", nil
 	}
 	for _, v := range versions {
-		if named == v {
+		if rest, ok := strings.CutPrefix(named, v); ok && (rest == "" || patch.MatchString(rest)) {
 			return v, nil
 		}
 	}

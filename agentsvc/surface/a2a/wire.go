@@ -37,6 +37,8 @@ type (
 		StatusAfterSnake      json.RawMessage `json:"status_timestamp_after"`
 		UpdatedAfter          json.RawMessage `json:"lastUpdatedAfter"`
 		UpdatedAfterSnake     json.RawMessage `json:"last_updated_after"`
+		UpdatedTime           json.RawMessage `json:"lastUpdatedTime"`
+		UpdatedTimeSnake      json.RawMessage `json:"last_updated_time"`
 	}
 	// pushing is what calls about push notification configs say beside an id: 1.0 has the config's members beside its task,
 	// 0.3 in a member of their own, and over REST in one within another.
@@ -144,3 +146,21 @@ type (
 func timed(s spec.TaskStatus) timedStatus { return timedStatus{s, surface.Timestamp(*s.Timestamp)} }
 
 func newTimedTask(t *spec.Task) timedTask { return timedTask{t, timed(t.Status)} }
+
+// What goes out of version 0.3 as a page of tasks. No member is ever left out.
+type (
+	list03 struct {
+		Tasks         []any  `json:"tasks"`
+		NextPageToken string `json:"nextPageToken"`
+		TotalSize     int    `json:"totalSize"`
+	}
+	sizedList struct {
+		list03
+		PageSize int `json:"pageSize"`
+	}
+)
+
+// newList returns a page that has room for the tasks of l.
+func newList(l *spec.ListTasksResponse) list03 {
+	return list03{make([]any, len(l.Tasks)), l.NextPageToken, l.TotalSize}
+}

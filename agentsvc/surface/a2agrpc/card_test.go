@@ -56,7 +56,7 @@ func TestCards(t *testing.T) {
 	}
 	for preferred, want := range map[bool]string{true: `"preferred_transport":"grpc"`, false: `"preferred_transport":"jsonrpc"`} {
 		so := surface.Options{GRPC: surface.GRPC{Address: "grpc.example.com:443", Preferred: preferred}}
-		h := surfacetest.New(t, surfacetest.Options{Default: script, Surface: so}, func(*surfacetest.House) []surface.Route { return ext.Routes(ext.Options{}) })
+		h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script, Surface: so}, func(*surfacetest.House) []surface.Route { return ext.Routes(ext.Options{}) })
 		if _, body := h.Do(t, http.MethodGet, "/agents/assistant", "", nil); !strings.Contains(body, want) {
 			t.Errorf("the card of the extension surface is %s, want %s", body, want)
 		}

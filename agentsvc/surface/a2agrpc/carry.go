@@ -41,7 +41,7 @@ func callOf(ctx context.Context) *call {
 
 // fail notes what went wrong.
 func (c *call) fail(err error) error {
-	c.wrong = err
+	c.wrong = a2a.Spelled(err)
 	return err
 }
 

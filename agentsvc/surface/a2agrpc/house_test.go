@@ -25,37 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// script is an app whose agent can do everything that a client may want to see.
-const script = `
-llms:
-  demo:
-    provider: scripted
-    script:
-      - when: {text: "^weather (?P<city>\\w+)"}
-        then: [{call: {tool: calculator, arguments: {expression: "20 + 1"}}}]
-      - when: {tool_result: calculator}
-        then: [{say: "It is {{result}} degrees."}]
-      - when: {text: "^sum$"}
-        then: [{call: {tool: adder, arguments: {expression: "1 + 1"}}}]
-      - when: {tool_result: adder}
-        then: [{say: "It is {{result}}."}]
-      - when: {text: "^file$"}
-        then: [{artifact: {name: out.txt, media_type: text/plain, text: "hello"}}, {say: "Here it is."}]
-      - when: {text: "^ask$"}
-        then: [{ask: "Which city?"}]
-      - when: {text: "^never$"}
-        then: [{say: "wait ", pause: 1h}, {say: "for it"}]
-      - then: [{say: "You said: {{text}}"}]
-tools:
-  calculator: {type: function, handler: calculator}
-  adder: {type: function, handler: calculator, require_approval: true}
-agents:
-  assistant: {llm: demo, tools: [calculator, adder], description: Answers questions., input_modes: ["text/plain", "application/json"]}
-  clerk: {llm: demo, visibility: internal, description: Works inside.}
-  ghost: {llm: demo, visibility: private}
-`
-
-// house is a house with the script as the default app and as the apps acme and globex, served over HTTP and gRPC.
+// house is a house with [surfacetest.Script] as the default app and as the apps acme and globex, served over HTTP and gRPC.
 type house struct {
 	*surfacetest.House
 	server *a2agrpc.Server
@@ -65,16 +35,14 @@ type house struct {
 
 func newHouse(t *testing.T, so surface.Options, o a2agrpc.Options) *house {
 	t.Helper()
-	return houseOf(t, script, so, o)
+	return houseOf(t, surfacetest.Script, so, o)
 }
 
 func houseOf(t *testing.T, own string, so surface.Options, o a2agrpc.Options) *house {
 	t.Helper()
 	l := port(t)
 	so.GRPC.Address = cmp.Or(so.GRPC.Address, l.Addr().String())
-	h := surfacetest.New(t, surfacetest.Options{Default: own, Surface: so}, func(*surfacetest.House) []surface.Route { return a2a.Routes(a2a.Options{}) })
-	h.App(t, "acme", script)
-	h.App(t, "globex", script)
+	h := surfacetest.Scripted(t, surfacetest.Options{Default: own, Surface: so}, func(*surfacetest.House) []surface.Route { return a2a.Routes(a2a.Options{}) })
 	return serve(t, h, l, o)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/surfacetest"
 )
 
 // TestJavaScript has the official client for JavaScript tell one story over every version and binding.
@@ -20,7 +21,7 @@ func TestJavaScript(t *testing.T) {
 	if folder == "" {
 		t.Skip("ATTENTION: without STOA_TEST_A2A_SDK (the folder that .ci/a2a-sdk prints) nobody saw the official client for JavaScript served")
 	}
-	h := houseOf(t, script+"server: {push_notifications: true}\n", surface.Options{}, a2agrpc.Options{})
+	h := houseOf(t, surfacetest.Script+"server: {push_notifications: true}\n", surface.Options{}, a2agrpc.Options{})
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL+"/a2a/assistant/.well-known/agent-card.json",
 		h.token(t, "acme", "ana"), h.token(t, "globex", "ana"))
 	cmd.Stderr = t.Output()

@@ -27,6 +27,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/surfacetest"
 )
 
 // TestDeadline has calls end when their client says, and the server listen no longer.
@@ -46,17 +47,7 @@ func TestDeadline(t *testing.T) {
 	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("stream: %v", err)
 	}
-	until(t, "the server has let go", func() bool { return h.Server.Streams() == 0 })
-}
-
-// until waits for up to ten seconds until something holds.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for began := time.Now(); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			t.Fatalf("it does not come to hold that %s", what)
-		}
-	}
+	surfacetest.Until(t, "the server has let go", func() bool { return h.Server.Streams() == 0 })
 }
 
 // TestShutdown drains a server under an open stream, a waiting call, a watcher of its health and a client of its reflection.
@@ -177,7 +168,7 @@ func TestShutdown(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
-	h.App(t, "small", script+"rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: hour, limit: 1}]}\n")
+	h.App(t, "small", surfacetest.Script+"rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: hour, limit: 1}]}\n")
 	ctx := as(t.Context(), h.token(t, "small", "ana"), "")
 	c := pb10.NewA2AServiceClient(h.conn)
 	var header metadata.MD
@@ -285,8 +276,8 @@ func TestSlowClients(t *testing.T) {
 	if err := full.call(1, ana, saying(strings.Repeat("long ", 10_000))); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the call has begun", func() bool { return h.Server.Streams() == 1 })
-	until(t, "nobody waits for the reader", func() bool { return h.Server.Streams() == 0 })
+	surfacetest.Until(t, "the call has begun", func() bool { return h.Server.Streams() == 1 })
+	surfacetest.Until(t, "nobody waits for the reader", func() bool { return h.Server.Streams() == 0 })
 
 	rapid := h.wire(t)
 	for i := range uint32(3000) {

@@ -25,7 +25,29 @@ func (m *message) word() (agentsvc.Message, error) {
 
 // word returns p, which stands at the given place, as the words have it.
 func (p *part) word(at string) (agentsvc.Part, error) {
-	switch kind := cmp.Or(p.Type, p.Kind); kind {
+	kind := cmp.Or(p.Type, p.Kind)
+	word, err := p.content(kind, at)
+	if other := p.stray(kind); err == nil && other != "" {
+		err = agentsvc.Invalid(at+"."+other, "does not belong to a part of type %s: it would be lost; make it a part of its own", kind)
+	}
+	return word, err
+}
+
+// stray returns a member that only parts of another type have, "" where there is none.
+func (p *part) stray(kind string) string {
+	switch {
+	case kind != "text" && p.Text != nil:
+		return "text"
+	case kind != "file" && p.URL != "":
+		return "url"
+	case kind == "text" && len(p.Data) > 0 && string(p.Data) != "null":
+		return "data"
+	}
+	return ""
+}
+
+func (p *part) content(kind, at string) (agentsvc.Part, error) {
+	switch kind {
 	case "text":
 		if p.Text == nil {
 			return agentsvc.Part{}, agentsvc.Invalid(at+".text", "is missing")

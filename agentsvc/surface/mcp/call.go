@@ -14,28 +14,36 @@ import (
 )
 
 // call sends the agent a message and answers with what comes of it, for a client that reads events as a stream: however long it
-// takes, and with progress if the client wants to be told.
+// takes, and with progress if the client wants to be told. In the newest revision a client that leaves before the end ends the task,
+// unless a key says that the same call may be made again.
 func (c caller) call(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	p, sub, err := received(r, rpc)
 	if err != nil {
 		return refused(r, rpc, err)
 	}
-	v := surface.VisitOf(r)
+	v, whole := surface.VisitOf(r), complete(r)
 	f, err := v.Call(r.Context(), sub)
 	if err != nil {
 		return refused(r, rpc, err)
+	}
+	if modern(r) && sub.Key == "" {
+		defer func() {
+			if r.Context().Err() != nil {
+				v.Abandon(r.Context(), f.Task)
+			}
+		}()
 	}
 	if !readsEvents(r) {
 		t, err := f.Wait(c.blockFor)
 		if err != nil {
 			return err
 		}
-		return rpc.Reply(newResult(t))
+		return rpc.Reply(newResult(t, whole))
 	}
-	t := &teller{rpc: rpc, task: f.Task, token: p.Meta.ProgressToken}
+	t := &teller{rpc: rpc, task: f.Task, token: p.Meta.ProgressToken, whole: whole}
 	if st := f.Task.Status.State; st.Terminal() || st.Interrupted() {
 		defer f.Close()
-		return rpc.Reply(newResult(f.Task)) // the same call came before
+		return rpc.Reply(newResult(f.Task, whole)) // the same call came before
 	}
 	return v.Stream(w, f, surface.Dialect{Event: t.event, Fault: rpc.Fault, Rests: true, Single: true})
 }
@@ -90,7 +98,7 @@ func refused(r *http.Request, rpc *surface.RPC, err error) error {
 	if !slices.Contains(forModels, f.Code) || rpc.ID() == "" || strings.HasPrefix(f.Field, "params") {
 		return err
 	}
-	return rpc.Reply(callResult{Content: []content{textContent(f.Text)}, IsError: true})
+	return rpc.Reply(callResult{completion: complete(r), Content: []content{textContent(f.Text)}, IsError: true})
 }
 
 // cancelled ends the task of a call that its client does not want any more. A notification has no answer, whatever it comes to.
@@ -116,7 +124,7 @@ func cancelled(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 // keyOf returns the key under which a request of the caller's session takes effect once, "" for one that shows no session.
 func keyOf(r *http.Request, id string) string {
 	session := r.Header.Get(sessionHeader)
-	if session == "" || id == "" {
+	if session == "" || id == "" || modern(r) {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(session + "\n" + id))

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -20,23 +19,20 @@ import (
 	"stoa/authz"
 )
 
-// bearer sends a token with every request.
-type bearer string
-
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+string(b))
-	return http.DefaultTransport.RoundTrip(r)
-}
-
 // connect is the official client for Go, as a user of an app at the server of one of its agents.
 func connect(t *testing.T, h *surfacetest.House, app, sub, agent string, o *sdk.ClientOptions) (*sdk.ClientSession, error) {
 	t.Helper()
+	return connectAs(t, h, app, sub, agent, "", o)
+}
+
+// connectAs is connect in a revision of the protocol, "" = the newest.
+func connectAs(t *testing.T, h *surfacetest.House, app, sub, agent, revision string, o *sdk.ClientOptions) (*sdk.ClientSession, error) {
+	t.Helper()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
 	at := &sdk.StreamableClientTransport{
-		Endpoint: h.URL + "/mcp/" + agent, HTTPClient: &http.Client{Transport: bearer(h.Token(t, app, authz.TokenSpec{Subject: sub}))}, MaxRetries: -1,
+		Endpoint: h.URL + "/mcp/" + agent, HTTPClient: &http.Client{Transport: surfacetest.Bearer(h.Token(t, app, authz.TokenSpec{Subject: sub}))}, MaxRetries: -1,
 	}
-	s, err := c.Connect(t.Context(), at, nil)
+	s, err := c.Connect(t.Context(), at, &sdk.ClientSessionOptions{ProtocolVersion: revision})
 	if err == nil {
 		t.Cleanup(func() { _ = s.Close() })
 	}
@@ -75,21 +71,16 @@ func textOf(res *sdk.CallToolResult) string {
 	return strings.Join(texts, "|")
 }
 
-// TestVersions: official clients of any revision agree on one with the server, the newest it knows where they would have a newer one.
+// TestVersions: official clients of any revision agree on one with the server, the newest that both have.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	for wanted, want := range map[string]string{"": "2025-11-25", "2026-07-28": "2025-11-25", "2025-11-25": "2025-11-25", "2025-06-18": "2025-06-18", "2024-11-05": "2025-11-25"} {
-		c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
-		at := &sdk.StreamableClientTransport{
-			Endpoint: h.URL + "/mcp/assistant", HTTPClient: &http.Client{Transport: bearer(h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}))}, MaxRetries: -1,
-		}
-		s, err := c.Connect(t.Context(), at, &sdk.ClientSessionOptions{ProtocolVersion: wanted})
+	for wanted, want := range map[string]string{"": "2026-07-28", "2026-07-28": "2026-07-28", "2025-11-25": "2025-11-25", "2025-06-18": "2025-06-18", "2024-11-05": "2025-11-25"} {
+		s, err := connectAs(t, h, "acme", "ana", "assistant", wanted, nil)
 		if err != nil {
 			t.Errorf("a client of %q: %v", wanted, err)
 			continue
 		}
-		t.Cleanup(func() { _ = s.Close() })
 		if got := s.InitializeResult().ProtocolVersion; got != want {
 			t.Errorf("a client of %q agrees on %s, want %s", wanted, got, want)
 		}
@@ -99,16 +90,28 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestClient has the official client find the tool, call it and go on with what came of it.
+// TestClient has the official client find the tool, call it and go on with what came of it, with a handshake and without.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	s, err := connect(t, h, "acme", "ana", "assistant", nil)
+	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
+		t.Run(revision, func(t *testing.T) {
+			t.Parallel()
+			useAll(t, h, revision)
+		})
+	}
+}
+
+func useAll(t *testing.T, h *surfacetest.House, revision string) {
+	s, err := connectAs(t, h, "acme", "ana", "assistant", revision, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Ping(t.Context(), nil); err != nil {
+	if err := s.Ping(t.Context(), nil); (err == nil) != (revision < "2026-07-28") { // which has it no more
 		t.Error(err)
+	}
+	if at := s.InitializeResult(); at.ServerInfo == nil || at.ServerInfo.Name != "assistant" || at.Instructions != "Answers questions." {
+		t.Errorf("the server says that it is %+v", at)
 	}
 	tools, err := s.ListTools(t.Context(), nil)
 	if err != nil || len(tools.Tools) != 1 || tools.Tools[0].Name != "assistant" || tools.Tools[0].Description != "Answers questions." {
@@ -121,7 +124,7 @@ func TestClient(t *testing.T) {
 		{"hello", "You said: hello", "completed", false},
 		{"weather Rome", "It is 21 degrees.", "completed", false},
 		{"ask", "Which city?", "input_required", false},
-		{"report", "Here it is.|hello", "completed", false},
+		{"file", "Here it is.|hello", "completed", false},
 		{"refuse", "I may not do that.", "rejected", true},
 	}
 	for _, tt := range tests {
@@ -201,7 +204,7 @@ func TestClientProgress(t *testing.T) {
 	if _, err := s.CallTool(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "all progress was told", func() bool {
+	surfacetest.Until(t, "all progress was told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(told) == 3
@@ -211,34 +214,27 @@ func TestClientProgress(t *testing.T) {
 	}
 }
 
-// TestClientCancels ends the task of a call that the client gives up.
+// TestClientCancels ends the task of a call that the client gives up: by a notification, or where it has no session by leaving.
 func TestClientCancels(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	s, err := connect(t, h, "acme", "ana", "assistant", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, giveUp := context.WithCancel(t.Context())
-	gone := make(chan error)
-	go func() {
-		_, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "assistant", Arguments: map[string]any{"message": "never"}})
-		gone <- err
-	}()
-	until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
-	giveUp()
-	if err := <-gone; err == nil {
-		t.Error("a call that was given up has a result")
-	}
-	until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
-}
-
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
+	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
+		s, err := connectAs(t, h, "acme", "ana", "assistant", revision, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
+		ctx, giveUp := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() {
+			_, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "assistant", Arguments: map[string]any{"message": "never"}})
+			gone <- err
+		}()
+		surfacetest.Until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
+		giveUp()
+		if err := <-gone; err == nil {
+			t.Errorf("%s: a call that was given up has a result", revision)
+		}
+		surfacetest.Until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
 	}
 }
 
@@ -273,7 +269,7 @@ func TestJavaScript(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the client saw (-want +got):\n%s", diff)
 	}
-	until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
+	surfacetest.Until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
 }
 
 // TestCancelIsTheOwners has a stranger who knows a session's name and a request's id cancel nothing.
@@ -286,7 +282,7 @@ func TestCancelIsTheOwners(t *testing.T) {
 	}
 	call := post("acme", "ana", `{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "assistant", "arguments": {"message": "never"}}}`)
 	defer call.Body.Close()
-	until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
+	surfacetest.Until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
 	for _, who := range [][2]string{{"acme", "eve"}, {"globex", "ana"}, {"acme", "ana"}} {
 		if h.Pool.Inflight() != 1 {
 			t.Fatal("a stranger has cancelled the call")
@@ -306,7 +302,7 @@ func TestCancelIsTheOwners(t *testing.T) {
 func TestOrigins(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{
-		Default: script, Surface: surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://good.test"}}},
+		Default: surfacetest.Script, Surface: surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://good.test"}}},
 	}, routes)
 	for origin, want := range map[string]int{"": 200, "https://good.test": 200, "https://evil.test": 403, "null": 403} {
 		resp, body := h.Do(t, http.MethodPost, "/mcp/assistant", "", `{"jsonrpc": "2.0", "id": 1, "method": "ping"}`, "Origin", origin)

@@ -3,7 +3,8 @@
 // its session is a name that it shows again: together with the id of a request it makes that request recognisable, so that a
 // repetition is harmless and the call can be cancelled, through whichever process.
 //
-// wire.go holds the shapes, call.go answers calls of the tool, tell.go turns words into what a model reads.
+// wire.go holds the shapes, revision.go what the newest revision of the protocol asks for, call.go answers calls of the tool,
+// tell.go turns words into what a model reads.
 package mcp
 
 import (
@@ -28,15 +29,14 @@ func Routes(o Options) []surface.Route {
 	c := caller{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
 	return []surface.Route{{
 		Method: http.MethodPost, Pattern: "/mcp/{agent}", Kind: surface.Tenant, Messages: true, Waits: true, Serve: c.serve,
-		Sends: []string{versionHeader, sessionHeader}, Reads: []string{sessionHeader},
+		Sends: []string{versionHeader, methodHeader, nameHeader, sessionHeader}, Reads: []string{sessionHeader},
 	}}
 }
 
-// versions are those of the protocol that are spoken, the latest first.
-var versions = []string{"2025-11-25", "2025-06-18"}
-
 const (
 	versionHeader = "MCP-Protocol-Version"
+	methodHeader  = "Mcp-Method"
+	nameHeader    = "Mcp-Name"
 	sessionHeader = "MCP-Session-Id"
 )
 
@@ -46,30 +46,50 @@ type caller struct {
 }
 
 func (c caller) serve(w http.ResponseWriter, r *http.Request) error {
-	if v := r.Header.Get(versionHeader); v != "" && !slices.Contains(versions, v) {
-		return surface.WriteJSON(w, http.StatusBadRequest, newUnspoken(v))
-	}
-	return surface.JSONRPC(c.method)(w, r)
+	return surface.Endpoint{Find: c.find, Status: status}.Serve(w, r)
 }
 
-// method finds the method of that name.
+// find returns the method of that name in the revision that the request speaks, which before an initialize it does not say.
+func (c caller) find(r *http.Request, name string) (surface.Method, error) {
+	switch v := r.Header.Get(versionHeader); {
+	case v == newest:
+		return alone(c.method(name)), nil
+	case v == "" || slices.Contains(versions, v):
+		return c.older(name), nil
+	default:
+		return unspoken(v), nil
+	}
+}
+
+// method finds a method of the newest revision.
 func (c caller) method(name string) surface.Method {
 	switch name {
-	case "initialize":
-		return admitted(initialize)
-	case "ping":
-		return admitted(ping)
+	case "server/discover":
+		return admitted(discover)
 	case "tools/list":
 		return admitted(list)
 	case "tools/call":
 		return c.call
-	case "notifications/cancelled":
-		return cancelled
 	}
 	if strings.HasPrefix(name, "notifications/") {
 		return admitted(heard)
 	}
 	return nil
+}
+
+// older finds a method of the revisions that begin with a handshake.
+func (c caller) older(name string) surface.Method {
+	switch name {
+	case "initialize":
+		return admitted(initialize)
+	case "ping":
+		return admitted(ping)
+	case "notifications/cancelled":
+		return cancelled
+	case "server/discover":
+		return nil
+	}
+	return c.method(name)
 }
 
 // admitted returns m for those who may call the agent.
@@ -102,13 +122,11 @@ func initialize(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error 
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(versions, p.ProtocolVersion) {
-		p.ProtocolVersion = versions[0]
+	if !slices.Contains(versions[1:], p.ProtocolVersion) {
+		p.ProtocolVersion = versions[1]
 	}
 	w.Header().Set(sessionHeader, agentsvc.NewID())
-	return rpc.Reply(initializeResult{
-		ProtocolVersion: p.ProtocolVersion, ServerInfo: implementation{card.Agent, card.Name, card.Version}, Instructions: card.Description,
-	})
+	return rpc.Reply(initializeResult{ProtocolVersion: p.ProtocolVersion, ServerInfo: newImplementation(card), Instructions: card.Description})
 }
 
 func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
@@ -122,7 +140,7 @@ func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 			about += "\n- " + s.Name + ": " + s.Description
 		}
 	}
-	return rpc.Reply(toolList{[]tool{{
+	return rpc.Reply(toolList{complete(r).cacheable(), []tool{{
 		Name: card.Agent, Title: card.Name, Description: cmp.Or(strings.TrimSpace(about), "Sends a message to the agent "+card.Name+"."),
 		InputSchema: inputSchema, OutputSchema: outputSchema,
 	}}})

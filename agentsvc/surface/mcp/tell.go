@@ -15,6 +15,7 @@ type teller struct {
 	task  agentsvc.Task
 	token json.RawMessage // of progress, nil = the client does not want to be told
 	last  int64           // the progress that was told
+	whole completion      // what the result has beside what came of the call
 }
 
 // event returns what tells of ev: the result where the call comes to its end, else progress where the agent begins or says
@@ -26,7 +27,7 @@ func (t *teller) event(ev agentsvc.Event) any {
 	t.task.Apply(ev)
 	switch {
 	case ev.Status != nil && (ev.Status.State.Terminal() || ev.Status.State.Interrupted()):
-		return t.rpc.Envelope(newResult(t.task))
+		return t.rpc.Envelope(newResult(t.task, t.whole))
 	case len(t.token) == 0 || ev.Seq <= t.last:
 		return nil
 	case ev.Status != nil:
@@ -45,9 +46,9 @@ func (t *teller) progress(ev agentsvc.Event, message string) notification {
 
 // newResult returns what came of a call, as its task tells. A task that waits for somebody is no error: its result is what is
 // asked.
-func newResult(t agentsvc.Task) callResult {
+func newResult(t agentsvc.Task, whole completion) callResult {
 	out := outcome{TaskID: string(t.ID), ContextID: string(t.Context), State: string(t.Status.State)}
-	res := callResult{Structured: &out, Content: []content{}}
+	res := callResult{completion: whole, Structured: &out, Content: []content{}}
 	switch t.Status.State {
 	case agentsvc.Failed, agentsvc.Cancelled, agentsvc.Rejected:
 		res.IsError = true

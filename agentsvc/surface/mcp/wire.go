@@ -1,6 +1,10 @@
 package mcp
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"stoa/agentsvc"
+)
 
 // What comes in.
 type (
@@ -22,6 +26,14 @@ type (
 	cancelledParams struct {
 		RequestID json.RawMessage `json:"requestId"`
 	}
+	// requestParams are what a request of the newest revision says of itself.
+	requestParams struct {
+		Name string `json:"name"`
+		Meta struct {
+			Version      string          `json:"io.modelcontextprotocol/protocolVersion"`
+			Capabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities"`
+		} `json:"_meta"`
+	}
 )
 
 // What goes out.
@@ -40,7 +52,23 @@ type (
 		Title   string `json:"title,omitempty"`
 		Version string `json:"version"`
 	}
+	discoverResult struct {
+		completion
+		SupportedVersions []string     `json:"supportedVersions"`
+		Capabilities      capabilities `json:"capabilities"`
+		Instructions      string       `json:"instructions,omitempty"`
+	}
+	completion struct {
+		ResultType string      `json:"resultType,omitempty"`
+		TTL        *int        `json:"ttlMs,omitempty"`
+		Scope      string      `json:"cacheScope,omitempty"`
+		Meta       *resultMeta `json:"_meta,omitempty"`
+	}
+	resultMeta struct {
+		Server implementation `json:"io.modelcontextprotocol/serverInfo"`
+	}
 	toolList struct {
+		completion
 		Tools []tool `json:"tools"`
 	}
 	tool struct {
@@ -51,6 +79,7 @@ type (
 		OutputSchema json.RawMessage `json:"outputSchema"`
 	}
 	callResult struct {
+		completion
 		Content    []content `json:"content"`
 		Structured *outcome  `json:"structuredContent,omitempty"`
 		IsError    bool      `json:"isError"`
@@ -76,18 +105,12 @@ type (
 		MimeType string `json:"mimeType,omitempty"`
 		Blob     []byte `json:"blob"`
 	}
-	unspoken struct {
-		JSONRPC string        `json:"jsonrpc"`
-		ID      *string       `json:"id"`
-		Error   unspokenError `json:"error"`
+	mismatch struct {
+		Header string `json:"header"`
 	}
-	unspokenError struct {
-		Code    int    `json:"code"`
-		Message string `json:"message"`
-		Data    struct {
-			Supported []string `json:"supported"`
-			Requested string   `json:"requested"`
-		} `json:"data"`
+	refusedVersion struct {
+		Supported []string `json:"supported"`
+		Requested string   `json:"requested"`
 	}
 	notification struct {
 		JSONRPC string   `json:"jsonrpc"`
@@ -101,12 +124,8 @@ type (
 	}
 )
 
-// newUnspoken tells of a version that is not spoken as the revisions from 2026-07-28 on have it, so that their clients find one that is
-// without a guess.
-func newUnspoken(version string) unspoken {
-	u := unspoken{JSONRPC: "2.0", Error: unspokenError{Code: -32022, Message: "Unsupported protocol version"}}
-	u.Error.Data.Supported, u.Error.Data.Requested = versions, version[:min(len(version), 40)]
-	return u
+func newImplementation(c agentsvc.Card) implementation {
+	return implementation{c.Agent, c.Name, c.Version}
 }
 
 // inputSchema is what the tool of an agent is given.

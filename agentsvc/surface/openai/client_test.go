@@ -24,12 +24,12 @@ import (
 	"stoa/authz"
 )
 
-// newHouse is a house with the script as the default app, and as the apps acme and globex.
+// newHouse is a house with the surfacetest.Script as the default app, and as the apps acme and globex.
 func newHouse(t *testing.T) *surfacetest.House {
 	t.Helper()
-	h := surfacetest.New(t, surfacetest.Options{Default: script}, routes)
-	h.App(t, "acme", script)
-	h.App(t, "globex", strings.ReplaceAll(script, "clerk", "scribe"))
+	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, routes)
+	h.App(t, "acme", surfacetest.Script)
+	h.App(t, "globex", strings.ReplaceAll(surfacetest.Script, "clerk", "scribe"))
 	return h
 }
 
@@ -172,7 +172,7 @@ func TestClientModels(t *testing.T) {
 func TestClientLimits(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{}, routes)
-	h.App(t, "acme", script+`rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 1}]}`)
+	h.App(t, "acme", surfacetest.Script+`rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 1}]}`)
 	var header http.Header
 	seen := option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		resp, err := next(r)
@@ -271,26 +271,17 @@ func TestLeaving(t *testing.T) {
 			}
 			_, _ = c.Chat.Completions.New(ctx, ask("assistant", "never"))
 		}()
-		until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
+		surfacetest.Until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
 		leave()
 		<-gone
-		until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
-	}
-}
-
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
+		surfacetest.Until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
 	}
 }
 
 // TestPatience gives up on an agent that takes too long, and does not have the client ask again.
 func TestPatience(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{Default: script}, func(*surfacetest.House) []surface.Route {
+	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, func(*surfacetest.House) []surface.Route {
 		return openai.Routes(openai.Options{BlockFor: 20 * time.Millisecond})
 	})
 	body := map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": "never"}}}
@@ -310,7 +301,7 @@ func TestShutdown(t *testing.T) {
 		_, err := streamed(t, c, ask("assistant", "never"))
 		ended <- err
 	}()
-	until(t, "the stream is open", func() bool { return h.Pool.Inflight() == 1 && h.Server.Streams() == 1 })
+	surfacetest.Until(t, "the stream is open", func() bool { return h.Pool.Inflight() == 1 && h.Server.Streams() == 1 })
 	h.Server.EndStreams()
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "unavailable") {
 		t.Errorf("the stream ended with %v", err)

@@ -44,9 +44,9 @@ type descriptions struct {
 	Schemas    map[string]json.RawMessage `json:"schemas"`
 }
 
-// description is one operation. Answer, Body and Refused, what a bad request is told where that is not the same as elsewhere, name
-// schemas, "" = none; Also are other statuses with the same answer; Kind is the media type of an answer that is not JSON, or that may
-// be a stream instead.
+// description is one operation. Answer, Body and Refused name schemas, "" = none: Refused is of what a request that is bad, or for
+// what is not there, is told where that is not the same as elsewhere. Also are other statuses with the same answer; Kind is the media
+// type of an answer that is not JSON, or that may be a stream instead.
 type description struct {
 	Tag     string   `json:"tag"`
 	Summary string   `json:"summary"`
@@ -171,8 +171,8 @@ func (d descriptions) responses(r surface.Route, about description) object {
 	}
 	out := object{strconv.Itoa(status): ok}
 	if about.Refused != "" {
-		out[strconv.Itoa(http.StatusBadRequest)] = object{
-			"description": http.StatusText(http.StatusBadRequest), "content": object{"application/json": object{"schema": ref(about.Refused)}},
+		for _, wrong := range []int{http.StatusBadRequest, http.StatusNotFound} {
+			out[strconv.Itoa(wrong)] = object{"description": http.StatusText(wrong), "content": object{"application/json": object{"schema": ref(about.Refused)}}}
 		}
 	}
 	for _, other := range about.Also {
