@@ -19,7 +19,7 @@ var acquaintances = map[string][]string{
 	"ext":     {"cmd/stoa/cards.go", "cmd/stoa/grpc.go"}, // shows the keys of cards, and knows when the house is ready
 	"a2a":     {"cmd/stoa/notify.go", "agentsvc/surface/a2agrpc"},
 	"a2agrpc": {"cmd/stoa/cards.go", "cmd/stoa/grpc.go", "cmd/stoa/serve.go"}, // no HTTP: it has a port instead of a line in the table
-	"webhook": {"cmd/stoa/clock.go"},
+	"webhook": {"cmd/stoa/clock.go", "cmd/stoa/notify.go"},
 }
 
 // TestPlanDialects holds that a dialect is one folder and one line in the table of surfaces: no other product code knows of it.
