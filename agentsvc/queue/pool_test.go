@@ -666,7 +666,7 @@ func TestFloodedQueue(t *testing.T) {
 func TestWoken(t *testing.T) {
 	each(t, func(b bench) {
 		began, causes := make(chan store.Run, 10), make(chan error, 10)
-		p, _ := b.pool(queue.Options{Stale: 900 * time.Millisecond}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.pool(queue.Options{Stale: 6 * time.Second}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			<-ctx.Done()
 			causes <- context.Cause(ctx)

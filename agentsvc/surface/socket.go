@@ -137,6 +137,8 @@ func (s *socket) receive() (body []byte, leave func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	s.busy.Add(1) // a client answers no ping in the middle of a frame
+	defer s.busy.Add(-1)
 	if kind != websocket.MessageText {
 		return nil, nil, errBinary
 	}
@@ -146,8 +148,6 @@ func (s *socket) receive() (body []byte, leave func(), err error) {
 	body, err = take(in, -1, func() (err error) {
 		in.timer.Stop()
 		defer in.timer.Reset(stall)
-		s.busy.Add(1)
-		defer s.busy.Add(-1)
 		leave, err = s.server.rooms.take(s.ctx, s.visit.App.ID, maxMessage)
 		return err
 	})

@@ -100,7 +100,7 @@ func (in *inbox) all() []string {
 func (in *inbox) until(t *testing.T, what string) []string {
 	t.Helper()
 	var all []string
-	within(t, 40*time.Second, "the inbox is told "+what, func() bool {
+	within(t, time.Minute, "the inbox is told "+what, func() bool {
 		all = in.all()
 		return len(all) > 0 && strings.Contains(all[len(all)-1], what)
 	})
@@ -231,8 +231,12 @@ func TestNotifiedAfterKill(t *testing.T) {
 		token := first.notified(t)
 		in := openInbox(t)
 		in.answer(http.StatusServiceUnavailable)
-		first.sendTold(t, token, "hello", in.url)
+		task := first.sendTold(t, token, "hello", in.url)
 		within(t, 20*time.Second, "the first try", func() bool { return len(in.all()) > 0 })
+		within(t, 20*time.Second, "the task ends", func() bool {
+			_, body := first.ask(t, "GET", "/a2a/assistant/tasks/"+task, token, nil)
+			return strings.Contains(body, "TASK_STATE_COMPLETED")
+		})
 		_ = first.End(syscall.SIGKILL)
 		in.answer(http.StatusOK)
 		serveIn(t, dir, args...)

@@ -73,7 +73,10 @@ func (h *testHouse) overdue(t *testing.T, app string) {
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, h *testHouse) {
-		const cron = "30 9 * * *"
+		daily := func(minute int) string { // hours away, so that no tick comes by itself
+			return fmt.Sprint(minute, " ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *")
+		}
+		cron, second, third := daily(30), daily(40), daily(50)
 		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": scheduled(cron, "")})
 		eventually(t, "the schedule is known", func() bool { return !h.schedule(t, "acme").NextAt.IsZero() })
 		k, err := trigger.ParseCron(cron, "Europe/Berlin")
@@ -112,12 +115,12 @@ func TestSchedule(t *testing.T) {
 
 		// Another schedule, under a limit that the first tick has used up.
 		limit := "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"
-		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": scheduled("40 9 * * *", limit)})
-		eventually(t, "the schedule has changed", func() bool { s := h.schedule(t, "acme"); return s.Cron == "40 9 * * *" && !s.NextAt.IsZero() })
+		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": scheduled(second, limit)})
+		eventually(t, "the schedule has changed", func() bool { s := h.schedule(t, "acme"); return s.Cron == second && !s.NextAt.IsZero() })
 		h.overdue(t, "acme")
 		eventually(t, "the first is started", func() bool { return h.schedule(t, "acme").LastTask != s.LastTask })
-		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": scheduled("50 9 * * *", limit)})
-		eventually(t, "the schedule has changed again", func() bool { s := h.schedule(t, "acme"); return s.Cron == "50 9 * * *" && !s.NextAt.IsZero() })
+		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": scheduled(third, limit)})
+		eventually(t, "the schedule has changed again", func() bool { s := h.schedule(t, "acme"); return s.Cron == third && !s.NextAt.IsZero() })
 		h.overdue(t, "acme")
 		eventually(t, "the refusal is noted", func() bool { return h.schedule(t, "acme").LastError != "" })
 		if s := h.schedule(t, "acme"); s.LastTask != "" || !strings.Contains(s.LastError, "limit") || s.NextAt.Before(time.Now()) {
@@ -152,7 +155,7 @@ func (h *testHouse) schedules(t *testing.T, app string) (n int) {
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for began := time.Now(); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > 20*time.Second {
+		if time.Since(began) > 30*time.Second {
 			t.Fatal("never: " + what)
 		}
 	}
@@ -163,7 +166,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 func TestOwnTriggers(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stoa.yaml")
-	config := scheduled("0 * * * *", `
+	hourly := fmt.Sprint(time.Now().UTC().Add(30*time.Minute).Minute(), " * * * *") // half an hour away
+	config := scheduled(hourly, `
   hooked: {llm: m, trigger: {type: webhook, secret: a-secret-of-the-hooks, response: {mode: async}}}
 storage: {tasks: {backend: inmemory}, sessions: {backend: inmemory}}
 rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 2}]}

@@ -168,7 +168,7 @@ func TestSocketTurns(t *testing.T) {
 // TestSocketFrames sends frames that are large, too large, broken off and no text.
 func TestSocketFrames(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
+	h := slowHouse(t, v1.Options{}, surface.Options{KeepAlive: time.Hour}) // a client of the library answers no ping while it sends
 	t.Run("3 MiB", func(t *testing.T) {
 		s := dial(t, h, "")
 		s.Say(numbered("large", strings.Repeat("a", 3<<20)))
@@ -267,10 +267,36 @@ func TestSocketPing(t *testing.T) {
 	<-pings
 }
 
+// TestSocketSlowSender keeps a client that takes longer for one message than it has to answer a ping: it cannot answer in
+// the middle of a frame.
+func TestSocketSlowSender(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond, Stall: 1500 * time.Millisecond})
+	conn, r := raw(t, h)
+	const pieces = 60
+	text := numbered("long", strings.Repeat("a", pieces<<16))
+	frame := []byte{0x81, 0xff, 0, 0, 0, 0, byte(len(text) >> 24), byte(len(text) >> 16), byte(len(text) >> 8), byte(len(text)), 0, 0, 0, 0}
+	frame = append(frame, text...)
+	for i := range pieces {
+		if _, err := conn.Write(frame[len(frame)*i/pieces : len(frame)*(i+1)/pieces]); err != nil {
+			t.Fatalf("dropped after %d of %d pieces: %v", i, pieces, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	for heard := ""; !strings.Contains(heard, `"messageId":"long"`); {
+		b, err := r.ReadByte()
+		if err != nil {
+			t.Fatalf("after its message the client is told %q, %v", heard, err)
+		}
+		heard += string(b)
+	}
+}
+
 // TestSocketSlowReader drops a client that does not take what it is sent.
 func TestSocketSlowReader(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{Stall: time.Second})
+	h := slowHouse(t, v1.Options{}, surface.Options{Stall: 3 * time.Second})
 	conn, _ := raw(t, h)
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	text := numbered("big", strings.Repeat("a", 6<<20)) // more than the system takes in
