@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"stoa/agentsvc"
@@ -35,7 +36,20 @@ type Receiver struct {
 	Created  time.Time
 }
 
-// MaxReceivers bounds the receivers of a task.
+// Notification is the form of receivers that the configuration of the task's agent names, by the id of the notification. What
+// they are told, and where, stands there.
+const Notification = "notification"
+
+// mark begins the ids of those in their rows, so that no caller's choice is one of them: it cannot be printed.
+const mark = "\x1f"
+
+// Standing reports whether r is one of those that the configuration names: no caller has set it, and none can change it.
+func (r Receiver) Standing() bool { return r.Form == Notification }
+
+// Name is the id of r as who has set it knows it.
+func (r Receiver) Name() string { return strings.TrimPrefix(r.ID, mark) }
+
+// MaxReceivers bounds the receivers of a task that callers have set.
 const MaxReceivers = 10
 
 // ErrReceivers says that a task has as many receivers as it may have.
@@ -48,16 +62,16 @@ func (s *Store) SetReceiver(ctx context.Context, r Receiver) error {
 	var there bool
 	var b db.Batch
 	b.Query(func(row db.Row) error { return row.Scan(&there, &others) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2),
-		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3)`, s.tenant, string(r.Task), r.id())
+		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3 AND form <> $4)`, s.tenant, string(r.Task), r.id(), Notification)
 	b.Exec(&n, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
 		SELECT t.tenant, t.id, CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT),
 			CASE WHEN t.state IN ('completed', 'failed', 'cancelled', 'rejected') THEN 'done' ELSE 'open' END, t.seq, 0, 0, stoa_now(), '', 0, '', stoa_now()
-		FROM task t WHERE t.tenant = $1 AND t.id = $2 AND (SELECT COUNT(*) FROM receiver o WHERE o.tenant = $1 AND o.task = $2 AND o.id <> $3) < $7
+		FROM task t WHERE t.tenant = $1 AND t.id = $2 AND (SELECT COUNT(*) FROM receiver o WHERE o.tenant = $1 AND o.task = $2 AND o.id <> $3 AND o.form <> $8) < $7
 		ON CONFLICT (tenant, task, id) DO UPDATE SET form = excluded.form, value = excluded.value, master_key = excluded.master_key,
 			told = CASE WHEN receiver.state = 'open' THEN receiver.told ELSE excluded.told END,
 			state = CASE WHEN receiver.state = 'open' THEN 'open' ELSE excluded.state END,
 			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
-		s.tenant, string(r.Task), r.id(), r.Form, r.Value, r.MasterKey, MaxReceivers)
+		s.tenant, string(r.Task), r.id(), r.Form, r.Value, r.MasterKey, MaxReceivers, Notification)
 	err := s.h.Do(ctx, &b)
 	switch {
 	case err != nil:
@@ -105,12 +119,17 @@ func (s *Store) DropReceiver(ctx context.Context, task agentsvc.TaskID, id strin
 	return nil
 }
 
-// insertReceiver adds to b that the receiver of run, which b writes, is told of run's turn from its first event on.
-func (s *Store) insertReceiver(b *db.Batch, run Run) {
-	if run.Receiver == nil {
-		return
+// insertReceivers adds to b that the receivers of run, which b writes, are told of run's turn from its first event on.
+func (s *Store) insertReceivers(b *db.Batch, run Run) {
+	if run.Receiver != nil {
+		s.insertReceiver(b, run, *run.Receiver)
 	}
-	r := *run.Receiver
+	for _, id := range run.Notifications {
+		s.insertReceiver(b, run, Receiver{ID: mark + id, Form: Notification})
+	}
+}
+
+func (s *Store) insertReceiver(b *db.Batch, run Run, r Receiver) {
 	r.Task = run.Task
 	b.Exec(nil, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), 'open', CAST($7 AS BIGINT),

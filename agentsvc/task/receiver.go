@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"slices"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -44,6 +45,7 @@ func (s *Service) mayHave(ctx context.Context, id agentsvc.TaskID, r *store.Rece
 	if err != nil {
 		return err
 	}
+	all = slices.DeleteFunc(all, store.Receiver.Standing)
 	for _, there := range all {
 		if there.ID == r.ID || r.ID == "" && there.ID == string(id) {
 			return nil
