@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -56,8 +57,8 @@ const MaxReceivers = 10
 var ErrReceivers error = agentsvc.Invalid("", "a task has at most %d push notification configs; delete one first", MaxReceivers)
 
 // SetReceiver has a receiver told of what happens to its task from now on; one of the same id it replaces, from where that
-// one is. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrReceivers].
-func (s *Store) SetReceiver(ctx context.Context, r Receiver) error {
+// one is. The entries tell the audit trail of it. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrReceivers].
+func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.Entry) error {
 	var n, others int64
 	var there bool
 	var b db.Batch
@@ -72,7 +73,7 @@ func (s *Store) SetReceiver(ctx context.Context, r Receiver) error {
 			state = CASE WHEN receiver.state = 'open' THEN 'open' ELSE excluded.state END,
 			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
 		s.tenant, string(r.Task), r.id(), r.Form, r.Value, r.MasterKey, MaxReceivers, Notification)
-	err := s.h.Do(ctx, &b)
+	err := s.notedOf(ctx, &b, r, entries, func() error { return s.h.Do(ctx, &b) })
 	switch {
 	case err != nil:
 		return fmt.Errorf("set a receiver of task %s: %w", r.Task, err)
@@ -109,14 +110,23 @@ func (s *Store) Receivers(ctx context.Context, id agentsvc.TaskID) (list []Recei
 	return list, nil
 }
 
-// DropReceiver has a receiver told no more. One that is not there is as good as dropped.
-func (s *Store) DropReceiver(ctx context.Context, task agentsvc.TaskID, id string) error {
+// DropReceiver has a receiver told no more, of which the entries tell the audit trail. One that is not there is as good as dropped.
+func (s *Store) DropReceiver(ctx context.Context, task agentsvc.TaskID, id string, entries ...tenancy.Entry) error {
 	var b db.Batch
-	b.Exec(nil, `DELETE FROM receiver WHERE tenant = $1 AND task = $2 AND id = $3`, s.tenant, string(task), id)
-	if err := s.h.Do(ctx, &b); err != nil {
+	err := s.notedOf(ctx, &b, Receiver{Task: task, ID: id}, entries, func() error {
+		b.Exec(nil, `DELETE FROM receiver WHERE tenant = $1 AND task = $2 AND id = $3`, s.tenant, string(task), id)
+		return s.h.Do(ctx, &b)
+	})
+	if err != nil {
 		return fmt.Errorf("drop a receiver of task %s: %w", task, err)
 	}
 	return nil
+}
+
+// notedOf is audit.noted for a change of a receiver, if it is there.
+func (s *Store) notedOf(ctx context.Context, b *db.Batch, r Receiver, entries []tenancy.Entry, write func() error) error {
+	return s.audit.noted(ctx, b, entries, `EXISTS (SELECT 1 FROM receiver WHERE tenant = $10 AND task = $11 AND id = $12)`,
+		[]any{s.tenant, string(r.Task), r.id()}, write)
 }
 
 // insertReceivers adds to b that the receivers of run, which b writes, are told of run's turn from its first event on.
