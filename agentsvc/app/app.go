@@ -124,13 +124,13 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	b.allGuardrails()
 	b.allTools()
 	agents := b.allAgents()
-	started := b.triggers()
+	started, standing := b.triggers(), b.standing()
 	if err := b.mistakes.err(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{
 		runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, allowance: b.allowance,
-		desk: b.desk(h), pushes: h.Notify != nil && h.Notify.Push, limits: limits, triggers: started, index: map[string]int{}, closers: b.closers,
+		desk: b.desk(h, standing), pushes: h.Notify != nil && h.Notify.Push, limits: limits, triggers: started, index: map[string]int{}, closers: b.closers,
 	}
 	for _, q := range h.queues() {
 		kept := stores(q.db)
@@ -139,7 +139,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		}
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
-			Observer: b.observer(), Apart: q.volatile, Room: b.room, Unhold: limits.unhold(),
+			Observer: b.observer(), Apart: q.volatile, Room: b.room, Unhold: limits.unhold(), Notifications: h.notifications(standing),
 		})
 		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, b.running())
 		if limits != nil {

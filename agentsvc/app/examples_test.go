@@ -74,6 +74,7 @@ func TestExamples(t *testing.T) {
 		{"guardrails", "desk", "Who wrote this?", "You said: reader:\nIt was ***.**@*******.***, telephone +49 30 1234567. Ask her.",
 			"You said: reader:\nIt was ***.**@*******.***, telephone +49 30 1234567. Ask her."},
 		{"checkpoints", "assistant", "add it up", "It is 42.", "It is 42."},
+		{"notifications", "reporter", "report", "The report is ready.", "The report is ready."},
 		{"notifications", "assistant", "write the report", "The report is ready.", "The report is ready."},
 		{"structured-output", "extractor", "Ada Lovelace, born in 1815", `{"name": "Ada Lovelace", "born": 1815}`, ""},
 	} {

@@ -1,7 +1,12 @@
 package app
 
 import (
+	"fmt"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/config"
 	"stoa/agentsvc/notify"
+	"stoa/agentsvc/trigger"
 )
 
 // Notify is what a process that has addresses outside told of tasks wants to know.
@@ -24,12 +29,13 @@ func (a *App) Desk() *notify.Desk { return a.desk }
 func (a *App) Pushes() bool { return a.pushes }
 
 // desk makes it.
-func (b *builder) desk(h House) *notify.Desk {
+func (b *builder) desk(h House, standing map[string][]*notify.Standing) *notify.Desk {
 	if h.Notify == nil || h.Keys == nil {
 		return nil
 	}
 	o := notify.Options{
 		Callers: h.reach(b.tenant.Telling.Inside), Own: h.reach(b.tenant.Inside), Secret: b.tenant.Telling.Secret, Made: h.Notify.Made,
+		Standing: standing,
 	}
 	if tried, app := h.Notify.Tried, b.tenant.Name; tried != nil {
 		o.Tried = func(outcome string) { tried(app, outcome) }
@@ -43,4 +49,62 @@ func (h House) reach(inside bool) notify.Reach {
 		return notify.Reach{Client: h.Inside, Inside: true}
 	}
 	return notify.Reach{Client: h.Outside}
+}
+
+// standing makes the addresses that the configuration has told of agents' tasks, by agent.
+func (b *builder) standing() map[string][]*notify.Standing {
+	all := map[string][]*notify.Standing{}
+	for _, name := range b.cfg.AgentNames() {
+		for i, n := range b.cfg.Agents[name].Notifications {
+			if n == nil || !n.Enabled {
+				continue
+			}
+			s, err := standing(n, b.tenant.Inside)
+			b.wrong(fmt.Sprintf("agents.%s.notifications[%d]", name, i), err)
+			all[name] = append(all[name], s)
+		}
+	}
+	return all
+}
+
+func standing(n *config.Notification, inside bool) (*notify.Standing, error) {
+	s := &notify.Standing{
+		ID: n.ID, URL: n.URL, Header: n.Headers, Events: n.Events,
+		Tries: int64(n.Retry.MaxAttempts), First: n.Retry.InitialDelay, Longest: n.Retry.MaxDelay,
+	}
+	err := notify.CheckURL(n.URL, inside)
+	if err != nil || n.Payload == nil || n.Payload.Template == "" {
+		return s, err
+	}
+	t, err := trigger.ParseTemplate(n.Payload.Template)
+	if err != nil {
+		return nil, agentsvc.Invalid("payload.template", "%.240v", err)
+	}
+	s.Body = func(n notify.Notice) ([]byte, error) {
+		text, err := t.Text(n)
+		return []byte(text), err
+	}
+	if _, err := s.Body(notify.Notice{Type: notify.TaskCompleted, Status: string(agentsvc.Completed)}); err != nil {
+		return nil, agentsvc.Invalid("payload.template", "makes no body: %.200v", err)
+	}
+	return s, nil
+}
+
+// notifications tells which of them tell of an agent's task, and that one is about to begin.
+func (h House) notifications(standing map[string][]*notify.Standing) func(agent string) []string {
+	if h.Notify == nil || len(standing) == 0 {
+		return nil
+	}
+	ids := map[string][]string{}
+	for agent, all := range standing {
+		for _, s := range all {
+			ids[agent] = append(ids[agent], s.ID)
+		}
+	}
+	return func(agent string) []string {
+		if len(ids[agent]) > 0 && h.Notify.Made != nil {
+			h.Notify.Made()
+		}
+		return ids[agent]
+	}
 }

@@ -111,6 +111,7 @@ func (a *Agent) check(c *checks, s spot) {
 	a.members(c, s)
 	a.ends(c, s)
 	a.session(c, s.child("context"))
+	a.notifies(c, s.child("notifications"))
 	if p := a.Prompt; p != nil && p.SystemPrompt != "" && (a.Instruction != "" || p.Role != "" || p.Guidance != "") {
 		c.problem(s.child("prompt").child("system_prompt"), "replaces instruction, role and guidance: leave either them out or it")
 	}

@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // Notification tells another service how an agent's tasks go.
 type Notification struct {
@@ -12,9 +16,9 @@ type Notification struct {
 	URL string `yaml:"url" jsonschema:"required"`
 	// Enabled turns the notification on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
-	// Events are what it tells of.
+	// Events are what it tells of: that an agent has begun with a task, that the task has ended well, or in any other way.
 	Events []string `yaml:"events" jsonschema:"required,enum=task.started,enum=task.completed,enum=task.failed"`
-	// Headers are sent with it.
+	// Headers are sent with it. They go before the built-in Content-Type.
 	Headers map[string]string `yaml:"headers" secret:"true"`
 	// Payload replaces the built-in body.
 	Payload *Payload `yaml:"payload"`
@@ -24,16 +28,61 @@ type Notification struct {
 
 // Payload replaces the built-in body of a notification.
 type Payload struct {
-	// Template is a Go template of the body, with the fields .Type .AgentName .TaskID .Status .Result .Error .Timestamp.
+	// Template is a Go template of the body, with the fields .Type .AgentName .TaskID .ContextID .Status .Result .Error .Timestamp.
 	Template string `yaml:"template"`
 }
 
 // NotificationRetry says how often sending a notification is tried again.
 type NotificationRetry struct {
 	// MaxAttempts is how often sending is tried.
-	MaxAttempts int `yaml:"max_attempts" jsonschema:"minimum=1,default=3"`
+	MaxAttempts int `yaml:"max_attempts" jsonschema:"minimum=1,maximum=100,default=3"`
 	// InitialDelay is the wait before the second attempt; it doubles with each further one.
 	InitialDelay time.Duration `yaml:"initial_delay" jsonschema:"default=1s"`
 	// MaxDelay is the longest wait.
 	MaxDelay time.Duration `yaml:"max_delay" jsonschema:"default=30s"`
 }
+
+// maxNotifications bounds those of an agent: each costs each of its tasks a row.
+const maxNotifications = 10
+
+// notifies checks what the agent's notifications are among each other.
+func (a *Agent) notifies(c *checks, s spot) {
+	if len(a.Notifications) > maxNotifications {
+		c.problem(s, fmt.Sprintf("holds more than %d notifications", maxNotifications))
+	}
+	ids := map[string]bool{}
+	for i, n := range a.Notifications {
+		if n != nil && ids[n.ID] {
+			c.problem(s.item(i).child("id"), "is the id of another notification of the agent as well: "+shorten(n.ID))
+		}
+		if n != nil {
+			ids[n.ID] = true
+		}
+	}
+}
+
+func (n *Notification) check(c *checks, s spot) {
+	c.name(s.child("id"), n.ID)
+	c.address(s.child("url"), n.URL)
+	c.headers(s.child("headers"), n.Headers)
+	if len(n.Events) == 0 {
+		c.problem(s.child("events"), "names no event")
+	}
+	for i, e := range n.Events {
+		if slices.Contains(n.Events[:i], e) {
+			c.problem(s.child("events").item(i), "is named before")
+		}
+	}
+}
+
+func (r *NotificationRetry) check(c *checks, s spot) {
+	if r.InitialDelay <= 0 || r.InitialDelay > r.MaxDelay {
+		c.problem(s.child("initial_delay"), "must be more than nothing and at most max_delay")
+	}
+	if r.MaxDelay > maxRetryDelay {
+		c.problem(s.child("max_delay"), fmt.Sprintf("must be at most %v", maxRetryDelay))
+	}
+}
+
+// maxRetryDelay bounds how long a notification waits for its next attempt.
+const maxRetryDelay = time.Hour

@@ -17,7 +17,6 @@ var pending = []struct {
 	{"agents.*.include_context", nil},
 	{"agents.*.include_context_limit", nil},
 	{"agents.*.include_context_max_length", nil},
-	{"agents.*.notifications", nil},
 
 	{"databases.*.driver", []string{"mysql"}},
 	{"vector_stores.*", nil},

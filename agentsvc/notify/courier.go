@@ -153,11 +153,11 @@ func (c *Courier) visit(ctx context.Context, t *store.Telling) {
 	case !errors.As(err, &no):
 		c.o.Log.Warn("a receiver of notifications cannot be told for now", "tenant", t.Tenant, "task", t.Task, "error", err)
 		err = c.receivers.Leave(late, t, postponed)
-	case no.final:
-		c.o.Log.Warn("a receiver of notifications was given up", "tenant", t.Tenant, "task", t.Task, "config", t.ID, "reason", no.reason)
+	case no.final, no.over:
+		c.o.Log.Warn("a receiver of notifications was given up", "tenant", t.Tenant, "task", t.Task, "config", t.Name(), "reason", no.reason)
 		err = c.receivers.GiveUp(late, t, no.reason)
 	default:
-		err = c.receivers.Failed(late, t, no.reason, c.pause(t.Attempts))
+		err = c.receivers.Failed(late, t, no.reason, c.pause(no.pace, t.Attempts))
 	}
 	if err != nil && !errors.Is(err, agentsvc.ErrLost) {
 		c.o.Log.Warn("what became of a notification could not be written down: it may be sent again", "tenant", t.Tenant, "task", t.Task, "error", err)

@@ -53,7 +53,9 @@ type Options struct {
 	Callers Reach  // to addresses that callers choose
 	Own     Reach  // to those that are the app's own, see [Address]
 	Secret  []byte // signs what is sent; nil = nothing is signed
-	Made    func() // called when a receiver is about to be set; may be nil
+	// Standing are the addresses that are told of every task, by agent.
+	Standing map[string][]*Standing
+	Made     func() // called when a receiver is about to be set; may be nil
 	// Tried is told of each attempt to send, one of [Delivered], [Failed] and [Dead]; it may be nil.
 	Tried func(outcome string)
 }
@@ -120,13 +122,26 @@ func (d *Desk) Address(owner agentsvc.Owner, r store.Receiver) (a Address, err e
 	return a, json.Unmarshal(plain, &a)
 }
 
+// compose makes what a receiver is told of an event; nil = nothing, as the configuration is. What cannot be told is a [*refusal].
+func (d *Desk) compose(form Form, r store.Receiver, t agentsvc.Task, ev agentsvc.Event) (*message, error) {
+	if r.Standing() {
+		return d.notice(r, t, ev)
+	}
+	a, err := d.Address(t.Owner, r)
+	if err != nil {
+		return nil, &refusal{reason: "its address is sealed under a key that is gone", final: true}
+	}
+	body, err := form.Body(t, ev)
+	return &message{Address: a, kind: jsonType, body: body}, err
+}
+
 // tried says what became of an attempt; no is nil where it went well.
 func (d *Desk) tried(no *refusal) {
 	switch {
 	case d.o.Tried == nil:
 	case no == nil:
 		d.o.Tried(Delivered)
-	case no.final:
+	case no.final, no.over:
 		d.o.Tried(Dead)
 	default:
 		d.o.Tried(Failed)
@@ -138,23 +153,31 @@ func field(owner agentsvc.Owner) string {
 	return fmt.Sprintf("receiver %q %q", owner.Issuer, owner.Subject)
 }
 
-// check says what is wrong with an address, whose scheme it puts right. It quotes none of it.
-func (d *Desk) check(a *Address) error {
-	if len(a.URL) > maxURL {
+// CheckURL says what is wrong with where somebody is to be told, inside or not. It quotes none of it.
+func CheckURL(text string, inside bool) error {
+	if len(text) > maxURL {
 		return agentsvc.Invalid("url", "is longer than %d bytes", maxURL)
 	}
-	u, err := url.Parse(a.URL)
+	u, err := url.Parse(text)
 	switch {
-	case a.URL == "":
+	case text == "":
 		return agentsvc.Invalid("url", "is missing: the address to be told at")
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return agentsvc.Invalid("url", "must be an https address")
-	case u.Scheme == "http" && !d.reach(*a).Inside:
+	case u.Scheme == "http" && !inside:
 		return agentsvc.Invalid("url", "must be an https address; http is for apps that may call private addresses")
 	case u.User != nil:
 		return agentsvc.Invalid("url", "holds a name or password: those belong into authentication")
 	}
+	return nil
+}
+
+// check says what is wrong with an address, whose scheme it puts right. It quotes none of it.
+func (d *Desk) check(a *Address) error {
+	err := CheckURL(a.URL, d.reach(*a).Inside)
 	switch {
+	case err != nil:
+		return err
 	case a.Scheme == "" && a.Credentials != "":
 		return agentsvc.Invalid("authentication.scheme", "is missing: Bearer or Basic")
 	case a.Scheme == "":

@@ -88,9 +88,15 @@ func run(t *testing.T, d *db.DB, desks map[db.ID]*notify.Desk, o notify.CourierO
 // open opens a task with a receiver.
 func open(t *testing.T, d *db.DB, tenant db.ID, r store.Receiver) store.Run {
 	t.Helper()
+	return openWith(t, d, tenant, &r)
+}
+
+// openWith opens a task with a receiver, if there is one, and with notifications of its agent's.
+func openWith(t *testing.T, d *db.DB, tenant db.ID, r *store.Receiver, notifications ...string) store.Run {
+	t.Helper()
 	run := store.Run{
 		Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: ana, Revision: 1, Worker: "w", Epoch: 1, Seq: 2,
-		FirstSeq: 1, Fresh: true, Attempts: 1, Receiver: &r,
+		FirstSeq: 1, Fresh: true, Attempts: 1, Receiver: r, Notifications: notifications,
 		Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("hello")}},
 	}
 	if err := store.New(d, tenant).Accept(t.Context(), run, events(run.Task, 1, status(agentsvc.Submitted), status(agentsvc.Working)), nil); err != nil {

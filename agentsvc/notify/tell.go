@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -33,7 +34,10 @@ var errForm = errors.New("it is told in a form that is not known here")
 // [*refusal] where t does not take it, and [agentsvc.ErrLost].
 func (c *Courier) tell(ctx context.Context, t *store.Telling) (over bool, err error) {
 	form, known := c.o.Forms[t.Form]
-	if !known {
+	switch {
+	case t.Standing():
+		form = standing
+	case !known:
 		return false, errForm
 	}
 	st := store.New(c.db, t.Tenant)
@@ -55,14 +59,10 @@ func (c *Courier) tell(ctx context.Context, t *store.Telling) (over bool, err er
 				return false, err
 			}
 		}
-		body, err := form.Body(now, ev)
-		if err != nil {
-			return false, err
-		}
-		if err := c.send(ctx, t, task.Owner, ev.Seq, body); err != nil {
-			return false, err
-		}
 		last := ev.Status != nil && ev.Status.State.Terminal()
+		if err := c.send(ctx, t, form, now, ev); err != nil && (last || !c.passes(t, err)) {
+			return false, err
+		}
 		if err := c.receivers.Told(ctx, t, ev.Seq, last, lease); err != nil || last {
 			return last, err
 		}
@@ -90,9 +90,19 @@ func advance(ctx context.Context, st *store.Store, t *agentsvc.Task, seq int64) 
 	return nil
 }
 
-// send sends one message by the tenant's desk, if the tenant has one now. A receiver that has failed for too long does so for
+// passes reports whether t goes on behind an event of which it was not told.
+func (c *Courier) passes(t *store.Telling, err error) bool {
+	var no *refusal
+	if !errors.As(err, &no) || !no.over || no.final {
+		return false
+	}
+	c.o.Log.Warn("a notification was given up", "tenant", t.Tenant, "task", t.Task, "config", t.Name(), "reason", no.reason)
+	return true
+}
+
+// send tells of one event by the tenant's desk, if the tenant has one now. A receiver that has failed for too long does so for
 // good.
-func (c *Courier) send(ctx context.Context, t *store.Telling, owner agentsvc.Owner, seq int64, body []byte) error {
+func (c *Courier) send(ctx context.Context, t *store.Telling, form Form, now agentsvc.Task, ev agentsvc.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
 	desk, release, err := c.o.Desk(ctx, t.Tenant)
@@ -100,14 +110,19 @@ func (c *Courier) send(ctx context.Context, t *store.Telling, owner agentsvc.Own
 		return err
 	}
 	defer release()
-	a, err := desk.Address(owner, t.Receiver)
-	if err != nil {
-		err = &refusal{"its address is sealed under a key that is gone", true}
-	} else {
-		err = desk.send(ctx, a, messageID(t, seq), body)
+	m, err := desk.compose(form, t.Receiver, now, ev)
+	if m == nil && err == nil {
+		return nil
+	}
+	if err == nil {
+		err = desk.send(ctx, messageID(t, ev.Seq), m)
 	}
 	var no *refusal
-	if errors.As(err, &no) {
+	switch {
+	case !errors.As(err, &no):
+	case m != nil && m.pace.tries > 0:
+		no.pace, no.over = m.pace, t.Attempts+1 >= m.pace.tries
+	default:
 		no.final = no.final || t.Failing > c.o.GiveUp
 	}
 	desk.tried(no)
@@ -121,8 +136,8 @@ func messageID(t *store.Telling, seq int64) string {
 }
 
 // pause is how long after so many failures, and one more, nothing is tried.
-func (c *Courier) pause(failures int64) time.Duration {
-	d := min(c.o.First<<min(failures, 20), c.o.Longest)
+func (c *Courier) pause(p pace, failures int64) time.Duration {
+	d := min(cmp.Or(p.first, c.o.First)<<min(failures, 20), cmp.Or(p.longest, c.o.Longest))
 	return d/2 + rand.N(d/2+1) //nolint:gosec // G404: it need not be secret
 }
 

@@ -49,7 +49,7 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 		return err
 	}
 	s.reserve(&b, run)
-	s.insertReceiver(&b, run)
+	s.insertReceivers(&b, run)
 	if sent != nil {
 		b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent,
@@ -206,7 +206,7 @@ func (s *Store) insertRun(b *db.Batch, run Run, g *guard) {
 		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq, run.line(),
 		int64(run.Priority), run.Trace)
 	s.reserve(b, run)
-	s.insertReceiver(b, run)
+	s.insertReceivers(b, run)
 }
 
 // insertSent adds to b that the sender's message went to run's task, if the guard holds.

@@ -3,9 +3,11 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -35,30 +37,43 @@ type Receiver struct {
 	Created  time.Time
 }
 
-// MaxReceivers bounds the receivers of a task.
+// Notification is the form of receivers that the configuration of the task's agent names, by the id of the notification. What
+// they are told, and where, stands there.
+const Notification = "notification"
+
+// mark begins the ids of those in their rows, so that no caller's choice is one of them: it cannot be printed.
+const mark = "\x1f"
+
+// Standing reports whether r is one of those that the configuration names: no caller has set it, and none can change it.
+func (r Receiver) Standing() bool { return r.Form == Notification }
+
+// Name is the id of r as who has set it knows it.
+func (r Receiver) Name() string { return strings.TrimPrefix(r.ID, mark) }
+
+// MaxReceivers bounds the receivers of a task that callers have set.
 const MaxReceivers = 10
 
 // ErrReceivers says that a task has as many receivers as it may have.
 var ErrReceivers error = agentsvc.Invalid("", "a task has at most %d push notification configs; delete one first", MaxReceivers)
 
 // SetReceiver has a receiver told of what happens to its task from now on; one of the same id it replaces, from where that
-// one is. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrReceivers].
-func (s *Store) SetReceiver(ctx context.Context, r Receiver) error {
+// one is. The entries tell the audit trail of it. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrReceivers].
+func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.Entry) error {
 	var n, others int64
 	var there bool
 	var b db.Batch
 	b.Query(func(row db.Row) error { return row.Scan(&there, &others) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2),
-		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3)`, s.tenant, string(r.Task), r.id())
+		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3 AND form <> $4)`, s.tenant, string(r.Task), r.id(), Notification)
 	b.Exec(&n, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
 		SELECT t.tenant, t.id, CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT),
 			CASE WHEN t.state IN ('completed', 'failed', 'cancelled', 'rejected') THEN 'done' ELSE 'open' END, t.seq, 0, 0, stoa_now(), '', 0, '', stoa_now()
-		FROM task t WHERE t.tenant = $1 AND t.id = $2 AND (SELECT COUNT(*) FROM receiver o WHERE o.tenant = $1 AND o.task = $2 AND o.id <> $3) < $7
+		FROM task t WHERE t.tenant = $1 AND t.id = $2 AND (SELECT COUNT(*) FROM receiver o WHERE o.tenant = $1 AND o.task = $2 AND o.id <> $3 AND o.form <> $8) < $7
 		ON CONFLICT (tenant, task, id) DO UPDATE SET form = excluded.form, value = excluded.value, master_key = excluded.master_key,
 			told = CASE WHEN receiver.state = 'open' THEN receiver.told ELSE excluded.told END,
 			state = CASE WHEN receiver.state = 'open' THEN 'open' ELSE excluded.state END,
 			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
-		s.tenant, string(r.Task), r.id(), r.Form, r.Value, r.MasterKey, MaxReceivers)
-	err := s.h.Do(ctx, &b)
+		s.tenant, string(r.Task), r.id(), r.Form, r.Value, r.MasterKey, MaxReceivers, Notification)
+	err := s.notedOf(ctx, &b, r, entries, func() error { return s.h.Do(ctx, &b) })
 	switch {
 	case err != nil:
 		return fmt.Errorf("set a receiver of task %s: %w", r.Task, err)
@@ -95,22 +110,36 @@ func (s *Store) Receivers(ctx context.Context, id agentsvc.TaskID) (list []Recei
 	return list, nil
 }
 
-// DropReceiver has a receiver told no more. One that is not there is as good as dropped.
-func (s *Store) DropReceiver(ctx context.Context, task agentsvc.TaskID, id string) error {
+// DropReceiver has a receiver told no more, of which the entries tell the audit trail. One that is not there is as good as dropped.
+func (s *Store) DropReceiver(ctx context.Context, task agentsvc.TaskID, id string, entries ...tenancy.Entry) error {
 	var b db.Batch
-	b.Exec(nil, `DELETE FROM receiver WHERE tenant = $1 AND task = $2 AND id = $3`, s.tenant, string(task), id)
-	if err := s.h.Do(ctx, &b); err != nil {
+	err := s.notedOf(ctx, &b, Receiver{Task: task, ID: id}, entries, func() error {
+		b.Exec(nil, `DELETE FROM receiver WHERE tenant = $1 AND task = $2 AND id = $3`, s.tenant, string(task), id)
+		return s.h.Do(ctx, &b)
+	})
+	if err != nil {
 		return fmt.Errorf("drop a receiver of task %s: %w", task, err)
 	}
 	return nil
 }
 
-// insertReceiver adds to b that the receiver of run, which b writes, is told of run's turn from its first event on.
-func (s *Store) insertReceiver(b *db.Batch, run Run) {
-	if run.Receiver == nil {
-		return
+// notedOf is audit.noted for a change of a receiver, if it is there.
+func (s *Store) notedOf(ctx context.Context, b *db.Batch, r Receiver, entries []tenancy.Entry, write func() error) error {
+	return s.audit.noted(ctx, b, entries, `EXISTS (SELECT 1 FROM receiver WHERE tenant = $10 AND task = $11 AND id = $12)`,
+		[]any{s.tenant, string(r.Task), r.id()}, write)
+}
+
+// insertReceivers adds to b that the receivers of run, which b writes, are told of run's turn from its first event on.
+func (s *Store) insertReceivers(b *db.Batch, run Run) {
+	if run.Receiver != nil {
+		s.insertReceiver(b, run, *run.Receiver)
 	}
-	r := *run.Receiver
+	for _, id := range run.Notifications {
+		s.insertReceiver(b, run, Receiver{ID: mark + id, Form: Notification})
+	}
+}
+
+func (s *Store) insertReceiver(b *db.Batch, run Run, r Receiver) {
 	r.Task = run.Task
 	b.Exec(nil, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), 'open', CAST($7 AS BIGINT),

@@ -145,6 +145,36 @@ func TestReceiverShares(t *testing.T) {
 	})
 }
 
+// TestStanding: who is told because the configuration says so takes no caller's place, and is in nobody's reach.
+func TestStanding(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		run := aRun("w1")
+		run.Notifications = []string{"one", "two"}
+		run = accept(t, s, run)
+		for i := range store.MaxReceivers {
+			if err := s.SetReceiver(t.Context(), receiver(run.Task, fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.SetReceiver(t.Context(), receiver(run.Task, "one")); !errors.Is(err, store.ErrReceivers) {
+			t.Errorf("in place of a standing one: %v", err)
+		}
+		if err := s.DropReceiver(t.Context(), run.Task, "two"); err != nil {
+			t.Fatal(err)
+		}
+		list, err := s.Receivers(t.Context(), run.Task)
+		var names []string
+		for _, r := range list {
+			if r.Standing() {
+				names = append(names, r.Name())
+			}
+		}
+		if diff := cmp.Diff([]string{"one", "two"}, names); err != nil || diff != "" {
+			t.Errorf("%v %s", err, diff)
+		}
+	})
+}
+
 // TestReceiverBounds: a task has so many and no more, goes with them, and tells of no task that is not there.
 func TestReceiverBounds(t *testing.T) {
 	each(t, func(t *testing.T, d *db.DB, s *store.Store) {

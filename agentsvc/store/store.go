@@ -96,6 +96,8 @@ type Run struct {
 	Reserved string
 	// Receiver is told of what happens to the task from the turn's first event on; nil = nobody new is.
 	Receiver *Receiver
+	// Notifications are those of its agent's configuration that tell of the task, by id; only a task's first turn has any.
+	Notifications []string
 	// Facts are those of the turn when it began, where they have been read.
 	Facts []agentsvc.Event
 }

@@ -54,6 +54,14 @@ func relieved(t store.Stored, a agentsvc.Approval, r Relief) tenancy.Entry {
 	return tenancy.Entry{Actor: tenancy.System, Action: "task.resume", Detail: detail}
 }
 
+// setBy is the entry about an address that a task's owner has told of it, or no longer. Where that is is not said.
+func setBy(reach Reach, action string, id agentsvc.TaskID, receiver string) []tenancy.Entry {
+	if reach.Owner == nil {
+		return nil
+	}
+	return []tenancy.Entry{entryBy(*reach.Owner, action, map[string]any{"task": string(id), "config": receiver})}
+}
+
 // entryBy is an entry of what a user of the app did.
 func entryBy(by agentsvc.Owner, action string, detail map[string]any) tenancy.Entry {
 	return tenancy.Entry{Actor: by.Subject, Issuer: by.Issuer, Action: action, Detail: detail}

@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"slices"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -16,7 +17,7 @@ func (s *Service) SetReceiver(ctx context.Context, reach Reach, r store.Receiver
 	if r.ID == "" {
 		r.ID = string(r.Task)
 	}
-	return r, s.store.SetReceiver(ctx, r)
+	return r, s.store.SetReceiver(ctx, r, setBy(reach, "notification.set", r.Task, r.ID)...)
 }
 
 // Receivers returns those who are told of a task, by id. It returns [agentsvc.ErrNotFound] for a task out of reach.
@@ -32,7 +33,7 @@ func (s *Service) DropReceiver(ctx context.Context, reach Reach, id agentsvc.Tas
 	if _, err := s.find(ctx, reach, id, store.With{}); err != nil {
 		return err
 	}
-	return s.store.DropReceiver(ctx, id, receiver)
+	return s.store.DropReceiver(ctx, id, receiver, setBy(reach, "notification.drop", id, receiver)...)
 }
 
 // mayHave returns [store.ErrReceivers] if a task has as many receivers as it may have, and r is not in place of one.
@@ -44,6 +45,7 @@ func (s *Service) mayHave(ctx context.Context, id agentsvc.TaskID, r *store.Rece
 	if err != nil {
 		return err
 	}
+	all = slices.DeleteFunc(all, store.Receiver.Standing)
 	for _, there := range all {
 		if there.ID == r.ID || r.ID == "" && there.ID == string(id) {
 			return nil

@@ -62,6 +62,8 @@ type Options struct {
 	// Unhold gives back what the turn of a task holds of the limits that was cancelled before a model answered; nil = turns
 	// hold nothing.
 	Unhold func(t agentsvc.Task, note string)
+	// Notifications are those that tell of the tasks of an agent, by id; nil = none do.
+	Notifications func(agent string) []string
 	// Observer is told of what runs do; it may be nil. With Apart what it writes is in another database than the log.
 	Observer Observer
 	Apart    bool

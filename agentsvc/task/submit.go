@@ -223,6 +223,9 @@ func (s *Service) begin(ctx context.Context, sub Submission, sent *store.Sent, a
 	s.fill(sub, acc)
 	run := &acc.run
 	run.Task, run.Turn, run.Epoch, run.FirstSeq = agentsvc.TaskID(agentsvc.NewID()), 1, 1, 1
+	if s.o.Notifications != nil {
+		run.Notifications = s.o.Notifications(sub.Agent)
+	}
 	if run.Context == "" {
 		run.Context, run.Fresh = store.FreshContext(run.Task), true
 	}

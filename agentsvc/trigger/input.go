@@ -2,7 +2,6 @@ package trigger
 
 import (
 	"strings"
-	"text/template"
 
 	"stoa/agentsvc"
 )
@@ -30,7 +29,7 @@ func (f Field) Name() string {
 type Input struct {
 	before   string
 	fields   []Field
-	template *template.Template // nil = none
+	template *Template // nil = none
 }
 
 // NewInput returns an input. What is wrong with the template is an [agentsvc.InvalidError] of the field template.
@@ -40,8 +39,8 @@ func NewInput(before, source string, fields []Field) (*Input, error) {
 		return in, nil
 	}
 	var err error
-	if in.template, err = parseTemplate(source); err != nil {
-		return nil, agentsvc.Invalid("template", "is no template: %.200v", err)
+	if in.template, err = ParseTemplate(source); err != nil {
+		return nil, agentsvc.Invalid("template", "%.240v", err)
 	}
 	return in, nil
 }
@@ -74,7 +73,7 @@ func (in *Input) Message(contentType string, body []byte) (string, error) {
 	for name, v := range picked {
 		data[name] = v
 	}
-	said, err := execute(in.template, data)
+	said, err := in.template.Text(data)
 	if err != nil {
 		return "", agentsvc.Invalid("body", "the webhook's template cannot make a message of it: %.200v", err)
 	}

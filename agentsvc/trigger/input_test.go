@@ -24,6 +24,7 @@ func TestMessage(t *testing.T) {
 		{name: "only words", before: "Go.", want: "Go."},
 		{name: "picked", before: "Look.", fields: pick, body: push, want: "Look.\n\n" + `{"author":"bob","ref":"refs/heads/main","there":null}`},
 		{name: "template", template: `{{.ref}} {{.id}} {{.rate}} {{(index .commits 0).by}} {{len .commits}} {{join ", " .tags}}`, body: push, want: "refs/heads/main 12345678901234567 0.5 ana 2 a, b"},
+		{name: "template in JSON", template: `{"text": {{json .ref}}}`, body: `{"ref": "say \"no\""}`, want: `{"text": "say \"no\""}`},
 		{name: "template of what is picked", template: `{{.author}}: {{json .commits}} {{default "?" .there}}`, fields: pick, body: push, want: `bob: [{"by":"ana"},{"by":"bob"}] ?`},
 		{name: "loop", template: `{{range $i, $c := .commits}}{{if $i}}, {{end}}{{$c.by | upper}}{{else}}nobody{{end}}`, body: push, want: "ANA, BOB"},
 		{name: "comparison", template: `{{if and (gt .id 5) (eq .ref "refs/heads/main")}}yes{{else}}no{{end}}`, body: push, want: "yes"},

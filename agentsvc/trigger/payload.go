@@ -121,6 +121,10 @@ func text(v any) string {
 	if s, ok := v.(string); ok {
 		return s
 	}
+	return inJSON(v)
+}
+
+func inJSON(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

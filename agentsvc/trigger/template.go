@@ -22,7 +22,7 @@ var errTooMuch = errors.New("it makes too much of the body")
 
 // functions are those that a template may call: they take bounded time, and make no more than maxText of anything.
 var functions = template.FuncMap{
-	"json":  func(v any) (string, error) { return bounded(text(v)) },
+	"json":  func(v any) (string, error) { return bounded(inJSON(v)) },
 	"print": func(vs ...any) (string, error) { return bounded(printed(vs)) },
 	"upper": func(s string) (string, error) { return bounded(strings.ToUpper(s)) },
 	"lower": func(s string) (string, error) { return bounded(strings.ToLower(s)) },
@@ -75,7 +75,21 @@ func printed(vs []any) string {
 	return b.String()
 }
 
-// parseTemplate reads a template that is bounded in what it can do.
+// Template makes texts of data, and is bounded in what it can do.
+type Template struct{ t *template.Template }
+
+// ParseTemplate reads a template. What is wrong with it may be shown to whoever has written it.
+func ParseTemplate(src string) (*Template, error) {
+	t, err := parseTemplate(src)
+	if err != nil {
+		return nil, fmt.Errorf("is no template: %w", err)
+	}
+	return &Template{t}, nil
+}
+
+// Text makes a text of data.
+func (t *Template) Text(data any) (string, error) { return execute(t.t, data) }
+
 func parseTemplate(src string) (*template.Template, error) {
 	if len(src) > maxSource {
 		return nil, fmt.Errorf("is longer than %d bytes", maxSource)
@@ -153,7 +167,7 @@ func bindBranch(n *parse.BranchNode) error {
 }
 
 // execute makes a message of data.
-func execute(t *template.Template, data map[string]any) (string, error) {
+func execute(t *template.Template, data any) (string, error) {
 	t, err := t.Clone()
 	if err != nil {
 		return "", err

@@ -89,7 +89,7 @@ func (m *meters) define() {
 	m.ticks = m.counter("stoa_schedule_ticks", "Ticks of schedules: started, refused (by a limit or a budget), failed (tried again).", "outcome", "app")
 	m.deliveries = m.counter("stoa_webhook_deliveries", "Deliveries to webhooks: started, repeated (led to the task of the first), unsigned, refused (by a limit or a budget), invalid, failed.", "outcome", "app")
 	m.verdicts = m.counter("stoa_guardrail_verdicts", "Checks of guardrails that struck.", "guardrail", "action", "shadow", "app")
-	m.notifications = m.counter("stoa_notifications", "Notifications that were sent to addresses of callers: delivered, failed (they will be sent again), dead (the address is given up).", "outcome", "app")
+	m.notifications = m.counter("stoa_notifications", "Notifications that were sent outside: delivered, failed (they will be sent again), dead (they will not).", "outcome", "app")
 	m.swept = m.counter("stoa_retention_deleted", "What was deleted because it was kept long enough.", "kind")
 	m.loads = m.counter("stoa_app_loads", "Apps that were built, at their first call or after a change.", "outcome")
 	m.loadDuration = m.histogram("stoa_app_load_duration", "s", "Time of reading and building an app.", seconds)

@@ -149,11 +149,11 @@ func (h *testHouse) sendTold(t *testing.T, token, text, url string) (id string) 
 	return out.Task.ID
 }
 
-// postponed reports whether a task's one receiver rests.
+// postponed reports whether the one receiver of a task that is still told rests.
 func (h *testHouse) postponed(t *testing.T, task string) (rests bool) {
 	t.Helper()
 	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&rests) }, `SELECT due_at > stoa_now() + 20000000 FROM receiver WHERE task = $1`, task)
+	b.Query(func(r db.Row) error { return r.Scan(&rests) }, `SELECT due_at > stoa_now() + 20000000 FROM receiver WHERE task = $1 AND state = 'open'`, task)
 	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -199,6 +199,27 @@ func TestNotifications(t *testing.T) {
 		later := openInbox(t)
 		task := h.sendTold(t, token, "ask", later.url)
 		later.until(t, "INPUT_REQUIRED")
+		const configs = "/pushNotificationConfigs"
+		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task+configs, token, map[string]any{"taskId": task, "id": "other", "url": later.url})
+		h.want(t, http.StatusOK, nil, "DELETE", "/a2a/assistant/tasks/"+task+configs+"/other", token, nil)
+		h.want(t, http.StatusOK, nil, "DELETE", "/a2a/assistant/tasks/"+task+configs+"/other", token, nil)
+		var trail struct {
+			Entries []struct {
+				Action, Actor string
+				Detail        map[string]any
+			}
+		}
+		h.want(t, http.StatusOK, &trail, "GET", "/admin/audit?app=acme", testSecret, nil)
+		var noted []string
+		for _, e := range trail.Entries {
+			if strings.HasPrefix(e.Action, "notification.") {
+				noted = append(noted, fmt.Sprint(e.Action, " ", e.Actor, " ", e.Detail["config"]))
+			}
+		}
+		slices.Sort(noted)
+		if diff := cmp.Diff([]string{"notification.drop ana other", "notification.set ana other"}, noted); diff != "" {
+			t.Errorf("on the trail (-want +got):\n%s", diff)
+		}
 		later.answer(http.StatusServiceUnavailable)
 		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task+":cancel", token, map[string]any{})
 		within(t, 20*time.Second, "the address fails", func() bool {

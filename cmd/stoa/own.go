@@ -93,7 +93,7 @@ func check(house app.House) func(ctx context.Context, src []byte, grants []strin
 		if _, err := signing(secret); err != nil {
 			return err
 		}
-		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan, Trial: true}, house)
+		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan, Inside: slices.Contains(grants, "private_network"), Trial: true}, house)
 		if err != nil {
 			return config.Place(err, "", src)
 		}

@@ -1,0 +1,111 @@
+package notify
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+)
+
+// What a [Standing] address can be told of.
+const (
+	TaskStarted   = "task.started"   // an agent has begun to work on it
+	TaskCompleted = "task.completed" // it has ended well
+	TaskFailed    = "task.failed"    // it has ended in any other way
+)
+
+// Standing is an address that is told of all tasks of an agent, because the app's configuration says so. It is told as the
+// configuration is when that happens, and not at all where that has no such address any more.
+type Standing struct {
+	ID     string
+	URL    string
+	Header map[string]string
+	Events []string
+	Body   func(Notice) ([]byte, error) // nil = the notice in JSON
+
+	Tries          int64         // of one event: after so many the next one has its turn
+	First, Longest time.Duration // between two: the first pause, twice as long after each try, and at most
+}
+
+// Notice is what is told of a task. Its fields are those of the templates.
+type Notice struct {
+	Type      string `json:"type"`
+	AgentName string `json:"agent_name"`
+	TaskID    string `json:"task_id"`
+	ContextID string `json:"context_id"`
+	Status    string `json:"status"`
+	Result    string `json:"result,omitempty"`
+	Error     string `json:"error,omitempty"`
+	Timestamp string `json:"timestamp"`
+}
+
+// standing is the form of such addresses, but for what of it each of them says itself.
+var standing = Form{Tells: func(ev agentsvc.Event) bool { return kindOf(ev) != "" }}
+
+// begun is the place on the log of every task of the event that an agent has begun with it, if one has.
+const begun = 2
+
+// kindOf names what a notice of an event tells of, "" = there is none.
+func kindOf(ev agentsvc.Event) string {
+	switch {
+	case ev.Status == nil:
+	case ev.Status.State == agentsvc.Working && ev.Seq == begun:
+		return TaskStarted
+	case ev.Status.State == agentsvc.Completed:
+		return TaskCompleted
+	case ev.Status.State.Terminal():
+		return TaskFailed
+	}
+	return ""
+}
+
+// noticeOf returns the notice of an event that has one.
+func noticeOf(t agentsvc.Task, ev agentsvc.Event) Notice {
+	n := Notice{
+		Type: kindOf(ev), AgentName: t.Agent, TaskID: string(t.ID), ContextID: string(t.Context), Status: string(ev.Status.State),
+		Timestamp: ev.At.UTC().Format("2006-01-02T15:04:05.000Z"),
+	}
+	said := ""
+	if m := ev.Status.Message; m != nil {
+		said = m.Text()
+	}
+	switch {
+	case n.Type == TaskCompleted:
+		n.Result = said
+	case n.Type == TaskFailed && said == "":
+		n.Error = "the task is " + n.Status
+	case n.Type == TaskFailed:
+		n.Error = said
+	}
+	return n
+}
+
+// notice is what the standing address r is told of an event; nil = nothing, as the configuration is.
+func (d *Desk) notice(r store.Receiver, t agentsvc.Task, ev agentsvc.Event) (*message, error) {
+	all := d.o.Standing[t.Agent]
+	i := slices.IndexFunc(all, func(s *Standing) bool { return s.ID == r.Name() })
+	if i < 0 || !slices.Contains(all[i].Events, kindOf(ev)) {
+		return nil, nil
+	}
+	s, n := all[i], noticeOf(t, ev)
+	m := &message{
+		Address: Address{URL: s.URL, Own: true}, header: s.Header, kind: jsonType,
+		pace: pace{tries: s.Tries, first: s.First, longest: s.Longest},
+	}
+	var err error
+	if s.Body == nil {
+		m.body, err = json.Marshal(n)
+	} else {
+		m.body, err = s.Body(n)
+	}
+	switch {
+	case err != nil:
+		return m, &refusal{reason: fmt.Sprintf("its template makes no body: %.200v", err)}
+	case !json.Valid(m.body):
+		m.kind = "text/plain; charset=utf-8"
+	}
+	return m, nil
+}
