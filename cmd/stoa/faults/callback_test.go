@@ -17,8 +17,8 @@ func (c *cluster) callBack(n *node, text, word string) (task string) {
 	return out.TaskID
 }
 
-// TestCallbackKill kills a process after a task has ended and before its callback goes out, and all of them while a callback is under way. Another
-// process posts it, under the same id; what was answered is not posted again.
+// TestCallbackKill kills a process after a task has ended and before its callback goes out, and all of them while a callback
+// is under way. Another process posts it, under the same id; what was answered is not posted again.
 func TestCallbackKill(t *testing.T) {
 	t.Parallel()
 	c := up(t, setup{nodes: 2})

@@ -1,7 +1,6 @@
 package faults_test
 
 import (
-	"net/http"
 	"testing"
 	"time"
 )
@@ -19,12 +18,9 @@ func TestF9Clock(t *testing.T) {
 	const agents = 30
 	c.app("timed", c.timed(agents))
 	for _, n := range c.nodes { // tokens are of the database's time, whoever mints them
-		var out struct {
-			AccessToken string `json:"access_token"`
-		}
-		c.must(n.admin().ask(t.Context(), http.MethodPost, "/admin/apps/acme/tokens", map[string]any{"sub": "eve", "ttl": "1h"}, &out))
+		token := n.mint("acme", "eve")
 		for _, at := range []*node{right, ahead} {
-			_, err := (&client{base: at.base, token: out.AccessToken, http: c.client}).send(t.Context(), message{text: "hi"})
+			_, err := (&client{base: at.base, token: token, http: c.client}).send(t.Context(), message{text: "hi"})
 			c.must(err)
 		}
 	}

@@ -260,13 +260,15 @@ func (c *cluster) app(name, config string) {
 }
 
 // mint returns a token of an app.
-func (c *cluster) mint(app, sub string) string {
-	c.Helper()
+func (c *cluster) mint(app, sub string) string { return c.nodes[0].mint(app, sub) }
+
+func (n *node) mint(app, sub string) string {
+	n.c.Helper()
 	var out struct {
 		AccessToken string `json:"access_token"`
 	}
 	body := map[string]any{"sub": sub, "roles": []string{"admin"}, "ttl": "24h"}
-	c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPost, "/admin/apps/"+app+"/tokens", body, &out))
+	n.c.must(n.admin().ask(n.c.Context(), http.MethodPost, "/admin/apps/"+app+"/tokens", body, &out))
 	return out.AccessToken
 }
 

@@ -148,8 +148,9 @@ func TestF2Kill(t *testing.T) {
 }
 
 // TestF3Commit kills a process around the commits of ten messages: when they are on their way to the database and nothing of
-// them arrives, when they arrive and the database's answer is lost, and when the client has just been told that they are accepted. What
-// was acknowledged is durable, what was not is absent or whole, and sent again each message is one task with one effect.
+// them arrives, when they arrive and the database's answer is lost, and when the clients have just been told that they are
+// accepted. What was acknowledged is durable, what was not is absent or whole, and sent again each message is one task with one
+// effect.
 func TestF3Commit(t *testing.T) {
 	t.Parallel()
 	c := up(t, setup{nodes: 2})

@@ -224,13 +224,13 @@ func TestF12Key(t *testing.T) {
 	}
 }
 
-// TestF21Cold sends the first thousand calls of a cold tenant at once, and some of one whose configuration takes ten seconds to
-// read. All are answered, each app is built once, and meanwhile another tenant is served as before.
+// TestF21Cold sends the first thousand calls of a cold tenant at once, and some of one whose configuration takes ten seconds and
+// more to read. All are answered, each app is built once, and meanwhile another tenant is served as before.
 func TestF21Cold(t *testing.T) {
 	t.Parallel()
-	calls := 1000
+	calls, hangs := 1000, 20*time.Second
 	if !full {
-		calls = 200
+		calls, hangs = 200, 10*time.Second
 	}
 	c := up(t, setup{nodes: 1, args: []string{"--max-inflight", "2000"}})
 	c.app("globex", c.config())
@@ -238,7 +238,6 @@ func TestF21Cold(t *testing.T) {
 	c.app("initech", c.config())
 	slow := &client{base: c.nodes[0].base, token: c.mint("initech", "eve"), http: c.client}
 	c.nodes[0].kill()
-	const hangs = 10 * time.Second
 	hanging := c.sql("SELECT tenant FROM app WHERE name = 'initech'")[0][0].(string)
 	c.sql(fmt.Sprintf("CREATE POLICY hangs ON app_revision AS RESTRICTIVE USING (tenant <> '%s' OR pg_sleep(%v) IS NOT NULL)", hanging, hangs.Seconds()))
 	c.nodes[0].restart()

@@ -32,7 +32,7 @@ func TestF11Zones(t *testing.T) {
 		"daily": "30 2 * * *", "several": "15,45 2 * * *", "edge": "0 2,3 * * *", "some": "30 1-3 * * *", "hourly": "30 * * * *", "often": "*/30 * * * *",
 	}))
 	reader := &client{base: c.nodes[0].base, token: c.key("zoned"), http: c.client} // a token of those days would be over
-	c.within(20*time.Second, "the schedules are known", func() bool { return c.sql(`SELECT COUNT(*) FROM schedule`)[0][0].(int64) == 6 })
+	c.known(6)
 	for _, x := range []struct {
 		name, from string
 		moments    []string // that the replicas live through
