@@ -44,14 +44,6 @@ const (
 // keeps reports whether tasks that are read with w are kept. An open approval goes without a trace in the versions.
 func (w With) keeps() bool { return !w.Approvals && !w.Bare }
 
-// version is what tells one state of t from another, as far as it is read with w.
-func (w With) version(seq, statusSeq int64) int64 {
-	if w.History || w.Artifacts {
-		return seq
-	}
-	return statusSeq
-}
-
 // find returns what is kept of a task, whichever its version, nil where nothing is.
 func (h *heads) find(id agentsvc.TaskID, with With) *head {
 	h.mu.Lock()
@@ -95,27 +87,31 @@ func (h *heads) put(key headKey, n *head) {
 	h.weight += n.weight
 }
 
-// at returns the task that n holds as t has it now, which is of the same version.
-func (n *head) at(t Stored) Stored {
-	now := n.task
-	now.Epoch, now.Seq, now.Turn = t.Epoch, t.Seq, t.Turn
-	return now
+// version is how a task stands: all that is to be read of one that is kept.
+type version struct {
+	id                       agentsvc.TaskID
+	epoch, seq, turn, status int64
 }
 
-// versions are tasks of which is known how they stand and nothing else.
-type versions []struct {
-	Stored
-	status int64
+const versionColumns = `t.id, t.epoch, t.seq, t.turn, t.status_seq`
+
+func (v *version) scan(r db.Row) error {
+	return r.Scan((*string)(&v.id), &v.epoch, &v.seq, &v.turn, &v.status)
 }
 
-func (v *versions) read(r db.Row) error {
-	var t struct {
-		Stored
-		status int64
+// of is what tells one state of a task from another, as far as it is read with w.
+func (v version) of(w With) int64 {
+	if w.History || w.Artifacts {
+		return v.seq
 	}
-	err := r.Scan((*string)(&t.ID), &t.Epoch, &t.Seq, &t.Turn, &t.status)
-	*v = append(*v, t)
-	return err
+	return v.status
+}
+
+// at returns the task that h holds as it stands at v.
+func (h *head) at(v version) Stored {
+	now := h.task
+	now.Epoch, now.Seq, now.Turn = v.epoch, v.seq, v.turn
+	return now
 }
 
 // maxMissing bounds how many tasks of a page are read one by one.
@@ -123,12 +119,12 @@ const maxMissing = 4
 
 // upTo returns the tasks of a page at the versions that are known of them: those that are kept, and the few others that
 // have to be read. It reports false where too many are missing, or one has moved on meanwhile.
-func (s *Store) upTo(ctx context.Context, page versions) (tasks []Stored, ok bool, err error) {
+func (s *Store) upTo(ctx context.Context, page []version) (tasks []Stored, ok bool, err error) {
 	tasks = make([]Stored, len(page))
 	var missing []int
-	for i, t := range page {
-		if found := s.heads.find(t.ID, With{}); found != nil && found.version == t.status {
-			tasks[i] = found.at(t.Stored)
+	for i, v := range page {
+		if found := s.heads.find(v.id, With{}); found != nil && found.version == v.status {
+			tasks[i] = found.at(v)
 			continue
 		}
 		if missing = append(missing, i); len(missing) > maxMissing {
@@ -149,7 +145,7 @@ func (s *Store) upTo(ctx context.Context, page versions) (tasks []Stored, ok boo
 				n++
 			}
 			return err
-		}, `SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(page[i].ID))
+		}, `SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(page[i].id))
 	}
 	if err := s.h.Do(ctx, &b); err != nil {
 		return nil, false, fmt.Errorf("read listed tasks: %w", err)

@@ -109,7 +109,7 @@ func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with With) (St
 	}
 	t.fold(evs)
 	if with.keeps() {
-		t = s.heads.keep(t, with, with.version(t.Seq, statusSeq), bytes)
+		t = s.heads.keep(t, with, version{seq: t.Seq, status: statusSeq}.of(with), bytes)
 	}
 	return t, nil
 }
@@ -121,13 +121,12 @@ func (s *Store) kept(ctx context.Context, id agentsvc.TaskID, with With) (t Stor
 		return t, false, nil
 	}
 	var b db.Batch
-	var statusSeq int64
-	b.Query(func(r db.Row) error { return r.Scan(&t.Epoch, &t.Seq, &t.Turn, &statusSeq) },
-		`SELECT epoch, seq, turn, status_seq FROM task WHERE tenant = $1 AND id = $2`, s.tenant, string(id))
+	var now version
+	b.Query(now.scan, `SELECT `+versionColumns+` FROM task t WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
 	if err := s.h.Do(ctx, &b); err != nil {
 		return t, false, fmt.Errorf("read task %s: %w", id, err)
 	}
-	return found.at(t), found.version == with.version(t.Seq, statusSeq), nil
+	return found.at(now), found.version == now.of(with), nil
 }
 
 // queryWaiting reads a task with its open approvals and where its turn began, in one statement: an approval goes when it is
@@ -251,8 +250,12 @@ func (s *Store) list(ctx context.Context, f Filter) (tasks []Stored, total int, 
 		return nil
 	}
 	if f.With == (With{}) {
-		var page versions
-		if err := read(page.read, `SELECT t.id, t.epoch, t.seq, t.turn, t.status_seq FROM task t`); err != nil {
+		page := make([]version, 0, f.Limit)
+		row := func(r db.Row) error {
+			page = append(page, version{})
+			return page[len(page)-1].scan(r)
+		}
+		if err := read(row, `SELECT `+versionColumns+` FROM task t`); err != nil {
 			return nil, 0, err
 		}
 		if tasks, ok, err := s.upTo(ctx, page); ok || err != nil {
