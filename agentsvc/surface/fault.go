@@ -28,7 +28,9 @@ func (v verdict) fault(requestID string) Fault {
 func (f Fault) Sentence() string {
 	title, text := strings.ToLower(f.Title), strings.ToLower(f.Text)
 	switch {
-	case title == "", f.RPC == rpcInternal, f.RPC == rpcInvalidRequest && f.Code != InvalidArgument, strings.HasPrefix(text, title):
+	case title == "", f.RPC == rpcInternal, strings.HasPrefix(text, title):
+		return f.Text
+	case f.Code != InvalidArgument && (f.RPC == rpcInvalidRequest || f.RPC == rpcMethodNotFound): // that is not what is wrong with it
 		return f.Text
 	case strings.HasSuffix(title, text):
 		return f.Title

@@ -195,12 +195,19 @@ func (p *params) query() (q task.Query, history int, err error) {
 	return q, history, nil
 }
 
+// lastMilli is the last one of the year 9999, beyond which no text goes.
+const lastMilli = 253_402_300_799_999
+
 // moment reads a time: a text, or the milliseconds since 1970 that version 0.3 has, in a query as text.
 func moment(raw json.RawMessage) (at time.Time, err error) {
-	if millis, err := strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64); err == nil {
-		return time.UnixMilli(millis), nil
+	millis, err := strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64)
+	switch {
+	case err != nil:
+		return at, json.Unmarshal(raw, &at)
+	case millis < 0 || millis > lastMilli:
+		return at, strconv.ErrRange
 	}
-	return at, json.Unmarshal(raw, &at)
+	return time.UnixMilli(millis), nil
 }
 
 // named returns the id of the task that params name.
