@@ -266,7 +266,11 @@ func (s *Store) list(ctx context.Context, f Filter) (tasks []Stored, total int, 
 		bytes := 0
 		t, statusSeq, err := scanTask(scale{r, &bytes})
 		if err == nil {
-			tasks = append(tasks, s.heads.keep(t, With{}, statusSeq, bytes))
+			t = s.heads.keep(t, With{}, statusSeq, bytes)
+			if f.With != (With{}) {
+				t.Memo = nil // what is read with more is not what is kept
+			}
+			tasks = append(tasks, t)
 		}
 		return err
 	}, `SELECT `+taskColumns+taskFrom)

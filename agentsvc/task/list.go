@@ -31,7 +31,7 @@ type Query struct {
 // Page is a page of tasks, newest first. Next is "" on the last one.
 type Page struct {
 	Tasks []agentsvc.Task
-	Memos []*store.Memo // of the tasks, each as far as the query asks for it
+	Memos []*store.Memo // of the tasks, nil where the query asks for history, artifacts or approvals
 	Next  string
 	Total int
 }

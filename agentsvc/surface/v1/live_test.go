@@ -2,6 +2,7 @@ package v1_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -203,6 +204,24 @@ func TestPageToken(t *testing.T) {
 	}
 	if status, _, _ := page(ana, "&status=working&page_token="+next); status != 400 {
 		t.Errorf("the page token of another query: %d", status)
+	}
+}
+
+// TestListAsAsked: a page holds what it is asked for, whatever was asked for before.
+func TestListAsAsked(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{})
+	h.App(t, "acme", slow)
+	ana := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"})
+	h.Do(t, http.MethodPost, agent+"/message:send", ana, say("hello", `, "configuration": {"blocking": true}`))
+	for _, asked := range []int{2, 0, 1, 0, 2, 1} {
+		_, body := h.Do(t, http.MethodGet, fmt.Sprintf("%s/tasks?history_length=%d", agent, asked), ana, nil)
+		var out struct {
+			Tasks []struct{ History []any }
+		}
+		if err := json.Unmarshal([]byte(body), &out); err != nil || len(out.Tasks) != 1 || len(out.Tasks[0].History) != asked {
+			t.Errorf("asked for %d messages (%v): %s", asked, err, body)
+		}
 	}
 }
 
