@@ -19,8 +19,6 @@ type Store struct {
 	tenant string
 	audit  audit
 	heads  *heads
-	alone  *sharing[headKey, Stored]
-	pages  *sharing[string, listing]
 }
 
 // New returns the store of a tenant.
@@ -28,7 +26,7 @@ func New(d *db.DB, tenant db.ID) *Store {
 	h := d.Tenant(tenant)
 	return &Store{
 		Sessions: &Sessions{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: audit{tenant: tenant},
-		heads: &heads{}, alone: &sharing[headKey, Stored]{}, pages: &sharing[string, listing]{},
+		heads: &heads{},
 	}
 }
 

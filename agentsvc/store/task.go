@@ -70,16 +70,12 @@ func scanTask(r db.Row, more ...any) (t Stored, statusSeq int64, err error) {
 // Task reads a task as it is at one moment. It returns [agentsvc.ErrNotFound] if the tenant has none of that id. What it
 // returns may be another caller's as well, and is not to be changed.
 func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
-	if !with.keeps() {
-		return s.readTask(ctx, id, with)
-	}
-	return s.alone.do(ctx, headKey{id, with}, func(ctx context.Context) (Stored, error) {
-		t, ok, err := s.kept(ctx, id, with)
-		if ok || err != nil {
+	if with.keeps() {
+		if t, ok, err := s.kept(ctx, id, with); ok || err != nil {
 			return t, err
 		}
-		return s.readTask(ctx, id, with)
-	})
+	}
+	return s.readTask(ctx, id, with)
 }
 
 func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
@@ -180,32 +176,9 @@ func (t *Stored) fold(evs []agentsvc.Event) {
 	t.History, t.Artifacts = slices.Clip(all.History), slices.Clip(all.Artifacts)
 }
 
-// listing is a page of tasks and how many there are on all pages.
-type listing struct {
-	tasks []Stored
-	total int
-}
-
-// key tells f from every other filter.
-func (f Filter) key() string {
-	owner := agentsvc.Owner{}
-	if f.Owner != nil {
-		owner = *f.Owner
-	}
-	return fmt.Sprintf("%t %q %q %t %q %q %d %q %d %t", f.Agents != nil, f.Agents, f.Context, f.Owner != nil, owner, f.State, f.After.UnixMicro(), f.Before, f.Limit, f.With)
-}
-
 // Tasks lists the tasks that f chooses, newest first, and how many there are on all pages. What it returns may be another
 // caller's as well, and is not to be changed.
 func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int, err error) {
-	l, err := s.pages.do(ctx, f.key(), func(ctx context.Context) (l listing, err error) {
-		l.tasks, l.total, err = s.list(ctx, f)
-		return l, err
-	})
-	return l.tasks, l.total, err
-}
-
-func (s *Store) list(ctx context.Context, f Filter) (tasks []Stored, total int, err error) {
 	where := []string{"t.tenant = $1"}
 	args := []any{s.tenant}
 	add := func(column, value string) {

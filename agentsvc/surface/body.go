@@ -206,9 +206,12 @@ func writeAs(w http.ResponseWriter, kind []string, status int, v any) error {
 	return nil
 }
 
-// WriteList answers with an object whose first member, of that name, is a list of items which are JSON already, and which
-// goes on with the members of rest, of which there is at least one.
-func WriteList(w http.ResponseWriter, name string, items [][]byte, rest any) error {
+// WriteMade answers with what is JSON already.
+func WriteMade(w http.ResponseWriter, body []byte) { writeBody(w, jsonType, http.StatusOK, body) }
+
+// JSONList returns an object whose first member, of that name, is a list of items which are JSON already, and which goes on
+// with the members of rest, of which there is at least one.
+func JSONList(name string, items [][]byte, rest any) ([]byte, error) {
 	size := len(name) + 512
 	for _, item := range items {
 		size += len(item) + 1
@@ -223,12 +226,11 @@ func WriteList(w http.ResponseWriter, name string, items [][]byte, rest any) err
 	}
 	b.WriteByte(']')
 	at := b.Len()
-	if err := encodeJSON(b, rest); err != nil {
-		return err
+	err := encodeJSON(b, rest)
+	if err == nil {
+		b.Bytes()[at] = ','
 	}
-	b.Bytes()[at] = ','
-	writeBody(w, jsonType, http.StatusOK, b.Bytes())
-	return nil
+	return b.Bytes(), err
 }
 
 // JSON returns v as it stands in answers.

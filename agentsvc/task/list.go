@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,10 +29,12 @@ type Query struct {
 	With    store.With
 }
 
-// Page is a page of tasks, newest first. Next is "" on the last one.
+// Page is a page of tasks, newest first. Next is "" on the last one. It may be another caller's as well, and is not to be
+// changed.
 type Page struct {
 	Tasks []agentsvc.Task
 	Memos []*store.Memo // of the tasks, nil where the query asks for history, artifacts or approvals
+	Memo  *store.Memo   // of the page, nil where those of the tasks are
 	Next  string
 	Total int
 }
@@ -51,6 +54,27 @@ func (s *Service) List(ctx context.Context, reach Reach, q Query) (Page, error) 
 	if err := checkID("context_id", string(q.Context)); err != nil {
 		return Page{}, err
 	}
+	return s.pages.do(ctx, asked{q, reach.key()}, func(ctx context.Context) (Page, error) { return s.list(ctx, reach, q) })
+}
+
+// asked is a page as callers ask for it: what tells it from every other.
+type asked struct {
+	Query
+	reach string
+}
+
+func (r Reach) key() string {
+	b := strconv.AppendBool(make([]byte, 0, 64), r.Agents == nil)
+	for _, name := range r.Agents {
+		b = strconv.AppendQuote(b, name)
+	}
+	if r.Owner != nil {
+		b = strconv.AppendQuote(strconv.AppendQuote(append(b, ' '), r.Owner.Issuer), r.Owner.Subject)
+	}
+	return string(b)
+}
+
+func (s *Service) list(ctx context.Context, reach Reach, q Query) (Page, error) {
 	before, err := s.position(reach, q)
 	if err != nil {
 		return Page{}, err
@@ -65,6 +89,9 @@ func (s *Service) List(ctx context.Context, reach Reach, q Query) (Page, error) 
 	if len(found) > q.Size {
 		found = found[:q.Size]
 		p.Next = s.token(reach, q, found[len(found)-1].ID)
+	}
+	if q.With == (store.With{}) {
+		p.Memo = new(store.Memo)
 	}
 	for _, t := range found {
 		p.Tasks, p.Memos = append(p.Tasks, t.Task), append(p.Memos, t.Memo)

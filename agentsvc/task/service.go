@@ -43,6 +43,8 @@ type Service struct {
 	workers  Handoff
 	log      *slog.Logger
 	o        Options
+	singles  sharing[single, store.Stored]
+	pages    sharing[asked, Page]
 }
 
 // Options tune a [Service]. The zero value works.
@@ -93,11 +95,17 @@ func (s *Service) Get(ctx context.Context, reach Reach, id agentsvc.TaskID, with
 	return t.Task, err
 }
 
+// single is a task as it is read.
+type single struct {
+	id   agentsvc.TaskID
+	with store.With
+}
+
 func (s *Service) find(ctx context.Context, reach Reach, id agentsvc.TaskID, with store.With) (store.Stored, error) {
 	if checkID("task_id", string(id)) != nil {
 		return store.Stored{}, agentsvc.ErrNotFound // and no database takes it as a parameter
 	}
-	t, err := s.store.Task(ctx, id, with)
+	t, err := s.singles.do(ctx, single{id, with}, func(ctx context.Context) (store.Stored, error) { return s.store.Task(ctx, id, with) })
 	if err == nil && !reach.covers(t.Task) {
 		err = agentsvc.ErrNotFound
 	}

@@ -97,14 +97,22 @@ func listTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	tasks := make([][]byte, len(page.Tasks))
-	for i, t := range page.Tasks {
-		tasks[i], err = page.Memos[i].Get("v1", func() ([]byte, error) { return surface.JSON(newTask(t, d.length, d.artifacts)) })
-		if err != nil {
-			return err
+	body, err := page.Memo.Get("v1", func() ([]byte, error) {
+		tasks := make([][]byte, len(page.Tasks))
+		for i, t := range page.Tasks {
+			var err error
+			tasks[i], err = page.Memos[i].Get("v1", func() ([]byte, error) { return surface.JSON(newTask(t, d.length, d.artifacts)) })
+			if err != nil {
+				return nil, err
+			}
 		}
+		return surface.JSONList("tasks", tasks, listEnd{NextPageToken: page.Next, TotalSize: page.Total})
+	})
+	if err != nil {
+		return err
 	}
-	return surface.WriteList(w, "tasks", tasks, listEnd{NextPageToken: page.Next, TotalSize: page.Total})
+	surface.WriteMade(w, body)
+	return nil
 }
 
 // cancel ends a task and answers with it.
