@@ -286,7 +286,9 @@ func events(r io.Reader) func(yield func(event, error) bool) {
 func (c *client) log(ctx context.Context, agent, id string) (log []event, err error) {
 	params := map[string]any{"id": id, "after": 0}
 	err = c.stream(ctx, message{agent: agent}.path(), call("tasks/subscribe", params), func(ev event) bool {
-		log = append(log, ev)
+		if ev.id > 0 { // words that are heard on the way are no facts
+			log = append(log, ev)
+		}
 		return true
 	})
 	return log, err

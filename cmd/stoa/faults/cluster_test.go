@@ -321,7 +321,11 @@ func (c *cluster) within(d time.Duration, what string, holds func() bool) time.D
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return time.Since(began)
+	took := time.Since(began)
+	if took > d {
+		c.Errorf("only after %v it holds that %s, want it within %v", took, what, d)
+	}
+	return took
 }
 
 // restsAs waits until a task comes to rest, at most for d, and wants it to be in a state.

@@ -53,12 +53,14 @@ func (v verdict) String() string {
 	return fmt.Sprintf("%d messages acknowledged, %d unacknowledged, tasks %v, %d faults", v.acknowledged, v.unknown, v.states, len(v.faults))
 }
 
-// check waits until every acknowledged task has ended, at most for d, and holds the history against what there is:
-// acknowledged is durable, unacknowledged is absent or whole, the states follow the table, one terminal event, no
-// answer or event of another task, a sequence without gaps, at most one effect of a call that may not be repeated.
+// check waits until every acknowledged task has ended, at most for d beside what reading them takes, and holds the history
+// against what there is: acknowledged is durable, unacknowledged is absent or whole, the states follow the table, one
+// terminal event, no answer or event of another task, a sequence without gaps, at most one effect of a call that may not be
+// repeated.
 func (c *cluster) check(h *history, n *node, d time.Duration) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), d)
+	const reading = 50 * time.Millisecond // of one task
+	ctx, cancel := context.WithTimeout(c.Context(), d+reading*time.Duration(len(h.sent)))
 	defer cancel()
 	v := verdict{states: map[string]int{}}
 	owner := map[string]*sent{}
