@@ -315,6 +315,8 @@ func (c *cluster) hold(lock string) (free func()) {
 func (c *cluster) within(d time.Duration, what string, holds func() bool) time.Duration {
 	c.Helper()
 	began := time.Now()
+	hangs := time.AfterFunc(d+10*time.Second, c.stacks)
+	defer hangs.Stop()
 	for !holds() {
 		if time.Since(began) > d {
 			c.Fatalf("after %v it does not hold that %s", d, what)
@@ -326,6 +328,18 @@ func (c *cluster) within(d time.Duration, what string, holds func() bool) time.D
 		c.Errorf("only after %v it holds that %s, want it within %v", took, what, d)
 	}
 	return took
+}
+
+// stacks ends the processes of a test that hangs, and tells where their runs and calls stand.
+func (c *cluster) stacks() {
+	for _, n := range c.nodes {
+		_ = n.End(syscall.SIGQUIT)
+		for one := range strings.SplitSeq(n.Output(), "\n\n") {
+			if strings.HasPrefix(one, "goroutine ") && (strings.Contains(one, "agentsvc/runner.") || strings.Contains(one, "agentsvc/task.") || strings.Contains(one, "agentsvc/queue.")) {
+				c.Logf("%s:\n%s", n.base, one)
+			}
+		}
+	}
 }
 
 // restsAs waits until a task comes to rest, at most for d, and wants it to be in a state.
