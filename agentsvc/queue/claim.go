@@ -13,6 +13,9 @@ import (
 // claimEvery is how often the queue is looked at when nobody calls: other processes' runs, and retries come due.
 const claimEvery = time.Second
 
+// claimTime is how long a claim may take. What it claims after that is a stray.
+const claimTime = 10 * time.Second
+
 func (p *Pool) claiming(ctx context.Context) {
 	tick := time.NewTicker(claimEvery)
 	defer tick.Stop()
@@ -62,6 +65,8 @@ func (p *Pool) claim(ctx context.Context) error {
 		return nil
 	}
 	defer p.wg.Done()
+	ctx, cancel := context.WithTimeout(ctx, claimTime)
+	defer cancel()
 	if err := p.claimAwaited(ctx); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type billingCheckCmd struct {
 // Run puts right the balances of budgets in the windows under way. It may run beside a server on PostgreSQL. It fails if
 // any was wrong.
 func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
-	d, err := db.Open(ctx, cmd.Database, db.Options{MaxConns: 2})
+	d, err := db.Open(ctx, cmd.Database, db.Options{MaxConns: 2, Lost: time.Hour})
 	if err != nil {
 		return err
 	}

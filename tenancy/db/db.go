@@ -50,7 +50,9 @@ type Options struct {
 	MaxConns int // connections of the pool on PostgreSQL; 0 = what the URL says, else 16
 	// Grouped is told, after each commit of [Handle.Write], how many batches it held; it may be nil.
 	Grouped func(ctx context.Context, batches int)
-	Log     *slog.Logger
+	// Lost is when an answer of PostgreSQL counts as lost on the way where its caller has set no deadline; 30 seconds.
+	Lost time.Duration
+	Log  *slog.Logger
 }
 
 // writers is how many group commits may be under way at a time.

@@ -129,6 +129,53 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d sessions ended; %d writes failed, %d of unknown outcome, of %d", kills, lost, unknown, len(told))
 }
 
+// TestLost: an answer that does not come is waited for as long as its caller has said, and no caller waits for ever.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	d, err := db.Open(t.Context(), dbtest.PostgresURL(t), db.Options{Lost: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	sleep := func(seconds string, also ...string) *db.Batch {
+		b := &db.Batch{}
+		for _, id := range also {
+			insert(b, "alice", id)
+		}
+		b.Query(func(db.Row) error { return nil }, "SELECT pg_sleep("+seconds+")")
+		return b
+	}
+	long, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	alice := d.Tenant("alice")
+	inTx := func(seconds string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return alice.Tx(ctx, func(tx *db.Tx) error {
+				return tx.Query(ctx, func(db.Row) error { return nil }, "SELECT pg_sleep("+seconds+")")
+			})
+		}
+	}
+	for _, c := range []struct {
+		name string
+		ctx  context.Context
+		do   func(context.Context) error
+		want error
+	}{
+		{"read", t.Context(), func(ctx context.Context) error { return alice.Do(ctx, sleep("60")) }, context.DeadlineExceeded},
+		{"write", t.Context(), func(ctx context.Context) error { return alice.Do(ctx, sleep("60", "1")) }, db.ErrUnknownOutcome},
+		{"transaction", t.Context(), inTx("60"), context.DeadlineExceeded},
+		{"read with time", long, func(ctx context.Context) error { return alice.Do(ctx, sleep("0.6")) }, nil},
+		{"transaction with time", long, inTx("0.6"), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			began := time.Now()
+			if err := c.do(c.ctx); !errors.Is(err, c.want) || time.Since(began) > 30*time.Second {
+				t.Errorf("after %v: %v, want %v", time.Since(began), err, c.want)
+			}
+		})
+	}
+}
+
 // TestReads: however many tenants read, and however long that takes, the platform and whoever writes find a connection.
 func TestReads(t *testing.T) {
 	t.Parallel()

@@ -98,7 +98,7 @@ func openGuest(ctx context.Context, g Guest, way Way) (engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	return newPostgres(pool, entryBy("stoa.role")), nil
+	return newPostgres(pool, entryBy("stoa.role"), 2*guestStatement), nil
 }
 
 // ways are the modes of encryption: what is tried, one after the other; nil = without.

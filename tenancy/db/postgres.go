@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	// groupTimeout bounds a group's transaction: nobody's request waits longer for it anyway.
-	groupTimeout = 30 * time.Second
+	// groupTimeout bounds a group's transaction: what others write waits behind it.
+	groupTimeout = 10 * time.Second
+	// lateTimeout bounds the transaction of a batch that waits for a locked row: nobody's request waits longer for it anyway.
+	lateTimeout = 30 * time.Second
 	// attempts bounds how often a batch that met a deadlock is tried.
 	attempts = 4
 )
@@ -39,6 +41,7 @@ func entryBy(setting string) entry {
 type postgres struct {
 	pool  *pgxpool.Pool
 	enter entry
+	lost  time.Duration  // after which an answer counts as lost, where its caller has not said how long it is waited for
 	late  chan struct{}  // places, and so connections, for batches that wait for a locked row
 	reads chan struct{}  // and for what tenants read: however much that is, leases are renewed and commits made
 	wait  sync.WaitGroup // for those batches
@@ -60,7 +63,7 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL: %w", err)
 	}
-	p := newPostgres(pool, entryBy("role"))
+	p := newPostgres(pool, entryBy("role"), cmp.Or(o.Lost, 30*time.Second))
 	if err := p.ping(ctx); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("connect to PostgreSQL at %s:%d, database %q: %w",
@@ -69,9 +72,9 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 	return p, nil
 }
 
-func newPostgres(pool *pgxpool.Pool, enter entry) *postgres {
+func newPostgres(pool *pgxpool.Pool, enter entry, lost time.Duration) *postgres {
 	conns := pool.Config().MaxConns
-	return &postgres{pool: pool, enter: enter, late: make(chan struct{}, max(1, conns/4)), reads: make(chan struct{}, max(1, conns-conns/4))}
+	return &postgres{pool: pool, enter: enter, lost: lost, late: make(chan struct{}, max(1, conns/4)), reads: make(chan struct{}, max(1, conns-conns/4))}
 }
 
 func (p *postgres) run(ctx context.Context, c *call) error {
@@ -122,6 +125,8 @@ func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error
 	if len(calls) > 1 {
 		makeRoom(conn.Conn())
 	}
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
 	res := conn.SendBatch(ctx, &b)
 	err = receive(res, calls)
 	if cerr := res.Close(); err == nil {
@@ -131,6 +136,15 @@ func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error
 		return outcome(err)
 	}
 	return err
+}
+
+// bounded returns a context for one answer of the server. One that is lost on the way would be waited for for ever: to both
+// sides the connection looks whole.
+func (p *postgres) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, p.lost)
 }
 
 // enters reports whether the i-th call of a pipeline is another role's or tenant's than the one before.
@@ -211,7 +225,7 @@ func (p *postgres) deliver(ctx context.Context, c *call) {
 		return
 	}
 	p.wait.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), lateTimeout)
 		defer cancel()
 		select {
 		case p.late <- struct{}{}:
@@ -225,16 +239,21 @@ func (p *postgres) deliver(ctx context.Context, c *call) {
 
 func (p *postgres) tx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error {
 	committing := false
-	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, p.enter.alone, role, string(tenant)); err != nil {
+	err := pgx.BeginFunc(ctx, beginner{p}, func(tx pgx.Tx) error {
+		exec := func(ctx context.Context, sql string, args []any) (int64, error) {
+			ctx, cancel := p.bounded(ctx)
+			defer cancel()
+			tag, err := tx.Exec(ctx, sql, args...)
+			return tag.RowsAffected(), err
+		}
+		if _, err := exec(ctx, p.enter.alone, []any{role, string(tenant)}); err != nil {
 			return err
 		}
 		err := f(&Tx{
-			exec: func(ctx context.Context, sql string, args []any) (int64, error) {
-				tag, err := tx.Exec(ctx, sql, args...)
-				return tag.RowsAffected(), err
-			},
+			exec: exec,
 			query: func(ctx context.Context, read func(Row) error, sql string, args []any) error {
+				ctx, cancel := p.bounded(ctx)
+				defer cancel()
 				rows, err := tx.Query(ctx, sql, args...)
 				if err != nil {
 					return err
@@ -249,6 +268,34 @@ func (p *postgres) tx(ctx context.Context, role string, tenant ID, f func(*Tx) e
 		return outcome(err)
 	}
 	return err
+}
+
+// beginner begins transactions that wait for the server's answers as long as [postgres.bounded] says.
+type beginner struct{ p *postgres }
+
+func (b beginner) Begin(ctx context.Context) (pgx.Tx, error) {
+	ctx, cancel := b.p.bounded(ctx)
+	defer cancel()
+	tx, err := b.p.pool.Begin(ctx)
+	return ender{tx, b.p}, err
+}
+
+// ender ends them.
+type ender struct {
+	pgx.Tx
+	p *postgres
+}
+
+func (e ender) Commit(ctx context.Context) error {
+	ctx, cancel := e.p.bounded(ctx)
+	defer cancel()
+	return e.Tx.Commit(ctx)
+}
+
+func (e ender) Rollback(ctx context.Context) error {
+	ctx, cancel := e.p.bounded(ctx)
+	defer cancel()
+	return e.Tx.Rollback(ctx)
 }
 
 func (p *postgres) ping(ctx context.Context) error { return p.pool.Ping(ctx) }

@@ -147,6 +147,34 @@ func TestF6Network(t *testing.T) {
 	}
 }
 
+// TestF6Claim loses the answers to the claims of all processes on their way, while the connections seem whole: what waits
+// in the queue is claimed all the same when answers come again.
+func TestF6Claim(t *testing.T) {
+	t.Parallel()
+	c := up(t, setup{nodes: 2})
+	free := c.hold("LOCK TABLE run IN ACCESS EXCLUSIVE MODE")
+	defer free()
+	c.within(20*time.Second, "each process waits for its claim", func() bool {
+		waiting := c.sql(`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'UPDATE run SET ready = TRUE%'`)
+		return len(waiting) == len(c.nodes)
+	})
+	c.wire(halfOpen)
+	free()
+	time.Sleep(stale)
+	c.wire(whole)
+	began := time.Now()
+	for i, n := range c.nodes {
+		var sent task
+		c.within(15*time.Second, "a message is accepted", func() (ok bool) {
+			var err error
+			sent, err = n.send(t.Context(), message{text: "hi", id: "m" + itoa(i), background: true})
+			return err == nil
+		})
+		c.restsAs(n, "", sent.TaskID, "completed", deadline)
+	}
+	say(t, "what was queued is done %v after answers come again", time.Since(began).Round(time.Millisecond))
+}
+
 // goroutines is how many all processes have.
 func (c *cluster) goroutines() (n float64) {
 	for _, node := range c.nodes {
