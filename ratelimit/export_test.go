@@ -37,3 +37,10 @@ func (r *Redis) Queued() int {
 	defer r.adding.mu.Unlock()
 	return len(r.adding.queued)
 }
+
+// UnderWay is how many runs, or pipelines of runs, are under way.
+func (r *Redis) UnderWay() int {
+	r.adding.mu.Lock()
+	defer r.adding.mu.Unlock()
+	return r.adding.underWay
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -25,14 +26,16 @@ type gather struct {
 
 // ask is one run of the script.
 type ask struct {
-	keys []string
-	args []any
-	done chan *redis.Cmd
+	keys  []string
+	args  []any
+	done  chan *redis.Cmd
+	until time.Time // it is waited for; zero = for as long as it takes
 }
 
 // run runs the script and returns what it answered. Where ctx ends first, it may have run.
 func (g *gather) run(ctx context.Context, keys []string, args ...any) *redis.Cmd {
-	a := g.join(keys, args)
+	until, _ := ctx.Deadline()
+	a := g.join(keys, args, until)
 	if a == nil {
 		defer g.next()
 		return g.script.Run(ctx, g.client, keys, args...)
@@ -49,14 +52,14 @@ func (g *gather) run(ctx context.Context, keys []string, args ...any) *redis.Cmd
 }
 
 // join queues a run behind what is under way. It returns nil where that is little: then the caller runs its own.
-func (g *gather) join(keys []string, args []any) *ask {
+func (g *gather) join(keys []string, args []any, until time.Time) *ask {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.underWay < maxUnderWay {
 		g.underWay++
 		return nil
 	}
-	a := &ask{keys, args, make(chan *redis.Cmd, 1)}
+	a := &ask{keys, args, make(chan *redis.Cmd, 1), until}
 	g.queued = append(g.queued, a)
 	return a
 }
@@ -96,10 +99,24 @@ func (g *gather) take() []*ask {
 	return group
 }
 
-// send runs a group in one pipeline, and what Redis did not know the script for in a second one. The client bounds how
-// long that takes.
+// waited returns a context that lasts as long as somebody waits for a group: what is sent later would be counted for nobody.
+func waited(group []*ask) (context.Context, context.CancelFunc) {
+	var last time.Time
+	for _, a := range group {
+		if a.until.IsZero() {
+			return context.WithCancel(context.Background())
+		}
+		if a.until.After(last) {
+			last = a.until
+		}
+	}
+	return context.WithDeadline(context.Background(), last)
+}
+
+// send runs a group in one pipeline, and what Redis did not know the script for in a second one.
 func (g *gather) send(group []*ask) {
-	ctx := context.Background()
+	ctx, cancel := waited(group)
+	defer cancel()
 	for i, run := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{g.script.EvalSha, g.script.Eval} {
 		pipe := g.client.Pipeline()
 		cmds := make([]*redis.Cmd, len(group))

@@ -115,3 +115,64 @@ func TestRedisTogether(t *testing.T) {
 		t.Errorf("afterwards: %v, %+v", err, st.States)
 	}
 }
+
+// silence lets no command get to Redis, and notes until when each pipeline waits.
+type silence struct{ until chan time.Time }
+
+func (s silence) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s silence) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, _ redis.Cmder) error { <-ctx.Done(); return ctx.Err() }
+}
+
+func (s silence) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		until, _ := ctx.Deadline()
+		s.until <- until
+		<-ctx.Done()
+		for _, cmd := range cmds {
+			cmd.SetErr(ctx.Err())
+		}
+		return ctx.Err()
+	}
+}
+
+// TestRedisLate: what waits behind others that get no answer is sent for as long as its callers wait, and no longer.
+func TestRedisLate(t *testing.T) {
+	t.Parallel()
+	client := redisClient(t)
+	s := silence{make(chan time.Time, 1)}
+	client.AddHook(s)
+	p := ratelimit.NewRedis(client)
+	l := ratelimit.New(tenant(), ratelimit.Set{Place: p, Rules: []ratelimit.Rule{calls(ratelimit.PerApp, ratelimit.Day, 7)}})
+	first, end := context.WithCancel(t.Context())
+	late, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var callers sync.WaitGroup
+	call := func(ctx context.Context, want error) {
+		callers.Go(func() {
+			if _, err := l.Take(ctx, ana(""), 0); !errors.Is(err, want) {
+				t.Errorf("a caller got %v, want %v", err, want)
+			}
+		})
+	}
+	call(first, context.Canceled)
+	call(first, context.Canceled)
+	for p.UnderWay() != 2 {
+		time.Sleep(time.Millisecond)
+	}
+	call(late, context.DeadlineExceeded)
+	for p.Queued() != 1 {
+		time.Sleep(time.Millisecond)
+	}
+	end()
+	if got, want := <-s.until, deadlineOf(late); !got.Equal(want) {
+		t.Errorf("the pipeline waits until %v, its caller until %v", got, want)
+	}
+	callers.Wait()
+}
+
+func deadlineOf(ctx context.Context) time.Time {
+	until, _ := ctx.Deadline()
+	return until
+}
