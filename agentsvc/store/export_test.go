@@ -1,5 +1,7 @@
 package store
 
+import "time"
+
 // What the tests need to know of the inside.
 var (
 	FirstID    = firstID
@@ -17,4 +19,9 @@ func (s *Store) Heads() (heads, weight int) {
 		}
 	}
 	return heads, weight
+}
+
+// Later has counts be as old as if that much more time had passed.
+func (s *Store) Later(d time.Duration) {
+	s.counts.now = func() time.Time { return time.Now().Add(d) }
 }

@@ -7,6 +7,8 @@
 package store
 
 import (
+	"time"
+
 	"stoa/agentsvc"
 	"stoa/tenancy/db"
 )
@@ -19,6 +21,7 @@ type Store struct {
 	tenant string
 	audit  audit
 	heads  *heads
+	counts *counts
 }
 
 // New returns the store of a tenant.
@@ -26,7 +29,7 @@ func New(d *db.DB, tenant db.ID) *Store {
 	h := d.Tenant(tenant)
 	return &Store{
 		Sessions: &Sessions{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: audit{tenant: tenant},
-		heads: &heads{},
+		heads: &heads{}, counts: &counts{now: time.Now},
 	}
 }
 

@@ -65,7 +65,7 @@ type finished struct {
 // sweepTasks counts into n.
 func (s *Store) sweepTasks(ctx context.Context, before time.Time, n *int64) error {
 	for {
-		more := false
+		more, gone := false, *n
 		err := s.h.Tx(ctx, func(tx *db.Tx) error {
 			old, err := s.finished(ctx, tx, "", before)
 			if err != nil || len(old) == 0 {
@@ -73,7 +73,7 @@ func (s *Store) sweepTasks(ctx context.Context, before time.Time, n *int64) erro
 			}
 			more = true
 			if old[0].events > sweepEvents {
-				if gone, err := s.trim(ctx, tx, old[:1]); err != nil || gone == sweepEvents {
+				if trimmed, err := s.trim(ctx, tx, old[:1]); err != nil || trimmed == sweepEvents {
 					return err // its last events and the task itself another time
 				}
 			}
@@ -85,6 +85,9 @@ func (s *Store) sweepTasks(ctx context.Context, before time.Time, n *int64) erro
 			*n += int64(go_)
 			return s.remove(ctx, tx, old[:go_])
 		})
+		if *n != gone {
+			s.counts.forget()
+		}
 		if err != nil || !more {
 			return err
 		}

@@ -205,8 +205,7 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 		args = append(args, f.After.UnixMicro())
 		where = append(where, fmt.Sprintf("(SELECT s.at FROM event s WHERE s.tenant = t.tenant AND s.task = t.id AND s.seq = t.status_seq) > $%d", len(args)))
 	}
-	count := `SELECT COUNT(*) FROM task t WHERE ` + strings.Join(where, " AND ")
-	counted := slices.Clone(args)
+	counted, with := slices.Clip(where), slices.Clip(args)
 	if f.Before != "" {
 		args = append(args, string(f.Before))
 		where = append(where, "t.id < $"+strconv.Itoa(len(args)))
@@ -215,7 +214,7 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 	rows := ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY t.id DESC LIMIT $` + strconv.Itoa(len(args))
 	read := func(row func(db.Row) error, sql string) error {
 		var b db.Batch
-		b.Query(func(r db.Row) error { return r.Scan(&total) }, count, counted...)
+		s.count(&b, &total, f.State == "" && f.After.IsZero(), counted, with)
 		b.Query(row, sql+rows, args...)
 		if err := s.h.Do(ctx, &b); err != nil {
 			return fmt.Errorf("list tasks: %w", err)
