@@ -68,7 +68,8 @@ func readShare(r db.Row, s *Share) error {
 }
 
 // Turns lists up to n apps with runs that may be claimed now, in the order of their ids from one on and around. With
-// suspects the first of the shares may be a run of that kind. Runs whose delay is over become claimable.
+// suspects the first of the shares may be a run of that kind. Runs whose delay is over become claimable. What comes as a
+// sub-select does not have PostgreSQL plan anew each time.
 func (q *Runs) Turns(ctx context.Context, from db.ID, n int, suspects bool) ([]Share, error) {
 	var shares []Share
 	err := q.do(ctx, "look whose turn it is", func(b *db.Batch) {
@@ -89,10 +90,10 @@ func (q *Runs) Turns(ctx context.Context, from db.ID, n int, suspects bool) ([]S
 			shares = append(shares, s)
 			return err
 		}, `WITH RECURSIVE ring (tenant) AS (
-				SELECT COALESCE((`+nextApp+`AND r.tenant || '' >= $1 `+first+`), (`+nextApp+first+`))
+				SELECT COALESCE((`+nextApp+`AND r.tenant || '' >= (SELECT CAST($1 AS TEXT)) `+first+`), (`+nextApp+first+`))
 				UNION
 				SELECT COALESCE((`+nextApp+`AND r.tenant || '' > ring.tenant `+first+`), (`+nextApp+first+`)) FROM ring WHERE ring.tenant IS NOT NULL)
-			`+shareOf+`(SELECT tenant FROM ring WHERE tenant IS NOT NULL LIMIT $2) t`,
+			`+shareOf+`(SELECT tenant FROM ring WHERE tenant IS NOT NULL LIMIT (SELECT CAST($2 AS BIGINT))) t`,
 			string(from), n)
 	})
 	return shares, err

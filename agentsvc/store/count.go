@@ -82,20 +82,23 @@ func (s *Store) count(b *db.Batch, total *int, fixed bool, where []string, args 
 	key := fmt.Sprint(where, args)
 	kept, ok := s.counts.find(key)
 	bounded := append(slices.Clip(args), kept.before)
-	bound := fmt.Sprintf("$%d", len(bounded))
-	if ok {
+	// A sub-select keeps PostgreSQL from planning anew for each bound, and the limit from choosing a plan for many rows.
+	bound := fmt.Sprintf("(SELECT CAST($%d AS TEXT))", len(bounded))
+	if !ok {
 		b.Query(func(r db.Row) error {
-			err := r.Scan(total)
-			*total += kept.n
+			err := r.Scan(total, &kept.n)
+			if err == nil {
+				s.counts.keep(key, kept)
+			}
 			return err
-		}, `SELECT COUNT(*)`+from+` AND t.id >= `+bound, bounded...)
+		}, `SELECT COUNT(*), COUNT(CASE WHEN t.id < `+bound+` THEN 1 END)`+from, bounded...)
 		return
 	}
+	from += ` AND t.id >= ` + bound
 	b.Query(func(r db.Row) error {
-		err := r.Scan(total, &kept.n)
-		if err == nil {
-			s.counts.keep(key, kept)
-		}
+		err := r.Scan(total)
+		*total += kept.n
 		return err
-	}, `SELECT COUNT(*), COUNT(CASE WHEN t.id < `+bound+` THEN 1 END)`+from, bounded...)
+	}, fmt.Sprintf(`SELECT CASE WHEN n < %[2]d THEN n ELSE (SELECT COUNT(*)%[1]s) END
+		FROM (SELECT COUNT(*) AS n FROM (SELECT 1%[1]s ORDER BY t.id DESC LIMIT %[2]d) AS few) AS young`, from, manyTasks), bounded...)
 }

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -13,18 +12,8 @@ import (
 // TestCounts: how many old tasks there are is counted once in a while, and of younger ones every time.
 func TestCounts(t *testing.T) {
 	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		first := aged(t, d, s, "acme", "m1", 40*day, agentsvc.Completed)
-		var b db.Batch
 		const old = 200
-		for i := range old - 1 {
-			id := fmt.Sprintf("%s%012d", store.FirstID(time.Now().Add(-40 * day))[:24], i)
-			b.Exec(nil, `INSERT INTO task SELECT tenant, $1, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at FROM task WHERE id = $2`,
-				id, string(first))
-			b.Exec(nil, `INSERT INTO event SELECT tenant, $1, seq, at, kind, body FROM event WHERE task = $2`, id, string(first))
-		}
-		if err := d.Tenant("acme").Do(t.Context(), &b); err != nil {
-			t.Fatal(err)
-		}
+		first := crowd(t, d, s, old)
 		newest := accept(t, s, aRun("w1")).Task
 		total := func(when string, f store.Filter, want int) {
 			t.Helper()
@@ -52,13 +41,19 @@ func TestCounts(t *testing.T) {
 		total("all, with a younger one", all, old+2)
 		total("hers, with a younger one", anas, old+2)
 		total("working, with a younger one", working, 2)
+		const young = 120
+		for range young {
+			newest = accept(t, s, aRun("w1")).Task
+		}
+		total("all, with many younger ones", all, old+2+young)
+		total("hers, with many younger ones", anas, old+2+young)
 		s.Later(2 * time.Minute)
-		total("all, after a while", all, old+1)
-		total("hers, after a while", anas, old+1)
+		total("all, after a while", all, old+1+young)
+		total("hers, after a while", anas, old+1+young)
 		if n, err := s.Sweep(t.Context(), store.Retention{Tasks: 30 * day}); err != nil || n.Tasks != old-1 {
 			t.Fatalf("swept %+v (%v)", n, err)
 		}
-		total("all, after a sweep", all, 2)
-		total("hers, after a sweep", anas, 2)
+		total("all, after a sweep", all, 2+young)
+		total("hers, after a sweep", anas, 2+young)
 	})
 }

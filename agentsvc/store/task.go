@@ -210,8 +210,8 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 		args = append(args, string(f.Before))
 		where = append(where, "t.id < $"+strconv.Itoa(len(args)))
 	}
-	args = append(args, f.Limit)
-	rows := ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY t.id DESC LIMIT $` + strconv.Itoa(len(args))
+	// A limit that PostgreSQL knows: with an argument for it, each page would be planned anew.
+	rows := ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY t.id DESC LIMIT ` + strconv.Itoa(f.Limit)
 	read := func(row func(db.Row) error, sql string) error {
 		var b db.Batch
 		s.count(&b, &total, f.State == "" && f.After.IsZero(), counted, with)

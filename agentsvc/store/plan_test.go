@@ -1,0 +1,104 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestPlans: PostgreSQL plans what comes again and again once and for all. It compares a plan for all arguments with those that it
+// made for the first five, and where it expects more of knowing the arguments, planning takes longer than what is planned.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	d, err := db.Open(t.Context(), dbtest.PostgresURL(t), db.Options{MaxConns: 1}) // a session knows of its own plans
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s, runs := store.New(d, "acme"), store.NewRuns(d)
+	old := crowd(t, d, s, 2000)
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner, err := pgx.Connect(t.Context(), d.URL())
+	check(err)
+	defer owner.Close(context.Background())
+	_, err = owner.Exec(t.Context(), "ANALYZE")
+	check(err)
+	const times = 20
+	for range times {
+		for _, f := range []store.Filter{{}, {Owner: &ana, Agents: []string{"assistant"}}, {Owner: &ana, Agents: []string{"assistant"}, Before: old}} {
+			f.Limit = 51
+			_, _, err := s.Tasks(t.Context(), f)
+			check(err)
+		}
+		for _, w := range []store.With{{}, {History: true}, {Bare: true}, {History: true, Artifacts: true}} {
+			_, err := s.Task(t.Context(), old, w)
+			check(err)
+		}
+		_, _, err := s.Page(t.Context(), old, 0, 256, 64<<10)
+		check(err)
+		accept(t, s, aRun(""))
+		shares, err := runs.Turns(t.Context(), "", 8, true)
+		check(err)
+		for i := range shares {
+			shares[i].Take = 1
+		}
+		claimed, err := runs.Claim(t.Context(), "w1", shares)
+		check(err)
+		for _, run := range claimed {
+			_, err := s.Begin(t.Context(), &run)
+			check(err)
+			_, err = s.Before(t.Context(), run)
+			check(err)
+		}
+		_, err = runs.Held(t.Context(), "w1")
+		check(err)
+	}
+	often := 0
+	var b db.Batch
+	b.Query(func(r db.Row) error {
+		var sql string
+		var once, anew int64
+		err := r.Scan(&sql, &once, &anew)
+		if once+anew < times {
+			return err
+		}
+		if often++; anew > 5 {
+			t.Errorf("planned %d times anew of %d: %s", anew, once+anew, sql)
+		}
+		return err
+	}, "SELECT statement, generic_plans, custom_plans FROM pg_prepared_statements")
+	check(d.Platform().Do(t.Context(), &b))
+	if often < 15 {
+		t.Errorf("only %d statements came often", often)
+	}
+}
+
+// crowd makes so many tasks that have ended long ago, and returns the first.
+func crowd(t *testing.T, d *db.DB, s *store.Store, many int) agentsvc.TaskID {
+	t.Helper()
+	first := aged(t, d, s, "acme", "m1", 40*day, agentsvc.Completed)
+	var b db.Batch
+	for i := range many - 1 {
+		id := fmt.Sprintf("%s%012d", store.FirstID(time.Now().Add(-40 * day))[:24], i)
+		b.Exec(nil, `INSERT INTO task SELECT tenant, $1, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at FROM task WHERE id = $2`,
+			id, string(first))
+		b.Exec(nil, `INSERT INTO event SELECT tenant, $1, seq, at, kind, body FROM event WHERE task = $2`, id, string(first))
+	}
+	if err := d.Tenant("acme").Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return first
+}
