@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,8 @@ func reads(ctx context.Context, l *lab, _ func(...string) bool, r *report) error
 			return err
 		}
 	}
+	// The load takes one core at most: callers have machines of their own.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for round := range l.rounds {
 		for i := range all {
 			if err := l.read(ctx, &all[i], round); err != nil {

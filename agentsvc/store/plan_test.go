@@ -36,11 +36,17 @@ func TestPlans(t *testing.T) {
 	defer owner.Close(context.Background())
 	_, err = owner.Exec(t.Context(), "ANALYZE")
 	check(err)
+	late := accept(t, s, aRun("w1")).Task
 	const times = 20
 	for range times {
-		for _, f := range []store.Filter{{}, {Owner: &ana, Agents: []string{"assistant"}}, {Owner: &ana, Agents: []string{"assistant"}, Before: old}} {
+		for _, f := range []store.Filter{
+			{}, {Agents: []string{"assistant"}}, {Context: "of-m1"}, {State: agentsvc.Working}, {State: agentsvc.Completed}, {Before: late}, {Before: old},
+		} {
 			f.Limit = 51
 			_, _, err := s.Tasks(t.Context(), f)
+			check(err)
+			f.Owner = &ana
+			_, _, err = s.Tasks(t.Context(), f)
 			check(err)
 		}
 		for _, w := range []store.With{{}, {History: true}, {Bare: true}, {History: true, Artifacts: true}} {
@@ -93,7 +99,7 @@ func crowd(t *testing.T, d *db.DB, s *store.Store, many int) agentsvc.TaskID {
 	var b db.Batch
 	for i := range many - 1 {
 		id := fmt.Sprintf("%s%012d", store.FirstID(time.Now().Add(-40 * day))[:24], i)
-		b.Exec(nil, `INSERT INTO task SELECT tenant, $1, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at FROM task WHERE id = $2`,
+		b.Exec(nil, `INSERT INTO task SELECT tenant, CAST($1 AS TEXT), agent, 'of-' || $1, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at FROM task WHERE id = $2`,
 			id, string(first))
 		b.Exec(nil, `INSERT INTO event SELECT tenant, $1, seq, at, kind, body FROM event WHERE task = $2`, id, string(first))
 	}

@@ -208,9 +208,9 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 	counted, with := slices.Clip(where), slices.Clip(args)
 	if f.Before != "" {
 		args = append(args, string(f.Before))
-		where = append(where, "t.id < $"+strconv.Itoa(len(args)))
+		where = append(where, fmt.Sprintf("t.id < (SELECT CAST($%d AS TEXT))", len(args)))
 	}
-	// A limit that PostgreSQL knows: with an argument for it, each page would be planned anew.
+	// With the bound in the open, or the limit in an argument, PostgreSQL would plan each page anew.
 	rows := ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY t.id DESC LIMIT ` + strconv.Itoa(f.Limit)
 	read := func(row func(db.Row) error, sql string) error {
 		var b db.Batch
