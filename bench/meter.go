@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"syscall"
 	"time"
@@ -58,6 +59,29 @@ func (m meter) since(c cost, calls int) cost {
 		server: each(c.server, now.server), postgres: each(c.postgres, now.postgres),
 		redis: each(c.redis, now.redis), load: each(c.load, now.load),
 	}
+}
+
+// Where a server and its database take less than calm of a second, and for that restTime is waited, nothing is left to do of what
+// came before.
+const (
+	calm     = 100 * time.Millisecond
+	restTime = 3 * time.Minute
+)
+
+// settle waits until a server has done what it does after its answers, such as to chain the audit trail.
+func (l *lab) settle(ctx context.Context, server *proc.Process) error {
+	m := meter{lab: l, server: server}
+	for began := time.Now(); time.Since(began) < restTime; {
+		before := m.read()
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		if took := m.since(before, 1); took.server+took.postgres < calm {
+			return nil
+		}
+	}
+	progress("the server is not calm %v later", restTime)
+	return nil
 }
 
 // micros is a cost for the table; what is too small to see in a clock of 10 ms is a dash too.

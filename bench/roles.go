@@ -26,12 +26,16 @@ func roles(ctx context.Context, l *lab, _ func(...string) bool, r *report) error
 		return err
 	}
 	defer crowd.Stop()
+	if err := l.settle(ctx, crowd.Server.Process); err != nil {
+		return err
+	}
 	var ofFew, ofMany series
-	for range l.rounds {
-		for _, side := range []struct {
-			*crowded
-			to *series
-		}{{few, &ofFew}, {crowd, &ofMany}} {
+	type side struct {
+		*crowded
+		to *series
+	}
+	for round := range l.rounds {
+		for _, side := range rotate([]side{{few, &ofFew}, {crowd, &ofMany}}, round) {
 			m, err := l.drive(ctx, side.Server.Process, side.asks, 1)
 			if err != nil {
 				return err
