@@ -1,12 +1,10 @@
 package store_test
 
 import (
-	"context"
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -31,11 +29,10 @@ func TestPlans(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	owner, err := pgx.Connect(t.Context(), d.URL())
-	check(err)
-	defer owner.Close(context.Background())
-	_, err = owner.Exec(t.Context(), "ANALYZE")
-	check(err)
+	check(d.Schema(t.Context(), "", func(owner *sql.DB) error {
+		_, err := owner.ExecContext(t.Context(), "ANALYZE")
+		return err
+	}))
 	late := accept(t, s, aRun("w1")).Task
 	const times = 20
 	for range times {
