@@ -12,7 +12,7 @@ import (
 
 // counts keeps how many of a tenant's older tasks filters choose: to count them costs far more than to read a page of them.
 // Younger ones are counted every time. What is kept is counted anew when it is [countLife] old, and when this process has
-// deleted tasks; those that another process deletes are counted until then.
+// deleted tasks; those that somebody else deletes are counted until then.
 type counts struct {
 	now func() time.Time
 
@@ -79,7 +79,7 @@ func (s *Store) count(b *db.Batch, total *int, fixed bool, where []string, args 
 		b.Query(func(r db.Row) error { return r.Scan(total) }, `SELECT COUNT(*)`+from, args...)
 		return
 	}
-	key := fmt.Sprint(where, args)
+	key := fmt.Sprintf("%q", append(slices.Clip(args), where)) // quoted: callers choose some of it
 	kept, ok := s.counts.find(key)
 	bounded := append(slices.Clip(args), kept.before)
 	// A sub-select keeps PostgreSQL from planning anew for each bound, and the limit from choosing a plan for many rows.

@@ -50,6 +50,18 @@ func TestCounts(t *testing.T) {
 		s.Later(2 * time.Minute)
 		total("all, after a while", all, old+1+young)
 		total("hers, after a while", anas, old+1+young)
+		var b db.Batch
+		b.Exec(nil, "UPDATE task SET owner_sub = 'a b', owner_iss = 'c' WHERE id < $1", store.FirstID(time.Now().Add(-day)))
+		if err := d.Tenant("acme").Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		for owner, want := range map[agentsvc.Owner]int{{Subject: "a b", Issuer: "c"}: old - 1, {Subject: "a", Issuer: "b c"}: 0} {
+			for range 2 {
+				if _, n, err := s.Tasks(t.Context(), store.Filter{Owner: &owner, Limit: 1}); err != nil || n != want {
+					t.Errorf("%+v has %d tasks (%v), want %d", owner, n, err, want)
+				}
+			}
+		}
 		if n, err := s.Sweep(t.Context(), store.Retention{Tasks: 30 * day}); err != nil || n.Tasks != old-1 {
 			t.Fatalf("swept %+v (%v)", n, err)
 		}
