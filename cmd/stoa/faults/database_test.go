@@ -156,7 +156,7 @@ func TestF6Claim(t *testing.T) {
 	defer free()
 	c.within(20*time.Second, "each process waits for its claim", func() bool {
 		waiting := c.sql(`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'UPDATE run SET ready = TRUE%'`)
-		return len(waiting) == len(c.nodes)
+		return len(waiting) >= len(c.nodes) // more where one has given up and waits again
 	})
 	c.wire(halfOpen)
 	free()
