@@ -1,6 +1,7 @@
 package stoa
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,11 +17,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-
-	"stoa/bench/load"
 )
 
-// Stream is one open connection over which messages are sent, one after the other, and their events read.
+// Stream is one open connection over which messages are sent, one after the other, and their events read. Each message has an
+// id of its own, as gRPC wants it.
 type Stream struct {
 	// First sends a message, reads all events of its task and returns how long the first one took.
 	First func(ctx context.Context) (time.Duration, error)
@@ -30,23 +30,39 @@ type Stream struct {
 // ErrBroken is wrapped by the error of a stream that ends without its task's end.
 var ErrBroken = errors.New("the stream ends too early")
 
-// Events is a stream of server-sent events.
-func (s *Server) Events(ctx context.Context, token, agent, text string) (*Stream, error) {
-	t, err := s.Stream(token, agent, text, "data:", `completed`)
-	if err != nil {
-		return nil, err
-	}
-	c, err := load.Dial(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	return &Stream{
-		First: func(ctx context.Context) (time.Duration, error) {
-			timing, err := c.Call(ctx, t)
-			return timing.First, err
-		},
-		Close: func() { _ = c.Close() },
-	}, nil
+// Events is a connection for server-sent events.
+func (s *Server) Events(_ context.Context, token, agent, text string) (*Stream, error) {
+	transport, sent := &http.Transport{MaxConnsPerHost: 1}, 0
+	return &Stream{First: func(ctx context.Context) (first time.Duration, err error) {
+		sent++
+		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"message:stream","params":{"message":{"message_id":"e%d","role":"user","parts":[{"type":"text","text":%q}]}}}`, sent, text)
+		start := time.Now()
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/agents/"+agent, strings.NewReader(body))
+		if err != nil {
+			return 0, err
+		}
+		r.Header = http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "Accept": {"text/event-stream"}}
+		answer, err := transport.RoundTrip(r)
+		if err != nil {
+			return 0, fmt.Errorf("send: %w", err)
+		}
+		defer answer.Body.Close()
+		last, lines := "", bufio.NewScanner(answer.Body)
+		for lines.Scan() {
+			if event, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				if last = event; first == 0 {
+					first = time.Since(start)
+				}
+			}
+		}
+		switch {
+		case lines.Err() != nil:
+			return 0, fmt.Errorf("read an event: %w", lines.Err())
+		case !strings.Contains(last, `"completed"`):
+			return 0, fmt.Errorf("%w: %d %.300s", ErrBroken, answer.StatusCode, last)
+		}
+		return first, nil
+	}, Close: transport.CloseIdleConnections}, nil
 }
 
 // Socket is a WebSocket.
@@ -58,8 +74,10 @@ func (s *Server) Socket(ctx context.Context, token, agent, text string) (*Stream
 		return nil, fmt.Errorf("open a WebSocket: %w", err)
 	}
 	conn.SetReadLimit(-1)
-	body := fmt.Appendf(nil, `{"message":{"role":"user","parts":[{"text":%q}]}}`, text)
+	sent := 0
 	return &Stream{First: func(ctx context.Context) (first time.Duration, err error) {
+		sent++
+		body := fmt.Appendf(nil, `{"message":{"messageId":"w%d","role":"user","parts":[{"text":%q}]}}`, sent, text)
 		start := time.Now()
 		if err := conn.Write(ctx, websocket.MessageText, body); err != nil {
 			return 0, fmt.Errorf("send: %w", err)
@@ -99,7 +117,7 @@ func (s *Server) Calls(_ context.Context, token, agent, text string) (*Stream, e
 		sent++
 		start := time.Now()
 		events, err := client.SendStreamingMessage(ctx, &pb.SendMessageRequest{Message: &pb.Message{
-			MessageId: strconv.Itoa(sent), Role: pb.Role_ROLE_USER, Parts: []*pb.Part{{Content: &pb.Part_Text{Text: text}}},
+			MessageId: "g" + strconv.Itoa(sent), Role: pb.Role_ROLE_USER, Parts: []*pb.Part{{Content: &pb.Part_Text{Text: text}}},
 		}})
 		if err != nil {
 			return 0, fmt.Errorf("send: %w", err)
