@@ -84,16 +84,17 @@ func (h *house) serveMetrics(ctx context.Context, g *errgroup.Group) error {
 // greet tells a human where the server is and where its secret lies.
 func (h *house) greet(c *console, addr net.Addr) {
 	h.log.Info("serving", "role", h.settings.role, "address", addr.String(), "grpc", h.grpcAddress(), "database", string(h.db.Engine()), "version", version)
-	c.say("Stoa %s serves at %s", version, h.site(addr))
-	if at := h.grpcAddress(); at != "" {
-		c.say("gRPC is at %s.", at)
-	}
 	if h.own.cfg.Load() != nil && !h.auth().Enabled && !h.settings.loopback() && h.settings.role != roleWorker {
 		h.log.Warn("the app default is open: whoever reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
 	}
-	if h.secrets.file != "" {
-		c.say("The admin secret lies in %s; stoa app finds it there.", h.secrets.file)
+	said := fmt.Sprintf("Stoa %s serves at %s", version, h.site(addr))
+	if at := h.grpcAddress(); at != "" {
+		said += "\ngRPC is at " + at + "."
 	}
+	if h.secrets.file != "" {
+		said += "\nThe admin secret lies in " + h.secrets.file + "; stoa app finds it there."
+	}
+	c.say("%s", said)
 }
 
 // reachable is the host and port at which this machine reaches a listener.
