@@ -79,13 +79,13 @@ func TestDoor(t *testing.T) {
 	r := router(t, s)
 	live := house(t, s, nil, tenancy.LiveOptions{})
 	acme, globex, asleep := create(t, s, tenancy.Draft{Name: "acme"}), create(t, s, tenancy.Draft{Name: "globex"}), create(t, s, tenancy.Draft{Name: "asleep"})
+	now := time.Now() // no later than the revocation
 	if _, err := s.Suspend(t.Context(), actor, "asleep", ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Revoke(t.Context(), actor, "globex", "bob"); err != nil {
 		t.Fatal(err)
 	}
-	now := time.Now()
 	token := func(id db.ID) tenancy.Visit {
 		return tenancy.Visit{Credential: tenancy.Token, AppID: id, Subject: "ana", IssuedAt: now}
 	}
