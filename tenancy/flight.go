@@ -142,7 +142,6 @@ func (l *Live[T]) attempt(ctx context.Context, s *slot[T], snap *Snapshot) (valu
 	built := make(chan outcome)
 	late := make(chan struct{})
 	go func() {
-		defer s.building.Store(false)
 		v, err := l.guarded(ctx, snap)
 		select {
 		case built <- outcome{v, err}:
@@ -150,6 +149,7 @@ func (l *Live[T]) attempt(ctx context.Context, s *slot[T], snap *Snapshot) (valu
 			if err == nil {
 				l.discard(s.place.id, v)
 			}
+			s.building.Store(false)
 		}
 	}()
 	var overdue <-chan time.Time
@@ -157,6 +157,7 @@ func (l *Live[T]) attempt(ctx context.Context, s *slot[T], snap *Snapshot) (valu
 	for {
 		select {
 		case o := <-built:
+			s.building.Store(false) // before the next look, which may follow at once
 			return o.value, o.err
 		case <-deadline:
 			t := time.NewTimer(heed)

@@ -512,6 +512,21 @@ func TestLiveDefault(t *testing.T) {
 	})
 }
 
+// TestSuccession changes an app again and again as soon as the last change is built: no build that is over stands in the way of
+// the next.
+func TestSuccession(t *testing.T) {
+	bubble(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
+		l := house(t, s, nil, tenancy.LiveOptions{})
+		for n := range 1000 {
+			config := fmt.Sprintf(`{"n":%d}`, n)
+			s.SetDefault("", []byte(config))
+			if got, err := visit(t, l, tenancy.DefaultID); err != nil || got != config {
+				t.Fatalf("got %s, %v, want %s", got, err, config)
+			}
+		}
+	})
+}
+
 func TestClose(t *testing.T) {
 	t.Parallel()
 	s := service(t, dbtest.SQLite(t))
