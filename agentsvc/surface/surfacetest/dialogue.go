@@ -231,7 +231,7 @@ func joinChunks(events []string) (out []string) {
 			continue
 		}
 		before := out[len(out)-1]
-		at := strings.LastIndex(before, `"}]`)
+		at := max(strings.LastIndex(before, `"}]`), strings.LastIndex(before, `"},"logprobs"`))
 		quoted, _ := json.Marshal(text)
 		out[len(out)-1] = before[:at] + strings.Trim(string(quoted), `"`) + before[at:]
 	}
@@ -268,6 +268,8 @@ func chunk(event string) (of, text string) {
 		}
 		Response struct{ Content parts }
 		Task     struct{ ID string }
+		ID       any // of a completion, or of a request
+		Choices  []struct{ Delta struct{ Content string } }
 		EventID  int64 `json:"eventId"`
 		official
 		Result official
@@ -292,6 +294,8 @@ func chunk(event string) (of, text string) {
 		return u.Msg.ID, u.Msg.Parts[0].Text
 	case len(u.Response.Content) > 0:
 		return u.Task.ID, u.Response.Content[0].Text
+	case len(u.Choices) > 0 && u.Choices[0].Delta.Content != "":
+		return fmt.Sprint(u.ID), u.Choices[0].Delta.Content
 	}
 	return "", ""
 }
