@@ -233,7 +233,7 @@ func joinChunks(events []string) (out []string) {
 		before := out[len(out)-1]
 		at := max(strings.LastIndex(before, `"}]`), strings.LastIndex(before, `"},"logprobs"`))
 		quoted, _ := json.Marshal(text)
-		out[len(out)-1] = before[:at] + strings.Trim(string(quoted), `"`) + before[at:]
+		out[len(out)-1] = before[:at] + string(quoted[1:len(quoted)-1]) + before[at:]
 	}
 	return out
 }
