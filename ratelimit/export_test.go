@@ -44,3 +44,21 @@ func (r *Redis) UnderWay() int {
 	defer r.adding.mu.Unlock()
 	return r.adding.underWay
 }
+
+// Together has n who ask for the same go together, and returns what each is told.
+func (r *Redis) Together(n int, keys []string, args ...any) ([][]int64, error) {
+	group := make([]*ask, n)
+	for i := range group {
+		group[i] = &ask{keys: keys, args: args, done: make(chan answer, 1)}
+	}
+	r.adding.send(group)
+	told := make([][]int64, n)
+	for i, a := range group {
+		got := <-a.done
+		if got.err != nil {
+			return nil, got.err
+		}
+		told[i] = got.numbers
+	}
+	return told, nil
+}

@@ -13,55 +13,58 @@ import (
 // who are on it.
 const maxUnderWay = 2
 
-// gather runs a script for many callers. One who finds little under way goes alone and at once; those who come while there
-// is much go together, in one pipeline. Each run is a step of its own, which no other one fails.
+// gather runs [addScript] for many callers. One who finds little under way goes alone and at once; those who come while
+// there is much go together, in one pipeline, and those of them who ask for the same in one run. Each is counted by itself,
+// and none fails another one.
 type gather struct {
 	client redis.UniversalClient
-	script *redis.Script
 
 	mu       sync.Mutex
 	underWay int
 	queued   []*ask
 }
 
-// ask is one run of the script.
+// ask is what one caller wants to be added. Its arguments are those of [addScript] but the last.
 type ask struct {
 	keys  []string
 	args  []any
-	done  chan *redis.Cmd
+	done  chan answer
 	until time.Time // it is waited for; zero = for as long as it takes
 }
 
-// run runs the script and returns what it answered. Where ctx ends first, it may have run.
-func (g *gather) run(ctx context.Context, keys []string, args ...any) *redis.Cmd {
+// answer is what the script answers to one who goes alone.
+type answer struct {
+	numbers []int64
+	err     error
+}
+
+// run adds, and returns what the script answered. Where ctx ends first, it may have run.
+func (g *gather) run(ctx context.Context, keys []string, args ...any) ([]int64, error) {
 	until, _ := ctx.Deadline()
-	a := g.join(keys, args, until)
-	if a == nil {
+	a := &ask{keys, args, make(chan answer, 1), until}
+	if g.join(a) {
 		defer g.next()
-		return g.script.Run(ctx, g.client, keys, args...)
+		return addScript.Run(ctx, g.client, keys, times(a, 1)...).Int64Slice()
 	}
 	select {
-	case cmd := <-a.done:
-		return cmd
+	case got := <-a.done:
+		return got.numbers, got.err
 	case <-ctx.Done():
 		g.withdraw(a)
-		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(ctx.Err())
-		return cmd
+		return nil, ctx.Err()
 	}
 }
 
-// join queues a run behind what is under way. It returns nil where that is little: then the caller runs its own.
-func (g *gather) join(keys []string, args []any, until time.Time) *ask {
+// join queues a caller behind what is under way. Where that is little it reports that the caller goes alone.
+func (g *gather) join(a *ask) (alone bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.underWay < maxUnderWay {
 		g.underWay++
-		return nil
+		return true
 	}
-	a := &ask{keys, args, make(chan *redis.Cmd, 1), until}
 	g.queued = append(g.queued, a)
-	return a
+	return false
 }
 
 // withdraw takes a run back that nobody waits for, unless it is under way.
@@ -117,23 +120,68 @@ func waited(group []*ask) (context.Context, context.CancelFunc) {
 func (g *gather) send(group []*ask) {
 	ctx, cancel := waited(group)
 	defer cancel()
-	for i, run := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{g.script.EvalSha, g.script.Eval} {
+	runs := alike(group)
+	for i, run := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{addScript.EvalSha, addScript.Eval} {
 		pipe := g.client.Pipeline()
-		cmds := make([]*redis.Cmd, len(group))
-		for k, a := range group {
-			cmds[k] = run(ctx, pipe, a.keys, a.args...)
+		cmds := make([]*redis.Cmd, len(runs))
+		for k, same := range runs {
+			cmds[k] = run(ctx, pipe, same[0].keys, times(same[0], len(same))...)
 		}
 		_, _ = pipe.Exec(ctx) // each command has its own error
-		var again []*ask
-		for k, a := range group {
+		var again [][]*ask
+		for k, same := range runs {
 			if i == 0 && redis.HasErrorPrefix(cmds[k].Err(), "NOSCRIPT") {
-				again = append(again, a)
+				again = append(again, same)
 				continue
 			}
-			a.done <- cmds[k]
+			tell(same, cmds[k])
 		}
-		if group = again; len(group) == 0 {
+		if runs = again; len(runs) == 0 {
 			return
 		}
 	}
+}
+
+// alike divides a group into those who ask for the same.
+func alike(group []*ask) [][]*ask {
+	var runs [][]*ask
+	of := map[string][]int{} // by the first key
+	for _, a := range group {
+		first := a.keys[0]
+		i := slices.IndexFunc(of[first], func(i int) bool {
+			return slices.Equal(runs[i][0].keys, a.keys) && slices.Equal(runs[i][0].args, a.args)
+		})
+		if i < 0 {
+			of[first] = append(of[first], len(runs))
+			runs = append(runs, []*ask{a})
+			continue
+		}
+		i = of[first][i]
+		runs[i] = append(runs[i], a)
+	}
+	return runs
+}
+
+// times returns the arguments of n who ask for the same as a.
+func times(a *ask, n int) []any { return append(slices.Clip(a.args), n) }
+
+// tell gives each of those who asked for the same what it would have been answered alone, in their order.
+func tell(same []*ask, cmd *redis.Cmd) {
+	numbers, err := cmd.Int64Slice()
+	for i, a := range same {
+		a.done <- answer{share(numbers, a.args, i), err}
+	}
+}
+
+// share is what of an answer to several who asked for the same is that of the one who came after n others.
+func share(numbers []int64, args []any, n int) []int64 {
+	if len(numbers) <= 2 {
+		return numbers
+	}
+	own, fit := slices.Clone(numbers), min(int64(n), numbers[1])
+	own[1] = min(1, numbers[1]-fit)
+	for i := range own[2:] {
+		own[2+i] = max(0, own[2+i]+fit*args[2+3*i].(int64))
+	}
+	return own
 }

@@ -3,12 +3,15 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
 	"stoa/ratelimit"
 )
@@ -54,21 +57,25 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// TestRedisTogether has callers wait behind others: they go together, each is counted by itself, and one who gives up
-// before it is not counted at all.
+// TestRedisTogether has callers of two apps wait behind others: they go together, those of one app in one run, each is
+// counted by itself, and one who gives up before it is not counted at all.
 func TestRedisTogether(t *testing.T) {
 	t.Parallel()
 	client := redisClient(t)
 	g := &gate{held: make(chan struct{}), open: make(chan struct{})}
 	client.AddHook(g)
 	p := ratelimit.NewRedis(client)
-	l := ratelimit.New(tenant(), ratelimit.Set{Place: p, Rules: []ratelimit.Rule{calls(ratelimit.PerApp, ratelimit.Day, 7)}})
+	set := ratelimit.Set{Place: p, Rules: []ratelimit.Rule{calls(ratelimit.PerApp, ratelimit.Day, 7)}}
+	l, other := ratelimit.New(tenant(), set), ratelimit.New(tenant(), set)
 
 	var in, out atomic.Int64
+	var used [8]atomic.Int64 // how many were told that so many were in
 	var callers sync.WaitGroup
 	call := func() {
 		callers.Go(func() {
-			switch _, err := l.Take(t.Context(), ana(""), 0); {
+			g, err := l.Take(t.Context(), ana(""), 0)
+			used[g.States[0].Used].Add(1)
+			switch {
 			case err == nil:
 				in.Add(1)
 			case errors.Is(err, ratelimit.ErrExhausted):
@@ -85,6 +92,11 @@ func TestRedisTogether(t *testing.T) {
 	for range 8 {
 		call()
 	}
+	callers.Go(func() {
+		if g, err := other.Take(t.Context(), ana(""), 0); err != nil || g.States[0].Used != 1 {
+			t.Errorf("the other app's caller got %+v, %v", g, err)
+		}
+	})
 	ctx, giveUp := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
@@ -96,24 +108,80 @@ func TestRedisTogether(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	queued(9)
+	queued(10)
 	giveUp()
 	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Errorf("who gave up got %v", err)
 	}
-	queued(8)
+	queued(9)
 	close(g.open)
 	callers.Wait()
 	if in.Load() != 7 || out.Load() != 3 {
 		t.Errorf("%d were let in and %d not, want 7 and 3", in.Load(), out.Load())
 	}
-	if g.pipelines[0] != 8 {
-		t.Errorf("pipelines of %d commands, want 8 in the first", g.pipelines)
+	for i := range used {
+		want := int64(1)
+		if i == 0 || i == 7 {
+			want = int64(i/7) * 4 // the seventh, and the three that were refused
+		}
+		if got := used[i].Load(); got != want {
+			t.Errorf("%d callers were told that %d were in, want %d", got, i, want)
+		}
+	}
+	if g.pipelines[0] != 2 {
+		t.Errorf("pipelines of %d commands, want 2 in the first: one for each app", g.pipelines)
 	}
 	st, err := l.Take(t.Context(), ana(""), 0)
 	if !errors.Is(err, ratelimit.ErrExhausted) || st.States[0].Used != 7 {
 		t.Errorf("afterwards: %v, %+v", err, st.States)
 	}
+}
+
+// TestRedisAlike: those who go together are told what they would have been, had they gone one after the other, and leave as
+// much behind.
+func TestRedisAlike(t *testing.T) {
+	t.Parallel()
+	p := ratelimit.NewRedis(redisClient(t))
+	rapid.Check(t, func(rt *rapid.T) {
+		now := time.Now()
+		args := []any{now.Add(-time.Hour).UnixMilli(), now.Add(time.Hour).UnixMilli()}
+		two := [2][]string{}
+		for i := range rapid.IntRange(1, 3).Draw(rt, "counters") {
+			amount := rapid.Int64Range(-4, 9).Draw(rt, "amount")
+			var limit any = rapid.Int64Range(0, 40).Draw(rt, "limit")
+			if rapid.Bool().Draw(rt, "unlimited") {
+				limit = ""
+			}
+			args = append(args, amount, limit, now.Add(time.Hour).UnixMilli())
+			first := rapid.Int64Range(0, 30).Draw(rt, "first")
+			for k, who := range []string{"together", "after"} {
+				key := fmt.Sprintf("{%s}%s%d", tenant(), who, i)
+				two[k] = append(two[k], key)
+				if _, err := p.Together(1, []string{key}, args[0], args[1], first, "", args[4]); err != nil {
+					rt.Fatal(err)
+				}
+			}
+		}
+		// The last one is there to see what is left behind.
+		n := rapid.IntRange(1, 8).Draw(rt, "callers")
+		var told [2][][]int64
+		for k, each := range []int{n, 1} {
+			for range n/each + 1 {
+				got, err := p.Together(each, two[k], args...)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				told[k] = append(told[k], got...)
+			}
+			told[k] = told[k][:n+1]
+			for _, numbers := range told[k] {
+				numbers[0] = 0 // its time
+			}
+		}
+		if diff := cmp.Diff(told[1], told[0]); diff != "" {
+			rt.Fatalf("%v for %d callers (-one after the other +together):\n%s", args, n, diff)
+		}
+	})
 }
 
 // silence lets no command get to Redis, and notes until when each pipeline waits.

@@ -30,35 +30,43 @@ type Redis struct {
 
 // NewRedis returns a place in the Redis of client, see [Patient].
 func NewRedis(client redis.UniversalClient) *Redis {
-	return &Redis{adding: gather{client: client, script: addScript}}
+	return &Redis{adding: gather{client: client}}
 }
 
 // lingering is how long after its window a counter stays: processes need not agree to the second.
 const lingering = time.Minute
 
-// addScript adds to all counters (KEYS) or to none. It is given the time that is in all their windows, and for each
-// counter what to add, the limit and when it may go; it answers with its time and what there was.
+// addScript adds to all counters (KEYS) or to none, as often as it is told to and there is room. It is given the time that
+// is in all their windows, for each counter what to add, the limit and when it may go, and how often; it answers with its
+// time, how often it was, and what there was before.
 var addScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 if now < tonumber(ARGV[1]) or now >= tonumber(ARGV[2]) then return {now, 0} end
+local times = tonumber(ARGV[#ARGV])
 local used = redis.call('MGET', unpack(KEYS))
-local fits = 1
 for i = 1, #KEYS do
 	used[i] = tonumber(used[i] or '0')
-	local limit = ARGV[3 * i + 1]
-	if limit ~= '' and used[i] + tonumber(ARGV[3 * i]) > tonumber(limit) then fits = 0 end
+	local amount, limit = tonumber(ARGV[3 * i]), ARGV[3 * i + 1]
+	if limit ~= '' then
+		local room = tonumber(limit) - used[i]
+		if amount > room then
+			times = 0
+		elseif amount > 0 then
+			times = math.min(times, math.floor(room / amount))
+		end
+	end
 end
-if fits == 1 then
+if times > 0 then
 	for i = 1, #KEYS do
-		local change = math.max(tonumber(ARGV[3 * i]), -used[i])
+		local change = math.max(times * tonumber(ARGV[3 * i]), -used[i])
 		if change ~= 0 then
 			redis.call('INCRBY', KEYS[i], string.format('%.0f', change))
 			if used[i] == 0 then redis.call('PEXPIREAT', KEYS[i], ARGV[3 * i + 2]) end
 		end
 	end
 end
-return {now, fits, unpack(used)}`)
+return {now, times, unpack(used)}`)
 
 func (r *Redis) add(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
 	return r.clock.add(at, func(cs []counter) (outcome, error) {
@@ -73,7 +81,7 @@ func (r *Redis) add(ctx context.Context, tenant db.ID, at func(now time.Time) []
 			}
 			args = append(args, c.amount, limit, c.end.Add(lingering).UnixMilli())
 		}
-		got, err := r.adding.run(ctx, keys, args...).Int64Slice()
+		got, err := r.adding.run(ctx, keys, args...)
 		switch {
 		case err != nil:
 			return outcome{}, fmt.Errorf("count in Redis: %w", err)
