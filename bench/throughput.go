@@ -61,16 +61,10 @@ func (l *lab) contestants(ctx context.Context, wanted func(...string) bool) *fie
 }
 
 // throughput measures every contestant at every width in turn, round after round, each round starting with another
-// one, and compares them round by round. A round before the first does not count: in it the databases' files, and memory
-// that nothing has used before, are touched for the first time.
+// one, and compares them round by round.
 func throughput(ctx context.Context, l *lab, wanted func(...string) bool, r *report) error {
 	f := l.contestants(ctx, wanted)
 	defer f.stop()
-	for _, role := range f.order {
-		if err := l.fight(ctx, f, map[string]map[int]*bout{}, role, widths[0], -1); err != nil {
-			return err
-		}
-	}
 	bouts := map[string]map[int]*bout{}
 	for _, conns := range widths {
 		for round := range l.rounds {
