@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -13,8 +14,8 @@ import (
 // who are on it.
 const maxUnderWay = 2
 
-// gather runs [addScript] for many callers. One who finds little under way goes alone and at once; those who come while
-// there is much go together, in one pipeline, and those of them who ask for the same in one run. Each is counted by itself,
+// gather runs [addScript] for many callers. Those who come at the same time, or while much is under way, go together, in one
+// pipeline, and those of them who ask for the same in one run. Nobody waits for others to come. Each is counted by itself,
 // and none fails another one.
 type gather struct {
 	client redis.UniversalClient
@@ -42,10 +43,7 @@ type answer struct {
 func (g *gather) run(ctx context.Context, keys []string, args ...any) ([]int64, error) {
 	until, _ := ctx.Deadline()
 	a := &ask{keys, args, make(chan answer, 1), until}
-	if g.join(a) {
-		defer g.next()
-		return addScript.Run(ctx, g.client, keys, times(a, 1)...).Int64Slice()
-	}
+	g.put(a)
 	select {
 	case got := <-a.done:
 		return got.numbers, got.err
@@ -55,16 +53,15 @@ func (g *gather) run(ctx context.Context, keys []string, args ...any) ([]int64, 
 	}
 }
 
-// join queues a caller behind what is under way. Where that is little it reports that the caller goes alone.
-func (g *gather) join(a *ask) (alone bool) {
+// put queues a caller, and has what is queued sent unless much is under way.
+func (g *gather) put(a *ask) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.queued = append(g.queued, a)
 	if g.underWay < maxUnderWay {
 		g.underWay++
-		return true
+		go g.drain()
 	}
-	g.queued = append(g.queued, a)
-	return false
 }
 
 // withdraw takes a run back that nobody waits for, unless it is under way.
@@ -76,16 +73,10 @@ func (g *gather) withdraw(a *ask) {
 	}
 }
 
-// next ends what was under way, and begins with what is queued.
-func (g *gather) next() {
-	if group := g.take(); len(group) > 0 {
-		go g.drain(group)
-	}
-}
-
-// drain sends a group, and then what is queued meanwhile.
-func (g *gather) drain(group []*ask) {
-	for ; len(group) > 0; group = g.take() {
+// drain sends what is queued, group after group.
+func (g *gather) drain() {
+	runtime.Gosched() // whoever is about to ask may still join
+	for group := g.take(); len(group) > 0; group = g.take() {
 		g.send(group)
 	}
 }
@@ -116,11 +107,16 @@ func waited(group []*ask) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(context.Background(), last)
 }
 
-// send runs a group in one pipeline, and what Redis did not know the script for in a second one.
+// send runs a group: those who are alike in one run, several runs in one pipeline, and what Redis did not know the script
+// for in a second one.
 func (g *gather) send(group []*ask) {
 	ctx, cancel := waited(group)
 	defer cancel()
 	runs := alike(group)
+	if len(runs) == 1 {
+		tell(group, addScript.Run(ctx, g.client, group[0].keys, times(group[0], len(group))...))
+		return
+	}
 	for i, run := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{addScript.EvalSha, addScript.Eval} {
 		pipe := g.client.Pipeline()
 		cmds := make([]*redis.Cmd, len(runs))

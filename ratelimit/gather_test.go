@@ -184,58 +184,62 @@ func TestRedisAlike(t *testing.T) {
 	})
 }
 
-// silence lets no command get to Redis, and notes until when each pipeline waits.
-type silence struct{ until chan time.Time }
+// silence lets no command get to Redis. It notes until when those wait that do not wait for as long as it takes; the others
+// fail at the end.
+type silence struct {
+	until chan time.Time
+	end   chan struct{}
+}
+
+var errSilence = errors.New("no answer")
 
 func (s silence) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s silence) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, _ redis.Cmder) error { <-ctx.Done(); return ctx.Err() }
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := errSilence
+		if until, ok := ctx.Deadline(); ok {
+			s.until <- until
+			<-ctx.Done()
+			err = ctx.Err()
+		}
+		<-s.end
+		cmd.SetErr(err)
+		return err
+	}
 }
 
-func (s silence) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		until, _ := ctx.Deadline()
-		s.until <- until
-		<-ctx.Done()
-		for _, cmd := range cmds {
-			cmd.SetErr(ctx.Err())
-		}
-		return ctx.Err()
-	}
+func (s silence) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // TestRedisLate: what waits behind others that get no answer is sent for as long as its callers wait, and no longer.
 func TestRedisLate(t *testing.T) {
 	t.Parallel()
 	client := redisClient(t)
-	s := silence{make(chan time.Time, 1)}
+	s := silence{make(chan time.Time, 1), make(chan struct{})}
 	client.AddHook(s)
 	p := ratelimit.NewRedis(client)
 	l := ratelimit.New(tenant(), ratelimit.Set{Place: p, Rules: []ratelimit.Rule{calls(ratelimit.PerApp, ratelimit.Day, 7)}})
-	first, end := context.WithCancel(t.Context())
 	late, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	var callers sync.WaitGroup
-	call := func(ctx context.Context, want error) {
+	call := func(ctx context.Context, want error, underWay, queued int) {
 		callers.Go(func() {
 			if _, err := l.Take(ctx, ana(""), 0); !errors.Is(err, want) {
 				t.Errorf("a caller got %v, want %v", err, want)
 			}
 		})
+		for p.UnderWay() != underWay || p.Queued() != queued {
+			time.Sleep(time.Millisecond)
+		}
 	}
-	call(first, context.Canceled)
-	call(first, context.Canceled)
-	for p.UnderWay() != 2 {
-		time.Sleep(time.Millisecond)
-	}
-	call(late, context.DeadlineExceeded)
-	for p.Queued() != 1 {
-		time.Sleep(time.Millisecond)
-	}
-	end()
+	call(t.Context(), errSilence, 1, 0)
+	call(t.Context(), errSilence, 2, 0)
+	call(late, context.DeadlineExceeded, 2, 1)
+	close(s.end)
 	if got, want := <-s.until, deadlineOf(late); !got.Equal(want) {
-		t.Errorf("the pipeline waits until %v, its caller until %v", got, want)
+		t.Errorf("who waited is asked for until %v, its caller waits until %v", got, want)
 	}
 	callers.Wait()
 }
