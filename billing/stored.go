@@ -53,8 +53,7 @@ func (m *Meter) sealDays(ctx context.Context, tx *db.Tx, after time.Duration) er
 	}
 	m.price(rows)
 	for _, u := range rows {
-		sql, args := usageInsert(m.tenant, []Usage{u})
-		if _, err := tx.Exec(ctx, sql, args...); err != nil {
+		if _, err := tx.Exec(ctx, intoUsage.SQL(), u.row(m.tenant)...); err != nil {
 			return err
 		}
 	}

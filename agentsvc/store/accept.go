@@ -41,19 +41,15 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 		return s.join(ctx, run, evs, sent)
 	}
 	b := db.Batch{Key: string(run.Task)}
-	accept := s.acceptPlain
-	if s.h.Engine() == db.Postgres && len(evs) <= maxInsert {
-		accept = s.acceptFused
-	}
-	if err := accept(&b, run, evs); err != nil {
+	if err := s.insertTask(&b, run, evs); err != nil {
 		return err
 	}
 	s.reserve(&b, run)
 	s.insertReceivers(&b, run)
 	if sent != nil {
-		b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent,
-			string(sent.Context), string(sent.Message), sent.variant(), sent.Hash, string(run.Task))
+		b.Insert(intoSent, []any{
+			s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.variant(), sent.Hash, string(run.Task),
+		})
 	}
 	err := s.h.Write(ctx, &b)
 	if db.IsDuplicate(err) && sent != nil {
@@ -115,19 +111,35 @@ func (s *Store) join(ctx context.Context, run Run, evs []agentsvc.Event, sent *S
 	return s.accepted(run, err)
 }
 
-// acceptPlain adds the rows of a new task to b.
-func (s *Store) acceptPlain(b *db.Batch, run Run, evs []agentsvc.Event) error {
-	status := lastStatus(evs)
-	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)`,
+var (
+	intoTask = db.NewInto("task", `tenant TEXT, id TEXT, agent TEXT, context_id TEXT, owner_iss TEXT, owner_sub TEXT, state TEXT,
+		epoch BIGINT, seq BIGINT, status_seq BIGINT, turn BIGINT, created_at BIGINT, updated_at BIGINT`, "")
+	intoRun = db.NewInto("run", `tenant TEXT, task TEXT, turn BIGINT, state TEXT, attempts BIGINT, revision BIGINT, first_seq BIGINT, worker TEXT,
+		priority BIGINT, trace TEXT, available_at = stoa_now(), last_error = '', created_at = stoa_now()`, "")
+	intoEvent = db.NewInto("event", `tenant TEXT, task TEXT, seq BIGINT, at BIGINT, kind TEXT, body TEXT`, "")
+	intoSent  = db.NewInto("sent", `tenant TEXT, owner_iss TEXT, owner_sub TEXT, agent TEXT, context_id TEXT, message_id TEXT, variant TEXT, hash TEXT,
+		task TEXT`, "")
+)
+
+// insertTask adds the rows of a new task to b.
+func (s *Store) insertTask(b *db.Batch, run Run, evs []agentsvc.Event) error {
+	status, at := lastStatus(evs), evs[0].At.UnixMicro()
+	b.Insert(intoTask, []any{
 		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
-		run.Epoch, run.Seq, status.Seq, run.Turn, evs[0].At.UnixMicro())
-	if err := insertEvents(b, s.tenant, run.Task, evs, nil); err != nil {
-		return err
+		run.Epoch, run.Seq, status.Seq, run.Turn, at, at,
+	})
+	b.Insert(intoRun, []any{
+		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority), run.Trace,
+	})
+	rows := make([][]any, len(evs))
+	for i, ev := range evs {
+		kind, body, err := encodeEvent(ev)
+		if err != nil {
+			return err
+		}
+		rows[i] = []any{s.tenant, string(run.Task), ev.Seq, ev.At.UnixMicro(), kind, body}
 	}
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, priority, trace)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, stoa_now(), '', stoa_now(), $9, $10)`,
-		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority), run.Trace)
+	b.Insert(intoEvent, rows...)
 	return nil
 }
 

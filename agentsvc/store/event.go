@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -64,25 +65,18 @@ func readEvent(r db.Row, id agentsvc.TaskID, to *[]agentsvc.Event, more ...any) 
 	return nil
 }
 
-// insertEvents adds the events to b: unconditionally where guard is nil, else only if the task stands at the guard's
-// epoch and sequence.
+// insertEvents adds the events to b, if the task stands at g.
 func insertEvents(b *db.Batch, tenant string, id agentsvc.TaskID, evs []agentsvc.Event, g *guard) error {
-	for len(evs) > 0 {
-		n := min(len(evs), maxInsert)
-		args := make([]any, 0, 4+4*n)
-		args = append(args, tenant, string(id))
-		if g != nil {
-			args = append(args, g.epoch, g.seq)
-		}
-		for _, ev := range evs[:n] {
+	for part := range slices.Chunk(evs, maxInsert) {
+		args := append(make([]any, 0, 4+4*len(part)), tenant, string(id), g.epoch, g.seq)
+		for _, ev := range part {
 			kind, body, err := encodeEvent(ev)
 			if err != nil {
 				return err
 			}
 			args = append(args, ev.Seq, ev.At.UnixMicro(), kind, body)
 		}
-		b.Exec(nil, eventSQL(n, g != nil), args...)
-		evs = evs[n:]
+		b.Exec(nil, eventSQL(len(part)), args...)
 	}
 	return nil
 }
@@ -93,37 +87,22 @@ type guard struct {
 	seq   int64
 }
 
-var eventTexts sync.Map // [2]int{events, guarded} to SQL
+var eventTexts sync.Map // number of events to SQL
 
-// eventSQL returns the statement that inserts n events. $1 and $2 are tenant and task, then where guarded epoch and
-// sequence, then seq, at, kind and body of each event.
-func eventSQL(n int, guarded bool) string {
-	key := [2]int{n, 0}
-	first := 3
-	if guarded {
-		key[1], first = 1, 5
-	}
-	if sql, ok := eventTexts.Load(key); ok {
+// eventSQL returns the statement that inserts n events. $1 and $2 are tenant and task, then epoch and sequence of the
+// task, then seq, at, kind and body of each event.
+func eventSQL(n int) string {
+	if sql, ok := eventTexts.Load(n); ok {
 		return sql.(string)
 	}
-	var values strings.Builder
+	values := make([]string, n)
 	for i := range n {
-		if i > 0 {
-			values.WriteString(", ")
-		}
-		p := first + 4*i
-		if guarded {
-			fmt.Fprintf(&values, "(CAST($%d AS BIGINT), CAST($%d AS BIGINT), CAST($%d AS TEXT), CAST($%d AS TEXT))", p, p+1, p+2, p+3)
-		} else {
-			fmt.Fprintf(&values, "($1, $2, $%d, $%d, $%d, $%d)", p, p+1, p+2, p+3)
-		}
+		p := 5 + 4*i
+		values[i] = fmt.Sprintf("(CAST($%d AS BIGINT), CAST($%d AS BIGINT), CAST($%d AS TEXT), CAST($%d AS TEXT))", p, p+1, p+2, p+3)
 	}
-	sql := "INSERT INTO event (tenant, task, seq, at, kind, body) VALUES " + values.String()
-	if guarded {
-		sql = "INSERT INTO event (tenant, task, seq, at, kind, body) " +
-			"SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), v.column1, v.column2, v.column3, v.column4 FROM (VALUES " + values.String() + ") AS v " +
-			"WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)"
-	}
-	eventTexts.Store(key, sql)
+	sql := "INSERT INTO event (tenant, task, seq, at, kind, body) " +
+		"SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), v.column1, v.column2, v.column3, v.column4 FROM (VALUES " + strings.Join(values, ", ") + ") AS v " +
+		"WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)"
+	eventTexts.Store(n, sql)
 	return sql
 }

@@ -9,9 +9,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// The two writes of every call, accept and record, have a second form on PostgreSQL: one statement instead of one for
-// each table, which spares a third of the backend's work. SQLite has no data-modifying WITH, so the plain form is the
-// one both know; the tests hold the two equal.
+// A record has a second form on PostgreSQL: one statement instead of one for each table, which spares a third of the
+// backend's work. SQLite has no data-modifying WITH, so the plain form is the one both know; the tests hold the two equal.
 
 // fused is a statement under construction. Its parts follow each other in a WITH. Statements of one shape have one text,
 // which is written once: for those that come after, only the arguments are gathered.
@@ -24,8 +23,8 @@ type fused struct {
 
 // shape is what the text of a statement depends on.
 type shape struct {
-	accept, status, end, ready, session, first bool
-	events, approvals                          int
+	status, end, ready, session, first bool
+	events, approvals                  int
 }
 
 // maxKnown bounds how many events those statements have whose texts are kept.
@@ -95,27 +94,6 @@ func (f *fused) events(evs []agentsvc.Event) error {
 }
 
 const insertEventsFrom = ` INSERT INTO event (tenant, task, seq, at, kind, body) SELECT $1, $2, v.column1, v.column2, v.column3, v.column4 FROM (VALUES `
-
-// acceptFused adds the rows of a new task to b.
-func (s *Store) acceptFused(b *db.Batch, run Run, evs []agentsvc.Event) error {
-	status := lastStatus(evs)
-	f := newFused(shape{accept: true, events: len(evs)})
-	f.write(`WITH t AS (INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
-		VALUES (`)
-	at := evs[0].At.UnixMicro()
-	f.list(s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
-		run.Epoch, run.Seq, status.Seq, run.Turn, at, at)
-	f.write(`)), r AS (INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, priority, trace, available_at, last_error, created_at)
-		VALUES ($1, $2, `)
-	f.list(run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority), run.Trace)
-	f.write(`, stoa_now(), '', stoa_now()))` + insertEventsFrom)
-	if err := f.events(evs); err != nil {
-		return err
-	}
-	f.write(`) AS v`)
-	b.Exec(nil, f.text(), f.args...)
-	return nil
-}
 
 func (rec Record) shape() shape {
 	return shape{

@@ -17,6 +17,9 @@ type stmt struct {
 	args []any
 	n    *int64
 	read func(Row) error
+
+	into *Into // for which rows are, instead of args
+	rows [][]any
 }
 
 // Exec adds a statement. Where n is not nil it receives how many rows the statement touched.

@@ -9,3 +9,16 @@ func (d *DB) Writes() (queued, writers int) {
 	defer d.group.mu.Unlock()
 	return d.group.n, d.group.writers
 }
+
+// Pipeline returns the statements that go to PostgreSQL for batches of one tenant in one group, and how many rows each inserts.
+func Pipeline(batches ...*Batch) (sql []string, rows []int) {
+	calls := make([]*call, len(batches))
+	for i, b := range batches {
+		calls[i] = &call{batch: b}
+	}
+	steps, _ := pipeline("enter", calls)
+	for _, s := range steps {
+		sql, rows = append(sql, s.sql), append(rows, len(s.rows))
+	}
+	return sql, rows
+}

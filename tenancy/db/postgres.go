@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -107,15 +108,13 @@ func (p *postgres) alone(ctx context.Context, enter string, c *call) error {
 // statement that failed; then nothing has taken effect.
 func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error {
 	var b pgx.Batch
-	writes := false
-	for i, c := range calls {
-		if enters(calls, i) {
-			b.Queue(enter, c.role, string(c.tenant))
+	steps, writes := pipeline(enter, calls)
+	for _, s := range steps {
+		if s.into != nil {
+			b.Queue(s.into.many, s.into.lists(s.rows)...)
+			continue
 		}
-		for _, s := range c.batch.stmts {
-			b.Queue(s.sql, s.args...)
-		}
-		writes = writes || c.batch.writes
+		b.Queue(s.sql, s.args...)
 	}
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil {
@@ -128,7 +127,7 @@ func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()
 	res := conn.SendBatch(ctx, &b)
-	err = receive(res, calls)
+	err = receive(res, steps)
 	if cerr := res.Close(); err == nil {
 		err = cerr
 	}
@@ -147,38 +146,57 @@ func (p *postgres) bounded(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, p.lost)
 }
 
-// enters reports whether the i-th call of a pipeline is another role's or tenant's than the one before.
-func enters(calls []*call, i int) bool {
-	return i == 0 || calls[i].role != calls[i-1].role || calls[i].tenant != calls[i-1].tenant
+// step is a statement of a pipeline, and whose it is: nil = nobody's alone.
+type step struct {
+	stmt
+	of *call
 }
 
-func receive(res pgx.BatchResults, calls []*call) error {
+// pipeline returns the statements of calls, where one inserts what several of the same role and tenant insert into the same.
+func pipeline(enter string, calls []*call) (steps []step, writes bool) {
+	inserts := map[*Into]int{} // where in steps
 	for i, c := range calls {
 		c.readErr = nil
-		if enters(calls, i) {
-			if _, err := res.Exec(); err != nil {
-				return err
-			}
+		if i == 0 || c.role != calls[i-1].role || c.tenant != calls[i-1].tenant {
+			clear(inserts)
+			steps = append(steps, step{stmt: stmt{sql: enter, args: []any{c.role, string(c.tenant)}}})
 		}
 		for _, s := range c.batch.stmts {
-			if s.read == nil {
-				tag, err := res.Exec()
-				if err != nil {
-					return err
-				}
-				c.count(s, tag.RowsAffected())
+			if at, ok := inserts[s.into]; ok {
+				steps[at].rows = slices.Concat(steps[at].rows, s.rows)
 				continue
 			}
-			rows, err := res.Query()
-			if err != nil {
-				return err
+			if s.into != nil {
+				inserts[s.into] = len(steps)
 			}
-			readErr, err := readAll(rows, c.reader(s))
-			if err != nil {
-				return err
-			}
-			c.readErr = cmp.Or(c.readErr, readErr)
+			steps = append(steps, step{s, c})
 		}
+		writes = writes || c.batch.writes
+	}
+	return steps, writes
+}
+
+func receive(res pgx.BatchResults, steps []step) error {
+	for _, s := range steps {
+		if s.read == nil {
+			tag, err := res.Exec()
+			if err != nil {
+				return err
+			}
+			if s.n != nil {
+				s.of.count(s.stmt, tag.RowsAffected())
+			}
+			continue
+		}
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		readErr, err := readAll(rows, s.of.reader(s.stmt))
+		if err != nil {
+			return err
+		}
+		s.of.readErr = cmp.Or(s.of.readErr, readErr)
 	}
 	return nil
 }

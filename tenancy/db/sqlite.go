@@ -239,6 +239,14 @@ func (l *lite) inTx(f func() error) error {
 
 func (l *lite) apply(c *call) error {
 	for _, s := range c.batch.stmts {
+		for _, row := range s.rows {
+			if _, err := l.execArgs(s.sql, row); err != nil {
+				return err
+			}
+		}
+		if s.into != nil {
+			continue
+		}
 		if s.read != nil {
 			readErr, err := l.readWith(c.reader(s), s.sql, s.args)
 			if err != nil {

@@ -1,0 +1,127 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+const taskColumns = `tenant TEXT, id TEXT, agent TEXT, seq BIGINT, context_id = 'c', owner_iss = 'i', owner_sub = 's', state = 'working', epoch = 1,
+	status_seq = 1, turn = 1, created_at = stoa_now(), updated_at = stoa_now()`
+
+var (
+	intoTask  = db.NewInto("task", taskColumns, "")
+	intoTask2 = db.NewInto("task", taskColumns, "tenant, id") // leaves those that are there
+	intoCall  = db.NewInto("usage_kept", "tenant TEXT, agent TEXT", "")
+)
+
+// TestInsert has many insert at once, in a group and alone: each gets its own outcome, and what it inserts stands there as it
+// said, once.
+func TestInsert(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		const writers, odd = 200, `it's {"a", NULL}`
+		var want []string
+		var wg sync.WaitGroup
+		for i := range writers {
+			tenant := fmt.Sprint("t", i%3)
+			one, two := fmt.Sprint(i, "a"), fmt.Sprint(i, "b")
+			row := func(id string) []any { return []any{tenant, id, odd + id, int64(i)} }
+			var b db.Batch
+			switch i % 5 {
+			case 0:
+				b.Insert(intoTask, row(one), row(two))
+			case 1: // what is there already stays
+				b.Insert(intoTask, row(one))
+				b.Insert(intoTask2, row(one), row(two))
+			case 2: // the second is there
+				b.Insert(intoTask, row(one))
+				b.Insert(intoTask, row(one))
+			case 3: // somebody else's
+				b.Insert(intoTask, row(one), []any{"t9", two, odd + two, int64(i)})
+			case 4:
+				b.Insert(intoTask)
+				b.Insert(intoTask2, row(one), row(two), row(two))
+			}
+			refused := i%5 == 2 || i%5 == 3 && d.Engine() == db.Postgres
+			if !refused {
+				want = append(want, one, two)
+			}
+			wg.Go(func() {
+				if err := d.Tenant(db.ID(tenant)).Write(context.Background(), &b); (err != nil) != refused {
+					t.Errorf("write %d: %v", i, err)
+				}
+			})
+		}
+		wg.Wait()
+		var got []string
+		var b db.Batch
+		b.Query(func(r db.Row) error {
+			var id, agent string
+			var seq int64
+			err := r.Scan(&id, &agent, &seq)
+			got = append(got, id)
+			if agent != odd+id || !strings.HasPrefix(id, fmt.Sprint(seq)) {
+				t.Errorf("task %s has the agent %s and the sequence %d", id, agent, seq)
+			}
+			return err
+		}, "SELECT id, agent, seq FROM task ORDER BY id")
+		if err := d.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("tasks\n%s", diff)
+		}
+	})
+}
+
+// TestInsertTogether: what several insert into the same is one statement, where the first of them stands.
+func TestInsertTogether(t *testing.T) {
+	t.Parallel()
+	var a, b, c db.Batch
+	row := func(id string) []any { return []any{"t", id, "", int64(1)} }
+	a.Insert(intoTask, row("1"), row("2"))
+	a.Exec(nil, "UPDATE a")
+	b.Exec(nil, "UPDATE b")
+	b.Insert(intoTask, row("3"))
+	b.Insert(intoCall, []any{"t", "x"})
+	c.Insert(intoTask, row("4"))
+	c.Insert(intoCall, []any{"t", "y"})
+	for range 2 { // again, as after a failure
+		sql, rows := db.Pipeline(&a, &b, &c)
+		if diff := cmp.Diff([]string{"enter", intoTask.SQL(), "UPDATE a", "UPDATE b", intoCall.SQL()}, sql); diff != "" {
+			t.Errorf("statements\n%s", diff)
+		}
+		if diff := cmp.Diff([]int{0, 4, 0, 0, 2}, rows); diff != "" {
+			t.Errorf("rows\n%s", diff)
+		}
+	}
+	if _, rows := db.Pipeline(&b); rows[2] != 1 {
+		t.Errorf("alone, a batch of one row inserts %d", rows[2])
+	}
+}
+
+// TestInsertMistake: a row that does not fit is told to who wrote it, not to the group.
+func TestInsertMistake(t *testing.T) {
+	t.Parallel()
+	for _, row := range [][]any{{"t", "1", ""}, {"t", "1", "", 1}, {"t", int64(1), "", int64(1)}, {"t", "1", nil, int64(1)}, {"t", "1", "", int64(1), "more"}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%v is taken for a row", row)
+				}
+			}()
+			var b db.Batch
+			b.Insert(intoTask, row)
+		}()
+	}
+}
