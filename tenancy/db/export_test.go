@@ -10,11 +10,12 @@ func (d *DB) Writes() (queued, writers int) {
 	return d.group.n, d.group.writers
 }
 
-// Pipeline returns the statements that go to PostgreSQL for batches of one tenant in one group, and how many rows each inserts.
-func Pipeline(batches ...*Batch) (sql []string, rows []int) {
+// Pipeline returns the statements that go to PostgreSQL for a group, the i-th batch of which is of the i-th tenant, and how
+// many rows each inserts.
+func Pipeline(tenants []ID, batches ...*Batch) (sql []string, rows []int) {
 	calls := make([]*call, len(batches))
 	for i, b := range batches {
-		calls[i] = &call{batch: b}
+		calls[i] = &call{tenant: tenants[i], batch: b}
 	}
 	steps, _ := pipeline("enter", calls)
 	for _, s := range steps {
