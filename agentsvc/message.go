@@ -41,9 +41,10 @@ func (m Message) Text() string {
 
 // Part is a piece of a message or artifact. Exactly one of File and Data is set, or neither: then the part is Text.
 type Part struct {
-	Text string
-	File *File
-	Data *Data
+	Text     string
+	TextType string // the media type that its sender gave the text, such as text/markdown; "" = none
+	File     *File
+	Data     *Data
 }
 
 // TextPart returns a part that holds text.

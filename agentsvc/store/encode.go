@@ -37,9 +37,10 @@ type (
 		Alone    bool           `json:"alone,omitempty"`
 	}
 	partBody struct {
-		Text string    `json:"text,omitempty"`
-		File *fileBody `json:"file,omitempty"`
-		Data *dataBody `json:"data,omitempty"`
+		Text     string    `json:"text,omitempty"`
+		TextType string    `json:"text_type,omitempty"`
+		File     *fileBody `json:"file,omitempty"`
+		Data     *dataBody `json:"data,omitempty"`
 	}
 	fileBody struct {
 		Name      string `json:"name,omitempty"`
@@ -316,7 +317,7 @@ func toCall(b callBody) agentsvc.ToolCall {
 func fromParts(parts []agentsvc.Part) []partBody {
 	out := make([]partBody, len(parts))
 	for i, p := range parts {
-		out[i].Text = p.Text
+		out[i].Text, out[i].TextType = p.Text, p.TextType
 		if f := p.File; f != nil {
 			out[i].File = &fileBody{f.Name, f.MediaType, f.URI, f.Bytes}
 		}
@@ -333,7 +334,7 @@ func toParts(parts []partBody) []agentsvc.Part {
 	}
 	out := make([]agentsvc.Part, len(parts))
 	for i, p := range parts {
-		out[i].Text = p.Text
+		out[i].Text, out[i].TextType = p.Text, p.TextType
 		if f := p.File; f != nil {
 			out[i].File = &agentsvc.File{Name: f.Name, MediaType: f.MediaType, URI: f.URI, Bytes: f.Bytes}
 		}

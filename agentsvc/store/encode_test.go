@@ -17,6 +17,7 @@ func bodies() []agentsvc.Event {
 	parts := []agentsvc.Part{
 		agentsvc.TextPart("plain"),
 		agentsvc.TextPart(""),
+		{Text: "*x*", TextType: "text/markdown"},
 		agentsvc.TextPart("NUL \x00, quote \", <tag>, \u2028, 世界, 🙂"),
 		{File: &agentsvc.File{Name: "a.txt", MediaType: "text/plain", URI: "https://example.com/a.txt"}},
 		{File: &agentsvc.File{Name: "b.bin", MediaType: "application/octet-stream", Bytes: []byte{0, 1, 0xff}}},

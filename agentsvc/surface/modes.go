@@ -25,13 +25,13 @@ func (v *Visit) readable(sub task.Submission) error {
 		if p.Data != nil && sub.Message.Task != "" {
 			continue
 		}
-		if kind := mediaType(p); !covers(card.InputModes, kind) {
+		if kind, ok := reads(card.InputModes, p); !ok {
 			return fmt.Errorf("%w: message.parts[%d] is %.80q, and %s reads %s", ErrContentType, i, kind, card.Agent, strings.Join(card.InputModes, ", "))
 		}
 	}
 	for _, m := range sub.Message.Earlier {
 		for _, p := range m.Parts {
-			if kind := mediaType(p); m.Role == agentsvc.RoleUser && !covers(card.InputModes, kind) {
+			if kind, ok := reads(card.InputModes, p); m.Role == agentsvc.RoleUser && !ok {
 				return fmt.Errorf("%w: an earlier message holds %.80q, and %s reads %s", ErrContentType, kind, card.Agent, strings.Join(card.InputModes, ", "))
 			}
 		}
@@ -39,19 +39,24 @@ func (v *Visit) readable(sub task.Submission) error {
 	return nil
 }
 
-// mediaType returns the type of a part without its parameters.
-func mediaType(p agentsvc.Part) string {
-	kind := "text/plain"
+const plainText = "text/plain"
+
+// reads returns the type of a part without its parameters, and whether one who reads modes reads it. Text is read by whoever
+// reads plain text, whatever its sender calls it.
+func reads(modes []string, p agentsvc.Part) (kind string, ok bool) {
 	switch {
 	case p.File != nil:
 		kind = cmp.Or(p.File.MediaType, "application/octet-stream")
 	case p.Data != nil:
 		kind = cmp.Or(p.Data.MediaType, "application/json")
+	default:
+		kind, ok = cmp.Or(p.TextType, plainText), covers(modes, plainText)
 	}
 	if plain, _, err := mime.ParseMediaType(kind); err == nil {
-		return plain
+		kind = plain
 	}
-	return strings.ToLower(kind)
+	kind = strings.ToLower(kind)
+	return kind, ok || covers(modes, kind)
 }
 
 // covers reports whether one of modes, such as image/png, image/* or */*, is or includes kind.

@@ -9,6 +9,7 @@ import (
 func TestModes(t *testing.T) {
 	t.Parallel()
 	file := func(kind string) agentsvc.Part { return agentsvc.Part{File: &agentsvc.File{MediaType: kind}} }
+	markdown := agentsvc.Part{Text: "*x*", TextType: "Text/Markdown; charset=utf-8"}
 	data := agentsvc.Part{Data: &agentsvc.Data{Value: map[string]any{}}}
 	for _, c := range []struct {
 		name  string
@@ -19,6 +20,9 @@ func TestModes(t *testing.T) {
 		{"text", []string{"text/plain"}, agentsvc.TextPart("x"), true},
 		{"text where only images are read", []string{"image/*"}, agentsvc.TextPart("x"), false},
 		{"any text", []string{"text/*"}, agentsvc.TextPart("x"), true},
+		{"text with a type", []string{"text/plain"}, markdown, true},
+		{"text of a type that is read", []string{"text/markdown"}, markdown, true},
+		{"text of another type", []string{"text/html"}, markdown, false},
 		{"image", []string{"text/plain", "image/png"}, file("image/png"), true},
 		{"another image", []string{"text/plain", "image/png"}, file("image/gif"), false},
 		{"any image", []string{"image/*"}, file("Image/GIF; q=1"), true},
@@ -30,8 +34,8 @@ func TestModes(t *testing.T) {
 		{"data of its own type", []string{"application/json"}, agentsvc.Part{Data: &agentsvc.Data{MediaType: "application/geo+json"}}, false},
 		{"no type at all", []string{"*"}, file("image/png"), false},
 	} {
-		if got := covers(c.modes, mediaType(c.part)); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		if kind, got := reads(c.modes, c.part); got != c.want {
+			t.Errorf("%s: %v of %s, want %v", c.name, got, kind, c.want)
 		}
 	}
 }

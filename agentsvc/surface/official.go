@@ -188,7 +188,7 @@ func (c *OfficialCard) secure(schemes []agentsvc.Scheme, require []string) {
 // MediaTypes returns what an agent reads or writes: plain text where it has not said.
 func MediaTypes(types []string) []string {
 	if len(types) == 0 {
-		return []string{"text/plain"}
+		return []string{plainText}
 	}
 	return types
 }

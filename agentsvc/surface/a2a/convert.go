@@ -98,7 +98,7 @@ func newParts(words []agentsvc.Part) spec.ContentParts {
 		case p.Data != nil:
 			parts[i] = &spec.Part{Content: spec.Data{Value: p.Data.Value}, MediaType: p.Data.MediaType}
 		default:
-			parts[i] = spec.NewTextPart(p.Text)
+			parts[i] = &spec.Part{Content: spec.Text(p.Text), MediaType: p.TextType}
 		}
 	}
 	return parts
@@ -136,7 +136,7 @@ func wordPart(p *spec.Part, at string) (agentsvc.Part, error) {
 	file := agentsvc.File{Name: p.Filename, MediaType: p.MediaType}
 	switch c := p.Content.(type) {
 	case spec.Text:
-		return agentsvc.TextPart(string(c)), nil
+		return agentsvc.Part{Text: string(c), TextType: p.MediaType}, nil
 	case spec.Data:
 		return agentsvc.Part{Data: &agentsvc.Data{MediaType: p.MediaType, Value: c.Value}}, nil
 	case spec.Raw:
