@@ -7,14 +7,19 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
 
 // maxGroup bounds how many batches share one commit.
 const maxGroup = 128
 
+// patience is how long a group may keep a smaller one waiting.
+const patience = 50 * time.Millisecond
+
 // coalescer turns concurrent writes into group commits: a writer takes what is queued, at most [maxGroup], and commits
 // it at once. It waits for nobody: a lone write goes out alone. With two writers one group is put together and answered
-// while the other is being committed.
+// while the other is being committed. The second goes when it is as large as the first: a commit costs as much as several
+// writes, and what comes too soon for a group of its own is in the next.
 type coalescer struct {
 	engine  engine
 	max     int // writers at a time
@@ -26,6 +31,8 @@ type coalescer struct {
 	n       int
 	closed  bool
 	writers int
+	under   int            // calls that are being committed
+	late    int            // groups that are, for longer than patience
 	work    sync.WaitGroup // of writers
 }
 
@@ -76,13 +83,21 @@ func (c *coalescer) put(w *call) bool {
 	}
 	c.queued[w.tenant] = append(c.queued[w.tenant], w)
 	c.n++
-	if c.writers < c.max {
+	c.staff()
+	return true
+}
+
+// staff begins with another writer if there is work for it. c.mu is held.
+func (c *coalescer) staff() {
+	if c.n > 0 && c.writers < c.max && (c.writers == 0 || c.worth()) {
 		c.writers++
 		c.work.Add(1)
 		go c.drain()
 	}
-	return true
 }
+
+// worth reports whether what is queued is to go beside what is under way. c.mu is held.
+func (c *coalescer) worth() bool { return c.under > 0 && c.n >= c.under || c.late > 0 }
 
 // drain writes group after group until nothing is queued.
 func (c *coalescer) drain() {
@@ -99,8 +114,25 @@ func (c *coalescer) drain() {
 
 // commit writes a group, and tells of it.
 func (c *coalescer) commit(group []*call) {
+	var late, over bool // under c.mu
+	timer := time.AfterFunc(patience, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if late = !over; late {
+			c.late++
+			c.staff()
+		}
+	})
 	ctx, span := together(group)
 	c.engine.runGroup(group)
+	timer.Stop()
+	c.mu.Lock()
+	over = true
+	c.under -= len(group)
+	if late {
+		c.late--
+	}
+	c.mu.Unlock()
 	if span != nil {
 		span.End()
 	}
@@ -110,12 +142,13 @@ func (c *coalescer) commit(group []*call) {
 }
 
 // take removes up to maxGroup calls, one of each tenant in turn, and orders them by the rows they lock. Calls whose
-// waiter has given up are left out. The writer for whom nothing is left has ended.
+// waiter has given up are left out. The writer that is given nothing has ended.
 func (c *coalescer) take() []*call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	mine := c.under == 0 || c.worth() // or it is the next of whoever writes the group under way
 	group := make([]*call, 0, min(c.n, maxGroup))
-	for c.n > 0 && len(group) < maxGroup {
+	for mine && c.n > 0 && len(group) < maxGroup {
 		t := c.order[0]
 		c.order = c.order[1:]
 		q := c.queued[t]
@@ -134,7 +167,7 @@ func (c *coalescer) take() []*call {
 	if len(c.order) == 0 {
 		c.order = nil
 	}
-	if len(group) == 0 {
+	if c.under += len(group); len(group) == 0 {
 		c.writers--
 	}
 	slices.SortStableFunc(group, func(a, b *call) int {

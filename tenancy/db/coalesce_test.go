@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -70,6 +72,47 @@ func TestGroupOddities(t *testing.T) {
 		if got := count(t, d.Platform()); got != good+1 {
 			t.Errorf("%d rows, want %d: the good ones, and that of the reader, whose error undoes nothing", got, good+1)
 		}
+	})
+}
+
+// TestGroupSizes: a group goes beside another when it is as large, or when that one takes too long.
+func TestGroupSizes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &db.Held{Gate: make(chan struct{})}
+		write, end := h.Writer()
+		var all sync.WaitGroup
+		writes := func(n int, want ...int) {
+			t.Helper()
+			for range n {
+				all.Go(func() { _ = write() })
+			}
+			synctest.Wait()
+			if got := h.Groups(); !slices.Equal(got, want) {
+				t.Errorf("groups of %v, want %v", got, want)
+			}
+		}
+		done := func(want ...int) {
+			t.Helper()
+			h.Gate <- struct{}{}
+			writes(0, want...)
+		}
+		writes(1, 1)
+		writes(1, 1, 1)
+		writes(6, 1, 1)
+		done(1, 1, 6)
+		done(1, 1, 6)
+		writes(5, 1, 1, 6)
+		writes(1, 1, 1, 6, 6)
+		writes(3, 1, 1, 6, 6)
+		done(1, 1, 6, 6) // the three wait for the other six
+		done(1, 1, 6, 6, 3)
+		writes(1, 1, 1, 6, 6, 3)
+		time.Sleep(time.Second)
+		writes(0, 1, 1, 6, 6, 3, 1)
+		close(h.Gate)
+		all.Wait()
+		end()
 	})
 }
 

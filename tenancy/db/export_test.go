@@ -1,5 +1,11 @@
 package db
 
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
 // Summarize is for the tests.
 var Summarize = summarize
 
@@ -22,4 +28,38 @@ func Pipeline(tenants []ID, batches ...*Batch) (sql []string, rows []int) {
 		sql, rows = append(sql, s.sql), append(rows, len(s.rows))
 	}
 	return sql, rows
+}
+
+// Held is a database whose commits end when they may.
+type Held struct {
+	engine
+	Gate chan struct{} // the oldest commit ends for each that it receives
+
+	mu     sync.Mutex
+	groups []int
+}
+
+// Groups returns how many batches each commit holds, in the order of their beginning.
+func (h *Held) Groups() []int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.groups)
+}
+
+func (h *Held) runGroup(calls []*call) {
+	h.mu.Lock()
+	h.groups = append(h.groups, len(calls))
+	h.mu.Unlock()
+	<-h.Gate
+	for _, c := range calls {
+		c.done <- nil
+	}
+}
+
+// Writer returns a function that writes a batch as [Handle.Write] does on PostgreSQL, and one that ends when all is written.
+func (h *Held) Writer() (write func() error, end func()) {
+	c := newCoalescer(h, writers[Postgres])
+	return func() error {
+		return c.write(context.Background(), &call{tenant: "t", batch: &Batch{}, done: make(chan error, 1)})
+	}, c.close
 }
