@@ -35,10 +35,10 @@ var ErrSent = errors.New("the message was sent before")
 // a worker is born under that worker's lease, one without is pending or waits for others of its session. It returns
 // [ErrSent] if sent is already there, and for a run in a session that is not fresh [agentsvc.ErrOccupied] if it would
 // not be the only one and is not to wait, or if sent is already there; [ErrNoRoom] if the tenant may take no more, and
-// [agentsvc.ErrOverloaded] if the database can hold no more.
-func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent) error {
+// [agentsvc.ErrOverloaded] if the database can hold no more. The entries tell the audit trail of it.
+func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent, entries ...tenancy.Entry) error {
 	if !run.Fresh || run.bounded() {
-		return s.join(ctx, run, evs, sent)
+		return s.join(ctx, run, evs, sent, entries...)
 	}
 	b := db.Batch{Key: string(run.Task)}
 	if err := s.insertTask(&b, run, evs); err != nil {
@@ -51,7 +51,7 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 			s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.variant(), sent.Hash, string(run.Task),
 		})
 	}
-	err := s.h.Write(ctx, &b)
+	err := s.noted(ctx, &b, run.Task, &guard{run.Epoch, run.Seq}, entries, func() error { return s.h.Write(ctx, &b) })
 	if db.IsDuplicate(err) && sent != nil {
 		return ErrSent
 	}
@@ -187,8 +187,8 @@ func (s *Store) FindSent(ctx context.Context, owner agentsvc.Owner, agent string
 
 // Continue writes a further turn of a task that waits: it takes the task at the epoch and sequence of seen. It
 // returns [agentsvc.ErrLost] if the task has moved on since or sent is already there, and [agentsvc.ErrOccupied] if
-// run would not be the only one of its session and is not to wait; and [ErrNoRoom].
-func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *Sent) error {
+// run would not be the only one of its session and is not to wait; and [ErrNoRoom]. The entries tell the audit trail of it.
+func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *Sent, entries ...tenancy.Entry) error {
 	last := evs[len(evs)-1]
 	g := &guard{run.Epoch, last.Seq}
 	b := db.Batch{Key: string(run.Task)}
@@ -205,7 +205,7 @@ func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, r
 		s.insertSent(&b, run.Owner, run, *sent, g)
 	}
 	s.standsInLine(&b, run)
-	return ahead.or(s.guarded(ctx, &b, &n, "continue task "+string(run.Task)))
+	return ahead.or(s.noted(ctx, &b, run.Task, g, entries, func() error { return s.guarded(ctx, &b, &n, "continue task "+string(run.Task)) }))
 }
 
 // insertRun adds a run of a session to b, if the guard holds.

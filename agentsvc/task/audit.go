@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"time"
 
 	"stoa/agentsvc"
@@ -52,6 +53,14 @@ func relieved(t store.Stored, a agentsvc.Approval, r Relief) tenancy.Entry {
 		detail["because"] = "the budget has room again"
 	}
 	return tenancy.Entry{Actor: tenancy.System, Action: "task.resume", Detail: detail}
+}
+
+// setWith is the entry about an address that came with the message of a run, if one did.
+func setWith(run store.Run) []tenancy.Entry {
+	if run.Receiver == nil {
+		return nil
+	}
+	return setBy(Reach{Owner: &run.Owner}, "notification.set", run.Task, cmp.Or(run.Receiver.ID, string(run.Task)))
 }
 
 // setBy is the entry about an address that a task's owner has told of it, or no longer. Where that is is not said.

@@ -239,7 +239,7 @@ func (s *Service) begin(ctx context.Context, sub Submission, sent *store.Sent, a
 	for _, ev := range acc.events {
 		acc.task.Apply(ev)
 	}
-	return s.store.Accept(ctx, *run, acc.events, sent)
+	return s.store.Accept(ctx, *run, acc.events, sent, setWith(*run)...)
 }
 
 // conflict is what a message is told that is another one than that which came before it under its key, or else its id.
@@ -318,7 +318,7 @@ func (s *Service) proceed(ctx context.Context, sub Submission, acc *accepted) er
 		stamp(t.ID, t.Seq+2, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}}),
 	}
 	run.Seq = t.Seq + 2
-	err = s.store.Continue(ctx, t.Task, t.Epoch, *run, evs, sent)
+	err = s.store.Continue(ctx, t.Task, t.Epoch, *run, evs, sent, setWith(*run)...)
 	if isLost(err) {
 		return s.resent(ctx, sub, sent, acc, err)
 	}

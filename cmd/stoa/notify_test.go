@@ -138,15 +138,32 @@ func states(t *testing.T, messages []string) (out []string) {
 	return out
 }
 
-// sendTold sends a message of which an address is to be told, and returns the task.
-func (h *testHouse) sendTold(t *testing.T, token, text, url string) (id string) {
+// sendTold sends a message of which an address is to be told, by a configuration of that id, and returns the task.
+func (h *testHouse) sendTold(t *testing.T, token, text, config, url string) (id string) {
 	t.Helper()
 	var out struct{ Task struct{ ID string } }
 	h.want(t, http.StatusOK, &out, "POST", "/a2a/assistant/message:send", token, map[string]any{
-		"message":       map[string]any{"messageId": "m", "role": "ROLE_USER", "parts": []any{map[string]any{"text": text}}},
-		"configuration": map[string]any{"returnImmediately": true, "taskPushNotificationConfig": map[string]any{"url": url}},
+		"message":       map[string]any{"messageId": "m" + config, "role": "ROLE_USER", "parts": []any{map[string]any{"text": text}}},
+		"configuration": map[string]any{"returnImmediately": true, "taskPushNotificationConfig": map[string]any{"id": config, "url": url}},
 	})
 	return out.Task.ID
+}
+
+// noted is what an app's audit trail tells of notifications: what was done, who did it and with which configuration.
+func (h *testHouse) noted(t *testing.T, app string) (noted []string) {
+	t.Helper()
+	var trail struct {
+		Entries []struct {
+			Action, Actor string
+			Detail        map[string]any
+		}
+	}
+	h.want(t, http.StatusOK, &trail, "GET", "/admin/audit?action=notification&app="+app, testSecret, nil)
+	for _, e := range trail.Entries {
+		noted = append(noted, fmt.Sprint(e.Action, " ", e.Actor, " ", e.Detail["config"]))
+	}
+	slices.Sort(noted)
+	return noted
 }
 
 // postponed reports whether the one receiver of a task that is still told rests.
@@ -177,10 +194,10 @@ func TestNotifications(t *testing.T) {
 	onEachOf(t, "../../examples/notifications.yaml", func(t *testing.T, h *testHouse) {
 		token := h.notified(t)
 		newer, older := openInbox(t), openInbox(t)
-		h.sendTold(t, token, "file", newer.url)
+		h.sendTold(t, token, "file", "newer", newer.url)
 		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant", token, rpc("message/send", map[string]any{
 			"message":       map[string]any{"kind": "message", "messageId": "m2", "role": "user", "parts": []any{map[string]any{"kind": "text", "text": "file"}}},
-			"configuration": map[string]any{"blocking": true, "pushNotificationConfig": map[string]any{"url": older.url}},
+			"configuration": map[string]any{"blocking": true, "pushNotificationConfig": map[string]any{"id": "older", "url": older.url}},
 		}))
 		want := []string{"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "out.txt", "TASK_STATE_COMPLETED"}
 		got := states(t, newer.until(t, "TASK_STATE_COMPLETED"))
@@ -193,31 +210,31 @@ func TestNotifications(t *testing.T) {
 		}
 
 		memory := openInbox(t)
-		h.sendTold(t, h.notifying(t, "memory", "storage: {tasks: {backend: inmemory}}\n"), "hello", memory.url)
+		h.sendTold(t, h.notifying(t, "memory", "storage: {tasks: {backend: inmemory}}\n"), "hello", "brief", memory.url)
 		memory.until(t, "COMPLETED")
+		if diff := cmp.Diff([]string{"notification.set ana brief"}, h.noted(t, "memory")); diff != "" {
+			t.Errorf("on the trail of tasks in memory (-want +got):\n%s", diff)
+		}
 
 		later := openInbox(t)
-		task := h.sendTold(t, token, "ask", later.url)
+		task := h.sendTold(t, token, "ask", "later", later.url)
 		later.until(t, "INPUT_REQUIRED")
 		const configs = "/pushNotificationConfigs"
 		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task+configs, token, map[string]any{"taskId": task, "id": "other", "url": later.url})
 		h.want(t, http.StatusOK, nil, "DELETE", "/a2a/assistant/tasks/"+task+configs+"/other", token, nil)
 		h.want(t, http.StatusOK, nil, "DELETE", "/a2a/assistant/tasks/"+task+configs+"/other", token, nil)
-		var trail struct {
-			Entries []struct {
-				Action, Actor string
-				Detail        map[string]any
-			}
+		more := openInbox(t)
+		asked := h.sendTold(t, token, "ask", "more", more.url)
+		more.until(t, "INPUT_REQUIRED")
+		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/message:send", token, map[string]any{
+			"message":       map[string]any{"messageId": "m3", "taskId": asked, "role": "ROLE_USER", "parts": []any{map[string]any{"text": "Lisbon"}}},
+			"configuration": map[string]any{"returnImmediately": true, "taskPushNotificationConfig": map[string]any{"id": "again", "url": more.url}},
+		})
+		want = []string{"notification.drop ana other"}
+		for _, config := range []string{"again", "later", "more", "newer", "older", "other"} {
+			want = append(want, "notification.set ana "+config)
 		}
-		h.want(t, http.StatusOK, &trail, "GET", "/admin/audit?app=acme", testSecret, nil)
-		var noted []string
-		for _, e := range trail.Entries {
-			if strings.HasPrefix(e.Action, "notification.") {
-				noted = append(noted, fmt.Sprint(e.Action, " ", e.Actor, " ", e.Detail["config"]))
-			}
-		}
-		slices.Sort(noted)
-		if diff := cmp.Diff([]string{"notification.drop ana other", "notification.set ana other"}, noted); diff != "" {
+		if diff := cmp.Diff(want, h.noted(t, "acme")); diff != "" {
 			t.Errorf("on the trail (-want +got):\n%s", diff)
 		}
 		later.answer(http.StatusServiceUnavailable)
@@ -252,7 +269,7 @@ func TestNotifiedAfterKill(t *testing.T) {
 		token := first.notified(t)
 		in := openInbox(t)
 		in.answer(http.StatusServiceUnavailable)
-		task := first.sendTold(t, token, "hello", in.url)
+		task := first.sendTold(t, token, "hello", "in", in.url)
 		within(t, 20*time.Second, "the first try", func() bool { return len(in.all()) > 0 })
 		within(t, 20*time.Second, "the task ends", func() bool {
 			_, body := first.ask(t, "GET", "/a2a/assistant/tasks/"+task, token, nil)
