@@ -39,7 +39,7 @@ func (s *Server) limit(rec *record, r *http.Request, route *Route) {
 	if r.ContentLength > most {
 		body = tooLong{body, most}
 	}
-	r.Body = &paced{ReadCloser: body, pace: http.NewResponseController(rec.ResponseWriter), stall: s.options.Stall}
+	r.Body = &paced{ReadCloser: body, pace: http.NewResponseController(rec.ResponseWriter), stall: s.options.Stall, whole: s.options.Arrive}
 }
 
 // tooLong is a body that says of itself that it is too long: none of it is read.
@@ -50,15 +50,24 @@ type tooLong struct {
 
 func (t tooLong) Read([]byte) (int, error) { return 0, &http.MaxBytesError{Limit: t.most} }
 
-// paced is a body whose every piece must arrive in time.
+// paced is a body whose every piece must arrive in time, and so must the whole: a large one keeps others out.
 type paced struct {
 	io.ReadCloser
-	pace  *http.ResponseController
-	stall time.Duration
+	pace         *http.ResponseController
+	stall, whole time.Duration
+	until        time.Time // zero = nothing has been read
 }
 
 func (p *paced) Read(b []byte) (int, error) {
-	_ = p.pace.SetReadDeadline(time.Now().Add(p.stall)) // not every connection can
+	now := time.Now()
+	if p.until.IsZero() {
+		p.until = now.Add(p.whole)
+	}
+	by := now.Add(p.stall)
+	if by.After(p.until) {
+		by = p.until
+	}
+	_ = p.pace.SetReadDeadline(by) // not every connection can
 	n, err := p.ReadCloser.Read(b)
 	if err != nil {
 		_ = p.pace.SetReadDeadline(time.Time{})

@@ -2,6 +2,7 @@ package surface
 
 import (
 	"context"
+	"encoding/json"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/notify"
@@ -9,6 +10,26 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
+
+// PushConfig is the address to be told of a task that comes with a message, under each name that a version or a client gives it.
+type PushConfig struct {
+	Task         json.RawMessage `json:"taskPushNotificationConfig"`
+	TaskSnake    json.RawMessage `json:"task_push_notification_config"`
+	Config       json.RawMessage `json:"pushNotificationConfig"`
+	ConfigSnake  json.RawMessage `json:"push_notification_config"`
+	Notification json.RawMessage `json:"pushNotification"`
+	Snake        json.RawMessage `json:"push_notification"`
+}
+
+// Given is what the client gave, nil where it gave nothing.
+func (p *PushConfig) Given() json.RawMessage {
+	for _, given := range []json.RawMessage{p.Task, p.TaskSnake, p.Config, p.ConfigSnake, p.Notification, p.Snake} {
+		if len(given) > 0 && string(given) != "null" {
+			return given
+		}
+	}
+	return nil
+}
 
 // Notifies reports whether callers can have addresses of theirs told of their tasks.
 func (v *Visit) Notifies() bool { return v.house.Desk() != nil && v.house.Pushes() }

@@ -128,7 +128,8 @@ var (
 	errBinary  = errors.New("the message is no text")
 )
 
-// receive waits for a message, each piece of which must arrive in time once it has begun. A large one has room until leave,
+// receive waits for a message, each piece of which must arrive in time once it has begun, and so must the whole. A large one has
+// room until leave,
 // which may be nil. One for which there is none in time is passed over.
 func (s *socket) receive() (body []byte, leave func(), err error) {
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -142,6 +143,7 @@ func (s *socket) receive() (body []byte, leave func(), err error) {
 	if kind != websocket.MessageText {
 		return nil, nil, errBinary
 	}
+	defer time.AfterFunc(s.server.options.Arrive, cancel).Stop()
 	stall := s.server.options.Stall
 	in := &timed{Reader: io.LimitReader(r, maxMessage+1), timer: time.AfterFunc(stall, cancel), stall: stall}
 	defer in.timer.Stop()

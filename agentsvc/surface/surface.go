@@ -55,6 +55,7 @@ type Options struct {
 	Deadline  time.Duration // of a request that does not wait for a task; 30 seconds
 	KeepAlive time.Duration // between comments on a silent stream; 15 seconds
 	Stall     time.Duration // how long a client may take to accept or send a piece of data; 30 seconds
+	Arrive    time.Duration // how long it may take to send a whole body or message; 2 minutes
 }
 
 func (o *Options) defaults() {
@@ -62,6 +63,7 @@ func (o *Options) defaults() {
 	o.Deadline = cmp.Or(o.Deadline, 30*time.Second)
 	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 	o.Stall = cmp.Or(o.Stall, 30*time.Second)
+	o.Arrive = cmp.Or(o.Arrive, 2*time.Minute)
 	if o.Observe == nil {
 		o.Observe = func(Observation) {}
 	}

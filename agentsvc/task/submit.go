@@ -299,11 +299,11 @@ func (s *Service) proceed(ctx context.Context, sub Submission, acc *accepted) er
 	case !t.Status.State.Interrupted():
 		return s.resent(ctx, sub, sent, acc, agentsvc.ErrBusy)
 	case slices.ContainsFunc(t.Approvals, agentsvc.Approval.Decidable):
-		return agentsvc.ErrUndecided
+		return s.resent(ctx, sub, sent, acc, agentsvc.ErrUndecided)
 	case slices.ContainsFunc(t.Approvals, awaits):
-		return agentsvc.ErrPaused
+		return s.resent(ctx, sub, sent, acc, agentsvc.ErrPaused)
 	case len(t.Approvals) > 0:
-		return agentsvc.ErrNoCredential
+		return s.resent(ctx, sub, sent, acc, agentsvc.ErrNoCredential)
 	}
 	if err := s.mayHave(ctx, t.ID, sub.Receiver); err != nil {
 		return err

@@ -64,7 +64,7 @@ func (c *call) submission() (task.Submission, error) {
 		wrong = err
 	}
 	var receiver *store.Receiver
-	if raw := c.Configuration.push(); wrong == nil && raw != nil {
+	if raw := c.Configuration.Given(); wrong == nil && raw != nil {
 		receiver, wrong = Pushes{Visit: c.v, Agent: c.agent, Version: c.as.version}.inline(raw)
 	}
 	sub, err := c.v.Submission(c.ctx(), c.agent, word, wrong)

@@ -138,11 +138,6 @@ func (c *configuration) immediately() bool {
 	return c.Blocking != nil && !*c.Blocking
 }
 
-// push is the push notification config that comes with a message, under the name of any version; nil = there is none.
-func (c *configuration) push() json.RawMessage {
-	return first(c.Push, c.PushSnake, c.PushConfig, c.PushConfigSnake, c.PushNotification, c.PushNotificationSnake)
-}
-
 // length is how much of a history is asked for, nil where that is not said.
 func length(field string, of ...*int) (*int, error) {
 	for _, n := range of {

@@ -1,6 +1,8 @@
 package a2a
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
@@ -13,8 +15,9 @@ import (
 // what the agent has said since the event before; the status that ends the turn holds the whole.
 type Teller struct {
 	surface.Teller
-	task agentsvc.Task
-	told bool // of the task itself
+	task   agentsvc.Task
+	told   bool               // of the task itself
+	opened agentsvc.MessageID // the message of the turn that is told, "" = it has not been seen
 }
 
 // NewTeller returns a teller of the events that come after t, as it stood when the listening began. A client that goes on from
@@ -23,11 +26,17 @@ func NewTeller(t agentsvc.Task, goesOn bool) *Teller { return &Teller{task: t, t
 
 // Event returns what tells of ev, nil for what is not told.
 func (t *Teller) Event(ev agentsvc.Event) spec.Event {
+	if !t.told {
+		t.opened = cmp.Or(openedBy(ev), t.opened)
+	}
 	if !t.told && ev.Status != nil {
 		t.told = true
 		now := t.task
 		if now.Status = *ev.Status; ev.Seq < t.task.Seq { // what has happened since is yet to be told
 			now.Artifacts = nil
+			if i := slices.IndexFunc(now.History, func(m agentsvc.Message) bool { return m.ID == t.opened }); i >= 0 {
+				now.History = now.History[:i+1]
+			}
 		}
 		return NewTask(now, nil, true)
 	}
@@ -49,6 +58,18 @@ func (t *Teller) Event(ev agentsvc.Event) spec.Event {
 		at = time.Now()
 	}
 	return t.status(agentsvc.Status{State: agentsvc.Working, Message: &m, At: at})
+}
+
+// openedBy is the message of a user's that ev tells of, "" if it tells of none.
+func openedBy(ev agentsvc.Event) agentsvc.MessageID {
+	m := ev.Message
+	if ev.Status != nil {
+		m = ev.Status.Message
+	}
+	if m == nil || m.Role != agentsvc.RoleUser {
+		return ""
+	}
+	return m.ID
 }
 
 func (t *Teller) status(s agentsvc.Status) *spec.TaskStatusUpdateEvent {

@@ -69,17 +69,12 @@ type (
 		} `json:"authentication"`
 	}
 	configuration struct {
-		HistoryLength          *int            `json:"historyLength"`
-		HistoryLengthSnake     *int            `json:"history_length"`
-		Blocking               *bool           `json:"blocking"`
-		ReturnImmediately      *bool           `json:"returnImmediately"`
-		ReturnImmediatelySnake *bool           `json:"return_immediately"`
-		Push                   json.RawMessage `json:"taskPushNotificationConfig"`
-		PushSnake              json.RawMessage `json:"task_push_notification_config"`
-		PushConfig             json.RawMessage `json:"pushNotificationConfig"`
-		PushConfigSnake        json.RawMessage `json:"push_notification_config"`
-		PushNotification       json.RawMessage `json:"pushNotification"`
-		PushNotificationSnake  json.RawMessage `json:"push_notification"`
+		HistoryLength          *int  `json:"historyLength"`
+		HistoryLengthSnake     *int  `json:"history_length"`
+		Blocking               *bool `json:"blocking"`
+		ReturnImmediately      *bool `json:"returnImmediately"`
+		ReturnImmediatelySnake *bool `json:"return_immediately"`
+		surface.PushConfig
 	}
 	message struct {
 		MessageID      string          `json:"messageId"`

@@ -113,6 +113,9 @@ func submission(r *http.Request, rpc *surface.RPC) (messageParams, task.Submissi
 	if p.Message != nil {
 		m, wrong = p.Message.word()
 	}
+	if wrong == nil && p.Configuration.Given() != nil {
+		wrong = surface.ErrNoPush
+	}
 	sub, err := surface.VisitOf(r).Submission(r.Context(), surface.Param(r, "agent"), m, wrong)
 	if err == nil {
 		sub.Key, err = surface.IdempotencyKey(r)

@@ -15,6 +15,7 @@ type (
 			Blocking           *bool `json:"blocking"`
 			HistoryLength      *int  `json:"history_length"`
 			HistoryLengthCamel *int  `json:"historyLength"`
+			surface.PushConfig
 		} `json:"configuration"`
 	}
 	message struct {

@@ -96,10 +96,8 @@ func (b *sendBody) submission(ctx context.Context, v *surface.Visit, agent strin
 	if b.Message != nil {
 		m, wrong = b.Message.word()
 	}
-	for _, config := range [][]byte{b.Configuration.PushNotification, b.Configuration.PushNotificationConfig} {
-		if wrong == nil && len(config) > 0 && string(config) != "null" {
-			wrong = surface.ErrNoPush
-		}
+	if wrong == nil && b.Configuration.Given() != nil {
+		wrong = surface.ErrNoPush
 	}
 	return v.Submission(ctx, agent, m, wrong)
 }

@@ -210,6 +210,33 @@ func TestSocketFrames(t *testing.T) {
 			t.Errorf("not dropped within %v", took)
 		}
 	})
+	t.Run("a frame that trickles", func(t *testing.T) {
+		conn, r := raw(t, slowHouse(t, v1.Options{}, surface.Options{Stall: patience, Arrive: 300 * time.Millisecond}))
+		if _, err := conn.Write([]byte{0x81, 0xfe, 0x80, 0, 0, 0, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+		if took := gone(t, trickling(t, conn), r); took >= patience {
+			t.Errorf("not dropped within %v", took)
+		}
+	})
+}
+
+// trickling goes on sending a little on a connection.
+func trickling(t *testing.T, conn net.Conn) net.Conn {
+	tick := time.NewTicker(20 * time.Millisecond)
+	t.Cleanup(tick.Stop)
+	done := t.Context().Done()
+	go func() {
+		for err := error(nil); err == nil; {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				_, err = conn.Write([]byte{' '})
+			}
+		}
+	}()
+	return conn
 }
 
 // raw opens a WebSocket of which the test reads and writes the bytes itself.
@@ -434,5 +461,22 @@ func TestSocketTrace(t *testing.T) {
 	}
 	if len(traces) != 2 {
 		t.Errorf("the messages' traces are %v, want two", traces)
+	}
+}
+
+// TestTrickle: a body of which a little arrives again and again is given up, as one is that stops.
+func TestTrickle(t *testing.T) {
+	t.Parallel()
+	h := slowHouse(t, v1.Options{}, surface.Options{Stall: patience, Arrive: 300 * time.Millisecond})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	fmt.Fprintf(conn, "POST /v1/agents/assistant/message:send HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20000000\r\n\r\n")
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	resp, err := http.ReadResponse(bufio.NewReader(trickling(t, conn)), nil)
+	if err != nil || resp.StatusCode != http.StatusBadRequest {
+		t.Error(resp, err)
 	}
 }

@@ -14,13 +14,12 @@ type (
 		Configuration configuration `json:"configuration"`
 	}
 	configuration struct {
-		Blocking               bool            `json:"blocking"`
-		HistoryLength          *int            `json:"historyLength"`
-		HistoryLengthSnake     *int            `json:"history_length"`
-		IncludeArtifacts       bool            `json:"includeArtifacts"`
-		IncludeArtifactsSnake  bool            `json:"include_artifacts"`
-		PushNotification       json.RawMessage `json:"pushNotification"`
-		PushNotificationConfig json.RawMessage `json:"pushNotificationConfig"`
+		Blocking              bool `json:"blocking"`
+		HistoryLength         *int `json:"historyLength"`
+		HistoryLengthSnake    *int `json:"history_length"`
+		IncludeArtifacts      bool `json:"includeArtifacts"`
+		IncludeArtifactsSnake bool `json:"include_artifacts"`
+		surface.PushConfig
 	}
 	inMessage struct {
 		MessageID      string          `json:"messageId"`
