@@ -177,9 +177,17 @@ func (s settings) check() error {
 }
 
 // loopback reports whether nobody but this machine can reach the server.
-func (s settings) loopback() bool {
-	ip := net.ParseIP(s.host)
-	return s.host == "localhost" || ip != nil && ip.IsLoopback()
+func (s settings) loopback() bool { return local(s.host) }
+
+// measuredAlone reports whether nobody but this machine can read the metrics.
+func (s settings) measuredAlone() bool {
+	host, _, _ := net.SplitHostPort(s.metricsAddr) // what is no address listens nowhere
+	return s.loopback() && (s.metricsAddr == "" || local(host))
+}
+
+func local(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func prefixes(list string) ([]netip.Prefix, error) {

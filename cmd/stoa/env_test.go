@@ -111,3 +111,25 @@ func TestDrainDelay(t *testing.T) {
 		}
 	}
 }
+
+// TestMeasuredAlone: metrics tell who the tenants are where nobody else can read them, on either address.
+func TestMeasuredAlone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		host, addr string
+		want       bool
+	}{
+		{"127.0.0.1", "", true},
+		{"localhost", "localhost:9090", true},
+		{"::1", "[::1]:9090", true},
+		{"127.0.0.1", "0.0.0.0:9090", false},
+		{"127.0.0.1", ":9090", false},
+		{"127.0.0.1", "10.0.0.1:9090", false},
+		{"0.0.0.0", "127.0.0.1:9090", false},
+		{"0.0.0.0", "", false},
+	} {
+		if got := (settings{host: c.host, metricsAddr: c.addr}).measuredAlone(); got != c.want {
+			t.Errorf("--host %s --metrics-addr %s: %v, want %v", c.host, c.addr, got, c.want)
+		}
+	}
+}

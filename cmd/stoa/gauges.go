@@ -24,7 +24,7 @@ func (h *house) openMeters(ctx context.Context) error {
 	if pushed == nil && h.settings.metricsAddr == "" && (cfg == nil || !cfg.Observability.Metrics.Enabled) {
 		return nil
 	}
-	withApps := h.secrets.metrics != "" || h.settings.loopback()
+	withApps := h.secrets.metrics != "" || h.settings.measuredAlone()
 	if pushed == nil {
 		h.meters, err = newMeters(withApps)
 		return err
