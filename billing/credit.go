@@ -64,19 +64,21 @@ func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, 
 	case !c.Expires.IsZero() && !c.Expires.After(time.Now()):
 		return Credit{}, invalid("expires_at", "must be in the future")
 	}
-	if err := s.grant(ctx, app, c); err != nil {
+	made, err := s.grant(ctx, app, c)
+	if err != nil {
 		return Credit{}, fmt.Errorf("grant a credit: %w", err)
 	}
-	return s.Credit(ctx, app, c.ID)
+	return made, nil
 }
 
-// grant writes a credit down.
-func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) error {
+// grant writes a credit down and returns how it stands, read in the same transaction: whoever is told of an error was granted
+// nothing.
+func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) (made Credit, err error) {
 	var expires int64
 	if !c.Expires.IsZero() {
 		expires = c.Expires.UnixMicro()
 	}
-	return s.inLedger(ctx, app, func(l *ledger) error {
+	err = s.inLedger(ctx, app, func(l *ledger) error {
 		open, err := credits(ctx, l.tx.Query, app.ID)
 		if err != nil {
 			return err
@@ -98,8 +100,14 @@ func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) error {
 		if !c.Expires.IsZero() {
 			detail["expires_at"] = c.Expires.UTC().Format(time.RFC3339)
 		}
-		return tenancy.Audit(ctx, l.tx, tenancy.Entry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
+		err = tenancy.Audit(ctx, l.tx, tenancy.Entry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
+		if err != nil {
+			return err
+		}
+		made, err = s.credit(ctx, l.tx.Query, app, c.ID)
+		return err
 	})
+	return made, err
 }
 
 // RevokeCredit takes back what is left of a credit; what it has paid stays paid. To do so again changes nothing. One that is
@@ -142,7 +150,11 @@ func (l *ledger) close(ctx context.Context, why EntryKind, c Credit) error {
 
 // Credits returns the credits of an app in the order in which they pay.
 func (s *Service) Credits(ctx context.Context, app tenancy.App) ([]Credit, error) {
-	a, err := s.account(ctx, app)
+	return s.allCredits(ctx, s.ask, app)
+}
+
+func (s *Service) allCredits(ctx context.Context, ask query, app tenancy.App) ([]Credit, error) {
+	a, err := s.account(ctx, ask, app)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +176,11 @@ func (s *Service) Credits(ctx context.Context, app tenancy.App) ([]Credit, error
 
 // Credit returns a credit of an app. One that is not there is [ErrNotFound].
 func (s *Service) Credit(ctx context.Context, app tenancy.App, id string) (Credit, error) {
-	all, err := s.Credits(ctx, app)
+	return s.credit(ctx, s.ask, app, id)
+}
+
+func (s *Service) credit(ctx context.Context, ask query, app tenancy.App, id string) (Credit, error) {
+	all, err := s.allCredits(ctx, ask, app)
 	if err != nil {
 		return Credit{}, err
 	}

@@ -78,7 +78,7 @@ type InvoiceTotal struct {
 // Invoices returns the invoices and credit notes of an app without their lines, the newest first: drafts before what is
 // final.
 func (s *Service) Invoices(ctx context.Context, app tenancy.App) ([]Invoice, error) {
-	a, err := s.account(ctx, app)
+	a, err := s.account(ctx, s.ask, app)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (s *Service) Invoice(ctx context.Context, app tenancy.App, id string) (Invo
 	if !errors.Is(err, ErrNotFound) {
 		return inv, err
 	}
-	a, err := s.account(ctx, app)
+	a, err := s.account(ctx, s.ask, app)
 	if err != nil {
 		return Invoice{}, err
 	}

@@ -26,24 +26,22 @@ type draft struct {
 }
 
 // account works out the drafts of an app, and what credits would pay of them. It writes nothing.
-func (s *Service) account(ctx context.Context, app tenancy.App) (account, error) {
+func (s *Service) account(ctx context.Context, ask query, app tenancy.App) (account, error) {
 	var st billed
 	var now int64
-	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&st.month, &st.until, &st.recorded) },
-		`SELECT billed_month, billed_until, billed_recorded FROM ledger WHERE app = $1`, string(app.ID))
-	b.Query(func(r db.Row) error { return r.Scan(&now) }, `SELECT stoa_now()`)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
+	err := ask(ctx, func(r db.Row) error { return r.Scan(&st.month, &st.until, &st.recorded, &now) },
+		`SELECT COALESCE(l.billed_month, ''), COALESCE(l.billed_until, 0), COALESCE(l.billed_recorded, 0), stoa_now()
+		FROM (SELECT 1) one LEFT JOIN ledger l ON l.app = $1`, string(app.ID))
+	if err != nil {
 		return account{}, fmt.Errorf("read the books of app %s: %w", app.Name, err)
 	}
 	a := account{now: micros(now)}
-	var err error
-	if a.credits, err = credits(ctx, s.ask, app.ID); err != nil {
+	if a.credits, err = credits(ctx, ask, app.ID); err != nil {
 		return a, err
 	}
 	a.left = slices.Clone(a.credits)
 	for {
-		c := s.counting(s.ask, app, st, a.now)
+		c := s.counting(ask, app, st, a.now)
 		span, found, err := c.next(ctx)
 		if err != nil || !found {
 			return a, err
