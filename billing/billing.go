@@ -137,6 +137,19 @@ func (s *Service) do(ctx context.Context, f func(context.Context) error) {
 	}
 }
 
+// afterwards has f read what came of a change that stands, although its caller may be gone. Where that fails the change stands
+// all the same, and is read again soon.
+func (s *Service) afterwards(ctx context.Context, f func(context.Context) error) {
+	s.do(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		return f(ctx)
+	})
+}
+
+// readTimeout bounds how long the answer to a change waits for what came of it.
+const readTimeout = 5 * time.Second
+
 // look has what a signal tells of read again soon.
 func (s *Service) look(at signal.Signal) {
 	s.stale.Store(at, true)

@@ -260,27 +260,34 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 
 var errNoBudget = refuse(ErrNotFound, "there is no such budget")
 
-// changed has every process know of a change of b that ended in err.
+// changed has every process know of a change of b that ended in err, and returns how b stands, as far as that can be read.
 func (s *Service) changed(ctx context.Context, b Budget, err error) (Balance, error) {
 	if err != nil {
 		return Balance{}, fmt.Errorf("change budget %s: %w", b.Name, err)
 	}
-	if err := s.readBudgets(ctx, b.App); err != nil {
-		return Balance{}, err
-	}
+	_, until := b.Window.Bounds(s.now(), b.zone)
+	stands := Balance{Budget: b, ResetsAt: until}
+	s.afterwards(ctx, func(ctx context.Context) error {
+		if err := s.readBudgets(ctx, b.App); err != nil {
+			return err
+		}
+		of := s.budgets.of(b.App)
+		i := slices.IndexFunc(of, func(x Budget) bool { return x.ID == b.ID })
+		if i < 0 { // it is deleted
+			return nil
+		}
+		list, err := s.balances(ctx, of[i:i+1])
+		if err != nil {
+			return err
+		}
+		since, _ := of[i].Window.Bounds(s.now(), of[i].zone)
+		s.passed(ctx, list[0], since)
+		err = s.readPassed(ctx, b.App, list)
+		stands = list[0]
+		return err
+	})
 	s.bus.Publish(topicBudget, string(b.App))
-	of := s.budgets.of(b.App)
-	i := slices.IndexFunc(of, func(x Budget) bool { return x.ID == b.ID })
-	if i < 0 { // it is deleted
-		return Balance{Budget: b}, nil
-	}
-	list, err := s.balances(ctx, of[i:i+1])
-	if err != nil {
-		return Balance{}, err
-	}
-	since, _ := of[i].Window.Bounds(s.now(), of[i].zone)
-	s.passed(ctx, list[0], since)
-	return list[0], s.readPassed(ctx, b.App, list)
+	return stands, nil
 }
 
 // Budgets returns the budgets of an app, or of the platform where it is "", by name.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"stoa/billing"
@@ -53,6 +54,75 @@ func TestGrantHangsUp(t *testing.T) {
 		check(t, err)
 		if diff := cmp.Diff(want, made); diff != "" || made.Pending != 20 || made.Status != billing.CreditOpen {
 			t.Errorf("granted (-want +got):\n%s\n%+v", diff, made)
+		}
+	})
+}
+
+// TestChangesHangUp: what is changed is told of as it stands, although its caller is gone.
+func TestChangesHangUp(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := open(t, d)
+		tomorrow := time.Now().Add(24 * time.Hour).UTC().Truncate(time.Second)
+		price := func(version string, from time.Time) billing.Price {
+			return billing.Price{Version: version, Currency: "USD", Effective: from, Items: []billing.Item{charge("model_calls", "", "", 1, 10)}}
+		}
+		for _, tt := range []struct {
+			what   string
+			change func(ctx context.Context) (any, error)
+			now    func(ctx context.Context) (any, error) // nil = it is gone
+		}{
+			{
+				"AddPrice",
+				func(ctx context.Context) (any, error) { return s.AddPrice(ctx, actor, price("1", time.UnixMicro(0))) },
+				func(ctx context.Context) (any, error) { return s.Price(ctx, "1") },
+			},
+			{
+				"AddPrice, later",
+				func(ctx context.Context) (any, error) { return s.AddPrice(ctx, actor, price("2", tomorrow)) },
+				func(ctx context.Context) (any, error) { return s.Price(ctx, "2") },
+			},
+			{"RemovePrice", func(ctx context.Context) (any, error) { return nil, s.RemovePrice(ctx, actor, "2") }, nil},
+			{
+				"AddPlan",
+				func(ctx context.Context) (any, error) {
+					return s.AddPlan(ctx, actor, billing.Plan{Name: "small", QueueDepth: 5})
+				},
+				func(ctx context.Context) (any, error) { return s.FindPlan(ctx, "small") },
+			},
+			{
+				"PutPlan",
+				func(ctx context.Context) (any, error) {
+					return s.PutPlan(ctx, actor, billing.Plan{Name: "small", QueueDepth: 7})
+				},
+				func(ctx context.Context) (any, error) { return s.FindPlan(ctx, "small") },
+			},
+			{
+				"AddBudget",
+				func(ctx context.Context) (any, error) { return s.AddBudget(ctx, actor, acme, calls(5)) },
+				func(ctx context.Context) (any, error) { return s.Find(ctx, acme.ID, "calls") },
+			},
+			{
+				"PutBudget",
+				func(ctx context.Context) (any, error) { return s.PutBudget(ctx, actor, acme, calls(9)) },
+				func(ctx context.Context) (any, error) { return s.Find(ctx, acme.ID, "calls") },
+			},
+			{"DeleteBudget", func(ctx context.Context) (any, error) { return nil, s.DeleteBudget(ctx, actor, acme, "calls") }, nil},
+		} {
+			ctx := hangingUp(t)
+			got, err := tt.change(ctx)
+			if err != nil || ctx.Err() == nil {
+				t.Errorf("%s: %v", tt.what, err)
+				continue
+			}
+			if tt.now == nil {
+				continue
+			}
+			want, err := tt.now(t.Context())
+			check(t, err)
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(billing.Budget{})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.what, diff)
+			}
 		}
 	})
 }

@@ -196,14 +196,18 @@ func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql
 	case err != nil:
 		return Plan{}, fmt.Errorf("put plan %s: %w", p.Name, err)
 	}
-	if err := s.readPlans(ctx); err != nil {
-		return Plan{}, err
-	}
+	made := p
+	s.afterwards(ctx, func(ctx context.Context) error {
+		err := s.readPlans(ctx)
+		if err == nil {
+			made, _ = s.Plan(p.Name)
+		}
+		return err
+	})
 	s.bus.Publish(topicPlan, "")
 	for _, id := range on {
 		s.bus.Publish(tenancy.TopicApp, string(id))
 	}
-	made, _ := s.Plan(p.Name)
 	return made, nil
 }
 

@@ -131,9 +131,7 @@ func (s *Service) AddPrice(ctx context.Context, actor string, p Price) (Price, e
 	if err != nil {
 		return Price{}, fmt.Errorf("add price book %s: %w", p.Version, err)
 	}
-	if err := s.readPrices(ctx); err != nil {
-		return Price{}, err
-	}
+	s.afterwards(ctx, s.readPrices)
 	s.bus.Publish(topicPrice, "")
 	for _, made := range s.book.Load().versions {
 		if made.Version == p.Version {
@@ -192,9 +190,7 @@ func (s *Service) RemovePrice(ctx context.Context, actor, version string) error 
 	if err != nil {
 		return fmt.Errorf("withdraw price book %s: %w", version, err)
 	}
-	if err := s.readPrices(ctx); err != nil {
-		return err
-	}
+	s.afterwards(ctx, s.readPrices)
 	s.bus.Publish(topicPrice, "")
 	return nil
 }
