@@ -31,17 +31,27 @@ func invoiceRoutes(a admin) []surface.Route {
 	}
 }
 
-// payer returns the app of that name, or of that name or id one that is gone and whose books are kept.
+// payer returns the app of that name, or of that name or id one whose books are kept. One that is not gone is returned as it is
+// now, with its plan, by which it is invoiced.
 func (a admin) payer(ctx context.Context, name string) (tenancy.App, error) {
 	app, err := a.apps.Get(ctx, name)
 	if !errors.Is(err, tenancy.ErrNotFound) {
 		return app, err
 	}
 	former, ferr := a.billing.Former(ctx, name)
-	if errors.Is(ferr, billing.ErrNotFound) {
-		return app, err
+	if ferr != nil {
+		if errors.Is(ferr, billing.ErrNotFound) {
+			return app, err
+		}
+		return former, ferr
 	}
-	return former, ferr
+	switch live, err := a.apps.Get(ctx, former.Name); {
+	case err == nil && live.ID == former.ID:
+		return live, nil
+	case err != nil && !errors.Is(err, tenancy.ErrNotFound):
+		return live, err
+	}
+	return former, nil
 }
 
 type invoiceList struct {
