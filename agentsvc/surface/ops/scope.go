@@ -43,23 +43,21 @@ func (a admin) checkScope(ctx context.Context, app tenancy.App, s billing.Scope)
 	return agentsvc.Invalid("scope.model", "%.64q fits no model of the app; there are %s", s.Model, strings.Join(models, ", "))
 }
 
-// modelsOf returns the models of a configuration as provider/model, in order, and whether these are all: one whose name
-// is not written out may be any.
+// modelsOf returns the models of a configuration whose calls count in budgets, as provider/model, in order, and whether these
+// are all: one whose name is not written out may be any. Embedders are none of them.
 func modelsOf(config map[string]any) (models []string, all bool) {
-	for _, section := range []string{"llms", "embedders"} {
-		entries, _ := config[section].(map[string]any)
-		for _, name := range slices.Sorted(maps.Keys(entries)) {
-			entry, _ := entries[name].(map[string]any)
-			provider, _ := entry["provider"].(string)
-			model, _ := entry["model"].(string)
-			if provider == "scripted" && model == "" {
-				model = provider
-			}
-			if provider == "" || model == "" || strings.Contains(provider+model, "$") {
-				return nil, false
-			}
-			models = append(models, provider+"/"+model)
+	entries, _ := config["llms"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		entry, _ := entries[name].(map[string]any)
+		provider, _ := entry["provider"].(string)
+		model, _ := entry["model"].(string)
+		if provider == "scripted" && model == "" {
+			model = provider
 		}
+		if provider == "" || model == "" || strings.Contains(provider+model, "$") {
+			return nil, false
+		}
+		models = append(models, provider+"/"+model)
 	}
 	return models, len(models) > 0
 }

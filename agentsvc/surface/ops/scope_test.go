@@ -14,7 +14,7 @@ import (
 func TestNamesThatAreNot(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{}, routes)
-	const config = "llms: {m: {provider: scripted}}\nagents: {clerk: {llm: m}, cook: {llm: m}}"
+	const config = "llms: {m: {provider: scripted}}\nembedders: {e: {provider: openai, model: words, api_key: x}}\nagents: {clerk: {llm: m}, cook: {llm: m}}"
 	ask := func(want int, says, method, path string, body any) string {
 		t.Helper()
 		resp, text := h.Do(t, method, path, surfacetest.Secret, body)
@@ -48,6 +48,7 @@ func TestNamesThatAreNot(t *testing.T) {
 	budget(400, there, "acme", m{"agent": "cok"})
 	budget(400, "scope.key", "acme", m{"key": "nosuch"})
 	budget(400, "there are scripted/scripted", "acme", m{"model": "gtp-4*"})
+	budget(400, "there are scripted/scripted\"", "acme", m{"model": "words"}) // embeddings count in no budget
 	budget(201, "", "acme", m{"agent": "cook", "key": key.ID, "model": "script*"})
 	ask(201, "", http.MethodPost, "/admin/apps", m{"name": "globex", "config": config})
 	budget(400, "scope.key", "globex", m{"key": key.ID})
