@@ -190,59 +190,82 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 	return s.changed(ctx, b, err)
 }
 
-// PutBudget changes how much a budget is and what becomes of calls beyond it; its scope, unit and window stay what they
-// are. One that is not there is [ErrNotFound].
-func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
-	was, err := s.Find(ctx, app.ID, b.Name)
-	if err != nil {
-		return Balance{}, err
+// PutBudget has edit say what a budget becomes, given what it is, while nobody else can change it. How much it is and
+// what becomes of calls beyond it can change; its name, scope, unit and window stay what they are. One that is not there is
+// [ErrNotFound].
+func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, name string, edit func(was Budget) (Budget, error)) (Balance, error) {
+	var b Budget
+	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		was, err := holdBudget(ctx, tx, app.ID, name)
+		if err != nil {
+			return err
+		}
+		if b, err = edit(was); err != nil {
+			return err
+		}
+		if err := b.replaces(was); err != nil {
+			return err
+		}
+		thresholds, err := json.Marshal(b.Thresholds)
+		if err != nil {
+			return err
+		}
+		b.UpdatedBy = actor
+		err = tx.Query(ctx, func(r db.Row) error {
+			var updated int64
+			err := r.Scan(&updated)
+			b.UpdatedAt = micros(updated)
+			return err
+		}, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now(), updated_by = $7
+			WHERE tenant = $1 AND id = $2 RETURNING updated_at`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds), actor)
+		if err != nil {
+			return err
+		}
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.detail(&was, &b)})
+	})
+	b.Name = name
+	return s.changed(ctx, b, err)
+}
+
+// holdBudget reads a budget and holds it until tx ends: whoever else is to change it waits.
+func holdBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budget, err error) {
+	err = tx.Query(ctx, func(r db.Row) error { return b.scan(r) },
+		`UPDATE budget SET name = name WHERE tenant = $1 AND name = $2 RETURNING `+budgetColumns, string(app), name)
+	if err == nil && b.ID == "" {
+		err = errNoBudget
 	}
-	b.App, b.ID = was.App, was.ID
+	return b, err
+}
+
+// replaces completes b, which is to take the place of was, or says what it must not change.
+func (b *Budget) replaces(was Budget) error {
+	b.App, b.ID, b.CreatedAt = was.App, was.ID, was.CreatedAt
 	if err := b.complete(was.Currency); err != nil {
-		return Balance{}, err
+		return err
 	}
 	for _, f := range []struct {
 		field   string
 		changed bool
 	}{
-		{"scope", b.Scope != was.Scope}, {"unit", b.Unit != was.Unit}, {"window", b.Window != was.Window}, {"timezone", b.Zone != was.Zone},
+		{"name", b.Name != was.Name}, {"scope", b.Scope != was.Scope}, {"unit", b.Unit != was.Unit}, {"window", b.Window != was.Window}, {"timezone", b.Zone != was.Zone},
 		{"currency", b.Currency != was.Currency},
 	} {
 		if f.changed {
-			return Balance{}, invalid(f.field, "stays what it is: delete the budget and make another")
+			return invalid(f.field, "stays what it is: delete the budget and make another")
 		}
 	}
-	thresholds, err := json.Marshal(b.Thresholds)
-	if err != nil {
-		return Balance{}, err
-	}
-	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now(), updated_by = $7
-			WHERE tenant = $1 AND id = $2`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds), actor)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			return errNoBudget
-		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.detail(&was.Budget, &b)})
-	})
-	return s.changed(ctx, b, err)
+	return nil
 }
 
 // DeleteBudget removes a budget. One that is not there is [ErrNotFound].
 func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.App, name string) error {
-	b, err := s.Find(ctx, app.ID, name)
-	if err != nil {
-		return err
-	}
-	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, `DELETE FROM budget WHERE tenant = $1 AND id = $2`, string(b.App), b.ID)
-		if err != nil {
+	var b Budget
+	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) (err error) {
+		if b, err = holdBudget(ctx, tx, app.ID, name); err != nil {
 			return err
 		}
-		if n == 0 {
-			return errNoBudget
+		if _, err := tx.Exec(ctx, `DELETE FROM budget WHERE tenant = $1 AND id = $2`, string(b.App), b.ID); err != nil {
+			return err
 		}
 		if _, err := tx.Exec(ctx, `DELETE FROM budget_gone WHERE budget = $1`, b.ID); err != nil {
 			return err
@@ -252,9 +275,10 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 				return err
 			}
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.detail(&b.Budget, nil)})
+		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.detail(&b, nil)})
 	})
-	_, err = s.changed(ctx, b.Budget, err)
+	b.Name = name
+	_, err = s.changed(ctx, b, err)
 	return err
 }
 

@@ -43,6 +43,11 @@ func add(t *testing.T, s *billing.Service, app tenancy.App, b billing.Budget) {
 	}
 }
 
+// to makes a budget b, whatever it was.
+func to(b billing.Budget) func(billing.Budget) (billing.Budget, error) {
+	return func(billing.Budget) (billing.Budget, error) { return b, nil }
+}
+
 // ask is a call of ana's of up to 110 tokens.
 func ask() billing.Ask {
 	return billing.Ask{
@@ -112,11 +117,11 @@ func TestBudgets(t *testing.T) {
 
 		change := made.Budget
 		change.Amount, change.Hard = 2000, false
-		if _, err := s.PutBudget(t.Context(), actor, acme, change); err != nil {
+		if _, err := s.PutBudget(t.Context(), actor, acme, change.Name, to(change)); err != nil {
 			t.Fatal(err)
 		}
 		change.Window = billing.Day
-		_, err = s.PutBudget(t.Context(), actor, acme, change)
+		_, err = s.PutBudget(t.Context(), actor, acme, change.Name, to(change))
 		wantInvalid(t, err, "window")
 
 		got, err := s.Budgets(t.Context(), acme.ID)

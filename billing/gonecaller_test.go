@@ -104,7 +104,7 @@ func TestChangesHangUp(t *testing.T) {
 			},
 			{
 				"PutBudget",
-				func(ctx context.Context) (any, error) { return s.PutBudget(ctx, actor, acme, calls(9)) },
+				func(ctx context.Context) (any, error) { return s.PutBudget(ctx, actor, acme, "calls", to(calls(9))) },
 				func(ctx context.Context) (any, error) { return s.Find(ctx, acme.ID, "calls") },
 			},
 			{"DeleteBudget", func(ctx context.Context) (any, error) { return nil, s.DeleteBudget(ctx, actor, acme, "calls") }, nil},

@@ -76,7 +76,7 @@ func TestNotices(t *testing.T) {
 		}
 
 		b.Amount, b.Thresholds = 1, []int{5, 100}
-		if _, err := s.PutBudget(t.Context(), actor, acme, b); err != nil {
+		if _, err := s.PutBudget(t.Context(), actor, acme, b.Name, to(b)); err != nil {
 			t.Fatal(err)
 		}
 		check(t, other.Deliver(t.Context()))

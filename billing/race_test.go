@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"stoa/agentsvc"
+	"stoa/billing"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -38,6 +39,32 @@ func TestReadWhileMade(t *testing.T) {
 			if _, err := s.Allowance(app.ID, "").Reserve(t.Context(), ask()); !errors.As(err, &used) {
 				t.Errorf("app %d: its budget is forgotten: %v", i, err)
 			}
+		}
+	})
+}
+
+// TestChangedTogether has many raise a budget by one at the same time: each raises what it finds, and none is lost.
+func TestChangedTogether(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := open(t, d)
+		add(t, s, acme, calls(0))
+		const changes = 24
+		var all sync.WaitGroup
+		for range changes {
+			all.Go(func() {
+				_, err := s.PutBudget(t.Context(), actor, acme, "calls", func(was billing.Budget) (billing.Budget, error) {
+					was.Amount++
+					return was, nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if b, err := s.Find(t.Context(), acme.ID, "calls"); err != nil || b.Amount != changes {
+			t.Errorf("the budget is %d after %d changes, error %v", b.Amount, changes, err)
 		}
 	})
 }

@@ -27,7 +27,7 @@ func TestTrail(t *testing.T) {
 		b := calls(5)
 		add(t, s, acme, b)
 		b.Amount, b.Hard = 9, false
-		if _, err := s.PutBudget(t.Context(), actor, acme, b); err != nil {
+		if _, err := s.PutBudget(t.Context(), actor, acme, b.Name, to(b)); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.DeleteBudget(t.Context(), actor, acme, b.Name); err != nil {

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 
 	"stoa/agentsvc"
@@ -65,10 +64,13 @@ func newBalanceBody(b billing.Balance) balanceBody {
 		passed = append(passed, passedBody{p.Threshold, stamp(p.At), p.Committed, p.Amount})
 	}
 	return balanceBody{
-		budgetBody{
-			b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
-		},
-		b.Committed, b.Reserved, b.Remaining(), stamp(b.ResetsAt), passed, stamp(b.CreatedAt), stamp(b.UpdatedAt),
+		newBudgetBody(b.Budget), b.Committed, b.Reserved, b.Remaining(), stamp(b.ResetsAt), passed, stamp(b.CreatedAt), stamp(b.UpdatedAt),
+	}
+}
+
+func newBudgetBody(b billing.Budget) budgetBody {
+	return budgetBody{
+		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
 	}
 }
 
@@ -78,6 +80,10 @@ func (o *order) budget() (billing.Budget, error) {
 	if err := o.decode(&b, false); err != nil {
 		return billing.Budget{}, err
 	}
+	return b.budget()
+}
+
+func (b budgetBody) budget() (billing.Budget, error) {
 	if b.Amount == nil {
 		return billing.Budget{}, agentsvc.Invalid("amount", "is missing")
 	}
@@ -108,34 +114,20 @@ func (a admin) putBudget(ctx context.Context, o *order) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	name := surface.Param(o.r, "budget")
-	was, err := a.billing.Find(ctx, app.ID, name)
-	if err != nil {
-		return answer{}, err
-	}
-	// What is left out stays as it is.
-	amount := was.Amount
-	b := newBalanceBody(was).budgetBody
-	b.Amount = &amount
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
-	}
-	if b.Name != name {
-		return answer{}, agentsvc.Invalid("name", "is another one than in the path; a budget keeps its name")
-	}
-	if b.Amount == nil {
-		return answer{}, agentsvc.Invalid("amount", "is missing")
-	}
-	body, err := json.Marshal(b)
-	if err != nil {
-		return answer{}, err
-	}
-	next, err := (&order{body: body}).budget()
-	if err != nil {
-		return answer{}, err
-	}
-	made, err := a.billing.PutBudget(ctx, o.actor, app, next)
+	made, err := a.billing.PutBudget(ctx, o.actor, app, surface.Param(o.r, "budget"), o.changed)
 	return answer{status: http.StatusOK, body: newBalanceBody(made), app: app.ID}, err
+}
+
+// changed reads what a budget is to be that is there. What is left out stays as it is.
+func (o *order) changed(was billing.Budget) (billing.Budget, error) {
+	b := newBudgetBody(was)
+	if err := o.decode(&b, false); err != nil {
+		return billing.Budget{}, err
+	}
+	if b.Name != was.Name {
+		return billing.Budget{}, agentsvc.Invalid("name", "is another one than in the path; a budget keeps its name")
+	}
+	return b.budget()
 }
 
 func (a admin) deleteBudget(ctx context.Context, o *order) (answer, error) {

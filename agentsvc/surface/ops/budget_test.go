@@ -1,0 +1,69 @@
+package ops_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	"stoa/agentsvc/surface/surfacetest"
+	"stoa/tenancy/db"
+)
+
+// TestBudgetTogether: of two changes of one budget at once neither takes the other one back, and the audit trail tells of
+// each what it replaced.
+func TestBudgetTogether(t *testing.T) {
+	t.Parallel()
+	h := surfacetest.New(t, surfacetest.Options{}, routes)
+	type m = map[string]any
+	put := func(want int, method, path string, body m) {
+		resp, text := h.Do(t, method, "/admin/budgets"+path, surfacetest.Secret, body)
+		if resp.StatusCode != want {
+			t.Errorf("%s %v: %d, want %d: %s", method, body, resp.StatusCode, want, text)
+		}
+	}
+	put(201, http.MethodPost, "", m{"name": "cap", "unit": "calls", "amount": 1, "window": "day", "thresholds": []int{1}})
+	const rounds = 30
+	for i := 2; i <= rounds; i++ {
+		var both sync.WaitGroup
+		both.Go(func() { put(200, http.MethodPut, "/cap", m{"amount": i}) })
+		both.Go(func() { put(200, http.MethodPut, "/cap", m{"thresholds": []int{i}}) })
+		both.Wait()
+		b, err := h.Billing.Find(t.Context(), "", "cap")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Amount != int64(i) || !slices.Equal(b.Thresholds, []int{i}) {
+			t.Errorf("round %d ends with the amount %d and the thresholds %v", i, b.Amount, b.Thresholds)
+		}
+	}
+
+	type terms struct {
+		Amount     int64
+		Thresholds []int
+	}
+	follows := map[string]string{} // what each change replaced, and what by
+	var q db.Batch
+	q.Query(func(r db.Row) error {
+		var detail string
+		if err := r.Scan(&detail); err != nil {
+			return err
+		}
+		var change struct{ Before, After terms }
+		err := json.Unmarshal([]byte(detail), &change)
+		follows[fmt.Sprint(change.Before)] = fmt.Sprint(change.After)
+		return err
+	}, `SELECT detail FROM audit WHERE action = 'budget.update'`)
+	if err := h.DB.Platform().Do(t.Context(), &q); err != nil {
+		t.Fatal(err)
+	}
+	n, at := 0, fmt.Sprint(terms{1, []int{1}})
+	for follows[at] != "" {
+		n, at = n+1, follows[at]
+	}
+	if want := fmt.Sprint(terms{rounds, []int{rounds}}); n != 2*(rounds-1) || at != want {
+		t.Errorf("the trail leads over %d changes to %s, want %d to %s", n, at, 2*(rounds-1), want)
+	}
+}
