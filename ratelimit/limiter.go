@@ -21,7 +21,7 @@ type Set struct {
 type Limiter struct {
 	tenant db.ID
 	sets   []Set
-	tokens int64 // the smallest limit of tokens; 0 = there is none
+	tokens bool // some rule is about them
 }
 
 // New returns a limiter of a tenant, nil where there are no rules. Sets of one place are counted in one step; those of
@@ -45,9 +45,7 @@ func New(tenant db.ID, sets ...Set) *Limiter {
 	for _, s := range l.sets {
 		slices.SortFunc(s.Rules, func(a, b Rule) int { return cmp.Compare(a.Name(), b.Name()) }) // all lock in one order
 		for _, r := range s.Rules {
-			if r.Unit == Tokens && (l.tokens == 0 || r.Limit < l.tokens) {
-				l.tokens = r.Limit
-			}
+			l.tokens = l.tokens || r.Unit == Tokens
 		}
 	}
 	return l
@@ -59,20 +57,22 @@ type Grant struct {
 	Reserve Reserve
 }
 
-// Take counts a call, and reserves tokens for what will be made of it, but never more than the smallest limit holds: so a
-// window in which nothing was used has room for any one call. It returns an [ExhaustedError] if a rule has no room left,
+// Take counts a call, and reserves tokens for what will be made of it, but of no rule more than its limit: so a window in
+// which nothing was used has room for any one call. It returns an [ExhaustedError] if a rule has no room left,
 // and has counted nothing then; the grant tells how the rules stand in any case.
 func (l *Limiter) Take(ctx context.Context, who Caller, tokens int64) (Grant, error) {
 	var g Grant
 	if l == nil {
 		return g, nil
 	}
-	tokens = min(tokens, l.tokens)
+	if !l.tokens {
+		tokens = 0
+	}
 	var taken []made
 	for _, s := range l.sets {
 		m := l.move(s, who, func(r Rule, _, _ time.Time) int64 {
 			if r.Unit == Tokens {
-				return tokens
+				return r.reserves(tokens)
 			}
 			return 1
 		})
@@ -132,7 +132,7 @@ const undoTime = time.Second
 // Spend counts the tokens that were used and gives back what was reserved for them, as far as the windows last in which
 // it was; what was reserved in others has lapsed with them. It refuses nothing: what was used is used.
 func (l *Limiter) Spend(ctx context.Context, who Caller, used int64, r Reserve) error {
-	if l == nil || l.tokens == 0 || used == 0 && r.Tokens == 0 {
+	if l == nil || !l.tokens || used == 0 && r.Tokens == 0 {
 		return nil
 	}
 	if r.Tokens > 0 {
@@ -142,7 +142,7 @@ func (l *Limiter) Spend(ctx context.Context, who Caller, used int64, r Reserve) 
 	for _, s := range l.sets {
 		m := l.move(s, who, func(rule Rule, start, end time.Time) int64 {
 			if within(r.At, start, end) {
-				return used - r.Tokens
+				return used - rule.reserves(r.Tokens)
 			}
 			return used
 		})

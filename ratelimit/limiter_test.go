@@ -236,6 +236,58 @@ func TestSpend(t *testing.T) {
 	})
 }
 
+// TestRulesReserveByThemselves has a call reserve of each rule what it will use, up to that rule's own limit, whatever others
+// allow, and give back the same. So do calls that noted no more than the smallest limit of all.
+func TestRulesReserveByThemselves(t *testing.T) {
+	t.Parallel()
+	const app, each, other = "app-token-day", "agent-token-day", "agent-other-token-day"
+	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
+		named := tokens(ratelimit.PerAgent, ratelimit.Day, 10)
+		named.Agent = "other"
+		l := ratelimit.New(tenant(), ratelimit.Set{Place: place(), Rules: []ratelimit.Rule{
+			tokens(ratelimit.PerApp, ratelimit.Day, 1000), tokens(ratelimit.PerAgent, ratelimit.Day, 300), named,
+		}})
+		elsewhere := ana("")
+		elsewhere.Agent = "other"
+		var held []ratelimit.Reserve
+		for i, step := range []struct {
+			who    ratelimit.Caller
+			tokens int64
+			ok     bool
+			left   map[string]int64
+		}{
+			{ana(""), 400, true, map[string]int64{app: 600, each: 0}}, // a window in which nothing was used
+			{ana(""), 1, false, map[string]int64{app: 600, each: 0}},
+			{elsewhere, 200, true, map[string]int64{app: 400, each: 100, other: 0}},
+			{elsewhere, 1, false, map[string]int64{app: 400, each: 100, other: 0}},
+		} {
+			left, ok, r := take(t, l, step.who, step.tokens)
+			if diff := cmp.Diff(step.left, left); ok != step.ok || diff != "" {
+				t.Errorf("step %d: let in: %v, want %v; left (-want +got):\n%s", i, ok, step.ok, diff)
+			}
+			if ok {
+				held = append(held, ratelimit.ReserveOf(r.Note()))
+			}
+		}
+		spend := func(who ratelimit.Caller, used int64, r ratelimit.Reserve) {
+			t.Helper()
+			if err := l.Spend(t.Context(), who, used, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		spend(ana(""), 50, held[0])
+		spend(elsewhere, 4, held[1])
+		left, ok, r := take(t, l, elsewhere, 6)
+		if diff := cmp.Diff(map[string]int64{app: 1000 - 50 - 4 - 6, each: 300 - 4 - 6, other: 0}, left); !ok || diff != "" {
+			t.Errorf("let in: %v; left once both are settled (-want +got):\n%s", ok, diff)
+		}
+		spend(elsewhere, 0, r) // no more than the smallest limit of all
+		if left, ok, _ = take(t, l, ana(""), 100); !ok || left[app] != 1000-50-4-100 || left[each] != 300-50-100 {
+			t.Errorf("let in: %v; left %v", ok, left)
+		}
+	})
+}
+
 // TestScopes has callers meet only those they are counted with.
 func TestScopes(t *testing.T) {
 	t.Parallel()

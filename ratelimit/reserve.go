@@ -9,7 +9,7 @@ import (
 
 // Reserve is what a call holds of its limits of tokens until it is known what it used. The zero value is nothing.
 type Reserve struct {
-	Tokens  int64
+	Tokens  int64              // of each rule, but no more than its limit
 	At      time.Time          // by the clock of the place that counts
 	Session agentsvc.ContextID // under which it was counted
 }

@@ -69,6 +69,9 @@ func (r Rule) String() string {
 	return fmt.Sprintf("%d %s %s %s %s", r.Limit, what, a, r.Window, whose)
 }
 
+// reserves is what a rule of tokens holds for a call that is thought to use so many.
+func (r Rule) reserves(tokens int64) int64 { return min(tokens, r.Limit) }
+
 // keyPrefix is what the subject of an API key begins with.
 const keyPrefix = "key:"
 
