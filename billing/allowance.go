@@ -21,6 +21,9 @@ type Allowance struct {
 // Allowance returns that of an app that is on a plan, "" = on none.
 func (s *Service) Allowance(tenant db.ID, plan string) *Allowance { return &Allowance{s, tenant, plan} }
 
+// currency is that in which the app is charged by now.
+func (a *Allowance) currency() string { return a.s.currency(a.plan) }
+
 // Allows reports whether the app's plan lets it use a model.
 func (a *Allowance) Allows(provider, model string) bool {
 	p, _ := a.s.Plan(a.plan)
@@ -33,13 +36,13 @@ func (a *Allowance) Bounded() bool {
 }
 
 // applying returns the budgets that apply to a call, those of the platform first, in the order in which all lock them, and
-// apart those that cover it and count nothing of it: of money in another currency than the app's.
-func (a *Allowance) applying(agent string, owner agentsvc.Owner, provider, model string) (list, foreign []Budget) {
+// apart those that cover it and count nothing of it: of money in another currency than the call is charged in.
+func (a *Allowance) applying(currency, agent string, owner agentsvc.Owner, provider, model string) (list, foreign []Budget) {
 	for _, app := range []db.ID{"", a.tenant} {
 		for _, b := range a.s.budgets.of(app) {
 			switch {
 			case !b.Scope.covers(agent, owner, provider, model):
-			case b.Unit == InMoney && b.Currency != a.s.currency(a.plan):
+			case b.Unit == InMoney && b.Currency != currency:
 				foreign = append(foreign, b)
 			default:
 				list = append(list, b)
@@ -52,12 +55,12 @@ func (a *Allowance) applying(agent string, owner agentsvc.Owner, provider, model
 
 // exchange refuses a call that a hard budget of money would not hold, because it is charged in another currency: unless a
 // hard one of the same scope, of those that apply, is in that.
-func (a *Allowance) exchange(list, foreign []Budget) error {
+func (a *Allowance) exchange(currency string, list, foreign []Budget) error {
 	for _, f := range foreign {
 		beside := func(b Budget) bool { return b.Hard && b.Unit == InMoney && b.App == f.App && b.Scope == f.Scope }
 		if f.Hard && !slices.ContainsFunc(list, beside) {
 			return agentsvc.Invalid("", "the hard budget %s is in %s, and the call is charged in %s: the operator must add one of the same scope in that currency, or remove it",
-				f.Name, f.Currency, cmp.Or(a.s.currency(a.plan), "no currency"))
+				f.Name, f.Currency, cmp.Or(currency, "no currency"))
 		}
 	}
 	return nil
@@ -69,11 +72,12 @@ func (a *Allowance) Check(ctx context.Context, agent string, owner agentsvc.Owne
 	if !a.Bounded() {
 		return nil
 	}
-	list, foreign := a.applying(agent, owner, "", "")
+	currency := a.currency()
+	list, foreign := a.applying(currency, agent, owner, "", "")
 	late := func(b Budget) bool {
 		return !b.Hard || b.OnExhausted != Reject || b.Scope.Model != "" || agent == "" && b.Scope.Agent != ""
 	}
-	if err := a.exchange(list, slices.DeleteFunc(foreign, late)); err != nil {
+	if err := a.exchange(currency, list, slices.DeleteFunc(foreign, late)); err != nil {
 		return err
 	}
 	list = slices.DeleteFunc(list, late)

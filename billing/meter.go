@@ -12,16 +12,16 @@ import (
 
 // Meter makes usage rows of what an app's runs do.
 type Meter struct {
-	s        *Service
-	tenant   db.ID
-	currency string
+	s      *Service
+	tenant db.ID
+	plan   string
 }
 
 // Meter returns the meter of an app that is on a plan, "" = on none.
-func (s *Service) Meter(tenant db.ID, plan string) *Meter {
-	p, _ := s.Plan(plan)
-	return &Meter{s, tenant, p.Currency}
-}
+func (s *Service) Meter(tenant db.ID, plan string) *Meter { return &Meter{s, tenant, plan} }
+
+// currency is that of the plan as this process knows it by now, which an [Allowance] goes by as well.
+func (m *Meter) currency() string { return m.s.currency(m.plan) }
 
 // Facts are what a run has put on the log of its task, or could not put there any more.
 type Facts struct {
@@ -37,11 +37,11 @@ type Facts struct {
 }
 
 // Count adds to b that what f tells of was used. It may do so again.
-func (m *Meter) Count(b *db.Batch, f Facts) { insertUsage(b, m.tenant, m.rows(f)) }
+func (m *Meter) Count(b *db.Batch, f Facts) { insertUsage(b, m.tenant, m.rows(m.currency(), f)) }
 
 // Write writes what f tells of by itself: where no transaction of the log could take it along.
 func (m *Meter) Write(ctx context.Context, f Facts) error {
-	rows := m.rows(f)
+	rows := m.rows(m.currency(), f)
 	if len(rows) == 0 {
 		return nil
 	}
@@ -53,8 +53,8 @@ func (m *Meter) Write(ctx context.Context, f Facts) error {
 	return nil
 }
 
-// rows are the usage rows of f.
-func (m *Meter) rows(f Facts) []Usage {
+// rows are the usage rows of f, charged in a currency.
+func (m *Meter) rows(currency string, f Facts) []Usage {
 	var rows []Usage
 	add := func(key string, kind Kind, at time.Time, q Quantities) *Usage {
 		rows = append(rows, Usage{Task: f.Task, Key: key, Kind: kind, At: at, Agent: f.Agent, Owner: f.Owner, Quantities: q})
@@ -82,7 +82,7 @@ func (m *Meter) rows(f Facts) []Usage {
 		}
 		add(fmt.Sprintf("run.%d.%d", f.Turn, f.Epoch), Run, time.Now(), q)
 	}
-	m.price(rows)
+	m.price(currency, rows)
 	return rows
 }
 
@@ -95,15 +95,15 @@ func tokensOf(u agentsvc.Usage) Quantities {
 }
 
 // price fills in what rows cost.
-func (m *Meter) price(rows []Usage) {
+func (m *Meter) price(currency string, rows []Usage) {
 	for i, u := range rows {
-		rows[i].Worth = m.s.Worth(m.currency, u)
+		rows[i].Worth = m.s.Worth(currency, u)
 	}
 }
 
 // Worth returns what a model call is worth at the prices in force.
 func (m *Meter) Worth(u agentsvc.Usage) Worth {
-	return m.s.Worth(m.currency, Usage{Kind: ModelCall, At: u.Began, Provider: u.Provider, Model: u.Model, Quantities: tokensOf(u)})
+	return m.s.Worth(m.currency(), Usage{Kind: ModelCall, At: u.Began, Provider: u.Provider, Model: u.Model, Quantities: tokensOf(u)})
 }
 
 // Embedded writes that texts were made vectors, in a turn or outside of any.
@@ -117,7 +117,7 @@ func (m *Meter) Embedded(ctx context.Context, agent string, owner agentsvc.Owner
 
 func (m *Meter) add(ctx context.Context, row Usage) error {
 	rows := []Usage{row}
-	m.price(rows)
+	m.price(m.currency(), rows)
 	var b db.Batch
 	insertUsage(&b, m.tenant, rows)
 	if err := m.s.db.Tenant(m.tenant).Write(ctx, &b); err != nil {

@@ -32,9 +32,10 @@ type Reservation struct {
 	Output int64
 	Began  time.Time // when the call began for the budgets: its usage must say the same
 
-	a     *Allowance
-	ask   Ask
-	lines []line
+	a        *Allowance
+	ask      Ask
+	currency string // that the call is charged in
+	lines    []line
 }
 
 // Of waiting for calls under way to give back what they do not use.
@@ -51,15 +52,16 @@ func (a *Allowance) Reserve(ctx context.Context, ask Ask) (*Reservation, error) 
 	if !a.Bounded() {
 		return nil, nil //nolint:nilnil // there is nothing to settle
 	}
-	budgets, foreign := a.applying(ask.Agent, ask.Owner, ask.Provider, ask.Model)
-	if err := a.exchange(budgets, foreign); err != nil {
+	currency := a.currency()
+	budgets, foreign := a.applying(currency, ask.Agent, ask.Owner, ask.Provider, ask.Model)
+	if err := a.exchange(currency, budgets, foreign); err != nil {
 		return nil, err
 	}
 	if len(budgets) == 0 {
 		return nil, nil //nolint:nilnil // as above
 	}
 	ask.Least = min(ask.Least, ask.Output)
-	r := &Reservation{a: a, ask: ask, Output: ask.Output}
+	r := &Reservation{a: a, ask: ask, currency: currency, Output: ask.Output}
 	began, wait := time.Now(), firstLook
 	for {
 		r.Began = a.s.now()

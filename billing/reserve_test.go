@@ -1,6 +1,7 @@
 package billing_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -58,6 +59,51 @@ func TestOtherCurrency(t *testing.T) {
 		}
 		wantStanding(t, s, acme.ID, "euros", 10, 0)
 		wantStanding(t, s, "", "euros", 10, 0)
+		wantRight(t, s)
+	})
+}
+
+// TestPlanChangesCurrency: what an app uses is charged in the currency of its plan as that is by now, which its hard budgets go
+// by. A call under way stays with the budget that it has reserved of.
+func TestPlanChangesCurrency(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := open(t, d)
+		a, m := s.Allowance(acme.ID, "team"), s.Meter(acme.ID, "team") // before its plan is read
+		team := tenancy.App{ID: acme.ID, Name: acme.Name, Plan: "team"}
+		for _, currency := range []string{"USD", "EUR", "CHF"} {
+			_, err := s.AddPrice(t.Context(), actor, billing.Price{
+				Version: currency, Currency: currency, Effective: january, Items: []billing.Item{charge("model_calls", "", "", 1, 5)},
+			})
+			check(t, err)
+		}
+		turn := func(put func(context.Context, string, billing.Plan) (billing.Plan, error), currency string) {
+			t.Helper()
+			_, err := put(t.Context(), actor, billing.Plan{Name: "team", Currency: currency})
+			check(t, err)
+			add(t, s, team, billing.Budget{Name: currency, Unit: billing.InMoney, Amount: 500, Currency: currency, Window: billing.Day, Hard: true})
+		}
+		reserve := func(x billing.Ask) *billing.Reservation {
+			t.Helper()
+			r, err := a.Reserve(t.Context(), x)
+			check(t, err)
+			return r
+		}
+		turn(s.AddPlan, "EUR")
+		x, under := ask(), ask()
+		r, way := reserve(x), reserve(under)
+		check(t, r.Settle(t.Context(), m, used(r, x, 10, 5)))
+		wantStanding(t, s, acme.ID, "EUR", 5, 5)
+
+		turn(s.PutPlan, "CHF")
+		x = ask()
+		r = reserve(x)
+		check(t, r.Settle(t.Context(), m, used(r, x, 10, 5)), way.Settle(t.Context(), m, used(way, under, 10, 5)))
+		wantStanding(t, s, acme.ID, "EUR", 10, 0)
+		wantStanding(t, s, acme.ID, "CHF", 5, 0)
+		if got := m.Worth(used(r, x, 10, 5)).Currency; got != "CHF" {
+			t.Errorf("a call is charged in %s, want CHF", got)
+		}
 		wantRight(t, s)
 	})
 }

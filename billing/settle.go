@@ -9,10 +9,10 @@ import (
 )
 
 // Settle puts what the call has used in the place of what was reserved for it, and writes its usage row, in one
-// transaction. A reservation that has lapsed meanwhile is made up for. used must name the call and say that it began when
-// the reservation says.
+// transaction, in the currency that the app was charged in when it was reserved. A reservation that has lapsed meanwhile is
+// made up for. used must name the call and say that it began when the reservation says.
 func (r *Reservation) Settle(ctx context.Context, m *Meter, used agentsvc.Usage) error {
-	return r.end(ctx, m.rows(r.ask.facts(used)))
+	return r.end(ctx, m.rows(r.currency, r.ask.facts(used)))
 }
 
 // Release gives back what was reserved: the call was not made, or used nothing.

@@ -51,7 +51,7 @@ func (m *Meter) sealDays(ctx context.Context, tx *db.Tx, after time.Duration) er
 	if err != nil {
 		return err
 	}
-	m.price(rows)
+	m.price(m.currency(), rows)
 	for _, u := range rows {
 		if _, err := tx.Exec(ctx, intoUsage.SQL(), u.row(m.tenant)...); err != nil {
 			return err

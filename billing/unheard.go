@@ -30,7 +30,7 @@ func (s *Service) settleDown(ctx context.Context) error {
 // Spent counts what a call has used for which nothing was reserved with the budgets that apply to it by now, if any
 // do. It writes the usage row, which whoever records the call may write as well.
 func (a *Allowance) Spent(ctx context.Context, m *Meter, ask Ask, used agentsvc.Usage) error {
-	if list, _ := a.applying(ask.Agent, ask.Owner, ask.Provider, ask.Model); len(list) == 0 {
+	if list, _ := a.applying(a.currency(), ask.Agent, ask.Owner, ask.Provider, ask.Model); len(list) == 0 {
 		return nil
 	}
 	if err := m.Write(ctx, ask.facts(used)); err != nil {
@@ -42,7 +42,7 @@ func (a *Allowance) Spent(ctx context.Context, m *Meter, ask Ask, used agentsvc.
 // catchUp works out anew the balances of those budgets that a call counts in and that it has not reserved of.
 func (a *Allowance) catchUp(ctx context.Context, ask Ask, reserved []line, began time.Time) error {
 	var errs []error
-	list, _ := a.applying(ask.Agent, ask.Owner, ask.Provider, ask.Model)
+	list, _ := a.applying(a.currency(), ask.Agent, ask.Owner, ask.Provider, ask.Model)
 next:
 	for _, b := range list {
 		for _, l := range reserved {
