@@ -173,7 +173,7 @@ func TestRestore(t *testing.T) {
 			{0, 1, agentsvc.Failed, "refused as invalid"}, // it knows "1" and "2", at which the model stumbles
 		} {
 			before, asked := n.Load(), len(m.steps())
-			got, err := h.Restore(t.Context(), reach, failed.ID, kept[i].Seq, agentsvc.Owner{Subject: "op"})
+			got, err := h.Restore(t.Context(), reach, failed.ID, kept[i].Seq, agentsvc.Owner{Subject: "op"}, nil)
 			if err != nil || got.ID == failed.ID || got.Status.State != agentsvc.Submitted || got.Context != failed.Context || got.Owner != failed.Owner {
 				t.Fatalf("restored %+v (%v)", got, err)
 			}
@@ -189,7 +189,7 @@ func TestRestore(t *testing.T) {
 				t.Errorf("it says that it comes from %v", from)
 			}
 			if end.Status.State == agentsvc.Completed {
-				if _, err := h.Restore(t.Context(), reach, got.ID, 2, agentsvc.Owner{Subject: "op"}); !errors.Is(err, task.ErrNotRestorable) {
+				if _, err := h.Restore(t.Context(), reach, got.ID, 2, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, task.ErrNotRestorable) {
 					t.Errorf("a task that completed: %v", err)
 				}
 			}
@@ -206,11 +206,11 @@ func TestRestore(t *testing.T) {
 		}
 		bob := task.Reach{Owner: &agentsvc.Owner{Issuer: "stoa", Subject: "bob"}}
 		for _, id := range []int64{kept[0].Seq + 1, 0, -1, 1000} {
-			if _, err := h.Restore(t.Context(), reach, failed.ID, id, agentsvc.Owner{Subject: "op"}); !errors.Is(err, agentsvc.ErrNotFound) {
+			if _, err := h.Restore(t.Context(), reach, failed.ID, id, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("no checkpoint stands at %d: %v", id, err)
 			}
 		}
-		if _, err := h.Restore(t.Context(), bob, failed.ID, kept[0].Seq, agentsvc.Owner{Subject: "op"}); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := h.Restore(t.Context(), bob, failed.ID, kept[0].Seq, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("another's task: %v", err)
 		}
 		if _, err := h.Checkpoints(t.Context(), bob, failed.ID); !errors.Is(err, agentsvc.ErrNotFound) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 )
 
@@ -81,6 +82,29 @@ func (v *Visit) Cancel(ctx context.Context, reach task.Reach, id agentsvc.TaskID
 		err = ErrNotCancelable
 	}
 	return t, err
+}
+
+// Restore has a task go on from a checkpoint as another task of its owner's. Its agent takes what it takes of whoever sends it a
+// message, and the owner's limits and budgets count it as one.
+func (v *Visit) Restore(ctx context.Context, reach task.Reach, id agentsvc.TaskID, checkpoint int64) (agentsvc.Task, error) {
+	t, err := v.tasks.Get(ctx, reach, id, store.With{})
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	if err := v.satisfy(ctx, t.Agent); err != nil {
+		return agentsvc.Task{}, err
+	}
+	if c, ok := v.house.Card(t.Agent); ok {
+		if c.Visibility == agentsvc.Internal && v.Principal.Anonymous {
+			return agentsvc.Task{}, errNoAgent
+		}
+		v.about(c)
+	}
+	sub := task.Submission{Agent: t.Agent, Owner: t.Owner, Message: agentsvc.Message{Context: t.Context}}
+	if err := v.reserve(ctx, &sub); err != nil {
+		return agentsvc.Task{}, err
+	}
+	return v.tasks.Restore(ctx, reach, id, checkpoint, v.Principal.Owner(), sub.Hold)
 }
 
 // Abandon cancels a task of the caller's whose client is gone and cannot come back to it.

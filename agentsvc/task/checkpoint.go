@@ -25,11 +25,10 @@ func (s *Service) Checkpoints(ctx context.Context, reach Reach, id agentsvc.Task
 
 // Restore opens a new task that goes on where a task that failed or was cancelled stood at a checkpoint, given by its
 // sequence: what the agent had said and done by then is neither asked nor done again. The new task belongs to the
-// owner of the old one, which stays as it is, and waits for its turn in their session. That by wanted it stands on the
-// audit trail. It returns
-// [agentsvc.ErrNotFound] for a task out of reach and for a checkpoint that its last turn does not have, and
-// [ErrNotRestorable].
-func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, checkpoint int64, by agentsvc.Owner) (agentsvc.Task, error) {
+// owner of the old one, which stays as it is, and waits for its turn in their session; it keeps hold, which may be nil.
+// That by wanted it stands on the audit trail. It returns [agentsvc.ErrNotFound] for a task out of reach and for a checkpoint
+// that its last turn does not have, and [ErrNotRestorable].
+func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, checkpoint int64, by agentsvc.Owner, hold *Hold) (agentsvc.Task, error) {
 	t, err := s.find(ctx, reach, id, store.With{})
 	if err != nil {
 		return agentsvc.Task{}, err
@@ -49,6 +48,9 @@ func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, 
 		Tenant: s.tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: t.Agent, Context: t.Context, Owner: t.Owner,
 		Revision: s.revision, Epoch: 1, FirstSeq: 1, Priority: store.Normal, Limit: s.o.Concurrent, Wait: true,
 	}
+	if hold != nil {
+		run.Reserved = hold.Note
+	}
 	evs := again(run.Task, facts[:at+1], map[string]any{"task_id": string(id), "checkpoint": checkpoint})
 	run.Seq = int64(len(evs))
 	written, err := s.admit(ctx)
@@ -64,6 +66,9 @@ func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, 
 	written(err == nil)
 	if err != nil {
 		return agentsvc.Task{}, err
+	}
+	if hold != nil {
+		hold.Kept = true
 	}
 	s.workers.Queued(run)
 	restored := agentsvc.Task{ID: run.Task, Context: run.Context, Agent: run.Agent, Owner: run.Owner, Created: evs[0].At}

@@ -38,7 +38,7 @@ func restoreCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return agentsvc.ErrNotFound
 	}
-	t, err := v.Tasks().Restore(r.Context(), reach, agentsvc.TaskID(surface.Param(r, "task")), id, v.Principal.Owner())
+	t, err := v.Restore(r.Context(), reach, agentsvc.TaskID(surface.Param(r, "task")), id)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,165 @@
+package ops_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"stoa/agentsvc/surface/surfacetest"
+	"stoa/authz"
+)
+
+// breakingConfig is an app whose agents calculate, tell what that used, and fail.
+const breakingConfig = `
+llms:
+  demo:
+    provider: scripted
+    script:
+      - when: {text: "^sum$"}
+        then: [{call: {tool: calc, arguments: {expression: "40 + 2"}}}]
+        usage: {input_tokens: 30, output_tokens: 12}
+      - then: [{fail: {status: 400, message: "no"}}]
+tools:
+  calc: {type: function, handler: calculator}
+agents:
+  assistant: {llm: demo, tools: [calc]}
+  guarded: {llm: demo, tools: [calc], security: {schemes: {key: {type: apiKey, name: X-Key, in: header}}, require: [key]}}
+storage:
+  checkpoint: {enabled: true, after_tools: true}
+rate_limiting: {enabled: true, scope: user, limits: [{type: %s, window: month, limit: %d}]}
+`
+
+// breakingHouse has an app that limits its callers.
+func breakingHouse(t *testing.T, unit string, limit int) *surfacetest.House {
+	t.Helper()
+	h := surfacetest.New(t, surfacetest.Options{}, routes)
+	h.App(t, "acme", fmt.Sprintf(breakingConfig, unit, limit))
+	return h
+}
+
+// say sends a message to an agent of acme, and returns the task that it opened, if any.
+func say(t *testing.T, h *surfacetest.House, agent, token, text string, headers ...string) (task string, resp *http.Response) {
+	t.Helper()
+	resp, body := h.Do(t, http.MethodPost, "/agents/"+agent, token, //nolint:bodyclose // Do closes it
+		`{"jsonrpc": "2.0", "id": 1, "method": "message:send", "params": {"message": {"role": "user", "parts": [{"type": "text", "text": "`+text+`"}]}}}`, headers...)
+	var out struct {
+		Result struct {
+			TaskID string `json:"task_id"`
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &out); err != nil || resp.StatusCode == http.StatusOK && out.Result.TaskID == "" {
+		t.Fatalf("%s (%v)", body, err)
+	}
+	return out.Result.TaskID, resp
+}
+
+// restore asks for a task to go on from a checkpoint.
+func restore(t *testing.T, h *surfacetest.House, task, checkpoint, token string, headers ...string) (resp *http.Response, body string) {
+	t.Helper()
+	return h.Do(t, http.MethodPost, "/tasks/"+task+"/checkpoints/"+checkpoint+":restore", token, nil, headers...)
+}
+
+// TestRestoreIsACall counts a restore against the limits of the task's owner, whoever asks for it, and refuses it as a message.
+func TestRestoreIsACall(t *testing.T) {
+	t.Parallel()
+	h := breakingHouse(t, "count", 3)
+	ana, bob := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}), h.Token(t, "acme", authz.TokenSpec{Subject: "bob"})
+	op := h.Token(t, "acme", authz.TokenSpec{Subject: "op", Roles: []string{"operator"}})
+	task, _ := say(t, h, "assistant", ana, "sum")
+	for i, step := range []struct {
+		task, token string
+		status      int
+		remaining   string
+	}{
+		{task, ana, http.StatusCreated, "1"},
+		{task, bob, http.StatusNotFound, ""}, // it is not there for him
+		{"nosuch", ana, http.StatusNotFound, ""},
+		{task, op, http.StatusCreated, "0"},
+		{task, ana, http.StatusTooManyRequests, "0"},
+		{task, op, http.StatusTooManyRequests, "0"},
+	} {
+		resp, body := restore(t, h, step.task, "7", step.token)
+		if left := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != step.status || left != step.remaining {
+			t.Errorf("step %d: %d with %q left, want %d with %q: %s", i, resp.StatusCode, left, step.status, step.remaining, body)
+		}
+		if limited := step.status == http.StatusTooManyRequests; limited != strings.Contains(body, `"rule":"user-count-month"`) {
+			t.Errorf("step %d: %s", i, body)
+		}
+	}
+	if _, resp := say(t, h, "assistant", ana, "sum"); resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("a message is answered %d", resp.StatusCode)
+	}
+}
+
+// TestRestoreReserves has a restore reserve tokens, which are given back where it fails, and else when its run is over.
+func TestRestoreReserves(t *testing.T) {
+	t.Parallel()
+	h := breakingHouse(t, "token", 1000)
+	ana := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"})
+	task, _ := say(t, h, "assistant", ana, "sum")
+	back := func(what string) { // a message that there is no room for tells what is left
+		t.Helper()
+		surfacetest.Until(t, what, func() bool {
+			_, resp := say(t, h, "assistant", ana, strings.Repeat("much ", 800))
+			return resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("X-RateLimit-Remaining") == "958"
+		})
+	}
+	back("what a message has used is counted")
+	for _, step := range []struct {
+		checkpoint string
+		status     int
+	}{{"7", http.StatusCreated}, {"6", http.StatusNotFound}, {"7", http.StatusCreated}} {
+		resp, body := restore(t, h, task, step.checkpoint, ana)
+		if left := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != step.status || left != "916" {
+			t.Errorf("from %s: %d with %q left, want %d with 916: %s", step.checkpoint, resp.StatusCode, left, step.status, body)
+		}
+		var restored struct {
+			TaskID string `json:"task_id"`
+		}
+		if err := json.Unmarshal([]byte(body), &restored); err != nil {
+			t.Fatal(err)
+		}
+		surfacetest.Until(t, "the restored task fails", func() bool {
+			_, failed := h.Do(t, http.MethodGet, "/tasks?status=failed", ana, nil) //nolint:bodyclose // Do closes it
+			return strings.Contains(failed, restored.TaskID)
+		})
+		back("what a restore from " + step.checkpoint + " holds is given back")
+	}
+}
+
+// TestRestoreNeedsTheAgentsKey: whoever may not send an agent a message has no task of it go on either.
+func TestRestoreNeedsTheAgentsKey(t *testing.T) {
+	t.Parallel()
+	h := breakingHouse(t, "count", 100)
+	app, err := h.Apps.Get(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, _, _, err := h.Keys.Create(t.Context(), "test", &app, authz.KeySpec{Name: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ana, bob := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}), h.Token(t, "acme", authz.TokenSpec{Subject: "bob"})
+	op := h.Token(t, "acme", authz.TokenSpec{Subject: "op", Roles: []string{"operator"}})
+	task, resp := say(t, h, "guarded", ana, "sum", "X-Key", key)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
+	for i, step := range []struct {
+		token   string
+		headers []string
+		status  int
+	}{
+		{ana, nil, http.StatusUnauthorized},
+		{ana, []string{"X-Key", "wrong"}, http.StatusUnauthorized},
+		{op, nil, http.StatusUnauthorized},
+		{bob, nil, http.StatusNotFound}, // it is not there for him
+		{ana, []string{"X-Key", key}, http.StatusCreated},
+	} {
+		if resp, body := restore(t, h, task, "7", step.token, step.headers...); resp.StatusCode != step.status {
+			t.Errorf("step %d: %d, want %d: %s", i, resp.StatusCode, step.status, body)
+		}
+	}
+}
