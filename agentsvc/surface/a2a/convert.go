@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"iter"
 	"maps"
 	"strings"
 	"time"
@@ -102,6 +103,44 @@ func newParts(words []agentsvc.Part) spec.ContentParts {
 		}
 	}
 	return parts
+}
+
+// Parts returns the parts that ev holds.
+func Parts(ev spec.Event) iter.Seq[*spec.Part] {
+	return func(yield func(*spec.Part) bool) {
+		for _, parts := range partsOf(ev) {
+			for _, p := range parts {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func partsOf(ev spec.Event) (all []spec.ContentParts) {
+	said := func(m *spec.Message) {
+		if m != nil {
+			all = append(all, m.Parts)
+		}
+	}
+	switch ev := ev.(type) {
+	case *spec.Message:
+		said(ev)
+	case *spec.Task:
+		said(ev.Status.Message)
+		for _, m := range ev.History {
+			said(m)
+		}
+		for _, a := range ev.Artifacts {
+			all = append(all, a.Parts)
+		}
+	case *spec.TaskStatusUpdateEvent:
+		said(ev.Status.Message)
+	case *spec.TaskArtifactUpdateEvent:
+		all = append(all, ev.Artifact.Parts)
+	}
+	return all
 }
 
 // Word returns a message that a client sent as the words have it, or what is wrong with it and where.

@@ -3,6 +3,7 @@ package a2a
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"strings"
@@ -106,20 +107,20 @@ var v03REST = vocabulary{
 		}
 		return object(wrapped.Data, at+".data")
 	},
-	sent: func(r spec.SendMessageResult) (any, error) { return raw(pbjson.ToProtoSendMessageResult(r)) },
-	task: func(t *spec.Task) (any, error) { return raw(pbjson.ToProtoTask(t)) },
+	sent: func(r spec.SendMessageResult) (any, error) { return raw(pbjson.ToProtoSendMessageResult(objects(r))) },
+	task: func(t *spec.Task) (any, error) { return raw(pbjson.ToProtoTask(objects(t))) },
 	list: func(l *spec.ListTasksResponse) (any, error) {
 		out := newList(l)
 		for i, t := range l.Tasks {
 			var err error
-			if out.Tasks[i], err = raw(pbjson.ToProtoTask(t)); err != nil {
+			if out.Tasks[i], err = raw(pbjson.ToProtoTask(objects(t))); err != nil {
 				return nil, err
 			}
 		}
 		return out, nil
 	},
 	event: func(ev spec.Event, final bool) (any, error) {
-		body, err := pbjson.ToProtoStreamEvent(ev)
+		body, err := pbjson.ToProtoStreamEvent(objects(ev))
 		if _, status := ev.(*spec.TaskStatusUpdateEvent); err != nil || !status {
 			return json.RawMessage(body), err
 		}
@@ -142,6 +143,19 @@ var v03REST = vocabulary{
 		}
 		return out, nil
 	},
+}
+
+// objects returns ev with data that is no object as the only member of one, as the library says it in the other bindings of
+// version 0.3, in which data is always an object.
+func objects[E spec.Event](ev E) E {
+	for p := range Parts(ev) {
+		d, ok := p.Content.(spec.Data)
+		if _, object := d.Value.(map[string]any); ok && !object {
+			p.Content, p.Metadata = spec.Data{Value: map[string]any{"value": d.Value}}, maps.Clone(p.Metadata)
+			p.SetMeta("data_part_compat", true)
+		}
+	}
+	return ev
 }
 
 func raw(body []byte, err error) (any, error) { return json.RawMessage(body), err }
