@@ -248,7 +248,7 @@ llms:
 tools:
   adder: {type: function, handler: calculator, require_approval: true, approval_prompt: "May I?"}
 agents:
-  assistant: {llm: demo, tools: [adder]}
+  assistant: {llm: demo, tools: [adder], input_modes: ["text/plain", "application/json"]}
 `)
 		all := h.tongues(t, h.token(t, "acme", "ana", map[string]any{"roles": []string{"operator"}}))
 		readers := slices.DeleteFunc(slices.Clone(all), func(d tongue) bool { return d.get == nil })
@@ -301,6 +301,12 @@ agents:
 			next.decide(sum, held.Tasks[0].Approvals[0].CallID, "approve")
 			same(sum, "completed", "It is 2.")
 		}
+		// Data that is no object.
+		list := map[string]any{"messageId": "list", "role": "ROLE_USER", "parts": []any{map[string]any{"data": []int{1, 2}}}}
+		_, body := h.ask(t, http.MethodPost, "/a2a/assistant", h.token(t, "acme", "ana", nil), rpc("SendMessage", map[string]any{"message": list}))
+		sent := factsIn(t, body).ID
+		ids = append(ids, sent)
+		same(sent, "completed", "You said: ")
 		for _, d := range readers {
 			var v any
 			if err := json.Unmarshal([]byte(d.list()), &v); err != nil {

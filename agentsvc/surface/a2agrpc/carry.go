@@ -169,6 +169,7 @@ func (w *wire) RecvMsg(m any) error {
 	if message, ok := m.(proto.Message); ok {
 		c.invalid = check(message)
 	}
+	enclose(m)
 	return nil
 }
 
@@ -183,6 +184,7 @@ func (w *wire) SendMsg(m any) error {
 	if told, ok := m.(*pb03.StreamResponse); ok {
 		w.call.finish(told.GetStatusUpdate())
 	}
+	free(m)
 	return w.ServerStream.SendMsg(m)
 }
 

@@ -51,7 +51,7 @@ func (c *call) submission(ctx context.Context, req *spec.SendMessageRequest) (ta
 	if err != nil {
 		return task.Submission{}, err
 	}
-	word, wrong := a2a.Word(req.Message)
+	word, wrong := a2a.Word(c.freed(req.Message))
 	wrong = cmp.Or(c.invalid, wrong)
 	var receiver *store.Receiver
 	if wrong == nil && req.Config != nil && req.Config.PushConfig != nil {
@@ -87,9 +87,9 @@ func (h *handler) SendMessage(ctx context.Context, req *spec.SendMessageRequest)
 		return nil, c.fail(err)
 	}
 	if m := t.Status.Reply(); m != nil && patience > 0 {
-		return a2a.NewReply(*m, t.Context), nil
+		return enclosed(c, a2a.NewReply(*m, t.Context)), nil
 	}
-	return a2a.NewTask(t, length, true), nil
+	return enclosed(c, a2a.NewTask(t, length, true)), nil
 }
 
 // SendStreamingMessage answers with the task and its events until it ends or waits for somebody.
@@ -138,7 +138,7 @@ func (c *call) stream(rests bool, open func() (*surface.Following, error)) iter.
 				return nil
 			}}
 			err = c.v.Tell(f, d, func(_ int64, body any) error {
-				if ev, ok := body.(spec.Event); ok && !yield(ev, nil) {
+				if ev, ok := body.(spec.Event); ok && !yield(enclosed(c, ev), nil) {
 					return context.Canceled
 				}
 				return nil
@@ -181,7 +181,7 @@ func (h *handler) GetTask(ctx context.Context, req *spec.GetTaskRequest) (*spec.
 	if err != nil {
 		return nil, c.fail(err)
 	}
-	return a2a.NewTask(t, n, true), nil
+	return enclosed(c, a2a.NewTask(t, n, true)), nil
 }
 
 // ListTasks answers with a page of the agent's tasks, without their histories where their length is not said.
@@ -214,7 +214,7 @@ func (h *handler) ListTasks(ctx context.Context, req *spec.ListTasksRequest) (*s
 	}
 	answer := &spec.ListTasksResponse{Tasks: make([]*spec.Task, len(page.Tasks)), TotalSize: page.Total, PageSize: q.Size, NextPageToken: page.Next}
 	for i, t := range page.Tasks {
-		answer.Tasks[i] = a2a.NewTask(t, &history, q.With.Artifacts)
+		answer.Tasks[i] = enclosed(c, a2a.NewTask(t, &history, q.With.Artifacts))
 	}
 	return answer, nil
 }
@@ -230,7 +230,7 @@ func (h *handler) CancelTask(ctx context.Context, req *spec.CancelTaskRequest) (
 	if err != nil {
 		return nil, c.fail(err)
 	}
-	return a2a.NewTask(t, nil, true), nil
+	return enclosed(c, a2a.NewTask(t, nil, true)), nil
 }
 
 // GetExtendedAgentCard answers with the agent's card as those see it who have shown a credential.

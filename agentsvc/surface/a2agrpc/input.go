@@ -14,7 +14,7 @@ import (
 )
 
 // check returns what is wrong with a message that the protocol's library would pass over in silence: a number that is negative, a
-// word of an enumeration that nobody knows, data that is no object, or that JSON could not hold.
+// word of an enumeration that nobody knows, data that is null, or that JSON could not hold.
 func check(m proto.Message) error { return checkMessage(m.ProtoReflect(), "", 0) }
 
 func checkMessage(m protoreflect.Message, at string, depth int) (wrong error) {
@@ -27,8 +27,8 @@ func checkMessage(m protoreflect.Message, at string, depth int) (wrong error) {
 			return agentsvc.Invalid(at, "holds a number that JSON does not have")
 		}
 	case *pb10.Part:
-		if d, ok := v.GetContent().(*pb10.Part_Data); ok && d.Data.GetStructValue() == nil {
-			return agentsvc.Invalid(at+".data", "must be a JSON object")
+		if d, ok := v.GetContent().(*pb10.Part_Data); ok && isNull(d.Data) {
+			return agentsvc.Invalid(at+".data", "must not be null")
 		}
 	}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -36,6 +36,12 @@ func checkMessage(m protoreflect.Message, at string, depth int) (wrong error) {
 		return wrong == nil
 	})
 	return wrong
+}
+
+// isNull reports whether v is null, or says nothing of what it is.
+func isNull(v *structpb.Value) bool {
+	_, null := v.GetKind().(*structpb.Value_NullValue)
+	return null || v.GetKind() == nil
 }
 
 func checkField(f protoreflect.FieldDescriptor, v protoreflect.Value, at string, depth int) (wrong error) {
