@@ -4,7 +4,8 @@
 // A call passes the same front door as a request over HTTP ([surface.Server.Carry]): what stands in its metadata is what stands in
 // headers there. carry.go takes it through, before anything of its message is received; input.go checks what the protocol's
 // library lets pass; handler.go carries out what the library has decoded, and package a2a makes its words ours and back; data.go
-// takes past the library what it has no types for; fault.go makes errors gRPC's. attend.go ends calls whose client neither gives nor takes, health.go tells balancers how the process is.
+// and file.go hold what the library would not take as clients send it; fault.go makes errors gRPC's. attend.go ends calls whose
+// client neither gives nor takes, health.go tells balancers how the process is.
 package a2agrpc
 
 import (

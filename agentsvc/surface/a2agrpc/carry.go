@@ -170,6 +170,7 @@ func (w *wire) RecvMsg(m any) error {
 		c.invalid = check(message)
 	}
 	enclose(m)
+	encode(m)
 	return nil
 }
 
