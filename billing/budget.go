@@ -229,7 +229,7 @@ func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, 
 
 // holdBudget reads a budget and holds it until tx ends: whoever else is to change it waits.
 func holdBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budget, err error) {
-	err = tx.Query(ctx, func(r db.Row) error { return b.scan(r) },
+	err = tx.Query(ctx, b.scan,
 		`UPDATE budget SET name = name WHERE tenant = $1 AND name = $2 RETURNING `+budgetColumns, string(app), name)
 	if err == nil && b.ID == "" {
 		err = errNoBudget

@@ -39,7 +39,7 @@ func TestObjects(t *testing.T) {
 		if x.body != "" {
 			body = x.body
 		}
-		resp, answer := h.Do(t, x.method, strings.Replace(x.path, "ID", id, 1), ana, body) //nolint:bodyclose // Do closes it
+		resp, answer := h.Do(t, x.method, strings.Replace(x.path, "ID", id, 1), ana, body)
 		if resp.StatusCode != http.StatusOK || !strings.Contains(plain.Replace(answer), x.want) {
 			t.Errorf("%s: %s %s, want %s", x.name, resp.Status, answer, x.want)
 		}

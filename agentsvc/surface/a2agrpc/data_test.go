@@ -71,7 +71,7 @@ func TestData(t *testing.T) {
 		holds("send", err, func() []*pb10.Part { return begun(answer.GetTask()) })
 
 		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"rpc %d","role":"ROLE_USER","parts":[{"data":%s}]}}}`, i, data)
-		_, told := h.Do(t, http.MethodPost, "/a2a/reader", ana, body, "A2A-Version", "1.0") //nolint:bodyclose // Do closes it
+		_, told := h.Do(t, http.MethodPost, "/a2a/reader", ana, body, "A2A-Version", "1.0")
 		var rpc struct {
 			Result struct{ Task struct{ ID string } }
 		}

@@ -42,7 +42,7 @@ func breakingHouse(t *testing.T, unit string, limit int) *surfacetest.House {
 // say sends a message to an agent of acme, and returns the task that it opened, if any.
 func say(t *testing.T, h *surfacetest.House, agent, token, text string, headers ...string) (task string, resp *http.Response) {
 	t.Helper()
-	resp, body := h.Do(t, http.MethodPost, "/agents/"+agent, token, //nolint:bodyclose // Do closes it
+	resp, body := h.Do(t, http.MethodPost, "/agents/"+agent, token,
 		`{"jsonrpc": "2.0", "id": 1, "method": "message:send", "params": {"message": {"role": "user", "parts": [{"type": "text", "text": "`+text+`"}]}}}`, headers...)
 	var out struct {
 		Result struct {
@@ -122,7 +122,7 @@ func TestRestoreReserves(t *testing.T) {
 			t.Fatal(err)
 		}
 		surfacetest.Until(t, "the restored task fails", func() bool {
-			_, failed := h.Do(t, http.MethodGet, "/tasks?status=failed", ana, nil) //nolint:bodyclose // Do closes it
+			_, failed := h.Do(t, http.MethodGet, "/tasks?status=failed", ana, nil)
 			return strings.Contains(failed, restored.TaskID)
 		})
 		back("what a restore from " + step.checkpoint + " holds is given back")
