@@ -2,6 +2,7 @@ package tenancy_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -184,6 +186,63 @@ func TestLongChain(t *testing.T) {
 		}
 		if flaws, n := verified(t, s, ""); flaws != nil || n != 1000 {
 			t.Errorf("%d entries, want 1000; %v", n, flaws)
+		}
+	})
+}
+
+// afterRead does something once a transaction or a read in the context is over.
+type afterRead struct {
+	sdk.SpanProcessor
+	do func()
+}
+
+func (afterRead) OnStart(context.Context, sdk.ReadWriteSpan) {}
+func (a afterRead) OnEnd(sdk.ReadOnlySpan)                   { a.do() }
+
+// TestExportOfAGrowingChain: an entry that comes after the last was read, and before the head, is not missing.
+func TestExportOfAGrowingChain(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := service(t, d)
+		acme := create(t, s, tenancy.Draft{Name: "acme"})
+		err := d.Platform().Tx(t.Context(), func(tx *db.Tx) error {
+			for range 499 { // with the first as many as are read at a time
+				if err := tenancy.Audit(t.Context(), tx, tenancy.Entry{Actor: "ana", Action: "test.do", AppID: acme.ID}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, grown := 0, false
+		spans := sdk.NewTracerProvider(sdk.WithSpanProcessor(afterRead{do: func() {
+			if seen == 500 && !grown {
+				grown = true
+				trail(t, s, acme.ID, 1)
+				if err := s.Seal(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}}))
+		ctx, _ := spans.Tracer("test").Start(t.Context(), "export")
+		v := tenancy.Verifier{Report: func(v tenancy.Verdict) {
+			if v.Entries != 501 || len(v.Flaws) > 0 {
+				t.Errorf("%d entries of 501, flaws %v", v.Entries, v.Flaws)
+			}
+		}}
+		for line, err := range s.Export(ctx, tenancy.AuditFilter{App: "acme"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if line.Entry != nil {
+				seen++
+			}
+			v.Line(line)
+		}
+		if v.Close(); !grown {
+			t.Error("the chain has not grown")
 		}
 	})
 }

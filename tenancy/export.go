@@ -128,6 +128,7 @@ func (s *Service) export(ctx context.Context, f AuditFilter, yield func(Line, er
 func (s *Service) exportChain(ctx context.Context, chain string, f AuditFilter, part bool, yield func(Line, error) bool) (more bool, err error) {
 	f.App = "" // the chain is the app's
 	told := Head{AppID: db.ID(chain)}
+	again := false // whether the last look found nothing behind what the head tells of
 	for after := int64(0); ; {
 		entries, err := s.chained(ctx, chain, f, after)
 		if err != nil {
@@ -149,7 +150,8 @@ func (s *Service) exportChain(ctx context.Context, chain string, f AuditFilter, 
 		if err != nil {
 			return false, err
 		}
-		if h.seq > after && len(entries) > 0 {
+		if h.seq > after && (len(entries) > 0 || !again) {
+			again = len(entries) == 0
 			continue // it has grown since
 		}
 		told.Entries, told.Hash, told.Sealed = h.seq, h.hash, s.genuine(h)
