@@ -129,8 +129,7 @@ var (
 )
 
 // receive waits for a message, each piece of which must arrive in time once it has begun, and so must the whole. A large one has
-// room until leave,
-// which may be nil. One for which there is none in time is passed over.
+// room until leave, which may be nil. One for which there is none in time is passed over.
 func (s *socket) receive() (body []byte, leave func(), err error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()

@@ -23,7 +23,7 @@ func TestWatch(t *testing.T) {
 		}
 		return errors.New("the database is gone")
 	}})
-	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	var watchers []grpc_health_v1.Health_WatchClient
 	for range 2 {
