@@ -130,14 +130,14 @@ func (l *Limits) spent(ctx context.Context, run store.Run, s runner.Spent) {
 	} else if run.Context == store.FreshContext(run.Task) {
 		who.Session = "" // nobody has named it
 	}
-	l.settle(ctx, who, s.Tokens, r)
-	if u := l.usual[run.Agent]; u != nil && s.Over && s.Turn > 0 {
+	if u := l.usual[run.Agent]; u != nil && s.Over && s.Turn > 0 { // before it is counted: who sees the count guesses by it
 		if before := u.Load(); before == 0 {
 			u.Store(s.Turn)
 		} else {
 			u.Store(before + (s.Turn-before)/4)
 		}
 	}
+	l.settle(ctx, who, s.Tokens, r)
 }
 
 func (l *Limits) settle(ctx context.Context, who ratelimit.Caller, used int64, r ratelimit.Reserve) {
