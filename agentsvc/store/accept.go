@@ -131,16 +131,22 @@ func (s *Store) insertTask(b *db.Batch, run Run, evs []agentsvc.Event) error {
 	b.Insert(intoRun, []any{
 		s.tenant, string(run.Task), run.Turn, string(bornState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority), run.Trace,
 	})
+	rows, err := s.eventRows(run.Task, evs)
+	b.Insert(intoEvent, rows...)
+	return err
+}
+
+// eventRows returns the rows of events, for intoEvent.
+func (s *Store) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, error) {
 	rows := make([][]any, len(evs))
 	for i, ev := range evs {
 		kind, body, err := encodeEvent(ev)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		rows[i] = []any{s.tenant, string(run.Task), ev.Seq, ev.At.UnixMicro(), kind, body}
+		rows[i] = []any{s.tenant, string(task), ev.Seq, ev.At.UnixMicro(), kind, body}
 	}
-	b.Insert(intoEvent, rows...)
-	return nil
+	return rows, nil
 }
 
 // stands looks a task up after a commit whose outcome is unknown: it reports whether the task got as far as g.

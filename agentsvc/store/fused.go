@@ -10,7 +10,7 @@ import (
 )
 
 // A record has a second form on PostgreSQL: one statement instead of one for each table, which spares a third of the
-// backend's work. SQLite has no data-modifying WITH, so the plain form is the one both know; the tests hold the two equal.
+// backend's work. SQLite has no data-modifying WITH, so the plain form is the one both know; the tests hold them equal.
 
 // fused is a statement under construction. Its parts follow each other in a WITH. Statements of one shape have one text,
 // which is written once: for those that come after, only the arguments are gathered.
@@ -77,20 +77,15 @@ func (f *fused) list(vs ...any) {
 }
 
 // events writes the rows of a VALUES, without tenant and task.
-func (f *fused) events(evs []agentsvc.Event) error {
-	for i, ev := range evs {
-		kind, body, err := encodeEvent(ev)
-		if err != nil {
-			return err
-		}
+func (f *fused) events(rows [][]any) {
+	for i, row := range rows {
 		if i > 0 {
 			f.write(", ")
 		}
 		f.write("(")
-		f.list(ev.Seq, ev.At.UnixMicro(), kind, body)
+		f.list(row[2:]...)
 		f.write(")")
 	}
-	return nil
 }
 
 const insertEventsFrom = ` INSERT INTO event (tenant, task, seq, at, kind, body) SELECT $1, $2, v.column1, v.column2, v.column3, v.column4 FROM (VALUES `
@@ -104,6 +99,15 @@ func (rec Record) shape() shape {
 
 // recordFused adds rec's rows to b, if the task stands where run last saw it; w tells.
 func (s *Store) recordFused(b *db.Batch, w *written, run *Run, rec Record, g *guard, now int64) error {
+	events, err := s.eventRows(run.Task, rec.Events)
+	if err != nil {
+		return err
+	}
+	session, err := encodeEntries(rec.Session)
+	if err != nil {
+		return err
+	}
+	b.Shared = s.recordShared(w, run, rec, g, events, session, now)
 	f := newFused(rec.shape())
 	f.write(`WITH t AS (UPDATE task SET seq = `)
 	f.args = append(f.args, s.tenant, string(run.Task))
@@ -123,9 +127,7 @@ func (s *Store) recordFused(b *db.Batch, w *written, run *Run, rec Record, g *gu
 	f.write(` AND state = 'working' RETURNING 1)`)
 	if len(rec.Events) > 0 {
 		f.write(`, e AS (` + insertEventsFrom)
-		if err := f.events(rec.Events); err != nil {
-			return err
-		}
+		f.events(events)
 		f.write(`) AS v, t)`)
 	}
 	f.approvals(rec.Events)
@@ -142,9 +144,7 @@ func (s *Store) recordFused(b *db.Batch, w *written, run *Run, rec Record, g *gu
 		f.write(` RETURNING followed)`)
 	}
 	if len(rec.Session) > 0 {
-		if err := f.session(run, rec.Session, now); err != nil {
-			return err
-		}
+		f.session(run, session, now)
 	}
 	if rec.End == "" {
 		f.write(` SELECT COUNT(*) FROM t`)
@@ -173,14 +173,39 @@ func (f *fused) approvals(evs []agentsvc.Event) {
 	f.write(`) AS v, t)`)
 }
 
-func (f *fused) session(run *Run, entries []agentsvc.Entry, now int64) error {
-	body, err := encodeEntries(entries)
-	if err != nil {
-		return err
-	}
+func (f *fused) session(run *Run, body string, now int64) {
 	f.write(`, s AS (INSERT INTO session_turn (tenant, task, owner_iss, owner_sub, context_id, body, turn, epoch, at, position) SELECT $1, $2, `)
 	iss := len(f.args) + 1
 	f.list(run.Owner.Issuer, run.Owner.Subject, string(run.Context), body, run.Turn, run.Epoch, now)
 	f.write(`, ` + position(f.shape.first, iss, iss+1, iss+2) + ` FROM t)`)
-	return nil
+}
+
+// A third form is for the records that end the first turns of tasks, which most records do where many are written at
+// once: those of a tenant share a statement for each table. It is not for a worker that has lost its lease.
+
+var (
+	movedTask = db.NewChange("task", "tenant, id", `tenant TEXT, id TEXT, epoch BIGINT, was BIGINT, seq BIGINT, status_seq BIGINT, state TEXT, at BIGINT`,
+		`seq = v.seq, status_seq = v.status_seq, state = v.state, updated_at = v.at`,
+		`task.epoch = v.epoch AND task.seq = v.was AND task.state = 'working'`)
+	endedRun = db.NewTold("run", "tenant, task, turn", `tenant TEXT, task TEXT, turn BIGINT, state TEXT, delay BIGINT, error TEXT`,
+		`worker = '', cut_off = FALSE, state = v.state, available_at = stoa_now() + v.delay, ready = v.delay <= 0, last_error = v.error`, "run.followed")
+	intoSession = db.NewInto("session_turn", `tenant TEXT, task TEXT, owner_iss TEXT, owner_sub TEXT, context_id TEXT, body TEXT, turn BIGINT, epoch BIGINT,
+		at BIGINT, position = 1`, "")
+)
+
+// recordShared is recordFused in statements that records share, nil where rec has something that they do not write.
+func (s *Store) recordShared(w *written, run *Run, rec Record, g *guard, events [][]any, session string, now int64) *db.Batch {
+	status := lastStatus(rec.Events)
+	if status == nil || rec.End == "" || len(approvalsIn(rec.Events)) > 0 || len(rec.Session) > 0 && !rec.first {
+		return nil
+	}
+	id := string(run.Task)
+	var b db.Batch
+	b.Change(&w.n, movedTask, []any{s.tenant, id, run.Epoch, run.Seq, g.seq, status.Seq, string(status.Status.State), now})
+	b.Insert(intoEvent, events...)
+	b.Change(&w.told, endedRun, []any{s.tenant, id, run.Turn, string(rec.End), rec.Delay.Microseconds(), rec.Error})
+	if len(rec.Session) > 0 {
+		b.Insert(intoSession, []any{s.tenant, id, run.Owner.Issuer, run.Owner.Subject, string(run.Context), session, run.Turn, run.Epoch, now})
+	}
+	return &b
 }

@@ -91,7 +91,7 @@ func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (n i
 	if err := s.h.Write(ctx, &b); err != nil {
 		return 0, err
 	}
-	run.Followed = w.followed
+	run.Followed = w.followed || w.told > 0
 	return w.n, nil
 }
 
@@ -100,6 +100,7 @@ func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (n i
 type written struct {
 	n        int64
 	followed bool
+	told     int64 // 1 = followed, where records share their statements
 }
 
 // recordPlain adds rec's rows to b, if the task stands where run last saw it; w tells.

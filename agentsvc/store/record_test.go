@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestRecordEnd: a turn's last fact, its session entry and the end of its run come together.
@@ -314,4 +317,136 @@ func TestSessionAtOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRecordTogether: turns that end at once leave what they leave one after the other, whatever each has to write and
+// whoever of them has lost its lease. On PostgreSQL they share their statements.
+func TestRecordTogether(t *testing.T) {
+	t.Parallel()
+	url := dbtest.PostgresURL(t)
+	one, err := db.Open(t.Context(), url, db.Options{MaxConns: 1}) // a session knows of its own statements
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = one.Close() })
+	for _, d := range []*db.DB{dbtest.SQLite(t), one} {
+		const many = 60
+		for _, some := range []bool{false, true} { // of them have lost their lease
+			var left []string
+			for _, together := range []bool{true, false} {
+				tenant := db.ID(fmt.Sprint(together, some))
+				s := store.New(d, tenant)
+				var wg sync.WaitGroup
+				ids := []string{string(tenant), "tenant"}
+				var writes []func()
+				for i := range many {
+					run, rec, want := ending(t, s, tenant, i, some)
+					ids = append(ids, string(run.Task), fmt.Sprint("task", i))
+					write := func() {
+						err := s.Record(context.Background(), &run, rec)
+						if !errors.Is(err, want) {
+							t.Errorf("%s: turn %d: %v, want %v", d.Engine(), i, err, want)
+						}
+						if followed := i%10 == 3; run.Followed != followed {
+							t.Errorf("%s: turn %d is followed: %v, want %v", d.Engine(), i, run.Followed, followed)
+						}
+					}
+					writes = append(writes, write)
+				}
+				release := func() {}
+				if together {
+					release = busy(t, d)
+				}
+				for _, write := range writes {
+					if together {
+						wg.Go(write)
+					} else {
+						write()
+					}
+				}
+				if together {
+					time.Sleep(200 * time.Millisecond) // they queue up behind the first
+				}
+				release()
+				wg.Wait()
+				if together && !some && d == one {
+					shares(t, d)
+				}
+				var lines []string
+				names := strings.NewReplacer(ids...)
+				for line := range strings.Lines(dump(t, d)) {
+					if strings.Contains(line, string(tenant)) {
+						lines = append(lines, moment.ReplaceAllString(names.Replace(line), "then"))
+					}
+				}
+				slices.Sort(lines)
+				left = append(left, strings.Join(lines, ""))
+			}
+			if diff := cmp.Diff(left[1], left[0]); diff != "" {
+				t.Errorf("%s: together they leave something else\n%s", d.Engine(), diff)
+			}
+		}
+	}
+}
+
+// shares checks that the session has shared what moves tasks, and what ends runs.
+func shares(t *testing.T, d *db.DB) {
+	t.Helper()
+	var shared int
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&shared) }, "SELECT COUNT(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH t AS (UPDATE%v.place%'")
+	if err := d.Platform().Do(t.Context(), &b); err != nil || shared != 2 {
+		t.Errorf("%d statements were shared (%v), want 2", shared, err)
+	}
+}
+
+// busy keeps the only connection of d busy until release is called.
+func busy(t *testing.T, d *db.DB) (release func()) {
+	t.Helper()
+	in, out, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- d.Platform().Tx(context.Background(), func(*db.Tx) error { close(in); <-out; return nil })
+	}()
+	<-in
+	return func() {
+		close(out)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// moment is a time in microseconds, or an id that begins with one.
+var moment = regexp.MustCompile(`\d{16}|[0-9a-f]{8}-[0-9a-f-]{27}`)
+
+// ending accepts the i-th task, and returns its run, with which its turn ends, and what becomes of that.
+func ending(t *testing.T, s *store.Store, tenant db.ID, i int, some bool) (store.Run, store.Record, error) {
+	t.Helper()
+	run := aRun("w1")
+	run.Tenant, run.Context = tenant, store.FreshContext(run.Task)
+	accept(t, s, run)
+	rec := store.Record{Events: events(run.Task, 3, message("x"), status(agentsvc.Completed, says(fmt.Sprint("end ", i)))), End: store.Completed}
+	rec.Session = []agentsvc.Entry{{Message: says(fmt.Sprint("said ", i))}}
+	switch i % 10 {
+	case 0:
+		rec.Session = nil
+	case 1:
+		rec.Events, rec.End, rec.Error = events(run.Task, 3, status(agentsvc.Failed, says("no"))), store.Failed, "why"
+	case 2:
+		rec.Events, rec.End = events(run.Task, 3, status(agentsvc.InputRequired, says("what?"))), store.InputRequired
+	case 3:
+		behind := aRun("")
+		behind.Tenant, behind.Context, behind.Fresh, behind.Wait, behind.Owner = tenant, run.Context, false, true, run.Owner
+		accept(t, s, behind)
+	case 4:
+		rec.Events, rec.End, rec.Delay, rec.Error, rec.Session = nil, store.Pending, time.Hour, "again", nil
+	case 5:
+		if newer := run; some {
+			if _, err := s.Begin(t.Context(), &newer); err != nil {
+				t.Fatal(err)
+			}
+			return run, rec, agentsvc.ErrLost
+		}
+	}
+	return run, rec, nil
 }

@@ -7,6 +7,10 @@ type Batch struct {
 	// Key orders the batches of a group, so that two processes lock the same rows in the same order: the id of the
 	// task the batch is about.
 	Key string
+	// Shared, where set, does what the batch does in statements that batches of one group have in common, and more cheaply for
+	// it. It is for a batch that as good as always finds all as it should be: where one does not, or something is there that
+	// another would insert, nothing has happened and each goes by its own statements. Only PostgreSQL takes it.
+	Shared *Batch
 
 	stmts  []stmt
 	writes bool
@@ -18,8 +22,8 @@ type stmt struct {
 	n    *int64
 	read func(Row) error
 
-	into *Into // for which rows are, instead of args
-	rows [][]any
+	about *rows // of which these are, instead of args
+	rows  [][]any
 }
 
 // Exec adds a statement. Where n is not nil it receives how many rows the statement touched.
@@ -28,10 +32,13 @@ func (b *Batch) Exec(n *int64, sql string, args ...any) {
 	b.stmts = append(b.stmts, stmt{sql: sql, args: args, n: n})
 }
 
-// Append adds the statements of other, which may be nil.
+// Append adds the statements of other, which may be nil, to b and to what it shares.
 func (b *Batch) Append(other *Batch) {
 	if other == nil {
 		return
+	}
+	if b.Shared != nil {
+		b.Shared.Append(other)
 	}
 	b.writes = b.writes || other.writes
 	b.stmts = append(b.stmts, other.stmts...)

@@ -30,17 +30,30 @@ func (c *call) leave() {
 	c.telling.Unlock()
 }
 
-// count tells the waiter, where it asked, how many rows a statement touched.
-func (c *call) count(s stmt, rows int64) {
-	if s.n == nil {
+// count tells the waiter, where it asked by n, how many rows a statement touched.
+func (c *call) count(n *int64, rows int64) {
+	if n == nil {
 		return
 	}
 	c.telling.Lock()
 	defer c.telling.Unlock()
 	if !c.gone {
-		*s.n = rows
+		*n = rows
 	}
 }
+
+// untell takes back what the waiter was told by what its batch shares.
+func (c *call) untell() {
+	if c.batch.Shared == nil {
+		return
+	}
+	for _, s := range c.batch.Shared.stmts {
+		c.count(s.n, 0)
+	}
+}
+
+// beside reports whether both calls reach the same rows.
+func (c *call) beside(other *call) bool { return c.role == other.role && c.tenant == other.tenant }
 
 // reader returns the read function of s, which does nothing once the waiter has left.
 func (c *call) reader(s stmt) func(Row) error {

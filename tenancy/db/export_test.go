@@ -23,7 +23,7 @@ func Pipeline(tenants []ID, batches ...*Batch) (sql []string, rows []int) {
 	for i, b := range batches {
 		calls[i] = &call{tenant: tenants[i], batch: b}
 	}
-	steps, _ := pipeline("enter", calls)
+	steps, _ := pipeline("enter", "", calls)
 	for _, s := range steps {
 		sql, rows = append(sql, s.sql), append(rows, len(s.rows))
 	}
@@ -63,3 +63,6 @@ func (h *Held) Writer() (write func() error, end func()) {
 		return c.write(context.Background(), &call{tenant: "t", batch: &Batch{}, done: make(chan error, 1)})
 	}, c.close
 }
+
+// Many is the statement that inserts rows.
+func (in *Into) Many() string { return in.sql }

@@ -9,9 +9,17 @@ import (
 
 // Into says where the rows go that [Batch.Insert] adds.
 type Into struct {
+	rows
+	one string // inserts a row, whose values are its arguments
+}
+
+// rows is a statement of PostgreSQL about rows, whose columns are its arguments.
+type rows struct {
 	columns []column // those that rows have values of
-	one     string   // inserts a row, whose values are its arguments
-	many    string   // inserts the rows whose columns are its arguments, on PostgreSQL
+	sql     string
+	// In a group that can be written again: where not all rows are new or as they are said to be, shared fails.
+	shared string
+	told   bool // shared counts its rows, and returns the numbers of those that somebody is to be told of
 }
 
 type column struct{ name, kind string }
@@ -28,10 +36,7 @@ func NewInto(table, columns, unique string) *Into {
 			fixed, same = append(fixed, name), append(same, expr)
 			continue
 		}
-		name, kind, _ := strings.Cut(name, " ")
-		in.columns = append(in.columns, column{name, kind})
-		p := "$" + strconv.Itoa(len(in.columns))
-		names, one, many = append(names, name), append(one, p), append(many, "unnest(CAST("+p+" AS "+kind+"[]))")
+		names, one, many = append(names, in.add(name)), append(one, "$"+strconv.Itoa(len(in.columns))), append(many, "unnest("+in.list()+")")
 	}
 	list := func(a, b []string) string { return strings.Join(slices.Concat(a, b), ", ") }
 	into, kept := "INSERT INTO "+table+" ("+list(names, fixed)+") ", ""
@@ -39,8 +44,22 @@ func NewInto(table, columns, unique string) *Into {
 		kept = " ON CONFLICT (" + unique + ") DO NOTHING"
 	}
 	in.one = into + "VALUES (" + list(one, same) + ")" + kept
-	in.many = into + "SELECT " + list(many, same) + kept
+	in.shared = into + "SELECT " + list(many, same)
+	in.sql = in.shared + kept
 	return in
+}
+
+// add adds a column, given by its name and its type, and returns its name.
+func (s *rows) add(text string) string {
+	name, kind, _ := strings.Cut(strings.TrimSpace(text), " ")
+	s.columns = append(s.columns, column{name, kind})
+	return name
+}
+
+// list is the argument that holds the last column's values.
+func (s *rows) list() string {
+	last := len(s.columns)
+	return "CAST($" + strconv.Itoa(last) + " AS " + s.columns[last-1].kind + "[])"
 }
 
 // SQL returns the statement that inserts one row. Its arguments are the row's values.
@@ -53,21 +72,26 @@ func (b *Batch) Insert(in *Into, rows ...[]any) {
 	if len(rows) == 0 {
 		return
 	}
-	for _, row := range rows {
-		in.check(row)
+	b.add(stmt{sql: in.one, about: &in.rows, rows: rows})
+}
+
+// add adds a statement about rows.
+func (b *Batch) add(s stmt) {
+	for _, row := range s.rows {
+		s.about.check(row)
 	}
 	b.writes = true
-	b.stmts = append(b.stmts, stmt{sql: in.one, into: in, rows: rows})
+	b.stmts = append(b.stmts, s)
 }
 
 // check panics where row is none of in's, which is its writer's mistake: others of the group would be the ones to pay for it.
-func (in *Into) check(row []any) {
-	if len(row) != len(in.columns) {
-		panic(fmt.Sprintf("%s: %d values", in.one, len(row)))
+func (s *rows) check(row []any) {
+	if len(row) != len(s.columns) {
+		panic(fmt.Sprintf("%s: %d values", s.shared, len(row)))
 	}
-	for i, c := range in.columns {
+	for i, c := range s.columns {
 		if !c.holds(row[i]) {
-			panic(fmt.Sprintf("%s: %s is a %T", in.one, c.name, row[i]))
+			panic(fmt.Sprintf("%s: %s is a %T", s.shared, c.name, row[i]))
 		}
 	}
 }
@@ -84,10 +108,10 @@ func (c column) holds(v any) bool {
 	return false
 }
 
-// lists returns the columns of rows, the arguments of the statement that inserts many.
-func (in *Into) lists(rows [][]any) []any {
-	args := make([]any, len(in.columns))
-	for i, c := range in.columns {
+// args returns the columns of rows.
+func (s *rows) args(rows [][]any) []any {
+	args := make([]any, len(s.columns))
+	for i, c := range s.columns {
 		switch c.kind {
 		case "TEXT":
 			args[i] = values[string](rows, i)

@@ -99,7 +99,7 @@ func TestInsertTogether(t *testing.T) {
 	other.Insert(intoTask, row("5"))
 	for range 2 { // again, as after a failure
 		sql, rows := db.Pipeline([]db.ID{"t", "t", "t", "u"}, &a, &b, &c, &other)
-		want := []string{"enter", intoTask.SQL(), "UPDATE a", "UPDATE b", intoNote.SQL(), "enter", intoTask.SQL()}
+		want := []string{"enter", intoTask.Many(), "UPDATE a", "UPDATE b", intoNote.Many(), "enter", intoTask.Many()}
 		if diff := cmp.Diff(want, sql); diff != "" {
 			t.Errorf("statements\n%s", diff)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,12 +30,19 @@ type entry struct {
 	// Of a batch that others wait for, and of one that went its own way since: they say how long a row that somebody
 	// else has locked is waited for.
 	group, late string
+	// Of batches that share statements: those are planned once, whatever there is in the tables then. See [newChange].
+	shared string
 }
 
 // entryBy returns the entry that sets the role by the setting of that name.
 func entryBy(setting string) entry {
 	enter := `SELECT set_config('` + setting + `', $1, true), set_config('stoa.tenant', $2, true)`
-	return entry{enter, enter + `, set_config('lock_timeout', '100ms', true)`, enter + `, set_config('lock_timeout', '20s', true)`}
+	group := enter + `, set_config('lock_timeout', '100ms', true)`
+	return entry{
+		alone: enter, group: group, late: enter + `, set_config('lock_timeout', '20s', true)`,
+		shared: group + `, set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+			set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`,
+	}
 }
 
 type postgres struct {
@@ -107,13 +113,13 @@ func (p *postgres) alone(ctx context.Context, enter string, c *call) error {
 // send executes calls as one pipeline with one sync: an implicit transaction. Its error is that of the first
 // statement that failed; then nothing has taken effect.
 func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error {
+	steps, _ := pipeline(enter, "", calls)
+	return p.execute(ctx, steps, calls)
+}
+
+func (p *postgres) execute(ctx context.Context, steps []step, calls []*call) error {
 	var b pgx.Batch
-	steps, writes := pipeline(enter, calls)
 	for _, s := range steps {
-		if s.into != nil {
-			b.Queue(s.into.many, s.into.lists(s.rows)...)
-			continue
-		}
 		b.Queue(s.sql, s.args...)
 	}
 	conn, err := p.pool.Acquire(ctx)
@@ -131,8 +137,10 @@ func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error
 	if cerr := res.Close(); err == nil {
 		err = cerr
 	}
-	if writes {
-		return outcome(err)
+	for _, c := range calls {
+		if c.batch.writes {
+			return outcome(err)
+		}
 	}
 	return err
 }
@@ -149,57 +157,147 @@ func (p *postgres) bounded(ctx context.Context) (context.Context, context.Cancel
 // step is a statement of a pipeline, and whose it is: nil = nobody's alone.
 type step struct {
 	stmt
-	of *call
+	of    *call
+	whose []share // of each of the rows that it is about
 }
 
-// pipeline returns the statements of calls, where one inserts what several of the same role and tenant insert into the same.
-func pipeline(enter string, calls []*call) (steps []step, writes bool) {
-	inserts := map[*Into]int{} // where in steps
+// share is a row's call, and what counts it.
+type share struct {
+	of *call
+	n  *int64
+}
+
+// company is how many batches of a tenant are worth statements that they share.
+const company = 3
+
+// pipeline returns the statements of calls, where one is about the rows of several of the same role and tenant. Where shared,
+// which begins a transaction as enter does, is not empty, batches in company go by what they share; shares reports whether
+// there are any.
+func pipeline(enter, shared string, calls []*call) (steps []step, shares bool) {
+	about := map[*rows]int{} // where in steps
+	together := false
 	for i, c := range calls {
 		c.readErr = nil
-		if i == 0 || c.role != calls[i-1].role || c.tenant != calls[i-1].tenant {
-			clear(inserts)
-			steps = append(steps, step{stmt: stmt{sql: enter, args: []any{c.role, string(c.tenant)}}})
+		if i == 0 || !c.beside(calls[i-1]) {
+			clear(about)
+			begin := enter
+			if together = shared != "" && inCompany(calls[i:]); together {
+				begin, shares = shared, true
+			}
+			steps = append(steps, step{stmt: stmt{sql: begin, args: []any{c.role, string(c.tenant)}}})
 		}
-		for _, s := range c.batch.stmts {
-			if at, ok := inserts[s.into]; ok {
-				steps[at].rows = slices.Concat(steps[at].rows, s.rows)
+		b := c.batch
+		if together && b.Shared != nil {
+			b = b.Shared
+		}
+		for _, s := range b.stmts {
+			if s.about == nil {
+				steps = append(steps, step{stmt: s, of: c})
 				continue
 			}
-			if s.into != nil {
-				inserts[s.into] = len(steps)
+			at, ok := about[s.about]
+			if !ok {
+				at, about[s.about] = len(steps), len(steps)
+				one := step{stmt: stmt{sql: s.about.sql, about: s.about}}
+				if together {
+					one.sql = s.about.shared
+				}
+				steps = append(steps, one)
 			}
-			steps = append(steps, step{s, c})
+			to := &steps[at]
+			to.rows = append(to.rows, s.rows...)
+			for range s.rows {
+				to.whose = append(to.whose, share{c, s.n})
+			}
 		}
-		writes = writes || c.batch.writes
 	}
-	return steps, writes
+	for i := range steps {
+		steps[i].fill()
+	}
+	return steps, shares
 }
+
+// inCompany reports whether enough of the first calls, those of one tenant, have something to share.
+func inCompany(calls []*call) bool {
+	n := 0
+	for _, c := range calls {
+		if !c.beside(calls[0]) {
+			break
+		}
+		if c.batch.Shared != nil {
+			n++
+		}
+	}
+	return n >= company
+}
+
+// fill sets the arguments of a step that is about rows.
+func (s *step) fill() {
+	if s.about == nil {
+		return
+	}
+	s.args = s.about.args(s.rows)
+	if s.changes() {
+		s.args = append(s.args, int64(len(s.rows)))
+	}
+}
+
+// changes reports whether the step changes rows that are there.
+func (s *step) changes() bool { return s.about != nil && s.about.sql == "" }
 
 func receive(res pgx.BatchResults, steps []step) error {
 	for _, s := range steps {
-		if s.read == nil {
-			tag, err := res.Exec()
-			if err != nil {
-				return err
-			}
-			if s.n != nil {
-				s.of.count(s.stmt, tag.RowsAffected())
-			}
-			continue
+		if err := s.receive(res); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (s *step) receive(res pgx.BatchResults) error {
+	switch {
+	case s.changes() && s.about.told:
 		rows, err := res.Query()
 		if err != nil {
 			return err
 		}
-		readErr, err := readAll(rows, s.of.reader(s.stmt))
+		readErr, err := readAll(rows, func(r Row) error {
+			var n int64
+			err := r.Scan(&n)
+			if err == nil {
+				s.whose[n-1].tell()
+			}
+			return err
+		})
+		return cmp.Or(err, readErr)
+	case s.read == nil:
+		tag, err := res.Exec()
 		if err != nil {
 			return err
 		}
-		s.of.readErr = cmp.Or(s.of.readErr, readErr)
+		if s.changes() {
+			for _, w := range s.whose {
+				w.tell()
+			}
+		} else if s.n != nil {
+			s.of.count(s.n, tag.RowsAffected())
+		}
+		return nil
 	}
+	rows, err := res.Query()
+	if err != nil {
+		return err
+	}
+	readErr, err := readAll(rows, s.of.reader(s.stmt))
+	if err != nil {
+		return err
+	}
+	s.of.readErr = cmp.Or(s.of.readErr, readErr)
 	return nil
 }
+
+// tell tells the row's waiter that it counts.
+func (w share) tell() { w.of.count(w.n, 1) }
 
 // readAll calls read for each row. It tells an error of read, which undoes nothing, from one of the database.
 func readAll(rows pgx.Rows, read func(Row) error) (readErr, err error) {
@@ -219,7 +317,14 @@ func (p *postgres) runGroup(calls []*call) {
 		p.deliver(ctx, calls[0])
 		return
 	}
-	err := p.send(ctx, p.enter.group, calls...)
+	steps, shares := pipeline(p.enter.group, p.enter.shared, calls)
+	err := p.execute(ctx, steps, calls)
+	if shares && (otherwise(err) || IsDuplicate(err)) {
+		for _, c := range calls {
+			c.untell()
+		}
+		err = p.send(ctx, p.enter.group, calls...)
+	}
 	if !undone(err) {
 		for _, c := range calls {
 			c.done <- cmp.Or(err, c.readErr)
@@ -338,6 +443,9 @@ func undone(err error) bool {
 
 // conflict reports whether err is a deadlock or a serialization failure: the same transaction may succeed now.
 func conflict(err error) bool { return code(err) == "40P01" || code(err) == "40001" }
+
+// otherwise reports whether err says that a row was not as what is shared takes it to be.
+func otherwise(err error) bool { return code(err) == "22012" }
 
 // locked reports whether err says that a row stayed locked for longer than the transaction would wait.
 func locked(err error) bool { return code(err) == "55P03" }

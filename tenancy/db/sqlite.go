@@ -244,7 +244,7 @@ func (l *lite) apply(c *call) error {
 				return err
 			}
 		}
-		if s.into != nil {
+		if s.about != nil {
 			continue
 		}
 		if s.read != nil {
@@ -259,7 +259,7 @@ func (l *lite) apply(c *call) error {
 		if err != nil {
 			return err
 		}
-		c.count(s, n)
+		c.count(s.n, n)
 	}
 	return nil
 }

@@ -1,0 +1,53 @@
+package db
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Change says how the rows change that [Batch.Change] names, in a statement of PostgreSQL that several batches share.
+type Change struct{ rows }
+
+// NewChange describes a change of rows of table. Columns are those of [NewInto]; key are those of them that make a row of the
+// table what it is, set says what becomes of it, and where what it must be, both with v for what is given. Where a row is not
+// there or not so, the group goes on without what it shares.
+func NewChange(table, key, columns, set, where string) *Change {
+	c := newChange(table, key, columns, set)
+	c.shared = "WITH t AS (" + c.shared + " AND " + where + " RETURNING 1) SELECT 1 / CAST(COUNT(*) = " + c.count() + " AS INTEGER) FROM t"
+	return c
+}
+
+// NewTold is [NewChange] where a row may be missing, and where those count for which told is true when they are changed.
+func NewTold(table, key, columns, set, told string) *Change {
+	c := newChange(table, key, columns, set)
+	c.shared = "WITH t AS (" + c.shared + " RETURNING v.n, " + told + " AS told) SELECT n FROM t WHERE told"
+	c.told = true
+	return c
+}
+
+// newChange looks each row up by its whole key and goes to the place where it is. A plain join of a young table, of which there
+// are no statistics, or of one with many small tenants would be planned to read all rows of the tenant; a lookup that cannot be
+// pulled up (OFFSET 0), of rows that are taken to be few (a LIMIT that is not known yet), is not.
+func newChange(table, key, columns, set string) *Change {
+	c := &Change{}
+	var names, lists, same []string
+	for column := range strings.SplitSeq(columns, ",") {
+		names, lists = append(names, c.add(column)), append(lists, c.list())
+	}
+	for k := range strings.SplitSeq(key, ", ") {
+		same = append(same, "o."+k+" = v."+k)
+	}
+	c.shared = "UPDATE " + table + " SET " + set + " FROM (SELECT v.*, o.ctid AS place FROM unnest(" + strings.Join(lists, ", ") +
+		") WITH ORDINALITY AS v(" + strings.Join(names, ", ") + ", n) CROSS JOIN LATERAL (SELECT ctid FROM " + table + " AS o WHERE " +
+		strings.Join(same, " AND ") + " OFFSET 0) AS o LIMIT " + c.count() + ") AS v WHERE " + table + ".ctid = v.place"
+	return c
+}
+
+// count is the argument behind the columns: how many rows there are.
+func (c *Change) count() string { return "CAST($" + strconv.Itoa(len(c.columns)+1) + " AS BIGINT)" }
+
+// Change adds the change of a row to what others share: it is for [Batch.Shared] alone. n receives 1, or, of a change that
+// tells, whether it is to be told.
+func (b *Batch) Change(n *int64, c *Change, row []any) {
+	b.add(stmt{sql: c.shared, about: &c.rows, rows: [][]any{row}, n: n})
+}

@@ -1,0 +1,210 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+var (
+	renamed = db.NewChange("task", "tenant, id", "tenant TEXT, id TEXT, next BIGINT, was BIGINT", "agent = 'shared', seq = v.next", "task.seq = v.was")
+	read    = db.NewTold("task", "tenant, id", "tenant TEXT, id TEXT, context TEXT", "context_id = v.context", "task.seq = 9")
+)
+
+// moving is a batch that moves a task on from sequence 1 by itself, or with others.
+func moving(tenant, id string, to int64, n, told *int64) *db.Batch {
+	b := &db.Batch{Key: id, Shared: &db.Batch{}}
+	b.Exec(n, "UPDATE task SET agent = 'alone', seq = $3 WHERE tenant = $1 AND id = $2 AND seq = 1", tenant, id, to)
+	b.Shared.Change(n, renamed, []any{tenant, id, to, int64(1)})
+	b.Shared.Change(told, read, []any{tenant, id, "c"})
+	return b
+}
+
+// TestShared puts batches of PostgreSQL into one group that share statements if enough of their tenant's do, and unless one
+// of them finds what it did not expect. Whoever writes it, each is told its own outcome.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	note := func(b *db.Batch, id string) *db.Batch {
+		var other db.Batch
+		other.Insert(intoTask2, []any{"acme", id, "noted", int64(1)})
+		b.Append(&other)
+		return b
+	}
+	for name, c := range map[string]struct {
+		seqs []int64 // of the tasks, by number
+		more func(b *db.Batch, i int) *db.Batch
+		want string // who wrote each
+		told string // of which the writer was told, where they share
+	}{
+		"in company":           {seqs: []int64{1, 1, 1, 1}, want: "shared shared shared shared", told: "0 1 0 1"},
+		"too few":              {seqs: []int64{1, 1}, want: "alone alone", told: "0 0"},
+		"one has moved on":     {seqs: []int64{1, 1, 7, 1}, want: "alone alone first alone", told: "0 0 0 0"},
+		"one is not there":     {seqs: []int64{1, 0, 1, 1}, want: "alone  alone alone", told: "0 0 0 0"},
+		"one without a share":  {seqs: []int64{1, 1, 1, 1}, more: unshared(0), want: "alone shared shared shared", told: "0 1 0 1"},
+		"what is new is added": {seqs: []int64{1, 1, 1}, more: func(b *db.Batch, i int) *db.Batch { return note(b, fmt.Sprint("new", i)) }, want: "shared shared shared", told: "0 1 0"},
+		"what is there stays":  {seqs: []int64{1, 1, 1}, more: func(b *db.Batch, i int) *db.Batch { return note(b, fmt.Sprint(i)) }, want: "alone alone alone", told: "0 0 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.Each(t, func(t *testing.T, d *db.DB) {
+				var first db.Batch
+				for i, seq := range c.seqs {
+					if seq > 0 {
+						first.Insert(intoTask, []any{"acme", fmt.Sprint(i), "first", seq})
+					}
+				}
+				if err := d.Tenant("acme").Do(t.Context(), &first); err != nil {
+					t.Fatal(err)
+				}
+				ns, tolds := make([]int64, len(c.seqs)), make([]int64, len(c.seqs))
+				batches := make([]*db.Batch, len(c.seqs))
+				for i := range c.seqs {
+					batches[i] = moving("acme", fmt.Sprint(i), []int64{5, 9}[i%2], &ns[i], &tolds[i])
+					if i != 1 {
+						batches[i].Exec(nil, "SELECT 1") // each has more than the other
+					}
+					if c.more != nil {
+						batches[i] = c.more(batches[i], i)
+					}
+				}
+				inOneGroup(t, d, "acme", batches)
+				want, told := c.want, c.told
+				if d.Engine() == db.SQLite {
+					want, told = strings.ReplaceAll(want, "shared", "alone"), strings.ReplaceAll(told, "1", "0")
+				}
+				var wrote []string
+				for i, seq := range c.seqs {
+					wrote = append(wrote, agentOf(t, d, fmt.Sprint(i)))
+					if n := ns[i]; (n == 1) != (seq == 1) {
+						t.Errorf("batch %d touched %d rows of a task at %d", i, n, seq)
+					}
+				}
+				if diff := cmp.Diff(want, strings.Join(wrote, " ")); diff != "" {
+					t.Errorf("who wrote what\n%s", diff)
+				}
+				if got := strings.Trim(fmt.Sprint(tolds), "[]"); got != told {
+					t.Errorf("told %s, want %s", got, told)
+				}
+			})
+		})
+	}
+}
+
+// unshared takes from the i-th batch what it shares.
+func unshared(which int) func(b *db.Batch, i int) *db.Batch {
+	return func(b *db.Batch, i int) *db.Batch {
+		if i == which {
+			b.Shared = nil
+		}
+		return b
+	}
+}
+
+func agentOf(t *testing.T, d *db.DB, id string) (agent string) {
+	t.Helper()
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&agent) }, "SELECT agent FROM task WHERE tenant = 'acme' AND id = $1", id)
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return agent
+}
+
+// inOneGroup has the batches of a tenant written in one commit.
+func inOneGroup(t *testing.T, d *db.DB, tenant db.ID, batches []*db.Batch) {
+	t.Helper()
+	release := hold(t, d)
+	var all sync.WaitGroup
+	write := func(tenant db.ID, b *db.Batch) {
+		all.Go(func() {
+			if err := d.Tenant(tenant).Write(context.Background(), b); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	under := map[db.Engine]int{db.Postgres: 2, db.SQLite: 1}[d.Engine()]
+	for i := range under { // as many as there may be, so that the others wait together
+		var b db.Batch
+		insert(&b, "other", fmt.Sprint(i))
+		write("other", &b)
+		writes(t, d, 0, i+1)
+	}
+	for _, b := range batches {
+		write(tenant, b)
+	}
+	writes(t, d, len(batches), under)
+	release()
+	all.Wait()
+}
+
+// TestSharedPlan: a change looks rows up by their keys, and does so too where it was planned when the table was empty.
+func TestSharedPlan(t *testing.T) {
+	t.Parallel()
+	d, err := db.Open(t.Context(), dbtest.PostgresURL(t), db.Options{MaxConns: 1}) // a session knows of its own plans
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	const many, groups, each = 3000, 5, 10
+	var crowd db.Batch
+	for i := range groups * each {
+		insert(&crowd, "acme", fmt.Sprint("t", i))
+	}
+	move := func(of int) {
+		t.Helper()
+		var all sync.WaitGroup
+		for i := range each {
+			all.Go(func() {
+				var n, told int64
+				err := d.Tenant("acme").Write(context.Background(), moving("acme", fmt.Sprint("t", of*each+i), 9, &n, &told))
+				if err != nil || n != 1 {
+					t.Errorf("moved %d: %v", n, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if err := d.Tenant("acme").Do(t.Context(), &crowd); err != nil {
+		t.Fatal(err)
+	}
+	for g := range groups - 1 {
+		move(g)
+	}
+	var more db.Batch
+	more.Exec(nil, `INSERT INTO task SELECT tenant, id || '-' || n, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at
+		FROM task, generate_series(1, $1) AS n WHERE id = 't0'`, many)
+	if err := d.Tenant("acme").Do(t.Context(), &more); err != nil {
+		t.Fatal(err)
+	}
+	looks := func() (shared, rows int64) {
+		t.Helper()
+		var b db.Batch
+		b.Query(func(r db.Row) error { return r.Scan(nil) }, "SELECT CAST(pg_stat_force_next_flush() AS TEXT)")
+		if err := d.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		b = db.Batch{}
+		b.Query(func(r db.Row) error { return r.Scan(&rows) }, "SELECT CAST(SUM(idx_tup_read) AS BIGINT) FROM pg_stat_user_indexes WHERE relname = 'task'")
+		b.Query(func(r db.Row) error { return r.Scan(&shared) }, "SELECT COALESCE(MAX(generic_plans), 0) FROM pg_prepared_statements WHERE statement LIKE '%seq = v.next%'")
+		if err := d.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		return shared, rows
+	}
+	sharedBefore, before := looks()
+	move(groups - 1)
+	shared, after := looks()
+	if sharedBefore == 0 || shared == sharedBefore {
+		t.Errorf("statements were shared %d times before and %d after", sharedBefore, shared)
+	}
+	if after-before > many/2 {
+		t.Errorf("to change %d rows it read %d", each, after-before)
+	}
+}
