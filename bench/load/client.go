@@ -23,6 +23,8 @@ const (
 // ErrUnexpected is wrapped by the error of a call whose answer came but was not a good one.
 var ErrUnexpected = errors.New("unexpected answer")
 
+var errClosed = errors.New("the server has closed the connection")
+
 // Timing is how long one call took.
 type Timing struct {
 	First time.Duration // until the line with the first token, from the call or from when the token was sent
@@ -63,11 +65,11 @@ func (c *Client) Call(ctx context.Context, t Target) (Timing, error) {
 			return Timing{}, err
 		}
 	}
-	timing, err := c.call(t)
+	start, err := c.send(t)
 	if err != nil {
-		_ = c.Close()
+		return Timing{}, err
 	}
-	return timing, err
+	return c.receive(t, start)
 }
 
 func (c *Client) dial(ctx context.Context) error {
@@ -81,14 +83,30 @@ func (c *Client) dial(ctx context.Context) error {
 	return nil
 }
 
-func (c *Client) call(t Target) (Timing, error) {
+// send sends t and returns when that began.
+func (c *Client) send(t Target) (time.Time, error) {
 	start := time.Now()
-	if err := c.conn.SetDeadline(start.Add(callTimeout)); err != nil {
-		return Timing{}, fmt.Errorf("set the deadline: %w", err)
+	if c.conn == nil {
+		return start, errClosed
 	}
-	if _, err := c.conn.Write(t.request); err != nil {
-		return Timing{}, fmt.Errorf("send: %w", err)
+	err := c.conn.SetDeadline(start.Add(callTimeout))
+	if err == nil {
+		_, err = c.conn.Write(t.request)
 	}
+	if err != nil {
+		_ = c.Close()
+		return start, fmt.Errorf("send: %w", err)
+	}
+	return start, nil
+}
+
+// receive reads the answer of t, which was sent at start.
+func (c *Client) receive(t Target, start time.Time) (timing Timing, err error) {
+	defer func() {
+		if err != nil {
+			_ = c.Close()
+		}
+	}()
 	h, err := readHead(c.in)
 	if err != nil {
 		return Timing{}, fmt.Errorf("read the answer: %w", err)

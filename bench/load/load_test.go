@@ -81,9 +81,61 @@ func TestRunEachGivesEachConnectionItsTarget(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	each := []load.Target{target(t, load.Spec{URL: srv.URL + "/a", Want: "/a"}), target(t, load.Spec{URL: srv.URL + "/b", Want: "/b"})}
-	got, err := load.RunEach(t.Context(), each, load.Options{Conns: 4, For: 50 * time.Millisecond})
-	if err != nil || got.Err != nil || a.Load() == 0 || b.Load() == 0 || int64(got.Calls) != a.Load()+b.Load() {
-		t.Errorf("%d calls of /a, %d of /b, %d in all (%v, %v)", a.Load(), b.Load(), got.Calls, err, got.Err)
+	for _, lean := range []bool{false, true} {
+		a.Store(0)
+		b.Store(0)
+		got, err := load.RunEach(t.Context(), each, load.Options{Conns: 4, For: 50 * time.Millisecond, Lean: lean})
+		if err != nil || got.Err != nil || a.Load() == 0 || b.Load() == 0 || int64(got.Calls) != a.Load()+b.Load() {
+			t.Errorf("lean %v: %d calls of /a, %d of /b, %d in all (%v, %v)", lean, a.Load(), b.Load(), got.Calls, err, got.Err)
+		}
+	}
+}
+
+// TestLean drives connections in one thread: every call is counted and timed, answers may come in pieces, and one that is not
+// good, or a connection that ends, is an error of the run.
+func TestLean(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 300_000) + "end"
+	var calls atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		switch r.URL.Path {
+		case "/pieces": // of a length that is not said
+			for _, part := range []string{"a\n", "b\n", "end\n"} {
+				fmt.Fprint(w, part)
+				w.(http.Flusher).Flush()
+				time.Sleep(time.Millisecond)
+			}
+		case "/long":
+			time.Sleep(2 * time.Millisecond)
+			w.Header().Set("Content-Length", fmt.Sprint(len(long)))
+			fmt.Fprint(w, long)
+		case "/bad":
+			http.Error(w, "no end", http.StatusTeapot)
+		case "/last":
+			w.Header().Set("Connection", "close")
+			fmt.Fprint(w, "end")
+		case "/cut":
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	for path, want := range map[string]string{"/pieces": "", "/long": "", "/bad": "status 418", "/last": "closed the connection", "/cut": "EOF"} {
+		calls.Store(0)
+		tgt := target(t, load.Spec{URL: srv.URL + path, Want: "end"})
+		got, err := load.RunEach(t.Context(), []load.Target{tgt}, load.Options{Conns: 3, Calls: 12, Lean: true})
+		switch {
+		case err != nil:
+			t.Errorf("%s: %v", path, err)
+		case want != "":
+			if got.Err == nil || !strings.Contains(got.Err.Error(), want) || got.Errors == 0 {
+				t.Errorf("%s: %d errors, the first %v, want %q", path, got.Errors, got.Err, want)
+			}
+		case got.Calls != 12 || got.Errors != 0 || calls.Load() != 12:
+			t.Errorf("%s: %d calls, %d errors (%v), want 12; the server saw %d", path, got.Calls, got.Errors, got.Err, calls.Load())
+		case path == "/long" && got.Whole(50) < 2*time.Millisecond:
+			t.Errorf("answers that take 2 ms came in %v", got.Whole(50))
+		}
 	}
 }
 

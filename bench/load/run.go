@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,9 @@ type Options struct {
 	Conns int
 	For   time.Duration
 	Calls int
+	// Lean has one thread drive all connections. It is for short answers: who reads one that comes bit by bit keeps the
+	// others waiting.
+	Lean bool
 }
 
 // Result is what a run counted.
@@ -73,6 +77,11 @@ func RunEach(ctx context.Context, targets []Target, o Options) (Result, error) {
 		}
 		return time.Since(start) < o.For
 	}
+	if o.Lean {
+		r, err := driveAll(ctx, clients, targets, more)
+		r.Elapsed = time.Since(start)
+		return r, err
+	}
 	parts := make([]Result, len(clients))
 	var wg sync.WaitGroup
 	for i, c := range clients {
@@ -86,19 +95,24 @@ func drive(ctx context.Context, c *Client, t Target, more func() bool) Result {
 	r := empty()
 	for more() {
 		timing, err := c.Call(ctx, t)
+		r.count(timing, err)
 		if err != nil {
-			r.Errors++
-			if r.Err == nil {
-				r.Err = err
-			}
 			rest(ctx)
-			continue
 		}
-		r.Calls++
-		_ = r.whole.RecordValue(max(1, timing.Whole.Microseconds()))
-		_ = r.first.RecordValue(max(1, timing.First.Microseconds()))
 	}
 	return r
+}
+
+// count adds a call.
+func (r *Result) count(timing Timing, err error) {
+	if err != nil {
+		r.Errors++
+		r.Err = cmp.Or(r.Err, err)
+		return
+	}
+	r.Calls++
+	_ = r.whole.RecordValue(max(1, timing.Whole.Microseconds()))
+	_ = r.first.RecordValue(max(1, timing.First.Microseconds()))
 }
 
 // rest keeps a loop whose calls fail at once from spinning.
