@@ -44,9 +44,6 @@ func (c *call) count(n *int64, rows int64) {
 
 // untell takes back what the waiter was told by what its batch shares.
 func (c *call) untell() {
-	if c.batch.Shared == nil {
-		return
-	}
 	for _, s := range c.batch.Shared.stmts {
 		c.count(s.n, 0)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -97,6 +98,50 @@ func TestShared(t *testing.T) {
 	}
 }
 
+// TestWary: after batches of a tenant did not find what they share, they go by their own statements for some time, and nobody
+// else's do.
+func TestWary(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Postgres(t)
+	d.Wary(time.Hour)
+	from := 0
+	group := func(tenant db.ID, seqs []int64) (wrote string) {
+		t.Helper()
+		var first db.Batch
+		batches := make([]*db.Batch, len(seqs))
+		var ignored int64
+		for i, seq := range seqs {
+			id := fmt.Sprint(tenant, from+i)
+			first.Insert(intoTask, []any{string(tenant), id, "first", seq})
+			batches[i] = moving(string(tenant), id, 5, &ignored, &ignored)
+		}
+		if err := d.Tenant(tenant).Do(t.Context(), &first); err != nil {
+			t.Fatal(err)
+		}
+		inOneGroup(t, d, tenant, batches)
+		return agentOf(t, d, fmt.Sprint(tenant, from))
+	}
+	for _, step := range []struct {
+		tenant db.ID
+		seqs   []int64
+		wary   time.Duration
+		want   string
+	}{
+		{"acme", []int64{1, 1, 1}, time.Hour, "shared"},
+		{"acme", []int64{1, 1, 7}, time.Hour, "alone"},
+		{"acme", []int64{1, 1, 1}, time.Hour, "alone"},
+		{"other", []int64{1, 1, 1}, time.Hour, "shared"},
+		{"acme", []int64{1, 1, 1}, 0, "shared"},
+		{"acme", []int64{1, 1, 1}, time.Hour, "shared"},
+	} {
+		d.Wary(step.wary)
+		from += 10
+		if got := group(step.tenant, step.seqs); got != step.want {
+			t.Errorf("group %d of %s was written %s, want %s", from/10, step.tenant, got, step.want)
+		}
+	}
+}
+
 // unshared takes from the i-th batch what it shares.
 func unshared(which int) func(b *db.Batch, i int) *db.Batch {
 	return func(b *db.Batch, i int) *db.Batch {
@@ -110,7 +155,7 @@ func unshared(which int) func(b *db.Batch, i int) *db.Batch {
 func agentOf(t *testing.T, d *db.DB, id string) (agent string) {
 	t.Helper()
 	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&agent) }, "SELECT agent FROM task WHERE tenant = 'acme' AND id = $1", id)
+	b.Query(func(r db.Row) error { return r.Scan(&agent) }, "SELECT agent FROM task WHERE tenant <> 'holding' AND id = $1", id)
 	if err := d.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +177,8 @@ func inOneGroup(t *testing.T, d *db.DB, tenant db.ID, batches []*db.Batch) {
 	under := map[db.Engine]int{db.Postgres: 2, db.SQLite: 1}[d.Engine()]
 	for i := range under { // as many as there may be, so that the others wait together
 		var b db.Batch
-		insert(&b, "other", fmt.Sprint(i))
-		write("other", &b)
+		insert(&b, "holding", fmt.Sprint(time.Now().UnixNano()))
+		write("holding", &b)
 		writes(t, d, 0, i+1)
 	}
 	for _, b := range batches {

@@ -329,9 +329,9 @@ func hold(t *testing.T, d *db.DB) (release func()) {
 		}
 		for _, q := range []string{
 			"SELECT pg_advisory_lock(7)",
-			`CREATE FUNCTION hold() RETURNS TRIGGER LANGUAGE plpgsql AS
+			`CREATE OR REPLACE FUNCTION hold() RETURNS TRIGGER LANGUAGE plpgsql AS
 				$$ BEGIN WHILE NOT pg_try_advisory_xact_lock_shared(7) LOOP PERFORM pg_sleep(0.01); END LOOP; RETURN NULL; END $$`,
-			"CREATE TRIGGER hold BEFORE INSERT ON task EXECUTE FUNCTION hold()",
+			"CREATE OR REPLACE TRIGGER hold BEFORE INSERT ON task EXECUTE FUNCTION hold()",
 		} {
 			if _, err := conn.Exec(t.Context(), q); err != nil {
 				t.Fatal(err)

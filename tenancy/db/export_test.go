@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Summarize is for the tests.
@@ -23,7 +24,7 @@ func Pipeline(tenants []ID, batches ...*Batch) (sql []string, rows []int) {
 	for i, b := range batches {
 		calls[i] = &call{tenant: tenants[i], batch: b}
 	}
-	steps, _ := pipeline("enter", "", calls)
+	steps, _ := pipeline("enter", "", nil, calls)
 	for _, s := range steps {
 		sql, rows = append(sql, s.sql), append(rows, len(s.rows))
 	}
@@ -66,3 +67,10 @@ func (h *Held) Writer() (write func() error, end func()) {
 
 // Many is the statement that inserts rows.
 func (in *Into) Many() string { return in.sql }
+
+// Wary sets how long a database goes without what batches share after it was not as they said.
+func (d *DB) Wary(long time.Duration) {
+	if p, ok := d.engine.(*postgres); ok {
+		p.wariness = long
+	}
+}

@@ -52,6 +52,11 @@ type postgres struct {
 	late  chan struct{}  // places, and so connections, for batches that wait for a locked row
 	reads chan struct{}  // and for what tenants read: however much that is, leases are renewed and commits made
 	wait  sync.WaitGroup // for those batches
+
+	// Tenants whose batches did not find what they share, and when that was. It cost everybody in the group a second attempt,
+	// so for some time they go by their own statements.
+	wary     sync.Map // ID to time.Time
+	wariness time.Duration
 }
 
 func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
@@ -81,7 +86,10 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 
 func newPostgres(pool *pgxpool.Pool, enter entry, lost time.Duration) *postgres {
 	conns := pool.Config().MaxConns
-	return &postgres{pool: pool, enter: enter, lost: lost, late: make(chan struct{}, max(1, conns/4)), reads: make(chan struct{}, max(1, conns-conns/4))}
+	return &postgres{
+		pool: pool, enter: enter, lost: lost, late: make(chan struct{}, max(1, conns/4)), reads: make(chan struct{}, max(1, conns-conns/4)),
+		wariness: time.Second,
+	}
 }
 
 func (p *postgres) run(ctx context.Context, c *call) error {
@@ -113,7 +121,7 @@ func (p *postgres) alone(ctx context.Context, enter string, c *call) error {
 // send executes calls as one pipeline with one sync: an implicit transaction. Its error is that of the first
 // statement that failed; then nothing has taken effect.
 func (p *postgres) send(ctx context.Context, enter string, calls ...*call) error {
-	steps, _ := pipeline(enter, "", calls)
+	steps, _ := pipeline(enter, "", nil, calls)
 	return p.execute(ctx, steps, calls)
 }
 
@@ -171,9 +179,9 @@ type share struct {
 const company = 3
 
 // pipeline returns the statements of calls, where one is about the rows of several of the same role and tenant. Where shared,
-// which begins a transaction as enter does, is not empty, batches in company go by what they share; shares reports whether
-// there are any.
-func pipeline(enter, shared string, calls []*call) (steps []step, shares bool) {
+// which begins a transaction as enter does, is not empty, batches in company go by what they share, unless their tenant is one
+// to be wary of; shares reports whether there are any.
+func pipeline(enter, shared string, wary func(ID) bool, calls []*call) (steps []step, shares bool) {
 	about := map[*rows]int{} // where in steps
 	together := false
 	for i, c := range calls {
@@ -181,7 +189,7 @@ func pipeline(enter, shared string, calls []*call) (steps []step, shares bool) {
 		if i == 0 || !c.beside(calls[i-1]) {
 			clear(about)
 			begin := enter
-			if together = shared != "" && inCompany(calls[i:]); together {
+			if together = shared != "" && inCompany(calls[i:]) && !wary(c.tenant); together {
 				begin, shares = shared, true
 			}
 			steps = append(steps, step{stmt: stmt{sql: begin, args: []any{c.role, string(c.tenant)}}})
@@ -317,11 +325,14 @@ func (p *postgres) runGroup(calls []*call) {
 		p.deliver(ctx, calls[0])
 		return
 	}
-	steps, shares := pipeline(p.enter.group, p.enter.shared, calls)
+	steps, shares := pipeline(p.enter.group, p.enter.shared, p.isWary, calls)
 	err := p.execute(ctx, steps, calls)
 	if shares && (otherwise(err) || IsDuplicate(err)) {
 		for _, c := range calls {
-			c.untell()
+			if c.batch.Shared != nil {
+				p.wary.Store(c.tenant, time.Now())
+				c.untell()
+			}
 		}
 		err = p.send(ctx, p.enter.group, calls...)
 	}
@@ -337,6 +348,16 @@ func (p *postgres) runGroup(calls []*call) {
 		alone.Go(func() { p.deliver(ctx, c) })
 	}
 	alone.Wait()
+}
+
+// isWary reports whether the batches of id are to go by their own statements.
+func (p *postgres) isWary(id ID) bool {
+	at, ok := p.wary.Load(id)
+	if !ok || time.Since(at.(time.Time)) < p.wariness {
+		return ok
+	}
+	p.wary.CompareAndDelete(id, at)
+	return false
 }
 
 // deliver executes c alone and sends its outcome. Where a row is locked it leaves c to a goroutine of its own, so that
