@@ -328,7 +328,7 @@ func TestJavaScript(t *testing.T) {
 		t.Fatalf("%s: %v", out, err)
 	}
 	want := map[string]any{
-		"models": []any{"assistant", "clerk"}, "strangers": []any{"assistant", "scribe"},
+		"refused": []any{}, "models": []any{"assistant", "clerk"}, "strangers": []any{"assistant", "scribe"},
 		"whole":    []any{"Let me see.\n\nIt is 21 degrees.", "stop", 35.0},
 		"streamed": []any{"Let me see.\n\nIt is 21 degrees.", "stop", 35.0},
 		"missing":  []any{"NotFoundError", 404.0, "not_found"},

@@ -20,11 +20,20 @@ type Options struct {
 	BlockFor time.Duration // how long a call without a stream waits for its answer; 5 minutes
 }
 
+// sends are what the official client for JavaScript adds to each request, in a page as well, and reads what it looks for.
+var (
+	sends = []string{
+		"OpenAI-Organization", "OpenAI-Project", "X-Stainless-Arch", "X-Stainless-Helper-Method", "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version",
+		"X-Stainless-Retry-Count", "X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Timeout",
+	}
+	reads = []string{"X-Should-Retry"}
+)
+
 // Routes returns what the surface answers.
 func Routes(o Options) []surface.Route {
 	c := caller{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
 	of := func(method, path string, serve surface.Handler) surface.Route {
-		return surface.Route{Method: method, Pattern: "/openai/v1" + path, Kind: surface.Tenant, Tell: fault, Serve: serve}
+		return surface.Route{Method: method, Pattern: "/openai/v1" + path, Kind: surface.Tenant, Tell: fault, Serve: serve, Sends: sends, Reads: reads}
 	}
 	chat := of(http.MethodPost, "/chat/completions", c.chat)
 	chat.Messages, chat.Waits = true, true

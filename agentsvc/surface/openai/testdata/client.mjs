@@ -7,6 +7,19 @@ const {default: OpenAI} = await import(pathToFileURL(folder + '/node_modules/ope
 const as = apiKey => new OpenAI({apiKey, baseURL: address + '/openai/v1', maxRetries: 0})
 const client = as(token)
 
+// What a browser asks before it lets a page send a request to another origin.
+const refused = new Set()
+const asked = async (url, init) => {
+  const names = [...new Headers(init.headers).keys()].filter(name => !['accept', 'user-agent'].includes(name))
+  const {headers} = await fetch(url, {
+    method: 'OPTIONS', headers: {origin: 'https://page.example', 'access-control-request-method': init.method, 'access-control-request-headers': names.join(',')},
+  })
+  const allowed = (headers.get('access-control-allow-headers') ?? '').toLowerCase().split(', ')
+  names.filter(name => !allowed.includes(name)).forEach(name => refused.add(name))
+  return fetch(url, init)
+}
+const page = new OpenAI({apiKey: token, baseURL: address + '/openai/v1', maxRetries: 1, organization: 'o', project: 'p', fetch: asked})
+
 const ids = async client => (await client.models.list()).data.map(m => m.id)
 const ask = (content, more = {}) => ({model: 'assistant', messages: [{role: 'user', content}], ...more})
 const fails = async (call, member = 'code') => {
@@ -30,7 +43,10 @@ try {
 } catch (e) {
   broken = e.constructor.name
 }
+await page.chat.completions.create(ask('hello'))
+await page.chat.completions.stream(ask('hello')).finalContent()
 console.log(JSON.stringify({
+  refused: [...refused],
   models: await ids(client), strangers: await ids(as(stranger)),
   whole: [whole.choices[0].message.content, whole.choices[0].finish_reason, whole.usage.total_tokens],
   streamed: [text, finish, tokens], broken,
