@@ -1,11 +1,14 @@
 package load
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -35,14 +38,13 @@ func driveAll(ctx context.Context, clients []*Client, targets []Target, more fun
 		began[i] = at
 		under++
 	}
+	wires := make([]*wire, len(clients))
 	for i, c := range clients {
-		w, err := take(c.conn)
-		if err != nil {
+		if wires[i], err = take(c.conn); err != nil {
 			return r, err
 		}
-		c.conn = w
-		c.in.Reset(w)
-		if err := syscall.EpollCtl(poll, syscall.EPOLL_CTL_ADD, w.fd, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(i)}); err != nil {
+		c.conn = wires[i]
+		if err := syscall.EpollCtl(poll, syscall.EPOLL_CTL_ADD, wires[i].fd, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(i)}); err != nil {
 			return r, fmt.Errorf("epoll: %w", err)
 		}
 	}
@@ -66,6 +68,10 @@ func driveAll(ctx context.Context, clients []*Client, targets []Target, more fun
 		}
 		for _, ev := range ready[:max(n, 0)] {
 			i := int(ev.Fd)
+			if !wires[i].fill() {
+				continue // the rest is under way
+			}
+			clients[i].in.Reset(wires[i])
 			r.count(clients[i].receive(targets[i%len(targets)], began[i]))
 			under--
 			next(i)
@@ -76,10 +82,16 @@ func driveAll(ctx context.Context, clients []*Client, targets []Target, more fun
 
 var errLate = fmt.Errorf("no answer within %v", callTimeout)
 
-// wire is a connection that the runtime knows nothing of.
+// wire is a connection that the runtime knows nothing of. What it has received of an answer is read at once, when all of it is
+// there: who waits for the rest of one answer keeps the others waiting.
 type wire struct {
 	net.Conn // closed
 	fd       int
+	got      []byte
+	need     int // how long the answer is, 0 = that is not known yet
+	read     int // of got
+	head     *bufio.Reader
+	data     bytes.Reader
 }
 
 // take takes a connection from the runtime.
@@ -94,34 +106,70 @@ func take(conn net.Conn) (*wire, error) {
 	if err = errors.Join(err, failed, conn.Close()); err != nil {
 		return nil, fmt.Errorf("take the connection: %w", err)
 	}
-	return &wire{conn, fd}, nil
+	return &wire{Conn: conn, fd: fd, head: bufio.NewReader(nil)}, nil
+}
+
+// fill receives what is there, and reports whether that is an answer, or the end of the connection.
+func (w *wire) fill() bool {
+	for {
+		w.got = slices.Grow(w.got, 16<<10)
+		n, err := syscall.Read(w.fd, w.got[len(w.got):cap(w.got)])
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case errors.Is(err, syscall.EAGAIN):
+			return false
+		case n <= 0:
+			return true
+		}
+		w.got = w.got[:len(w.got)+n]
+		if w.whole() {
+			return true
+		}
+	}
+}
+
+// whole reports whether w has received an answer.
+func (w *wire) whole() bool {
+	if w.need == 0 {
+		at := bytes.Index(w.got, []byte("\r\n\r\n"))
+		if at < 0 {
+			return false
+		}
+		w.data.Reset(w.got)
+		w.head.Reset(&w.data)
+		h, err := readHead(w.head)
+		switch {
+		case err != nil:
+			return true
+		case h.length < 0:
+			return bytes.HasSuffix(w.got, []byte("\r\n0\r\n\r\n"))
+		}
+		w.need = at + 4 + int(h.length)
+	}
+	return len(w.got) >= w.need
 }
 
 func (w *wire) Read(p []byte) (int, error) {
-	n, err := w.retry(func() (int, error) { return syscall.Read(w.fd, p) })
-	if n == 0 && err == nil {
+	if w.read == len(w.got) {
 		return 0, io.EOF
 	}
-	return max(n, 0), err
+	n := copy(p, w.got[w.read:])
+	w.read += n
+	return n, nil
 }
 
+// Write sends a call, and forgets the answer to the one before.
 func (w *wire) Write(p []byte) (n int, err error) {
-	for n < len(p) && err == nil {
-		var k int
-		k, err = w.retry(func() (int, error) { return syscall.Write(w.fd, p[n:]) })
-		n += max(k, 0)
-	}
-	return n, err
-}
-
-// retry does what the kernel may put off: little is sent, and what is read has begun to come.
-func (w *wire) retry(do func() (int, error)) (int, error) {
-	for end := time.Now().Add(callTimeout); ; {
-		n, err := do()
-		if !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) || time.Now().After(end) {
+	w.got, w.need, w.read = w.got[:0], 0, 0
+	for n < len(p) {
+		k, err := syscall.Write(w.fd, p[n:])
+		if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
 			return n, err
 		}
+		n += max(k, 0)
 	}
+	return n, nil
 }
 
 // SetDeadline does nothing: the loop has its own.
