@@ -101,13 +101,13 @@ func (l *lab) stoa(ctx context.Context, url string, env ...string) (*stoa.Server
 }
 
 // helper starts one of [servers] and returns its base URL.
-func (l *lab) helper(ctx context.Context, name string, env ...string) (*proc.Process, string, error) {
+func (l *lab) helper(ctx context.Context, name string) (*proc.Process, string, error) {
 	port, err := proc.FreePort()
 	if err != nil {
 		return nil, "", err
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
-	p, err := proc.Start(proc.Command{Path: l.self, Args: []string{name, addr}, Env: append(os.Environ(), env...), Dir: l.dir, Log: l.path(name + ".log")})
+	p, err := proc.Start(proc.Command{Path: l.self, Args: []string{name, addr}, Env: os.Environ(), Dir: l.dir, Log: l.path(name + ".log")})
 	if err != nil {
 		return nil, "", err
 	}

@@ -32,18 +32,13 @@ type reading struct {
 	tail, base series      // ms, c=32, p99, of both
 }
 
-// oneProcessor gives a server one processor, and leaves the others to those who call it, who have machines of their own, and to
-// PostgreSQL. A server with as many threads as there are processors is stopped by the kernel for one of theirs, for some 4 ms
-// at a time, and that would be what is measured.
-const oneProcessor = "GOMAXPROCS=1"
-
 // reads compares what callers read with a handler that does nothing.
 func reads(ctx context.Context, l *lab, _ func(...string) bool, r *report) error {
 	database, err := l.database(ctx)
 	if err != nil {
 		return err
 	}
-	s, err := l.stoa(ctx, l.cluster.URL(database), oneProcessor)
+	s, err := l.stoa(ctx, l.cluster.URL(database))
 	if err != nil {
 		return err
 	}
@@ -53,7 +48,7 @@ func reads(ctx context.Context, l *lab, _ func(...string) bool, r *report) error
 	if err != nil {
 		return err
 	}
-	p, base, err := l.helper(ctx, "idle", oneProcessor)
+	p, base, err := l.helper(ctx, "idle")
 	if err != nil {
 		return err
 	}
@@ -63,6 +58,7 @@ func reads(ctx context.Context, l *lab, _ func(...string) bool, r *report) error
 			return err
 		}
 	}
+	// The load takes one core at most: callers have machines of their own.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for round := range l.rounds {
 		for i := range all {
