@@ -180,8 +180,8 @@ func (f *fused) session(run *Run, body string, now int64) {
 	f.write(`, ` + position(f.shape.first, iss, iss+1, iss+2) + ` FROM t)`)
 }
 
-// A third form is for the records that end the first turns of tasks, which most records do where many are written at
-// once: those of a tenant share a statement for each table. It is not for a worker that has lost its lease.
+// A third form is for records that end a turn, which most do where many are written at once: those of a tenant share a
+// statement for each table. It is not for a worker that has lost its lease, nor for a further turn of a session.
 
 var (
 	movedTask = db.NewChange("task", "tenant, id", `tenant TEXT, id TEXT, epoch BIGINT, was BIGINT, seq BIGINT, status_seq BIGINT, state TEXT, at BIGINT`,

@@ -19,7 +19,7 @@ type rows struct {
 	sql     string
 	// In a group that can be written again: where not all rows are new or as they are said to be, shared fails.
 	shared string
-	told   bool // shared counts its rows, and returns the numbers of those that somebody is to be told of
+	told   bool // shared returns the numbers of the rows that somebody is to be told of
 }
 
 type column struct{ name, kind string }
