@@ -14,7 +14,7 @@ import (
 )
 
 // A thread for each connection, or a goroutine, is woken for each answer, and the machine's processors are the server's as
-// well. One thread that asks the kernel which answers are there takes half of the time.
+// well. One thread that asks the kernel which answers are there takes less of them.
 
 // driveAll is drive of all clients in one thread. A call that fails ends the run.
 func driveAll(ctx context.Context, clients []*Client, targets []Target, more func() bool) (Result, error) {
