@@ -260,11 +260,17 @@ func writeBody(w http.ResponseWriter, kind []string, status int, body []byte) {
 const (
 	piece = 64 << 10         // bytes
 	taken = 30 * time.Second // how long a client may take to accept a piece
+	// long is what net/http, whose own buffer has 4 KiB, writes in two parts: one with the headers, one with the rest.
+	long = 8 << 10
 )
 
 // send writes an answer, for each piece of which the client has a limited time. A client that is gone needs none.
 func send(w http.ResponseWriter, b []byte) {
 	if len(b) <= piece {
+		if rec, ok := w.(*record); ok && rec.conn != nil && len(b) >= long {
+			cork(rec.conn, true)
+			defer cork(rec.conn, false)
+		}
 		_, _ = w.Write(b)
 		return
 	}

@@ -66,6 +66,9 @@ func house(t *testing.T) (*surfacetest.House, *observations) {
 					http.NewResponseController(w).Flush()
 					panic("oh no")
 				}},
+				{Method: http.MethodGet, Pattern: "/long", Kind: surface.Open, Serve: func(w http.ResponseWriter, _ *http.Request) error {
+					return surface.WriteJSON(w, http.StatusOK, strings.Repeat("x", 30_000))
+				}},
 				{Method: http.MethodGet, Pattern: "/slow", Kind: surface.Open, Serve: func(_ http.ResponseWriter, r *http.Request) error {
 					<-r.Context().Done()
 					return r.Context().Err()

@@ -2,10 +2,13 @@ package surface
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -40,10 +43,11 @@ type record struct {
 	visit    *Visit
 	operator authz.Principal
 	tell     Telling
-	keeper   *keeper       // nil = nobody keeps the answer
-	stall    time.Duration // how long the client may take to accept a piece of the answer, 0 = that is seen to elsewhere
-	status   int           // 0 = nothing was written
-	code     Code          // of the error
+	keeper   *keeper         // nil = nobody keeps the answer
+	conn     syscall.RawConn // that the answer has to itself, nil = it has none
+	stall    time.Duration   // how long the client may take to accept a piece of the answer, 0 = that is seen to elsewhere
+	status   int             // 0 = nothing was written
+	code     Code            // of the error
 	err      error
 }
 
@@ -68,6 +72,25 @@ func (rec *record) Write(b []byte) (int, error) {
 
 // Unwrap is for [http.ResponseController].
 func (rec *record) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
+
+// connKey is the key of the connection that a request came on.
+type connKey struct{}
+
+// onConn adds to ctx the connection that requests come on, below TLS.
+func onConn(ctx context.Context, conn net.Conn) context.Context {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return ctx
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, connKey{}, raw)
+}
 
 type recordKey struct{}
 
@@ -95,6 +118,8 @@ func (s *Server) watch(next http.Handler) http.Handler {
 		w.Header()["X-Request-Id"] = []string{rec.id}
 		if r.ProtoMajor > 1 {
 			rec.stall = s.options.Stall // on a connection of its own, the system takes in what is small
+		} else {
+			rec.conn, _ = r.Context().Value(connKey{}).(syscall.RawConn)
 		}
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")

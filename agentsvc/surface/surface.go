@@ -184,6 +184,7 @@ func (s *Server) HTTP() *http.Server {
 		Protocols: both, HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: s.options.Stall, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.Stall,
 		},
-		ErrorLog: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
+		ConnContext: onConn,
+		ErrorLog:    slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
 	}
 }
