@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,8 @@ import (
 // next call as soon as it has answered one, and goes on with the few connections that it has so: Go's scheduler takes calls
 // from the network before it takes those that wait for another thread, which the kernel may have stopped for 4 ms.
 const lull = 50 * time.Microsecond
+
+// An answer has come when the kernel has received all of it: how long it lies there is the load's doing.
 
 // driveAll is drive of all clients in one thread. A call that fails ends the run.
 func driveAll(ctx context.Context, clients []*Client, targets []Target, more func() bool) (Result, error) {
@@ -82,7 +85,9 @@ func driveAll(ctx context.Context, clients []*Client, targets []Target, more fun
 				continue // the rest is under way
 			}
 			clients[i].in.Reset(wires[i])
-			r.count(clients[i].receive(targets[i%len(targets)], began[i]))
+			timing, err := clients[i].receive(targets[i%len(targets)], began[i])
+			timing.Whole = wires[i].came.Sub(began[i])
+			r.count(timing, err)
 			under--
 			next(i)
 		}
@@ -97,6 +102,8 @@ var errLate = fmt.Errorf("no answer within %v", callTimeout)
 type wire struct {
 	net.Conn // closed
 	fd       int
+	came     time.Time // when the kernel received the last part
+	stamp    [64]byte
 	got      []byte
 	need     int // how long the answer is, 0 = that is not known yet
 	read     int // of got
@@ -112,7 +119,11 @@ func take(conn net.Conn) (*wire, error) {
 	}
 	fd := -1
 	var failed error
-	err = raw.Control(func(of uintptr) { fd, failed = syscall.Dup(int(of)) })
+	err = raw.Control(func(of uintptr) {
+		if fd, failed = syscall.Dup(int(of)); failed == nil {
+			failed = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_TIMESTAMPNS, 1)
+		}
+	})
 	if err = errors.Join(err, failed, conn.Close()); err != nil {
 		return nil, fmt.Errorf("take the connection: %w", err)
 	}
@@ -123,7 +134,7 @@ func take(conn net.Conn) (*wire, error) {
 func (w *wire) fill() bool {
 	for {
 		w.got = slices.Grow(w.got, 16<<10)
-		n, err := syscall.Read(w.fd, w.got[len(w.got):cap(w.got)])
+		n, stamped, _, _, err := syscall.Recvmsg(w.fd, w.got[len(w.got):cap(w.got)], w.stamp[:], 0)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
@@ -133,6 +144,10 @@ func (w *wire) fill() bool {
 			return true
 		}
 		w.got = w.got[:len(w.got)+n]
+		w.came = time.Now()
+		if at := syscall.CmsgLen(0); stamped >= at+16 { // seconds and nanoseconds
+			w.came = time.Unix(int64(binary.NativeEndian.Uint64(w.stamp[at:])), int64(binary.NativeEndian.Uint64(w.stamp[at+8:])))
+		}
 		if w.whole() {
 			return true
 		}
