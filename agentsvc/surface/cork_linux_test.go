@@ -2,11 +2,13 @@ package surface_test
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"strings"
+	"net/http/httptest"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,37 +18,58 @@ import (
 func TestLongAnswer(t *testing.T) {
 	t.Parallel()
 	h, _ := house(t)
-	conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	info := func() (got *unix.TCPInfo) {
-		raw, err := conn.(*net.TCPConn).SyscallConn()
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { got, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	for _, secure := range []bool{false, true} {
+		srv := httptest.NewUnstartedServer(nil)
+		srv.Config = h.Server.HTTP()
+		t.Cleanup(srv.Close)
+		addr := srv.Listener.Addr().String()
+		if secure {
+			srv.StartTLS()
+		} else {
+			srv.Start()
 		}
+		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return got
+		t.Cleanup(func() { _ = conn.Close() })
+		above := conn
+		if secure {
+			roots := x509.NewCertPool()
+			roots.AddCert(srv.Certificate())
+			above = tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: "example.com"})
+		}
+		in := bufio.NewReader(above)
+		for i := range 5 {
+			before := segmentsOf(t, conn)
+			fmt.Fprint(above, "GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err != nil || len(body) != 30_003 {
+				t.Fatalf("%d bytes and %v, want 30,003", len(body), err)
+			}
+			after := segmentsOf(t, conn)
+			segments, bytes := after.Data_segs_in-before.Data_segs_in, after.Bytes_received-before.Bytes_received
+			if most := uint32(bytes)/after.Advmss + 1; segments > most && (i > 0 || !secure) { // the first has the handshake
+				t.Errorf("TLS %t: %d bytes came in %d segments of %d, want %d", secure, bytes, segments, after.Advmss, most)
+			}
+		}
 	}
-	in := bufio.NewReader(conn)
-	for range 5 {
-		before := info()
-		fmt.Fprint(conn, "GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		if err != nil || len(body) != 30_003 {
-			t.Fatalf("%d bytes and %v, want 30,003", len(body), err)
-		}
-		after := info()
-		segments, bytes := after.Data_segs_in-before.Data_segs_in, after.Bytes_received-before.Bytes_received
-		if most := uint32(bytes)/after.Advmss + 1; segments > most {
-			t.Errorf("%d bytes came in %d segments of %d, want %d", bytes, segments, after.Advmss, most)
-		}
+}
+
+// segmentsOf returns what the system has counted of a connection.
+func segmentsOf(t *testing.T, conn net.Conn) (info *unix.TCPInfo) {
+	t.Helper()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	var failed error
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
 	}
+	if err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	return info
 }
