@@ -12,7 +12,8 @@ GOVULNCHECK_VERSION := 1.5.0
 
 # ARGS are handed on: make run ARGS="--port 9090", make test ARGS="-run TestPlan", make bench ARGS="-h".
 ARGS ?=
-# PKG narrows make test to some packages. Those that take longest stand first.
+# PKG narrows make test to some packages. Those that take longest stand first. What they need is compiled side by side, and they
+# run one by one: each has servers under load and calls with deadlines, and would take the others' processors.
 PKG ?= ./cmd/stoa ./agentsvc/app ./cmd/stoa/faults ./...
 
 # SQLite is C that was translated to Go, and so is the C library below it. What they work on lies outside Go's heap, where the
@@ -20,6 +21,9 @@ PKG ?= ./cmd/stoa ./agentsvc/app ./cmd/stoa/faults ./...
 # GORACE: a program with the detector waits a second before it exits, for goroutines that go on without its tests; here
 # none is to be left by then.
 RACE := -race $(foreach p,sqlite/lib libc/... memory,-gcflags=modernc.org/$(p)=-race=false)
+
+# What is built as the program is shares its packages in Go's cache: SQLite alone takes minutes to compile.
+AS_BUILT := env CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 
 .PHONY: help
 help: ## list the targets
@@ -34,7 +38,7 @@ run: build ## build and serve examples/default.yaml on SQLite, with metrics
 	@exec bin/stoa serve --config examples/default.yaml $(ARGS)
 
 .PHONY: test
-test: ## run every test with the race detector, beside a private PostgreSQL, Redis, MCP servers, OpenID provider, browser and official clients
+test: build ## run every test with the race detector, beside a private PostgreSQL, Redis, MCP servers, OpenID provider, browser and official clients
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
 	@.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2
 	@.ci/needs prometheus=prometheus || echo "ATTENTION: the metrics are not held against a real Prometheus" >&2
@@ -43,7 +47,8 @@ test: ## run every test with the race detector, beside a private PostgreSQL, Red
 	client=$$(.ci/a2a-sdk) || echo "ATTENTION: the test with the official A2A client for JavaScript is skipped" >&2; \
 	browser=$$(.ci/browser) || echo "ATTENTION: the test with pages in a real browser is skipped" >&2; \
 	sdks=$$(.ci/client-sdks) || echo "ATTENTION: the tests with the official clients of OpenAI and MCP for JavaScript are skipped" >&2; \
-	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks .ci/with-services env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(RACE) -timeout 10m $(ARGS) $(PKG)
+	CGO_ENABLED=1 .ci/progress go list -v -export -deps -test $(RACE) $(PKG) >/dev/null; \
+	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks .ci/with-services env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test -p 1 $(RACE) -timeout 75m $(ARGS) $(PKG)
 
 .PHONY: faults
 faults: ## run the tests that break things on purpose (build tag faults)
@@ -63,8 +68,8 @@ lint: bin/golangci-lint-$(GOLANGCI_LINT_VERSION) ## check format, go.mod, go vet
 	@for module in . $(dir $(wildcard bench/go.mod)); do \
 		echo "lint: $$module"; \
 		.ci/in $$module go mod tidy -diff; \
-		.ci/in $$module go vet ./...; \
-		.ci/in $$module "$(CURDIR)/$<" run --allow-parallel-runners; \
+		$(AS_BUILT) .ci/in $$module go vet ./...; \
+		$(AS_BUILT) .ci/in $$module "$(CURDIR)/$<" run --allow-parallel-runners; \
 	done
 
 .PHONY: fmt

@@ -3,6 +3,8 @@ package agentsvc
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 )
 
@@ -66,6 +68,30 @@ func (e *ExhaustedError) Error() string {
 		when = " until " + e.Resets.UTC().Format(time.RFC3339)
 	}
 	return fmt.Sprintf("the budget %s (%s) is used up%s", e.Budget, e.Scope, when)
+}
+
+// StoredError says that an app stores as much as it may.
+type StoredError struct {
+	Bytes, Most int64         // what it stores, and what it may
+	Advice      string        // what helps
+	Retry       time.Duration // when it is looked at again
+}
+
+// Error says so to whoever called.
+func (e *StoredError) Error() string {
+	return fmt.Sprintf("the app stores %s of %s that it may store at present, which leaves no room for this: %s", Bytes(e.Bytes), Bytes(e.Most), e.Advice)
+}
+
+// Bytes writes a number of bytes for a reader, such as 1.5 GiB.
+func Bytes(n int64) string {
+	size, unit := float64(n), "bytes"
+	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if size < 1024 {
+			break
+		}
+		size, unit = size/1024, next
+	}
+	return strconv.FormatFloat(math.Round(size*10)/10, 'f', -1, 64) + " " + unit
 }
 
 // CancelledError is the cause by which a tool call ends that a user has cancelled.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -55,6 +56,7 @@ type KeySpec struct {
 // changed, in whichever process. It is safe for concurrent use.
 type APIKeys struct {
 	apps    *tenancy.Service
+	lookUp  func(ctx context.Context, id string) (tenancy.APIKey, tenancy.KeyHolder, error) // that of apps
 	issuer  string
 	log     *slog.Logger
 	cache   *otter.Cache[[sha256.Size]byte, *knownKey]
@@ -76,7 +78,7 @@ type knownKey struct {
 // NewAPIKeys returns the keys of apps. Their principals are vouched for by the built-in issuer.
 func NewAPIKeys(apps *tenancy.Service, i *Issuer) *APIKeys {
 	return &APIKeys{
-		apps: apps, issuer: i.name, log: i.log, used: map[string]time.Time{},
+		apps: apps, lookUp: apps.APIKey, issuer: i.name, log: i.log, used: map[string]time.Time{},
 		cache: otter.Must(&otter.Options[[sha256.Size]byte, *knownKey]{MaximumSize: maxCached}),
 	}
 }
@@ -157,7 +159,7 @@ func (k *APIKeys) Check(ctx context.Context, text string, generation int64) (Pri
 	known, ok := k.cache.GetIfPresent(hash)
 	if !ok || !now.Before(known.until) || known.generation < generation {
 		var err error
-		if known, err = k.find(ctx, m[1], hash, known); err != nil {
+		if known, err = k.find(ctx, m[1], hash, generation, known); err != nil {
 			return Principal{}, err
 		}
 	}
@@ -167,12 +169,14 @@ func (k *APIKeys) Check(ctx context.Context, text string, generation int64) (Pri
 	return known.principal, nil
 }
 
-// find reads the key of that id, once however many wait for it. before is what was known of it, nil if nothing was.
-func (k *APIKeys) find(ctx context.Context, id string, hash [sha256.Size]byte, before *knownKey) (*knownKey, error) {
-	looking := k.flights.DoChan(string(hash[:]), func() (any, error) {
+// find reads the key of that id, once however many wait for it who know the same generation of its app: a look that began
+// before the app was known to have changed may have read what was there before. before is what was known of the key, nil if
+// nothing was.
+func (k *APIKeys) find(ctx context.Context, id string, hash [sha256.Size]byte, generation int64, before *knownKey) (*knownKey, error) {
+	looking := k.flights.DoChan(fmt.Sprintf("%s %d", hash, generation), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keyLookup)
 		defer cancel()
-		kept, of, err := k.apps.APIKey(ctx, id)
+		kept, of, err := k.lookUp(ctx, id)
 		if err == nil {
 			var known *knownKey
 			if known, err = k.know(kept, of, hash); err == nil {

@@ -160,3 +160,48 @@ func TestAdminSecretIsNoKey(t *testing.T) {
 		t.Errorf("%v, want a hint", err)
 	}
 }
+
+// TestKeyDeletedWhileRead deletes a key after a look at it has read it and before that ends. Who knows that the key's app has
+// changed is not told what was read before, neither by that look nor by what it leaves behind.
+func TestKeyDeletedWhileRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k, apps := keyHouse(t, dbtest.SQLite(t))
+		text, id := newKey(t, k, KeySpec{})
+		read, goOn := make(chan int64), make(chan struct{})
+		look := k.lookUp
+		k.lookUp = func(ctx context.Context, id string) (tenancy.APIKey, tenancy.KeyHolder, error) {
+			kept, of, err := look(ctx, id)
+			if err == nil {
+				read <- of.Generation
+				<-goOn
+			}
+			return kept, of, err
+		}
+		early := make(chan error, 1)
+		go func() {
+			_, err := k.Check(t.Context(), text, 0)
+			early <- err
+		}()
+		generation := <-read
+		if err := apps.DeleteAPIKey(t.Context(), "op", "default", id); err != nil {
+			t.Fatal(err)
+		}
+		late := make(chan error, 1)
+		go func() {
+			_, err := k.Check(t.Context(), text, generation+1)
+			late <- err
+		}()
+		synctest.Wait()
+		close(goOn)
+		if err := <-early; err != nil {
+			t.Errorf("before the deletion: %v", Reason(err))
+		}
+		if err := <-late; !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("after the deletion: %v", err)
+		}
+		if _, err := k.Check(t.Context(), text, generation+1); !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("later: %v", err)
+		}
+	})
+}

@@ -19,7 +19,7 @@ func TestRunPrintsEveryFigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	args := []string{"-quick", "-binary", self, "-redis", "", "-rounds", "2", "-span", "300ms"}
+	args := []string{"-quick", "-binary", self, "-against", self, "-redis", "", "-rounds", "2", "-span", "300ms"}
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Fatal(err)
 	}
@@ -28,6 +28,9 @@ func TestRunPrintsEveryFigure(t *testing.T) {
 		if !strings.Contains(got, "\n| "+id+" | ") {
 			t.Errorf("no row for %s", id)
 		}
+	}
+	if n := strings.Count(got, "of the previous one"); n != 8 {
+		t.Errorf("%d rows compare with the previous build, want 8", n)
 	}
 	for _, bad := range []string{"not measured", "NaN", "Inf", "none |"} {
 		if strings.Contains(got, bad) {
@@ -60,7 +63,7 @@ func TestRunSaysWhatItCannotMeasure(t *testing.T) {
 
 func TestRunRefuses(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-only", "P99"}, {"-binary", "/nonexistent/stoa"}, {"-span", "x"}} {
+	for _, args := range [][]string{{"-only", "P99"}, {"-binary", "/nonexistent/stoa"}, {"-against", "/nonexistent/stoa"}, {"-span", "x"}} {
 		if err := run(t.Context(), args, &bytes.Buffer{}); err == nil {
 			t.Errorf("run(%q) succeeded", args)
 		}

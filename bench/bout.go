@@ -35,6 +35,13 @@ func (b bout) p99() series {
 	return collect(b.runs, func(m measure) float64 { return float64(m.p99.Microseconds()) / 1000 })
 }
 
+// work is the processor time that a call costs server and databases together, in microseconds.
+func (b bout) work() series {
+	return collect(b.runs, func(m measure) float64 {
+		return float64((max(m.cost.server, 0) + max(m.cost.postgres, 0) + max(m.cost.redis, 0)).Microseconds())
+	})
+}
+
 func (b bout) errors() (n int, first error) {
 	for _, m := range b.runs {
 		n += m.errors

@@ -29,6 +29,10 @@ func (c comparison) rows(wanted func(...string) bool) {
 		c.row("P1", "governed", "bare", 32, rps, func(got series) row { return atLeast("P1", what+"32", 1.7, got) })
 		c.row("P1", "governed", "bare", 1, rps, func(got series) row { return plain("P1", what+"1", got.String()) })
 	}
+	if wanted("P1") && c.f.against {
+		c.againstPrevious("postgres", "")
+		c.againstPrevious("governed", " with limits, metrics and traces")
+	}
 	if wanted("P2") {
 		what := "calls/s ÷ pgbench doing the same two transactions with the same clients, c="
 		c.row("P2", "postgres", "pgbench", 32, rps, func(got series) row { return atLeast("P2", what+"32", 1, got) })
@@ -49,6 +53,19 @@ func (c comparison) rows(wanted func(...string) bool) {
 				return plain("SQLITE", fmt.Sprintf("calls/s of the full path on SQLite ÷ a bare a2a-go server in memory, c=%d", conns), got.String())
 			})
 		}
+	}
+}
+
+// againstPrevious adds the rows that compare a contestant with the same one of the previous build.
+func (c comparison) againstPrevious(role, what string) {
+	before := role + " before"
+	for _, conns := range widths {
+		c.row("P1", role, before, conns, func(b bout) series { return b.rps() }, func(got series) row {
+			return atLeast("P1", fmt.Sprintf("calls/s of this build ÷ of the previous one%s, c=%d", what, conns), 0.95, got)
+		})
+		c.row("P1", role, before, conns, bout.work, func(got series) row {
+			return plain("P1", fmt.Sprintf("processor time per call of this build ÷ of the previous one%s, c=%d", what, conns), got.String())
+		})
 	}
 }
 

@@ -112,6 +112,16 @@ func (l *lab) onGoverned(ctx context.Context) (contestant, error) {
 	return c, nil
 }
 
+// previous starts a contestant with the binary that the one under test is compared with.
+func (l *lab) previous(ctx context.Context, start func(context.Context) (contestant, error)) (contestant, error) {
+	current := l.binary
+	l.binary = l.against
+	defer func() { l.binary = current }()
+	c, err := start(ctx)
+	c.name += ", previous build"
+	return c, err
+}
+
 // onUnprotected is stoa on a database whose row-level security was turned off after stoa had made it.
 func (l *lab) onUnprotected(ctx context.Context) (contestant, error) {
 	database, err := l.database(ctx)

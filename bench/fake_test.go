@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -101,8 +100,7 @@ func fakeSocket(w http.ResponseWriter, r *http.Request) {
 
 // migrate makes the product's tables, as it does itself when it starts.
 func migrate(ctx context.Context, conn *pgx.Conn) error {
-	_, here, _, _ := runtime.Caller(0)
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(here), "../migrations/postgres/*.up.sql"))
+	files, err := filepath.Glob("../migrations/postgres/*.up.sql")
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,14 @@ func open(ctx context.Context, o options) (*lab, error) {
 	if _, err := os.Stat(o.binary); err != nil {
 		return nil, fmt.Errorf("stoa is not built (make build): %w", err)
 	}
+	if o.against != "" {
+		if o.against, err = filepath.Abs(o.against); err != nil {
+			return nil, fmt.Errorf("find the earlier build: %w", err)
+		}
+		if _, err := os.Stat(o.against); err != nil {
+			return nil, fmt.Errorf("-against: %w", err)
+		}
+	}
 	l := &lab{options: o, self: self, keys: stoa.NewKeys()}
 	if o.postgres != "" {
 		if l.cluster, err = pg.Open(ctx, o.postgres); err != nil {

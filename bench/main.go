@@ -64,11 +64,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // options are the command line.
 type options struct {
-	binary, postgres, redis string
-	quick, list             bool
-	only                    []string
-	rounds                  int
-	span                    time.Duration
+	binary, against string
+	postgres, redis string
+	quick, list     bool
+	only            []string
+	rounds          int
+	span            time.Duration
 }
 
 func parse(args []string) (options, error) {
@@ -76,6 +77,7 @@ func parse(args []string) (options, error) {
 	var only string
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.binary, "binary", "../bin/stoa", "the built stoa")
+	f.StringVar(&o.against, "against", "", "an earlier build of stoa, whose calls P1 measures in turn with those of -binary; empty for none")
 	f.StringVar(&o.postgres, "postgres", os.Getenv("STOA_TEST_POSTGRES"), "URL of a PostgreSQL on this machine whose login may create databases (STOA_TEST_POSTGRES)")
 	f.StringVar(&o.redis, "redis", os.Getenv("STOA_TEST_REDIS"), "URL of a Redis that stoa is to use (STOA_TEST_REDIS); empty for none")
 	f.BoolVar(&o.quick, "quick", false, "shorter runs and fewer calls")

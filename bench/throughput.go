@@ -14,6 +14,8 @@ type field struct {
 	order []string
 	by    map[string]contestant
 	why   map[string]error
+	// against reports that the contestants of a previous build take part.
+	against bool
 }
 
 func (f *field) add(role string, c contestant, err error) {
@@ -44,6 +46,13 @@ func (l *lab) contestants(ctx context.Context, wanted func(...string) bool) *fie
 	if wanted("P1") {
 		c, err := l.onGoverned(ctx)
 		f.add("governed", c, err)
+	}
+	if wanted("P1") && l.against != "" {
+		f.against = true
+		c, err := l.previous(ctx, l.onPostgres)
+		f.add("postgres before", c, err)
+		c, err = l.previous(ctx, l.onGoverned)
+		f.add("governed before", c, err)
 	}
 	if wanted("P2", "P3") {
 		c, err := l.pgbench(ctx)

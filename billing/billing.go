@@ -54,6 +54,8 @@ type Service struct {
 	book    atomic.Pointer[Book]
 	plans   atomic.Pointer[map[string]Plan]
 	budgets budgetList
+	changes changes
+	pending pendingUsage
 	reading sync.Mutex // one read of them at a time, so that what was read last stays
 	clock   clock
 	told    sync.Map // thresholds that were passed, as this process noted lately
@@ -74,13 +76,13 @@ func Open(ctx context.Context, d *db.DB, bus *signal.Bus, o Options) (*Service, 
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	if err := errors.Join(s.readPrices(ctx), s.readPlans(ctx), s.readBudgets(ctx)); err != nil {
+	if err := errors.Join(s.skipChanges(ctx), s.readPrices(ctx), s.readPlans(ctx), s.readBudgets(ctx)); err != nil {
 		return nil, fmt.Errorf("open billing: %w", err)
 	}
 	return s, nil
 }
 
-// lookAgain is how long prices, plans and budgets are trusted where no signal comes.
+// lookAgain is how long prices, plans and budgets are trusted whose change was neither signalled nor recorded.
 const lookAgain = time.Minute
 
 // Run keeps prices, plans and budgets current, and this process's reservations, and ends those of processes that are gone,
@@ -95,6 +97,8 @@ func (s *Service) Run(ctx context.Context) error {
 	work.Go(func() { s.every(ctx, renewEvery, s.renew) })
 	work.Go(func() { s.every(ctx, renewEvery, s.Lapse) })
 	work.Go(func() { s.every(ctx, settleEvery, s.settleDown) })
+	work.Go(func() { s.followChanges(ctx) })
+	work.Go(func() { s.followPending(ctx) })
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
 	for {

@@ -113,10 +113,10 @@ func (r *rates) sum(kind string, u Usage) (total Money, priced bool) {
 		}
 		missing = missing || n > 0
 	}
-	add(max(0, u.InputTokens-u.CacheReadTokens-u.CacheWriteTokens), "input_tokens")
+	add(max(0, less(less(u.InputTokens, u.CacheReadTokens), u.CacheWriteTokens)), "input_tokens")
 	add(u.CacheReadTokens, "cache_read_tokens", "input_tokens")
 	add(u.CacheWriteTokens, "cache_write_tokens", "input_tokens")
-	add(max(0, u.OutputTokens-u.ReasoningTokens), "output_tokens")
+	add(max(0, less(u.OutputTokens, u.ReasoningTokens)), "output_tokens")
 	add(u.ReasoningTokens, "reasoning_tokens", "output_tokens")
 	add(u.Embeddings, "embeddings")
 	tokens := some && !missing

@@ -96,7 +96,7 @@ type Balance struct {
 }
 
 // Remaining is what is left for further calls, 0 where more was used than there was.
-func (b Balance) Remaining() int64 { return max(0, b.Amount-b.Committed-b.Reserved) }
+func (b Balance) Remaining() int64 { return max(0, less(less(b.Amount, b.Committed), b.Reserved)) }
 
 // complete checks a budget and fills in what it leaves out.
 func (b *Budget) complete(currency string) error {
@@ -182,7 +182,10 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 		if _, err := rebuild(ctx, tx, b, since); err != nil {
 			return err
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.detail(nil, &b)})
+		if err := tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.detail(nil, &b)}); err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, topicBudget, string(b.App))
 	})
 	if db.IsDuplicate(err) {
 		return Balance{}, refuse(ErrExists, "there is a budget %s", b.Name)
@@ -221,7 +224,10 @@ func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, 
 		if err != nil {
 			return err
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.detail(&was, &b)})
+		if err := tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.detail(&was, &b)}); err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, topicBudget, string(b.App))
 	})
 	b.Name = name
 	return s.changed(ctx, b, err)
@@ -275,7 +281,10 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 				return err
 			}
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.detail(&b, nil)})
+		if err := tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.detail(&b, nil)}); err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, topicBudget, string(b.App))
 	})
 	b.Name = name
 	_, err = s.changed(ctx, b, err)

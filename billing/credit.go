@@ -25,6 +25,7 @@ type Credit struct {
 	Note      string
 	CreatedAt time.Time
 	CreatedBy string
+	Key       string // under which its maker asked for it, so that it is granted once; only [Service.AddCredit] reads it
 
 	// Remaining is what the books say is left, Pending how much of that the usage that is not invoiced yet will take.
 	Remaining, Pending Money
@@ -48,11 +49,14 @@ const maxAmount = 1_000_000_000_000_000_000
 const (
 	maxNote    = 500
 	maxCredits = 100 // open ones of an app
+	maxGrants  = 3   // tries where the connection to the database broke
 )
 
-// AddCredit grants an app a credit. Without a currency it is in that of the app's plan.
+// AddCredit grants an app a credit. Without a currency it is in that of the app's plan. Under a key an actor is granted one credit,
+// however often that is asked for: the others are answered with it, or [tenancy.ErrKeyReused] where they ask for another one.
 func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, c Credit) (Credit, error) {
 	c.ID, c.CreatedBy = agentsvc.NewID(), actor
+	c.Key = cmp.Or(c.Key, c.ID)
 	c.Currency = cmp.Or(c.Currency, s.tariff(app).currency)
 	switch {
 	case c.Amount < 1 || c.Amount > maxAmount:
@@ -65,6 +69,9 @@ func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, 
 		return Credit{}, invalid("expires_at", "must be in the future")
 	}
 	made, err := s.grant(ctx, app, c)
+	for try := 1; db.Away(err) && try < maxGrants && ctx.Err() == nil; try++ {
+		made, err = s.grant(ctx, app, c) // the key says whether it was granted
+	}
 	if err != nil {
 		return Credit{}, fmt.Errorf("grant a credit: %w", err)
 	}
@@ -79,6 +86,15 @@ func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) (made Cr
 		expires = c.Expires.UnixMicro()
 	}
 	err = s.inLedger(ctx, app, func(l *ledger) error {
+		if c.Key != "" {
+			id, err := l.granted(ctx, c, expires)
+			if err != nil || id != "" {
+				if err == nil {
+					made, err = s.credit(ctx, l.tx.Query, app, id)
+				}
+				return err
+			}
+		}
 		open, err := credits(ctx, l.tx.Query, app.ID)
 		if err != nil {
 			return err
@@ -86,8 +102,9 @@ func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) (made Cr
 		if open = slices.DeleteFunc(open, func(c Credit) bool { return c.Remaining == 0 }); len(open) >= maxCredits {
 			return refuse(ErrPrecondition, "the app has %d credits that are not used up; more are not allowed", len(open))
 		}
-		_, err = l.tx.Exec(ctx, `INSERT INTO credit (app, id, amount, currency, expires_at, note, actor, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			string(app.ID), c.ID, int64(c.Amount), c.Currency, expires, c.Note, c.CreatedBy, l.now.UnixMicro())
+		_, err = l.tx.Exec(ctx, `INSERT INTO credit (app, id, amount, currency, expires_at, note, actor, created_at, idempotency_key)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+			string(app.ID), c.ID, int64(c.Amount), c.Currency, expires, c.Note, c.CreatedBy, l.now.UnixMicro(), c.Key)
 		if err != nil {
 			return err
 		}
@@ -108,6 +125,22 @@ func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) (made Cr
 		return err
 	})
 	return made, err
+}
+
+// granted returns the id of the credit that was granted under the key of c, "" if none was.
+func (l *ledger) granted(ctx context.Context, c Credit, expires int64) (id string, err error) {
+	same := false
+	err = l.tx.Query(ctx, func(r db.Row) error {
+		var amount, until int64
+		var currency, note string
+		err := r.Scan(&id, &amount, &currency, &until, &note)
+		same = amount == int64(c.Amount) && currency == c.Currency && until == expires && note == c.Note
+		return err
+	}, `SELECT id, amount, currency, expires_at, note FROM credit WHERE app = $1 AND actor = $2 AND idempotency_key = $3`, string(l.app), c.CreatedBy, c.Key)
+	if err == nil && id != "" && !same {
+		err = tenancy.ErrKeyReused
+	}
+	return id, err
 }
 
 // RevokeCredit takes back what is left of a credit; what it has paid stays paid. To do so again changes nothing. One that is

@@ -18,7 +18,7 @@ func (r *ExportRow) scan(row db.Row, more ...any) error {
 		&r.InputTokens, &r.OutputTokens, &r.CacheReadTokens, &r.CacheWriteTokens, &r.ReasoningTokens, &r.ModelCalls, &r.ToolCalls, &r.Runs, &run,
 		&r.Embeddings, &r.StoredBytes, (*int64)(&r.Cost), (*int64)(&r.Charge), &r.Currency, &r.Version, &r.Unpriced, &r.Estimated, &recorded,
 	}, more...)...)
-	r.At, r.Recorded, r.RunTime = micros(at), micros(recorded), time.Duration(run)*time.Microsecond
+	r.At, r.Recorded, r.RunTime = micros(at), micros(recorded), worked(run)
 	return err
 }
 

@@ -15,6 +15,9 @@ func (s *Service) bequeath(ctx context.Context, app db.ID) error {
 		return err
 	}
 	return s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, `DELETE FROM billing_change WHERE topic = $1 AND key = $2`, topicBudget, string(app)); err != nil {
+			return err
+		}
 		for _, table := range []string{"reservation", "reservation_line"} {
 			if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1`, string(app)); err != nil {
 				return err

@@ -29,3 +29,6 @@ func ScanUsage(row db.Row) (Usage, error) {
 	err := r.scan(row)
 	return r.Usage, err
 }
+
+// ReadChanges is how tests need not wait until a process looks for changes.
+var ReadChanges = (*Service).readChanges

@@ -60,10 +60,12 @@ type class struct {
 }
 
 var classes = []class{
-	{"input_tokens", "", ModelCall, 1, func(q Quantities) int64 { return max(0, q.InputTokens-q.CacheReadTokens-q.CacheWriteTokens) }},
+	{"input_tokens", "", ModelCall, 1, func(q Quantities) int64 {
+		return max(0, less(less(q.InputTokens, q.CacheReadTokens), q.CacheWriteTokens))
+	}},
 	{"cache_read_tokens", "input_tokens", ModelCall, 1, func(q Quantities) int64 { return q.CacheReadTokens }},
 	{"cache_write_tokens", "input_tokens", ModelCall, 1, func(q Quantities) int64 { return q.CacheWriteTokens }},
-	{"output_tokens", "", ModelCall, 1, func(q Quantities) int64 { return max(0, q.OutputTokens-q.ReasoningTokens) }},
+	{"output_tokens", "", ModelCall, 1, func(q Quantities) int64 { return max(0, less(q.OutputTokens, q.ReasoningTokens)) }},
 	{"reasoning_tokens", "output_tokens", ModelCall, 1, func(q Quantities) int64 { return q.ReasoningTokens }},
 	{"model_calls", "", ModelCall, 1, func(q Quantities) int64 { return q.ModelCalls }},
 	{"tool_calls", "", ToolCall, 1, func(q Quantities) int64 { return q.ToolCalls }},

@@ -3,7 +3,6 @@ package billing
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -48,10 +47,8 @@ func (c counting) sums(ctx context.Context, sp span, edges []int64) ([]sum, erro
 		fmt.Fprintf(&slice, " + CASE WHEN u.at >= %d THEN 1 ELSE 0 END", edge)
 	}
 	sql := `SELECT ` + sumColumns + `, CAST(` + slice.String() + ` AS BIGINT),
-			CAST(SUM(u.input_tokens) AS BIGINT), CAST(SUM(u.output_tokens) AS BIGINT), CAST(SUM(u.cache_read_tokens) AS BIGINT),
-			CAST(SUM(u.cache_write_tokens) AS BIGINT), CAST(SUM(u.reasoning_tokens) AS BIGINT), CAST(SUM(u.model_calls) AS BIGINT),
-			CAST(SUM(u.tool_calls) AS BIGINT), CAST(SUM(u.runs) AS BIGINT), CAST(SUM(u.run_micros) AS BIGINT), CAST(SUM(u.embeddings) AS BIGINT),
-			CAST(SUM(u.stored_bytes) AS BIGINT), CAST(SUM(u.cost) AS BIGINT), CAST(SUM(u.charge) AS BIGINT)
+			` + sums("u.input_tokens", "u.output_tokens", "u.cache_read_tokens", "u.cache_write_tokens", "u.reasoning_tokens", "u.model_calls",
+		"u.tool_calls", "u.runs", "u.run_micros", "u.embeddings", "u.stored_bytes", "u.cost", "u.charge") + `
 		FROM usage u LEFT JOIN usage_billed b ON b.tenant = u.tenant AND b.task = u.task AND b.key = u.key
 		WHERE (u.tenant || '') = $1 AND %s AND COALESCE(b.invoice, $4) = $4 AND (u.recorded_at < $5 OR b.invoice = $4)
 		GROUP BY ` + sumColumns + `, 8 ORDER BY ` + sumColumns + `, 8`
@@ -63,7 +60,7 @@ func (c counting) sums(ctx context.Context, sp span, edges []int64) ([]sum, erro
 			err := r.Scan((*string)(&u.Kind), &u.Provider, &u.Model, &u.Currency, &u.Version, &u.Unpriced, &u.Estimated, &u.slice,
 				&u.InputTokens, &u.OutputTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ReasoningTokens, &u.ModelCalls,
 				&u.ToolCalls, &u.Runs, &run, &u.Embeddings, &u.StoredBytes, (*int64)(&u.Cost), (*int64)(&u.Charge))
-			u.RunTime = time.Duration(run) * time.Microsecond
+			u.RunTime = worked(run)
 			list = append(list, u)
 			return err
 		}, fmt.Sprintf(sql, where), string(c.app.ID), from, to, c.invoice, c.sealed)
@@ -108,12 +105,4 @@ func (q Quantities) plus(p Quantities) Quantities {
 		ToolCalls: more(q.ToolCalls, p.ToolCalls), Runs: more(q.Runs, p.Runs), RunTime: time.Duration(more(int64(q.RunTime), int64(p.RunTime))),
 		Embeddings: more(q.Embeddings, p.Embeddings), StoredBytes: more(q.StoredBytes, p.StoredBytes),
 	}
-}
-
-// more adds what is not negative, at most to what fits.
-func more(a, b int64) int64 {
-	if b > math.MaxInt64-a {
-		return math.MaxInt64
-	}
-	return a + b
 }

@@ -110,9 +110,6 @@ func (l *ledger) post(ctx context.Context, e Entry) error {
 	for _, p := range e.Postings {
 		sum += p.Amount
 		moves = moves || p.Amount != 0
-		if p.Amount == math.MaxInt64 || p.Amount <= -math.MaxInt64 {
-			return fmt.Errorf("post %s for app %s: %w", e.Kind, l.app, errTooMuch)
-		}
 	}
 	if sum != 0 {
 		return fmt.Errorf("post %s for app %s: the postings sum to %d", e.Kind, l.app, sum)
@@ -136,8 +133,6 @@ func (l *ledger) post(ctx context.Context, e Entry) error {
 	return nil
 }
 
-var errTooMuch = refuse(ErrPrecondition, "the amount is more than can be counted")
-
 // Balances returns what the accounts of an app stand at, by currency. Those of each currency sum to zero.
 func (s *Service) Balances(ctx context.Context, app db.ID) (map[string]map[Account]Money, error) {
 	all := map[string]map[Account]Money{}
@@ -153,7 +148,7 @@ func (s *Service) Balances(ctx context.Context, app db.ID) (map[string]map[Accou
 		}
 		all[currency][Account(account)] = Money(amount)
 		return nil
-	}, `SELECT e.currency, p.account, CAST(SUM(p.amount) AS BIGINT) FROM ledger_entry e
+	}, `SELECT e.currency, p.account, `+sumOf("p.amount")+` FROM ledger_entry e
 		JOIN ledger_posting p ON p.app = e.app AND p.entry = e.id WHERE e.app = $1 GROUP BY e.currency, p.account`, string(app))
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read the balances of app %s: %w", app, err)

@@ -39,15 +39,14 @@ type Facts struct {
 // Count adds to b that what f tells of was used. It may do so again.
 func (m *Meter) Count(b *db.Batch, f Facts) { insertUsage(b, m.tenant, m.rows(m.currency(), f)) }
 
-// Write writes what f tells of by itself: where no transaction of the log could take it along.
+// Write writes what f tells of by itself: where no transaction of the log could take it along. While the database does not answer
+// that waits, see [Service.WritePending].
 func (m *Meter) Write(ctx context.Context, f Facts) error {
 	rows := m.rows(m.currency(), f)
 	if len(rows) == 0 {
 		return nil
 	}
-	var b db.Batch
-	insertUsage(&b, m.tenant, rows)
-	if err := m.s.db.Tenant(m.tenant).Write(ctx, &b); err != nil {
+	if err := m.s.writeUsage(ctx, m.tenant, rows); err != nil {
 		return fmt.Errorf("write usage of task %s: %w", f.Task, err)
 	}
 	return nil
@@ -94,16 +93,22 @@ func tokensOf(u agentsvc.Usage) Quantities {
 	}
 }
 
-// price fills in what rows cost.
+// price bounds rows to what one may hold and fills in what they cost.
 func (m *Meter) price(currency string, rows []Usage) {
-	for i, u := range rows {
-		rows[i].Worth = m.s.Worth(currency, u)
+	for i := range rows {
+		u := &rows[i]
+		reported := u.Quantities
+		if u.Quantities = reported.bounded(); u.Quantities != reported {
+			m.s.log.Warn("usage that cannot be is written down as the most that can", "tenant", m.tenant, "task", u.Task, "kind", u.Kind,
+				"input_tokens", reported.InputTokens, "output_tokens", reported.OutputTokens)
+		}
+		u.Worth = m.s.Worth(currency, *u).bounded()
 	}
 }
 
 // Worth returns what a model call is worth at the prices in force.
 func (m *Meter) Worth(u agentsvc.Usage) Worth {
-	return m.s.Worth(m.currency(), Usage{Kind: ModelCall, At: u.Began, Provider: u.Provider, Model: u.Model, Quantities: tokensOf(u)})
+	return m.s.Worth(m.currency(), Usage{Kind: ModelCall, At: u.Began, Provider: u.Provider, Model: u.Model, Quantities: tokensOf(u).bounded()}).bounded()
 }
 
 // Embedded writes that texts were made vectors, in a turn or outside of any.
@@ -118,9 +123,7 @@ func (m *Meter) Embedded(ctx context.Context, agent string, owner agentsvc.Owner
 func (m *Meter) add(ctx context.Context, row Usage) error {
 	rows := []Usage{row}
 	m.price(m.currency(), rows)
-	var b db.Batch
-	insertUsage(&b, m.tenant, rows)
-	if err := m.s.db.Tenant(m.tenant).Write(ctx, &b); err != nil {
+	if err := m.s.writeUsage(ctx, m.tenant, rows); err != nil {
 		return fmt.Errorf("write usage %s: %w", row.Key, err)
 	}
 	return nil

@@ -10,12 +10,7 @@ import (
 type Money int64
 
 // Add returns the sum, at most what fits.
-func (m Money) Add(n Money) Money {
-	if m > 0 && n > math.MaxInt64-m {
-		return math.MaxInt64
-	}
-	return m + n
-}
+func (m Money) Add(n Money) Money { return Money(more(int64(m), int64(n))) }
 
 // share returns n × amount ÷ per, rounded up to a whole nano-unit so that what has a price never costs nothing. None is
 // negative and per is not 0. What does not fit is the most that does.

@@ -188,7 +188,10 @@ func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql
 		if on, err = tenancy.Replan(ctx, tx, p.Name); err != nil {
 			return err
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: action, Detail: detail})
+		if err := tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: action, Detail: detail}); err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, topicPlan, "")
 	})
 	switch {
 	case db.IsDuplicate(err):

@@ -121,9 +121,13 @@ func (s *Service) AddPrice(ctx context.Context, actor string, p Price) (Price, e
 		if err != nil {
 			return err
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "price.create", Detail: map[string]any{
+		err = tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "price.create", Detail: map[string]any{
 			"version": p.Version, "currency": p.Currency, "effective_from": p.Effective.UTC().Format(time.RFC3339), "items": len(p.Items),
 		}})
+		if err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, topicPrice, "")
 	})
 	if db.IsDuplicate(err) {
 		return Price{}, refuse(ErrExists, "there is a price book %s, and none ever changes; make another version", p.Version)
@@ -183,9 +187,13 @@ func (s *Service) RemovePrice(ctx context.Context, actor, version string) error 
 		if n == 0 {
 			return refuse(ErrPrecondition, "price book %s is in force, or will be within %s; make another version", version, notice)
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "price.delete", Detail: map[string]any{
+		err = tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "price.delete", Detail: map[string]any{
 			"version": version, "currency": p.Currency, "effective_from": p.Effective.UTC().Format(time.RFC3339),
 		}})
+		if err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, topicPrice, "")
 	})
 	if err != nil {
 		return fmt.Errorf("withdraw price book %s: %w", version, err)

@@ -83,7 +83,7 @@ func rebuild(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (*Differ
 		return nil, err
 	}
 	err = tx.Query(ctx, func(r db.Row) error { return r.Scan(&d.WantReserved) },
-		`SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM reservation_line WHERE owner = $1 AND budget = $2 AND since = $3`, key...)
+		`SELECT `+sumOrNone("amount")+` FROM reservation_line WHERE owner = $1 AND budget = $2 AND since = $3`, key...)
 	if err != nil {
 		return nil, err
 	}
@@ -103,9 +103,9 @@ func committed(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (total
 	err = tx.Query(ctx, func(r db.Row) error {
 		var gone int64
 		err := r.Scan(&gone)
-		total += gone
+		total = more(total, gone)
 		return err
-	}, `SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM budget_gone WHERE budget = $1 AND since = $2`, b.ID, since.UnixMicro())
+	}, `SELECT `+sumOrNone("amount")+` FROM budget_gone WHERE budget = $1 AND since = $2`, b.ID, since.UnixMicro())
 	return total, err
 }
 
@@ -127,11 +127,10 @@ func usedOf(ctx context.Context, tx *db.Tx, b Budget, app db.ID, since time.Time
 			return err
 		}
 		if b.Scope.takes(u.Provider, u.Model) {
-			total += b.counts(u)
+			total = more(total, b.counts(u))
 		}
 		return nil
-	}, `SELECT provider, model, currency, CAST(SUM(input_tokens) AS BIGINT), CAST(SUM(output_tokens) AS BIGINT), CAST(SUM(model_calls) AS BIGINT),
-			CAST(SUM(charge) AS BIGINT)
+	}, `SELECT provider, model, currency, `+sums("input_tokens", "output_tokens", "model_calls", "charge")+`
 		FROM usage WHERE `+where+`at >= $2 AND at < $3 AND kind = 'model' AND (CAST($4 AS TEXT) = '' OR agent = $4)
 			AND (CAST($5 AS TEXT) = '' OR key_id = $5) AND (CAST($6 AS TEXT) = '' OR owner_sub = $6)
 			AND NOT EXISTS (SELECT 1 FROM reservation_line l WHERE l.tenant = usage.tenant AND l.call = usage.key AND l.owner = $7 AND l.budget = $8)

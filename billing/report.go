@@ -49,18 +49,7 @@ type Charged struct {
 }
 
 func (s *Sum) add(x Sum) {
-	q, y := &s.Quantities, x.Quantities
-	q.InputTokens += y.InputTokens
-	q.OutputTokens += y.OutputTokens
-	q.CacheReadTokens += y.CacheReadTokens
-	q.CacheWriteTokens += y.CacheWriteTokens
-	q.ReasoningTokens += y.ReasoningTokens
-	q.ModelCalls += y.ModelCalls
-	q.ToolCalls += y.ToolCalls
-	q.Runs += y.Runs
-	q.RunTime += y.RunTime
-	q.Embeddings += y.Embeddings
-	q.StoredBytes += y.StoredBytes
+	s.Quantities = s.plus(x.Quantities)
 	s.Cost, s.Charge = s.Cost.Add(x.Cost), s.Charge.Add(x.Charge)
 	s.Unpriced += x.Unpriced
 	s.Currency = cmp.Or(s.Currency, x.Currency)
@@ -83,7 +72,7 @@ func (s *Service) Usage(ctx context.Context, app db.ID, plan string, q Query) (r
 		err := row.Scan(&x.Agent, &x.Provider, &x.Model, &x.User, &x.Key, &day, &x.Currency, &x.InputTokens, &x.OutputTokens, &x.CacheReadTokens,
 			&x.CacheWriteTokens, &x.ReasoningTokens, &x.ModelCalls, &x.ToolCalls, &x.Runs, &run, &x.Embeddings, &x.StoredBytes,
 			(*int64)(&x.Cost), (*int64)(&x.Charge), &x.Unpriced)
-		x.RunTime = time.Duration(run) * time.Microsecond
+		x.RunTime = worked(run)
 		if slices.Contains(q.By, "day") {
 			x.Day = time.Unix(day*86400, 0).UTC()
 		}
@@ -101,13 +90,6 @@ func (s *Service) Usage(ctx context.Context, app db.ID, plan string, q Query) (r
 	}
 	rows = merge(rows)
 	return rows, total(rows, s.currency(plan)), nil
-}
-
-func sums(columns ...string) string {
-	for i, c := range columns {
-		columns[i] = "CAST(SUM(" + c + ") AS BIGINT)"
-	}
-	return strings.Join(columns, ", ")
 }
 
 // columns are what the rows of a query are told apart by.

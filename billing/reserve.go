@@ -92,7 +92,7 @@ func (a *Allowance) Reserve(ctx context.Context, ask Ask) (*Reservation, error) 
 }
 
 // unspent is what would be left if no call were under way.
-func (b Balance) unspent() int64 { return max(0, b.Amount-b.Committed) }
+func (b Balance) unspent() int64 { return max(0, less(b.Amount, b.Committed)) }
 
 // bounds returns what a call can cost at most, for each budget. A hard budget of money refuses what has no price.
 func (a *Allowance) bounds(budgets []Budget, ask Ask, at time.Time) ([]bound, error) {
@@ -104,7 +104,7 @@ func (a *Allowance) bounds(budgets []Budget, ask Ask, at time.Time) ([]bound, er
 		case InCalls:
 			x.amount = func(int64) int64 { return 1 }
 		case InTokens:
-			x.amount = func(output int64) int64 { return ask.Input + output }
+			x.amount = func(output int64) int64 { return more(ask.Input, output) }
 		case InMoney:
 			book := a.s.book.Load()
 			if _, priced := book.most(b.Currency, ask.Provider, ask.Model, 1, 1, at); !priced && b.Hard {
@@ -168,7 +168,9 @@ func (r *Reservation) take(ctx context.Context, bounds []bound) ([]Balance, bool
 		n := len(args)
 		args = append(args, string(l.budget.App), l.budget.ID, l.since.UnixMicro(), l.amount)
 		this := fmt.Sprintf("b.tenant = $%d AND b.budget = $%d AND b.since = $%d", n+1, n+2, n+3)
-		over = append(over, fmt.Sprintf("(%s AND b.committed + b.reserved + CAST($%d AS BIGINT) > x.amount)", this, n+4))
+		// Of the sums of three none may leave 64 bits: each is compared before it is used.
+		over = append(over, fmt.Sprintf(`(%s AND CASE WHEN b.committed > x.amount THEN TRUE WHEN b.reserved > x.amount - b.committed THEN TRUE
+			ELSE CAST($%d AS BIGINT) > x.amount - b.committed - b.reserved END)`, this, n+4))
 		rows = append(rows, fmt.Sprintf("(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT), CAST($%d AS BIGINT))", n+1, n+2, n+3, n+4))
 	}
 	r.lock(&b)
@@ -192,7 +194,7 @@ func (r *Reservation) take(ctx context.Context, bounds []bound) ([]Balance, bool
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), v.column1, v.column2, v.column3, v.column4 FROM (VALUES `+strings.Join(rows, ", ")+`) AS v
 		WHERE EXISTS (SELECT 1 FROM reservation WHERE tenant = $1 AND call = $2)`, args...)
 	for _, l := range r.lines {
-		b.Exec(nil, `UPDATE budget_balance SET reserved = reserved + $4 WHERE tenant = $1 AND budget = $2 AND since = $3
+		b.Exec(nil, `UPDATE budget_balance SET reserved = `+plusAtMost("reserved", "$4")+` WHERE tenant = $1 AND budget = $2 AND since = $3
 			AND EXISTS (SELECT 1 FROM reservation WHERE tenant = $5 AND call = $6)`,
 			string(l.budget.App), l.budget.ID, l.since.UnixMicro(), l.amount, tenant, call)
 	}

@@ -28,7 +28,7 @@ func (r *Reservation) end(ctx context.Context, rows []Usage) error {
 	after := make([]Balance, len(r.lines))
 	for i, l := range r.lines {
 		after[i] = Balance{Budget: l.budget}
-		b.Exec(nil, `UPDATE budget_balance SET committed = committed + $4, reserved = reserved - $5 WHERE tenant = $1 AND budget = $2 AND since = $3
+		b.Exec(nil, `UPDATE budget_balance SET committed = `+plusAtMost("committed", "$4")+`, reserved = reserved - $5 WHERE tenant = $1 AND budget = $2 AND since = $3
 			AND EXISTS (SELECT 1 FROM reservation WHERE tenant = $6 AND call = $7)`,
 			string(l.budget.App), l.budget.ID, l.since.UnixMicro(), l.budget.counts(rows...), l.amount, tenant, call)
 	}
@@ -41,6 +41,9 @@ func (r *Reservation) end(ctx context.Context, rows []Usage) error {
 			WHERE b.tenant = $1 AND b.budget = $2 AND b.since = $3`, string(l.budget.App), l.budget.ID, l.since.UnixMicro())
 	}
 	if err := s.db.Platform().Write(ctx, &b); err != nil {
+		if len(rows) > 0 && !db.Refused(err) {
+			s.keepUsage(r.a.tenant, rows) // the reservation lapses, and the row counts in its place
+		}
 		return fmt.Errorf("settle: %w", err)
 	}
 	for i, l := range r.lines {
@@ -65,11 +68,11 @@ func (b Budget) counts(rows ...Usage) (n int64) {
 		switch {
 		case u.Kind != ModelCall:
 		case b.Unit == InTokens:
-			n += u.Tokens()
+			n = more(n, u.Tokens())
 		case b.Unit == InCalls:
-			n += u.ModelCalls
+			n = more(n, u.ModelCalls)
 		case u.Currency == b.Currency:
-			n += int64(u.Charge)
+			n = more(n, int64(u.Charge))
 		}
 	}
 	return n

@@ -43,10 +43,10 @@ func (m *Meter) sealDays(ctx context.Context, tx *db.Tx, after time.Duration) er
 		err := r.Scan(&day, &bytes)
 		at := time.Unix(day*86400, 0).UTC()
 		rows = append(rows, Usage{
-			Key: "stored." + at.Format(time.DateOnly), Kind: Storage, At: at, Quantities: Quantities{StoredBytes: (bytes + 23) / 24},
+			Key: "stored." + at.Format(time.DateOnly), Kind: Storage, At: at, Quantities: Quantities{StoredBytes: ceil(bytes, 24)},
 		})
 		return err
-	}, `SELECT hour / 24, CAST(SUM(bytes) AS BIGINT) FROM stored_sample WHERE tenant = $1 AND hour < $2 GROUP BY 1 HAVING SUM(bytes) > 0`,
+	}, `SELECT hour / 24, `+sumOf("bytes")+` FROM stored_sample WHERE tenant = $1 AND hour < $2 GROUP BY 1 HAVING MAX(bytes) > 0`,
 		string(m.tenant), until)
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ type Quantities struct {
 }
 
 // Tokens is what budgets of tokens count.
-func (q Quantities) Tokens() int64 { return q.InputTokens + q.OutputTokens }
+func (q Quantities) Tokens() int64 { return more(q.InputTokens, q.OutputTokens) }
 
 // Usage is one row: a fact that was counted. Task and Key name the fact within its app: whoever writes it again writes
 // nothing.

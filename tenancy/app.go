@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/grant"
 )
 
 // DefaultID is the id of the app of the process's own config file. It has no row in the database.
@@ -37,7 +38,7 @@ type App struct {
 	Revision    int64 // of the configuration
 	Inputs      int64 // grows with what a build reads beside the configuration: secrets, grants, plan, limits
 	Generation  int64 // grows with every change, token marks included
-	Grants      []string
+	Grants      grant.List
 	Plan        string
 	Limits      Limits
 	Auth        Auth

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/grant"
 )
 
 // Auth is an issuer of an app's own. Tokens that say Issuer and Audience, and are signed by a key that lies at JWKSURL,
@@ -53,7 +53,7 @@ func (a Auth) Refresh() time.Duration {
 }
 
 // check says what is wrong with a. Only an app that may reach private networks may have its keys come unencrypted.
-func (a Auth) check(grants []string) error {
+func (a Auth) check(grants grant.List) error {
 	for _, f := range []struct{ name, value string }{
 		{"issuer", a.Issuer}, {"jwks_url", a.JWKSURL}, {"audience", a.Audience}, {"client_id", a.ClientID},
 	} {
@@ -68,10 +68,10 @@ func (a Auth) check(grants []string) error {
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
 		return invalid("auth.jwks_url", "must be an address such as https://login.example.com/jwks.json")
-	case u.Scheme == "http" && !slices.Contains(grants, grantPrivate):
-		return invalid("auth.jwks_url", "must begin with https://: whoever changes the answer on its way could sign tokens (an app with the grant %s may use http)", grantPrivate)
-	case isPrivate(u.Hostname()) && !slices.Contains(grants, grantPrivate):
-		return invalid("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grantPrivate)
+	case u.Scheme == "http" && !grants.Has(grant.PrivateNetwork):
+		return invalid("auth.jwks_url", "must begin with https://: whoever changes the answer on its way could sign tokens (an app with the grant %s may use http)", grant.PrivateNetwork)
+	case isPrivate(u.Hostname()) && !grants.Has(grant.PrivateNetwork):
+		return invalid("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grant.PrivateNetwork)
 	}
 	if a.RefreshInterval != "" {
 		if d, err := time.ParseDuration(a.RefreshInterval); err != nil || d < minRefresh || d > maxRefresh {
@@ -83,7 +83,7 @@ func (a Auth) check(grants []string) error {
 
 // reach looks up where the keys of an app's issuer lie, unless it is as it was.
 func (s *Service) reach(ctx context.Context, app, was *App) error {
-	private, before := slices.Contains(app.Grants, grantPrivate), slices.Contains(was.Grants, grantPrivate)
+	private, before := app.Grants.Has(grant.PrivateNetwork), was.Grants.Has(grant.PrivateNetwork)
 	if s.options.Reach == nil || app.Auth == (Auth{}) || app.Auth.JWKSURL == was.Auth.JWKSURL && (private || !before) {
 		return nil
 	}
@@ -106,8 +106,6 @@ func isPrivate(host string) bool {
 	ip = ip.Unmap()
 	return err == nil && (!ip.IsGlobalUnicast() || ip.IsPrivate())
 }
-
-const grantPrivate = "private_network"
 
 // key is what no two apps may have in common: it tells whose a token is. It is empty where there is no issuer.
 func (a Auth) key(app string) string {
@@ -186,11 +184,11 @@ func (s *Service) Issuers(ctx context.Context) ([]AppIssuer, error) {
 			return err
 		}
 		i.App = db.ID(id)
-		var granted []string
+		var granted grant.List
 		if err := json.Unmarshal([]byte(grants), &granted); err != nil {
 			return fmt.Errorf("grants of app %s: %w", id, err)
 		}
-		i.Private = slices.Contains(granted, grantPrivate)
+		i.Private = granted.Has(grant.PrivateNetwork)
 		all = append(all, i)
 		return all[len(all)-1].Auth.read(doc)
 	}, `SELECT tenant, name, auth, grants FROM app WHERE auth_key <> '' AND status <> 'deleting' ORDER BY tenant`)

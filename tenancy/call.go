@@ -20,6 +20,8 @@ const (
 	// callLease is how long a call may take before its key is free for another try: its process has died.
 	callLease = 5 * time.Minute
 	maxKey    = 255
+	// maxEnds is how often the end of a call is written where the connection to the database broke.
+	maxEnds = 5
 )
 
 // Request is a call that carries an idempotency key.
@@ -124,7 +126,11 @@ func (c *Claim) Abandon(ctx context.Context) error {
 func (c *Claim) end(ctx context.Context, sql string, args ...any) error {
 	var b db.Batch
 	b.Exec(nil, sql, append([]any{c.actor, c.key, c.id}, args...)...)
-	if err := c.s.db.Platform().Do(ctx, &b); err != nil {
+	err := c.s.db.Platform().Do(ctx, &b)
+	for try := 1; db.Away(err) && try < maxEnds && ctx.Err() == nil; try++ {
+		err = c.s.db.Platform().Do(ctx, &b) // it may be done twice; not done, the key would be taken for as long as callLease
+	}
+	if err != nil {
 		return fmt.Errorf("keep the answer of an idempotent call: %w", err)
 	}
 	return nil

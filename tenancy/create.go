@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/grant"
 )
 
 // Draft is an app to be.
@@ -18,7 +19,7 @@ type Draft struct {
 	DisplayName string
 	Config      []byte // a JSON object or YAML
 	Secrets     map[string]string
-	Grants      []string
+	Grants      grant.List
 	Plan        string
 	Limits      LimitsChange // of the defaults
 	Auth        Auth
@@ -77,7 +78,7 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 
 // draft checks d and makes it a whole app that is nowhere yet.
 func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
-	grants, err := d.check()
+	grants, err := d.check(s.options.Guard)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +87,9 @@ func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
 		return nil, err
 	}
 	if err := s.reach(ctx, &App{Auth: d.Auth, Grants: grants}, &App{}); err != nil {
+		return nil, err
+	}
+	if err := s.checkOverlap(ctx, "", grants); err != nil {
 		return nil, err
 	}
 	if err := s.plan(ctx, &d.Plan); err != nil {
@@ -115,7 +119,7 @@ func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
 	return w, err
 }
 
-func (d *Draft) check() (grants []string, err error) {
+func (d *Draft) check(guard *grant.Guard) (grants grant.List, err error) {
 	if err := checkName(d.Name); err != nil {
 		return nil, err
 	}
@@ -137,7 +141,7 @@ func (d *Draft) check() (grants []string, err error) {
 	if err := checkPlan(d.Plan); err != nil {
 		return nil, err
 	}
-	if grants, err = tidyGrants(d.Grants); err != nil {
+	if grants, err = tidyGrants(d.Grants, guard); err != nil {
 		return nil, err
 	}
 	if d.Auth != (Auth{}) {

@@ -66,7 +66,32 @@ func (s *Service) erase(ctx context.Context, app App) error {
 	}
 	s.changed(app.ID)
 	s.bus.Publish(TopicName, app.Name)
+	s.unerased.Store(true)
+	select {
+	case s.deleted <- struct{}{}:
+	default:
+	}
 	return nil
+}
+
+// eraseFiles has what was deleted leave the files of the database, once for all deletions since the last time. Where somebody
+// reads it is tried again the next time.
+func (s *Service) eraseFiles(ctx context.Context) error {
+	if !s.unerased.Swap(false) {
+		return nil
+	}
+	err := db.ErrBusy
+	for try := 0; try < 5 && errors.Is(err, db.ErrBusy); try++ {
+		err = s.db.Erase(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	s.unerased.Store(true)
+	if errors.Is(err, db.ErrBusy) {
+		return nil
+	}
+	return fmt.Errorf("erase what was deleted from the files of the database: %w", err)
 }
 
 // Run chains the audit trail, completes deletions that were cut off, forgets idempotency keys that are too old and wraps
@@ -78,13 +103,19 @@ func (s *Service) Run(ctx context.Context) error {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
 	for {
-		for _, do := range []func(context.Context) error{s.eraseMarked, s.wipeGone, s.expireCalls, s.rewrap, s.resealHeads, s.renew} {
+		for _, do := range []func(context.Context) error{s.redactOld, s.eraseMarked, s.wipeGone, s.eraseFiles, s.expireCalls, s.rewrap, s.resealHeads, s.renew} {
 			if err := do(ctx); err != nil && ctx.Err() == nil {
 				s.log.ErrorContext(ctx, "tidy up after apps", "error", err)
 			}
 		}
 		select {
 		case <-tick.C:
+		case <-s.deleted:
+			// More deletions may follow: files are rebuilt once for those of a second.
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -121,6 +152,7 @@ func (s *Service) wipeGone(ctx context.Context) error {
 	for _, id := range gone {
 		n, werr := wipe(ctx, s.db.Platform(), id)
 		if err = errors.Join(err, werr); n > 0 {
+			s.unerased.Store(true)
 			s.log.WarnContext(ctx, "rows of a deleted app were written late and are removed", "app", id, "rows", n)
 		}
 	}

@@ -1,53 +1,51 @@
 package tenancy
 
 import (
-	"encoding/json"
+	"maps"
 	"reflect"
+	"slices"
+
+	"stoa/tenancy/grant"
 )
 
-// maxDifference bounds how much of a configuration an entry of the audit trail holds, in bytes. The revisions have all
-// of it.
-const maxDifference = 64 << 10
+// maxChanges bounds how many changed paths an entry of the audit trail names.
+const maxChanges = 300
 
-const tooLong = "longer than 64 KiB: see the revisions"
-
-// describe adds to e's detail what it changes in the app: the fields that differ, as they were and as they will be, and of
-// the configuration only what differs in it, its secrets masked. One that is made has nothing before.
+// describe adds to e's detail what it changes in the app. An entry outlives the app and cannot be changed once it is chained,
+// so that it holds values of an allow list only (see [allowed]): in "before" and "after", as far as they differ. Of everything
+// else it holds in "changes" the path and the keyed hashes of the value before and after. What is made has nothing before.
 func (s *Service) describe(e *edit) {
 	before, after := map[string]any{}, map[string]any{}
+	changes := newChanges(e.hasher())
 	var was []byte
-	now := told(&e.app)
+	now := allowed(&e.app)
 	if e.was == nil {
 		after = now
+		changes.compare(nil, hashed(&e.app))
 	} else {
 		was = e.was.config
-		then := told(&e.was.app)
+		then := allowed(&e.was.app)
 		for field, v := range now {
 			if !reflect.DeepEqual(then[field], v) {
 				before[field], after[field] = then[field], v
 			}
 		}
+		changes.compare(hashed(&e.was.app), hashed(&e.app))
 	}
-	if string(was) != string(e.config) {
-		s.describeConfig(was, e.config, before, after)
-	}
+	s.compareConfigs(changes, was, e.config)
 	if len(before) > 0 {
 		e.detail["before"] = before
 	}
 	if len(after) > 0 {
 		e.detail["after"] = after
 	}
+	changes.addTo(e.detail)
 }
 
-// told is what the trail tells of an app beside its configuration.
-func told(a *App) map[string]any {
-	var auth any
-	if a.Auth != (Auth{}) {
-		auth = a.Auth
-	}
+// allowed is what of an app the trail holds as it is.
+func allowed(a *App) map[string]any {
 	return map[string]any{
-		"auth": auth, "display_name": a.DisplayName, "status": string(a.Status), "revision": a.Revision, "plan": a.Plan,
-		"grants": append([]string{}, a.Grants...), "labels": a.Labels,
+		"status": string(a.Status), "revision": a.Revision, "plan": a.Plan, "grants": append(grant.List{}, a.Grants...),
 		"limits": map[string]any{
 			"weight": a.Limits.Weight, "max_concurrent_tasks": a.Limits.MaxConcurrentTasks, "queue_depth": a.Limits.QueueDepth,
 			"rate": append([]Rate{}, a.Limits.Rates...),
@@ -55,53 +53,79 @@ func told(a *App) map[string]any {
 	}
 }
 
-// describeConfig adds what differs between two configurations. What is no document has nothing to tell.
-func (s *Service) describeConfig(was, now []byte, before, after map[string]any) {
-	if s.options.Decode == nil || s.options.Mask == nil {
-		return
+// hashed is what else there is of an app beside its configuration, by path.
+func hashed(a *App) map[string]any {
+	values := map[string]any{}
+	if a.DisplayName != "" {
+		values["display_name"] = a.DisplayName
 	}
-	var docs [2]map[string]any
-	for i, src := range [][]byte{was, now} {
-		docs[i], _ = s.options.Decode(src)
+	if len(a.Labels) > 0 {
+		values["labels"] = a.Labels
 	}
-	b, a, differs := difference(docs[0], docs[1], s.options.Mask(docs[0]), s.options.Mask(docs[1]))
-	if !differs {
-		return // only its spelling does
+	if auth := a.Auth; auth != (Auth{}) {
+		values["auth.issuer"], values["auth.jwks_url"], values["auth.audience"] = auth.Issuer, auth.JWKSURL, auth.Audience
+		values["auth.client_id"], values["auth.refresh_interval"], values["auth.require_tenant_id"] = auth.ClientID, auth.RefreshInterval, auth.RequireTenantID
 	}
-	if raw, err := json.Marshal([]any{b, a}); err != nil || len(raw) > maxDifference {
-		b, a = tooLong, tooLong
-	}
-	if len(was) > 0 {
-		before["config"] = b
-	}
-	after["config"] = a
+	return values
 }
 
-// difference returns the parts of two documents that differ, as they are to be shown. Lists are compared as a whole.
-func difference(was, now, shownWas, shownNow any) (before, after any, differs bool) {
-	if reflect.DeepEqual(was, now) {
-		return nil, nil, false
+// compareConfigs adds what differs between two configurations, by the paths of their fields. What is no document has none.
+func (s *Service) compareConfigs(changes *changes, was, now []byte) {
+	if s.options.Decode == nil || s.options.Leaves == nil || string(was) == string(now) {
+		return
 	}
-	x, isMap := was.(map[string]any)
-	y, isMapToo := now.(map[string]any)
-	sx, _ := shownWas.(map[string]any)
-	sy, _ := shownNow.(map[string]any)
-	if !isMap || !isMapToo {
-		return shownWas, shownNow, true
-	}
-	b, a := map[string]any{}, map[string]any{}
-	for key, v := range x {
-		other, stays := y[key]
-		if !stays {
-			b[key] = sx[key]
-		} else if bv, av, differs := difference(v, other, sx[key], sy[key]); differs {
-			b[key], a[key] = bv, av
+	var leaves [2]map[string]any
+	for i, src := range [][]byte{was, now} {
+		leaves[i] = map[string]any{}
+		if doc, err := s.options.Decode(src); err == nil {
+			for path, v := range s.options.Leaves(doc) {
+				leaves[i]["config."+path] = v
+			}
 		}
 	}
-	for key := range y {
-		if _, old := x[key]; !old {
-			a[key] = sy[key]
+	changes.compare(leaves[0], leaves[1])
+}
+
+// changes are the paths at which values differ, with the hashes of the values.
+type changes struct {
+	hasher Hasher
+	paths  map[string]any
+	more   int // that are not named
+}
+
+func newChanges(h Hasher) *changes { return &changes{hasher: h, paths: map[string]any{}} }
+
+// compare adds the paths whose values differ.
+func (c *changes) compare(was, now map[string]any) {
+	for _, path := range slices.Sorted(maps.Keys(now)) {
+		v := now[path]
+		if old, ok := was[path]; !ok {
+			c.add(path, map[string]any{"after": c.hasher.of(v)})
+		} else if !reflect.DeepEqual(old, v) {
+			c.add(path, map[string]any{"before": c.hasher.of(old), "after": c.hasher.of(v)})
 		}
 	}
-	return b, a, true
+	for _, path := range slices.Sorted(maps.Keys(was)) {
+		old := was[path]
+		if _, ok := now[path]; !ok {
+			c.add(path, map[string]any{"before": c.hasher.of(old)})
+		}
+	}
+}
+
+func (c *changes) add(path string, hashes map[string]any) {
+	if len(c.paths) >= maxChanges {
+		c.more++
+		return
+	}
+	c.paths[path] = hashes
+}
+
+func (c *changes) addTo(detail map[string]any) {
+	if len(c.paths) > 0 {
+		detail["changes"] = c.paths
+	}
+	if c.more > 0 {
+		detail["more_changes"] = c.more
+	}
 }

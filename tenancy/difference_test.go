@@ -2,64 +2,101 @@ package tenancy
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 )
 
-func TestDifference(t *testing.T) {
+// TestChanges: of two documents the paths that differ are told, with hashes that are equal where the values are, and that
+// nobody finds a value by without the key.
+func TestChanges(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct{ was, now, before, after string }{
-		"same":            {`{"a":1}`, `{"a":1}`, `null`, `null`},
-		"value":           {`{"a":1,"b":2}`, `{"a":1,"b":3}`, `{"b":2}`, `{"b":3}`},
-		"deep":            {`{"a":{"b":{"c":1,"d":2}}}`, `{"a":{"b":{"c":1,"d":3}}}`, `{"a":{"b":{"d":2}}}`, `{"a":{"b":{"d":3}}}`},
-		"more":            {`{"a":{}}`, `{"a":{"b":1}}`, `{"a":{}}`, `{"a":{"b":1}}`},
-		"less":            {`{"a":{"b":1},"c":1}`, `{"c":1}`, `{"a":{"b":1}}`, `{}`},
-		"list":            {`{"a":[1,2]}`, `{"a":[2,1]}`, `{"a":[1,2]}`, `{"a":[2,1]}`},
-		"kind":            {`{"a":[1]}`, `{"a":{"b":1}}`, `{"a":[1]}`, `{"a":{"b":1}}`},
-		"null":            {`{"a":null}`, `{}`, `{"a":null}`, `{}`},
-		"secret":          {`{"m":{"key":"one","x":1}}`, `{"m":{"key":"two","x":1}}`, `{"m":{"key":"***"}}`, `{"m":{"key":"***"}}`},
-		"secret in lists": {`{"l":[{"key":"one"}]}`, `{"l":[{"key":"two"}]}`, `{"l":[{"key":"***"}]}`, `{"l":[{"key":"***"}]}`},
+	for name, tt := range map[string]struct{ was, now, want string }{
+		"same":  {`{"a":1}`, `{"a":1}`, ``},
+		"value": {`{"a":1,"b":2}`, `{"a":1,"b":3}`, `b:ba`},
+		"more":  {`{"a":1}`, `{"a":1,"b":1}`, `b:a`},
+		"less":  {`{"a":1,"b":1}`, `{"a":1}`, `b:b`},
+		"null":  {`{"a":null}`, `{}`, `a:b`},
+		"list":  {`{"a":[1,2]}`, `{"a":[2,1]}`, `a:ba`},
+		"all":   {`{}`, `{"a":1,"b":{"c":2}}`, `a:a b:a`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			was, now := read(t, tt.was), read(t, tt.now)
-			before, after, differs := difference(was, now, hideKeys(was), hideKeys(now))
-			if differs != (tt.before != "null") {
-				t.Errorf("differs = %v", differs)
+			c := newChanges(newHasher())
+			c.compare(document(t, tt.was), document(t, tt.now))
+			var got []string
+			for _, path := range slices.Sorted(maps.Keys(c.paths)) {
+				hashes := c.paths[path].(map[string]any)
+				word := path + ":"
+				for _, side := range []string{"before", "after"} {
+					if h, ok := hashes[side]; ok && isHash(h) {
+						word += side[:1]
+					}
+				}
+				if hashes["before"] == hashes["after"] {
+					t.Errorf("%s: the same hash before and after", path)
+				}
+				got = append(got, word)
 			}
-			if got, err := json.Marshal(before); err != nil || string(got) != tt.before {
-				t.Errorf("before: %s, want %s", got, tt.before)
-			}
-			if got, err := json.Marshal(after); err != nil || string(got) != tt.after {
-				t.Errorf("after: %s, want %s", got, tt.after)
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("changes %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-func read(t *testing.T, src string) (v any) {
+// TestChangesBound: an entry names no more than so many paths, and says how many it leaves out.
+func TestChangesBound(t *testing.T) {
+	t.Parallel()
+	doc := map[string]any{}
+	for i := range maxChanges + 7 {
+		doc[fmt.Sprintf("p%04d", i)] = i
+	}
+	c, detail := newChanges(newHasher()), map[string]any{}
+	c.compare(nil, doc)
+	c.addTo(detail)
+	if len(detail["changes"].(map[string]any)) != maxChanges || detail["more_changes"] != 7 {
+		t.Errorf("%d changes and %v more", len(c.paths), detail["more_changes"])
+	}
+}
+
+// TestHasher: each app has hashes of its own, which stay the same under another master key.
+func TestHasher(t *testing.T) {
+	t.Parallel()
+	old, err := NewKeyring(make([]byte, keySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := NewKeyring([]byte(strings.Repeat("n", keySize)), make([]byte, keySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func(k *Keyring, scope string, wrapped []byte) string {
+		box, err := k.Box(scope, wrapped)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return box.hasher.Sum([]byte("yes"))
+	}
+	a, b := old.NewKey("a"), old.NewKey("b")
+	again, err := both.Rewrap("a", a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := sum(old, "a", a); h == sum(old, "b", b) || h != sum(both, "a", again) || !isHash(h) {
+		t.Errorf("hash %q, of another app %q, under another master key %q", h, sum(old, "b", b), sum(both, "a", again))
+	}
+	if h := (Hasher{}).Sum([]byte("yes")); h != "" {
+		t.Errorf("without a key the hash is %q", h)
+	}
+}
+
+func document(t *testing.T, src string) (v map[string]any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(src), &v); err != nil {
 		t.Fatal(err)
-	}
-	return v
-}
-
-func hideKeys(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		m := map[string]any{}
-		for k, x := range v {
-			if m[k] = hideKeys(x); k == "key" {
-				m[k] = "***"
-			}
-		}
-		return m
-	case []any:
-		l := make([]any, len(v))
-		for i, x := range v {
-			l[i] = hideKeys(x)
-		}
-		return l
 	}
 	return v
 }

@@ -56,11 +56,12 @@ func (l *Live[T]) start(s *slot[T]) (*flight, error) {
 	return f, nil
 }
 
-// fly takes a look and puts what came of it in place. An old unit stays where building fails.
+// fly takes a look and puts what came of it in place. An old unit stays where building fails. What has changed is told once
+// it is in place and before the next look: who begins after that finds it, and who began before is there to be stopped.
 func (l *Live[T]) fly(s *slot[T], f *flight, asked int64) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.options.BuildTimeout)
 	defer cancel()
-	next, err := l.renew(ctx, s)
+	next, changed, err := l.renew(ctx, s)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		l.options.Log.ErrorContext(ctx, "app cannot be loaded", "app", s.place.id, "revision", s.place.revision, "error", err)
 	}
@@ -73,6 +74,13 @@ func (l *Live[T]) fly(s *slot[T], f *flight, asked int64) {
 	} else if next != nil || gone {
 		s.unit.Store(next)
 	}
+	s.mu.Unlock()
+
+	if changed != nil {
+		l.options.Changed(*changed)
+	}
+
+	s.mu.Lock()
 	s.done.Store(asked)
 	s.flight = nil
 	s.failed(err, l.options.Failure)
@@ -88,8 +96,9 @@ func (l *Live[T]) fly(s *slot[T], f *flight, asked int64) {
 	}
 }
 
-// renew reads an app and returns the unit to put in place, nil if the one that is there stays.
-func (l *Live[T]) renew(ctx context.Context, s *slot[T]) (*unit[T], error) {
+// renew reads an app and returns the unit to put in place, nil if the one that is there stays, and the app's record where it
+// is not the one that was loaded.
+func (l *Live[T]) renew(ctx context.Context, s *slot[T]) (next *unit[T], changed *App, err error) {
 	old, began := s.unit.Load(), time.Now()
 	snap, err := l.apps.Snapshot(ctx, s.place.id, s.place.revision)
 	switch {
@@ -97,36 +106,36 @@ func (l *Live[T]) renew(ctx context.Context, s *slot[T]) (*unit[T], error) {
 		if old != nil {
 			gone := *old.app.Load()
 			gone.Status = Deleting
-			l.options.Changed(gone)
+			changed = &gone
 		}
-		return nil, err
+		return nil, changed, err
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	app := &snap.App
 	s.seen.Store(app.Generation)
 	if old != nil && old.app.Load().Generation != app.Generation {
-		l.options.Changed(*app)
+		changed = app
 	}
 	switch {
 	case app.Status == Suspended:
 		u := newUnit(l, s, app)
 		u.empty = true
-		return u, nil
+		return u, changed, nil
 	case old != nil && !old.empty && old.app.Load().builtAs(app):
 		old.app.Store(app)
-		return nil, nil
+		return nil, changed, nil
 	case old != nil && !old.empty:
 		old.app.Store(old.app.Load().seenAs(app))
 	}
 	value, err := l.attempt(ctx, s, snap)
 	l.options.Loaded(time.Since(began), err)
 	if err != nil {
-		return nil, fmt.Errorf("%w: build app %s: %w", ErrUnavailable, app.Name, err)
+		return nil, changed, fmt.Errorf("%w: build app %s: %w", ErrUnavailable, app.Name, err)
 	}
 	u := newUnit(l, s, app)
 	u.value = value
-	return u, nil
+	return u, changed, nil
 }
 
 // attempt builds, and returns soon after the deadline even if the build does not. A value that comes too late is

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/grant"
 	"stoa/tenancy/signal"
 )
 
@@ -38,7 +38,7 @@ var errCheck = errors.New("config does not load")
 
 // check refuses what is no object, what needs a secret that is not there, and a command without its grant. A
 // configuration here is {"needs": ["NAME"], "command": true, "key": "secret text"}.
-func check(_ context.Context, src []byte, grants []string, _ string, secret func(string) (string, bool)) error {
+func check(_ context.Context, src []byte, grants grant.List, _ string, secret func(string) (string, bool)) error {
 	var c struct {
 		Needs   []string
 		Command bool
@@ -52,7 +52,7 @@ func check(_ context.Context, src []byte, grants []string, _ string, secret func
 			return fmt.Errorf("%w: no secret %s", errCheck, name)
 		}
 	}
-	if c.Command && !strings.Contains(strings.Join(grants, " "), "command") {
+	if c.Command && !grants.Has(grant.Command) {
 		return fmt.Errorf("%w: no grant", errCheck)
 	}
 	return nil
@@ -84,7 +84,8 @@ func restore(doc, old map[string]any) map[string]any {
 func options() tenancy.Options {
 	return tenancy.Options{
 		Check: check, Decode: decode, Mask: mask, Restore: restore,
-		Log: slog.New(slog.DiscardHandler),
+		Leaves: func(doc map[string]any) map[string]any { return doc }, // none is nested
+		Log:    slog.New(slog.DiscardHandler),
 	}
 }
 

@@ -98,10 +98,19 @@ func (i *Inspector) heads(ctx context.Context, after string, first bool) (heads 
 	return heads, nil
 }
 
-// chain verifies what came since, or all of a chain that has not as many entries as it should, and returns how many entries
-// it read. The last one that was good is read again.
+// chain verifies what came since, or all of a chain that has not as many entries as it should or does not go on as it was,
+// such as one that was redacted, and returns how many entries it read.
 func (i *Inspector) chain(ctx context.Context, h counted) (out Verdict, read int, err error) {
 	from := i.good[h.chain]
+	out, read, err = i.since(ctx, h, from)
+	if err == nil && len(out.Flaws) > 0 && from != (stand{}) {
+		out, read, err = i.since(ctx, h, stand{})
+	}
+	return out, read, err
+}
+
+// since verifies a chain from where it stood. The last entry that was good is read again.
+func (i *Inspector) since(ctx context.Context, h counted, from stand) (out Verdict, read int, err error) {
 	if h.entries-from.entries != h.seq-from.seq || h.entries != h.seq {
 		from = stand{}
 	}

@@ -75,7 +75,7 @@ func newMaster(raw []byte) (master, error) {
 	if err != nil {
 		return master{}, err
 	}
-	return master{id: string(id), raw: slices.Clone(raw), wrap: wrap, cursors: &Box{"cursor", cursors}}, nil
+	return master{id: string(id), raw: slices.Clone(raw), wrap: wrap, cursors: &Box{scope: "cursor", aead: cursors}}, nil
 }
 
 func newAEAD(key []byte) (cipher.AEAD, error) {
@@ -154,7 +154,11 @@ func (k *Keyring) Box(scope string, wrapped []byte) (*Box, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Box{scope, aead}, nil
+	hashes, err := hkdf.Key(sha256.New, key, nil, "stoa hashes of the audit trail", keySize)
+	if err != nil {
+		return nil, err
+	}
+	return &Box{scope, aead, Hasher{hashes}}, nil
 }
 
 // Seal encrypts one value under a data key of its own, which travels with it: for values that have no common owner.
@@ -190,8 +194,9 @@ func (k *Keyring) Open(scope, field string, sealed []byte) ([]byte, error) {
 
 // Box seals and opens the values of one owner.
 type Box struct {
-	scope string
-	aead  cipher.AEAD
+	scope  string
+	aead   cipher.AEAD
+	hasher Hasher
 }
 
 // Seal encrypts the value of a field.

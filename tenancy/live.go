@@ -22,7 +22,8 @@ type LiveOptions struct {
 	Check        time.Duration // between looks for changes that no signal told of; 1 second
 
 	// Changed is called with an app's new record when it was loaded here and then changed: its status for one, which is
-	// [Deleting] also once it is gone. It may be called more than once for a change.
+	// [Deleting] also once it is gone. It may be called more than once for a change. By then the record is in place: nobody
+	// acquires a value of an app of which Changed was told that it is suspended or gone.
 	Changed func(App)
 	// Loaded is told of each build, how long it took with reading the app, and Evicted of each app that is given up for want of
 	// use or room; both may be nil.
@@ -148,6 +149,25 @@ func (l *Live[T]) acquire(ctx context.Context, p place) (value T, app *App, rele
 }
 
 func nothing() {}
+
+// Ended returns [ErrSuspended] or [ErrNotFound] for an app that answers nobody, as far as is known here, and nil for any
+// other. It waits for nothing where the app is loaded: [LiveOptions].Changed is called after a change that it misses.
+func (l *Live[T]) Ended(ctx context.Context, id db.ID) error {
+	if s := l.slots.find(place{id: id}); s != nil {
+		if u := s.unit.Load(); u != nil {
+			if u.empty {
+				return ErrSuspended
+			}
+			return nil
+		}
+	}
+	_, _, release, err := l.Acquire(ctx, id)
+	release()
+	if errors.Is(err, ErrSuspended) || errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return nil
+}
 
 // Len counts the places that are held, for apps and for older revisions that runs go on with.
 func (l *Live[T]) Len() int64 { return l.slots.count.Load() }

@@ -14,6 +14,7 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/grant"
 )
 
 // bubble runs f on SQLite in a bubble with its own time.
@@ -131,7 +132,7 @@ func TestSwap(t *testing.T) {
 			},
 			`secret`: func() error { return s.PutSecret(t.Context(), actor, "acme", "S", "v") },
 			`grants`: func() error {
-				_, err := s.Update(t.Context(), actor, "acme", tenancy.Change{Grants: []string{"command"}}, false)
+				_, err := s.Update(t.Context(), actor, "acme", tenancy.Change{Grants: grant.Parse([]string{"command=/srv/acme"})}, false)
 				return err
 			},
 			`restore`: func() error { _, err := s.Restore(t.Context(), actor, "acme", 1); return err },
@@ -563,4 +564,52 @@ func TestAcquireAllocates(t *testing.T) {
 	if n > 2 {
 		t.Errorf("%v allocations a call, want the release's 2 at most", n)
 	}
+}
+
+// TestSuspendedBeforeTold: when the set tells that an app is suspended or gone, nobody acquires a value of it any more: what
+// began before is there to be stopped, what begins afterwards finds out.
+func TestSuspendedBeforeTold(t *testing.T) {
+	bubble(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
+		var l *tenancy.Live[*home]
+		var mu sync.Mutex
+		found := map[tenancy.Status]error{}
+		outcome := func(status tenancy.Status) (error, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			err, told := found[status]
+			return err, told
+		}
+		l = house(t, s, &builder{}, tenancy.LiveOptions{Changed: func(a tenancy.App) {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			_, _, release, err := l.Acquire(ctx, a.ID) // as a run does that begins now
+			release()
+			mu.Lock()
+			defer mu.Unlock()
+			found[a.Status] = err
+		}})
+		app := create(t, s, tenancy.Draft{Name: "acme"})
+		_, _, release := enter(t, l, app.ID)
+		release()
+		if _, err := s.Suspend(t.Context(), actor, "acme", ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		if _, err := s.Resume(t.Context(), actor, "acme", ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		err, _ := outcome(tenancy.Suspended)
+		wantErr(t, err, tenancy.ErrSuspended)
+		if err, told := outcome(tenancy.Active); !told || err != nil {
+			t.Errorf("told of the resume %v, acquired: %v", told, err)
+		}
+		if err := s.Delete(t.Context(), actor, "acme"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		if err, told := outcome(tenancy.Deleting); !told || err == nil {
+			t.Errorf("told of the deletion %v, acquired: %v", told, err)
+		}
+	})
 }

@@ -24,10 +24,15 @@ func (s *Service) NoteDefault(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("note the default configuration: %w", err)
 	}
-	detail, before, after := map[string]any{"fingerprint": fingerprint}, map[string]any{}, map[string]any{}
+	hasher, err := s.ownHasher()
+	if err != nil {
+		return err
+	}
+	detail := map[string]any{"fingerprint": fingerprint}
 	if was := s.noted.Swap(&own.config); was != nil {
-		s.describeConfig(*was, own.config, before, after)
-		detail["before"], detail["after"] = before, after
+		changes := newChanges(hasher)
+		s.compareConfigs(changes, *was, own.config)
+		changes.addTo(detail)
 	}
 	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
 		var last string

@@ -4,9 +4,10 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"stoa/tenancy/grant"
 )
 
 // Bounds of what an app may hold.
@@ -14,7 +15,6 @@ const (
 	MaxConfig   = 1 << 20 // bytes of a configuration
 	MaxSecrets  = 1000
 	MaxSecret   = 64 << 10 // bytes of a secret's value
-	maxGrants   = 32
 	maxLabels   = 64
 	maxMarks    = 10_000
 	maxDisplay  = 200
@@ -100,21 +100,11 @@ func checkPlan(plan string) error {
 	return nil
 }
 
-// allGrants are the powers that an operator may grant an app.
-var allGrants = []string{"command", "filesystem", "operator_models", "private_network", "sqlite", "stdio"}
-
 // tidyGrants returns grants in order and each once.
-func tidyGrants(grants []string) ([]string, error) {
-	if len(grants) > maxGrants {
-		return nil, invalid("grants", "there are %d, %d are allowed", len(grants), maxGrants)
-	}
-	tidy := append([]string{}, grants...)
-	slices.Sort(tidy)
-	tidy = slices.Compact(tidy)
-	for _, g := range tidy {
-		if !slices.Contains(allGrants, g) {
-			return nil, invalid("grants", "%.40q is no grant; there are %s", g, strings.Join(allGrants, ", "))
-		}
+func tidyGrants(grants grant.List, guard *grant.Guard) (grant.List, error) {
+	tidy, err := grants.Tidy(guard)
+	if err != nil {
+		return nil, invalid("grants", "%v", err)
 	}
 	return tidy, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/grant"
 )
 
 // record is an app as the database has it.
@@ -33,7 +34,7 @@ func (r *record) scan(row db.Row, more ...any) error {
 		return err
 	}
 	a.ID, a.Status, a.CreatedAt, a.UpdatedAt = db.ID(id), Status(status), micros(created), micros(updated)
-	a.Grants, a.Labels = []string{}, map[string]string{}
+	a.Grants, a.Labels = grant.List{}, map[string]string{}
 	if err := json.Unmarshal([]byte(grants), &a.Grants); err != nil {
 		return fmt.Errorf("grants of app %s: %w", id, err)
 	}

@@ -25,6 +25,11 @@ type Role struct {
 	Description string   `json:"description"`
 }
 
+// audited is what the audit trail holds of r: of its description the hash.
+func (r Role) audited(h Hasher) map[string]any {
+	return map[string]any{"name": r.Name, "scopes": append([]string{}, r.Scopes...), "description": h.of(r.Description)}
+}
+
 // Role returns the app's own role of that name.
 func (a *App) Role(name string) (Role, bool) {
 	i := slices.IndexFunc(a.Roles, func(r Role) bool { return r.Name == name })
@@ -69,17 +74,17 @@ var errNoRole = refuse(ErrNotFound, "no such role")
 // changeRoles puts what to returns in the place of the named role; nil removes it. The roles of the default app live in
 // the database like everybody's, though it has no row of its own there.
 func (s *Service) changeRoles(ctx context.Context, actor, action, app, name string, to func(*App) (*Role, error)) error {
-	apply := func(a *App, detail map[string]any) error {
+	apply := func(a *App, hasher Hasher, detail map[string]any) error {
 		next, err := to(a)
 		if err != nil {
 			return err
 		}
 		detail["role"] = name
 		if old, ok := a.Role(name); ok {
-			detail["before"] = old
+			detail["before"] = old.audited(hasher)
 		}
 		if next != nil {
-			detail["after"] = *next
+			detail["after"] = next.audited(hasher)
 		}
 		a.Roles, err = withRole(a.Roles, name, next)
 		return err
@@ -89,7 +94,7 @@ func (s *Service) changeRoles(ctx context.Context, actor, action, app, name stri
 	}
 	_, err := s.change(ctx, actor, action, app, false, func(e *edit) error {
 		e.roles = true
-		return apply(&e.app, e.detail)
+		return apply(&e.app, e.hasher(), e.detail)
 	})
 	return err
 }
@@ -113,14 +118,14 @@ func withRole(roles []Role, name string, next *Role) ([]Role, error) {
 	return roles, nil
 }
 
-func (s *Service) changeOwnRoles(ctx context.Context, actor, action string, apply func(*App, map[string]any) error) error {
+func (s *Service) changeOwnRoles(ctx context.Context, actor, action string, apply func(*App, Hasher, map[string]any) error) error {
 	for range maxTries {
 		snap, err := s.ownSnapshot(ctx)
 		if err != nil {
 			return err
 		}
 		detail := map[string]any{}
-		if err := apply(&snap.App, detail); err != nil {
+		if err := apply(&snap.App, snap.Hasher, detail); err != nil {
 			return err
 		}
 		err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/grant"
 	"stoa/tenancy/signal"
 )
 
@@ -23,7 +24,9 @@ const (
 type Options struct {
 	// Check decides whether a configuration would load with these grants and secrets, on this plan. Its error is handed to
 	// the caller as it is. What it refuses is never stored.
-	Check func(ctx context.Context, src []byte, grants []string, plan string, secret func(name string) (string, bool)) error
+	Check func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(name string) (string, bool)) error
+	// Guard knows which folders no grant reaches.
+	Guard *grant.Guard
 	// Plan returns an error if there is no plan of that name. Without it any name will do.
 	Plan func(ctx context.Context, name string) error
 	// Decode parses a configuration's text. Without it no answer shows a configuration.
@@ -32,6 +35,9 @@ type Options struct {
 	Mask func(doc map[string]any) map[string]any
 	// Restore returns a copy of doc with each hidden value replaced by the one at its place in old.
 	Restore func(doc, old map[string]any) map[string]any
+	// Leaves returns the values of a decoded document by the paths of the fields that hold them. Without it the audit trail
+	// does not tell what changed in a configuration.
+	Leaves func(doc map[string]any) map[string]any
 	// Reserved reports whether tokens of an issuer for an audience are accepted by the process itself, so that no app can
 	// have them.
 	Reserved func(issuer, audience string) bool
@@ -49,14 +55,16 @@ type Options struct {
 // Service administers apps. It is safe for concurrent use, in any number of processes on one database. Every change
 // is written together with its entry in the audit trail; the actor is who the caller says it is.
 type Service struct {
-	db      *db.DB
-	keys    *Keyring
-	bus     *signal.Bus
-	options Options
-	log     *slog.Logger
-	own     atomic.Pointer[own]
-	noted   atomic.Pointer[[]byte] // configuration of the default app that is on the audit trail
-	broken  sync.Map               // chains of the audit trail of which the log has told
+	db       *db.DB
+	keys     *Keyring
+	bus      *signal.Bus
+	options  Options
+	log      *slog.Logger
+	own      atomic.Pointer[own]
+	noted    atomic.Pointer[[]byte] // configuration of the default app that is on the audit trail
+	unerased atomic.Bool            // what was deleted may still be in the files of the database
+	deleted  chan struct{}          // an app was deleted in this process
+	broken   sync.Map               // chains of the audit trail of which the log has told
 }
 
 // own is the app of the process's config file.
@@ -67,7 +75,7 @@ type own struct {
 
 // New returns a service over migrated d that signals changes on bus.
 func New(d *db.DB, keys *Keyring, bus *signal.Bus, o Options) *Service {
-	s := &Service{db: d, keys: keys, bus: bus, options: o, log: o.Log}
+	s := &Service{db: d, keys: keys, bus: bus, options: o, log: o.Log, deleted: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -80,7 +88,7 @@ func (s *Service) SetDefault(displayName string, config []byte) {
 	now := time.Now()
 	next := &own{config: config, app: App{
 		ID: DefaultID, Name: DefaultName, DisplayName: displayName, Status: Active, Revision: 1, Generation: 1,
-		Grants: []string{}, Labels: map[string]string{}, UpdatedAt: now,
+		Grants: grant.List{}, Labels: map[string]string{}, UpdatedAt: now,
 	}}
 	if old := s.own.Load(); old != nil {
 		next.app.Revision, next.app.Generation = old.app.Revision+1, old.app.Generation+1

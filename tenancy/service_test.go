@@ -14,6 +14,7 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/grant"
 )
 
 var ignoreTimes = cmpopts.IgnoreFields(tenancy.App{}, "ID", "CreatedAt", "UpdatedAt")
@@ -28,11 +29,11 @@ func TestCreate(t *testing.T) {
 		s := service(t, d)
 		draft := tenancy.Draft{
 			Name: "acme", DisplayName: "Acme, Inc.", Config: []byte(`{"needs": ["S"], "key": "key-of-acme", "command": true}`),
-			Secrets: map[string]string{"S": "hush"}, Grants: []string{"stdio", "command", "stdio"}, Plan: "pro", Labels: map[string]string{"team": "a"},
+			Secrets: map[string]string{"S": "hush"}, Grants: grant.Parse([]string{"stdio", "command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
 		}
 		want := tenancy.App{
 			Name: "acme", DisplayName: "Acme, Inc.", Status: tenancy.Active, Revision: 1, Inputs: 1, Generation: 1,
-			Grants: []string{"command", "stdio"}, Plan: "pro", Labels: map[string]string{"team": "a"},
+			Grants: grant.Parse([]string{"command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
 			Config: map[string]any{"needs": []any{"S"}, "key": masked, "command": true},
 		}
 		dry, err := s.Create(t.Context(), actor, draft, true)
@@ -121,7 +122,7 @@ func TestCreateRefused(t *testing.T) {
 		{"label's value", tenancy.Draft{Name: "a", Config: ok, Labels: map[string]string{"a": "\x00"}}, "labels.a", nil},
 		{"many labels", tenancy.Draft{Name: "a", Config: ok, Labels: many(65)}, "labels", nil},
 		{"plan", tenancy.Draft{Name: "a", Config: ok, Plan: "a b"}, "plan", nil},
-		{"grant", tenancy.Draft{Name: "a", Config: ok, Grants: []string{""}}, "grants", nil},
+		{"grant", tenancy.Draft{Name: "a", Config: ok, Grants: grant.List{{}}}, "grants", nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -144,7 +145,7 @@ func TestUpdate(t *testing.T) {
 	text := func(s string) *string { return &s }
 	base := tenancy.App{
 		Name: "acme", DisplayName: "Acme", Status: tenancy.Active, Revision: 1, Inputs: 1, Generation: 1,
-		Grants: []string{"stdio"}, Plan: "free", Labels: map[string]string{"a": "b"}, Config: map[string]any{"key": masked},
+		Grants: grant.Parse([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}, Config: map[string]any{"key": masked},
 	}
 	with := func(f func(a *tenancy.App)) tenancy.App {
 		a := base
@@ -165,9 +166,9 @@ func TestUpdate(t *testing.T) {
 		{"same config", tenancy.Change{Config: []byte(`{"key": "k1"}`)}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
 		{"masked config", tenancy.Change{Config: []byte(`{"key": "********", "x": 1}`)},
 			with(func(a *tenancy.App) { a.Revision, a.Config = 2, map[string]any{"key": masked, "x": 1.} }), `{"key":"k1","x":1}`, nil},
-		{"grants", tenancy.Change{Grants: []string{"command"}}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, []string{"command"} }), `{"key": "k1"}`, nil},
-		{"no grants", tenancy.Change{Grants: []string{}}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, []string{} }), `{"key": "k1"}`, nil},
-		{"same grants", tenancy.Change{Grants: []string{"stdio", "stdio"}}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
+		{"grants", tenancy.Change{Grants: grant.Parse([]string{"command=/srv/acme"})}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, grant.Parse([]string{"command=/srv/acme"}) }), `{"key": "k1"}`, nil},
+		{"no grants", tenancy.Change{Grants: grant.List{}}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, grant.List{} }), `{"key": "k1"}`, nil},
+		{"same grants", tenancy.Change{Grants: grant.List{{Name: grant.Stdio}, {Name: grant.Stdio}}}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
 		{"plan", tenancy.Change{Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
 		{"labels", tenancy.Change{Labels: map[string]string{}}, with(func(a *tenancy.App) { a.Labels = map[string]string{} }), `{"key": "k1"}`, nil},
 		{"secret and config", tenancy.Change{Secrets: map[string]string{"S": "v"}, Config: []byte(`{"needs":["S"]}`)},
@@ -181,7 +182,7 @@ func TestUpdate(t *testing.T) {
 		for i, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				name := fmt.Sprintf("acme-%d", i)
-				was := create(t, s, tenancy.Draft{Name: name, DisplayName: "Acme", Config: []byte(`{"key": "k1"}`), Grants: []string{"stdio"}, Plan: "free", Labels: map[string]string{"a": "b"}})
+				was := create(t, s, tenancy.Draft{Name: name, DisplayName: "Acme", Config: []byte(`{"key": "k1"}`), Grants: grant.Parse([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}})
 				tt.want.Name = name
 				_, err := s.Update(t.Context(), actor, name, tt.change, true)
 				wantErr(t, err, tt.err)
@@ -422,7 +423,7 @@ func TestDefault(t *testing.T) {
 		}
 		want := tenancy.App{
 			ID: tenancy.DefaultID, Name: "default", DisplayName: "House", Status: tenancy.Active, Revision: 1, Generation: 1,
-			Grants: []string{}, Labels: map[string]string{}, Config: map[string]any{"key": masked},
+			Grants: grant.Parse([]string{}), Labels: map[string]string{}, Config: map[string]any{"key": masked},
 		}
 		if diff := diffApp(want, app); diff != "" || app.ID != tenancy.DefaultID {
 			t.Errorf("default (-want +got):\n%s", diff)

@@ -12,6 +12,7 @@ import (
 type Snapshot struct {
 	App     App
 	Config  []byte // as it was given: a JSON object or YAML
+	Hasher  Hasher // of the app's values on the audit trail
 	secrets map[string]string
 }
 
@@ -31,7 +32,7 @@ func (s *Service) Snapshot(ctx context.Context, id db.ID, revision int64) (*Snap
 	if err != nil {
 		return nil, err
 	}
-	return &Snapshot{App: w.app, Config: w.config, secrets: w.secrets}, nil
+	return &Snapshot{App: w.app, Config: w.config, Hasher: w.hasher(), secrets: w.secrets}, nil
 }
 
 // ownSnapshot is that of the config file, with the token marks and roles that the database holds for it. Each change of
@@ -49,7 +50,11 @@ func (s *Service) ownSnapshot(ctx context.Context) (*Snapshot, error) {
 	if err := s.db.Tenant(DefaultID).Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read token marks and roles of the default app: %w", err)
 	}
-	snap := &Snapshot{App: own.app, Config: own.config}
+	hasher, err := s.ownHasher()
+	if err != nil {
+		return nil, err
+	}
+	snap := &Snapshot{App: own.app, Config: own.config, Hasher: hasher}
 	side.complete(&snap.App)
 	snap.App.Generation += beside
 	return snap, nil

@@ -3,7 +3,8 @@ package tenancy
 import (
 	"context"
 	"maps"
-	"slices"
+
+	"stoa/tenancy/grant"
 )
 
 // Change is what [Service.Update] alters. What is nil stays as it is.
@@ -11,7 +12,7 @@ type Change struct {
 	DisplayName *string
 	Config      []byte            // values that an answer had masked keep what they stand for
 	Secrets     map[string]string // added to those there are
-	Grants      []string          // empty and not nil: none
+	Grants      grant.List        // empty and not nil: none
 	Plan        *string
 	Limits      LimitsChange
 	Auth        *Auth // the zero value takes it away
@@ -26,11 +27,16 @@ func (s *Service) Update(ctx context.Context, actor, name string, c Change, dryR
 		if c.IfRevision != 0 && c.IfRevision != e.app.Revision {
 			return refuse(ErrPrecondition, "the app %s is at revision %d, not %d", name, e.app.Revision, c.IfRevision)
 		}
-		if err := e.apply(c); err != nil {
+		if err := e.apply(c, s.options.Guard); err != nil {
 			return err
 		}
 		if err := s.reach(ctx, &e.app, &e.was.app); err != nil {
 			return err
+		}
+		if !e.app.Grants.Equal(e.was.app.Grants) {
+			if err := s.checkOverlap(ctx, e.app.ID, e.app.Grants); err != nil {
+				return err
+			}
 		}
 		if err := s.plan(ctx, c.Plan); err != nil {
 			return err
@@ -53,7 +59,7 @@ func (s *Service) Update(ctx context.Context, actor, name string, c Change, dryR
 }
 
 // apply takes over all of c but its configuration, which is only looked at.
-func (e *edit) apply(c Change) error {
+func (e *edit) apply(c Change, guard *grant.Guard) error {
 	if c.Config != nil {
 		if err := checkConfig(c.Config); err != nil {
 			return err
@@ -87,11 +93,11 @@ func (e *edit) apply(c Change) error {
 		e.app.Limits, e.rebuild = limits, true
 	}
 	if c.Grants != nil {
-		grants, err := tidyGrants(c.Grants)
+		grants, err := tidyGrants(c.Grants, guard)
 		if err != nil {
 			return err
 		}
-		if !slices.Equal(grants, e.app.Grants) {
+		if !grants.Equal(e.app.Grants) {
 			e.app.Grants, e.rebuild = grants, true
 		}
 	}

@@ -34,7 +34,7 @@ func (t *turn) act(ctx context.Context, n int, run func(context.Context, []agent
 		}
 	}
 	for _, c := range own {
-		if err := t.settle(*msg, c); err != nil {
+		if err := t.settle(ctx, *msg, c); err != nil {
 			return nil, err
 		}
 	}
@@ -148,13 +148,13 @@ func restText(rest *agentsvc.Event) string {
 }
 
 // settle gives a call of exit or escalate its result.
-func (t *turn) settle(msg agentsvc.Message, c agentsvc.ToolCall) error {
+func (t *turn) settle(ctx context.Context, msg agentsvc.Message, c agentsvc.ToolCall) error {
 	ctl, _ := t.control(c.Name)
 	res := agentsvc.ToolResult{Call: c.ID, Name: c.Name, Text: "The turn ends."}
 	w, err := ctl.words(c)
 	switch {
 	case err == nil && ctl.kind == exit:
-		_, err = t.exit(msg, w)
+		_, err = t.exit(ctx, msg, w)
 	case err == nil:
 		res.Text = "Control goes back."
 	}
@@ -169,7 +169,7 @@ func (t *turn) settle(msg agentsvc.Message, c agentsvc.ToolCall) error {
 }
 
 // exit returns the answer with which the agent ends its turn in msg, or what is wrong with it.
-func (t *turn) exit(msg agentsvc.Message, w words) (agentsvc.Message, error) {
+func (t *turn) exit(ctx context.Context, msg agentsvc.Message, w words) (agentsvc.Message, error) {
 	answer := t.message(w.Answer)
 	if w.Answer == "" {
 		answer.Parts = msg.Parts
@@ -177,7 +177,7 @@ func (t *turn) exit(msg agentsvc.Message, w words) (agentsvc.Message, error) {
 	if t.o.Output == nil {
 		return answer, nil
 	}
-	answer, err := t.o.Output.fit(answer)
+	answer, err := t.o.Output.fit(ctx, answer)
 	if err != nil {
 		return answer, fmt.Errorf("the answer %w", err)
 	}
@@ -198,7 +198,7 @@ func (t *turn) verdict(ctx context.Context, n int, msg *agentsvc.Message, answer
 		}
 		switch ctl.kind {
 		case exit:
-			answer, err := t.exit(*msg, w)
+			answer, err := t.exit(ctx, *msg, w)
 			answer = exited.on(answer)
 			return &answer, err
 		case escalate:

@@ -28,7 +28,7 @@ func (t *turn) call(ctx context.Context, calls []agentsvc.ToolCall) error {
 	var now []agentsvc.ToolCall
 	var later []agentsvc.Approval
 	for _, c := range calls {
-		if t.needsApproval(c) {
+		if t.needsApproval(ctx, c) {
 			later = append(later, t.approval(c, agentsvc.ApproveCall))
 		} else {
 			now = append(now, c)
@@ -47,8 +47,8 @@ func (t *turn) carryOut(ctx context.Context, now []agentsvc.ToolCall, later []ag
 }
 
 // needsApproval reports whether a human must agree before c runs. A call that cannot run bothers nobody.
-func (t *turn) needsApproval(c agentsvc.ToolCall) bool {
-	return t.o.Tools.Approval(c.Name).Required && t.o.Tools.Check(c) == nil
+func (t *turn) needsApproval(ctx context.Context, c agentsvc.ToolCall) bool {
+	return t.o.Tools.Approval(c.Name).Required && t.o.Tools.Check(ctx, c) == nil
 }
 
 // approval is what a human is asked about a call.
@@ -183,7 +183,7 @@ func (t *turn) recover(ctx context.Context, open []agentsvc.ToolCall) error {
 			agreed, ok = settled.Decision.Settle(last)
 		}
 		if !ok {
-			agreed, ok = last, settled.Supplied && (settled.Begun != nil || !t.needsApproval(c))
+			agreed, ok = last, settled.Supplied && (settled.Begun != nil || !t.needsApproval(ctx, c))
 		}
 		switch {
 		case ok:
@@ -191,7 +191,7 @@ func (t *turn) recover(ctx context.Context, open []agentsvc.ToolCall) error {
 				return errStopped
 			}
 			now = append(now, agreed)
-		case settled.Begun == nil && t.needsApproval(c):
+		case settled.Begun == nil && t.needsApproval(ctx, c):
 			later = append(later, t.approval(c, agentsvc.ApproveCall))
 		case t.o.Tools.Idempotent(c.Name):
 			now = append(now, last)

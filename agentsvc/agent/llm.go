@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/tool"
 )
@@ -26,6 +27,7 @@ type Options struct {
 	Reasoning   Reasoning
 	Output      *Output // the JSON that the answer is, nil = any text
 	Whole       bool    // yield no chunks, only whole messages
+	MaxBytes    int     // of one answer, as [llm.Request] has it
 	Window      Window  // what of a conversation the model gets to see, nil = all
 	// Background returns what else the model should know in a turn that begins with talk; it may be nil.
 	Background func(ctx context.Context, talk []agentsvc.Entry) string
@@ -70,9 +72,17 @@ type turn struct {
 	talk  []agentsvc.Entry
 	yield func(agentsvc.Event, error) bool
 	sight
+	// making holds the answer that is being made, until it is on record: then whoever keeps it answers for its memory.
+	making *capacity.Hold
 }
 
+// makingFactor is how many bytes of the app's memory a byte of an answer counts for while it is made: it is there as text, as
+// events, and as rows of the log and of the session.
+const makingFactor = 2
+
 func (t *turn) run(ctx context.Context) error {
+	t.making = capacity.Of(ctx).Beside(makingFactor)
+	defer t.making.Release()
 	if err := t.loop(ctx); !errors.Is(err, errStopped) {
 		return err
 	}
@@ -104,8 +114,12 @@ func (t *turn) loop(ctx context.Context) error {
 	if err := t.live(ctx); err != nil {
 		return err
 	}
+	interrupted := len(unanswered(t.talk)) > 0
 	if last, err := t.act(ctx, t.inv.Steps-1, t.recover); err != nil || last != nil {
 		return t.finish(last, err)
+	}
+	if interrupted && !t.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AfterTools, Step: t.inv.Steps}}, nil) {
+		return errStopped
 	}
 	for n := t.inv.Steps; n < t.o.Reasoning.MaxSteps; n++ {
 		if !t.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.BeforeLLM, Step: n}}, nil) {
@@ -150,6 +164,7 @@ func (t *turn) say(msg agentsvc.Message) error {
 	if !t.yield(agentsvc.Event{Message: &msg}, nil) {
 		return errStopped
 	}
+	t.making.Release()
 	return nil
 }
 
@@ -193,14 +208,14 @@ func (t *turn) think(ctx context.Context, n int) (answer, error) {
 	if err != nil || t.o.Output == nil || !ans.final() || !t.o.Reasoning.until(NoToolCalls) {
 		return ans, err
 	}
-	right, problem := t.o.Output.fit(ans.msg)
+	right, problem := t.o.Output.fit(ctx, ans.msg)
 	if problem != nil {
 		again := append(slices.Clip(talk), agentsvc.Entry{Message: &ans.msg},
 			prompted(fmt.Sprintf("Your answer %v. Give the whole answer again, as the JSON value alone.", problem)))
 		if ans, err = t.ask(ctx, t.inv.step(n)+"/again", again); err != nil || !ans.final() {
 			return ans, err
 		}
-		if right, problem = t.o.Output.fit(ans.msg); problem != nil {
+		if right, problem = t.o.Output.fit(ctx, ans.msg); problem != nil {
 			return ans, agentsvc.Invalid("", "the model was asked twice, and its answer %v", problem)
 		}
 	}
@@ -226,7 +241,10 @@ func (t *turn) ask(ctx context.Context, step string, talk []agentsvc.Entry) (ans
 	if err != nil {
 		return ans, err
 	}
-	req := llm.Request{System: system, Conversation: talk, Tools: t.specs(), Step: step}
+	req := llm.Request{System: system, Conversation: talk, Tools: t.specs(), Step: step, MaxBytes: t.o.MaxBytes}
+	if t.making != nil {
+		ctx = capacity.With(ctx, t.making)
+	}
 	var text strings.Builder
 	for c, err := range t.model.Stream(ctx, req) {
 		if err != nil {

@@ -405,7 +405,7 @@ func TestCancelled(t *testing.T) {
 				<-ctx.Done()
 				return "", ctx.Err()
 			}}
-			m := script(t, when(scripted.When{Text: "model"}, scripted.Item{Say: "One ", Pause: time.Hour}), when(scripted.When{}, calls("hang")...))
+			m := script(t, when(scripted.When{Text: "model"}, scripted.Item{Say: "One ", Pause: 10 * time.Minute}), when(scripted.When{}, calls("hang")...))
 			var last error
 			for ev, err := range agent.NewLLM(m, agent.Options{Tools: tools(t, hang)}).Run(ctx, turn(in)) {
 				if ev.Chunk != nil {

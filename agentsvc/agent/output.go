@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,12 +44,12 @@ func (o *Output) wish() string {
 }
 
 // fit makes m, an answer, hold the JSON value alone, as text and as data, or says what is wrong with it.
-func (o *Output) fit(m agentsvc.Message) (agentsvc.Message, error) {
+func (o *Output) fit(ctx context.Context, m agentsvc.Message) (agentsvc.Message, error) {
 	text := strings.TrimSpace(m.Text())
 	if !o.strict {
 		text = excerpt(text)
 	}
-	_, err := o.schema.Check(json.RawMessage(text))
+	_, err := o.schema.Check(ctx, json.RawMessage(text))
 	switch {
 	case errors.Is(err, tool.ErrJSON):
 		return m, fmt.Errorf("is %w", err)

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"stoa/agentsvc/agent"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/task"
+	"stoa/tenancy/grant"
 )
 
 // agentKinds are the agents that can be configured, by type. Those they name are built before them.
@@ -73,7 +75,7 @@ func llmAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
 		return nil, err
 	}
 	o := agent.Options{
-		Instruction: a.Instruction, Prompt: agent.Prompt{Global: a.GlobalInstruction}, Tools: set, Whole: !a.Streaming,
+		Instruction: a.Instruction, Prompt: agent.Prompt{Global: a.GlobalInstruction}, Tools: set, Whole: !a.Streaming, MaxBytes: b.maxAnswer,
 		SubAgents: b.members(a.SubAgents), AgentTools: g.members(b.members(a.AgentTools)), Window: b.window(name, a, g),
 	}
 	if b.recall != nil {
@@ -128,7 +130,11 @@ func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) 
 		o.Headers["Authorization"] = "Bearer " + c.Token
 	}
 	if a.AgentCardFile != "" {
-		card, err := readCard(a.AgentCardFile)
+		at, err := b.place("agent_card_file", grant.Filesystem, a.AgentCardFile)
+		if err != nil {
+			return nil, err
+		}
+		card, err := readCard(at)
 		if err != nil {
 			return nil, agentsvc.Invalid("agent_card_file", "cannot be read: %v", err)
 		}
@@ -144,12 +150,19 @@ func remoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) 
 // maxCard bounds the file of a card.
 const maxCard = 1 << 20
 
-func readCard(name string) ([]byte, error) {
-	f, err := os.Open(name)
+func readCard(at grant.Place) ([]byte, error) {
+	open := at.Open
+	if at.Root == "" {
+		open = func() (*os.File, error) { return os.Open(at.Path) }
+	}
+	f, err := open()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); at.Root != "" && (err != nil || !info.Mode().IsRegular()) {
+		return nil, errors.New("is no regular file")
+	}
 	card, err := io.ReadAll(io.LimitReader(f, maxCard+1))
 	if err == nil && len(card) > maxCard {
 		err = fmt.Errorf("is longer than %d bytes", maxCard)

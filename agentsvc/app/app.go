@@ -9,9 +9,11 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/guardrail"
@@ -29,6 +31,7 @@ import (
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/grant"
 )
 
 // House is what all apps of a process share.
@@ -39,12 +42,20 @@ type House struct {
 	Hub     *task.Hub
 	Workers task.Handoff
 	Retry   queue.Retry
+	// LongestRun bounds one execution of a turn; [runner.LongestRun] if zero.
+	LongestRun time.Duration
+	// Memory is where runs take what they have in memory from; nil = without bound.
+	Memory *capacity.Pool
+	// MaxAnswer bounds one answer of a model, in bytes; [llm.DefaultMaxBytes] if zero.
+	MaxAnswer int
 	// Volatile is where apps keep what they want kept in memory; nil = none may.
 	Volatile *Volatile
 	// Databases are those that apps bring; nil = every app opens its own.
 	Databases *Databases
 	// Outside reaches public addresses only, Inside private networks as well.
 	Outside, Inside *egress.Client
+	// Guard knows which folders no tenant reaches; nil = the system's alone.
+	Guard *grant.Guard
 	// Sandbox holds the programs of this host that agents run. Without one they run none.
 	Sandbox *sandbox.Host
 	// Counts are where calls are counted that limits hold for; nil = every app counts its own.
@@ -65,11 +76,13 @@ type Tenant struct {
 	Name     string
 	Revision int64
 	Own      bool // it is the operator's own, whose programs run as they are
+	Grants   grant.List
 	Inside   bool // private addresses may be called
 	Limits   tenancy.Limits
 	Plan     string // that it is on, "" = none
 	Telling  Telling
-	Trial    bool // it is only tried: models that the plan does not have are mistakes, else their calls fail
+	Hash     func(text []byte) string // for the audit trail; see [task.Options]
+	Trial    bool                     // it is only tried: models that the plan does not have are mistakes, else their calls fail
 }
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.
@@ -97,7 +110,7 @@ type App struct {
 // [config.Error], whose problems have paths and no lines; they may be shown to whoever wrote the configuration.
 func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	log := h.Log.With("app", t.Name)
-	b := builder{cfg: cfg, tenant: t, log: log, out: h.Outside, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{}), watch: h.Watch}
+	b := builder{cfg: cfg, tenant: t, log: log, maxAnswer: h.MaxAnswer, out: h.Outside, folders: h.Guard, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{}), watch: h.Watch}
 	if t.Inside {
 		b.out = h.Inside
 	}
@@ -122,6 +135,7 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 	limits := b.limits(h)
 	b.llms()
 	b.allGuardrails()
+	b.allDatabases()
 	b.allTools()
 	agents := b.allAgents()
 	started, standing := b.triggers(), b.standing()
@@ -139,9 +153,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		}
 		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
 			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
-			Observer: b.observer(), Apart: q.volatile, Room: b.room, Unhold: limits.unhold(), Notifications: h.notifications(standing),
+			Observer: b.observer(), Apart: q.volatile, Room: b.room, Hash: t.Hash, Unhold: limits.unhold(), Notifications: h.notifications(standing),
 		})
-		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, b.running())
+		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, b.running(h))
 		if limits != nil {
 			a.runners[q.volatile].Count(limits.spent)
 		}
@@ -156,7 +170,9 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 		}
 		for _, r := range a.runners {
 			r.Tell(func(ctx context.Context, run store.Run, said []agentsvc.Entry) {
-				memories.Remember(ctx, run, guards[run.Agent].past(said))
+				if said, err := guards[run.Agent].past(ctx, said); err == nil {
+					memories.Remember(ctx, run, said)
+				}
 			})
 		}
 	}
@@ -233,19 +249,22 @@ type builder struct {
 	tenant  Tenant
 	log     *slog.Logger
 	out     *egress.Client
+	folders *grant.Guard
 	sandbox *sandbox.Host
 	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
 	watch   Watch
-	store   *store.Store
-	vault   *store.Vault   // nil = nothing can be sealed
-	recall  *memory.Recall // nil = agents remember nothing
-	models  map[string]llm.Provider
-	rails   map[string]*guardrail.Guardrail // those that are turned on
-	built   map[string]agent.Agent
-	tools   map[string]tool.Tool
-	sources map[string]tool.Source // by the name of the tool that stands for all of theirs
-	sets    []*tool.Set            // all that were made
-	closers []func() error
+	// maxAnswer is [House.MaxAnswer].
+	maxAnswer int
+	store     *store.Store
+	vault     *store.Vault   // nil = nothing can be sealed
+	recall    *memory.Recall // nil = agents remember nothing
+	models    map[string]llm.Provider
+	rails     map[string]*guardrail.Guardrail // those that are turned on
+	built     map[string]agent.Agent
+	tools     map[string]tool.Tool
+	sources   map[string]tool.Source // by the name of the tool that stands for all of theirs
+	sets      []*tool.Set            // all that were made
+	closers   []func() error
 	mistakes
 
 	databases *Databases

@@ -20,7 +20,7 @@ func check(sets []*tool.Set) func(ctx context.Context, call agentsvc.ToolCall) e
 		for _, set := range sets {
 			live, err := set.Live(ctx)
 			if err == nil && live.Holds(call.Name) {
-				return live.Check(call)
+				return live.Check(ctx, call)
 			}
 		}
 		return agentsvc.Invalid("tool", "%s is not available any more, so its arguments cannot be changed", call.Name)

@@ -40,6 +40,7 @@ func (b *builder) metered(l *config.LLM, m llm.Provider) llm.Provider {
 		}
 	}
 	if l.Provider == "scripted" {
+		out.trusted = b.tenant.Own
 		out.count, out.model = func(text string) int { return len(strings.Fields(text)) }, "scripted"
 		if l.Model != "" {
 			out.model = l.Model
@@ -99,6 +100,7 @@ type metered struct {
 	meter     *billing.Meter
 	allowance *billing.Allowance
 	count     session.Counter
+	trusted   bool                                  // what it says about its usage is counted as it stands
 	most      int64                                 // of an answer, as configured; 0 = nothing bounds it
 	output    int64                                 // of an answer, where a budget applies
 	least     int64                                 // that is of use

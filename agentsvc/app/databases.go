@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/store"
 	"stoa/migrations"
 	"stoa/tenancy/db"
+	"stoa/tenancy/grant"
 )
 
 // sessionSchema is where conversations and counts lie in an app's own PostgreSQL.
@@ -144,6 +147,9 @@ func openOwn(ctx context.Context, g db.Guest, way db.Way) (*db.DB, error) {
 	return d, nil
 }
 
+// createVersion makes the table that says how far the others are.
+const createVersion = `CREATE TABLE IF NOT EXISTS session_version (version BIGINT NOT NULL)`
+
 // makeTables brings the tables of what apps keep in d, conversations and counts, to the latest version, whoever else does so at the same time.
 func makeTables(ctx context.Context, d *db.DB) error {
 	steps, err := migrations.Sessions()
@@ -161,7 +167,7 @@ func makeTables(ctx context.Context, d *db.DB) error {
 				return err
 			}
 		}
-		if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS session_version (version BIGINT NOT NULL)`); err != nil {
+		if _, err := tx.Exec(ctx, createVersion); err != nil {
 			return err
 		}
 		version := 0
@@ -220,9 +226,73 @@ func (b *builder) sessions(h House) func(tasks *db.DB) *store.Store {
 
 // borrow returns a database that the configuration names, until the app is closed.
 func (b *builder) borrow(c *config.Database) *ownDatabase {
-	own, giveBack := b.databases.borrow(borrowed{b.tenant.ID, b.tenant.Inside, guest(c)}, db.Way{Dial: b.out.DialContext})
+	g, way := guest(c), db.Way{Dial: b.out.DialContext}
+	if g.Driver == db.SQLite && !b.tenant.Own {
+		g.Database, way.Tenant = b.databaseFile(c)
+	}
+	own, giveBack := b.databases.borrow(borrowed{b.tenant.ID, b.tenant.Inside, g}, way)
 	b.closers = append(b.closers, giveBack)
 	return own
+}
+
+// allDatabases looks at the files that a tenant names.
+func (b *builder) allDatabases() {
+	for name, c := range b.cfg.Databases {
+		if db.Engine(c.Driver) != db.SQLite || b.tenant.Own {
+			continue
+		}
+		_, file := b.databaseFile(c)
+		folder, err := file.Folder()
+		if err != nil {
+			b.wrong("databases."+name, agentsvc.Invalid("database", "%v", err))
+			continue
+		}
+		_ = folder.Close()
+	}
+}
+
+// databaseFile returns where a tenant's SQLite file lies, and what it is held to.
+func (b *builder) databaseFile(c *config.Database) (path string, file *db.TenantFile) {
+	guard, roots, written := b.folders, b.tenant.Grants.Roots(grant.Filesystem), b.writtenFolders()
+	find := func() (grant.Place, error) {
+		at, err := guard.Find(roots, c.Database)
+		for _, w := range written {
+			if err == nil && at.LiesIn(w.folder) {
+				err = fmt.Errorf("the file lies in %s, where %s: a database is for this server alone to write; name a file in another folder", w.folder, w.by)
+			}
+		}
+		return at, err
+	}
+	at, err := find()
+	if err != nil {
+		return c.Database, &db.TenantFile{Folder: func() (*os.File, error) { return nil, err }}
+	}
+	return at.Name(), &db.TenantFile{Allow: allowObject, Folder: func() (*os.File, error) {
+		now, err := find()
+		if err == nil && now != at {
+			err = errors.New("the folder that was granted has moved")
+		}
+		if err != nil {
+			return nil, err
+		}
+		return guard.DatabaseFolder(at)
+	}}
+}
+
+// writtenFolder is a folder in which something of a tenant's writes.
+type writtenFolder struct{ folder, by string }
+
+// writtenFolders are those of this app.
+func (b *builder) writtenFolders() (folders []writtenFolder) {
+	for _, root := range b.tenant.Grants.Roots(grant.Command) {
+		folders = append(folders, writtenFolder{root, "programs of the app may write by the grant command"})
+	}
+	for name, t := range b.cfg.Tools {
+		if t.Handler == "write_file" && t.WorkingDirectory != "" {
+			folders = append(folders, writtenFolder{t.WorkingDirectory, fmt.Sprintf("the tool %q writes files", name)})
+		}
+	}
+	return folders
 }
 
 func guest(c *config.Database) db.Guest {

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/llm"
+	"stoa/agentsvc/pattern"
 	"stoa/agentsvc/tool"
 )
 
@@ -47,8 +48,12 @@ func (g *guard) report(ctx context.Context, found ...guardrail.Finding) {
 	for _, f := range found {
 		agentsvc.Found(ctx, f.Told())
 		if f.Action != guardrail.Allow {
-			g.log.LogAttrs(ctx, levels[f.Severity], "a guardrail has struck", slog.String("guardrail", f.Guardrail), slog.String("check", f.Check),
-				slog.String("action", string(f.Action)), slog.String("severity", f.Severity), slog.Bool("shadow", f.Shadow))
+			attrs := []slog.Attr{slog.String("guardrail", f.Guardrail), slog.String("check", f.Check),
+				slog.String("action", string(f.Action)), slog.String("severity", f.Severity), slog.Bool("shadow", f.Shadow)}
+			if f.Unjudged {
+				attrs = append(attrs, slog.Any("error", pattern.ErrTooMuch))
+			}
+			g.log.LogAttrs(ctx, levels[f.Severity], "a guardrail has struck", attrs...)
 		}
 		if g.judged != nil {
 			g.judged(ctx, f)
@@ -59,20 +64,20 @@ func (g *guard) report(ctx context.Context, found ...guardrail.Finding) {
 // levels are how loudly the log tells of a finding, by its severity.
 var levels = map[string]slog.Level{"low": slog.LevelInfo, "medium": slog.LevelWarn, "high": slog.LevelError, "critical": slog.LevelError}
 
-// past returns what may be read of a conversation in which everything was asked before.
-func (g *guard) past(talk []agentsvc.Entry) []agentsvc.Entry {
+// past returns what may be read of a conversation in which everything was asked before. An error says why the context ended.
+func (g *guard) past(ctx context.Context, talk []agentsvc.Entry) ([]agentsvc.Entry, error) {
 	if g == nil {
-		return talk
+		return talk, nil
 	}
-	return g.rail.Past(talk)
+	return g.rail.Past(ctx, talk)
 }
 
 // read returns what may be read of a text that a caller sent before, and whether anything may.
-func (g *guard) read(text string) (string, bool) {
+func (g *guard) read(ctx context.Context, text string) (string, bool) {
 	if g == nil {
 		return text, true
 	}
-	return g.rail.Read(text)
+	return g.rail.Read(ctx, text)
 }
 
 // background has next look up what goes with what the guard lets in.
@@ -81,8 +86,8 @@ func (g *guard) background(next func(context.Context, []agentsvc.Entry) string) 
 		return next
 	}
 	return func(ctx context.Context, talk []agentsvc.Entry) string {
-		v := g.rail.Input(talk)
-		if v.Refusal != "" {
+		v, err := g.rail.Input(ctx, talk)
+		if err != nil || v.Refusal != "" {
 			return "" // nobody will be asked
 		}
 		return next(ctx, v.Conversation)
@@ -106,14 +111,18 @@ type guardedModel struct {
 // Stream implements [llm.Provider].
 func (m guardedModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
-		v := m.rail.Input(req.Conversation)
+		v, err := m.rail.Input(ctx, req.Conversation)
+		if err != nil {
+			yield(llm.Chunk{}, err)
+			return
+		}
 		m.report(ctx, v.Findings...)
 		if v.Refusal != "" {
 			yield(llm.Chunk{Text: v.Refusal, Stop: llm.StopRefusal}, nil)
 			return
 		}
 		req.Conversation = v.Conversation
-		out := guardedAnswer{answer: m.rail.Answer(), yield: yield}
+		out := guardedAnswer{answer: m.rail.Answer(ctx), yield: yield}
 		defer func() { m.report(ctx, out.answer.Findings()...) }()
 		for c, err := range m.next.Stream(ctx, req) {
 			if err != nil {
@@ -170,7 +179,12 @@ func (a *guardedAnswer) pass(p guardrail.Passed) bool {
 }
 
 func (a *guardedAnswer) end() {
-	if !a.pass(a.answer.End()) {
+	rest := a.answer.End()
+	if err := a.answer.Err(); err != nil {
+		a.yield(llm.Chunk{}, err)
+		return
+	}
+	if !a.pass(rest) {
 		return
 	}
 	if a.answer.Blocked() {

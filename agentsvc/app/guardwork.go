@@ -30,11 +30,15 @@ type guardedWork struct {
 // Run implements [agent.Agent].
 func (a guardedWork) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		v := a.rail.Input(inv.Conversation)
+		v, err := a.rail.Input(ctx, inv.Conversation)
+		if err != nil {
+			yield(agentsvc.Event{}, err)
+			return
+		}
 		if !begun(inv) {
 			a.report(ctx, v.Findings...)
 		}
-		w := work{guard: a.guard, ctx: ctx, yield: yield, task: inv.Task, arts: a.rail.Answer(), frames: map[string]string{}}
+		w := work{guard: a.guard, ctx: ctx, yield: yield, task: inv.Task, arts: a.rail.Answer(ctx), frames: map[string]string{}}
 		if v.Refusal != "" {
 			w.reject(agentsvc.Message{}, v.Refusal)
 			return
@@ -120,7 +124,7 @@ func (w *work) chunk(c agentsvc.Chunk) bool {
 			return false
 		}
 		w.tell(w.answer)
-		w.said = said{of: c.Message, as: agentsvc.MessageID(agentsvc.NewID()), answer: w.rail.Answer()}
+		w.said = said{of: c.Message, as: agentsvc.MessageID(agentsvc.NewID()), answer: w.rail.Answer(w.ctx)}
 	}
 	if w.blocked || c.Offset != w.raw.Len() {
 		return true
@@ -185,7 +189,7 @@ func (w *work) end(ev agentsvc.Event) bool {
 	}
 	if w.answer == nil || msg.ID != w.of || !strings.HasPrefix(msg.Text(), w.raw.String()) || w.over && len(msg.Text()) > w.raw.Len() {
 		w.tell(w.answer)
-		w.said = said{answer: w.rail.Answer()}
+		w.said = said{answer: w.rail.Answer(w.ctx)}
 	}
 	for _, up := range w.kept {
 		w.answer.Artifact(up)
@@ -247,6 +251,10 @@ func (w *work) judged(msg agentsvc.Message) (parts []agentsvc.Part, ok bool) {
 // not for the caller.
 func (w *work) reject(msg agentsvc.Message, why string) bool {
 	w.tell(w.arts, w.answer)
+	if err := w.ctx.Err(); err != nil {
+		w.yield(agentsvc.Event{}, err)
+		return false
+	}
 	if why == "" {
 		why = w.out.String()
 	}

@@ -24,7 +24,7 @@ type here struct {
 }
 
 func (h here) Start(run store.Run) {
-	h.Release()
+	h.Release(run.Tenant)
 	h.run(run)
 }
 

@@ -20,6 +20,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
 	"stoa/tenancy/db/dbtest"
+	grants "stoa/tenancy/grant"
 )
 
 // remote serves an MCP server whose tools echo their arguments, but for one called hang, and tells what each request
@@ -135,7 +136,7 @@ func TestMCPOfTenant(t *testing.T) {
 	if told.Status.State != agentsvc.Failed || !strings.Contains(told.Status.Message.Text(), "only public addresses may be called") || len(seen()) != 0 {
 		t.Errorf("%s %q", told.Status.State, told.Status.Message.Text())
 	}
-	cfg = parsed(t, mcpSource+"tools: {x: {command: sh}}"+agents, config.Options{Tenant: true, Grants: []string{"stdio"}})
+	cfg = parsed(t, mcpSource+"tools: {x: {command: sh}}"+agents, config.Options{Tenant: true, Grants: grants.Parse([]string{"stdio"})})
 	_, err := app.Build(cfg, app.Tenant{ID: "acme", Name: "acme"}, app.House{
 		DB: dbtest.SQLite(t), Outside: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler),
 	})

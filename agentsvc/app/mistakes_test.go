@@ -32,7 +32,7 @@ agents:
   c: {llm: fine, guardrails: g}
   d: {type: remote, agent_card_file: /nonexistent}
 guardrails:
-  g: {output: {content: {blocked_patterns: ["` + strings.Repeat("a{1000}", 21) + `"]}}}
+  g: {output: {content: {blocked_keywords: ["` + strings.Repeat("a", 21_000) + `"]}}}
 `
 	cfg := parsed(t, src, config.Options{})
 	_, err := app.Build(cfg, app.Tenant{ID: "default", Own: true}, app.House{Outside: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler)})
@@ -47,7 +47,7 @@ guardrails:
 7:14: tools.web.url: must hold no user or password: set headers instead
 8:40: tools.own.headers.Host: belongs to the protocol and cannot be set
 14:38: agents.d.agent_card_file: cannot be read: open /nonexistent: no such file or directory
-16:45: guardrails.g.output.content.blocked_patterns[0]: is too large: it compiles to 21002 instructions, at most 20000 are run`
+16:26: guardrails.g.output.content.blocked_keywords: are too large: they compile to 21004 instructions, at most 20000 are run`
 	if diff := cmp.Diff(want, config.Place(err, "", []byte(src)).Error()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

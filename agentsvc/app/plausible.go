@@ -12,16 +12,21 @@ const (
 	unseenInput  = 4 << 10   // tokens of words that it puts around a request
 	unseenFile   = 1 << 20   // tokens that it makes of a file
 	unseenOutput = 128 << 10 // tokens of thoughts that it keeps to itself, where max_tokens does not bound them
+	unseenScript = 4 << 10   // tokens that the script of a tenant's app may say it has put out; a script has no thoughts
 )
 
-// plausible returns u, what the vendor says that c has used, held to what c can have used at most. What was beyond that is
-// logged, and u counts as estimated. The scripted model is no vendor: it says what its script says.
+// plausible returns u, what the model says that c has used, held to what c can have used at most. What was beyond that is
+// logged, and u counts as estimated. The operator's own scripted model uses what its script says; a tenant's is held to what
+// went over the wire as any other, since platform budgets are for all tenants.
 func (c *spending) plausible(ctx context.Context, u agentsvc.Usage) agentsvc.Usage {
-	if c.provider == "scripted" || u.InputTokens <= unseenInput && u.OutputTokens <= c.heard {
+	if c.trusted || u.InputTokens <= unseenInput && u.OutputTokens <= c.heard {
 		return u
 	}
 	input, output := c.mostInput(), max(c.heard, c.req.Most(c.most))
-	if c.req.Most(c.most) == 0 {
+	switch {
+	case c.provider == "scripted":
+		output = c.heard + unseenScript
+	case c.req.Most(c.most) == 0:
 		output += unseenOutput
 	}
 	if u.InputTokens <= input && u.OutputTokens <= output {

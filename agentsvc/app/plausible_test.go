@@ -14,10 +14,96 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/billing"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
 )
+
+// reporters are servers of models that say "Hello." and report as many tokens as they like, by provider, and how a model
+// that talks to one is configured.
+var reporters = map[string]struct{ model, body string }{
+	"openai": {"provider: openai, model: m, api_key: k", `data: {"choices":[{"index":0,"delta":{"content":"Hello."},"finish_reason":"stop"}]}` + "\n\n" +
+		`data: {"choices":[],"usage":{"prompt_tokens":#,"completion_tokens":#}}` + "\n\ndata: [DONE]\n\n"},
+	"openai responses": {"provider: openai, api: responses, model: m, api_key: k", `data: {"type":"response.output_text.delta","delta":"Hello."}` + "\n\n" +
+		`data: {"type":"response.completed","response":{"status":"completed","usage":{"input_tokens":#,"output_tokens":#}}}` + "\n\n"},
+	"anthropic": {"provider: anthropic, model: claude-x, api_key: k", "event: message_start\n" + `data: {"type":"message_start","message":{"usage":{"input_tokens":#,"output_tokens":#}}}` + "\n\n" +
+		"event: content_block_start\n" + `data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}` + "\n\n" +
+		"event: content_block_delta\n" + `data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello."}}` + "\n\n" +
+		"event: content_block_stop\n" + `data: {"type":"content_block_stop","index":0}` + "\n\n" +
+		"event: message_delta\n" + `data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":#}}` + "\n\n" +
+		"event: message_stop\n" + `data: {"type":"message_stop"}` + "\n\n"},
+	"gemini": {"provider: gemini, model: m, api_key: k", `data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hello."}]},"finishReason":"STOP"}],` +
+		`"usageMetadata":{"promptTokenCount":#,"candidatesTokenCount":#}}` + "\n\n"},
+	"ollama":   {"provider: ollama, model: m", `{"message":{"role":"assistant","content":"Hello."},"done":true,"done_reason":"stop","prompt_eval_count":#,"eval_count":#}` + "\n"},
+	"scripted": {"provider: scripted, script: [{then: [{say: Hello., usage: {input_tokens: #, output_tokens: #}}]}]", ""},
+}
+
+// TestReportedUsage: whatever a model of a tenant's app reports, by any provider, what is counted is bounded by what went over
+// the wire, and a budget of the platform has room for others. The operator's own script is believed.
+func TestReportedUsage(t *testing.T) {
+	t.Parallel()
+	const room = 1_000_000
+	for name, r := range reporters {
+		for reported, own := range map[string]bool{"1000000000000": false, "9223372036854775807": false, "-5": false, "700000000": true} {
+			if (len(reported) > 13 || reported == "-5" || own) && name == "scripted" != own {
+				continue // no configuration holds such a script, and the operator's own vendors are held as well
+			}
+			if name == "gemini" && len(reported) > 2 {
+				reported = "2147483647" // its client reads no more
+			}
+			t.Run(name+"/"+reported, func(t *testing.T) {
+				t.Parallel()
+				srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = io.WriteString(w, strings.ReplaceAll(r.body, "#", reported))
+				}))
+				t.Cleanup(srv.Close)
+				d := dbtest.SQLite(t)
+				books, err := billing.Open(t.Context(), d, signal.New(nil, nil), billing.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !own {
+					platform := billing.Budget{Name: "platform", Unit: billing.InTokens, Amount: room, Window: billing.Total, Hard: true}
+					if _, err := books.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
+						t.Fatal(err)
+					}
+				}
+				src := "llms: {m: {" + strings.ReplaceAll(r.model, "tokens: #", "tokens: "+reported)
+				if r.body != "" {
+					src += fmt.Sprintf(", base_url: %q", srv.URL)
+				}
+				cfg := parsed(t, src+"}}\nagents: {helper: {llm: m}}", config.Options{})
+				a := houseOf(t, d, cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: own, Inside: true}, slog.New(slog.DiscardHandler), func(h *app.House) { h.Billing = books })
+				for range 3 {
+					if told, _ := call(t, a, say("hello")); told.Status.State != agentsvc.Completed || told.Status.Message.Text() != "Hello." {
+						t.Fatalf("%s %q", told.Status.State, told.Status.Message.Text())
+					}
+				}
+				var least, most int64
+				var b db.Batch
+				b.Query(func(r db.Row) error { return r.Scan(&least, &most) },
+					`SELECT MIN(MIN(input_tokens, output_tokens)), MAX(input_tokens + output_tokens) FROM usage WHERE kind = 'model'`)
+				if err := d.Platform().Do(t.Context(), &b); err != nil {
+					t.Fatal(err)
+				}
+				if own {
+					if least != 700_000_000 {
+						t.Errorf("of the operator's own script %d is counted", least)
+					}
+					return
+				}
+				if least < 0 || most > 20_000 {
+					t.Errorf("counted are %d to %d tokens of a call", least, most)
+				}
+				if spent, err := books.Find(t.Context(), "", "platform"); err != nil || spent.Committed > room/10 || spent.Committed < 0 {
+					t.Errorf("of the platform's budget %d is spent (%v)", spent.Committed, err)
+				}
+			})
+		}
+	}
+}
 
 // TestImplausibleUsage: what a model's server says a call has used is counted as far as the call can have used it.
 func TestImplausibleUsage(t *testing.T) {

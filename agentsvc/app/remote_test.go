@@ -81,7 +81,7 @@ func TestRemote(t *testing.T) {
 			t.Parallel()
 			source := strings.Replace(string(src), "url: http://127.0.0.1:9000", c.line, 1)
 			a := houseOf(t, dbtest.SQLite(t), parsed(t, source, config.Options{}),
-				app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: c.inside}, slog.New(slog.DiscardHandler))
+				app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: c.inside}, slog.New(slog.DiscardHandler))
 			told, _ := call(t, a, ask("translator", "good morning"))
 			state := agentsvc.Completed
 			if !c.inside {

@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc/tool/command"
 	"stoa/agentsvc/tool/function"
 	"stoa/agentsvc/tool/mcp"
+	"stoa/tenancy/grant"
 )
 
 // toolKinds are the tools that can be configured, by type.
@@ -68,8 +69,12 @@ func commandTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
 	if err := b.held(); err != nil {
 		return nil, err
 	}
+	at, err := b.place("working_directory", grant.Command, t.WorkingDirectory)
+	if err != nil {
+		return nil, err
+	}
 	c, err := command.New(b.sandbox, command.Options{
-		Name: name, Description: t.Description, Folder: t.WorkingDirectory, Timeout: t.MaxExecutionTime,
+		Name: name, Description: t.Description, Folder: at.Name(), Root: at.Root, Timeout: t.MaxExecutionTime,
 		Allowed: t.AllowedCommands, Denied: t.DeniedCommands, DenyByDefault: t.DenyByDefault,
 	})
 	if err != nil {
@@ -90,10 +95,10 @@ func (b *builder) held() error {
 	if b.sandbox == nil {
 		return errNoSandbox
 	}
-	if _, whole := b.sandbox.Sandbox(); !whole && !b.tenant.Own {
-		return errNoSandbox
+	if b.tenant.Own {
+		return nil
 	}
-	return nil
+	return b.sandbox.Untrusted()
 }
 
 func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
@@ -123,7 +128,14 @@ func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")
 
 func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
-	o := function.Options{Name: name, Description: t.Description, HTTP: b.out.Patient(t.MaxExecutionTime), Folder: t.WorkingDirectory}
+	o := function.Options{Name: name, Description: t.Description, HTTP: b.out.Patient(t.MaxExecutionTime)}
+	if function.NeedsFolder(t.Handler) {
+		at, err := b.place("working_directory", grant.Filesystem, t.WorkingDirectory)
+		if err != nil {
+			return nil, err
+		}
+		o.Folder, o.Root = at.Name(), at.Root
+	}
 	if t.Parameters != nil {
 		schema, err := json.Marshal(t.Parameters)
 		if err != nil {

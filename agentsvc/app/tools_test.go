@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/task"
 	"stoa/tenancy/db/dbtest"
+	grants "stoa/tenancy/grant"
 )
 
 func TestMain(m *testing.M) {
@@ -33,7 +34,7 @@ func programs(t *testing.T) func(h *app.House) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := sandbox.NewHost(helper)
+	host := sandbox.NewHost(helper, sandbox.Options{})
 	return func(h *app.House) { h.Sandbox = host }
 }
 
@@ -160,8 +161,9 @@ func TestCommandOfTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := strings.ReplaceAll(shell, "FOLDER", folder) + ", allowed_commands: [cat, bash]}\n"
-	cfg := parsed(t, src, config.Options{Tenant: true, Grants: []string{"command", "filesystem"}})
-	tenant := app.Tenant{ID: "acme", Name: "acme", Revision: 1}
+	granted := grants.Parse([]string{"command=" + folder})
+	cfg := parsed(t, src, config.Options{Tenant: true, Grants: granted})
+	tenant := app.Tenant{ID: "acme", Name: "acme", Revision: 1, Grants: granted}
 	_, err = app.Build(cfg, tenant, app.House{DB: dbtest.SQLite(t), Outside: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "tools.shell: a program of this host needs a sandbox") {
 		t.Errorf("without a sandbox: %v", err)

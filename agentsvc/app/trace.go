@@ -226,8 +226,9 @@ func (b *builder) leading(c *http.Client) *http.Client {
 }
 
 // running is what the configuration asks of the runner, and who wants to know of runs.
-func (b *builder) running() runner.Options {
+func (b *builder) running(h House) runner.Options {
 	o := checkpoints(b.cfg.Storage.Checkpoint)
+	o.Longest, o.Memory = h.LongestRun, h.Memory
 	if ended := b.watch.Ended; ended != nil {
 		o.Ended = func(ctx context.Context, run store.Run, state agentsvc.State, took time.Duration) {
 			ended(ctx, b.tenant.Name, run, state, took)

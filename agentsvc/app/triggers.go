@@ -54,8 +54,13 @@ func (b *builder) triggers() triggers {
 				out.schedules[name] = &Schedule{c, c.Zone(), t.Input}
 			}
 		case "webhook":
+			signature, err := trigger.NewSignature(t.Secret, t.SignatureHeader, t.TimestampHeader)
+			b.wrong(path, err)
 			w, err := webhook(name, t)
 			b.wrong(path+".webhook_input", err)
+			if w != nil {
+				w.Signature = signature
+			}
 			out.webhooks[t.Path] = w
 		}
 	}
@@ -63,7 +68,7 @@ func (b *builder) triggers() triggers {
 }
 
 func webhook(agent string, t *config.Trigger) (*Webhook, error) {
-	w := &Webhook{Agent: agent, Path: t.Path, Methods: t.Methods, Signature: trigger.NewSignature(t.Secret, t.SignatureHeader)}
+	w := &Webhook{Agent: agent, Path: t.Path, Methods: t.Methods}
 	switch t.Response.Mode {
 	case "sync":
 		w.Waits = t.Response.Timeout
@@ -90,7 +95,7 @@ func (a *App) Schedules() map[string]*Schedule { return a.triggers.schedules }
 func (a *App) Webhooks() map[string]*Webhook { return a.triggers.webhooks }
 
 // Tick starts an agent for a tick of its schedule, once however often it is told to. It returns a [trigger.ErrRefused] where a
-// limit or budget refuses it or the agent takes no such message, and [trigger.ErrOff] if the agent has no such schedule.
+// limit or budget refuses it, the app stores as much as it may, or the agent takes no such message, and [trigger.ErrOff] if the agent has no such schedule.
 func (a *App) Tick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID, error) {
 	s := a.triggers.schedules[t.Agent]
 	if s == nil || s.Cron.String() != t.Spec {
@@ -115,8 +120,9 @@ func (a *App) Tick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID, error)
 		}
 	}
 	var spent *agentsvc.ExhaustedError
+	var full *agentsvc.StoredError
 	var invalid *agentsvc.InvalidError
-	if errors.Is(err, ratelimit.ErrExhausted) || errors.As(err, &spent) || errors.As(err, &invalid) {
+	if errors.Is(err, ratelimit.ErrExhausted) || errors.As(err, &spent) || errors.As(err, &full) || errors.As(err, &invalid) {
 		err = fmt.Errorf("%w: %w", trigger.ErrRefused, err)
 	}
 	return "", err

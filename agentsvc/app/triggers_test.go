@@ -72,6 +72,10 @@ agents:
   where: {llm: m, trigger: {type: schedule, cron: "* * * * *", timezone: Nowhere}}
   broken: {llm: m, trigger: {type: webhook, webhook_input: {template: "{{.x"}}}
   off: {llm: m, trigger: {enabled: false, type: schedule, cron: nonsense}}
+  nothing: {llm: m, trigger: {type: webhook, secret: "whsec_${EMPTY:}"}}
+  uncoded: {llm: m, trigger: {type: webhook, secret: whsec_not-base64}}
+  short: {llm: m, trigger: {type: webhook, secret: a-secret-of-the-hooks}}
+  asleep: {llm: m, trigger: {enabled: false, type: webhook, secret: x}}
 `
 	_, err := app.Build(parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme"}, app.House{DB: dbtest.SQLite(t), Log: slog.New(slog.DiscardHandler)})
 	var wrong *config.Error
@@ -85,7 +89,8 @@ agents:
 			t.Errorf("%s has no line", p.Path)
 		}
 	}
-	want := []string{"agents.often.trigger.cron", "agents.where.trigger.timezone", "agents.broken.trigger.webhook_input.template"}
+	want := []string{"agents.often.trigger.cron", "agents.where.trigger.timezone", "agents.broken.trigger.webhook_input.template",
+		"agents.nothing.trigger.secret", "agents.uncoded.trigger.secret", "agents.short.trigger.secret"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

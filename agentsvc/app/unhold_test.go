@@ -25,7 +25,7 @@ func TestCancelledTurnsHoldNothing(t *testing.T) {
 	}
 	yaml, _ := ownSQLite(t)
 	src := fmt.Sprintf(limitSource, `""`, yaml)
-	src = strings.Replace(src, "    script:\n", "    script:\n      - {when: {text: slow}, then: [{say: \"one two three \"}, {say: never, pause: 1h}]}\n", 1)
+	src = strings.Replace(src, "    script:\n", "    script:\n      - {when: {text: slow}, then: [{say: \"one two three \"}, {say: never, pause: 10m}]}\n", 1)
 	a := houseOf(t, d, parsed(t, src, config.Options{}), inside, slog.New(slog.DiscardHandler), func(h *app.House) { h.Billing = b })
 	const held = 1000
 	accepted, events, err := a.Tasks().Call(t.Context(), admitted(t, a, say("slow "+strings.Repeat("word", held))))

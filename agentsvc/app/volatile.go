@@ -22,7 +22,7 @@ import (
 
 // VolatileOptions bound a [Volatile]. What is zero takes the value named beside it.
 type VolatileOptions struct {
-	Pages int           // of 4 KiB, that all apps have together; 65536
+	Pages int           // of 4 KiB, that all apps have together; 65536. Three quarters of them are for what apps may keep
 	Idle  time.Duration // how long an app that is not loaded is remembered; an hour
 	Log   *slog.Logger
 }
@@ -33,6 +33,7 @@ type Volatile struct {
 	DB      *db.DB
 	Workers task.Handoff // of its queue
 
+	quota   *store.Quota
 	lasting *db.DB
 	o       VolatileOptions
 	mu      sync.Mutex
@@ -48,6 +49,9 @@ type tenantInMemory struct {
 
 // tidyEvery is the time between two looks at what need not be in memory.
 const tidyEvery = 10 * time.Second
+
+// pageSize is that of SQLite's pages, in bytes.
+const pageSize = 4096
 
 // OpenVolatile returns an empty database in memory, beside the lasting one.
 func OpenVolatile(ctx context.Context, lasting *db.DB, o VolatileOptions) (*Volatile, error) {
@@ -73,7 +77,13 @@ func OpenVolatile(ctx context.Context, lasting *db.DB, o VolatileOptions) (*Vola
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the database in memory: %w", err), d.Close())
 	}
-	return &Volatile{DB: d, lasting: lasting, o: o, apps: map[db.ID]*tenantInMemory{}}, nil
+	v := &Volatile{DB: d, lasting: lasting, o: o, apps: map[db.ID]*tenantInMemory{}}
+	v.quota = store.NewQuota(d, store.QuotaOptions{
+		Shared: int64(o.Pages/4*3) * pageSize, Log: o.Log,
+		Advice: "an app may keep in memory as much as it leaves free to others. The oldest of what is finished is forgotten within seconds; storage.tasks.backend: sql and storage.sessions.backend: sql keep more",
+	})
+	d.SetQuota(v.quota)
+	return v, nil
 }
 
 // enter notes that a revision of an app is loaded. What it returns notes that it no longer is.
@@ -117,11 +127,14 @@ func (v *Volatile) Forget(ctx context.Context, id db.ID) error {
 		a.since, a.retention = time.Time{}, store.Retention{}
 	}
 	v.mu.Unlock()
-	return store.New(v.DB, id).Clear(ctx)
+	err := store.New(v.DB, id).Clear(ctx)
+	v.quota.Forget(id)
+	return err
 }
 
 // Run keeps the memory small until ctx ends: it deletes what apps keep no longer and what is left of apps that nobody
-// has called for long; and where room gets scarce the oldest that is finished, of who has the most first.
+// has called for long; of an app whose share is nearly used up the oldest that is finished, and where room gets scarce
+// that of who has the most first.
 func (v *Volatile) Run(ctx context.Context) error {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
@@ -157,6 +170,9 @@ func (v *Volatile) visit(ctx context.Context, id db.ID) error {
 	if _, err := here.Sweep(ctx, a.retention); err != nil {
 		return err
 	}
+	if err := v.makeRoom(ctx, id, here); err != nil {
+		return err
+	}
 	if a.loaded > 0 || time.Since(a.since) < v.o.Idle {
 		return nil
 	}
@@ -180,8 +196,23 @@ func (v *Volatile) visit(ctx context.Context, id db.ID) error {
 	if err := here.Clear(ctx); err != nil {
 		return err
 	}
+	v.quota.Forget(id)
 	delete(v.apps, id)
 	return nil
+}
+
+// makeRoom deletes the oldest that is finished of an app while its share is nearly used up.
+func (v *Volatile) makeRoom(ctx context.Context, id db.ID, here *store.Store) error {
+	for {
+		if err := v.quota.Measure(ctx, id); err != nil || !v.quota.Scarce(id) {
+			return err
+		}
+		gone, err := here.Shed(ctx)
+		if err != nil || gone == 0 {
+			return err
+		}
+		v.o.Log.Warn("an app's share of the memory is nearly used up: the oldest of what is finished was forgotten", "tenant", id, "count", gone)
+	}
 }
 
 // shed makes room while more than three quarters are used and there is something finished.

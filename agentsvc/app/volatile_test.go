@@ -100,7 +100,9 @@ llms:
       - when: {text: "^get (?P<url>.+)$"}
         then: [{call: {tool: api, arguments: {url: "{{url}}"}}}]
       - then: [{say: "You said: {{text}}"}]
-agents: {helper: {llm: demo, tools: [api]}}
+agents:
+  helper: {llm: demo, tools: [api]}
+  timed: {llm: demo, trigger: {type: schedule, cron: "@yearly", input: hello}}
 tools: {api: {type: function, handler: http_request, credential: {header: X-Key, url: "URL"}}}
 storage: {%s}
 `
@@ -298,42 +300,26 @@ func evict(t *testing.T, p *process) {
 	}
 }
 
-// TestShed: full memory takes no more tasks, keeps those that have not ended and makes room by those that have.
+// TestShed: where memory as a whole gets scarce, what is finished goes, and the task that has not ended stays.
 func TestShed(t *testing.T) {
 	t.Parallel()
 	p := openProcess(t, dbtest.SQLite(t), VolatileOptions{Pages: 700})
 	p.load(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
 	waiting := p.say(t, "ask", "")
-	text := strings.Repeat("x", 100_000)
-	submit := func() error {
-		_, err := p.app.Load().Tasks().Submit(t.Context(), task.Submission{
-			Agent: "helper", Owner: bea, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(text)}},
-		})
-		return err
+	p.say(t, "hello", "")
+	p.Volatile.o.Pages = 1 // so that it is scarce
+	if err := p.Volatile.tidy(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	var err error
-	for range 100 {
-		if err = submit(); err != nil {
-			break
-		}
+	if n := atWork(t, p.Volatile.DB, "acme"); n != 0 {
+		t.Errorf("%d runs are left, want none", n)
 	}
-	if !errors.Is(err, agentsvc.ErrOverloaded) {
-		t.Fatalf("%v, want overloaded", err)
-	}
-	for range 200 { // turns that could not be written end when there is room
-		if err := p.Volatile.tidy(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err = submit(); err == nil {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	if err != nil {
-		t.Errorf("there is still no room: %v", err)
-	}
-	if _, err := p.app.Load().Tasks().Get(t.Context(), task.Reach{}, waiting.ID, store.With{}); err != nil {
+	list, err := p.app.Load().Tasks().Get(t.Context(), task.Reach{}, waiting.ID, store.With{})
+	if err != nil || list.ID != waiting.ID {
 		t.Errorf("the task that waits: %v", err)
+	}
+	if got := rows(t, p.Volatile.DB, "task"); got != 1 {
+		t.Errorf("%d tasks are left, want the one that waits", got)
 	}
 }
 

@@ -75,9 +75,9 @@ type Agent struct {
 	// AgentCardFile is a local file with a remote agent's card.
 	AgentCardFile string `yaml:"agent_card_file" only:"type=remote" grant:"filesystem"`
 	// Headers are sent with every call of a remote agent, to the server that is named here and to no other.
-	Headers map[string]string `yaml:"headers" only:"type=remote" secret:"true"`
+	Headers map[string]string `yaml:"headers" only:"type=remote" secret:"true" to:"url,agent_card_url,agent_card_file,headers"`
 	// Credentials are sent with every call of a remote agent, like headers.
-	Credentials *Credentials `yaml:"credentials" only:"type=remote"`
+	Credentials *Credentials `yaml:"credentials" only:"type=remote" to:"url,agent_card_url,agent_card_file,headers"`
 	// Timeout is how long a call of a remote agent may take.
 	Timeout time.Duration `yaml:"timeout" jsonschema:"default=30s" only:"type=remote"`
 }

@@ -1,13 +1,18 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
-	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"stoa/agentsvc/pattern"
+	"stoa/tenancy/grant"
 )
 
 // checks holds what needs the whole document: references, host powers, siblings, and what is not available
@@ -83,6 +88,7 @@ func (c *checks) field(s spot, v reflect.Value, f *field, off bool) {
 		}
 		if f.grant != "" && !off {
 			c.grant(s, f.grant)
+			c.below(s, f.grant, x.String())
 		}
 		if f.ref != "" {
 			c.references(s, x, f.ref)
@@ -169,38 +175,71 @@ func present(n *yaml.Node, keys []string) []string {
 	})
 }
 
-// patterns checks that every item of the list at s is a regular expression.
+// patterns checks that every item of the list at s is a regular expression, and that they are not too much together.
 func (c *checks) patterns(s spot, list []string) {
+	total := 0
 	for i, text := range list {
-		c.pattern(s.item(i), text)
+		total += c.pattern(s.item(i), text)
+	}
+	c.total(s, total)
+}
+
+// total checks that the expressions of the list at s are not too much together.
+func (c *checks) total(s spot, instructions int) {
+	if instructions > pattern.MaxTotal {
+		c.problem(s, "its regular expressions "+pattern.TooMany(instructions).Error())
 	}
 }
 
-func (c *checks) pattern(s spot, text string) {
-	const longest = 10_000
-	if len(text) > longest {
-		c.problem(s, fmt.Sprintf("is longer than %d bytes", longest))
-		return
-	}
-	_, err := regexp.Compile(text)
+// pattern checks that the text at s is a regular expression that is not too large. It returns about how many instructions it
+// compiles to, 0 if something is wrong with it.
+func (c *checks) pattern(s spot, text string) int {
+	n, err := pattern.Size(text)
+	var unreadable *syntax.Error
 	switch {
 	case err == nil:
+		return n
+	case !errors.As(err, &unreadable):
+		c.problem(s, err.Error())
 	case c.doc.filled[s.value]:
 		c.problem(s, "is not a regular expression (RE2)")
 	default:
-		c.problem(s, "is not a regular expression (RE2): "+shorten(err.Error()))
+		c.problem(s, "is not a regular expression (RE2): "+shorten(unreadable.Error()))
 	}
+	return 0
 }
 
 func (c *checks) granted(power string) bool {
-	return slices.Contains(c.Grants, power)
+	return c.Grants.Has(power)
 }
 
 // grant refuses what stands at s to an app that was not granted power.
 func (c *checks) grant(s spot, power string) {
-	if c.Tenant && !c.granted(power) {
+	switch {
+	case !c.Tenant || c.granted(power):
+	case c.Grants.IsRootless(power):
+		c.refuse(s, fmt.Sprintf(`is a power over the host: the operator has granted %[1]s without naming folders, which gives nothing; let the grant name them: {"%[1]s": ["/srv/acme"]}, on the command line --grant %[1]s=/srv/acme`, power))
+	default:
 		c.refuse(s, "is a power over the host: the operator has not granted "+power)
 	}
+}
+
+// below refuses an app a path that does not stand below the folders that a power reaches. Where links lead is seen when the
+// path is used.
+func (c *checks) below(s spot, power, path string) {
+	if !c.Tenant || !c.granted(power) || path == "" {
+		return
+	}
+	if !filepath.IsAbs(path) {
+		c.refuse(s, "must be an absolute path: an app names the folder of the host that it was given")
+		return
+	}
+	for _, root := range c.Grants.Roots(power) {
+		if _, ok := grant.Below(root, path); ok {
+			return
+		}
+	}
+	c.refuse(s, fmt.Sprintf("lies below none of the folders that the operator has granted by %s: %s", power, strings.Join(c.Grants.Roots(power), ", ")))
 }
 
 func (c *checks) refuse(s spot, message string) {

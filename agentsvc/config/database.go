@@ -15,7 +15,7 @@ type Database struct {
 	// Username is the login.
 	Username string `yaml:"username" only:"driver=postgres|mysql"`
 	// Password is the login's password.
-	Password string `yaml:"password" secret:"true" only:"driver=postgres|mysql"`
+	Password string `yaml:"password" secret:"true" to:"driver,host,port,ssl_mode" only:"driver=postgres|mysql"`
 	// SSLMode says whether and how the connection is encrypted.
 	SSLMode string `yaml:"ssl_mode" jsonschema:"enum=disable,enum=allow,enum=prefer,enum=require,enum=verify-ca,enum=verify-full,default=disable" only:"driver=postgres|mysql"`
 	// MaxConns is how many connections are open at most.
@@ -29,6 +29,7 @@ func (d *Database) check(c *checks, s spot) {
 	case d.Driver == "sqlite":
 		c.grant(s.child("driver"), "sqlite")
 		c.grant(s.child("database"), "filesystem")
+		c.below(s.child("database"), "filesystem", d.Database)
 		if d.Database == ":memory:" {
 			c.problem(s.child("database"), "is no file: what need not outlive the process is kept by storage.sessions.backend: inmemory")
 		}

@@ -69,7 +69,7 @@ type APISource struct {
 	// URL is the address.
 	URL string `yaml:"url" jsonschema:"required"`
 	// Headers are sent with the request.
-	Headers map[string]string `yaml:"headers" secret:"true"`
+	Headers map[string]string `yaml:"headers" secret:"true" to:"url,headers"`
 	// IDField is the field that names a document.
 	IDField string `yaml:"id_field"`
 	// ContentField is the field that holds a document's text.
@@ -124,6 +124,7 @@ func (x *Source) check(c *checks, s spot) {
 	switch {
 	case x.Type == "directory":
 		c.grant(s.child("type"), "filesystem")
+		c.below(s.child("path"), "filesystem", x.Path)
 		if !c.doc.has(s.value, "path") {
 			c.problem(s, "a directory source needs path")
 		}

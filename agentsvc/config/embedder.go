@@ -9,7 +9,7 @@ type Embedder struct {
 	Model string `yaml:"model"`
 	// APIKey is the vendor's key. In the operator's file a missing key is read from OPENAI_API_KEY or
 	// COHERE_API_KEY; an app brings its own.
-	APIKey string `yaml:"api_key" secret:"true"`
+	APIKey string `yaml:"api_key" secret:"true" to:"provider,base_url"`
 	// BaseURL is the address of the API, where it is not the vendor's own.
 	BaseURL string `yaml:"base_url"`
 	// Dimension is the length of the vectors to ask for. Without it, it is that of the first vector that comes.

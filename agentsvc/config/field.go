@@ -17,6 +17,8 @@ import (
 //	ref:"llms"             its value names an entry of this top-level key
 //	grant:"filesystem"     a host power: an app needs this grant
 //	secret:"true"          never shown
+//	to:"url"               its secrets go where these fields beside it say; a mapping or list of secrets names itself, for one
+//	                       entry may say where the others go
 type field struct {
 	name     string
 	index    int
@@ -29,6 +31,7 @@ type field struct {
 	ref      string
 	grant    string
 	secret   bool
+	to       []string
 }
 
 var durationType = reflect.TypeFor[time.Duration]()
@@ -54,6 +57,9 @@ func fieldOf(f reflect.StructField, index int) field {
 	x := field{
 		name: f.Tag.Get("yaml"), index: index,
 		ref: f.Tag.Get("ref"), grant: f.Tag.Get("grant"), secret: f.Tag.Get("secret") == "true",
+	}
+	if to := f.Tag.Get("to"); to != "" {
+		x.to = strings.Split(to, ",")
 	}
 	if key, values, ok := strings.Cut(f.Tag.Get("only"), "="); ok {
 		x.onlyKey, x.only = key, strings.Split(values, "|")

@@ -1,8 +1,9 @@
 package config
 
 import (
-	"regexp"
 	"strings"
+
+	"stoa/agentsvc/pattern"
 )
 
 // Guardrail is a set of checks on an agent's input, output and tool calls.
@@ -181,7 +182,7 @@ func (x *AuthorizationCheck) check(c *checks, s spot) {
 func (c *checks) strikes(s spot, list []string) {
 	c.patterns(s, list)
 	for i, text := range list {
-		if re, err := regexp.Compile(text); err == nil && re.MatchString("") {
+		if p, err := pattern.Compile(text); err == nil && p.MatchesEmpty() {
 			c.problem(s.item(i), "matches the empty text, so it would strike everywhere")
 		}
 	}

@@ -16,8 +16,9 @@ type fault struct {
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // interpolate replaces ${NAME} and ${NAME:default} in text by what lookup says. A variable that is set to
-// nothing counts as missing. $${ is a literal ${. What comes from a variable is not looked at again.
-func interpolate(text string, lookup func(string) (string, bool)) (string, []fault) {
+// nothing counts as missing. $${ is a literal ${. What comes from a variable is not looked at again. It stops once the result has more
+// than most bytes.
+func interpolate(text string, lookup func(string) (string, bool), most int) (string, []fault) {
 	var out strings.Builder
 	var faults []fault
 	for {
@@ -28,7 +29,7 @@ func interpolate(text string, lookup func(string) (string, bool)) (string, []fau
 			continue
 		}
 		out.WriteString(before)
-		if !found {
+		if !found || out.Len() > most {
 			return out.String(), faults
 		}
 		reference, rest, closed := strings.Cut(rest, "}")
@@ -54,13 +55,14 @@ func (e *expander) scalar(n *yaml.Node, p *path) {
 	if e.fill == nil {
 		return
 	}
-	if n.Value == mask {
-		e.doc.problem(spot{p, nil, n}, "holds the mask that stands for a secret: give the secret itself, or a ${VARIABLE}")
+	if a, _ := parseAddress(n.Value); n.Value == mask || a.holdsMask() {
+		e.doc.problem(spot{p, nil, n}, "holds the mask that stands for a secret: give the secret itself, or a ${VARIABLE}; "+
+			"one that is known is kept only for the host or program that it was given for, and while what stands beside it stays as it was")
 	}
 	if !strings.Contains(n.Value, "${") {
 		return
 	}
-	value, faults := interpolate(n.Value, e.fill)
+	value, faults := interpolate(n.Value, e.fill, maxText-e.text)
 	for _, f := range faults {
 		e.doc.problem(spot{p, nil, n}, f.message(e.missing))
 	}

@@ -37,7 +37,7 @@ func TestInterpolate(t *testing.T) {
 		{text: "${A B}", faults: []fault{{}}},
 		{text: "${a.b:c}", faults: []fault{{}}},
 	} {
-		got, faults := interpolate(test.text, lookup)
+		got, faults := interpolate(test.text, lookup, 1000)
 		if got != test.want {
 			t.Errorf("%q: got %q, want %q", test.text, got, test.want)
 		}

@@ -1,5 +1,7 @@
 package config
 
+import "stoa/agentsvc/pattern"
+
 // LLM is one model and how to reach it.
 type LLM struct {
 	// Provider is the vendor, or `scripted` for the built-in model that needs no network. Without it, the
@@ -10,7 +12,7 @@ type LLM struct {
 	Model string `yaml:"model"`
 	// APIKey is the vendor's key. In the operator's file a missing key is read from OPENAI_API_KEY,
 	// ANTHROPIC_API_KEY or GEMINI_API_KEY; an app brings its own.
-	APIKey string `yaml:"api_key" secret:"true"`
+	APIKey string `yaml:"api_key" secret:"true" to:"provider,base_url"`
 	// BaseURL is the address of the API, where it is not the vendor's own.
 	BaseURL string `yaml:"base_url"`
 	// API is the protocol that openai is asked in: chat completions, which every compatible server has, or
@@ -49,6 +51,13 @@ func (l *LLM) check(c *checks, s spot) {
 	l.checkFallbacks(c, s)
 	c.address(s.child("base_url"), l.BaseURL)
 	c.name(s.child("model"), l.Model)
+	total := 0
+	for _, r := range l.Script {
+		if r != nil && r.When != nil {
+			total += pattern.Sum(r.When.Text, r.When.MessageID)
+		}
+	}
+	c.total(s.child("script"), total)
 	if l.Provider == "anthropic" {
 		l.checkAnthropic(c, s)
 	}

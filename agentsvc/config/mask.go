@@ -19,11 +19,12 @@ var (
 // publicReference is text that shows nothing: a variable without a default, after the name of a scheme at most.
 var publicReference = regexp.MustCompile(`^(?:(?i:bearer|basic|token|apikey) +)?(?:\$\{[A-Za-z_][A-Za-z0-9_]*:?\})+$`)
 
-// passwordInURL finds scheme://user:password@host.
+// passwordInURL finds scheme://user:password@host in text that is more than an address.
 var passwordInURL = regexp.MustCompile(`://[^/\s:@]*:[^/\s@]+@`)
 
 // Mask returns a copy of a decoded document that can be shown: its secrets (api_key, password, secret, token,
-// credentials, the values of headers and env, and addresses with a password in them) are replaced by a mask.
+// credentials, the values of headers and env, of addresses the name and password and the credentials in the query, and text
+// around an address with a password) are replaced by a mask.
 // References such as ${NAME} stay.
 func Mask(doc map[string]any) map[string]any {
 	masked, _ := maskValue(doc, reflect.TypeFor[Config](), false).(map[string]any)
@@ -54,6 +55,9 @@ func maskValue(v any, t reflect.Type, secret bool) any {
 		}
 		return list
 	case string:
+		if a, ok := parseAddress(v); ok && !secret {
+			return a.masked().String()
+		}
 		if v != "" && (secret || passwordInURL.MatchString(v)) && !publicReference.MatchString(v) {
 			return mask
 		}

@@ -47,7 +47,7 @@ unknown: {password: canary, list: [{secret: canary}]}
 	const want = `
 name: token
 llms:
-  secret: {provider: openai, api_key: "********", base_url: "********"}
+  secret: {provider: openai, api_key: "********", base_url: "https://********@models.example.com"}
   reference: {api_key: "${KEY}"}
   fallback: {api_key: "********"}
   mixed: {api_key: "********"}
@@ -123,16 +123,7 @@ func TestUnmaskKeepsOrderAndComments(t *testing.T) {
 // TestSecretsAreTagged holds that every text field whose name speaks of a secret is tagged as one.
 func TestSecretsAreTagged(t *testing.T) {
 	t.Parallel()
-	seen := map[reflect.Type]bool{}
-	var visit func(reflect.Type)
-	visit = func(typ reflect.Type) {
-		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Map || typ.Kind() == reflect.Slice {
-			typ = typ.Elem()
-		}
-		if typ.Kind() != reflect.Struct || seen[typ] {
-			return
-		}
-		seen[typ] = true
+	eachStruct(func(typ reflect.Type) {
 		for _, f := range fieldsOf(typ) {
 			field := typ.Field(f.index)
 			text := field.Type.Kind() == reflect.String || field.Type == reflect.TypeFor[map[string]string]()
@@ -141,8 +132,6 @@ func TestSecretsAreTagged(t *testing.T) {
 					t.Errorf("%s.%s is not tagged as secret", typ.Name(), field.Name)
 				}
 			}
-			visit(field.Type)
 		}
-	}
-	visit(reflect.TypeFor[Config]())
+	})
 }

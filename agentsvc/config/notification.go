@@ -19,7 +19,7 @@ type Notification struct {
 	// Events are what it tells of: that an agent has begun with a task, that the task has ended well, or in any other way.
 	Events []string `yaml:"events" jsonschema:"required,enum=task.started,enum=task.completed,enum=task.failed"`
 	// Headers are sent with it. They go before the built-in Content-Type.
-	Headers map[string]string `yaml:"headers" secret:"true"`
+	Headers map[string]string `yaml:"headers" secret:"true" to:"url,headers"`
 	// Payload replaces the built-in body.
 	Payload *Payload `yaml:"payload"`
 	// Retry says how often sending is tried again.

@@ -73,7 +73,7 @@ func (r *reference) every(path, prefix string, t reflect.Type, known map[string]
 		}
 		fmt.Fprintf(r, "| `%s` | %s | %s |\n", name, defaultOf(f), r.meaning(path, t, f))
 		field := t.Field(f.index).Type
-		if below := element(field); below.Kind() == reflect.Struct && r.note(pattern(join(path, f.name))) == "" {
+		if below := element(field); below.Kind() == reflect.Struct && r.note(schemaPattern(join(path, f.name))) == "" {
 			if field.Kind() == reflect.Slice {
 				name += "[]"
 			}

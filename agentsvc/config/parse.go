@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"stoa/tenancy/grant"
 )
 
 // Options say for whom a document is parsed.
@@ -16,9 +18,8 @@ type Options struct {
 	// Tenant holds the document to what an app may do: no server, logger and observability, its own model
 	// keys, and powers over the host only as far as Grants go. Lookup then reads the app's secrets.
 	Tenant bool
-	// Grants are what the operator granted to the app: command, stdio, filesystem, private_network, sqlite,
-	// operator_models.
-	Grants []string
+	// Grants are what the operator granted to the app.
+	Grants grant.List
 	// Lend returns the operator's keys of models, for an app that was granted operator_models.
 	Lend func(name string) (string, bool)
 }
@@ -55,7 +56,7 @@ func Parse(src []byte, o Options) (*Config, error) {
 	}
 	for _, l := range cfg.LLMs {
 		l.complete(environment)
-		if o.Tenant && o.Lend != nil && slices.Contains(o.Grants, "operator_models") {
+		if o.Tenant && o.Lend != nil && o.Grants.Has(grant.OperatorModels) {
 			l.borrow(o.Lend)
 		}
 	}
@@ -70,6 +71,7 @@ func Parse(src []byte, o Options) (*Config, error) {
 	c.nesting = newNesting(cfg.Agents, cfg.agentOrder)
 	c.webhooks, c.auth = webhooks(cfg.Agents, cfg.agentOrder), cfg.Server.Auth.Enabled
 	c.walk(root, reflect.ValueOf(cfg).Elem(), false)
+	c.cards(root.child("agents"), cfg.Agents)
 	c.tellWaiting()
 
 	for name, a := range cfg.Agents {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"stoa/tenancy/grant"
 )
 
 // TestProblems parses each document of testdata/problems and compares all that is said of it. The lines before
@@ -57,7 +59,7 @@ func optionsOf(t *testing.T, lines, file string) Options {
 		case words[0] == "tenant":
 			o.Tenant = true
 		case words[0] == "grants":
-			o.Grants = words[1:]
+			o.Grants = grant.Parse(words[1:])
 		case words[0] == "set":
 			values[words[1]] = strings.Join(words[2:], " ")
 		default:
@@ -101,7 +103,7 @@ func TestParseFillsDefaults(t *testing.T) {
 	server := Server{
 		Host: "0.0.0.0", Port: 8080, GRPCPort: 50051, Transport: "json-rpc",
 		CORS: CORS{
-			AllowedOrigins: []string{"*"}, AllowedMethods: []string{"GET", "POST", "OPTIONS"},
+			AllowedMethods: []string{"GET", "POST", "OPTIONS"},
 			AllowedHeaders: []string{"Content-Type", "Authorization"},
 		},
 		Auth: Auth{
@@ -214,7 +216,7 @@ func TestProviderFollows(t *testing.T) {
 func TestTenantModelKeepsOffTheEnvironment(t *testing.T) {
 	t.Parallel()
 	cfg := parse(t, "llms: {default: {provider: openai}}", Options{
-		Tenant: true, Grants: []string{"operator_models"},
+		Tenant: true, Grants: grant.List{{Name: "operator_models"}},
 		Lookup: lookupIn(map[string]string{"OPENAI_API_KEY": "canary"}),
 	})
 	if key := cfg.LLMs["default"].APIKey; key != "" {
@@ -225,7 +227,7 @@ func TestTenantModelKeepsOffTheEnvironment(t *testing.T) {
 func TestOperatorLendsKeys(t *testing.T) {
 	t.Parallel()
 	src := "llms: {default: {provider: openai}, own: {provider: openai, api_key: mine, base_url: 'https://x.example'}, local: {provider: ollama}}"
-	for _, grants := range [][]string{{"operator_models"}, nil} {
+	for _, grants := range []grant.List{{{Name: grant.OperatorModels}}, nil} {
 		cfg, err := Parse([]byte(src), Options{Tenant: true, Grants: grants, Lend: lookupIn(map[string]string{"OPENAI_API_KEY": "lent"})})
 		if grants == nil {
 			if err == nil {
@@ -243,7 +245,7 @@ func TestOperatorLendsKeys(t *testing.T) {
 		}
 	}
 	_, err := Parse([]byte("llms: {far: {provider: openai, base_url: 'https://x.example'}}"), Options{
-		Tenant: true, Grants: []string{"operator_models"}, Lend: lookupIn(map[string]string{"OPENAI_API_KEY": "lent"}),
+		Tenant: true, Grants: grant.List{{Name: "operator_models"}}, Lend: lookupIn(map[string]string{"OPENAI_API_KEY": "lent"}),
 	})
 	if err == nil {
 		t.Error("a key is lent to another address")

@@ -118,7 +118,7 @@ func (r *reference) table(title, path string, t reflect.Type) {
 	}
 	fmt.Fprintf(r, "%s %s\n\n", level, title)
 	if about := r.comments["stoa/agentsvc/config."+t.Name()]; path != "" {
-		fmt.Fprintf(r, "%s%s\n\n", sentence(about, t.Name()), r.inheritedNote(pattern(path)))
+		fmt.Fprintf(r, "%s%s\n\n", sentence(about, t.Name()), r.inheritedNote(schemaPattern(path)))
 	}
 	r.WriteString("| Field | Type | Default | Meaning |\n|---|---|---|---|\n")
 	for _, f := range fieldsOf(t) {
@@ -169,7 +169,7 @@ func (r *reference) meaning(path string, t reflect.Type, f field) string {
 	if f.secret {
 		meaning += " Secret: shown as a mask."
 	}
-	here := pattern(join(path, f.name))
+	here := schemaPattern(join(path, f.name))
 	meaning += r.note(here) + r.note(here+".*")
 	return strings.ReplaceAll(meaning, "|", "\\|")
 }
@@ -209,7 +209,7 @@ func (r *reference) note(pattern string) string {
 	return ""
 }
 
-func pattern(path string) string {
+func schemaPattern(path string) string {
 	return strings.ReplaceAll(path, "<name>", "*")
 }
 

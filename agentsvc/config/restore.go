@@ -4,40 +4,120 @@ import (
 	"bytes"
 	"maps"
 	"reflect"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
 // Restore returns a copy of doc in which each mask is replaced by what old has in the same place. In lists of
 // mappings the same id or name is the same place, else the same index. A mask without a counterpart stays, and
-// [Parse] refuses it.
+// [Parse] refuses it; so does the mask of a secret whose destination is another one than in old: otherwise whoever may write
+// the document could have a secret that they cannot read sent to a host, or into a program, of theirs.
 func Restore(doc, old map[string]any) map[string]any {
-	restored, _ := restoreValue(doc, old).(map[string]any)
+	restored, _ := restoreValue(doc, old, reflect.TypeFor[Config](), false).(map[string]any)
 	return restored
 }
 
-func restoreValue(v, old any) any {
+// restoreValue restores v, which stands where the vocabulary has type t; nil is where it has none. With moved, secrets in it
+// went elsewhere.
+func restoreValue(v, old any, t reflect.Type, moved bool) any {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
 	switch v := v.(type) {
 	case map[string]any:
 		before, _ := old.(map[string]any)
 		m := maps.Clone(v)
 		for key, x := range v {
-			m[key] = restoreValue(x, before[key])
+			below, _ := inside(t, key, x)
+			m[key] = restoreValue(x, before[key], below, moves(t, key, v, before, moved))
 		}
 		return m
 	case []any:
 		before, _ := old.([]any)
+		var item reflect.Type
+		if t != nil && t.Kind() == reflect.Slice {
+			item = t.Elem()
+		}
 		list := make([]any, len(v))
 		for i, x := range v {
-			list[i] = restoreValue(x, counterpart(x, i, before))
+			list[i] = restoreValue(x, counterpart(x, i, before), item, moved)
 		}
 		return list
 	case string:
-		if v == mask && old != nil {
+		switch {
+		case moved:
+			return v
+		case v == mask && old != nil:
 			return old
 		}
+		return restoreAddress(v, old)
 	}
 	return v
+}
+
+// restoreAddress puts the masked secrets of an address back from an old one that leads to the same place.
+func restoreAddress(v string, old any) string {
+	before, _ := old.(string)
+	now, ok := parseAddress(v)
+	was, wasOne := parseAddress(before)
+	if !ok || !wasOne || !now.holdsMask() || now.place() != was.place() {
+		return v
+	}
+	return now.restored(was).String()
+}
+
+// moves reports whether the secrets at key of v, which has type t, go elsewhere than those of old. A field that does not say
+// where its secrets go is as what it stands in.
+func moves(t reflect.Type, key string, v, old map[string]any, moved bool) bool {
+	if t == nil || t.Kind() != reflect.Struct {
+		return moved
+	}
+	for _, f := range fieldsOf(t) {
+		if f.name == key && len(f.to) > 0 {
+			return slices.ContainsFunc(f.to, func(to string) bool { return !sameDestination(destination(t, to, v), destination(t, to, old)) })
+		}
+	}
+	return moved
+}
+
+// destination returns what the field to of v says about where secrets go. The vendor of a model may follow from its name.
+func destination(t reflect.Type, to string, v map[string]any) any {
+	if name, _ := v["model"].(string); t == reflect.TypeFor[LLM]() && to == "provider" && v[to] == nil {
+		return providerOf(name, nil)
+	}
+	if v[to] == "" {
+		return nil
+	}
+	return v[to]
+}
+
+// sameDestination compares where secrets go: of addresses scheme, host and port, of mappings and lists all entries. v may be masked,
+// as a whole or in parts.
+func sameDestination(v, old any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		before, _ := old.(map[string]any)
+		for key, x := range v {
+			was, there := before[key]
+			if !there || x != mask && !sameDestination(x, was) {
+				return false
+			}
+		}
+		return len(v) == len(before)
+	case []any:
+		before, _ := old.([]any)
+		return slices.EqualFunc(v, before, func(x, was any) bool { return x == mask || sameDestination(x, was) })
+	}
+	if text, ok := v.(string); ok {
+		before, _ := old.(string)
+		now, isOne := parseAddress(text)
+		if was, wasOne := parseAddress(before); isOne && wasOne {
+			return now.place() == was.place()
+		}
+	}
+	return reflect.DeepEqual(v, old) || reflect.DeepEqual(v, maskValue(old, nil, false))
 }
 
 // counterpart finds in old what item i of a list was.
@@ -72,7 +152,7 @@ func Unmask(src []byte, old map[string]any) ([]byte, error) {
 	if err != nil || doc.root == nil {
 		return src, err
 	}
-	fillNode(doc.root, restoreValue(m, old))
+	fillNode(doc.root, Restore(m, old))
 	return yaml.Marshal(doc.root)
 }
 
@@ -88,7 +168,7 @@ func fillNode(n *yaml.Node, v any) {
 			fillNode(item, v[i])
 		}
 	default:
-		if n.Value == mask && v != mask {
+		if strings.Contains(n.Value, mask) && v != any(n.Value) {
 			_ = n.Encode(v)
 		}
 	}

@@ -32,7 +32,7 @@ type Item struct {
 	Say string `yaml:"say"`
 	// Call calls a tool.
 	Call *Call `yaml:"call"`
-	// Pause waits, after the words of the same item.
+	// Pause waits, after the words of the same item, 10 minutes at most.
 	Pause time.Duration `yaml:"pause"`
 	// Fail ends the model's call with an error, as if the vendor had sent it.
 	Fail *Fail `yaml:"fail"`

@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -49,8 +50,8 @@ type TLS struct {
 
 // CORS says which web pages may call.
 type CORS struct {
-	// AllowedOrigins are the origins of these pages; * is all.
-	AllowedOrigins []string `yaml:"allowed_origins" jsonschema:"default=*"`
+	// AllowedOrigins are the origins of these pages; * is all. Without this key the headers allow all, and what asks for no credential may be used by pages of this server, of its public URL and of this machine only; agents may be found by all.
+	AllowedOrigins []string `yaml:"allowed_origins"`
 	// AllowedMethods are the methods they may use.
 	AllowedMethods []string `yaml:"allowed_methods" jsonschema:"default=GET,default=POST,default=OPTIONS"`
 	// AllowedHeaders are the headers they may send.
@@ -83,14 +84,12 @@ func (x *TLS) check(c *checks, s spot) {
 
 func (x *CORS) check(c *checks, s spot) {
 	for i, origin := range x.AllowedOrigins {
-		switch {
-		case origin != "*":
-			if !isOrigin(origin) {
-				c.problem(s.child("allowed_origins").item(i), "is no origin as browsers send it, such as https://app.example.com, and matches nothing")
-			}
-		case x.AllowCredentials:
-			c.problem(s.child("allow_credentials"), "needs allowed_origins that are named: browsers refuse it together with *")
+		if origin != "*" && !isOrigin(origin) {
+			c.problem(s.child("allowed_origins").item(i), "is no origin as browsers send it, such as https://app.example.com, and matches nothing")
 		}
+	}
+	if x.AllowCredentials && (x.AllowedOrigins == nil || slices.Contains(x.AllowedOrigins, "*")) {
+		c.problem(s.child("allow_credentials"), "needs allowed_origins that are named: browsers refuse it together with *")
 	}
 	for key, names := range map[string][]string{"allowed_methods": x.AllowedMethods, "allowed_headers": x.AllowedHeaders} {
 		for i, name := range names {

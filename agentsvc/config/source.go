@@ -20,6 +20,23 @@ const (
 	maxNodes = 100_000
 )
 
+// maxText bounds the bytes of all names and values together, aliases and variables counted each time that they stand for something:
+// a document of a few kilobytes can otherwise mean gigabytes.
+const maxText = 4 << 20
+
+var tooMuchText = fmt.Sprintf("the document has more than %d MiB of text, aliases and variables counted each time", maxText>>20)
+
+var tooManyValues = fmt.Sprintf("the document has more than %d values, aliases counted each time", maxNodes)
+
+// mayHold returns how many values src may hold at most, by the bytes that begin one or stand between two. The parser takes some
+// hundred bytes of memory for each value, before anybody counts them. In prose such bytes are few.
+func mayHold(src []byte) int {
+	count := func(c string) int { return bytes.Count(src, []byte(c)) }
+	commas := count(",")
+	// What stands between two commas of a mapping is a key and its value, though the colon may be missing.
+	return count("[") + count("{") + count("-") + count("?") + commas + max(commas, count(":"))
+}
+
 // document is a YAML document as a tree without aliases and merges, its variables filled in.
 type document struct {
 	root     *yaml.Node
@@ -38,6 +55,10 @@ func read(src []byte, fill func(name string) (string, bool), missing string) *do
 	doc := &document{filled: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{}}
 	if len(src) > maxSize {
 		doc.problems.add(Problem{Message: fmt.Sprintf("is %d bytes long; at most %d are read", len(src), maxSize)})
+		return doc
+	}
+	if mayHold(src) > maxNodes {
+		doc.problems.add(Problem{Message: tooManyValues})
 		return doc
 	}
 	raw, err := parseYAML(src)
@@ -126,6 +147,7 @@ type expander struct {
 	fill    func(name string) (string, bool)
 	missing string
 	nodes   int
+	text    int // bytes so far
 }
 
 func (e *expander) expand(n *yaml.Node, p *path, depth int) (*yaml.Node, error) {
@@ -133,7 +155,7 @@ func (e *expander) expand(n *yaml.Node, p *path, depth int) (*yaml.Node, error) 
 		n = n.Alias
 	}
 	if e.nodes++; e.nodes > maxNodes {
-		return nil, e.stop(spot{p, nil, n}, fmt.Sprintf("the document has more than %d values, aliases counted each time", maxNodes))
+		return nil, e.stop(spot{p, nil, n}, tooManyValues)
 	}
 	if depth > maxDepth {
 		return nil, e.stop(spot{p, nil, n}, fmt.Sprintf("is nested deeper than %d levels", maxDepth))
@@ -145,6 +167,9 @@ func (e *expander) expand(n *yaml.Node, p *path, depth int) (*yaml.Node, error) 
 	switch n.Kind {
 	case yaml.ScalarNode:
 		e.scalar(c, p)
+		if e.text += len(c.Value); e.text > maxText {
+			return nil, e.stop(spot{p, nil, n}, tooMuchText)
+		}
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
 			x, err := e.expand(item, &path{p, strconv.Itoa(i), itemPart}, depth+1)
@@ -205,6 +230,7 @@ func (e *expander) mapping(c, n *yaml.Node, p *path, depth int) error {
 		if err != nil {
 			return err
 		}
+		e.text += len(key.Value)
 		c.Content = append(c.Content, copyOf(key), x)
 	}
 	for _, m := range merges {

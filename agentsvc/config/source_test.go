@@ -15,20 +15,23 @@ func TestBounds(t *testing.T) {
 	deep := func(n int) string {
 		return "tools: {t: {parameters: " + strings.Repeat("[", n) + strings.Repeat("]", n) + "}}"
 	}
+	long := func(string) (string, bool) { return strings.Repeat("x", 60_000), true }
 	for _, test := range []struct{ name, src, want string }{
 		{"size", "name: " + strings.Repeat("x", maxSize), "bytes long; at most 1048576 are read"},
 		{"depth", deep(70), "is nested deeper than 64 levels"},
 		{"absurd depth", deep(20_000), "depth"},
 		{"mappings", strings.Repeat("{a: ", 15_000), "depth"},
 		{"items", "tools: [" + strings.Repeat("a,", maxNodes) + "]", "more than 100000 values"},
-		{"names", "tools: {" + many("t%d: , ", 30_000) + "}\nagents: {a: {tools: [" + many("t%d, ", 30_000) + "]}}", "more problems"},
+		{"names", "tools: {" + many("t%d: , ", 20_000) + "}\nagents: {a: {tools: [" + many("t%d, ", 20_000) + "]}}", "more problems"},
 		{"comments", "agents: {}\n" + strings.Repeat("# a\n", 200_000) + "agent: {}", "not a known key"},
-		{"anchors", "x: [" + many("&a%d a, ", 60_000) + "]", "not a known key"},
+		{"anchors", "x: [" + many("&a%d a, ", 45_000) + "]", "not a known key"},
 		{"spaces", "x: " + strings.Repeat(" \n", 400_000), "not a known key"},
 		{"long key", "? " + strings.Repeat("k", 900_000) + "\n: 1", "not a known key"},
 		{"questions", strings.Repeat("? ", 9_000), "has a key that is not text"},
 		{"dashes", strings.Repeat("- ", 9_000), "nested deeper"},
 		{"long pattern", "llms: {default: {provider: scripted, script: [{when: {text: '" + strings.Repeat("a", 20_000) + "'}, then: []}]}}", "longer than"},
+		{"aliases of a long text", "tools: {t: {parameters: {a: &a '" + strings.Repeat("x", 60_000) + "', b: [" + strings.Repeat("*a, ", 100) + "]}}}", "more than 4 MiB of text"},
+		{"variables of a long text", "tools: {t: {parameters: {a: '" + strings.Repeat("${LONG}", 100) + "'}}}", "more than 4 MiB of text"},
 		{"nul", "name: \x00", "control characters"},
 		{"not utf-8", "name: \xff\xfe", "is not valid YAML"},
 		{"tab", "name:\n\tx: 1", "is not valid YAML"},
@@ -38,7 +41,7 @@ func TestBounds(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
-			_, err := Parse([]byte(test.src), Options{})
+			_, err := Parse([]byte(test.src), Options{Lookup: long})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %.300v, want %s", err, test.want)
 			}

@@ -35,15 +35,15 @@ type Tool struct {
 	// URL is the address of an MCP server.
 	URL string `yaml:"url" only:"type=mcp"`
 	// Headers are sent to that address with each request, such as credentials for the server.
-	Headers map[string]string `yaml:"headers" only:"type=mcp" secret:"true"`
+	Headers map[string]string `yaml:"headers" only:"type=mcp" secret:"true" to:"url,headers"`
 	// Transport is how the MCP server is spoken to. Without it, it follows from `url` or `command`.
 	Transport string `yaml:"transport" jsonschema:"enum=stdio,enum=sse,enum=streamable-http" only:"type=mcp"`
 	// Command is the program of an MCP server that runs on this host.
 	Command string `yaml:"command" only:"type=mcp"`
 	// Args are the arguments of that program.
-	Args []string `yaml:"args" only:"type=mcp"`
+	Args []string `yaml:"args" only:"type=mcp" to:"command,args,env"`
 	// Env is the environment of that program.
-	Env map[string]string `yaml:"env" only:"type=mcp" secret:"true"`
+	Env map[string]string `yaml:"env" only:"type=mcp" secret:"true" to:"command,args,env"`
 	// Filter is which of the MCP server's tools agents get. Without it, all.
 	Filter []string `yaml:"filter" only:"type=mcp"`
 	// Optional lets agents do without the server's tools while it cannot be reached. Without it, their turns fail.
@@ -56,8 +56,8 @@ type Tool struct {
 	Parameters map[string]any `yaml:"parameters" only:"type=function"`
 
 	// WorkingDirectory is the folder that commands run in, and that commands and the functions read_file, write_file and
-	// search_files cannot leave. An app has to name it.
-	WorkingDirectory string `yaml:"working_directory" jsonschema:"default=./" only:"type=command|function" grant:"filesystem"`
+	// search_files cannot leave. An app has to name it, below a folder of its grant `command` or `filesystem`.
+	WorkingDirectory string `yaml:"working_directory" jsonschema:"default=./" only:"type=command|function"`
 	// AllowedCommands are the programs that may run, each a name or an absolute path. Without any, all may but those in
 	// `denied_commands` and those that run other programs, such as shells.
 	AllowedCommands []string `yaml:"allowed_commands" only:"type=command"`
@@ -185,7 +185,9 @@ func (t *Tool) checkCommand(c *checks, s spot) {
 func (t *Tool) checkFolder(c *checks, s spot, grant string) {
 	if c.Tenant && c.granted(grant) && !c.doc.has(s.value, "working_directory") {
 		c.refuse(s, "working_directory is needed: an app names the folder of the host that it was given")
+		return
 	}
+	c.below(s.child("working_directory"), grant, t.WorkingDirectory)
 }
 
 // programs demands that each item of the list at s names a program.

@@ -2,12 +2,15 @@ package config
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Trigger starts an agent without a caller: on a schedule or from a webhook.
@@ -26,10 +29,15 @@ type Trigger struct {
 	Path string `yaml:"path" only:"type=webhook"`
 	// Methods are the HTTP methods the webhook answers.
 	Methods []string `yaml:"methods" jsonschema:"enum=POST,enum=PUT,enum=PATCH,default=POST" only:"type=webhook"`
-	// Secret verifies the sender by an HMAC-SHA256 of the body. Only an app that everybody may call can do without.
+	// Secret verifies the sender by an HMAC-SHA256 of the body: 24 to 256 bytes of text, or, for senders that sign as Standard
+	// Webhooks has it, whsec_ and 24 to 64 bytes in base64; at least 8 different bytes. Only an app that everybody may call can do without.
 	Secret string `yaml:"secret" secret:"true" only:"type=webhook"`
-	// SignatureHeader is the header that carries the signature, in hex. Senders that sign as Standard Webhooks has it use theirs.
+	// SignatureHeader is the header that carries the signature, in hex: none that HTTP or the server uses itself. Senders that sign as
+	// Standard Webhooks has it, for which the secret begins with whsec_, use theirs.
 	SignatureHeader string `yaml:"signature_header" jsonschema:"default=X-Webhook-Signature" only:"type=webhook"`
+	// TimestampHeader is the header with the delivery's time, in seconds since 1970, where the sender signs in hex what that
+	// says, a dot and the body. Deliveries without it, or more than five minutes from now, are then refused.
+	TimestampHeader string `yaml:"timestamp_header" only:"type=webhook"`
 	// WebhookInput makes the agent's message from the webhook's body.
 	WebhookInput *WebhookInput `yaml:"webhook_input" only:"type=webhook"`
 	// Response says how the webhook is answered.
@@ -107,18 +115,61 @@ func (t *Trigger) webhook(c *checks, s spot) {
 		c.problem(s, "a webhook of an app needs a secret")
 	case c.auth:
 		c.problem(s, "needs a secret: server.auth is on, and without one everybody could start the agent")
+	case c.writtenEmpty(s.child("secret")):
+		c.problem(s.child("secret"), "is empty: give the variable behind it a value, or leave the key out if everybody may start the agent")
 	}
 	if len(t.Methods) == 0 {
 		c.problem(s.child("methods"), "holds no method")
 	}
-	if !headerName.MatchString(t.SignatureHeader) {
-		c.problem(s.child("signature_header"), "is no name of a header")
-	}
+	t.headers(c, s)
 	if r := t.Response; t.Enabled && r != nil && r.Mode == "callback" && len(r.CallbackHosts) == 0 {
 		c.problem(s.child("response"), "mode callback needs callback_hosts: the hosts that a result may be posted to")
 	}
 	if t.Input != "" && t.WebhookInput != nil && t.WebhookInput.Template != "" {
 		c.problem(s.child("input"), "goes before a body that no template is made of: leave out either it or webhook_input.template")
+	}
+}
+
+// writtenEmpty reports whether a text stands at s that is empty, such as a variable whose default is. A variable that is not
+// there was told of before.
+func (c *checks) writtenEmpty(s spot) bool {
+	n := s.value
+	return n != nil && n.Kind == yaml.ScalarNode && n.Value == "" && !c.doc.broken[n] && (c.doc.filled[n] || !isNull(n))
+}
+
+// usedHeaders are headers, beside those that can hold no credential, that have a meaning of their own in a request.
+var usedHeaders = []string{
+	"a2a-extensions", "a2a-version", "agent-name", "authorization", "baggage", "cache-control", "cookie", "date", "from", "idempotency-key", "if-match",
+	"if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "max-forwards", "mcp-session-id", "origin", "pragma", "prefer", "range",
+	"referer", "traceparent", "tracestate", "warning", "x-a2a-extensions", "x-http-method-override", "x-request-id",
+}
+
+// usedHeader reports whether HTTP or this server gives a header a meaning of its own.
+func usedHeader(name string) bool {
+	name = strings.ToLower(name)
+	return slices.Contains(notCredentials, name) || slices.Contains(usedHeaders, name) ||
+		slices.ContainsFunc([]string{"access-control-", "mcp-", "proxy-", "sec-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// headers checks the names of the headers of a delivery that is signed in hex.
+func (t *Trigger) headers(c *checks, s spot) {
+	for _, h := range []struct{ key, name string }{{"signature_header", t.SignatureHeader}, {"timestamp_header", t.TimestampHeader}} {
+		switch {
+		case h.key == "timestamp_header" && h.name == "":
+		case !headerName.MatchString(h.name):
+			c.problem(s.child(h.key), "is no name of a header")
+		case slices.Contains([]string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"}, http.CanonicalHeaderKey(h.name)):
+			c.problem(s.child(h.key), "is a header of Standard Webhooks, which is understood without it: leave "+h.key+" out")
+		case usedHeader(h.name):
+			c.problem(s.child(h.key), "is a header that HTTP or this server uses itself: name one of the sender's own, such as X-Webhook-Signature")
+		}
+	}
+	switch {
+	case t.TimestampHeader == "":
+	case http.CanonicalHeaderKey(t.TimestampHeader) == http.CanonicalHeaderKey(t.SignatureHeader):
+		c.problem(s.child("timestamp_header"), "is the signature_header as well")
+	case t.Secret == "":
+		c.problem(s.child("timestamp_header"), "needs a secret: without one nothing is signed")
 	}
 }
 

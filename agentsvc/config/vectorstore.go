@@ -9,7 +9,7 @@ type VectorStore struct {
 	// Port is the port it listens on. Without it, the store's usual one.
 	Port int `yaml:"port" jsonschema:"minimum=0,maximum=65535" only:"type=qdrant|pinecone|weaviate|milvus|chroma"`
 	// APIKey is the store's key.
-	APIKey string `yaml:"api_key" secret:"true" only:"type=qdrant|pinecone|weaviate|milvus|chroma"`
+	APIKey string `yaml:"api_key" secret:"true" to:"type,host,port,enable_tls" only:"type=qdrant|pinecone|weaviate|milvus|chroma"`
 	// EnableTLS encrypts the connection.
 	EnableTLS bool `yaml:"enable_tls" jsonschema:"default=false" only:"type=qdrant|pinecone|weaviate|milvus|chroma"`
 	// PersistPath is the folder that chromem keeps its vectors in. Without it, they live in memory.

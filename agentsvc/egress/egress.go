@@ -23,8 +23,8 @@ const (
 
 // Options are what differs between clients. The zero value reaches public addresses only.
 type Options struct {
-	// PrivateNetwork also admits loopback, private and carrier NAT addresses. Link-local addresses and those of
-	// cloud metadata services stay refused.
+	// PrivateNetwork also admits loopback, private and carrier NAT addresses, and this machine's own whatever range they lie in.
+	// Link-local addresses and those of cloud metadata services stay refused.
 	PrivateNetwork bool
 	// MaxBytes caps the body of an answer, counted after decompression; 64 MiB if zero.
 	MaxBytes int64

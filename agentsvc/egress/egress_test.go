@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // only lets a client reach nothing but one address.
 func only(address string) guard {
-	return guard{ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix(address+"/32")))}
+	return guard{ssrf: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix(address+"/32")))}
 }
 
 func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {

@@ -22,14 +22,14 @@ var metadata = prefixes("168.63.129.16/32", "100.100.100.200/32", "fd00:ec2::/32
 // guard decides about an address once it is known.
 type guard struct {
 	ssrf *ssrf.Guardian
+	own  *ownAddresses // refused whatever range they lie in; nil = they are allowed
 }
 
 func newGuard(private bool) guard {
-	opts := []ssrf.Option{ssrf.WithAnyPort()}
 	if private {
-		opts = append(opts, ssrf.WithAllowedV4Prefixes(private4...), ssrf.WithAllowedV6Prefixes(private6...))
+		return guard{ssrf: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(private4...), ssrf.WithAllowedV6Prefixes(private6...))}
 	}
-	return guard{ssrf.New(opts...)}
+	return guard{ssrf: ssrf.New(ssrf.WithAnyPort()), own: newOwnAddresses()}
 }
 
 // control has the signature of [net.Dialer.Control]: it runs after the name was resolved, before the connection is made.
@@ -51,7 +51,7 @@ func (g guard) allows(addr netip.Addr) bool {
 			return false
 		}
 	}
-	return g.ssrf.SafeAddr(addr) == nil
+	return g.ssrf.SafeAddr(addr) == nil && (g.own == nil || !g.own.has(addr))
 }
 
 // oddNumber reports whether host is a number that some resolvers read as an IPv4 address although it is not written

@@ -51,13 +51,13 @@ func TestNewRefuses(t *testing.T) {
 		return guardrail.Options{Output: guardrail.Output{Content: &guardrail.Content{Patterns: patterns}}}
 	}
 	for want, o := range map[string]guardrail.Options{
-		"output.content.blocked_patterns[1]: is no RE2 expression: error parsing regexp: missing closing ): `(`":      content("a", "("),
-		"output.content.blocked_patterns[0]: matches the empty text, so it would strike everywhere":                   content(`\b`),
-		"output.content.blocked_patterns[0]: is too large: it compiles to 100002 instructions, at most 20000 are run": content(strings.Repeat(`x{1000}`, 100)),
-		"output.content.blocked_keywords[0]: is empty":                                                                {Output: guardrail.Output{Content: &guardrail.Content{Keywords: []string{" "}}}},
-		"input.injection.patterns[0]: matches the empty text, so it would strike everywhere":                          {Input: guardrail.Input{Injection: &guardrail.Injection{Patterns: []string{"a*"}}}},
-		"input.length.min_length: cannot go with the action modify: what is too short cannot be lengthened":           {Input: guardrail.Input{Length: &guardrail.Length{Rule: act(guardrail.Modify), Min: 1}}},
-		"tool.authorization.action: cannot be modify: a call runs or does not":                                        {Authorization: &guardrail.Authorization{Rule: act(guardrail.Modify)}},
+		"output.content.blocked_patterns[1]: is no RE2 expression: error parsing regexp: missing closing ): `(`":                                            content("a", "("),
+		"output.content.blocked_patterns[0]: matches the empty text, so it would strike everywhere":                                                         content(`\b`),
+		"output.content.blocked_patterns[0]: is too large: it compiles to 100000 instructions, at most 2000 are run; shorten repetitions such as {100,200}": content(strings.Repeat(`x{1000}`, 100)),
+		"output.content.blocked_keywords[0]: is empty":                                                                                                      {Output: guardrail.Output{Content: &guardrail.Content{Keywords: []string{" "}}}},
+		"input.injection.patterns[0]: matches the empty text, so it would strike everywhere":                                                                {Input: guardrail.Input{Injection: &guardrail.Injection{Patterns: []string{"a*"}}}},
+		"input.length.min_length: cannot go with the action modify: what is too short cannot be lengthened":                                                 {Input: guardrail.Input{Length: &guardrail.Length{Rule: act(guardrail.Modify), Min: 1}}},
+		"tool.authorization.action: cannot be modify: a call runs or does not":                                                                              {Authorization: &guardrail.Authorization{Rule: act(guardrail.Modify)}},
 	} {
 		_, err := guardrail.New("g", o)
 		var invalid *agentsvc.InvalidError

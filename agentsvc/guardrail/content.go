@@ -23,11 +23,8 @@ func (c *Content) detectors() ([]detector, error) {
 			return nil, invalid(fmt.Sprintf("output.content.blocked_keywords[%d]", i), "is empty")
 		}
 	}
-	for i, p := range c.Patterns {
-		// Each is looked at alone first, so that what is wrong is told of it and not of all.
-		if _, err := compile(fmt.Sprintf("output.content.blocked_patterns[%d]", i), p); err != nil {
-			return nil, err
-		}
+	if err := checkPatterns("output.content.blocked_patterns", c.Patterns); err != nil {
+		return nil, err
 	}
 	for _, list := range []struct {
 		field, flags string

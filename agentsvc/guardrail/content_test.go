@@ -1,6 +1,7 @@
 package guardrail_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,7 +93,7 @@ func TestArtifacts(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			a := rail(t, redact).Answer()
+			a := rail(t, redact).Answer(context.Background())
 			var got []agentsvc.ArtifactUpdate
 			for _, u := range tt.in {
 				got = append(got, a.Artifact(u).Artifacts...)
@@ -103,7 +104,7 @@ func TestArtifacts(t *testing.T) {
 			}
 		})
 	}
-	a := rail(t, redact).Answer()
+	a := rail(t, redact).Answer(context.Background())
 	named := update(false, true, text("x"))
 	named.Artifact.Name, named.Artifact.Description, named.Artifact.Metadata = "bob@x.org.txt", "of bob@x.org", map[string]any{"by": "bob@x.org"}
 	got := a.Artifact(named).Artifacts[0].Artifact
@@ -117,7 +118,7 @@ func TestArtifactBlocks(t *testing.T) {
 	t.Parallel()
 	for _, all := range []bool{false, true} {
 		g := rail(t, guardrail.Options{Output: guardrail.Output{CollectAll: all, PII: &guardrail.PII{Rule: act(guardrail.Block), Email: true}}})
-		a := g.Answer()
+		a := g.Answer(context.Background())
 		passed := a.Text("Here: bob").Text
 		p := a.Artifact(update(false, true, agentsvc.TextPart("bob@x.org")))
 		passed += p.Text

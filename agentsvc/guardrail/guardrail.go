@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
 )
 
 // Action is what happens to a text in which a check has struck, from the mildest to the strictest.
@@ -42,6 +43,8 @@ type Finding struct {
 	Action    Action
 	Severity  string
 	Shadow    bool // the action is what would have happened
+	// Unjudged says that the check took more work than is allowed, and so counts as one that struck.
+	Unjudged bool
 }
 
 // Options say what a guardrail checks. What is nil is not checked.
@@ -86,6 +89,16 @@ func (g *Guardrail) finding(check string, r Rule) Finding {
 	return Finding{Guardrail: g.name, Check: check, Action: r.Action, Severity: r.Severity, Shadow: g.shadow}
 }
 
+// unjudged makes a finding of a check that took more work than is allowed.
+func (g *Guardrail) unjudged(check string, r Rule) Finding {
+	f := g.finding(check, r)
+	f.Unjudged = true
+	if r.Action.changes() {
+		f.Action = Block
+	}
+	return f
+}
+
 // Blocks reports whether what f was found in goes no further.
 func (f Finding) Blocks() bool { return f.Action == Block && !f.Shadow }
 
@@ -101,8 +114,12 @@ func (f Finding) Told() agentsvc.Finding {
 func blocking(found []Finding) string {
 	var names []string
 	for _, f := range found {
-		if f.Blocks() && !slices.Contains(names, f.Check) {
-			names = append(names, f.Check)
+		name := f.Check
+		if f.Unjudged {
+			name += ": " + pattern.ErrTooMuch.Error()
+		}
+		if f.Blocks() && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return strings.Join(names, ", ")

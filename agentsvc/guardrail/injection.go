@@ -2,10 +2,10 @@ package guardrail
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
 )
 
 // Injection looks for attempts to override an agent's instruction: by a short list of well-known phrases, and by
@@ -29,7 +29,7 @@ var phrases = []string{
 // injection is an [Injection] that was checked.
 type injection struct {
 	Rule
-	re *regexp.Regexp
+	matcher *pattern.Pattern // of the phrases and the patterns
 }
 
 func newInjection(o *Injection) (*injection, error) {
@@ -37,60 +37,76 @@ func newInjection(o *Injection) (*injection, error) {
 	if o.CaseSensitive {
 		flags = ""
 	}
-	for i, p := range o.Patterns {
-		if _, err := compile(fmt.Sprintf("input.injection.patterns[%d]", i), p); err != nil {
-			return nil, err
-		}
-	}
-	expr := anyOf("(?i)", phrases)
-	if len(o.Patterns) > 0 {
-		expr += "|" + anyOf(flags, o.Patterns)
-	}
-	if _, err := compile("input.injection.patterns", expr); err != nil {
+	if err := checkPatterns("input.injection.patterns", o.Patterns); err != nil {
 		return nil, err
 	}
-	re, err := regexp.Compile(expr)
+	matcher, err := pattern.Any(pattern.List{Flags: "(?i)", Exprs: phrases}, pattern.List{Flags: flags, Exprs: o.Patterns})
 	if err != nil {
-		return nil, invalid("input.injection.patterns", "are no RE2 expressions: %v", err)
+		return nil, invalid("input.injection.patterns", "%v", err)
 	}
-	return &injection{o.orDefault(Block), re}, nil
+	return &injection{o.orDefault(Block), matcher}, nil
 }
 
-// strikes reports whether text holds one of the patterns, as it stands or folded.
-func (i *injection) strikes(text string) bool {
-	if i.re.MatchString(text) {
+// checkPatterns refuses patterns that are no expressions, that strike everywhere, or that are too large alone or together.
+func checkPatterns(field string, exprs []string) error {
+	for i, expr := range exprs {
+		// Each is looked at alone first, so that what is wrong is told of it and not of all.
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if _, err := pattern.Size(expr); err != nil {
+			return invalid(at, "%v", err)
+		}
+		if _, err := compile(at, expr); err != nil {
+			return err
+		}
+	}
+	if n := pattern.Sum(exprs...); n > pattern.MaxTotal {
+		return invalid(field, "%v", pattern.TooMany(n))
+	}
+	return nil
+}
+
+// strikes reports whether text holds one of the patterns, as it stands or folded. Where the work fails it reports false.
+func (i *injection) strikes(w *pattern.Work, text string) bool {
+	if i.matches(w, text) {
 		return true
 	}
-	folded := fold(text)
-	return folded != text && i.re.MatchString(folded)
+	folded := fold(w, text)
+	return folded != text && i.matches(w, folded)
+}
+
+func (i *injection) matches(w *pattern.Work, text string) bool {
+	w.Grow(len(text))
+	found, _ := i.matcher.Match(w, text) // the error stays in the work
+	return found
 }
 
 // anywhere reports whether one of the texts of parts strikes, or the text parts do when they are read in one go.
-func (i *injection) anywhere(parts []agentsvc.Part) bool {
+func (i *injection) anywhere(w *pattern.Work, parts []agentsvc.Part) bool {
 	for _, text := range textsOf(parts) {
-		if i.strikes(text) {
+		if i.strikes(w, text) {
 			return true
 		}
 	}
-	return i.together(parts)
+	return i.together(w, parts)
 }
 
-func (i *injection) together(parts []agentsvc.Part) bool {
+func (i *injection) together(w *pattern.Work, parts []agentsvc.Part) bool {
 	spoken := spokenOf(parts)
-	return len(spoken) > 1 && (i.strikes(strings.Join(spoken, "")) || i.strikes(strings.Join(spoken, " ")))
+	return len(spoken) > 1 && (i.strikes(w, strings.Join(spoken, "")) || i.strikes(w, strings.Join(spoken, " ")))
 }
 
 // clean returns parts without what strikes. Text parts that strike only together become one.
-func (i *injection) clean(parts []agentsvc.Part) []agentsvc.Part {
-	parts = rewrite(parts, i.take)
-	if !i.together(parts) {
+func (i *injection) clean(w *pattern.Work, parts []agentsvc.Part) []agentsvc.Part {
+	take := func(text string) string { return i.take(w, text) }
+	parts = rewrite(parts, take)
+	if !i.together(w, parts) {
 		return parts
 	}
 	whole := strings.Join(spokenOf(parts), "")
-	if !i.strikes(whole) {
+	if !i.strikes(w, whole) {
 		whole = strings.Join(spokenOf(parts), " ")
 	}
-	out := []agentsvc.Part{agentsvc.TextPart(i.take(whole))}
+	out := []agentsvc.Part{agentsvc.TextPart(take(whole))}
 	for _, p := range parts {
 		if p.Data != nil || p.File != nil {
 			out = append(out, p)
@@ -100,11 +116,17 @@ func (i *injection) clean(parts []agentsvc.Part) []agentsvc.Part {
 }
 
 // take returns text without what strikes. Where that shows only in the folded text, that is what is left.
-func (i *injection) take(text string) string {
-	text = i.re.ReplaceAllLiteralString(text, removed)
-	if folded := fold(text); folded != text && i.re.MatchString(folded) {
-		text = i.re.ReplaceAllLiteralString(folded, removed)
+func (i *injection) take(w *pattern.Work, text string) string {
+	text = i.replaced(w, text)
+	if folded := fold(w, text); folded != text && i.matches(w, folded) {
+		text = i.replaced(w, folded)
 	}
+	return text
+}
+
+func (i *injection) replaced(w *pattern.Work, text string) string {
+	w.Grow(len(text))
+	text, _ = i.matcher.ReplaceAll(w, text, removed) // the error stays in the work
 	return text
 }
 

@@ -1,9 +1,12 @@
 package guardrail
 
 import (
+	"context"
+	"errors"
 	"slices"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
 )
 
 // Output says how answers are checked.
@@ -47,6 +50,7 @@ const maxAnswer = 1 << 20
 // depend on the pieces in which a text comes. It is not safe for concurrent use.
 type Answer struct {
 	g         *Guardrail
+	work      *pattern.Work
 	text      *text
 	artifacts []*artifact
 	found     []Finding
@@ -69,21 +73,24 @@ func (g *Guardrail) Whole() bool {
 	return g.output.collectAll && !g.shadow && len(g.output.detectors) > 0
 }
 
-// Answer returns the check of one answer.
-func (g *Guardrail) Answer() *Answer {
-	a := &Answer{g: g, whole: g.Whole()}
+// Answer returns the check of one answer. Once the context has ended nothing passes any more.
+func (g *Guardrail) Answer(ctx context.Context) *Answer {
+	a := &Answer{g: g, work: pattern.NewWork(ctx, 0), whole: g.Whole()}
 	a.text = a.newText()
 	return a
 }
 
 // newText returns the check of one of the answer's texts.
 func (a *Answer) newText() *text {
-	return newText(a.g.output, a.g.shadow, a.note)
+	return newText(a.work, a.g.output, a.g.shadow, a.note)
 }
 
 // note keeps the finding of a detector, one of each check.
-func (a *Answer) note(d *detector) {
+func (a *Answer) note(d *detector, unjudged bool) {
 	f := a.g.finding(d.check, d.rule)
+	if unjudged {
+		f = a.g.unjudged(d.check, d.rule)
+	}
 	if !slices.Contains(a.found, f) {
 		a.found = append(a.found, f)
 	}
@@ -94,6 +101,9 @@ func (a *Answer) Text(s string) Passed {
 	if a.blocked {
 		return Passed{}
 	}
+	a.work.Begin()
+	defer a.work.End()
+	a.work.Grow(len(s) * len(a.g.output.detectors))
 	p := Passed{Text: a.text.write(s)}
 	return a.pass(p, a.text.blocked, len(s))
 }
@@ -103,10 +113,13 @@ func (a *Answer) Artifact(u agentsvc.ArtifactUpdate) Passed {
 	if a.blocked {
 		return Passed{}
 	}
+	a.work.Begin()
+	defer a.work.End()
 	size := 0
 	for _, s := range textsOf(u.Artifact.Parts) {
 		size += len(s)
 	}
+	a.work.Grow((size + len(u.Artifact.Name) + len(u.Artifact.Description)) * len(a.g.output.detectors))
 	x := a.artifact(u)
 	p := Passed{Artifacts: x.take(u)}
 	if x.blocked {
@@ -120,6 +133,8 @@ func (a *Answer) End() Passed {
 	if a.blocked {
 		return Passed{}
 	}
+	a.work.Begin()
+	defer a.work.End()
 	p := Passed{Text: a.text.end()}
 	block := a.text.blocked
 	for _, x := range a.artifacts {
@@ -140,11 +155,23 @@ func (a *Answer) End() Passed {
 // Blocked reports whether the answer was blocked. Then what passed last ends with words that say so.
 func (a *Answer) Blocked() bool { return a.blocked }
 
+// Err returns why the context of the answer ended while it was checked. Then it counts as blocked, without a finding.
+func (a *Answer) Err() error {
+	if err := a.work.Err(); !errors.Is(err, pattern.ErrTooMuch) {
+		return err
+	}
+	return nil
+}
+
 // Findings returns what was found so far, one finding for each check.
 func (a *Answer) Findings() []Finding { return a.found }
 
 // pass returns p, with the words that say so if the answer is blocked, or nothing while the answer is kept back.
 func (a *Answer) pass(p Passed, block bool, size int) Passed {
+	if a.Err() != nil {
+		a.blocked = true
+		return Passed{}
+	}
 	checks := blocking(a.found)
 	if a.whole {
 		a.size += size

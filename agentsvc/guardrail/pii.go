@@ -1,6 +1,9 @@
 package guardrail
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // PII looks for personal data.
 type PII struct {
@@ -18,10 +21,8 @@ const emailPattern = `[\p{L}\p{N}\p{M}!#$%*+^_{|}~'.-]+@(?:[\p{L}\p{N}][\p{L}\p{
 const numberPattern = `\+?\(?[0-9](?:[ \t\x{A0}\x{2007}\x{2009}\x{202F}\x{2010}-\x{2015}().-]{0,3}[0-9])*`
 
 func (p *PII) detectors(key []byte) ([]detector, error) {
-	if p.Redaction == "" {
-		p.Redaction = Mask
-	}
-	d := detector{check: "output.pii", rule: p.orDefault(Modify), replace: p.Redaction.redact(key)}
+	redaction := cmp.Or(p.Redaction, Mask)
+	d := detector{check: "output.pii", rule: p.orDefault(Modify), replace: redaction.redact(key)}
 	var out []detector
 	if p.Email {
 		prog, err := compile("", emailPattern)

@@ -91,3 +91,13 @@ func FuzzOutput(f *testing.F) {
 		}
 	})
 }
+
+// TestOptionsStay: guardrails are made of options that others hold as well.
+func TestOptionsStay(t *testing.T) {
+	t.Parallel()
+	o := guardrail.PII{Email: true}
+	rail(t, guardrail.Options{Output: guardrail.Output{PII: &o}})
+	if o != (guardrail.PII{Email: true}) {
+		t.Errorf("the options became %+v", o)
+	}
+}

@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxProgram bounds the instructions of a pattern, or of all patterns and keywords of one check: each of them may cost
-// time at every character.
+// maxProgram bounds the instructions of all keywords of a check. Patterns have bounds of their own, in the package pattern.
 const maxProgram = 20_000
 
 // program is a compiled RE2 expression for a [scanner]. It is safe for concurrent use.
@@ -38,7 +37,7 @@ func compile(field, expr string) (*program, error) {
 		return nil, invalid(field, "is no RE2 expression: %v", err)
 	}
 	if len(prog.Inst) > maxProgram {
-		return nil, invalid(field, "is too large: it compiles to %d instructions, at most %d are run", len(prog.Inst), maxProgram)
+		return nil, invalid(field, "are too large: they compile to %d instructions, at most %d are run", len(prog.Inst), maxProgram)
 	}
 	p := &program{Prog: prog}
 	states, empty := p.leaves(anything)

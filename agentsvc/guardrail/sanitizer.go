@@ -3,11 +3,13 @@ package guardrail
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/net/html"
 	"golang.org/x/text/unicode/norm"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
 )
 
 // Sanitizer cleans the texts of a message. It is the first of the checks: the others see what it leaves.
@@ -18,13 +20,13 @@ type Sanitizer struct {
 	MaxLength        int  // characters of all texts together, 0 = any
 }
 
-func (s *Sanitizer) clean(parts []agentsvc.Part) []agentsvc.Part {
+func (s *Sanitizer) clean(w *pattern.Work, parts []agentsvc.Part) []agentsvc.Part {
 	parts = rewrite(parts, func(text string) string {
 		if s.StripHTML {
-			text = stripHTML(text)
+			text = stripHTML(w, text)
 		}
 		if s.NormalizeUnicode {
-			text = norm.NFC.String(strings.Map(visible, text))
+			text = normalized(w, norm.NFC, visible, text)
 		}
 		if s.TrimWhitespace {
 			text = strings.TrimSpace(text)
@@ -62,25 +64,62 @@ func visible(r rune) rune {
 
 // fold returns text as it reads to somebody who sees neither the forms of letters nor the characters between them that
 // have no shape.
-func fold(text string) string {
-	return norm.NFKC.String(strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) {
-			return -1
+func fold(w *pattern.Work, text string) string {
+	return normalized(w, norm.NFKC, shaped, text)
+}
+
+// shaped drops the characters that have no shape.
+func shaped(r rune) rune {
+	if unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) {
+		return -1
+	}
+	return r
+}
+
+// normalized returns text in a normal form, of the characters that keep lets pass. It looks at the work between pieces: where
+// that fails, and where the form is far longer than the text, it returns nothing and the work has failed.
+func normalized(w *pattern.Work, form norm.Form, keep func(rune) rune, text string) string {
+	if isASCII(text) {
+		return text
+	}
+	const piece = 16 << 10
+	var out strings.Builder
+	normal := form.Writer(&out)
+	longest := 4*len(text) + piece
+	for text != "" {
+		n := min(len(text), piece)
+		for n < len(text) && n > piece-utf8.UTFMax && !utf8.RuneStart(text[n]) {
+			n--
 		}
-		return r
-	}, text))
+		w.Grow(n)
+		_, _ = normal.Write([]byte(strings.Map(keep, text[:n]))) // to a builder, which does not fail
+		if text = text[n:]; w.Spend(n) != nil || out.Len() > longest && w.Refuse() != nil {
+			return ""
+		}
+	}
+	_ = normal.Close()
+	return out.String()
+}
+
+func isASCII(text string) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // maxStrips bounds how often tags may come to light that others were wrapped around.
 const maxStrips = 8
 
 // stripHTML returns text without tags, comments, scripts and styles. Character references stay as they are.
-func stripHTML(text string) string {
+func stripHTML(w *pattern.Work, text string) string {
 	for range maxStrips {
 		if !strings.Contains(text, "<") {
 			return text
 		}
-		out := stripOnce(text)
+		out := stripOnce(w, text)
 		if out == text {
 			return text
 		}
@@ -89,13 +128,17 @@ func stripHTML(text string) string {
 	return strings.ReplaceAll(text, "<", "")
 }
 
-func stripOnce(text string) string {
+func stripOnce(w *pattern.Work, text string) string {
+	w.Grow(len(text))
 	var out strings.Builder
 	z := html.NewTokenizer(strings.NewReader(text))
 	hidden := false
 	for {
 		kind := z.Next()
 		raw := string(z.Raw())
+		if w.Spend(len(raw)) != nil {
+			return "" // the work has failed, and with it the check
+		}
 		switch kind {
 		case html.ErrorToken:
 			out.WriteString(raw) // a tag that is never closed is none

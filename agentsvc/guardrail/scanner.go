@@ -26,6 +26,7 @@ type scanner struct {
 	open   []span // may still grow
 	done   []span // final, for the owner to take
 	floor  int    // done spans end here
+	steps  int    // taken, for the owner to pay for
 }
 
 // thread is a match under way: the program's state, and where it began.
@@ -40,6 +41,7 @@ func newScanner(p *program) *scanner {
 
 // step takes the text's next character, which is size bytes long.
 func (s *scanner) step(r rune, size int) {
+	s.steps++
 	if fresh := s.mayBegin(r); fresh || len(s.alive) > 0 {
 		flags := s.context(s.before, r)
 		s.follow(flags)
@@ -47,6 +49,7 @@ func (s *scanner) step(r rune, size int) {
 			s.begin(s.starts(flags, r))
 		}
 		s.alive = s.alive[:0]
+		s.steps += len(s.ready)
 		for _, t := range s.ready {
 			if i := &s.Inst[t.pc]; i.MatchRune(r) {
 				s.alive = append(s.alive, thread{i.Out, t.start})
@@ -96,6 +99,7 @@ func (s *scanner) follow(flags syntax.EmptyOp) {
 
 // begin adds matches that begin at the next character, in the given states.
 func (s *scanner) begin(states []uint32) {
+	s.steps += len(states)
 	for _, pc := range states {
 		if s.seen[pc] != s.round {
 			s.ready = append(s.ready, thread{pc, s.pos})
@@ -108,6 +112,7 @@ func (s *scanner) reach(t thread, flags syntax.EmptyOp) {
 	for len(s.stack) > 0 {
 		pc := s.stack[len(s.stack)-1]
 		s.stack = s.stack[:len(s.stack)-1]
+		s.steps++
 		if s.seen[pc] == s.round {
 			continue
 		}

@@ -1,6 +1,7 @@
 package guardrail_test
 
 import (
+	"context"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ type answer struct {
 func (a answer) text() string { return strings.Join(a.Pieces, "") }
 
 func judge(g *guardrail.Guardrail, pieces ...string) answer {
-	a := g.Answer()
+	a := g.Answer(context.Background())
 	var out answer
 	for _, p := range pieces {
 		out.Pieces = append(out.Pieces, a.Text(p).Text)
@@ -224,7 +225,7 @@ func TestNoExplosion(t *testing.T) {
 		Output: guardrail.Output{Content: &guardrail.Content{Patterns: patterns}},
 	})
 	began := time.Now()
-	v := g.Input([]agentsvc.Entry{{Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}})
+	v := input(g, []agentsvc.Entry{{Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}})
 	judge(g, strings.SplitAfter(text, "x")...)
 	if took := time.Since(began); v.Refusal != "" || took > time.Minute {
 		t.Errorf("%q after %v", v.Refusal, took)
@@ -252,7 +253,7 @@ func TestBoundedMemory(t *testing.T) {
 		}
 	}
 	all := rail(t, guardrail.Options{Output: guardrail.Output{CollectAll: true, PII: &everything}})
-	a := all.Answer()
+	a := all.Answer(context.Background())
 	for range 3 {
 		a.Text(strings.Repeat("\n", 1<<19))
 	}

@@ -2,9 +2,12 @@ package guardrail
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"stoa/agentsvc/pattern"
 )
 
 // detector is what a check of the output looks for: the matches of a program, or the parts of them that refine names.
@@ -34,7 +37,8 @@ type strike struct {
 // text checks one text as it comes. What it lets pass does not depend on the pieces in which the text comes. It keeps
 // back what may yet be struck, which is at most maxSpan and the piece that came last.
 type text struct {
-	found     func(d *detector) // told of each detector that strikes, once
+	found     func(d *detector, unjudged bool) // told of each detector that strikes, once, and of one that took too much work
+	work      *pattern.Work
 	detectors []detector
 	collect   bool // a block does not end it
 	shadow    bool // nothing is changed or kept back
@@ -46,13 +50,14 @@ type text struct {
 	base     int
 	shown    int // offset of what has not passed yet
 	strikes  []strike
+	costly   int // the detector that the work failed at
 	blocked  bool
 	over     bool // nothing more is looked for
 }
 
-// newText returns a check that tells found of each detector that strikes, once.
-func newText(o output, shadow bool, found func(d *detector)) *text {
-	t := &text{found: found, detectors: o.detectors, collect: o.collectAll, shadow: shadow, told: make([]bool, len(o.detectors))}
+// newText returns a check that tells found of each detector that strikes, and is paid for from the work.
+func newText(w *pattern.Work, o output, shadow bool, found func(d *detector, unjudged bool)) *text {
+	t := &text{work: w, found: found, detectors: o.detectors, collect: o.collectAll, shadow: shadow, told: make([]bool, len(o.detectors))}
 	for _, d := range o.detectors {
 		t.scanners = append(t.scanners, newScanner(d.program))
 	}
@@ -70,9 +75,12 @@ func (t *text) write(s string) string {
 	}
 	at := t.base + len(t.kept)
 	t.kept = append(t.kept, s...)
-	for s != "" && utf8.FullRuneInString(s) {
+	for s != "" && utf8.FullRuneInString(s) && t.work.Err() == nil {
 		size := t.step(s)
 		at, s = at+size, s[size:]
+	}
+	if t.work.Err() != nil {
+		return t.giveUp()
 	}
 	t.tail = s
 	t.kept = t.kept[:at-t.base]
@@ -91,13 +99,16 @@ func (t *text) end() string {
 	}
 	at := t.base + len(t.kept)
 	t.kept = append(t.kept, rest...)
-	for rest != "" {
+	for rest != "" && t.work.Err() == nil {
 		size := t.step(rest)
 		at, rest = at+size, rest[size:]
 	}
 	for i, s := range t.scanners {
 		s.finish()
 		t.gather(i)
+	}
+	if t.work.Err() != nil {
+		return t.giveUp()
 	}
 	return t.act(at + 1)
 }
@@ -108,8 +119,33 @@ func (t *text) step(s string) int {
 	for i, sc := range t.scanners {
 		sc.step(r, size)
 		t.gather(i)
+		steps := sc.steps
+		sc.steps = 0
+		if t.work.Spend(steps) != nil {
+			t.costly = i
+			break
+		}
 	}
 	return size
+}
+
+// giveUp ends the check of a text that took more work than is allowed, or whose context has ended: what has not passed is
+// withheld, unless nothing that was found could change it. Where the context has ended nobody reads what passes.
+func (t *text) giveUp() string {
+	by := t.costly
+	if !t.detectors[by].rule.Action.changes() {
+		by = max(by, slices.IndexFunc(t.detectors, func(d detector) bool { return d.rule.Action.changes() }))
+	}
+	d := &t.detectors[by]
+	if errors.Is(t.work.Err(), pattern.ErrTooMuch) {
+		t.found(d, true)
+	}
+	if !t.shadow && d.rule.Action.changes() {
+		t.blocked, t.kept = true, nil
+		return ""
+	}
+	t.over = true
+	return t.pass(t.base + len(t.kept))
 }
 
 // gather makes strikes of what the scanner of a detector has found.
@@ -140,6 +176,7 @@ func (t *text) settled() int {
 
 // act does what the strikes before limit ask for, in their order, and returns what passes.
 func (t *text) act(limit int) string {
+	_ = t.work.Spend(2 * len(t.strikes)) // they are sorted each time; who looks at the next character sees the error
 	slices.SortStableFunc(t.strikes, func(a, b strike) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.by, b.by)) })
 	var out strings.Builder
 	n := 0
@@ -158,7 +195,7 @@ func (t *text) strike(out *strings.Builder, s strike) {
 	d := &t.detectors[s.by]
 	if !t.told[s.by] {
 		t.told[s.by] = true
-		t.found(d)
+		t.found(d, false)
 	}
 	switch {
 	case d.rule.Action == Block && t.collect: // whoever has the whole answer decides

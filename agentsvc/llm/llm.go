@@ -3,6 +3,7 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"iter"
 
@@ -26,7 +27,15 @@ type Request struct {
 	Step string
 	// MaxTokens bounds the answer beyond what the model's options do; 0 = no further.
 	MaxTokens int64
+	// MaxBytes bounds the text of the answer, and apart from it the arguments of its tool calls; 0 = [DefaultMaxBytes].
+	MaxBytes int
 }
+
+// DefaultMaxBytes bounds an answer where nothing else is said. Models answer some 100 KB at most.
+const DefaultMaxBytes = 4 << 20
+
+// Bytes returns how many bytes of text the answer may have.
+func (r Request) Bytes() int { return cmp.Or(r.MaxBytes, DefaultMaxBytes) }
 
 // Most returns how many tokens the answer may have where a model's options say so many (0 = any number), 0 for any number.
 func (r Request) Most(option int64) int64 {

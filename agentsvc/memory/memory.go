@@ -49,7 +49,7 @@ func New(d *db.DB, tenant db.ID) *Store {
 
 // Add keeps what was said, and forgets the oldest of what an owner has too many of.
 func (s *Store) Add(ctx context.Context, said ...Memory) error {
-	var b db.Batch
+	b := db.Batch{Stores: db.StoresMore}
 	owners := map[agentsvc.Owner]bool{}
 	for _, m := range said {
 		text := clean(m.Text)

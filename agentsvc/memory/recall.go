@@ -20,7 +20,7 @@ type Recall struct {
 	store *Store
 	find  Finder
 	o     Options
-	read  func(text string) (string, bool) // nil = everything may be
+	read  func(ctx context.Context, text string) (string, bool) // nil = everything may be
 }
 
 // Options tune a [Recall].
@@ -47,14 +47,14 @@ const (
 
 // Through returns r as an agent sees it that may not read all that users have said: read returns what may be read of a
 // text, and whether anything may.
-func (r *Recall) Through(read func(text string) (string, bool)) *Recall {
+func (r *Recall) Through(read func(ctx context.Context, text string) (string, bool)) *Recall {
 	seen := *r
 	seen.read = read
 	return &seen
 }
 
 // readable returns what may be read of what was found.
-func (r *Recall) readable(found []Memory) []Memory {
+func (r *Recall) readable(ctx context.Context, found []Memory) []Memory {
 	if r.read == nil {
 		return found
 	}
@@ -62,7 +62,7 @@ func (r *Recall) readable(found []Memory) []Memory {
 	for _, m := range found {
 		ok := true
 		if m.Role == agentsvc.RoleUser {
-			m.Text, ok = r.read(m.Text)
+			m.Text, ok = r.read(ctx, m.Text)
 		}
 		if ok {
 			out = append(out, m)
@@ -101,7 +101,7 @@ func (r *Recall) Background(ctx context.Context, talk []agentsvc.Entry) string {
 		r.o.Log.WarnContext(ctx, "an agent goes on without its memory", "error", err)
 		return ""
 	}
-	found = r.readable(slices.DeleteFunc(found, func(m Memory) bool { return said[m.Text] }))
+	found = r.readable(ctx, slices.DeleteFunc(found, func(m Memory) bool { return said[m.Text] }))
 	if len(found) == 0 {
 		return ""
 	}

@@ -89,7 +89,7 @@ func (s *Store) keepVectors(ctx context.Context, rows []row, which []int, model 
 	if len(which) == 0 {
 		return nil
 	}
-	var b db.Batch
+	b := db.Batch{Stores: db.StoresMore}
 	for _, i := range which {
 		b.Exec(nil, `UPDATE memory SET model = $3, vector = $4 WHERE tenant = $1 AND id = $2`, s.tenant, rows[i].id, model, raw(rows[i].vector))
 	}

@@ -54,7 +54,7 @@ func (t recallTool) Call(ctx context.Context, in tool.Input) (string, error) {
 		t.o.Log.WarnContext(ctx, "the memory could not be searched", "error", err)
 		return "", errUnsearchable
 	}
-	if found = t.readable(found); len(found) == 0 {
+	if found = t.readable(ctx, found); len(found) == 0 {
 		return "Nothing was found.", nil
 	}
 	return quote(found, 2000), nil

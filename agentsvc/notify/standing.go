@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -45,14 +46,12 @@ type Notice struct {
 // standing is the form of such addresses, but for what of it each of them says itself.
 var standing = Form{Tells: func(ev agentsvc.Event) bool { return kindOf(ev) != "" }}
 
-// begun is the place on the log of every task of the event that an agent has begun with it, if one has.
-const begun = 2
-
-// kindOf names what a notice of an event tells of, "" = there is none.
+// kindOf names what a notice of an event tells of, "" = there is none. Of the events that a task is at work, only the one tells
+// of its start that [begins] is true of.
 func kindOf(ev agentsvc.Event) string {
 	switch {
 	case ev.Status == nil:
-	case ev.Status.State == agentsvc.Working && ev.Seq == begun:
+	case ev.Status.State == agentsvc.Working:
 		return TaskStarted
 	case ev.Status.State == agentsvc.Completed:
 		return TaskCompleted
@@ -60,6 +59,16 @@ func kindOf(ev agentsvc.Event) string {
 		return TaskFailed
 	}
 	return ""
+}
+
+// begins reports whether an agent begins with a task at an event: the first of its states after the one that opened it. What a
+// task that goes on from another one's checkpoint has taken over stands on its log before that.
+func begins(ctx context.Context, st *store.Store, ev agentsvc.Event) (bool, error) {
+	if ev.Status == nil || ev.Status.State != agentsvc.Working {
+		return false, nil
+	}
+	seq, err := st.SecondStatus(ctx, ev.Task)
+	return seq == ev.Seq, err
 }
 
 // noticeOf returns the notice of an event that has one.

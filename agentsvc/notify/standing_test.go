@@ -88,3 +88,57 @@ func TestStanding(t *testing.T) {
 		}
 	})
 }
+
+// TestStandingRestored: a task that goes on from what another has done is told to have started when an agent begins with it,
+// wherever that stands on its log, and once: not when it goes on after an answer.
+func TestStandingRestored(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		url, all := receiver(t, well)
+		acme := desk(t, "acme", notify.Options{Own: near, Standing: map[string][]*notify.Standing{"a": {
+			{ID: "all", URL: url, Events: []string{notify.TaskStarted, notify.TaskCompleted}, Tries: 1},
+		}}})
+		task, st := openWith(t, d, "acme", nil, "all"), store.New(d, "acme")
+		id := agentsvc.TaskID(agentsvc.NewID())
+		next := store.Run{
+			Tenant: "acme", Task: id, Turn: 1, Agent: "a", Context: store.FreshContext(id), Fresh: true, Owner: task.Owner, Revision: 1, Worker: "w", Attempts: 1,
+			Epoch: 1, Seq: 4, FirstSeq: 1, Notifications: []string{"all"},
+		}
+		said := agentsvc.Event{Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleAgent}}
+		if err := st.Accept(t.Context(), next, events(id, 1, status(agentsvc.Submitted), said, said, status(agentsvc.Working)), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Record(t.Context(), &next, store.Record{Events: events(id, 5, status(agentsvc.InputRequired)), End: store.InputRequired}); err != nil {
+			t.Fatal(err)
+		}
+		seen, err := st.Task(t.Context(), id, store.With{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := next
+		again.Turn, again.Epoch, again.FirstSeq, again.Seq, again.Notifications = 2, 2, 6, 7, nil
+		if err := st.Continue(t.Context(), seen.Task, seen.Epoch, again, events(id, 6, said, status(agentsvc.Working)), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Record(t.Context(), &again, store.Record{Events: events(id, 8, status(agentsvc.Completed)), End: store.Completed}); err != nil {
+			t.Fatal(err)
+		}
+		run(t, d, map[db.ID]*notify.Desk{"acme": acme}, notify.CourierOptions{})
+		var got []string
+		for len(got) < 2 || got[len(got)-1] != notify.TaskCompleted {
+			var n notify.Notice
+			if err := json.Unmarshal([]byte(nextOf(t, all)), &n); err != nil {
+				t.Fatal(err)
+			}
+			if n.TaskID == string(id) {
+				got = append(got, n.Type)
+			}
+		}
+		diff(t, []string{notify.TaskStarted, notify.TaskCompleted}, got)
+	})
+}
+
+func nextOf(t *testing.T, all chan heard) string {
+	t.Helper()
+	return next(t, all).body
+}

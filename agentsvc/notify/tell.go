@@ -54,6 +54,13 @@ func (c *Courier) tell(ctx context.Context, t *store.Telling) (over bool, err er
 		if heard = ev.Seq; !form.Tells(ev) {
 			continue
 		}
+		if t.Standing() && kindOf(ev) == TaskStarted {
+			if first, err := begins(ctx, st, ev); err != nil {
+				return false, err
+			} else if !first {
+				continue
+			}
+		}
 		if form.Whole {
 			if err := advance(ctx, st, &now, ev.Seq); err != nil {
 				return false, err

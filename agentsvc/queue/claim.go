@@ -36,7 +36,7 @@ func (p *Pool) claiming(ctx context.Context) {
 
 // passOn wakes the workers of other processes where a run was accepted and there is no place for another here.
 func (p *Pool) passOn() {
-	if p.accepted.Swap(false) && (p.o.Idle || len(p.queued) == cap(p.queued) || p.isStopping()) {
+	if p.accepted.Swap(false) && (p.o.Idle || p.freeWorkers() <= 1 || p.isStopping()) {
 		p.o.Bus.Publish(topicQueue, "")
 	}
 }
@@ -53,6 +53,9 @@ func (p *Pool) look(ctx context.Context) {
 	if err == nil {
 		err = p.stillAwaited(ctx)
 	}
+	if err == nil {
+		err = p.lend(ctx)
+	}
 	if err != nil && ctx.Err() == nil {
 		p.o.Log.Warn("the queue cannot be read", "error", err)
 	}
@@ -61,37 +64,44 @@ func (p *Pool) look(ctx context.Context) {
 // claim fills the free places with pending runs.
 func (p *Pool) claim(ctx context.Context) error {
 	p.gather(ctx)
+	ctx, cancel := context.WithTimeout(ctx, claimTime)
+	defer cancel()
+	if err := p.demote(ctx); err != nil {
+		return err
+	}
 	if p.o.Idle || !p.enter() {
 		return nil
 	}
 	defer p.wg.Done()
-	ctx, cancel := context.WithTimeout(ctx, claimTime)
-	defer cancel()
 	if err := p.claimAwaited(ctx); err != nil {
 		return err
 	}
-	free := cap(p.queued) - len(p.queued) // only this goroutine takes places
+	p.mu.Lock()
+	free, has := p.queued.free(), p.queued.byApp() // only this goroutine takes places
+	p.mu.Unlock()
 	if free == 0 {
 		return nil // whoever leaves a place wakes us
 	}
-	runs, err := p.turns.claim(ctx, free, p.suspects.Load() == 0)
-	p.more = len(runs) == free
+	runs, err := p.turns.claim(ctx, free, has, p.suspects.Load() == 0)
+	p.more, p.full = len(runs) > 0 && len(runs) >= free-1, len(runs) == 0 && free == 1
 	if p.isStopping() {
 		return err // Drain gives them back
 	}
 	for _, run := range runs {
-		p.queued <- struct{}{}
+		p.mu.Lock()
+		p.queued.add(run.Tenant)
+		p.moved = time.Now()
 		p.wg.Add(1)
-		p.crew.run(func() {
-			defer func() {
-				<-p.queued
-				rouse(p.wake)
-				p.wg.Done()
-			}()
-			p.do(run)
-		})
+		p.mu.Unlock()
+		p.start(run, p.queued, false)
 	}
 	return err
+}
+
+func (p *Pool) freeWorkers() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.queued.free()
 }
 
 // How many workers, as a part of all, are to be free for a claim where more runs wait than the last one took, and how
@@ -102,14 +112,22 @@ const (
 )
 
 // gather waits for a few free workers where there is enough for all: a claim for many costs the database little more
-// than a claim for one.
+// than a claim for one. Where only the place is free that the busy apps may not have, it is looked for others at most once in
+// that time, however fast a busy app fills its queue.
 func (p *Pool) gather(ctx context.Context) {
-	if !p.more {
+	enough := 0
+	switch {
+	case p.more:
+		enough = p.o.Workers / gatherPart
+	case p.full:
+		enough = 2
+	}
+	if enough == 0 {
 		return
 	}
 	over := time.NewTimer(gatherFor)
 	defer over.Stop()
-	for cap(p.queued)-len(p.queued) < cap(p.queued)/gatherPart {
+	for p.freeWorkers() < enough {
 		select {
 		case <-p.wake:
 		case <-over.C:
@@ -128,18 +146,18 @@ func (p *Pool) claimAwaited(ctx context.Context) error {
 	for app, limit := range p.awaiting() {
 		n := 0
 		for n < perApp {
-			if _, ok := p.Reserve(); !ok {
+			if _, ok := p.Reserve(app); !ok {
 				break
 			}
 			n++
 		}
 		if n == 0 {
-			return nil
+			continue // others may have room
 		}
 		p.forget(app) // before the look: what is written later is told again
 		runs, err := p.runs.Claim(ctx, p.worker, []store.Share{{Tenant: app, Limit: limit, Take: int64(n), Awaited: true}})
 		for range n - len(runs) {
-			p.leave()
+			p.leave(app)
 		}
 		for _, run := range runs {
 			p.Start(run)

@@ -32,19 +32,27 @@ type Pool struct {
 	o      Options
 	worker string
 
-	live   chan struct{} // places for runs handed over in memory
-	queued chan struct{} // places for runs claimed from the queue
 	wake   chan struct{}
 	back   chan struct{} // a run waits to be given back
 	mind   chan struct{} // somebody said something about a run at work here
 	crew   crew          // do the runs
 	turns  turns         // only for claim
 	more   bool          // the last claim left runs waiting; only for claim
+	full   bool          // it found none for the one free place, which an app has that has no other; only for claim
 	depths depths
+
+	unrecorded logLimit // of runs that ended without their end being recorded
 
 	accepted atomic.Bool // a run was accepted here since the queue was last looked at
 
-	mu       sync.Mutex
+	mu         sync.Mutex
+	live       *places        // of runs that somebody waits for, which are handed over in memory
+	queued     *places        // of runs claimed from the queue: the workers, and one more for an app that has none of them
+	background *places        // of runs whose caller is gone, and of those that have borrowed a place
+	borrowers  map[db.ID]bool // apps whose run has begun although all workers were busy
+	moved      time.Time      // when a worker was last taken or left
+	detached   map[place]bool // tasks without a run here whose caller is gone
+
 	at       map[place]*work
 	awaited  map[db.ID]int64 // apps, with their limits, whose runs may be claimed when a place for live runs comes free
 	undone   []undone
@@ -68,6 +76,8 @@ type Pool struct {
 type work struct {
 	turn, attempts int64
 	cancel         context.CancelCauseFunc
+	in             *places // where it counts; Detach changes it, under Pool.mu
+	borrowed       bool
 }
 
 type place struct {
@@ -82,7 +92,9 @@ func New(runs *store.Runs, handle Handler, o Options) *Pool {
 	worker := agentsvc.NewID()
 	return &Pool{
 		runs: runs, handle: handle, o: o, worker: worker,
-		live: make(chan struct{}, o.MaxInflight), queued: make(chan struct{}, o.Workers), wake: make(chan struct{}, 1), back: make(chan struct{}, 1), mind: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), back: make(chan struct{}, 1), mind: make(chan struct{}, 1),
+		live: newPlaces(o.MaxInflight, o.liveRule()), queued: newPlaces(o.Workers+1, allButLast), background: newPlaces(o.MaxInflight, asManyAsFree),
+		borrowers: map[db.ID]bool{}, detached: map[place]bool{},
 		beat: make(chan struct{}, 1), crew: make(crew),
 		turns: turns{runs: runs, worker: worker}, depths: depths{count: runs.Waiting, apps: map[db.ID]*depth{}},
 		at: map[place]*work{}, awaited: map[db.ID]int64{}, base: base, cancel: cancel, started: time.Now(),
@@ -155,12 +167,15 @@ func (p *Pool) Inflight() int {
 func (p *Pool) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopping || p.stale() {
+	if !p.takesWork() {
 		return false
 	}
 	p.wg.Add(1)
 	return true
 }
+
+// takesWork is what enter reports. p.mu is held.
+func (p *Pool) takesWork() bool { return !p.stopping && !p.stale() }
 
 func (p *Pool) isStopping() bool {
 	p.mu.Lock()

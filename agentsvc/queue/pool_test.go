@@ -35,6 +35,18 @@ func each(t *testing.T, f func(b bench)) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) { f(bench{t, d, store.New(d, "acme")}) })
 }
 
+// eventually waits until a condition holds.
+func (b bench) eventually(what string, holds func() bool) {
+	b.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !holds(); <-tick.C {
+		if time.Now().After(end) {
+			b.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
 // pool opens a pool; Run goes on until stop or the end of the test, and the pool is drained at the end.
 func (b bench) pool(o queue.Options, handle queue.Handler) (p *queue.Pool, stop func()) {
 	b.Helper()
@@ -78,8 +90,8 @@ func (b bench) acceptOf(tenant db.ID, worker string) store.Run {
 // live accepts a run and hands it over in memory.
 func (b bench) live(p *queue.Pool) store.Run {
 	b.Helper()
-	worker, ok := p.Reserve()
-	for end := time.Now().Add(patience); !ok && time.Now().Before(end); worker, ok = p.Reserve() {
+	worker, ok := p.Reserve("acme")
+	for end := time.Now().Add(patience); !ok && time.Now().Before(end); worker, ok = p.Reserve("acme") {
 		time.Sleep(time.Millisecond)
 	}
 	if !ok {
@@ -157,7 +169,7 @@ func receive[T any](b bench, c <-chan T) (v T) {
 func TestHandOver(t *testing.T) {
 	each(t, func(b bench) {
 		began, leave := make(chan store.Run, 10), make(chan struct{})
-		p, _ := b.pool(queue.Options{MaxInflight: 3}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.pool(queue.Options{MaxInflight: 3, AppInflight: 3}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			<-leave
 			return b.finish(ctx, run)
@@ -167,7 +179,7 @@ func TestHandOver(t *testing.T) {
 			runs = append(runs, b.live(p))
 			receive(b, began)
 		}
-		if _, ok := p.Reserve(); ok || p.Inflight() != 3 {
+		if _, ok := p.Reserve("acme"); ok || p.Inflight() != 3 {
 			b.Errorf("a fourth place: %v; at work: %d", ok, p.Inflight())
 		}
 		close(leave)
@@ -177,15 +189,15 @@ func TestHandOver(t *testing.T) {
 		for end := time.Now().Add(patience); p.Inflight() > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
 		for range 3 {
-			for _, ok := p.Reserve(); !ok; _, ok = p.Reserve() {
+			for _, ok := p.Reserve("acme"); !ok; _, ok = p.Reserve("acme") {
 				time.Sleep(time.Millisecond)
 			}
 		}
-		if _, ok := p.Reserve(); ok {
+		if _, ok := p.Reserve("acme"); ok {
 			b.Error("a fourth place")
 		}
 		for range 3 {
-			p.Release()
+			p.Release("acme")
 		}
 	})
 }
@@ -332,8 +344,8 @@ func TestDrain(t *testing.T) {
 		drained := make(chan error)
 		ctx, cancel := context.WithCancel(b.Context())
 		go func() { drained <- p.Drain(ctx) }()
-		for _, ok := p.Reserve(); ok; _, ok = p.Reserve() {
-			p.Release()
+		for _, ok := p.Reserve("acme"); ok; _, ok = p.Reserve("acme") {
+			p.Release("acme")
 			time.Sleep(time.Millisecond)
 		}
 		late := b.accept("")
@@ -487,8 +499,8 @@ func TestStray(t *testing.T) {
 		})
 		busy := b.live(p)
 		receive(b, began)
-		worker, _ := p.Reserve()
-		p.Release()
+		worker, _ := p.Reserve("acme")
+		p.Release("acme")
 		stray := b.accept(worker)
 		b.becomes(stray, row{store.Completed, 2})
 		if got := b.row(busy); got != (row{store.Running, 1}) {
@@ -674,8 +686,8 @@ func TestWoken(t *testing.T) {
 		})
 		b.live(p)
 		receive(b, began)
-		worker, _ := p.Reserve()
-		p.Release()
+		worker, _ := p.Reserve("acme")
+		p.Release("acme")
 		for rescued := int64(0); rescued == 0; { // others find it dead, unless a heartbeat comes in between
 			var gone db.Batch
 			gone.Exec(nil, "DELETE FROM worker WHERE id = $1", worker)

@@ -18,8 +18,10 @@ import (
 
 // Options tune a [Pool]. A zero field takes the default named beside it.
 type Options struct {
-	Workers     int           // runs claimed from the queue at a time: 4
+	Workers     int           // runs claimed from the queue at a time: 4; one more is kept for an app that has none of these
 	MaxInflight int           // runs handed over in memory at a time: 512
+	AppInflight int           // of one app: 0 = as many as it leaves free to others
+	Turn        time.Duration // how long all workers may be busy before an app that has none of them begins a run nevertheless: 5s
 	Stale       time.Duration // age of the last heartbeat at which a worker counts as dead: 5m
 	Retry       Retry
 	// GiveUp ends the task of a run that has had its tries, none of which recorded an end, for the given reason. It
@@ -46,6 +48,9 @@ func (o Options) withDefaults() Options {
 	if o.MaxInflight == 0 {
 		o.MaxInflight = 512
 	}
+	if o.Turn == 0 {
+		o.Turn = 5 * time.Second
+	}
 	if o.Stale == 0 {
 		o.Stale = 5 * time.Minute
 	}
@@ -56,6 +61,14 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.Default()
 	}
 	return o
+}
+
+// liveRule is how many runs of one app are handed over in memory at a time.
+func (o Options) liveRule() shareRule {
+	if o.AppInflight > 0 {
+		return upTo(o.AppInflight)
+	}
+	return asManyAsFree
 }
 
 // Retry says how often a run is tried again and when. The zero value never tries again.

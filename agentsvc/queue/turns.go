@@ -24,18 +24,23 @@ const (
 	ringLooks = 32
 )
 
-// claim leases up to free runs to this process. With suspects one of them may be a run that workers died with.
-func (t *turns) claim(ctx context.Context, free int, suspects bool) ([]store.Run, error) {
+// claim leases up to free runs to this process, where apps have runs at work as has says. With suspects one of them may be a
+// run that workers died with.
+func (t *turns) claim(ctx context.Context, free int, has map[db.ID]int, suspects bool) ([]store.Run, error) {
 	var runs []store.Run
+	suspects = suspects && free > 1 // whose app may be one that the last place is not for
 	for range ringLooks {
 		n := free - len(runs) + ringPart
 		shares, err := t.runs.Turns(ctx, t.at, n, suspects)
 		if err != nil {
 			return runs, err
 		}
-		got, err := t.runs.Claim(ctx, t.worker, t.allot(shares, free-len(runs)))
+		got, err := t.runs.Claim(ctx, t.worker, t.allot(shares, free-len(runs), has))
 		runs = append(runs, got...)
-		if err != nil || len(runs) == free || len(shares) < n && !more(shares, got) {
+		for _, run := range got {
+			has[run.Tenant]++
+		}
+		if err != nil || len(runs) == free || len(shares) < n && (!more(shares, got) || free-len(runs) == 1 && allHave(shares, has)) {
 			return runs, err
 		}
 		suspects = false
@@ -55,8 +60,41 @@ func more(shares []store.Share, got []store.Run) bool {
 	return slices.ContainsFunc(shares, func(s store.Share) bool { return s.Take > 0 && claimed[s.Tenant] >= s.Take && !s.Suspect })
 }
 
-// allot says how many runs of each app to claim, free in all, and moves on by as many turns.
-func (t *turns) allot(shares []store.Share, free int) []store.Share {
+// allHave reports whether each of the apps has a run at work.
+func allHave(shares []store.Share, has map[db.ID]int) bool {
+	return !slices.ContainsFunc(shares, func(s store.Share) bool { return has[s.Tenant] == 0 })
+}
+
+// claimOne leases a run to this process of the first app that may have it.
+func (t *turns) claimOne(ctx context.Context, may func(db.ID) bool) ([]store.Run, error) {
+	at := t.at
+	for range ringLooks {
+		shares, err := t.runs.Turns(ctx, at, ringPart, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range shares {
+			if s.Room() <= 0 || !may(s.Tenant) {
+				continue
+			}
+			s.Take = 1
+			runs, err := t.runs.Claim(ctx, t.worker, []store.Share{s})
+			if err != nil || len(runs) > 0 {
+				t.at, t.left = s.Tenant, 0
+				return runs, err
+			}
+		}
+		if len(shares) < ringPart {
+			break
+		}
+		at = shares[len(shares)-1].Tenant
+	}
+	return nil, nil
+}
+
+// allot says how many runs of each app to claim, free in all, and moves on by as many turns. The last free place is for an app
+// that has no run at work.
+func (t *turns) allot(shares []store.Share, free int, has map[db.ID]int) []store.Share {
 	ring := shares
 	if len(ring) > 0 && ring[0].Suspect {
 		ring, free = ring[1:], free-1
@@ -77,7 +115,11 @@ func (t *turns) allot(shares []store.Share, free int) []store.Share {
 			if t.left > 0 {
 				turn, t.left = t.left, 0
 			}
-			n := max(0, min(turn, s.Room(), int64(free)))
+			most := int64(free) - 1
+			if has[s.Tenant] == 0 && s.Take == 0 {
+				most = max(1, most)
+			}
+			n := max(0, min(turn, s.Room(), most))
 			if n == 0 {
 				continue
 			}

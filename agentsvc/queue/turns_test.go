@@ -16,23 +16,26 @@ func TestAllot(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		shares []store.Share // in the order of the ring
-		free   []int         // places at each claim
+		free   []int         // places at each claim, the last of which is for an app that has none
 		want   []string
+		has    map[db.ID]int // places that apps have, at each claim
 	}{
-		{"one app has all", []store.Share{{Tenant: "a", Weight: 1}}, []int{3, 1}, []string{"a3", "a1"}},
-		{"in turns", []store.Share{{Tenant: "a", Weight: 1}, {Tenant: "b", Weight: 1}}, []int{1, 1, 1, 3}, []string{"a1", "b1", "a1", "a1 b2"}},
-		{"by weight", []store.Share{{Tenant: "a", Weight: 3}, {Tenant: "b", Weight: 1}}, []int{1, 1, 1, 1, 1, 8}, []string{"a1", "a1", "a1", "b1", "a1", "a6 b2"}},
-		{"up to a limit", []store.Share{{Tenant: "a", Weight: 5, Limit: 3, Running: 1}, {Tenant: "b", Weight: 1}}, []int{6}, []string{"a2 b4"}},
-		{"not of a closed app", []store.Share{{Tenant: "a", Weight: 1, Closed: true}, {Tenant: "b", Weight: 1}}, []int{2}, []string{"b2"}},
-		{"no room at all", []store.Share{{Tenant: "a", Weight: 1, Limit: 2, Running: 3}}, []int{2}, []string{""}},
-		{"a suspect beside", []store.Share{{Tenant: "x", Weight: 1, Suspect: true, Take: 1}, {Tenant: "a", Weight: 1}}, []int{3}, []string{"x1 a2"}},
+		{name: "one app has all but one", shares: []store.Share{{Tenant: "a", Weight: 1}}, free: []int{4, 2}, want: []string{"a3", "a1"}},
+		{name: "in turns", shares: []store.Share{{Tenant: "a", Weight: 1}, {Tenant: "b", Weight: 1}}, free: []int{1, 1, 1, 4}, want: []string{"a1", "b1", "a1", "a1 b2"}},
+		{name: "by weight", shares: []store.Share{{Tenant: "a", Weight: 3}, {Tenant: "b", Weight: 1}}, free: []int{1, 1, 1, 1, 1, 9}, want: []string{"a1", "a1", "a1", "b1", "a1", "a6 b2"}},
+		{name: "up to a limit", shares: []store.Share{{Tenant: "a", Weight: 5, Limit: 3, Running: 1}, {Tenant: "b", Weight: 1}}, free: []int{7}, want: []string{"a2 b4"}},
+		{name: "not of a closed app", shares: []store.Share{{Tenant: "a", Weight: 1, Closed: true}, {Tenant: "b", Weight: 1}}, free: []int{3}, want: []string{"b2"}},
+		{name: "no room at all", shares: []store.Share{{Tenant: "a", Weight: 1, Limit: 2, Running: 3}}, free: []int{2}, want: []string{""}},
+		{name: "a suspect beside", shares: []store.Share{{Tenant: "x", Weight: 1, Suspect: true, Take: 1}, {Tenant: "a", Weight: 1}}, free: []int{4}, want: []string{"x1 a2"}},
+		{name: "the last place", shares: []store.Share{{Tenant: "a", Weight: 9}}, free: []int{1, 2}, want: []string{"", "a1"}, has: map[db.ID]int{"a": 1}},
+		{name: "the last place for another", shares: []store.Share{{Tenant: "a", Weight: 9}, {Tenant: "b", Weight: 9}}, free: []int{1}, want: []string{"b1"}, has: map[db.ID]int{"a": 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var at turns
 			var got []string
 			for _, free := range tt.free {
-				got = append(got, shown(at.allot(from(tt.shares, at.at), free)))
+				got = append(got, shown(at.allot(from(tt.shares, at.at), free, tt.has)))
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)

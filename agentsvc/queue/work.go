@@ -20,31 +20,11 @@ type undone struct {
 	begun bool // the last of them included
 }
 
-// do runs a run in this process.
-func (p *Pool) do(run store.Run) {
-	if p.o.GiveUp != nil && p.o.Retry.Exhausted(run.Attempts) {
-		p.hand(undone{run: run, back: store.Back{Error: fmt.Sprintf("its worker died in attempt %d, the last one", run.Attempts-1)}, over: true})
-		return
-	}
-	if run.Suspect() {
-		p.suspects.Add(1)
-		defer p.suspects.Add(-1)
-	}
-	ctx, cancel := context.WithCancelCause(agentsvc.WithLease(p.base, p.renew))
-	defer cancel(nil)
-	at, mine := place{run.Tenant, run.Task}, &work{run.Turn, run.Attempts, cancel}
+// do runs a run that is registered as w in this process.
+func (p *Pool) do(ctx context.Context, run store.Run, w *work) {
+	err := p.attempt(ctx, run)
 	p.mu.Lock()
-	if before := p.at[at]; before != nil {
-		before.cancel(agentsvc.ErrLost) // its lease ran out, or the run would not be here again
-	}
-	p.at[at] = mine
-	p.mu.Unlock()
-	err := p.guarded(ctx, run)
-	if errors.Is(err, agentsvc.ErrLost) {
-		p.drop(run)
-	}
-	p.mu.Lock()
-	if p.at[at] == mine {
+	if at := (place{run.Tenant, run.Task}); p.at[at] == w {
 		delete(p.at, at)
 	}
 	p.mu.Unlock()
@@ -54,12 +34,32 @@ func (p *Pool) do(run store.Run) {
 	p.hand(p.verdict(run, err))
 }
 
+// attempt begins a run, unless it has had its tries.
+func (p *Pool) attempt(ctx context.Context, run store.Run) error {
+	if p.o.GiveUp != nil && p.o.Retry.Exhausted(run.Attempts) {
+		p.hand(undone{run: run, back: store.Back{Error: fmt.Sprintf("its worker died in attempt %d, the last one", run.Attempts-1)}, over: true})
+		return nil
+	}
+	if run.Suspect() {
+		p.suspects.Add(1)
+		defer p.suspects.Add(-1)
+	}
+	err := p.guarded(ctx, run)
+	if errors.Is(err, agentsvc.ErrLost) {
+		p.drop(run)
+	}
+	return err
+}
+
 // verdict says what becomes of a run that ended with err and without a recorded end.
 func (p *Pool) verdict(run store.Run, err error) undone {
 	if errors.Is(err, ErrPostponed) {
 		return undone{run: run, back: store.Back{Delay: postponement, Free: true}}
 	}
-	p.o.Log.Error("a run ended without its end being recorded", "tenant", run.Tenant, "task", run.Task, "attempt", run.Attempts, "error", err)
+	if omitted, ok := p.unrecorded.allow(run.Tenant, time.Now()); ok {
+		p.o.Log.Error("a run ended without its end being recorded", "tenant", run.Tenant, "task", run.Task, "attempt", run.Attempts,
+			"omitted", omitted, "error", err)
+	}
 	_, again := p.o.Retry.Next(run.Attempts)
 	delay, _ := p.o.Retry.Next(min(run.Attempts, int64(p.o.Retry.Max)))
 	switch {

@@ -81,7 +81,7 @@ func office(t *testing.T, d *db.DB, m *model, send *post, timeout time.Duration)
 	inside := agent.NewLLM(m, agent.Options{Tools: set})
 	h := build(d, quick, map[string]agent.Agent{"a": inside, "team": agent.NewSequential([]agent.Member{{Name: "inner", Agent: inside}}, agent.GroupOptions{})})
 	h.Service = task.New(h.st, "acme", 1, task.NewHub(nil), h.pool, slog.New(slog.NewTextHandler(io.Discard, nil)), task.Options{
-		Check: func(_ context.Context, call agentsvc.ToolCall) error { return set.Check(call) },
+		Check: set.Check,
 	})
 	h.rewire()
 	h.start(t)

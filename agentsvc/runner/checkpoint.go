@@ -1,7 +1,9 @@
 package runner
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"stoa/agentsvc"
@@ -31,11 +33,54 @@ func (o Checkpoints) keeps(c agentsvc.Checkpoint) *agentsvc.Checkpoint {
 	return nil
 }
 
-// checkpoint keeps a place that the agent has reached, if it is one to keep. It costs no write of its own.
-func (t *turn) checkpoint(ev agentsvc.Event) {
+// between reports whether o keeps places that follow the results of tools.
+func (o Checkpoints) between() bool {
+	return o.Enabled && (o.AfterTools || o.BeforeLLM || o.Interval > 0)
+}
+
+// checkpoint keeps a place that the agent has reached, if it is one to keep. Before a model is called, which takes its time and
+// may be the process's last act, what is held back and the places behind it are written, in one transaction.
+func (t *turn) checkpoint(ctx context.Context, ev agentsvc.Event) error {
+	calls := ev.Checkpoint.Reason == agentsvc.BeforeLLM
 	if ev.Checkpoint = t.o.Checkpoints.keeps(*ev.Checkpoint); ev.Checkpoint != nil {
 		t.pending = append(t.pending, ev)
 	}
+	if calls && t.recorded {
+		return t.flush(ctx)
+	}
+	return nil
+}
+
+// completes reports whether ev is the last result that the agent's model waits for, so that what the agent says next follows at
+// once: the places behind the result are written with it.
+func (t *turn) completes(ev agentsvc.Event) bool {
+	if ev.Result == nil || !t.o.Checkpoints.between() {
+		return false
+	}
+	entries := t.entries
+	if ev.Frame != "" {
+		entries = t.frames[ev.Frame]
+	}
+	answered := map[agentsvc.CallID]bool{}
+	for _, e := range slices.Backward(entries) {
+		switch {
+		case e.Result != nil:
+			answered[e.Result.Call] = true
+		case e.Message != nil:
+			return len(e.Message.ToolCalls) > 0 && !slices.ContainsFunc(e.Message.ToolCalls, func(c agentsvc.ToolCall) bool { return !answered[c.ID] })
+		}
+	}
+	return false
+}
+
+// flush writes what waits, also as the run is stopped: what a tool did is done, and without its result nobody could tell.
+func (t *turn) flush(ctx context.Context) error {
+	if !slices.ContainsFunc(t.pending, func(ev agentsvc.Event) bool { return ev.Usage == nil }) {
+		return nil
+	}
+	ctx, cancel := t.rec.Linger(ctx)
+	defer cancel()
+	return t.write(ctx, store.Record{Events: t.pending})
 }
 
 // Recovery says which runs go on in the middle of which their process stopped. The others fail.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
 	"stoa/agentsvc/llm/scripted"
+	"stoa/agentsvc/queue"
 	"stoa/agentsvc/runner"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
@@ -215,6 +218,99 @@ func TestRestore(t *testing.T) {
 		}
 		if _, err := h.Checkpoints(t.Context(), bob, failed.ID); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("another's checkpoints: %v", err)
+		}
+	})
+}
+
+// peek is an agent that looks at what is on the log each time its model is about to be called.
+type peek struct {
+	agent.Agent
+	look func(step int)
+}
+
+func (p peek) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
+	return func(yield func(agentsvc.Event, error) bool) {
+		for ev, err := range p.Agent.Run(ctx, inv) {
+			if !yield(ev, err) {
+				return
+			}
+			if c := ev.Checkpoint; c != nil && c.Reason == agentsvc.BeforeLLM {
+				p.look(c.Step)
+			}
+		}
+	}
+}
+
+// TestCheckpointsDurable: the places behind a round of tools are on the log, at one time with its last result, before the
+// model is called again: a process that dies in that call leaves them behind.
+func TestCheckpointsDurable(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		var n atomic.Int64
+		var h *house
+		found := map[int][]string{}
+		count := look{call: func(context.Context) (string, error) { return fmt.Sprint(n.Add(1)), nil }}
+		h = build(d, quick, map[string]agent.Agent{"a": peek{thinker(t, stumbler(t), count), func(step int) {
+			page, err := h.List(context.Background(), task.Reach{}, task.Query{})
+			if err != nil || len(page.Tasks) != 1 {
+				t.Errorf("%d tasks (%v)", len(page.Tasks), err)
+				return
+			}
+			evs, err := h.st.Events(context.Background(), page.Tasks[0].ID, 0, 100)
+			if err != nil {
+				t.Error(err)
+			}
+			result := int64(0)
+			for _, ev := range evs {
+				switch {
+				case ev.Result != nil:
+					result = ev.Seq
+				case ev.Checkpoint != nil && ev.Checkpoint.Reason != agentsvc.AtStart:
+					found[step] = append(found[step], fmt.Sprint(ev.Checkpoint.Reason, " ", ev.Checkpoint.Step))
+					if ev.Checkpoint.Step > 0 && ev.Seq > result+2 {
+						t.Errorf("%s stands at %d, its fact at %d", ev.Checkpoint.Reason, ev.Seq, result)
+					}
+				}
+			}
+		}}})
+		h.o.Checkpoints = runner.Checkpoints{Enabled: true, AfterTools: true, BeforeLLM: true}
+		h.rewire()
+		h.start(t)
+		got, _ := h.call(t, send("go"))
+		if got.Status.State != agentsvc.Failed {
+			t.Fatal(got.Status.State)
+		}
+		first := []string{"before_llm 0", "after_tools 1", "before_llm 1"}
+		want := map[int][]string{1: first, 2: append(first[:3:3], "after_tools 2", "before_llm 2")}
+		if diff := cmp.Diff(want, found); diff != "" {
+			t.Errorf("on the log before each call of the model (-want +got)\n%s", diff)
+		}
+	})
+}
+
+// TestDrainedBetween: a run is stopped between a tool's last result and the checkpoints behind it: the result is kept, and
+// whoever goes on makes no call again.
+func TestDrainedBetween(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		var looked atomic.Int64
+		seen := look{call: func(context.Context) (string, error) { looked.Add(1); return "a cat", nil }}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		h := build(d, quick, map[string]agent.Agent{"a": cut{thinker(t, talker(t), seen), func(context.Context) { cancel(queue.ErrStopping) }}})
+		h.o.Checkpoints = runner.Checkpoints{Enabled: true, AfterTools: true}
+		h.rewire()
+		run := store.Run{
+			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
+			Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("look")}},
+		}
+		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working, Message: &run.Message}}
+		if err := h.st.Accept(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.run.Run(ctx, run); !errors.Is(err, queue.ErrStopping) {
+			t.Error(err)
+		}
+		evs, err := h.st.Events(t.Context(), run.Task, 0, 100)
+		if err != nil || !slices.ContainsFunc(evs, func(ev agentsvc.Event) bool { return ev.Result != nil }) || looked.Load() != 1 {
+			t.Errorf("the result is not on the log: %d events (%v), %d calls", len(evs), err, looked.Load())
 		}
 	})
 }

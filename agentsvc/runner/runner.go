@@ -4,6 +4,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
@@ -31,8 +33,16 @@ type Runner struct {
 	spend  Spend
 }
 
-// Options tune a [Runner]. The zero value makes no checkpoints and lets every run go on.
+// LongestRun is how long one execution of a turn may take where nothing else is said. A task that waits for a human does not
+// run.
+const LongestRun = 30 * time.Minute
+
+// Options tune a [Runner]. The zero value makes no checkpoints and lets every run go on after its process died.
 type Options struct {
+	// Longest bounds one execution of a turn; [LongestRun] if zero. A run that takes longer fails, and is not tried again.
+	Longest time.Duration
+	// Memory is where runs take what they have in memory from: what they read, and the answers of their models; nil = without bound.
+	Memory      *capacity.Pool
 	Checkpoints Checkpoints
 	Recovery    Recovery
 	// Ended is told of each attempt whose end is on the log: the state that it has brought its task to, "" where the run
@@ -49,6 +59,7 @@ func (r *Runner) Tell(f Ended) { r.tell = f }
 
 // New returns a runner for agents by name. Runs that met an error which may pass are tried again as retry says.
 func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, log *slog.Logger, o Options) *Runner {
+	o.Longest = cmp.Or(o.Longest, LongestRun)
 	return &Runner{tasks: tasks, agents: agents, retry: retry, log: log, o: o}
 }
 
@@ -57,18 +68,26 @@ func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, 
 func (r *Runner) Run(ctx context.Context, run store.Run) error {
 	rec := r.tasks.Recorder(&run)
 	defer rec.Close()
+	memory := r.o.Memory.Hold(run.Tenant, 1)
+	defer memory.Release()
+	within := capacity.With(ctx, memory)
 	if run.Epoch == 0 {
-		if err := rec.Begin(ctx); err != nil {
+		if err := rec.Begin(within); err != nil {
 			return err
 		}
 	}
-	t := &turn{Runner: r, rec: rec, run: &run, began: time.Now()}
-	within := agentsvc.WithSession(ctx, agentsvc.SessionKey{Owner: run.Owner, Context: run.Context})
+	t := &turn{Runner: r, rec: rec, run: &run, memory: memory, began: time.Now()}
+	within = agentsvc.WithSession(within, agentsvc.SessionKey{Owner: run.Owner, Context: run.Context})
 	within = agentsvc.WithSpending(agentsvc.WithFindings(within, t.found.tell), &agentsvc.Spending{
 		Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Tell: t.uses.tell,
 	})
 	defer t.leave(ctx)
 	err := t.do(within)
+	if t.held { // the agent was stopped between a tool's result and what it does with it
+		if lost := t.flush(ctx); lost != nil {
+			err = lost
+		}
+	}
 	if err == nil {
 		if r.tell != nil && len(t.kept) > 0 && !t.refused {
 			r.tell(ctx, run, t.kept)
@@ -91,10 +110,13 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 // errNotRecorded marks an error of the log itself: there is nowhere to write the failure either.
 var errNotRecorded = errors.New("the log cannot be written")
 
-// unrecorded is err of the log. Of a database that only sessions are in, the log can tell.
+// unrecorded is err of the log. Of a database that only sessions are in, of memory that was not free for what the log holds, and of
+// an app that stores as much as it may, the log can tell: the end of a run is always written.
 func unrecorded(err error) error {
 	var away *store.AwayError
-	if errors.As(err, &away) {
+	var large *capacity.TooLargeError
+	var full *agentsvc.StoredError
+	if errors.As(err, &away) || errors.As(err, &full) || errors.As(err, &large) || errors.Is(err, capacity.ErrFull) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errNotRecorded, err)
@@ -119,16 +141,21 @@ func (t *turn) do(ctx context.Context) (err error) {
 	if err := t.o.Recovery.allows(*t.run, t.last); err != nil {
 		return err
 	}
-	for ev, err := range a.Run(ctx, inv) {
-		if err != nil {
-			return err
+	late := &lateError{t.o.Longest}
+	within, cancel := context.WithTimeoutCause(ctx, t.o.Longest, late)
+	defer cancel()
+	for ev, err := range a.Run(within, inv) { // what it says is written within ctx: facts outlive the time of their run
+		if err == nil {
+			err = t.take(ctx, ev)
+		} else if errors.Is(context.Cause(within), late) {
+			return late
 		}
-		if err := t.take(ctx, ev); err != nil || t.ended {
+		if err != nil || t.ended {
 			return err
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if within.Err() != nil {
+		return context.Cause(within)
 	}
 	return errors.New("the agent ended without an answer")
 }
@@ -148,6 +175,13 @@ func (t *turn) fail(ctx context.Context, err error) error {
 	return t.write(ctx, store.Record{Events: t.pending, End: store.Failed, Error: err.Error()})
 }
 
+// lateError says that a turn's execution took longer than it may.
+type lateError struct{ limit time.Duration }
+
+func (e *lateError) Error() string {
+	return fmt.Sprintf("The task ran for longer than %v, which is as long as one may, and was stopped.", e.limit)
+}
+
 // mayPass reports whether what err tells of may pass, and how long that takes at least.
 func mayPass(err error) (after time.Duration, ok bool) {
 	var upstream *llm.Error
@@ -155,7 +189,7 @@ func mayPass(err error) (after time.Duration, ok bool) {
 		return upstream.RetryAfter, upstream.Retryable
 	}
 	var away *store.AwayError
-	return 0, errors.As(err, &away)
+	return 0, errors.As(err, &away) || errors.Is(err, capacity.ErrFull)
 }
 
 // reason is what a caller may read of err.
@@ -166,7 +200,13 @@ func reason(err error) string {
 	var away *store.AwayError
 	var cut *cutOffError
 	var exhausted *agentsvc.ExhaustedError
-	if errors.As(err, &exhausted) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooLong) {
+	var late *lateError
+	var full *agentsvc.StoredError
+	if errors.As(err, &full) {
+		return "The task's result could not be stored: " + full.Error()
+	}
+	var large *capacity.TooLargeError
+	if errors.Is(err, capacity.ErrFull) || errors.As(err, &large) || errors.As(err, &exhausted) || errors.As(err, &late) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooLong) {
 		return err.Error()
 	}
 	if errors.As(err, &away) {

@@ -81,7 +81,7 @@ func talker(t *testing.T) *model {
 		scripted.Rule{When: scripted.When{ToolResult: "look"}, Then: []scripted.Item{{Say: "I saw: {{result}}"}}},
 		scripted.Rule{When: scripted.When{Text: "^look$"}, Then: []scripted.Item{{Say: "One moment."}, {Call: &scripted.Call{Tool: "look"}}}},
 		scripted.Rule{When: scripted.When{Text: "^ask$"}, Then: []scripted.Item{{Ask: "Which one?"}}},
-		scripted.Rule{When: scripted.When{Text: "^slow$"}, Then: []scripted.Item{{Say: "one ", Pause: time.Hour}, {Say: "two"}}},
+		scripted.Rule{When: scripted.When{Text: "^slow$"}, Then: []scripted.Item{{Say: "one ", Pause: 10 * time.Minute}, {Say: "two"}}},
 		scripted.Rule{Then: []scripted.Item{{Say: "You said: {{text}}"}}},
 	)
 }

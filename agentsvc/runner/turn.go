@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 )
@@ -19,6 +20,8 @@ type turn struct {
 	rec   *task.Recorder
 	run   *store.Run
 	began time.Time
+	// memory is what the conversation takes, as far as it was read and as far as the turn has come.
+	memory *capacity.Hold
 
 	entries []agentsvc.Entry            // what the turn adds to its session, the user's message first
 	frames  map[string][]agentsvc.Entry // what its sub-agents have said and done, by their paths
@@ -29,14 +32,17 @@ type turn struct {
 	asked   []agentsvc.Event // approvals, which wait for the end of the run
 	used    agentsvc.Usage
 	pending []agentsvc.Event // facts that wait for the next one to be written with
-	ended   bool
-	kept    []agentsvc.Entry // what was added to the session
-	refused bool             // the turn ended rejected
-	found   findings
-	uses    uses
-	unsaid  []agentsvc.Event // usage that could not be written with its fact
-	last    time.Time        // of the last fact of earlier attempts
-	spent   bool             // what was reserved for the run has been settled
+	held    bool             // a result is among them, which waits for the checkpoints behind it
+	// recorded says that facts of the run are on the log behind its beginning.
+	recorded bool
+	ended    bool
+	kept     []agentsvc.Entry // what was added to the session
+	refused  bool             // the turn ended rejected
+	found    findings
+	uses     uses
+	unsaid   []agentsvc.Event // usage that could not be written with its fact
+	last     time.Time        // of the last fact of earlier attempts
+	spent    bool             // what was reserved for the run has been settled
 }
 
 // load puts together what the agent is to continue: the session, then the turn as far as it has come.
@@ -51,7 +57,7 @@ func (t *turn) load(ctx context.Context) (agent.Invocation, error) {
 	} else if err := t.replay(ctx); err != nil {
 		return inv, unrecorded(err)
 	}
-	if t.run.Attempts <= 1 && t.o.Checkpoints.Enabled {
+	if t.o.Checkpoints.Enabled && (t.run.Attempts <= 1 || !t.recorded) {
 		t.pending = append(t.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.Steps(t.entries)}})
 	}
 	// Copies, since the agents read them while the turn goes on.
@@ -67,9 +73,10 @@ func (t *turn) replay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, ev := range evs {
+	for i, ev := range evs {
 		t.note(ev)
 		t.last = ev.At
+		t.recorded = t.recorded || i > 0 && ev.Status == nil
 	}
 	t.spent = tokens(t.used) > 0
 	return nil
@@ -195,8 +202,9 @@ func (t *turn) add(frame string, e agentsvc.Entry) {
 	t.frames[frame] = append(t.frames[frame], e)
 }
 
-// take handles one event of the agent. Usage and checkpoints wait for the fact that follows them, what a human is asked
-// for the end of the run; everything else is written at once. A tool's result is written even as the run is stopped:
+// take handles one event of the agent. Usage and checkpoints wait for the fact that follows them, the last result of a round
+// of tools for the checkpoints that follow it, where there are any, and what a human is asked for the end of the run;
+// everything else is written at once. A tool's result is written even as the run is stopped:
 // what the call did is done, and without its result nobody could tell.
 func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Chunk != nil {
@@ -208,16 +216,16 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 		return nil
 	}
 	if ev.Checkpoint != nil {
-		t.checkpoint(ev)
-		return nil
+		return t.checkpoint(ctx, ev)
 	}
 	t.gather()
 	t.note(ev)
 	t.pending = append(t.pending, ev)
-	if ev.Usage != nil {
-		return nil
+	if ev.Usage != nil || t.completes(ev) {
+		t.held = t.held || ev.Result != nil
+		return t.keepInMemory(ctx, ev)
 	}
-	if ev.Result != nil {
+	if ev.Result != nil || t.held {
 		var cancel context.CancelFunc
 		ctx, cancel = t.rec.Linger(ctx)
 		defer cancel()
@@ -230,7 +238,18 @@ func (t *turn) take(ctx context.Context, ev agentsvc.Event) error {
 	default:
 		t.end(&rec, ev.Status)
 	}
-	return t.write(ctx, rec)
+	if err := t.write(ctx, rec); err != nil {
+		return err
+	}
+	return t.keepInMemory(ctx, ev)
+}
+
+// keepInMemory answers for the memory of a fact that stays in the conversation until the turn ends.
+func (t *turn) keepInMemory(ctx context.Context, ev agentsvc.Event) error {
+	if ev.Message == nil && ev.Result == nil {
+		return nil
+	}
+	return t.memory.Add(ctx, ev.Bytes())
 }
 
 // end makes rec the last one of the run.
@@ -270,10 +289,13 @@ func (t *turn) pause(rec *store.Record) {
 }
 
 func (t *turn) write(ctx context.Context, rec store.Record) error {
-	t.pending = nil
+	t.pending, t.held, t.recorded = nil, false, true
 	if err := t.rec.Record(ctx, rec); err != nil {
 		if err = unrecorded(err); !errors.Is(err, errNotRecorded) {
 			t.pending = facts(rec.Events)
+			if full := (*agentsvc.StoredError)(nil); errors.As(err, &full) {
+				t.pending = usageOf(rec.Events) // the others are what there is no room for
+			}
 			return err
 		}
 		t.unsaid = append(t.unsaid, usageOf(rec.Events)...)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -15,7 +16,8 @@ const (
 	maxData  = 2 << 30   // bytes of memory it writes
 	maxFile  = 512 << 20 // bytes of a file it writes
 	maxFiles = 1024      // open at once
-	maxTasks = 512       // processes and threads of one command, where the kernel counts them apart
+	maxTasks = 512       // processes and threads of one program, where the kernel counts them apart
+	maxTmp   = 128 << 20 // bytes in /tmp, where that is the program's own
 )
 
 // The exit codes of a helper that could not become the program, as shells have them.
@@ -52,7 +54,7 @@ func leave(code int, err error) {
 
 // take puts the bounds of o on the process.
 func (o order) take() error {
-	if err := os.Chdir(o.Folder); err != nil {
+	if err := o.enterFolder(); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -73,10 +75,31 @@ func (o order) take() error {
 			return fmt.Errorf("limit resource %d: %w", what, err)
 		}
 	}
-	if o.Boxed || !hasFilter() {
+	if o.User != nil {
+		if err := o.User.become(); err != nil {
+			return err
+		}
+	}
+	if !hasFilter() {
 		return nil
 	}
-	return filterSockets()
+	return filterCalls(o.Boxed)
+}
+
+// enterFolder goes to the folder, and sees that it is the one that was looked at: a program of the same tenant may have
+// put a link in its place meanwhile. What follows names it as the current one, not by its path.
+func (o order) enterFolder() error {
+	if err := os.Chdir(o.Folder); err != nil {
+		return err
+	}
+	var now unix.Stat_t
+	if err := unix.Stat(".", &now); err != nil {
+		return err
+	}
+	if o.Inode != 0 && (now.Ino != o.Inode || uint64(now.Dev) != o.Device) { //nolint:unconvert // not so wide on every architecture
+		return errors.New("another folder has taken the place of its folder")
+	}
+	return nil
 }
 
 // lower sets a limit to n, or leaves it where it is lower already.

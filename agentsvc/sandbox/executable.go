@@ -37,13 +37,15 @@ func isProgram(file string) bool {
 }
 
 // loaders returns files with what the kernel must execute to run them: the dynamic linker of a binary, the interpreter
-// of a script. All are given without symbolic links.
-func loaders(files []string) []string {
+// of a script, as far as may says so. All are given without symbolic links.
+func loaders(files []string, may func(file string) bool) []string {
+	given := len(files)
 	var all []string
 	for len(files) > 0 {
 		file, err := filepath.EvalSymlinks(files[0])
 		files = files[1:]
-		if err != nil || slices.Contains(all, file) {
+		given--
+		if err != nil || slices.Contains(all, file) || given < 0 && !may(file) {
 			continue
 		}
 		all = append(all, file)

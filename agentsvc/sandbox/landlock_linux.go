@@ -77,7 +77,7 @@ type rule struct {
 // rules are what o allows, where all is every right but that to execute.
 func (o order) rules(all uint64) []rule {
 	rules := []rule{
-		{all, []string{o.Folder}},
+		{all, []string{"."}}, // the folder, which the helper has entered
 		{read, slices.Concat(libraries, etc, o.Read)},
 		{execute, o.Execute},
 		{use, devices},

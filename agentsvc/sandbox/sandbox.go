@@ -11,6 +11,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -35,26 +37,57 @@ type Program struct {
 	Read    []string      // files and folders of the host that it may read besides the system's
 	Network bool          // it has the host's network
 	CPU     time.Duration // processor time of each of its processes, unlimited if zero
+
+	// Untrusted says that a tenant has chosen it: where the server is root it runs as another user, and of a script only an
+	// interpreter that every program may read runs. Its File must be a program that tenants may run: one in the system's
+	// folders, in Root or in a folder of [Options.Programs]. What a program is shown it can read, so that Others that are not
+	// are left out.
+	Untrusted bool
+	Root      string // the folder of the host that the tenant was granted, "" = Folder alone
+	// Pinned is what Folder must still be when the program starts; nil = whatever lies there then.
+	Pinned fs.FileInfo `json:"-"`
+}
+
+// Options complete a [Host]. The zero value works.
+type Options struct {
+	// User is the name or number of the user that untrusted programs run as where the server is root, "nobody" if empty.
+	User string
+	// Programs are folders of the host beside the system's whose programs tenants may run.
+	Programs []string
+	// Log is told once what there is to hold programs with; it may be nil.
+	Log *slog.Logger
 }
 
 // Host is the machine as a place for programs. It is safe for concurrent use.
 type Host struct {
-	helper string
-	find   func() holder
+	helper  string
+	options Options
+	find    func() holder
 }
 
 // holder is what holds programs.
 type holder struct {
-	name  string
-	whole bool
-	bwrap string // path of bubblewrap, "" = not used
-	apart bool   // programs get namespaces of their own
+	name   string
+	whole  bool
+	bwrap  string   // path of bubblewrap, "" = not used
+	apart  bool     // programs get namespaces of their own
+	noTmp  bool     // this bubblewrap cannot bound a file system in memory, so that there is no /tmp
+	user   *account // that untrusted programs run as; nil = the server's
+	groups cgroups
+	// untrusted says why no untrusted program can run; nil = they can.
+	untrusted error
 }
 
 // NewHost returns the host seen through a helper: the path of an executable whose main begins with [Enter].
-func NewHost(helper string) *Host {
-	h := &Host{helper: helper}
-	h.find = sync.OnceValue(h.probe)
+func NewHost(helper string, o Options) *Host {
+	h := &Host{helper: helper, options: o}
+	h.find = sync.OnceValue(func() holder {
+		k := h.probe()
+		if o.Log != nil {
+			k.tell(o.Log)
+		}
+		return k
+	})
 	return h
 }
 
@@ -65,13 +98,21 @@ func (h *Host) Sandbox() (name string, whole bool) {
 	return k.name, k.whole
 }
 
+// Untrusted says why no untrusted program can run here, nil if they can: there is no sandbox that holds one that means
+// harm, or the server is root and cannot start it as anybody else.
+func (h *Host) Untrusted() error { return h.find().untrusted }
+
 // Command returns a command that runs p. When ctx ends, or the program does, everything that it started is killed; after
 // [exec.Cmd.Wait] the caller calls [Kill], for a host whose sandbox cannot do so by itself.
 func (h *Host) Command(ctx context.Context, p Program) (*exec.Cmd, error) {
 	if !filepath.IsAbs(p.File) || !filepath.IsAbs(p.Folder) {
 		return nil, fmt.Errorf("the program %q and its folder %q must be absolute paths", p.File, p.Folder)
 	}
-	return h.command(ctx, h.find(), p)
+	k := h.find()
+	if p.Untrusted && k.untrusted != nil {
+		return nil, k.untrusted
+	}
+	return h.command(ctx, k, p)
 }
 
 // order is what the helper reads from [Variable].
@@ -80,6 +121,9 @@ type order struct {
 	Execute []string // files that may be executed
 	Apart   bool     // there is a process namespace, so that a limit of processes counts these alone
 	Boxed   bool     // there is a file system of its own: /tmp and /proc are harmless
+	User    *account // whom the program runs as; nil = as the helper does
+
+	Device, Inode uint64 // of the folder; 0 = any
 }
 
 func (o order) encode() (string, error) {

@@ -3,10 +3,13 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,24 +24,67 @@ const (
 	inside = "/run/stoa-sandbox"
 )
 
-// probe finds the strongest sandbox that works.
+// probe finds the strongest sandbox that works, and how it holds untrusted programs.
 func (h *Host) probe() holder {
+	k := h.strongest()
+	k.groups = findCgroups()
+	switch {
+	case !k.whole:
+		k.untrusted = fmt.Errorf("a program of this host needs a sandbox to be held with, and this host has none that holds a tenant's: it has %q; install bubblewrap", k.name)
+	case os.Geteuid() == 0:
+		k.user, k.untrusted = h.dropTo(k)
+	}
+	return k
+}
+
+// strongest finds the strongest sandbox that works. On an architecture whose system calls are not known none is whole.
+func (h *Host) strongest() holder {
 	if bwrap := Find("bwrap"); bwrap != "" {
-		if k := (holder{name: "bubblewrap", whole: true, bwrap: bwrap, apart: true}); h.works(k) {
-			return k
+		for _, noTmp := range []bool{false, true} {
+			if k := (holder{name: "bubblewrap", whole: hasFilter(), bwrap: bwrap, apart: true, noTmp: noTmp}); h.works(k, false) {
+				return k
+			}
 		}
 	}
 	if landlockVersion() == 0 {
 		return holder{name: "none"}
 	}
-	if k := (holder{name: "landlock", whole: true, apart: true}); hasFilter() && h.works(k) {
+	if k := (holder{name: "landlock", whole: true, apart: true}); hasFilter() && h.works(k, false) {
 		return k
 	}
 	return holder{name: "landlock without namespaces"}
 }
 
+// dropTo finds the user that untrusted programs run as, since the server is root.
+func (h *Host) dropTo(k holder) (*account, error) {
+	a, err := lookUpAccount(h.options.User)
+	if err == nil {
+		if k.user = &a; h.works(k, true) {
+			return &a, nil
+		}
+		err = fmt.Errorf("%s cannot change to user %d", k.name, a.UID)
+	}
+	return nil, fmt.Errorf("the server runs as root and cannot start a program of an app as another user (%w): run the server as an ordinary user, or name one by --sandbox-user", err)
+}
+
+// tell logs what holds programs.
+func (k holder) tell(log *slog.Logger) {
+	bounds := "control group: processes and memory of all processes of a program together"
+	if k.groups.parent == "" {
+		bounds = "each process by itself: this server has no control group of version 2 with pids and memory that it may divide"
+	}
+	attrs := []any{"sandbox", k.name, "holds_tenants", k.untrusted == nil, "bounds", bounds}
+	if k.user != nil {
+		attrs = append(attrs, "user", k.user.UID)
+	}
+	if k.untrusted != nil {
+		attrs = append(attrs, "reason", k.untrusted.Error())
+	}
+	log.Info("programs of this host are held by a sandbox", attrs...)
+}
+
 // works reports whether a program that does nothing can be run by k.
-func (h *Host) works(k holder) bool {
+func (h *Host) works(k holder, untrusted bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
 	folder, err := os.MkdirTemp("", "stoa-probe")
@@ -49,14 +95,41 @@ func (h *Host) works(k holder) bool {
 	if folder, err = filepath.EvalSymlinks(folder); err != nil {
 		return false
 	}
-	cmd, err := h.command(ctx, k, Program{Folder: folder})
-	return err == nil && cmd.Run() == nil
+	cmd, err := h.command(ctx, k, Program{Folder: folder, Untrusted: untrusted})
+	if err != nil {
+		return false
+	}
+	defer Kill(cmd)
+	return cmd.Run() == nil
+}
+
+// Give makes a folder the user's that untrusted programs run as.
+func (h *Host) Give(folder string) error {
+	if a := h.find().user; a != nil {
+		return os.Chown(folder, a.UID, a.GID)
+	}
+	return nil
 }
 
 func (h *Host) command(ctx context.Context, k holder, p Program) (*exec.Cmd, error) {
 	o := order{Program: p, Apart: k.apart, Boxed: k.bwrap != ""}
+	if p.Untrusted {
+		o.User = k.user
+	}
+	if p.Pinned != nil {
+		if at, ok := p.Pinned.Sys().(*syscall.Stat_t); ok {
+			o.Device, o.Inode = uint64(at.Dev), at.Ino //nolint:unconvert // not so wide on every architecture
+		}
+	}
+	if p.Untrusted && p.File != "" {
+		if !h.mayRun(p, p.File) {
+			return nil, fmt.Errorf("the program %s lies neither in the system's folders nor in one that was granted; the operator adds folders of programs by --sandbox-programs", p.File)
+		}
+		o.Others = slices.DeleteFunc(slices.Clone(p.Others), func(file string) bool { return !h.mayRun(p, file) })
+		p.Others = o.Others
+	}
 	if p.File != "" {
-		o.Execute = loaders(append([]string{p.File}, p.Others...))
+		o.Execute = loaders(append([]string{p.File}, p.Others...), o.mayInterpret)
 	}
 	text, err := o.encode()
 	if err != nil {
@@ -64,32 +137,55 @@ func (h *Host) command(ctx context.Context, k holder, p Program) (*exec.Cmd, err
 	}
 	cmd := exec.CommandContext(ctx, h.helper)
 	if k.bwrap != "" {
-		cmd = exec.CommandContext(ctx, k.bwrap, h.box(o)...)
+		cmd = exec.CommandContext(ctx, k.bwrap, h.box(k, o)...)
 	}
 	cmd.Env = []string{text}
 	cmd.Dir = p.Folder
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if k.apart && k.bwrap == "" {
-		setApart(cmd.SysProcAttr, p.Network)
+	switch {
+	case k.apart && k.bwrap == "":
+		setApart(cmd.SysProcAttr, p.Network, o.User)
+	case o.User != nil:
+		mapUsers(cmd.SysProcAttr, o.User) // bubblewrap's own namespace of users has room for one only
 	}
 	cmd.Cancel = func() error { Kill(cmd); return nil }
 	cmd.WaitDelay = patience
-	return cmd, nil
+	return cmd, k.groups.put(cmd)
 }
 
-// setApart gives a process namespaces of its own, in which it is nobody else than outside. As the first process of its
-// namespace it takes all others with it when it ends.
-func setApart(attr *syscall.SysProcAttr, network bool) {
-	attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC
+// mayRun reports whether a tenant may run a file, and with that read it: the rest of the host holds what belongs to others.
+func (h *Host) mayRun(p Program, file string) bool {
+	file, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return false
+	}
+	info, err := os.Stat(file)
+	folders := slices.Concat(system, h.options.Programs, []string{p.Folder})
+	if p.Root != "" {
+		folders = append(folders, p.Root)
+	}
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 && under(file, folders)
+}
+
+// mayInterpret reports whether a file may be run because a program names it as its interpreter or linker. A tenant writes the
+// scripts that its program may run, and must not choose among the host's files with them.
+func (o order) mayInterpret(file string) bool {
+	return !o.Untrusted || under(file, system) || under(file, []string{o.Folder})
+}
+
+// setApart gives a process namespaces of its own, in which it is nobody else than outside, but may become user. As the
+// first process of its namespace it takes all others with it when it ends.
+func setApart(attr *syscall.SysProcAttr, network bool, user *account) {
+	mapUsers(attr, user)
+	attr.Cloneflags |= syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC
 	if !network {
 		attr.Cloneflags |= syscall.CLONE_NEWNET
 	}
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
 }
 
-// Kill ends whatever is left of a command that was started.
+// Kill ends whatever is left of a command, and frees what it took, also of one that could not be started.
 func Kill(cmd *exec.Cmd) {
+	defer endGroup(cmd)
 	if cmd.Process == nil || cmd.Process.Pid <= 1 {
 		return
 	}
@@ -112,12 +208,24 @@ var etc = []string{
 var names = []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services"}
 
 // box returns bubblewrap's arguments.
-func (h *Host) box(o order) []string {
-	args := []string{"--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"}
+func (h *Host) box(k holder, o order) []string {
+	args := []string{"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session", "--cap-drop", "ALL"}
+	if o.User == nil {
+		args = append(args, "--unshare-user-try")
+	} else { // the helper needs them to enter the user's folder and to become the user, and has none left then
+		args = append(args, "--cap-add", "CAP_DAC_READ_SEARCH", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+	}
+	args = append(args, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev")
+	if k.noTmp {
+		args = append(args, "--dir", "/tmp")
+	} else {
+		args = append(args, "--perms", "1777", "--size", strconv.Itoa(maxTmp), "--tmpfs", "/tmp")
+	}
 	show := etc
 	if o.Network {
-		args = append(args, "--share-net")
 		show = slices.Concat(etc, names)
+	} else {
+		args = append(args, "--unshare-net")
 	}
 	for _, dir := range system {
 		if target, err := os.Readlink(dir); err == nil {
@@ -131,11 +239,27 @@ func (h *Host) box(o order) []string {
 			show = append(show[:len(show):len(show)], file)
 		}
 	}
+	if o.User != nil {
+		for _, dir := range parents(append(show[:len(show):len(show)], o.Folder, inside)) {
+			args = append(args, "--perms", "0755", "--dir", dir) // else bubblewrap makes them for its own user alone
+		}
+	}
 	for _, file := range show {
 		args = append(args, "--ro-bind-try", file, file)
 	}
 	args = append(args, "--bind", o.Folder, o.Folder, "--ro-bind", h.helper, inside, "--remount-ro", "/", "--chdir", o.Folder)
 	return append(args, "--", inside)
+}
+
+// parents returns the folders above files, each after the one that it lies in and once.
+func parents(files []string) (dirs []string) {
+	for _, file := range files {
+		for dir := filepath.Dir(file); dir != "/" && !slices.Contains(dirs, dir); dir = filepath.Dir(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
+	return dirs
 }
 
 // under reports whether file lies in one of folders.

@@ -19,7 +19,11 @@ import (
 
 func TestMain(m *testing.M) {
 	sandbox.Enter(os.Getenv(sandbox.Variable))
-	goleak.VerifyTestMain(m)
+	runAttack()
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		cleanUp()
+		os.Exit(code)
+	}))
 }
 
 // each runs a test with every sandbox that this machine has.
@@ -32,7 +36,7 @@ func each(t *testing.T, test func(t *testing.T, h *sandbox.Host)) {
 	for _, name := range []string{"bubblewrap", "landlock", "landlock without namespaces"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := sandbox.NewHost(helper)
+			h := sandbox.NewHost(helper, sandbox.Options{Programs: []string{os.TempDir()}}) // where this binary is copied to
 			if !sandbox.Force(h, name) {
 				t.Skipf("NOTHING IS PROVED HERE: this machine has no sandbox by %s", name)
 			}

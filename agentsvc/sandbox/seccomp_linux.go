@@ -10,41 +10,117 @@ import (
 // architectures are those whose system calls are known here.
 var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
-// hasFilter reports whether [filterSockets] can be used.
+// hasFilter reports whether [filterCalls] can be used.
 func hasFilter() bool {
 	_, ok := architectures[runtime.GOARCH]
 	return ok
 }
 
-// Offsets in what a filter looks at, struct seccomp_data of <linux/seccomp.h>. Both architectures are little-endian.
+// Offsets in what a filter looks at, struct seccomp_data of <linux/seccomp.h>: of an argument, its lower half. Both
+// architectures are little-endian.
 const (
 	atCall     = 0
 	atArch     = 4
-	atArgument = 16
+	atArgument = 16 // of the first; each takes 8 bytes
 )
 
-// filterSockets refuses the calling thread, and the program that it becomes, sockets of the host's file system: whoever
-// may write one of them, such as a database's or a container engine's, may speak to the service behind it, and neither
-// namespaces nor older versions of Landlock stand in between.
-func filterSockets() error {
-	const x32 = 0x4000_0000 // the second table of calls that amd64 has
-	refuse := unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)
-	filter := []unix.SockFilter{
-		load(atArch),
-		jump(unix.BPF_JEQ, architectures[runtime.GOARCH], 1, 0),
-		answer(unix.SECCOMP_RET_KILL_PROCESS),
-		load(atCall),
-		jump(unix.BPF_JGE, x32, 4, 0),
-		jump(unix.BPF_JEQ, unix.SYS_IO_URING_SETUP, 3, 0), // makes sockets as well
-		jump(unix.BPF_JEQ, unix.SYS_SOCKET, 0, 3),
-		load(atArgument),
-		jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 1),
-		answer(refuse),
-		answer(unix.SECCOMP_RET_ALLOW),
-	}
+// refusedCalls answer EPERM. They reach parts of the kernel that no ordinary program needs and that attacks on kernels
+// begin with, or act on processes, mounts and namespaces outside.
+var refusedCalls = []uint32{
+	unix.SYS_USERFAULTFD, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
+	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE,
+	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_FANOTIFY_INIT, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_SYSLOG, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
+	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR,
+	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_SWAPON, unix.SYS_SWAPOFF,
+	unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT,
+	unix.SYS_UNSHARE, unix.SYS_SETNS,
+	unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_REBOOT,
+	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_VHANGUP,
+}
+
+// missingCalls answer ENOSYS: programs then do without them. Of clone3 and openat2 a filter cannot see what they are to
+// do, since that stands in memory, and io_uring does what other calls are refused.
+var missingCalls = []uint32{
+	unix.SYS_CLONE3, unix.SYS_OPENAT2, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+}
+
+// modeCalls are the calls that give a file its mode, with the position of that argument.
+var modeCalls = map[uint32]uint32{unix.SYS_FCHMOD: 1, unix.SYS_FCHMODAT: 2, unix.SYS_FCHMODAT2: 2, unix.SYS_MKNODAT: 2}
+
+// makeCalls are the calls that may make a file, with the position of their flags, behind which the mode stands.
+var makeCalls = map[uint32]uint32{unix.SYS_OPENAT: 2}
+
+const (
+	// newNamespaces are the flags of clone that begin a namespace.
+	newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+	// asOwner are the modes that make a file run as its owner or group.
+	asOwner = unix.S_ISUID | unix.S_ISGID
+	// making are the flags with which opening makes a file: O_CREAT, and O_TMPFILE without the flag of folders in it.
+	making = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
+	// x32 begins the second table of calls that amd64 has.
+	x32 = 0x4000_0000
+	// askPersonality only asks which personality is in force.
+	askPersonality = 0xffff_ffff
+)
+
+const (
+	forbid = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	absent = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	deny   = unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)
+	permit = unix.SECCOMP_RET_ALLOW
+)
+
+// filterCalls holds the calling thread, and the program that it becomes, to the list of this file, in every sandbox the
+// same. Without localSockets it has no sockets of the file system either: a program that sees the host's may write to one of
+// them, such as a database's or a container engine's, and speak to the service behind it, and neither namespaces nor older
+// versions of Landlock stand in between.
+func filterCalls(localSockets bool) error {
+	filter := callFilter(localSockets)
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
 }
+
+// callFilter is a sequence of blocks. Each either answers or leaves the number of the call loaded for the next.
+func callFilter(localSockets bool) []unix.SockFilter {
+	filter := []unix.SockFilter{
+		load(atArch), jump(unix.BPF_JEQ, architectures[runtime.GOARCH], 1, 0), answer(unix.SECCOMP_RET_KILL_PROCESS),
+		load(atCall), jump(unix.BPF_JGE, x32, 0, 1), answer(forbid),
+	}
+	add := func(call uint32, block ...unix.SockFilter) {
+		filter = append(filter, jump(unix.BPF_JEQ, call, 0, uint8(len(block))))
+		filter = append(filter, block...)
+	}
+	for _, call := range append(refusedCalls, oldRefusedCalls...) {
+		add(call, answer(forbid))
+	}
+	for _, call := range missingCalls {
+		add(call, answer(absent))
+	}
+	add(unix.SYS_CLONE, load(argument(0)), jump(unix.BPF_JSET, newNamespaces, 0, 1), answer(forbid), answer(permit))
+	add(unix.SYS_PERSONALITY, load(argument(0)), jump(unix.BPF_JEQ, 0, 2, 0), jump(unix.BPF_JEQ, askPersonality, 1, 0), answer(forbid), answer(permit))
+	for _, calls := range []map[uint32]uint32{modeCalls, oldModeCalls} {
+		for call, mode := range calls {
+			add(call, load(argument(mode)), jump(unix.BPF_JSET, asOwner, 0, 1), answer(forbid), answer(permit))
+		}
+	}
+	for _, calls := range []map[uint32]uint32{makeCalls, oldMakeCalls} {
+		for call, flags := range calls {
+			add(call, load(argument(flags)), jump(unix.BPF_JSET, uint32(making), 0, 3),
+				load(argument(flags+1)), jump(unix.BPF_JSET, asOwner, 0, 1), answer(forbid), answer(permit))
+		}
+	}
+	unixFamily := answer(deny)
+	if localSockets {
+		unixFamily = answer(permit)
+	}
+	add(unix.SYS_SOCKET, load(argument(0)),
+		jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 1), unixFamily,
+		jump(unix.BPF_JEQ, unix.AF_INET, 3, 0), jump(unix.BPF_JEQ, unix.AF_INET6, 2, 0), jump(unix.BPF_JEQ, unix.AF_NETLINK, 1, 0),
+		answer(forbid), answer(permit))
+	return append(filter, answer(permit))
+}
+
+func argument(n uint32) uint32 { return atArgument + 8*n }
 
 func load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}

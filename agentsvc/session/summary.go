@@ -23,7 +23,7 @@ type Summary struct {
 	Target    float64
 	Count     Counter
 	Model     llm.Provider
-	Read      func([]agentsvc.Entry) []agentsvc.Entry // what of a conversation Model may read, nil = all
+	Read      func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, error) // what of a conversation Model may read, nil = all
 	Store     *store.Sessions
 	Log       *slog.Logger
 }
@@ -198,7 +198,10 @@ Write one summary that can stand in its place: every fact about the user, every 
 // ask has the model sum up entries, and what stands for those before them.
 func (t *summing) ask(ctx context.Context, entries []agentsvc.Entry) (string, error) {
 	if t.Read != nil {
-		entries = t.Read(entries)
+		var err error
+		if entries, err = t.Read(ctx, entries); err != nil {
+			return "", fmt.Errorf("sum up: %w", err)
+		}
 	}
 	var b strings.Builder
 	if t.text != "" {

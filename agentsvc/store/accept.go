@@ -40,7 +40,7 @@ func (s *Store) Accept(ctx context.Context, run Run, evs []agentsvc.Event, sent 
 	if !run.Fresh || run.bounded() {
 		return s.join(ctx, run, evs, sent, entries...)
 	}
-	b := db.Batch{Key: string(run.Task)}
+	b := db.Batch{Key: string(run.Task), Stores: db.StoresNew}
 	if err := s.insertTask(&b, run, evs); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (s *Store) Restore(ctx context.Context, run Run, evs []agentsvc.Event, entr
 func (s *Store) join(ctx context.Context, run Run, evs []agentsvc.Event, sent *Sent, entries ...tenancy.Entry) error {
 	status := lastStatus(evs)
 	g := &guard{run.Epoch, run.Seq}
-	b := db.Batch{Key: string(run.Task)}
+	b := db.Batch{Key: string(run.Task), Stores: db.StoresNew}
 	var n int64
 	s.adopt(&b, run)
 	ahead := s.looksAhead(&b, run)
@@ -197,7 +197,7 @@ func (s *Store) FindSent(ctx context.Context, owner agentsvc.Owner, agent string
 func (s *Store) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *Sent, entries ...tenancy.Entry) error {
 	last := evs[len(evs)-1]
 	g := &guard{run.Epoch, last.Seq}
-	b := db.Batch{Key: string(run.Task)}
+	b := db.Batch{Key: string(run.Task), Stores: db.StoresNew}
 	var n int64
 	ahead := s.looksAhead(&b, run)
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7

@@ -36,7 +36,7 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 	if r.Next != nil {
 		run = *r.Next
 	}
-	b := db.Batch{Key: string(seen.ID)}
+	b := db.Batch{Key: string(seen.ID), Stores: db.StoresMore}
 	var n int64
 	ahead := s.looksAhead(&b, run)
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
@@ -58,6 +58,7 @@ func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
 		s.insertRun(&b, run, g)
 		s.standsInLine(&b, run)
 	case last.Status.State.Terminal():
+		b.Stores = db.StoresEnd
 		s.endRuns(&b, seen.ID, g)
 	}
 	if r.Sent != nil {
@@ -134,6 +135,23 @@ func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.A
 		*to = append(*to, a)
 		return err
 	}, `SELECT e.seq, e.at, e.body FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq
+		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, s.tenant, string(id))
+}
+
+// querySmallApprovals reads how many bytes the open approvals of a task have, and where they are small the approvals.
+func (s *Store) querySmallApprovals(b *db.Batch, id agentsvc.TaskID, total *int64, to *[]agentsvc.Approval) {
+	const open = ` FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq WHERE a.tenant = $1 AND a.task = $2`
+	b.Query(func(r db.Row) error {
+		var seq, at int64
+		var body []byte
+		if err := r.Scan(&seq, &at, total, &body); err != nil || body == nil {
+			return err
+		}
+		a, err := approvalOf(id, seq, at, body)
+		*to = append(*to, a)
+		return err
+	}, `SELECT e.seq, e.at, sized.total, `+smallBody("e.body", "sized.total")+` FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq
+		CROSS JOIN (SELECT CAST(COALESCE(SUM(octet_length(e.body)), 0) AS BIGINT) AS total`+open+`) AS sized
 		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, s.tenant, string(id))
 }
 

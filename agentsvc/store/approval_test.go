@@ -62,7 +62,8 @@ func TestApprovals(t *testing.T) {
 		if diff := cmp.Diff(want, seen.Approvals[0]); diff != "" {
 			t.Error(diff)
 		}
-		listed, _, err := s.Tasks(t.Context(), store.Filter{State: agentsvc.InputRequired, Limit: 10, With: store.With{Approvals: true}})
+		page, err := s.Tasks(t.Context(), store.Filter{State: agentsvc.InputRequired, Limit: 10, With: store.With{Approvals: true}})
+		listed := page.Tasks
 		if err != nil || len(listed) != 1 {
 			t.Fatalf("%+v (%v)", listed, err)
 		}
@@ -86,7 +87,8 @@ func TestApprovals(t *testing.T) {
 func TestApprovalsLost(t *testing.T) {
 	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := accept(t, s, aRun("w1"))
-		if _, err := s.Begin(t.Context(), &store.Run{Task: run.Task, Turn: 1}); err != nil {
+		taken := leased(t, d, run.Task, 1)
+		if _, err := s.Begin(t.Context(), &taken); err != nil {
 			t.Fatal(err)
 		}
 		before := dump(t, d)

@@ -1,14 +1,12 @@
 package store
 
-import (
-	"context"
-	"fmt"
+import "context"
 
-	"stoa/tenancy/db"
-)
+// sizedTable is a table, and the size of a row in SQL.
+type sizedTable struct{ table, size string }
 
 // weighed are the tables in which a tenant keeps what is of a size worth counting, and the size of a row.
-var weighed = []struct{ table, size string }{
+var weighed = []sizedTable{
 	{"event", "octet_length(body)"},
 	{"session_turn", "octet_length(body)"},
 	{"session_summary", "octet_length(body)"},
@@ -20,16 +18,4 @@ var weighed = []struct{ table, size string }{
 // Bytes returns how many bytes the tenant keeps: messages, artifacts, files and whatever else is on the logs of its tasks,
 // conversations and their summaries, memories, credentials and descriptions of tools. Keys, indexes and what the engine
 // adds are not counted. It reads all of the tenant's rows.
-func (s *Store) Bytes(ctx context.Context) (total int64, err error) {
-	for _, k := range weighed {
-		var n int64
-		var b db.Batch
-		b.Query(func(r db.Row) error { return r.Scan(&n) },
-			`SELECT CAST(COALESCE(SUM(`+k.size+`), 0) AS BIGINT) FROM `+k.table+` WHERE tenant = $1`, s.tenant)
-		if err := s.h.Do(ctx, &b); err != nil {
-			return 0, fmt.Errorf("add up the bytes in %s: %w", k.table, err)
-		}
-		total += n
-	}
-	return total, nil
-}
+func (s *Store) Bytes(ctx context.Context) (total int64, err error) { return s.sum(ctx, weighed, 0) }

@@ -21,7 +21,7 @@ type CallCancel struct {
 // AskCancel leaves a wish where the process that runs the call finds it. A second wish about one call is the same. It
 // returns [agentsvc.ErrLost] if the task is not at work on that turn.
 func (s *Store) AskCancel(ctx context.Context, c CallCancel) error {
-	var b db.Batch
+	b := db.Batch{Stores: db.StoresMore}
 	var n int64
 	b.Exec(nil, `DELETE FROM call_cancel WHERE tenant = $1 AND asked_at < stoa_now() - $2`, s.tenant, wishesKept.Microseconds())
 	b.Exec(&n, `INSERT INTO call_cancel (tenant, task, turn, call, reason, taken, asked_at)

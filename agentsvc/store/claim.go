@@ -172,7 +172,7 @@ func claimSQL(e db.Engine, s Share) string {
 	}
 	return `WITH due AS MATERIALIZED (SELECT tenant, task, turn FROM run WHERE ` + which + ` AND available_at <= stoa_now()
 			ORDER BY ` + order + ` LIMIT ` + limit + skip + `)
-		UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1 WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM due)
+		UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1, postponed = FALSE WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM due)
 		RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off, priority, rescues, reserved, trace`
 }
 
@@ -181,4 +181,15 @@ func lockApp(b *db.Batch, h *db.Handle, tenant db.ID) {
 	if h.Engine() == db.Postgres {
 		b.Exec(nil, `SELECT pg_advisory_xact_lock(7240, hashtext($1))`, string(tenant))
 	}
+}
+
+// Demote has runs in the queue that somebody waited for, and whose callers are gone, wait as those do that nobody waits for.
+// What is at work or over stays as it is.
+func (q *Runs) Demote(ctx context.Context, runs []Run) error {
+	return q.do(ctx, "let runs wait whose callers are gone", func(b *db.Batch) {
+		for _, run := range runs {
+			b.Exec(nil, `UPDATE run SET priority = $3 WHERE tenant = $1 AND task = $2 AND priority = $4 AND state IN ('pending', 'waiting')`,
+				string(run.Tenant), string(run.Task), int64(Normal), int64(Awaited))
+		}
+	})
 }

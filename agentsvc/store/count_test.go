@@ -18,7 +18,8 @@ func TestCounts(t *testing.T) {
 		total := func(when string, f store.Filter, want int) {
 			t.Helper()
 			f.Limit = 10
-			page, n, err := s.Tasks(t.Context(), f)
+			listed, err := s.Tasks(t.Context(), f)
+			page, n := listed.Tasks, listed.Total
 			if err != nil || n != want || page[0].ID != newest {
 				t.Errorf("%s: %d tasks from %s on (%v), want %d from %s on", when, n, page[0].ID, err, want, newest)
 			}
@@ -57,8 +58,8 @@ func TestCounts(t *testing.T) {
 		}
 		for owner, want := range map[agentsvc.Owner]int{{Subject: "a b", Issuer: "c"}: old - 1, {Subject: "a", Issuer: "b c"}: 0} {
 			for range 2 {
-				if _, n, err := s.Tasks(t.Context(), store.Filter{Owner: &owner, Limit: 1}); err != nil || n != want {
-					t.Errorf("%+v has %d tasks (%v), want %d", owner, n, err, want)
+				if listed, err := s.Tasks(t.Context(), store.Filter{Owner: &owner, Limit: 1}); err != nil || listed.Total != want {
+					t.Errorf("%+v has %d tasks (%v), want %d", owner, listed.Total, err, want)
 				}
 			}
 		}

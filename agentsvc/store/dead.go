@@ -108,7 +108,7 @@ func (s *Store) Began(ctx context.Context, id DeadID) (first, revision int64, er
 // [agentsvc.ErrLost] if the task has moved on since.
 func (s *Store) GiveUp(ctx context.Context, seen Stored, run Run, ev agentsvc.Event, reason string) error {
 	g := &guard{seen.Epoch + 1, ev.Seq}
-	b := db.Batch{Key: string(run.Task)}
+	b := db.Batch{Key: string(run.Task), Stores: db.StoresEnd}
 	var n int64
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = 'failed', updated_at = $5
 		WHERE tenant = $1 AND id = $2 AND epoch = $6 AND seq = $7 AND turn = $8 AND state IN ('submitted', 'working')`,
@@ -126,7 +126,7 @@ func (s *Store) GiveUp(ctx context.Context, seen Stored, run Run, ev agentsvc.Ev
 // letter, at the revision that is in force, as entry tells. It returns [agentsvc.ErrNotFound] if somebody else has done so, or if there is no such letter.
 func (s *Store) Requeue(ctx context.Context, dead DeadID, run Run, evs []agentsvc.Event, entry tenancy.Entry) error {
 	g := &guard{run.Epoch, run.Seq}
-	b := db.Batch{Key: string(run.Task)}
+	b := db.Batch{Key: string(run.Task), Stores: db.StoresNew}
 	var n int64
 	s.adopt(&b, run)
 	b.Exec(&n, `UPDATE run SET state = 'completed', requeued = $4 WHERE tenant = $1 AND task = $2 AND turn = $3 AND state = 'failed'`,

@@ -1,12 +1,19 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
+	"runtime"
 	"time"
+	"unsafe"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"stoa/agentsvc"
 )
@@ -174,8 +181,12 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	default:
 		return "", "", fmt.Errorf("event %d of task %s holds no fact", ev.Seq, ev.Task)
 	}
-	raw, err := json.Marshal(b)
-	return kind, string(raw), err
+	size := sizeOf(ev.Message)
+	if ev.Status != nil {
+		size = sizeOf(ev.Status.Message)
+	}
+	body, err = encode(b, size)
+	return kind, body, err
 }
 
 func decodeEvent(ev *agentsvc.Event, body []byte) error {
@@ -228,6 +239,52 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	return nil
 }
 
+// encode writes what decode reads, as [json.Marshal] would, size being about how many bytes of text and files are in v. Of a large
+// text that function has four copies in memory at a time, and keeps one for the next call.
+func encode(v any, size int) (string, error) {
+	if size < largeText {
+		raw, err := json.Marshal(v)
+		return string(raw), err
+	}
+	if size >= collectText {
+		runtime.GC() // what the text came in, and what it was decoded from, is no longer needed
+	}
+	var b bytes.Buffer
+	b.Grow(size + size/3 + 4096) // with a quarter to spare the encoder writes into it, and does not grow it
+	err := WriteJSON(&b, v)
+	raw := b.Bytes()
+	return unsafe.String(unsafe.SliceData(raw), len(raw)), err // nobody writes to b any more
+}
+
+// What is worth another way of encoding, and a collection of garbage before it, in bytes.
+const (
+	largeText   = 256 << 10
+	collectText = 4 << 20
+)
+
+// WriteJSON writes v to w as [json.Marshal] has it.
+func WriteJSON(w io.Writer, v any) error { return jsonv2.MarshalWrite(w, v, asMarshal) }
+
+var asMarshal = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsonv2.WithMarshalers(
+	jsonv2.MarshalToFunc(func(e *jsontext.Encoder, n json.Number) error { return e.WriteValue(jsontext.Value(cmp.Or(n, "0"))) }),
+))
+
+// sizeOf returns about how many bytes a message's texts and files have once they are encoded.
+func sizeOf(m *agentsvc.Message) (n int) {
+	if m == nil {
+		return 0
+	}
+	for _, p := range m.Parts {
+		if n += len(p.Text); p.File != nil {
+			n += base64.StdEncoding.EncodedLen(len(p.File.Bytes))
+		}
+	}
+	for i := range m.Earlier {
+		n += sizeOf(&m.Earlier[i])
+	}
+	return n
+}
+
 // decode reads what encoding/json wrote, which lets the arguments of a call through as they are: with names that come twice
 // and bytes that are no text. Its successor reads a long text once, where encoding/json itself goes over it three times.
 func decode(body []byte, to any) error {
@@ -258,12 +315,12 @@ func toUsage(b usageBody) *agentsvc.Usage {
 }
 
 func encodeEntries(entries []agentsvc.Entry) (string, error) {
-	out := make([]entryBody, len(entries))
+	out, size := make([]entryBody, len(entries)), 0
 	for i, e := range entries {
 		out[i] = entryBody{fromMessage(e.Message), fromResult(e.Result)}
+		size += sizeOf(e.Message)
 	}
-	raw, err := json.Marshal(out)
-	return string(raw), err
+	return encode(out, size)
 }
 
 func decodeEntries(body []byte) ([]agentsvc.Entry, error) {

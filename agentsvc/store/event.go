@@ -9,39 +9,114 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/tenancy/db"
 )
 
 // maxInsert bounds how many events one statement inserts.
 const maxInsert = 64
 
-// Events returns the facts of a task after sequence after, at most limit of them, in order.
+// Events returns the facts of a task after sequence after, at most limit of them, in order. They count for the memory of ctx's work.
 func (s *Store) Events(ctx context.Context, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
-	var evs []agentsvc.Event
+	var found facts
 	var b db.Batch
-	b.Query(readEvents(id, &evs), turnSQL, s.tenant, string(id), after, limit)
+	found.query(&b, s.tenant, id, after, limit)
 	if err := s.h.Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read events of task %s: %w", id, err)
+	}
+	if err := capacity.Of(ctx).Add(ctx, found.bytes); err != nil || !found.unread {
+		return found.evs, err
+	}
+	var evs []agentsvc.Event
+	var large db.Batch
+	large.Query(readEvents(id, &evs), turnSQL, s.tenant, string(id), after, limit)
+	if err := s.h.Do(ctx, &large); err != nil {
 		return nil, fmt.Errorf("read events of task %s: %w", id, err)
 	}
 	return evs, nil
 }
 
-// Page returns the facts of a task after sequence after, in order, at most limit of them and no more than reach size bytes
-// as they are kept. It reports whether there may be more.
+// facts are events that are read if all of them together are small.
+type facts struct {
+	evs    []agentsvc.Event
+	bytes  int64
+	unread bool
+}
+
+// query adds to b that the facts of a task after a sequence are read, or how many bytes they have.
+func (f *facts) query(b *db.Batch, tenant string, id agentsvc.TaskID, after int64, limit int) {
+	b.Query(func(r db.Row) error {
+		ev := agentsvc.Event{Task: id}
+		var at int64
+		var body []byte
+		if err := r.Scan(&ev.Seq, &at, &f.bytes, &body); err != nil {
+			return err
+		}
+		if f.unread = body == nil; f.unread {
+			return nil
+		}
+		ev.At = time.UnixMicro(at).UTC()
+		if err := decodeEvent(&ev, body); err != nil {
+			return err
+		}
+		f.evs = append(f.evs, ev)
+		return nil
+	}, factsSQL, tenant, string(id), after, limit)
+}
+
+var factsSQL = `SELECT seq, at, sized.total, ` + smallBody("body", "sized.total") + ` FROM event
+	CROSS JOIN (SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS total FROM (
+		SELECT octet_length(body) AS size FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4) AS sizes) AS sized
+	WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`
+
+// Page returns the facts of a task after sequence after, in order, at most limit of them that together have no more than size bytes
+// as they are kept, or the next one if that has more. It reports whether there may be more. A fact that is by itself larger than
+// [inline] counts for the memory of ctx's work.
 func (s *Store) Page(ctx context.Context, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
-	var total int64
+	var next, large int64 // the first one that the page has no place for, and its bytes
 	var b db.Batch
-	b.Query(func(r db.Row) error { return readEvent(r, id, &evs, &total) }, pageSQL, s.tenant, string(id), after, limit, size)
+	b.Query(func(r db.Row) error {
+		ev := agentsvc.Event{Task: id}
+		var at, bytes int64
+		var body []byte
+		if err := r.Scan(&ev.Seq, &at, &bytes, &body); err != nil {
+			return err
+		}
+		if body == nil {
+			next, large = ev.Seq, bytes
+			return nil
+		}
+		ev.At = time.UnixMicro(at).UTC()
+		if err := decodeEvent(&ev, body); err != nil {
+			return err
+		}
+		evs = append(evs, ev)
+		return nil
+	}, pageSQL, s.tenant, string(id), after, limit, size)
 	if err := s.h.Do(ctx, &b); err != nil {
 		return nil, false, fmt.Errorf("read events of task %s: %w", id, err)
 	}
-	return evs, len(evs) == limit || total >= size, nil
+	if next == 0 || len(evs) > 0 {
+		return evs, next > 0 || len(evs) == limit, nil
+	}
+	if err := capacity.Of(ctx).Add(ctx, large); err != nil {
+		return nil, false, err
+	}
+	var one db.Batch
+	one.Query(readEvents(id, &evs), turnSQL, s.tenant, string(id), next-1, 1)
+	if err := s.h.Do(ctx, &one); err != nil {
+		return nil, false, fmt.Errorf("read an event of task %s: %w", id, err)
+	}
+	return evs, len(evs) > 0, nil
 }
 
-const pageSQL = `SELECT seq, at, body, total FROM (
-		SELECT seq, at, body, CAST(SUM(octet_length(body)) OVER (ORDER BY seq) AS BIGINT) AS total
-		FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4
-	) AS p WHERE total - octet_length(body) < $5 ORDER BY seq`
+// pageSQL reads events up to a size, and of the one that goes beyond it the size. It is written so that no engine copies a body to add
+// up their sizes.
+const pageSQL = `SELECT e.seq, e.at, p.size, CASE WHEN p.total <= $5 THEN e.body END FROM (
+		SELECT seq, size, CAST(SUM(size) OVER (ORDER BY seq) AS BIGINT) AS total
+		FROM (SELECT seq, octet_length(body) AS size FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4) AS sizes
+	) AS p JOIN event e ON e.tenant = $1 AND e.task = $2 AND e.seq = p.seq
+	WHERE p.total - p.size < $5 ORDER BY e.seq`
 
 const turnSQL = `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`
 

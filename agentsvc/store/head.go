@@ -138,10 +138,9 @@ func (s *Store) upTo(ctx context.Context, page []version) (tasks []Stored, ok bo
 	n := 0
 	for _, i := range missing {
 		b.Query(func(r db.Row) error {
-			bytes := 0
-			t, status, err := scanTask(scale{r, &bytes})
-			if err == nil && status == page[i].status {
-				tasks[i] = s.heads.keep(t, With{}, status, bytes)
+			t, err := scanTask(r)
+			if err == nil && t.statusSeq == page[i].status && t.unread == 0 {
+				tasks[i] = s.heads.keep(t.Stored, With{}, t.statusSeq, t.inline)
 				n++
 			}
 			return err
@@ -185,20 +184,3 @@ func (m *Memo) Get(name string, work func() ([]byte, error)) ([]byte, error) {
 
 // Equal is true: of two tasks, memos say nothing.
 func (m *Memo) Equal(*Memo) bool { return true }
-
-// scale is a row that adds up the bytes of the bodies which are read from it.
-type scale struct {
-	db.Row
-	bytes *int
-}
-
-// Scan reads the row.
-func (s scale) Scan(dest ...any) error {
-	err := s.Row.Scan(dest...)
-	for _, d := range dest {
-		if body, ok := d.(*[]byte); ok {
-			*s.bytes += len(*body)
-		}
-	}
-	return err
-}

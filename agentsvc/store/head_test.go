@@ -21,11 +21,13 @@ func TestHeadsAreNeverStale(t *testing.T) {
 			for _, with := range []store.With{{}, {History: true}, {Artifacts: true}, {History: true, Artifacts: true}} {
 				for _, f := range []store.Filter{{Limit: 20}, {Limit: 20, State: agentsvc.Working}} {
 					f.With = with
-					want, n, err := store.New(d, "acme").Tasks(t.Context(), f)
+					wanted, err := store.New(d, "acme").Tasks(t.Context(), f)
+					want, n := wanted.Tasks, wanted.Total
 					if err != nil {
 						t.Fatal(err)
 					}
-					got, m, err := reader.Tasks(t.Context(), f)
+					read, err := reader.Tasks(t.Context(), f)
+					got, m := read.Tasks, read.Total
 					if diff := cmp.Diff(want, got); err != nil || diff != "" || m != n {
 						t.Errorf("%s, with %+v: %d and %d tasks (%v): first read -, read again +\n%s", step, with, n, m, err, diff)
 					}
@@ -92,7 +94,8 @@ func TestHeadsAreShared(t *testing.T) {
 		made := 0
 		note := func() string {
 			t.Helper()
-			tasks, _, err := s.Tasks(t.Context(), store.Filter{Limit: 1})
+			listed, err := s.Tasks(t.Context(), store.Filter{Limit: 1})
+			tasks := listed.Tasks
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +122,7 @@ func TestHeadsAreBounded(t *testing.T) {
 	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		size := func() (heads, weight int) {
 			t.Helper()
-			if _, _, err := s.Tasks(t.Context(), store.Filter{Limit: 1000}); err != nil {
+			if _, err := s.Tasks(t.Context(), store.Filter{Limit: 1000}); err != nil {
 				t.Fatal(err)
 			}
 			return s.Heads()

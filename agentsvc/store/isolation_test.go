@@ -61,7 +61,8 @@ func TestIsolation(t *testing.T) {
 			say(sess.Entries, err)
 			known, hash, err := bob.FindSent(ctx, ana, "assistant", m)
 			say([]string{string(known), hash}, err)
-			page, total, err := bob.Tasks(ctx, store.Filter{Context: context, Before: id + "z", Limit: 10})
+			listed, err := bob.Tasks(ctx, store.Filter{Context: context, Before: id + "z", Limit: 10})
+			page, total := listed.Tasks, listed.Total
 			say(page, err)
 			say(total, nil)
 			mine := run

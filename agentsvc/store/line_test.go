@@ -208,7 +208,7 @@ func TestAdopt(t *testing.T) {
 			}
 			behind := accept(t, s, follower(began, ""))
 			if worker == "" {
-				began.Seq, began.Epoch = 1, 1
+				began = leased(t, d, began.Task, 1)
 				if _, err := s.Begin(t.Context(), &began); err != nil {
 					t.Fatal(err)
 				}

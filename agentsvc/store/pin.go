@@ -69,7 +69,7 @@ func (s *Store) SettlePins(ctx context.Context, server string, now []Definition)
 	}); err != nil {
 		return nil, fmt.Errorf("read pins of %s: %w", server, err)
 	}
-	var b db.Batch
+	b := db.Batch{Stores: db.StoresMore}
 	var drifted []string
 	writes := false
 	for _, d := range now {

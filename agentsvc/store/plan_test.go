@@ -40,10 +40,10 @@ func TestPlans(t *testing.T) {
 			{}, {Agents: []string{"assistant"}}, {Context: "of-m1"}, {State: agentsvc.Working}, {State: agentsvc.Completed}, {Before: late}, {Before: old},
 		} {
 			f.Limit = 51
-			_, _, err := s.Tasks(t.Context(), f)
+			_, err := s.Tasks(t.Context(), f)
 			check(err)
 			f.Owner = &ana
-			_, _, err = s.Tasks(t.Context(), f)
+			_, err = s.Tasks(t.Context(), f)
 			check(err)
 		}
 		for _, w := range []store.With{{}, {History: true}, {Bare: true}, {History: true, Artifacts: true}} {

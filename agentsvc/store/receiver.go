@@ -61,7 +61,7 @@ var ErrReceivers error = agentsvc.Invalid("", "a task has at most %d push notifi
 func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.Entry) error {
 	var n, others int64
 	var there bool
-	var b db.Batch
+	b := db.Batch{Stores: db.StoresNew}
 	b.Query(func(row db.Row) error { return row.Scan(&there, &others) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2),
 		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3 AND form <> $4)`, s.tenant, string(r.Task), r.id(), Notification)
 	b.Exec(&n, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)

@@ -78,7 +78,10 @@ func (s *Store) append(ctx context.Context, run *Run, rec Record) error {
 const maxTries = 100
 
 func (s *Store) record(ctx context.Context, run *Run, rec Record, g *guard) (n int64, err error) {
-	b := db.Batch{Key: string(run.Task)}
+	b := db.Batch{Key: string(run.Task), Stores: db.StoresMore}
+	if rec.End != "" {
+		b.Stores = db.StoresEnd
+	}
 	record := s.recordPlain
 	if s.h.Engine() == db.Postgres {
 		record = s.recordFused

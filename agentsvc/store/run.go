@@ -31,9 +31,11 @@ func (q *Runs) Beat(ctx context.Context, worker, config string) (beats int64, di
 	return beats, differs, err
 }
 
-// Release gives a worker's runs back: they are pending at once, and the attempt does not count.
+// Release gives a worker's runs back: they are pending at once, and the attempt does not count. What is still at work there
+// writes nothing more.
 func (q *Runs) Release(ctx context.Context, worker string) error {
 	return q.do(ctx, "release runs of "+worker, func(b *db.Batch) {
+		raiseEpochs(b, `worker = $1`, worker)
 		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = attempts - 1, available_at = stoa_now(), ready = TRUE, cut_off = TRUE
 			WHERE worker = $1 AND state = 'running'`, worker)
 		b.Exec(nil, `DELETE FROM worker WHERE id = $1`, worker)
@@ -41,15 +43,28 @@ func (q *Runs) Release(ctx context.Context, worker string) error {
 }
 
 // Rescue makes the runs of dead workers pending again: those whose last heartbeat is older than stale. One that has
-// taken several workers with it is a suspect from then on, and claimed alone. It returns how many there were.
+// taken several workers with it is a suspect from then on, and claimed alone. A worker that only seemed dead writes nothing
+// more, from this moment on: it does not have to wait for the next one to begin. It returns how many runs there were.
 func (q *Runs) Rescue(ctx context.Context, stale time.Duration) (n int64, err error) {
 	err = q.do(ctx, "rescue runs", func(b *db.Batch) {
 		b.Exec(nil, `DELETE FROM worker WHERE heartbeat_at < stoa_now() - CAST($1 AS BIGINT)`, stale.Microseconds())
+		raiseEpochs(b, orphaned)
 		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now(), rescues = rescues + 1, ready = rescues + 1 < $1, last_error = $2,
 				cut_off = TRUE
-			WHERE state = 'running' AND worker NOT IN (SELECT id FROM worker)`, isolated, workerDied)
+			WHERE state = 'running' AND `+orphaned, isolated, workerDied)
 	})
 	return n, err
+}
+
+// orphaned is the condition on a run that its worker has no lease any more.
+const orphaned = `worker NOT IN (SELECT id FROM worker)`
+
+// raiseEpochs adds to b that nobody writes any more to the tasks of the runs at work that the condition is about, until the
+// next worker begins. It stands before the change of the runs: whoever records an end locks a task before its run, too. A run
+// that is claimed between the two statements needs no new epoch, for [Store.Begin] finds out that it is leased no more.
+func raiseEpochs(b *db.Batch, condition string, args ...any) {
+	b.Exec(nil, `UPDATE task SET epoch = epoch + 1 WHERE state IN ('submitted', 'working')
+		AND (tenant, id, turn) IN (SELECT tenant, task, turn FROM run WHERE state = 'running' AND `+condition+`)`, args...)
 }
 
 // Overdue makes the runs pending that rest until a decision which nobody made in time: whoever claims one ends its
@@ -79,7 +94,7 @@ func (q *Runs) Held(ctx context.Context, worker string) ([]Run, error) {
 // Back says how a run is given back.
 type Back struct {
 	Delay time.Duration // before it may be claimed
-	Free  bool          // the attempt does not count
+	Free  bool          // the attempt does not count: the run is postponed
 	Error string        // what went wrong, where the attempt counts
 }
 
@@ -91,17 +106,17 @@ func (q *Runs) GiveBack(ctx context.Context, run Run, how Back) error {
 	}
 	return q.do(ctx, "give run back", func(b *db.Batch) {
 		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = $7, available_at = stoa_now() + CAST($6 AS BIGINT), ready = $8,
-				last_error = CASE WHEN $9 = '' THEN last_error ELSE $9 END
+				last_error = CASE WHEN $9 = '' THEN last_error ELSE $9 END, postponed = $10
 			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND attempts = $5 AND state = 'running'`,
-			string(run.Tenant), string(run.Task), run.Turn, run.Worker, run.Attempts, how.Delay.Microseconds(), attempts, how.Delay == 0, how.Error)
+			string(run.Tenant), string(run.Task), run.Turn, run.Worker, run.Attempts, how.Delay.Microseconds(), attempts, how.Delay == 0, how.Error, how.Free)
 	})
 }
 
-// Advance makes the pending runs of a tenant that rest although they were never tried, or in attempts that do not count,
-// claimable now.
+// Advance makes the runs of a tenant that were postponed claimable now, and those that rest although no attempt has failed.
+// Runs that wait for their next attempt wait on.
 func (q *Runs) Advance(ctx context.Context, tenant db.ID) error {
 	return q.do(ctx, "advance runs", func(b *db.Batch) {
-		b.Exec(nil, `UPDATE run SET available_at = stoa_now(), ready = TRUE WHERE tenant = $1 AND state = 'pending' AND NOT ready AND last_error = ''`, string(tenant))
+		b.Exec(nil, `UPDATE run SET available_at = stoa_now(), ready = TRUE WHERE tenant = $1 AND state = 'pending' AND NOT ready AND (postponed OR last_error = '')`, string(tenant))
 	})
 }
 
@@ -137,3 +152,14 @@ const workerDied = "its worker died"
 
 // maxJournal bounds the facts of one turn.
 const maxJournal = 100_000
+
+// Leased counts the runs of an app that are leased to workers whose last heartbeat is younger than stale, and returns the
+// database's time.
+func (q *Runs) Leased(ctx context.Context, tenant db.ID, stale time.Duration) (n int64, now time.Time, err error) {
+	var micros int64
+	err = q.do(ctx, "count the leased runs of app "+string(tenant), func(b *db.Batch) {
+		b.Query(func(r db.Row) error { return r.Scan(&n, &micros) }, `SELECT COUNT(*), stoa_now() FROM run WHERE tenant = $1 AND state = 'running'
+			AND worker IN (SELECT id FROM worker WHERE heartbeat_at >= stoa_now() - CAST($2 AS BIGINT))`, string(tenant), stale.Microseconds())
+	})
+	return n, time.UnixMicro(micros).UTC(), err
+}

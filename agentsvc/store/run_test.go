@@ -281,3 +281,86 @@ func TestClaimPlan(t *testing.T) {
 		}
 	}
 }
+
+// TestAdvance: a run that was postponed goes on at once when its tenant may work again, also after an attempt that failed;
+// one that waits for its next attempt waits on.
+func TestAdvance(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q, ctx := store.NewRuns(d), t.Context()
+		take := func() store.Run {
+			t.Helper()
+			got, err := claim(ctx, q, "w1", 10)
+			if err != nil || len(got) != 1 {
+				t.Fatalf("claimed %v (%v)", got, err)
+			}
+			return got[0]
+		}
+		postpone, again := store.Back{Delay: time.Hour, Free: true}, store.Back{Delay: time.Hour, Error: "the model is away"}
+		for _, c := range []struct {
+			name  string
+			backs []store.Back
+			due   bool
+		}{
+			{"postponed", []store.Back{postpone}, true},
+			{"postponed after an error", []store.Back{{Error: "the model is away"}, postpone}, true},
+			{"an error", []store.Back{again}, false},
+			{"an error after it was postponed", []store.Back{{Free: true}, again}, false},
+		} {
+			run := accept(t, s, aRun(""))
+			for _, back := range c.backs {
+				if err := q.GiveBack(ctx, take(), back); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := q.Advance(ctx, "acme"); err != nil {
+				t.Fatal(err)
+			}
+			got, err := claim(ctx, q, "w2", 10)
+			if due := len(got) == 1 && got[0].Task == run.Task; err != nil || due != c.due {
+				t.Errorf("%s: goes on at the resume %v (%v), want %v", c.name, due, err, c.due)
+			}
+			if seen := task(t, s, run.Task); seen.Status.State != agentsvc.Submitted {
+				t.Fatal(seen.Status)
+			} else if err := s.Cancel(ctx, seen, events(run.Task, seen.Seq+1, status(agentsvc.Cancelled, nil))[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestAdvanceRecorded: the same where the attempt's own record put the run back: it waits for its next attempt, unless it
+// is postponed in that one.
+func TestAdvanceRecorded(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q, ctx := store.NewRuns(d), t.Context()
+		run := accept(t, s, aRun("w1"))
+		for _, delay := range []time.Duration{0, time.Hour} {
+			if err := s.Record(ctx, &run, store.Record{End: store.Pending, Delay: delay, Error: "the model is away"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := q.Advance(ctx, "acme"); err != nil {
+				t.Fatal(err)
+			}
+			got, err := claim(ctx, q, "w2", 10)
+			if due := len(got) == 1; err != nil || due != (delay == 0) {
+				t.Fatalf("back for %v: claimable %v (%v)", delay, due, err)
+			}
+			if delay > 0 {
+				break
+			}
+			if err := q.GiveBack(ctx, got[0], store.Back{Delay: time.Hour, Free: true}); err != nil {
+				t.Fatal(err)
+			}
+			if err := q.Advance(ctx, "acme"); err != nil {
+				t.Fatal(err)
+			}
+			if got, err = claim(ctx, q, "w2", 10); err != nil || len(got) != 1 {
+				t.Fatalf("postponed after an error, then resumed: claimed %v (%v)", got, err)
+			}
+			run = got[0]
+			if _, err := s.Begin(ctx, &run); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -8,11 +8,15 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/tenancy/db"
 )
 
-// maxTurns bounds how many turns of a session are read.
-const maxTurns = 1000
+// Bounds of what is read of a session: its last turns, and one at least.
+const (
+	maxTurns        = 1000
+	maxConversation = 16 << 20 // bytes
+)
 
 // Sessions keeps what a tenant's users and agents said: in the database of its tasks, where a turn is written in one
 // transaction with the end of its run, or apart from it.
@@ -33,15 +37,27 @@ func (s *Sessions) Session(ctx context.Context, owner agentsvc.Owner, id agentsv
 	return s.Before(ctx, Run{Owner: owner, Context: id})
 }
 
-// Before reads the conversation that run continues. What an attempt of the same turn has added to it is left out.
+// Before reads the conversation that run continues, which counts for the memory of ctx's work. What an attempt of the same turn has
+// added to it is left out.
 func (s *Sessions) Before(ctx context.Context, run Run) (agentsvc.Session, error) {
 	var turns [][]agentsvc.Entry
+	var bytes, first int64 // of the turns that are to be read; position
+	unread, full := false, false
+	of := []any{s.tenant, run.Owner.Subject, run.Owner.Issuer, string(run.Context), string(run.Task), run.Turn}
 	var b db.Batch
-	b.Query(func(r db.Row) error {
+	read := func(r db.Row) error {
 		var body []byte
-		var position int64
-		if err := r.Scan(&position, &body); err != nil {
+		var position, size int64
+		if err := r.Scan(&position, &size, &body); err != nil {
 			return err
+		}
+		if full = full || bytes > 0 && bytes+size > maxConversation; full {
+			return nil
+		}
+		bytes, first = bytes+size, position
+		if body == nil {
+			unread = true
+			return nil
 		}
 		entries, err := decodeEntries(body)
 		for i := range entries {
@@ -49,15 +65,32 @@ func (s *Sessions) Before(ctx context.Context, run Run) (agentsvc.Session, error
 		}
 		turns = append(turns, entries)
 		return err
-	}, `SELECT position, body FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4
-		AND NOT (task = $5 AND turn = $6) ORDER BY position DESC LIMIT $7`,
-		s.tenant, run.Owner.Subject, run.Owner.Issuer, string(run.Context), string(run.Task), run.Turn, maxTurns)
+	}
+	b.Query(read, sizedTurnsSQL, append(of, maxTurns)...)
 	if err := s.do(ctx, &b); err != nil {
 		return agentsvc.Session{}, fmt.Errorf("read session %s: %w", run.Context, err)
+	}
+	if err := capacity.Of(ctx).Add(ctx, bytes); err != nil {
+		return agentsvc.Session{}, err
+	}
+	if unread {
+		turns, bytes, full = nil, 0, false
+		var large db.Batch
+		large.Query(read, `SELECT position, octet_length(body), body`+ofSession+` AND position >= $7 ORDER BY position DESC`, append(of, first)...)
+		if err := s.do(ctx, &large); err != nil {
+			return agentsvc.Session{}, fmt.Errorf("read session %s: %w", run.Context, err)
+		}
 	}
 	slices.Reverse(turns)
 	return agentsvc.Session{Context: run.Context, Entries: slices.Concat(turns...)}, nil
 }
+
+const ofSession = ` FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6)`
+
+// sizedTurnsSQL reads the position and the size of the last turns of a session, and their bodies where all of them together are small.
+var sizedTurnsSQL = `SELECT position, octet_length(body), ` + smallBody("body", "sized.total") + ` FROM session_turn
+	CROSS JOIN (SELECT COALESCE(SUM(size), 0) AS total FROM (SELECT octet_length(body) AS size` + ofSession + ` ORDER BY position DESC LIMIT $7) AS sizes) AS sized
+	WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6) ORDER BY position DESC LIMIT $7`
 
 // appendSession adds rec's turn behind the last one, if the guard holds.
 func (s *Store) appendSession(b *db.Batch, run *Run, rec Record, g *guard, now int64) error {
@@ -116,7 +149,7 @@ func (s *Sessions) put(ctx context.Context, run *Run, body string) error {
 	var err error
 	for range maxTries {
 		var there int64
-		var b db.Batch
+		b := db.Batch{Stores: db.StoresMore}
 		at := []any{s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), run.Turn, run.Epoch}
 		written := append(slices.Clone(at), time.Now().UnixMicro(), body)
 		b.Exec(nil, `UPDATE session_turn SET epoch = $7, at = $8, body = $9 WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4

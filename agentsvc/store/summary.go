@@ -29,7 +29,7 @@ func (s *Sessions) Summary(ctx context.Context, key agentsvc.SessionKey, agent s
 // KeepSummary keeps sum unless there is one that covers as much, and returns the one that stands: of two turns that
 // sum up at once neither loses what the other covers.
 func (s *Sessions) KeepSummary(ctx context.Context, key agentsvc.SessionKey, agent string, sum Summary) (Summary, error) {
-	var b db.Batch
+	b := db.Batch{Stores: db.StoresMore}
 	b.Exec(nil, `INSERT INTO session_summary (tenant, owner_iss, owner_sub, context_id, agent, position, body) VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT (tenant, owner_sub, owner_iss, context_id, agent) DO UPDATE SET position = excluded.position, body = excluded.body
 		WHERE session_summary.position < excluded.position`,

@@ -42,29 +42,35 @@ type Filter struct {
 	With    With
 }
 
-const taskColumns = `t.id, t.agent, t.context_id, t.owner_iss, t.owner_sub, t.state, t.epoch, t.seq, t.turn, t.created_at, e.seq, e.at, e.body`
+var taskColumns = `t.id, t.agent, t.context_id, t.owner_iss, t.owner_sub, t.state, t.epoch, t.seq, t.turn, t.created_at, e.seq, e.at, octet_length(e.body), ` +
+	smallBody("e.body", "octet_length(e.body)")
 
 const taskFrom = ` FROM task t JOIN event e ON e.tenant = t.tenant AND e.task = t.id AND e.seq = t.status_seq`
 
-// scanTask reads taskColumns, and into more what follows them. It returns the sequence of the task's status beside it.
-func scanTask(r db.Row, more ...any) (t Stored, statusSeq int64, err error) {
-	var created, at int64
+// scanTask reads taskColumns, and into more what follows them. Of a status that is large it reads the state alone.
+func scanTask(r db.Row, more ...any) (t taskReading, err error) {
+	var created, at, size int64
 	var body []byte
 	ev := agentsvc.Event{}
 	err = r.Scan(append([]any{(*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State),
-		&t.Epoch, &t.Seq, &t.Turn, &created, &ev.Seq, &at, &body}, more...)...)
+		&t.Epoch, &t.Seq, &t.Turn, &created, &ev.Seq, &at, &size, &body}, more...)...)
 	if err != nil {
-		return t, 0, err
+		return t, err
 	}
-	t.Created = time.UnixMicro(created).UTC()
+	t.Created, t.statusSeq = time.UnixMicro(created).UTC(), ev.Seq
 	ev.Task, ev.At = t.ID, time.UnixMicro(at).UTC()
+	if body == nil {
+		t.unread, t.Status.At = size, ev.At
+		return t, nil
+	}
+	t.inline = len(body)
 	if err := decodeEvent(&ev, body); err != nil {
-		return t, 0, err
+		return t, err
 	}
 	if ev.Status != nil {
 		t.Status = *ev.Status
 	}
-	return t, ev.Seq, nil
+	return t, nil
 }
 
 // Task reads a task as it is at one moment. It returns [agentsvc.ErrNotFound] if the tenant has none of that id. What it
@@ -79,35 +85,48 @@ func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored
 }
 
 func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
-	var t Stored
-	var evs []agentsvc.Event
+	var t taskReading
 	var b db.Batch
-	var statusSeq int64
-	var bytes int
 	switch {
 	case with.Bare:
 		t.query(&b, s.tenant, id)
 	case with.Approvals:
 		s.queryWaiting(&b, id, &t)
 	default:
-		b.Query(func(r db.Row) (err error) { t, statusSeq, err = scanTask(scale{r, &bytes}); return err },
+		b.Query(func(r db.Row) (err error) { t, err = scanTask(r); return err },
 			`SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
 	}
+	var events []sizedEvent
 	if kinds := with.kinds(); kinds != "" {
-		b.Query(func(r db.Row) error { return readEvent(scale{r, &bytes}, id, &evs) },
-			`SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind IN (`+kinds+`) ORDER BY seq`, s.tenant, string(id))
+		b.Query(readSized(id, &events), sizedSQL(`kind IN (`+kinds+`)`), s.tenant, string(id))
 	}
 	if err := s.h.Do(ctx, &b); err != nil {
-		return t, fmt.Errorf("read task %s: %w", id, err)
+		return t.Stored, fmt.Errorf("read task %s: %w", id, err)
 	}
 	if t.ID == "" {
-		return t, agentsvc.ErrNotFound
+		return t.Stored, agentsvc.ErrNotFound
 	}
-	t.fold(evs)
+	t.events = events
+	total := t.choose()
+	one := []taskReading{t}
+	if err := s.complete(ctx, one, total); err != nil {
+		return t.Stored, err
+	}
 	if with.keeps() {
-		t = s.heads.keep(t, with, version{seq: t.Seq, status: statusSeq}.of(with), bytes)
+		return s.heads.keep(one[0].Stored, with, version{seq: t.Seq, status: t.statusSeq}.of(with), int(total)), nil
 	}
-	return t, nil
+	return one[0].Stored, nil
+}
+
+// SecondStatus returns the sequence of the first status of a task behind the one that opened it, 0 where it has none.
+func (s *Store) SecondStatus(ctx context.Context, id agentsvc.TaskID) (seq int64, err error) {
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&seq) },
+		`SELECT COALESCE(MIN(seq), 0) FROM event WHERE tenant = $1 AND task = $2 AND seq > 1 AND kind = '`+kindStatus+`'`, s.tenant, string(id))
+	if err := s.h.Do(ctx, &b); err != nil {
+		return 0, fmt.Errorf("look when task %s began: %w", id, err)
+	}
+	return seq, nil
 }
 
 // kept returns a task that was read before, if it still stands as it did.
@@ -127,16 +146,16 @@ func (s *Store) kept(ctx context.Context, id agentsvc.TaskID, with With) (t Stor
 
 // queryWaiting reads a task with its open approvals and where its turn began, in one statement: an approval goes when it is
 // decided, and a later look would miss what the task still tells of.
-func (s *Store) queryWaiting(b *db.Batch, id agentsvc.TaskID, to *Stored) {
+func (s *Store) queryWaiting(b *db.Batch, id agentsvc.TaskID, to *taskReading) {
 	b.Query(func(r db.Row) error {
 		var first int64
 		var seq, at *int64
 		var body []byte
-		t, _, err := scanTask(r, &first, &seq, &at, &body)
+		t, err := scanTask(r, &first, &seq, &at, &body)
 		if err != nil {
 			return err
 		}
-		t.FirstSeq, t.Approvals = first, to.Approvals
+		t.FirstSeq, t.Approvals, t.inline = first, to.Approvals, t.inline+to.inline+len(body)
 		if seq != nil {
 			a, err := approvalOf(id, *seq, *at, body)
 			if err != nil {
@@ -176,9 +195,16 @@ func (t *Stored) fold(evs []agentsvc.Event) {
 	t.History, t.Artifacts = slices.Clip(all.History), slices.Clip(all.Artifacts)
 }
 
-// Tasks lists the tasks that f chooses, newest first, and how many there are on all pages. What it returns may be another
-// caller's as well, and is not to be changed.
-func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int, err error) {
+// Listed is a page of tasks, newest first. More says that it ends before the filter's limit because of the size of its tasks.
+type Listed struct {
+	Tasks []Stored
+	Total int // on all pages
+	More  bool
+}
+
+// Tasks lists the tasks that f chooses. What it returns may be another caller's as well, and is not to be changed.
+func (s *Store) Tasks(ctx context.Context, f Filter) (Listed, error) {
+	var total int
 	where := []string{"t.tenant = $1"}
 	args := []any{s.tenant}
 	add := func(column, value string) {
@@ -228,53 +254,72 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (tasks []Stored, total int,
 			return page[len(page)-1].scan(r)
 		}
 		if err := read(row, `SELECT `+versionColumns+` FROM task t`); err != nil {
-			return nil, 0, err
+			return Listed{}, err
 		}
 		if tasks, ok, err := s.upTo(ctx, page); ok || err != nil {
-			return tasks, total, err
+			return Listed{Tasks: tasks, Total: total}, err
 		}
 	}
-	err = read(func(r db.Row) error {
-		bytes := 0
-		t, statusSeq, err := scanTask(scale{r, &bytes})
+	var readings []taskReading
+	err := read(func(r db.Row) error {
+		t, err := scanTask(r)
 		if err == nil {
-			t = s.heads.keep(t, With{}, statusSeq, bytes)
-			if f.With != (With{}) {
-				t.Memo = nil // what is read with more is not what is kept
-			}
-			tasks = append(tasks, t)
+			readings = append(readings, t)
 		}
 		return err
 	}, `SELECT `+taskColumns+taskFrom)
 	if err != nil {
-		return nil, 0, err
+		return Listed{}, err
 	}
-	return tasks, total, s.fill(ctx, tasks, f.With)
+	return s.fill(ctx, Listed{Total: total}, readings, f.With)
 }
 
-// fill reads history, artifacts and approvals of many tasks at once.
-func (s *Store) fill(ctx context.Context, tasks []Stored, with With) error {
+// fill adds to page the tasks that were found and as many bytes as a page may have, with their histories, artifacts and approvals.
+func (s *Store) fill(ctx context.Context, page Listed, found []taskReading, with With) (Listed, error) {
+	if err := s.size(ctx, found, with); err != nil {
+		return Listed{}, err
+	}
+	var total int64
+	for i := range found {
+		n := found[i].choose()
+		if i > 0 && total+n > maxPage {
+			found, page.More = found[:i], true
+			break
+		}
+		total += n
+	}
+	if err := s.complete(ctx, found, total); err != nil {
+		return Listed{}, err
+	}
+	page.Tasks = make([]Stored, len(found))
+	for i, t := range found {
+		page.Tasks[i] = t.Stored
+		if with == (With{}) { // what is read with more is not what is kept
+			page.Tasks[i] = s.heads.keep(t.Stored, with, t.statusSeq, t.inline+int(t.unread))
+		}
+	}
+	return page, nil
+}
+
+// size reads how large the history, artifacts and approvals of tasks are, and those that are small.
+func (s *Store) size(ctx context.Context, tasks []taskReading, with With) error {
 	kinds := with.kinds()
 	if kinds == "" && !with.Approvals || len(tasks) == 0 {
 		return nil
 	}
-	evs := make([][]agentsvc.Event, len(tasks))
 	var b db.Batch
-	for i, t := range tasks {
+	sized := sizedSQL(`kind IN (` + kinds + `)`)
+	for i := range tasks {
+		t := &tasks[i]
 		if with.Approvals && t.Status.State.Interrupted() {
-			s.queryApprovals(&b, t.ID, &tasks[i].Approvals)
+			s.querySmallApprovals(&b, t.ID, &t.approvals, &t.Approvals)
 		}
-		if kinds == "" {
-			continue
+		if kinds != "" {
+			b.Query(readSized(t.ID, &t.events), sized, s.tenant, string(t.ID))
 		}
-		b.Query(readEvents(t.ID, &evs[i]), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind IN (`+kinds+`) ORDER BY seq`,
-			s.tenant, string(t.ID))
 	}
 	if err := s.h.Do(ctx, &b); err != nil {
 		return fmt.Errorf("read events of listed tasks: %w", err)
-	}
-	for i := range tasks {
-		tasks[i].fold(evs[i])
 	}
 	return nil
 }
@@ -282,7 +327,7 @@ func (s *Store) fill(ctx context.Context, tasks []Stored, with With) error {
 // Cancel ends the task seen as cancelled and takes its lease. It returns [agentsvc.ErrLost] if the task has moved on.
 func (s *Store) Cancel(ctx context.Context, seen Stored, ev agentsvc.Event) error {
 	g := &guard{seen.Epoch + 1, ev.Seq}
-	b := db.Batch{Key: string(seen.ID)}
+	b := db.Batch{Key: string(seen.ID), Stores: db.StoresEnd}
 	var n int64
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = 'cancelled', updated_at = $5
 		WHERE tenant = $1 AND id = $2 AND epoch = $6 AND seq = $7 AND state IN ('submitted', 'working', 'input_required', 'auth_required')`,
@@ -306,7 +351,7 @@ func (s *Store) endRuns(b *db.Batch, id agentsvc.TaskID, g *guard) {
 
 // Begin takes the lease of a claimed run's task: it fills in what the run does not know and, where the task was only
 // submitted, appends the fact that it is being worked on. It returns [agentsvc.ErrLost] if the task no longer
-// waits for this run, and [ErrWaiting] if it waits for somebody else.
+// waits for this run or the run is no longer leased to its worker, and [ErrWaiting] if the task waits for somebody else.
 func (s *Store) Begin(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
 	for range maxTries {
 		// Whoever had the lease before may still write until it is taken from them.
@@ -321,11 +366,13 @@ func (s *Store) Begin(ctx context.Context, run *Run) (evs []agentsvc.Event, err 
 var errMoved = errors.New("the task moved on")
 
 func (s *Store) begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
-	seen, facts, err := s.standing(ctx, run)
+	seen, found, leased, err := s.standing(ctx, run)
 	if err != nil {
 		return nil, err
 	}
 	switch {
+	case !leased:
+		return nil, agentsvc.ErrLost
 	case seen.Turn == run.Turn && seen.Status.State.Interrupted():
 		return nil, ErrWaiting
 	case seen.Turn != run.Turn || seen.Status.State.Terminal():
@@ -341,11 +388,12 @@ func (s *Store) begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 		now := time.Now().UTC().Truncate(time.Microsecond)
 		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Status: &agentsvc.Status{State: agentsvc.Working, At: now}}}
 	}
-	b := db.Batch{Key: string(run.Task)}
+	b := db.Batch{Key: string(run.Task), Stores: db.StoresEnd}
 	var n int64
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = CASE WHEN state = 'submitted' THEN $4 ELSE status_seq END, state = 'working'
-		WHERE tenant = $1 AND id = $2 AND epoch = $5 AND seq = $6 AND state IN ('submitted', 'working')`,
-		s.tenant, string(run.Task), run.Epoch, run.Seq, seen.Epoch, seen.Seq)
+		WHERE tenant = $1 AND id = $2 AND epoch = $5 AND seq = $6 AND state IN ('submitted', 'working')
+			AND EXISTS (`+leasedRun(7)+`)`,
+		s.tenant, string(run.Task), run.Epoch, run.Seq, seen.Epoch, seen.Seq, run.Turn, run.Worker, run.Attempts)
 	if err := insertEvents(&b, s.tenant, run.Task, evs, &guard{run.Epoch, run.Seq}); err != nil {
 		return nil, err
 	}
@@ -354,23 +402,32 @@ func (s *Store) begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	run.Facts = slices.Concat(facts, evs)
+	if run.Facts = nil; !found.unread {
+		run.Facts = slices.Concat(found.evs, evs)
+	}
 	return evs, nil
 }
 
-// standing reads where run's task stands, and the facts of run's turn so far, which hold if it still stands there when
-// its lease is taken.
-func (s *Store) standing(ctx context.Context, run *Run) (t Stored, facts []agentsvc.Event, err error) {
+// leasedRun selects the run of the task $2 of the tenant $1 that is leased: its turn, its worker and which attempt it is are
+// the parameters from the number turn on.
+func leasedRun(turn int) string {
+	return fmt.Sprintf(`SELECT 1 FROM run WHERE tenant = $1 AND task = $2 AND turn = $%d AND worker = $%d AND attempts = $%d AND state = 'running'`, turn, turn+1, turn+2)
+}
+
+// standing reads where run's task stands, the facts of run's turn so far unless they are large, which hold if it still stands there when its
+// lease is taken, and whether run is leased to its worker.
+func (s *Store) standing(ctx context.Context, run *Run) (t Stored, found facts, leased bool, err error) {
 	var b db.Batch
 	t.query(&b, s.tenant, run.Task)
-	b.Query(readEvents(run.Task, &facts), turnSQL, s.tenant, string(run.Task), run.FirstSeq-1, maxJournal)
+	b.Query(func(db.Row) error { leased = true; return nil }, leasedRun(3), s.tenant, string(run.Task), run.Turn, run.Worker, run.Attempts)
+	found.query(&b, s.tenant, run.Task, run.FirstSeq-1, maxJournal)
 	if err := s.h.Do(ctx, &b); err != nil {
-		return t, nil, fmt.Errorf("read task %s: %w", run.Task, err)
+		return t, found, false, fmt.Errorf("read task %s: %w", run.Task, err)
 	}
 	if t.ID == "" {
-		return t, nil, agentsvc.ErrNotFound
+		return t, found, false, agentsvc.ErrNotFound
 	}
-	return t, facts, nil
+	return t, found, leased, nil
 }
 
 // query adds to b that t is read, but for what its status says.

@@ -8,9 +8,11 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"stoa/agentsvc"
@@ -19,10 +21,8 @@ import (
 // Bounds of a request's body.
 const (
 	maxBody    = 1 << 20
-	largeBody  = 1 << 20 // what a body may have without asking for room
 	maxMessage = 28 << 20
-	maxDepth   = 64
-	firstRead  = 64 << 10 // how much room a body is given on its word
+	echoed     = 4 << 20 // of which much is garbage when it is answered
 )
 
 // limit bounds the body that r's handler will read, and how long the client may pause while sending it.
@@ -34,6 +34,7 @@ func (s *Server) limit(rec *record, r *http.Request, route *Route) {
 	if route.Messages {
 		most = maxMessage
 	}
+	rec.most = most
 	// The connection's own writer, since it closes the connection of a client that sends too much.
 	body := http.MaxBytesReader(rec.ResponseWriter, r.Body, most)
 	if r.ContentLength > most {
@@ -55,7 +56,8 @@ type paced struct {
 	io.ReadCloser
 	pace         *http.ResponseController
 	stall, whole time.Duration
-	until        time.Time // zero = nothing has been read
+	until        time.Time   // zero = nothing has been read
+	ended        atomic.Bool // by end
 }
 
 func (p *paced) Read(b []byte) (int, error) {
@@ -68,43 +70,84 @@ func (p *paced) Read(b []byte) (int, error) {
 		by = p.until
 	}
 	_ = p.pace.SetReadDeadline(by) // not every connection can
+	if p.ended.Load() {            // after the deadline, which end may have set before
+		return 0, ErrSlow
+	}
 	n, err := p.ReadCloser.Read(b)
-	if err != nil {
+	switch {
+	case p.ended.Load():
+		return n, ErrSlow // the deadline stays: nobody waits for the rest
+	case err != nil:
 		_ = p.pace.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// ReadBody reads the request's body, of which too much is refused and much waits for room. It must be JSON no deeper than 64 levels, or empty.
+// end ends the reading, at once. It may be called while somebody reads.
+func (p *paced) end() {
+	p.ended.Store(true)
+	_ = p.pace.SetReadDeadline(ended)
+}
+
+var ended = time.Unix(1, 0) // the deadline of a body that is not read any more
+
+// pause is called when the body is not read for a while: its sender has as much time more.
+func (p *paced) pause() (resume func()) {
+	began := time.Now()
+	_ = p.pace.SetReadDeadline(time.Time{})
+	return func() {
+		if !p.until.IsZero() {
+			p.until = p.until.Add(time.Since(began))
+		}
+		by := time.Now().Add(p.stall)
+		if p.ended.Load() {
+			by = ended
+		}
+		_ = p.pace.SetReadDeadline(by)
+	}
+}
+
+// ReadBody reads the request's body, of which too much is refused and much waits for room. It must be JSON that countJSON lets pass,
+// or empty.
 func ReadBody(r *http.Request) ([]byte, error) {
-	body, err := take(r.Body, r.ContentLength, func() error { return recordOf(r).roomFor(r) })
+	rec := recordOf(r)
+	in := &countedBody{Reader: r.Body}
+	a := rec.arrival(r, &rec.held)
+	body, err := takeBody(in, r.ContentLength, rec.most, a)
+	switch {
+	case in.refused != nil:
+		a.refuse(in.counter.count())
+		return nil, in.refused
+	case err != nil:
+		return nil, unread(err)
+	}
+	rec.received = len(body)
+	return body, rec.held.takeValues(r.Context(), rec.rooms, rec.tenant(), len(body), in.counter.count())
+}
+
+// arrival is how r's body comes in, whose room is in h.
+func (rec *record) arrival(r *http.Request, h *hold) *arrival {
+	a := newArrival(r.Context(), rec.rooms, rec.tenant(), h, nil)
+	if p, ok := r.Body.(*paced); ok { // not a copy of what was read before
+		a.cut, a.pause = p.end, p.pause
+	}
+	return a
+}
+
+// unread is what the caller is told of a body that could not be read.
+func unread(err error) error {
 	var large *http.MaxBytesError
 	var own *refusal
 	switch {
-	case err == nil:
-		return body, checkDepth(body)
 	case errors.As(err, &own):
-		return nil, err
+		return err
 	case errors.As(err, &large):
-		return nil, &refusal{
+		return &refusal{
 			code: ResourceExhausted, status: http.StatusRequestEntityTooLarge,
 			text: fmt.Sprintf("the body is too large, %d MiB are allowed", large.Limit>>20),
 		}
 	}
-	return nil, &refusal{code: InvalidArgument, status: http.StatusBadRequest, text: "the body did not arrive whole"}
-}
-
-// take reads a body that says that it has size bytes, -1 = it does not say. A large one waits for room.
-func take(r io.Reader, size int64, room func() error) ([]byte, error) {
-	var b bytes.Buffer
-	b.Grow(int(min(max(size, 0), firstRead)) + bytes.MinRead)
-	_, err := b.ReadFrom(io.LimitReader(r, largeBody))
-	if err == nil && b.Len() == largeBody {
-		if err = room(); err == nil {
-			_, err = b.ReadFrom(r)
-		}
-	}
-	return b.Bytes(), err
+	return &refusal{code: InvalidArgument, status: http.StatusBadRequest, text: "the body did not arrive whole"}
 }
 
 // DecodeBody reads the request's body, one JSON object without unknown members, into v. An empty body leaves v as it is.
@@ -142,39 +185,11 @@ func checkContentType(r *http.Request) error {
 	return nil
 }
 
-// checkDepth refuses JSON that is nested too deeply, before anything is made of it.
-func checkDepth(body []byte) error {
-	depth, inString := 0, false
-	for i := 0; i < len(body); i++ {
-		switch c := body[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return InvalidRequest(fmt.Sprintf("the JSON is nested more than %d levels deep", maxDepth))
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return nil
-}
-
 // DecodeJSON reads one JSON object into v. Members that v does not have are refused where strict is set. Its errors say
 // where and what.
 func DecodeJSON(body []byte, v any, strict bool) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	if strict {
-		d.DisallowUnknownFields()
-	}
-	err := d.Decode(v)
+	err := decode(body, v, strict)
 	if err == nil {
-		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			return agentsvc.Invalid("", "there is more after the JSON value")
-		}
 		return nil
 	}
 	var wrong *json.UnmarshalTypeError
@@ -196,6 +211,56 @@ func DecodeJSON(body []byte, v any, strict bool) error {
 	return agentsvc.Invalid("", "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
+// decode is json.Unmarshal, and with strict a decoder that refuses unknown members. That one reads body into a buffer of its own.
+func decode(body []byte, v any, strict bool) error {
+	if !strict {
+		err := json.Unmarshal(body, v)
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			switch {
+			case strings.HasSuffix(err.Error(), "after top-level value"):
+				return errSecond()
+			case syntax.Offset >= int64(len(body)) && strings.HasPrefix(err.Error(), "unexpected end"):
+				return io.ErrUnexpectedEOF
+			}
+		}
+		return err
+	}
+	if len(body) > maxBody { // a message, whose members are plain ones
+		if name := unknownMember(body, v); name != "" {
+			return fmt.Errorf("json: unknown field %q", name)
+		}
+		return decode(body, v, false)
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			return errSecond()
+		}
+	}
+	return err
+}
+
+// unknownMember returns the name of a member of the object in body that the struct v points to does not have, "" where there is none.
+func unknownMember(body []byte, v any) string {
+	var members map[string]Within
+	if json.Unmarshal(body, &members) != nil {
+		return "" // it will be refused
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		delete(members, name)
+	}
+	for name := range members {
+		return name
+	}
+	return ""
+}
+
+func errSecond() error { return agentsvc.Invalid("", "there is more after the JSON value") }
+
 // WriteJSON answers with v.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	return writeAs(w, jsonType, status, v)
@@ -207,16 +272,20 @@ func WriteKind(w http.ResponseWriter, kind string, v any) error {
 }
 
 func writeAs(w http.ResponseWriter, kind []string, status int, v any) error {
+	if rec, ok := w.(*record); ok && rec.received >= echoed {
+		collectReceived() // the answer may repeat what was received: what that came in is no longer needed
+	}
 	var b bytes.Buffer
 	if err := encodeJSON(&b, v); err != nil {
 		return err
 	}
-	writeBody(w, kind, status, b.Bytes())
-	return nil
+	return writeBody(w, kind, status, b.Bytes())
 }
 
 // WriteMade answers with what is JSON already.
-func WriteMade(w http.ResponseWriter, body []byte) { writeBody(w, jsonType, http.StatusOK, body) }
+func WriteMade(w http.ResponseWriter, body []byte) error {
+	return writeBody(w, jsonType, http.StatusOK, body)
+}
 
 // JSONList returns an object whose first member, of that name, is a list of items which are JSON already, and which goes on
 // with the members of rest, of which there is at least one.
@@ -249,12 +318,16 @@ func JSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// writeBody writes a whole answer. Its length is said, so that it needs no chunks.
-func writeBody(w http.ResponseWriter, kind []string, status int, body []byte) {
+// writeBody writes a whole answer, or returns why it may not be in memory. Its length is said, so that it needs no chunks.
+func writeBody(w http.ResponseWriter, kind []string, status int, body []byte) error {
+	if err := hasRoom(w, len(body)); err != nil {
+		return err
+	}
 	h := w.Header()
 	h["Content-Type"], h["Content-Length"] = kind, []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
 	send(w, body)
+	return nil
 }
 
 const (
@@ -264,9 +337,12 @@ const (
 	long = 8 << 10
 )
 
-// send writes an answer, for each piece of which the client has a limited time. A client that is gone needs none.
+// send writes an answer, for each piece of which the client has a limited time, and for the whole. A client that is gone needs none.
 func send(w http.ResponseWriter, b []byte) {
 	if len(b) <= piece {
+		if len(b) >= long {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(taken))
+		}
 		if rec, ok := w.(*record); ok && rec.conn != nil && len(b) >= long {
 			cork(rec.conn, true)
 			defer cork(rec.conn, false)
@@ -274,9 +350,16 @@ func send(w http.ResponseWriter, b []byte) {
 		_, _ = w.Write(b)
 		return
 	}
-	rc := http.NewResponseController(w)
+	rc, until := http.NewResponseController(w), wholeBy(time.Now(), len(b))
+	if rec := recordIn(w); rec != nil {
+		rec.until = until
+	}
 	for part := range slices.Chunk(b, piece) {
-		_ = rc.SetWriteDeadline(time.Now().Add(taken)) // not every connection can
+		by := time.Now().Add(taken)
+		if until.Before(by) {
+			by = until
+		}
+		_ = rc.SetWriteDeadline(by) // not every connection can
 		if _, err := w.Write(part); err != nil {
 			return
 		}

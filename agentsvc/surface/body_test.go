@@ -26,8 +26,8 @@ func TestCheckDepth(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if err := checkDepth([]byte(tt.body)); (err == nil) != tt.ok {
-				t.Errorf("checkDepth = %v, want ok %v", err, tt.ok)
+			if _, err := countJSON([]byte(tt.body)); (err == nil) != tt.ok {
+				t.Errorf("countJSON = %v, want ok %v", err, tt.ok)
 			}
 		})
 	}

@@ -23,6 +23,5 @@ func WriteTagged(w http.ResponseWriter, r *http.Request, v any) error {
 			return nil
 		}
 	}
-	writeBody(w, jsonType, http.StatusOK, b.Bytes())
-	return nil
+	return writeBody(w, jsonType, http.StatusOK, b.Bytes())
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 )
@@ -22,7 +23,8 @@ var (
 type Following struct {
 	Task   agentsvc.Task // as it stood when the listening began
 	events iter.Seq2[agentsvc.Event, error]
-	open   bool // it is yet to be seen whether there is more to tell than a message
+	held   *capacity.Hold // of what was read of the task, until it has been told; nil = until the request is answered
+	open   bool           // it is yet to be seen whether there is more to tell than a message
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	client context.Context
@@ -133,6 +135,7 @@ func (v *Visit) Follow(ctx context.Context, reach task.Reach, id agentsvc.TaskID
 	f, begun := v.listen(ctx)
 	var err error
 	f.Task, f.events, err = v.tasks.Follow(f.ctx, reach, id, after)
+	f.held = capacity.Of(ctx)
 	if err == nil && after != nil && *after > f.Task.Seq {
 		err = agentsvc.Invalid("after", "the task has no event %d yet", *after)
 	}
@@ -162,7 +165,8 @@ func (v *Visit) followed(f *Following, begun func() bool, err error) (*Following
 	return nil, err
 }
 
-// Wait listens until the task has ended or waits for somebody, or patience is over, and returns it as it then stands.
+// Wait listens until the task has ended or waits for somebody, or patience is over, and returns it as it then stands. Where there is no
+// memory for more of it, it returns what there is by then.
 func (f *Following) Wait(patience time.Duration) (agentsvc.Task, error) {
 	defer f.Close()
 	t := f.Task
@@ -171,8 +175,15 @@ func (f *Following) Wait(patience time.Duration) (agentsvc.Task, error) {
 	}
 	timer := time.AfterFunc(patience, func() { f.cancel(errPatience) })
 	defer timer.Stop()
+	held := capacity.Of(f.client)
 	for ev, err := range f.events {
+		if err == nil && ev.Chunk == nil {
+			err = held.Add(f.ctx, ev.Bytes())
+		}
 		if err != nil {
+			if errors.Is(err, capacity.ErrFull) {
+				return t, nil // it goes on, and can be read later
+			}
 			if cause := context.Cause(f.ctx); errors.Is(cause, errPatience) || errors.Is(cause, errEnding) {
 				return t, nil
 			}
@@ -218,6 +229,11 @@ func (f *Following) tell(d Dialect, say func(seq int64, body any) error) error {
 		}
 		if d.Rests && f.rests(ev) {
 			break
+		}
+		if f.held != nil {
+			f.Task.History, f.Task.Artifacts = nil, nil // they were told with the first event
+			f.held.Release()
+			f.held = nil
 		}
 	}
 	return nil

@@ -42,12 +42,25 @@ func (v *Visit) Tell(f *Following, d Dialect, say func(seq int64, body any) erro
 	return err
 }
 
-// TakeRoom waits for room for a message of n bytes where that is a large one, until the visit leaves the app.
-func (v *Visit) TakeRoom(ctx context.Context, n int64) (err error) {
-	if n > largeBody && v.leaveRoom == nil {
-		v.leaveRoom, err = v.server.rooms.take(ctx, v.App.ID, min(n, maxMessage))
-	}
-	return err
+// Receiving is a message of unknown size that is being received.
+type Receiving struct{ place *part }
+
+// Receiving waits until a message of unknown size may be received. Where it takes long and other messages of its app wait, cut is
+// called, at most once and not after [Receiving.Arrived], and must not block.
+func (v *Visit) Receiving(ctx context.Context, cut func()) (Receiving, error) {
+	place, err := v.server.rooms.receiving.take(ctx, v.App.ID, 1, 1, cut)
+	return Receiving{place}, err
+}
+
+// Arrived says that the message is there. It returns an error if it was cut before.
+func (r Receiving) Arrived() error { return r.place.finish() }
+
+// Done lets others receive. It may be called again.
+func (r Receiving) Done() { r.place.leave() }
+
+// TakeRoom waits for room for a message of size bytes that holds so many values, until the visit leaves the app.
+func (v *Visit) TakeRoom(ctx context.Context, size, values int) error {
+	return v.rec.held.takeValues(ctx, v.server.rooms, v.App.ID, size, values)
 }
 
 // Bounds of what comes in, in any protocol.
@@ -56,6 +69,8 @@ const (
 	MaxHeader  = maxHeader  // bytes of what is shown beside it
 	MaxDepth   = maxDepth   // levels of JSON in each other
 	MaxStreams = maxStreams // calls under way on one connection
+	MaxValues  = maxValues  // values in a message
+	MaxList    = maxList    // items of a list that is no value itself
 )
 
 // ErrTooLong says that a message has more bytes than that.

@@ -26,7 +26,7 @@ type cors struct {
 }
 
 func newCORS(o config.CORS, routes []Route) *cors {
-	if len(o.AllowedOrigins) == 0 {
+	if o.AllowedOrigins == nil {
 		o.AllowedOrigins = []string{"*"}
 	}
 	if len(o.AllowedMethods) == 0 {

@@ -40,8 +40,7 @@ type Visit struct {
 	knock   Knock
 	release func()
 
-	leaveRoom func() // that a large body has, nil = it has none
-	settle    func() // what limits reserve for a call, nil = nothing
+	settle func() // what limits reserve for a call, nil = nothing
 }
 
 // Enter finds out who knocks and which app it is for, and lets the caller in or says why not. Whoever is let in must
@@ -69,7 +68,10 @@ func (s *Server) Enter(ctx context.Context, k Knock) (*Visit, error) {
 		p, why = s.options.Keys.Check(ctx, k.Credential, record.Generation)
 		err = cmp.Or(why, err)
 	}
-	if err = ask.Admit(record, err); err != nil {
+	if err = ask.Admit(record, err); err == nil && kind == tenancy.None && !k.Discovery {
+		err = s.pages.check(k, at.Host != "")
+	}
+	if err != nil {
 		if admitted {
 			release()
 		}
@@ -164,9 +166,8 @@ func (v *Visit) Leave() {
 		v.release()
 		v.release = nil
 	}
-	if v.leaveRoom != nil {
-		v.leaveRoom()
-		v.leaveRoom = nil
+	if v.rec != nil {
+		v.rec.held.release()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
@@ -95,6 +96,7 @@ var codes = []struct {
 	{authz.ErrDenied, PermissionDenied, http.StatusForbidden, rpcInternal, true},
 	{tenancy.ErrOperator, PermissionDenied, http.StatusForbidden, rpcInternal, false},
 	{tenancy.ErrSuspended, PermissionDenied, http.StatusForbidden, rpcUnsupported, false},
+	{capacity.ErrFull, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, false},
 	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, true},
 
 	{billing.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
@@ -162,10 +164,16 @@ func judge(err error) verdict {
 	var document *config.Error
 	var rpc *rpcError
 	var spent *agentsvc.ExhaustedError
+	var full *agentsvc.StoredError
 	var bill *billing.InvalidError
+	var large *capacity.TooLargeError
 	switch {
+	case errors.As(err, &large):
+		v = verdict{code: ResourceExhausted, status: http.StatusRequestEntityTooLarge, rpc: rpcInternal, text: large.Error()}
 	case errors.As(err, &spent):
 		v = verdict{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: spent.Error(), spent: spent}
+	case errors.As(err, &full):
+		v = verdict{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: full.Error(), retry: full.Retry}
 	case errors.As(err, &bill):
 		invalid(bill.Field, bill.Error())
 	case errors.As(err, &own):

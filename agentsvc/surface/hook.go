@@ -1,10 +1,14 @@
 package surface
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"mime"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"stoa/agentsvc"
@@ -38,18 +42,57 @@ func (v *Visit) Schedules() map[string]*app.Schedule { return v.house.Schedules(
 // Webhooks are where the app's agents are started by other services, by path.
 func (v *Visit) Webhooks() map[string]*app.Webhook { return v.house.Webhooks() }
 
-// Prove has the visit act for a webhook whose sender has signed what it sends, and returns the delivery's id, "" = it has
-// none. It returns a [trigger.ErrUnsigned].
-func (v *Visit) Prove(w *app.Webhook, h http.Header, body []byte) (id string, err error) {
-	if id, err = w.Signature.Verify(h, body, time.Now()); err != nil {
-		return "", err
+// Receive reads a delivery to a webhook and has the visit act for it if its sender has signed it, and returns its id, "" = it has
+// none. The signature is computed while the body comes in. Until it is proven the body has none of the app's room but that which
+// deliveries without proof share. It returns a [trigger.ErrUnsigned]. Where the webhook asks for no signature, the sender is held to what
+// holds for every caller of an open app.
+func (v *Visit) Receive(r *http.Request, w *app.Webhook) (id string, body []byte, err error) {
+	if !w.Signature.Required() {
+		if err := v.server.pages.check(v.knock, v.address.Host != ""); err != nil {
+			return "", nil, err
+		}
+	}
+	proof, err := w.Signature.Begin(r.Header, time.Now())
+	if err != nil {
+		return "", nil, err
+	}
+	var unproven hold
+	defer unproven.release()
+	body, err = takeBody(io.TeeReader(r.Body, proof), r.ContentLength, v.rec.most, v.rec.arrival(r, &unproven).unproven())
+	if err != nil {
+		return "", nil, unread(err)
+	}
+	if id, err = proof.End(); err != nil {
+		return "", nil, err
+	}
+	values, err := countDelivery(r.Header.Get("Content-Type"), body)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := v.rec.held.takeValues(r.Context(), v.server.rooms, v.App.ID, len(body), values); err != nil {
+		return "", nil, err
 	}
 	owner := trigger.Owner(w.Agent)
 	v.Principal.Issuer, v.Principal.Subject, v.Principal.Anonymous = owner.Issuer, owner.Subject, false
 	if c, ok := v.house.Card(w.Agent); ok {
 		v.about(c)
 	}
-	return id, nil
+	return id, body, nil
+}
+
+// countDelivery is countJSON for a body that may be something else by its content type.
+func countDelivery(contentType string, body []byte) (values int, err error) {
+	kind, _, _ := mime.ParseMediaType(contentType)
+	switch {
+	case kind == "application/x-www-form-urlencoded":
+		if values = 1 + bytes.Count(body, []byte("&")); values > maxValues {
+			return values, TooMany("fields", maxValues)
+		}
+		return values, nil
+	case strings.HasPrefix(kind, "text/"):
+		return 1, nil
+	}
+	return countJSON(body)
 }
 
 // Deliver submits what a webhook makes of a delivery, under its key, and waits as long as the webhook does. A delivery that

@@ -47,7 +47,7 @@ func house(t *testing.T) (*surfacetest.House, *observations) {
 		return surface.WriteJSON(w, http.StatusOK, len(body))
 	}
 	seen := &observations{}
-	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: seen.observe, Deadline: time.Second}},
+	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: seen.observe, Deadline: time.Second, BodyRate: 1 << 30}},
 		func(*surfacetest.House) []surface.Route {
 			return []surface.Route{
 				{Method: http.MethodGet, Pattern: "/who", Kind: surface.Tenant, Serve: func(w http.ResponseWriter, r *http.Request) error {

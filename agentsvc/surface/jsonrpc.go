@@ -226,7 +226,7 @@ func (c *RPC) open(body []byte) error {
 		Version json.RawMessage `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Method  json.RawMessage `json:"method"`
-		Params  json.RawMessage `json:"params"`
+		Params  Within          `json:"params"`
 	}
 	if json.Unmarshal(body, &members) != nil {
 		return parseError(body)
@@ -243,7 +243,16 @@ func (c *RPC) open(body []byte) error {
 	if json.Unmarshal(members.Method, &c.Method) != nil || c.Method == "" {
 		return InvalidRequest("method must be the name of a method")
 	}
-	c.Params = members.Params
+	c.Params = json.RawMessage(members.Params)
+	return nil
+}
+
+// Within is a value as it stands in a body that its reader keeps: where [json.RawMessage] copies it, Within is a part of the body.
+type Within []byte
+
+// UnmarshalJSON keeps b, of which [json.Unmarshal] says that it may not be kept, as it may change with the body.
+func (w *Within) UnmarshalJSON(b []byte) error {
+	*w = b
 	return nil
 }
 

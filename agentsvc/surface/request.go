@@ -14,9 +14,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/db"
 )
 
 // Observation is one answered request, for metrics. App and Agent are names that exist, or empty.
@@ -41,6 +43,12 @@ type record struct {
 	app      string
 	agent    string
 	visit    *Visit
+	rooms    *rooms
+	most     int64         // bytes that the body may have
+	received int           // bytes of the body, of those that are JSON
+	held     hold          // the body's room, until the request is answered or its visit leaves
+	answer   capacity.Hold // what is read and prepared for the answer, until the request is answered
+	until    time.Time     // when the whole of an answer must have been taken, zero = it is small, or open-ended
 	operator authz.Principal
 	tell     Telling
 	keeper   *keeper         // nil = nobody keeps the answer
@@ -65,13 +73,21 @@ func (rec *record) Write(b []byte) (int, error) {
 		rec.status = http.StatusOK
 	}
 	if rec.stall > 0 {
-		_ = http.NewResponseController(rec.ResponseWriter).SetWriteDeadline(time.Now().Add(rec.stall))
+		_ = http.NewResponseController(rec.ResponseWriter).SetWriteDeadline(rec.deadline(rec.stall))
 	}
 	return rec.ResponseWriter.Write(b)
 }
 
 // Unwrap is for [http.ResponseController].
 func (rec *record) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
+
+// tenant is the app whose room the body takes, "" = that of the platform.
+func (rec *record) tenant() db.ID {
+	if rec.visit == nil {
+		return ""
+	}
+	return rec.visit.App.ID
+}
 
 // connKey is the key of the connection that a request came on.
 type connKey struct{}
@@ -114,7 +130,7 @@ const statusGone = 499
 // watch gives a request its id, survives its panics, and logs and observes it.
 func (s *Server) watch(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &record{ResponseWriter: w, id: requestID(r.Header.Get("X-Request-Id")), began: time.Now()}
+		rec := &record{ResponseWriter: w, id: requestID(r.Header.Get("X-Request-Id")), began: time.Now(), rooms: s.rooms}
 		w.Header()["X-Request-Id"] = []string{rec.id}
 		if r.ProtoMajor > 1 {
 			rec.stall = s.options.Stall // on a connection of its own, the system takes in what is small
@@ -124,7 +140,8 @@ func (s *Server) watch(next http.Handler) http.Handler {
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
-		r = r.WithContext(context.WithValue(s.origin(r, rec.id), recordKey{}, rec))
+		r = r.WithContext(recordContext{s.origin(r, rec.id), rec})
+		defer rec.answer.Release()
 		r.URL.RawPath = "" // routes match the decoded path, so that every spelling of a path is the same path
 		defer func() {
 			if p := recover(); p != nil {

@@ -2,96 +2,131 @@ package surface
 
 import (
 	"context"
-	"net/http"
-	"sync"
+	"math"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"stoa/tenancy/db"
 )
 
-// Large bodies are in memory many times over while they become rows, so only so many bytes of them are taken in at a
-// time. Who sends more waits.
+// Bodies are in memory several times over while they become rows, and their JSON values at many times their size. Only so
+// many bytes and so many values are taken in at a time, of one app and of all. Who sends more waits. Room is taken for what has
+// arrived ([pool]): what a body says about its size takes none of others'.
 const (
-	appRoom  = 64 << 20         // bytes of large bodies, of one app
-	allRoom  = 256 << 20        // of all
-	roomWait = 10 * time.Second // for room
+	appRoom   = 128 << 20        // bytes of bodies, of one app; as all that they have announced
+	allRoom   = 256 << 20        // of all
+	appValues = 150_000          // JSON values in bodies, of one app; more than one body may have
+	allValues = 300_000          // of all
+	roomWait  = 10 * time.Second // for room
+
+	// A small body takes its room from one counter for all apps, without waiting. When that is used up it is treated as the
+	// others are.
+	smallBody   = 64 << 10 // bytes
+	smallValues = 1000
+	smallRoom   = 16 << 20 // bytes of memory
+	valueSize   = 256      // bytes of memory that a JSON value takes, about
+
+	// appReceiving is how many messages of one app come in at a time where nobody can say how large they are. There is no bound for
+	// all apps: one that is slow would keep others out. While another of the app waits, receivingGrace is how long one may take.
+	appReceiving   = 16
+	receivingGrace = 5 * time.Second
+
+	// Deliveries to webhooks that have not proven who sent them have a room of their own, which no tenant needs for
+	// anything else. No tenant's fill more than half of it.
+	appUnproven = 8 << 20 // bytes
+	allUnproven = 16 << 20
 )
 
-// rooms is where large bodies are taken in.
+// rooms is where bodies are taken in.
 type rooms struct {
-	all *semaphore.Weighted
-
-	mu   sync.Mutex
-	apps map[db.ID]*room
+	bytes, values, unproven *pool
+	receiving               *pool             // messages of unknown size
+	rates, unprovenRates    *bodyRates        // at which the bytes of large bodies arrive
+	small                   atomic.Int64      // bytes of memory that small bodies take
+	large                   atomic.Int64      // bytes of memory that the others take, about
+	watch                   func(large int64) // is told of each change of large, nil = nobody wants to know
 }
 
-// room is that of one app, kept as long as somebody uses it.
-type room struct {
-	*semaphore.Weighted
-	users int
-}
-
-func newRooms() *rooms {
-	return &rooms{all: semaphore.NewWeighted(allRoom), apps: map[db.ID]*room{}}
-}
-
-// take waits for room for n bytes of an app's, until leave. It returns a refusal if there is none in time.
-func (r *rooms) take(ctx context.Context, app db.ID, n int64) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, roomWait)
-	defer cancel()
-	own := r.enter(app)
-	if own.Acquire(ctx, n) != nil {
-		r.leave(app, own)
-		return nil, errNoRoom
+func newRooms(watch func(large int64), rate int64) *rooms {
+	r := &rooms{
+		bytes: newPool(appRoom, allRoom), values: newPool(appValues, allValues), unproven: newPool(appUnproven, allUnproven),
+		receiving: newPool(appReceiving, math.MaxInt64), rates: newBodyRates(rate), unprovenRates: newBodyRates(rate), watch: watch,
 	}
-	if r.all.Acquire(ctx, n) != nil {
-		own.Release(n)
-		r.leave(app, own)
-		return nil, errNoRoom
-	}
-	return sync.OnceFunc(func() {
-		r.all.Release(n)
-		own.Release(n)
-		r.leave(app, own)
-	}), nil
+	r.receiving.grace = receivingGrace
+	return r
 }
 
-var errNoRoom = &refusal{
-	code: ResourceExhausted, status: http.StatusTooManyRequests, text: "too many large messages are being taken in, try again shortly", retry: time.Second,
+// weigh adds to what large bodies take.
+func (r *rooms) weigh(n int64) {
+	now := r.large.Add(n)
+	if r.watch != nil {
+		r.watch(now)
+	}
 }
 
-// roomFor waits for room for the body of a tenant's request, which has it until its visit leaves the app.
-func (rec *record) roomFor(r *http.Request) (err error) {
-	v := rec.visit
-	if v == nil || v.leaveRoom != nil {
-		return nil
-	}
-	n := int64(maxMessage)
-	if r.ContentLength > 0 {
-		n = min(r.ContentLength, maxMessage)
-	}
-	v.leaveRoom, err = v.server.rooms.take(r.Context(), v.App.ID, n)
-	return err
+// hold is the room that one body has. The zero value has none; it belongs to one goroutine at a time.
+type hold struct {
+	rooms  *rooms
+	small  int64 // of the counter of small bodies
+	large  int64 // that was weighed
+	body   *part // of the bytes, nil = none
+	values *part
 }
 
-func (r *rooms) enter(app db.ID) *room {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	own := r.apps[app]
-	if own == nil {
-		own = &room{Weighted: semaphore.NewWeighted(appRoom)}
-		r.apps[app] = own
-	}
-	own.users++
-	return own
+// weigh adds to what the body takes.
+func (h *hold) weigh(r *rooms, n int64) {
+	h.rooms, h.large = r, h.large+n
+	r.weigh(n)
 }
 
-func (r *rooms) leave(app db.ID, own *room) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if own.users--; own.users == 0 {
-		delete(r.apps, app)
+// takeValues waits for room for what a body of an app's that is read takes once it is decoded.
+func (h *hold) takeValues(ctx context.Context, r *rooms, app db.ID, size, values int) (err error) {
+	if h.small > 0 || h.values != nil {
+		return nil // the same body was read before
 	}
+	h.rooms = r
+	if h.body == nil && size <= smallBody && values <= smallValues {
+		weight := int64(size + values*valueSize)
+		if r.small.Add(weight) <= smallRoom {
+			h.small = weight
+			return nil
+		}
+		r.small.Add(-weight)
+	}
+	cost := int64(values) * valueCost
+	if h.body == nil {
+		cost += int64(size)
+		if err = r.rates.wait(ctx, app); err != nil { // who waits for the app's debt has no room meanwhile
+			return err
+		}
+		if h.body, err = r.bytes.take(ctx, app, int64(size), int64(size), nil); err != nil {
+			return err
+		}
+		h.weigh(r, int64(size))
+	}
+	r.rates.charge(app, cost) // the next body waits for it
+	if h.values, err = r.values.take(ctx, app, int64(values), int64(values), nil); err != nil {
+		return err
+	}
+	h.weigh(r, int64(values)*valueSize)
+	return nil
+}
+
+// release gives everything back. It may be called again.
+func (h *hold) release() {
+	if h.rooms == nil {
+		return
+	}
+	if h.small > 0 {
+		h.rooms.small.Add(-h.small)
+	}
+	for _, t := range []*part{h.body, h.values} {
+		if t != nil {
+			t.leave()
+		}
+	}
+	if h.large > 0 {
+		h.rooms.weigh(-h.large)
+	}
+	*h = hold{}
 }

@@ -34,9 +34,10 @@ type Route struct {
 	Scope   authz.Scope // what a caller needs, asked for before Serve; "" = Serve asks, or nothing is needed
 	// Query are the names that the query may have; any other is refused. On a tenant's route nil = Serve looks at it.
 	Query []string
-	// Discovery lets callers without a credential into every app: what they see, visibility decides.
+	// Discovery lets callers without a credential into every app: what they see, visibility decides. Every other route of a tenant
+	// acts or reads, and refuses pages of foreign origins where the app asks for no credential ([pageGuard]).
 	Discovery bool
-	// Signed lets callers into every app without looking at their credentials: Serve has the visit prove itself.
+	// Signed lets callers into every app without looking at their credentials: Serve has the visit prove itself ([Visit.Prove]).
 	Signed bool
 	// Messages allows bodies of the size of messages.
 	Messages bool
@@ -105,6 +106,7 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 		}
 		defer v.Leave()
 		v.rec, rec.visit, rec.app = rec, v, v.App.Name
+		rec.answers(s, v.App.ID)
 		r = s.trace(rec, r, v.App)
 		if route.Scope != "" {
 			if err := v.Admit(r.Context(), route.Scope, "", ""); err != nil {
@@ -117,6 +119,7 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 			return err
 		}
 		rec.operator = p
+		rec.answers(s, "")
 		r = s.trace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
 	}
@@ -129,6 +132,7 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 		}
 	}
 	s.limit(rec, r, route)
+	defer rec.held.release()
 	if route.Once {
 		return s.once(rec, w, r, route.Serve)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/trail"
 )
 
@@ -103,14 +104,14 @@ func (s *socket) part(code websocket.StatusCode, why string, wait time.Duration)
 // hear takes the client's messages in, one after the other, until it leaves.
 func (s *socket) hear() {
 	for {
-		body, leave, err := s.receive()
-		var own *refusal
+		body, values, held, err := s.receive()
+		var passed passedOver
 		switch {
 		case err == nil:
-			s.answer(body, leave)
-		case errors.As(err, &own):
-			d, _ := s.talk(s.r, func(any) error { return err })
-			s.fault(d, err)
+			s.answer(body, values, held)
+		case errors.As(err, &passed):
+			d, _ := s.talk(s.r, func(any) error { return passed.error })
+			s.fault(d, passed.error)
 		case errors.Is(err, errTooLong):
 			s.part(websocket.StatusMessageTooBig, fmt.Sprintf("a message has at most %d MiB", maxMessage>>20), partWait*5)
 			return
@@ -128,43 +129,63 @@ var (
 	errBinary  = errors.New("the message is no text")
 )
 
-// receive waits for a message, each piece of which must arrive in time once it has begun, and so must the whole. A large one has
-// room until leave, which may be nil. One for which there is none in time is passed over.
-func (s *socket) receive() (body []byte, leave func(), err error) {
+// passedOver is why a message was refused. The connection goes on with the next one.
+type passedOver struct{ error }
+
+// receive waits for a message, each piece of which must arrive in time once it has begun, and so must the whole. It has the room
+// that is returned with it. One that is refused is passed over.
+func (s *socket) receive() (body []byte, values int, held *hold, err error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	kind, r, err := s.conn.Reader(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
 	s.busy.Add(1) // a client answers no ping in the middle of a frame
 	defer s.busy.Add(-1)
 	if kind != websocket.MessageText {
-		return nil, nil, errBinary
+		return nil, 0, nil, errBinary
 	}
 	defer time.AfterFunc(s.server.options.Arrive, cancel).Stop()
 	stall := s.server.options.Stall
-	in := &timed{Reader: io.LimitReader(r, maxMessage+1), timer: time.AfterFunc(stall, cancel), stall: stall}
+	whole := &io.LimitedReader{R: r, N: maxMessage + 1}
+	in := &timed{Reader: whole, timer: time.AfterFunc(stall, cancel), stall: stall}
 	defer in.timer.Stop()
-	body, err = take(in, -1, func() (err error) {
-		in.timer.Stop()
-		defer in.timer.Reset(stall)
-		leave, err = s.server.rooms.take(s.ctx, s.visit.App.ID, maxMessage)
-		return err
-	})
-	if errors.Is(err, errNoRoom) {
-		if n, lost := io.Copy(io.Discard, in); lost != nil || int64(len(body))+n > maxMessage {
-			err = errTooLong
+	held = &hold{}
+	defer func() {
+		if err != nil {
+			held.release()
 		}
-		return nil, nil, err
+	}()
+	a := newArrival(s.ctx, s.server.rooms, s.visit.App.ID, held, cancel)
+	a.pause = func() func() {
+		in.timer.Stop()
+		return func() { in.timer.Reset(stall) }
 	}
-	if err == nil && len(body) > maxMessage {
+	counted := &countedBody{Reader: in}
+	body, err = takeBody(counted, -1, maxMessage, a)
+	if counted.refused != nil {
+		a.refuse(counted.counter.count())
+		err = counted.refused
+	}
+	var own *refusal
+	if counted.refused != nil || errors.As(err, &own) {
+		held.release()
+		err = passedOver{err}
+		for lost := error(nil); lost == nil; {
+			var n int64
+			n, lost = io.CopyN(io.Discard, in, piece)
+			s.server.rooms.rates.charge(s.visit.App.ID, n)
+			_ = s.server.rooms.rates.wait(s.ctx, s.visit.App.ID) // the next read finds that the client is gone
+			if lost != nil && !errors.Is(lost, io.EOF) {
+				return nil, 0, nil, lost
+			}
+		}
+	}
+	if whole.N == 0 {
 		err = errTooLong
 	}
-	if err != nil && leave != nil {
-		leave()
-	}
-	return body, leave, err
+	return body, counted.counter.count(), held, err
 }
 
 // timed is a message whose every piece must arrive in time.
@@ -182,14 +203,12 @@ func (t *timed) Read(b []byte) (int, error) {
 }
 
 // answer lets a message in, submits it and has its events told. The next one is heard when this one is accepted.
-func (s *socket) answer(body []byte, leave func()) {
+func (s *socket) answer(body []byte, values int, held *hold) {
 	s.busy.Add(1)
 	defer s.busy.Add(-1)
-	if leave != nil {
-		defer leave()
-	}
+	defer held.release()
 	d, call := s.talk(s.r, func(v any) error {
-		if err := checkDepth(body); err != nil {
+		if err := held.takeValues(s.ctx, s.server.rooms, s.visit.App.ID, len(body), values); err != nil {
 			return err
 		}
 		return DecodeJSON(body, v, false)
@@ -201,8 +220,10 @@ func (s *socket) answer(body []byte, leave func()) {
 		return
 	}
 	ctx, span := s.server.traceMessage(s.ctx, recordOf(s.r))
-	f, err := s.submit(ctx, call)
+	mine := recordOf(s.r).answer.Beside(1) // the connection may last for hours
+	f, err := s.submit(capacity.With(ctx, mine), call)
 	if err != nil {
+		mine.Release()
 		trail.End(span, err)
 		<-s.places
 		s.fault(d, err)
@@ -212,6 +233,7 @@ func (s *socket) answer(body []byte, leave func()) {
 	s.work.Go(func() {
 		defer func() { <-s.places }()
 		defer span.End()
+		defer mine.Release()
 		s.relay(d, f)
 	})
 }
@@ -286,6 +308,11 @@ func (s *socket) fault(d Dialect, err error) {
 func (s *socket) say(body any) error {
 	var b bytes.Buffer
 	if err := encodeJSON(&b, body); err != nil {
+		return err
+	}
+	held := recordOf(s.r).answer.Beside(1)
+	defer held.Release()
+	if err := held.Reach(s.ctx, int64(b.Len())); err != nil {
 		return err
 	}
 	s.busy.Add(1)

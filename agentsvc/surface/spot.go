@@ -17,7 +17,11 @@ import (
 var indexes = regexp.MustCompile(`\[\d+\]`)
 
 // spotOf returns where in body the value stands that wrong is about, such as items[0].amount.
+// In a large body, which would have to be read again for it, it does not count the items of lists.
 func spotOf(body []byte, wrong *json.UnmarshalTypeError) string {
+	if len(body) > maxBody {
+		return wrong.Field
+	}
 	at := spotAt(body, wrong.Offset)
 	if !leads(indexes.ReplaceAllString(at, ""), wrong.Field) { // it counts within a value that reads itself
 		return wrong.Field

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 )
 
 // Dialect is how a stream sounds.
@@ -50,7 +51,7 @@ func (v *Visit) Stream(w http.ResponseWriter, f *Following, d Dialect) error {
 	v.server.streams.Add(1)
 	defer v.server.streams.Add(-1)
 	o := v.server.options
-	out := &sse{w: w, rc: http.NewResponseController(w), name: d.Name, stall: o.Stall, every: o.KeepAlive, lost: f.cancel}
+	out := &sse{w: w, rc: http.NewResponseController(w), held: v.holdBeside(), name: d.Name, stall: o.Stall, every: o.KeepAlive, lost: f.cancel}
 	out.open()
 	defer out.close()
 	err := f.tell(d, func(seq int64, body any) error {
@@ -70,7 +71,7 @@ func (v *Visit) Stream(w http.ResponseWriter, f *Following, d Dialect) error {
 	case errors.Is(err, errEnding):
 		out.comeBack()
 		return nil
-	case judge(err).code == Unavailable && !d.Single:
+	case (judge(err).code == Unavailable || errors.Is(err, capacity.ErrFull)) && !d.Single:
 		out.comeBack()
 	default:
 		_ = out.say(cmp.Or(d.FaultName, out.name), 0, d.Fault(err))
@@ -82,7 +83,8 @@ func (v *Visit) Stream(w http.ResponseWriter, f *Following, d Dialect) error {
 type sse struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
-	name  string // of events, "" = they have none
+	held  *capacity.Hold // of the event that is written
+	name  string         // of events, "" = they have none
 	stall time.Duration
 	every time.Duration
 	lost  context.CancelCauseFunc // called when the client does not take what it is sent
@@ -193,13 +195,17 @@ func (s *sse) keepAlive() {
 
 // send writes the buffer, for which the client has a limited time, and begins the next silence. s.mu is held.
 func (s *sse) send() error {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall)) // not every connection can
-	_, err := s.w.Write(s.buf.Bytes())
+	err := s.held.Reach(context.Background(), int64(s.buf.Len())) // it waits for a limited time
+	if err == nil {
+		_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall)) // not every connection can
+		_, err = s.w.Write(s.buf.Bytes())
+	}
 	if err == nil {
 		err = s.rc.Flush()
 	}
 	if s.buf.Reset(); s.buf.Cap() > keptBuffer {
 		s.buf = bytes.Buffer{}
+		s.held.Release()
 	}
 	s.timer.Reset(s.every)
 	return err

@@ -26,6 +26,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc/app"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/authz"
 	"stoa/ratelimit"
@@ -43,15 +44,19 @@ type Options struct {
 	Live        *tenancy.Live[*app.App]
 
 	PublicURL      string                                   // how clients reach the server, for cards; "" = http://localhost:8080
+	Hosts          []string                                 // names and addresses that it listens at or is reached under besides, see [newPageGuard]
 	GRPC           GRPC                                     // how cards say that agents are called over gRPC
 	SignCard       func(card []byte) (CardSignature, error) // signs a card in JSON, nil = nobody does
 	TrustedProxies []netip.Prefix                           // whose forwarding headers are believed
 	CORS           config.CORS
 	Observe        func(Observation)      // called after each request
+	Large          func(bytes int64)      // called with about how much memory large bodies take, whenever that changes, nil = nobody wants to know
+	Answers        *capacity.Pool         // where what is read and prepared for callers takes its memory from, nil = without bound
 	Refused        func(app, rule string) // called for each call that a limit or a budget refuses, nil = nobody wants to know
 	Tracer         trace.Tracer           // begins the traces of requests, nil = nobody records them
 	Log            *slog.Logger
 
+	BodyRate  int64         // bytes a second of large bodies that are taken in of each app; 16 MiB
 	Deadline  time.Duration // of a request that does not wait for a task; 30 seconds
 	KeepAlive time.Duration // between comments on a silent stream; 15 seconds
 	Stall     time.Duration // how long a client may take to accept or send a piece of data; 30 seconds
@@ -60,6 +65,7 @@ type Options struct {
 
 func (o *Options) defaults() {
 	o.PublicURL = cmp.Or(o.PublicURL, "http://localhost:8080")
+	o.BodyRate = cmp.Or(o.BodyRate, defaultBodyRate)
 	o.Deadline = cmp.Or(o.Deadline, 30*time.Second)
 	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 	o.Stall = cmp.Or(o.Stall, 30*time.Second)
@@ -83,6 +89,7 @@ type Server struct {
 	handler http.Handler
 	rooms   *rooms
 	cors    *cors
+	pages   *pageGuard
 	sockets sockets
 
 	streams  atomic.Int64 // open
@@ -100,11 +107,12 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if o.Verifier == nil || o.Apps == nil || o.Router == nil || o.Live == nil {
 		return nil, errors.New("surface: a verifier, the apps, a router and the live apps are needed")
 	}
-	s := &Server{options: o, routes: routes, mux: chi.NewMux(), rooms: newRooms(), cors: newCORS(o.CORS, routes)}
+	s := &Server{options: o, routes: routes, mux: chi.NewMux(), rooms: newRooms(o.Large, o.BodyRate), cors: newCORS(o.CORS, routes)}
 	var err error
 	if s.base, err = parseBase(o.PublicURL); err != nil {
 		return nil, err
 	}
+	s.pages = newPageGuard(o.CORS, s.base, o.Hosts)
 	if s.admin, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
 		return nil, err
 	}

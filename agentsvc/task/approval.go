@@ -49,7 +49,7 @@ func Rulings(m *agentsvc.Message) ([]Ruling, error) {
 	taken := m.Parts
 	m.Parts = blanked(m.Parts)
 	var rulings []Ruling
-	var comment strings.Builder
+	var comment []string // texts may be large: they are copied only where there is something they comment on
 	stranger := -1
 	for i, p := range taken {
 		switch value, kind := answer(p); {
@@ -65,7 +65,7 @@ func Rulings(m *agentsvc.Message) ([]Ruling, error) {
 		case p.File != nil || p.Data != nil:
 			stranger = i
 		default:
-			comment.WriteString(p.Text)
+			comment = append(comment, p.Text)
 		}
 	}
 	switch {
@@ -79,7 +79,7 @@ func Rulings(m *agentsvc.Message) ([]Ruling, error) {
 		return rulings, nil
 	}
 	for i := range rulings {
-		rulings[i].Comment = comment.String()
+		rulings[i].Comment = strings.Join(comment, "")
 	}
 	return rulings, nil
 }

@@ -9,8 +9,8 @@ import (
 	"stoa/tenancy"
 )
 
-// What stands on the audit trail of tasks: who decided about what. Arguments are told by their hashes: what they are is the
-// app's, stands on the task's log and goes with it.
+// What stands on the audit trail of tasks: who decided about what. Texts of the app's, such as arguments of tools and the ids
+// that callers give, are told by their keyed hashes (see [Options].Hash): they stand on the task's log and go with it.
 
 // actions are what decisions of people are called there.
 var actions = map[agentsvc.Verdict]string{
@@ -18,7 +18,7 @@ var actions = map[agentsvc.Verdict]string{
 }
 
 // decidedOn is the entry of a decision about one of t's approvals.
-func decidedOn(t store.Stored, a agentsvc.Approval, d agentsvc.Decision) tenancy.Entry {
+func (s *Service) decidedOn(t store.Stored, a agentsvc.Approval, d agentsvc.Decision) tenancy.Entry {
 	detail := map[string]any{"task": string(t.ID), "agent": t.Agent, "call": string(a.Call.ID), "tool": a.Call.Name}
 	if a.Frame != "" {
 		detail["frame"] = a.Frame
@@ -27,10 +27,10 @@ func decidedOn(t store.Stored, a agentsvc.Approval, d agentsvc.Decision) tenancy
 	case !a.Decidable():
 		detail["server"], detail["header"] = a.Credential.Server, a.Credential.Header
 	case d.Arguments != nil:
-		detail["before"] = map[string]any{"arguments": agentsvc.HashArguments(a.Call.Arguments)}
-		detail["after"] = map[string]any{"arguments": d.Hash}
+		detail["before"] = map[string]any{"arguments": s.hash(agentsvc.HashArguments(a.Call.Arguments))}
+		detail["after"] = map[string]any{"arguments": s.hash(d.Hash)}
 	default:
-		detail["kind"], detail["arguments"] = string(a.Kind), agentsvc.HashArguments(a.Call.Arguments)
+		detail["kind"], detail["arguments"] = string(a.Kind), s.hash(agentsvc.HashArguments(a.Call.Arguments))
 	}
 	switch {
 	case d.Verdict == agentsvc.Expire && !a.Decidable():
@@ -56,19 +56,27 @@ func relieved(t store.Stored, a agentsvc.Approval, r Relief) tenancy.Entry {
 }
 
 // setWith is the entry about an address that came with the message of a run, if one did.
-func setWith(run store.Run) []tenancy.Entry {
+func (s *Service) setWith(run store.Run) []tenancy.Entry {
 	if run.Receiver == nil {
 		return nil
 	}
-	return setBy(Reach{Owner: &run.Owner}, "notification.set", run.Task, cmp.Or(run.Receiver.ID, string(run.Task)))
+	return s.setBy(Reach{Owner: &run.Owner}, "notification.set", run.Task, cmp.Or(run.Receiver.ID, string(run.Task)))
 }
 
 // setBy is the entry about an address that a task's owner has told of it, or no longer. Where that is is not said.
-func setBy(reach Reach, action string, id agentsvc.TaskID, receiver string) []tenancy.Entry {
+func (s *Service) setBy(reach Reach, action string, id agentsvc.TaskID, receiver string) []tenancy.Entry {
 	if reach.Owner == nil {
 		return nil
 	}
-	return []tenancy.Entry{entryBy(*reach.Owner, action, map[string]any{"task": string(id), "config": receiver})}
+	return []tenancy.Entry{entryBy(*reach.Owner, action, map[string]any{"task": string(id), "config": s.hash(receiver)})}
+}
+
+// hash returns the keyed hash of a text, "" where there is no key.
+func (s *Service) hash(text string) string {
+	if s.o.Hash == nil {
+		return ""
+	}
+	return s.o.Hash([]byte(text))
 }
 
 // entryBy is an entry of what a user of the app did.

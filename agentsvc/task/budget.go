@@ -52,7 +52,7 @@ func (s *Service) afford(ctx context.Context, run store.Run, t store.Stored) err
 			Call: a.Call.ID, Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(a.Call.Arguments),
 		}})
 	}
-	acc := accepted{run: store.Run{Priority: store.Normal, Limit: s.o.Concurrent}}
+	acc := accepted{run: s.turns().new(request{priority: store.Normal, trace: run.Trace})}
 	seal(&r, t, agentsvc.Status{State: agentsvc.Working})
 	r.Next = s.next(t, r.Events[len(r.Events)-1].Seq, &acc)
 	if err := s.store.Decide(ctx, t, r); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/trail"
 )
 
 // ErrNotRestorable says that a task did not break off, so that there is nothing to go on with.
@@ -44,10 +45,9 @@ func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, 
 	if at < 0 {
 		return agentsvc.Task{}, agentsvc.ErrNotFound
 	}
-	run := store.Run{
-		Tenant: s.tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: t.Agent, Context: t.Context, Owner: t.Owner,
-		Revision: s.revision, Epoch: 1, FirstSeq: 1, Priority: store.Normal, Limit: s.o.Concurrent, Wait: true,
-	}
+	run := s.turns().new(request{priority: store.Normal, trace: trail.Parent(ctx)})
+	s.turns().open(&run, t.Agent, t.Owner, t.Context)
+	run.Wait = true
 	if hold != nil {
 		run.Reserved = hold.Note
 	}

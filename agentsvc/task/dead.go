@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/trail"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -139,10 +140,14 @@ func (l *DeadLetters) requeue(ctx context.Context, by string, d store.Dead) (age
 	if err != nil {
 		return "", err
 	}
-	run := store.Run{
-		Tenant: d.Tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: old.Agent, Context: old.Context, Owner: old.Owner,
-		Revision: revision, Epoch: 1, FirstSeq: 1, Priority: store.Normal, Wait: true,
+	told, err := standing(ctx, st, d.ID.Task)
+	if err != nil {
+		return "", err
 	}
+	m := turns{tenant: d.Tenant, revision: revision, notifications: func(string) []string { return told }}
+	run := m.new(request{priority: store.Normal, trace: trail.Parent(ctx)})
+	m.open(&run, old.Agent, old.Owner, old.Context)
+	run.Wait = true
 	evs := again(run.Task, journal, map[string]any{"task_id": string(d.ID.Task)})
 	run.Seq = int64(len(evs))
 	entry := tenancy.Entry{Actor: by, Action: "queue.requeue", Detail: map[string]any{"run": d.ID.String(), "agent": d.Agent, "task": string(run.Task)}}
@@ -151,4 +156,15 @@ func (l *DeadLetters) requeue(ctx context.Context, by string, d store.Dead) (age
 	}
 	l.wake()
 	return run.Task, nil
+}
+
+// standing returns the notifications of its agent's configuration that tell of a task, by id.
+func standing(ctx context.Context, st *store.Store, id agentsvc.TaskID) (ids []string, err error) {
+	all, err := st.Receivers(ctx, id)
+	for _, r := range all {
+		if r.Standing() {
+			ids = append(ids, r.Name())
+		}
+	}
+	return ids, err
 }

@@ -19,7 +19,7 @@ import (
 // [agentsvc.InvalidError] for a ruling that cannot be, which names the calls that wait where it is about another.
 func (s *Service) Decide(ctx context.Context, reach Reach, id agentsvc.TaskID, by agentsvc.Owner, rulings ...Ruling) (agentsvc.Task, error) {
 	ctx, span := trail.Start(ctx, "decide")
-	acc := accepted{run: store.Run{Priority: store.Normal, Limit: s.o.Concurrent, Trace: trail.Parent(ctx)}}
+	acc := accepted{run: s.turns().new(request{priority: store.Normal, trace: trail.Parent(ctx)})}
 	err := s.decide(ctx, reach, id, bench{by: by, rulings: rulings}, &acc)
 	trail.End(span, err)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Service) rule(ctx context.Context, t store.Stored, b bench) (store.Ruli
 		d.By, d.Message = b.by, b.message
 		for _, a := range about {
 			d.Call = a.Call.ID
-			settle(&r, t, a, d)
+			s.settle(&r, t, a, d)
 			if d.Verdict == agentsvc.Reject {
 				rejected = append(rejected, fmt.Sprintf("The call of %s was rejected%s.", a.Call.Name, because(d.Comment)))
 			}
@@ -182,13 +182,8 @@ func (s *Service) judge(ctx context.Context, a agentsvc.Approval, r Ruling) (age
 
 // next is the run that goes on with t's turn: its journal begins where that of the paused run does.
 func (s *Service) next(t store.Stored, seq int64, acc *accepted) *store.Run {
-	run := &acc.run
-	run.Tenant, run.Task, run.Context, run.Agent, run.Owner, run.Revision = s.tenant, t.ID, t.Context, t.Agent, t.Owner, s.revision
-	run.Turn, run.Epoch, run.Seq, run.FirstSeq, run.Attempts, run.Wait = t.Turn+1, t.Epoch+1, seq, t.FirstSeq, 0, !acc.held
-	if acc.held {
-		run.Attempts = 1
-	}
-	return run
+	s.turns().goOn(&acc.run, t, t.FirstSeq, seq)
+	return &acc.run
 }
 
 // decided has readers and acc know of a ruling that is written.
@@ -202,7 +197,7 @@ func (s *Service) decided(t store.Stored, r store.Ruling, acc *accepted) {
 		acc.task.Approvals = slices.DeleteFunc(t.Approvals, func(a agentsvc.Approval) bool { return slices.Contains(r.Settled, a.Seq) })
 	}
 	if r.Next == nil && acc.held { // there is nothing to run
-		s.workers.Release()
+		s.workers.Release(s.tenant)
 		acc.held = false
 	}
 	s.hub.publish(s.key(t.ID), r.Events...)
@@ -226,7 +221,7 @@ func (s *Service) expire(ctx context.Context, run store.Run) error {
 		if err != nil {
 			return err
 		}
-		r, status := tooLate(t, late)
+		r, status := s.tooLate(t, late)
 		if len(r.Settled) == 0 {
 			return errors.Join(agentsvc.ErrLost, s.store.Rest(ctx, run))
 		}
@@ -243,14 +238,14 @@ func (s *Service) expire(ctx context.Context, run store.Run) error {
 
 // tooLate returns what follows from those of t's approvals that it is too late for: a call that nobody decided on is
 // rejected, and what lacks a credential fails.
-func tooLate(t store.Stored, late []int64) (r store.Ruling, status agentsvc.Status) {
+func (s *Service) tooLate(t store.Stored, late []int64) (r store.Ruling, status agentsvc.Status) {
 	state := agentsvc.Failed
 	var why []string
 	for _, a := range t.Approvals {
 		if !slices.Contains(late, a.Seq) {
 			continue
 		}
-		settle(&r, t, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
+		s.settle(&r, t, a, agentsvc.Decision{Call: a.Call.ID, Verdict: agentsvc.Expire})
 		reason := fmt.Sprintf("Nobody supplied the credential for %s within %v.", a.Credential.Tool, a.Timeout)
 		if a.Decidable() {
 			state = agentsvc.Rejected
@@ -264,8 +259,8 @@ func tooLate(t store.Stored, late []int64) (r store.Ruling, status agentsvc.Stat
 }
 
 // settle adds to r that one of t's approvals is decided.
-func settle(r *store.Ruling, t store.Stored, a agentsvc.Approval, d agentsvc.Decision) {
-	r.Audit = append(r.Audit, decidedOn(t, a, d))
+func (s *Service) settle(r *store.Ruling, t store.Stored, a agentsvc.Approval, d agentsvc.Decision) {
+	r.Audit = append(r.Audit, s.decidedOn(t, a, d))
 	r.Settled = append(r.Settled, a.Seq)
 	r.Events = append(r.Events, agentsvc.Event{Frame: a.Frame, Decision: &d})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 )
 
@@ -48,6 +49,7 @@ func (s *Service) from(ctx context.Context, id agentsvc.TaskID, after int64) ite
 	return func(yield func(agentsvc.Event, error) bool) {
 		r := s.hub.subscribe(s.key(id), after)
 		defer r.close()
+		r.endIfOver(ctx)
 		r.reach()
 		s.follow(ctx, r, id, after, true, yield)
 	}
@@ -100,8 +102,15 @@ func (s *Service) follow(ctx context.Context, r *reader, id agentsvc.TaskID, las
 // read yields what the log holds after c, and between its facts the news and what r, which may be nil, hears meanwhile.
 // It reports whether there may be more to come; after an error, which it yields, there is not.
 func (s *Service) read(ctx context.Context, r *reader, news []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
+	held := capacity.Of(ctx).Beside(2) // a page, as it was read and as text, until its facts are yielded
+	defer held.Release()
+	reading := ctx
+	if held != nil {
+		reading = capacity.With(ctx, held)
+	}
 	for behind := false; ; behind = true {
-		facts, full, err := s.page(ctx, id, c.last, behind)
+		held.Release()
+		facts, full, err := s.page(reading, id, c.last, behind)
 		if err != nil {
 			yield(agentsvc.Event{}, err)
 			return false
@@ -129,6 +138,11 @@ func (s *Service) page(ctx context.Context, id agentsvc.TaskID, after int64, beh
 		}
 	}
 	return s.store.Page(ctx, id, after, page, pageSize)
+}
+
+// rests reports whether the run that wrote ev ended with it.
+func rests(ev agentsvc.Event) bool {
+	return ends(ev) || ev.Status != nil && ev.Status.State.Interrupted()
 }
 
 func ends(ev agentsvc.Event) bool { return ev.Status != nil && ev.Status.State.Terminal() }

@@ -11,8 +11,12 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// maxQueued bounds what a slow reader leaves lying: past it the reader is told to read the log.
-const maxQueued = 1024
+// Bounds of what a slow reader leaves lying: past them the reader is told to read the log. Facts that are large are read there in any
+// case, by readers who have memory for them.
+const (
+	maxQueued      = 1024      // events
+	maxQueuedBytes = 256 << 10 // of them
+)
 
 // Hub tells the readers of a task what is added to its log: those of this process facts and live chunks alike, those of
 // other processes that there is something to read, and chunks where they can be carried. It holds no truth: whoever
@@ -23,6 +27,19 @@ type Hub struct {
 
 	mu     sync.Mutex
 	topics map[topicKey]*topic
+	ended  TenantEnded // nil = tenants never end
+}
+
+// TenantEnded returns why a tenant no longer answers, nil where it does. It is called for each new reader, and is to wait
+// for nothing as a rule.
+type TenantEnded func(ctx context.Context, tenant db.ID) error
+
+// CheckTenants has readers who begin to listen after [Hub.End] end as well, because ended tells of it: from when End is
+// called until the tenant answers again.
+func (h *Hub) CheckTenants(ended TenantEnded) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = ended
 }
 
 type topicKey struct {
@@ -53,6 +70,7 @@ type reader struct {
 
 	// Under hub.mu:
 	queue  []agentsvc.Event
+	bytes  int64 // of the queue
 	lagged bool
 	told   bool  // by another process
 	err    error // why there is nothing more to come
@@ -69,6 +87,7 @@ func (h *Hub) subscribe(key topicKey, last int64) *reader {
 	for _, d := range t.drafts {
 		if d.after >= last {
 			r.queue = append(r.queue, agentsvc.Event{Task: key.task, Chunk: d.chunk()})
+			r.bytes += int64(len(d.text))
 		}
 	}
 	return r
@@ -122,6 +141,10 @@ func (h *Hub) publish(key topicKey, evs ...agentsvc.Event) {
 
 // spread tells the readers of this process.
 func (h *Hub) spread(key topicKey, evs []agentsvc.Event) {
+	var bytes int64
+	for _, ev := range evs {
+		bytes += ev.Bytes()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[key]
@@ -130,16 +153,34 @@ func (h *Hub) spread(key topicKey, evs []agentsvc.Event) {
 	}
 	t.drafts.take(evs)
 	for _, r := range t.readers {
-		if len(r.queue)+len(evs) > maxQueued {
-			r.queue, r.lagged = nil, true
+		if len(r.queue)+len(evs) > maxQueued || r.bytes+bytes > maxQueuedBytes {
+			r.queue, r.bytes, r.lagged = nil, 0, true
 		} else {
 			r.queue = append(r.queue, evs...)
+			r.bytes += bytes
 		}
 		r.rouse()
 	}
 }
 
-// End has the readers of a tenant's tasks end with err: the tenant no longer answers.
+// endIfOver ends r if its tenant no longer answers. It is called once r listens: what comes later calls [Hub.End].
+func (r *reader) endIfOver(ctx context.Context) {
+	r.hub.mu.Lock()
+	ended := r.hub.ended
+	r.hub.mu.Unlock()
+	if ended == nil {
+		return
+	}
+	if err := ended(ctx, r.key.tenant); err != nil {
+		r.hub.mu.Lock()
+		defer r.hub.mu.Unlock()
+		r.err = err
+		r.rouse()
+	}
+}
+
+// End has the readers of a tenant's tasks end with err: the tenant no longer answers. Those who come later are ended by what
+// [Hub.CheckTenants] was given, which must know of it by now.
 func (h *Hub) End(tenant db.ID, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,7 +217,7 @@ func (r *reader) take() news {
 	defer r.hub.mu.Unlock()
 	t := r.hub.topics[r.key]
 	n := news{r.queue, r.lagged, r.told, t != nil && t.writers > 0, r.err}
-	r.queue, r.lagged, r.told = nil, false, false
+	r.queue, r.bytes, r.lagged, r.told = nil, 0, false, false
 	return n
 }
 
@@ -188,7 +229,7 @@ func (r *reader) heard() []agentsvc.Event {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
 	evs := r.queue
-	r.queue = nil
+	r.queue, r.bytes = nil, 0
 	return evs
 }
 

@@ -134,6 +134,33 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// TestLagBytes: large events lie in no queue, however few they are.
+func TestLagBytes(t *testing.T) {
+	t.Parallel()
+	h := NewHub(nil)
+	key := topicKey{"acme", "t"}
+	r := h.subscribe(key, 0)
+	for i := range 100 {
+		h.publish(key, fact(int64(i)+1, "m"))
+		m := agentsvc.Message{ID: "m", Parts: []agentsvc.Part{agentsvc.TextPart(strings.Repeat("x", 10_000))}}
+		h.publish(key, agentsvc.Event{Task: "t", Seq: int64(i) + 2, Message: &m})
+		var bytes int64
+		for _, ev := range r.queue {
+			bytes += ev.Bytes()
+		}
+		if bytes > maxQueuedBytes {
+			t.Fatalf("%d bytes wait for a slow reader", bytes)
+		}
+	}
+	if n := r.take(); !n.lagged {
+		t.Error("the reader is not told to read the log")
+	}
+	h.publish(key, fact(300, "m"))
+	if n := r.take(); n.lagged || len(n.evs) != 1 {
+		t.Errorf("afterwards: lagged %v, %d events", n.lagged, len(n.evs))
+	}
+}
+
 // TestLag: a reader that falls behind is told to read the log, once, and goes on with what comes then.
 func TestLag(t *testing.T) {
 	t.Parallel()

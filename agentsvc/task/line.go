@@ -30,10 +30,10 @@ const (
 // somebody who can begin.
 func (s *Service) giveWay(acc *accepted) {
 	if acc.held {
-		s.workers.Release()
+		s.workers.Release(s.tenant)
 		acc.held = false
 	}
-	acc.run.Worker, acc.run.Wait = "", true
+	acc.run.Worker, acc.run.Attempts, acc.run.Wait = "", 0, true
 }
 
 // queue has acc's run give way, if there is room in the queue.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 )
 
@@ -29,7 +30,7 @@ type Query struct {
 	With    store.With
 }
 
-// Page is a page of tasks, newest first. Next is "" on the last one. It may be another caller's as well, and is not to be
+// Page is a page of tasks, newest first, which ends before its size where the tasks are large. Next is "" on the last one. It may be another caller's as well, and is not to be
 // changed.
 type Page struct {
 	Tasks []agentsvc.Task
@@ -54,7 +55,16 @@ func (s *Service) List(ctx context.Context, reach Reach, q Query) (Page, error) 
 	if err := checkID("context_id", string(q.Context)); err != nil {
 		return Page{}, err
 	}
-	return s.pages.do(ctx, asked{q, reach.key()}, func(ctx context.Context) (Page, error) { return s.list(ctx, reach, q) })
+	page, err := s.pages.do(ctx, asked{q, reach.key()}, func(ctx context.Context) (Page, error) { return s.list(ctx, reach, q) })
+	if err != nil {
+		return Page{}, err
+	}
+	var bytes int64
+	for _, t := range page.Tasks {
+		bytes += t.Bytes()
+	}
+	// It may have been read for somebody else, and what is made of it is the caller's own.
+	return page, capacity.Of(ctx).Reach(ctx, bytes)
 }
 
 // asked is a page as callers ask for it: what tells it from every other.
@@ -79,15 +89,16 @@ func (s *Service) list(ctx context.Context, reach Reach, q Query) (Page, error) 
 	if err != nil {
 		return Page{}, err
 	}
-	found, total, err := s.store.Tasks(ctx, store.Filter{
+	listed, err := s.store.Tasks(ctx, store.Filter{
 		Agents: reach.Agents, Owner: reach.Owner, Context: q.Context, State: q.State, After: q.After, Before: before, Limit: q.Size + 1, With: q.With,
 	})
 	if err != nil {
 		return Page{}, err
 	}
-	p := Page{Total: total, Tasks: make([]agentsvc.Task, 0, len(found)), Memos: make([]*store.Memo, 0, len(found))}
-	if len(found) > q.Size {
-		found = found[:q.Size]
+	found := listed.Tasks
+	p := Page{Total: listed.Total, Tasks: make([]agentsvc.Task, 0, len(found)), Memos: make([]*store.Memo, 0, len(found))}
+	if listed.More || len(found) > q.Size {
+		found = found[:min(len(found), q.Size)]
 		p.Next = s.token(reach, q, found[len(found)-1].ID)
 	}
 	if q.With == (store.With{}) {

@@ -17,7 +17,7 @@ func (s *Service) SetReceiver(ctx context.Context, reach Reach, r store.Receiver
 	if r.ID == "" {
 		r.ID = string(r.Task)
 	}
-	return r, s.store.SetReceiver(ctx, r, setBy(reach, "notification.set", r.Task, r.ID)...)
+	return r, s.store.SetReceiver(ctx, r, s.setBy(reach, "notification.set", r.Task, r.ID)...)
 }
 
 // Receivers returns those who are told of a task, by id. It returns [agentsvc.ErrNotFound] for a task out of reach.
@@ -33,7 +33,7 @@ func (s *Service) DropReceiver(ctx context.Context, reach Reach, id agentsvc.Tas
 	if _, err := s.find(ctx, reach, id, store.With{}); err != nil {
 		return err
 	}
-	return s.store.DropReceiver(ctx, id, receiver, setBy(reach, "notification.drop", id, receiver)...)
+	return s.store.DropReceiver(ctx, id, receiver, s.setBy(reach, "notification.drop", id, receiver)...)
 }
 
 // mayHave returns [store.ErrReceivers] if a task has as many receivers as it may have, and r is not in place of one.

@@ -12,16 +12,19 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 )
 
 // Handoff is the workers, of this process and beyond, as far as the pass needs to know them.
 type Handoff interface {
-	// Reserve takes a place for a run that somebody waits for. Start or Release gives it back.
-	Reserve() (worker string, ok bool)
+	// Reserve takes a place for a run of the tenant that somebody waits for. Start or Release gives it back.
+	Reserve(tenant db.ID) (worker string, ok bool)
 	Start(run store.Run)
-	Release()
+	Release(tenant db.ID)
+	// Detach says that the caller who waited for a task, which has been started or queued, is gone before its end.
+	Detach(tenant db.ID, task agentsvc.TaskID)
 	// Admit makes room in the tenant's queue, which holds most runs, for one that is about to be written, and returns what
 	// is to be told whether it was. Its error may be shown to whoever sent it.
 	Admit(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
@@ -66,6 +69,9 @@ type Options struct {
 	Unhold func(t agentsvc.Task, note string)
 	// Notifications are those that tell of the tasks of an agent, by id; nil = none do.
 	Notifications func(agent string) []string
+	// Hash returns the keyed hash by which the audit trail, which outlives the tenant, tells a text of the tenant's apart;
+	// nil = entries are without.
+	Hash func(text []byte) string
 	// Observer is told of what runs do; it may be nil. With Apart what it writes is in another database than the log.
 	Observer Observer
 	Apart    bool
@@ -108,6 +114,10 @@ func (s *Service) find(ctx context.Context, reach Reach, id agentsvc.TaskID, wit
 	t, err := s.singles.do(ctx, single{id, with}, func(ctx context.Context) (store.Stored, error) { return s.store.Task(ctx, id, with) })
 	if err == nil && !reach.covers(t.Task) {
 		err = agentsvc.ErrNotFound
+	}
+	if err == nil {
+		// It may have been read for somebody else, and what is made of it is the caller's own.
+		err = capacity.Of(ctx).Reach(ctx, t.Bytes())
 	}
 	if err != nil {
 		return store.Stored{}, err

@@ -357,7 +357,7 @@ func TestTakenElsewhere(t *testing.T) {
 	leave := make(chan struct{})
 	here := start(t, d, func(*work) error { <-leave; return agentsvc.ErrLost })
 	there := start(t, d, chatty)
-	got, evs, err := here.Call(within(t), send("hi"))
+	_, evs, err := here.Call(within(t), send("hi"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +370,17 @@ func TestTakenElsewhere(t *testing.T) {
 	}
 	go func() {
 		time.Sleep(50 * time.Millisecond) // the reader waits for what the run here says
-		taken := store.Run{Tenant: "acme", Task: got.ID, Turn: 1}
+		runs := store.NewRuns(d)
+		if _, err := runs.Rescue(context.Background(), -time.Hour); err != nil {
+			t.Error(err)
+		}
+		claimed, err := runs.Claim(context.Background(), "there", []store.Share{{Tenant: "acme", Take: 1}})
+		if err != nil || len(claimed) != 1 {
+			t.Errorf("claimed %v (%v)", claimed, err)
+			close(leave)
+			return
+		}
+		taken := claimed[0]
 		rec := there.Recorder(&taken)
 		defer rec.Close()
 		if err := errors.Join(rec.Begin(context.Background()), (&work{context.Background(), rec, taken}).end(agentsvc.Completed, "done")); err != nil {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -91,19 +91,32 @@ func (s *Service) Call(ctx context.Context, sub Submission) (agentsvc.Task, iter
 		return acc.task, s.from(ctx, acc.task.ID, acc.before), nil
 	}
 	r := s.hub.subscribe(s.key(acc.task.ID), acc.task.Seq)
-	context.AfterFunc(ctx, r.close)
 	if !acc.held {
 		r.reach()
 	}
 	s.start(acc)
+	r.endIfOver(ctx)
+	var over atomic.Bool // the turn, as far as the caller knows
+	context.AfterFunc(ctx, func() {
+		r.close()
+		if !over.Load() {
+			s.workers.Detach(s.tenant, acc.task.ID)
+		}
+	})
 	return acc.task, func(yield func(agentsvc.Event, error) bool) {
 		defer r.close()
+		see := func(ev agentsvc.Event, err error) bool {
+			if rests(ev) {
+				over.Store(true)
+			}
+			return yield(ev, err)
+		}
 		for _, ev := range acc.events {
-			if !yield(ev, nil) || ends(ev) {
+			if !see(ev, nil) || ends(ev) {
 				return
 			}
 		}
-		s.follow(ctx, r, acc.task.ID, acc.task.Seq, false, yield)
+		s.follow(ctx, r, acc.task.ID, acc.task.Seq, false, see)
 	}, nil
 }
 
@@ -152,12 +165,13 @@ func (s *Service) accept(ctx context.Context, sub Submission) (acc accepted, err
 // write writes a turn, in a place of this process's workers or for the queue. It returns [store.ErrNoRoom] where there is no
 // such place, or none for this tenant.
 func (s *Service) write(ctx context.Context, sub Submission, here bool) (acc accepted, err error) {
-	acc.run = store.Run{Priority: sub.priority(), Limit: s.o.Concurrent, Trace: trail.Parent(ctx)}
+	req := request{priority: sub.priority(), trace: trail.Parent(ctx)}
 	if here {
-		if acc.run.Worker, acc.held = s.workers.Reserve(); !acc.held {
+		if req.worker, acc.held = s.workers.Reserve(s.tenant); !acc.held {
 			return acc, store.ErrNoRoom
 		}
 	}
+	acc.run = s.turns().new(req)
 	if !here && len(sub.Rulings) == 0 {
 		if acc.written, err = s.admit(ctx); err != nil {
 			return accepted{}, err
@@ -180,7 +194,7 @@ func (s *Service) write(ctx context.Context, sub Submission, here bool) (acc acc
 		sub.Hold.Kept = true
 	}
 	if acc.held && (err != nil || acc.events == nil) {
-		s.workers.Release()
+		s.workers.Release(s.tenant)
 		acc.held = false
 	}
 	return acc, err
@@ -222,13 +236,7 @@ func (s *Service) open(ctx context.Context, sub Submission, acc *accepted) error
 func (s *Service) begin(ctx context.Context, sub Submission, sent *store.Sent, acc *accepted) error {
 	s.fill(sub, acc)
 	run := &acc.run
-	run.Task, run.Turn, run.Epoch, run.FirstSeq = agentsvc.TaskID(agentsvc.NewID()), 1, 1, 1
-	if s.o.Notifications != nil {
-		run.Notifications = s.o.Notifications(sub.Agent)
-	}
-	if run.Context == "" {
-		run.Context, run.Fresh = store.FreshContext(run.Task), true
-	}
+	s.turns().open(run, sub.Agent, sub.Owner, sub.Message.Context)
 	run.Message.Task, run.Message.Context = run.Task, ""
 	acc.events = []agentsvc.Event{stamp(run.Task, 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &run.Message}})}
 	if acc.held {
@@ -239,7 +247,7 @@ func (s *Service) begin(ctx context.Context, sub Submission, sent *store.Sent, a
 	for _, ev := range acc.events {
 		acc.task.Apply(ev)
 	}
-	return s.store.Accept(ctx, *run, acc.events, sent, setWith(*run)...)
+	return s.store.Accept(ctx, *run, acc.events, sent, s.setWith(*run)...)
 }
 
 // conflict is what a message is told that is another one than that which came before it under its key, or else its id.
@@ -310,15 +318,13 @@ func (s *Service) proceed(ctx context.Context, sub Submission, acc *accepted) er
 	}
 	s.fill(sub, acc)
 	run := &acc.run
-	run.Task, run.Context, run.Turn = t.ID, t.Context, t.Turn+1
+	s.turns().goOn(run, t, t.Seq+1, t.Seq+2)
 	run.Message.Task, run.Message.Context = run.Task, ""
-	run.Epoch, run.FirstSeq, run.Wait = t.Epoch+1, t.Seq+1, !acc.held
 	evs := []agentsvc.Event{
 		stamp(t.ID, t.Seq+1, agentsvc.Event{Message: &run.Message}),
 		stamp(t.ID, t.Seq+2, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}}),
 	}
-	run.Seq = t.Seq + 2
-	err = s.store.Continue(ctx, t.Task, t.Epoch, *run, evs, sent, setWith(*run)...)
+	err = s.store.Continue(ctx, t.Task, t.Epoch, *run, evs, sent, s.setWith(*run)...)
 	if isLost(err) {
 		return s.resent(ctx, sub, sent, acc, err)
 	}
@@ -370,11 +376,10 @@ func (s *Service) resent(ctx context.Context, sub Submission, sent *store.Sent, 
 	return err
 }
 
-// fill sets what every run has.
+// fill sets what a run has of the message that opens its turn.
 func (s *Service) fill(sub Submission, acc *accepted) {
 	run := &acc.run
-	run.Tenant, run.Agent, run.Owner, run.Revision = s.tenant, sub.Agent, sub.Owner, s.revision
-	run.Message, run.Context = sub.Message, sub.Message.Context
+	run.Message = sub.Message
 	run.Message.Role = agentsvc.RoleUser
 	if run.Message.ID == "" {
 		run.Message.ID = agentsvc.MessageID(agentsvc.NewID())
@@ -383,10 +388,6 @@ func (s *Service) fill(sub Submission, acc *accepted) {
 		run.Reserved = sub.Hold.Note
 	}
 	run.Receiver = sub.Receiver
-	run.Attempts = 0
-	if acc.held {
-		run.Attempts = 1
-	}
 }
 
 // sentBy returns what makes the message recognisable, nil if its client gave it neither an id nor a key.
@@ -407,9 +408,9 @@ func sentBy(sub Submission) *store.Sent {
 		sent = &store.Sent{Message: agentsvc.MessageID(sub.Key), Key: true}
 		body.Task, body.Context = m.Task, m.Context
 	}
-	raw, _ := json.Marshal(body)
-	sum := sha256.Sum256(raw)
-	sent.Hash = hex.EncodeToString(sum[:16])
+	sum := sha256.New()
+	_ = store.WriteJSON(sum, body) // it is made of what was decoded from JSON
+	sent.Hash = hex.EncodeToString(sum.Sum(nil)[:16])
 	return sent
 }
 

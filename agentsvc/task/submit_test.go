@@ -236,10 +236,10 @@ func TestFull(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		p := start(t, d, asks)
 		for {
-			if _, ok := p.pool.Reserve(); !ok {
+			if _, ok := p.pool.Reserve("acme"); !ok {
 				break
 			}
-			t.Cleanup(p.pool.Release)
+			t.Cleanup(func() { p.pool.Release("acme") })
 		}
 		p.claims(t)
 		got, facts := call(t, p, send("enough"))

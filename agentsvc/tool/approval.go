@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"context"
 	"time"
 
 	"stoa/agentsvc"
@@ -27,7 +28,7 @@ func (s *Set) Holds(name string) bool {
 
 // Check returns what is wrong with a call before anybody runs it, as an [agentsvc.InvalidError]: its arguments do not
 // fit, or the set does not hold the tool.
-func (s *Set) Check(call agentsvc.ToolCall) error {
+func (s *Set) Check(ctx context.Context, call agentsvc.ToolCall) error {
 	t, ok := s.tools[call.Name]
 	if !ok {
 		return agentsvc.Invalid("tool", "%v", s.unknown(call.Name))
@@ -36,7 +37,7 @@ func (s *Set) Check(call agentsvc.ToolCall) error {
 	if len(args) == 0 {
 		args = []byte("{}")
 	}
-	if err := t.args.check(args); err != nil {
+	if err := t.args.check(ctx, args); err != nil {
 		return agentsvc.Invalid("arguments", "%v", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +21,8 @@ func compile(parameters json.RawMessage) (arguments, error) {
 }
 
 // check reports in words for a model what is wrong with text as arguments.
-func (a arguments) check(text json.RawMessage) error {
-	value, err := a.schema.Check(text)
+func (a arguments) check(ctx context.Context, text json.RawMessage) error {
+	value, err := a.schema.Check(ctx, text)
 	if errors.Is(err, ErrJSON) {
 		return fmt.Errorf("are %w", err)
 	}

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ const maxComplaints = 8
 // Schema is a JSON Schema that a model's words are held to.
 type Schema struct {
 	compiled *jsonschema.Schema
+	meter    *schemaMeter
 }
 
 // NewSchema reads a JSON Schema (draft 2020-12 unless it names another). It loads nothing: a schema that refers to
@@ -30,6 +32,7 @@ func NewSchema(text json.RawMessage) (Schema, error) {
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(closed{})
+	meter := meterOf(c)
 	const here = "stoa://schema"
 	if err := c.AddResource(here, doc); err != nil {
 		return Schema{}, fmt.Errorf("no JSON Schema: %w", err)
@@ -38,7 +41,7 @@ func NewSchema(text json.RawMessage) (Schema, error) {
 	if err != nil {
 		return Schema{}, fmt.Errorf("no JSON Schema: %w", err)
 	}
-	return Schema{compiled}, nil
+	return Schema{compiled, meter}, nil
 }
 
 // ErrJSON says that a text is no JSON value.
@@ -46,13 +49,13 @@ var ErrJSON = errors.New("not valid JSON")
 
 // Check returns the JSON value that text is, numbers as [json.Number]. It returns [ErrJSON] if it is none, and where
 // it does not fit the schema an error that says in words for a model what is wrong where.
-func (s Schema) Check(text json.RawMessage) (any, error) {
+func (s Schema) Check(ctx context.Context, text json.RawMessage) (any, error) {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrJSON, err)
 	}
 	var invalid *jsonschema.ValidationError
-	switch err := s.compiled.Validate(value); {
+	switch err := s.meter.bounded(ctx, len(text), func() error { return s.compiled.Validate(value) }); {
 	case errors.As(err, &invalid):
 		return value, errors.New(complaints(invalid))
 	default:

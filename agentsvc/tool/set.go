@@ -110,7 +110,7 @@ func (s *Set) run(ctx context.Context, call agentsvc.ToolCall, step string) (str
 	if len(args) == 0 {
 		args = []byte("{}")
 	}
-	if err := t.args.check(args); err != nil {
+	if err := t.args.check(ctx, args); err != nil {
 		return "", fmt.Errorf("the arguments of %s %w", call.Name, err)
 	}
 	if agentsvc.Holds(ctx) != nil {

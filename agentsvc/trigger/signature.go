@@ -6,10 +6,14 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"hash"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/egress"
 )
 
 // The headers of Standard Webhooks.
@@ -28,66 +32,129 @@ const maxDeliveryID = 256
 // ErrUnsigned says that a delivery does not come from whom it should, without saying why.
 var ErrUnsigned = errors.New("the delivery is not signed as it must be")
 
-// Signature verifies where deliveries come from. A secret signs either the body, in hex in Header with or without
-// "sha256=" before it, or as Standard Webhooks has it the id, the time and the body. Without a secret everybody may
-// deliver.
+// Signature verifies where deliveries come from. A secret signs either the body, in hex in a header with or without
+// "sha256=" before it, or as Standard Webhooks has it the id, the time and the body. No key is used for both forms: the id, the
+// time and the body of one form would be a body of the other. Without a secret everybody may deliver.
 type Signature struct {
-	secret, standard []byte
-	header           string
+	secret   []byte // the key of the hex form
+	standard []byte // the key of Standard Webhooks, nil where the secret is not of that kind
+	header   string // carries the signature in hex
+	time     string // the header with the time that is signed before the body; "" = there is none
 }
 
-// NewSignature returns the signature by a secret, which may be "". One that begins with whsec_ is for Standard Webhooks
-// what the base64 behind that says.
-func NewSignature(secret, header string) *Signature {
-	s := &Signature{[]byte(secret), []byte(secret), header}
-	if coded, ok := strings.CutPrefix(secret, "whsec_"); ok {
-		if key, err := base64.StdEncoding.DecodeString(coded); err == nil {
-			s.standard = key
-		}
+// NewSignature returns the signature by a secret, which may be "". Only one that begins with whsec_ is for Standard Webhooks:
+// its key is what the base64 behind that says. In the other form the key is the whole text, the signature is in header, and where timeHeader is not "" every
+// delivery has its time there, in seconds since 1970, which is signed with a dot before the body.
+func NewSignature(secret, header, timeHeader string) (*Signature, error) {
+	s := &Signature{header: header, time: timeHeader}
+	if secret == "" {
+		return s, nil
 	}
-	return s
+	key, err := egress.ParseKey(secret)
+	if err != nil {
+		return nil, agentsvc.Invalid("secret", "%v", err)
+	}
+	s.secret = []byte(secret)
+	if egress.IsCoded(secret) {
+		s.standard = key
+	}
+	return s, nil
 }
 
-// Verify returns the id that the sender has given a delivery, "" if it has none that can be believed. It returns
-// [ErrUnsigned] for one that is not signed by the secret, or whose signed time is not about now.
-func (s *Signature) Verify(h http.Header, body []byte, now time.Time) (id string, err error) {
-	id = h.Get(headerID)
+// Required reports whether deliveries must be signed: there is a secret.
+func (s *Signature) Required() bool { return len(s.secret) > 0 }
+
+// Proof verifies one delivery. What is written to it is the delivery's body.
+type Proof struct {
+	id   string    // that counts if the delivery is signed
+	mac  hash.Hash // nil = everybody may deliver
+	sums [][]byte  // of which one must be that of the body
+}
+
+// Begin returns the proof of a delivery with headers h, whose body is yet to be written to it. It returns [ErrUnsigned] for one
+// that no body makes a good one: it lacks a signature, or its signed time is not about now.
+func (s *Signature) Begin(h http.Header, now time.Time) (*Proof, error) {
+	id := h.Get(headerID)
 	if len(id) > maxDeliveryID {
-		return "", ErrUnsigned
+		return nil, ErrUnsigned
 	}
 	switch {
-	case len(s.secret) == 0:
-		return id, nil
-	case h.Get(headerSignature) != "":
-		return id, s.verifyStandard(id, h.Get(headerTime), h.Get(headerSignature), body, now)
+	case !s.Required():
+		return &Proof{id: id}, nil
+	case s.standard != nil && h.Get(headerSignature) != "":
+		return s.beginStandard(id, h.Get(headerTime), h.Get(headerSignature), now)
+	}
+	var signed []byte // before the body
+	if s.time != "" {
+		at := h.Get(s.time)
+		if !timely(at, now) {
+			return nil, ErrUnsigned
+		}
+		signed = []byte(at + ".")
 	}
 	given, err := hex.DecodeString(strings.TrimPrefix(h.Get(s.header), "sha256="))
-	if err != nil || !hmac.Equal(given, sum(s.secret, body)) {
-		return "", ErrUnsigned
+	if err != nil || len(given) != sha256.Size {
+		return nil, ErrUnsigned
 	}
-	return "", nil // nobody has signed the id
+	p := &Proof{mac: hmac.New(sha256.New, s.secret), sums: [][]byte{given}} // nobody has signed the id
+	_, _ = p.mac.Write(signed)
+	return p, nil
 }
 
-func (s *Signature) verifyStandard(id, at, signatures string, body []byte, now time.Time) error {
+// timely reports whether at, in seconds since 1970, is about now.
+func timely(at string, now time.Time) bool {
 	seconds, err := strconv.ParseInt(at, 10, 64)
-	if id == "" || err != nil || time.Unix(seconds, 0).Sub(now).Abs() > tolerance {
-		return ErrUnsigned
+	return err == nil && time.Unix(seconds, 0).Sub(now).Abs() <= tolerance
+}
+
+func (s *Signature) beginStandard(id, at, signatures string, now time.Time) (*Proof, error) {
+	if id == "" || !timely(at, now) {
+		return nil, ErrUnsigned
 	}
-	want := sum(s.standard, []byte(id+"."+at+"."), body)
+	p := &Proof{id: id, mac: hmac.New(sha256.New, s.standard)}
+	_, _ = p.mac.Write([]byte(id + "." + at + "."))
 	for one := range strings.FieldsSeq(signatures) {
-		coded, ok := strings.CutPrefix(one, "v1,")
-		given, err := base64.StdEncoding.DecodeString(coded)
-		if ok && err == nil && hmac.Equal(given, want) {
-			return nil
+		if coded, ok := strings.CutPrefix(one, "v1,"); ok {
+			if given, err := base64.StdEncoding.DecodeString(coded); err == nil && len(given) == sha256.Size {
+				p.sums = append(p.sums, given)
+			}
 		}
 	}
-	return ErrUnsigned
+	if len(p.sums) == 0 {
+		return nil, ErrUnsigned
+	}
+	return p, nil
 }
 
-func sum(secret []byte, parts ...[]byte) []byte {
-	mac := hmac.New(sha256.New, secret)
-	for _, p := range parts {
-		_, _ = mac.Write(p)
+// Write takes the next piece of the body. It returns no error.
+func (p *Proof) Write(b []byte) (int, error) {
+	if p.mac != nil {
+		return p.mac.Write(b)
 	}
-	return mac.Sum(nil)
+	return len(b), nil
+}
+
+// End returns the id that the sender has given the delivery, "" if it has none that can be believed. It returns [ErrUnsigned] if
+// the body is not the one that was signed.
+func (p *Proof) End() (id string, err error) {
+	if p.mac == nil {
+		return p.id, nil
+	}
+	want := p.mac.Sum(nil)
+	for _, given := range p.sums {
+		if hmac.Equal(given, want) {
+			return p.id, nil
+		}
+	}
+	return "", ErrUnsigned
+}
+
+// Verify is Begin, Write and End for a body that is there as a whole.
+func (s *Signature) Verify(h http.Header, body []byte, now time.Time) (id string, err error) {
+	p, err := s.Begin(h, now)
+	if err != nil {
+		return "", err
+	}
+	_, _ = p.Write(body)
+	return p.End()
 }

@@ -15,7 +15,7 @@ import (
 const (
 	maxText  = 256 << 10 // bytes of a message, and of a text on the way to it
 	maxSteps = 100_000   // actions and turns of loops
-	maxTime  = 2 * time.Second
+	maxTime  = time.Second
 )
 
 var errTooMuch = errors.New("it makes too much of the body")

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"stoa/tenancy/grant"
 )
 
 // appCmd is the admin API. Its commands need the admin secret: STOA_ADMIN_SECRET, STOA_ADMIN_SECRET_FILE, or the file
@@ -39,7 +41,7 @@ type appRecord struct {
 	Status      string            `json:"status"`
 	Revision    int64             `json:"revision"`
 	Config      json.RawMessage   `json:"config"`
-	Grants      []string          `json:"grants"`
+	Grants      grant.List        `json:"grants"`
 	Plan        string            `json:"plan"`
 	Limits      limitsRecord      `json:"limits"`
 	Auth        map[string]any    `json:"auth"`
@@ -132,7 +134,7 @@ func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
 			{"display name", cmp.Or(a.DisplayName, "-")},
 			{"status", a.Status},
 			{"revision", strconv.FormatInt(a.Revision, 10)},
-			{"grants", cmp.Or(strings.Join(a.Grants, ", "), "-")},
+			{"grants", cmp.Or(grantsText(a.Grants), "-")},
 			{"plan", cmp.Or(a.Plan, "-")},
 			{"limits", fmt.Sprintf("weight %d, %d tasks at a time (0: any number), %d waiting",
 				a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth)},

@@ -87,8 +87,24 @@ func (h *house) openBilling(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.shared.Billing, err = billing.Open(ctx, h.db, h.bus, billing.Options{Grace: grace, Log: h.log})
+	if h.shared.Billing, err = billing.Open(ctx, h.db, h.bus, billing.Options{Grace: grace, Log: h.log}); err == nil {
+		h.closing(h.writePending)
+	}
 	return err
+}
+
+// lastWrite bounds how long a process that ends waits for the database to take usage.
+const lastWrite = 5 * time.Second
+
+// writePending writes the usage that waits for the database before the process ends.
+func (h *house) writePending() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lastWrite)
+	defer cancel()
+	err := h.shared.Billing.WritePending(ctx)
+	if n, _ := h.shared.Billing.PendingUsage(); n > 0 {
+		return fmt.Errorf("%d rows of usage are lost, which waited for the database: %w", n, err)
+	}
+	return nil
 }
 
 // knownPlan refuses the name of a plan that does not exist.

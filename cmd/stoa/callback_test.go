@@ -20,7 +20,7 @@ func calledBack(hosts ...string) string {
 	return `
 llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "what?"}]}, {when: {text: "^slow$"}, then: [{say: "one ", pause: 2s}, {say: two}]}, {then: [{say: "You said: {{text}}"}]}]}}
 agents:
-  hooked: {llm: m, trigger: {type: webhook, secret: a-secret-of-the-hooks, webhook_input: {template: "{{.text}}"}, response: {mode: callback, callback_hosts: ` + string(list) + `}}}
+  hooked: {llm: m, trigger: {type: webhook, secret: a-secret-of-all-the-hooks, webhook_input: {template: "{{.text}}"}, response: {mode: callback, callback_hosts: ` + string(list) + `}}}
 `
 }
 
@@ -36,12 +36,7 @@ type result struct {
 // deliver sends a delivery to the webhook of an app, and returns the task that it has led to.
 func (h *testHouse) deliver(t *testing.T, app, text, address string, want int) (task string) {
 	t.Helper()
-	raw, _ := json.Marshal(map[string]string{"text": text, "callback_url": address})
-	mac := hmac.New(sha256.New, []byte("a-secret-of-the-hooks"))
-	mac.Write(raw)
-	req := h.request(t, "POST", "/apps/"+app+"/webhooks/hooked", "", string(raw))
-	req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
-	status, answer := h.do(t, req)
+	status, answer := h.do(t, h.signedDelivery(t, app, text, address))
 	if status != want {
 		t.Fatalf("the delivery %q to %s: %d %s, want %d", text, address, status, answer, want)
 	}
@@ -50,6 +45,17 @@ func (h *testHouse) deliver(t *testing.T, app, text, address string, want int) (
 		t.Fatalf("the delivery %q to %s: %s, %v", text, address, answer, err)
 	}
 	return got.TaskID
+}
+
+// signedDelivery is a delivery to the webhook of an app whose sender names an address to be called back at.
+func (h *testHouse) signedDelivery(t *testing.T, app, text, address string) *http.Request {
+	t.Helper()
+	raw, _ := json.Marshal(map[string]string{"text": text, "callback_url": address})
+	mac := hmac.New(sha256.New, []byte("a-secret-of-all-the-hooks"))
+	mac.Write(raw)
+	req := h.request(t, "POST", "/apps/"+app+"/webhooks/hooked", "", string(raw))
+	req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
+	return req
 }
 
 // results are what an inbox was called back with.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 
@@ -29,7 +28,7 @@ func (h *house) plan(ctx context.Context, id db.ID) (trigger.Plan, error) {
 	p := trigger.Plan{Generation: s.App.Generation, Crons: map[string]*trigger.Cron{}}
 	cfg := h.own.cfg.Load()
 	if id != tenancy.DefaultID {
-		if s.App.Status != tenancy.Active || !bytes.Contains(s.Config, []byte("schedule")) { // most have none, and parsing takes its time
+		if s.App.Status != tenancy.Active {
 			return p, nil
 		}
 		cfg, err = config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, Lend: environ})

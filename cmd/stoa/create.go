@@ -12,13 +12,14 @@ import (
 	"strings"
 
 	"stoa/agentsvc/config"
+	"stoa/tenancy/grant"
 )
 
 // appSettings is what an app is created with and what can be changed.
 type appSettings struct {
 	Config      string   `placeholder:"FILE" help:"The configuration, or - to read it from standard input."`
 	Secret      []string `sep:"none" placeholder:"NAME=VALUE" help:"A secret that the configuration uses as $${NAME}; NAME alone takes the value from the environment. Repeatable."`
-	Grant       []string `placeholder:"GRANT" help:"A power of the host that the configuration may use: command, stdio, filesystem, private_network, sqlite, operator_models. Repeatable; \"\" takes all away."`
+	Grant       []string `placeholder:"GRANT" help:"A power of the host that the configuration may use: command=FOLDER, filesystem=FOLDER, stdio, private_network, sqlite, operator_models. Repeatable, also with several folders; \"\" takes all away."`
 	Plan        *string  `help:"The plan the app is billed by."`
 	Weight      *int64   `placeholder:"N" help:"Runs in each of the app's turns at the queue (1)."`
 	MaxTasks    *int64   `name:"max-concurrent-tasks" placeholder:"N" help:"The app's tasks at work at a time; 0 for any number."`
@@ -62,7 +63,7 @@ func (s *appSettings) body(c *console) (map[string]any, error) {
 		body["auth"] = issuerOf(auth)
 	}
 	if s.Grant != nil {
-		body["grants"] = withoutEmpty(s.Grant)
+		body["grants"] = grant.Parse(withoutEmpty(s.Grant))
 	}
 	if s.Plan != nil {
 		body["plan"] = *s.Plan
@@ -205,6 +206,15 @@ func pairs(flag string, args []string, lookup func(string) (string, bool)) (map[
 		found[name] = value
 	}
 	return found, nil
+}
+
+// grantsText lists grants as --grant takes them.
+func grantsText(list grant.List) string {
+	words := make([]string, len(list))
+	for i, g := range list {
+		words[i] = g.String()
+	}
+	return strings.Join(words, ", ")
 }
 
 func withoutEmpty(args []string) []string {

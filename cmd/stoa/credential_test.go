@@ -10,11 +10,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -109,17 +111,23 @@ func (s *shared) String() string {
 	return s.buf.String()
 }
 
-// TestCredentialCanary looks for what users supply in every answer, in the log and in every table: it is nowhere, even
-// where the server repeats it.
+// TestCredentialCanary looks for what users supply in every answer, in the log, in every table, in the metrics and in what is
+// exported of traces: it is nowhere, even where the server repeats it. What they say is in none of the last three either.
 func TestCredentialCanary(t *testing.T) {
-	t.Parallel()
+	t.Setenv("OTEL_LOGS_EXPORTER", "otlp")
+	t.Setenv("OTEL_METRICS_EXPORTER", "otlp")
 	for engine, database := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "stoa.db") },
 		"postgres": func(t *testing.T) string { return dbtest.PostgresURL(t) },
 	} {
 		t.Run(engine, func(t *testing.T) {
 			var log, told shared
-			h := openLoggedHouse(t, database(t), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			exported := newCollector(t)
+			measured := filepath.Join(t.TempDir(), "stoa.yaml")
+			if err := os.WriteFile(measured, []byte("llms: {m: {provider: scripted}}\nagents: {assistant: {llm: m}}\nobservability: {metrics: {enabled: true}}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h := openHouseOf(t, database(t), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), measured)
 			src := strings.ReplaceAll(blabConfig, "URL", blabber(t))
 			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src, "grants": []string{"private_network"}})
 			ana, eve := h.token(t, "acme", "ana", nil), h.token(t, "acme", "eve", nil)
@@ -179,7 +187,28 @@ func TestCredentialCanary(t *testing.T) {
 			if strings.Count(rows, "shop") == 0 || !strings.Contains(rows, "credential: ") {
 				t.Fatal("the tables were not read")
 			}
-			for where, text := range map[string]string{"an answer": told.String(), "the log": log.String(), "a table": rows} {
+			_, _ = h.ask(t, "POST", "/agents/assistant", ana, rpc("message:send", words("a-canary that nobody knows what to do with")))
+			for _, path := range []string{"/agents/none-canary", "/v1/agents/none-canary/tasks", "/mcp/none-canary", "/openai/v1/models/none-canary"} {
+				_, _ = h.ask(t, "GET", path, ana, nil)
+			}
+			within(t, 20*time.Second, "the spans and metrics of the last call are exported", func() bool {
+				exported.mu.Lock()
+				defer exported.mu.Unlock()
+				tools := 0
+				for _, s := range exported.spans {
+					if strings.HasPrefix(s.Name, "execute_tool") {
+						tools++
+					}
+				}
+				return tools >= 4 && len(exported.metrics) > 0
+			})
+			_, page := h.ask(t, "GET", "/metrics", "", nil)
+			if !strings.Contains(page, `app="acme"`) {
+				t.Fatalf("the metrics tell nothing of the app: %s", page)
+			}
+			for where, text := range map[string]string{
+				"an answer": told.String(), "the log": log.String(), "a table": rows, "the metrics": page, "an export": exported.everything(),
+			} {
 				if at := strings.Index(text, "-canary"); at >= 0 {
 					t.Errorf("%s holds a credential: ...%s...", where, text[max(0, at-200):min(len(text), at+100)])
 				}

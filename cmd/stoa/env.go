@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -14,35 +15,47 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/runner"
 )
 
 // flags are the settings of a process that may stand on the command line, or in the environment as STOA_ and the
 // flag's name. What is nil was not given.
 type flags struct {
-	Host                *string        `help:"Address to listen on (0.0.0.0)."`
-	Port                *int           `help:"HTTP port, 0 for any that is free (8080)."`
-	GRPCPort            *int           `split_words:"true" name:"grpc-port" help:"gRPC port, 0 for any that is free (50051; where --port is 0, any that is free)."`
-	Studio              *bool          `help:"Read and write the configuration over HTTP. Not available yet."`
-	Role                *string        `enum:"all,web,worker" help:"all, web (answers requests, leaves the work to others) or worker (works, answers none) (all)."`
-	Database            *string        `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
-	MigrateDatabase     *string        `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
-	Redis               *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone, and counts what limits hold for."`
-	PublicGRPC          *string        `split_words:"true" name:"public-grpc" placeholder:"HOST:PORT" help:"The address for gRPC that cards show (the host of the public URL, and the gRPC port)."`
-	PublicURL           *string        `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
-	SignCards           *bool          `split_words:"true" help:"Sign the cards of agents, with keys that follow from the master keys."`
-	Watch               *bool          `help:"Apply changes of the configuration file and its .env without a restart."`
-	QueueWorkers        *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
-	QueueMaxRetries     *int           `split_words:"true" help:"Tries of a run after the first (3)."`
-	QueueInitialDelay   *time.Duration `split_words:"true" help:"Delay before the second try, doubled for each further one (1s)."`
-	QueueMaxDelay       *time.Duration `split_words:"true" help:"Longest delay between tries (5m)."`
-	QueueStaleThreshold *time.Duration `split_words:"true" help:"Age of the last heartbeat at which a worker counts as dead (5m)."`
-	MaxInflight         *int           `split_words:"true" help:"Live requests' runs at a time in this process (512)."`
-	TrustedProxies      *string        `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is believed (none)."`
-	MetricsAddr         *string        `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
-	ShutdownTimeout     *time.Duration `split_words:"true" help:"How long a stopping process waits for what is under way (30s)."`
-	DrainDelay          *time.Duration `split_words:"true" help:"How long of that, at most, it serves on until those who ask /ready have noticed (5s)."`
-	LogLevel            *string        `split_words:"true" enum:"debug,info,warn,error" help:"debug, info, warn or error (info)."`
-	LogFormat           *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
+	Host                  *string        `help:"Address to listen on (0.0.0.0)."`
+	Port                  *int           `help:"HTTP port, 0 for any that is free (8080)."`
+	GRPCPort              *int           `split_words:"true" name:"grpc-port" help:"gRPC port, 0 for any that is free (50051; where --port is 0, any that is free)."`
+	Studio                *bool          `help:"Read and write the configuration over HTTP. Not available yet."`
+	Role                  *string        `enum:"all,web,worker" help:"all, web (answers requests, leaves the work to others) or worker (works, answers none) (all)."`
+	Database              *string        `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
+	MigrateDatabase       *string        `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
+	Redis                 *string        `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone, and counts what limits hold for."`
+	PublicGRPC            *string        `split_words:"true" name:"public-grpc" placeholder:"HOST:PORT" help:"The address for gRPC that cards show (the host of the public URL, and the gRPC port)."`
+	PublicURL             *string        `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
+	SignCards             *bool          `split_words:"true" help:"Sign the cards of agents, with keys that follow from the master keys."`
+	Watch                 *bool          `help:"Apply changes of the configuration file and its .env without a restart."`
+	QueueWorkers          *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
+	QueueMaxRetries       *int           `split_words:"true" help:"Tries of a run after the first (3)."`
+	QueueInitialDelay     *time.Duration `split_words:"true" help:"Delay before the second try, doubled for each further one (1s)."`
+	QueueMaxDelay         *time.Duration `split_words:"true" help:"Longest delay between tries (5m)."`
+	QueueStaleThreshold   *time.Duration `split_words:"true" help:"Age of the last heartbeat at which a worker counts as dead (5m)."`
+	MaxInflight           *int           `split_words:"true" help:"Live requests' runs at a time in this process (512)."`
+	AppInflight           *int           `split_words:"true" help:"Of those, how many of one app (as many as it leaves free to others, at most half)."`
+	AppStoredBytes        *int64         `split_words:"true" help:"What one app may store in the database, in bytes: tasks, conversations, memories (10 GiB). 0: no bound."`
+	LongestRun            *time.Duration `split_words:"true" help:"How long one execution of a task's turn may take before it fails (30m)."`
+	MaxAnswer             *int           `split_words:"true" placeholder:"MIB" help:"MiB of text of one answer of a model (4)."`
+	AnswerMemory          *int           `split_words:"true" placeholder:"MIB" help:"MiB of answers and conversations in memory at a time, of runs and of callers each; an app has as many as it leaves free (160)."`
+	SandboxUser           *string        `split_words:"true" placeholder:"USER" help:"The user, by name or number, that programs of apps run as where the server is root (nobody)."`
+	SandboxPrograms       *string        `split_words:"true" placeholder:"FOLDER,..." help:"Folders, beside the system's, whose programs apps may run and read (none)."`
+	MaxConnections        *int           `split_words:"true" help:"Connections of clients at a time, HTTP and gRPC together (what the descriptors allow, at most 16384)."`
+	MaxAddressConnections *int           `split_words:"true" help:"Connections of clients at a time from one address, trusted proxies and loopback excepted (an eighth of all)."`
+	AppBodyRate           *int           `split_words:"true" help:"MiB a second of large messages that are taken in of each app, twice as many at once; who sends more waits (16)."`
+	TrustedProxies        *string        `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is believed (none)."`
+	MetricsAddr           *string        `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
+	ShutdownTimeout       *time.Duration `split_words:"true" help:"How long a stopping process waits for what is under way (30s)."`
+	DrainDelay            *time.Duration `split_words:"true" help:"How long of that, at most, it serves on until those who ask /ready have noticed (5s)."`
+	LogLevel              *string        `split_words:"true" enum:"debug,info,warn,error" help:"debug, info, warn or error (info)."`
+	LogFormat             *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
 }
 
 // secretNames are the settings that never stand on a command line: in the environment, in a file that NAME_FILE
@@ -57,13 +70,20 @@ const (
 type settings struct {
 	host, role, database, migrateDatabase, redis, publicURL string
 	publicGRPC                                              string
-	port, grpcPort, workers, maxInflight                    int
+	port, grpcPort, workers, maxInflight, appInflight       int
+	maxConnections, maxAddressConnections                   int
+	appBodyRate                                             int // MiB a second
 	watch, signCards                                        bool
 	maxRetries                                              int
 	initialDelay, maxDelay, stale, shutdown, drainDelay     time.Duration
+	longestRun                                              time.Duration
+	appStoredBytes                                          int64
+	maxAnswer, answerMemory                                 int // MiB
 	proxies                                                 []netip.Prefix
 	appHosts                                                []string
 	metricsAddr, logLevel, logFormat, logFile               string
+	sandboxUser                                             string
+	sandboxPrograms                                         []string
 }
 
 // resolve takes each setting from the command line, else the environment, else the configuration file, else its
@@ -100,6 +120,14 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 		maxDelay:        pick(5*time.Minute, line.QueueMaxDelay, e.QueueMaxDelay),
 		stale:           pick(5*time.Minute, line.QueueStaleThreshold, e.QueueStaleThreshold),
 		maxInflight:     pick(512, line.MaxInflight, e.MaxInflight),
+		appInflight:     pick(0, line.AppInflight, e.AppInflight),
+		appStoredBytes:  pick(int64(10)<<30, line.AppStoredBytes, e.AppStoredBytes),
+		longestRun:      pick(runner.LongestRun, line.LongestRun, e.LongestRun),
+		maxAnswer:       pick(llm.DefaultMaxBytes>>20, line.MaxAnswer, e.MaxAnswer),
+		answerMemory:    pick(defaultAnswerMemory, line.AnswerMemory, e.AnswerMemory),
+		sandboxUser:     pick("", line.SandboxUser, e.SandboxUser),
+		maxConnections:  pick(defaultConnections(descriptors()), line.MaxConnections, e.MaxConnections),
+		appBodyRate:     pick(16, line.AppBodyRate, e.AppBodyRate),
 		metricsAddr:     pick("", line.MetricsAddr, e.MetricsAddr),
 		shutdown:        pick(30*time.Second, line.ShutdownTimeout, e.ShutdownTimeout),
 		logLevel:        pick(cfg.Logger.Level, line.LogLevel, e.LogLevel),
@@ -107,9 +135,20 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 		logFile:         cfg.Logger.File,
 		appHosts:        only.AppHosts,
 	}
+	for folder := range strings.SplitSeq(pick("", line.SandboxPrograms, e.SandboxPrograms), ",") {
+		if folder == "" {
+			continue
+		}
+		resolved, err := filepath.EvalSymlinks(folder)
+		if err != nil || !filepath.IsAbs(folder) {
+			return s, fmt.Errorf("--sandbox-programs: %q is no absolute path of a folder that exists", folder)
+		}
+		s.sandboxPrograms = append(s.sandboxPrograms, resolved)
+	}
 	if s.port == 0 && line.GRPCPort == nil && e.GRPCPort == nil && s.grpcPort == 50051 {
 		s.grpcPort = 0
 	}
+	s.maxAddressConnections = pick(max(s.maxConnections/connectionsShares, 1), line.MaxAddressConnections, e.MaxAddressConnections)
 	s.drainDelay = pick(min(5*time.Second, s.shutdown), line.DrainDelay, e.DrainDelay)
 	if pick(false, line.Studio, e.Studio) {
 		return s, errors.New("--studio is not available yet")
@@ -118,6 +157,12 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 	s.proxies, err = prefixes(pick("", line.TrustedProxies, e.TrustedProxies))
 	return s, errors.Join(err, s.check())
 }
+
+// MiB of answers and conversations in memory at a time. An app may have half of them, and the largest message must fit in.
+const (
+	defaultAnswerMemory = 160
+	leastAnswerMemory   = 160
+)
 
 func pick[T any](fallback T, given ...*T) T {
 	for _, g := range given {
@@ -145,6 +190,30 @@ func (s settings) check() error {
 	}
 	if s.maxInflight < 1 {
 		bad("--max-inflight", "at least 1")
+	}
+	if s.appInflight < 0 || s.appInflight > s.maxInflight {
+		bad("--app-inflight", "0 or more and not more than --max-inflight")
+	}
+	if s.appStoredBytes < 0 {
+		bad("--app-stored-bytes", "0 or more")
+	}
+	if s.longestRun < time.Second {
+		bad("--longest-run", "at least 1s")
+	}
+	if s.maxAnswer < 1 || s.maxAnswer > 1024 {
+		bad("--max-answer", "between 1 and 1024 MiB")
+	}
+	if least := max(leastAnswerMemory, 8*s.maxAnswer); s.answerMemory < least || s.answerMemory > 1<<20 {
+		bad("--answer-memory", fmt.Sprintf("at least %d MiB, so that an app may have the largest message and answer in memory", least))
+	}
+	if s.maxConnections < 1 {
+		bad("--max-connections", "at least 1")
+	}
+	if s.maxAddressConnections < 1 {
+		bad("--max-address-connections", "at least 1")
+	}
+	if s.appBodyRate < 1 || s.appBodyRate > 1<<20 {
+		bad("--app-body-rate", "between 1 and 1048576")
 	}
 	if s.maxRetries < 0 {
 		bad("--queue-max-retries", "0 or more")

@@ -57,9 +57,9 @@ func (m *meters) gauge(name, unit, help string, read reading, labels ...string) 
 }
 
 // total makes a counter that somebody else counts.
-func (m *meters) total(name, unit, help string, read reading) {
+func (m *meters) total(name, unit, help string, read reading, labels ...string) {
 	_, err := m.meter().Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithFloat64Callback(seen(read)))
-	m.note(name+units[unit]+"_total", "counter", help, err)
+	m.note(name+units[unit]+"_total", "counter", help, err, labels...)
 }
 
 func seen(read reading) metric.Float64Callback {

@@ -5,16 +5,17 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc/app"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
@@ -30,11 +31,11 @@ import (
 )
 
 // tenancyOptions completes the administration of apps with what the config room knows of documents.
-func tenancyOptions(shared app.House) tenancy.Options {
+func tenancyOptions(shared app.House, stale time.Duration) tenancy.Options {
 	return tenancy.Options{
-		Check: check(shared), Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: shared.Log, Plan: knownPlan(shared.Billing),
+		Check: check(shared), Guard: shared.Guard, Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Leaves: config.Leaves, Log: shared.Log, Plan: knownPlan(shared.Billing),
 		Erase: func(ctx context.Context, a tenancy.App) error {
-			return errors.Join(shared.Volatile.Forget(ctx, a.ID), shared.Billing.Close(ctx, tenancy.System, a))
+			return erase(ctx, shared, stale, a)
 		},
 		Renew: func(ctx context.Context, keys *tenancy.Keyring) error {
 			return store.RenewSealed(ctx, shared.DB, keys)
@@ -51,7 +52,9 @@ func (h *house) front(listens net.Addr) (*surface.Server, error) {
 	}
 	o := surface.Options{
 		Verifier: h.verifier, Keys: h.apiKeys, Auth: h.auth(), AdminSecret: h.secrets.admin, Apps: h.apps, Router: h.router, Live: h.live,
-		PublicURL: cmp.Or(h.settings.publicURL, h.site(listens)), TrustedProxies: h.settings.proxies, CORS: cors, GRPC: h.callable(), Tracer: h.tracer, Log: h.log,
+		PublicURL: cmp.Or(h.settings.publicURL, h.site(listens)), Hosts: h.hosts(listens), TrustedProxies: h.settings.proxies, CORS: cors, GRPC: h.callable(),
+		Large: h.garbage.watch(), BodyRate: int64(h.settings.appBodyRate) << 20, Answers: capacity.NewPool(int64(h.settings.answerMemory)<<20, h.garbage.watch()),
+		Tracer: h.tracer, Log: h.log,
 	}
 	if h.meters != nil {
 		o.Observe, o.Refused = h.meters.observe, h.meters.refuse
@@ -64,6 +67,18 @@ func (h *house) front(listens net.Addr) (*surface.Server, error) {
 		return nil, err
 	}
 	return server, h.gauges(server)
+}
+
+// hosts are the names and addresses under which the process is reached: those it listens at, over gRPC as well, and where it listens
+// at every address, the name of the machine.
+func (h *house) hosts(listens net.Addr) []string {
+	all := []string{h.settings.host, listens.String(), h.settings.publicGRPC}
+	if at, ok := listens.(*net.TCPAddr); ok && at.IP.IsUnspecified() {
+		if name, err := os.Hostname(); err == nil {
+			all = append(all, name)
+		}
+	}
+	return slices.DeleteFunc(all, func(host string) bool { return host == "" })
 }
 
 // serveMetrics serves the metrics on a listener of their own, if they are to have one.

@@ -43,6 +43,14 @@ func (h *house) gauges(front *surface.Server) error {
 	}
 	m.gauge("stoa_runs_inflight", "", "Runs at work in this process.", plain(func() int64 { return int64(h.inflight()) }))
 	m.gauge("stoa_streams_open", "", "Streams of events that clients hold open.", plain(front.Streams))
+	m.gauge("stoa_client_connections", "", "Connections of clients, over HTTP and gRPC.", plain(func() int64 { open, _ := h.clients.count(); return open }))
+	m.total("stoa_client_connections_refused", "", "Connections that were closed when they were accepted, by the bound: total or address.",
+		func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+			_, refused := h.clients.count()
+			for bound, n := range refused {
+				show(float64(n), labelled("bound", bound))
+			}
+		}, "bound")
 	m.gauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", plain(h.live.Len))
 	queue := &queueLook{runs: store.NewRuns(h.db)}
 	m.gauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
@@ -52,6 +60,15 @@ func (h *house) gauges(front *surface.Server) error {
 	m.gauge("stoa_notification_receivers", "", "Addresses that are told of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
 		toldOf(store.NewReceivers(h.db)), "state")
 	m.gauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", h.flaws)
+	m.gauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", plain(func() int64 {
+		waiting, _ := h.shared.Billing.PendingUsage()
+		return waiting
+	}))
+	m.total("stoa_usage_lost", "", "Rows of usage that are lost: too many waited for the database, or it refused them.", plain(func() int64 {
+		_, lost := h.shared.Billing.PendingUsage()
+		return lost
+	}))
+	m.total("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", plain(h.quota.Refused))
 	if h.db.Engine() == db.Postgres {
 		m.connections(h.db)
 	}

@@ -56,6 +56,6 @@ func (h *house) serveGRPC(ctx context.Context, g *errgroup.Group, front *surface
 	h.calls = a2agrpc.New(front, a2agrpc.Options{
 		TLS: h.tls, Begun: h.leave.called, Ready: ext.Ready(ext.Options{Database: h.db.Ping, Ready: h.leave.ready}),
 	})
-	g.Go(func() error { return h.calls.Serve(h.dialled) })
+	g.Go(func() error { return h.calls.Serve(h.clients.listen(h.dialled)) })
 	context.AfterFunc(ctx, h.calls.Stop)
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,16 +52,19 @@ var (
 		`{"tenant": "{app}", "message": {"messageId": "walk-5", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
 		`{"tenant": "{app}/assistant", "message": {"messageId": "walk-6", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
 		`{"tenant": "{agent}", "message": {"messageId": "walk-7", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
+		`{"tenant": "assistant", "message": {"messageId": "walk-8", "role": "ROLE_USER", "parts": [{"text": "hello"}], "referenceTaskIds": ["{task}"]}}`,
 	}
 	spoken03 = []string{
 		`{"request": {"messageId": "walk-1", "role": "ROLE_USER", "parts": [{"text": "mine now"}], "taskId": "{task}"}}`,
 		`{"request": {"messageId": "walk-2", "role": "ROLE_USER", "parts": [{"text": "recall"}], "contextId": "{context}"}, "configuration": {"blocking": true}}`,
 		`{"request": {"messageId": "{message}", "role": "ROLE_USER", "parts": [{"text": "hello"}], "contextId": "{context}"}, "configuration": {"blocking": true}}`,
 		`{"request": {"messageId": "walk-3", "role": "ROLE_USER", "parts": [{"data": {"data": {"type": "tool_approval", "call_id": "{call}", "decision": "approve"}}}], "taskId": "{held}"}}`,
+		`{"request": {"messageId": "walk-4", "role": "ROLE_USER", "parts": [{"data": {"data": {"type": "tool_credential", "tool": "locked", "value": "x"}}}], "taskId": "{wanting}"}}`,
+		`{"request": {"messageId": "walk-5", "role": "ROLE_USER", "parts": [{"text": "hello"}], "referenceTaskIds": ["{task}"]}, "configuration": {"blocking": true}}`,
 	}
-	named10  = []string{`{"tenant": "assistant", "id": "{task}"}`, `{"tenant": "{app}", "id": "{task}"}`, `{"tenant": "{agent}", "id": "{task}"}`}
-	named03  = []string{`{"name": "tasks/{task}"}`}
-	pushed10 = []string{`{"tenant": "assistant", "taskId": "{task}", "id": "{task}"}`}
+	named10  = []string{`{"tenant": "assistant", "id": "{task}"}`, `{"tenant": "{app}", "id": "{task}"}`, `{"tenant": "{agent}", "id": "{task}"}`, `{"tenant": "assistant", "id": "{held}"}`, `{"tenant": "assistant", "id": "{wanting}"}`}
+	named03  = []string{`{"name": "tasks/{task}"}`, `{"name": "tasks/{held}"}`, `{"name": "tasks/{wanting}"}`}
+	pushed10 = []string{`{"tenant": "assistant", "taskId": "{task}", "id": "{task}"}`, `{"tenant": "{app}/assistant", "taskId": "{task}", "id": "{task}"}`}
 	pushed03 = []string{`{"name": "tasks/{task}/pushNotificationConfigs/{task}"}`}
 )
 
@@ -72,9 +76,9 @@ var callWalks = map[string]callWalk{
 	service10 + "ListTasks":                        {[]string{`{"tenant": "assistant", "contextId": "{context}"}`, `{"tenant": "assistant", "pageToken": "{cursor}"}`, `{"tenant": "{app}"}`}, orOfAssistant("tasks:read")},
 	service10 + "CancelTask":                       {named10, orOfAssistant("tasks:cancel")},
 	service10 + "SubscribeToTask":                  {named10, orOfAssistant("tasks:read")},
-	service10 + "CreateTaskPushNotificationConfig": {[]string{`{"tenant": "assistant", "taskId": "{task}", "id": "{task}", "url": "https://thief.invalid"}`}, orOfAssistant()},
+	service10 + "CreateTaskPushNotificationConfig": {[]string{`{"tenant": "assistant", "taskId": "{task}", "id": "{task}", "url": "https://thief.invalid"}`, `{"tenant": "{app}/assistant", "taskId": "{task}", "id": "{task}", "url": "https://thief.invalid"}`}, orOfAssistant()},
 	service10 + "GetTaskPushNotificationConfig":    {pushed10, orOfAssistant()},
-	service10 + "ListTaskPushNotificationConfigs":  {[]string{`{"tenant": "assistant", "taskId": "{task}"}`}, orOfAssistant()},
+	service10 + "ListTaskPushNotificationConfigs":  {[]string{`{"tenant": "assistant", "taskId": "{task}"}`, `{"tenant": "{app}/assistant", "taskId": "{task}"}`, `{"tenant": "assistant", "taskId": "{task}", "pageToken": "{cursor}"}`}, orOfAssistant()},
 	service10 + "DeleteTaskPushNotificationConfig": {pushed10, orOfAssistant()},
 	service10 + "GetExtendedAgentCard":             {[]string{`{"tenant": "assistant"}`, `{"tenant": "{agent}"}`, `{"tenant": "{app}"}`}, orOfAssistant("agents:read")},
 	service03 + "SendMessage":                      {spoken03, orOfAssistant()},
@@ -85,7 +89,7 @@ var callWalks = map[string]callWalk{
 	service03 + "TaskSubscription":                 {named03, orOfAssistant("tasks:read")},
 	service03 + "CreateTaskPushNotificationConfig": {[]string{`{"parent": "tasks/{task}", "configId": "x", "config": {"name": "tasks/{task}/pushNotificationConfigs/x", "pushNotificationConfig": {"id": "{task}", "url": "https://thief.invalid"}}}`}, orOfAssistant()},
 	service03 + "GetTaskPushNotificationConfig":    {pushed03, orOfAssistant()},
-	service03 + "ListTaskPushNotificationConfig":   {[]string{`{"parent": "tasks/{task}"}`}, orOfAssistant()},
+	service03 + "ListTaskPushNotificationConfig":   {[]string{`{"parent": "tasks/{task}"}`, `{"parent": "tasks/{task}", "pageToken": "{cursor}"}`}, orOfAssistant()},
 	service03 + "DeleteTaskPushNotificationConfig": {pushed03, orOfAssistant()},
 	service03 + "GetAgentCard":                     {[]string{`{}`}, orOfAssistant("agents:read")},
 }
@@ -97,6 +101,9 @@ func (h *testHouse) walkCalls(t *testing.T, token string, x minted) {
 	t.Helper()
 	conn := h.dialGRPC(t)
 	for _, method := range a2agrpc.Methods() {
+		if missing := unnamed(t, method); len(missing) > 0 {
+			t.Errorf("%s: the isolation proof has no message that names somebody else's %v", method, missing)
+		}
 		for _, agent := range []string{"assistant", x.agent, ""} {
 			for _, message := range callWalks[method].messages {
 				if agent != "" && !regexp.MustCompile(`^/a2a`).MatchString(method) {
@@ -113,6 +120,40 @@ func (h *testHouse) walkCalls(t *testing.T, token string, x minted) {
 			}
 		}
 	}
+}
+
+// ids are the places of ids in messages of gRPC, as the library calls the fields.
+var ids = map[string]string{
+	"task_id": "{task}", "context_id": "{context}", "message_id": "{message}", "page_token": "{cursor}", "tenant": "{app}", "parent": "{task}", "name": "{task}",
+	"reference_task_ids": "{task}", "id": "{task}",
+}
+
+// unnamed returns the fields with ids of a method's message, and of what lies in it, that none of its walks fills with one of a
+// stranger's.
+func unnamed(t *testing.T, method string) (missing []string) {
+	t.Helper()
+	all := strings.Join(callWalks[method].messages, "\n")
+	if all == "" {
+		return []string{"ids"}
+	}
+	var look func(d protoreflect.MessageDescriptor, depth int)
+	look = func(d protoreflect.MessageDescriptor, depth int) {
+		for i := range d.Fields().Len() {
+			f := d.Fields().Get(i)
+			place, isID := ids[string(f.Name())]
+			if f.Name() == "name" && depth > 0 { // of a file or an extension
+				isID = false
+			}
+			if isID && !regexp.MustCompile(`"`+f.JSONName()+`": \[?"[^"]*`+regexp.QuoteMeta(place)).MatchString(all) {
+				missing = append(missing, f.JSONName())
+			}
+			if f.Message() != nil && !f.IsMap() && depth < 1 && f.Message().ParentFile() == d.ParentFile() {
+				look(f.Message(), depth+1)
+			}
+		}
+	}
+	look(methodOf(t, method).Input(), 0)
+	return missing
 }
 
 func (h *testHouse) dialGRPC(t *testing.T) *grpc.ClientConn {
@@ -158,6 +199,12 @@ func call(t *testing.T, conn *grpc.ClientConn, token, method, message, agent str
 	if agent != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "agent-name", agent)
 	}
+	return callIn(ctx, t, conn, method, message)
+}
+
+// callIn is [call] with the metadata that ctx carries.
+func callIn(ctx context.Context, t *testing.T, conn *grpc.ClientConn, method, message string) (answers string, err error) {
+	t.Helper()
 	d := methodOf(t, method)
 	in := dynamicpb.NewMessage(d.Input())
 	if err := protojson.Unmarshal([]byte(message), in); err != nil {

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"sync/atomic"
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/tenancy"
+	"stoa/tenancy/grant"
 )
 
 // own is the configuration of this process's default app: from the operator's file, or without one the built-in one.
@@ -64,7 +64,7 @@ func (o *own) builtin(loopback bool) error {
 // build makes an app of a snapshot: the default one of the operator's configuration, any other of its own.
 func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapshot) (*app.App, error) {
 	return func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
-		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.InForce(), Plan: s.App.Plan}
+		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.InForce(), Plan: s.App.Plan, Grants: s.App.Grants, Hash: s.Hasher.Sum}
 		if s.App.ID == tenancy.DefaultID {
 			t.Own, t.Inside, t.Telling = true, true, o.telling
 			return app.Build(o.cfg.Load(), t, house)
@@ -73,7 +73,7 @@ func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapsh
 		if err != nil {
 			return nil, err
 		}
-		t.Inside = slices.Contains(s.App.Grants, "private_network")
+		t.Inside = s.App.Grants.Has(grant.PrivateNetwork)
 		t.Telling.Inside = t.Inside
 		if t.Telling.Secret, err = signing(s.Secret); err != nil {
 			return nil, err
@@ -84,8 +84,8 @@ func (o *own) build(house app.House) func(ctx context.Context, s *tenancy.Snapsh
 
 // check decides whether a tenant's configuration would load: it is parsed and built like the real one, and the result
 // dropped.
-func check(house app.House) func(ctx context.Context, src []byte, grants []string, plan string, secret func(string) (string, bool)) error {
-	return func(_ context.Context, src []byte, grants []string, plan string, secret func(string) (string, bool)) error {
+func check(house app.House) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
+	return func(_ context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
 		cfg, err := config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants, Lend: environ})
 		if err != nil {
 			return err
@@ -93,7 +93,7 @@ func check(house app.House) func(ctx context.Context, src []byte, grants []strin
 		if _, err := signing(secret); err != nil {
 			return err
 		}
-		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan, Inside: slices.Contains(grants, "private_network"), Trial: true}, house)
+		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan, Grants: grants, Inside: grants.Has(grant.PrivateNetwork), Trial: true}, house)
 		if err != nil {
 			return config.Place(err, "", src)
 		}

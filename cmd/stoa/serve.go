@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc/app"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/queue"
@@ -75,7 +76,8 @@ type house struct {
 	registry *authz.Registry
 	apiKeys  *authz.APIKeys
 	pool     *queue.Pool
-	passing  *queue.Pool // of the tasks in memory
+	passing  *queue.Pool  // of the tasks in memory
+	quota    *store.Quota // of what apps store in the database
 	dead     *task.DeadLetters
 	shared   app.House
 	live     *tenancy.Live[*app.App]
@@ -85,7 +87,9 @@ type house struct {
 	leave    *leave
 	dialled  net.Listener    // of gRPC, nil = none
 	calls    *a2agrpc.Server // over gRPC
-	tls      *tls.Config     // nil = nothing is encrypted here
+	garbage  *gcTuner
+	clients  *connections
+	tls      *tls.Config // nil = nothing is encrypted here
 	exports  *billing.Exporter
 	couriers []*notify.Courier
 	cardKeys func() []byte // what cards are signed with, nil = they are not
@@ -101,7 +105,8 @@ const (
 
 // openHouse brings everything up but the listeners. What it opened before an error it closes again.
 func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h *house, err error) {
-	h = &house{settings: s, own: mine, log: log, leave: newLeave()}
+	h = &house{settings: s, own: mine, log: log, leave: newLeave(), garbage: newGCTuner()}
+	h.clients = newConnections(s.maxConnections, s.maxAddressConnections, s.proxies)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -147,6 +152,7 @@ func (h *house) openDatabase(ctx context.Context) (err error) {
 	if err := migrate(ctx, h.db, h.settings.migrateDatabase); err != nil {
 		return err
 	}
+	h.boundStored()
 	if h.shared.Volatile, err = app.OpenVolatile(ctx, h.db, app.VolatileOptions{Log: h.log}); err != nil {
 		return err
 	}
@@ -182,11 +188,16 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	guard, err := h.guard()
+	if err != nil {
+		return err
+	}
 	h.shared = app.House{
 		DB: h.db, Volatile: h.shared.Volatile, Keys: h.keys, Hub: task.NewHub(h.bus), Databases: &app.Databases{},
-		Retry:   queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
+		Retry:      queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
+		LongestRun: h.settings.longestRun, Memory: capacity.NewPool(int64(h.settings.answerMemory)<<20, h.garbage.watch()), MaxAnswer: h.settings.maxAnswer << 20,
 		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
-		Sandbox: sandbox.NewHost(helper), Judged: h.judged, Watch: h.watch(), Log: h.log,
+		Guard: guard, Sandbox: sandbox.NewHost(helper, sandbox.Options{User: h.settings.sandboxUser, Programs: h.settings.sandboxPrograms, Log: h.log}), Judged: h.judged, Watch: h.watch(), Log: h.log,
 	}
 	if err := h.openCounts(); err != nil {
 		return err
@@ -198,7 +209,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 	if err := h.openExports(); err != nil {
 		return err
 	}
-	o := tenancyOptions(h.shared)
+	o := tenancyOptions(h.shared, h.settings.stale)
 	o.Reserved, o.Reach = h.reserved, h.reach
 	h.apps = tenancy.New(h.db, h.keys, h.bus, o)
 	return nil
@@ -207,7 +218,7 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 func (h *house) openQueue(ctx context.Context) error {
 	h.dead = task.NewDeadLetters(h.db, h.shared.Hub, func() { h.pool.Wake() }, task.DeadOptions{Unhold: h.unhold})
 	o := queue.Options{
-		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, Stale: h.settings.stale, Retry: h.shared.Retry, GiveUp: h.giveUp(h.dead),
+		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, AppInflight: h.settings.appInflight, Stale: h.settings.stale, Retry: h.shared.Retry, GiveUp: h.giveUp(h.dead),
 		Config: h.own.fingerprint, Idle: h.settings.role == roleWeb, Bus: h.bus, Calls: h.shared.Hub, Log: h.log,
 	}
 	h.pool = queue.New(store.NewRuns(h.db), h.run, o)
@@ -236,6 +247,7 @@ func (h *house) inflight() (n int) {
 func (h *house) openLive(ctx context.Context) (err error) {
 	h.live = tenancy.NewLive(h.apps, h.own.build(h.shared), h.liveOptions())
 	h.closing(func() error { h.live.Close(); return nil })
+	h.shared.Hub.CheckTenants(h.live.Ended)
 	if h.router, err = tenancy.NewRouter(h.apps, h.settings.appHosts); err != nil {
 		return err
 	}
@@ -312,6 +324,7 @@ func (h *house) listen(ctx context.Context, c *console) error {
 
 // serve works until ctx ends, then drains. It calls serving when requests are answered.
 func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error {
+	l = h.clients.listen(l)
 	front, err := h.front(l.Addr())
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -320,8 +333,8 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
 	for _, run := range []func(context.Context) error{
-		h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run,
-		h.shared.Billing.Run, h.keepBooks, h.shared.Volatile.Run, newSweeper(h).run, newInspector(h).run, h.notify, h.keepTime,
+		h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run, h.quota.Run,
+		h.shared.Billing.Run, h.keepBooks, h.shared.Volatile.Run, newSweeper(h).run, newInspector(h).run, h.notify, h.keepTime, h.garbage.Run,
 	} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}

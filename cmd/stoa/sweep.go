@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -167,9 +166,6 @@ func (h *house) keeps(ctx context.Context, a tenancy.App, k *keeping) error {
 		s, err := h.apps.Snapshot(ctx, a.ID, 0)
 		if err != nil {
 			return err
-		}
-		if !bytes.Contains(s.Config, []byte("retention")) && !bytes.Contains(s.Config, []byte("sessions")) { // most say nothing of it, and parsing takes its time
-			return nil
 		}
 		if cfg, err = config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, Lend: environ}); err != nil {
 			return err

@@ -34,7 +34,7 @@ func TestSweep(t *testing.T) {
 			"apart": fmt.Sprintf(config, sessions, fmt.Sprintf(", databases: {own: {driver: sqlite, database: %q}}", own)),
 		} {
 			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
-				map[string]any{"name": name, "config": c, "grants": []string{"sqlite", "filesystem"}})
+				map[string]any{"name": name, "config": c, "grants": []any{"sqlite", map[string]any{"filesystem": []string{filepath.Dir(own)}}}})
 		}
 		asked := map[string]string{}
 		for _, name := range []string{"short", "long", "ever", "apart"} {
@@ -182,5 +182,26 @@ func TestKeeps(t *testing.T) {
 	var k keeping
 	if err := h.keeps(t.Context(), tenancy.App{ID: tenancy.DefaultID}, &k); err != nil || k.retention != (store.Retention{Tasks: time.Hour}) {
 		t.Errorf("%+v %v", k.retention, err)
+	}
+}
+
+// TestSpelledOtherwise: what an app's configuration says of schedules and retention acts however it is spelled: by a secret, or
+// with escaped letters.
+func TestSpelledOtherwise(t *testing.T) {
+	t.Parallel()
+	h := openTestHouse(t, dbtest.SQLiteURL(t))
+	config := `{"llms": {"m": {"provider": "scripted"}}, "agents": {"a": {"llm": "m", "trigger": {"type": "${KIND}", "cron": "0 7 * * *", "input": "Go."}}},
+		"storage": {"\u0072etention": {"tasks": "1h"}}}`
+	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": config, "secrets": map[string]string{"KIND": "schedule"}})
+	a, err := h.apps.Get(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := h.plan(t.Context(), a.ID); err != nil || p.Crons["a"] == nil {
+		t.Errorf("the schedules are %+v, error %v", p, err)
+	}
+	var k keeping
+	if err := h.keeps(t.Context(), a, &k); err != nil || k.retention != (store.Retention{Tasks: time.Hour}) {
+		t.Errorf("the retention is %+v, error %v", k.retention, err)
 	}
 }

@@ -152,11 +152,14 @@ func (h *testHouse) schedules(t *testing.T, app string) (n int) {
 	return n
 }
 
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for began := time.Now(); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > 30*time.Second {
-			t.Fatal("never: " + what)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); !holds(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
 		}
 	}
 }
@@ -168,7 +171,7 @@ func TestOwnTriggers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "stoa.yaml")
 	hourly := fmt.Sprint(time.Now().UTC().Add(30*time.Minute).Minute(), " * * * *") // half an hour away
 	config := scheduled(hourly, `
-  hooked: {llm: m, trigger: {type: webhook, secret: a-secret-of-the-hooks, response: {mode: async}}}
+  hooked: {llm: m, trigger: {type: webhook, secret: a-secret-of-all-the-hooks, response: {mode: async}}}
 storage: {tasks: {backend: inmemory}, sessions: {backend: inmemory}}
 rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 2}]}
 `)
@@ -181,7 +184,7 @@ rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month
 	eventually(t, "what was missed is a task", func() bool { return h.schedule(t, tenancy.DefaultName).LastTask != "" })
 	for i, want := range []int{http.StatusAccepted, http.StatusAccepted, http.StatusTooManyRequests, http.StatusAccepted} {
 		body := fmt.Sprintf(`{"n": %d}`, i%3) // the last is the first again, which is no further call
-		mac := hmac.New(sha256.New, []byte("a-secret-of-the-hooks"))
+		mac := hmac.New(sha256.New, []byte("a-secret-of-all-the-hooks"))
 		mac.Write([]byte(body))
 		req := h.request(t, "POST", "/webhooks/hooked", "", body)
 		req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))

@@ -64,7 +64,7 @@ func (cmd *validateCmd) check() error {
 	}
 	house := app.House{
 		Keys: keys, Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
-		Sandbox: sandbox.NewHost(helper), Log: slog.New(slog.DiscardHandler),
+		Sandbox: sandbox.NewHost(helper, sandbox.Options{}), Log: slog.New(slog.DiscardHandler),
 	}
 	defer house.Outside.Close()
 	defer house.Inside.Close()

@@ -11,6 +11,8 @@ type Batch struct {
 	// it. It is for a batch that as good as always finds all as it should be: where one does not, or something is there that
 	// another would insert, nothing has happened and each goes by its own statements. Only PostgreSQL takes it.
 	Shared *Batch
+	// Stores says what the batch adds to what its tenant stores, which the database's [Quota] may refuse.
+	Stores Storing
 
 	stmts  []stmt
 	writes bool

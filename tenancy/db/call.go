@@ -1,6 +1,7 @@
 package db
 
 import (
+	"context"
 	"sync"
 
 	"go.opentelemetry.io/otel/trace"
@@ -8,6 +9,7 @@ import (
 
 // call is a batch on its way to the database.
 type call struct {
+	ctx     context.Context // the caller's; nil = it has none
 	role    string
 	tenant  ID
 	batch   *Batch

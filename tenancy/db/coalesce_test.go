@@ -80,12 +80,12 @@ func TestGroupSizes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &db.Held{Gate: make(chan struct{})}
-		write, end := h.Writer()
+		write, end := h.Writer(db.Postgres)
 		var all sync.WaitGroup
 		writes := func(n int, want ...int) {
 			t.Helper()
 			for range n {
-				all.Go(func() { _ = write() })
+				all.Go(func() { _ = write(&db.Batch{}) })
 			}
 			synctest.Wait()
 			if got := h.Groups(); !slices.Equal(got, want) {
@@ -113,6 +113,43 @@ func TestGroupSizes(t *testing.T) {
 		close(h.Gate)
 		all.Wait()
 		end()
+	})
+}
+
+// TestLargeBatches: each is committed alone, and small ones wait for one of them at most.
+func TestLargeBatches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &db.Held{Gate: make(chan struct{})}
+		write, end := h.Writer(db.SQLite)
+		var all sync.WaitGroup
+		writes := func(n, bytes int) {
+			for range n {
+				all.Go(func() {
+					var b db.Batch
+					b.Exec(nil, "UPDATE task SET error = $1", strings.Repeat("x", bytes))
+					_ = write(&b)
+				})
+			}
+			synctest.Wait()
+		}
+		writes(1, 1)
+		writes(2, 1<<20)
+		writes(3, 1)
+		h.Gate <- struct{}{} // the lone one
+		writes(2, 1)
+		writes(2, 1<<20)
+		for range 3 {
+			h.Gate <- struct{}{}
+			writes(0, 0)
+		}
+		writes(4, 1)
+		close(h.Gate)
+		all.Wait()
+		end()
+		if got, want := h.Groups(), []int{1, 1, 5, 1, 1, 4, 1}; !slices.Equal(got, want) {
+			t.Errorf("groups of %v, want %v", got, want)
+		}
 	})
 }
 

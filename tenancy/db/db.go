@@ -76,6 +76,7 @@ type DB struct {
 	url    string
 	engine engine
 	group  *coalescer
+	quota  Quota // nil = tenants may store what they like
 }
 
 // Open connects to the database at url: sqlite://PATH, sqlite://:memory: or postgres://... . It does not migrate.
@@ -129,6 +130,19 @@ type Stats struct {
 // Stats tells of the pool.
 func (d *DB) Stats() Stats { return d.engine.stats() }
 
+// ErrBusy says that [DB.Erase] has to wait for those who read.
+var ErrBusy = errors.New("the database is being read")
+
+// Erase sees to it that what was deleted is in no file of the database any more. On SQLite it rebuilds a file
+// of at most 256 MiB and empties the journal, and is [ErrBusy] while somebody reads an older state; PostgreSQL does it by
+// itself, when it vacuums.
+func (d *DB) Erase(ctx context.Context) error {
+	if l, ok := d.engine.(*lite); ok {
+		return l.erase(ctx)
+	}
+	return nil
+}
+
 // Close finishes the writes under way and disconnects.
 func (d *DB) Close() error {
 	d.group.close()
@@ -148,8 +162,11 @@ func (h *Handle) Tenant() ID { return h.tenant }
 // Engine tells which engine h runs on.
 func (h *Handle) Engine() Engine { return h.d.kind }
 
-// Do executes b in one transaction and one round trip.
+// Do executes b in one transaction and one round trip. The database's [Quota] may refuse it.
 func (h *Handle) Do(ctx context.Context, b *Batch) (err error) {
+	if err := h.admit(b); err != nil {
+		return err
+	}
 	ctx, span := h.trace(ctx, b)
 	if span != nil {
 		defer func() { end(span, err) }()
@@ -161,11 +178,14 @@ func (h *Handle) Do(ctx context.Context, b *Batch) (err error) {
 // its own batch and no other. When ctx ends first the error is [ErrUnknownOutcome] if the batch may still take effect;
 // what it then finds reaches nobody: no count is set and no read function called once Write has returned.
 func (h *Handle) Write(ctx context.Context, b *Batch) (err error) {
+	if err := h.admit(b); err != nil {
+		return err
+	}
 	ctx, span := h.trace(ctx, b)
 	if span != nil {
 		defer func() { end(span, err) }()
 	}
-	return h.d.group.write(ctx, &call{role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1), span: span})
+	return h.d.group.write(ctx, &call{ctx: ctx, role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1), span: span})
 }
 
 // Tx runs f in a transaction that commits when f returns nil. It holds a connection, on SQLite the only writing one,

@@ -14,7 +14,7 @@ var Summarize = summarize
 func (d *DB) Writes() (queued, writers int) {
 	d.group.mu.Lock()
 	defer d.group.mu.Unlock()
-	return d.group.n, d.group.writers
+	return d.group.queued(), d.group.writers
 }
 
 // Pipeline returns the statements that go to PostgreSQL for a group, the i-th batch of which is of the i-th tenant, and how
@@ -57,11 +57,11 @@ func (h *Held) runGroup(calls []*call) {
 	}
 }
 
-// Writer returns a function that writes a batch as [Handle.Write] does on PostgreSQL, and one that ends when all is written.
-func (h *Held) Writer() (write func() error, end func()) {
-	c := newCoalescer(h, writers[Postgres])
-	return func() error {
-		return c.write(context.Background(), &call{tenant: "t", batch: &Batch{}, done: make(chan error, 1)})
+// Writer returns a function that writes a batch as [Handle.Write] does on an engine, and one that ends when all is written.
+func (h *Held) Writer(e Engine) (write func(*Batch) error, end func()) {
+	c := newCoalescer(h, writers[e])
+	return func(b *Batch) error {
+		return c.write(context.Background(), &call{tenant: "t", batch: b, done: make(chan error, 1)})
 	}, c.close
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Bounds of what a guest's server is trusted with.
@@ -37,8 +38,9 @@ type Guest struct {
 
 // Way is how a guest's server is reached.
 type Way struct {
-	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
-	Roots *x509.CertPool // nil = the system's
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Roots  *x509.CertPool // nil = the system's
+	Tenant *TenantFile    // what SQLite's file is held to; nil = it is the operator's
 }
 
 // OpenGuest returns the database of a guest. It connects when there is something to do; what it connects to it reaches
@@ -49,7 +51,7 @@ func OpenGuest(ctx context.Context, g Guest, way Way) (*DB, error) {
 	var err error
 	switch g.Driver {
 	case SQLite:
-		d.engine, err = openSQLite(ctx, g.Database, bounds{readers: g.MaxConns - 1, idle: min(g.MaxIdle, g.MaxConns-1), shared: true})
+		d.engine, err = openSQLite(ctx, g.Database, bounds{readers: g.MaxConns - 1, idle: min(g.MaxIdle, g.MaxConns-1), shared: true, longest: guestStatement, tenant: way.Tenant})
 	case Postgres:
 		d.engine, err = openGuest(ctx, g, way)
 	default:
@@ -166,11 +168,17 @@ var refusals = map[string]string{
 // answer of a database.
 func Refusal(err error) string {
 	var lite interface{ Code() int }
+	var file *fileError
+	if errors.As(err, &file) {
+		return file.Error()
+	}
 	switch word, known := refusals[code(err)]; {
 	case known:
 		return word
 	case code(err) != "":
 		return "the database answered with error " + code(err)
+	case errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_TOOBIG:
+		return fmt.Sprintf("a value in the database file is longer than %d bytes", maxValue)
 	case errors.As(err, &lite):
 		return fmt.Sprintf("SQLite answered with error %d", lite.Code())
 	}

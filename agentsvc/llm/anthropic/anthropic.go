@@ -107,7 +107,7 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 				yield(nil, err)
 				return
 			}
-			p.read(ctx, params, newAnswer(upstream.NewAnswer(p.opts.Name, p.opts.Model, req)), yield)
+			p.read(ctx, params, newAnswer(upstream.NewAnswer(ctx, p.opts.Name, p.opts.Model, req)), yield)
 		}
 	})
 }

@@ -93,6 +93,9 @@ func (a *answer) file(b *genai.Blob) ([]llm.Chunk, error) {
 	if a.made++; a.made > maxFiles {
 		return nil, upstream.ErrTooLong
 	}
+	if err := a.File(len(b.Data)); err != nil {
+		return nil, err
+	}
 	return []llm.Chunk{{Artifact: &agentsvc.ArtifactUpdate{Last: true, Artifact: agentsvc.Artifact{
 		ID: agentsvc.NewID(), Name: b.DisplayName,
 		Parts: []agentsvc.Part{{File: &agentsvc.File{Name: b.DisplayName, MediaType: b.MIMEType, Bytes: b.Data}}},

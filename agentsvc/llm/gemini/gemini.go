@@ -94,7 +94,7 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 				yield(nil, err)
 				return
 			}
-			a := &answer{Answer: upstream.NewAnswer(p.opts.Name, p.opts.Model, req)}
+			a := &answer{Answer: upstream.NewAnswer(ctx, p.opts.Name, p.opts.Model, req)}
 			p.read(ctx, contents, config, a, yield)
 		}
 	})

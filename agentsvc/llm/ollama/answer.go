@@ -3,8 +3,6 @@ package ollama
 import (
 	"encoding/json"
 
-	"github.com/ollama/ollama/api"
-
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/upstream"
 )
@@ -16,15 +14,9 @@ type answer struct {
 	reason string
 }
 
-// event is one line of an answer.
-type event struct {
-	api.ChatResponse
-	Error string `json:"error"`
-}
-
 // line takes in the next line, which is whole or the rest of a body that broke off.
 func (a *answer) line(text []byte, whole bool) ([]llm.Chunk, error) {
-	var ev event
+	var ev chatResponse
 	switch err := json.Unmarshal(text, &ev); {
 	case err == nil:
 		return a.add(ev)
@@ -35,7 +27,7 @@ func (a *answer) line(text []byte, whole bool) ([]llm.Chunk, error) {
 }
 
 // add takes in the next line and returns what can be shown at once: text.
-func (a *answer) add(ev event) ([]llm.Chunk, error) {
+func (a *answer) add(ev chatResponse) ([]llm.Chunk, error) {
 	if ev.Error != "" {
 		return nil, upstream.ErrReported
 	}
@@ -44,13 +36,16 @@ func (a *answer) add(ev event) ([]llm.Chunk, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := a.Arguments(call, c.Function.Arguments.String()); err != nil {
+		if !isObject(c.Function.Arguments) {
+			return nil, upstream.ErrMalformed
+		}
+		if err := a.Arguments(call, string(c.Function.Arguments)); err != nil {
 			return nil, err
 		}
 	}
 	if ev.Done {
 		a.done, a.reason = true, ev.DoneReason
-		a.Count(int64(ev.PromptEvalCount), int64(ev.EvalCount), 0, 0, 0)
+		a.Count(ev.PromptEvalCount, ev.EvalCount, 0, 0, 0)
 	}
 	return a.Text(ev.Message.Content)
 }

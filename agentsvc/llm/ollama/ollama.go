@@ -1,6 +1,6 @@
-// Package ollama speaks to an Ollama server in the words of the official API package. The official client itself stays
-// out: it may sign requests with the key of the operator's account on this machine, as the environment says, and holds
-// a buffer of 8 MB for each call.
+// Package ollama asks models that an Ollama server runs (POST /api/chat). It does not use the official client, which may
+// sign requests with the key of the operator's account on this machine and holds a buffer of 8 MB for each call, nor the
+// official structs, which come with 57 MB of other code.
 package ollama
 
 import (
@@ -81,7 +81,7 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 				yield(nil, err)
 				return
 			}
-			p.read(out, &answer{Answer: upstream.NewAnswer(p.opts.Name, p.opts.Model, req)}, yield)
+			p.read(out, &answer{Answer: upstream.NewAnswer(ctx, p.opts.Name, p.opts.Model, req)}, yield)
 		}
 	})
 }

@@ -1,15 +1,14 @@
 package ollama_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/ollama/ollama/api"
 	"go.uber.org/goleak"
 
 	"stoa/agentsvc"
@@ -39,30 +38,34 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// TestServerIsHonest asks the server of the tests through the official client, which the provider does without.
-func TestServerIsHonest(t *testing.T) {
+// TestToolSchema: what the server reads of a schema is sent, in the form that it reads; the rest is not, and a schema that would
+// have it refuse the whole request is refused before.
+func TestToolSchema(t *testing.T) {
 	t.Parallel()
-	srv := llmtest.NewServer(t, []llmtest.Turn{
-		{Text: "hi", Think: "hm", Say: []string{"a", "b"}, Calls: []agentsvc.ToolCall{{Name: "get", Arguments: []byte(`{"q":1}`)}}, Usage: agentsvc.Usage{InputTokens: 7, OutputTokens: 3}},
-	})
-	base, err := url.Parse(srv.URL)
-	if err != nil {
+	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "hi", Say: []string{"ok"}}})
+	ask := func(schema string) error {
+		for _, err := range provider(t, ollama.Options{BaseURL: srv.URL}).Stream(t.Context(), llm.Request{
+			Tools:        []agentsvc.ToolSpec{{Name: "get", Parameters: []byte(schema)}},
+			Conversation: []agentsvc.Entry{{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{Text: "hi"}}}}},
+		}) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, schema := range []string{`{"type":"object","required":"q"}`, `{"type":"object","properties":{"q":{"type":7}}}`, `{"type":"object","properties":{"q":{"type":["string",7]}}}`} {
+		var invalid *agentsvc.InvalidError
+		if err := ask(schema); !errors.As(err, &invalid) {
+			t.Errorf("%s: %v", schema, err)
+		}
+	}
+	if err := ask(`{"type":"object","title":"T","$defs":{"d":{"type":"string"}},"additionalProperties":false,"properties":{"a":{"anyOf":[{"type":"string"},{"type":["number","null"]}],"default":1},"b":{"type":"array","items":{"$ref":"#/$defs/d"},"enum":[["x"]],"description":"D"}}}`); err != nil {
 		t.Fatal(err)
 	}
-	var text, thought, calls string
-	var last api.ChatResponse
-	err = api.NewClient(base, llmtest.WayOut(t)).Chat(t.Context(), &api.ChatRequest{Model: "m", Messages: []api.Message{{Role: "user", Content: "hi"}}}, func(r api.ChatResponse) error {
-		text += r.Message.Content
-		thought += r.Message.Thinking
-		for _, c := range r.Message.ToolCalls {
-			calls += c.Function.Name + c.Function.Arguments.String()
-		}
-		last = r
-		return nil
-	})
-	if err != nil || text != "ab" || thought != "hm" || calls != `get{"q":1}` || !last.Done || last.PromptEvalCount != 7 || last.EvalCount != 3 {
-		t.Errorf("%q, thought %q, calls %s, last %+v, error %v", text, thought, calls, last, err)
-	}
+	llmtest.SameJSON(t, `{"model":"qwen3","options":{},"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"get","parameters":{
+		"type":"object","$defs":{"d":{"type":"string"}},"properties":{"a":{"anyOf":[{"type":"string"},{"type":["number","null"]}]},"b":{"type":"array","items":{"$ref":"#/$defs/d"},"enum":[["x"]],"description":"D"}}
+	}}}]}`, srv.Requests()[0].Body)
 }
 
 func line(data string) string { return data + "\n" }

@@ -1,9 +1,8 @@
 package ollama
 
 import (
+	"bytes"
 	"encoding/json"
-
-	"github.com/ollama/ollama/api"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/llm"
@@ -11,8 +10,8 @@ import (
 )
 
 // params puts req into the API's words. An error is an [agentsvc.InvalidError].
-func (p *Provider) params(req llm.Request) (*api.ChatRequest, error) {
-	out := &api.ChatRequest{Model: p.opts.Model, Options: map[string]any{}}
+func (p *Provider) params(req llm.Request) (*chatRequest, error) {
+	out := &chatRequest{Model: p.opts.Model, Options: map[string]any{}}
 	if err := llm.FilesOf("ollama").Check(req.Conversation); err != nil {
 		return nil, err
 	}
@@ -23,14 +22,14 @@ func (p *Provider) params(req llm.Request) (*api.ChatRequest, error) {
 		out.Options["num_predict"] = n
 	}
 	for _, spec := range req.Tools {
-		tool, err := toolParam(spec)
+		t, err := encodeTool(spec)
 		if err != nil {
 			return nil, err
 		}
-		out.Tools = append(out.Tools, tool)
+		out.Tools = append(out.Tools, t)
 	}
 	if req.System != "" {
-		out.Messages = append(out.Messages, api.Message{Role: "system", Content: req.System})
+		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: req.System})
 	}
 	for _, e := range req.Conversation {
 		m, err := message(e)
@@ -44,35 +43,35 @@ func (p *Provider) params(req llm.Request) (*api.ChatRequest, error) {
 	return out, nil
 }
 
-func toolParam(spec agentsvc.ToolSpec) (api.Tool, error) {
-	tool := api.Tool{Type: "function", Function: api.ToolFunction{Name: spec.Name, Description: spec.Description}}
+func encodeTool(spec agentsvc.ToolSpec) (tool, error) {
+	t := tool{Type: "function", Function: function{Name: spec.Name, Description: spec.Description}}
 	schema, err := upstream.Parameters(spec)
 	if err != nil {
-		return tool, err
+		return t, err
 	}
 	if schema["properties"] == nil {
 		schema["properties"] = map[string]any{}
 	}
 	text, err := json.Marshal(schema)
 	if err != nil {
-		return tool, err
+		return t, err
 	}
-	if err := json.Unmarshal(text, &tool.Function.Parameters); err != nil {
-		return tool, agentsvc.Invalid(spec.Name+".parameters", "hold what this model's server cannot read in a schema")
+	if err := json.Unmarshal(text, &t.Function.Parameters); err != nil {
+		return t, agentsvc.Invalid(spec.Name+".parameters", "hold what this model's server cannot read in a schema")
 	}
-	return tool, nil
+	return t, nil
 }
 
 // message returns what an entry is to the API, without a role where it is nothing. Files that the model made are left
 // out.
-func message(e agentsvc.Entry) (api.Message, error) {
+func message(e agentsvc.Entry) (chatMessage, error) {
 	if r := e.Result; r != nil {
-		return api.Message{Role: "tool", Content: r.Text, ToolName: r.Name, ToolCallID: string(r.Call)}, nil
+		return chatMessage{Role: "tool", Content: r.Text, ToolName: r.Name, ToolCallID: string(r.Call)}, nil
 	}
 	if e.Message == nil {
-		return api.Message{}, nil
+		return chatMessage{}, nil
 	}
-	m := api.Message{Role: "user", Content: upstream.Text(e.Message.Parts...)}
+	m := chatMessage{Role: "user", Content: upstream.Text(e.Message.Parts...)}
 	if e.Message.Role != agentsvc.RoleAgent {
 		for _, part := range e.Message.Parts {
 			if part.File != nil {
@@ -83,18 +82,24 @@ func message(e agentsvc.Entry) (api.Message, error) {
 	}
 	m.Role = "assistant"
 	for i, call := range e.Message.ToolCalls {
-		out := api.ToolCall{ID: string(call.ID), Function: api.ToolCallFunction{Index: i, Name: call.Name}}
+		out := toolCall{ID: string(call.ID), Function: functionCall{Index: i, Name: call.Name}}
 		args := call.Arguments
 		if len(args) == 0 {
 			args = []byte("{}")
 		}
-		if err := json.Unmarshal(args, &out.Function.Arguments); err != nil {
+		if !isObject(args) {
 			return m, agentsvc.Invalid("tool call "+string(call.ID), "its arguments are no JSON object")
 		}
+		out.Function.Arguments = args
 		m.ToolCalls = append(m.ToolCalls, out)
 	}
 	if m.Content == "" && len(m.ToolCalls) == 0 {
-		return api.Message{}, nil
+		return chatMessage{}, nil
 	}
 	return m, nil
+}
+
+func isObject(text []byte) bool {
+	text = bytes.TrimSpace(text)
+	return len(text) > 0 && text[0] == '{' && json.Valid(text)
 }

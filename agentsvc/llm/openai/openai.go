@@ -99,7 +99,7 @@ func (p *Provider) askChat(ctx context.Context, req llm.Request) iter.Seq2[[]llm
 			yield(nil, err)
 			return
 		}
-		a := newChatAnswer(upstream.NewAnswer(p.opts.Name, p.opts.Model, req))
+		a := newChatAnswer(upstream.NewAnswer(ctx, p.opts.Name, p.opts.Model, req))
 		drain(p.chat.NewStreaming(ctx, params), a.add, a.end, yield)
 	}
 }
@@ -111,7 +111,7 @@ func (p *Provider) askResponses(ctx context.Context, req llm.Request) iter.Seq2[
 			yield(nil, err)
 			return
 		}
-		a := newResponse(upstream.NewAnswer(p.opts.Name, p.opts.Model, req))
+		a := newResponse(upstream.NewAnswer(ctx, p.opts.Name, p.opts.Model, req))
 		drain(p.responses.NewStreaming(ctx, params), a.add, a.end, yield)
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
 )
 
 // compile checks rule number n of a script.
@@ -17,8 +18,8 @@ func compile(n int, r Rule) (rule, error) {
 	c := checker{at: fmt.Sprintf("script[%d]", n), known: []string{"text", "result"}}
 	out := rule{tool: r.When.ToolResult, items: slices.Clone(r.Then), usage: r.Usage, alone: r.Alone}
 	c.usage("usage", r.Usage)
-	out.text = c.regexp("when.text", r.When.Text)
-	out.messageID = c.regexp("when.message_id", r.When.MessageID)
+	out.text = c.pattern("when.text", r.When.Text)
+	out.messageID = c.pattern("when.message_id", r.When.MessageID)
 	if len(r.Then) == 0 {
 		c.fail("then", "is empty; say at least what to answer")
 	}
@@ -52,21 +53,17 @@ func (c *checker) fail(field, format string, args ...any) {
 	c.errs = append(c.errs, agentsvc.Invalid(c.at+"."+field, format, args...))
 }
 
-func (c *checker) regexp(field, expr string) *regexp.Regexp {
+func (c *checker) pattern(field, expr string) *pattern.Pattern {
 	if expr == "" {
 		return nil
 	}
-	re, err := regexp.Compile(expr)
+	p, err := pattern.Compile(expr)
 	if err != nil {
-		c.fail(field, "is no RE2 expression: %v", err)
+		c.fail(field, "%v", err)
 		return nil
 	}
-	for _, name := range re.SubexpNames() {
-		if name != "" {
-			c.known = append(c.known, name)
-		}
-	}
-	return re
+	c.known = append(c.known, p.Names()...)
+	return p
 }
 
 // item checks it and returns it with its JSON values as they will be sent.
@@ -81,8 +78,11 @@ func (c *checker) item(field string, it Item) Item {
 		c.fail(field, "needs exactly one of say, call, fail, ask, refuse and artifact; pause and usage may stand beside it or alone")
 	}
 	c.usage(field+".usage", it.Usage)
-	if it.Pause < 0 {
+	switch {
+	case it.Pause < 0:
 		c.fail(field+".pause", "is negative")
+	case it.Pause > MaxPause:
+		c.fail(field+".pause", "is %v; at most %v", it.Pause, MaxPause)
 	}
 	c.placeholders(field, it.Say+it.Ask+it.Refuse)
 	switch {
@@ -95,6 +95,9 @@ func (c *checker) item(field string, it Item) Item {
 	}
 	return it
 }
+
+// MaxPause bounds one pause of a script. How long all those of an answer take together, the longest run bounds.
+const MaxPause = 10 * time.Minute
 
 // maxUsage bounds a count of tokens, so that the sum of many calls is still a number.
 const maxUsage = 1_000_000_000_000

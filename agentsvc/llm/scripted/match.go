@@ -1,9 +1,8 @@
 package scripted
 
 import (
-	"regexp"
-
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
 )
 
 // scene is what a rule looks at.
@@ -33,15 +32,15 @@ func look(conversation []agentsvc.Entry) scene {
 
 // rule is a [Rule] that was checked.
 type rule struct {
-	text, messageID *regexp.Regexp
+	text, messageID *pattern.Pattern
 	tool            string
 	items           []Item
 	usage           *Usage
 	alone           bool
 }
 
-// match reports whether r holds for sc, and the values of its placeholders.
-func (r rule) match(sc scene) (map[string]string, bool) {
+// match reports whether r holds for sc, and the values of its placeholders. Where the work fails it reports false.
+func (r rule) match(w *pattern.Work, sc scene) (map[string]string, bool) {
 	if r.tool != "" && r.tool != sc.tool {
 		return nil, false
 	}
@@ -49,25 +48,20 @@ func (r rule) match(sc scene) (map[string]string, bool) {
 	if sc.tool != "" {
 		values["result"] = sc.text
 	}
-	if !groups(r.text, sc.text, values) || !groups(r.messageID, sc.messageID, values) {
+	if !groups(w, r.text, sc.text, values) || !groups(w, r.messageID, sc.messageID, values) {
 		return nil, false
 	}
 	return values, true
 }
 
-// groups reports whether re, if there is one, matches s, and puts its named groups into values.
-func groups(re *regexp.Regexp, s string, values map[string]string) bool {
-	if re == nil {
+// groups reports whether p, if there is one, matches s, and puts its named groups into values.
+func groups(w *pattern.Work, p *pattern.Pattern, s string, values map[string]string) bool {
+	if p == nil {
 		return true
 	}
-	found := re.FindStringSubmatch(s)
-	if found == nil {
-		return false
+	found, ok, _ := p.Groups(w, s) // the error stays in the work
+	for i, text := range found {
+		values[p.Names()[i]] = text
 	}
-	for i, name := range re.SubexpNames() {
-		if name != "" {
-			values[name] = found[i]
-		}
-	}
-	return true
+	return ok
 }

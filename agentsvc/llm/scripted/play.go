@@ -26,6 +26,9 @@ type answer struct {
 	usage  agentsvc.Usage
 	fixed  *Usage
 	calls  int
+
+	room int   // bytes that the answer may still have
+	err  error // why nothing more is filled in
 }
 
 // play gives items in order, each of which was checked by compile.
@@ -68,8 +71,12 @@ func (a *answer) play(items []Item) {
 	a.end(llm.StopEnd)
 }
 
-// give yields c, unless the context has ended. It reports whether to go on.
+// give yields c, unless the context has ended or the answer has an error. It reports whether to go on.
 func (a *answer) give(c llm.Chunk) bool {
+	if a.err != nil {
+		a.yield(llm.Chunk{}, a.err)
+		return false
+	}
 	if err := a.ctx.Err(); err != nil {
 		a.yield(llm.Chunk{}, err)
 		return false
@@ -103,7 +110,10 @@ func (a *answer) spend(n int64) bool {
 }
 
 func (a *answer) say(s string) bool {
-	rest := fill(s, a.values)
+	rest := a.fill(s)
+	if a.err != nil {
+		return a.give(llm.Chunk{})
+	}
 	for rest != "" {
 		var text string
 		if text, rest = word(rest); !a.spend(words(text)) {
@@ -119,7 +129,7 @@ func (a *answer) say(s string) bool {
 func (a *answer) call(c Call) bool {
 	args := []byte("{}")
 	if len(c.Arguments) > 0 {
-		args, _ = json.Marshal(fillAll(c.Arguments, a.values))
+		args, _ = json.Marshal(a.fillAll(c.Arguments))
 	}
 	if !a.spend(words(string(args)) + 1) {
 		return false
@@ -135,14 +145,14 @@ func (a *answer) artifact(d Artifact, extended bool) bool {
 	out := agentsvc.Artifact{ID: d.Name, Name: d.Name, Description: d.Description}
 	switch {
 	case d.Data != nil:
-		out.Parts = []agentsvc.Part{{Data: &agentsvc.Data{MediaType: d.MediaType, Value: fillAll(d.Data, a.values)}}}
+		out.Parts = []agentsvc.Part{{Data: &agentsvc.Data{MediaType: d.MediaType, Value: a.fillAll(d.Data)}}}
 	case d.FileBase64 != "":
 		content, _ := base64.StdEncoding.DecodeString(d.FileBase64)
 		out.Parts = []agentsvc.Part{{File: &agentsvc.File{Name: d.Name, MediaType: d.MediaType, Bytes: content}}}
 	case d.URL != "":
-		out.Parts = []agentsvc.Part{{File: &agentsvc.File{Name: d.Name, MediaType: d.MediaType, URI: fill(d.URL, a.values)}}}
+		out.Parts = []agentsvc.Part{{File: &agentsvc.File{Name: d.Name, MediaType: d.MediaType, URI: a.fill(d.URL)}}}
 	default:
-		out.Parts = []agentsvc.Part{agentsvc.TextPart(fill(d.Text, a.values))}
+		out.Parts = []agentsvc.Part{agentsvc.TextPart(a.fill(d.Text))}
 		if d.MediaType != "" && d.MediaType != "text/plain" {
 			out.Metadata = map[string]any{"media_type": d.MediaType}
 		}

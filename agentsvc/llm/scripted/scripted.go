@@ -14,6 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/llm"
+	"stoa/agentsvc/pattern"
 )
 
 // Options are the model's names and its script. Without rules it answers "You said: " and the user's text.
@@ -49,6 +50,9 @@ func New(opts Options) (*Provider, error) {
 	return p, nil
 }
 
+// lookedAt is how often a script may look at a text at the usual cost of a pattern; most patterns cost far less.
+const lookedAt = 4
+
 // Stream plays the first rule that matches, word by word: each chunk of text is a word with the space after it. Where
 // no rule matches the answer is empty.
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
@@ -58,10 +62,19 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 			return
 		}
 		sc := look(req.Conversation)
-		a := &answer{ctx: ctx, yield: yield, req: req, name: p.name}
+		a := &answer{ctx: ctx, yield: yield, req: req, name: p.name, room: req.Bytes()}
 		a.usage = agentsvc.Usage{Provider: p.name, Model: p.model, InputTokens: inputTokens(req)}
+		work := pattern.NewWork(ctx, lookedAt*(len(sc.text)+len(sc.messageID)))
 		for _, r := range p.rules {
-			if values, ok := r.match(sc); ok {
+			values, ok := r.match(work, sc)
+			if err := work.Err(); err != nil {
+				if errors.Is(err, pattern.ErrTooMuch) {
+					err = agentsvc.Invalid("", "the patterns of the script cannot be looked for in a text of %d bytes: %v", len(sc.text), err)
+				}
+				yield(llm.Chunk{}, err)
+				return
+			}
+			if ok {
 				a.values, a.fixed = values, r.usage
 				if !r.alone || a.give(llm.Chunk{Alone: true}) {
 					a.play(r.items)

@@ -64,7 +64,7 @@ func rule(t *testing.T, turn llmtest.Turn) scripted.Rule {
 		r.Then = append(r.Then, scripted.Item{Call: &scripted.Call{Tool: call.Name, Arguments: args}})
 	}
 	if turn.Hang {
-		r.Then = append(r.Then, scripted.Item{Pause: time.Hour})
+		r.Then = append(r.Then, scripted.Item{Pause: 10 * time.Minute})
 	}
 	return r
 }

@@ -1,31 +1,36 @@
 package upstream
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/llm"
 )
 
 // Bounds of what one answer may gather.
 const (
 	maxCalls   = 128
-	maxHeld    = 4 << 20  // bytes of arguments and thoughts, which are held until the end
-	maxText    = 16 << 20 // bytes
-	maxTokens  = 1 << 40  // a count beyond is no count
+	maxFiles   = 4       // times as many bytes of files as of text
+	maxTokens  = 1 << 40 // a count beyond is no count
 	filterSays = "The model's content filter stopped the answer."
 )
 
-// Answer puts the pieces of one answer together and holds them to their bounds.
+// Answer puts the pieces of one answer together and holds them to their bounds: of text, of what is held until the end (arguments
+// and thoughts), and of files. All of them count for what its app may have in memory.
 type Answer struct {
+	ctx      context.Context
+	most     int // bytes of text, and of what is held
 	step     string
 	taken    map[agentsvc.CallID]bool
 	calls    []*Call
-	held     int
-	text     int
+	held     int // bytes
+	text     int // bytes
+	files    int // bytes
 	usage    agentsvc.Usage
 	reported bool
 }
@@ -38,8 +43,8 @@ type Call struct {
 }
 
 // NewAnswer returns the empty answer of a model to req.
-func NewAnswer(provider, model string, req llm.Request) *Answer {
-	a := &Answer{step: req.Step, taken: map[agentsvc.CallID]bool{"": true}}
+func NewAnswer(ctx context.Context, provider, model string, req llm.Request) *Answer {
+	a := &Answer{ctx: ctx, most: req.Bytes(), step: req.Step, taken: map[agentsvc.CallID]bool{"": true}}
 	a.usage = agentsvc.Usage{Provider: provider, Model: model}
 	for _, e := range req.Conversation {
 		if e.Message == nil {
@@ -57,8 +62,8 @@ func (a *Answer) Text(piece string) ([]llm.Chunk, error) {
 	if piece == "" {
 		return nil, nil
 	}
-	if a.text += len(piece); a.text > maxText {
-		return nil, ErrTooLong
+	if err := a.grow(&a.text, len(piece), a.most); err != nil {
+		return nil, err
 	}
 	return []llm.Chunk{{Text: piece}}, nil
 }
@@ -76,22 +81,32 @@ func (a *Answer) Call(id, name string) (*Call, error) {
 	return c, a.Hold(len(id) + len(name))
 }
 
+// File counts the bytes of a file that is part of the answer.
+func (a *Answer) File(n int) error { return a.grow(&a.files, n, maxFiles*a.most) }
+
+// grow counts n bytes more of a kind of which there may be as many as most.
+func (a *Answer) grow(count *int, n, most int) error {
+	if *count += n; *count > most {
+		return ErrTooLong
+	}
+	return capacity.Of(a.ctx).Add(a.ctx, int64(n))
+}
+
 // Arguments adds a piece to the arguments of c.
 func (a *Answer) Arguments(c *Call, piece string) error {
+	if err := a.Hold(len(piece)); err != nil {
+		return err
+	}
 	c.args = append(c.args, piece...)
-	return a.Hold(len(piece))
+	return nil
 }
 
 // Calls returns the tool calls so far, in their order.
 func (a *Answer) Calls() []*Call { return a.calls }
 
-// Hold counts bytes that are kept until the end of the answer. It returns [ErrTooLong] where they are too many.
-func (a *Answer) Hold(n int) error {
-	if a.held += n; a.held > maxHeld {
-		return ErrTooLong
-	}
-	return nil
-}
+// Hold counts bytes that are kept until the end of the answer. It returns [ErrTooLong] where they are too many, and what
+// [capacity.Hold.Add] returns.
+func (a *Answer) Hold(n int) error { return a.grow(&a.held, n, a.most) }
 
 // Count sets the answer's usage, as [agentsvc.Usage] counts it: in includes read and written, out includes reasoning.
 // What cannot be a count is taken for none.

@@ -1,9 +1,12 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"io"
 	"time"
+
+	"stoa/agentsvc/capacity"
 )
 
 const (
@@ -20,7 +23,9 @@ type body struct {
 	io.ReadCloser
 	lines  bool   // each line is an event
 	marker string // the line that ends an answer, without blanks; empty where none does
+	ctx    context.Context
 	size   int    // of the event that is being read
+	most   int    // that an event had, which is in memory while it is read
 	line   []byte // the start of the line that is being read
 	last   bool   // the marker was read
 	end    bool   // the body's end was read
@@ -43,6 +48,12 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if b.size > maxEvent {
 		return 0, ErrTooLong
+	}
+	if b.size > b.most {
+		if err := capacity.Of(b.ctx).Add(b.ctx, int64(b.size-b.most)); err != nil {
+			return 0, err
+		}
+		b.most = b.size
 	}
 	b.end = b.end || errors.Is(err, io.EOF)
 	return n, err

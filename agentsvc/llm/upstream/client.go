@@ -52,7 +52,7 @@ func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, g.vendor.status(resp)
 	}
-	resp.Body = &body{ReadCloser: resp.Body, lines: g.vendor.Lines, marker: g.vendor.Last}
+	resp.Body = &body{ReadCloser: resp.Body, ctx: req.Context(), lines: g.vendor.Lines, marker: g.vendor.Last}
 	if broken, ok := req.Context().Value(brokenKey{}).(*error); ok {
 		resp.Body = quiet{resp.Body, broken}
 	}

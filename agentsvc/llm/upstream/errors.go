@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/llm"
 )
@@ -28,6 +29,11 @@ var (
 	errIdle    = errors.New("no further piece of the answer came in time")
 )
 
+// lateError says that an answer went on for longer than it may. To ask again would cost as much and end no earlier.
+type lateError struct{ limit time.Duration }
+
+func (e *lateError) Error() string { return "the answer took longer than " + e.limit.String() }
+
 // maxErrorBody bounds how much of an error's body is looked at.
 const maxErrorBody = 64 << 10
 
@@ -35,7 +41,12 @@ const maxErrorBody = 64 << 10
 func (v Vendor) failure(err error) error {
 	var invalid *agentsvc.InvalidError
 	var known *llm.Error
+	var large *capacity.TooLargeError
 	switch {
+	case errors.Is(err, capacity.ErrFull):
+		return capacity.ErrFull
+	case errors.As(err, &large):
+		return large
 	case errors.As(err, &invalid):
 		return invalid
 	case errors.As(err, &known):
@@ -44,12 +55,16 @@ func (v Vendor) failure(err error) error {
 	out := &llm.Error{Provider: v.Name, Retryable: true}
 	var (
 		refused *egress.NotAllowedError
-		large   *egress.TooLargeError
+		tooMuch *egress.TooLargeError
+		late    *lateError
 	)
 	switch {
-	case errors.As(err, &refused), errors.As(err, &large):
+	case errors.As(err, &refused), errors.As(err, &tooMuch):
 		out.Retryable = false
 		out.Reason = egress.Reason(err)
+	case errors.As(err, &late):
+		out.Retryable = false
+		out.Reason = late.Error()
 	case errors.Is(err, ErrTooLong):
 		out.Retryable = false
 		out.Reason = ErrTooLong.Error()

@@ -20,6 +20,10 @@ import (
 // say anything, and some servers load the model first. It is as long as vendors' own clients wait.
 const FirstWord = 10 * time.Minute
 
+// whole bounds the time that an answer is waited for from its request to its end where nothing else is said: a server that
+// always sends one more piece in time would never end it.
+const whole = 20 * time.Minute
+
 // idle bounds the wait for the next piece of an answer where nothing else is said.
 const idle = time.Minute
 
@@ -31,6 +35,8 @@ type Vendor struct {
 	First time.Duration
 	// Idle bounds the wait for the next piece of an answer from there on, 60 s if zero.
 	Idle time.Duration
+	// Whole bounds the time that an answer is waited for from its request to its end, 20 min if zero.
+	Whole time.Duration
 	// Last is the line that ends an answer, blanks aside; empty where only the end of the body does.
 	Last string
 	// Lines says that each line is an event. Else events are server-sent ones, which an empty line ends.
@@ -66,9 +72,13 @@ func (v Vendor) read(ctx context.Context, events func(context.Context) iter.Seq2
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wait := cmp.Or(v.First, FirstWord)
-	// The timer runs only while the model is waited for, not while the reader is.
+	// The timers run only while the model is waited for, not while the reader is.
 	timer := time.AfterFunc(wait, func() { cancel(errIdle) })
 	defer timer.Stop()
+	late := &lateError{cmp.Or(v.Whole, whole)}
+	left, since := late.limit, time.Now()
+	end := time.AfterFunc(left, func() { cancel(late) })
+	defer end.Stop()
 
 	var broken error
 	if v.Quiet {
@@ -76,8 +86,10 @@ func (v Vendor) read(ctx context.Context, events func(context.Context) iter.Seq2
 	}
 	for chunks, err := range events(ctx) {
 		timer.Stop()
+		end.Stop()
+		left -= time.Since(since)
 		if err != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
+			if cause := context.Cause(ctx); errors.Is(cause, errIdle) || errors.Is(cause, late) {
 				return cause
 			}
 			return cmp.Or(broken, err)
@@ -91,6 +103,8 @@ func (v Vendor) read(ctx context.Context, events func(context.Context) iter.Seq2
 			}
 		}
 		timer.Reset(wait)
+		end.Reset(left)
+		since = time.Now()
 	}
 	return nil
 }

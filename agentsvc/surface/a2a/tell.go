@@ -38,6 +38,7 @@ func (t *Teller) Event(ev agentsvc.Event) spec.Event {
 				now.History = now.History[:i+1]
 			}
 		}
+		t.task.History, t.task.Artifacts = nil, nil // a stream may last long
 		return NewTask(now, nil, true)
 	}
 	switch {

@@ -23,7 +23,6 @@ import (
 	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
@@ -65,6 +64,7 @@ type Server struct {
 	calls   sync.WaitGroup // under way
 	closing chan struct{}  // closed when those end that wait for nothing
 	end     func()         // closes it, once
+	others  chan struct{}  // places for calls of services that are not agents' and read what they are sent
 }
 
 const (
@@ -72,16 +72,31 @@ const (
 	version03 = surface.A2A03
 )
 
+// How many bytes a client may send ahead of what is read, in one call and on one connection.
+const (
+	streamWindow = 256 << 10
+	connWindow   = 1 << 20
+)
+
+// Anybody may ask which methods there are (reflection), and gRPC receives what they send up to the size of a message: so few may ask at
+// a time, and for so long.
+const (
+	maxOthers   = 4
+	longestTalk = 30 * time.Second
+)
+
 // New returns a server whose calls enter by front. It bounds messages, metadata and how much one connection may ask for at a
 // time, and asks connections that say nothing whether they are still there. Of a message that is beyond twice the bound gRPC itself
 // tells, in its own words; it is not received.
 func New(front *surface.Server, o Options) *Server {
 	o.defaults()
-	s := &Server{options: o, front: front, closing: make(chan struct{}), health: newHealth(o.Ready)}
+	s := &Server{options: o, front: front, closing: make(chan struct{}), health: newHealth(o.Ready), others: make(chan struct{}, maxOthers)}
 	s.end = sync.OnceFunc(func() { close(s.closing) })
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(2 * surface.MaxMessage), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
-		grpc.ConnectionTimeout(10 * time.Second), grpc.ForceServerCodecV2(codec()),
+		grpc.ConnectionTimeout(10 * time.Second), grpc.ForceServerCodecV2(codec()), grpc.RPCDecompressor(refusing{"gzip"}), //nolint:staticcheck // nothing else hinders it
+		// Windows that do not grow: what a connection has sent and nobody has read yet is bounded by them.
+		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second, Timeout: 15 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.StreamInterceptor(s.attend),
@@ -93,7 +108,7 @@ func New(front *surface.Server, o Options) *Server {
 	h := &handler{blockFor: o.BlockFor}
 	s.grpc.RegisterService(s.carried(&pb10.A2AService_ServiceDesc, version10), lib10.NewHandler(h))
 	s.grpc.RegisterService(s.carried(&pb03.A2AService_ServiceDesc, version03), lib03.NewHandler(h))
-	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+	s.grpc.RegisterService(s.health.service(), s.health)
 	reflection.Register(s.grpc)
 	return s
 }

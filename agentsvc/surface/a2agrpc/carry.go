@@ -45,13 +45,19 @@ func (c *call) fail(err error) error {
 	return err
 }
 
-// carried returns a service whose every method enters by the front door before its message is received. On the wire a method
-// with one message and one answer is a stream of one and one.
+// carried returns a service whose every method enters by the front door before its message is received.
 func (s *Server) carried(d *grpc.ServiceDesc, version string) *grpc.ServiceDesc {
+	return asStreams(d, func(name string, run grpc.StreamHandler) grpc.StreamHandler {
+		return s.carry("/"+d.ServiceName+"/"+name, version, strings.HasPrefix(name, "Send"), run)
+	})
+}
+
+// asStreams returns a service all of whose methods are streams, so that wrap's handlers run before a message is received. On the wire
+// a method with one message and one answer is a stream of one and one.
+func asStreams(d *grpc.ServiceDesc, wrap func(name string, run grpc.StreamHandler) grpc.StreamHandler) *grpc.ServiceDesc {
 	out := &grpc.ServiceDesc{ServiceName: d.ServiceName, HandlerType: d.HandlerType, Metadata: d.Metadata}
 	add := func(name string, run grpc.StreamHandler) {
-		h := s.carry("/"+d.ServiceName+"/"+name, version, strings.HasPrefix(name, "Send"), run)
-		out.Streams = append(out.Streams, grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true, Handler: h})
+		out.Streams = append(out.Streams, grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true, Handler: wrap(name, run)})
 	}
 	for _, m := range d.Methods {
 		add(m.MethodName, func(service any, stream grpc.ServerStream) error {
@@ -142,16 +148,29 @@ type wire struct {
 // Context returns the context of the visit.
 func (w *wire) Context() context.Context { return w.ctx }
 
-// RecvMsg receives the message, for which a large one waits for room.
+// RecvMsg receives the message. Its app has so many calls at a time whose messages come in, since gRPC does not say how large one is
+// before all of it is there; then a large one waits for room. One that takes long while others of the app wait is given up.
 func (w *wire) RecvMsg(m any) error {
 	c := w.call
-	in := &incoming{into: m, admit: func(size int) error {
-		if size > surface.MaxMessage {
-			return surface.ErrTooLong
+	cut := make(chan struct{})
+	place, err := c.v.Receiving(w.ctx, func() { close(cut) })
+	if err != nil {
+		return c.fail(err)
+	}
+	defer place.Done()
+	in := &incoming{into: m, admit: func(size, values int) error {
+		if err := place.Arrived(); err != nil {
+			return err
 		}
-		return c.v.TakeRoom(w.ctx, int64(size))
+		return c.v.TakeRoom(w.ctx, size, values)
 	}}
-	err := w.ServerStream.RecvMsg(in)
+	received := make(chan error, 1)
+	go func() { received <- w.ServerStream.RecvMsg(in) }() // it ends with the call at the latest
+	select {
+	case err = <-received:
+	case <-cut: // in is the other goroutine's, which does not come to decode it
+		return c.fail(surface.ErrSlow)
+	}
 	switch {
 	case in.wrong != nil:
 		return c.fail(in.wrong)

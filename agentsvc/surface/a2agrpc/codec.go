@@ -1,17 +1,23 @@
 package a2agrpc
 
 import (
+	"errors"
+	"io"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	protobuf "google.golang.org/protobuf/proto"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
 )
 
-// incoming is a message that is about to be decoded, before which admit is asked whether it may, given its size.
+// incoming is a message that is about to be decoded, before which admit is asked whether it may, given its bytes and what they
+// hold.
 type incoming struct {
 	into  any
-	admit func(size int) error
+	admit func(size, values int) error
 	wrong error // why it was not decoded
 }
 
@@ -27,11 +33,35 @@ func (c admitting) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	if in.wrong = in.admit(data.Len()); in.wrong != nil {
-		return nil
+	in.wrong = in.decode(data)
+	return nil
+}
+
+func (in *incoming) decode(data mem.BufferSlice) error {
+	size := data.Len()
+	message, ok := in.into.(protobuf.Message)
+	if size > surface.MaxMessage || !ok {
+		return surface.ErrTooLong
 	}
-	if err := c.CodecV2.Unmarshal(data, in.into); err != nil {
-		in.wrong = agentsvc.Invalid("", "the message does not decode: %v", err)
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	values, err := countValues(message.ProtoReflect().Descriptor(), whole.ReadOnlyData())
+	if err != nil {
+		return err
+	}
+	if err := in.admit(size, values); err != nil {
+		return err
+	}
+	if err := protobuf.Unmarshal(whole.ReadOnlyData(), message); err != nil {
+		return agentsvc.Invalid("", "the message does not decode: %v", err)
 	}
 	return nil
 }
+
+// refusing stands in the place of what would decompress messages: a few bytes of them may become gigabytes.
+type refusing struct{ name string }
+
+var errCompressed = errors.New("messages must not be compressed")
+
+func (r refusing) Type() string                 { return r.name }
+func (r refusing) Do(io.Reader) ([]byte, error) { return nil, errCompressed }

@@ -25,6 +25,20 @@ func newHealth(ready func(context.Context) error) *healthServer {
 	return &healthServer{Server: health.NewServer(), ready: ready}
 }
 
+// service describes h to gRPC. Its methods answer without reading what they are asked: anybody may call them, gRPC would receive
+// a message of up to the size of an agent's before they see it, and there is only the server as a whole to ask about. What a
+// client sends and nobody reads is bounded by [streamWindow].
+func (h *healthServer) service() *grpc.ServiceDesc {
+	return asStreams(&grpc_health_v1.Health_ServiceDesc, func(_ string, run grpc.StreamHandler) grpc.StreamHandler {
+		return func(_ any, stream grpc.ServerStream) error { return run(h, unread{stream}) }
+	})
+}
+
+// unread is a stream whose messages are taken for empty ones.
+type unread struct{ grpc.ServerStream }
+
+func (unread) RecvMsg(any) error { return nil }
+
 // Check looks how the server is, and tells watchers as well.
 func (h *healthServer) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	h.look(ctx)

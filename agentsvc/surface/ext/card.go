@@ -14,11 +14,13 @@ const protocolVersion = "1.0"
 func listCards(w http.ResponseWriter, r *http.Request) error {
 	v := surface.VisitOf(r)
 	cards := v.Cards()
-	answer := cardList{Agents: make([]agentCard, len(cards)), Total: len(cards)}
-	for i, c := range cards {
-		answer.Agents[i] = newCard(v, c)
-	}
-	return surface.WriteJSON(w, http.StatusOK, answer)
+	return surface.WriteList(w, "agents", func(yield func(agentCard) bool) {
+		for _, c := range cards {
+			if !yield(newCard(v, c)) {
+				return
+			}
+		}
+	}, cardTotal{len(cards)})
 }
 
 func card(w http.ResponseWriter, r *http.Request) error {

@@ -86,9 +86,9 @@ type (
 		Append   bool                   `json:"append"`
 		Last     bool                   `json:"last"`
 	}
-	cardList struct {
-		Agents []agentCard `json:"agents"`
-		Total  int         `json:"total"`
+	// cardTotal stands behind the list of cards.
+	cardTotal struct {
+		Total int `json:"total"`
 	}
 	// agentCard is a card, in one of its own with the members that official clients read beside those of this surface: where both
 	// have one of the same name, it serves both.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
 )
 
 // What comes in.
@@ -12,8 +13,8 @@ type (
 		ProtocolVersion string `json:"protocolVersion"`
 	}
 	callParams struct {
-		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments"`
+		Name      string         `json:"name"`
+		Arguments surface.Within `json:"arguments"`
 		Meta      struct {
 			ProgressToken json.RawMessage `json:"progressToken"`
 		} `json:"_meta"`

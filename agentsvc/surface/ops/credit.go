@@ -62,7 +62,11 @@ func (a admin) addCredit(ctx context.Context, o *order) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	c, err := a.billing.AddCredit(ctx, o.actor, app, billing.Credit{Amount: billing.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note})
+	key, err := surface.IdempotencyKey(o.r)
+	if err != nil {
+		return answer{}, err
+	}
+	c, err := a.billing.AddCredit(ctx, o.actor, app, billing.Credit{Amount: billing.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
 	return answer{status: http.StatusCreated, body: newCreditBody(c), app: app.ID}, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/grant"
 )
 
 // What comes in.
@@ -20,7 +21,7 @@ type (
 		Secrets     map[string]string `json:"secrets"`
 		DisplayName string            `json:"display_name"`
 		Labels      map[string]string `json:"labels"`
-		Grants      []string          `json:"grants"`
+		Grants      grant.List        `json:"grants"`
 		Plan        string            `json:"plan"`
 
 		Limits tenancy.LimitsChange `json:"limits"`
@@ -31,7 +32,7 @@ type (
 		Secrets     map[string]string `json:"secrets"`
 		DisplayName *string           `json:"display_name"`
 		Labels      map[string]string `json:"labels"`
-		Grants      []string          `json:"grants"`
+		Grants      grant.List        `json:"grants"`
 		Plan        *string           `json:"plan"`
 
 		Limits tenancy.LimitsChange `json:"limits"`
@@ -84,7 +85,7 @@ type (
 		Status      string            `json:"status"`
 		Revision    int64             `json:"revision"`
 		Config      map[string]any    `json:"config,omitempty"`
-		Grants      []string          `json:"grants"`
+		Grants      grant.List        `json:"grants"`
 		Plan        string            `json:"plan"`
 		Limits      limitsBody        `json:"limits"`
 		Auth        *tenancy.Auth     `json:"auth,omitempty"`
@@ -354,7 +355,7 @@ func (f *authField) change() *tenancy.Auth {
 func newAppBody(a tenancy.App) appBody {
 	b := appBody{
 		Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, Config: a.Config,
-		Grants: append([]string{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.InForce()), Labels: map[string]string{},
+		Grants: append(grant.List{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.InForce()), Labels: map[string]string{},
 		CreatedAt: stamp(a.CreatedAt), UpdatedAt: stamp(a.UpdatedAt),
 	}
 	maps.Copy(b.Labels, a.Labels)

@@ -307,6 +307,7 @@ var (
 	unix   = regexp.MustCompile(`"created": ?[1-9][0-9]{9}`)
 	calls  = regexp.MustCompile(`call_[0-9a-f]{24}`)
 	chain  = regexp.MustCompile(`"(hash|prev)": ?"[0-9a-f]{64}"`)
+	keyed  = regexp.MustCompile(`"hmac-sha256:[0-9a-f]{32}"`) // by a key that is made anew in each run
 	worked = regexp.MustCompile(`"run_seconds": ?[0-9.e-]+`)
 	months = regexp.MustCompile(`\b20\d\d-\d\d((-reversal)?[":])`)
 	tokens = regexp.MustCompile(`"(access_token|page_token|next_page_token|nextPageToken)": ?"[^"]+"`)
@@ -315,6 +316,7 @@ var (
 func (d *dialogue) neutral(answer string) string {
 	answer = regexp.MustCompile(`"request_id": ?"[^"]*"`).ReplaceAllString(answer, `"request_id": "REQUEST"`)
 	answer = chain.ReplaceAllString(answer, `"$1": "HASH"`)
+	answer = keyed.ReplaceAllString(answer, `"hmac-sha256:HASH"`)
 	answer = uuids.ReplaceAllStringFunc(answer, func(id string) string {
 		if d.ids[id] == "" {
 			d.ids[id] = fmt.Sprintf("ID%d", len(d.ids)+1)

@@ -33,7 +33,7 @@ llms:
       - when: {text: "^break$"}
         then: [{fail: {status: 400, message: "upstream said no"}}]
       - when: {text: "^never$"}
-        then: [{say: "wait ", pause: 1h}, {say: "for it"}]
+        then: [{say: "wait ", pause: 10m}, {say: "for it"}]
       - then: [{say: "You said: {{text}}"}]
 tools:
   calculator: {type: function, handler: calculator}

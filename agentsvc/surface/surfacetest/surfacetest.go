@@ -30,6 +30,7 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/grant"
 	"stoa/tenancy/signal"
 )
 
@@ -93,17 +94,18 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	shared.Workers = h.Pool
 	must(t, h.Pool.Open(t.Context(), true))
 	h.Apps = tenancy.New(h.DB, keys, bus, tenancy.Options{
-		Check: func(_ context.Context, src []byte, grants []string, _ string, secret func(string) (string, bool)) error {
+		Check: func(_ context.Context, src []byte, grants grant.List, _ string, secret func(string) (string, bool)) error {
 			_, err := parse(src, grants, secret)
 			return err
 		},
-		Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Log: log,
+		Decode: config.Decode, Mask: config.Mask, Restore: config.Restore, Leaves: config.Leaves, Log: log,
 	})
 	h.Issuer, err = authz.OpenIssuer(t.Context(), h.DB, keys, authz.IssuerOptions{Log: log})
 	must(t, err)
 	h.Keys = authz.NewAPIKeys(h.Apps, h.Issuer)
 	live = tenancy.NewLive(h.Apps, func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
 		var cfg *config.Config
+		var err error // apps are built side by side
 		if s.App.ID == tenancy.DefaultID {
 			cfg, err = config.Parse(s.Config, config.Options{})
 		} else {
@@ -149,7 +151,7 @@ func New(t testing.TB, o Options, routes func(h *House) []surface.Route) *House 
 	return h
 }
 
-func parse(src []byte, grants []string, secret func(string) (string, bool)) (*config.Config, error) {
+func parse(src []byte, grants grant.List, secret func(string) (string, bool)) (*config.Config, error) {
 	return config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants})
 }
 

@@ -24,7 +24,7 @@ llms:
       - when: {text: "^slow$"}
         then: [{say: "one ", pause: 300ms}, {say: "two"}]
       - when: {text: "^never$"}
-        then: [{say: "wait ", pause: 1h}, {say: "for it"}]
+        then: [{say: "wait ", pause: 10m}, {say: "for it"}]
       - then: [{say: "You said: {{text}}"}]
 agents: {assistant: {llm: demo}}
 `

@@ -97,7 +97,8 @@ func TestSocketCredential(t *testing.T) {
 func TestSocketOrigin(t *testing.T) {
 	t.Parallel()
 	h := slowHouse(t, v1.Options{}, surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://app.example.com"}}})
-	all := slowHouse(t, v1.Options{}, surface.Options{})
+	all := slowHouse(t, v1.Options{}, surface.Options{CORS: config.CORS{AllowedOrigins: []string{"*"}}})
+	unset := slowHouse(t, v1.Options{}, surface.Options{})
 	tests := []struct {
 		h      *surfacetest.House
 		origin string
@@ -105,6 +106,7 @@ func TestSocketOrigin(t *testing.T) {
 	}{
 		{h, "https://app.example.com", true}, {h, "https://evil.example.com", false}, {h, "null", false}, {h, "", true}, {h, h.URL, true},
 		{h, "http://app.example.com", false}, {all, "https://evil.example.com", true},
+		{unset, "https://evil.example.com", false}, {unset, "", true}, {unset, unset.URL, true},
 	}
 	for _, tt := range tests {
 		o := websocket.DialOptions{HTTPHeader: http.Header{}}
@@ -247,7 +249,7 @@ func raw(t *testing.T, h *surfacetest.House) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", socket)
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", socket)
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -473,7 +475,7 @@ func TestTrickle(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	fmt.Fprintf(conn, "POST /v1/agents/assistant/message:send HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20000000\r\n\r\n")
+	fmt.Fprintf(conn, "POST /v1/agents/assistant/message:send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20000000\r\n\r\n")
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	resp, err := http.ReadResponse(bufio.NewReader(trickling(t, conn)), nil)
 	if err != nil || resp.StatusCode != http.StatusBadRequest {

@@ -111,8 +111,7 @@ func listTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	surface.WriteMade(w, body)
-	return nil
+	return surface.WriteMade(w, body)
 }
 
 // cancel ends a task and answers with it.

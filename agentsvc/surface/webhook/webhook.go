@@ -66,11 +66,7 @@ func (h hooks) receive(w http.ResponseWriter, r *http.Request) error {
 
 // deliver hands on what the sender of a request has proven to have sent.
 func deliver(r *http.Request, v *surface.Visit, hook *app.Webhook) (t agentsvc.Task, again bool, err error) {
-	body, err := surface.ReadBody(r)
-	if err != nil {
-		return t, false, err
-	}
-	id, err := v.Prove(hook, r.Header, body)
+	id, body, err := v.Receive(r, hook)
 	if err != nil {
 		return t, false, err
 	}
@@ -88,6 +84,7 @@ func deliver(r *http.Request, v *surface.Visit, hook *app.Webhook) (t agentsvc.T
 // outcome names what came of a delivery.
 func outcome(again bool, err error) string {
 	var spent *agentsvc.ExhaustedError
+	var full *agentsvc.StoredError
 	var invalid *agentsvc.InvalidError
 	switch {
 	case err == nil && again:
@@ -96,7 +93,7 @@ func outcome(again bool, err error) string {
 		return "started"
 	case errors.Is(err, trigger.ErrUnsigned):
 		return "unsigned"
-	case errors.Is(err, ratelimit.ErrExhausted), errors.As(err, &spent):
+	case errors.Is(err, ratelimit.ErrExhausted), errors.As(err, &spent), errors.As(err, &full):
 		return "refused"
 	case errors.As(err, &invalid), errors.Is(err, surface.ErrContentType):
 		return "invalid"

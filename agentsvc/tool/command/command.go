@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/tool"
+	"stoa/tenancy/grant"
 )
 
 // Bounds of a call.
@@ -32,6 +34,7 @@ type Options struct {
 	Name          string        // that the model calls it by
 	Description   string        // that the model reads; its own if empty
 	Folder        string        // where programs run, and all that they can write
+	Root          string        // the folder below which Folder must lie, without symbolic links; "" = anywhere, and the programs are the operator's
 	Allowed       []string      // programs that may run, by name or absolute path; without any, all but the denied
 	Denied        []string      // programs that may not, besides the dangerous ones; stronger than Allowed
 	DenyByDefault bool          // nothing runs that is not in Allowed, even if that is empty
@@ -58,6 +61,9 @@ func New(host *sandbox.Host, opts Options) (*Tool, error) {
 		opts.MaxOutput = usualBytes
 	}
 	folder, err := jail(opts.Folder)
+	if err == nil && opts.Root != "" {
+		folder, _, err = pin(opts)
+	}
 	if err != nil {
 		return nil, agentsvc.Invalid("working_directory", "%v", err)
 	}
@@ -82,6 +88,19 @@ func jail(dir string) (string, error) {
 		return "", fmt.Errorf("%s is no folder", dir)
 	}
 	return folder, nil
+}
+
+// pin returns the folder below the root of opts as it is now: its path without symbolic links, and what it is.
+func pin(opts Options) (string, fs.FileInfo, error) {
+	below, ok := grant.Below(opts.Root, opts.Folder)
+	if !ok {
+		return "", nil, fmt.Errorf("%s lies outside of %s", opts.Folder, opts.Root)
+	}
+	folder, info, err := grant.Place{Root: opts.Root, Path: below}.Stat()
+	if err != nil {
+		return "", nil, fmt.Errorf("%s is no folder below %s", opts.Folder, opts.Root)
+	}
+	return folder, info, nil
 }
 
 func describe(opts Options) agentsvc.ToolSpec {

@@ -29,7 +29,7 @@ func host(t *testing.T) *sandbox.Host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := sandbox.NewHost(helper)
+	h := sandbox.NewHost(helper, sandbox.Options{})
 	if name, whole := h.Sandbox(); !whole {
 		t.Skipf("NOTHING IS PROVED HERE: this machine's sandbox is %s", name)
 	}

@@ -21,17 +21,21 @@ var (
 	errFlood = errors.New("it printed too much")
 )
 
-func (t *Tool) run(ctx context.Context, p program, words []string) (string, error) {
+func (t *Tool) run(ctx context.Context, p program, words []string) (text string, err error) {
 	within, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	within, cancel := context.WithTimeoutCause(within, t.opts.Timeout, errTime)
 	defer cancel()
-	cmd, err := t.host.Command(within, sandbox.Program{
-		File: p.file, Args: words, Folder: t.folder, Others: t.lists.others(), CPU: t.opts.Timeout,
-		Env: []string{
-			"PATH=" + sandbox.Path, "HOME=" + t.folder, "PWD=" + t.folder, "TMPDIR=" + t.folder, "LANG=C.UTF-8", "TERM=dumb",
-		},
-	})
+	program := sandbox.Program{File: p.file, Args: words, Folder: t.folder, Others: t.lists.others(), CPU: t.opts.Timeout, Untrusted: t.opts.Root != "", Root: t.opts.Root}
+	if program.Untrusted {
+		if program.Folder, program.Pinned, err = pin(t.opts); err != nil {
+			return "", errors.New("the folder is not there any more")
+		}
+	}
+	program.Env = []string{
+		"PATH=" + sandbox.Path, "HOME=" + program.Folder, "PWD=" + program.Folder, "TMPDIR=" + program.Folder, "LANG=C.UTF-8", "TERM=dumb",
+	}
+	cmd, err := t.host.Command(within, program)
 	if err != nil {
 		return "", err
 	}
@@ -43,7 +47,7 @@ func (t *Tool) run(ctx context.Context, p program, words []string) (string, erro
 	if err != nil && !errors.As(err, &exited) && !errors.Is(err, exec.ErrWaitDelay) && within.Err() == nil {
 		return "", errors.New("the program could not be started")
 	}
-	text := told(cmd.Stdout.(*stream)) + labelled("stderr", told(cmd.Stderr.(*stream)))
+	text = told(cmd.Stdout.(*stream)) + labelled("stderr", told(cmd.Stderr.(*stream)))
 	switch why := context.Cause(within); {
 	case ctx.Err() != nil:
 		return "", ctx.Err()

@@ -164,8 +164,10 @@ func TestSearchFiles(t *testing.T) {
 		{"out by path", `{"files":"out/*"}`, "Nothing was found.", false},
 		{"out by dots", `{"files":"../**"}`, "Nothing was found.", false},
 		{"a bracket", `{"files":"[a"}`, "search_files: files is no pattern: a bracket is not closed", true},
-		{"braces", `{"files":"{a,b}{a,b}{a,b}{a,b}{a,b}"}`, "search_files: files holds more than 4 alternatives {a,b}", true},
-		{"a regular expression", `{"text":"(a"}`, "search_files: text is no regular expression: error parsing regexp: missing closing ): `(a`", true},
+		{"braces", `{"files":"{a,b}{a,b}{a,b}{a,b}{a,b}"}`, "search_files: files holds more than 4 lists of alternatives {a,b}, or more than 16 commas", true},
+		{"commas", `{"files":"{` + strings.Repeat("a,", 17) + `b}"}`, "search_files: files holds more than 4 lists of alternatives {a,b}, or more than 16 commas", true},
+		{"a regular expression", `{"text":"(a"}`, "search_files: text is no RE2 expression: error parsing regexp: missing closing ): `(a`", true},
+		{"large", `{"text":"((a|bb|c){20}d){30}e{300}"}`, "search_files: text is too large: it compiles to 3930 instructions, at most 2000 are run; shorten repetitions such as {100,200}", true},
 		{"long", `{"text":"` + strings.Repeat("a", 501) + `"}`, "search_files: a pattern is longer than 500 bytes", true},
 	}
 	for _, tt := range tests {

@@ -12,30 +12,47 @@ import (
 	"syscall"
 
 	"stoa/agentsvc"
+	"stoa/tenancy/grant"
 )
 
 // folder is the one that a tool is held to. Paths in it are relative, with slashes; what leads out of it, by dots or by
 // a symbolic link, does not exist.
-type folder string
+type folder struct {
+	path  string      // where it lies anywhere
+	place grant.Place // where it lies below a root; Root is "" otherwise
+}
 
 // newFolder returns the folder of opts. It must be there.
 func newFolder(opts Options) (folder, error) {
 	if opts.Folder == "" {
-		return "", agentsvc.Invalid("working_directory", "is needed")
+		return folder{}, agentsvc.Invalid("working_directory", "is needed")
 	}
 	abs, err := filepath.Abs(opts.Folder)
 	if err != nil {
-		return "", err
+		return folder{}, err
 	}
-	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
-		return "", agentsvc.Invalid("working_directory", "%s is no folder", opts.Folder)
+	f := folder{path: abs}
+	if opts.Root != "" {
+		below, ok := grant.Below(opts.Root, abs)
+		if !ok {
+			return folder{}, agentsvc.Invalid("working_directory", "lies outside of %s", opts.Root)
+		}
+		f.place = grant.Place{Root: opts.Root, Path: below}
 	}
-	return folder(abs), nil
+	root, err := f.open()
+	if err != nil {
+		return folder{}, agentsvc.Invalid("working_directory", "%s is no folder", opts.Folder)
+	}
+	return f, root.Close()
 }
 
 // open returns the folder as a root that nothing leads out of.
 func (f folder) open() (*os.Root, error) {
-	root, err := os.OpenRoot(string(f))
+	open := f.place.Folder
+	if f.place.Root == "" {
+		open = func() (*os.Root, error) { return os.OpenRoot(f.path) }
+	}
+	root, err := open()
 	if err != nil {
 		return nil, errors.New("the folder is not there any more")
 	}

@@ -23,6 +23,7 @@ type Options struct {
 	MaxBody     int64            // bytes of a body that are sent or shown, for http_request and web_fetch; 256 KiB if zero
 	Credential  *tool.Credential // of the caller, for http_request and web_fetch; nil = none
 	Folder      string           // that read_file, write_file and search_files are held to
+	Root        string           // the folder below which Folder must lie, without symbolic links; "" = anywhere
 }
 
 // handlers are the built-ins by name.
@@ -35,6 +36,11 @@ var handlers = map[string]func(Options) (tool.Tool, error){
 	"todo":         newTodo,
 	"web_fetch":    newWebFetch,
 	"write_file":   newWriteFile,
+}
+
+// NeedsFolder reports whether the built-in of this name is held to a folder.
+func NeedsFolder(handler string) bool {
+	return slices.Contains([]string{"read_file", "search_files", "write_file"}, handler)
 }
 
 // Handlers returns the names of the built-ins in alphabetical order.

@@ -7,19 +7,20 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
 	"stoa/agentsvc/tool"
 )
 
 // Bounds of a search.
 const (
 	maxPattern  = 500 // bytes
-	maxBraces   = 4   // alternatives in a glob, each of which doubles the work
+	maxBraces   = 4   // lists of alternatives in a glob, which multiply the work by their lengths
+	maxCommas   = 16  // between them, and so 5 to the 4th combinations at most
 	maxVisits   = 50_000
 	maxFound    = 200
 	maxSearched = 8 << 20 // bytes of a file that is searched
@@ -62,14 +63,14 @@ func (s searchFiles) Call(ctx context.Context, in tool.Input) (string, error) {
 	switch {
 	case len(args.Files) > maxPattern || len(args.Text) > maxPattern:
 		return "", fmt.Errorf("a pattern is longer than %d bytes", maxPattern)
-	case strings.Count(args.Files, "{") > maxBraces:
-		return "", fmt.Errorf("files holds more than %d alternatives {a,b}", maxBraces)
+	case strings.Count(args.Files, "{") > maxBraces || strings.Count(args.Files, ",") > maxCommas:
+		return "", fmt.Errorf("files holds more than %d lists of alternatives {a,b}, or more than %d commas", maxBraces, maxCommas)
 	case !doublestar.ValidatePattern(args.Files):
 		return "", errors.New("files is no pattern: a bracket is not closed")
 	}
-	text, err := regexp.Compile(args.Text)
+	text, err := pattern.Compile(args.Text)
 	if err != nil {
-		return "", fmt.Errorf("text is no regular expression: %w", err)
+		return "", fmt.Errorf("text %w", err)
 	}
 	if args.Text == "" {
 		text = nil
@@ -79,7 +80,7 @@ func (s searchFiles) Call(ctx context.Context, in tool.Input) (string, error) {
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
-	search := search{root: root, files: args.Files, text: text}
+	search := search{root: root, files: args.Files, text: text, work: pattern.NewWork(ctx, 0)}
 	if err := fs.WalkDir(root.FS(), ".", search.visit(ctx)); err != nil && !errors.Is(err, fs.SkipAll) {
 		return "", err
 	}
@@ -90,7 +91,8 @@ func (s searchFiles) Call(ctx context.Context, in tool.Input) (string, error) {
 type search struct {
 	root   *os.Root
 	files  string
-	text   *regexp.Regexp // nil = any
+	text   *pattern.Pattern // nil = any
+	work   *pattern.Work
 	visits int
 	found  []string
 	cut    string // why there may be more
@@ -141,7 +143,15 @@ func (s *search) lines(name string) error {
 		if strings.IndexByte(line, 0) >= 0 {
 			return nil
 		}
-		if !s.text.MatchString(line) {
+		s.work.Grow(len(line))
+		fits, err := s.text.Match(s.work, line)
+		switch {
+		case errors.Is(err, pattern.ErrTooMuch):
+			s.cut = "text takes too much work to look for in the rest"
+			return fs.SkipAll
+		case err != nil:
+			return err
+		case !fits:
 			continue
 		}
 		if len(line) > maxShown {

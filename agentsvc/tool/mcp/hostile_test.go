@@ -277,7 +277,7 @@ func TestSandbox(t *testing.T) {
 	o := self(t, "shop")
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	o.Name, o.Logger, o.Sandbox = "shop", slog.New(slog.DiscardHandler), sandbox.NewHost(o.Command)
+	o.Name, o.Logger, o.Sandbox = "shop", slog.New(slog.DiscardHandler), sandbox.NewHost(o.Command, sandbox.Options{Programs: []string{filepath.Dir(o.Command)}})
 	src, err := mcp.New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -62,6 +62,7 @@ func start(o Options) (*process, error) {
 	}
 	p.asked()
 	if err := p.run(); err != nil {
+		sandbox.Kill(p.cmd)
 		p.clean()
 		return nil, &unreachable{why: "its program cannot be started", cause: err}
 	}
@@ -70,14 +71,16 @@ func start(o Options) (*process, error) {
 
 // confine puts the program into a sandbox with an empty folder of its own.
 func (p *process) confine(o Options) error {
-	name, whole := o.Sandbox.Sandbox()
-	if !whole {
-		return &unreachable{why: "this host has no sandbox to hold its program", cause: errors.New("the sandbox is " + name)}
+	if err := o.Sandbox.Untrusted(); err != nil {
+		return &unreachable{why: "this host has no sandbox to hold its program", cause: err}
 	}
 	folder, err := os.MkdirTemp("", "stoa-mcp")
 	if err == nil {
 		p.folder = folder
 		folder, err = filepath.EvalSymlinks(folder)
+	}
+	if err == nil {
+		err = o.Sandbox.Give(folder)
 	}
 	var file string
 	if err == nil {
@@ -85,7 +88,7 @@ func (p *process) confine(o Options) error {
 	}
 	if err == nil {
 		p.cmd, err = o.Sandbox.Command(context.Background(), sandbox.Program{
-			File: file, Args: p.cmd.Args, Env: p.cmd.Env, Folder: folder, Any: true, Network: o.Network,
+			File: file, Args: p.cmd.Args, Env: p.cmd.Env, Folder: folder, Any: true, Network: o.Network, Untrusted: true,
 		})
 	}
 	if err != nil {
@@ -167,6 +170,7 @@ func (p *process) Close() error {
 		}
 		sandbox.Kill(p.cmd) // and what is left of its group
 		<-done
+		sandbox.Kill(p.cmd) // which can be removed now
 		p.clean()
 	})
 	return nil

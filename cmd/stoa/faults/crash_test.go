@@ -95,6 +95,71 @@ func TestF1Kill(t *testing.T) {
 	})
 }
 
+// restorePoint is a place of a task that it can be restored to.
+type restorePoint struct {
+	ID     int64
+	Reason string
+	Step   int
+	At     string
+}
+
+// TestF1RestorePoints kills the worker of one task twice: when the first model call has begun, and right behind the after_tools
+// and before_llm points that follow the tool's answer. These are on the log by then, and stay as they were. The next process goes
+// on behind them: it makes no call again but the model call that was cut off, before which it keeps another point.
+func TestF1RestorePoints(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, c *cluster) {
+		c.app("restorable", c.config()+"storage: {checkpoint: {enabled: true, after_tools: true, before_llm: true}}\n")
+		token := c.mint("restorable", "ana")
+		for _, n := range c.nodes {
+			n.token = token
+		}
+		kept := func(n *node, id string) (points []restorePoint, names []string) {
+			t.Helper()
+			var list struct{ Checkpoints []restorePoint }
+			c.must(n.ask(t.Context(), http.MethodGet, "/tasks/"+id+"/checkpoints", nil, &list))
+			for _, p := range list.Checkpoints {
+				names = append(names, p.Reason+" "+itoa(p.Step))
+			}
+			return list.Checkpoints, names
+		}
+
+		thinking, acting := c.model.gates.close("once"), c.tools.gates.close("once")
+		id := c.live(c.nodes[0], message{agent: "modelled", text: "once"})
+		thinking.await(t)
+		c.nodes[0].kill()
+		thinking.release()
+		n := c.survivor()
+
+		acting.await(t)
+		thinking = c.model.gates.close("once")
+		acting.release()
+		thinking.await(t)
+		before, names := kept(n, id)
+		want := []string{"start 0", "before_llm 0", "after_tools 1", "before_llm 1"}
+		if diff := cmp.Diff(want, names); diff != "" {
+			t.Errorf("before the second kill (-want +got):\n%s", diff)
+		}
+		n.kill()
+		thinking.release()
+		last := c.nodes[0]
+		last.restart()
+
+		c.restsAs(last, "modelled", id, "completed", rescue)
+		after, names := kept(last, id)
+		if diff := cmp.Diff(append(want, "before_llm 1"), names); diff != "" {
+			t.Errorf("at the end (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(before, after[:min(len(before), len(after))]); diff != "" {
+			t.Errorf("the points of the process that was killed are others now (-before +after):\n%s", diff)
+		}
+		if asked, effects := c.model.asked("once"), len(c.tools.of("once")); asked != 4 || effects != 1 {
+			t.Errorf("the model was asked %d times, want 4: each of two calls and once more after its kill; the tool had %d effects, want 1", asked, effects)
+		}
+		c.oneEnd(last, "modelled", id)
+	})
+}
+
 // oneEnd wants a task's log to have one terminal event, its last.
 func (c *cluster) oneEnd(n *node, agent, id string) {
 	c.Helper()

@@ -27,6 +27,7 @@ type model struct {
 
 	mu     sync.Mutex
 	calls  map[string][]time.Time // when it was asked, by message
+	whole  map[string]int         // how often it has answered to the last byte, by message
 	faults map[string]http.HandlerFunc
 }
 
@@ -48,7 +49,7 @@ func script(tools *recorder) []llmtest.Turn {
 
 func newModel(t testing.TB, tools *recorder) *model {
 	t.Helper()
-	m := &model{calls: map[string][]time.Time{}, faults: map[string]http.HandlerFunc{}}
+	m := &model{calls: map[string][]time.Time{}, whole: map[string]int{}, faults: map[string]http.HandlerFunc{}}
 	back, err := url.Parse(llmtest.NewServer(t, script(tools)).URL)
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +75,11 @@ func newModel(t testing.TB, tools *recorder) *model {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		proxy.ServeHTTP(w, r)
+		if r.Context().Err() == nil {
+			m.mu.Lock()
+			m.whole[asked]++
+			m.mu.Unlock()
+		}
 	}))
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -107,6 +113,13 @@ func lastUser(body []byte) (text string) {
 
 // asked returns how often the model was called for a message.
 func (m *model) asked(text string) int { return len(m.at(text)) }
+
+// answered returns how often the model has answered a message to the last byte.
+func (m *model) answered(text string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.whole[text]
+}
 
 // at returns when the model was called for a message.
 func (m *model) at(text string) []time.Time {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -90,6 +91,27 @@ func (p *postgres) start() {
 func (p *postgres) stop(mode string) {
 	p.t.Helper()
 	p.run("pg_ctl", "-w", "-D", p.data(), "-m", mode, "stop")
+}
+
+// signal sends a signal to every process of the server.
+func (p *postgres) signal(s syscall.Signal) {
+	p.t.Helper()
+	raw, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(raw), "\n")
+	children, err := os.ReadFile("/proc/" + first + "/task/" + first + "/children")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, text := range append([]string{first}, strings.Fields(string(children))...) {
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		_ = syscall.Kill(pid, s) // a session may have ended meanwhile
+	}
 }
 
 // create makes a database and returns its address.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-const hookSecret = "the secret of the hooks"
+const hookSecret = "the secret of all the hooks"
 
 // timed is the configuration of an app whose agents are started without a caller: n by schedules of every hour, one by a
 // schedule of every half, one by a webhook.

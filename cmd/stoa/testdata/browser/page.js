@@ -1,6 +1,7 @@
 // What a web page does with the agents of a server elsewhere. Each function returns what it saw.
 
-const message = (text, more = {}) => ({message: {messageId: crypto.randomUUID(), role: 'user', parts: [{text}], ...more}, configuration: {blocking: true}})
+const id = () => Math.random().toString(36).slice(2) // crypto.randomUUID is for secure contexts
+const message = (text, more = {}) => ({message: {messageId: id(), role: 'user', parts: [{text}], ...more}, configuration: {blocking: true}})
 const textOf = parts => (parts ?? []).map(p => p.text ?? '').join('')
 const bearer = token => token ? {Authorization: 'Bearer ' + token} : {}
 
@@ -86,3 +87,27 @@ function follow(address) {
   return sources.push(seen) - 1
 }
 const followed = i => sources[i]
+
+// post sends a body in a way that the browser asks nobody's leave for, and reads the answer if it may.
+const post = (address, body) => fetch(address, {method: 'POST', body: new Blob([JSON.stringify(body)])})
+  .then(r => ({status: r.status}), error => ({refused: error.name}))
+
+// form has a form send text, whose answer goes into a frame.
+const form = (address, text) => new Promise(resolve => {
+  const frame = document.createElement('iframe')
+  frame.name = 'frame' + document.querySelectorAll('iframe').length
+  document.body.appendChild(frame)
+  const form = document.body.appendChild(document.createElement('form'))
+  Object.assign(form, {action: address, method: 'post', enctype: 'text/plain', target: frame.name})
+  const [name, value] = [text.slice(0, -1) + ',"x":"', '"}']
+  form.appendChild(Object.assign(document.createElement('input'), {type: 'hidden', name, value})) // name=value is JSON
+  frame.onload = () => resolve('sent')
+  form.submit()
+})
+
+// picture asks for an address as for a picture.
+const picture = address => new Promise(resolve => {
+  const image = new Image()
+  image.onload = image.onerror = () => resolve('asked')
+  image.src = address
+})

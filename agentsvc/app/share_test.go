@@ -1,0 +1,117 @@
+package app
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
+	"stoa/agentsvc/trigger"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestShareOfMemory: an app that keeps in memory whatever it can leaves room to others. Its runs end, and it may go on once the
+// oldest that is finished has gone.
+func TestShareOfMemory(t *testing.T) {
+	t.Parallel()
+	p := openProcess(t, dbtest.SQLite(t), VolatileOptions{Pages: 2000})
+	p.load(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
+	text := strings.Repeat("x", 100_000)
+	submitSome := func(size int) error {
+		_, err := p.app.Load().Tasks().Submit(t.Context(), task.Submission{
+			Agent: "helper", Owner: bea, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(text[:size])}},
+		})
+		return err
+	}
+	submit := func() error { return submitSome(len(text)) }
+	waiting := p.say(t, "ask", "")
+	var err error
+	for range 200 {
+		if err = submit(); err != nil {
+			break
+		}
+	}
+	var full *agentsvc.StoredError
+	if !errors.As(err, &full) || !strings.Contains(err.Error(), "storage.tasks.backend: sql") {
+		t.Fatalf("%v, want the app's share to be used up, and what helps", err)
+	}
+	for size := len(text) / 2; size > 0; size /= 2 { // what is left
+		for submitSome(size) == nil {
+		}
+	}
+	tick := trigger.Tick{Tenant: "acme", Agent: "timed", Spec: p.app.Load().Schedules()["timed"].Cron.String(), At: time.Now()}
+	if _, err := p.app.Load().Tick(t.Context(), tick); !errors.Is(err, trigger.ErrRefused) {
+		t.Errorf("a tick: %v, want it to be refused, so that it is not tried over and over", err)
+	}
+	other := store.New(p.Volatile.DB, "globex")
+	for i := range 5 {
+		run := store.Run{Tenant: "globex", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "helper", Owner: bea, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1, Fresh: true}
+		m := agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}
+		evs := []agentsvc.Event{{Task: run.Task, Seq: 1, Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &m}}}
+		if err := other.Accept(t.Context(), run, evs, nil); err != nil {
+			t.Fatalf("task %d of another app: %v", i, err)
+		}
+	}
+	eventually(t, "every run of the app has ended", func() bool { return atWork(t, p.Volatile.DB, "acme") == 0 })
+	eventually(t, "there is room again", func() bool {
+		if err := p.Volatile.tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return submit() == nil
+	})
+	if _, err := p.app.Load().Tasks().Get(t.Context(), task.Reach{}, waiting.ID, store.With{}); err != nil {
+		t.Errorf("the task that waits for its user: %v", err)
+	}
+}
+
+// TestResultBeyondShare: a run whose result has no room ends at once, and its task says why.
+func TestResultBeyondShare(t *testing.T) {
+	t.Parallel()
+	p := openProcess(t, dbtest.SQLite(t), VolatileOptions{Pages: 700})
+	p.load(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
+	told := p.say(t, strings.Repeat("x", 700_000), "")
+	if told.Status.State != agentsvc.Failed || !strings.Contains(told.Status.Message.Text(), "could not be stored") {
+		t.Errorf("%s %.200q, want it to fail for want of room", told.Status.State, told.Status.Message.Text())
+	}
+	if n := atWork(t, p.Volatile.DB, "acme"); n != 0 {
+		t.Errorf("%d runs are left, want none", n)
+	}
+}
+
+// atWork counts the runs of an app that have not ended.
+func atWork(t *testing.T, d *db.DB, app db.ID) (n int) {
+	t.Helper()
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM run WHERE tenant = $1 AND state IN ('waiting', 'pending', 'running')", string(app))
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); !holds(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+// rows counts the rows of a table.
+func rows(t *testing.T, d *db.DB, table string) (n int) {
+	t.Helper()
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM "+table)
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,116 @@
+package capacity_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"stoa/agentsvc/capacity"
+	"stoa/tenancy/db"
+)
+
+const mib = 1 << 20
+
+// TestShares: an app gets as much as it leaves free, waits for its own and not for others, and is refused in the end.
+func TestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var taken int64
+		p := capacity.NewPool(64*mib, func(n int64) { taken = n })
+		add := func(app db.ID, n int64) (h *capacity.Hold, waited time.Duration, err error) {
+			began := time.Now()
+			h = p.Hold(app, 1)
+			err = h.Add(t.Context(), n)
+			return h, time.Since(began), err
+		}
+		first, waited, err := add("acme", 32*mib)
+		if err != nil || waited != 0 {
+			t.Fatalf("half of an empty pool: %v after %v", err, waited)
+		}
+		if _, waited, err := add("acme", mib); !errors.Is(err, capacity.ErrFull) || waited != capacity.Wait {
+			t.Errorf("more than its share: %v after %v, want ErrFull after %v", err, waited, capacity.Wait)
+		}
+		var large *capacity.TooLargeError
+		if _, waited, err := add("globex", 33*mib); !errors.As(err, &large) || waited != 0 {
+			t.Errorf("more than anybody may have: %v after %v", err, waited)
+		}
+		globex, waited, err := add("globex", 16*mib)
+		if err != nil || waited != 0 {
+			t.Errorf("another app's share: %v after %v", err, waited)
+		}
+		time.AfterFunc(3*time.Second, first.Release)
+		second, waited, err := add("acme", 20*mib)
+		if err != nil || waited != 3*time.Second {
+			t.Errorf("the next of the same app: %v after %v, want when the first is released", err, waited)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := p.Hold("acme", 1).Add(gone, 8*mib); !errors.Is(err, context.Canceled) {
+			t.Errorf("the caller is gone: %v", err)
+		}
+		for _, h := range []*capacity.Hold{first, second, second, globex} { // releasing again is nothing
+			h.Release()
+		}
+		if taken != 0 {
+			t.Errorf("%d bytes are taken in the end", taken)
+		}
+	})
+}
+
+// TestWaitersOfOthers: who waits keeps those of other apps that fit not waiting, and those of its own app in their order.
+func TestWaitersOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := capacity.NewPool(64*mib, nil)
+		acme := p.Hold("acme", 1)
+		if err := acme.Add(t.Context(), 30*mib); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var order []int64
+		for _, n := range []int64{10, 1} { // the second would fit by itself
+			go func() {
+				h := p.Hold("acme", 1)
+				if err := h.Add(t.Context(), n*mib); err == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, n)
+				}
+			}()
+			synctest.Wait()
+		}
+		if err := p.Hold("globex", 1).Add(t.Context(), 8*mib); err != nil || len(order) > 0 {
+			t.Errorf("another app: %v; went before: %v", err, order)
+		}
+		acme.Release()
+		synctest.Wait()
+		if len(order) != 2 {
+			t.Errorf("those who waited: %v", order)
+		}
+	})
+}
+
+// TestHold: a hold takes nothing while it is small, and then by its factor, in steps.
+func TestHold(t *testing.T) {
+	var taken int64
+	p := capacity.NewPool(64*mib, func(n int64) { taken = n })
+	h := p.Hold("acme", 2)
+	for n, want := range map[int64]int64{capacity.Free: 0, capacity.Free + 1: 256 << 10, 4 * mib: 8 * mib} {
+		h.Release()
+		if err := h.Add(t.Context(), n); err != nil || taken != want {
+			t.Errorf("%d bytes take %d (%v), want %d", n, taken, err, want)
+		}
+	}
+	h.Release()
+	if err := errors.Join(h.Reach(t.Context(), mib), h.Reach(t.Context(), mib/2)); err != nil || taken != 2*mib {
+		t.Errorf("reaching a MiB twice takes %d (%v)", taken, err)
+	}
+	var none *capacity.Hold
+	if err := errors.Join(none.Add(t.Context(), 1<<40), none.Beside(1).Add(t.Context(), 1<<40), new(capacity.Hold).Add(t.Context(), 1<<40)); err != nil {
+		t.Errorf("without a pool: %v", err)
+	}
+	if got := capacity.Of(capacity.With(t.Context(), h)); got != h || capacity.Of(t.Context()) != nil {
+		t.Errorf("of the context: %v", got)
+	}
+}

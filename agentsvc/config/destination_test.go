@@ -1,0 +1,150 @@
+package config
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestSecretStaysWithItsHost: a masked secret is kept only for the place that it was given for. For each kind of block that
+// holds a secret beside a host: the document as it is shown is taken back whole, and where the host differs the secret stays
+// masked, which Parse refuses at its path.
+func TestSecretStaysWithItsHost(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		src      string
+		from, to string // what changes in the document as it is shown
+		path     string // at which the secret is missed then, "" = it is kept
+	}{
+		"model, address":            {`llms: {m: {provider: openai, model: x, api_key: canary, base_url: "https://one.example"}}`, "one.example", "two.example", "llms.m.api_key"},
+		"model, scheme":             {`llms: {m: {provider: openai, model: x, api_key: canary, base_url: "https://one.example"}}`, "https://", "http://", "llms.m.api_key"},
+		"model, port":               {`llms: {m: {provider: openai, model: x, api_key: canary, base_url: "https://one.example"}}`, "one.example", "one.example:8443", "llms.m.api_key"},
+		"model, usual port":         {`llms: {m: {provider: openai, model: x, api_key: canary, base_url: "https://one.example"}}`, "one.example", "ONE.example:443", ""},
+		"model, path":               {`llms: {m: {provider: openai, model: x, api_key: canary, base_url: "https://one.example/v1"}}`, "/v1", "/v2", ""},
+		"model, address added":      {`llms: {m: {provider: openai, model: x, api_key: canary}}`, "model: x", `model: x, base_url: "https://two.example"`, "llms.m.api_key"},
+		"model, vendor":             {`llms: {m: {provider: openai, model: x, api_key: canary}}`, "openai", "gemini", "llms.m.api_key"},
+		"model, other field":        {`llms: {m: {provider: openai, model: x, api_key: canary}}`, "model: x", "model: z", ""},
+		"model, user in address":    {`llms: {m: {provider: openai, model: x, base_url: "https://user:canary@one.example"}}`, "one.example", "two.example", "llms.m.base_url"},
+		"model, user, other path":   {`llms: {m: {provider: openai, model: x, base_url: "https://user:canary@one.example/v1"}}`, "/v1", "/v2", ""},
+		"embedder":                  {`embedders: {e: {provider: openai, api_key: canary, base_url: "https://one.example"}}`, "one.example", "two.example", "embedders.e.api_key"},
+		"vector store, host":        {`vector_stores: {v: {type: qdrant, host: one.example, api_key: canary}}`, "one.example", "two.example", "vector_stores.v.api_key"},
+		"vector store, port":        {`vector_stores: {v: {type: qdrant, host: one.example, port: 1, api_key: canary}}`, "port: 1", "port: 2", "vector_stores.v.api_key"},
+		"database, host":            {`databases: {d: {driver: postgres, host: one.example, database: x, password: canary}}`, "one.example", "two.example", "databases.d.password"},
+		"database, port":            {`databases: {d: {driver: postgres, host: one.example, port: 1, database: x, password: canary}}`, "port: 1", "port: 2", "databases.d.password"},
+		"tools, address":            {`tools: {t: {url: "https://one.example", headers: {X-Key: canary}}}`, "one.example", "two.example", "tools.t.headers.X-Key"},
+		"tools, token in address":   {`tools: {t: {url: "https://one.example/mcp?api_key=canary"}}`, "one.example", "two.example", "tools.t.url"},
+		"tools, token, other path":  {`tools: {t: {url: "https://one.example/mcp?api_key=canary&v=1"}}`, "v=1", "v=2", ""},
+		"program":                   {`tools: {t: {command: one, env: {KEY: canary}}}`, "one", "two", "tools.t.env.KEY"},
+		"program, arguments":        {`tools: {t: {command: one, args: [a], env: {KEY: canary}}}`, "args: [a]", "args: [b]", "tools.t.env.KEY"},
+		"remote agent, headers":     {`agents: {a: {type: remote, url: "https://one.example", headers: {X-Key: canary}}}`, "one.example", "two.example", "agents.a.headers.X-Key"},
+		"remote agent, credentials": {`agents: {a: {type: remote, url: "https://one.example", credentials: {token: canary}}}`, "one.example", "two.example", "agents.a.credentials.token"},
+		"remote agent, card":        {`agents: {a: {type: remote, agent_card_url: "https://one.example/c", credentials: {token: canary}}}`, "one.example", "two.example", "agents.a.credentials.token"},
+		"notification":              {`agents: {a: {notifications: [{id: n, url: "https://one.example", events: [task.started], headers: {X-Key: canary}}]}}`, "one.example", "two.example", "agents.a.notifications[0].headers.X-Key"},
+		"documents":                 {`document_stores: {d: {source: {type: api, api: {url: "https://one.example", headers: {X-Key: canary}}}}}`, "one.example", "two.example", "document_stores.d.source.api.headers.X-Key"},
+		"webhook":                   {`agents: {a: {trigger: {type: webhook, secret: canary, path: /webhooks/one}}}`, "/webhooks/one", "/webhooks/two", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			old := decode(t, tt.src)
+			shown := Mask(old)
+			given := decode(t, strings.Replace(tt.src, tt.from, tt.to, 1))
+			if reflect.DeepEqual(old, given) {
+				t.Fatal("the case changes nothing")
+			}
+			if kept := Restore(shown, old); !reflect.DeepEqual(kept, old) {
+				t.Errorf("what was shown is taken back as %v", kept)
+			}
+			restored := Restore(Mask(given), old)
+			_, err := Parse(jsonOf(t, restored), Options{})
+			missed := err != nil && strings.Contains(err.Error(), tt.path+":") && strings.Contains(err.Error(), "mask")
+			switch {
+			case tt.path == "" && !reflect.DeepEqual(restored, given):
+				t.Errorf("restored as %v", restored)
+			case tt.path != "" && (!missed || strings.Contains(string(jsonOf(t, restored)), "canary")):
+				t.Errorf("%s is not missed: %v, %v", tt.path, err, restored)
+			}
+		})
+	}
+}
+
+// TestSecretsHaveDestinations holds that every secret of the vocabulary names the fields that say where it goes, or is known
+// to go nowhere.
+func TestSecretsHaveDestinations(t *testing.T) {
+	t.Parallel()
+	nowhere := map[string]bool{"Trigger.Secret": true, "Credentials.Token": true} // verified here; said where Credentials stand
+	eachStruct(func(typ reflect.Type) {
+		names := map[string]bool{}
+		for _, f := range fieldsOf(typ) {
+			names[f.name] = true
+		}
+		for _, f := range fieldsOf(typ) {
+			field := typ.Field(f.index)
+			if name := typ.Name() + "." + field.Name; f.secret && len(f.to) == 0 && !nowhere[name] {
+				t.Errorf("%s does not say where it goes", name)
+			}
+			for _, to := range f.to {
+				if !names[to] {
+					t.Errorf("%s.%s goes to %s, which is no field beside it", typ.Name(), field.Name, to)
+				}
+			}
+		}
+	})
+}
+
+// eachStruct calls f once for every struct of the vocabulary.
+func eachStruct(f func(reflect.Type)) {
+	seen := map[reflect.Type]bool{}
+	var visit func(reflect.Type)
+	visit = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Map || typ.Kind() == reflect.Slice {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct || seen[typ] {
+			return
+		}
+		seen[typ] = true
+		f(typ)
+		for _, field := range fieldsOf(typ) {
+			visit(typ.Field(field.index).Type)
+		}
+	}
+	visit(reflect.TypeFor[Config]())
+}
+
+func jsonOf(t *testing.T, doc map[string]any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// TestMaskAddress: of an address what is secret is masked, and nothing else.
+func TestMaskAddress(t *testing.T) {
+	t.Parallel()
+	for src, want := range map[string]string{
+		"https://one.example/p?v=1#x":                                     "https://one.example/p?v=1#x",
+		"https://user:pass@one.example:8443/p":                            "https://********@one.example:8443/p",
+		"https://token@one.example":                                       "https://********@one.example",
+		"https://one.example/?api_key=x&v=1&X-Amz-Signature=s&Key=k&a":    "https://one.example/?api_key=********&v=1&X-Amz-Signature=********&Key=********&a",
+		"https://one.example/?page=next&id=0123456789abcdef01234":         "https://one.example/?page=next&id=********",
+		"https://${USER}:${PASS}@one.example/?token=${TOKEN}":             "https://${USER}:${PASS}@one.example/?token=${TOKEN}",
+		"https://${USER}:pass@one.example/?token=${TOKEN:fallback}":       "https://********@one.example/?token=********",
+		"postgres://me:pass@one.example/db?sslmode=require":               "postgres://********@one.example/db?sslmode=require",
+		"see https://user:pass@one.example for more":                      "********",
+		"write to a@b.example or look at https://one.example/?token=here": "write to a@b.example or look at https://one.example/?token=here",
+		"https://a:b@c@one.example/":                                      "https://********@one.example/",
+		"HTTPS://user:pass@one.example":                                   "HTTPS://********@one.example",
+	} {
+		doc := map[string]any{"x": src}
+		shown := Mask(doc)
+		if shown["x"] != want {
+			t.Errorf("%s is shown as %s, want %s", src, shown["x"], want)
+		}
+		if back := Restore(shown, doc); back["x"] != src {
+			t.Errorf("%s comes back as %s", src, back["x"])
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package ollama
+
+import "encoding/json"
+
+// The wire format of Ollama's /api/chat, as docs/api.md of github.com/ollama/ollama (v0.17) describes it, as far as it is used.
+type (
+	chatRequest struct {
+		Model    string         `json:"model"`
+		Messages []chatMessage  `json:"messages"`
+		Tools    []tool         `json:"tools,omitempty"`
+		Options  map[string]any `json:"options"`
+	}
+	chatMessage struct {
+		Role       string     `json:"role"` // "system", "user", "assistant" or "tool"
+		Content    string     `json:"content"`
+		Images     [][]byte   `json:"images,omitempty"` // in base64
+		ToolCalls  []toolCall `json:"tool_calls,omitempty"`
+		ToolName   string     `json:"tool_name,omitempty"`
+		ToolCallID string     `json:"tool_call_id,omitempty"`
+	}
+	toolCall struct {
+		ID       string       `json:"id,omitempty"`
+		Function functionCall `json:"function"`
+	}
+	functionCall struct {
+		Index     int             `json:"index"`
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"` // an object
+	}
+	// chatResponse is one line of an answer. The last one has Done set, and the counts.
+	chatResponse struct {
+		Message         chatMessage `json:"message"`
+		Done            bool        `json:"done"`
+		DoneReason      string      `json:"done_reason"`
+		PromptEvalCount int64       `json:"prompt_eval_count"`
+		EvalCount       int64       `json:"eval_count"`
+		Error           string      `json:"error"`
+	}
+)
+
+// The part of JSON Schema that the server reads in a tool's parameters. It refuses a whole request in which a keyword has
+// another form, and passes over all other keywords.
+type (
+	tool struct {
+		Type     string   `json:"type"` // "function"
+		Function function `json:"function"`
+	}
+	function struct {
+		Name        string     `json:"name"`
+		Description string     `json:"description,omitempty"`
+		Parameters  parameters `json:"parameters"`
+	}
+	parameters struct {
+		Type       string              `json:"type"`
+		Defs       any                 `json:"$defs,omitempty"`
+		Items      any                 `json:"items,omitempty"`
+		Required   []string            `json:"required,omitempty"`
+		Properties map[string]property `json:"properties"`
+	}
+	property struct {
+		AnyOf       []property          `json:"anyOf,omitempty"`
+		Type        typeNames           `json:"type,omitempty"`
+		Items       any                 `json:"items,omitempty"`
+		Description string              `json:"description,omitempty"`
+		Enum        []any               `json:"enum,omitempty"`
+		Properties  map[string]property `json:"properties,omitempty"`
+	}
+)
+
+// typeNames is one name of a type, or a list of them.
+type typeNames []string
+
+// UnmarshalJSON reads a string or a list of strings.
+func (t *typeNames) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '[' {
+		return json.Unmarshal(b, (*[]string)(t))
+	}
+	*t = make(typeNames, 1)
+	return json.Unmarshal(b, &(*t)[0])
+}
+
+// MarshalJSON writes a single name as a string.
+func (t typeNames) MarshalJSON() ([]byte, error) {
+	if len(t) == 1 {
+		return json.Marshal(t[0])
+	}
+	return json.Marshal([]string(t))
+}

@@ -1,0 +1,82 @@
+package scripted_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/llm/scripted"
+	"stoa/agentsvc/pattern"
+)
+
+// TestCostlyText: a text in which the patterns of a script take more work than is allowed ends the turn in an error that says
+// so, before any rule answers, and one whose context ends while they are looked for ends with it.
+func TestCostlyText(t *testing.T) {
+	t.Parallel()
+	p := provider(t, scripted.Options{Script: []scripted.Rule{
+		{When: scripted.When{Text: `(?P<x>(a|b|c|d|e){300,600})Z`}, Then: []scripted.Item{{Say: "found"}}},
+		{Then: []scripted.Item{{Say: "not found"}}},
+	}})
+	text := strings.Repeat("abcde", 2<<20/5)
+	chunks, err := stream(t, p, user("m", text))
+	var invalid *agentsvc.InvalidError
+	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "the patterns of the script") || !strings.Contains(err.Error(), pattern.ErrTooMuch.Error()) || len(chunks) > 0 {
+		t.Errorf("%v, %d chunks", err, len(chunks))
+	}
+	ctx := &ends{Context: t.Context(), after: 5}
+	for _, err = range p.Stream(ctx, llm.Request{Conversation: []agentsvc.Entry{user("m", text)}}) {
+		if !errors.Is(err, context.Canceled) || ctx.looks != 5 {
+			t.Errorf("%v after %d looks at the context", err, ctx.looks)
+		}
+	}
+}
+
+// TestManyRules: a long text is looked at by as many usual rules as a script has.
+func TestManyRules(t *testing.T) {
+	t.Parallel()
+	var script []scripted.Rule
+	for _, word := range strings.Fields("one two three four five six seven eight nine ten eleven twelve") {
+		for _, expr := range []string{`^` + word + ` (?P<n>\S+)`, `(?i)\b` + word + `s?\b\s+is`, word + `: (?P<n>\d+)$`} {
+			script = append(script, scripted.Rule{When: scripted.When{Text: expr}, Then: []scripted.Item{{Say: word}}})
+		}
+	}
+	script = append(script, scripted.Rule{Then: []scripted.Item{{Say: "none"}}})
+	chunks, err := stream(t, provider(t, scripted.Options{Script: script}), user("m", strings.Repeat("It is the fourth of 12 letters. ", 2<<20/32)))
+	if err != nil || chunks[0].Text != "none" {
+		t.Errorf("%v, %v", chunks, err)
+	}
+}
+
+// TestOverfull: placeholders make no more of a text than an answer may hold.
+func TestOverfull(t *testing.T) {
+	t.Parallel()
+	many := strings.Repeat("{{text}}", 2000)
+	for name, it := range map[string]scripted.Item{
+		"say":      {Say: many},
+		"call":     {Call: &scripted.Call{Tool: "t", Arguments: map[string]any{"a": []any{many}}}},
+		"artifact": {Artifact: &scripted.Artifact{Name: "a", Text: many}},
+		"data":     {Artifact: &scripted.Artifact{Name: "a", Data: map[string]any{"a": many}}},
+		"ask":      {Ask: many},
+	} {
+		chunks, err := stream(t, provider(t, scripted.Options{Script: []scripted.Rule{{Then: []scripted.Item{it}}}}), user("m", strings.Repeat("x", 1<<20)))
+		if err == nil || !strings.Contains(err.Error(), "an answer of more than 4194304 bytes") || len(chunks) > 0 {
+			t.Errorf("%s: %v, %d chunks", name, err, len(chunks))
+		}
+	}
+}
+
+// ends is a context that has ended after some looks at it.
+type ends struct {
+	context.Context
+	after, looks int
+}
+
+func (c *ends) Err() error {
+	if c.looks++; c.looks >= c.after {
+		return context.Canceled
+	}
+	return nil
+}

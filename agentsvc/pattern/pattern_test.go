@@ -1,0 +1,248 @@
+package pattern_test
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"stoa/agentsvc/pattern"
+	"stoa/agentsvc/processor"
+)
+
+// expressions are of every kind that RE2 has: anchors, boundaries, flags, greedy and lazy repetitions, classes, groups.
+var expressions = []string{
+	`a`, `ab+c`, `(?i)FAL\w{0,3}n`, `x[^y]*y`, `(?:aa|aab)c?`, `^top`, `end$`, `(?m)^l\d`, `é.`, `(?s)q.q`, `\bon\b`, `a*`, `(?:a|ab)(?:c|bcd)`,
+	`(?P<x>a+?)(?P<y>b*)`, `(?P<w>\w+) (?P<v>\w+)?`, `(?U)a+`, `\Aa|b\z`, `(a|b|c){2,5}Z`, `[^\n]+$`, `(?:)`, `\B`, `(?P<a>a)|(?P<b>b)|(?P<c>)`,
+	`(x+x+)+y`, `(?i)é+`, `.{3}`, `(?P<all>(?P<one>a)+b?)*c`,
+}
+
+// TestSameAsRegexp: what is found, the groups and what stands after a replacement are as the package regexp has them.
+func TestSameAsRegexp(t *testing.T) {
+	t.Parallel()
+	alphabet := []string{"a", "b", "c", "x", "y", "fal", "con", "n", " ", "top", "end", "\n", "l1", "é", "É", "q", "\xff", "Z"}
+	for _, expr := range expressions {
+		p, err := pattern.Compile(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		re := regexp.MustCompile(expr)
+		rapid.Check(t, func(t *rapid.T) {
+			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 20).Draw(t, "text"), "")
+			w := pattern.NewWork(context.Background(), len(text))
+			if got, err := p.Match(w, text); err != nil || got != re.MatchString(text) {
+				t.Fatalf("%s matches %q: %v, %v", expr, text, got, err)
+			}
+			var want []string
+			if found := re.FindStringSubmatch(text); found != nil {
+				for i, name := range re.SubexpNames() {
+					if name != "" {
+						want = append(want, found[i])
+					}
+				}
+			}
+			got, ok, err := p.Groups(w, text)
+			if diff := cmp.Diff(strings.Join(want, "|"), strings.Join(got, "|")); err != nil || ok != re.MatchString(text) || diff != "" {
+				t.Fatalf("%s in %q: %v, %v (-want +got)\n%s", expr, text, ok, err, diff)
+			}
+			if got, err := p.ReplaceAll(w, text, "[$1]"); err != nil || got != re.ReplaceAllLiteralString(text, "[$1]") {
+				t.Fatalf("%s in %q replaced: %q, %v, want %q", expr, text, got, err, re.ReplaceAllLiteralString(text, "[$1]"))
+			}
+		})
+	}
+}
+
+// TestBounds: an expression that is too large is refused before its repetitions are written out, with what to do.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	for expr, want := range map[string]string{
+		`(`:                              "is no RE2 expression",
+		`(?=a)b`:                         "is no RE2 expression",
+		strings.Repeat("a", 10_001):      "is longer than 10000 bytes",
+		strings.Repeat("a", 2001):        "compiles to 2001 instructions, at most 2000 are run; shorten repetitions such as {100,200}",
+		`(a|b|c|d|e){1000}[xy]{1000}z`:   "instructions",
+		`((a|bb){30}c){30}d{200}`:        "instructions",
+		strings.Repeat(`\pL{1000}`, 900): "instructions",
+	} {
+		if _, err := pattern.Compile(expr); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40s: %v, want %s", expr, err, want)
+		}
+		if _, err := pattern.Size(expr); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the size of %.40s: %v, want %s", expr, err, want)
+		}
+	}
+	for _, expr := range append(expressions, strings.Repeat("(a)", 500)) {
+		if _, err := pattern.Compile(expr); err != nil {
+			t.Errorf("%.40s: %v", expr, err)
+		}
+	}
+}
+
+// heavy has matches under way in all its states at every character of a text of letters.
+const heavy = `(a|b|c|d|e){300,600}Z`
+
+// TestBudget: a text that takes more steps than its length allows is not matched to its end, and a usual one is.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	p, err := pattern.Compile(heavy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("abcde", 2<<20/5)
+	const most = pattern.BaseSteps + pattern.StepsPerByte*(2<<20) + pattern.SliceSteps + 2*pattern.MaxSize
+	for name, match := range map[string]func(w *pattern.Work) error{
+		"match":   func(w *pattern.Work) error { _, err := p.Match(w, text); return err },
+		"groups":  func(w *pattern.Work) error { _, _, err := p.Groups(w, text); return err },
+		"replace": func(w *pattern.Work) error { _, err := p.ReplaceAll(w, text, ""); return err },
+	} {
+		w := pattern.NewWork(t.Context(), len(text))
+		if err := match(w); !errors.Is(err, pattern.ErrTooMuch) || w.Spent() > most {
+			t.Errorf("%s: %v after %d steps, want an end before %d", name, err, w.Spent(), int64(most))
+		}
+		if err := match(w); !errors.Is(err, pattern.ErrTooMuch) {
+			t.Errorf("%s: once more it is %v", name, err)
+		}
+	}
+	usual, err := pattern.Compile(`(?i)\b(?:ignore|forget)\s+all\s+\w+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := pattern.NewWork(t.Context(), len(text))
+	if found, err := usual.Match(w, strings.Repeat("it is. ", 2<<20/7)); found || err != nil {
+		t.Errorf("a usual pattern: %v, %v", found, err)
+	}
+	t.Logf("a usual pattern takes %.2f steps for a byte", float64(w.Spent())/(2<<20))
+	whole := pattern.NewWork(t.Context(), 0)
+	for range 40 {
+		_, err = p.Match(whole.Part(1<<20), text[:1<<20])
+	}
+	if !errors.Is(err, pattern.ErrTooMuch) || whole.Spent() > pattern.BaseSteps+2*pattern.SliceSteps {
+		t.Errorf("parts together: %v after %d steps", err, whole.Spent())
+	}
+}
+
+// looks is a context that notes how much work was done between two looks at it, and ends after some of them.
+type looks struct {
+	context.Context
+	w       *pattern.Work
+	ends    int // looks after which it has ended, 0 = never
+	looks   int
+	last    int64
+	longest int64
+}
+
+func (c *looks) Err() error {
+	c.looks++
+	c.longest = max(c.longest, c.w.Spent()-c.last)
+	c.last = c.w.Spent()
+	if c.ends > 0 && c.looks >= c.ends {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestSlices: the longest piece of work without a look at the context is a slice and what one character takes. When the
+// context has ended, the work ends at the next look.
+func TestSlices(t *testing.T) {
+	t.Parallel()
+	p, err := pattern.Compile(heavy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("abcde", 100_000)
+	for _, ends := range []int{0, 1, 7} {
+		ctx := &looks{Context: t.Context(), ends: ends}
+		w := pattern.NewWork(ctx, len(text))
+		ctx.w = w
+		_, err := p.Match(w, text)
+		if want := []error{pattern.ErrTooMuch, context.Canceled}[min(ends, 1)]; !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+		const most = pattern.SliceSteps + 4*pattern.MaxSize
+		if ctx.longest > most || ends > 0 && ctx.looks != ends {
+			t.Errorf("%d looks, the longest work without one took %d steps, want %d at most", ctx.looks, ctx.longest, most)
+		}
+		t.Logf("%d looks at the context, at most %d steps between two", ctx.looks, ctx.longest)
+	}
+}
+
+// TestLongWorkTakesTurns: work beyond a slice waits while all turns of the process are taken, and shorter work does not. Parts that are
+// shorter each count together. It is not parallel: the turns are those of all tests.
+func TestLongWorkTakesTurns(t *testing.T) {
+	p, err := pattern.Compile(heavy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("abcde", 300)
+	for name, match := range map[string]func(w *pattern.Work) error{
+		"one text": func(w *pattern.Work) error { _, err := p.Match(w, long); return err },
+		"many parts": func(w *pattern.Work) error {
+			for range 1000 {
+				if _, err := p.Match(w.Part(30), long[:30]); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			for range max(1, runtime.GOMAXPROCS(0)/2) {
+				if err := processor.Process.Take(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			done := make(chan error, 1)
+			go func() { done <- match(pattern.NewWork(t.Context(), len(long))) }()
+			synctest.Wait()
+			if len(done) != 0 {
+				t.Errorf("%s: it is matched without a turn", name)
+			}
+			if _, err := p.Match(pattern.NewWork(t.Context(), 30), long[:30]); err != nil {
+				t.Error(err)
+			}
+			for range max(1, runtime.GOMAXPROCS(0)/2) {
+				processor.Process.Leave()
+			}
+			if err := <-done; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for name, c := range map[string]struct{ expr, text string }{
+		"short":    {`^slow (?P<n>\S+)`, "slow 17"},
+		"no match": {`^slow (?P<n>\S+)`, "hello"},
+		"phrase":   {`(?i)\b(?:ignore|forget)\s+all\s+\w+`, strings.Repeat("it is the fourth of 12 letters that I wrote. ", 100)},
+		"heavy":    {heavy, strings.Repeat("abcde", 2000)},
+	} {
+		p, err := pattern.Compile(c.expr)
+		if err != nil {
+			b.Fatal(err)
+		}
+		re := regexp.MustCompile(c.expr)
+		var steps int64
+		b.Run(name+"/pattern", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w := pattern.NewWork(context.Background(), len(c.text))
+				_, _, _ = p.Groups(w, c.text)
+				steps = w.Spent()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(max(steps, 1)), "ns/step")
+		})
+		b.Run(name+"/regexp", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				re.FindStringSubmatch(c.text)
+			}
+		})
+	}
+}

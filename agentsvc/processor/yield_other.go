@@ -1,0 +1,7 @@
+//go:build !linux
+
+package processor
+
+import "runtime"
+
+func yield() { runtime.Gosched() }

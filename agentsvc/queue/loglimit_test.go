@@ -1,0 +1,51 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"stoa/agentsvc/queue"
+	"stoa/agentsvc/store"
+)
+
+// TestFailingRunsAreLoggedSeldom: runs of an app whose end cannot be recorded, over and over, are one line of the log a minute,
+// and do not hide those of another app.
+func TestFailingRunsAreLoggedSeldom(t *testing.T) {
+	each(t, func(b bench) {
+		var tries, others atomic.Int64
+		done := make(chan struct{})
+		handle := func(_ context.Context, run store.Run) error {
+			if run.Tenant == "globex" {
+				others.Add(1)
+			} else if tries.Add(1) == 40 {
+				close(done)
+			}
+			return errors.New("cannot be recorded")
+		}
+		b.flood("globex", 1)
+		b.flood("acme", 20)
+		var log strings.Builder
+		p, stop := b.pool(queue.Options{Workers: 4, Retry: queue.Retry{Max: 1000, Initial: 1, Limit: 1}, Log: slog.New(slog.NewTextHandler(&log, nil))}, handle)
+		p.Wake()
+		receive(b, done)
+		if err := p.Drain(b.Context()); err != nil {
+			b.Error(err)
+		}
+		stop()
+		got := map[string]int{}
+		for line := range strings.Lines(log.String()) {
+			for _, app := range []string{"acme", "globex"} {
+				if strings.Contains(line, "level=ERROR") && strings.Contains(line, "tenant="+app) {
+					got[app]++
+				}
+			}
+		}
+		if got["acme"] != 1 || others.Load() == 0 || got["globex"] != 1 {
+			b.Errorf("%d errors in the log after %d tries, and of another app %d after %d; want one each", got["acme"], tries.Load(), got["globex"], others.Load())
+		}
+	})
+}

@@ -1,0 +1,49 @@
+package runner_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/agent"
+	"stoa/agentsvc/capacity"
+	"stoa/tenancy/db"
+)
+
+// TestRunMemory: a run takes memory for the answer that its model makes, and gives it back when it is over; one whose answer is larger
+// than may be in memory fails with words that say so, before the answer is made.
+func TestRunMemory(t *testing.T) {
+	each(t, func(t *testing.T, d *db.DB) {
+		const answer = 600 << 10 // each byte counts for two while it is made
+		for _, tt := range []struct {
+			size  int64
+			state agentsvc.State
+			most  int64
+		}{{8 << 20, agentsvc.Completed, 2 * answer}, {2 << 20, agentsvc.Failed, 0}} {
+			var most atomic.Int64
+			released := make(chan struct{}, 8)
+			pool := capacity.NewPool(tt.size, func(n int64) {
+				if most.Store(max(most.Load(), n)); n == 0 {
+					released <- struct{}{}
+				}
+			})
+			m := talker(t)
+			h := build(d, quick, map[string]agent.Agent{"a": thinker(t, m, look{})})
+			h.o.Memory = pool
+			h.rewire()
+			h.start(t)
+			got, _ := h.call(t, send(strings.Repeat("x", answer)))
+			if tt.most > 0 {
+				<-released
+			}
+			if got.Status.State != tt.state || most.Load() < tt.most || most.Load() > tt.most+64<<10 {
+				t.Errorf("of %d bytes: %s %.100q, %d bytes taken at most, want %d", tt.size, got.Status.State, got.Status.Message.Text(), most.Load(), tt.most)
+			}
+			if tt.state == agentsvc.Failed && !strings.HasPrefix(got.Status.Message.Text(), "this takes 1.2 MiB of memory and there are at most 1.0 MiB for it") {
+				t.Errorf("it says %.100q", got.Status.Message.Text())
+			}
+			h.end()
+		}
+	})
+}

@@ -1,0 +1,492 @@
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"stoa/agentsvc/sandbox"
+)
+
+// The attacker is this test binary itself, run in the sandbox with one of these words as its first argument.
+const (
+	attackCalls  = "attack-calls"
+	attackSetuid = "attack-setuid"
+	attackFork   = "attack-fork"
+	attackTmp    = "attack-tmp"
+	attackMemory = "attack-memory"
+	attackIDs    = "attack-ids"
+)
+
+// runAttack does what the first argument says and exits. Any other argument returns to the tests.
+func runAttack() {
+	if len(os.Args) < 2 {
+		return
+	}
+	attack := map[string]func(){
+		attackCalls: tryCalls, attackSetuid: trySetuid, attackFork: tryFork, attackTmp: tryTmp, attackMemory: tryMemory, attackIDs: printIDs,
+	}[os.Args[1]]
+	if attack != nil {
+		attack()
+		os.Exit(0)
+	}
+}
+
+// attack runs this binary in the sandbox and returns what it printed.
+func attack(t *testing.T, h *sandbox.Host, p sandbox.Program, name string) string {
+	t.Helper()
+	file, err := attacker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Any, p.Network = true, true // as a program gets it that an operator trusts most
+	out, _ := run(t, h, p, file, name)
+	return out
+}
+
+// attacker is a copy of this binary that every user of the host reaches, as programs of the host are.
+var attacker = sync.OnceValues(func() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	content, err := os.ReadFile(self)
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "stoa-attacker")
+	if err != nil {
+		return "", err
+	}
+	cleanUp = func() { _ = os.RemoveAll(dir) }
+	file := filepath.Join(dir, "attacker")
+	return file, errors.Join(os.Chmod(dir, 0o755), os.WriteFile(file, content, 0o755)) //nolint:gosec // it is a program
+})
+
+// cleanUp removes what the tests have made beside their own folders.
+var cleanUp = func() {}
+
+// forbiddenCalls are system calls that every process of a Linux host may make and a program in a sandbox may not.
+var forbiddenCalls = []struct {
+	name string
+	call func() syscall.Errno
+}{
+	{"userfaultfd", func() syscall.Errno { return raw(unix.SYS_USERFAULTFD, 1, 0, 0, 0, 0) }},
+	{"add_key", func() syscall.Errno {
+		kind, name := []byte("user\x00"), []byte("stoa\x00")
+		return raw(unix.SYS_ADD_KEY, address(kind), address(name), address(name), 4, ^uintptr(1)) // to the process's keyring, -2
+	}},
+	{"request_key", func() syscall.Errno {
+		kind, name := []byte("user\x00"), []byte("stoa\x00")
+		return raw(unix.SYS_REQUEST_KEY, address(kind), address(name), 0, 0, 0)
+	}},
+	{"keyctl", func() syscall.Errno { return raw(unix.SYS_KEYCTL, unix.KEYCTL_GET_KEYRING_ID, ^uintptr(2), 1, 0, 0) }},
+	{"ptrace", func() syscall.Errno { return raw(unix.SYS_PTRACE, unix.PTRACE_TRACEME, 0, 0, 0, 0) }},
+	{"process_vm_readv", func() syscall.Errno { return raw(unix.SYS_PROCESS_VM_READV, uintptr(os.Getpid()), 0, 0, 0, 0) }},
+	{"process_vm_writev", func() syscall.Errno { return raw(unix.SYS_PROCESS_VM_WRITEV, uintptr(os.Getpid()), 0, 0, 0, 0) }},
+	{"bpf", func() syscall.Errno { return raw(unix.SYS_BPF, 0, 0, 0, 0, 0) }},
+	{"perf_event_open", func() syscall.Errno { return raw(unix.SYS_PERF_EVENT_OPEN, 0, 0, 0, 0, 0) }},
+	{"io_uring_setup", func() syscall.Errno { return raw(unix.SYS_IO_URING_SETUP, 1, 0, 0, 0, 0) }},
+	{"personality", func() syscall.Errno { return raw(unix.SYS_PERSONALITY, 0x0040000, 0, 0, 0, 0) }},
+	{"unshare", func() syscall.Errno { return raw(unix.SYS_UNSHARE, unix.CLONE_NEWUSER, 0, 0, 0, 0) }},
+	{"setns", func() syscall.Errno { return raw(unix.SYS_SETNS, 0, unix.CLONE_NEWUSER, 0, 0, 0) }},
+	{"clone of a namespace", func() syscall.Errno {
+		return raw(unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.CLONE_THREAD), 0, 0, 0, 0)
+	}},
+	{"mount", func() syscall.Errno { return raw(unix.SYS_MOUNT, 0, 0, 0, 0, 0) }},
+	{"fsopen", func() syscall.Errno { return raw(unix.SYS_FSOPEN, 0, 0, 0, 0, 0) }},
+	{"pivot_root", func() syscall.Errno { return raw(unix.SYS_PIVOT_ROOT, 0, 0, 0, 0, 0) }},
+	{"kexec_load", func() syscall.Errno { return raw(unix.SYS_KEXEC_LOAD, 0, 0, 0, 0, 0) }},
+	{"init_module", func() syscall.Errno { return raw(unix.SYS_INIT_MODULE, 0, 0, 0, 0, 0) }},
+	{"finit_module", func() syscall.Errno { return raw(unix.SYS_FINIT_MODULE, 0, 0, 0, 0, 0) }},
+	{"delete_module", func() syscall.Errno { return raw(unix.SYS_DELETE_MODULE, 0, 0, 0, 0, 0) }},
+	{"open_by_handle_at", func() syscall.Errno { return raw(unix.SYS_OPEN_BY_HANDLE_AT, 0, 0, 0, 0, 0) }},
+	{"socket of a virtual machine", func() syscall.Errno { return raw(unix.SYS_SOCKET, unix.AF_VSOCK, unix.SOCK_STREAM, 0, 0, 0) }},
+	{"socket of the kernel's ciphers", func() syscall.Errno { return raw(unix.SYS_SOCKET, unix.AF_ALG, unix.SOCK_SEQPACKET, 0, 0, 0) }},
+}
+
+func raw(call uintptr, a, b, c, d, e uintptr) syscall.Errno {
+	_, _, errno := syscall.RawSyscall6(call, a, b, c, d, e, 0)
+	return errno
+}
+
+func address(text []byte) uintptr { return uintptr(unsafe.Pointer(&text[0])) }
+
+func tryCalls() {
+	for _, c := range forbiddenCalls {
+		fmt.Printf("%s: %v\n", c.name, c.call())
+	}
+	// clone3 and openat2 take their flags in memory, where a filter cannot look: they are not there, so that programs use the older calls.
+	fmt.Printf("clone3: %v\n", raw(unix.SYS_CLONE3, 0, 0, 0, 0, 0))
+	fmt.Printf("openat2: %v\n", raw(unix.SYS_OPENAT2, 0, 0, 0, 0, 0))
+	// What every program does must go on.
+	fmt.Printf("thread: %v\n", exec.Command("/usr/bin/true").Run())
+	fmt.Printf("personality query: %v\n", raw(unix.SYS_PERSONALITY, 0xffffffff, 0, 0, 0, 0))
+}
+
+// TestForbiddenCalls: a program in a sandbox cannot make the system calls that attacks on kernels begin with.
+func TestForbiddenCalls(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		for _, untrusted := range []bool{false, true} {
+			if _, whole := h.Sandbox(); !whole && untrusted {
+				continue
+			}
+			out := attack(t, h, sandbox.Program{Untrusted: untrusted}, attackCalls)
+			for _, c := range forbiddenCalls {
+				want := "\n" + c.name + ": operation not permitted\n"
+				if c.name == "io_uring_setup" {
+					want = "\n" + c.name + ": function not implemented\n"
+				}
+				if !strings.Contains("\n"+out, want) {
+					t.Errorf("untrusted %v: want %q in\n%s", untrusted, want, out)
+				}
+			}
+			for _, want := range []string{"clone3: function not implemented\n", "openat2: function not implemented\n", "thread: <nil>\n", "personality query: errno 0\n"} {
+				if !strings.Contains(out, want) {
+					t.Errorf("untrusted %v: want %q in\n%s", untrusted, want, out)
+				}
+			}
+		}
+	})
+}
+
+// trySetuid tries to leave a file that runs as its owner or group, in all the ways there are.
+func trySetuid() {
+	const mode = 0o6755
+	file := func(name string) string { // one to be changed
+		if err := os.WriteFile(name, []byte("x"), 0o755); err != nil { //nolint:gosec // it is a program
+			fmt.Println(err)
+		}
+		return name
+	}
+	fd := func(name string) int {
+		n, err := unix.Open(file(name), unix.O_RDONLY, 0)
+		if err != nil {
+			fmt.Println(err)
+		}
+		return n
+	}
+	for name, try := range map[string]func(name string) error{
+		"fchmod":   func(name string) error { return unix.Fchmod(fd(name), mode) },
+		"fchmodat": func(name string) error { return unix.Fchmodat(unix.AT_FDCWD, file(name), mode, 0) },
+		"fchmodat2": func(name string) error {
+			path := append([]byte(file(name)), 0)
+			at := unix.AT_FDCWD
+			return raw(unix.SYS_FCHMODAT2, uintptr(at), address(path), mode, 0, 0)
+		},
+		"openat":  func(name string) error { _, err := unix.Open(name, unix.O_CREAT|unix.O_WRONLY, mode); return err },
+		"mknodat": func(name string) error { return unix.Mknod(name, unix.S_IFREG|mode, 0) },
+		"openat2": func(name string) error {
+			_, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: mode})
+			return err
+		},
+		"tmpfile": func(name string) error {
+			n, err := unix.Open(".", unix.O_TMPFILE|unix.O_WRONLY, mode)
+			if err != nil {
+				return err
+			}
+			return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(n), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW)
+		},
+		"plain": func(name string) error { return os.Chmod(file(name), 0o1700) },
+	} {
+		fmt.Printf("%s: %v\n", name, try(name))
+	}
+	for name, try := range oldCalls(mode) {
+		fmt.Printf("%s: %v\n", name, try(append([]byte(file("old-"+name)), 0), append([]byte("new-"+name), 0)))
+	}
+}
+
+// TestNoSetuidFiles: no program leaves a file on the host that runs as somebody else.
+func TestNoSetuidFiles(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		for _, untrusted := range []bool{false, true} {
+			if _, whole := h.Sandbox(); !whole && untrusted {
+				continue
+			}
+			dir := ownFolder(t, h, untrusted)
+			out := attack(t, h, sandbox.Program{Folder: dir, Untrusted: untrusted}, attackSetuid)
+			if !strings.Contains(out, "plain: <nil>") {
+				t.Errorf("an ordinary change of mode: %s", out)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) < 4 {
+				t.Fatalf("%v %v: %s", entries, err, out)
+			}
+			for _, e := range entries {
+				info, err := e.Info()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+					t.Errorf("untrusted %v: %s has mode %v", untrusted, e.Name(), info.Mode())
+				}
+				if uid := info.Sys().(*syscall.Stat_t).Uid; untrusted && os.Getuid() == 0 && uid == 0 {
+					t.Errorf("%s is root's", e.Name())
+				}
+			}
+		}
+	})
+}
+
+// ownFolder is a folder that a program may write to.
+func ownFolder(t *testing.T, h *sandbox.Host, untrusted bool) string {
+	t.Helper()
+	dir := folder(t)
+	if untrusted {
+		if err := errors.Join(os.Chmod(dir, 0o700), h.Give(dir)); err != nil { //nolint:gosec // a folder
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func printIDs() {
+	groups, _ := os.Getgroups()
+	fmt.Println(os.Getuid(), os.Geteuid(), os.Getgid(), os.Getegid(), len(groups))
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "Cap") || strings.HasPrefix(line, "NoNewPrivs") {
+			fmt.Print(line)
+		}
+	}
+	fmt.Println("setuid:", syscall.Setuid(0))
+	for _, path := range []string{"/etc/shadow", "/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", os.Getenv("SECRET")} {
+		_, err := os.ReadFile(path)
+		fmt.Printf("read %s: %v\n", path, err != nil)
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		fmt.Printf("write %s: %v\n", path, err != nil)
+		_ = f.Close()
+	}
+}
+
+// TestUntrustedIsAnotherUser: where the server is root, the program of a tenant is not, on no side of the sandbox.
+func TestUntrustedIsAnotherUser(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		if _, whole := h.Sandbox(); !whole {
+			return
+		}
+		secret := filepath.Join(folder(t), "stoa.secrets")
+		if err := os.WriteFile(secret, []byte("a secret"), 0o644); err != nil { //nolint:gosec // its mode must not be what protects it
+			t.Fatal(err)
+		}
+		out := attack(t, h, sandbox.Program{Folder: ownFolder(t, h, true), Untrusted: true, Env: []string{"SECRET=" + secret}}, attackIDs)
+		if os.Getuid() == 0 && !strings.HasPrefix(out, "65534 65534 65534 65534 0\n") {
+			t.Errorf("ids: %s", out)
+		}
+		if strings.Contains(out, "setuid: <nil>") {
+			t.Errorf("it becomes root: %s", out)
+		}
+		for _, want := range []string{"read /etc/shadow: true\n", "write /proc/sys/vm/drop_caches: true\n",
+			"write /proc/sys/kernel/core_pattern: true\n", "read " + secret + ": true\n", "write " + secret + ": true\n"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("want %q in\n%s", want, out)
+			}
+		}
+	})
+}
+
+func tryFork() {
+	n := 0
+	var err error
+	for n < 700 {
+		cmd := exec.Command("/usr/bin/sleep", "60")
+		if err = cmd.Start(); err != nil {
+			break
+		}
+		n++
+	}
+	fmt.Printf("started %d: %v\n", n, err)
+}
+
+// TestForkBomb: a program has a bounded number of processes, and the host all of them back once it has ended.
+func TestForkBomb(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		if _, whole := h.Sandbox(); !whole {
+			return
+		}
+		out := attack(t, h, sandbox.Program{Folder: ownFolder(t, h, true), Untrusted: true}, attackFork)
+		n, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(strings.SplitN(out, ":", 2)[0], "started "), ":"))
+		if n < 10 || n >= 512 {
+			t.Errorf("it %s", out)
+		}
+	})
+}
+
+func tryTmp() {
+	total := 0
+	block := make([]byte, 1<<20)
+	for i := range 2 {
+		f, err := os.Create(filepath.Join("/tmp", "f"+strconv.Itoa(i)))
+		if err != nil {
+			fmt.Println(err)
+			break
+		}
+		for range 100 {
+			n, err := f.Write(block)
+			if total += n; err != nil {
+				fmt.Println(err)
+				break
+			}
+		}
+	}
+	fmt.Printf("wrote %d\n", total)
+	_, err := os.Create("/dev/shm/x")
+	fmt.Printf("shm: %v\n", err != nil)
+	_, err = os.Create("/dev/x")
+	fmt.Printf("dev: %v\n", err != nil)
+}
+
+// TestTmpIsBounded: what a program keeps in the memory file systems of its sandbox is bounded.
+func TestTmpIsBounded(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		for _, untrusted := range []bool{false, true} {
+			if _, whole := h.Sandbox(); !whole {
+				return
+			}
+			out := attack(t, h, sandbox.Program{Folder: ownFolder(t, h, untrusted), Untrusted: untrusted}, attackTmp)
+			_, count, _ := strings.Cut(out, "wrote ")
+			if n, err := strconv.Atoi(strings.SplitN(count, "\n", 2)[0]); err != nil || n > 128<<20 {
+				t.Errorf("untrusted %v: %s", untrusted, out)
+			}
+			if !strings.Contains(out, "shm: true\n") || !strings.Contains(out, "dev: true\n") {
+				t.Errorf("untrusted %v: /dev can be written: %s", untrusted, out)
+			}
+		}
+	})
+}
+
+func tryMemory() {
+	const piece = 256 << 20
+	total := 0
+	for range 12 { // 3 GiB of address space; only one byte of each page group is touched
+		b, err := unix.Mmap(-1, 0, piece, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			fmt.Println(err)
+			break
+		}
+		b[0] = 1
+		total += piece
+	}
+	fmt.Printf("mapped %d\n", total)
+}
+
+// TestMemoryBomb: no process of a program has more than 2 GiB of memory of its own.
+func TestMemoryBomb(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		out := attack(t, h, sandbox.Program{}, attackMemory)
+		_, count, _ := strings.Cut(out, "mapped ")
+		if n, err := strconv.Atoi(strings.TrimSpace(count)); err != nil || n > 2<<30 {
+			t.Errorf("it %s", out)
+		}
+	})
+}
+
+// TestPinnedFolder: a program does not start in another folder than the one that was looked at.
+func TestPinnedFolder(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		dir, other := folder(t), folder(t)
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, code := run(t, h, sandbox.Program{Folder: dir, Pinned: info}, "pwd"); code != 0 {
+			t.Errorf("its own folder: exit code %d: %s", code, out)
+		}
+		if err := os.Rename(dir, dir+".old"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(other, dir); err != nil {
+			t.Fatal(err)
+		}
+		if out, code := run(t, h, sandbox.Program{Folder: dir, Pinned: info}, "touch", "made"); code == 0 {
+			t.Errorf("it ran: %s", out)
+		}
+		if entries, _ := os.ReadDir(other); len(entries) != 0 {
+			t.Errorf("it wrote %v", entries)
+		}
+	})
+}
+
+// TestPrograms: of the host a tenant runs, and with that reads, the system's programs, those in its own folders and those in folders that
+// the operator names. Another file is neither run nor shown, whatever its mode, be it the program itself or one that it may start.
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	own, root, foreign := filepath.Join(dir, "root", "work"), filepath.Join(dir, "root"), filepath.Join(dir, "foreign")
+	for _, made := range []string{own, foreign} {
+		if err := os.MkdirAll(made, 0o755); err != nil { //nolint:gosec // modes must not be what protects
+			t.Fatal(err)
+		}
+	}
+	for _, at := range []string{own, root, foreign} {
+		if err := os.WriteFile(filepath.Join(at, "backup.sh"), []byte("#!/bin/sh\necho ran # PASSWORD\n"), 0o755); err != nil { //nolint:gosec // as above
+			t.Fatal(err)
+		}
+	}
+	helper, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := func(programs ...string) *sandbox.Host {
+		return sandbox.NewHost(helper, sandbox.Options{Programs: programs})
+	}
+	plain := host()
+	if err := plain.Untrusted(); err != nil {
+		t.Skipf("ATTENTION: which programs a tenant may run is not tried: there is no sandbox for tenants here (install bubblewrap): %v", err)
+	}
+	if err := plain.Give(own); err != nil {
+		t.Fatal(err)
+	}
+	shell, err := filepath.EvalSymlinks("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cat, err := filepath.EvalSymlinks("/bin/cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		host *sandbox.Host
+		file string
+		want bool
+	}{
+		{"the system's", plain, shell, true},
+		{"its own folder's", plain, filepath.Join(own, "backup.sh"), true},
+		{"its root's", plain, filepath.Join(root, "backup.sh"), true},
+		{"another folder's", plain, filepath.Join(foreign, "backup.sh"), false},
+		{"a folder's that the operator names", host(foreign), filepath.Join(foreign, "backup.sh"), true},
+		{"no program", plain, "/etc/shadow", false},
+	} {
+		p := sandbox.Program{Folder: own, Root: root, Untrusted: true, File: c.file, Args: []string{filepath.Base(c.file)}}
+		cmd, err := c.host.Command(t.Context(), p)
+		if (err == nil) != c.want {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if err == nil {
+			sandbox.Kill(cmd)
+		}
+		reads := sandbox.Program{Folder: own, Root: root, Untrusted: true, File: cat, Args: []string{"cat", c.file}, Others: []string{c.file}}
+		out, _ := run(t, c.host, reads, "cat", c.file)
+		if got := strings.Contains(out, "PASSWORD"); got != (c.want && c.file != shell) {
+			t.Errorf("%s: its text is read: %t", c.name, got)
+		}
+	}
+}

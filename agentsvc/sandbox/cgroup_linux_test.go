@@ -1,0 +1,105 @@
+package sandbox_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"stoa/agentsvc/sandbox"
+)
+
+// TestControlGroup: a program and all that it starts are in a control group of their own from their first instruction,
+// its limits stand there before, and it goes with them.
+func TestControlGroup(t *testing.T) {
+	t.Parallel()
+	own, _ := sandbox.OwnCgroup()
+	parent := filepath.Join(own, "stoa-test")
+	if err := os.Mkdir(parent, 0o755); own == "" || err != nil {
+		t.Skipf("NOTHING IS PROVED HERE: this machine has no control group of version 2 that the tests may write to: %v", err)
+	}
+	t.Cleanup(func() { _ = os.Remove(parent) })
+	each(t, func(t *testing.T, h *sandbox.Host) {
+		parent := filepath.Join(parent, strings.ReplaceAll(filepath.Base(t.Name()), " ", "-"))
+		if err := os.Mkdir(parent, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(parent) })
+		sandbox.ForceGroups(h, parent, map[string]string{"cgroup.max.descendants": "0"}) // a limit that needs no controller
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		dir := folder(t)
+		cmd, err := h.Command(ctx, sandbox.Program{
+			File: "/usr/bin/bash", Folder: dir, Any: true, Env: []string{"PATH=" + sandbox.Path}, Args: []string{"bash", "-c", "sleep 600 & echo ready; wait"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+			t.Fatalf("it printed %q: %v", line, err)
+		}
+		groups, _ := filepath.Glob(filepath.Join(parent, "stoa-program-*"))
+		if len(groups) != 1 {
+			t.Fatalf("groups %q", groups)
+		}
+		if limit, _ := os.ReadFile(filepath.Join(groups[0], "cgroup.max.descendants")); string(limit) != "0\n" {
+			t.Errorf("the limit is %q", limit)
+		}
+		if pids, _ := os.ReadFile(filepath.Join(groups[0], "cgroup.procs")); len(strings.Fields(string(pids))) < 2 {
+			t.Errorf("processes %q", pids)
+		}
+		sandbox.Kill(cmd)
+		_ = cmd.Wait()
+		look := time.NewTicker(10 * time.Millisecond) // killed processes leave a group a moment after they were waited for
+		defer look.Stop()
+		for {
+			if sandbox.Kill(cmd); !exists(groups[0]) {
+				return
+			}
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				t.Fatal("the group is still there")
+			}
+		}
+	})
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// TestPrepareControlGroups plays the kernel's files: what the server writes where a group is delegated to it.
+func TestPrepareControlGroups(t *testing.T) {
+	t.Parallel()
+	own := t.TempDir()
+	if sandbox.PrepareCgroups(filepath.Join(own, "missing"), true) {
+		t.Error("a group that is not there can be divided")
+	}
+	// A folder that is no control group has no limits to write: the group is given up, and nothing is left of it.
+	if err := os.WriteFile(filepath.Join(own, "cgroup.subtree_control"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if sandbox.PrepareCgroups(own, true) {
+		t.Error("a folder without pids.max can hold programs")
+	}
+	if left, _ := filepath.Glob(filepath.Join(own, "stoa-program-*")); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	for file, want := range map[string]string{"pids.max": "512", "memory.max": "2147483648", "memory.swap.max": "0", "memory.oom.group": "1"} {
+		if got := sandbox.Totals[file]; got != want {
+			t.Errorf("%s is %q, want %q", file, got, want)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package store
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"stoa/agentsvc"
+)
+
+// TestEncodeLarge: a large event is written as encoding/json would, escapes and the order of members included, since what was written before is compared with it.
+func TestEncodeLarge(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("<b>&\"\\\n\u2028 ä \x00", largeText/16)
+	m := agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Metadata: map[string]any{"z": 1.5, "a": []any{nil, 1e21, 1e-7, "<"}, "m": map[string]any{}}, Parts: []agentsvc.Part{
+		{Text: text}, {File: &agentsvc.File{Name: "f", Bytes: []byte(text)}}, {Data: &agentsvc.Data{Value: map[string]any{"b": []any{}, "a": json.Number("12")}}},
+	}}
+	b := eventBody{State: "submitted", Message: fromMessage(&m)}
+	want, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sizeOf(&m) < largeText {
+		t.Fatalf("the message has %d bytes", sizeOf(&m))
+	}
+	kind, got, err := encodeEvent(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &m}})
+	if err != nil || kind != kindStatus || got != string(want) {
+		t.Errorf("%s, %v: %d bytes are not the %d that encoding/json writes", kind, err, len(got), len(want))
+	}
+	entries, err := encodeEntries([]agentsvc.Entry{{Message: &m}})
+	if want, _ := json.Marshal([]entryBody{{Message: fromMessage(&m)}}); err != nil || entries != string(want) {
+		t.Errorf("entries: %v, %d bytes, want %d", err, len(entries), len(want))
+	}
+}

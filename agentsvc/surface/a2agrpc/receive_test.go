@@ -1,0 +1,149 @@
+package a2agrpc_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/surfacetest"
+)
+
+// countingConn counts the bytes that are written to a connection.
+type countingConn struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (c countingConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.sent.Add(int64(n))
+	return n, err
+}
+
+// counting has a client's bytes counted.
+func counting(sent *atomic.Int64) grpc.DialOption {
+	return grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		return countingConn{conn, sent}, err
+	})
+}
+
+// TestHealthReadsNothing: the health service, which asks nobody for a credential, answers without receiving what it is sent.
+func TestHealthReadsNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	var sent atomic.Int64
+	health := grpc_health_v1.NewHealthClient(h.dial(t, counting(&sent)))
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	large := &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", 20<<20)}
+	answer, err := health.Check(ctx, large)
+	if err != nil || answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Errorf("Check: %v, %v", answer, err)
+	}
+	if list, err := health.List(ctx, &grpc_health_v1.HealthListRequest{}); err != nil || len(list.GetStatuses()) != 1 {
+		t.Errorf("List: %v, %v", list, err)
+	}
+	if n := sent.Load(); n > 1<<20 {
+		t.Errorf("the server received %d bytes", n)
+	}
+}
+
+// TestFewReflect: so few ask at a time which methods there are that what they send is bounded.
+func TestFewReflect(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	ask := func() (grpc_reflection_v1.ServerReflection_ServerReflectionInfoClient, error) {
+		c, err := grpc_reflection_v1.NewServerReflectionClient(h.conn).ServerReflectionInfo(ctx)
+		if err == nil {
+			err = c.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}})
+		}
+		if err == nil {
+			_, err = c.Recv()
+		}
+		return c, err
+	}
+	var open []grpc_reflection_v1.ServerReflection_ServerReflectionInfoClient
+	for range 4 {
+		c, err := ask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+	}
+	if _, err := ask(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := grpc_health_v1.NewHealthClient(h.conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil {
+		t.Errorf("health meanwhile: %v", err)
+	}
+	for _, c := range open {
+		if err := c.CloseSend(); err != nil {
+			t.Error(err)
+		}
+		for err := error(nil); err == nil; {
+			_, err = c.Recv()
+		}
+	}
+	if _, err := ask(); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestSlowSenders: messages of one app that do not arrive keep out others of that app only, and those until it is seen that they
+// take long.
+func TestSlowSenders(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	slow := as(ctx, h.token(t, "acme", "ana"), "")
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	method := pb10.A2AService_SendMessage_FullMethodName
+	var asked sync.WaitGroup
+	var given atomic.Int64
+	for range 16 {
+		call, err := h.conn.NewStream(slow, desc, method) // a call whose message never comes
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked.Go(func() {
+			if err := call.RecvMsg(&pb10.SendMessageResponse{}); status.Code(err) == codes.ResourceExhausted {
+				given.Add(1)
+			}
+		})
+	}
+	c := pb10.NewA2AServiceClient(h.conn)
+	surfacetest.Until(t, "a further call of the app waits", func() bool {
+		own, cancel := context.WithTimeout(slow, 500*time.Millisecond)
+		defer cancel()
+		_, err := c.SendMessage(own, saying("hello"))
+		return status.Code(err) == codes.DeadlineExceeded
+	})
+	if _, err := c.SendMessage(as(ctx, h.token(t, "globex", "bob"), ""), saying("hello")); err != nil {
+		t.Errorf("a call of another app: %v", err)
+	}
+	if _, err := c.SendMessage(slow, saying("hello")); err != nil {
+		t.Errorf("a call of the app: %v", err)
+	}
+	stop()
+	asked.Wait()
+	if n := given.Load(); n != 1 {
+		t.Errorf("%d of the slow calls were given up", n)
+	}
+}

@@ -1,0 +1,25 @@
+package task_test
+
+import (
+	"strings"
+	"testing"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/task"
+)
+
+// TestRulingsCopyNoText: a message without decisions is looked through without a copy of its texts, which may be large.
+func TestRulingsCopyNoText(t *testing.T) {
+	m := agentsvc.Message{Parts: []agentsvc.Part{{Text: strings.Repeat("x", 4<<20)}, {Text: strings.Repeat("y", 4<<20)}}}
+	result := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			if rulings, err := task.Rulings(&m); err != nil || rulings != nil {
+				b.Fatal(rulings, err)
+			}
+		}
+	})
+	if n := result.AllocedBytesPerOp(); n == 0 || n > 64<<10 {
+		t.Errorf("a message of 8 MiB of text costs %d bytes", n)
+	}
+}

@@ -1,0 +1,59 @@
+package task
+
+import (
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// turns makes the runs of the turns of one tenant's tasks. What a run is born with is set here, whatever its turn comes from: a
+// message, a decision, a trigger, a restored checkpoint or a requeued dead letter.
+type turns struct {
+	tenant   db.ID
+	revision int64
+	limit    int64 // of runs at work at a time; 0 = none
+	// notifications are those that tell of the tasks of an agent, by id; nil = none do.
+	notifications func(agent string) []string
+}
+
+func (s *Service) turns() turns {
+	return turns{s.tenant, s.revision, s.o.Concurrent, s.o.Notifications}
+}
+
+// request is what asks for a run.
+type request struct {
+	priority store.Priority
+	trace    string // names the span of what asks; "" = nobody records
+	worker   string // that has a place for the run; "" = it waits in the queue
+}
+
+// new returns a run without a task yet.
+func (m turns) new(r request) store.Run {
+	run := store.Run{Tenant: m.tenant, Revision: m.revision, Limit: m.limit, Priority: r.priority, Trace: r.trace, Worker: r.worker}
+	if r.worker != "" {
+		run.Attempts = 1
+	}
+	return run
+}
+
+// open makes run the first turn of a new task, in a context of its own where context is "".
+func (m turns) open(run *store.Run, agent string, owner agentsvc.Owner, context agentsvc.ContextID) {
+	run.Task = agentsvc.TaskID(agentsvc.NewID())
+	run.Agent, run.Owner, run.Context, run.Fresh = agent, owner, context, context == ""
+	if run.Fresh {
+		run.Context = store.FreshContext(run.Task)
+	}
+	run.Turn, run.Epoch, run.FirstSeq = 1, 1, 1
+	run.Notifications = nil
+	if m.notifications != nil {
+		run.Notifications = m.notifications(agent)
+	}
+}
+
+// goOn makes run the turn of t that follows its last one. Its facts begin with first, and seq is the last of them that is
+// written with it.
+func (m turns) goOn(run *store.Run, t store.Stored, first, seq int64) {
+	run.Task, run.Context, run.Agent, run.Owner = t.ID, t.Context, t.Agent, t.Owner
+	run.Turn, run.Epoch, run.FirstSeq, run.Seq = t.Turn+1, t.Epoch+1, first, seq
+	run.Wait = run.Worker == ""
+}

@@ -1,0 +1,109 @@
+package billing_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/billing"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestReadChanges: a process that hears no signal learns of each change from the database, and reads nothing again for nothing.
+func TestReadChanges(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		here, there := open(t, d), open(t, d)
+		read := func() {
+			t.Helper()
+			if err := billing.ReadChanges(there, t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		exhausted := func() bool {
+			_, err := there.Allowance(acme.ID, "").Reserve(t.Context(), ask())
+			return errors.As(err, new(*agentsvc.ExhaustedError))
+		}
+		add(t, here, acme, calls(0))
+		if exhausted() {
+			t.Error("the budget is known before it was read")
+		}
+		read()
+		if !exhausted() {
+			t.Error("a new budget is not known")
+		}
+		if err := here.DeleteBudget(t.Context(), actor, acme, "calls"); err != nil {
+			t.Fatal(err)
+		}
+		read()
+		if there.Allowance(acme.ID, "").Bounded() {
+			t.Error("a deleted budget is still known")
+		}
+		if _, err := here.AddPlan(t.Context(), actor, billing.Plan{Name: "p", AllowedModels: []string{"a/*"}}); err != nil {
+			t.Fatal(err)
+		}
+		p := billing.Price{Version: "v1", Currency: "USD", Effective: time.Now().Add(time.Hour), Items: []billing.Item{{Kind: billing.Charge, Meter: "model_calls", Per: 1, Amount: 3}}}
+		if _, err := here.AddPrice(t.Context(), actor, p); err != nil {
+			t.Fatal(err)
+		}
+		read()
+		later := billing.Usage{Kind: billing.ModelCall, At: time.Now().Add(2 * time.Hour), Quantities: billing.Quantities{ModelCalls: 1}}
+		if _, ok := there.Plan("p"); !ok || there.Worth("", later).Charge != 3 {
+			t.Errorf("the plan is known: %v; a call is worth %+v", ok, there.Worth("", later))
+		}
+		if err := here.RemovePrice(t.Context(), actor, "v1"); err != nil {
+			t.Fatal(err)
+		}
+		read()
+		if w := there.Worth("", later); w.Version != "" {
+			t.Errorf("a price book that was withdrawn still holds: %+v", w)
+		}
+	})
+}
+
+// TestRecordedInOrder: changes that are made at once become visible in the order of their generations, so that none is passed over.
+func TestRecordedInOrder(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		here, there := open(t, d), open(t, d)
+		ctx, stop := context.WithCancel(t.Context())
+		read := make(chan error, 1)
+		go func() {
+			for ctx.Err() == nil {
+				if err := billing.ReadChanges(there, t.Context()); err != nil {
+					read <- err
+					return
+				}
+			}
+			read <- billing.ReadChanges(there, t.Context())
+		}()
+		const apps = 24
+		made := make(chan error, apps)
+		app := func(i int) db.ID { return db.ID("app-" + string(rune('a'+i))) }
+		for i := range apps {
+			go func() {
+				a := acme
+				a.ID, a.Name = app(i), string(app(i))
+				_, err := here.AddBudget(ctx, actor, a, calls(1))
+				made <- err
+			}()
+		}
+		for range apps {
+			if err := <-made; err != nil {
+				t.Error(err)
+			}
+		}
+		stop()
+		if err := <-read; err != nil {
+			t.Fatal(err)
+		}
+		for i := range apps {
+			if !there.Allowance(app(i), "").Bounded() {
+				t.Errorf("the budget of %s is not known", app(i))
+			}
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package billing_test
+
+import (
+	"testing"
+
+	"stoa/billing"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestCreditOnce: under a key an actor is granted one credit, also by callers at once, and another request under it is refused.
+func TestCreditOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, app := priced(t, d), someApp()
+		ids := make(chan string, 8)
+		for range cap(ids) {
+			go func() {
+				c, err := s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5, Key: "k"})
+				if err != nil {
+					t.Error(err)
+				}
+				ids <- c.ID
+			}()
+		}
+		first := <-ids
+		for range cap(ids) - 1 {
+			if id := <-ids; id != first {
+				t.Errorf("credits %s and %s under one key", first, id)
+			}
+		}
+		_, err := s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 6, Key: "k"})
+		wantErr(t, err, tenancy.ErrKeyReused)
+		_, err = s.AddCredit(t.Context(), "another", app, billing.Credit{Amount: 6, Key: "k"})
+		check(t, err)
+		_, err = s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5})
+		check(t, err)
+		_, err = s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5})
+		check(t, err)
+		all, err := s.Credits(t.Context(), app)
+		check(t, err)
+		if len(all) != 4 {
+			t.Errorf("there are %d credits, want 4", len(all))
+		}
+	})
+}

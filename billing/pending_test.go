@@ -1,0 +1,97 @@
+package billing_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/billing"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestPendingUsage: usage that cannot be written waits, at most so many rows of an app, and is written once: with the balances that
+// it counts in, and without a row that the database refuses.
+func TestPendingUsage(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := priced(t, d)
+		add(t, s, acme, tokens(1_000_000_000))
+		add(t, s, tenancy.App{}, tokens(1_000_000_000))
+		away, cancel := context.WithCancel(t.Context())
+		cancel()
+		facts := func(task agentsvc.TaskID, agent string, calls int) billing.Facts {
+			f := billing.Facts{Task: task, Turn: 1, Epoch: 1, Agent: agent, Owner: ana}
+			for i := range calls {
+				u := agentsvc.Usage{Call: fmt.Sprint(task, i), Began: time.Now().Add(-time.Minute), Provider: "p", Model: "m", InputTokens: 2, OutputTokens: 1}
+				f.Events = append(f.Events, agentsvc.Event{Usage: &u})
+			}
+			return f
+		}
+		waiting := func(want, wantLost int64) {
+			t.Helper()
+			if n, lost := s.PendingUsage(); n != want || lost != wantLost {
+				t.Errorf("%d rows wait and %d are lost, want %d and %d", n, lost, want, wantLost)
+			}
+		}
+		count := func(app db.ID) (n int64) {
+			t.Helper()
+			var b db.Batch
+			b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM usage WHERE tenant = $1`, string(app))
+			check(t, d.Platform().Do(t.Context(), &b))
+			return n
+		}
+		other := someApp()
+		check(t, s.Meter(acme.ID, "").Write(t.Context(), facts("t", "a", 3))) // what is written already
+		check(t, s.Meter(acme.ID, "").Write(away, facts("t", "a", 10)), s.Meter(other.ID, "").Write(away, facts("t", "a", 4)))
+		waiting(14, 0)
+		if err := s.WritePending(away); err == nil {
+			t.Error("rows are written without a database")
+		}
+		waiting(14, 0)
+		check(t, s.WritePending(t.Context()))
+		waiting(0, 0)
+		if count(acme.ID) != 10 || count(other.ID) != 4 {
+			t.Errorf("there are %d and %d rows, want 10 and 4", count(acme.ID), count(other.ID))
+		}
+		for app, want := range map[db.ID]int64{acme.ID: 30, "": 42} {
+			if got := standing(t, s, app, "tokens"); got != [2]int64{want, 0} {
+				t.Errorf("the budget of %q stands at %v, want %d", app, got, want)
+			}
+		}
+
+		r, err := s.Allowance(acme.ID, "").Reserve(t.Context(), ask())
+		check(t, err)
+		a := ask()
+		if err := r.Settle(away, s.Meter(acme.ID, ""), used(r, a, 5, 6)); err == nil {
+			t.Error("a call is settled without a database")
+		}
+		waiting(1, 0)
+		check(t, s.WritePending(t.Context()))
+		if count(acme.ID) != 11 {
+			t.Errorf("there are %d rows, want 11", count(acme.ID))
+		}
+
+		check(t, s.Meter(other.ID, "").Write(away, facts("u", "a", 5_003)))
+		check(t, s.Meter(acme.ID, "").Write(away, facts("u", "a", 1)))
+		waiting(5_001, 3)
+		check(t, s.WritePending(t.Context()))
+		waiting(0, 3)
+		if count(acme.ID) != 12 || count(other.ID) != 5_004 {
+			t.Errorf("there are %d and %d rows, want 12 and 5004", count(acme.ID), count(other.ID))
+		}
+		if d.Engine() != db.Postgres {
+			return // SQLite refuses no text
+		}
+		check(t, s.Meter(acme.ID, "").Write(away, facts("v", "a", 2)), s.Meter(acme.ID, "").Write(away, facts("w", "\x00", 1)),
+			s.Meter(acme.ID, "").Write(away, facts("x", "a", 2)))
+		check(t, s.WritePending(t.Context()))
+		waiting(0, 4)
+		if count(acme.ID) != 16 {
+			t.Errorf("there are %d rows, want 16", count(acme.ID))
+		}
+	})
+}

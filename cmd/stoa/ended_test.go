@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/task"
+	"stoa/tenancy"
+)
+
+// TestReadersAfterTheEnd has readers begin to listen who were let in before their app was suspended or deleted, after all
+// who listened by then were sent away: they are sent away as well, and once the app answers again they listen.
+func TestReadersAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, h *testHouse) {
+		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
+			"name":   "acme",
+			"config": "llms: {demo: {provider: scripted, script: [{then: [{say: slow, pause: 1m}]}]}}\nagents: {assistant: {llm: demo}}",
+		})
+		app, err := h.apps.Get(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, _, release, err := h.live.Acquire(t.Context(), app.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		sub := task.Submission{Agent: "assistant", Owner: agentsvc.Owner{Issuer: "stoa", Subject: "ana"}, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("hello")}}}
+		opened, err := a.Tasks().Submit(t.Context(), sub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			change func() error
+			want   error
+		}{
+			{func() error { _, err := h.apps.Suspend(t.Context(), "ops", "acme", ""); return err }, tenancy.ErrSuspended},
+			{func() error { _, err := h.apps.Resume(t.Context(), "ops", "acme", ""); return err }, nil},
+			{func() error { return h.apps.Delete(t.Context(), "ops", "acme") }, tenancy.ErrNotFound},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			_, evs, err := a.Tasks().Follow(ctx, task.Reach{}, opened.ID, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.change(); err != nil {
+				t.Fatal(err)
+			}
+			for !errors.Is(h.acquire(t, app), c.want) { // each waits for a look that is under way
+				if t.Context().Err() != nil {
+					t.Fatal("the change is not seen")
+				}
+			}
+			want := c.want
+			if want == nil { // it is let in, listens until it goes, and is not sent away
+				cancel()
+				want = context.Canceled
+			}
+			var got error
+			for _, err := range evs {
+				got = err
+			}
+			if !errors.Is(got, want) {
+				t.Errorf("the reader ended with %v, want %v", got, want)
+			}
+		}
+	})
+}
+
+func (h *testHouse) acquire(t *testing.T, app tenancy.App) error {
+	t.Helper()
+	_, _, release, err := h.live.Acquire(t.Context(), app.ID)
+	release()
+	return err
+}

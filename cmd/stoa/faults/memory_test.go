@@ -1,0 +1,269 @@
+//go:build linux
+
+package faults_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"stoa/cmd/stoa/stoatest"
+	"stoa/tenancy/db/dbtest"
+)
+
+// Bounds of the memory that what comes in may take: multiple times the bytes received, and what a process that serves small
+// calls takes now and then as well.
+const (
+	multiple = 4
+	constant = 32 << 20
+)
+
+// fortress is a process under attack.
+type fortress struct {
+	*stoatest.Process
+	grpc   string // where it answers gRPC
+	idle   int64  // bytes that it takes when it has served some calls
+	client *http.Client
+	h2     *http.Client
+}
+
+const fortressConfig = `
+llms: {m: {provider: scripted, script: [{then: [{say: ok}]}]}}
+agents:
+  assistant: {llm: m}
+  attacked: {llm: m, trigger: {type: webhook, secret: a-secret-of-the-attacked-hook, response: {mode: async}}}
+  open: {llm: m, trigger: {type: webhook, response: {mode: async}}}
+`
+
+// besiege starts a process and has it serve some calls.
+func besiege(t *testing.T, database string, args ...string) *fortress {
+	t.Helper()
+	return besiegeWith(t, fortressConfig, database, args...)
+}
+
+// besiegeWith is besiege with a configuration, which has an agent called assistant.
+func besiegeWith(t *testing.T, config, database string, args ...string) *fortress {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "stoa.yaml")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	f := &fortress{grpc: "http://127.0.0.1:" + itoa(port)}
+	f.Process = stoatest.Serve(t, plain.program(t), dir, append([]string{"--config", path, "--database", database, "--grpc-port", itoa(port)}, args...)...)
+	both := &http.Protocols{}
+	both.SetUnencryptedHTTP2(true)
+	h2 := &http.Transport{Protocols: both}
+	h1 := &http.Transport{MaxIdleConnsPerHost: 64}
+	f.client, f.h2 = &http.Client{Transport: h1, Timeout: time.Minute}, &http.Client{Transport: h2, Timeout: time.Minute}
+	t.Cleanup(func() { h1.CloseIdleConnections(); h2.CloseIdleConnections() })
+	calm := stoatest.Attack{Path: "/agents/assistant", Header: map[string]string{"Content-Type": "application/json"},
+		Body: []byte(`{"jsonrpc":"2.0","id":1,"method":"message:send","params":{"message":{"parts":[{"type":"text","text":"hi"}]}}}`)}
+	for range 200 {
+		if status, err := f.send(t.Context(), calm); err != nil || status != http.StatusOK {
+			t.Fatalf("a call: %d, %v", status, err)
+		}
+	}
+	f.idle = f.memory(t, "VmRSS")
+	return f
+}
+
+// memory reads one of the kernel's figures of the process, in bytes.
+func (f *fortress) memory(t *testing.T, name string) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.Cmd.Process.Pid))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, f.Output())
+	}
+	m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("the kernel has no %s", name)
+	}
+	kb, _ := strconv.ParseInt(string(m[1]), 10, 64)
+	return kb << 10
+}
+
+// send carries out one attack and returns the status of HTTP that it is answered with, 0 = none.
+func (f *fortress) send(ctx context.Context, a stoatest.Attack) (int, error) {
+	if a.Socket {
+		return 0, f.converse(ctx, a)
+	}
+	client, url := f.client, f.URL
+	if a.GRPC {
+		client, url = f.h2, f.grpc
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+a.Path, bytes.NewReader(a.Body))
+	if err != nil {
+		return 0, err
+	}
+	if a.GRPC {
+		r.Header.Set("Content-Type", "application/grpc")
+		r.Header.Set("Te", "trailers")
+	}
+	for name, value := range a.Header {
+		r.Header.Set(name, value)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, nil // the answer to a body that is refused while it is sent may be lost
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, nil
+}
+
+// converse sends an attack as a message and waits for the first frame of what it is told.
+func (f *fortress) converse(ctx context.Context, a stoatest.Attack) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	conn, resp, err := websocket.Dial(ctx, f.URL+a.Path, nil)
+	if err != nil {
+		return err
+	}
+	if resp.Body != nil {
+		_ = resp.Body.Close()
+	}
+	defer conn.CloseNow()
+	if err := conn.Write(ctx, websocket.MessageText, a.Body); err != nil {
+		return nil
+	}
+	_, _, _ = conn.Read(ctx)
+	return nil
+}
+
+// peak carries out attacks at the same time, and returns by how much the process's memory exceeded that of the idle one,
+// and how long /health took at most meanwhile.
+func (f *fortress) peak(t *testing.T, attacks ...stoatest.Attack) (over int64, slowest time.Duration) {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", f.Cmd.Process.Pid), []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var asked sync.WaitGroup
+	asked.Go(func() {
+		for {
+			began := time.Now()
+			resp, err := http.Get(f.URL + "/health")
+			if err != nil {
+				t.Errorf("/health: %v", err)
+				return
+			}
+			_ = resp.Body.Close()
+			slowest = max(slowest, time.Since(began))
+			select {
+			case <-done:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+	var sent sync.WaitGroup
+	for _, a := range attacks {
+		sent.Go(func() {
+			if _, err := f.send(t.Context(), a); err != nil {
+				t.Errorf("%s: %v", a.Name(), err)
+			}
+		})
+	}
+	sent.Wait()
+	close(done)
+	asked.Wait()
+	return f.memory(t, "VmHWM") - f.idle, slowest
+}
+
+// hold fails the test if attacks take more memory than they may.
+func (f *fortress) hold(t *testing.T, name string, attacks ...stoatest.Attack) {
+	t.Helper()
+	var received int64
+	for _, a := range attacks {
+		received += int64(len(a.Body))
+	}
+	over, slowest := f.peak(t, attacks...)
+	say(t, "%-40s %8.1f MiB received, peak %7.1f MiB over idle (%.1f), /health %v", name, mib(received), mib(over), float64(over)/float64(received), slowest.Round(time.Millisecond))
+	if over > multiple*received+constant {
+		t.Errorf("%s: %.1f MiB received, %.1f MiB over idle, want at most %d times as many and %d", name, mib(received), mib(over), multiple, constant>>20)
+	}
+}
+
+func mib(n int64) float64 { return float64(n) / (1 << 20) }
+
+// bomb is a message of gRPC that is small as long as it is compressed.
+func bomb(size int) stoatest.Attack {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(stoatest.ProtoMessages(false, size)["empty parts"])
+	_ = w.Close()
+	return stoatest.Attack{
+		Surface: "gRPC 1.0", Shape: "gzip", Path: "/lf.a2a.v1.A2AService/SendMessage", GRPC: true, Body: stoatest.Frame(true, b.Bytes()),
+		Header: map[string]string{"Grpc-Encoding": "gzip"},
+	}
+}
+
+func times(n int, a stoatest.Attack) []stoatest.Attack {
+	all := make([]stoatest.Attack, n)
+	for i := range all {
+		all[i] = a
+	}
+	return all
+}
+
+// TestMemory sends bodies that are meant to take many times their size in memory, and large honest ones, to every surface.
+func TestMemory(t *testing.T) {
+	for _, engine := range []string{"sqlite", "postgres"} {
+		t.Run(engine, func(t *testing.T) {
+			start := func(t *testing.T) *fortress {
+				if engine == "sqlite" {
+					return besiege(t, "sqlite://stoa.db")
+				}
+				return besiege(t, dbtest.PostgresURL(t))
+			}
+			each := func(name string, attacks ...stoatest.Attack) {
+				start(t).hold(t, name, attacks...)
+			}
+			// Bodies that are refused leave so little behind that one process meets them all.
+			one := start(t)
+			hostile := append(stoatest.HostileJSON(4<<20), stoatest.HostileForms(1<<20-100, stoatest.AdminSecret)...)
+			seen := map[string]int{}
+			for i, a := range hostile {
+				if seen[a.Surface]++; full || engine == "sqlite" && seen[a.Surface] == 1+i%5 || engine == "sqlite" && strings.HasPrefix(a.Shape, "parts") {
+					one.hold(t, a.Name(), a)
+				}
+			}
+			for _, a := range stoatest.HonestJSON(16 << 20) {
+				if full || a.Surface == "extension" {
+					each(a.Name()+" of 16 MiB", a)
+				}
+			}
+			for _, a := range stoatest.HostileJSON(27 << 20)[:5] {
+				if full || a.Shape == "parts of {}" {
+					one.hold(t, a.Name()+" of 27 MiB", a)
+				}
+			}
+			// As much as is let in: below the bound of values, which data of {} reaches at 150 KB.
+			dense := stoatest.HostileJSON(145 << 10)
+			for _, a := range dense[2:4] {
+				each("24 x "+a.Name()+" below the bound", times(24, a)...)
+			}
+			small := stoatest.HostileJSON(1<<20 - 1024)
+			for _, a := range small[:5] {
+				one.hold(t, "24 x "+a.Name()+" of 1 MiB", times(24, a)...)
+			}
+			each("24 x honest", times(24, stoatest.HonestJSON(1 << 20)[0])...)
+			one.hold(t, "gzip", bomb(12<<20))
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package faults_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// hostile is the configuration of an app that keeps processors busy: its guardrails and its scripted model look for
+// patterns whose matches are under way at every character, hundreds at a time, in whatever is sent.
+func hostile(patterns, least, most int) string {
+	var list, rules []string
+	for i := range patterns {
+		p := fmt.Sprintf("(a|b|c|d|e){%d,%d}Z%d", least+i, most+i, i)
+		list = append(list, "'"+p+"'")
+		rules = append(rules, "      - {when: {text: '"+p+"'}, then: [{say: found}]}\n")
+	}
+	return `
+llms:
+  plain: {provider: scripted, script: [{then: [{say: "heard"}]}]}
+  echo: {provider: scripted, script: [{then: [{say: "{{text}}"}]}]}
+  script:
+    provider: scripted
+    script:
+` + strings.Join(rules, "") + `      - then: [{say: "nothing found"}]
+guardrails:
+  input: {input: {injection: {patterns: [` + strings.Join(list, ", ") + `]}}}
+  output: {output: {content: {blocked_patterns: [` + strings.Join(list, ", ") + `]}}}
+agents:
+  scripted: {llm: script}
+  guarded: {llm: plain, guardrails: input}
+  answering: {llm: echo, guardrails: output}
+`
+}
+
+// processorTime is what the process has used of the processors since it began; 0 where the system does not say.
+func (n *node) processorTime() time.Duration {
+	raw, _ := os.ReadFile("/proc/" + strconv.Itoa(n.Cmd.Process.Pid) + "/stat")
+	_, after, _ := strings.Cut(string(raw), ") ")
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return 0
+	}
+	var ticks time.Duration
+	for _, f := range fields[11:13] { // utime and stime, in hundredths of a second
+		v, _ := strconv.Atoi(f)
+		ticks += time.Duration(v)
+	}
+	return ticks * 10 * time.Millisecond
+}
+
+// TestF18Patterns cancels, suspends and deletes an app whose patterns keep the processors busy with long texts, on two
+// processes: no run of it stays at work, no processor time goes on being used, and nothing is written. Patterns larger
+// than the bound are refused in the configuration.
+func TestF18Patterns(t *testing.T) {
+	t.Parallel()
+	c := up(t, setup{nodes: 2})
+	var refused *refusal
+	body := map[string]any{"name": "mallory", "config": hostile(20, 100, 195)}
+	if err := c.nodes[0].admin().ask(t.Context(), http.MethodPost, "/admin/apps", body, nil); !errors.As(err, &refused) || refused.status != http.StatusBadRequest ||
+		!strings.Contains(refused.body, "patterns") || !strings.Contains(refused.body, "instructions") {
+		t.Errorf("patterns beyond the bound are answered %v", err)
+	}
+	if refused == nil {
+		c.must(c.nodes[0].admin().ask(t.Context(), http.MethodDelete, "/admin/apps/mallory", nil, nil))
+	}
+	c.app("mallory", hostile(6, 50, 99))
+	tenant := c.sql("SELECT tenant FROM app WHERE name = 'mallory'")[0][0].(string)
+	count := func(query string) int64 { return c.sql("SELECT COUNT(*) FROM "+query, tenant)[0][0].(int64) }
+	text := strings.Repeat("abcde", 2<<20/5)
+	token := c.mint("mallory", "eve")
+	clients := make([]*client, len(c.nodes))
+	for i, n := range c.nodes {
+		clients[i] = &client{base: n.base, token: token, http: c.client}
+	}
+	agents := []string{"scripted", "guarded", "answering"}
+	begin := func(many int) (ids []string) {
+		t.Helper()
+		for i := range many {
+			got, err := clients[i%len(clients)].send(t.Context(), message{agent: agents[i%len(agents)], text: text, background: true})
+			c.must(err)
+			ids = append(ids, got.TaskID)
+		}
+		return ids
+	}
+	// idle wants the app's work to be over, and no process to do any more for it.
+	idle := func(when string) {
+		t.Helper()
+		took := c.within(2*time.Second, "no run of the app is at work: "+when, func() bool {
+			return count("run WHERE state = 'running' AND tenant = $1") == 0
+		})
+		events, before := count("event WHERE tenant = $1"), time.Duration(0)
+		for _, n := range c.nodes {
+			before += n.processorTime()
+		}
+		const watched = 2 * time.Second
+		time.Sleep(watched)
+		used := -before
+		for _, n := range c.nodes {
+			used += n.processorTime()
+		}
+		say(t, "%s: at rest after %v, then %v of processor time in %v", when, took.Round(time.Millisecond), used, watched)
+		if used > watched/3 {
+			t.Errorf("%s: the processes went on working for %v of processor time in %v", when, used, watched)
+		}
+		if after := count("event WHERE tenant = $1"); after > events {
+			t.Errorf("%s: the app's log grew from %d to %d events", when, events, after)
+		}
+	}
+	refusedEverywhere := func(began time.Time) {
+		t.Helper()
+		for _, to := range clients {
+			c.within(5*time.Second-time.Since(began), "every process refuses", func() bool {
+				_, err := to.send(t.Context(), message{agent: "guarded", text: "hi"})
+				return err != nil
+			})
+		}
+	}
+
+	for i, id := range begin(6) {
+		_ = clients[i%2].cancel(t.Context(), agents[i%len(agents)], id) // one that has ended already cannot be cancelled
+	}
+	idle("cancelled")
+
+	begin(8)
+	began := time.Now()
+	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPost, "/admin/apps/mallory:suspend", map[string]any{}, nil))
+	refusedEverywhere(began)
+	idle("suspended")
+
+	c.must(c.nodes[1].admin().ask(t.Context(), http.MethodPost, "/admin/apps/mallory:resume", map[string]any{}, nil))
+	for _, to := range clients {
+		c.within(5*time.Second, "every process answers again", func() bool {
+			_, err := to.send(t.Context(), message{agent: "guarded", text: "hi"})
+			return err == nil
+		})
+	}
+	begin(8)
+	began = time.Now()
+	c.must(c.nodes[1].admin().ask(t.Context(), http.MethodDelete, "/admin/apps/mallory", nil, nil))
+	refusedEverywhere(began)
+	idle("deleted")
+	if got, err := c.nodes[0].send(t.Context(), message{text: "hi"}); err != nil || got.text() != "hi" {
+		t.Errorf("the neighbour is answered %q, %v", got.text(), err)
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// commandApp asks for no credential and has an agent that runs a command once it is approved. %[1]s is its folder, %[2]s more of server.
+const commandApp = `
+llms:
+  m:
+    provider: scripted
+    script:
+      - when: {text: "^run$"}
+        then: [{call: {tool: shell, arguments: {command: "touch ran"}}}]
+      - then: [{say: "You said: {{text}}"}]
+tools:
+  shell: {type: command, working_directory: %[1]s, allowed_commands: [touch], deny_by_default: true, require_approval: true}
+agents: {assistant: {llm: m, tools: [shell]}}
+server: {host: 127.0.0.1%[2]s}
+`
+
+// TestPagesInBrowser: pages of a foreign origin in a real browser neither act nor read in an open app: by fetch, form, WebSocket,
+// events or picture, from their own name or from one that resolves to the server by now. Where the operator has written their
+// origin out, they do.
+func TestPagesInBrowser(t *testing.T) {
+	t.Parallel()
+	folder := os.Getenv("STOA_TEST_BROWSER")
+	if folder == "" {
+		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) nobody saw a real browser held off")
+	}
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := func(url string) string { return url[strings.LastIndex(url, ":")+1:] }
+	type page struct {
+		Landed, Cards int
+		Read, Blob    []int
+		Socket        struct{ Opened bool }
+		Source        bool
+	}
+	all := func(status int) page {
+		p := page{Landed: 200, Cards: 200, Read: slices.Repeat([]int{status}, 2), Blob: slices.Repeat([]int{status}, 7), Source: status == 200}
+		p.Socket.Opened = status == 200
+		return p
+	}
+	away := port(webPage(t))
+	for name, tt := range map[string]struct {
+		cors             string
+		foreign, rebound page
+		acts             bool // a call was approved and ran
+	}{
+		"default":        {"", all(403), all(403), false},
+		"a named origin": {fmt.Sprintf(", cors: {allowed_origins: ['http://evil.example:%s']}", away), all(200), all(200), true},
+		"every origin":   {", cors: {allowed_origins: ['*']}", all(200), all(200), true},
+		// Whose origin is not among those that are named reads nothing, and changes nothing by what it sends unseen.
+		"another origin": {", cors: {allowed_origins: ['https://app.example.com']}", page{Landed: 200, Read: []int{0, 0}, Blob: make([]int, 7)}, all(403), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), fmt.Appendf(nil, commandApp, dir, tt.cors), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := serveIn(t, dir, "--config", "stoa.yaml")
+			var held struct {
+				Result struct {
+					TaskID string `json:"task_id"`
+				}
+			}
+			p.want(t, http.StatusOK, &held, "POST", "/agents/assistant", "", rpc("message:send", words("run")))
+			waiting := func() (list struct {
+				Tasks []struct {
+					TaskID    string `json:"task_id"`
+					Approvals []struct {
+						CallID string `json:"call_id"`
+					}
+				}
+			}) {
+				p.want(t, http.StatusOK, &list, "GET", "/tasks", "", nil)
+				return list
+			}
+			before := waiting()
+			if len(before.Tasks) != 1 || len(before.Tasks[0].Approvals) != 1 {
+				t.Fatalf("before: %+v", before)
+			}
+			cmd := exec.CommandContext(t.Context(), "node", "testdata/browser/pages.mjs", folder, chromium, port(p.url), away,
+				held.Result.TaskID, before.Tasks[0].Approvals[0].CallID)
+			cmd.Stderr = t.Output()
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got struct{ Foreign, Rebound page }
+			if err := json.Unmarshal(out, &got); err != nil {
+				t.Fatalf("%s: %v", out, err)
+			}
+			if tt.acts { // the task has ended when the second page comes to it
+				for i, status := range got.Rebound.Blob {
+					if status == http.StatusConflict {
+						got.Rebound.Blob[i] = http.StatusOK
+					}
+				}
+			}
+			if diff := cmp.Diff(tt.foreign, got.Foreign); diff != "" {
+				t.Errorf("the foreign page saw (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.rebound, got.Rebound); diff != "" {
+				t.Errorf("the page of a name that resolves to the server saw (-want +got):\n%s", diff)
+			}
+			after := waiting()
+			_, missing := os.Stat(filepath.Join(dir, "ran"))
+			if tt.acts != (missing == nil) || !tt.acts && len(after.Tasks) != 1 || tt.acts && len(after.Tasks) < 6 {
+				t.Errorf("%d tasks, and the command ran: %v, want it to: %v", len(after.Tasks), missing == nil, tt.acts)
+			}
+		})
+	}
+}

@@ -1,0 +1,41 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"stoa/tenancy/db"
+	"stoa/tenancy/grant"
+)
+
+// checkOverlap refuses grants by which programs of one app would write where another app has its SQLite files: SQLite reads
+// what lies beside a file, and opens it with the rights of this server. What an app's own programs may write is for its
+// configuration to keep apart from its databases.
+func (s *Service) checkOverlap(ctx context.Context, tenant db.ID, grants grant.List) error {
+	if !grants.Has(grant.SQLite) && !grants.Has(grant.Command) {
+		return nil
+	}
+	var found error
+	var b db.Batch
+	b.Query(func(r db.Row) error {
+		var name, raw string
+		var other grant.List
+		if err := r.Scan(&name, &raw); err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(raw), &other); err != nil {
+			return fmt.Errorf("grants of app %s: %w", name, err)
+		}
+		if folder, files, overlap := grants.ProgramsIn(other); overlap {
+			found = invalid("grants", "command: the folder %s is, holds or lies in %s, where the app %s has SQLite files: name a folder apart from it", folder, files, name)
+		} else if folder, files, overlap := other.ProgramsIn(grants); overlap {
+			found = invalid("grants", "sqlite: its files lie in %s by filesystem, and the app %s runs programs in %s: name folders that do not overlap", files, name, folder)
+		}
+		return nil
+	}, `SELECT name, grants FROM app WHERE tenant <> $1 AND status <> 'deleting' AND (grants LIKE '%"sqlite"%' OR grants LIKE '%"command"%') ORDER BY name`, string(tenant))
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return fmt.Errorf("look at the grants of other apps: %w", err)
+	}
+	return found
+}
