@@ -14,12 +14,9 @@ func TestRunPrintsEveryFigure(t *testing.T) {
 	if os.Getenv("STOA_TEST_POSTGRES") == "" {
 		t.Skip("STOA_TEST_POSTGRES names no PostgreSQL: the test was NOT run")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	product := fakeBinary(t)
 	var out bytes.Buffer
-	args := []string{"-quick", "-binary", self, "-against", self, "-redis", "", "-rounds", "2", "-span", "300ms"}
+	args := []string{"-quick", "-binary", product, "-against", product, "-redis", "", "-rounds", "2", "-span", "300ms"}
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Fatal(err)
 	}
@@ -43,12 +40,8 @@ func TestRunPrintsEveryFigure(t *testing.T) {
 }
 
 func TestRunSaysWhatItCannotMeasure(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out bytes.Buffer
-	args := []string{"-binary", self, "-postgres", "", "-redis", "", "-rounds", "1", "-span", "200ms", "-only", "p1,P4,SQLITE"}
+	args := []string{"-binary", fakeBinary(t), "-postgres", "", "-redis", "", "-rounds", "1", "-span", "200ms", "-only", "p1,P4,SQLITE"}
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Fatal(err)
 	}

@@ -98,11 +98,31 @@ func fakeSocket(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// fakeBinary writes a program that starts this test as the fake product. The bench gives a product no environment but the
+// product's own, so the program adds what the fake needs besides.
+func fakeBinary(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrations, err := filepath.Abs("../migrations/postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "stoa")
+	script := fmt.Sprintf("#!/bin/sh\nBENCH_TEST_MIGRATIONS='%s' exec '%s' \"$@\"\n", migrations, self)
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // migrate makes the product's tables, as it does itself when it starts.
 func migrate(ctx context.Context, conn *pgx.Conn) error {
-	files, err := filepath.Glob("../migrations/postgres/*.up.sql")
-	if err != nil {
-		return err
+	files, err := filepath.Glob(filepath.Join(os.Getenv("BENCH_TEST_MIGRATIONS"), "*.up.sql"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("no migrations to apply: %v", err)
 	}
 	for _, name := range files {
 		sql, err := os.ReadFile(name)
