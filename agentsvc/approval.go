@@ -40,34 +40,34 @@ type Approval struct {
 	At    time.Time
 }
 
-// Decidable reports whether a waits for a decision, which is made for or against the call.
-func (a Approval) Decidable() bool { return a.Kind != SupplyCredential && a.Kind != AwaitBudget }
+// NeedsDecision reports whether a waits for a decision, which is made for or against the call.
+func (a Approval) NeedsDecision() bool { return a.Kind != SupplyCredential && a.Kind != AwaitBudget }
 
-// Waiting is where a task stands that waits for approvals: as long as one of them is more than a credential, that is
+// WaitingState is where a task stands that waits for approvals: as long as one of them is more than a credential, that is
 // [InputRequired].
-func Waiting(approvals []Approval) State {
+func WaitingState(approvals []Approval) State {
 	if slices.ContainsFunc(approvals, func(a Approval) bool { return a.Kind != SupplyCredential }) {
 		return InputRequired
 	}
 	return AuthRequired
 }
 
-// Verdict is what came of an approval.
-type Verdict string
+// DecisionOutcome is what came of an approval.
+type DecisionOutcome string
 
 // The verdicts.
 const (
-	Approve Verdict = "approve"
-	Reject  Verdict = "reject"
-	Expire  Verdict = "expire" // nobody decided in time
-	Supply  Verdict = "supply" // the credential is there
+	OutcomeApproved DecisionOutcome = "approve"
+	OutcomeRejected DecisionOutcome = "reject"
+	OutcomeExpired  DecisionOutcome = "expire" // nobody decided in time
+	OutcomeSupplied DecisionOutcome = "supply" // the credential is there
 )
 
 // Decision is what somebody decided about an approval. Hash is of the arguments that the tool may run with: those it
 // was asked for, or Arguments where the approver changed them. By and Message are empty where nobody decided.
 type Decision struct {
 	Call      CallID
-	Verdict   Verdict
+	Outcome   DecisionOutcome
 	By        Owner
 	Message   MessageID // that brought it, "" = none
 	Arguments json.RawMessage
@@ -75,13 +75,13 @@ type Decision struct {
 	Comment   string
 }
 
-// Settle returns the call as d lets it run, and whether d lets it run at all: it does not if the arguments are
+// ApplyToCall returns the call as d lets it run, and whether d lets it run at all: it does not if the arguments are
 // not those that were approved.
-func (d Decision) Settle(c ToolCall) (ToolCall, bool) {
+func (d Decision) ApplyToCall(c ToolCall) (ToolCall, bool) {
 	if d.Arguments != nil {
 		c.Arguments = d.Arguments
 	}
-	return c, d.Verdict == Approve && d.Hash == HashArguments(c.Arguments)
+	return c, d.Outcome == OutcomeApproved && d.Hash == HashArguments(c.Arguments)
 }
 
 // HashArguments returns the SHA-256 of a call's arguments in hex. Arguments that are the same JSON have the same hash,

@@ -21,29 +21,29 @@ func TestHashArguments(t *testing.T) {
 	seen := map[string]string{}
 	for _, text := range []string{`{}`, `{"a":1}`, `{"a":"1"}`, `{"a":10000000000000000000001}`, `{"a":10000000000000000000002}`, `{"a":`} {
 		hash := agentsvc.HashArguments(json.RawMessage(text))
-		if other, taken := seen[hash]; taken || len(hash) != 64 {
+		if other, exists := seen[hash]; exists || len(hash) != 64 {
 			t.Errorf("%s has the hash %q of %s", text, hash, other)
 		}
 		seen[hash] = text
 	}
 }
 
-// TestSettle: an approval lets run what was approved and nothing else.
-func TestSettle(t *testing.T) {
+// TestApplyToCall: an approval lets run what was approved and nothing else.
+func TestApplyToCall(t *testing.T) {
 	t.Parallel()
-	asked, edited := json.RawMessage(`{"n":1}`), json.RawMessage(`{"n":2}`)
+	requested, edited := json.RawMessage(`{"n":1}`), json.RawMessage(`{"n":2}`)
 	for name, c := range map[string]struct {
 		d    agentsvc.Decision
 		want string
 		ok   bool
 	}{
-		"approved":       {agentsvc.Decision{Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(asked)}, `{"n":1}`, true},
-		"edited":         {agentsvc.Decision{Verdict: agentsvc.Approve, Arguments: edited, Hash: agentsvc.HashArguments(edited)}, `{"n":2}`, true},
-		"other than was": {agentsvc.Decision{Verdict: agentsvc.Approve, Hash: agentsvc.HashArguments(edited)}, `{"n":1}`, false},
-		"rejected":       {agentsvc.Decision{Verdict: agentsvc.Reject, Hash: agentsvc.HashArguments(asked)}, `{"n":1}`, false},
+		"approved":       {agentsvc.Decision{Outcome: agentsvc.OutcomeApproved, Hash: agentsvc.HashArguments(requested)}, `{"n":1}`, true},
+		"edited":         {agentsvc.Decision{Outcome: agentsvc.OutcomeApproved, Arguments: edited, Hash: agentsvc.HashArguments(edited)}, `{"n":2}`, true},
+		"other than was": {agentsvc.Decision{Outcome: agentsvc.OutcomeApproved, Hash: agentsvc.HashArguments(edited)}, `{"n":1}`, false},
+		"rejected":       {agentsvc.Decision{Outcome: agentsvc.OutcomeRejected, Hash: agentsvc.HashArguments(requested)}, `{"n":1}`, false},
 		"nothing":        {agentsvc.Decision{}, `{"n":1}`, false},
 	} {
-		got, ok := c.d.Settle(agentsvc.ToolCall{ID: "c", Arguments: asked})
+		got, ok := c.d.ApplyToCall(agentsvc.ToolCall{ID: "c", Arguments: requested})
 		if ok != c.ok || string(got.Arguments) != c.want {
 			t.Errorf("%s: %v, %s", name, ok, got.Arguments)
 		}

@@ -12,18 +12,18 @@ const (
 
 // Card describes an agent to those who may call it.
 type Card struct {
-	Agent       string // the name it is addressed by
-	Name        string // the name it is shown by
-	Description string
-	Version     string
-	Visibility  Visibility
-	InputModes  []string // media types
-	OutputModes []string
-	Streaming   bool
-	Replies     bool // it may answer with a message that stands alone
-	Skills      []Skill
-	Schemes     []Scheme // credentials that callers may show, by name
-	Require     []string // names of those that they must, all of them
+	Agent             string // the name it is addressed by
+	Name              string // the name it is shown by
+	Description       string
+	Version           string
+	Visibility        Visibility
+	InputModes        []string // media types
+	OutputModes       []string
+	Streaming         bool
+	StandaloneReplies bool // it may answer with a message that stands alone
+	Skills            []Skill
+	Schemes           []Scheme // credentials that callers may show, by name
+	RequiredSchemes   []string // names of those that they must, all of them
 }
 
 // Scheme is a kind of credential.

@@ -12,22 +12,22 @@ import (
 var (
 	// ErrNotFound is the one answer for what does not exist and for what belongs to somebody else.
 	ErrNotFound = errors.New("not found")
-	// ErrTerminal says that the task has ended.
-	ErrTerminal = errors.New("the task has ended")
-	// ErrBusy says that the task is at work on an earlier message.
-	ErrBusy = errors.New("the task is still working on an earlier message")
-	// ErrOccupied says that the session is at work on an earlier message, of this task or another.
-	ErrOccupied = errors.New("the conversation is still at work on an earlier message: wait for its end, or cancel its task")
-	// ErrUndecided says that the task waits for a decision and not for a message.
-	ErrUndecided = errors.New("the task waits for a decision on a tool call, not for a message")
-	// ErrNoCredential says that the task waits for a credential and not for a message.
-	ErrNoCredential = errors.New(`the task waits for a credential: send a message whose data part is {"type": "tool_credential", "tool": ..., "value": ...}`)
-	// ErrPaused says that the task waits for its budget and not for a message.
-	ErrPaused = errors.New("the task waits until its budget has room again, and goes on by itself")
-	// ErrDecided says that there is nothing to decide, or no longer.
-	ErrDecided = errors.New("no such decision is open: it was made before, or nothing waits for one")
-	// ErrLost says that somebody else holds the task now: stop.
-	ErrLost = errors.New("the lease on the task is lost")
+	// ErrTaskEnded says that the task has ended.
+	ErrTaskEnded = errors.New("the task has ended")
+	// ErrTaskBusy says that the task is at work on an earlier message.
+	ErrTaskBusy = errors.New("the task is still working on an earlier message")
+	// ErrSessionBusy says that the session is at work on an earlier message, of this task or another.
+	ErrSessionBusy = errors.New("the conversation is still at work on an earlier message: wait for its end, or cancel its task")
+	// ErrAwaitingDecision says that the task waits for a decision and not for a message.
+	ErrAwaitingDecision = errors.New("the task waits for a decision on a tool call, not for a message")
+	// ErrAwaitingCredential says that the task waits for a credential and not for a message.
+	ErrAwaitingCredential = errors.New(`the task waits for a credential: send a message whose data part is {"type": "tool_credential", "tool": ..., "value": ...}`)
+	// ErrAwaitingBudget says that the task waits for its budget and not for a message.
+	ErrAwaitingBudget = errors.New("the task waits until its budget has room again, and goes on by itself")
+	// ErrNoOpenDecision says that there is nothing to decide, or no longer.
+	ErrNoOpenDecision = errors.New("no such decision is open: it was made before, or nothing waits for one")
+	// ErrLeaseLost says that somebody else holds the task now: stop.
+	ErrLeaseLost = errors.New("the lease on the task is lost")
 	// ErrOverloaded says that the process takes no more work at present.
 	ErrOverloaded = errors.New("the server is at its limit, try again shortly")
 )
@@ -38,8 +38,8 @@ type InvalidError struct {
 	Reason string
 }
 
-// Invalid returns an [InvalidError] about field with a formatted reason.
-func Invalid(field, format string, args ...any) error {
+// NewInvalidError returns an [InvalidError] about field with a formatted reason.
+func NewInvalidError(field, format string, args ...any) error {
 	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
@@ -51,39 +51,39 @@ func (e *InvalidError) Error() string {
 	return e.Field + ": " + e.Reason
 }
 
-// ExhaustedError says that a budget has no room for a call.
-type ExhaustedError struct {
-	Budget string
-	ID     string    // of the budget
-	Scope  string    // what it is for, in words
-	Needs  int64     // what the call would need of it
-	Resets time.Time // when there is room again, zero = nobody knows
-	Pauses bool      // the task is to wait until there is
+// BudgetExhaustedError says that a budget has no room for a call.
+type BudgetExhaustedError struct {
+	Budget     string
+	ID         string    // of the budget
+	Scope      string    // what it is for, in words
+	Needed     int64     // what the call would need of it
+	ResetsAt   time.Time // when there is room again, zero = nobody knows
+	PausesTask bool      // the task is to wait until there is
 }
 
 // Error says so to whoever called.
-func (e *ExhaustedError) Error() string {
+func (e *BudgetExhaustedError) Error() string {
 	when := ""
-	if !e.Resets.IsZero() {
-		when = " until " + e.Resets.UTC().Format(time.RFC3339)
+	if !e.ResetsAt.IsZero() {
+		when = " until " + e.ResetsAt.UTC().Format(time.RFC3339)
 	}
 	return fmt.Sprintf("the budget %s (%s) is used up%s", e.Budget, e.Scope, when)
 }
 
-// StoredError says that an app stores as much as it may.
-type StoredError struct {
-	Bytes, Most int64         // what it stores, and what it may
-	Advice      string        // what helps
-	Retry       time.Duration // when it is looked at again
+// StorageLimitError says that an app stores as much as it may.
+type StorageLimitError struct {
+	StoredBytes, MaxBytes int64         // what it stores, and what it may
+	Advice                string        // what helps
+	RetryAfter            time.Duration // when it is looked at again
 }
 
 // Error says so to whoever called.
-func (e *StoredError) Error() string {
-	return fmt.Sprintf("the app stores %s of %s that it may store at present, which leaves no room for this: %s", Bytes(e.Bytes), Bytes(e.Most), e.Advice)
+func (e *StorageLimitError) Error() string {
+	return fmt.Sprintf("the app stores %s of %s that it may store at present, which leaves no room for this: %s", FormatBytes(e.StoredBytes), FormatBytes(e.MaxBytes), e.Advice)
 }
 
-// Bytes writes a number of bytes for a reader, such as 1.5 GiB.
-func Bytes(n int64) string {
+// FormatBytes writes a number of bytes for a reader, such as 1.5 GiB.
+func FormatBytes(n int64) string {
 	size, unit := float64(n), "bytes"
 	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
 		if size < 1024 {
@@ -94,13 +94,13 @@ func Bytes(n int64) string {
 	return strconv.FormatFloat(math.Round(size*10)/10, 'f', -1, 64) + " " + unit
 }
 
-// CancelledError is the cause by which a tool call ends that a user has cancelled.
-type CancelledError struct {
+// CallCancelledError is the cause by which a tool call ends that a user has cancelled.
+type CallCancelledError struct {
 	Reason string // "" = none was given
 }
 
 // Error returns what the model is told.
-func (e *CancelledError) Error() string {
+func (e *CallCancelledError) Error() string {
 	if e.Reason == "" {
 		return "cancelled by user"
 	}

@@ -62,7 +62,7 @@ type ArtifactUpdate struct {
 	Last     bool
 }
 
-func (u ArtifactUpdate) apply(to []Artifact) []Artifact {
+func (u ArtifactUpdate) applyTo(to []Artifact) []Artifact {
 	i := slices.IndexFunc(to, func(a Artifact) bool { return a.ID == u.Artifact.ID })
 	if i < 0 {
 		return append(to, u.Artifact)
@@ -82,7 +82,7 @@ type Usage struct {
 	// Call names the model call: who tells of it again tells of the same. Began is when it was made, zero where nobody
 	// knows. Estimated says that the vendor did not report how much it was.
 	Call             string
-	Began            time.Time
+	StartedAt        time.Time
 	Estimated        bool
 	Provider         string
 	Model            string

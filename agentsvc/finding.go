@@ -13,17 +13,17 @@ type Finding struct {
 	Shadow    bool // the action is what would have happened
 }
 
-type findingsKey struct{}
+type findingRecorderKey struct{}
 
-// WithFindings returns a context by which tell learns of the findings of a turn, as they come about and from any
+// WithFindingRecorder returns a context by which tell learns of the findings of a turn, as they come about and from any
 // goroutine.
-func WithFindings(ctx context.Context, tell func(Finding)) context.Context {
-	return context.WithValue(ctx, findingsKey{}, tell)
+func WithFindingRecorder(ctx context.Context, record func(Finding)) context.Context {
+	return context.WithValue(ctx, findingRecorderKey{}, record)
 }
 
-// Found tells of a finding whoever [WithFindings] has put into ctx, if anyone.
-func Found(ctx context.Context, f Finding) {
-	if tell, ok := ctx.Value(findingsKey{}).(func(Finding)); ok {
-		tell(f)
+// RecordFinding tells of a finding whoever [WithFindingRecorder] has put into ctx, if anyone.
+func RecordFinding(ctx context.Context, f Finding) {
+	if record, ok := ctx.Value(findingRecorderKey{}).(func(Finding)); ok {
+		record(f)
 	}
 }

@@ -16,15 +16,15 @@ const (
 // no session keeps the conversation. Alone says of an agent's message that it is the whole answer, and that whoever asked
 // needs to know of no task.
 type Message struct {
-	ID        MessageID
-	Task      TaskID
-	Context   ContextID
-	Role      Role
-	Parts     []Part
-	ToolCalls []ToolCall
-	Metadata  map[string]any
-	Earlier   []Message
-	Alone     bool
+	ID            MessageID
+	Task          TaskID
+	Context       ContextID
+	Role          Role
+	Parts         []Part
+	ToolCalls     []ToolCall
+	Metadata      map[string]any
+	PriorMessages []Message
+	Standalone    bool
 }
 
 // Text returns the text parts of m, joined without separator.

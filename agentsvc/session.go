@@ -21,17 +21,17 @@ type Entry struct {
 	Quoted  bool
 }
 
-// Unfold returns a conversation in which what messages say was said earlier stands before them.
-func Unfold(entries []Entry) []Entry {
-	quotes := func(e Entry) bool { return e.Message != nil && len(e.Message.Earlier) > 0 }
-	if !slices.ContainsFunc(entries, quotes) {
+// ExpandPriorMessages returns a conversation in which what messages say was said earlier stands before them.
+func ExpandPriorMessages(entries []Entry) []Entry {
+	hasPriorMessages := func(e Entry) bool { return e.Message != nil && len(e.Message.PriorMessages) > 0 }
+	if !slices.ContainsFunc(entries, hasPriorMessages) {
 		return entries
 	}
 	var out []Entry
 	for _, e := range entries {
-		if quotes(e) {
-			for i := range e.Message.Earlier {
-				out = append(out, Entry{Message: &e.Message.Earlier[i], Turn: e.Turn, Quoted: true})
+		if hasPriorMessages(e) {
+			for i := range e.Message.PriorMessages {
+				out = append(out, Entry{Message: &e.Message.PriorMessages[i], Turn: e.Turn, Quoted: true})
 			}
 		}
 		out = append(out, e)
@@ -45,15 +45,15 @@ type SessionKey struct {
 	Context ContextID
 }
 
-type sessionKey struct{}
+type sessionContextKey struct{}
 
 // WithSession returns a context that knows whose turn is under way, and in which session.
 func WithSession(ctx context.Context, key SessionKey) context.Context {
-	return context.WithValue(ctx, sessionKey{}, key)
+	return context.WithValue(ctx, sessionContextKey{}, key)
 }
 
-// SessionOf returns what [WithSession] put into ctx, and whether it did.
-func SessionOf(ctx context.Context) (SessionKey, bool) {
-	key, ok := ctx.Value(sessionKey{}).(SessionKey)
+// SessionFromContext returns what [WithSession] put into ctx, and whether it did.
+func SessionFromContext(ctx context.Context) (SessionKey, bool) {
+	key, ok := ctx.Value(sessionContextKey{}).(SessionKey)
 	return key, ok
 }

@@ -8,15 +8,15 @@ import (
 	"stoa/agentsvc"
 )
 
-func TestUnfold(t *testing.T) {
+func TestExpandPriorMessages(t *testing.T) {
 	t.Parallel()
-	say := func(role agentsvc.Role, text string, earlier ...agentsvc.Message) agentsvc.Message {
-		return agentsvc.Message{Role: role, Parts: []agentsvc.Part{agentsvc.TextPart(text)}, Earlier: earlier}
+	newMessage := func(role agentsvc.Role, text string, earlier ...agentsvc.Message) agentsvc.Message {
+		return agentsvc.Message{Role: role, Parts: []agentsvc.Part{agentsvc.TextPart(text)}, PriorMessages: earlier}
 	}
-	first, second := say(agentsvc.RoleUser, "first"), say(agentsvc.RoleAgent, "second")
-	third, fourth := say(agentsvc.RoleUser, "third", first, second), say(agentsvc.RoleAgent, "fourth")
+	first, second := newMessage(agentsvc.RoleUser, "first"), newMessage(agentsvc.RoleAgent, "second")
+	third, fourth := newMessage(agentsvc.RoleUser, "third", first, second), newMessage(agentsvc.RoleAgent, "fourth")
 	result := agentsvc.ToolResult{Text: "2"}
-	got := agentsvc.Unfold([]agentsvc.Entry{{Message: &third, Turn: 1}, {Result: &result, Turn: 1}, {Message: &fourth, Turn: 1}})
+	got := agentsvc.ExpandPriorMessages([]agentsvc.Entry{{Message: &third, Turn: 1}, {Result: &result, Turn: 1}, {Message: &fourth, Turn: 1}})
 	want := []agentsvc.Entry{
 		{Message: &first, Turn: 1, Quoted: true}, {Message: &second, Turn: 1, Quoted: true},
 		{Message: &third, Turn: 1}, {Result: &result, Turn: 1}, {Message: &fourth, Turn: 1},

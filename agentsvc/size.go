@@ -1,18 +1,18 @@
 package agentsvc
 
-// valueBytes is about what a JSON value takes in memory beside its text.
-const valueBytes = 32
+// valueOverhead is about what a JSON value takes in memory beside its text.
+const valueOverhead = 32
 
-// Bytes returns about how many bytes of text, files and data an event has, whatever it is.
-func (ev Event) Bytes() (n int64) {
+// ByteSize returns about how many bytes of text, files and data an event has, whatever it is.
+func (ev Event) ByteSize() (n int64) {
 	if ev.Status != nil && ev.Status.Message != nil {
-		n += ev.Status.Message.Bytes()
+		n += ev.Status.Message.ByteSize()
 	}
 	if ev.Message != nil {
-		n += ev.Message.Bytes()
+		n += ev.Message.ByteSize()
 	}
 	if ev.Artifact != nil {
-		n += partsBytes(ev.Artifact.Artifact.Parts)
+		n += sizeOfParts(ev.Artifact.Artifact.Parts)
 	}
 	if ev.Call != nil {
 		n += int64(len(ev.Call.Arguments))
@@ -32,25 +32,25 @@ func (ev Event) Bytes() (n int64) {
 	return n
 }
 
-// Bytes returns about how many bytes of text, files, data and arguments of calls a message has.
-func (m Message) Bytes() int64 {
-	n := partsBytes(m.Parts)
+// ByteSize returns about how many bytes of text, files, data and arguments of calls a message has.
+func (m Message) ByteSize() int64 {
+	n := sizeOfParts(m.Parts)
 	for _, c := range m.ToolCalls {
 		n += int64(len(c.Arguments) + len(c.Thought))
 	}
 	return n
 }
 
-// Bytes returns about how many bytes of text, files and data a task has, as far as it was read.
-func (t Task) Bytes() (n int64) {
+// ByteSize returns about how many bytes of text, files and data a task has, as far as it was read.
+func (t Task) ByteSize() (n int64) {
 	if t.Status.Message != nil {
-		n += t.Status.Message.Bytes()
+		n += t.Status.Message.ByteSize()
 	}
 	for _, m := range t.History {
-		n += m.Bytes()
+		n += m.ByteSize()
 	}
 	for _, a := range t.Artifacts {
-		n += partsBytes(a.Parts)
+		n += sizeOfParts(a.Parts)
 	}
 	for _, a := range t.Approvals {
 		n += int64(len(a.Call.Arguments))
@@ -58,31 +58,31 @@ func (t Task) Bytes() (n int64) {
 	return n
 }
 
-func partsBytes(parts []Part) (n int64) {
+func sizeOfParts(parts []Part) (n int64) {
 	for _, p := range parts {
 		n += int64(len(p.Text))
 		if p.File != nil {
 			n += int64(len(p.File.Bytes))
 		}
 		if p.Data != nil {
-			n += dataBytes(p.Data.Value)
+			n += sizeOfValue(p.Data.Value)
 		}
 	}
 	return n
 }
 
-func dataBytes(v any) int64 {
-	n := int64(valueBytes)
+func sizeOfValue(v any) int64 {
+	n := int64(valueOverhead)
 	switch v := v.(type) {
 	case string:
 		n += int64(len(v))
 	case []any:
 		for _, e := range v {
-			n += dataBytes(e)
+			n += sizeOfValue(e)
 		}
 	case map[string]any:
 		for k, e := range v {
-			n += int64(len(k)) + dataBytes(e)
+			n += int64(len(k)) + sizeOfValue(e)
 		}
 	}
 	return n

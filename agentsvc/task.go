@@ -26,8 +26,8 @@ const (
 	AuthRequired  State = "auth_required"
 )
 
-// next is the state table: what may follow what.
-var next = map[State][]State{
+// nextStates is the state table: what may follow what.
+var nextStates = map[State][]State{
 	Submitted:     {Working, Rejected, AuthRequired, Cancelled, Failed},
 	Working:       {Completed, Failed, Cancelled, InputRequired, Rejected, AuthRequired},
 	InputRequired: {Working, Rejected, Cancelled, Failed},
@@ -35,16 +35,16 @@ var next = map[State][]State{
 }
 
 // CanBecome reports whether a task in state s may go to state to.
-func (s State) CanBecome(to State) bool { return slices.Contains(next[s], to) }
+func (s State) CanBecome(to State) bool { return slices.Contains(nextStates[s], to) }
 
-// Terminal reports whether s is an end: nothing follows it.
-func (s State) Terminal() bool { return s.Valid() && len(next[s]) == 0 }
+// IsTerminal reports whether s is an end: nothing follows it.
+func (s State) IsTerminal() bool { return s.IsValid() && len(nextStates[s]) == 0 }
 
-// Interrupted reports whether a task in s waits for somebody outside: a human's input or a credential.
-func (s State) Interrupted() bool { return s == InputRequired || s == AuthRequired }
+// IsInterrupted reports whether a task in s waits for somebody outside: a human's input or a credential.
+func (s State) IsInterrupted() bool { return s == InputRequired || s == AuthRequired }
 
-// Valid reports whether s is a state at all.
-func (s State) Valid() bool {
+// IsValid reports whether s is a state at all.
+func (s State) IsValid() bool {
 	switch s {
 	case Submitted, Working, Completed, Failed, Cancelled, InputRequired, Rejected, AuthRequired:
 		return true
@@ -59,9 +59,9 @@ type Status struct {
 	At      time.Time
 }
 
-// Reply returns the message that is the whole answer to whoever asked, nil where its task is to be told of.
-func (s Status) Reply() *Message {
-	if s.State == Completed && s.Message != nil && s.Message.Alone {
+// StandaloneReply returns the message that is the whole answer to whoever asked, nil where its task is to be told of.
+func (s Status) StandaloneReply() *Message {
+	if s.State == Completed && s.Message != nil && s.Message.Standalone {
 		return s.Message
 	}
 	return nil
@@ -81,9 +81,9 @@ type Task struct {
 	Approvals []Approval // that are open
 }
 
-// Apply brings t up to ev, the next event of its log. A chunk or an event t already includes changes nothing. What
+// ApplyEvent brings t up to ev, the next event of its log. A chunk or an event t already includes changes nothing. What
 // sub-agents say among themselves is not part of the history.
-func (t *Task) Apply(ev Event) {
+func (t *Task) ApplyEvent(ev Event) {
 	if ev.Seq <= t.Seq {
 		return
 	}
@@ -98,6 +98,6 @@ func (t *Task) Apply(ev Event) {
 	case ev.Message != nil && ev.Frame == "":
 		t.History = append(t.History, *ev.Message)
 	case ev.Artifact != nil:
-		t.Artifacts = ev.Artifact.apply(t.Artifacts)
+		t.Artifacts = ev.Artifact.applyTo(t.Artifacts)
 	}
 }

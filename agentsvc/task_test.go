@@ -11,7 +11,7 @@ import (
 	"stoa/agentsvc"
 )
 
-var states = []agentsvc.State{
+var allStates = []agentsvc.State{
 	agentsvc.Submitted, agentsvc.Working, agentsvc.InputRequired, agentsvc.AuthRequired,
 	agentsvc.Completed, agentsvc.Failed, agentsvc.Cancelled, agentsvc.Rejected,
 }
@@ -30,12 +30,12 @@ func TestStateTable(t *testing.T) {
 		"cancelled      - - - - - - - -",
 		"rejected       - - - - - - - -",
 	}
-	for i, from := range states {
+	for i, from := range allStates {
 		row := strings.Fields(table[i])
 		if row[0] != string(from) {
 			t.Fatalf("row %d is of %s, want %s", i, row[0], from)
 		}
-		for j, to := range states {
+		for j, to := range allStates {
 			if got, want := from.CanBecome(to), row[j+1] == "x"; got != want {
 				t.Errorf("%s to %s: %v, want %v", from, to, got, want)
 			}
@@ -50,54 +50,54 @@ func TestStateTable(t *testing.T) {
 
 func TestStateKinds(t *testing.T) {
 	t.Parallel()
-	for i, s := range states {
-		if !s.Valid() {
+	for i, s := range allStates {
+		if !s.IsValid() {
 			t.Errorf("%s is no state", s)
 		}
-		if got, want := s.Terminal(), i >= 4; got != want {
+		if got, want := s.IsTerminal(), i >= 4; got != want {
 			t.Errorf("%s is terminal: %v", s, got)
 		}
-		if got, want := s.Interrupted(), i == 2 || i == 3; got != want {
+		if got, want := s.IsInterrupted(), i == 2 || i == 3; got != want {
 			t.Errorf("%s is interrupted: %v", s, got)
 		}
 	}
 	for _, s := range []agentsvc.State{"", "unknown", "COMPLETED"} {
-		if s.Valid() || s.Terminal() || s.Interrupted() {
+		if s.IsValid() || s.IsTerminal() || s.IsInterrupted() {
 			t.Errorf("%q counts as a state", s)
 		}
 	}
 }
 
-func text(id, s string) *agentsvc.Message {
+func newTextMessage(id, s string) *agentsvc.Message {
 	return &agentsvc.Message{ID: agentsvc.MessageID(id), Parts: []agentsvc.Part{agentsvc.TextPart(s)}}
 }
 
-func artifact(id, s string, more bool) *agentsvc.ArtifactUpdate {
+func newArtifactUpdate(id, s string, more bool) *agentsvc.ArtifactUpdate {
 	return &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: id, Name: s, Parts: []agentsvc.Part{agentsvc.TextPart(s)}}, Append: more}
 }
 
-// TestApply folds a log into a task, whole and again from every place in between.
-func TestApply(t *testing.T) {
+// TestApplyEvent folds a log into a task, whole and again from every place in between.
+func TestApplyEvent(t *testing.T) {
 	t.Parallel()
 	at := func(n int64) time.Time { return time.UnixMicro(n).UTC() }
 	log := []agentsvc.Event{
-		{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: text("1", "hello")}},
+		{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: newTextMessage("1", "hello")}},
 		{Status: &agentsvc.Status{State: agentsvc.Working}},
-		{Message: text("2", "thinking")},
+		{Message: newTextMessage("2", "thinking")},
 		{Result: &agentsvc.ToolResult{Call: "c"}},
 		{Usage: &agentsvc.Usage{InputTokens: 1}},
-		{Artifact: artifact("a", "one", false)},
-		{Artifact: artifact("b", "other", true)},
-		{Artifact: artifact("a", "two", true)},
-		{Artifact: artifact("b", "replaced", false)},
-		{Status: &agentsvc.Status{State: agentsvc.Completed, Message: text("3", "done")}},
+		{Artifact: newArtifactUpdate("a", "one", false)},
+		{Artifact: newArtifactUpdate("b", "other", true)},
+		{Artifact: newArtifactUpdate("a", "two", true)},
+		{Artifact: newArtifactUpdate("b", "replaced", false)},
+		{Status: &agentsvc.Status{State: agentsvc.Completed, Message: newTextMessage("3", "done")}},
 	}
 	for i := range log {
 		log[i].Seq, log[i].At = int64(i)+1, at(int64(i)+1)
 	}
 	want := agentsvc.Task{
-		ID: "t", Seq: 10, Status: agentsvc.Status{State: agentsvc.Completed, Message: text("3", "done"), At: at(10)},
-		History: []agentsvc.Message{*text("1", "hello"), *text("2", "thinking"), *text("3", "done")},
+		ID: "t", Seq: 10, Status: agentsvc.Status{State: agentsvc.Completed, Message: newTextMessage("3", "done"), At: at(10)},
+		History: []agentsvc.Message{*newTextMessage("1", "hello"), *newTextMessage("2", "thinking"), *newTextMessage("3", "done")},
 		Artifacts: []agentsvc.Artifact{
 			{ID: "a", Name: "one", Parts: []agentsvc.Part{agentsvc.TextPart("one"), agentsvc.TextPart("two")}},
 			{ID: "b", Name: "replaced", Parts: []agentsvc.Part{agentsvc.TextPart("replaced")}},
@@ -106,8 +106,8 @@ func TestApply(t *testing.T) {
 	for again := range log {
 		task := agentsvc.Task{ID: "t"}
 		for _, ev := range slices.Concat(log[:again], log) {
-			task.Apply(ev)
-			task.Apply(agentsvc.Event{Chunk: &agentsvc.Chunk{Text: "live"}})
+			task.ApplyEvent(ev)
+			task.ApplyEvent(agentsvc.Event{Chunk: &agentsvc.Chunk{Text: "live"}})
 		}
 		if diff := cmp.Diff(want, task); diff != "" {
 			t.Errorf("read again from event %d: want -, got +\n%s", again, diff)
@@ -115,15 +115,15 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestApplyShares: snapshots taken earlier do not change when the task goes on, nor do two that go on apart.
-func TestApplyShares(t *testing.T) {
+// TestApplyEventCopiesArtifacts: snapshots taken earlier do not change when the task goes on, nor do two that go on apart.
+func TestApplyEventCopiesArtifacts(t *testing.T) {
 	t.Parallel()
 	task := agentsvc.Task{Artifacts: make([]agentsvc.Artifact, 0, 8)}
-	task.Apply(agentsvc.Event{Seq: 1, Artifact: artifact("a", "one", false)})
+	task.ApplyEvent(agentsvc.Event{Seq: 1, Artifact: newArtifactUpdate("a", "one", false)})
 	task.Artifacts[0].Parts = append(make([]agentsvc.Part, 0, 8), task.Artifacts[0].Parts...)
 	left, right := task, task
-	left.Apply(agentsvc.Event{Seq: 2, Artifact: artifact("a", "left", true)})
-	right.Apply(agentsvc.Event{Seq: 2, Artifact: artifact("a", "right", true)})
+	left.ApplyEvent(agentsvc.Event{Seq: 2, Artifact: newArtifactUpdate("a", "left", true)})
+	right.ApplyEvent(agentsvc.Event{Seq: 2, Artifact: newArtifactUpdate("a", "right", true)})
 	if n := len(task.Artifacts[0].Parts); n != 1 {
 		t.Errorf("the earlier snapshot has %d parts now", n)
 	}

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-const minAdminSecret = 32
+const minAdminSecretBytes = 32
 
 // Attempts counts wrong credentials by client address.
 type Attempts interface {
-	// Allow returns an error while address must not try.
-	Allow(address string) error
-	// Fail counts one wrong try.
-	Fail(address string) error
+	// AllowAttempt returns an error while address must not try.
+	AllowAttempt(address string) error
+	// CountFailure counts one wrong try.
+	CountFailure(address string) error
 }
 
 // AdminSecret is the secret of the platform's operator, two of them while it is being changed. It keeps their hashes
@@ -33,8 +33,8 @@ func NewAdminSecret(value string, attempts Attempts) (*AdminSecret, error) {
 		switch {
 		case i > 1:
 			return nil, fmt.Errorf("the admin secret has more than two values: keep the old and the new one, with a comma between them")
-		case len(secret) < minAdminSecret:
-			return nil, fmt.Errorf("the admin secret (value %d) has %d bytes, it needs at least %d: take the output of `openssl rand -base64 48`", i+1, len(secret), minAdminSecret)
+		case len(secret) < minAdminSecretBytes:
+			return nil, fmt.Errorf("the admin secret (value %d) has %d bytes, it needs at least %d: take the output of `openssl rand -base64 48`", i+1, len(secret), minAdminSecretBytes)
 		case IsAPIKey(secret):
 			return nil, fmt.Errorf("the admin secret (value %d) has the form of an API key: choose another", i+1)
 		case IsToken(secret):
@@ -45,12 +45,12 @@ func NewAdminSecret(value string, attempts Attempts) (*AdminSecret, error) {
 	return a, nil
 }
 
-// Check returns the operator's principal where credential is a live secret. It returns an [ErrUnauthenticated] where it
+// VerifySecret returns the operator's principal where credential is a live secret. It returns an [ErrUnauthenticated] where it
 // is not, or what [Attempts] says where address has been wrong too often. A right secret is always taken: many callers
 // may share an address, and a secret of this length is not found by guessing.
-func (a *AdminSecret) Check(address, credential string) (Principal, error) {
+func (a *AdminSecret) VerifySecret(address, credential string) (Principal, error) {
 	if credential == "" {
-		return Principal{}, refuse("no credential")
+		return Principal{}, unauthenticated("no credential")
 	}
 	hash := sha256.Sum256([]byte(credential))
 	match := 0
@@ -60,11 +60,11 @@ func (a *AdminSecret) Check(address, credential string) (Principal, error) {
 	if match == 1 {
 		return Principal{Subject: "admin", Roles: []string{RolePlatformOperator}, Platform: true}, nil
 	}
-	if err := a.attempts.Allow(address); err != nil {
+	if err := a.attempts.AllowAttempt(address); err != nil {
 		return Principal{}, err
 	}
-	if err := a.attempts.Fail(address); err != nil {
+	if err := a.attempts.CountFailure(address); err != nil {
 		return Principal{}, fmt.Errorf("count a wrong admin secret: %w", err)
 	}
-	return Principal{}, refuse("wrong admin secret")
+	return Principal{}, unauthenticated("wrong admin secret")
 }

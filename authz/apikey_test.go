@@ -14,33 +14,33 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// keyHouse returns the keys of a house with a default app.
-func keyHouse(t *testing.T, d *db.DB) (*APIKeys, *tenancy.Service) {
+// newKeyService returns the keys of a house with a default app.
+func newKeyService(t *testing.T, d *db.DB) (*APIKeys, *tenancy.Service) {
 	t.Helper()
-	apps := tenancy.New(d, keyring(t, "m"), signal.New(nil, nil), tenancy.Options{})
-	apps.SetDefault("", []byte("{}"))
+	apps := tenancy.New(d, newKeyring(t, "m"), signal.New(nil, nil), tenancy.Options{})
+	apps.SetDefaultApp("", []byte("{}"))
 	return NewAPIKeys(apps, openIssuer(t, d)), apps
 }
 
-func newKey(t *testing.T, k *APIKeys, spec KeySpec) (text, id string) {
+func createKey(t *testing.T, k *APIKeys, spec APIKeySpec) (text, id string) {
 	t.Helper()
 	if spec.Name == "" {
 		spec.Name = "test"
 	}
-	text, kept, _, err := k.Create(t.Context(), "op", &tenancy.App{Name: "default"}, spec)
+	text, stored, _, err := k.CreateKey(t.Context(), "op", &tenancy.App{Name: "default"}, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return text, kept.ID
+	return text, stored.ID
 }
 
-// TestKeyBelieved removes a key where nobody is told: it is believed for a minute at most, and not at all once its app
+// TestKeyCacheExpiry removes a key where nobody is told: it is believed for a minute at most, and not at all once its app
 // is known to have changed.
-func TestKeyBelieved(t *testing.T) {
+func TestKeyCacheExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := dbtest.SQLite(t)
-		k, _ := keyHouse(t, d)
+		d := dbtest.NewSQLite(t)
+		k, _ := newKeyService(t, d)
 		forget := func(id string) {
 			var b db.Batch
 			b.Exec(nil, `DELETE FROM api_key WHERE id = $1`, id)
@@ -50,17 +50,17 @@ func TestKeyBelieved(t *testing.T) {
 		}
 		good := func(text string, generation int64) {
 			t.Helper()
-			if _, err := k.Check(t.Context(), text, generation); err != nil {
-				t.Errorf("a good key: %v", Reason(err))
+			if _, err := k.VerifyKey(t.Context(), text, generation); err != nil {
+				t.Errorf("a good key: %v", RefusalReason(err))
 			}
 		}
 		bad := func(text string, generation int64) {
 			t.Helper()
-			if _, err := k.Check(t.Context(), text, generation); !errors.Is(err, ErrUnauthenticated) {
+			if _, err := k.VerifyKey(t.Context(), text, generation); !errors.Is(err, ErrUnauthenticated) {
 				t.Errorf("a bad key: %v", err)
 			}
 		}
-		first, id := newKey(t, k, KeySpec{})
+		first, id := createKey(t, k, APIKeySpec{})
 		good(first, 0)
 		forget(id)
 		good(first, 1)
@@ -69,21 +69,21 @@ func TestKeyBelieved(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		bad(first, 1)
 
-		second, id := newKey(t, k, KeySpec{})
+		second, id := createKey(t, k, APIKeySpec{})
 		good(second, 0)
 		forget(id)
 		bad(second, 1<<60)
 		bad(second, 0)
 
-		brief, _ := newKey(t, k, KeySpec{Expires: time.Now().Add(10 * time.Second)})
+		brief, _ := createKey(t, k, APIKeySpec{Expires: time.Now().Add(10 * time.Second)})
 		good(brief, 1)
 		time.Sleep(9 * time.Second)
 		good(brief, 1)
 		time.Sleep(time.Second)
 		bad(brief, 1)
 
-		third, id := newKey(t, k, KeySpec{})
-		next, _, _, err := k.Rotate(t.Context(), "op", "default", id, 10*time.Second)
+		third, id := createKey(t, k, APIKeySpec{})
+		next, _, _, err := k.RotateKey(t.Context(), "op", "default", id, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,18 +102,18 @@ func TestKeyBelieved(t *testing.T) {
 func TestKeyUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k, apps := keyHouse(t, dbtest.SQLite(t))
-		text, _ := newKey(t, k, KeySpec{})
-		idle, _ := newKey(t, k, KeySpec{})
+		k, apps := newKeyService(t, dbtest.NewSQLite(t))
+		text, _ := createKey(t, k, APIKeySpec{})
+		idle, _ := createKey(t, k, APIKeySpec{})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- k.Run(ctx) }()
-		if _, err := k.Check(ctx, idle, 0); err != nil {
+		if _, err := k.VerifyKey(ctx, idle, 0); err != nil {
 			t.Fatal(err)
 		}
 		writes := map[time.Time]bool{}
 		last := func() time.Time {
-			keys, err := apps.APIKeys(t.Context(), "default")
+			keys, err := apps.ListAPIKeys(t.Context(), "default")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +127,7 @@ func TestKeyUse(t *testing.T) {
 		}
 		begin := time.Now()
 		for range 600 {
-			if _, err := k.Check(ctx, text, 1); err != nil {
+			if _, err := k.VerifyKey(ctx, text, 1); err != nil {
 				t.Fatal(err)
 			}
 			if at := last(); !at.IsZero() {
@@ -139,7 +139,7 @@ func TestKeyUse(t *testing.T) {
 			t.Errorf("%d writes in %v", n, time.Since(begin))
 		}
 		time.Sleep(time.Minute)
-		if _, err := k.Check(ctx, text, 1); err != nil {
+		if _, err := k.VerifyKey(ctx, text, 1); err != nil {
 			t.Fatal(err)
 		}
 		now := time.Now()
@@ -156,7 +156,7 @@ func TestKeyUse(t *testing.T) {
 // TestAdminSecretIsNoKey refuses an admin secret that would be taken for a key.
 func TestAdminSecretIsNoKey(t *testing.T) {
 	t.Parallel()
-	if _, err := NewAdminSecret(keyText("default", random(keyIDLength)), nil); err == nil || !strings.Contains(err.Error(), "API key") {
+	if _, err := NewAdminSecret(newKeyText("default", randomText(keyIDLength)), nil); err == nil || !strings.Contains(err.Error(), "API key") {
 		t.Errorf("%v, want a hint", err)
 	}
 }
@@ -166,21 +166,21 @@ func TestAdminSecretIsNoKey(t *testing.T) {
 func TestKeyDeletedWhileRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k, apps := keyHouse(t, dbtest.SQLite(t))
-		text, id := newKey(t, k, KeySpec{})
-		read, goOn := make(chan int64), make(chan struct{})
-		look := k.lookUp
-		k.lookUp = func(ctx context.Context, id string) (tenancy.APIKey, tenancy.KeyHolder, error) {
-			kept, of, err := look(ctx, id)
+		k, apps := newKeyService(t, dbtest.NewSQLite(t))
+		text, id := createKey(t, k, APIKeySpec{})
+		read, proceed := make(chan int64), make(chan struct{})
+		lookup := k.loadFromDatabase
+		k.loadFromDatabase = func(ctx context.Context, id string) (tenancy.APIKey, tenancy.APIKeyOwner, error) {
+			stored, of, err := lookup(ctx, id)
 			if err == nil {
 				read <- of.Generation
-				<-goOn
+				<-proceed
 			}
-			return kept, of, err
+			return stored, of, err
 		}
 		early := make(chan error, 1)
 		go func() {
-			_, err := k.Check(t.Context(), text, 0)
+			_, err := k.VerifyKey(t.Context(), text, 0)
 			early <- err
 		}()
 		generation := <-read
@@ -189,18 +189,18 @@ func TestKeyDeletedWhileRead(t *testing.T) {
 		}
 		late := make(chan error, 1)
 		go func() {
-			_, err := k.Check(t.Context(), text, generation+1)
+			_, err := k.VerifyKey(t.Context(), text, generation+1)
 			late <- err
 		}()
 		synctest.Wait()
-		close(goOn)
+		close(proceed)
 		if err := <-early; err != nil {
-			t.Errorf("before the deletion: %v", Reason(err))
+			t.Errorf("before the deletion: %v", RefusalReason(err))
 		}
 		if err := <-late; !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("after the deletion: %v", err)
 		}
-		if _, err := k.Check(t.Context(), text, generation+1); !errors.Is(err, ErrUnauthenticated) {
+		if _, err := k.VerifyKey(t.Context(), text, generation+1); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("later: %v", err)
 		}
 	})

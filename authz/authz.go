@@ -2,7 +2,7 @@
 // the built-in [Issuer] mints such tokens with keys that live in the database, and an [AdminSecret] knows the platform's
 // own operator. May they? A [Policy], one for each app, holds the table of roles and scopes.
 //
-// In between stands the app's door ([tenancy.Visit]), which holds a principal against the app as it is at that moment. So
+// In between stands the app's door ([tenancy.AccessRequest]), which holds a principal against the app as it is at that moment. So
 // a revocation, a suspension or a deletion takes effect at the next call although verified tokens are remembered.
 package authz
 
@@ -18,26 +18,28 @@ var ErrUnauthenticated = errors.New("missing or invalid credential")
 // ErrDenied is in every refusal of a caller who is known. Its message says what is missing and may be shown.
 var ErrDenied = errors.New("permission denied")
 
-// refusal is an [ErrUnauthenticated] that remembers why.
-type refusal struct {
+// unauthenticatedError is an [ErrUnauthenticated] that remembers why.
+type unauthenticatedError struct {
 	reason string
 	cause  error
 }
 
-func refuse(reason string) error { return &refusal{reason: reason} }
+func unauthenticated(reason string) error { return &unauthenticatedError{reason: reason} }
 
-func refuseFor(reason string, cause error) error { return &refusal{reason: reason, cause: cause} }
+func unauthenticatedBecause(reason string, cause error) error {
+	return &unauthenticatedError{reason: reason, cause: cause}
+}
 
 // Error says no more than [ErrUnauthenticated].
-func (*refusal) Error() string { return ErrUnauthenticated.Error() }
+func (*unauthenticatedError) Error() string { return ErrUnauthenticated.Error() }
 
 // Is makes errors.Is(err, ErrUnauthenticated) hold.
-func (*refusal) Is(target error) bool { return target == ErrUnauthenticated }
+func (*unauthenticatedError) Is(target error) bool { return target == ErrUnauthenticated }
 
-// Reason tells why err refused a credential. It is for logs, never for the caller, and holds no part of the credential
+// RefusalReason tells why err refused a credential. It is for logs, never for the caller, and holds no part of the credential
 // that could be used. It is "" where err is no such refusal.
-func Reason(err error) string {
-	var r *refusal
+func RefusalReason(err error) string {
+	var r *unauthenticatedError
 	switch {
 	case !errors.As(err, &r):
 		return ""
@@ -48,6 +50,6 @@ func Reason(err error) string {
 	}
 }
 
-func denied(format string, args ...any) error {
+func permissionDenied(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDenied, fmt.Sprintf(format, args...))
 }

@@ -22,7 +22,7 @@ type CardSigner struct {
 
 // NewCardSigner returns a signer with k's keys: the newest signs, all are among the public ones, which signatures say lie at url.
 func NewCardSigner(k *tenancy.Keyring, url string) (*CardSigner, error) {
-	seeds, err := k.Derive("agent cards")
+	seeds, err := k.DeriveKeys("agent cards")
 	if err != nil {
 		return nil, err
 	}
@@ -57,11 +57,11 @@ func (s *CardSigner) Sign(payload []byte) (protected, signature string, err erro
 	if err != nil {
 		return "", "", err
 	}
-	whole, err := signed.CompactSerialize()
+	compact, err := signed.CompactSerialize()
 	if err != nil {
 		return "", "", err
 	}
-	protected, rest, _ := strings.Cut(whole, ".")
-	_, signature, _ = strings.Cut(rest, ".")
+	protected, remainder, _ := strings.Cut(compact, ".")
+	_, signature, _ = strings.Cut(remainder, ".")
 	return protected, signature, nil
 }

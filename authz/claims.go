@@ -8,11 +8,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// skew is how far the clocks of issuer and verifier may be apart for the start of a token's life. Its end is exact.
-const skew = time.Minute
+// maxClockSkew is how far the clocks of issuer and verifier may be apart for the start of a token's life. Its end is exact.
+const maxClockSkew = time.Minute
 
-// claims are those of a token that mean something here.
-type claims struct {
+// tokenClaims are those of a token that mean something here.
+type tokenClaims struct {
 	jwt.Claims
 	AppName string   `json:"tenant_id,omitempty"`
 	App     db.ID    `json:"app_id,omitempty"`
@@ -20,17 +20,17 @@ type claims struct {
 	Scope   string   `json:"scope,omitempty"`
 }
 
-// alive checks the times of c at now.
-func (c claims) alive(now time.Time) error {
+// checkTimes checks the times of c at now.
+func (c tokenClaims) checkTimes(now time.Time) error {
 	switch {
 	case c.Expiry == nil:
-		return refuse("no exp")
+		return unauthenticated("no exp")
 	case !now.Before(c.Expiry.Time()):
-		return refuse("expired")
-	case c.IssuedAt != nil && now.Add(skew).Before(c.IssuedAt.Time()):
-		return refuse("issued in the future")
-	case c.NotBefore != nil && now.Add(skew).Before(c.NotBefore.Time()):
-		return refuse("not valid yet")
+		return unauthenticated("expired")
+	case c.IssuedAt != nil && now.Add(maxClockSkew).Before(c.IssuedAt.Time()):
+		return unauthenticated("issued in the future")
+	case c.NotBefore != nil && now.Add(maxClockSkew).Before(c.NotBefore.Time()):
+		return unauthenticated("not valid yet")
 	}
 	return nil
 }

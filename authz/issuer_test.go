@@ -19,7 +19,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-func keyring(t testing.TB, masters ...string) *tenancy.Keyring {
+func newKeyring(t testing.TB, masters ...string) *tenancy.Keyring {
 	t.Helper()
 	var raw [][]byte
 	for _, m := range masters {
@@ -34,42 +34,42 @@ func keyring(t testing.TB, masters ...string) *tenancy.Keyring {
 
 func openIssuer(t testing.TB, d *db.DB) *Issuer {
 	t.Helper()
-	i, err := OpenIssuer(t.Context(), d, keyring(t, "m"), IssuerOptions{})
+	i, err := OpenIssuer(t.Context(), d, newKeyring(t, "m"), IssuerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return i
 }
 
-func acme() *tenancy.App {
+func newAcmeApp() *tenancy.App {
 	return &tenancy.App{ID: "id-of-acme", Name: "acme", Status: tenancy.Active, CreatedAt: time.Now().Add(-time.Hour)}
 }
 
-func mint(t testing.TB, i *Issuer, sub string) string {
+func issueToken(t testing.TB, i *Issuer, sub string) string {
 	t.Helper()
-	token, err := i.Mint(t.Context(), acme(), TokenSpec{Subject: sub})
+	token, err := i.IssueToken(t.Context(), newAcmeApp(), TokenSpec{Subject: sub})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return token.Text
 }
 
-func verify(t testing.TB, v *Verifier, token string) error {
+func verifyToken(t testing.TB, v *Verifier, token string) error {
 	t.Helper()
-	_, err := v.Verify(t.Context(), token)
+	_, err := v.VerifyToken(t.Context(), token)
 	return err
 }
 
-// look makes i look at the database now.
-func look(t testing.TB, i *Issuer) {
+// checkKeysNow makes i look at the database now.
+func checkKeysNow(t testing.TB, i *Issuer) {
 	t.Helper()
-	if err := i.look(t.Context(), 0); err != nil {
+	if err := i.checkKeysIfDue(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// age makes every signing key d older.
-func age(t testing.TB, d *db.DB, by time.Duration) {
+// ageSigningKeys makes every signing key d older.
+func ageSigningKeys(t testing.TB, d *db.DB, by time.Duration) {
 	t.Helper()
 	var b db.Batch
 	b.Exec(nil, `UPDATE signing_key SET signs_from = signs_from - $1, created_at = created_at - $1`, by.Microseconds())
@@ -78,8 +78,8 @@ func age(t testing.TB, d *db.DB, by time.Duration) {
 	}
 }
 
-func generations(i *Issuer) (all []int64) {
-	for _, k := range i.held.Load().keys {
+func keyGenerations(i *Issuer) (all []int64) {
+	for _, k := range i.snapshot.Load().keys {
 		all = append(all, k.generation)
 	}
 	return all
@@ -119,18 +119,18 @@ func TestKeySchedule(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if tt.signs != 0 {
-				if got := signing(tt.keys, tt.now).generation; got != tt.signs {
+				if got := currentSigningKey(tt.keys, tt.now).generation; got != tt.signs {
 					t.Errorf("generation %d signs, want %d", got, tt.signs)
 				}
 			}
-			generation, from, due := next(tt.keys, tt.now)
+			generation, from, due := nextKeyDue(tt.keys, tt.now)
 			if due != !tt.nextFrom.IsZero() || !from.Equal(tt.nextFrom) {
 				t.Errorf("next begins at %v (due %v), want %v", from, due, tt.nextFrom)
 			}
 			if due && generation != int64(len(tt.keys)+1) {
 				t.Errorf("next is generation %d, want %d", generation, len(tt.keys)+1)
 			}
-			if got := retired(tt.keys, tt.now); got != tt.retired {
+			if got := countRetired(tt.keys, tt.now); got != tt.retired {
 				t.Errorf("%d keys are over, want %d", got, tt.retired)
 			}
 		})
@@ -145,13 +145,13 @@ func TestIssuerNameIsFixedAtFirstStart(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			dbtest.Each(t, func(t *testing.T, d *db.DB) {
+			dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 				for _, name := range []string{tt.first, "https://moved.example.com", ""} {
-					i, err := OpenIssuer(t.Context(), d, keyring(t, "m"), IssuerOptions{Name: name})
+					i, err := OpenIssuer(t.Context(), d, newKeyring(t, "m"), IssuerOptions{Name: name})
 					if err != nil {
 						t.Fatal(err)
 					}
-					if a := i.Accepted(); a.Issuer != tt.want || a.Audience != "stoa" {
+					if a := i.TrustedIssuer(); a.Issuer != tt.want || a.Audience != "stoa" {
 						t.Errorf("started as %q: iss %q aud %q, want %q and stoa", name, a.Issuer, a.Audience, tt.want)
 					}
 				}
@@ -163,12 +163,12 @@ func TestIssuerNameIsFixedAtFirstStart(t *testing.T) {
 // TestReplicasStartAtOnce opens five issuers on one empty database. They have one key, and each takes the others' tokens.
 func TestReplicasStartAtOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		issuers := make([]*Issuer, 5)
 		var wg sync.WaitGroup
 		for n := range issuers {
 			wg.Go(func() {
-				i, err := OpenIssuer(context.Background(), d, keyring(t, "m"), IssuerOptions{})
+				i, err := OpenIssuer(context.Background(), d, newKeyring(t, "m"), IssuerOptions{})
 				if err != nil {
 					t.Error(err)
 				}
@@ -180,13 +180,13 @@ func TestReplicasStartAtOnce(t *testing.T) {
 			return
 		}
 		for _, a := range issuers {
-			if diff := cmp.Diff([]int64{1}, generations(a)); diff != "" {
+			if diff := cmp.Diff([]int64{1}, keyGenerations(a)); diff != "" {
 				t.Error(diff)
 			}
-			token := mint(t, a, "ana")
+			token := issueToken(t, a, "ana")
 			for _, b := range issuers {
-				if err := verify(t, NewVerifier(b.Accepted()), token); err != nil {
-					t.Errorf("a token of another replica: %s", Reason(err))
+				if err := verifyToken(t, NewVerifier(b.TrustedIssuer()), token); err != nil {
+					t.Errorf("a token of another replica: %s", RefusalReason(err))
 				}
 			}
 		}
@@ -196,14 +196,14 @@ func TestReplicasStartAtOnce(t *testing.T) {
 // TestGenerationIsMadeOnce lets two replicas find that the same key is due.
 func TestGenerationIsMadeOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := keyStore{h: d.Platform(), ring: keyring(t, "m")}
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := keyStore{db: d.Platform(), masterKeys: newKeyring(t, "m")}
 		var made []string
 		for range 2 {
-			if err := s.add(t.Context(), 1, time.Now()); err != nil {
+			if err := s.addKey(t.Context(), 1, time.Now()); err != nil {
 				t.Fatal(err)
 			}
-			keys, _, err := s.load(t.Context(), nil)
+			keys, _, err := s.loadKeys(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,127 +220,127 @@ func TestGenerationIsMadeOnce(t *testing.T) {
 // TestRotation lives through the ages of two replicas on one database.
 func TestRotation(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		a, b := openIssuer(t, d), openIssuer(t, d)
-		va, vb := NewVerifier(a.Accepted()), NewVerifier(b.Accepted())
-		first := mint(t, a, "ana")
+		va, vb := NewVerifier(a.TrustedIssuer()), NewVerifier(b.TrustedIssuer())
+		first := issueToken(t, a, "ana")
 		good := func(when string, v *Verifier, token string) {
 			t.Helper()
-			if err := verify(t, v, token); err != nil {
-				t.Errorf("%s: %v (%s)", when, err, Reason(err))
+			if err := verifyToken(t, v, token); err != nil {
+				t.Errorf("%s: %v (%s)", when, err, RefusalReason(err))
 			}
 		}
 		good("fresh", va, first)
 		good("fresh, elsewhere", vb, first)
 
-		age(t, d, 84*day)
-		version := a.Version()
-		look(t, a)
-		if diff := cmp.Diff([]int64{1, 2}, generations(a)); diff != "" {
+		ageSigningKeys(t, d, 84*day)
+		generation := a.Generation()
+		checkKeysNow(t, a)
+		if diff := cmp.Diff([]int64{1, 2}, keyGenerations(a)); diff != "" {
 			t.Fatal(diff)
 		}
-		if a.Version() == version {
+		if a.Generation() == generation {
 			t.Error("a new key left the version as it was: cached tokens would stay")
 		}
 		if published := publishedKeys(t, a); len(published) != 2 {
 			t.Errorf("%d keys are published, want both", len(published))
 		}
-		if kid := kidOf(t, mint(t, a, "ana")); kid != kidOf(t, first) {
+		if kid := kidOf(t, issueToken(t, a, "ana")); kid != kidOf(t, first) {
 			t.Error("the next key signs before its time")
 		}
 
-		age(t, d, 7*day)
-		look(t, a)
-		second := mint(t, a, "ana")
+		ageSigningKeys(t, d, 7*day)
+		checkKeysNow(t, a)
+		second := issueToken(t, a, "ana")
 		if kidOf(t, second) == kidOf(t, first) {
 			t.Fatal("the old key still signs")
 		}
 		good("old key's token", va, first)
 		good("new key's token", va, second)
 
-		b.looked = time.Time{} // b looked long ago and knows but the first key
+		b.lastCheck = time.Time{} // b looked long ago and knows but the first key
 		good("new key's token, where nobody knew the key", vb, second)
 
-		age(t, d, 31*day)
-		look(t, a)
-		if diff := cmp.Diff([]int64{2}, generations(a)); diff != "" {
+		ageSigningKeys(t, d, 31*day)
+		checkKeysNow(t, a)
+		if diff := cmp.Diff([]int64{2}, keyGenerations(a)); diff != "" {
 			t.Error(diff)
 		}
-		if err := verify(t, va, first); Reason(err) != "signed by an unknown key" {
-			t.Errorf("a token of a key that is gone: got %v (%s)", err, Reason(err))
+		if err := verifyToken(t, va, first); RefusalReason(err) != "signed by an unknown key" {
+			t.Errorf("a token of a key that is gone: got %v (%s)", err, RefusalReason(err))
 		}
 		good("new key's token", va, second)
-		look(t, b)
+		checkKeysNow(t, b)
 		if diff := cmp.Diff(a.JWKS(), b.JWKS()); diff != "" {
 			t.Errorf("replicas publish different keys: %s", diff)
 		}
 	})
 }
 
-// TestUnknownKeysCauseFewLooks floods an issuer with tokens of keys that do not exist.
-func TestUnknownKeysCauseFewLooks(t *testing.T) {
+// TestUnknownKeysCauseFewChecks floods an issuer with tokens of keys that do not exist.
+func TestUnknownKeysCauseFewChecks(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
+	d := dbtest.NewSQLite(t)
 	i, other := openIssuer(t, d), openIssuer(t, d)
-	v := NewVerifier(i.Accepted())
-	if _, err := i.Key(t.Context(), "nobody's"); !errors.Is(err, ErrUnknownKey) {
+	v := NewVerifier(i.TrustedIssuer())
+	if _, err := i.FindKey(t.Context(), "nobody's"); !errors.Is(err, ErrUnknownKey) {
 		t.Fatalf("got %v, want ErrUnknownKey", err)
 	}
 
-	age(t, d, 84*day)
-	look(t, other)
-	age(t, d, 7*day)
-	look(t, other)
-	token := mint(t, other, "ana")
-	i.looked = time.Now().Add(time.Minute) // however long what follows takes, it is right after
-	looked := i.looked
+	ageSigningKeys(t, d, 84*day)
+	checkKeysNow(t, other)
+	ageSigningKeys(t, d, 7*day)
+	checkKeysNow(t, other)
+	token := issueToken(t, other, "ana")
+	i.lastCheck = time.Now().Add(time.Minute) // however long what follows takes, it is right after
+	lastCheck := i.lastCheck
 	for range 100 {
-		if err := verify(t, v, token); Reason(err) != "signed by an unknown key" {
-			t.Fatalf("got %v (%s), want a refusal: the last look was just now", err, Reason(err))
+		if err := verifyToken(t, v, token); RefusalReason(err) != "signed by an unknown key" {
+			t.Fatalf("got %v (%s), want a refusal: the last look was just now", err, RefusalReason(err))
 		}
 	}
-	if i.looked != looked {
+	if i.lastCheck != lastCheck {
 		t.Error("an unknown key caused a look right after the last")
 	}
-	i.looked = time.Now().Add(-lookGap)
-	if err := verify(t, v, token); err != nil {
-		t.Errorf("after the gap: %v (%s)", err, Reason(err))
+	i.lastCheck = time.Now().Add(-keyCheckMinGap)
+	if err := verifyToken(t, v, token); err != nil {
+		t.Errorf("after the gap: %v (%s)", err, RefusalReason(err))
 	}
 }
 
-func TestLookThatFailsRefusesNobody(t *testing.T) {
+func TestFailedKeyCheckRefusesNobody(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
+	d := dbtest.NewSQLite(t)
 	i := openIssuer(t, d)
-	known, unknown := mint(t, i, "ana"), genuine(time.Now()).withClaims(object{"iss": "stoa"}).token()
+	known, unknown := issueToken(t, i, "ana"), newValidToken(time.Now()).withClaims(jsonObject{"iss": "stoa"}).encodeToken()
 	var b db.Batch
 	b.Exec(nil, `ALTER TABLE signing_key RENAME TO away`)
 	if err := d.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	i.looked = time.Time{}
-	v := NewVerifier(i.Accepted())
+	i.lastCheck = time.Time{}
+	v := NewVerifier(i.TrustedIssuer())
 	for range 2 { // the second answer comes without a look
-		if err := verify(t, v, unknown); err == nil || errors.Is(err, ErrUnauthenticated) {
+		if err := verifyToken(t, v, unknown); err == nil || errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("a key that could not be looked for: got %v, want another error than a refusal", err)
 		}
 	}
-	if err := verify(t, v, known); err != nil {
-		t.Errorf("a known key: %v (%s)", err, Reason(err))
+	if err := verifyToken(t, v, known); err != nil {
+		t.Errorf("a known key: %v (%s)", err, RefusalReason(err))
 	}
 }
 
 func TestMasterKeys(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		open := func(masters ...string) (*Issuer, error) {
-			return OpenIssuer(t.Context(), d, keyring(t, masters...), IssuerOptions{})
+			return OpenIssuer(t.Context(), d, newKeyring(t, masters...), IssuerOptions{})
 		}
 		i, err := open("old")
 		if err != nil {
 			t.Fatal(err)
 		}
-		token := mint(t, i, "ana")
+		token := issueToken(t, i, "ana")
 		if _, err := open("wrong"); err == nil || !strings.Contains(err.Error(), "master key") {
 			t.Errorf("started with a wrong master key: got %v, want an error about it", err)
 		}
@@ -351,24 +351,24 @@ func TestMasterKeys(t *testing.T) {
 		if err != nil {
 			t.Fatalf("after the keys were sealed anew: %v", err)
 		}
-		if err := verify(t, NewVerifier(i.Accepted()), token); err != nil {
-			t.Errorf("a token from before: %s", Reason(err))
+		if err := verifyToken(t, NewVerifier(i.TrustedIssuer()), token); err != nil {
+			t.Errorf("a token from before: %s", RefusalReason(err))
 		}
 	})
 }
 
 func TestKeysAreSealed(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
+	d := dbtest.NewSQLite(t)
 	i := openIssuer(t, d)
-	var kept []byte
+	var stored []byte
 	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&kept) }, `SELECT seed FROM signing_key`)
+	b.Query(func(r db.Row) error { return r.Scan(&stored) }, `SELECT seed FROM signing_key`)
 	if err := d.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	seed := i.held.Load().keys[0].private.Seed()
-	if len(kept) == 0 || bytes.Contains(kept, seed[:8]) {
+	seed := i.snapshot.Load().keys[0].private.Seed()
+	if len(stored) == 0 || bytes.Contains(stored, seed[:8]) {
 		t.Error("the database holds the bare key")
 	}
 	if bytes.Contains(i.JWKS(), []byte(`"d"`)) {
@@ -378,7 +378,7 @@ func TestKeysAreSealed(t *testing.T) {
 
 func TestTenantsSeeNoSigningKeys(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
+	d := dbtest.NewPostgres(t)
 	openIssuer(t, d)
 	for _, table := range []string{"signing_key", "setting"} {
 		var n int
@@ -393,16 +393,16 @@ func TestTenantsSeeNoSigningKeys(t *testing.T) {
 func TestRunFollowsTheKeys(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	d := dbtest.SQLite(t)
-	i, err := OpenIssuer(t.Context(), d, keyring(t, "m"), IssuerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	d := dbtest.NewSQLite(t)
+	i, err := OpenIssuer(t.Context(), d, newKeyring(t, "m"), IssuerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	age(t, d, 84*day)
+	ageSigningKeys(t, d, 84*day)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- i.run(ctx, time.Millisecond, 0) }()
-	for deadline := time.Now().Add(10 * time.Second); len(generations(i)) < 2; time.Sleep(time.Millisecond) {
+	go func() { done <- i.runEvery(ctx, time.Millisecond, 0) }()
+	for deadline := time.Now().Add(10 * time.Second); len(keyGenerations(i)) < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no next key was made")
 		}
@@ -429,7 +429,7 @@ func publishedKeys(t testing.TB, i *Issuer) []jose.JSONWebKey {
 
 func kidOf(t testing.TB, token string) string {
 	t.Helper()
-	signed, err := jose.ParseSignedCompact(token, algorithms)
+	signed, err := jose.ParseSignedCompact(token, tokenAlgorithms)
 	if err != nil {
 		t.Fatal(err)
 	}

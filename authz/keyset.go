@@ -17,20 +17,20 @@ var ErrUnknownKey = errors.New("unknown key")
 
 // KeySet holds the public keys of one issuer.
 type KeySet interface {
-	// Key returns the key that kid names, [ErrUnknownKey] where there is none. Any other error says that it could not
+	// FindKey returns the key that kid names, [ErrUnknownKey] where there is none. Any other error says that it could not
 	// be found out. kid comes from the token: it is a name to look up and nothing else.
-	Key(ctx context.Context, kid string) (jose.JSONWebKey, error)
-	// Version changes whenever the set does. What was verified under another version is verified again.
-	Version() uint64
+	FindKey(ctx context.Context, kid string) (jose.JSONWebKey, error)
+	// Generation changes whenever the set does. What was verified under another version is verified again.
+	Generation() uint64
 }
 
-// algorithms are those that a token may be signed with: signatures by a key of which the verifier has the public half.
-var algorithms = []jose.SignatureAlgorithm{jose.EdDSA, jose.RS256, jose.ES256}
+// tokenAlgorithms are those that a token may be signed with: signatures by a key of which the verifier has the public half.
+var tokenAlgorithms = []jose.SignatureAlgorithm{jose.EdDSA, jose.RS256, jose.ES256}
 
 const minRSABits = 2048
 
-// algorithm returns the one algorithm that key is for. The token has no say in it.
-func algorithm(key jose.JSONWebKey) (jose.SignatureAlgorithm, error) {
+// keyAlgorithm returns the one algorithm that key is for. The token has no say in it.
+func keyAlgorithm(key jose.JSONWebKey) (jose.SignatureAlgorithm, error) {
 	var alg jose.SignatureAlgorithm
 	switch k := key.Key.(type) {
 	case ed25519.PublicKey:

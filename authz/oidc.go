@@ -9,10 +9,10 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// confirm has token, which was parsed to signed, verified as OpenID Connect does it (Core 1.0, 3.1.3.7): a signature by a
-// key of a, a's issuer and a's audience. Its times are for [claims.alive], which knows no leeway at their end.
-func (a Accepted) confirm(ctx context.Context, token string, signed *jwt.JSONWebToken) error {
-	s := &signature{by: a.Keys, signed: signed}
+// verifyOIDC has token, which was parsed to signed, verified as OpenID Connect does it (Core 1.0, 3.1.3.7): a signature by a
+// key of a, a's issuer and a's audience. Its times are for [claims.checkTimes], which knows no leeway at their end.
+func (a TrustedIssuer) verifyOIDC(ctx context.Context, token string, signed *jwt.JSONWebToken) error {
+	s := &tokenKeySet{keys: a.Keys, signed: signed}
 	_, err := oidc.NewVerifier(a.Issuer, s, &oidc.Config{
 		ClientID: a.Audience, SupportedSigningAlgs: []string{oidc.EdDSA, oidc.RS256, oidc.ES256}, SkipExpiryCheck: true,
 	}).Verify(ctx, token)
@@ -20,21 +20,21 @@ func (a Accepted) confirm(ctx context.Context, token string, signed *jwt.JSONWeb
 	case s.err != nil:
 		return s.err // what the library makes of it has lost its type
 	case err != nil:
-		return refuseFor("not what its issuer's tokens are", err)
+		return unauthenticatedBecause("not what its issuer's tokens are", err)
 	}
 	return nil
 }
 
-// signature is the [oidc.KeySet] of one token.
-type signature struct {
-	by     KeySet
+// tokenKeySet is the [oidc.KeySet] of one token.
+type tokenKeySet struct {
+	keys   KeySet
 	signed *jwt.JSONWebToken
 	err    error
 }
 
 // VerifySignature returns the payload of token if its signature is good.
-func (s *signature) VerifySignature(ctx context.Context, token string) ([]byte, error) {
-	if s.err = checkSignature(ctx, s.by, s.signed); s.err != nil {
+func (s *tokenKeySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	if s.err = checkSignature(ctx, s.keys, s.signed); s.err != nil {
 		return nil, s.err
 	}
 	return base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])

@@ -16,11 +16,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// rules is the shape of a policy. A line of it lets a role of an app do something: act is a scope, obj the agent that
+// policyModel is the shape of a policy. A line of it lets a role of an app do something: act is a scope, obj the agent that
 // may be called with agents:call, and * with every other scope and where all agents may be called. Nothing else is
 // allowed, and no line forbids. The domain, which is the app, comes first in the matcher: no line of another app ever
 // counts.
-var rules = func() model.Model {
+var policyModel = func() model.Model {
 	m, err := model.NewModelFromString(`
 [request_definition]
 r = dom, role, obj, act
@@ -39,53 +39,53 @@ m = r.dom == p.dom && r.role == p.role && r.act == p.act && (p.obj == "*" || r.o
 
 // The objects beside the names of agents, which neither can be one.
 const (
-	every   = "*" // all agents, or whatever a scope covers
-	strange = "?" // an agent that no line names
+	anyObject    = "*" // all agents, or whatever a scope covers
+	unnamedAgent = "?" // an agent that no line names
 )
 
 // Policy decides what principals may do in one app. It is safe for concurrent use and never changes: an app whose roles
-// change gets another, see [Gate]. Its decisions are remembered for each role, object and action, of which there are as
+// change gets another, see [PolicyCache]. Its decisions are remembered for each role, object and action, of which there are as
 // many as the policy names, so a principal who was never seen before costs nothing.
 type Policy struct {
-	app      db.ID
-	version  int64
-	enforcer *casbin.Enforcer
-	callees  map[string][]string // role to the agents that it names; of every role there is
-	named    map[string]bool     // agents that a role names
-	decided  atomic.Pointer[map[ask]bool]
+	app           db.ID
+	rolesVersion  int64
+	enforcer      *casbin.Enforcer
+	agentsByRole  map[string][]string // role to the agents that it names; of every role there is
+	namedAgents   map[string]bool     // agents that a role names
+	cachedResults atomic.Pointer[map[authorizationQuery]bool]
 }
 
-type ask struct {
+type authorizationQuery struct {
 	role   string
 	object string
 	action Scope
 }
 
 // NewPolicy returns the policy of app: the built-in roles and its own. One of its own that cannot be is left out.
-func NewPolicy(app db.ID, own ...tenancy.Role) (*Policy, error) {
-	e, err := casbin.NewEnforcer(rules.Copy())
+func NewPolicy(app db.ID, appOwned ...tenancy.Role) (*Policy, error) {
+	e, err := casbin.NewEnforcer(policyModel.Copy())
 	if err != nil {
 		return nil, fmt.Errorf("make the policy of app %s: %w", app, err)
 	}
-	p := &Policy{app: app, enforcer: e, callees: map[string][]string{}, named: map[string]bool{}}
-	p.decided.Store(&map[ask]bool{})
+	p := &Policy{app: app, enforcer: e, agentsByRole: map[string][]string{}, namedAgents: map[string]bool{}}
+	p.cachedResults.Store(&map[authorizationQuery]bool{})
 	var table [][]string
-	for _, role := range BuiltIns() {
-		p.callees[role.Name] = nil
+	for _, role := range BuiltInRoles() {
+		p.agentsByRole[role.Name] = nil
 		for _, s := range role.Scopes {
-			table = append(table, []string{string(app), role.Name, every, string(s)})
+			table = append(table, []string{string(app), role.Name, anyObject, string(s)})
 		}
 	}
-	for _, role := range own {
-		if role, err = CheckRole(role); err != nil || IsBuiltIn(role.Name) {
+	for _, role := range appOwned {
+		if role, err = CheckRole(role); err != nil || IsBuiltInRole(role.Name) {
 			continue
 		}
-		p.callees[role.Name] = nil
+		p.agentsByRole[role.Name] = nil
 		for _, word := range role.Scopes {
-			object, action := Scope(word).split()
-			if object != every {
-				p.callees[role.Name] = append(p.callees[role.Name], object)
-				p.named[object] = true
+			object, action := Scope(word).splitAgent()
+			if object != anyObject {
+				p.agentsByRole[role.Name] = append(p.agentsByRole[role.Name], object)
+				p.namedAgents[object] = true
 			}
 			table = append(table, []string{string(app), role.Name, object, string(action)})
 		}
@@ -96,60 +96,60 @@ func NewPolicy(app db.ID, own ...tenancy.Role) (*Policy, error) {
 	return p, nil
 }
 
-// May returns nil where p has scope, else an [ErrDenied] that says what is missing. With [AgentsCall] agent names the
+// Authorize returns nil where p has scope, else an [ErrDenied] that says what is missing. With [AgentsCall] agent names the
 // agent to be called and is compared exactly; empty, it stands for every agent. With other scopes it means nothing.
-func (po *Policy) May(p Principal, scope Scope, agent string) error {
-	if err := po.admits(p); err != nil {
+func (po *Policy) Authorize(p Principal, scope Scope, agent string) error {
+	if err := po.checkMembership(p); err != nil {
 		return err
 	}
-	has, err := po.holds(p, scope, agent)
+	has, err := po.hasScope(p, scope, agent)
 	switch {
 	case err != nil:
 		return err
 	case !has:
-		return denied("the scope %q is needed, and your roles (%s) do not have it", scope.of(agent), po.told(p.Roles))
-	case !p.covers(scope, agent):
-		return denied("the scope %q is needed, and your token is narrowed to others", scope.of(agent))
+		return permissionDenied("the scope %q is needed, and your roles (%s) do not have it", scope.forAgent(agent), po.describeRoles(p.Roles))
+	case !p.coversScope(scope, agent):
+		return permissionDenied("the scope %q is needed, and your token is narrowed to others", scope.forAgent(agent))
 	}
 	return nil
 }
 
-// Reach is how far a permission goes over the tasks of an app.
-type Reach struct {
+// Visibility is how far a permission goes over the tasks of an app.
+type Visibility struct {
 	All    bool     // every task of the app; else those that the principal owns
 	Agents []string // where not All: only tasks of these agents; nil: of any agent
 }
 
-// Tasks returns whose tasks p may act on: all of the app's with wide, which is [TasksRead] or [TasksCancel], else its
+// AuthorizeTasks returns whose tasks p may act on: all of the app's with wide, which is [TasksRead] or [TasksCancel], else its
 // own with [AgentsCall]. The empty agent stands for whichever agents p may call. Without either scope it returns an
 // [ErrDenied].
-func (po *Policy) Tasks(p Principal, wide Scope, agent string) (Reach, error) {
-	if po.May(p, wide, "") == nil {
-		return Reach{All: true}, nil
+func (po *Policy) AuthorizeTasks(p Principal, wide Scope, agent string) (Visibility, error) {
+	if po.Authorize(p, wide, "") == nil {
+		return Visibility{All: true}, nil
 	}
-	if err := po.admits(p); err != nil {
-		return Reach{}, err
+	if err := po.checkMembership(p); err != nil {
+		return Visibility{}, err
 	}
-	agents, err := po.callable(p)
+	agents, err := po.callableAgents(p)
 	if err != nil {
-		return Reach{}, err
+		return Visibility{}, err
 	}
 	if agents == nil || agent == "" && len(agents) > 0 || slices.Contains(agents, agent) {
-		return Reach{Agents: agents}, nil
+		return Visibility{Agents: agents}, nil
 	}
-	return Reach{}, denied("the scope %q is needed, or %q for your own tasks", wide, AgentsCall.of(agent))
+	return Visibility{}, permissionDenied("the scope %q is needed, or %q for your own tasks", wide, AgentsCall.forAgent(agent))
 }
 
-// callable returns the agents that p may call, nil where it may call every one.
-func (po *Policy) callable(p Principal) ([]string, error) {
-	has, err := po.holds(p, AgentsCall, "")
+// callableAgents returns the agents that p may call, nil where it may call every one.
+func (po *Policy) callableAgents(p Principal) ([]string, error) {
+	has, err := po.hasScope(p, AgentsCall, "")
 	if err != nil || has {
-		return p.agents(), err
+		return p.narrowedAgents(), err
 	}
 	names := []string{}
 	for _, role := range p.Roles {
-		for _, agent := range po.callees[role] {
-			if p.covers(AgentsCall, agent) && !slices.Contains(names, agent) {
+		for _, agent := range po.agentsByRole[role] {
+			if p.coversScope(AgentsCall, agent) && !slices.Contains(names, agent) {
 				names = append(names, agent)
 			}
 		}
@@ -158,62 +158,62 @@ func (po *Policy) callable(p Principal) ([]string, error) {
 	return names, nil
 }
 
-// admits reports whether p belongs into the app at all.
-func (po *Policy) admits(p Principal) error {
+// checkMembership reports whether p belongs into the app at all.
+func (po *Policy) checkMembership(p Principal) error {
 	switch {
 	case p.Platform:
-		return denied("a platform credential is for the admin API alone")
+		return permissionDenied("a platform credential is for the admin API alone")
 	case p.App != po.app || po.app == "":
-		return denied("the credential belongs to another app")
+		return permissionDenied("the credential belongs to another app")
 	}
 	return nil
 }
 
-// holds reports whether a role of p has scope, for an agent where it is about one.
-func (po *Policy) holds(p Principal, scope Scope, agent string) (bool, error) {
-	if holders[scope] == nil {
+// hasScope reports whether a role of p has scope, for an agent where it is about one.
+func (po *Policy) hasScope(p Principal, scope Scope, agent string) (bool, error) {
+	if rolesByScope[scope] == nil {
 		return false, nil
 	}
 	for _, role := range p.Roles {
-		if _, exists := po.callees[role]; !exists {
+		if _, exists := po.agentsByRole[role]; !exists {
 			continue
 		}
-		if ok, err := po.decide(ask{role, po.object(scope, agent), scope}); ok || err != nil {
+		if ok, err := po.isAllowed(authorizationQuery{role, po.objectFor(scope, agent), scope}); ok || err != nil {
 			return ok, err
 		}
 	}
 	return false, nil
 }
 
-// object is what a question is about. All agents that the policy does not name are one to it.
-func (po *Policy) object(scope Scope, agent string) string {
+// objectFor is what a question is about. All agents that the policy does not name are one to it.
+func (po *Policy) objectFor(scope Scope, agent string) string {
 	switch {
 	case scope != AgentsCall || agent == "":
-		return every
-	case po.named[agent]:
+		return anyObject
+	case po.namedAgents[agent]:
 		return agent
 	default:
-		return strange
+		return unnamedAgent
 	}
 }
 
-func (po *Policy) decide(a ask) (bool, error) {
-	before := po.decided.Load()
+func (po *Policy) isAllowed(a authorizationQuery) (bool, error) {
+	before := po.cachedResults.Load()
 	if ok, seen := (*before)[a]; seen {
 		return ok, nil
 	}
-	ok, _, err := po.enforce(a)
+	ok, _, err := po.enforceQuery(a)
 	if err != nil {
 		return false, err
 	}
 	after := maps.Clone(*before)
 	after[a] = ok
-	po.decided.CompareAndSwap(before, &after) // whoever loses the race decides once more
+	po.cachedResults.CompareAndSwap(before, &after) // whoever loses the race decides once more
 	return ok, nil
 }
 
-// enforce has casbin decide, and returns the line that allows.
-func (po *Policy) enforce(a ask) (ok bool, line []string, err error) {
+// enforceQuery has casbin decide, and returns the line that allows.
+func (po *Policy) enforceQuery(a authorizationQuery) (ok bool, line []string, err error) {
 	ok, line, err = po.enforcer.EnforceEx(string(po.app), a.role, a.object, string(a.action))
 	if err != nil {
 		return false, nil, fmt.Errorf("decide whether role %s has scope %s: %w", a.role, a.action, err)
@@ -221,14 +221,14 @@ func (po *Policy) enforce(a ask) (ok bool, line []string, err error) {
 	return ok, line, nil
 }
 
-// told lists roles, and says of the first of those that do not exist here that they do not: one may have been deleted, or
+// describeRoles lists roles, and says of the first of those that do not exist here that they do not: one may have been deleted, or
 // never have been made. What cannot be the name of a role is left out.
-func (po *Policy) told(roles []string) string {
+func (po *Policy) describeRoles(roles []string) string {
 	var here, gone []string
 	for _, r := range roles {
-		if _, exists := po.callees[r]; exists {
+		if _, exists := po.agentsByRole[r]; exists {
 			here = append(here, r)
-		} else if roleName.MatchString(r) && len(gone) < maxGone {
+		} else if roleNamePattern.MatchString(r) && len(gone) < maxMissingRoles {
 			gone = append(gone, r)
 		}
 	}
@@ -239,8 +239,8 @@ func (po *Policy) told(roles []string) string {
 	return cmp.Or(text, "none")
 }
 
-// maxGone bounds how many roles a refusal says of that they do not exist.
-const maxGone = 3
+// maxMissingRoles bounds how many roles a refusal says of that they do not exist.
+const maxMissingRoles = 3
 
 // Rule is a line of a policy: a role may do something.
 type Rule struct {
@@ -251,17 +251,17 @@ type Rule struct {
 
 // Explanation says why a policy decides as it does.
 type Explanation struct {
-	Allowed bool
-	Rule    *Rule  // that gives the scope, also where a narrowed token does not pass it on; nil = none does
-	Reason  string // in words
-	Holders []Rule // the lines of the policy that would give it
+	Allowed       bool
+	Rule          *Rule  // that gives the scope, also where a narrowed token does not pass it on; nil = none does
+	Reason        string // in words
+	GrantingRules []Rule // the lines of the policy that would give it
 }
 
-// Explain decides as [Policy.May] does, and says why.
-func (po *Policy) Explain(p Principal, scope Scope, agent string) (x Explanation, err error) {
-	object := po.object(scope, agent)
+// ExplainAuthorization decides as [Policy.Authorize] does, and says why.
+func (po *Policy) ExplainAuthorization(p Principal, scope Scope, agent string) (x Explanation, err error) {
+	object := po.objectFor(scope, agent)
 	for _, role := range p.Roles {
-		ok, line, err := po.enforce(ask{role, object, scope})
+		ok, line, err := po.enforceQuery(authorizationQuery{role, object, scope})
 		if err != nil {
 			return x, err
 		}
@@ -270,12 +270,12 @@ func (po *Policy) Explain(p Principal, scope Scope, agent string) (x Explanation
 			break
 		}
 	}
-	if x.Holders, err = po.holders(scope, object); err != nil {
+	if x.GrantingRules, err = po.listGrantingRules(scope, object); err != nil {
 		return x, err
 	}
-	switch err = po.May(p, scope, agent); {
+	switch err = po.Authorize(p, scope, agent); {
 	case err == nil:
-		x.Allowed, x.Reason = true, fmt.Sprintf("the role %q has the scope %q", x.Rule.Role, scope.of(objectName(x.Rule.Object)))
+		x.Allowed, x.Reason = true, fmt.Sprintf("the role %q has the scope %q", x.Rule.Role, scope.forAgent(objectName(x.Rule.Object)))
 	case errors.Is(err, ErrDenied):
 		x.Reason = strings.TrimPrefix(err.Error(), ErrDenied.Error()+": ")
 	default:
@@ -284,15 +284,15 @@ func (po *Policy) Explain(p Principal, scope Scope, agent string) (x Explanation
 	return x, nil
 }
 
-// holders returns the lines that give a scope on an object.
-func (po *Policy) holders(scope Scope, object string) ([]Rule, error) {
+// listGrantingRules returns the lines that give a scope on an object.
+func (po *Policy) listGrantingRules(scope Scope, object string) ([]Rule, error) {
 	lines, err := po.enforcer.GetFilteredPolicy(3, string(scope))
 	if err != nil {
 		return nil, fmt.Errorf("list who has scope %s: %w", scope, err)
 	}
 	var found []Rule
 	for _, line := range lines {
-		if line[2] == every || line[2] == object {
+		if line[2] == anyObject || line[2] == object {
 			found = append(found, Rule{line[1], scope, line[2]})
 		}
 	}
@@ -301,7 +301,7 @@ func (po *Policy) holders(scope Scope, object string) ([]Rule, error) {
 
 // objectName is the agent that an object names, "" where it stands for all.
 func objectName(object string) string {
-	if object == every {
+	if object == anyObject {
 		return ""
 	}
 	return object

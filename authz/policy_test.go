@@ -53,7 +53,7 @@ func TestRoles(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %s", role, row.scope), func(t *testing.T) {
 				t.Parallel()
 				for range 2 { // decided, then remembered
-					err := policy.May(Principal{App: "a", Roles: []string{role}}, row.scope, "")
+					err := policy.Authorize(Principal{App: "a", Roles: []string{role}}, row.scope, "")
 					if got := err == nil; got != want {
 						t.Fatalf("allowed = %v (%v), want %v", got, err, want)
 					}
@@ -68,7 +68,7 @@ func TestRoles(t *testing.T) {
 	for _, row := range table {
 		covered = append(covered, row.scope)
 	}
-	for scope := range holders {
+	for scope := range rolesByScope {
 		if !slices.Contains(covered, scope) {
 			t.Errorf("the scope %s is not in the table", scope)
 		}
@@ -110,46 +110,46 @@ func TestScopesNarrow(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%q %s %s %s", tt.claim, tt.role, tt.scope, tt.agent), func(t *testing.T) {
 			t.Parallel()
-			p := Principal{App: "a", Roles: []string{tt.role}, Scopes: narrowing(tt.claim)}
-			if err := newPolicy(t, "a").May(p, tt.scope, tt.agent); (err == nil) != tt.want {
+			p := Principal{App: "a", Roles: []string{tt.role}, Scopes: parseNarrowingScopes(tt.claim)}
+			if err := newPolicy(t, "a").Authorize(p, tt.scope, tt.agent); (err == nil) != tt.want {
 				t.Errorf("got %v, want allowed = %v", err, tt.want)
 			}
 		})
 	}
 }
 
-func TestTasksReach(t *testing.T) {
+func TestTaskVisibility(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		claim, role string
 		wide        Scope
 		agent       string
-		want        Reach
+		want        Visibility
 		denied      bool
 	}{
-		{"", "admin", TasksRead, "", Reach{All: true}, false},
-		{"", "viewer", TasksRead, "x", Reach{All: true}, false},
-		{"", "viewer", TasksCancel, "", Reach{}, true},
-		{"", "approver", TasksRead, "", Reach{All: true}, false},
-		{"", "approver", TasksCancel, "", Reach{}, true},
-		{"", "developer", TasksRead, "", Reach{}, false},
-		{"", "caller", TasksRead, "", Reach{}, false},
-		{"", "caller", TasksCancel, "x", Reach{}, false},
-		{"agents:call", "admin", TasksRead, "", Reach{}, false},
-		{"tasks:read", "admin", TasksRead, "", Reach{All: true}, false},
-		{"tasks:read", "admin", TasksCancel, "", Reach{}, true},
-		{"agents:call:x agents:call:y", "caller", TasksRead, "", Reach{Agents: []string{"x", "y"}}, false},
-		{"agents:call:x", "caller", TasksRead, "x", Reach{Agents: []string{"x"}}, false},
-		{"agents:call:x", "caller", TasksRead, "z", Reach{}, true},
-		{"agents:call:x", "viewer", TasksRead, "", Reach{}, true},
-		{"agents:call:", "caller", TasksRead, "", Reach{}, true},
-		{"config:read", "admin", TasksRead, "", Reach{}, true},
-		{"", "nobody", TasksRead, "", Reach{}, true},
+		{"", "admin", TasksRead, "", Visibility{All: true}, false},
+		{"", "viewer", TasksRead, "x", Visibility{All: true}, false},
+		{"", "viewer", TasksCancel, "", Visibility{}, true},
+		{"", "approver", TasksRead, "", Visibility{All: true}, false},
+		{"", "approver", TasksCancel, "", Visibility{}, true},
+		{"", "developer", TasksRead, "", Visibility{}, false},
+		{"", "caller", TasksRead, "", Visibility{}, false},
+		{"", "caller", TasksCancel, "x", Visibility{}, false},
+		{"agents:call", "admin", TasksRead, "", Visibility{}, false},
+		{"tasks:read", "admin", TasksRead, "", Visibility{All: true}, false},
+		{"tasks:read", "admin", TasksCancel, "", Visibility{}, true},
+		{"agents:call:x agents:call:y", "caller", TasksRead, "", Visibility{Agents: []string{"x", "y"}}, false},
+		{"agents:call:x", "caller", TasksRead, "x", Visibility{Agents: []string{"x"}}, false},
+		{"agents:call:x", "caller", TasksRead, "z", Visibility{}, true},
+		{"agents:call:x", "viewer", TasksRead, "", Visibility{}, true},
+		{"agents:call:", "caller", TasksRead, "", Visibility{}, true},
+		{"config:read", "admin", TasksRead, "", Visibility{}, true},
+		{"", "nobody", TasksRead, "", Visibility{}, true},
 	} {
 		t.Run(fmt.Sprintf("%q %s %s %s", tt.claim, tt.role, tt.wide, tt.agent), func(t *testing.T) {
 			t.Parallel()
-			p := Principal{App: "a", Roles: []string{tt.role}, Scopes: narrowing(tt.claim)}
-			got, err := newPolicy(t, "a").Tasks(p, tt.wide, tt.agent)
+			p := Principal{App: "a", Roles: []string{tt.role}, Scopes: parseNarrowingScopes(tt.claim)}
+			got, err := newPolicy(t, "a").AuthorizeTasks(p, tt.wide, tt.agent)
 			if errors.Is(err, ErrDenied) != tt.denied || (err != nil && !tt.denied) {
 				t.Fatalf("got %v, want denied = %v", err, tt.denied)
 			}
@@ -168,21 +168,21 @@ func TestDeniedSaysWhatIsMissing(t *testing.T) {
 		ask  func(*Policy, Principal) error
 		want string
 	}{
-		{"role", Principal{App: "a", Roles: []string{"caller", "uma_authorization"}}, may(TasksApprove, ""),
+		{"role", Principal{App: "a", Roles: []string{"caller", "uma_authorization"}}, authorizeCall(TasksApprove, ""),
 			`permission denied: the scope "tasks:approve" is needed, and your roles (caller; not there in this app: uma_authorization) do not have it`},
-		{"agent", Principal{App: "a", Roles: []string{"gone", "Not a role"}}, may(AgentsCall, "x"),
+		{"agent", Principal{App: "a", Roles: []string{"gone", "Not a role"}}, authorizeCall(AgentsCall, "x"),
 			`permission denied: the scope "agents:call:x" is needed, and your roles (not there in this app: gone) do not have it`},
-		{"no role", Principal{App: "a"}, may(AgentsRead, ""),
+		{"no role", Principal{App: "a"}, authorizeCall(AgentsRead, ""),
 			`permission denied: the scope "agents:read" is needed, and your roles (none) do not have it`},
-		{"narrowed", Principal{App: "a", Roles: []string{"admin"}, Scopes: []Scope{AgentsRead}}, may(UsageRead, ""),
+		{"narrowed", Principal{App: "a", Roles: []string{"admin"}, Scopes: []Scope{AgentsRead}}, authorizeCall(UsageRead, ""),
 			`permission denied: the scope "usage:read" is needed, and your token is narrowed to others`},
-		{"other agent", Principal{App: "a", Roles: []string{"caller"}, Scopes: []Scope{"agents:call:x"}}, may(AgentsCall, "y"),
+		{"other agent", Principal{App: "a", Roles: []string{"caller"}, Scopes: []Scope{"agents:call:x"}}, authorizeCall(AgentsCall, "y"),
 			`permission denied: the scope "agents:call:y" is needed, and your token is narrowed to others`},
 		{"tasks", Principal{App: "a", Roles: []string{"viewer"}}, func(po *Policy, p Principal) error {
-			_, err := po.Tasks(p, TasksCancel, "")
+			_, err := po.AuthorizeTasks(p, TasksCancel, "")
 			return err
 		}, `permission denied: the scope "tasks:cancel" is needed, or "agents:call" for your own tasks`},
-		{"platform", Principal{Platform: true, Roles: []string{"platform_operator", "admin"}}, may(AgentsRead, ""),
+		{"platform", Principal{Platform: true, Roles: []string{"platform_operator", "admin"}}, authorizeCall(AgentsRead, ""),
 			`permission denied: a platform credential is for the admin API alone`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -198,18 +198,18 @@ func TestDeniedSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func may(scope Scope, agent string) func(*Policy, Principal) error {
-	return func(po *Policy, p Principal) error { return po.May(p, scope, agent) }
+func authorizeCall(scope Scope, agent string) func(*Policy, Principal) error {
+	return func(po *Policy, p Principal) error { return po.Authorize(p, scope, agent) }
 }
 
 // TestIsolation asks the policy of one app about principals of another.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
 	alice, bob := newPolicy(t, "alice"), newPolicy(t, "bob")
-	everything := Roles()
-	for scope := range holders {
+	everything := BuiltInRoleNames()
+	for scope := range rolesByScope {
 		p := Principal{App: "alice", Roles: everything}
-		if err := alice.May(p, scope, ""); err != nil {
+		if err := alice.Authorize(p, scope, ""); err != nil {
 			t.Fatalf("%s at home: %v", scope, err)
 		}
 		for _, stranger := range []Principal{
@@ -219,16 +219,16 @@ func TestIsolation(t *testing.T) {
 			{App: "bob' || '1", Roles: everything},
 			{App: "bob", Platform: true, Roles: everything},
 		} {
-			if err := bob.May(stranger, scope, "x"); !errors.Is(err, ErrDenied) {
+			if err := bob.Authorize(stranger, scope, "x"); !errors.Is(err, ErrDenied) {
 				t.Errorf("%s by %+v: got %v, want ErrDenied", scope, stranger, err)
 			}
-			if _, err := bob.Tasks(stranger, scope, ""); !errors.Is(err, ErrDenied) {
+			if _, err := bob.AuthorizeTasks(stranger, scope, ""); !errors.Is(err, ErrDenied) {
 				t.Errorf("tasks with %s by %+v: got %v, want ErrDenied", scope, stranger, err)
 			}
 		}
 	}
 	nobody := newPolicy(t, "")
-	if err := nobody.May(Principal{Roles: everything}, AgentsRead, ""); !errors.Is(err, ErrDenied) {
+	if err := nobody.Authorize(Principal{Roles: everything}, AgentsRead, ""); !errors.Is(err, ErrDenied) {
 		t.Errorf("no app: got %v, want ErrDenied", err)
 	}
 }
@@ -239,10 +239,10 @@ func TestPolicyServesManyAtOnceAndStaysSmall(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
-			for scope := range holders {
-				for _, role := range append(Roles(), fmt.Sprintf("made-up-%d", i)) {
-					err := policy.May(Principal{App: "a", Subject: fmt.Sprint(i), Roles: []string{role}}, scope, "")
-					if got, want := err == nil, slices.Contains(holders[scope], role); got != want {
+			for scope := range rolesByScope {
+				for _, role := range append(BuiltInRoleNames(), fmt.Sprintf("made-up-%d", i)) {
+					err := policy.Authorize(Principal{App: "a", Subject: fmt.Sprint(i), Roles: []string{role}}, scope, "")
+					if got, want := err == nil, slices.Contains(rolesByScope[scope], role); got != want {
 						t.Errorf("%s %s: allowed = %v, want %v", role, scope, got, want)
 					}
 				}
@@ -250,7 +250,7 @@ func TestPolicyServesManyAtOnceAndStaysSmall(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got, limit := len(*policy.decided.Load()), len(Roles())*len(holders); got > limit {
+	if got, limit := len(*policy.cachedResults.Load()), len(BuiltInRoleNames())*len(rolesByScope); got > limit {
 		t.Errorf("%d decisions are remembered, want at most %d", got, limit)
 	}
 }
@@ -263,7 +263,7 @@ func TestPolicyHeap(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	for i := range keep {
 		keep[i] = newPolicy(t, db.ID(fmt.Sprintf("app-%d", i)))
-		_ = keep[i].May(Principal{App: keep[i].app, Roles: []string{"caller"}}, TasksRead, "")
+		_ = keep[i].Authorize(Principal{App: keep[i].app, Roles: []string{"caller"}}, TasksRead, "")
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
@@ -275,12 +275,12 @@ func TestPolicyHeap(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
-func BenchmarkMay(b *testing.B) {
+func BenchmarkAuthorize(b *testing.B) {
 	p := Principal{App: "a", Roles: []string{"viewer"}, Scopes: []Scope{AgentsRead, TasksRead}}
 	b.Run("remembered", func(b *testing.B) {
 		policy := newPolicy(b, "a")
 		for b.Loop() {
-			if err := policy.May(p, TasksRead, ""); err != nil {
+			if err := policy.Authorize(p, TasksRead, ""); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -288,8 +288,8 @@ func BenchmarkMay(b *testing.B) {
 	b.Run("cold", func(b *testing.B) {
 		policy := newPolicy(b, "a")
 		for b.Loop() {
-			policy.decided.Store(&map[ask]bool{})
-			if err := policy.May(p, TasksCancel, ""); err == nil {
+			policy.cachedResults.Store(&map[authorizationQuery]bool{})
+			if err := policy.Authorize(p, TasksCancel, ""); err == nil {
 				b.Fatal("allowed")
 			}
 		}
@@ -305,7 +305,7 @@ func BenchmarkNewPolicy(b *testing.B) {
 func TestScopeWords(t *testing.T) {
 	t.Parallel()
 	want := "agents:call agents:call:<agent> agents:read config:read config:write tasks:approve tasks:cancel tasks:read usage:read"
-	if diff := cmp.Diff(want, strings.Join(scopeWords(), " ")); diff != "" {
+	if diff := cmp.Diff(want, strings.Join(listScopeNames(), " ")); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -23,33 +23,33 @@ type Principal struct {
 	Roles  []string
 	Scopes []Scope // what narrows the roles; nil: nothing does
 
-	Issued  time.Time
-	Ahead   time.Duration // how far the clock of the issuer may be ahead
-	Expires time.Time
+	Issued        time.Time
+	MaxClockAhead time.Duration // how far the clock of the issuer may be ahead
+	Expires       time.Time
 
 	Anonymous bool // no credential was presented, and the app is open to such callers
 	Platform  bool // the platform's operator: welcome at the admin API and nowhere else
 }
 
-// Anonymous returns the principal of a call to an open app that came without a credential.
-func Anonymous(app db.ID, name string, roles ...string) Principal {
+// AnonymousPrincipal returns the principal of a call to an open app that came without a credential.
+func AnonymousPrincipal(app db.ID, name string, roles ...string) Principal {
 	return Principal{App: app, AppName: name, Subject: "anonymous", Roles: roles, Anonymous: true}
 }
 
-// Hypothetical returns the principal that a token of app with this subject, these roles and this scope would speak for,
+// HypotheticalPrincipal returns the principal that a token of app with this subject, these roles and this scope would speak for,
 // whether or not there is one. Without roles it is a caller; unknown roles are kept, they give nothing. A scope that does
 // not exist is an [agentsvc.InvalidError].
-func Hypothetical(app *tenancy.App, subject string, roles []string, scope string) (Principal, error) {
-	if !validSubject(subject) {
-		return Principal{}, agentsvc.Invalid("subject", "must be 1 to %d printable characters", maxSubject)
+func HypotheticalPrincipal(app *tenancy.App, subject string, roles []string, scope string) (Principal, error) {
+	if !isValidSubject(subject) {
+		return Principal{}, agentsvc.NewInvalidError("subject", "must be 1 to %d printable characters", maxSubjectLength)
 	}
-	if _, err := checkScope(scope); err != nil {
+	if _, err := normalizeScope(scope); err != nil {
 		return Principal{}, err
 	}
 	if len(roles) == 0 {
 		roles = []string{RoleCaller}
 	}
-	return Principal{App: app.ID, AppName: app.Name, Subject: subject, Roles: roles, Scopes: narrowing(scope)}, nil
+	return Principal{App: app.ID, AppName: app.Name, Subject: subject, Roles: roles, Scopes: parseNarrowingScopes(scope)}, nil
 }
 
 // Owner is the principal as the owner of tasks and sessions.
@@ -57,17 +57,17 @@ func (p Principal) Owner() agentsvc.Owner {
 	return agentsvc.Owner{Issuer: p.Issuer, Subject: p.Subject}
 }
 
-// Name tells p from everybody else who acts as an operator: two issuers may know the same subject.
-func (p Principal) Name() string {
+// ActorName tells p from everybody else who acts as an operator: two issuers may know the same subject.
+func (p Principal) ActorName() string {
 	if p.Issuer == "" {
 		return p.Subject
 	}
 	return p.Issuer + "#" + p.Subject
 }
 
-// covers reports whether p's scopes leave s in place. For [AgentsCall] agent says which agent is to be called; the
+// coversScope reports whether p's scopes leave s in place. For [AgentsCall] agent says which agent is to be called; the
 // empty name stands for every agent.
-func (p Principal) covers(s Scope, agent string) bool {
+func (p Principal) coversScope(s Scope, agent string) bool {
 	switch {
 	case p.Scopes == nil || slices.Contains(p.Scopes, s):
 		return true
@@ -78,9 +78,9 @@ func (p Principal) covers(s Scope, agent string) bool {
 	}
 }
 
-// agents returns the agents that p's scopes narrow its calls to, nil where they may be any.
-func (p Principal) agents() []string {
-	if p.covers(AgentsCall, "") {
+// narrowedAgents returns the agents that p's scopes narrow its calls to, nil where they may be any.
+func (p Principal) narrowedAgents() []string {
+	if p.coversScope(AgentsCall, "") {
 		return nil
 	}
 	names := []string{}
@@ -92,11 +92,11 @@ func (p Principal) agents() []string {
 	return names
 }
 
-const maxSubject = 255
+const maxSubjectLength = 255
 
-// validSubject reports whether sub can name a subject: 1 to 255 printable characters.
-func validSubject(sub string) bool {
-	if sub == "" || len(sub) > maxSubject*utf8.UTFMax || !utf8.ValidString(sub) || utf8.RuneCountInString(sub) > maxSubject {
+// isValidSubject reports whether sub can name a subject: 1 to 255 printable characters.
+func isValidSubject(sub string) bool {
+	if sub == "" || len(sub) > maxSubjectLength*utf8.UTFMax || !utf8.ValidString(sub) || utf8.RuneCountInString(sub) > maxSubjectLength {
 		return false
 	}
 	return !strings.ContainsFunc(sub, func(r rune) bool { return !unicode.IsPrint(r) })

@@ -14,14 +14,14 @@ import (
 )
 
 // desk may call one agent and look at every task, and drafts may call two.
-var ownRoles = []tenancy.Role{
+var customRoles = []tenancy.Role{
 	{Name: "desk", Scopes: []string{"agents:call:helper", "tasks:read"}},
 	{Name: "drafts", Scopes: []string{"agents:call:writer", "agents:call:helper", "agents:read"}},
 }
 
-func TestOwnRoles(t *testing.T) {
+func TestCustomRoles(t *testing.T) {
 	t.Parallel()
-	po, err := NewPolicy("a", ownRoles...)
+	po, err := NewPolicy("a", customRoles...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,13 +57,13 @@ func TestOwnRoles(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s %q %s %s", tt.roles, tt.claim, tt.scope, tt.agent), func(t *testing.T) {
 			t.Parallel()
-			p := Principal{App: "a", Roles: strings.Fields(tt.roles), Scopes: narrowing(tt.claim)}
+			p := Principal{App: "a", Roles: strings.Fields(tt.roles), Scopes: parseNarrowingScopes(tt.claim)}
 			for range 2 { // decided, then remembered
-				if err := po.May(p, tt.scope, tt.agent); (err == nil) != tt.want {
+				if err := po.Authorize(p, tt.scope, tt.agent); (err == nil) != tt.want {
 					t.Fatalf("got %v, want allowed = %v", err, tt.want)
 				}
 			}
-			x, err := po.Explain(p, tt.scope, tt.agent)
+			x, err := po.ExplainAuthorization(p, tt.scope, tt.agent)
 			if err != nil || x.Allowed != tt.want || x.Reason == "" || tt.want && x.Rule == nil {
 				t.Errorf("explained as %+v, %v, want allowed = %v", x, err, tt.want)
 			}
@@ -71,9 +71,9 @@ func TestOwnRoles(t *testing.T) {
 	}
 }
 
-func TestOwnRolesReach(t *testing.T) {
+func TestCustomRolesVisibility(t *testing.T) {
 	t.Parallel()
-	po, err := NewPolicy("a", ownRoles...)
+	po, err := NewPolicy("a", customRoles...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,23 +81,23 @@ func TestOwnRolesReach(t *testing.T) {
 		roles, claim string
 		wide         Scope
 		agent        string
-		want         Reach
+		want         Visibility
 		denied       bool
 	}{
-		{"desk", "", TasksRead, "", Reach{All: true}, false},
-		{"desk", "", TasksCancel, "", Reach{Agents: []string{"helper"}}, false},
-		{"desk", "", TasksCancel, "helper", Reach{Agents: []string{"helper"}}, false},
-		{"desk", "", TasksCancel, "writer", Reach{}, true},
-		{"desk drafts", "", TasksCancel, "", Reach{Agents: []string{"helper", "writer"}}, false},
-		{"drafts", "agents:call:writer", TasksRead, "", Reach{Agents: []string{"writer"}}, false},
-		{"drafts", "agents:call:other", TasksRead, "", Reach{}, true},
-		{"drafts", "tasks:read", TasksRead, "", Reach{}, true},
-		{"drafts caller", "", TasksRead, "other", Reach{}, false},
-		{"gone", "", TasksRead, "", Reach{}, true},
+		{"desk", "", TasksRead, "", Visibility{All: true}, false},
+		{"desk", "", TasksCancel, "", Visibility{Agents: []string{"helper"}}, false},
+		{"desk", "", TasksCancel, "helper", Visibility{Agents: []string{"helper"}}, false},
+		{"desk", "", TasksCancel, "writer", Visibility{}, true},
+		{"desk drafts", "", TasksCancel, "", Visibility{Agents: []string{"helper", "writer"}}, false},
+		{"drafts", "agents:call:writer", TasksRead, "", Visibility{Agents: []string{"writer"}}, false},
+		{"drafts", "agents:call:other", TasksRead, "", Visibility{}, true},
+		{"drafts", "tasks:read", TasksRead, "", Visibility{}, true},
+		{"drafts caller", "", TasksRead, "other", Visibility{}, false},
+		{"gone", "", TasksRead, "", Visibility{}, true},
 	} {
 		t.Run(fmt.Sprintf("%s %q %s %s", tt.roles, tt.claim, tt.wide, tt.agent), func(t *testing.T) {
 			t.Parallel()
-			got, err := po.Tasks(Principal{App: "a", Roles: strings.Fields(tt.roles), Scopes: narrowing(tt.claim)}, tt.wide, tt.agent)
+			got, err := po.AuthorizeTasks(Principal{App: "a", Roles: strings.Fields(tt.roles), Scopes: parseNarrowingScopes(tt.claim)}, tt.wide, tt.agent)
 			if errors.Is(err, ErrDenied) != tt.denied || (err != nil && !tt.denied) {
 				t.Fatalf("got %v, want denied = %v", err, tt.denied)
 			}
@@ -108,8 +108,8 @@ func TestOwnRolesReach(t *testing.T) {
 	}
 }
 
-// TestPolicyOfStrangeRoles: what stands in the database of an app and cannot be a role is none.
-func TestPolicyOfStrangeRoles(t *testing.T) {
+// TestPolicyOfInvalidRoles: what stands in the database of an app and cannot be a role is none.
+func TestPolicyOfInvalidRoles(t *testing.T) {
 	t.Parallel()
 	po, err := NewPolicy("a",
 		tenancy.Role{Name: "viewer", Scopes: []string{"tasks:approve"}},
@@ -121,9 +121,9 @@ func TestPolicyOfStrangeRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, role := range []string{"viewer", "platform_operator", "x", "y"} {
-		for scope := range holders {
-			err := po.May(Principal{App: "a", Roles: []string{role}}, scope, "helper")
-			if got, want := err == nil, slices.Contains(holders[scope], role); got != want {
+		for scope := range rolesByScope {
+			err := po.Authorize(Principal{App: "a", Roles: []string{role}}, scope, "helper")
+			if got, want := err == nil, slices.Contains(rolesByScope[scope], role); got != want {
 				t.Errorf("%s %s: allowed = %v, want %v", role, scope, got, want)
 			}
 		}
@@ -133,50 +133,50 @@ func TestPolicyOfStrangeRoles(t *testing.T) {
 // TestDecisionsOfManyAgentsStayFew: names that a caller makes up are one to the policy.
 func TestDecisionsOfManyAgentsStayFew(t *testing.T) {
 	t.Parallel()
-	po, err := NewPolicy("a", ownRoles...)
+	po, err := NewPolicy("a", customRoles...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 1000 {
-		_ = po.May(Principal{App: "a", Roles: []string{"desk", "viewer"}}, AgentsCall, fmt.Sprintf("agent-%d", i))
+		_ = po.Authorize(Principal{App: "a", Roles: []string{"desk", "viewer"}}, AgentsCall, fmt.Sprintf("agent-%d", i))
 	}
-	if n := len(*po.decided.Load()); n != 2 {
+	if n := len(*po.cachedResults.Load()); n != 2 {
 		t.Errorf("%d decisions are remembered, want 2", n)
 	}
 }
 
-func TestGateFollowsTheRecord(t *testing.T) {
+func TestPolicyCacheFollowsRecord(t *testing.T) {
 	t.Parallel()
-	g := NewGate("a")
-	record := &tenancy.App{ID: "a", RolesVersion: 1, Roles: ownRoles}
+	g := NewPolicyCache("a")
+	record := &tenancy.App{ID: "a", RolesVersion: 1, Roles: customRoles}
 	p := Principal{App: "a", Roles: []string{"desk"}}
-	may := func() bool {
-		po, err := g.Policy(record)
+	isAllowed := func() bool {
+		po, err := g.PolicyFor(record)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return po.May(p, TasksRead, "") == nil
+		return po.Authorize(p, TasksRead, "") == nil
 	}
-	first, _ := g.Policy(record)
-	if again, _ := g.Policy(record); first != again {
+	first, _ := g.PolicyFor(record)
+	if again, _ := g.PolicyFor(record); first != again {
 		t.Error("the same roles made another policy")
 	}
-	if !may() {
+	if !isAllowed() {
 		t.Fatal("the role is not in force")
 	}
 	record = &tenancy.App{ID: "a", RolesVersion: 2}
-	if may() {
+	if isAllowed() {
 		t.Error("the role is in force although it is gone")
 	}
-	record = &tenancy.App{ID: "a", RolesVersion: 3, Roles: ownRoles}
-	if !may() {
+	record = &tenancy.App{ID: "a", RolesVersion: 3, Roles: customRoles}
+	if !isAllowed() {
 		t.Error("the role is not in force although it is there again")
 	}
 }
 
 func TestCheckRole(t *testing.T) {
 	t.Parallel()
-	many := make([]string, maxScopes+1)
+	many := make([]string, maxScopesPerRole+1)
 	for i := range many {
 		many[i] = fmt.Sprintf("agents:call:a%d", i)
 	}

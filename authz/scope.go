@@ -38,8 +38,8 @@ const (
 	RolePlatformOperator = "platform_operator"
 )
 
-// holders says which roles have a scope.
-var holders = map[Scope][]string{
+// rolesByScope says which roles have a scope.
+var rolesByScope = map[Scope][]string{
 	AgentsRead:   {RoleAdmin, RoleOperator, RoleDeveloper, RoleApprover, RoleCaller, RoleViewer},
 	AgentsCall:   {RoleAdmin, RoleOperator, RoleDeveloper, RoleCaller},
 	TasksRead:    {RoleAdmin, RoleOperator, RoleApprover, RoleViewer},
@@ -50,18 +50,18 @@ var holders = map[Scope][]string{
 	UsageRead:    {RoleAdmin, RoleOperator, RoleViewer},
 }
 
-// Roles returns the built-in roles, which exist inside every app.
-func Roles() []string {
-	return slices.Clone(holders[AgentsRead])
+// BuiltInRoleNames returns the built-in roles, which exist inside every app.
+func BuiltInRoleNames() []string {
+	return slices.Clone(rolesByScope[AgentsRead])
 }
 
-// scopes returns the scopes that exist, in order, but for those of single agents.
-func scopes() []Scope { return slices.Sorted(maps.Keys(holders)) }
+// listScopes returns the scopes that exist, in order, but for those of single agents.
+func listScopes() []Scope { return slices.Sorted(maps.Keys(rolesByScope)) }
 
-// scopeWords returns the scopes that exist, in order.
-func scopeWords() []string {
+// listScopeNames returns the scopes that exist, in order.
+func listScopeNames() []string {
 	var words []string
-	for _, s := range scopes() {
+	for _, s := range listScopes() {
 		words = append(words, string(s))
 		if s == AgentsCall {
 			words = append(words, callPrefix+"<agent>")
@@ -70,56 +70,56 @@ func scopeWords() []string {
 	return words
 }
 
-// known reports whether s narrows a token. Whatever begins like the scope of one agent does, even if no agent can have
+// isKnown reports whether s narrows a token. Whatever begins like the scope of one agent does, even if no agent can have
 // that name: ignoring it would widen the token.
-func (s Scope) known() bool {
-	_, ok := holders[s]
+func (s Scope) isKnown() bool {
+	_, ok := rolesByScope[s]
 	return ok || strings.HasPrefix(string(s), callPrefix)
 }
 
-// of returns the scope that lets its bearer do s with one agent; the empty name stands for every one.
-func (s Scope) of(agent string) Scope {
+// forAgent returns the scope that lets its bearer do s with one agent; the empty name stands for every one.
+func (s Scope) forAgent(agent string) Scope {
 	if s != AgentsCall || agent == "" {
 		return s
 	}
 	return callPrefix + Scope(agent)
 }
 
-// split takes the scope of one agent apart.
-func (s Scope) split() (object string, action Scope) {
+// splitAgent takes the scope of one agent apart.
+func (s Scope) splitAgent() (object string, action Scope) {
 	if agent, ok := strings.CutPrefix(string(s), callPrefix); ok {
 		return agent, AgentsCall
 	}
-	return every, s
+	return anyObject, s
 }
 
 // ParseScope reads a scope, and the agent it is for where it is that of one. What does not exist is an
 // [agentsvc.InvalidError] of the field.
 func ParseScope(field, word string) (scope Scope, agent string, err error) {
-	if err := checkWord(field, word); err != nil {
+	if err := checkScopeName(field, word); err != nil {
 		return "", "", err
 	}
-	object, scope := Scope(word).split()
+	object, scope := Scope(word).splitAgent()
 	return scope, objectName(object), nil
 }
 
-// checkWord returns what is wrong with a scope, as an [agentsvc.InvalidError] of the field.
-func checkWord(field, word string) error {
+// checkScopeName returns what is wrong with a scope, as an [agentsvc.InvalidError] of the field.
+func checkScopeName(field, word string) error {
 	agent, ofAgent := strings.CutPrefix(word, callPrefix)
 	switch {
-	case ofAgent && !agentName.MatchString(agent):
-		return agentsvc.Invalid(field, "%q names no possible agent: names match %s", word, agentName)
-	case !Scope(word).known():
-		return agentsvc.Invalid(field, "unknown scope %q; scopes are %s", word, strings.Join(scopeWords(), ", "))
+	case ofAgent && !agentNamePattern.MatchString(agent):
+		return agentsvc.NewInvalidError(field, "%q names no possible agent: names match %s", word, agentNamePattern)
+	case !Scope(word).isKnown():
+		return agentsvc.NewInvalidError(field, "unknown scope %q; scopes are %s", word, strings.Join(listScopeNames(), ", "))
 	}
 	return nil
 }
 
-// narrowing returns the words of a scope claim that narrow, nil where none does.
-func narrowing(claim string) []Scope {
+// parseNarrowingScopes returns the words of a scope claim that narrow, nil where none does.
+func parseNarrowingScopes(claim string) []Scope {
 	var scopes []Scope
 	for word := range strings.FieldsSeq(claim) {
-		if s := Scope(word); s.known() && !slices.Contains(scopes, s) {
+		if s := Scope(word); s.isKnown() && !slices.Contains(scopes, s) {
 			scopes = append(scopes, s)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	rotation = 90 * 24 * time.Hour // how long a key signs
-	ahead    = 7 * 24 * time.Hour  // how long it is published before
-	margin   = time.Hour           // how much longer than the last token it signed it is kept
+	signingPeriod = 90 * 24 * time.Hour // how long a key signs
+	publishAhead  = 7 * 24 * time.Hour  // how long it is published before
+	retireMargin  = time.Hour           // how much longer than the last token it signed it is kept
 
 	sealScope = "signing_key" // of the master keys' ciphertexts
 )
@@ -29,8 +29,8 @@ type signingKey struct {
 	private    ed25519.PrivateKey
 }
 
-// signing returns the key that signs at now. keys are in order and not empty.
-func signing(keys []signingKey, now time.Time) signingKey {
+// currentSigningKey returns the key that signs at now. keys are in order and not empty.
+func currentSigningKey(keys []signingKey, now time.Time) signingKey {
 	for i := len(keys) - 1; i > 0; i-- {
 		if !keys[i].from.After(now) {
 			return keys[i]
@@ -39,26 +39,26 @@ func signing(keys []signingKey, now time.Time) signingKey {
 	return keys[0]
 }
 
-// next returns the generation that is to be made at now and when it begins to sign, or false if none is due.
-func next(keys []signingKey, now time.Time) (generation int64, from time.Time, due bool) {
+// nextKeyDue returns the generation that is to be made at now and when it begins to sign, or false if none is due.
+func nextKeyDue(keys []signingKey, now time.Time) (generation int64, from time.Time, due bool) {
 	if len(keys) == 0 {
 		return 1, now, true
 	}
 	last := keys[len(keys)-1]
-	from = last.from.Add(rotation)
-	if now.Before(from.Add(-ahead)) {
+	from = last.from.Add(signingPeriod)
+	if now.Before(from.Add(-publishAhead)) {
 		return 0, time.Time{}, false
 	}
-	if soonest := now.Add(ahead); from.Before(soonest) {
+	if soonest := now.Add(publishAhead); from.Before(soonest) {
 		from = soonest
 	}
 	return last.generation + 1, from, true
 }
 
-// retired returns how many of keys, from the oldest on, have signed no token that can still be alive at now.
-func retired(keys []signingKey, now time.Time) int {
+// countRetired returns how many of keys, from the oldest on, have signed no token that can still be alive at now.
+func countRetired(keys []signingKey, now time.Time) int {
 	for i := range keys {
-		if i == len(keys)-1 || now.Before(keys[i+1].from.Add(maxTTL+margin)) {
+		if i == len(keys)-1 || now.Before(keys[i+1].from.Add(maxTokenTTL+retireMargin)) {
 			return i
 		}
 	}
@@ -67,12 +67,12 @@ func retired(keys []signingKey, now time.Time) int {
 
 // keyStore holds the signing keys of the platform.
 type keyStore struct {
-	h    *db.Handle
-	ring *tenancy.Keyring
+	db         *db.Handle
+	masterKeys *tenancy.Keyring
 }
 
-// load returns every key, in order, and the database's time. Keys that are among known are not opened again.
-func (s keyStore) load(ctx context.Context, known []signingKey) ([]signingKey, time.Time, error) {
+// loadKeys returns every key, in order, and the database's time. Keys that are among known are not opened again.
+func (s keyStore) loadKeys(ctx context.Context, known []signingKey) ([]signingKey, time.Time, error) {
 	type row struct {
 		key    signingKey
 		sealed []byte
@@ -92,7 +92,7 @@ func (s keyStore) load(ctx context.Context, known []signingKey) ([]signingKey, t
 		return nil
 	}, `SELECT generation, id, seed, master, signs_from FROM signing_key ORDER BY generation`)
 	b.Query(func(r db.Row) error { return r.Scan(&now) }, `SELECT stoa_now()`)
-	if err := s.h.Do(ctx, &b); err != nil {
+	if err := s.db.Do(ctx, &b); err != nil {
 		return nil, time.Time{}, fmt.Errorf("read the signing keys: %w", err)
 	}
 	keys := make([]signingKey, len(rows))
@@ -104,14 +104,14 @@ func (s keyStore) load(ctx context.Context, known []signingKey) ([]signingKey, t
 			}
 		}
 		if keys[i].private == nil {
-			seed, err := s.ring.Open(sealScope, r.key.id, r.sealed)
+			seed, err := s.masterKeys.OpenValue(sealScope, r.key.id, r.sealed)
 			if err != nil || len(seed) != ed25519.SeedSize {
 				return nil, time.Time{}, fmt.Errorf("the signing key %s does not open, start with the master key it was made under: %w", r.key.id, err)
 			}
 			keys[i].private = ed25519.NewKeyFromSeed(seed)
 		}
-		if r.master != s.ring.Current() {
-			if err := s.reseal(ctx, keys[i]); err != nil {
+		if r.master != s.masterKeys.CurrentKeyID() {
+			if err := s.resealKey(ctx, keys[i]); err != nil {
 				return nil, time.Time{}, err
 			}
 		}
@@ -119,65 +119,65 @@ func (s keyStore) load(ctx context.Context, known []signingKey) ([]signingKey, t
 	return keys, time.UnixMicro(now), nil
 }
 
-// add makes the key of a generation. If another process was faster, its key is the one.
-func (s keyStore) add(ctx context.Context, generation int64, from time.Time) error {
+// addKey makes the key of a generation. If another process was faster, its key is the one.
+func (s keyStore) addKey(ctx context.Context, generation int64, from time.Time) error {
 	id := agentsvc.NewID()
 	seed := make([]byte, ed25519.SeedSize)
 	_, _ = rand.Read(seed) // never fails
-	sealed, err := s.ring.Seal(sealScope, id, seed)
+	sealed, err := s.masterKeys.SealValue(sealScope, id, seed)
 	if err != nil {
 		return fmt.Errorf("seal a signing key: %w", err)
 	}
 	var b db.Batch
 	b.Exec(nil, `INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES ($1, $2, $3, $4, $5, stoa_now())
-		ON CONFLICT (generation) DO NOTHING`, generation, id, sealed, s.ring.Current(), from.UnixMicro())
-	if err := s.h.Do(ctx, &b); err != nil {
+		ON CONFLICT (generation) DO NOTHING`, generation, id, sealed, s.masterKeys.CurrentKeyID(), from.UnixMicro())
+	if err := s.db.Do(ctx, &b); err != nil {
 		return fmt.Errorf("keep a signing key: %w", err)
 	}
 	return nil
 }
 
-// reseal keeps k under the current master key, so that an older one can go.
-func (s keyStore) reseal(ctx context.Context, k signingKey) error {
-	sealed, err := s.ring.Seal(sealScope, k.id, k.private.Seed())
+// resealKey keeps k under the current master key, so that an older one can go.
+func (s keyStore) resealKey(ctx context.Context, k signingKey) error {
+	sealed, err := s.masterKeys.SealValue(sealScope, k.id, k.private.Seed())
 	if err != nil {
 		return fmt.Errorf("seal a signing key: %w", err)
 	}
 	var b db.Batch
-	b.Exec(nil, `UPDATE signing_key SET seed = $2, master = $3 WHERE id = $1`, k.id, sealed, s.ring.Current())
-	if err := s.h.Do(ctx, &b); err != nil {
+	b.Exec(nil, `UPDATE signing_key SET seed = $2, master = $3 WHERE id = $1`, k.id, sealed, s.masterKeys.CurrentKeyID())
+	if err := s.db.Do(ctx, &b); err != nil {
 		return fmt.Errorf("keep a signing key: %w", err)
 	}
 	return nil
 }
 
-// remove forgets the generations before first.
-func (s keyStore) remove(ctx context.Context, first int64) error {
+// removeKeysBefore forgets the generations before first.
+func (s keyStore) removeKeysBefore(ctx context.Context, first int64) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM signing_key WHERE generation < $1`, first)
-	if err := s.h.Do(ctx, &b); err != nil {
+	if err := s.db.Do(ctx, &b); err != nil {
 		return fmt.Errorf("remove old signing keys: %w", err)
 	}
 	return nil
 }
 
-// settle fixes a setting of the platform: the first value it is ever given is returned from then on.
-func (s keyStore) settle(ctx context.Context, name, value string) (settled string, err error) {
+// initSetting fixes a setting of the platform: the first value it is ever given is returned from then on.
+func (s keyStore) initSetting(ctx context.Context, name, value string) (initial string, err error) {
 	var b db.Batch
 	b.Exec(nil, `INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`, name, value)
-	b.Query(func(r db.Row) error { return r.Scan(&settled) }, `SELECT value FROM setting WHERE name = $1`, name)
-	if err := s.h.Do(ctx, &b); err != nil {
+	b.Query(func(r db.Row) error { return r.Scan(&initial) }, `SELECT value FROM setting WHERE name = $1`, name)
+	if err := s.db.Do(ctx, &b); err != nil {
 		return "", fmt.Errorf("settle %s: %w", name, err)
 	}
-	return settled, nil
+	return initial, nil
 }
 
-// now returns the database's time.
-func (s keyStore) now(ctx context.Context) (time.Time, error) {
+// databaseNow returns the database's time.
+func (s keyStore) databaseNow(ctx context.Context) (time.Time, error) {
 	var now int64
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&now) }, `SELECT stoa_now()`)
-	if err := s.h.Do(ctx, &b); err != nil {
+	if err := s.db.Do(ctx, &b); err != nil {
 		return time.Time{}, fmt.Errorf("read the database's time: %w", err)
 	}
 	return time.UnixMicro(now), nil

@@ -17,18 +17,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type object = map[string]any
+type jsonObject = map[string]any
 
 // TestForgeries presents tokens that differ from a good one in one thing each. Every one is refused, and for its own
 // reason.
 func TestForgeries(t *testing.T) {
 	t.Parallel()
-	for _, tt := range forgeries(t, time.Now()) {
+	for _, tt := range listForgeries(t, time.Now()) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			v := NewVerifier(testAccepted())
+			v := NewVerifier(newTestIssuer())
 			for range 2 { // a refusal is not remembered as anything better
-				p, err := v.Verify(t.Context(), tt.token)
+				p, err := v.VerifyToken(t.Context(), tt.token)
 				if !errors.Is(err, ErrUnauthenticated) {
 					t.Fatalf("got %+v and %v, want ErrUnauthenticated", p, err)
 				}
@@ -38,8 +38,8 @@ func TestForgeries(t *testing.T) {
 				if err.Error() != ErrUnauthenticated.Error() {
 					t.Errorf("the caller would read %q", err)
 				}
-				if !strings.Contains(Reason(err), tt.reason) {
-					t.Errorf("refused because %q, want %q", Reason(err), tt.reason)
+				if !strings.Contains(RefusalReason(err), tt.reason) {
+					t.Errorf("refused because %q, want %q", RefusalReason(err), tt.reason)
 				}
 			}
 		})
@@ -50,7 +50,7 @@ func TestVerify(t *testing.T) {
 	t.Parallel()
 	k := testKeys()
 	now := time.Now().Truncate(time.Second)
-	good := genuine(now)
+	good := newValidToken(now)
 	want := Principal{
 		App: "id-of-acme", AppName: "acme", Issuer: "https://issuer.example", Subject: "ana",
 		Roles: []string{"caller"}, Issued: now, Expires: now.Add(time.Hour),
@@ -65,35 +65,35 @@ func TestVerify(t *testing.T) {
 		token string
 		want  Principal
 	}{
-		{"EdDSA", good.token(), want},
-		{"RS256", good.withHeader(object{"alg": "RS256", "kid": "rsa"}).signedBy(signRSA(k.rsa, crypto.SHA256)).token(), want},
-		{"ES256", good.withHeader(object{"alg": "ES256", "kid": "ec"}).signedBy(signEC(k.ec)).token(), want},
-		{"no typ", good.withHeader(object{"typ": nil}).token(), want},
-		{"access token type", good.withHeader(object{"typ": "application/at+jwt"}).token(), want},
-		{"several audiences", good.withClaims(object{"aud": []string{"other", "stoa"}}).token(), want},
-		{"addresses of keys are ignored", good.withHeader(object{"jku": "https://attacker.example", "x5u": "https://attacker.example"}).token(), want},
-		{"a key brought along is ignored", good.withHeader(object{"jwk": json.RawMessage(encode(jose.JSONWebKey{Key: k.otherEd.Public()}))}).token(), want},
-		{"clock a little behind", good.withClaims(object{"iat": now.Unix() + 50, "nbf": now.Unix() + 50}).token(),
+		{"EdDSA", good.encodeToken(), want},
+		{"RS256", good.withHeader(jsonObject{"alg": "RS256", "kid": "rsa"}).signedBy(signRSA(k.rsa, crypto.SHA256)).encodeToken(), want},
+		{"ES256", good.withHeader(jsonObject{"alg": "ES256", "kid": "ec"}).signedBy(signEC(k.ec)).encodeToken(), want},
+		{"no typ", good.withHeader(jsonObject{"typ": nil}).encodeToken(), want},
+		{"access token type", good.withHeader(jsonObject{"typ": "application/at+jwt"}).encodeToken(), want},
+		{"several audiences", good.withClaims(jsonObject{"aud": []string{"other", "stoa"}}).encodeToken(), want},
+		{"addresses of keys are ignored", good.withHeader(jsonObject{"jku": "https://attacker.example", "x5u": "https://attacker.example"}).encodeToken(), want},
+		{"a key brought along is ignored", good.withHeader(jsonObject{"jwk": json.RawMessage(encodeJSON(jose.JSONWebKey{Key: k.otherEd.Public()}))}).encodeToken(), want},
+		{"clock a little behind", good.withClaims(jsonObject{"iat": now.Unix() + 50, "nbf": now.Unix() + 50}).encodeToken(),
 			with(func(p *Principal) { p.Issued = now.Add(50 * time.Second) })},
-		{"no roles", good.withClaims(object{"roles": nil}).token(), want},
-		{"empty roles", good.withClaims(object{"roles": []string{}}).token(), want},
-		{"foreign roles", good.withClaims(object{"roles": []string{"offline_access"}}).token(),
+		{"no roles", good.withClaims(jsonObject{"roles": nil}).encodeToken(), want},
+		{"empty roles", good.withClaims(jsonObject{"roles": []string{}}).encodeToken(), want},
+		{"foreign roles", good.withClaims(jsonObject{"roles": []string{"offline_access"}}).encodeToken(),
 			with(func(p *Principal) { p.Roles = []string{"offline_access"} })},
-		{"foreign scopes", good.withClaims(object{"scope": "openid profile"}).token(), want},
-		{"scopes", good.withClaims(object{"scope": "openid tasks:read agents:call:x tasks:read"}).token(),
+		{"foreign scopes", good.withClaims(jsonObject{"scope": "openid profile"}).encodeToken(), want},
+		{"scopes", good.withClaims(jsonObject{"scope": "openid tasks:read agents:call:x tasks:read"}).encodeToken(),
 			with(func(p *Principal) { p.Scopes = []Scope{TasksRead, "agents:call:x"} })},
-		{"platform's role in an app is no platform", good.withClaims(object{"roles": []string{"platform_operator"}}).token(),
+		{"platform's role in an app is no platform", good.withClaims(jsonObject{"roles": []string{"platform_operator"}}).encodeToken(),
 			with(func(p *Principal) { p.Roles = []string{"platform_operator"} })},
-		{"a subject of 255 letters", good.withClaims(object{"sub": strings.Repeat("ä", 255)}).token(),
+		{"a subject of 255 letters", good.withClaims(jsonObject{"sub": strings.Repeat("ä", 255)}).encodeToken(),
 			with(func(p *Principal) { p.Subject = strings.Repeat("ä", 255) })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			v := NewVerifier(Accepted{Issuer: "https://other.example", Audience: "stoa"}, testAccepted())
+			v := NewVerifier(TrustedIssuer{Issuer: "https://other.example", Audience: "stoa"}, newTestIssuer())
 			for _, when := range []string{"first", "remembered"} {
-				got, err := v.Verify(t.Context(), tt.token)
+				got, err := v.VerifyToken(t.Context(), tt.token)
 				if err != nil {
-					t.Fatalf("%s: %s", when, Reason(err))
+					t.Fatalf("%s: %s", when, RefusalReason(err))
 				}
 				if diff := cmp.Diff(tt.want, got); diff != "" {
 					t.Errorf("%s: %s", when, diff)
@@ -108,57 +108,57 @@ func TestVerifiedTokensEnd(t *testing.T) {
 	t.Parallel()
 	testKeys()
 	synctest.Test(t, func(t *testing.T) {
-		v := NewVerifier(testAccepted())
-		token := genuine(time.Now()).withClaims(object{"exp": time.Now().Add(30 * time.Second).Unix()}).token()
+		v := NewVerifier(newTestIssuer())
+		token := newValidToken(time.Now()).withClaims(jsonObject{"exp": time.Now().Add(30 * time.Second).Unix()}).encodeToken()
 		for range 29 {
-			if _, err := v.Verify(t.Context(), token); err != nil {
-				t.Fatal(Reason(err))
+			if _, err := v.VerifyToken(t.Context(), token); err != nil {
+				t.Fatal(RefusalReason(err))
 			}
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Second)
-		if _, err := v.Verify(t.Context(), token); Reason(err) != "expired" {
-			t.Errorf("at its end: got %v (%s), want a refusal", err, Reason(err))
+		if _, err := v.VerifyToken(t.Context(), token); RefusalReason(err) != "expired" {
+			t.Errorf("at its end: got %v (%s), want a refusal", err, RefusalReason(err))
 		}
 	})
 }
 
-// growingKeys is a key set whose keys may change.
-type growingKeys struct {
+// changingKeys is a key set whose keys may change.
+type changingKeys struct {
 	fixedKeys
-	version *uint64
+	generation *uint64
 }
 
-func (g growingKeys) Version() uint64 { return *g.version }
+func (g changingKeys) Generation() uint64 { return *g.generation }
 
-func TestVerifiedTokensAreLookedAtAgain(t *testing.T) {
+func TestVerifiedTokensAreRechecked(t *testing.T) {
 	t.Parallel()
 	testKeys()
 	for _, tt := range []struct {
 		name   string
-		pass   func(version *uint64)
+		pass   func(generation *uint64)
 		refuse bool
 	}{
 		{"at once", func(*uint64) {}, false},
 		{"59 seconds later", func(*uint64) { time.Sleep(59 * time.Second) }, false},
 		{"a minute later", func(*uint64) { time.Sleep(time.Minute) }, true},
-		{"after a change of the keys", func(version *uint64) { *version++ }, true},
+		{"after a change of the keys", func(generation *uint64) { *generation++ }, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a := testAccepted()
-				version := uint64(1)
+				a := newTestIssuer()
+				generation := uint64(1)
 				keys := a.Keys.(fixedKeys)
-				a.Keys = growingKeys{keys, &version}
+				a.Keys = changingKeys{keys, &generation}
 				v := NewVerifier(a)
-				token := genuine(time.Now()).token()
-				if _, err := v.Verify(t.Context(), token); err != nil {
-					t.Fatal(Reason(err))
+				token := newValidToken(time.Now()).encodeToken()
+				if _, err := v.VerifyToken(t.Context(), token); err != nil {
+					t.Fatal(RefusalReason(err))
 				}
 				delete(keys, "ed")
-				tt.pass(&version)
-				if _, err := v.Verify(t.Context(), token); errors.Is(err, ErrUnauthenticated) != tt.refuse {
+				tt.pass(&generation)
+				if _, err := v.VerifyToken(t.Context(), token); errors.Is(err, ErrUnauthenticated) != tt.refuse {
 					t.Errorf("got %v, want refused = %v", err, tt.refuse)
 				}
 			})
@@ -169,9 +169,9 @@ func TestVerifiedTokensAreLookedAtAgain(t *testing.T) {
 func TestVerifyWithoutKeysIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	down := errors.New("the database is away")
-	a := testAccepted()
+	a := newTestIssuer()
 	a.Keys = brokenKeys{down}
-	_, err := NewVerifier(a).Verify(t.Context(), genuine(time.Now()).token())
+	_, err := NewVerifier(a).VerifyToken(t.Context(), newValidToken(time.Now()).encodeToken())
 	if !errors.Is(err, down) || errors.Is(err, ErrUnauthenticated) {
 		t.Errorf("got %v, want the cause and no refusal", err)
 	}
@@ -180,27 +180,27 @@ func TestVerifyWithoutKeysIsNoRefusal(t *testing.T) {
 // brokenKeys is a key set that cannot be reached.
 type brokenKeys struct{ err error }
 
-func (b brokenKeys) Key(context.Context, string) (jose.JSONWebKey, error) {
+func (b brokenKeys) FindKey(context.Context, string) (jose.JSONWebKey, error) {
 	return jose.JSONWebKey{}, b.err
 }
 
-func (brokenKeys) Version() uint64 { return 1 }
+func (brokenKeys) Generation() uint64 { return 1 }
 
 func BenchmarkVerify(b *testing.B) {
-	token := genuine(time.Now()).token()
+	token := newValidToken(time.Now()).encodeToken()
 	b.Run("remembered", func(b *testing.B) {
-		v := NewVerifier(testAccepted())
+		v := NewVerifier(newTestIssuer())
 		for b.Loop() {
-			if _, err := v.Verify(b.Context(), token); err != nil {
-				b.Fatal(Reason(err))
+			if _, err := v.VerifyToken(b.Context(), token); err != nil {
+				b.Fatal(RefusalReason(err))
 			}
 		}
 	})
 	b.Run("new", func(b *testing.B) {
-		v := NewVerifier(testAccepted())
+		v := NewVerifier(newTestIssuer())
 		for b.Loop() {
-			if _, err := v.verify(b.Context(), token, time.Now()); err != nil {
-				b.Fatal(Reason(err))
+			if _, err := v.verifyUncached(b.Context(), token, time.Now()); err != nil {
+				b.Fatal(RefusalReason(err))
 			}
 		}
 	})

@@ -2,7 +2,7 @@
 //
 // What is used is a row for each fact that was counted ([Usage]): a [Meter] makes rows of the facts of a run, and they
 // are written in the transaction of the fact. The rows are the truth; all else can be worked out from them again. What a
-// row costs is worked out when it is written, by the price book ([Price], [Book]) in force then.
+// row costs is worked out when it is written, by the price book ([Price], [PriceBook]) in force then.
 //
 // A [Plan] is what an app is put on: its limits, its models, what it includes. A [Budget] bounds tokens, model calls or money
 // in a window, for an app, a part of it or the platform: before each model call a reservation takes what the call can cost
@@ -39,10 +39,10 @@ const (
 // Options complete a [Service]. The zero value works.
 type Options struct {
 	Log *slog.Logger
-	// Patience is how long a call waits for others that have reserved what it needs, and may not use it; 10 s.
-	Patience time.Duration
-	// Grace is how long after the end of its month a draft becomes final by itself; 0 = it never does.
-	Grace time.Duration
+	// MaxWait is how long a call waits for others that have reserved what it needs, and may not use it; 10 s.
+	MaxWait time.Duration
+	// FinalizeGrace is how long after the end of its month a draft becomes final by itself; 0 = it never does.
+	FinalizeGrace time.Duration
 }
 
 // Service is the billing of a platform. It is safe for concurrent use, in any number of processes on one database.
@@ -51,55 +51,55 @@ type Service struct {
 	bus *signal.Bus
 	log *slog.Logger
 
-	book    atomic.Pointer[Book]
-	plans   atomic.Pointer[map[string]Plan]
-	budgets budgetList
-	changes changes
-	pending pendingUsage
-	reading sync.Mutex // one read of them at a time, so that what was read last stays
-	clock   clock
-	told    sync.Map // thresholds that were passed, as this process noted lately
+	priceBook          atomic.Pointer[PriceBook]
+	plans              atomic.Pointer[map[string]Plan]
+	budgets            budgetCache
+	changeCursor       changeCursor
+	pending            pendingUsage
+	reloadMu           sync.Mutex // one read of them at a time, so that what was read last stays
+	clock              databaseClock
+	recordedThresholds sync.Map // thresholds that were passed, as this process noted lately
 
-	patience time.Duration
-	grace    time.Duration
+	maxWait       time.Duration
+	finalizeGrace time.Duration
 
-	holder string // of reservations: this process
-	held   holding
+	processID    string // of reservations: this process
+	reservations activeReservations
 
-	stale sync.Map      // signals to look at
-	wake  chan struct{} // there are some
+	staleSignals sync.Map      // signals to look at
+	wake         chan struct{} // there are some
 }
 
 // Open returns the billing in migrated d, with prices, plans and budgets as they are. Changes are signalled on bus.
 func Open(ctx context.Context, d *db.DB, bus *signal.Bus, o Options) (*Service, error) {
-	s := &Service{db: d, bus: bus, log: o.Log, patience: cmp.Or(o.Patience, 10*time.Second), grace: o.Grace, holder: agentsvc.NewID(), wake: make(chan struct{}, 1)}
+	s := &Service{db: d, bus: bus, log: o.Log, maxWait: cmp.Or(o.MaxWait, 10*time.Second), finalizeGrace: o.FinalizeGrace, processID: agentsvc.NewID(), wake: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	if err := errors.Join(s.skipChanges(ctx), s.readPrices(ctx), s.readPlans(ctx), s.readBudgets(ctx)); err != nil {
+	if err := errors.Join(s.skipChanges(ctx), s.readPriceBook(ctx), s.readPlans(ctx), s.readBudgets(ctx)); err != nil {
 		return nil, fmt.Errorf("open billing: %w", err)
 	}
 	return s, nil
 }
 
-// lookAgain is how long prices, plans and budgets are trusted whose change was neither signalled nor recorded.
-const lookAgain = time.Minute
+// reloadInterval is how long prices, plans and budgets are trusted whose change was neither signalled nor recorded.
+const reloadInterval = time.Minute
 
 // Run keeps prices, plans and budgets current, and this process's reservations, and ends those of processes that are gone,
 // until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	for _, topic := range []string{topicPrice, topicPlan, topicBudget} {
-		defer s.bus.Watch(topic, func(key string) { s.look(signal.Signal{Topic: topic, Key: key}) })()
+		defer s.bus.WatchTopic(topic, func(key string) { s.markStale(signal.Signal{Topic: topic, Key: key}) })()
 	}
 	var work sync.WaitGroup
 	defer work.Wait()
 	// Each by itself: what takes long, or hangs, must not have reservations lapse whose calls go on.
-	work.Go(func() { s.every(ctx, renewEvery, s.renew) })
-	work.Go(func() { s.every(ctx, renewEvery, s.Lapse) })
-	work.Go(func() { s.every(ctx, settleEvery, s.settleDown) })
-	work.Go(func() { s.followChanges(ctx) })
-	work.Go(func() { s.followPending(ctx) })
-	again := time.NewTicker(lookAgain)
+	work.Go(func() { s.runEvery(ctx, renewInterval, s.renewReservations) })
+	work.Go(func() { s.runEvery(ctx, renewInterval, s.ExpireReservations) })
+	work.Go(func() { s.runEvery(ctx, recountInterval, s.recountNewBudgets) })
+	work.Go(func() { s.pollChanges(ctx) })
+	work.Go(func() { s.flushPending(ctx) })
+	again := time.NewTicker(reloadInterval)
 	defer again.Stop()
 	for {
 		select {
@@ -107,21 +107,21 @@ func (s *Service) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-s.wake:
 		case <-again.C:
-			s.told.Clear()
+			s.recordedThresholds.Clear()
 			for _, topic := range []string{topicPrice, topicPlan, topicBudget} {
-				s.look(signal.Signal{Topic: topic})
+				s.markStale(signal.Signal{Topic: topic})
 			}
 		}
-		s.stale.Range(func(key, _ any) bool {
-			s.stale.Delete(key)
-			s.do(ctx, func(ctx context.Context) error { return s.read(ctx, key.(signal.Signal)) })
+		s.staleSignals.Range(func(key, _ any) bool {
+			s.staleSignals.Delete(key)
+			s.runLogged(ctx, func(ctx context.Context) error { return s.reloadTopic(ctx, key.(signal.Signal)) })
 			return true
 		})
 	}
 }
 
-// every does f now and then until ctx ends.
-func (s *Service) every(ctx context.Context, pause time.Duration, f func(context.Context) error) {
+// runEvery does f now and then until ctx ends.
+func (s *Service) runEvery(ctx context.Context, pause time.Duration, f func(context.Context) error) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
@@ -129,45 +129,45 @@ func (s *Service) every(ctx context.Context, pause time.Duration, f func(context
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.do(ctx, f)
+			s.runLogged(ctx, f)
 		}
 	}
 }
 
-// do does f, and goes on whatever comes of it.
-func (s *Service) do(ctx context.Context, f func(context.Context) error) {
+// runLogged does f, and goes on whatever comes of it.
+func (s *Service) runLogged(ctx context.Context, f func(context.Context) error) {
 	if err := f(ctx); err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "billing goes on with what it knows", "error", err)
 	}
 }
 
-// afterwards has f read what came of a change that stands, although its caller may be gone. Where that fails the change stands
+// reloadAfterChange has f read what came of a change that stands, although its caller may be gone. Where that fails the change stands
 // all the same, and is read again soon.
-func (s *Service) afterwards(ctx context.Context, f func(context.Context) error) {
-	s.do(context.WithoutCancel(ctx), func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+func (s *Service) reloadAfterChange(ctx context.Context, f func(context.Context) error) {
+	s.runLogged(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 		defer cancel()
 		return f(ctx)
 	})
 }
 
-// readTimeout bounds how long the answer to a change waits for what came of it.
-const readTimeout = 5 * time.Second
+// reloadTimeout bounds how long the answer to a change waits for what came of it.
+const reloadTimeout = 5 * time.Second
 
-// look has what a signal tells of read again soon.
-func (s *Service) look(at signal.Signal) {
-	s.stale.Store(at, true)
+// markStale has what a signal tells of read again soon.
+func (s *Service) markStale(at signal.Signal) {
+	s.staleSignals.Store(at, true)
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// read reads what a signal tells of.
-func (s *Service) read(ctx context.Context, at signal.Signal) error {
+// reloadTopic reads what a signal tells of.
+func (s *Service) reloadTopic(ctx context.Context, at signal.Signal) error {
 	switch {
 	case at.Topic == topicPrice:
-		return s.readPrices(ctx)
+		return s.readPriceBook(ctx)
 	case at.Topic == topicPlan:
 		return s.readPlans(ctx)
 	case at.Key == "":
@@ -185,7 +185,7 @@ type InvalidError struct {
 // Error returns "field: reason".
 func (e *InvalidError) Error() string { return e.Field + ": " + e.Reason }
 
-func invalid(field, format string, args ...any) error {
+func invalidField(field, format string, args ...any) error {
 	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
@@ -197,17 +197,17 @@ var (
 	ErrExists = errors.New("already exists")
 )
 
-// refusal is one of these with words for the case at hand.
-type refusal struct {
+// messageError is one of these with words for the case at hand.
+type messageError struct {
 	kind error
 	text string
 }
 
-func (r *refusal) Error() string { return r.text }
-func (r *refusal) Unwrap() error { return r.kind }
+func (r *messageError) Error() string { return r.text }
+func (r *messageError) Unwrap() error { return r.kind }
 
-func refuse(kind error, format string, args ...any) error {
-	return &refusal{kind, fmt.Sprintf(format, args...)}
+func errorWithMessage(kind error, format string, args ...any) error {
+	return &messageError{kind, fmt.Sprintf(format, args...)}
 }
 
-func micros(n int64) time.Time { return time.UnixMicro(n).UTC() }
+func timeFromMicros(n int64) time.Time { return time.UnixMicro(n).UTC() }

@@ -34,7 +34,7 @@ type Budget struct {
 	UpdatedAt   time.Time
 	UpdatedBy   string // who changed it last; "" = nobody since it was made
 
-	zone *time.Location
+	location *time.Location
 }
 
 // Scope is which calls a budget is for. What is "" does not matter; Model is a pattern of provider/model, or of a model's
@@ -46,15 +46,15 @@ type Scope struct {
 	Model string
 }
 
-// covers reports whether a call is one of the scope. Without a model all are.
-func (s Scope) covers(agent string, owner agentsvc.Owner, provider, model string) bool {
-	return (s.Agent == "" || s.Agent == agent) && (s.Key == "" || s.Key == keyID(owner)) && (s.User == "" || s.User == owner.Subject) &&
-		(model == "" || s.takes(provider, model))
+// coversCall reports whether a call is one of the scope. Without a model all are.
+func (s Scope) coversCall(agent string, owner agentsvc.Owner, provider, model string) bool {
+	return (s.Agent == "" || s.Agent == agent) && (s.Key == "" || s.Key == apiKeyID(owner)) && (s.User == "" || s.User == owner.Subject) &&
+		(model == "" || s.coversModel(provider, model))
 }
 
-// takes reports whether a model is one of the scope.
-func (s Scope) takes(provider, model string) bool {
-	return Fits(s.Model, provider, model)
+// coversModel reports whether a model is one of the scope.
+func (s Scope) coversModel(provider, model string) bool {
+	return MatchesModel(s.Model, provider, model)
 }
 
 // String names what the scope narrows a budget to.
@@ -84,61 +84,63 @@ const (
 	Pause  = "pause"  // its task waits until there is room again
 )
 
-var usualThresholds = []int{80, 95, 100}
+var defaultThresholds = []int{80, 95, 100}
 
 // Balance is a budget with how far it is used up in the window under way.
 type Balance struct {
 	Budget
-	Committed int64
-	Reserved  int64     // by calls under way
-	ResetsAt  time.Time // zero = never
-	Passed    []Passing // the thresholds, in this window; of those alone that are listed
+	Committed        int64
+	Reserved         int64            // by calls under way
+	ResetsAt         time.Time        // zero = never
+	PassedThresholds []ThresholdEvent // the thresholds, in this window; of those alone that are listed
 }
 
 // Remaining is what is left for further calls, 0 where more was used than there was.
-func (b Balance) Remaining() int64 { return max(0, less(less(b.Amount, b.Committed), b.Reserved)) }
+func (b Balance) Remaining() int64 {
+	return max(0, subtractCapped(subtractCapped(b.Amount, b.Committed), b.Reserved))
+}
 
-// complete checks a budget and fills in what it leaves out.
-func (b *Budget) complete(currency string) error {
+// setDefaultsAndValidate checks a budget and fills in what it leaves out.
+func (b *Budget) setDefaultsAndValidate(currency string) error {
 	b.Zone = cmp.Or(b.Zone, "UTC")
 	b.OnExhausted = cmp.Or(b.OnExhausted, Reject)
 	if b.Thresholds == nil {
-		b.Thresholds = usualThresholds
+		b.Thresholds = defaultThresholds
 	}
 	if b.Unit == InMoney {
 		b.Currency = cmp.Or(b.Currency, currency)
 	}
 	var err error
-	b.zone, err = time.LoadLocation(b.Zone)
+	b.location, err = time.LoadLocation(b.Zone)
 	switch {
-	case !validName(b.Name):
-		return invalid("name", "must be 1 to %d letters, digits, and . _ - between them", maxName)
+	case !isValidName(b.Name):
+		return invalidField("name", "must be 1 to %d letters, digits, and . _ - between them", maxName)
 	case b.Unit != InTokens && b.Unit != InCalls && b.Unit != InMoney:
-		return invalid("unit", "must be %s, %s or %s", InTokens, InCalls, InMoney)
+		return invalidField("unit", "must be %s, %s or %s", InTokens, InCalls, InMoney)
 	case b.Amount < 0:
-		return invalid("amount", "must be a whole number, 0 or more; money is counted in nano-units")
+		return invalidField("amount", "must be a whole number, 0 or more; money is counted in nano-units")
 	case !slices.Contains(Windows, b.Window):
-		return invalid("window", "must be one of %s", strings.ReplaceAll(strings.Trim(fmt.Sprint(Windows), "[]"), " ", ", "))
+		return invalidField("window", "must be one of %s", strings.ReplaceAll(strings.Trim(fmt.Sprint(Windows), "[]"), " ", ", "))
 	case err != nil || b.Zone == "Local":
-		return invalid("timezone", "%.40q is no time zone, such as Europe/Berlin", b.Zone)
+		return invalidField("timezone", "%.40q is no time zone, such as Europe/Berlin", b.Zone)
 	case b.OnExhausted != Reject && b.OnExhausted != Pause:
-		return invalid("on_exhausted", "must be %s or %s", Reject, Pause)
+		return invalidField("on_exhausted", "must be %s or %s", Reject, Pause)
 	case b.OnExhausted == Pause && !b.Hard:
-		return invalid("on_exhausted", "%s needs a hard budget: a soft one holds nothing up", Pause)
-	case b.Unit == InMoney && !currencies.MatchString(b.Currency):
-		return invalid("currency", "is missing: neither the app's plan nor a price book names one")
+		return invalidField("on_exhausted", "%s needs a hard budget: a soft one holds nothing up", Pause)
+	case b.Unit == InMoney && !currencyPattern.MatchString(b.Currency):
+		return invalidField("currency", "is missing: neither the app's plan nor a price book names one")
 	case b.Unit != InMoney && b.Currency != "":
-		return invalid("currency", "is for budgets of money alone")
+		return invalidField("currency", "is for budgets of money alone")
 	}
 	for _, part := range []string{b.Scope.Agent, b.Scope.Key, b.Scope.User, b.Scope.Model} {
-		if len(part) > maxPattern {
-			return invalid("scope", "holds a name of more than %d bytes", maxPattern)
+		if len(part) > maxPatternBytes {
+			return invalidField("scope", "holds a name of more than %d bytes", maxPatternBytes)
 		}
 	}
 	b.Thresholds = slices.Compact(slices.Sorted(slices.Values(b.Thresholds)))
 	for _, t := range b.Thresholds {
 		if t < 1 || t > 100 || len(b.Thresholds) > 10 {
-			return invalid("thresholds", "must be at most ten percentages from 1 to 100")
+			return invalidField("thresholds", "must be at most ten percentages from 1 to 100")
 		}
 	}
 	return nil
@@ -151,25 +153,25 @@ const maxBudgets = 100
 // [ErrExists].
 func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
 	b.App, b.ID = app.ID, agentsvc.NewID()
-	if err := b.complete(s.currency(app.Plan)); err != nil {
+	if err := b.setDefaultsAndValidate(s.currencyForPlan(app.Plan)); err != nil {
 		return Balance{}, err
 	}
-	if err := s.mint(app, b); err != nil {
+	if err := s.checkBudgetCurrency(app, b); err != nil {
 		return Balance{}, err
 	}
 	thresholds, err := json.Marshal(b.Thresholds)
 	if err != nil {
 		return Balance{}, err
 	}
-	since, _ := b.Window.Bounds(s.now(), b.zone)
-	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+	since, _ := b.Window.Bounds(s.databaseNow(), b.location)
+	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		var n int
 		err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM budget WHERE tenant = $1`, string(b.App))
 		if err != nil {
 			return err
 		}
 		if n >= maxBudgets {
-			return invalid("name", "there are %d budgets, more are not allowed", n)
+			return invalidField("name", "there are %d budgets, more are not allowed", n)
 		}
 		_, err = tx.Exec(ctx, `INSERT INTO budget (tenant, id, name, agent, key_id, owner_sub, model, unit, amount, currency, span, timezone, hard,
 				on_exhausted, thresholds, created_at, updated_at)
@@ -179,34 +181,34 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 		if err != nil {
 			return err
 		}
-		if _, err := rebuild(ctx, tx, b, since); err != nil {
+		if _, err := rebuildBalanceTx(ctx, tx, b, since); err != nil {
 			return err
 		}
-		if err := tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.detail(nil, &b)}); err != nil {
+		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.auditDetail(nil, &b)}); err != nil {
 			return err
 		}
 		return recordChange(ctx, tx, topicBudget, string(b.App))
 	})
 	if db.IsDuplicate(err) {
-		return Balance{}, refuse(ErrExists, "there is a budget %s", b.Name)
+		return Balance{}, errorWithMessage(ErrExists, "there is a budget %s", b.Name)
 	}
-	return s.changed(ctx, b, err)
+	return s.publishBudgetChange(ctx, b, err)
 }
 
-// PutBudget has edit say what a budget becomes, given what it is, while nobody else can change it. How much it is and
+// UpdateBudget has edit say what a budget becomes, given what it is, while nobody else can change it. How much it is and
 // what becomes of calls beyond it can change; its name, scope, unit and window stay what they are. One that is not there is
 // [ErrNotFound].
-func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, name string, edit func(was Budget) (Budget, error)) (Balance, error) {
+func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.App, name string, edit func(was Budget) (Budget, error)) (Balance, error) {
 	var b Budget
-	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
-		was, err := holdBudget(ctx, tx, app.ID, name)
+	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		was, err := lockBudget(ctx, tx, app.ID, name)
 		if err != nil {
 			return err
 		}
 		if b, err = edit(was); err != nil {
 			return err
 		}
-		if err := b.replaces(was); err != nil {
+		if err := b.validateReplacement(was); err != nil {
 			return err
 		}
 		thresholds, err := json.Marshal(b.Thresholds)
@@ -217,25 +219,25 @@ func (s *Service) PutBudget(ctx context.Context, actor string, app tenancy.App, 
 		err = tx.Query(ctx, func(r db.Row) error {
 			var updated int64
 			err := r.Scan(&updated)
-			b.UpdatedAt = micros(updated)
+			b.UpdatedAt = timeFromMicros(updated)
 			return err
 		}, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now(), updated_by = $7
 			WHERE tenant = $1 AND id = $2 RETURNING updated_at`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds), actor)
 		if err != nil {
 			return err
 		}
-		if err := tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.detail(&was, &b)}); err != nil {
+		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.auditDetail(&was, &b)}); err != nil {
 			return err
 		}
 		return recordChange(ctx, tx, topicBudget, string(b.App))
 	})
 	b.Name = name
-	return s.changed(ctx, b, err)
+	return s.publishBudgetChange(ctx, b, err)
 }
 
-// holdBudget reads a budget and holds it until tx ends: whoever else is to change it waits.
-func holdBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budget, err error) {
-	err = tx.Query(ctx, b.scan,
+// lockBudget reads a budget and holds it until tx ends: whoever else is to change it waits.
+func lockBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budget, err error) {
+	err = tx.Query(ctx, b.scanRow,
 		`UPDATE budget SET name = name WHERE tenant = $1 AND name = $2 RETURNING `+budgetColumns, string(app), name)
 	if err == nil && b.ID == "" {
 		err = errNoBudget
@@ -243,10 +245,10 @@ func holdBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budge
 	return b, err
 }
 
-// replaces completes b, which is to take the place of was, or says what it must not change.
-func (b *Budget) replaces(was Budget) error {
+// validateReplacement completes b, which is to take the place of was, or says what it must not change.
+func (b *Budget) validateReplacement(was Budget) error {
 	b.App, b.ID, b.CreatedAt = was.App, was.ID, was.CreatedAt
-	if err := b.complete(was.Currency); err != nil {
+	if err := b.setDefaultsAndValidate(was.Currency); err != nil {
 		return err
 	}
 	for _, f := range []struct {
@@ -257,7 +259,7 @@ func (b *Budget) replaces(was Budget) error {
 		{"currency", b.Currency != was.Currency},
 	} {
 		if f.changed {
-			return invalid(f.field, "stays what it is: delete the budget and make another")
+			return invalidField(f.field, "stays what it is: delete the budget and make another")
 		}
 	}
 	return nil
@@ -266,8 +268,8 @@ func (b *Budget) replaces(was Budget) error {
 // DeleteBudget removes a budget. One that is not there is [ErrNotFound].
 func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.App, name string) error {
 	var b Budget
-	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) (err error) {
-		if b, err = holdBudget(ctx, tx, app.ID, name); err != nil {
+	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) (err error) {
+		if b, err = lockBudget(ctx, tx, app.ID, name); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `DELETE FROM budget WHERE tenant = $1 AND id = $2`, string(b.App), b.ID); err != nil {
@@ -281,63 +283,63 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 				return err
 			}
 		}
-		if err := tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.detail(&b, nil)}); err != nil {
+		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.auditDetail(&b, nil)}); err != nil {
 			return err
 		}
 		return recordChange(ctx, tx, topicBudget, string(b.App))
 	})
 	b.Name = name
-	_, err = s.changed(ctx, b, err)
+	_, err = s.publishBudgetChange(ctx, b, err)
 	return err
 }
 
-var errNoBudget = refuse(ErrNotFound, "there is no such budget")
+var errNoBudget = errorWithMessage(ErrNotFound, "there is no such budget")
 
-// changed has every process know of a change of b that ended in err, and returns how b stands, as far as that can be read.
-func (s *Service) changed(ctx context.Context, b Budget, err error) (Balance, error) {
+// publishBudgetChange has every process know of a change of b that ended in err, and returns how b stands, as far as that can be read.
+func (s *Service) publishBudgetChange(ctx context.Context, b Budget, err error) (Balance, error) {
 	if err != nil {
 		return Balance{}, fmt.Errorf("change budget %s: %w", b.Name, err)
 	}
-	_, until := b.Window.Bounds(s.now(), b.zone)
-	stands := Balance{Budget: b, ResetsAt: until}
-	s.afterwards(ctx, func(ctx context.Context) error {
+	_, until := b.Window.Bounds(s.databaseNow(), b.location)
+	balance := Balance{Budget: b, ResetsAt: until}
+	s.reloadAfterChange(ctx, func(ctx context.Context) error {
 		if err := s.readBudgets(ctx, b.App); err != nil {
 			return err
 		}
-		of := s.budgets.of(b.App)
+		of := s.budgets.budgetsOf(b.App)
 		i := slices.IndexFunc(of, func(x Budget) bool { return x.ID == b.ID })
 		if i < 0 { // it is deleted
 			return nil
 		}
-		list, err := s.balances(ctx, of[i:i+1])
+		list, err := s.readBalances(ctx, of[i:i+1])
 		if err != nil {
 			return err
 		}
-		since, _ := of[i].Window.Bounds(s.now(), of[i].zone)
-		s.passed(ctx, list[0], since)
-		err = s.readPassed(ctx, b.App, list)
-		stands = list[0]
+		since, _ := of[i].Window.Bounds(s.databaseNow(), of[i].location)
+		s.recordPassedThresholds(ctx, list[0], since)
+		err = s.readThresholdEvents(ctx, b.App, list)
+		balance = list[0]
 		return err
 	})
 	s.bus.Publish(topicBudget, string(b.App))
-	return stands, nil
+	return balance, nil
 }
 
-// Budgets returns the budgets of an app, or of the platform where it is "", by name.
-func (s *Service) Budgets(ctx context.Context, app db.ID) ([]Balance, error) {
+// ListBudgets returns the budgets of an app, or of the platform where it is "", by name.
+func (s *Service) ListBudgets(ctx context.Context, app db.ID) ([]Balance, error) {
 	if err := s.readBudgets(ctx, app); err != nil {
 		return nil, err
 	}
-	list, err := s.balances(ctx, s.budgets.of(app))
+	list, err := s.readBalances(ctx, s.budgets.budgetsOf(app))
 	if err != nil || len(list) == 0 {
 		return list, err
 	}
-	return list, s.readPassed(ctx, app, list)
+	return list, s.readThresholdEvents(ctx, app, list)
 }
 
-// Find returns the budget of an app, or of the platform where it is "", by name. One that is not there is [ErrNotFound].
-func (s *Service) Find(ctx context.Context, app db.ID, name string) (Balance, error) {
-	list, err := s.Budgets(ctx, app)
+// FindBudget returns the budget of an app, or of the platform where it is "", by name. One that is not there is [ErrNotFound].
+func (s *Service) FindBudget(ctx context.Context, app db.ID, name string) (Balance, error) {
+	list, err := s.ListBudgets(ctx, app)
 	if err != nil {
 		return Balance{}, err
 	}
@@ -348,17 +350,17 @@ func (s *Service) Find(ctx context.Context, app db.ID, name string) (Balance, er
 	return list[i], nil
 }
 
-// balances reads how far budgets are used up, and how much they are by now.
-func (s *Service) balances(ctx context.Context, budgets []Budget) ([]Balance, error) {
+// readBalances reads how far budgets are used up, and how much they are by now.
+func (s *Service) readBalances(ctx context.Context, budgets []Budget) ([]Balance, error) {
 	list := make([]Balance, len(budgets))
 	var b db.Batch
 	for i, x := range budgets {
-		since, until := x.Window.Bounds(s.now(), x.zone)
+		since, until := x.Window.Bounds(s.databaseNow(), x.location)
 		list[i] = Balance{Budget: x, ResetsAt: until}
 		b.Query(func(r db.Row) error {
 			var updated int64
 			err := r.Scan(&list[i].Committed, &list[i].Reserved, &list[i].Amount, &list[i].Hard, &updated, &list[i].UpdatedBy)
-			list[i].UpdatedAt = micros(updated)
+			list[i].UpdatedAt = timeFromMicros(updated)
 			return err
 		},
 			`SELECT COALESCE(b.committed, 0), COALESCE(b.reserved, 0), x.amount, x.hard, x.updated_at, x.updated_by FROM budget x
@@ -374,30 +376,30 @@ func (s *Service) balances(ctx context.Context, budgets []Budget) ([]Balance, er
 	return list, nil
 }
 
-// currency is that of the money of an app on a plan: the plan's, else that of the version of the price book made first, so
+// currencyForPlan is that of the money of an app on a plan: the plan's, else that of the version of the price book made first, so
 // that none made later changes it. It is "" where there is neither.
-func (s *Service) currency(plan string) string {
-	p, _ := s.Plan(plan)
-	return cmp.Or(p.Currency, s.book.Load().currency)
+func (s *Service) currencyForPlan(plan string) string {
+	p, _ := s.CachedPlan(plan)
+	return cmp.Or(p.Currency, s.priceBook.Load().defaultCurrency)
 }
 
-// mint says what is wrong with the currency of a budget of money.
-func (s *Service) mint(app tenancy.App, b Budget) error {
-	own := s.currency(app.Plan)
-	inBook := func(v Price) bool { return v.Currency == b.Currency }
+// checkBudgetCurrency says what is wrong with the currency of a budget of money.
+func (s *Service) checkBudgetCurrency(app tenancy.App, b Budget) error {
+	native := s.currencyForPlan(app.Plan)
+	inBook := func(v PriceVersion) bool { return v.Currency == b.Currency }
 	switch {
-	case b.Unit != InMoney || b.App != "" && b.Currency == own:
+	case b.Unit != InMoney || b.App != "" && b.Currency == native:
 		return nil
-	case b.App != "" && own != "":
-		return invalid("currency", "the app is charged in %s: a budget in another currency would count nothing", own)
-	case !slices.ContainsFunc(s.book.Load().versions, inBook):
-		return invalid("currency", "there is no price book in %s: the budget would count nothing", b.Currency)
+	case b.App != "" && native != "":
+		return invalidField("currency", "the app is charged in %s: a budget in another currency would count nothing", native)
+	case !slices.ContainsFunc(s.priceBook.Load().versions, inBook):
+		return invalidField("currency", "there is no price book in %s: the budget would count nothing", b.Currency)
 	}
 	return nil
 }
 
-// detail is what the audit trail tells of a change of b; nil = it was, or is, not there.
-func (b Budget) detail(before, after *Budget) map[string]any {
+// auditDetail is what the audit trail tells of a change of b; nil = it was, or is, not there.
+func (b Budget) auditDetail(before, after *Budget) map[string]any {
 	d := map[string]any{"budget": b.Name}
 	for word, x := range map[string]*Budget{"before": before, "after": after} {
 		if x != nil {

@@ -13,14 +13,14 @@ import (
 // Signals may be lost, and without Redis none come. So each change of a price, a plan or a budget is also recorded in the
 // database (billing_change), which every process reads twice a second: one look at an index.
 const (
-	changesEvery   = 500 * time.Millisecond
-	changesTimeout = 5 * time.Second
+	changesInterval = 500 * time.Millisecond
+	changesTimeout  = 5 * time.Second
 )
 
-// changes is how far this process has read the recorded changes.
-type changes struct {
-	mu   sync.Mutex // held by whoever reads them
-	seen int64      // the highest generation whose change was read, under mu
+// changeCursor is how far this process has read the recorded changes.
+type changeCursor struct {
+	mu             sync.Mutex // held by whoever reads them
+	lastGeneration int64      // the highest generation whose change was read, under mu
 }
 
 // recordChange records in tx that what a topic names by key has changed. It must be the last statement of tx that locks rows: it
@@ -43,9 +43,9 @@ func recordChange(ctx context.Context, tx *db.Tx, topic, key string) error {
 // skipChanges takes all changes that are recorded by now as read. It is for a process that has read nothing yet and is about to
 // read everything.
 func (s *Service) skipChanges(ctx context.Context) error {
-	s.changes.mu.Lock()
-	defer s.changes.mu.Unlock()
-	err := s.ask(ctx, func(r db.Row) error { return r.Scan(&s.changes.seen) }, `SELECT generation FROM billing_change WHERE topic = '' AND key = ''`)
+	s.changeCursor.mu.Lock()
+	defer s.changeCursor.mu.Unlock()
+	err := s.queryPlatform(ctx, func(r db.Row) error { return r.Scan(&s.changeCursor.lastGeneration) }, `SELECT generation FROM billing_change WHERE topic = '' AND key = ''`)
 	if err != nil {
 		return fmt.Errorf("read the last change: %w", err)
 	}
@@ -54,13 +54,13 @@ func (s *Service) skipChanges(ctx context.Context) error {
 
 // readChanges reads again what was changed, by whichever process, since it was called last.
 func (s *Service) readChanges(ctx context.Context) error {
-	s.changes.mu.Lock()
-	defer s.changes.mu.Unlock()
+	s.changeCursor.mu.Lock()
+	defer s.changeCursor.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, changesTimeout)
 	defer cancel()
 	var changed []signal.Signal
-	last := s.changes.seen
-	err := s.ask(ctx, func(r db.Row) error {
+	last := s.changeCursor.lastGeneration
+	err := s.queryPlatform(ctx, func(r db.Row) error {
 		var at signal.Signal
 		var generation int64
 		err := r.Scan(&at.Topic, &at.Key, &generation)
@@ -68,22 +68,22 @@ func (s *Service) readChanges(ctx context.Context) error {
 			changed = append(changed, at)
 		}
 		return err
-	}, `SELECT topic, key, generation FROM billing_change WHERE generation > $1`, s.changes.seen)
+	}, `SELECT topic, key, generation FROM billing_change WHERE generation > $1`, s.changeCursor.lastGeneration)
 	if err != nil {
 		return fmt.Errorf("look for changed prices, plans and budgets: %w", err)
 	}
 	for _, at := range changed {
-		if err := s.read(ctx, at); err != nil {
+		if err := s.reloadTopic(ctx, at); err != nil {
 			return err // it is read again
 		}
 	}
-	s.changes.seen = last
+	s.changeCursor.lastGeneration = last
 	return nil
 }
 
-// followChanges reads changes until ctx ends. That it cannot is logged once.
-func (s *Service) followChanges(ctx context.Context) {
-	tick := time.NewTicker(changesEvery)
+// pollChanges reads changes until ctx ends. That it cannot is logged once.
+func (s *Service) pollChanges(ctx context.Context) {
+	tick := time.NewTicker(changesInterval)
 	defer tick.Stop()
 	healthy := true
 	for {

@@ -15,8 +15,8 @@ import (
 // TestReadChanges: a process that hears no signal learns of each change from the database, and reads nothing again for nothing.
 func TestReadChanges(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		here, there := open(t, d), open(t, d)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		here, there := openBilling(t, d), openBilling(t, d)
 		read := func() {
 			t.Helper()
 			if err := billing.ReadChanges(there, t.Context()); err != nil {
@@ -24,10 +24,10 @@ func TestReadChanges(t *testing.T) {
 			}
 		}
 		exhausted := func() bool {
-			_, err := there.Allowance(acme.ID, "").Reserve(t.Context(), ask())
-			return errors.As(err, new(*agentsvc.ExhaustedError))
+			_, err := there.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), newUsageRequest())
+			return errors.As(err, new(*agentsvc.BudgetExhaustedError))
 		}
-		add(t, here, acme, calls(0))
+		addBudget(t, here, acme, callBudget(0))
 		if exhausted() {
 			t.Error("the budget is known before it was read")
 		}
@@ -39,26 +39,26 @@ func TestReadChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		read()
-		if there.Allowance(acme.ID, "").Bounded() {
+		if there.NewBudgetGate(acme.ID, "").HasBudgets() {
 			t.Error("a deleted budget is still known")
 		}
 		if _, err := here.AddPlan(t.Context(), actor, billing.Plan{Name: "p", AllowedModels: []string{"a/*"}}); err != nil {
 			t.Fatal(err)
 		}
-		p := billing.Price{Version: "v1", Currency: "USD", Effective: time.Now().Add(time.Hour), Items: []billing.Item{{Kind: billing.Charge, Meter: "model_calls", Per: 1, Amount: 3}}}
-		if _, err := here.AddPrice(t.Context(), actor, p); err != nil {
+		p := billing.PriceVersion{Version: "v1", Currency: "USD", Effective: time.Now().Add(time.Hour), Items: []billing.PriceItem{{Kind: billing.Charge, Meter: "model_calls", Per: 1, Amount: 3}}}
+		if _, err := here.AddPriceVersion(t.Context(), actor, p); err != nil {
 			t.Fatal(err)
 		}
 		read()
 		later := billing.Usage{Kind: billing.ModelCall, At: time.Now().Add(2 * time.Hour), Quantities: billing.Quantities{ModelCalls: 1}}
-		if _, ok := there.Plan("p"); !ok || there.Worth("", later).Charge != 3 {
-			t.Errorf("the plan is known: %v; a call is worth %+v", ok, there.Worth("", later))
+		if _, ok := there.CachedPlan("p"); !ok || there.PriceUsage("", later).Charge != 3 {
+			t.Errorf("the plan is known: %v; a call is worth %+v", ok, there.PriceUsage("", later))
 		}
-		if err := here.RemovePrice(t.Context(), actor, "v1"); err != nil {
+		if err := here.RemovePriceVersion(t.Context(), actor, "v1"); err != nil {
 			t.Fatal(err)
 		}
 		read()
-		if w := there.Worth("", later); w.Version != "" {
+		if w := there.PriceUsage("", later); w.Version != "" {
 			t.Errorf("a price book that was withdrawn still holds: %+v", w)
 		}
 	})
@@ -67,8 +67,8 @@ func TestReadChanges(t *testing.T) {
 // TestRecordedInOrder: changes that are made at once become visible in the order of their generations, so that none is passed over.
 func TestRecordedInOrder(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		here, there := open(t, d), open(t, d)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		here, there := openBilling(t, d), openBilling(t, d)
 		ctx, stop := context.WithCancel(t.Context())
 		read := make(chan error, 1)
 		go func() {
@@ -87,7 +87,7 @@ func TestRecordedInOrder(t *testing.T) {
 			go func() {
 				a := acme
 				a.ID, a.Name = app(i), string(app(i))
-				_, err := here.AddBudget(ctx, actor, a, calls(1))
+				_, err := here.AddBudget(ctx, actor, a, callBudget(1))
 				made <- err
 			}()
 		}
@@ -101,7 +101,7 @@ func TestRecordedInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range apps {
-			if !there.Allowance(app(i), "").Bounded() {
+			if !there.NewBudgetGate(app(i), "").HasBudgets() {
 				t.Errorf("the budget of %s is not known", app(i))
 			}
 		}

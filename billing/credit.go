@@ -47,9 +47,9 @@ const (
 const maxAmount = 1_000_000_000_000_000_000
 
 const (
-	maxNote    = 500
-	maxCredits = 100 // open ones of an app
-	maxGrants  = 3   // tries where the connection to the database broke
+	maxNoteBytes   = 500
+	maxOpenCredits = 100 // open ones of an app
+	maxGrantTries  = 3   // tries where the connection to the database broke
 )
 
 // AddCredit grants an app a credit. Without a currency it is in that of the app's plan. Under a key an actor is granted one credit,
@@ -57,20 +57,20 @@ const (
 func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, c Credit) (Credit, error) {
 	c.ID, c.CreatedBy = agentsvc.NewID(), actor
 	c.Key = cmp.Or(c.Key, c.ID)
-	c.Currency = cmp.Or(c.Currency, s.tariff(app).currency)
+	c.Currency = cmp.Or(c.Currency, s.tariffFor(app).currency)
 	switch {
 	case c.Amount < 1 || c.Amount > maxAmount:
-		return Credit{}, invalid("amount", "must be nano-units of the currency, from 1 to %d", maxAmount)
-	case !currencies.MatchString(c.Currency):
-		return Credit{}, invalid("currency", "must be three capital letters, such as USD")
-	case len(c.Note) > maxNote || !utf8.ValidString(c.Note) || strings.ContainsFunc(c.Note, unicode.IsControl):
-		return Credit{}, invalid("note", "must be at most %d bytes of text without control characters", maxNote)
+		return Credit{}, invalidField("amount", "must be nano-units of the currency, from 1 to %d", maxAmount)
+	case !currencyPattern.MatchString(c.Currency):
+		return Credit{}, invalidField("currency", "must be three capital letters, such as USD")
+	case len(c.Note) > maxNoteBytes || !utf8.ValidString(c.Note) || strings.ContainsFunc(c.Note, unicode.IsControl):
+		return Credit{}, invalidField("note", "must be at most %d bytes of text without control characters", maxNoteBytes)
 	case !c.Expires.IsZero() && !c.Expires.After(time.Now()):
-		return Credit{}, invalid("expires_at", "must be in the future")
+		return Credit{}, invalidField("expires_at", "must be in the future")
 	}
-	made, err := s.grant(ctx, app, c)
-	for try := 1; db.Away(err) && try < maxGrants && ctx.Err() == nil; try++ {
-		made, err = s.grant(ctx, app, c) // the key says whether it was granted
+	made, err := s.grantCredit(ctx, app, c)
+	for try := 1; db.IsUnavailable(err) && try < maxGrantTries && ctx.Err() == nil; try++ {
+		made, err = s.grantCredit(ctx, app, c) // the key says whether it was granted
 	}
 	if err != nil {
 		return Credit{}, fmt.Errorf("grant a credit: %w", err)
@@ -78,29 +78,29 @@ func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, 
 	return made, nil
 }
 
-// grant writes a credit down and returns how it stands, read in the same transaction: whoever is told of an error was granted
+// grantCredit writes a credit down and returns how it stands, read in the same transaction: whoever is told of an error was granted
 // nothing.
-func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) (made Credit, err error) {
+func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (made Credit, err error) {
 	var expires int64
 	if !c.Expires.IsZero() {
 		expires = c.Expires.UnixMicro()
 	}
-	err = s.inLedger(ctx, app, func(l *ledger) error {
+	err = s.updateLedger(ctx, app, func(l *ledger) error {
 		if c.Key != "" {
-			id, err := l.granted(ctx, c, expires)
+			id, err := l.findGranted(ctx, c, expires)
 			if err != nil || id != "" {
 				if err == nil {
-					made, err = s.credit(ctx, l.tx.Query, app, id)
+					made, err = s.readCredit(ctx, l.tx.Query, app, id)
 				}
 				return err
 			}
 		}
-		open, err := credits(ctx, l.tx.Query, app.ID)
+		open, err := readCredits(ctx, l.tx.Query, app.ID)
 		if err != nil {
 			return err
 		}
-		if open = slices.DeleteFunc(open, func(c Credit) bool { return c.Remaining == 0 }); len(open) >= maxCredits {
-			return refuse(ErrPrecondition, "the app has %d credits that are not used up; more are not allowed", len(open))
+		if open = slices.DeleteFunc(open, func(c Credit) bool { return c.Remaining == 0 }); len(open) >= maxOpenCredits {
+			return errorWithMessage(ErrPrecondition, "the app has %d credits that are not used up; more are not allowed", len(open))
 		}
 		_, err = l.tx.Exec(ctx, `INSERT INTO credit (app, id, amount, currency, expires_at, note, actor, created_at, idempotency_key)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
@@ -108,27 +108,27 @@ func (s *Service) grant(ctx context.Context, app tenancy.App, c Credit) (made Cr
 		if err != nil {
 			return err
 		}
-		e := move(EntryGrant, c.Currency, c.Amount, Promotion, Unspent)
+		e := newTransferEntry(EntryGrant, c.Currency, c.Amount, Promotion, Unspent)
 		e.Credit = c.ID
-		if err := l.post(ctx, e); err != nil {
+		if err := l.postEntry(ctx, e); err != nil {
 			return err
 		}
 		detail := map[string]any{"credit": c.ID, "amount": int64(c.Amount), "currency": c.Currency, "note": c.Note}
 		if !c.Expires.IsZero() {
 			detail["expires_at"] = c.Expires.UTC().Format(time.RFC3339)
 		}
-		err = tenancy.Audit(ctx, l.tx, tenancy.Entry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
+		err = tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
 		if err != nil {
 			return err
 		}
-		made, err = s.credit(ctx, l.tx.Query, app, c.ID)
+		made, err = s.readCredit(ctx, l.tx.Query, app, c.ID)
 		return err
 	})
 	return made, err
 }
 
-// granted returns the id of the credit that was granted under the key of c, "" if none was.
-func (l *ledger) granted(ctx context.Context, c Credit, expires int64) (id string, err error) {
+// findGranted returns the id of the credit that was granted under the key of c, "" if none was.
+func (l *ledger) findGranted(ctx context.Context, c Credit, expires int64) (id string, err error) {
 	same := false
 	err = l.tx.Query(ctx, func(r db.Row) error {
 		var amount, until int64
@@ -146,8 +146,8 @@ func (l *ledger) granted(ctx context.Context, c Credit, expires int64) (id strin
 // RevokeCredit takes back what is left of a credit; what it has paid stays paid. To do so again changes nothing. One that is
 // not there is [ErrNotFound].
 func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.App, id string) error {
-	err := s.inLedger(ctx, app, func(l *ledger) error {
-		all, err := credits(ctx, l.tx.Query, app.ID)
+	err := s.updateLedger(ctx, app, func(l *ledger) error {
+		all, err := readCredits(ctx, l.tx.Query, app.ID)
 		if err != nil {
 			return err
 		}
@@ -159,10 +159,10 @@ func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.Ap
 		if c.Remaining == 0 {
 			return nil
 		}
-		if err := l.close(ctx, EntryRevocation, c); err != nil {
+		if err := l.closeCredit(ctx, EntryRevocation, c); err != nil {
 			return err
 		}
-		return tenancy.Audit(ctx, l.tx, tenancy.Entry{Actor: actor, Action: "credit.revoke", App: app.Name, AppID: app.ID, Detail: map[string]any{
+		return tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: actor, Action: "credit.revoke", App: app.Name, AppID: app.ID, Detail: map[string]any{
 			"credit": id, "amount": int64(c.Remaining), "currency": c.Currency,
 		}})
 	})
@@ -172,29 +172,29 @@ func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.Ap
 	return nil
 }
 
-var errNoCredit = refuse(ErrNotFound, "there is no such credit")
+var errNoCredit = errorWithMessage(ErrNotFound, "there is no such credit")
 
-// close posts that what is left of c is gone.
-func (l *ledger) close(ctx context.Context, why EntryKind, c Credit) error {
-	e := move(why, c.Currency, c.Remaining, Unspent, Promotion)
+// closeCredit posts that what is left of c is gone.
+func (l *ledger) closeCredit(ctx context.Context, why EntryKind, c Credit) error {
+	e := newTransferEntry(why, c.Currency, c.Remaining, Unspent, Promotion)
 	e.Credit = c.ID
-	return l.post(ctx, e)
+	return l.postEntry(ctx, e)
 }
 
-// Credits returns the credits of an app in the order in which they pay.
-func (s *Service) Credits(ctx context.Context, app tenancy.App) ([]Credit, error) {
-	return s.allCredits(ctx, s.ask, app)
+// ListCredits returns the credits of an app in the order in which they pay.
+func (s *Service) ListCredits(ctx context.Context, app tenancy.App) ([]Credit, error) {
+	return s.readAllCredits(ctx, s.queryPlatform, app)
 }
 
-func (s *Service) allCredits(ctx context.Context, ask query, app tenancy.App) ([]Credit, error) {
-	a, err := s.account(ctx, ask, app)
+func (s *Service) readAllCredits(ctx context.Context, request queryFunc, app tenancy.App) ([]Credit, error) {
+	a, err := s.computeAccount(ctx, request, app)
 	if err != nil {
 		return nil, err
 	}
 	for i := range a.credits {
 		c := &a.credits[i]
-		if i := slices.IndexFunc(a.left, func(x Credit) bool { return x.ID == c.ID }); i >= 0 {
-			c.Pending = c.Remaining - a.left[i].Remaining
+		if i := slices.IndexFunc(a.creditsAfter, func(x Credit) bool { return x.ID == c.ID }); i >= 0 {
+			c.Pending = c.Remaining - a.creditsAfter[i].Remaining
 		}
 		switch {
 		case c.Status == CreditRevoked:
@@ -207,13 +207,13 @@ func (s *Service) allCredits(ctx context.Context, ask query, app tenancy.App) ([
 	return a.credits, nil
 }
 
-// Credit returns a credit of an app. One that is not there is [ErrNotFound].
-func (s *Service) Credit(ctx context.Context, app tenancy.App, id string) (Credit, error) {
-	return s.credit(ctx, s.ask, app, id)
+// FindCredit returns a credit of an app. One that is not there is [ErrNotFound].
+func (s *Service) FindCredit(ctx context.Context, app tenancy.App, id string) (Credit, error) {
+	return s.readCredit(ctx, s.queryPlatform, app, id)
 }
 
-func (s *Service) credit(ctx context.Context, ask query, app tenancy.App, id string) (Credit, error) {
-	all, err := s.allCredits(ctx, ask, app)
+func (s *Service) readCredit(ctx context.Context, request queryFunc, app tenancy.App, id string) (Credit, error) {
+	all, err := s.readAllCredits(ctx, request, app)
 	if err != nil {
 		return Credit{}, err
 	}
@@ -223,26 +223,26 @@ func (s *Service) credit(ctx context.Context, ask query, app tenancy.App, id str
 	return Credit{}, errNoCredit
 }
 
-// query asks the database, within a transaction or outside of any.
-type query func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error
+// queryFunc asks the database, within a transaction or outside of any.
+type queryFunc func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error
 
-// ask is a query outside of any transaction.
-func (s *Service) ask(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
+// queryPlatform is a query outside of any transaction.
+func (s *Service) queryPlatform(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
 	var b db.Batch
 	b.Query(read, sql, args...)
 	return s.db.Platform().Do(ctx, &b)
 }
 
-// credits reads the credits of an app as the books have them, in the order in which they pay.
-func credits(ctx context.Context, ask query, app db.ID) ([]Credit, error) {
+// readCredits reads the credits of an app as the books have them, in the order in which they pay.
+func readCredits(ctx context.Context, request queryFunc, app db.ID) ([]Credit, error) {
 	list := []Credit{}
-	err := ask(ctx, func(r db.Row) error {
+	err := request(ctx, func(r db.Row) error {
 		c := Credit{Status: CreditOpen}
 		var expires, created, revoked int64
 		err := r.Scan(&c.ID, (*int64)(&c.Amount), &c.Currency, &expires, &c.Note, &c.CreatedBy, &created, (*int64)(&c.Remaining), &revoked)
-		c.CreatedAt = micros(created)
+		c.CreatedAt = timeFromMicros(created)
 		if expires != 0 {
-			c.Expires = micros(expires)
+			c.Expires = timeFromMicros(expires)
 		}
 		if revoked > 0 {
 			c.Status = CreditRevoked

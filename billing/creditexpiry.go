@@ -10,19 +10,19 @@ import (
 	"stoa/tenancy/db"
 )
 
-// expireEvery is how often credits that are over are looked for.
-const expireEvery = 10 * time.Minute
+// expireInterval is how often credits that are over are looked for.
+const expireInterval = 10 * time.Minute
 
-// KeepBooks posts the expiry of credits and makes invoices final that are due, now and then until ctx ends. Any number of
+// RunBookkeeping posts the expiry of credits and makes invoices final that are due, now and then until ctx ends. Any number of
 // processes may do so.
-func (s *Service) KeepBooks(ctx context.Context) error {
-	tick := time.NewTicker(expireEvery)
+func (s *Service) RunBookkeeping(ctx context.Context) error {
+	tick := time.NewTicker(expireInterval)
 	defer tick.Stop()
 	var looked time.Time
 	for {
-		if time.Since(looked) >= finalizeEvery {
+		if time.Since(looked) >= finalizeInterval {
 			looked = time.Now()
-			if err := s.FinalizeDue(ctx); err != nil && ctx.Err() == nil {
+			if err := s.FinalizeDueInvoices(ctx); err != nil && ctx.Err() == nil {
 				s.log.WarnContext(ctx, "invoices that are due could not be made final", "error", err)
 			}
 		}
@@ -41,7 +41,7 @@ func (s *Service) KeepBooks(ctx context.Context) error {
 // Other ones expire when that usage is invoiced.
 func (s *Service) ExpireCredits(ctx context.Context) error {
 	var apps []tenancy.App
-	err := s.ask(ctx, func(r db.Row) error {
+	err := s.queryPlatform(ctx, func(r db.Row) error {
 		var app tenancy.App
 		err := r.Scan((*string)(&app.ID), &app.Name)
 		apps = append(apps, app)
@@ -55,16 +55,16 @@ func (s *Service) ExpireCredits(ctx context.Context) error {
 	}
 	var errs []error
 	for _, app := range apps {
-		if err := s.expire(ctx, app); err != nil {
+		if err := s.expireAppCredits(ctx, app); err != nil {
 			errs = append(errs, fmt.Errorf("expire credits of app %s: %w", app.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Service) expire(ctx context.Context, app tenancy.App) error {
-	return s.inLedger(ctx, app, func(l *ledger) error {
-		all, err := credits(ctx, l.tx.Query, app.ID)
+func (s *Service) expireAppCredits(ctx context.Context, app tenancy.App) error {
+	return s.updateLedger(ctx, app, func(l *ledger) error {
+		all, err := readCredits(ctx, l.tx.Query, app.ID)
 		if err != nil {
 			return err
 		}
@@ -72,10 +72,10 @@ func (s *Service) expire(ctx context.Context, app tenancy.App) error {
 			if c.Remaining == 0 || c.Expires.IsZero() || c.Expires.After(l.now) {
 				continue
 			}
-			if needed, err := l.needed(ctx, c); err != nil || needed {
+			if needed, err := l.isCreditNeeded(ctx, c); err != nil || needed {
 				return err
 			}
-			if err := l.close(ctx, EntryExpiry, c); err != nil {
+			if err := l.closeCredit(ctx, EntryExpiry, c); err != nil {
 				return err
 			}
 		}
@@ -83,8 +83,8 @@ func (s *Service) expire(ctx context.Context, app tenancy.App) error {
 	})
 }
 
-// needed reports whether c may have to pay for usage of before its end that is not invoiced yet.
-func (l *ledger) needed(ctx context.Context, c Credit) (needed bool, err error) {
+// isCreditNeeded reports whether c may have to pay for usage of before its end that is not invoiced yet.
+func (l *ledger) isCreditNeeded(ctx context.Context, c Credit) (needed bool, err error) {
 	end := c.Expires.UnixMicro()
 	err = l.tx.Query(ctx, func(r db.Row) error { needed = true; return r.Scan(new(int)) }, `SELECT 1 FROM usage u
 		WHERE (u.tenant || '') = $1 AND u.at < $2 AND (u.at >= $3 OR u.recorded_at >= $4)

@@ -12,8 +12,8 @@ import (
 // TestCreditOnce: under a key an actor is granted one credit, also by callers at once, and another request under it is refused.
 func TestCreditOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, app := priced(t, d), someApp()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app := openPriced(t, d), newApp()
 		ids := make(chan string, 8)
 		for range cap(ids) {
 			go func() {
@@ -33,13 +33,13 @@ func TestCreditOnce(t *testing.T) {
 		_, err := s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 6, Key: "k"})
 		wantErr(t, err, tenancy.ErrKeyReused)
 		_, err = s.AddCredit(t.Context(), "another", app, billing.Credit{Amount: 6, Key: "k"})
-		check(t, err)
+		requireNoErrors(t, err)
 		_, err = s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5})
-		check(t, err)
+		requireNoErrors(t, err)
 		_, err = s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5})
-		check(t, err)
-		all, err := s.Credits(t.Context(), app)
-		check(t, err)
+		requireNoErrors(t, err)
+		all, err := s.ListCredits(t.Context(), app)
+		requireNoErrors(t, err)
 		if len(all) != 4 {
 			t.Errorf("there are %d credits, want 4", len(all))
 		}

@@ -38,25 +38,25 @@ type ExportRow struct {
 // Exporter sends usage out: each row once to each sink, the oldest of an app first. Any number of processes may run one;
 // for each sink one is at work at a time.
 type Exporter struct {
-	s      *Service
-	sinks  map[string]Sink
-	holder string
-	log    *slog.Logger
+	service   *Service
+	sinks     map[string]Sink
+	processID string
+	log       *slog.Logger
 }
 
 // NewExporter returns an exporter to sinks, by the names under which it is kept how far each is.
 func (s *Service) NewExporter(sinks map[string]Sink) *Exporter {
-	return &Exporter{s: s, sinks: sinks, holder: agentsvc.NewID(), log: s.log}
+	return &Exporter{service: s, sinks: sinks, processID: agentsvc.NewID(), log: s.log}
 }
 
 const (
-	exportEvery = 15 * time.Second
-	exportTime  = time.Minute // that a batch may take
-	exportLease = 2 * exportTime
-	maxBackoff  = 10 * time.Minute
-	perBatch    = 500  // rows
-	perRead     = 20   // apps
-	maxError    = 1000 // bytes that are kept of one
+	exportInterval = 15 * time.Second
+	exportTimeout  = time.Minute // that a batch may take
+	exportClaimTTL = 2 * exportTimeout
+	maxBackoff     = 10 * time.Minute
+	batchSize      = 500  // rows
+	appsPerRead    = 20   // apps
+	maxErrorBytes  = 1000 // bytes that are kept of one
 )
 
 // Run exports until ctx ends. A sink that does not take a batch is asked again after a while, and then less and less often;
@@ -64,27 +64,27 @@ const (
 func (e *Exporter) Run(ctx context.Context) error {
 	var sinks sync.WaitGroup
 	for name := range e.sinks {
-		sinks.Go(func() { e.keep(ctx, name) })
+		sinks.Go(func() { e.runSink(ctx, name) })
 	}
 	sinks.Wait()
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (e *Exporter) keep(ctx context.Context, name string) {
-	for wait := exportEvery; ; {
-		err := e.deliver(ctx, name)
+func (e *Exporter) runSink(ctx context.Context, name string) {
+	for wait := exportInterval; ; {
+		err := e.deliverBatches(ctx, name)
 		switch {
 		case ctx.Err() != nil:
 			left, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			_ = e.leave(left, name) // else its time runs out
+			_ = e.releaseExport(left, name) // else its time runs out
 			return
 		case err != nil:
 			e.log.WarnContext(ctx, "usage could not be exported and will be sent again", "export", name, "error", err, "in", wait)
 			wait = min(2*wait, maxBackoff)
 		default:
-			wait = exportEvery
+			wait = exportInterval
 		}
 		select {
 		case <-ctx.Done():
@@ -93,52 +93,52 @@ func (e *Exporter) keep(ctx context.Context, name string) {
 	}
 }
 
-// Deliver exports all that there is to every sink of which no other process is in charge.
-func (e *Exporter) Deliver(ctx context.Context) error {
+// DeliverAll exports all that there is to every sink of which no other process is in charge.
+func (e *Exporter) DeliverAll(ctx context.Context) error {
 	var errs []error
 	for name := range e.sinks {
-		errs = append(errs, e.deliver(ctx, name))
+		errs = append(errs, e.deliverBatches(ctx, name))
 	}
 	return errors.Join(errs...)
 }
 
-// deliver sends batch after batch to a sink. What is written down before a batch goes out and after it has been taken is
+// deliverBatches sends batch after batch to a sink. What is written down before a batch goes out and after it has been taken is
 // what lets another process go on where this one ends.
-func (e *Exporter) deliver(ctx context.Context, name string) error {
+func (e *Exporter) deliverBatches(ctx context.Context, name string) error {
 	apps, last := map[db.ID]*exportApp{}, db.ID("")
 	for ctx.Err() == nil {
-		x, err := e.take(ctx, name)
+		x, err := e.claimExport(ctx, name)
 		if err != nil || x == nil {
 			return err
 		}
-		if err := e.notify(ctx, x); err != nil {
-			return errors.Join(err, e.note(context.WithoutCancel(ctx), name, err))
+		if err := e.notifyThresholds(ctx, x); err != nil {
+			return errors.Join(err, e.recordError(context.WithoutCancel(ctx), name, err))
 		}
 		if !x.pending {
-			if last, err = e.compose(ctx, x, apps, last); err != nil || !x.pending {
+			if last, err = e.composeBatch(ctx, x, apps, last); err != nil || !x.pending {
 				return err
 			}
 		}
-		if err := e.send(ctx, x, apps); err != nil {
-			return errors.Join(err, e.note(context.WithoutCancel(ctx), name, err))
+		if err := e.sendBatch(ctx, x, apps); err != nil {
+			return errors.Join(err, e.recordError(context.WithoutCancel(ctx), name, err))
 		}
 	}
 	return ctx.Err()
 }
 
-// send has the sink take the batch that is under way, and writes down that it has.
-func (e *Exporter) send(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) error {
+// sendBatch has the sink take the batch that is under way, and writes down that it has.
+func (e *Exporter) sendBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) error {
 	if err := e.readApps(ctx, x, apps); err != nil {
 		return err
 	}
 	b := ExportBatch{Export: x.name, Number: x.batch}
 	var err error
-	if b.Rows, err = e.load(ctx, x, apps); err != nil {
+	if b.Rows, err = e.loadBatch(ctx, x, apps); err != nil {
 		return err
 	}
 	refused := 0
 	if len(b.Rows) > 0 {
-		sending, cancel := context.WithTimeout(ctx, exportTime)
+		sending, cancel := context.WithTimeout(ctx, exportTimeout)
 		defer cancel()
 		if refused, err = e.sinks[x.name].Send(sending, b); err != nil {
 			return fmt.Errorf("send batch %d of export %s: %w", x.batch, x.name, err)
@@ -147,7 +147,7 @@ func (e *Exporter) send(ctx context.Context, x *exportState, apps map[db.ID]*exp
 	if refused > 0 {
 		e.log.WarnContext(ctx, "usage was refused and is not exported", "export", x.name, "batch", x.batch, "rows", refused)
 	}
-	return e.acknowledge(ctx, x, apps, b.Rows, refused)
+	return e.acknowledgeBatch(ctx, x, apps, b.Rows, refused)
 }
 
 // ExportStatus says how far an export is.
@@ -161,14 +161,14 @@ type ExportStatus struct {
 	Updated time.Time
 }
 
-// Exports returns how far each export is, those included that no process carries out any more.
-func (s *Service) Exports(ctx context.Context) ([]ExportStatus, error) {
+// ListExports returns how far each export is, those included that no process carries out any more.
+func (s *Service) ListExports(ctx context.Context) ([]ExportStatus, error) {
 	list := []ExportStatus{}
-	err := s.ask(ctx, func(r db.Row) error {
+	err := s.queryPlatform(ctx, func(r db.Row) error {
 		var x ExportStatus
 		var updated int64
 		err := r.Scan(&x.Name, &x.Batch, &x.Pending, &x.Rows, &x.Refused, &x.Error, &updated)
-		x.Updated = micros(updated)
+		x.Updated = timeFromMicros(updated)
 		list = append(list, x)
 		return err
 	}, `SELECT name, batch, pending, rows, refused, error, updated_at FROM export ORDER BY name`)
@@ -180,11 +180,11 @@ func (s *Service) Exports(ctx context.Context) ([]ExportStatus, error) {
 
 // exportApp is an app whose usage is exported.
 type exportApp struct {
-	id     db.ID
-	name   string
-	labels map[string]string
-	sealed int64
-	marked bool // rows after sealed may be in batches already
+	id       db.ID
+	name     string
+	labels   map[string]string
+	sealed   int64
+	hasMarks bool // rows after sealed may be in batches already
 }
 
 // readApps reads the apps and how far each is, unless that is known.
@@ -192,8 +192,8 @@ func (e *Exporter) readApps(ctx context.Context, x *exportState, apps map[db.ID]
 	if len(apps) > 0 {
 		return nil
 	}
-	return e.s.ask(ctx, func(r db.Row) error {
-		a := exportApp{sealed: x.since, marked: true}
+	return e.service.queryPlatform(ctx, func(r db.Row) error {
+		a := exportApp{sealed: x.since, hasMarks: true}
 		var labels string
 		var sealed int64
 		if err := r.Scan((*string)(&a.id), &a.name, &labels, &sealed); err != nil {

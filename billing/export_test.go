@@ -32,20 +32,20 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// receiver is a sink that may fail before or after it has taken a batch.
-type receiver struct {
-	mu      sync.Mutex
-	fail    []string // what goes wrong with the next tries: before, after
-	batches map[int64]string
-	ids     map[string]int
+// flakySink is a sink that may fail before or after it has taken a batch.
+type flakySink struct {
+	mu       sync.Mutex
+	failures []string // what goes wrong with the next tries: before, after
+	batches  map[int64]string
+	ids      map[string]int
 }
 
-func (r *receiver) Send(_ context.Context, b billing.ExportBatch) (int, error) {
+func (r *flakySink) Send(_ context.Context, b billing.ExportBatch) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	what := ""
-	if len(r.fail) > 0 {
-		what, r.fail = r.fail[0], r.fail[1:]
+	if len(r.failures) > 0 {
+		what, r.failures = r.failures[0], r.failures[1:]
 	}
 	if what == "before" {
 		return 0, errors.New("no")
@@ -69,7 +69,7 @@ func (r *receiver) Send(_ context.Context, b billing.ExportBatch) (int, error) {
 	return 0, nil
 }
 
-func (r *receiver) want(t *testing.T, rows int) {
+func (r *flakySink) wantRows(t *testing.T, rows int) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,104 +83,104 @@ func (r *receiver) want(t *testing.T, rows int) {
 	}
 }
 
-// putApp makes a row of an app, without all that belongs to a real one.
-func putApp(t *testing.T, d *db.DB, labels string) tenancy.App {
+// insertApp makes a row of an app, without all that belongs to a real one.
+func insertApp(t *testing.T, d *db.DB, labels string) tenancy.App {
 	t.Helper()
-	app := someApp()
+	app := newApp()
 	var b db.Batch
 	b.Exec(nil, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels, data_key, master_key, created_at, updated_at)
 		VALUES ($1, $2, '', 'active', 1, 1, 1, '[]', '', $3, $4, '', 0, 0)`, string(app.ID), app.Name, labels, []byte{1})
-	check(t, d.Platform().Do(t.Context(), &b))
+	requireNoErrors(t, d.Platform().Do(t.Context(), &b))
 	return app
 }
 
 // TestExport sends usage to a sink that fails now and then, from two processes: each row arrives once, in one batch.
 func TestExport(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, ctx := priced(t, d), t.Context()
-		r := &receiver{batches: map[int64]string{}, ids: map[string]int{}, fail: []string{"before", "", "after", "after", ""}}
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, ctx := openPriced(t, d), t.Context()
+		r := &flakySink{batches: map[int64]string{}, ids: map[string]int{}, failures: []string{"before", "", "after", "after", ""}}
 		one, two := s.NewExporter(map[string]billing.Sink{"x": r}), s.NewExporter(map[string]billing.Sink{"x": r})
-		apps := []tenancy.App{putApp(t, d, "{}"), putApp(t, d, "{}")}
-		check(t, spend(ctx, s, apps[0], day(1, 1), 3), one.Deliver(ctx)) // from before there was an export
-		r.want(t, 0)
-		check(t, spend(ctx, s, apps[0], day(1, 2), 400), spend(ctx, s, apps[1], day(1, 3), 300), spend(ctx, s, tenancy.App{ID: tenancy.DefaultID}, day(1, 4), 5))
+		apps := []tenancy.App{insertApp(t, d, "{}"), insertApp(t, d, "{}")}
+		requireNoErrors(t, recordCalls(ctx, s, apps[0], dateIn2026(1, 1), 3), one.DeliverAll(ctx)) // from before there was an export
+		r.wantRows(t, 0)
+		requireNoErrors(t, recordCalls(ctx, s, apps[0], dateIn2026(1, 2), 400), recordCalls(ctx, s, apps[1], dateIn2026(1, 3), 300), recordCalls(ctx, s, tenancy.App{ID: tenancy.DefaultID}, dateIn2026(1, 4), 5))
 		for range 4 {
-			if err := one.Deliver(ctx); err == nil {
+			if err := one.DeliverAll(ctx); err == nil {
 				break
-			} else if list, lerr := s.Exports(ctx); lerr != nil || len(list) != 1 || list[0].Error == "" || !list[0].Pending {
+			} else if list, lerr := s.ListExports(ctx); lerr != nil || len(list) != 1 || list[0].Error == "" || !list[0].Pending {
 				t.Errorf("after %v: %+v, %v", err, list, lerr)
 			}
-			check(t, two.Deliver(ctx)) // the other one is in charge
+			requireNoErrors(t, two.DeliverAll(ctx)) // the other one is in charge
 		}
-		r.want(t, 705)
-		check(t, one.Deliver(ctx), spend(ctx, s, apps[1], day(1, 3), 2), one.Deliver(ctx))
-		r.want(t, 707)
-		list, err := s.Exports(ctx)
-		if check(t, err); list[0].Rows != 707 || list[0].Pending || list[0].Error != "" || list[0].Batch != 3 {
+		r.wantRows(t, 705)
+		requireNoErrors(t, one.DeliverAll(ctx), recordCalls(ctx, s, apps[1], dateIn2026(1, 3), 2), one.DeliverAll(ctx))
+		r.wantRows(t, 707)
+		list, err := s.ListExports(ctx)
+		if requireNoErrors(t, err); list[0].Rows != 707 || list[0].Pending || list[0].Error != "" || list[0].Batch != 3 {
 			t.Errorf("%+v", list)
 		}
 		// One ends in the middle of a batch, whose outcome nobody knows; the other one goes on with that batch.
-		r.fail = []string{"after"}
-		check(t, spend(ctx, s, apps[0], day(2, 2), 4))
-		if err := one.Deliver(ctx); err == nil {
+		r.failures = []string{"after"}
+		requireNoErrors(t, recordCalls(ctx, s, apps[0], dateIn2026(2, 2), 4))
+		if err := one.DeliverAll(ctx); err == nil {
 			t.Error("nothing went wrong")
 		}
-		check(t, spend(ctx, s, apps[0], day(2, 2), 4))
+		requireNoErrors(t, recordCalls(ctx, s, apps[0], dateIn2026(2, 2), 4))
 		var b db.Batch
 		b.Exec(nil, `UPDATE export SET until = 0`)
-		check(t, d.Platform().Do(ctx, &b), two.Deliver(ctx), one.Deliver(ctx))
-		r.want(t, 715)
+		requireNoErrors(t, d.Platform().Do(ctx, &b), two.DeliverAll(ctx), one.DeliverAll(ctx))
+		r.wantRows(t, 715)
 	})
 }
 
 // TestExportUnderWay writes usage while it is exported.
 func TestExportUnderWay(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, app := priced(t, d), putApp(t, d, "{}")
-		r := &receiver{batches: map[int64]string{}, ids: map[string]int{}}
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app := openPriced(t, d), insertApp(t, d, "{}")
+		r := &flakySink{batches: map[int64]string{}, ids: map[string]int{}}
 		e := s.NewExporter(map[string]billing.Sink{"x": r})
-		check(t, e.Deliver(t.Context()))
+		requireNoErrors(t, e.DeliverAll(t.Context()))
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
 				for range 20 {
-					if err := spend(t.Context(), s, app, time.Now(), 2); err != nil {
+					if err := recordCalls(t.Context(), s, app, time.Now(), 2); err != nil {
 						t.Error(err)
 					}
 				}
 			})
 		}
 		for range 10 {
-			check(t, e.Deliver(t.Context()))
+			requireNoErrors(t, e.DeliverAll(t.Context()))
 		}
 		wg.Wait()
-		check(t, e.Deliver(t.Context()))
-		r.want(t, 120)
+		requireNoErrors(t, e.DeliverAll(t.Context()))
+		r.wantRows(t, 120)
 	})
 }
 
 // TestExportRun starts and stops an exporter whose sink never answers well.
 func TestExportRun(t *testing.T) {
 	t.Parallel()
-	s := priced(t, dbtest.SQLite(t))
+	s := openPriced(t, dbtest.NewSQLite(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	e := s.NewExporter(map[string]billing.Sink{"x": &receiver{fail: slices.Repeat([]string{"before"}, 1000)}})
+	e := s.NewExporter(map[string]billing.Sink{"x": &flakySink{failures: slices.Repeat([]string{"before"}, 1000)}})
 	if err := e.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
 }
 
-// exportOne writes two calls of an app with a label and exports them to sink.
-func exportOne(t *testing.T, sink billing.Sink) (*billing.Service, error) {
+// exportCalls writes two calls of an app with a label and exports them to sink.
+func exportCalls(t *testing.T, sink billing.Sink) (*billing.Service, error) {
 	t.Helper()
-	d := dbtest.SQLite(t)
-	s, app := priced(t, d), putApp(t, d, `{"stripe_customer": "cus_123"}`)
+	d := dbtest.NewSQLite(t)
+	s, app := openPriced(t, d), insertApp(t, d, `{"stripe_customer": "cus_123"}`)
 	e := s.NewExporter(map[string]billing.Sink{"out": sink})
-	check(t, e.Deliver(t.Context()), spend(t.Context(), s, app, time.Now(), 2), spend(t.Context(), s, putApp(t, d, "{}"), time.Now(), 1))
-	return s, e.Deliver(t.Context())
+	requireNoErrors(t, e.DeliverAll(t.Context()), recordCalls(t.Context(), s, app, time.Now(), 2), recordCalls(t.Context(), s, insertApp(t, d, "{}"), time.Now(), 1))
+	return s, e.DeliverAll(t.Context())
 }
 
 func TestExportFile(t *testing.T) {
@@ -188,19 +188,19 @@ func TestExportFile(t *testing.T) {
 	for _, format := range []billing.FileFormat{billing.NDJSON, billing.CSV} {
 		t.Run(string(format), func(t *testing.T) {
 			folder := t.TempDir()
-			_, err := exportOne(t, billing.FileSink{Folder: folder, Format: format})
-			check(t, err)
+			_, err := exportCalls(t, billing.FileSink{Folder: folder, Format: format})
+			requireNoErrors(t, err)
 			entries, err := os.ReadDir(folder)
-			check(t, err)
+			requireNoErrors(t, err)
 			if len(entries) != 1 || entries[0].Name() != "out-000000000001."+string(format) {
 				t.Fatalf("files %v", entries)
 			}
 			f, err := os.Open(filepath.Join(folder, entries[0].Name()))
-			check(t, err)
+			requireNoErrors(t, err)
 			defer f.Close()
 			if format == billing.CSV {
 				rows, err := csv.NewReader(f).ReadAll()
-				check(t, err)
+				requireNoErrors(t, err)
 				at := slices.Index(rows[0], "charge")
 				if len(rows) != 4 || rows[1][at] != "10" || rows[0][0] != "id" {
 					t.Errorf("rows %v", rows)
@@ -210,7 +210,7 @@ func TestExportFile(t *testing.T) {
 			n := 0
 			for lines := bufio.NewScanner(f); lines.Scan(); n++ {
 				var row map[string]any
-				check(t, json.Unmarshal(lines.Bytes(), &row))
+				requireNoErrors(t, json.Unmarshal(lines.Bytes(), &row))
 				if row["charge"] != 10.0 || row["input_tokens"] != 100.0 || row["app"] == "" || row["id"] == "" {
 					t.Errorf("row %v", row)
 				}
@@ -220,7 +220,7 @@ func TestExportFile(t *testing.T) {
 			}
 		})
 	}
-	_, err := exportOne(t, billing.FileSink{Folder: "/nowhere", Format: billing.CSV})
+	_, err := exportCalls(t, billing.FileSink{Folder: "/nowhere", Format: billing.CSV})
 	if err == nil {
 		t.Error("a folder that is not there will do")
 	}
@@ -230,7 +230,7 @@ func TestExportFile(t *testing.T) {
 func TestExportWebhook(t *testing.T) {
 	t.Parallel()
 	secret, err := billing.ParseWebhookSecret("whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567")))
-	check(t, err)
+	requireNoErrors(t, err)
 	for _, bad := range []string{"", "whsec_", "whsec_short", "0123456789abcdef01234567"} {
 		_, err := billing.ParseWebhookSecret(bad)
 		wantInvalid(t, err, "secret")
@@ -256,53 +256,53 @@ func TestExportWebhook(t *testing.T) {
 	}))
 	defer server.Close()
 	sink := billing.WebhookSink{URL: server.URL, Secret: secret, Client: server.Client()}
-	s, err := exportOne(t, sink)
+	s, err := exportCalls(t, sink)
 	if err == nil || !strings.Contains(err.Error(), "503") {
 		t.Fatalf("error %v", err)
 	}
 	status = http.StatusNoContent
-	_, err = exportOne(t, sink)
-	if check(t, err); !slices.Equal(ids, []string{"out_1", "out_1"}) {
+	_, err = exportCalls(t, sink)
+	if requireNoErrors(t, err); !slices.Equal(ids, []string{"out_1", "out_1"}) {
 		t.Errorf("ids %v", ids)
 	}
-	if list, err := s.Exports(t.Context()); err != nil || !strings.Contains(list[0].Error, "503") {
+	if list, err := s.ListExports(t.Context()); err != nil || !strings.Contains(list[0].Error, "503") {
 		t.Errorf("%+v, %v", list, err)
 	}
 	server.Close()
 	sink.URL += "/?token=canary"
-	if _, err := exportOne(t, sink); err == nil || strings.Contains(err.Error(), "canary") {
+	if _, err := exportCalls(t, sink); err == nil || strings.Contains(err.Error(), "canary") {
 		t.Errorf("of an address that nobody answers at it is told %v", err)
 	}
 }
 
-// takes is a sink that takes everything.
-type takes func(billing.ExportBatch)
+// sinkFunc is a sink that takes everything.
+type sinkFunc func(billing.ExportBatch)
 
 // Send implements [billing.Sink].
-func (f takes) Send(_ context.Context, b billing.ExportBatch) (int, error) {
+func (f sinkFunc) Send(_ context.Context, b billing.ExportBatch) (int, error) {
 	f(b)
 	return 0, nil
 }
 
-// TestExportTurns: who has used little waits for one batch of who has used much, and not for all of them.
-func TestExportTurns(t *testing.T) {
+// TestExportFairness: who has used little waits for one batch of who has used much, and not for all of them.
+func TestExportFairness(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
-	s, ctx := priced(t, d), t.Context()
+	d := dbtest.NewSQLite(t)
+	s, ctx := openPriced(t, d), t.Context()
 	of := map[db.ID][]int64{}
-	x := s.NewExporter(map[string]billing.Sink{"x": takes(func(b billing.ExportBatch) {
+	x := s.NewExporter(map[string]billing.Sink{"x": sinkFunc(func(b billing.ExportBatch) {
 		for _, r := range b.Rows {
 			of[r.AppID] = append(of[r.AppID], b.Number)
 		}
 	})})
-	check(t, x.Deliver(ctx))
+	requireNoErrors(t, x.DeliverAll(ctx))
 	var apps []tenancy.App
 	for i := range 5 {
-		app := putApp(t, d, "{}")
+		app := insertApp(t, d, "{}")
 		apps = append(apps, app)
-		check(t, spend(ctx, s, app, day(1, 2), []int{1, 1, 1800, 1, 1}[i]))
+		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 2), []int{1, 1, 1800, 1, 1}[i]))
 	}
-	check(t, x.Deliver(ctx))
+	requireNoErrors(t, x.DeliverAll(ctx))
 	for i, app := range apps {
 		if got := of[app.ID]; i != 2 && (len(got) != 1 || got[0] > 2) || i == 2 && len(got) != 1800 {
 			t.Errorf("app %d is in the batches %v", i, got)
@@ -310,8 +310,8 @@ func TestExportTurns(t *testing.T) {
 	}
 }
 
-// stripeMock starts Stripe's own mock server and returns its address.
-func stripeMock(t *testing.T) string {
+// startStripeMock starts Stripe's own mock server and returns its address.
+func startStripeMock(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
 	install := exec.CommandContext(t.Context(), "go", "install", "github.com/stripe/stripe-mock@v0.203.0")
@@ -322,7 +322,7 @@ func stripeMock(t *testing.T) string {
 	}
 	socket := filepath.Join(folder, "s")
 	mock := exec.CommandContext(t.Context(), filepath.Join(folder, "stripe-mock"), "-http-unix", socket)
-	check(t, mock.Start())
+	requireNoErrors(t, mock.Start())
 	t.Cleanup(func() { _ = mock.Process.Kill(); _ = mock.Wait() })
 	for range 200 {
 		if _, err := os.Stat(socket); err == nil {
@@ -337,10 +337,10 @@ func stripeMock(t *testing.T) string {
 // TestExportStripe sends meter events to Stripe's mock, which checks them against Stripe's own description of its API.
 func TestExportStripe(t *testing.T) {
 	t.Parallel()
-	socket := stripeMock(t)
+	socket := startStripeMock(t)
 	var mu sync.Mutex
 	var sent []string
-	answers := map[string]string{} // by what the body of the request holds
+	responses := map[string]string{} // by what the body of the request holds
 	toMock := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "mock"}) },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -359,7 +359,7 @@ func TestExportStripe(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		for part, answer := range answers {
+		for part, answer := range responses {
 			if strings.Contains(string(body), part) {
 				w.WriteHeader(http.StatusBadRequest)
 				io.WriteString(w, answer)
@@ -372,24 +372,24 @@ func TestExportStripe(t *testing.T) {
 	defer server.Close()
 	defer toMock.Transport.(*http.Transport).CloseIdleConnections()
 	sink, err := billing.NewStripeSink(server.Client(), "sk_test_123", server.URL, map[string]string{"charge": "stoa_charge", "input_tokens": "stoa_input", "embeddings": "none"})
-	check(t, err)
-	_, err = exportOne(t, sink)
-	check(t, err)
+	requireNoErrors(t, err)
+	_, err = exportCalls(t, sink)
+	requireNoErrors(t, err)
 	slices.Sort(sent)
 	if want := []string{"stoa_charge cus_123 10", "stoa_charge cus_123 10", "stoa_input cus_123 100", "stoa_input cus_123 100"}; !slices.Equal(want, sent) {
 		t.Errorf("sent %q, want %q", sent, want)
 	}
 	for code, want := range map[string][2]int64{"resource_already_exists": {3, 0}, "resource_missing": {1, 2}} {
-		answers["stoa_input"] = `{"error": {"type": "invalid_request_error", "code": "` + code + `", "message": "no"}}`
-		s, err := exportOne(t, sink)
-		check(t, err)
-		list, err := s.Exports(t.Context())
-		if check(t, err); list[0].Rows != want[0] || list[0].Refused != want[1] {
+		responses["stoa_input"] = `{"error": {"type": "invalid_request_error", "code": "` + code + `", "message": "no"}}`
+		s, err := exportCalls(t, sink)
+		requireNoErrors(t, err)
+		list, err := s.ListExports(t.Context())
+		if requireNoErrors(t, err); list[0].Rows != want[0] || list[0].Refused != want[1] {
 			t.Errorf("%s: %+v", code, list)
 		}
 	}
-	answers["stoa_input"] = `{"error": {"type": "invalid_request_error", "code": "", "message": "no meter of a secret name"}}`
-	if _, err := exportOne(t, sink); err == nil || strings.Contains(err.Error(), "secret") {
+	responses["stoa_input"] = `{"error": {"type": "invalid_request_error", "code": "", "message": "no meter of a secret name"}}`
+	if _, err := exportCalls(t, sink); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("error %v", err)
 	}
 	for _, events := range []map[string]string{nil, {"tokens": "x"}, {"charge": ""}} {

@@ -30,35 +30,35 @@ type FileSink struct {
 func (f FileSink) Send(_ context.Context, b ExportBatch) (refused int, err error) {
 	var content bytes.Buffer
 	if f.Format == CSV {
-		err = writeTable(&content, b.Rows)
+		err = writeCSV(&content, b.Rows)
 	} else {
 		lines := json.NewEncoder(&content)
 		for _, r := range b.Rows {
 			if err == nil {
-				err = lines.Encode(r.object())
+				err = lines.Encode(r.encodeFields())
 			}
 		}
 	}
 	if err != nil {
 		return 0, err
 	}
-	return 0, place(f.Folder, fmt.Sprintf("%s-%012d.%s", b.Export, b.Number, f.Format), content.Bytes())
+	return 0, writeFileAtomic(f.Folder, fmt.Sprintf("%s-%012d.%s", b.Export, b.Number, f.Format), content.Bytes())
 }
 
-func writeTable(to *bytes.Buffer, rows []ExportRow) error {
+func writeCSV(to *bytes.Buffer, rows []ExportRow) error {
 	head := make([]string, len(exportFields))
 	for i, f := range exportFields {
 		head[i] = f.name
 	}
 	table := [][]string{head}
 	for _, r := range rows {
-		table = append(table, r.cells())
+		table = append(table, r.encodeCells())
 	}
 	return csv.NewWriter(to).WriteAll(table)
 }
 
-// place puts a file into a folder, where it appears when it is whole and on disk.
-func place(folder, name string, content []byte) (err error) {
+// writeFileAtomic puts a file into a folder, where it appears when it is whole and on disk.
+func writeFileAtomic(folder, name string, content []byte) (err error) {
 	f, err := os.CreateTemp(folder, ".export-*")
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// scan reads the columns of a usage row, and after them recorded_at and those of more.
-func (r *ExportRow) scan(row db.Row, more ...any) error {
+// scanRow reads the columns of a usage row, and after them recorded_at and those of more.
+func (r *ExportRow) scanRow(row db.Row, more ...any) error {
 	var at, run, recorded int64
 	var key string
 	err := row.Scan(append([]any{
@@ -18,7 +18,7 @@ func (r *ExportRow) scan(row db.Row, more ...any) error {
 		&r.InputTokens, &r.OutputTokens, &r.CacheReadTokens, &r.CacheWriteTokens, &r.ReasoningTokens, &r.ModelCalls, &r.ToolCalls, &r.Runs, &run,
 		&r.Embeddings, &r.StoredBytes, (*int64)(&r.Cost), (*int64)(&r.Charge), &r.Currency, &r.Version, &r.Unpriced, &r.Estimated, &recorded,
 	}, more...)...)
-	r.At, r.Recorded, r.RunTime = micros(at), micros(recorded), worked(run)
+	r.At, r.Recorded, r.RunTime = timeFromMicros(at), timeFromMicros(recorded), durationFromMicros(run)
 	return err
 }
 
@@ -65,8 +65,8 @@ var exportFields = []struct {
 	{"estimated", func(r ExportRow) any { return r.Estimated }},
 }
 
-// object is what is told of a row, by name.
-func (r ExportRow) object() map[string]any {
+// encodeFields is what is told of a row, by name.
+func (r ExportRow) encodeFields() map[string]any {
 	o := make(map[string]any, len(exportFields))
 	for _, f := range exportFields {
 		o[f.name] = f.of(r)
@@ -74,13 +74,13 @@ func (r ExportRow) object() map[string]any {
 	return o
 }
 
-// cells is the same as a row of a table.
-func (r ExportRow) cells() []string {
+// encodeCells is the same as a row of a table.
+func (r ExportRow) encodeCells() []string {
 	cells := make([]string, len(exportFields))
 	for i, f := range exportFields {
 		switch v := f.of(r).(type) {
 		case string:
-			cells[i] = harmless(v)
+			cells[i] = escapeFormula(v)
 		case int64:
 			cells[i] = strconv.FormatInt(v, 10)
 		case bool:

@@ -19,20 +19,20 @@ type exportState struct {
 	now     int64
 }
 
-var errNotInCharge = errors.New("another process is in charge of the export")
+var errExportNotClaimed = errors.New("another process is in charge of the export")
 
-// take takes charge of an export for a while. It returns nil if another process has it.
-func (e *Exporter) take(ctx context.Context, name string) (*exportState, error) {
+// claimExport takes charge of an export for a while. It returns nil if another process has it.
+func (e *Exporter) claimExport(ctx context.Context, name string) (*exportState, error) {
 	var n int64
 	x := exportState{name: name}
 	var b db.Batch
 	b.Exec(&n, `INSERT INTO export (name, since, holder, until, batch, pending, rows, refused, error, updated_at)
 		VALUES ($1, stoa_now(), $2, stoa_now() + CAST($3 AS BIGINT), 0, FALSE, 0, 0, '', stoa_now())
 		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-		WHERE export.holder = excluded.holder OR export.until < stoa_now()`, name, e.holder, exportLease.Microseconds())
+		WHERE export.holder = excluded.holder OR export.until < stoa_now()`, name, e.processID, exportClaimTTL.Microseconds())
 	b.Query(func(r db.Row) error { return r.Scan(&x.since, &x.batch, &x.pending, &x.now) },
 		`SELECT since, batch, pending, stoa_now() FROM export WHERE name = $1`, name)
-	if err := e.s.db.Platform().Do(ctx, &b); err != nil {
+	if err := e.service.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("take charge of export %s: %w", name, err)
 	}
 	if n == 0 {
@@ -41,37 +41,37 @@ func (e *Exporter) take(ctx context.Context, name string) (*exportState, error) 
 	return &x, nil
 }
 
-// leave gives it up.
-func (e *Exporter) leave(ctx context.Context, name string) error {
+// releaseExport gives it up.
+func (e *Exporter) releaseExport(ctx context.Context, name string) error {
 	var b db.Batch
-	b.Exec(nil, `UPDATE export SET until = 0 WHERE name = $1 AND holder = $2`, name, e.holder)
-	return e.s.db.Platform().Do(ctx, &b)
+	b.Exec(nil, `UPDATE export SET until = 0 WHERE name = $1 AND holder = $2`, name, e.processID)
+	return e.service.db.Platform().Do(ctx, &b)
 }
 
-// note keeps what went wrong last.
-func (e *Exporter) note(ctx context.Context, name string, what error) error {
+// recordError keeps what went wrong last.
+func (e *Exporter) recordError(ctx context.Context, name string, what error) error {
 	text := what.Error()
 	var b db.Batch
-	b.Exec(nil, `UPDATE export SET error = $3, updated_at = stoa_now() WHERE name = $1 AND holder = $2`, name, e.holder, text[:min(len(text), maxError)])
-	return e.s.db.Platform().Do(ctx, &b)
+	b.Exec(nil, `UPDATE export SET error = $3, updated_at = stoa_now() WHERE name = $1 AND holder = $2`, name, e.processID, text[:min(len(text), maxErrorBytes)])
+	return e.service.db.Platform().Do(ctx, &b)
 }
 
-// compose makes the next batch of usage that is in none yet, if there is any. It begins behind the last app of the batch
+// composeBatch makes the next batch of usage that is in none yet, if there is any. It begins behind the last app of the batch
 // before, so that all have their turn however much one uses, and returns the last app of this one.
-func (e *Exporter) compose(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, last db.ID) (db.ID, error) {
+func (e *Exporter) composeBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, last db.ID) (db.ID, error) {
 	if err := e.readApps(ctx, x, apps); err != nil {
 		return last, fmt.Errorf("read the apps: %w", err)
 	}
 	ids := slices.Sorted(maps.Keys(apps))
 	next, _ := slices.BinarySearch(ids, last+"\x00")
 	var rows []ExportRow
-	for some := range slices.Chunk(slices.Concat(ids[next:], ids[:next]), perRead) {
-		found, err := e.fresh(ctx, x, apps, some, perBatch-len(rows))
+	for some := range slices.Chunk(slices.Concat(ids[next:], ids[:next]), appsPerRead) {
+		found, err := e.findUnexported(ctx, x, apps, some, batchSize-len(rows))
 		if err != nil {
 			return last, fmt.Errorf("look for usage to export: %w", err)
 		}
-		if rows = append(rows, found...); len(rows) >= perBatch {
-			rows = rows[:perBatch]
+		if rows = append(rows, found...); len(rows) >= batchSize {
+			rows = rows[:batchSize]
 			break
 		}
 	}
@@ -79,14 +79,14 @@ func (e *Exporter) compose(ctx context.Context, x *exportState, apps map[db.ID]*
 		return last, nil
 	}
 	x.batch, x.pending = x.batch+1, true
-	err := e.s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+	err := e.service.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, `UPDATE export SET batch = $3, pending = TRUE, updated_at = stoa_now() WHERE name = $1 AND holder = $2 AND batch = $3 - 1 AND NOT pending`,
-			x.name, e.holder, x.batch)
+			x.name, e.processID, x.batch)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return errNotInCharge
+			return errExportNotClaimed
 		}
 		for _, r := range rows {
 			_, err := tx.Exec(ctx, `INSERT INTO usage_exported (tenant, export, task, key, batch, recorded_at) VALUES ($1, $2, $3, $4, $5, $6)`,
@@ -103,9 +103,9 @@ func (e *Exporter) compose(ctx context.Context, x *exportState, apps map[db.ID]*
 	return rows[len(rows)-1].AppID, nil
 }
 
-// fresh returns at most n usage rows of some apps that are in no batch, the oldest of each app first. Of an app that has none
+// findUnexported returns at most n usage rows of some apps that are in no batch, the oldest of each app first. Of an app that has none
 // what need not be known any more is forgotten.
-func (e *Exporter) fresh(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, some []db.ID, n int) ([]ExportRow, error) {
+func (e *Exporter) findUnexported(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, some []db.ID, n int) ([]ExportRow, error) {
 	var rows []ExportRow
 	has := map[db.ID]bool{}
 	var b db.Batch
@@ -113,43 +113,43 @@ func (e *Exporter) fresh(ctx context.Context, x *exportState, apps map[db.ID]*ex
 		a := apps[id]
 		b.Query(func(r db.Row) error {
 			row := ExportRow{App: a.name, AppID: a.id, Labels: a.labels}
-			err := row.scan(r)
+			err := row.scanRow(r)
 			rows, has[a.id] = append(rows, row), true
 			return err
 		}, `SELECT `+usageColumns+`, recorded_at FROM usage u WHERE (u.tenant || '') = $1 AND u.recorded_at >= $2
 			AND NOT EXISTS (SELECT 1 FROM usage_exported x WHERE x.tenant = u.tenant AND x.export = $3 AND x.task = u.task AND x.key = u.key)
 			ORDER BY u.recorded_at, u.task, u.key LIMIT $4`, string(id), a.sealed, x.name, n)
 	}
-	if err := e.s.db.Platform().Do(ctx, &b); err != nil {
+	if err := e.service.db.Platform().Do(ctx, &b); err != nil {
 		return nil, err
 	}
-	settled := x.now - unsettled.Microseconds()
+	sealBefore := x.now - maxRecordDelay.Microseconds()
 	var forget db.Batch
 	for _, id := range some {
-		if a := apps[id]; !has[id] && a.marked && a.sealed < settled {
-			a.sealed, a.marked = settled, false
-			seal(&forget, x.name, a)
+		if a := apps[id]; !has[id] && a.hasMarks && a.sealed < sealBefore {
+			a.sealed, a.hasMarks = sealBefore, false
+			sealApp(&forget, x.name, a)
 		}
 	}
-	if forget.Empty() {
+	if forget.IsEmpty() {
 		return rows, nil
 	}
-	return rows, e.s.db.Platform().Do(ctx, &forget)
+	return rows, e.service.db.Platform().Do(ctx, &forget)
 }
 
-// seal adds to b that all of an app that was recorded before its cursor is exported.
-func seal(b *db.Batch, export string, a *exportApp) {
+// sealApp adds to b that all of an app that was recorded before its cursor is exported.
+func sealApp(b *db.Batch, export string, a *exportApp) {
 	b.Exec(nil, `INSERT INTO export_cursor (tenant, export, sealed) VALUES ($1, $2, $3)
 		ON CONFLICT (tenant, export) DO UPDATE SET sealed = excluded.sealed WHERE export_cursor.sealed < excluded.sealed`, string(a.id), export, a.sealed)
 	b.Exec(nil, `DELETE FROM usage_exported WHERE tenant = $1 AND export = $2 AND recorded_at < $3`, string(a.id), export, a.sealed)
 }
 
-// load returns the rows of the batch under way. Those of an app that is deleted meanwhile are gone.
-func (e *Exporter) load(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) ([]ExportRow, error) {
+// loadBatch returns the rows of the batch under way. Those of an app that is deleted meanwhile are gone.
+func (e *Exporter) loadBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) ([]ExportRow, error) {
 	rows := []ExportRow{}
-	err := e.s.ask(ctx, func(r db.Row) error {
+	err := e.service.queryPlatform(ctx, func(r db.Row) error {
 		var row ExportRow
-		if err := row.scan(r, (*string)(&row.AppID)); err != nil {
+		if err := row.scanRow(r, (*string)(&row.AppID)); err != nil {
 			return err
 		}
 		if a := apps[row.AppID]; a != nil {
@@ -166,17 +166,17 @@ func (e *Exporter) load(ctx context.Context, x *exportState, apps map[db.ID]*exp
 	return rows, nil
 }
 
-// acknowledge writes down that the batch under way has been taken, and then how far that brings its apps.
-func (e *Exporter) acknowledge(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, rows []ExportRow, refused int) error {
+// acknowledgeBatch writes down that the batch under way has been taken, and then how far that brings its apps.
+func (e *Exporter) acknowledgeBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, rows []ExportRow, refused int) error {
 	var n int64
 	var b db.Batch
 	b.Exec(&n, `UPDATE export SET pending = FALSE, rows = rows + $4, refused = refused + $5, error = '', updated_at = stoa_now()
-		WHERE name = $1 AND holder = $2 AND batch = $3 AND pending`, x.name, e.holder, x.batch, len(rows)-refused, refused)
-	if err := e.s.db.Platform().Do(ctx, &b); err != nil {
+		WHERE name = $1 AND holder = $2 AND batch = $3 AND pending`, x.name, e.processID, x.batch, len(rows)-refused, refused)
+	if err := e.service.db.Platform().Do(ctx, &b); err != nil {
 		return fmt.Errorf("acknowledge batch %d of export %s: %w", x.batch, x.name, err)
 	}
 	if n == 0 {
-		return errNotInCharge
+		return errExportNotClaimed
 	}
 	last := map[db.ID]int64{}
 	for _, r := range rows {
@@ -185,12 +185,12 @@ func (e *Exporter) acknowledge(ctx context.Context, x *exportState, apps map[db.
 	var seals db.Batch
 	for id, recorded := range last {
 		if a := apps[id]; a != nil {
-			a.sealed, a.marked = max(a.sealed, min(recorded, x.now-unsettled.Microseconds())), true
-			seal(&seals, x.name, a)
+			a.sealed, a.hasMarks = max(a.sealed, min(recorded, x.now-maxRecordDelay.Microseconds())), true
+			sealApp(&seals, x.name, a)
 		}
 	}
 	if len(last) == 0 {
 		return nil
 	}
-	return e.s.db.Platform().Do(ctx, &seals)
+	return e.service.db.Platform().Do(ctx, &seals)
 }

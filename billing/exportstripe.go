@@ -19,11 +19,11 @@ import (
 // StripeCustomerLabel is the label of an app that names its customer at Stripe. Usage of an app without it is not for Stripe.
 const StripeCustomerLabel = "stripe_customer"
 
-// stripeAge is how old an event may be that Stripe takes.
-const stripeAge = 35 * 24 * time.Hour
+// stripeMaxEventAge is how old an event may be that Stripe takes.
+const stripeMaxEventAge = 35 * 24 * time.Hour
 
-// stripeAtOnce bounds the calls to Stripe under way.
-const stripeAtOnce = 8
+// stripeConcurrency bounds the calls to Stripe under way.
+const stripeConcurrency = 8
 
 // StripeSink sends each row as meter events, one for each meter that the row has something of.
 type StripeSink struct {
@@ -38,14 +38,14 @@ var StripeMeters = append(slices.Clone(Meters), "charge")
 // event. url is where Stripe is, "" for the usual address.
 func NewStripeSink(client *http.Client, key, url string, events map[string]string) (*StripeSink, error) {
 	if key == "" {
-		return nil, invalid("key", "is missing: a secret key of Stripe")
+		return nil, invalidField("key", "is missing: a secret key of Stripe")
 	}
 	if len(events) == 0 {
-		return nil, invalid("events", "are missing: which meter is sent as which event, such as charge=stoa_charge")
+		return nil, invalidField("events", "are missing: which meter is sent as which event, such as charge=stoa_charge")
 	}
 	for _, meter := range slices.Sorted(maps.Keys(events)) {
 		if !slices.Contains(StripeMeters, meter) || events[meter] == "" {
-			return nil, invalid("events", "%.40q is no meter with the name of an event; there are %s", meter, strings.Join(StripeMeters, ", "))
+			return nil, invalidField("events", "%.40q is no meter with the name of an event; there are %s", meter, strings.Join(StripeMeters, ", "))
 		}
 	}
 	cfg := &stripe.BackendConfig{
@@ -62,14 +62,14 @@ func NewStripeSink(client *http.Client, key, url string, events map[string]strin
 func (s *StripeSink) Send(ctx context.Context, b ExportBatch) (refused int, err error) {
 	var lost atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(stripeAtOnce)
+	g.SetLimit(stripeConcurrency)
 	for _, r := range b.Rows {
 		if r.Labels[StripeCustomerLabel] == "" {
 			continue
 		}
 		g.Go(func() error {
-			taken, err := s.row(ctx, r)
-			if !taken {
+			delivered, err := s.sendRow(ctx, r)
+			if !delivered {
 				lost.Add(1)
 			}
 			return err
@@ -79,15 +79,15 @@ func (s *StripeSink) Send(ctx context.Context, b ExportBatch) (refused int, err 
 	return int(lost.Load()), err
 }
 
-// row sends what a row has of each meter.
-func (s *StripeSink) row(ctx context.Context, r ExportRow) (taken bool, err error) {
-	if time.Since(r.At) > stripeAge {
+// sendRow sends what a row has of each meter.
+func (s *StripeSink) sendRow(ctx context.Context, r ExportRow) (delivered bool, err error) {
+	if time.Since(r.At) > stripeMaxEventAge {
 		return false, nil
 	}
 	for _, meter := range slices.Sorted(maps.Keys(s.events)) {
 		n := int64(r.Charge)
 		if meter != "charge" {
-			n = r.of(meter)
+			n = r.meterQuantity(meter)
 		}
 		if n == 0 {
 			continue
@@ -99,14 +99,14 @@ func (s *StripeSink) row(ctx context.Context, r ExportRow) (taken bool, err erro
 		}
 		p.SetIdempotencyKey(id)
 		_, err := s.client.V1BillingMeterEvents.Create(ctx, p)
-		var said *stripe.Error
+		var stripeErr *stripe.Error
 		switch {
 		case err == nil:
-		case errors.As(err, &said) && said.Code == stripe.ErrorCodeResourceAlreadyExists: // the same event, sent before
-		case errors.As(err, &said) && said.Code == stripe.ErrorCodeResourceMissing:
+		case errors.As(err, &stripeErr) && stripeErr.Code == stripe.ErrorCodeResourceAlreadyExists: // the same event, sent before
+		case errors.As(err, &stripeErr) && stripeErr.Code == stripe.ErrorCodeResourceMissing:
 			return false, nil
-		case errors.As(err, &said):
-			return true, fmt.Errorf("stripe answered %d %s %s", said.HTTPStatusCode, said.Type, said.Code)
+		case errors.As(err, &stripeErr):
+			return true, fmt.Errorf("stripe answered %d %s %s", stripeErr.HTTPStatusCode, stripeErr.Type, stripeErr.Code)
 		default:
 			return true, err
 		}
@@ -114,11 +114,11 @@ func (s *StripeSink) row(ctx context.Context, r ExportRow) (taken bool, err erro
 	return true, nil
 }
 
-// of returns how much a row has of a meter, in whole ones.
-func (u Usage) of(meter string) (n int64) {
-	for _, c := range classes {
+// meterQuantity returns how much a row has of a meter, in whole ones.
+func (u Usage) meterQuantity(meter string) (n int64) {
+	for _, c := range meterClasses {
 		if c.meter == meter {
-			return ceil(c.of(u.Quantities), c.unit)
+			return ceilDiv(c.quantity(u.Quantities), c.unit)
 		}
 	}
 	return 0

@@ -26,7 +26,7 @@ type WebhookSink struct {
 func ParseWebhookSecret(text string) ([]byte, error) {
 	secret, err := egress.ParseSecret(text)
 	if err != nil {
-		return nil, invalid("secret", "%v", err)
+		return nil, invalidField("secret", "%v", err)
 	}
 	return secret, nil
 }
@@ -35,22 +35,22 @@ func ParseWebhookSecret(text string) ([]byte, error) {
 func (s WebhookSink) Send(ctx context.Context, b ExportBatch) (refused int, err error) {
 	rows := make([]map[string]any, len(b.Rows))
 	for i, r := range b.Rows {
-		rows[i] = r.object()
+		rows[i] = r.encodeFields()
 	}
-	return 0, s.post(ctx, fmt.Sprintf("%s_%d", b.Export, b.Number), "usage.recorded", map[string]any{"export": b.Export, "batch": b.Number, "rows": rows})
+	return 0, s.postMessage(ctx, fmt.Sprintf("%s_%d", b.Export, b.Number), "usage.recorded", map[string]any{"export": b.Export, "batch": b.Number, "rows": rows})
 }
 
-// Notify implements [Noticer].
-func (s WebhookSink) Notify(ctx context.Context, n Notice) error {
-	return s.post(ctx, n.ID(), "budget.threshold_passed", map[string]any{
+// NotifyThreshold implements [ThresholdNotifier].
+func (s WebhookSink) NotifyThreshold(ctx context.Context, n ThresholdNotice) error {
+	return s.postMessage(ctx, n.ID(), "budget.threshold_passed", map[string]any{
 		"app": n.AppName, "app_id": string(n.App), "budget": n.Budget, "scope": n.Scope.String(), "unit": string(n.Unit), "currency": n.Currency,
 		"threshold": n.Threshold, "committed": n.Committed, "amount": n.Amount,
 		"since": n.Since.Format(time.RFC3339Nano), "at": n.At.Format(time.RFC3339Nano),
 	})
 }
 
-// post sends one message.
-func (s WebhookSink) post(ctx context.Context, id, kind string, data map[string]any) error {
+// postMessage sends one message.
+func (s WebhookSink) postMessage(ctx context.Context, id, kind string, data map[string]any) error {
 	now := time.Now()
 	body, err := json.Marshal(map[string]any{"type": kind, "timestamp": now.UTC().Format(time.RFC3339), "data": data})
 	if err != nil {
@@ -61,7 +61,7 @@ func (s WebhookSink) post(ctx context.Context, id, kind string, data map[string]
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	egress.Sign(req.Header, s.Secret, id, now, body)
+	egress.SignWebhook(req.Header, s.Secret, id, now, body)
 	resp, err := s.Client.Do(req)
 	if err != nil {
 		var of *url.Error

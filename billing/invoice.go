@@ -25,10 +25,10 @@ type Invoice struct {
 	AppID       db.ID          `json:"app_id"`
 	Plan        string         `json:"plan,omitempty"`
 	Period      Period         `json:"period"`
-	Lines       []Line         `json:"lines"`
+	Lines       []InvoiceLine  `json:"lines"`
 	Credits     []CreditUse    `json:"credits"`
 	Totals      []InvoiceTotal `json:"totals"`
-	FinalizedAt *Stamp         `json:"finalized_at,omitempty"`
+	FinalizedAt *Timestamp     `json:"finalized_at,omitempty"`
 	Reverses    string         `json:"reverses,omitempty"`
 	ReversedBy  string         `json:"reversed_by,omitempty"`
 }
@@ -55,9 +55,9 @@ const (
 // Period is the time that an invoice is for. What was used before it and recorded after that invoice had been made is on it
 // as well, on lines that are late.
 type Period struct {
-	From     Stamp  `json:"from"`
-	To       Stamp  `json:"to"`
-	Timezone string `json:"timezone"`
+	From     Timestamp `json:"from"`
+	To       Timestamp `json:"to"`
+	Timezone string    `json:"timezone"`
 }
 
 // CreditUse is what a credit pays of an invoice.
@@ -75,10 +75,10 @@ type InvoiceTotal struct {
 	Due      Money  `json:"due"`
 }
 
-// Invoices returns the invoices and credit notes of an app without their lines, the newest first: drafts before what is
+// ListInvoices returns the invoices and credit notes of an app without their lines, the newest first: drafts before what is
 // final.
-func (s *Service) Invoices(ctx context.Context, app tenancy.App) ([]Invoice, error) {
-	a, err := s.account(ctx, s.ask, app)
+func (s *Service) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice, error) {
+	a, err := s.computeAccount(ctx, s.queryPlatform, app)
 	if err != nil {
 		return nil, err
 	}
@@ -87,26 +87,26 @@ func (s *Service) Invoices(ctx context.Context, app tenancy.App) ([]Invoice, err
 		d.Lines = nil
 		list = append(list, d.Invoice)
 	}
-	final, err := s.FinalInvoices(ctx, app.ID)
+	final, err := s.ListFinalInvoices(ctx, app.ID)
 	return append(list, final...), err
 }
 
-// FinalInvoices returns those of an app that are final, without their lines, the newest first.
-func (s *Service) FinalInvoices(ctx context.Context, app db.ID) ([]Invoice, error) {
-	list, err := readInvoices(ctx, s.asTenant(app), app, "")
+// ListFinalInvoices returns those of an app that are final, without their lines, the newest first.
+func (s *Service) ListFinalInvoices(ctx context.Context, app db.ID) ([]Invoice, error) {
+	list, err := readInvoices(ctx, s.queryAsTenant(app), app, "")
 	for i := range list {
 		list[i].Lines = nil
 	}
 	return list, err
 }
 
-// Invoice returns an invoice of an app, draft or final. One that is not there is [ErrNotFound].
-func (s *Service) Invoice(ctx context.Context, app tenancy.App, id string) (Invoice, error) {
-	inv, err := s.FinalInvoice(ctx, app.ID, id)
+// FindInvoice returns an invoice of an app, draft or final. One that is not there is [ErrNotFound].
+func (s *Service) FindInvoice(ctx context.Context, app tenancy.App, id string) (Invoice, error) {
+	inv, err := s.FindFinalInvoice(ctx, app.ID, id)
 	if !errors.Is(err, ErrNotFound) {
 		return inv, err
 	}
-	a, err := s.account(ctx, s.ask, app)
+	a, err := s.computeAccount(ctx, s.queryPlatform, app)
 	if err != nil {
 		return Invoice{}, err
 	}
@@ -116,13 +116,13 @@ func (s *Service) Invoice(ctx context.Context, app tenancy.App, id string) (Invo
 	return Invoice{}, errNoInvoice
 }
 
-// FinalInvoice is [Service.Invoice] without the drafts.
-func (s *Service) FinalInvoice(ctx context.Context, app db.ID, id string) (Invoice, error) {
-	return readInvoice(ctx, s.asTenant(app), app, id)
+// FindFinalInvoice is [Service.Invoice] without the drafts.
+func (s *Service) FindFinalInvoice(ctx context.Context, app db.ID, id string) (Invoice, error) {
+	return readInvoice(ctx, s.queryAsTenant(app), app, id)
 }
 
-// asTenant asks the database as an app.
-func (s *Service) asTenant(app db.ID) query {
+// queryAsTenant asks the database as an app.
+func (s *Service) queryAsTenant(app db.ID) queryFunc {
 	return func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
 		var b db.Batch
 		b.Query(read, sql, args...)
@@ -131,26 +131,26 @@ func (s *Service) asTenant(app db.ID) query {
 }
 
 // readInvoice reads one that is final.
-func readInvoice(ctx context.Context, ask query, app db.ID, id string) (Invoice, error) {
+func readInvoice(ctx context.Context, request queryFunc, app db.ID, id string) (Invoice, error) {
 	if id == "" {
 		return Invoice{}, errNoInvoice
 	}
-	list, err := readInvoices(ctx, ask, app, id)
+	list, err := readInvoices(ctx, request, app, id)
 	if err != nil || len(list) == 0 {
 		return Invoice{}, cmp.Or(err, errNoInvoice)
 	}
 	return list[0], nil
 }
 
-var errNoInvoice = refuse(ErrNotFound, "there is no such invoice")
+var errNoInvoice = errorWithMessage(ErrNotFound, "there is no such invoice")
 
 // maxInvoices bounds how many invoices of an app are shown: those of forty years, each reversed.
 const maxInvoices = 1000
 
 // readInvoices reads those that are final, or only the one of that id.
-func readInvoices(ctx context.Context, ask query, app db.ID, id string) ([]Invoice, error) {
+func readInvoices(ctx context.Context, request queryFunc, app db.ID, id string) ([]Invoice, error) {
 	list := []Invoice{}
-	err := ask(ctx, func(r db.Row) error {
+	err := request(ctx, func(r db.Row) error {
 		var body, reversed string
 		if err := r.Scan(&body, &reversed); err != nil {
 			return err
@@ -170,13 +170,13 @@ func readInvoices(ctx context.Context, ask query, app db.ID, id string) ([]Invoi
 	return list, nil
 }
 
-// keep gives an invoice the next number and puts it where it never changes.
-func (l *ledger) keep(ctx context.Context, inv *Invoice) error {
+// storeInvoice gives an invoice the next number and puts it where it never changes.
+func (l *ledger) storeInvoice(ctx context.Context, inv *Invoice) error {
 	err := l.tx.Query(ctx, func(r db.Row) error { return r.Scan(&inv.Number) }, `UPDATE invoice_number SET last = last + 1 WHERE id = 1 RETURNING last`)
 	if err != nil {
 		return err
 	}
-	inv.Status, inv.FinalizedAt = Final, &Stamp{l.now.Truncate(time.Millisecond)}
+	inv.Status, inv.FinalizedAt = Final, &Timestamp{l.now.Truncate(time.Millisecond)}
 	body, err := json.Marshal(inv)
 	if err != nil {
 		return err
@@ -186,8 +186,8 @@ func (l *ledger) keep(ctx context.Context, inv *Invoice) error {
 	return err
 }
 
-// total returns what inv comes to in a currency.
-func (inv *Invoice) total(currency string) *InvoiceTotal {
+// totalFor returns what inv comes to in a currency.
+func (inv *Invoice) totalFor(currency string) *InvoiceTotal {
 	i := slices.IndexFunc(inv.Totals, func(t InvoiceTotal) bool { return t.Currency == currency })
 	if i < 0 {
 		i = len(inv.Totals)

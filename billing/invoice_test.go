@@ -20,7 +20,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-func check(t *testing.T, errs ...error) {
+func requireNoErrors(t *testing.T, errs ...error) {
 	t.Helper()
 	for _, err := range errs {
 		if err != nil {
@@ -29,17 +29,17 @@ func check(t *testing.T, errs ...error) {
 	}
 }
 
-func day(month, day int) time.Time {
+func dateIn2026(month, day int) time.Time {
 	return time.Date(2026, time.Month(month), day, 12, 0, 0, 0, time.UTC)
 }
 
-func month(t time.Time) string { return t.UTC().Format("2006-01") }
+func monthName(t time.Time) string { return t.UTC().Format("2006-01") }
 
-// totals lists charge and credits of the invoices of an app, the newest first.
-func totals(t *testing.T, s *billing.Service, app tenancy.App) map[string][2]billing.Money {
+// invoiceTotals lists charge and credits of the invoices of an app, the newest first.
+func invoiceTotals(t *testing.T, s *billing.Service, app tenancy.App) map[string][2]billing.Money {
 	t.Helper()
-	all, err := s.Invoices(t.Context(), app)
-	check(t, err)
+	all, err := s.ListInvoices(t.Context(), app)
+	requireNoErrors(t, err)
 	m := map[string][2]billing.Money{}
 	for _, inv := range all {
 		m[inv.ID+" "+string(inv.Status)] = [2]billing.Money{}
@@ -52,7 +52,7 @@ func totals(t *testing.T, s *billing.Service, app tenancy.App) map[string][2]bil
 
 func wantTotals(t *testing.T, s *billing.Service, app tenancy.App, want map[string][2]billing.Money) {
 	t.Helper()
-	if diff := cmp.Diff(want, totals(t, s, app)); diff != "" {
+	if diff := cmp.Diff(want, invoiceTotals(t, s, app)); diff != "" {
 		t.Errorf("charge and credits of each invoice (-want +got):\n%s", diff)
 	}
 }
@@ -60,35 +60,35 @@ func wantTotals(t *testing.T, s *billing.Service, app tenancy.App, want map[stri
 // TestLateUsage writes usage of a month that is final: it is on the next invoice, once, and the order is kept.
 func TestLateUsage(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, app, ctx := priced(t, d), someApp(), t.Context()
-		check(t, spend(ctx, s, app, day(1, 5), 2), spend(ctx, s, app, day(2, 5), 3), spend(ctx, s, app, day(4, 5), 5))
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := openPriced(t, d), newApp(), t.Context()
+		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 5), 2), recordCalls(ctx, s, app, dateIn2026(2, 5), 3), recordCalls(ctx, s, app, dateIn2026(4, 5), 5))
 		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 draft": {20, 0}, "2026-02 draft": {30, 0}, "2026-04 draft": {50, 0}})
-		_, err := s.Finalize(ctx, actor, app, "2026-02")
+		_, err := s.FinalizeInvoice(ctx, actor, app, "2026-02")
 		wantErr(t, err, billing.ErrPrecondition)
-		_, err = s.Finalize(ctx, actor, app, "2026-03")
+		_, err = s.FinalizeInvoice(ctx, actor, app, "2026-03")
 		wantErr(t, err, billing.ErrPrecondition)
 		for _, never := range []string{"2025-12", "later", ""} {
-			_, err = s.Invoice(ctx, app, never)
+			_, err = s.FindInvoice(ctx, app, never)
 			wantErr(t, err, billing.ErrNotFound)
 		}
-		_, err = s.Finalize(ctx, actor, app, "2025-12")
+		_, err = s.FinalizeInvoice(ctx, actor, app, "2025-12")
 		wantErr(t, err, billing.ErrNotFound)
-		first, err := s.Finalize(ctx, actor, app, "2026-01")
-		check(t, err, spend(ctx, s, app, day(1, 6), 7))
+		first, err := s.FinalizeInvoice(ctx, actor, app, "2026-01")
+		requireNoErrors(t, err, recordCalls(ctx, s, app, dateIn2026(1, 6), 7))
 		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {20, 0}, "2026-02 draft": {100, 0}, "2026-04 draft": {50, 0}})
-		second, err := s.Finalize(ctx, actor, app, "2026-02")
-		check(t, err)
+		second, err := s.FinalizeInvoice(ctx, actor, app, "2026-02")
+		requireNoErrors(t, err)
 		if len(second.Lines) != 2 || second.Lines[0].Late || !second.Lines[1].Late || second.Lines[1].Charge != 70 {
 			t.Errorf("lines %+v", second.Lines)
 		}
 		if first.Number != 1 || second.Number != 2 {
 			t.Errorf("numbers %d and %d", first.Number, second.Number)
 		}
-		check(t, spend(ctx, s, app, day(2, 6), 1))
+		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(2, 6), 1))
 		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {20, 0}, "2026-02 final": {100, 0}, "2026-03 draft": {10, 0}, "2026-04 draft": {50, 0}})
-		again, err := s.Finalize(ctx, actor, app, "2026-01")
-		check(t, err)
+		again, err := s.FinalizeInvoice(ctx, actor, app, "2026-01")
+		requireNoErrors(t, err)
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Errorf("the final invoice has changed (-want +got):\n%s", diff)
 		}
@@ -99,35 +99,35 @@ func TestLateUsage(t *testing.T) {
 // before it begins.
 func TestMonthToCome(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, app, ctx := priced(t, d), someApp(), t.Context()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := openPriced(t, d), newApp(), t.Context()
 		now := time.Now()
 		begin, _ := billing.Month.Bounds(now, time.UTC)
-		this, coming := month(now), month(begin.AddDate(0, 1, 0))
-		check(t, spend(ctx, s, app, now, 2))
-		_, err := s.Finalize(ctx, actor, app, this)
-		check(t, err, spend(ctx, s, app, now, 3))
+		this, coming := monthName(now), monthName(begin.AddDate(0, 1, 0))
+		requireNoErrors(t, recordCalls(ctx, s, app, now, 2))
+		_, err := s.FinalizeInvoice(ctx, actor, app, this)
+		requireNoErrors(t, err, recordCalls(ctx, s, app, now, 3))
 		want := map[string][2]billing.Money{this + " final": {20, 0}, coming + " draft": {30, 0}}
 		wantTotals(t, s, app, want)
-		_, err = s.Finalize(ctx, actor, app, coming)
+		_, err = s.FinalizeInvoice(ctx, actor, app, coming)
 		wantErr(t, err, billing.ErrPrecondition)
 		wantTotals(t, s, app, want)
 	})
 }
 
-// TestPlanElsewhere: what was charged in another currency before the app was on its plan is no matter of that.
-func TestPlanElsewhere(t *testing.T) {
+// TestPlanInOtherCurrency: what was charged in another currency before the app was on its plan is no matter of that.
+func TestPlanInOtherCurrency(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, app, ctx := priced(t, d), someApp(), t.Context()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := openPriced(t, d), newApp(), t.Context()
 		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "euro", Currency: "EUR", Included: map[string]int64{"model_calls": 1}})
-		check(t, err)
-		_, err = s.AddPrice(ctx, actor, billing.Price{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.Item{charge("model_calls", "", "", 1, 9)}})
-		check(t, err, spend(ctx, s, app, day(1, 5), 2))
+		requireNoErrors(t, err)
+		_, err = s.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 9)}})
+		requireNoErrors(t, err, recordCalls(ctx, s, app, dateIn2026(1, 5), 2))
 		app.Plan = "euro"
-		check(t, spend(ctx, s, app, day(1, 6), 3))
-		inv, err := s.Finalize(ctx, actor, app, "2026-01")
-		check(t, err)
+		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 6), 3))
+		inv, err := s.FinalizeInvoice(ctx, actor, app, "2026-01")
+		requireNoErrors(t, err)
 		want := []billing.InvoiceTotal{{Currency: "EUR", Charge: 18, Due: 18}, {Currency: "USD", Charge: 20, Due: 20}}
 		if diff := cmp.Diff(want, inv.Totals); diff != "" {
 			t.Errorf("totals (-want +got):\n%s", diff)
@@ -138,13 +138,13 @@ func TestPlanElsewhere(t *testing.T) {
 // TestNothingPriced: what was used before there was a price is on the invoice, without a sum in any currency.
 func TestNothingPriced(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, app, ctx := open(t, d), someApp(), t.Context()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := openBilling(t, d), newApp(), t.Context()
 		app.Plan = "p"
 		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "p", Included: map[string]int64{"model_calls": 1}, Overage: map[string]billing.Overage{"model_calls": {Per: 1, Amount: 5}}})
-		check(t, err, spend(ctx, s, app, day(1, 5), 2))
-		inv, err := s.Finalize(ctx, actor, app, "2026-01")
-		check(t, err)
+		requireNoErrors(t, err, recordCalls(ctx, s, app, dateIn2026(1, 5), 2))
+		inv, err := s.FinalizeInvoice(ctx, actor, app, "2026-01")
+		requireNoErrors(t, err)
 		if len(inv.Lines) != 2 || len(inv.Totals) != 0 {
 			t.Errorf("lines %+v, totals %+v, want two and none", inv.Lines, inv.Totals)
 		}
@@ -154,13 +154,13 @@ func TestNothingPriced(t *testing.T) {
 			}
 		}
 		var table, page bytes.Buffer
-		check(t, inv.CSV(&table), inv.HTML(&page))
+		requireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page))
 		for _, text := range []string{table.String(), page.String()} {
 			if strings.Contains(text, "XXX") || strings.Contains(text, "0.00") || !strings.Contains(text, "without a price") {
 				t.Errorf("it shows money that there is none of:\n%s", text)
 			}
 		}
-		if balances, err := s.Balances(ctx, app.ID); err != nil || len(balances) != 0 {
+		if balances, err := s.ListAccountBalances(ctx, app.ID); err != nil || len(balances) != 0 {
 			t.Errorf("balances %v, %v, want none", balances, err)
 		}
 	})
@@ -170,28 +170,28 @@ func TestNothingPriced(t *testing.T) {
 // after its end.
 func TestCreditOrder(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, app, ctx := priced(t, d), someApp(), t.Context()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := openPriced(t, d), newApp(), t.Context()
 		for _, c := range []billing.Credit{
 			{ID: "ever", Amount: 1000, Currency: "USD"},
 			{ID: "euros", Amount: 1000, Currency: "EUR"},
-			{ID: "later", Amount: 25, Currency: "USD", Expires: day(2, 20)},
-			{ID: "soon", Amount: 15, Currency: "USD", Expires: day(1, 10)},
-			{ID: "younger", Amount: 5, Currency: "USD", Expires: day(2, 20)},
+			{ID: "later", Amount: 25, Currency: "USD", Expires: dateIn2026(2, 20)},
+			{ID: "soon", Amount: 15, Currency: "USD", Expires: dateIn2026(1, 10)},
+			{ID: "younger", Amount: 5, Currency: "USD", Expires: dateIn2026(2, 20)},
 		} {
-			check(t, billing.Grant(s, ctx, app, c))
+			requireNoErrors(t, billing.GrantCredit(s, ctx, app, c))
 		}
-		check(t, spend(ctx, s, app, day(1, 9), 1), spend(ctx, s, app, day(1, 11), 2), spend(ctx, s, app, day(2, 21), 1))
-		jan, err := s.Finalize(ctx, actor, app, "2026-01")
-		check(t, err)
+		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 9), 1), recordCalls(ctx, s, app, dateIn2026(1, 11), 2), recordCalls(ctx, s, app, dateIn2026(2, 21), 1))
+		jan, err := s.FinalizeInvoice(ctx, actor, app, "2026-01")
+		requireNoErrors(t, err)
 		// 10 before the end of soon, of which 5 stay unused; 20 after it.
 		want := []billing.CreditUse{{Credit: "soon", Currency: "USD", Amount: 10}, {Credit: "later", Currency: "USD", Amount: 20}}
 		if diff := cmp.Diff(want, jan.Credits); diff != "" {
 			t.Errorf("January (-want +got):\n%s", diff)
 		}
 		left := func() map[string]billing.Money {
-			all, err := s.Credits(ctx, app)
-			check(t, err)
+			all, err := s.ListCredits(ctx, app)
+			requireNoErrors(t, err)
 			m := map[string]billing.Money{}
 			for _, c := range all {
 				m[c.ID+" "+string(c.Status)] = c.Remaining - c.Pending
@@ -202,39 +202,39 @@ func TestCreditOrder(t *testing.T) {
 		if diff := cmp.Diff(map[string]billing.Money{"soon expired": 0, "later expired": 5, "younger expired": 5, "ever open": 990, "euros open": 1000}, left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
-		check(t, s.ExpireCredits(ctx))
+		requireNoErrors(t, s.ExpireCredits(ctx))
 		// Nothing that is not invoiced is older than 20 February, so both are over.
 		if diff := cmp.Diff(map[string]billing.Money{"soon expired": 0, "later expired": 0, "younger expired": 0, "ever open": 990, "euros open": 1000}, left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
-		_, err = s.Reverse(ctx, actor, app, "2026-01")
-		check(t, err)
-		note, err := s.Reverse(ctx, actor, app, "2026-01")
-		check(t, err)
+		_, err = s.ReverseInvoice(ctx, actor, app, "2026-01")
+		requireNoErrors(t, err)
+		note, err := s.ReverseInvoice(ctx, actor, app, "2026-01")
+		requireNoErrors(t, err)
 		if note.Number != 2 || note.Totals[0] != (billing.InvoiceTotal{Currency: "USD", Charge: -30, Credits: -30}) || note.Reverses != "2026-01" {
 			t.Errorf("credit note %+v", note)
 		}
-		_, err = s.Reverse(ctx, actor, app, note.ID)
+		_, err = s.ReverseInvoice(ctx, actor, app, note.ID)
 		wantErr(t, err, billing.ErrPrecondition)
-		_, err = s.Reverse(ctx, actor, app, "2026-02")
+		_, err = s.ReverseInvoice(ctx, actor, app, "2026-02")
 		wantErr(t, err, billing.ErrPrecondition)
-		_, err = s.Reverse(ctx, actor, app, "2027-02")
+		_, err = s.ReverseInvoice(ctx, actor, app, "2027-02")
 		wantErr(t, err, billing.ErrNotFound)
-		inv, err := s.FinalInvoice(ctx, app.ID, "2026-01")
-		check(t, err)
+		inv, err := s.FindFinalInvoice(ctx, app.ID, "2026-01")
+		requireNoErrors(t, err)
 		if inv.Status != billing.Reversed || inv.ReversedBy != note.ID {
 			t.Errorf("the invoice is %s, reversed by %q", inv.Status, inv.ReversedBy)
 		}
-		check(t, s.RevokeCredit(ctx, actor, app, "ever"), s.RevokeCredit(ctx, actor, app, "ever"))
+		requireNoErrors(t, s.RevokeCredit(ctx, actor, app, "ever"), s.RevokeCredit(ctx, actor, app, "ever"))
 		wantErr(t, s.RevokeCredit(ctx, actor, app, "none"), billing.ErrNotFound)
-		wantErr(t, s.RevokeCredit(ctx, actor, someApp(), "ever"), billing.ErrNotFound)
+		wantErr(t, s.RevokeCredit(ctx, actor, newApp(), "ever"), billing.ErrNotFound)
 		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 reversed": {30, 30}, "2026-01-reversal final": {-30, -30}, "2026-02 draft": {10, 0}})
 	})
 }
 
 func TestCreditMistakes(t *testing.T) {
 	t.Parallel()
-	s, app := priced(t, dbtest.SQLite(t)), someApp()
+	s, app := openPriced(t, dbtest.NewSQLite(t)), newApp()
 	good := billing.Credit{Amount: 1}
 	for _, tt := range []struct {
 		field  string
@@ -254,7 +254,7 @@ func TestCreditMistakes(t *testing.T) {
 	}
 	for range 100 {
 		c, err := s.AddCredit(t.Context(), actor, app, good)
-		if check(t, err); c.Currency != "USD" || c.Remaining != 1 || c.Status != billing.CreditOpen {
+		if requireNoErrors(t, err); c.Currency != "USD" || c.Remaining != 1 || c.Status != billing.CreditOpen {
 			t.Fatalf("credit %+v", c)
 		}
 	}
@@ -265,11 +265,11 @@ func TestCreditMistakes(t *testing.T) {
 // TestMonths ends months where the plan's time zone has them end, on days of 23 and 25 hours as well.
 func TestMonths(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, ctx := priced(t, d), t.Context()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, ctx := openPriced(t, d), t.Context()
 		for zone, name := range map[string]string{"Europe/Berlin": "berlin", "Asia/Kathmandu": "kathmandu", "America/Santiago": "santiago", "": "utc"} {
 			_, err := s.AddPlan(ctx, actor, billing.Plan{Name: name, Currency: "USD", Timezone: zone})
-			check(t, err)
+			requireNoErrors(t, err)
 		}
 		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "moon", Timezone: "Moon/Tranquility"})
 		wantInvalid(t, err, "timezone")
@@ -286,14 +286,14 @@ func TestMonths(t *testing.T) {
 			{"utc", "2028-02-29T23:59:59.999999Z", "2028-03-01T00:00:00.000001Z"}, // leap day
 		}
 		for _, tt := range tests {
-			app := someApp()
+			app := newApp()
 			app.Plan = tt.plan
 			last, err := time.Parse(time.RFC3339, tt.last)
-			check(t, err)
+			requireNoErrors(t, err)
 			next, err := time.Parse(time.RFC3339, tt.next)
-			check(t, err, spend(ctx, s, app, last, 1), spend(ctx, s, app, next, 2))
-			all, err := s.Invoices(ctx, app)
-			check(t, err)
+			requireNoErrors(t, err, recordCalls(ctx, s, app, last, 1), recordCalls(ctx, s, app, next, 2))
+			all, err := s.ListInvoices(ctx, app)
+			requireNoErrors(t, err)
 			if len(all) != 2 || all[1].Totals[0].Charge != 10 || all[0].Totals[0].Charge != 20 || all[0].Period.From.After(next) || !all[1].Period.To.After(last) {
 				t.Errorf("%s at %s: %+v", tt.plan, tt.last, all)
 			}
@@ -304,30 +304,30 @@ func TestMonths(t *testing.T) {
 // TestTimezoneChanges moves the end of months: no usage is invoiced twice, none is left out, and no month comes twice.
 func TestTimezoneChanges(t *testing.T) {
 	t.Parallel()
-	s, app, ctx := priced(t, dbtest.SQLite(t)), someApp(), t.Context()
+	s, app, ctx := openPriced(t, dbtest.NewSQLite(t)), newApp(), t.Context()
 	app.Plan = "p"
 	_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "p", Timezone: "Asia/Tokyo"})
 	end := time.Date(2026, 1, 31, 15, 0, 0, 0, time.UTC) // of January there
-	check(t, err, spend(ctx, s, app, end.Add(-1*time.Hour), 1), spend(ctx, s, app, end.Add(time.Hour), 2), spend(ctx, s, app, end.Add(24*time.Hour), 4))
-	_, err = s.Finalize(ctx, actor, app, "2026-01")
-	check(t, err)
-	_, err = s.PutPlan(ctx, actor, billing.Plan{Name: "p", Timezone: "America/Los_Angeles"})
-	check(t, err)
+	requireNoErrors(t, err, recordCalls(ctx, s, app, end.Add(-1*time.Hour), 1), recordCalls(ctx, s, app, end.Add(time.Hour), 2), recordCalls(ctx, s, app, end.Add(24*time.Hour), 4))
+	_, err = s.FinalizeInvoice(ctx, actor, app, "2026-01")
+	requireNoErrors(t, err)
+	_, err = s.UpdatePlan(ctx, actor, billing.Plan{Name: "p", Timezone: "America/Los_Angeles"})
+	requireNoErrors(t, err)
 	wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {10, 0}, "2026-02 draft": {60, 0}})
 }
 
 // TestPlanCharges charges by what a plan includes and by what goes beyond.
 func TestPlanCharges(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, ctx := open(t, d), t.Context()
-		_, err := s.AddPrice(ctx, actor, billing.Price{Version: "1", Currency: "USD", Effective: january, Items: []billing.Item{
-			charge("input_tokens", "", "", 1, 2), charge("output_tokens", "", "", 1, 10), charge("cache_read_tokens", "", "", 1, 1), charge("run_seconds", "", "", 1, 1_000_000),
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, ctx := openBilling(t, d), t.Context()
+		_, err := s.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: january, Items: []billing.PriceItem{
+			chargeItem("input_tokens", "", "", 1, 2), chargeItem("output_tokens", "", "", 1, 10), chargeItem("cache_read_tokens", "", "", 1, 1), chargeItem("run_seconds", "", "", 1, 1_000_000),
 		}})
-		check(t, err)
-		f := billing.Facts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
-			{Usage: &agentsvc.Usage{Call: "1", Began: day(1, 5), Provider: "p", Model: "m", InputTokens: 100, CacheReadTokens: 40, OutputTokens: 7}},
-			{Usage: &agentsvc.Usage{Call: "2", Began: day(1, 6), Provider: "p", Model: "n", InputTokens: 20, OutputTokens: 3}},
+		requireNoErrors(t, err)
+		f := billing.RunFacts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
+			{Usage: &agentsvc.Usage{Call: "1", StartedAt: dateIn2026(1, 5), Provider: "p", Model: "m", InputTokens: 100, CacheReadTokens: 40, OutputTokens: 7}},
+			{Usage: &agentsvc.Usage{Call: "2", StartedAt: dateIn2026(1, 6), Provider: "p", Model: "n", InputTokens: 20, OutputTokens: 3}},
 		}}
 		// 60×2 + 40×1 + 7×10 + 20×2 + 3×10 = 300 by the price book.
 		tests := []struct {
@@ -347,25 +347,25 @@ func TestPlanCharges(t *testing.T) {
 		}
 		for i, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
-				app := someApp()
+				app := newApp()
 				tt.plan.Name = "plan-" + string(rune('a'+i))
 				_, err := s.AddPlan(ctx, actor, tt.plan)
 				app.Plan = tt.plan.Name
-				check(t, err, s.Meter(app.ID, app.Plan).Write(ctx, f))
+				requireNoErrors(t, err, s.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f))
 				wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 draft": {tt.want, 0}})
-				_, err = s.Finalize(ctx, actor, app, "2026-01")
-				check(t, err)
+				_, err = s.FinalizeInvoice(ctx, actor, app, "2026-01")
+				requireNoErrors(t, err)
 				wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {tt.want, 0}})
 			})
 		}
 		t.Run("seconds", func(t *testing.T) {
-			app := someApp()
+			app := newApp()
 			app.Plan = "seconds"
 			_, err := s.AddPlan(ctx, actor, billing.Plan{Name: app.Plan, Included: map[string]int64{"run_seconds": 60}, Overage: map[string]billing.Overage{"run_seconds": {Per: 60, Amount: 120}}})
-			check(t, err, s.Meter(app.ID, app.Plan).Write(ctx, billing.Facts{Task: "t", Turn: 1, Epoch: 1, Worked: 90*time.Second + time.Microsecond}))
-			inv, err := s.Invoice(ctx, app, month(time.Now()))
-			check(t, err)
-			want := billing.Line{Kind: billing.PlanLine, Meter: "run_seconds", Quantity: 91, Included: 60, Per: 60, Amount: 120, Currency: "USD", Charge: 61}
+			requireNoErrors(t, err, s.NewMeter(app.ID, app.Plan).WriteUsage(ctx, billing.RunFacts{Task: "t", Turn: 1, Epoch: 1, RunTime: 90*time.Second + time.Microsecond}))
+			inv, err := s.FindInvoice(ctx, app, monthName(time.Now()))
+			requireNoErrors(t, err)
+			want := billing.InvoiceLine{Kind: billing.PlanLine, Meter: "run_seconds", Quantity: 91, Included: 60, Per: 60, Amount: 120, Currency: "USD", Charge: 61}
 			if diff := cmp.Diff(want, inv.Lines[1]); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -377,24 +377,24 @@ func TestPlanCharges(t *testing.T) {
 // row is on this invoice or the next.
 func TestFinalizeAtOnce(t *testing.T) {
 	t.Parallel()
-	d := dbtest.PostgresURL(t)
+	d := dbtest.NewPostgresURL(t)
 	var services []*billing.Service
 	for range 2 {
 		h, err := db.Open(t.Context(), d, db.Options{MaxConns: 4})
-		check(t, err)
-		t.Cleanup(func() { check(t, h.Close()) })
-		services = append(services, open(t, h))
+		requireNoErrors(t, err)
+		t.Cleanup(func() { requireNoErrors(t, h.Close()) })
+		services = append(services, openBilling(t, h))
 	}
-	_, err := services[0].AddPrice(t.Context(), actor, billing.Price{Version: "1", Currency: "USD", Effective: january, Items: []billing.Item{charge("model_calls", "", "", 1, 10)}})
-	check(t, err)
-	s, app := services[0], someApp()
-	check(t, spend(t.Context(), s, app, day(1, 5), 1))
+	_, err := services[0].AddPriceVersion(t.Context(), actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 10)}})
+	requireNoErrors(t, err)
+	s, app := services[0], newApp()
+	requireNoErrors(t, recordCalls(t.Context(), s, app, dateIn2026(1, 5), 1))
 	const writes = 60
 	var wg sync.WaitGroup
 	numbers := make([]int64, 8)
 	for i := range numbers {
 		wg.Go(func() {
-			inv, err := services[i%2].Finalize(context.WithoutCancel(t.Context()), actor, app, "2026-01")
+			inv, err := services[i%2].FinalizeInvoice(context.WithoutCancel(t.Context()), actor, app, "2026-01")
 			if err != nil {
 				t.Error(err)
 			}
@@ -404,7 +404,7 @@ func TestFinalizeAtOnce(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range writes / 4 {
-				if err := spend(context.WithoutCancel(t.Context()), s, app, day(1, 6), 1); err != nil {
+				if err := recordCalls(context.WithoutCancel(t.Context()), s, app, dateIn2026(1, 6), 1); err != nil {
 					t.Error(err)
 				}
 			}
@@ -418,7 +418,7 @@ func TestFinalizeAtOnce(t *testing.T) {
 		}
 	}
 	var sum billing.Money
-	for _, total := range totals(t, s, app) {
+	for _, total := range invoiceTotals(t, s, app) {
 		sum += total[0]
 	}
 	if sum != 10*(writes+1) {
@@ -429,13 +429,13 @@ func TestFinalizeAtOnce(t *testing.T) {
 // TestClose deletes an app: what it used is invoiced, and the invoices are there when it is gone.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, app, ctx := priced(t, d), someApp(), t.Context()
-		check(t, spend(ctx, s, app, day(1, 5), 1), spend(ctx, s, app, time.Now(), 2))
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := openPriced(t, d), newApp(), t.Context()
+		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 5), 1), recordCalls(ctx, s, app, time.Now(), 2))
 		_, err := s.AddCredit(ctx, actor, app, billing.Credit{Amount: 100})
-		check(t, err, s.Close(ctx, actor, app), s.Close(ctx, actor, app))
-		balances, err := s.Balances(ctx, app.ID)
-		check(t, err)
+		requireNoErrors(t, err, s.CloseApp(ctx, actor, app), s.CloseApp(ctx, actor, app))
+		balances, err := s.ListAccountBalances(ctx, app.ID)
+		requireNoErrors(t, err)
 		want := map[string]map[billing.Account]billing.Money{"USD": {
 			billing.Receivable: 0, billing.Revenue: -30, billing.Unspent: 0, billing.Promotion: 30, billing.Expense: 12, billing.Payable: -12,
 		}}
@@ -443,17 +443,17 @@ func TestClose(t *testing.T) {
 			t.Errorf("balances (-want +got):\n%s", diff)
 		}
 		for _, name := range []string{app.Name, string(app.ID)} {
-			found, err := s.Former(ctx, name)
-			if check(t, err); found.ID != app.ID || found.Name != app.Name {
+			found, err := s.FindFormerApp(ctx, name)
+			if requireNoErrors(t, err); found.ID != app.ID || found.Name != app.Name {
 				t.Errorf("%s is %+v", name, found)
 			}
 		}
-		_, err = s.Former(ctx, "nobody")
+		_, err = s.FindFormerApp(ctx, "nobody")
 		wantErr(t, err, billing.ErrNotFound)
-		if all, err := s.FinalInvoices(ctx, app.ID); err != nil || len(all) != 2 {
+		if all, err := s.ListFinalInvoices(ctx, app.ID); err != nil || len(all) != 2 {
 			t.Errorf("%d invoices, error %v", len(all), err)
 		}
-		if all, err := s.FinalInvoices(ctx, "another"); err != nil || len(all) != 0 {
+		if all, err := s.ListFinalInvoices(ctx, "another"); err != nil || len(all) != 0 {
 			t.Errorf("another app has %d invoices, error %v", len(all), err)
 		}
 	})
@@ -462,21 +462,21 @@ func TestClose(t *testing.T) {
 // TestInvoiceForms writes an invoice as JSON, CSV and HTML. Names that tenants choose do no harm.
 func TestInvoiceForms(t *testing.T) {
 	t.Parallel()
-	s, app, ctx := priced(t, dbtest.SQLite(t)), someApp(), t.Context()
+	s, app, ctx := openPriced(t, dbtest.NewSQLite(t)), newApp(), t.Context()
 	app.Plan = "pro"
 	_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "pro", Timezone: "Europe/Berlin", Overage: map[string]billing.Overage{"input_tokens": {Per: 1000, Amount: 1_500_000_000}}})
-	check(t, err, s.Meter(app.ID, app.Plan).Write(ctx, billing.Facts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
-		{Usage: &agentsvc.Usage{Call: "1", Began: day(1, 5), Provider: "=1+1", Model: "<script>", InputTokens: 1000, OutputTokens: 3}},
+	requireNoErrors(t, err, s.NewMeter(app.ID, app.Plan).WriteUsage(ctx, billing.RunFacts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
+		{Usage: &agentsvc.Usage{Call: "1", StartedAt: dateIn2026(1, 5), Provider: "=1+1", Model: "<script>", InputTokens: 1000, OutputTokens: 3}},
 	}}))
-	check(t, billing.Grant(s, ctx, app, billing.Credit{ID: "c", Amount: 500_000_000, Currency: "USD"}))
-	_, err = s.Finalize(ctx, actor, app, "2026-01")
-	check(t, err)
-	inv, err := s.Invoice(ctx, app, "2026-01")
-	check(t, err)
+	requireNoErrors(t, billing.GrantCredit(s, ctx, app, billing.Credit{ID: "c", Amount: 500_000_000, Currency: "USD"}))
+	_, err = s.FinalizeInvoice(ctx, actor, app, "2026-01")
+	requireNoErrors(t, err)
+	inv, err := s.FindInvoice(ctx, app, "2026-01")
+	requireNoErrors(t, err)
 	var table, page bytes.Buffer
-	check(t, inv.CSV(&table), inv.HTML(&page))
+	requireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page))
 	rows, err := csv.NewReader(&table).ReadAll()
-	check(t, err)
+	requireNoErrors(t, err)
 	want := [][]string{
 		{"line", "model =1+1/<script>", "1000 input tokens, 1 model calls, 3 output tokens", "", "", "", "", "false", "false", "USD", "0.00000001"},
 		{"line", "plan: input tokens", "", "1000", "0", "1000", "1.50", "false", "false", "USD", "1.50"},
@@ -497,9 +497,9 @@ func TestInvoiceForms(t *testing.T) {
 		t.Error("the page holds a script")
 	}
 	body, err := json.Marshal(inv)
-	check(t, err)
+	requireNoErrors(t, err)
 	var back billing.Invoice
-	check(t, json.Unmarshal(body, &back))
+	requireNoErrors(t, json.Unmarshal(body, &back))
 	if diff := cmp.Diff(inv, back, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("there and back (-want +got):\n%s", diff)
 	}

@@ -10,22 +10,22 @@ import (
 	"stoa/tenancy/db"
 )
 
-// finalizeEvery is how often months are looked for whose invoices are due.
-const finalizeEvery = time.Hour
+// finalizeInterval is how often months are looked for whose invoices are due.
+const finalizeInterval = time.Hour
 
-// FinalizeDue makes the drafts final of all months that ended so long ago as the options say. Any number of processes may
+// FinalizeDueInvoices makes the drafts final of all months that ended so long ago as the options say. Any number of processes may
 // do so at once: each draft becomes final once.
-func (s *Service) FinalizeDue(ctx context.Context) error {
-	if s.grace <= 0 {
+func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
+	if s.finalizeGrace <= 0 {
 		return nil
 	}
 	type books struct {
 		app   tenancy.App
-		state billed
+		state billedState
 	}
 	var all []books
 	var now int64
-	err := s.ask(ctx, func(r db.Row) error {
+	err := s.queryPlatform(ctx, func(r db.Row) error {
 		var b books
 		err := r.Scan((*string)(&b.app.ID), &b.app.Name, &b.app.Plan, &b.state.month, &b.state.until, &b.state.recorded, &now)
 		all = append(all, b)
@@ -36,26 +36,26 @@ func (s *Service) FinalizeDue(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for invoices that are due: %w", err)
 	}
-	before := micros(now).Add(-s.grace).UnixMicro()
+	before := timeFromMicros(now).Add(-s.finalizeGrace).UnixMicro()
 	var errs []error
 	for _, b := range all {
-		if err := s.finalizeUntil(ctx, b.app, b.state, before); err != nil {
+		if err := s.finalizeDraftsUntil(ctx, b.app, b.state, before); err != nil {
 			errs = append(errs, fmt.Errorf("finalize the invoices of app %s that are due: %w", b.app.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// finalizeUntil makes the drafts of an app final whose months ended before a time.
-func (s *Service) finalizeUntil(ctx context.Context, app tenancy.App, state billed, before int64) error {
+// finalizeDraftsUntil makes the drafts of an app final whose months ended before a time.
+func (s *Service) finalizeDraftsUntil(ctx context.Context, app tenancy.App, state billedState, before int64) error {
 	for {
-		due, found, err := s.counting(s.ask, app, state, time.Time{}).next(ctx)
+		due, found, err := s.newUsageCounter(s.queryPlatform, app, state, time.Time{}).nextSpan(ctx)
 		if err != nil || !found || due.end > before {
 			return err
 		}
-		err = s.inLedger(ctx, app, func(l *ledger) error {
+		err = s.updateLedger(ctx, app, func(l *ledger) error {
 			if l.state == state { // else somebody was faster
-				_, err := s.finalize(ctx, l, tenancy.System, app, due.month)
+				_, err := s.finalizeFirstDraft(ctx, l, tenancy.System, app, due.month)
 				if err != nil {
 					return err
 				}

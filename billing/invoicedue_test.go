@@ -15,28 +15,28 @@ import (
 // late waits for the next one.
 func TestFinalizeDue(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		app := tenancy.App{ID: tenancy.DefaultID, Name: tenancy.DefaultName}
-		off := priced(t, d)
+		off := openPriced(t, d)
 		now := time.Now().UTC()
 		month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
-		check(t, spend(t.Context(), off, app, month.AddDate(0, -1, 3), 2))
-		check(t, spend(t.Context(), off, app, month.AddDate(0, -2, 3), 1))
-		check(t, spend(t.Context(), off, app, now, 1))
+		requireNoErrors(t, recordCalls(t.Context(), off, app, month.AddDate(0, -1, 3), 2))
+		requireNoErrors(t, recordCalls(t.Context(), off, app, month.AddDate(0, -2, 3), 1))
+		requireNoErrors(t, recordCalls(t.Context(), off, app, now, 1))
 		finals := func() (list []billing.Invoice) {
 			t.Helper()
-			list, err := off.FinalInvoices(t.Context(), app.ID)
-			check(t, err)
+			list, err := off.ListFinalInvoices(t.Context(), app.ID)
+			requireNoErrors(t, err)
 			return list
 		}
 		late := func(grace time.Duration) *billing.Service {
 			t.Helper()
-			s, err := billing.Open(t.Context(), d, nil, billing.Options{Grace: grace})
-			check(t, err)
+			s, err := billing.Open(t.Context(), d, nil, billing.Options{FinalizeGrace: grace})
+			requireNoErrors(t, err)
 			return s
 		}
-		check(t, off.FinalizeDue(t.Context()))
-		check(t, late(time.Since(month)+time.Hour).FinalizeDue(t.Context()))
+		requireNoErrors(t, off.FinalizeDueInvoices(t.Context()))
+		requireNoErrors(t, late(time.Since(month)+time.Hour).FinalizeDueInvoices(t.Context()))
 		if list := finals(); len(list) != 1 || list[0].ID != month.AddDate(0, -2, 0).Format("2006-01") {
 			t.Fatalf("final are %+v, want the month before last alone", list)
 		}
@@ -44,19 +44,19 @@ func TestFinalizeDue(t *testing.T) {
 		for range 4 {
 			s := late(time.Nanosecond)
 			all.Go(func() {
-				if err := s.FinalizeDue(t.Context()); err != nil {
+				if err := s.FinalizeDueInvoices(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		all.Wait()
-		check(t, spend(t.Context(), off, app, month.AddDate(0, -1, 5), 5))
-		check(t, late(time.Nanosecond).FinalizeDue(t.Context()))
+		requireNoErrors(t, recordCalls(t.Context(), off, app, month.AddDate(0, -1, 5), 5))
+		requireNoErrors(t, late(time.Nanosecond).FinalizeDueInvoices(t.Context()))
 		list := finals()
 		if len(list) != 2 || list[0].Number != 2 || list[0].Totals[0].Charge != 20 {
 			t.Fatalf("final are %+v, want two, and 20 charged for the last month", list)
 		}
-		draft, err := off.Invoice(t.Context(), app, month.Format("2006-01"))
+		draft, err := off.FindInvoice(t.Context(), app, month.Format("2006-01"))
 		if err != nil || draft.Status != billing.Draft || draft.Totals[0].Charge != 60 {
 			t.Errorf("the draft of this month is %+v, %v, want one that charges 60", draft, err)
 		}

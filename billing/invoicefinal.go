@@ -14,16 +14,16 @@ import (
 // ErrPrecondition says that something else must be done first.
 var ErrPrecondition = errors.New("not possible as things are")
 
-// Finalize makes the draft of a month final: it gets its number, its charges and what credits pay of them are posted, and
+// FinalizeInvoice makes the draft of a month final: it gets its number, its charges and what credits pay of them are posted, and
 // usage of the month that is recorded later lands on the next invoice. A month that is not over is closed early, one that
 // has not begun is not ([ErrPrecondition]). To do so again changes nothing. Earlier drafts come first ([ErrPrecondition]); an
 // invoice that is not there is [ErrNotFound].
-func (s *Service) Finalize(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
+func (s *Service) FinalizeInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
 	var out Invoice
-	err := s.inLedger(ctx, app, func(l *ledger) error {
+	err := s.updateLedger(ctx, app, func(l *ledger) error {
 		var err error
 		if out, err = readInvoice(ctx, l.tx.Query, app.ID, id); errors.Is(err, ErrNotFound) {
-			out, err = s.finalize(ctx, l, actor, app, id)
+			out, err = s.finalizeFirstDraft(ctx, l, actor, app, id)
 		}
 		return err
 	})
@@ -33,10 +33,10 @@ func (s *Service) Finalize(ctx context.Context, actor string, app tenancy.App, i
 	return out, nil
 }
 
-// finalize makes the first draft final, which must be the one of that id, "" = whichever it is.
-func (s *Service) finalize(ctx context.Context, l *ledger, actor string, app tenancy.App, id string) (Invoice, error) {
-	c := s.counting(l.tx.Query, app, l.state, l.now)
-	span, found, err := c.next(ctx)
+// finalizeFirstDraft makes the first draft final, which must be the one of that id, "" = whichever it is.
+func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger, actor string, app tenancy.App, id string) (Invoice, error) {
+	c := s.newUsageCounter(l.tx.Query, app, l.state, l.now)
+	span, found, err := c.nextSpan(ctx)
 	switch {
 	case err != nil:
 		return Invoice{}, err
@@ -46,97 +46,97 @@ func (s *Service) finalize(ctx context.Context, l *ledger, actor string, app ten
 		if _, err := time.Parse("2006-01", id); err != nil {
 			return Invoice{}, errNoInvoice
 		}
-		return Invoice{}, refuse(ErrPrecondition, "the invoice of %s comes first", span.month)
-	case id != "" && l.now.Before(c.begin(span)):
-		return Invoice{}, refuse(ErrPrecondition, "the month %s has not begun", span.month)
+		return Invoice{}, errorWithMessage(ErrPrecondition, "the invoice of %s comes first", span.month)
+	case id != "" && l.now.Before(c.spanBegin(span)):
+		return Invoice{}, errorWithMessage(ErrPrecondition, "the month %s has not begun", span.month)
 	}
-	if err := l.mark(ctx, &c, span); err != nil {
+	if err := l.markUsage(ctx, &c, span); err != nil {
 		return Invoice{}, err
 	}
-	have, err := credits(ctx, l.tx.Query, app.ID)
+	have, err := readCredits(ctx, l.tx.Query, app.ID)
 	if err != nil {
 		return Invoice{}, err
 	}
 	left := slices.Clone(have)
-	d, err := c.draft(ctx, span, left)
+	d, err := c.draftInvoice(ctx, span, left)
 	if err != nil {
 		return Invoice{}, err
 	}
-	if err := l.enter(ctx, d); err != nil {
+	if err := l.postDraft(ctx, d); err != nil {
 		return Invoice{}, err
 	}
 	end := min(span.end, l.now.UnixMicro())
 	for _, credit := range left {
 		if credit.Remaining > 0 && !credit.Expires.IsZero() && credit.Expires.UnixMicro() <= end {
-			if err := l.close(ctx, EntryExpiry, credit); err != nil {
+			if err := l.closeCredit(ctx, EntryExpiry, credit); err != nil {
 				return Invoice{}, err
 			}
 		}
 	}
-	if err := l.keep(ctx, &d.Invoice); err != nil {
+	if err := l.storeInvoice(ctx, &d.Invoice); err != nil {
 		return Invoice{}, err
 	}
-	if err := l.unmark(ctx, c); err != nil {
+	if err := l.unmarkUsage(ctx, c); err != nil {
 		return Invoice{}, err
 	}
-	l.state = billed{span.month, span.end, c.sealed}
-	return d.Invoice, tenancy.Audit(ctx, l.tx, tenancy.Entry{Actor: actor, Action: "invoice.finalize", App: app.Name, AppID: app.ID, Detail: map[string]any{
+	l.state = billedState{span.month, span.end, c.sealed}
+	return d.Invoice, tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: actor, Action: "invoice.finalize", App: app.Name, AppID: app.ID, Detail: map[string]any{
 		"invoice": d.ID, "number": d.Number,
 	}})
 }
 
-// enter posts what a draft says.
-func (l *ledger) enter(ctx context.Context, d draft) error {
-	var entries []Entry
+// postDraft posts what a draft says.
+func (l *ledger) postDraft(ctx context.Context, d draft) error {
+	var entries []LedgerEntry
 	for _, t := range d.Totals {
-		entries = append(entries, move(EntryCharge, t.Currency, t.Charge, Receivable, Revenue))
+		entries = append(entries, newTransferEntry(EntryCharge, t.Currency, t.Charge, Receivable, Revenue))
 	}
 	for currency, cost := range d.costs {
-		entries = append(entries, move(EntryCost, currency, cost, Expense, Payable))
+		entries = append(entries, newTransferEntry(EntryCost, currency, cost, Expense, Payable))
 	}
 	for _, u := range d.Credits {
-		e := move(EntryUse, u.Currency, u.Amount, Unspent, Receivable)
+		e := newTransferEntry(EntryUse, u.Currency, u.Amount, Unspent, Receivable)
 		e.Credit = u.Credit
 		entries = append(entries, e)
 	}
 	for _, e := range entries {
 		e.Invoice = d.ID
-		if err := l.post(ctx, e); err != nil {
+		if err := l.postEntry(ctx, e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Reverse takes a final invoice back as a whole with a credit note, which it returns: what it charges is no longer owed, and
+// ReverseInvoice takes a final invoice back as a whole with a credit note, which it returns: what it charges is no longer owed, and
 // credits that paid for it are there again, unless they are over. The usage on it is not invoiced anew. To do so again
 // changes nothing. A draft is [ErrPrecondition], an invoice that is not there [ErrNotFound].
-func (s *Service) Reverse(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
+func (s *Service) ReverseInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
 	var note Invoice
-	err := s.inLedger(ctx, app, func(l *ledger) error {
+	err := s.updateLedger(ctx, app, func(l *ledger) error {
 		inv, err := readInvoice(ctx, l.tx.Query, app.ID, id)
 		switch {
 		case errors.Is(err, ErrNotFound):
-			if span, found, err := s.counting(l.tx.Query, app, l.state, l.now).next(ctx); err == nil && found && span.month == id {
-				return refuse(ErrPrecondition, "a draft needs no reversal; finalize it first")
+			if span, found, err := s.newUsageCounter(l.tx.Query, app, l.state, l.now).nextSpan(ctx); err == nil && found && span.month == id {
+				return errorWithMessage(ErrPrecondition, "a draft needs no reversal; finalize it first")
 			}
 			return err
 		case err != nil:
 			return err
 		case inv.Kind == CreditNote:
-			return refuse(ErrPrecondition, "a credit note is not reversed")
+			return errorWithMessage(ErrPrecondition, "a credit note is not reversed")
 		case inv.ReversedBy != "":
 			note, err = readInvoice(ctx, l.tx.Query, app.ID, inv.ReversedBy)
 			return err
 		}
-		note = inv.note()
-		if err := l.reverse(ctx, inv); err != nil {
+		note = inv.newCreditNote()
+		if err := l.postReversal(ctx, inv); err != nil {
 			return err
 		}
-		if err := l.keep(ctx, &note); err != nil {
+		if err := l.storeInvoice(ctx, &note); err != nil {
 			return err
 		}
-		return tenancy.Audit(ctx, l.tx, tenancy.Entry{Actor: actor, Action: "invoice.reverse", App: app.Name, AppID: app.ID, Detail: map[string]any{
+		return tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: actor, Action: "invoice.reverse", App: app.Name, AppID: app.ID, Detail: map[string]any{
 			"invoice": id, "credit_note": note.ID, "number": note.Number,
 		}})
 	})
@@ -146,8 +146,8 @@ func (s *Service) Reverse(ctx context.Context, actor string, app tenancy.App, id
 	return note, nil
 }
 
-// note is the credit note that takes inv back.
-func (inv Invoice) note() Invoice {
+// newCreditNote is the credit note that takes inv back.
+func (inv Invoice) newCreditNote() Invoice {
 	n := inv
 	n.ID, n.Kind, n.Reverses = inv.ID+"-reversal", CreditNote, inv.ID
 	n.Lines, n.Credits, n.Totals = slices.Clone(inv.Lines), slices.Clone(inv.Credits), slices.Clone(inv.Totals)
@@ -163,24 +163,24 @@ func (inv Invoice) note() Invoice {
 	return n
 }
 
-// reverse posts the opposite of what was posted when inv was made. What a credit has paid comes back to it, and goes the way
+// postReversal posts the opposite of what was posted when inv was made. What a credit has paid comes back to it, and goes the way
 // of what was left of it if that was its end.
-func (l *ledger) reverse(ctx context.Context, inv Invoice) error {
+func (l *ledger) postReversal(ctx context.Context, inv Invoice) error {
 	for _, t := range inv.Totals {
-		e := move(EntryReversal, t.Currency, t.Charge, Revenue, Receivable)
+		e := newTransferEntry(EntryReversal, t.Currency, t.Charge, Revenue, Receivable)
 		e.Invoice = inv.ID
-		if err := l.post(ctx, e); err != nil {
+		if err := l.postEntry(ctx, e); err != nil {
 			return err
 		}
 	}
 	for _, u := range inv.Credits {
-		e := move(EntryReturn, u.Currency, u.Amount, Receivable, Unspent)
+		e := newTransferEntry(EntryReturn, u.Currency, u.Amount, Receivable, Unspent)
 		e.Invoice, e.Credit = inv.ID, u.Credit
-		if err := l.post(ctx, e); err != nil {
+		if err := l.postEntry(ctx, e); err != nil {
 			return err
 		}
 	}
-	all, err := credits(ctx, l.tx.Query, l.app)
+	all, err := readCredits(ctx, l.tx.Query, l.app)
 	if err != nil {
 		return err
 	}
@@ -195,23 +195,23 @@ func (l *ledger) reverse(ctx context.Context, inv Invoice) error {
 		} else if c.Expires.IsZero() || c.Expires.UnixMicro() > min(l.now.UnixMicro(), l.state.until) {
 			continue
 		}
-		if err := l.close(ctx, why, c); err != nil {
+		if err := l.closeCredit(ctx, why, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Close makes the drafts of an app final that is to be deleted, takes back what is left of its credits, and notes what it has
+// CloseApp makes the drafts of an app final that is to be deleted, takes back what is left of its credits, and notes what it has
 // used of the platform's budgets. It may be called again.
-func (s *Service) Close(ctx context.Context, actor string, app tenancy.App) error {
-	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error { return s.Meter(app.ID, app.Plan).sealDays(ctx, tx, -24*time.Hour) })
+func (s *Service) CloseApp(ctx context.Context, actor string, app tenancy.App) error {
+	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error { return s.NewMeter(app.ID, app.Plan).writeStorageDays(ctx, tx, -24*time.Hour) })
 	if err != nil {
 		return fmt.Errorf("close the books of app %s: %w", app.Name, err)
 	}
 	for more := true; more; {
-		err := s.inLedger(ctx, app, func(l *ledger) error {
-			_, err := s.finalize(ctx, l, actor, app, "")
+		err := s.updateLedger(ctx, app, func(l *ledger) error {
+			_, err := s.finalizeFirstDraft(ctx, l, actor, app, "")
 			return err
 		})
 		more = err == nil
@@ -219,11 +219,11 @@ func (s *Service) Close(ctx context.Context, actor string, app tenancy.App) erro
 			return fmt.Errorf("close the books of app %s: %w", app.Name, err)
 		}
 	}
-	all, err := credits(ctx, s.ask, app.ID)
+	all, err := readCredits(ctx, s.queryPlatform, app.ID)
 	for _, c := range all {
 		if c.Remaining > 0 {
 			err = errors.Join(err, s.RevokeCredit(ctx, actor, app, c.ID))
 		}
 	}
-	return errors.Join(err, s.bequeath(ctx, app.ID))
+	return errors.Join(err, s.archiveUsage(ctx, app.ID))
 }

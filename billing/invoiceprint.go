@@ -24,16 +24,16 @@ func (m Money) Decimal() string {
 	return fmt.Sprintf("%s%d.%s%s", sign, n/unit, decimals[:2], strings.TrimRight(decimals[2:], "0"))
 }
 
-// CSV writes the invoice as a table: a row for each line, for each use of a credit and for each total. Amounts are decimal.
-func (inv Invoice) CSV(w io.Writer) error {
+// WriteCSV writes the invoice as a table: a row for each line, for each use of a credit and for each total. Amounts are decimal.
+func (inv Invoice) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	head := []string{"invoice", "number", "status", "app", "from", "to", "timezone"}
 	about := []string{
-		inv.ID, inv.number(), string(inv.Status), inv.App, inv.Period.From.Format(time.RFC3339), inv.Period.To.Format(time.RFC3339), inv.Period.Timezone,
+		inv.ID, inv.formatNumber(), string(inv.Status), inv.App, inv.Period.From.Format(time.RFC3339), inv.Period.To.Format(time.RFC3339), inv.Period.Timezone,
 	}
 	row := func(cells ...string) error {
 		for i, c := range cells {
-			cells[i] = harmless(c)
+			cells[i] = escapeFormula(c)
 		}
 		return out.Write(cells)
 	}
@@ -46,8 +46,8 @@ func (inv Invoice) CSV(w io.Writer) error {
 				per, price = strconv.FormatInt(l.Per, 10), l.Amount.Decimal()
 			}
 		}
-		err = cmp.Or(err, row(append(slices.Clone(about), "line", l.Description(), l.usage(), quantity, included, per, price,
-			strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), l.Currency, l.money())...))
+		err = cmp.Or(err, row(append(slices.Clone(about), "line", l.Description(), l.formatUsage(), quantity, included, per, price,
+			strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), l.Currency, l.formatCharge())...))
 	}
 	for _, c := range inv.Credits {
 		err = cmp.Or(err, row(append(slices.Clone(about), "credit", c.Credit, "", "", "", "", "", "", "", c.Currency, (-c.Amount).Decimal())...))
@@ -59,8 +59,8 @@ func (inv Invoice) CSV(w io.Writer) error {
 	return cmp.Or(err, out.Error())
 }
 
-// harmless keeps a text, which may hold a name that a tenant chose, from being a formula to a spreadsheet. Numbers stay.
-func harmless(s string) string {
+// escapeFormula keeps a text, which may hold a name that a tenant chose, from being a formula to a spreadsheet. Numbers stay.
+func escapeFormula(s string) string {
 	if s == "" || !strings.ContainsRune("=+-@\t\r", rune(s[0])) {
 		return s
 	}
@@ -71,7 +71,7 @@ func harmless(s string) string {
 }
 
 // Description says in words what a line charges.
-func (l Line) Description() string {
+func (l InvoiceLine) Description() string {
 	var parts []string
 	switch l.Kind {
 	case PlanLine:
@@ -92,16 +92,16 @@ func (l Line) Description() string {
 	return strings.Join(parts, ", ")
 }
 
-// money is what a line charges, "" where no price was in force.
-func (l Line) money() string {
+// formatCharge is what a line charges, "" where no price was in force.
+func (l InvoiceLine) formatCharge() string {
 	if l.Currency == "" {
 		return ""
 	}
 	return l.Charge.Decimal()
 }
 
-// usage lists what was used by meter.
-func (l Line) usage() string {
+// formatUsage lists what was used by meter.
+func (l InvoiceLine) formatUsage() string {
 	var parts []string
 	for _, meter := range slices.Sorted(maps.Keys(l.Usage)) {
 		parts = append(parts, fmt.Sprintf("%d %s", l.Usage[meter], strings.ReplaceAll(meter, "_", " ")))
@@ -109,21 +109,23 @@ func (l Line) usage() string {
 	return strings.Join(parts, ", ")
 }
 
-func (inv Invoice) number() string {
+func (inv Invoice) formatNumber() string {
 	if inv.Number == 0 {
 		return ""
 	}
 	return strconv.FormatInt(inv.Number, 10)
 }
 
-// HTML writes the invoice as a page that prints well and loads nothing.
-func (inv Invoice) HTML(w io.Writer) error { return page.Execute(w, inv) }
+// WriteHTML writes the invoice as a page that prints well and loads nothing.
+func (inv Invoice) WriteHTML(w io.Writer) error { return invoiceTemplate.Execute(w, inv) }
 
-var page = template.Must(template.New("invoice").Funcs(template.FuncMap{
-	"usage": Line.usage,
-	"money": Line.money,
-	"day":   func(t time.Time, zone string) string { return in(t, zone).Format(time.DateOnly) },
-	"last":  func(t time.Time, zone string) string { return in(t, zone).Add(-time.Microsecond).Format(time.DateOnly) },
+var invoiceTemplate = template.Must(template.New("invoice").Funcs(template.FuncMap{
+	"usage": InvoiceLine.formatUsage,
+	"money": InvoiceLine.formatCharge,
+	"day":   func(t time.Time, zone string) string { return inZone(t, zone).Format(time.DateOnly) },
+	"last": func(t time.Time, zone string) string {
+		return inZone(t, zone).Add(-time.Microsecond).Format(time.DateOnly)
+	},
 	"minus": func(m Money) Money { return -m },
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
@@ -160,8 +162,8 @@ tr { break-inside: avoid }
 </html>
 `))
 
-// in is t in a zone, or in UTC where that is unknown here.
-func in(t time.Time, zone string) time.Time {
+// inZone is t in a zone, or in UTC where that is unknown here.
+func inZone(t time.Time, zone string) time.Time {
 	if z, err := time.LoadLocation(zone); err == nil {
 		return t.In(z)
 	}

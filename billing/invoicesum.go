@@ -9,21 +9,21 @@ import (
 	"stoa/tenancy/db"
 )
 
-// sum is what usage rows of one kind, model and price come to.
-type sum struct {
+// invoiceSum is what usage rows of one kind, model and price come to.
+type invoiceSum struct {
 	Usage
-	late  bool // used before the span, recorded after that was invoiced
-	slice int  // how many of the edges come before
+	late       bool // used before the span, recorded after that was invoiced
+	sliceIndex int  // how many of the edges come before
 }
 
-// unsettled is how long before an invoice a row may say it was recorded and still not be there to be seen: longer than any
+// maxRecordDelay is how long before an invoice a row may say it was recorded and still not be there to be seen: longer than any
 // transaction lasts.
-const unsettled = 10 * time.Minute
+const maxRecordDelay = 10 * time.Minute
 
-// mark notes which of the usage recorded of late goes on the invoice of sp, so that c counts that and whatever appears
+// markUsage notes which of the usage recorded of late goes on the invoice of sp, so that c counts that and whatever appears
 // meanwhile goes on the next.
-func (l *ledger) mark(ctx context.Context, c *counting, sp span) error {
-	c.invoice, c.sealed = sp.month, max(l.state.recorded, l.now.Add(-unsettled).UnixMicro())
+func (l *ledger) markUsage(ctx context.Context, c *usageCounter, sp invoiceSpan) error {
+	c.invoice, c.sealed = sp.month, max(l.state.recorded, l.now.Add(-maxRecordDelay).UnixMicro())
 	_, err := l.tx.Exec(ctx, `INSERT INTO usage_billed (tenant, task, key, invoice, recorded_at)
 		SELECT u.tenant, u.task, u.key, CAST($4 AS TEXT), u.recorded_at FROM usage u
 		WHERE (u.tenant || '') = $1 AND u.recorded_at >= $2 AND u.at < $3 ON CONFLICT (tenant, task, key) DO NOTHING`,
@@ -31,36 +31,36 @@ func (l *ledger) mark(ctx context.Context, c *counting, sp span) error {
 	return err
 }
 
-// unmark removes the marks that no later invoice will ask for.
-func (l *ledger) unmark(ctx context.Context, c counting) error {
+// unmarkUsage removes the marks that no later invoice will ask for.
+func (l *ledger) unmarkUsage(ctx context.Context, c usageCounter) error {
 	_, err := l.tx.Exec(ctx, `DELETE FROM usage_billed WHERE tenant = $1 AND recorded_at < $2`, string(l.app), c.sealed)
 	return err
 }
 
 const sumColumns = `u.kind, u.provider, u.model, u.currency, u.price_version, u.unpriced, u.estimated`
 
-// sums adds up the usage of a span, apart for the times before, between and after edges.
-func (c counting) sums(ctx context.Context, sp span, edges []int64) ([]sum, error) {
+// sumSpan adds up the usage of a span, apart for the times before, between and after edges.
+func (c usageCounter) sumSpan(ctx context.Context, sp invoiceSpan, edges []int64) ([]invoiceSum, error) {
 	var slice strings.Builder
 	slice.WriteString("0")
 	for _, edge := range edges {
 		fmt.Fprintf(&slice, " + CASE WHEN u.at >= %d THEN 1 ELSE 0 END", edge)
 	}
 	sql := `SELECT ` + sumColumns + `, CAST(` + slice.String() + ` AS BIGINT),
-			` + sums("u.input_tokens", "u.output_tokens", "u.cache_read_tokens", "u.cache_write_tokens", "u.reasoning_tokens", "u.model_calls",
+			` + sumsSQL("u.input_tokens", "u.output_tokens", "u.cache_read_tokens", "u.cache_write_tokens", "u.reasoning_tokens", "u.model_calls",
 		"u.tool_calls", "u.runs", "u.run_micros", "u.embeddings", "u.stored_bytes", "u.cost", "u.charge") + `
 		FROM usage u LEFT JOIN usage_billed b ON b.tenant = u.tenant AND b.task = u.task AND b.key = u.key
 		WHERE (u.tenant || '') = $1 AND %s AND COALESCE(b.invoice, $4) = $4 AND (u.recorded_at < $5 OR b.invoice = $4)
 		GROUP BY ` + sumColumns + `, 8 ORDER BY ` + sumColumns + `, 8`
-	var list []sum
+	var list []invoiceSum
 	add := func(late bool, where string, from, to int64) error {
-		return c.ask(ctx, func(r db.Row) error {
-			u := sum{late: late}
+		return c.query(ctx, func(r db.Row) error {
+			u := invoiceSum{late: late}
 			var run int64
-			err := r.Scan((*string)(&u.Kind), &u.Provider, &u.Model, &u.Currency, &u.Version, &u.Unpriced, &u.Estimated, &u.slice,
+			err := r.Scan((*string)(&u.Kind), &u.Provider, &u.Model, &u.Currency, &u.Version, &u.Unpriced, &u.Estimated, &u.sliceIndex,
 				&u.InputTokens, &u.OutputTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ReasoningTokens, &u.ModelCalls,
 				&u.ToolCalls, &u.Runs, &run, &u.Embeddings, &u.StoredBytes, (*int64)(&u.Cost), (*int64)(&u.Charge))
-			u.RunTime = worked(run)
+			u.RunTime = durationFromMicros(run)
 			list = append(list, u)
 			return err
 		}, fmt.Sprintf(sql, where), string(c.app.ID), from, to, c.invoice, c.sealed)
@@ -72,15 +72,15 @@ func (c counting) sums(ctx context.Context, sp span, edges []int64) ([]sum, erro
 	return list, err
 }
 
-// merged adds up sums of one kind, model and price over all slices, in their order.
-func merged(sums []sum) []sum {
+// mergeSums adds up sums of one kind, model and price over all slices, in their order.
+func mergeSums(sums []invoiceSum) []invoiceSum {
 	type key struct {
 		kind                               Kind
 		provider, model, currency, version string
 		unpriced, estimated, late          bool
 	}
 	at := map[key]int{}
-	var list []sum
+	var list []invoiceSum
 	for _, u := range sums {
 		k := key{u.Kind, u.Provider, u.Model, u.Currency, u.Version, u.Unpriced, u.Estimated, u.late}
 		i, seen := at[k]
@@ -90,19 +90,19 @@ func merged(sums []sum) []sum {
 			continue
 		}
 		have := &list[i]
-		have.Quantities = have.Quantities.plus(u.Quantities)
+		have.Quantities = have.Quantities.addQuantities(u.Quantities)
 		have.Cost, have.Charge = have.Cost.Add(u.Cost), have.Charge.Add(u.Charge)
 	}
 	return list
 }
 
-// plus adds quantities up.
-func (q Quantities) plus(p Quantities) Quantities {
+// addQuantities adds quantities up.
+func (q Quantities) addQuantities(p Quantities) Quantities {
 	return Quantities{
-		InputTokens: more(q.InputTokens, p.InputTokens), OutputTokens: more(q.OutputTokens, p.OutputTokens),
-		CacheReadTokens: more(q.CacheReadTokens, p.CacheReadTokens), CacheWriteTokens: more(q.CacheWriteTokens, p.CacheWriteTokens),
-		ReasoningTokens: more(q.ReasoningTokens, p.ReasoningTokens), ModelCalls: more(q.ModelCalls, p.ModelCalls),
-		ToolCalls: more(q.ToolCalls, p.ToolCalls), Runs: more(q.Runs, p.Runs), RunTime: time.Duration(more(int64(q.RunTime), int64(p.RunTime))),
-		Embeddings: more(q.Embeddings, p.Embeddings), StoredBytes: more(q.StoredBytes, p.StoredBytes),
+		InputTokens: addCapped(q.InputTokens, p.InputTokens), OutputTokens: addCapped(q.OutputTokens, p.OutputTokens),
+		CacheReadTokens: addCapped(q.CacheReadTokens, p.CacheReadTokens), CacheWriteTokens: addCapped(q.CacheWriteTokens, p.CacheWriteTokens),
+		ReasoningTokens: addCapped(q.ReasoningTokens, p.ReasoningTokens), ModelCalls: addCapped(q.ModelCalls, p.ModelCalls),
+		ToolCalls: addCapped(q.ToolCalls, p.ToolCalls), Runs: addCapped(q.Runs, p.Runs), RunTime: time.Duration(addCapped(int64(q.RunTime), int64(p.RunTime))),
+		Embeddings: addCapped(q.Embeddings, p.Embeddings), StoredBytes: addCapped(q.StoredBytes, p.StoredBytes),
 	}
 }

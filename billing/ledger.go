@@ -38,8 +38,8 @@ const (
 	EntryReversal   EntryKind = "reversal"   // an invoice taken back: revenue to receivable
 )
 
-// Entry is one of the books of an app. Its postings sum to zero; it never changes.
-type Entry struct {
+// LedgerEntry is one of the books of an app. Its postings sum to zero; it never changes.
+type LedgerEntry struct {
 	ID       int64
 	Kind     EntryKind
 	Invoice  string // that it belongs to, "" = none
@@ -55,9 +55,9 @@ type Posting struct {
 	Amount  Money
 }
 
-// move is an entry by which an amount goes from one account to another.
-func move(kind EntryKind, currency string, amount Money, to, from Account) Entry {
-	return Entry{Kind: kind, Currency: currency, Postings: []Posting{{to, amount}, {from, -amount}}}
+// newTransferEntry is an entry by which an amount goes from one account to another.
+func newTransferEntry(kind EntryKind, currency string, amount Money, to, from Account) LedgerEntry {
+	return LedgerEntry{Kind: kind, Currency: currency, Postings: []Posting{{to, amount}, {from, -amount}}}
 }
 
 // ledger is the books of an app, held for writing within a transaction.
@@ -65,21 +65,21 @@ type ledger struct {
 	tx      *db.Tx
 	app     db.ID
 	entries int64 // there are
-	state   billed
+	state   billedState
 	now     time.Time // of the transaction
 }
 
-// billed is how far usage is invoiced. Rows of before until that were recorded before recorded are, and of those that were
+// billedState is how far usage is invoiced. Rows of before until that were recorded before recorded are, and of those that were
 // recorded later the ones that usage_billed has.
-type billed struct {
+type billedState struct {
 	month    string // the last one, such as 2026-11; "" = none
 	until    int64
 	recorded int64
 }
 
-// inLedger runs f in a transaction that has the books of app to itself, in whichever process others want them.
-func (s *Service) inLedger(ctx context.Context, app tenancy.App, f func(l *ledger) error) error {
-	return s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+// updateLedger runs f in a transaction that has the books of app to itself, in whichever process others want them.
+func (s *Service) updateLedger(ctx context.Context, app tenancy.App, f func(l *ledger) error) error {
+	return s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO ledger (app, name, opened_at, entries, billed_month, billed_until, billed_recorded)
 			VALUES ($1, $2, stoa_now(), 0, '', 0, 0) ON CONFLICT (app) DO UPDATE SET name = excluded.name`, string(app.ID), app.Name)
 		if err != nil {
@@ -93,7 +93,7 @@ func (s *Service) inLedger(ctx context.Context, app tenancy.App, f func(l *ledge
 		if err != nil {
 			return err
 		}
-		l.now = micros(now)
+		l.now = timeFromMicros(now)
 		if err := f(l); err != nil {
 			return err
 		}
@@ -103,8 +103,8 @@ func (s *Service) inLedger(ctx context.Context, app tenancy.App, f func(l *ledge
 	})
 }
 
-// post adds an entry. One that moves nothing is none.
-func (l *ledger) post(ctx context.Context, e Entry) error {
+// postEntry adds an entry. One that moves nothing is none.
+func (l *ledger) postEntry(ctx context.Context, e LedgerEntry) error {
 	var sum Money
 	var moves bool
 	for _, p := range e.Postings {
@@ -133,8 +133,8 @@ func (l *ledger) post(ctx context.Context, e Entry) error {
 	return nil
 }
 
-// Balances returns what the accounts of an app stand at, by currency. Those of each currency sum to zero.
-func (s *Service) Balances(ctx context.Context, app db.ID) (map[string]map[Account]Money, error) {
+// ListAccountBalances returns what the accounts of an app stand at, by currency. Those of each currency sum to zero.
+func (s *Service) ListAccountBalances(ctx context.Context, app db.ID) (map[string]map[Account]Money, error) {
 	all := map[string]map[Account]Money{}
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -148,7 +148,7 @@ func (s *Service) Balances(ctx context.Context, app db.ID) (map[string]map[Accou
 		}
 		all[currency][Account(account)] = Money(amount)
 		return nil
-	}, `SELECT e.currency, p.account, `+sumOf("p.amount")+` FROM ledger_entry e
+	}, `SELECT e.currency, p.account, `+sumSQL("p.amount")+` FROM ledger_entry e
 		JOIN ledger_posting p ON p.app = e.app AND p.entry = e.id WHERE e.app = $1 GROUP BY e.currency, p.account`, string(app))
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read the balances of app %s: %w", app, err)
@@ -156,15 +156,15 @@ func (s *Service) Balances(ctx context.Context, app db.ID) (map[string]map[Accou
 	return all, nil
 }
 
-// Entries returns at most n entries of the books of an app, the newest first, of those before one (0 = of all).
-func (s *Service) Entries(ctx context.Context, app db.ID, before int64, n int) ([]Entry, error) {
+// ListLedgerEntries returns at most n entries of the books of an app, the newest first, of those before one (0 = of all).
+func (s *Service) ListLedgerEntries(ctx context.Context, app db.ID, before int64, n int) ([]LedgerEntry, error) {
 	if before <= 0 {
 		before = math.MaxInt64
 	}
-	list := []Entry{}
+	list := []LedgerEntry{}
 	var b db.Batch
 	b.Query(func(r db.Row) error {
-		var e Entry
+		var e LedgerEntry
 		var p Posting
 		var at int64
 		err := r.Scan(&e.ID, (*string)(&e.Kind), &e.Invoice, &e.Credit, &e.Currency, &at, (*string)(&p.Account), (*int64)(&p.Amount))
@@ -172,7 +172,7 @@ func (s *Service) Entries(ctx context.Context, app db.ID, before int64, n int) (
 			list[last].Postings = append(list[last].Postings, p)
 			return err
 		}
-		e.At, e.Postings = micros(at), []Posting{p}
+		e.At, e.Postings = timeFromMicros(at), []Posting{p}
 		list = append(list, e)
 		return err
 	}, `SELECT e.id, e.kind, e.invoice, e.credit, e.currency, e.at, p.account, p.amount
@@ -184,8 +184,8 @@ func (s *Service) Entries(ctx context.Context, app db.ID, before int64, n int) (
 	return list, nil
 }
 
-// Former returns the app of that id, or else the last one of that name, of which there are books although it may be gone.
-func (s *Service) Former(ctx context.Context, name string) (tenancy.App, error) {
+// FindFormerApp returns the app of that id, or else the last one of that name, of which there are books although it may be gone.
+func (s *Service) FindFormerApp(ctx context.Context, name string) (tenancy.App, error) {
 	var app tenancy.App
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan((*string)(&app.ID), &app.Name) },
@@ -194,7 +194,7 @@ func (s *Service) Former(ctx context.Context, name string) (tenancy.App, error) 
 		return app, fmt.Errorf("look for the books of %s: %w", name, err)
 	}
 	if app.ID == "" {
-		return app, refuse(ErrNotFound, "no such app")
+		return app, errorWithMessage(ErrNotFound, "no such app")
 	}
 	return app, nil
 }

@@ -18,21 +18,21 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// spend has an app make model calls at a time, each of which is charged 10 nano-units.
-func spend(ctx context.Context, s *billing.Service, app tenancy.App, at time.Time, calls int) error {
-	f := billing.Facts{Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Epoch: 1, Agent: "a"}
+// recordCalls has an app make model calls at a time, each of which is charged 10 nano-units.
+func recordCalls(ctx context.Context, s *billing.Service, app tenancy.App, at time.Time, calls int) error {
+	f := billing.RunFacts{Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Epoch: 1, Agent: "a"}
 	for range calls {
-		f.Events = append(f.Events, agentsvc.Event{Usage: &agentsvc.Usage{Call: agentsvc.NewID(), Began: at, Provider: "p", Model: "m", InputTokens: 100}})
+		f.Events = append(f.Events, agentsvc.Event{Usage: &agentsvc.Usage{Call: agentsvc.NewID(), StartedAt: at, Provider: "p", Model: "m", InputTokens: 100}})
 	}
-	return s.Meter(app.ID, app.Plan).Write(ctx, f)
+	return s.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f)
 }
 
-// priced returns the billing of d, where a model call is charged 10 and costs 4.
-func priced(t *testing.T, d *db.DB) *billing.Service {
+// openPriced returns the billing of d, where a model call is charged 10 and costs 4.
+func openPriced(t *testing.T, d *db.DB) *billing.Service {
 	t.Helper()
-	s := open(t, d)
-	_, err := s.AddPrice(t.Context(), actor, billing.Price{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []billing.Item{
-		charge("model_calls", "", "", 1, 10), {Kind: billing.Cost, Meter: "model_calls", Per: 1, Amount: 4},
+	s := openBilling(t, d)
+	_, err := s.AddPriceVersion(t.Context(), actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []billing.PriceItem{
+		chargeItem("model_calls", "", "", 1, 10), {Kind: billing.Cost, Meter: "model_calls", Per: 1, Amount: 4},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func priced(t *testing.T, d *db.DB) *billing.Service {
 	return s
 }
 
-func someApp() tenancy.App {
+func newApp() tenancy.App {
 	id := agentsvc.NewID()
 	return tenancy.App{ID: db.ID(id), Name: "app-" + id}
 }
@@ -49,27 +49,27 @@ func someApp() tenancy.App {
 // it owes is what it used less what credits paid, and no row is on two invoices or none.
 func TestLedger(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := priced(t, d)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := openPriced(t, d)
 		checks := 0
 		rapid.Check(t, func(t *rapid.T) {
 			if checks++; checks > map[db.Engine]int{db.SQLite: 40, db.Postgres: 10}[d.Engine()] {
 				return // a hundred take minutes on a busy machine
 			}
-			b := &books{s: s, app: someApp()}
-			b.check(t)
+			b := &ledgerModel{s: s, app: newApp()}
+			b.checkInvariants(t)
 			t.Repeat(map[string]func(*rapid.T){
-				"":         b.check,
-				"use":      b.use,
-				"grant":    b.grant,
-				"revoke":   b.revoke,
-				"expire":   func(t *rapid.T) { no(t, s.ExpireCredits(context.Background())) },
-				"finalise": b.finalise,
-				"reverse":  b.reverse,
+				"":         b.checkInvariants,
+				"use":      b.useCalls,
+				"grant":    b.grantCredit,
+				"revoke":   b.revokeCredit,
+				"expire":   func(t *rapid.T) { requireNoError(t, s.ExpireCredits(context.Background())) },
+				"finalise": b.finalizeInvoice,
+				"reverse":  b.reverseInvoice,
 			})
-			no(t, s.Close(context.Background(), actor, b.app))
-			b.check(t)
-			if balance := b.balances(t)[billing.Unspent]; balance != 0 {
+			requireNoError(t, s.CloseApp(context.Background(), actor, b.app))
+			b.checkInvariants(t)
+			if balance := b.accountBalances(t)[billing.Unspent]; balance != 0 {
 				t.Fatalf("%d are left of the credits of an app that is closed", balance)
 			}
 		})
@@ -77,15 +77,15 @@ func TestLedger(t *testing.T) {
 	})
 }
 
-func no(t *rapid.T, err error) {
+func requireNoError(t *rapid.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// books are an app's, with what is known of it from outside.
-type books struct {
+// ledgerModel are an app's, with what is known of it from outside.
+type ledgerModel struct {
 	s       *billing.Service
 	app     tenancy.App
 	used    billing.Money
@@ -93,83 +93,83 @@ type books struct {
 }
 
 // months are those in which things happen; some are before the last that was invoiced.
-func someTime(t *rapid.T) time.Time {
+func drawTime(t *rapid.T) time.Time {
 	return january.Add(time.Duration(rapid.IntRange(0, 24*150).Draw(t, "hours")) * time.Hour)
 }
 
-func (b *books) use(t *rapid.T) {
+func (b *ledgerModel) useCalls(t *rapid.T) {
 	n := rapid.IntRange(1, 5).Draw(t, "calls")
-	no(t, spend(context.Background(), b.s, b.app, someTime(t), n))
+	requireNoError(t, recordCalls(context.Background(), b.s, b.app, drawTime(t), n))
 	b.used += billing.Money(10 * n)
 }
 
-func (b *books) grant(t *rapid.T) {
+func (b *ledgerModel) grantCredit(t *rapid.T) {
 	c := billing.Credit{ID: agentsvc.NewID(), Amount: billing.Money(rapid.IntRange(1, 60).Draw(t, "amount")), Currency: "USD"}
 	if rapid.Bool().Draw(t, "expires") {
-		c.Expires = someTime(t)
+		c.Expires = drawTime(t)
 	}
-	no(t, billing.Grant(b.s, context.Background(), b.app, c))
+	requireNoError(t, billing.GrantCredit(b.s, context.Background(), b.app, c))
 	b.granted += c.Amount
 }
 
-func (b *books) revoke(t *rapid.T) {
-	if all := b.credits(t); len(all) > 0 {
+func (b *ledgerModel) revokeCredit(t *rapid.T) {
+	if all := b.listCredits(t); len(all) > 0 {
 		c := rapid.SampledFrom(all).Draw(t, "credit")
-		no(t, b.s.RevokeCredit(context.Background(), actor, b.app, c.ID))
+		requireNoError(t, b.s.RevokeCredit(context.Background(), actor, b.app, c.ID))
 	}
 }
 
-func (b *books) finalise(t *rapid.T) {
-	drafts := slices.DeleteFunc(b.invoices(t), func(inv billing.Invoice) bool { return inv.Status != billing.Draft })
+func (b *ledgerModel) finalizeInvoice(t *rapid.T) {
+	drafts := slices.DeleteFunc(b.listInvoices(t), func(inv billing.Invoice) bool { return inv.Status != billing.Draft })
 	if len(drafts) == 0 {
 		return
 	}
-	want, err := b.s.Invoice(context.Background(), b.app, drafts[len(drafts)-1].ID)
-	no(t, err)
-	got, err := b.s.Finalize(context.Background(), actor, b.app, want.ID)
+	want, err := b.s.FindInvoice(context.Background(), b.app, drafts[len(drafts)-1].ID)
+	requireNoError(t, err)
+	got, err := b.s.FinalizeInvoice(context.Background(), actor, b.app, want.ID)
 	if errors.Is(err, billing.ErrPrecondition) && want.Period.From.After(time.Now()) {
 		return // late usage waits for that month
 	}
-	no(t, err)
+	requireNoError(t, err)
 	if fmt.Sprint(want.Lines, want.Credits, want.Totals, want.Period) != fmt.Sprint(got.Lines, got.Credits, got.Totals, got.Period) {
 		t.Fatalf("the draft %+v became %+v", want, got)
 	}
-	again, err := b.s.Finalize(context.Background(), actor, b.app, want.ID)
-	if no(t, err); again.Number != got.Number {
+	again, err := b.s.FinalizeInvoice(context.Background(), actor, b.app, want.ID)
+	if requireNoError(t, err); again.Number != got.Number {
 		t.Fatalf("it got the numbers %d and %d", got.Number, again.Number)
 	}
 }
 
-func (b *books) reverse(t *rapid.T) {
-	final := slices.DeleteFunc(b.invoices(t), func(inv billing.Invoice) bool { return inv.Number == 0 || inv.Kind == billing.CreditNote })
+func (b *ledgerModel) reverseInvoice(t *rapid.T) {
+	final := slices.DeleteFunc(b.listInvoices(t), func(inv billing.Invoice) bool { return inv.Number == 0 || inv.Kind == billing.CreditNote })
 	if len(final) > 0 {
-		_, err := b.s.Reverse(context.Background(), actor, b.app, rapid.SampledFrom(final).Draw(t, "invoice").ID)
-		no(t, err)
+		_, err := b.s.ReverseInvoice(context.Background(), actor, b.app, rapid.SampledFrom(final).Draw(t, "invoice").ID)
+		requireNoError(t, err)
 	}
 }
 
-func (b *books) credits(t *rapid.T) []billing.Credit {
-	all, err := b.s.Credits(context.Background(), b.app)
-	no(t, err)
+func (b *ledgerModel) listCredits(t *rapid.T) []billing.Credit {
+	all, err := b.s.ListCredits(context.Background(), b.app)
+	requireNoError(t, err)
 	return all
 }
 
-func (b *books) invoices(t *rapid.T) []billing.Invoice {
-	all, err := b.s.Invoices(context.Background(), b.app)
-	no(t, err)
+func (b *ledgerModel) listInvoices(t *rapid.T) []billing.Invoice {
+	all, err := b.s.ListInvoices(context.Background(), b.app)
+	requireNoError(t, err)
 	return all
 }
 
-func (b *books) balances(t *rapid.T) map[billing.Account]billing.Money {
-	all, err := b.s.Balances(context.Background(), b.app.ID)
-	no(t, err)
+func (b *ledgerModel) accountBalances(t *rapid.T) map[billing.Account]billing.Money {
+	all, err := b.s.ListAccountBalances(context.Background(), b.app.ID)
+	requireNoError(t, err)
 	return all["USD"]
 }
 
-// check holds the books against what was done.
-func (b *books) check(t *rapid.T) {
-	entries, err := b.s.Entries(context.Background(), b.app.ID, 0, 10_000)
-	no(t, err)
+// checkInvariants holds the books against what was done.
+func (b *ledgerModel) checkInvariants(t *rapid.T) {
+	entries, err := b.s.ListLedgerEntries(context.Background(), b.app.ID, 0, 10_000)
+	requireNoError(t, err)
 	for i, e := range entries {
 		var sum billing.Money
 		for _, p := range e.Postings {
@@ -180,7 +180,7 @@ func (b *books) check(t *rapid.T) {
 		}
 	}
 	var invoiced, reversed, drafted, paid billing.Money
-	for _, inv := range b.invoices(t) {
+	for _, inv := range b.listInvoices(t) {
 		for _, total := range inv.Totals {
 			switch {
 			case inv.Status == billing.Draft:
@@ -200,12 +200,12 @@ func (b *books) check(t *rapid.T) {
 	if invoiced+drafted != b.used {
 		t.Fatalf("%d were used, %d are invoiced and %d on drafts", b.used, invoiced, drafted)
 	}
-	balances := b.balances(t)
+	balances := b.accountBalances(t)
 	if balances[billing.Receivable] != invoiced-reversed-paid || balances[billing.Revenue] != reversed-invoiced {
 		t.Fatalf("invoiced %d, reversed %d, paid by credits %d; balances %v", invoiced, reversed, paid, balances)
 	}
 	var remaining billing.Money
-	for _, c := range b.credits(t) {
+	for _, c := range b.listCredits(t) {
 		remaining += c.Remaining
 		if c.Remaining < 0 || c.Remaining > c.Amount || c.Pending < 0 || c.Pending > c.Remaining {
 			t.Fatalf("credit %+v", c)
@@ -243,12 +243,12 @@ func wantGapless(t *testing.T, d *db.DB) {
 // TestLedgerIsFrozen tries to change what never changes.
 func TestLedgerIsFrozen(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, app := priced(t, d), someApp()
-		if err := cmp.Or(spend(t.Context(), s, app, january, 1), billing.Grant(s, t.Context(), app, billing.Credit{ID: "c", Amount: 3, Currency: "USD"})); err != nil {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app := openPriced(t, d), newApp()
+		if err := cmp.Or(recordCalls(t.Context(), s, app, january, 1), billing.GrantCredit(s, t.Context(), app, billing.Credit{ID: "c", Amount: 3, Currency: "USD"})); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Finalize(t.Context(), actor, app, "2026-01"); err != nil {
+		if _, err := s.FinalizeInvoice(t.Context(), actor, app, "2026-01"); err != nil {
 			t.Fatal(err)
 		}
 		for _, table := range []string{"ledger_entry", "ledger_posting", "credit", "invoice"} {

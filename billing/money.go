@@ -10,11 +10,11 @@ import (
 type Money int64
 
 // Add returns the sum, at most what fits.
-func (m Money) Add(n Money) Money { return Money(more(int64(m), int64(n))) }
+func (m Money) Add(n Money) Money { return Money(addCapped(int64(m), int64(n))) }
 
-// share returns n × amount ÷ per, rounded up to a whole nano-unit so that what has a price never costs nothing. None is
+// chargeAmount returns n × amount ÷ per, rounded up to a whole nano-unit so that what has a price never costs nothing. None is
 // negative and per is not 0. What does not fit is the most that does.
-func share(n int64, amount Money, per int64) Money {
+func chargeAmount(n int64, amount Money, per int64) Money {
 	if n <= 0 || amount <= 0 {
 		return 0
 	}
@@ -28,5 +28,5 @@ func share(n int64, amount Money, per int64) Money {
 	return Money(min(q, math.MaxInt64))
 }
 
-// currencies are named by three letters (ISO 4217).
-var currencies = regexp.MustCompile(`^[A-Z]{3}$`)
+// currencyPattern are named by three letters (ISO 4217).
+var currencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)

@@ -2,9 +2,9 @@ package billing
 
 import "strings"
 
-// matches reports whether a name fits a pattern, in which * stands for any characters, also none, and ? for one. The empty
+// matchesPattern reports whether a name fits a pattern, in which * stands for any characters, also none, and ? for one. The empty
 // pattern fits every name.
-func matches(pattern, name string) bool {
+func matchesPattern(pattern, name string) bool {
 	if pattern == "" {
 		return true
 	}
@@ -28,27 +28,27 @@ func matches(pattern, name string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// Fits reports whether a pattern is one of a model, with its provider and a slash before the name or without.
-func Fits(pattern, provider, model string) bool {
-	return matches(pattern, provider+"/"+model) || matches(pattern, model)
+// MatchesModel reports whether a pattern is one of a model, with its provider and a slash before the name or without.
+func MatchesModel(pattern, provider, model string) bool {
+	return matchesPattern(pattern, provider+"/"+model) || matchesPattern(pattern, model)
 }
 
-// pattern reports whether s stands for more than the name it is.
-func pattern(s string) bool { return s == "" || strings.ContainsAny(s, "*?") }
+// isPattern reports whether s stands for more than the name it is.
+func isPattern(s string) bool { return s == "" || strings.ContainsAny(s, "*?") }
 
-// weight says how specific a pattern is: a name most of all, then by how many characters it names.
-func weight(p string) int {
+// patternSpecificity says how specific a pattern is: a name most of all, then by how many characters it names.
+func patternSpecificity(p string) int {
 	n := 0
 	for _, c := range p {
 		if c != '*' && c != '?' {
 			n++
 		}
 	}
-	if !pattern(p) {
-		n += maxPattern
+	if !isPattern(p) {
+		n += maxPatternBytes
 	}
 	return n
 }
 
-// maxPattern bounds a pattern, in bytes.
-const maxPattern = 256
+// maxPatternBytes bounds a pattern, in bytes.
+const maxPatternBytes = 256

@@ -14,22 +14,22 @@ import (
 // Usage that the database cannot take at present waits in memory and is written when it can. A row has a key of its own, so that it
 // counts once, whatever became of an earlier attempt. What waits when the process dies is lost.
 const (
-	pendingPerApp  = 5_000  // rows of one app that may wait
-	pendingInAll   = 50_000 // rows of all apps: 30 MB
-	pendingEvery   = time.Second
-	pendingTimeout = 5 * time.Second // of one write
-	perPending     = 100             // rows in one write
+	pendingPerApp    = 5_000  // rows of one app that may wait
+	pendingTotal     = 50_000 // rows of all apps: 30 MB
+	pendingInterval  = time.Second
+	pendingTimeout   = 5 * time.Second // of one write
+	pendingBatchSize = 100             // rows in one write
 )
 
 // pendingUsage is the rows of this process that wait for the database.
 type pendingUsage struct {
-	writing sync.Mutex // held by whoever writes them
+	writeMu sync.Mutex // held by whoever writes them
 
-	mu   sync.Mutex
-	rows map[db.ID][]Usage
-	n    int64 // rows that wait
-	lost int64 // rows that found no room, or that the database refused, since the process began
-	full bool  // some found no room since the queue was empty
+	mu      sync.Mutex
+	rows    map[db.ID][]Usage
+	waiting int64 // rows that wait
+	lost    int64 // rows that found no room, or that the database refused, since the process began
+	full    bool  // some found no room since the queue was empty
 }
 
 // writeUsage writes rows of an app. Where the database does not answer they wait for it, which is no error.
@@ -37,31 +37,31 @@ func (s *Service) writeUsage(ctx context.Context, app db.ID, rows []Usage) error
 	var b db.Batch
 	insertUsage(&b, app, rows)
 	err := s.db.Tenant(app).Write(ctx, &b)
-	if err == nil || db.Refused(err) {
+	if err == nil || db.IsRejected(err) {
 		return err
 	}
-	s.keepUsage(app, rows)
+	s.queueUsage(app, rows)
 	return nil
 }
 
-// keepUsage has rows wait for the database, as far as there is room.
-func (s *Service) keepUsage(app db.ID, rows []Usage) {
+// queueUsage has rows wait for the database, as far as there is room.
+func (s *Service) queueUsage(app db.ID, rows []Usage) {
 	p := &s.pending
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.rows == nil {
 		p.rows = map[db.ID][]Usage{}
 	}
-	room := min(pendingPerApp-len(p.rows[app]), int(pendingInAll-p.n))
-	kept := rows[:min(len(rows), max(0, room))]
-	p.rows[app] = append(p.rows[app], kept...)
-	p.n += int64(len(kept))
-	if lost := int64(len(rows) - len(kept)); lost > 0 {
+	available := min(pendingPerApp-len(p.rows[app]), int(pendingTotal-p.waiting))
+	queued := rows[:min(len(rows), max(0, available))]
+	p.rows[app] = append(p.rows[app], queued...)
+	p.waiting += int64(len(queued))
+	if lost := int64(len(rows) - len(queued)); lost > 0 {
 		p.lost += lost
 		if !p.full {
 			p.full = true
 			s.log.Error("there is no room for more usage that waits for the database: further rows of it are lost, stoa_usage_lost_total counts them",
-				"tenant", app, "waiting", p.n, "lost", p.lost)
+				"tenant", app, "waiting", p.waiting, "lost", p.lost)
 		}
 	}
 }
@@ -71,42 +71,42 @@ func (s *Service) keepUsage(app db.ID, rows []Usage) {
 func (s *Service) PendingUsage() (waiting, lost int64) {
 	s.pending.mu.Lock()
 	defer s.pending.mu.Unlock()
-	return s.pending.n, s.pending.lost
+	return s.pending.waiting, s.pending.lost
 }
 
 // WritePending writes the usage that waits for the database, and works out anew the balances that it counts in. It ends with the
 // first write that the database does not answer; the rest waits on.
 func (s *Service) WritePending(ctx context.Context) error {
 	p := &s.pending
-	p.writing.Lock()
-	defer p.writing.Unlock()
+	p.writeMu.Lock()
+	defer p.writeMu.Unlock()
 	var errs []error
-	for _, app := range p.apps() {
+	for _, app := range p.pendingApps() {
 		var written []Usage
-		for rows := p.first(app, perPending); len(rows) > 0; rows = p.first(app, perPending) {
-			err := s.writeWaiting(ctx, app, rows)
-			if db.Refused(err) && len(rows) > 1 {
+		for rows := p.oldestRows(app, pendingBatchSize); len(rows) > 0; rows = p.oldestRows(app, pendingBatchSize) {
+			err := s.writePendingRows(ctx, app, rows)
+			if db.IsRejected(err) && len(rows) > 1 {
 				rows = rows[:1] // one of them is wrong: the others are written one by one
-				err = s.writeWaiting(ctx, app, rows)
+				err = s.writePendingRows(ctx, app, rows)
 			}
 			switch {
 			case err == nil:
 				written = append(written, rows...)
-				p.drop(app, len(rows), false)
-			case db.Refused(err):
+				p.dropRows(app, len(rows), false)
+			case db.IsRejected(err):
 				s.log.ErrorContext(ctx, "a row of usage is lost: the database refuses it", "tenant", app, "task", rows[0].Task, "key", rows[0].Key, "error", err)
-				p.drop(app, len(rows), true)
+				p.dropRows(app, len(rows), true)
 			default:
-				return errors.Join(append(errs, fmt.Errorf("write usage that waits: %w", err), s.recount(ctx, app, written))...)
+				return errors.Join(append(errs, fmt.Errorf("write usage that waits: %w", err), s.recountBalances(ctx, app, written))...)
 			}
 		}
-		errs = append(errs, s.recount(ctx, app, written))
+		errs = append(errs, s.recountBalances(ctx, app, written))
 	}
 	return errors.Join(errs...)
 }
 
-// writeWaiting writes rows that have waited.
-func (s *Service) writeWaiting(ctx context.Context, app db.ID, rows []Usage) error {
+// writePendingRows writes rows that have waited.
+func (s *Service) writePendingRows(ctx context.Context, app db.ID, rows []Usage) error {
 	ctx, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
 	var b db.Batch
@@ -114,23 +114,23 @@ func (s *Service) writeWaiting(ctx context.Context, app db.ID, rows []Usage) err
 	return s.db.Tenant(app).Write(ctx, &b)
 }
 
-// recount works out anew the balances that rows of an app count in: their reservations may have lapsed before they were written.
-func (s *Service) recount(ctx context.Context, app db.ID, rows []Usage) error {
+// recountBalances works out anew the balances that rows of an app count in: their reservations may have lapsed before they were written.
+func (s *Service) recountBalances(ctx context.Context, app db.ID, rows []Usage) error {
 	if len(rows) == 0 {
 		return nil
 	}
 	var errs []error
 	for _, of := range []db.ID{"", app} {
-		for _, b := range s.budgets.of(of) {
+		for _, b := range s.budgets.budgetsOf(of) {
 			windows := map[int64]bool{}
 			for _, u := range rows {
-				if u.Kind != ModelCall || !b.Scope.covers(u.Agent, u.Owner, u.Provider, u.Model) {
+				if u.Kind != ModelCall || !b.Scope.coversCall(u.Agent, u.Owner, u.Provider, u.Model) {
 					continue
 				}
-				since, _ := b.Window.Bounds(u.At, b.zone)
+				since, _ := b.Window.Bounds(u.At, b.location)
 				if !windows[since.UnixMicro()] {
 					windows[since.UnixMicro()] = true
-					_, err := s.Rebuild(ctx, b, since)
+					_, err := s.RebuildBalance(ctx, b, since)
 					errs = append(errs, err)
 				}
 			}
@@ -139,9 +139,9 @@ func (s *Service) recount(ctx context.Context, app db.ID, rows []Usage) error {
 	return errors.Join(errs...)
 }
 
-// followPending writes what waits now and then until ctx ends.
-func (s *Service) followPending(ctx context.Context) {
-	tick := time.NewTicker(pendingEvery)
+// flushPending writes what waits now and then until ctx ends.
+func (s *Service) flushPending(ctx context.Context) {
+	tick := time.NewTicker(pendingInterval)
 	defer tick.Stop()
 	waits := false
 	for {
@@ -166,8 +166,8 @@ func (s *Service) followPending(ctx context.Context) {
 	}
 }
 
-// apps returns those of which rows wait.
-func (p *pendingUsage) apps() []db.ID {
+// pendingApps returns those of which rows wait.
+func (p *pendingUsage) pendingApps() []db.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := make([]db.ID, 0, len(p.rows))
@@ -178,25 +178,25 @@ func (p *pendingUsage) apps() []db.ID {
 	return list
 }
 
-// first returns the oldest rows of an app, at most n. They stay where they are.
-func (p *pendingUsage) first(app db.ID, n int) []Usage {
+// oldestRows returns the oldest rows of an app, at most n. They stay where they are.
+func (p *pendingUsage) oldestRows(app db.ID, n int) []Usage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.rows[app][:min(n, len(p.rows[app]))])
 }
 
-// drop takes the n oldest rows of an app away: they are written, or lost.
-func (p *pendingUsage) drop(app db.ID, n int, lost bool) {
+// dropRows takes the n oldest rows of an app away: they are written, or lost.
+func (p *pendingUsage) dropRows(app db.ID, n int, lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.rows[app] = p.rows[app][n:]; len(p.rows[app]) == 0 {
 		delete(p.rows, app)
 	}
-	p.n -= int64(n)
+	p.waiting -= int64(n)
 	if lost {
 		p.lost += int64(n)
 	}
-	if p.n == 0 {
+	if p.waiting == 0 {
 		p.full = false
 	}
 }

@@ -17,16 +17,16 @@ import (
 // it counts in, and without a row that the database refuses.
 func TestPendingUsage(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := priced(t, d)
-		add(t, s, acme, tokens(1_000_000_000))
-		add(t, s, tenancy.App{}, tokens(1_000_000_000))
-		away, cancel := context.WithCancel(t.Context())
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := openPriced(t, d)
+		addBudget(t, s, acme, tokenBudget(1_000_000_000))
+		addBudget(t, s, tenancy.App{}, tokenBudget(1_000_000_000))
+		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		facts := func(task agentsvc.TaskID, agent string, calls int) billing.Facts {
-			f := billing.Facts{Task: task, Turn: 1, Epoch: 1, Agent: agent, Owner: ana}
+		facts := func(task agentsvc.TaskID, agent string, calls int) billing.RunFacts {
+			f := billing.RunFacts{Task: task, Turn: 1, Epoch: 1, Agent: agent, Owner: ana}
 			for i := range calls {
-				u := agentsvc.Usage{Call: fmt.Sprint(task, i), Began: time.Now().Add(-time.Minute), Provider: "p", Model: "m", InputTokens: 2, OutputTokens: 1}
+				u := agentsvc.Usage{Call: fmt.Sprint(task, i), StartedAt: time.Now().Add(-time.Minute), Provider: "p", Model: "m", InputTokens: 2, OutputTokens: 1}
 				f.Events = append(f.Events, agentsvc.Event{Usage: &u})
 			}
 			return f
@@ -41,44 +41,44 @@ func TestPendingUsage(t *testing.T) {
 			t.Helper()
 			var b db.Batch
 			b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM usage WHERE tenant = $1`, string(app))
-			check(t, d.Platform().Do(t.Context(), &b))
+			requireNoErrors(t, d.Platform().Do(t.Context(), &b))
 			return n
 		}
-		other := someApp()
-		check(t, s.Meter(acme.ID, "").Write(t.Context(), facts("t", "a", 3))) // what is written already
-		check(t, s.Meter(acme.ID, "").Write(away, facts("t", "a", 10)), s.Meter(other.ID, "").Write(away, facts("t", "a", 4)))
+		other := newApp()
+		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(t.Context(), facts("t", "a", 3))) // what is written already
+		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("t", "a", 10)), s.NewMeter(other.ID, "").WriteUsage(canceled, facts("t", "a", 4)))
 		waiting(14, 0)
-		if err := s.WritePending(away); err == nil {
+		if err := s.WritePending(canceled); err == nil {
 			t.Error("rows are written without a database")
 		}
 		waiting(14, 0)
-		check(t, s.WritePending(t.Context()))
+		requireNoErrors(t, s.WritePending(t.Context()))
 		waiting(0, 0)
 		if count(acme.ID) != 10 || count(other.ID) != 4 {
 			t.Errorf("there are %d and %d rows, want 10 and 4", count(acme.ID), count(other.ID))
 		}
 		for app, want := range map[db.ID]int64{acme.ID: 30, "": 42} {
-			if got := standing(t, s, app, "tokens"); got != [2]int64{want, 0} {
+			if got := balanceOf(t, s, app, "tokens"); got != [2]int64{want, 0} {
 				t.Errorf("the budget of %q stands at %v, want %d", app, got, want)
 			}
 		}
 
-		r, err := s.Allowance(acme.ID, "").Reserve(t.Context(), ask())
-		check(t, err)
-		a := ask()
-		if err := r.Settle(away, s.Meter(acme.ID, ""), used(r, a, 5, 6)); err == nil {
+		r, err := s.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), newUsageRequest())
+		requireNoErrors(t, err)
+		a := newUsageRequest()
+		if err := r.SettleUsage(canceled, s.NewMeter(acme.ID, ""), usageOf(r, a, 5, 6)); err == nil {
 			t.Error("a call is settled without a database")
 		}
 		waiting(1, 0)
-		check(t, s.WritePending(t.Context()))
+		requireNoErrors(t, s.WritePending(t.Context()))
 		if count(acme.ID) != 11 {
 			t.Errorf("there are %d rows, want 11", count(acme.ID))
 		}
 
-		check(t, s.Meter(other.ID, "").Write(away, facts("u", "a", 5_003)))
-		check(t, s.Meter(acme.ID, "").Write(away, facts("u", "a", 1)))
+		requireNoErrors(t, s.NewMeter(other.ID, "").WriteUsage(canceled, facts("u", "a", 5_003)))
+		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("u", "a", 1)))
 		waiting(5_001, 3)
-		check(t, s.WritePending(t.Context()))
+		requireNoErrors(t, s.WritePending(t.Context()))
 		waiting(0, 3)
 		if count(acme.ID) != 12 || count(other.ID) != 5_004 {
 			t.Errorf("there are %d and %d rows, want 12 and 5004", count(acme.ID), count(other.ID))
@@ -86,9 +86,9 @@ func TestPendingUsage(t *testing.T) {
 		if d.Engine() != db.Postgres {
 			return // SQLite refuses no text
 		}
-		check(t, s.Meter(acme.ID, "").Write(away, facts("v", "a", 2)), s.Meter(acme.ID, "").Write(away, facts("w", "\x00", 1)),
-			s.Meter(acme.ID, "").Write(away, facts("x", "a", 2)))
-		check(t, s.WritePending(t.Context()))
+		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("v", "a", 2)), s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("w", "\x00", 1)),
+			s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("x", "a", 2)))
+		requireNoErrors(t, s.WritePending(t.Context()))
 		waiting(0, 4)
 		if count(acme.ID) != 16 {
 			t.Errorf("there are %d rows, want 16", count(acme.ID))

@@ -44,13 +44,13 @@ type Retention struct {
 	Tasks, Events, Sessions time.Duration
 }
 
-// Allows reports whether the plan lets its apps use a model.
-func (p Plan) Allows(provider, model string) bool {
-	return len(p.AllowedModels) == 0 || slices.ContainsFunc(p.AllowedModels, func(pat string) bool { return matches(pat, provider+"/"+model) })
+// AllowsModel reports whether the plan lets its apps use a model.
+func (p Plan) AllowsModel(provider, model string) bool {
+	return len(p.AllowedModels) == 0 || slices.ContainsFunc(p.AllowedModels, func(pat string) bool { return matchesPattern(pat, provider+"/"+model) })
 }
 
-// planBody is a plan as it is stored. Fields are added, never renamed.
-type planBody struct {
+// storedPlan is a plan as it is stored. Fields are added, never renamed.
+type storedPlan struct {
 	Currency      string             `json:"currency,omitempty"`
 	Included      map[string]int64   `json:"included,omitempty"`
 	Overage       map[string]Overage `json:"overage,omitempty"`
@@ -61,17 +61,17 @@ type planBody struct {
 	Timezone      string             `json:"timezone,omitempty"`
 }
 
-// body is p as it is stored, but for what has columns of its own.
-func (p Plan) body() planBody {
+// storedBody is p as it is stored, but for what has columns of its own.
+func (p Plan) storedBody() storedPlan {
 	r := p.Retention
-	return planBody{p.Currency, p.Included, p.Overage, p.AllowedModels, r.Tasks, r.Events, r.Sessions, p.Timezone}
+	return storedPlan{p.Currency, p.Included, p.Overage, p.AllowedModels, r.Tasks, r.Events, r.Sessions, p.Timezone}
 }
 
 const planColumns = `name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at`
 
-func (p *Plan) scan(row db.Row) error {
+func (p *Plan) scanRow(row db.Row) error {
 	var terms string
-	var body planBody
+	var body storedPlan
 	var created, updated int64
 	if err := row.Scan(&p.Name, &terms, &p.Weight, &p.MaxConcurrentTasks, &p.QueueDepth, &created, &updated); err != nil {
 		return err
@@ -81,98 +81,98 @@ func (p *Plan) scan(row db.Row) error {
 	}
 	p.Currency, p.Timezone, p.Included, p.Overage, p.AllowedModels = body.Currency, body.Timezone, body.Included, body.Overage, body.AllowedModels
 	p.Retention = Retention{body.Tasks, body.Events, body.Sessions}
-	p.CreatedAt, p.UpdatedAt = micros(created), micros(updated)
+	p.CreatedAt, p.UpdatedAt = timeFromMicros(created), timeFromMicros(updated)
 	return nil
 }
 
-// told is what the audit trail tells of p.
-func (p Plan) told() any {
+// auditDetail is what the audit trail tells of p.
+func (p Plan) auditDetail() any {
 	return struct {
-		planBody
+		storedPlan
 		Weight             int64 `json:"weight"`
 		MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
 		QueueDepth         int64 `json:"queue_depth"`
-	}{p.body(), p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
+	}{p.storedBody(), p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
 }
 
 // maxPatterns bounds how many models a plan names.
 const maxPatterns = 1000
 
-// check says what is wrong with a plan.
-func (p Plan) check() error {
-	if !validName(p.Name) {
-		return invalid("name", "must be 1 to %d letters, digits, and . _ - between them", maxName)
+// validate says what is wrong with a plan.
+func (p Plan) validate() error {
+	if !isValidName(p.Name) {
+		return invalidField("name", "must be 1 to %d letters, digits, and . _ - between them", maxName)
 	}
-	if p.Currency != "" && !currencies.MatchString(p.Currency) {
-		return invalid("currency", "must be three capital letters, such as USD")
+	if p.Currency != "" && !currencyPattern.MatchString(p.Currency) {
+		return invalidField("currency", "must be three capital letters, such as USD")
 	}
 	if _, err := time.LoadLocation(p.Timezone); err != nil || p.Timezone == "Local" {
-		return invalid("timezone", "%.40q is no time zone, such as Europe/Berlin", p.Timezone)
+		return invalidField("timezone", "%.40q is no time zone, such as Europe/Berlin", p.Timezone)
 	}
 	for _, meter := range slices.Sorted(maps.Keys(p.Included)) {
 		if !slices.Contains(Meters, meter) {
-			return invalid("included."+meter, "is no meter; there are %s", strings.Join(Meters, ", "))
+			return invalidField("included."+meter, "is no meter; there are %s", strings.Join(Meters, ", "))
 		}
 		if p.Included[meter] < 0 {
-			return invalid("included."+meter, "must be 0 or more")
+			return invalidField("included."+meter, "must be 0 or more")
 		}
 	}
 	for _, meter := range slices.Sorted(maps.Keys(p.Overage)) {
 		o := p.Overage[meter]
-		if err := (Item{Kind: Charge, Meter: meter, Per: o.Per, Amount: o.Amount}).check("overage." + meter + "."); err != nil {
+		if err := (PriceItem{Kind: Charge, Meter: meter, Per: o.Per, Amount: o.Amount}).validate("overage." + meter + "."); err != nil {
 			return err
 		}
 	}
 	limits := tenancy.Limits{Weight: p.Weight, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth}
-	if err := limits.Check(""); err != nil {
+	if err := limits.CheckBounds(""); err != nil {
 		return err
 	}
 	if len(p.AllowedModels) > maxPatterns {
-		return invalid("allowed_models", "there are %d, %d are allowed", len(p.AllowedModels), maxPatterns)
+		return invalidField("allowed_models", "there are %d, %d are allowed", len(p.AllowedModels), maxPatterns)
 	}
 	for i, pat := range p.AllowedModels {
-		if pat == "" || len(pat) > maxPattern || !strings.ContainsAny(pat, "/*") {
-			return invalid(fmt.Sprintf("allowed_models[%d]", i), "must be a pattern of provider/model, such as openai/gpt-4o or anthropic/*")
+		if pat == "" || len(pat) > maxPatternBytes || !strings.ContainsAny(pat, "/*") {
+			return invalidField(fmt.Sprintf("allowed_models[%d]", i), "must be a pattern of provider/model, such as openai/gpt-4o or anthropic/*")
 		}
 	}
 	for name, d := range map[string]time.Duration{"tasks": p.Retention.Tasks, "events": p.Retention.Events, "sessions": p.Retention.Sessions} {
 		if d != 0 && d < time.Minute {
-			return invalid("retention."+name, "must be at least 1m")
+			return invalidField("retention."+name, "must be at least 1m")
 		}
 	}
 	if p.Retention.Tasks > 0 && p.Retention.Events >= p.Retention.Tasks {
-		return invalid("retention.events", "must be shorter than tasks: the events of a task go with it")
+		return invalidField("retention.events", "must be shorter than tasks: the events of a task go with it")
 	}
 	return nil
 }
 
 // AddPlan makes a plan. One of this name that is there already is [ErrExists].
 func (s *Service) AddPlan(ctx context.Context, actor string, p Plan) (Plan, error) {
-	return s.putPlan(ctx, actor, "plan.create", p, `INSERT INTO plan (name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at)
+	return s.savePlan(ctx, actor, "plan.create", p, `INSERT INTO plan (name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, stoa_now(), stoa_now())`)
 }
 
-// PutPlan changes a plan as a whole, for every app that is on it. One that is not there is [ErrNotFound].
-func (s *Service) PutPlan(ctx context.Context, actor string, p Plan) (Plan, error) {
-	return s.putPlan(ctx, actor, "plan.update", p, `UPDATE plan SET terms = $2, weight = $3, max_concurrent_tasks = $4, queue_depth = $5,
+// UpdatePlan changes a plan as a whole, for every app that is on it. One that is not there is [ErrNotFound].
+func (s *Service) UpdatePlan(ctx context.Context, actor string, p Plan) (Plan, error) {
+	return s.savePlan(ctx, actor, "plan.update", p, `UPDATE plan SET terms = $2, weight = $3, max_concurrent_tasks = $4, queue_depth = $5,
 		updated_at = stoa_now() WHERE name = $1`)
 }
 
-func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql string) (Plan, error) {
-	if err := p.check(); err != nil {
+func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sql string) (Plan, error) {
+	if err := p.validate(); err != nil {
 		return Plan{}, err
 	}
-	terms, err := json.Marshal(p.body())
+	terms, err := json.Marshal(p.storedBody())
 	if err != nil {
 		return Plan{}, err
 	}
 	var on []db.ID
-	detail := map[string]any{"plan": p.Name, "after": p.told()}
-	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+	detail := map[string]any{"plan": p.Name, "after": p.auditDetail()}
+	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		err := tx.Query(ctx, func(row db.Row) error {
 			var was Plan
-			err := was.scan(row)
-			detail["before"] = was.told()
+			err := was.scanRow(row)
+			detail["before"] = was.auditDetail()
 			return err
 		}, `SELECT `+planColumns+` FROM plan WHERE name = $1`, p.Name)
 		if err != nil {
@@ -183,27 +183,27 @@ func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql
 			return err
 		}
 		if n == 0 {
-			return refuse(ErrNotFound, "there is no plan %s", p.Name)
+			return errorWithMessage(ErrNotFound, "there is no plan %s", p.Name)
 		}
-		if on, err = tenancy.Replan(ctx, tx, p.Name); err != nil {
+		if on, err = tenancy.RebuildAppsOnPlan(ctx, tx, p.Name); err != nil {
 			return err
 		}
-		if err := tenancy.Audit(ctx, tx, tenancy.Entry{Actor: actor, Action: action, Detail: detail}); err != nil {
+		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: action, Detail: detail}); err != nil {
 			return err
 		}
 		return recordChange(ctx, tx, topicPlan, "")
 	})
 	switch {
 	case db.IsDuplicate(err):
-		return Plan{}, refuse(ErrExists, "there is a plan %s", p.Name)
+		return Plan{}, errorWithMessage(ErrExists, "there is a plan %s", p.Name)
 	case err != nil:
 		return Plan{}, fmt.Errorf("put plan %s: %w", p.Name, err)
 	}
 	made := p
-	s.afterwards(ctx, func(ctx context.Context) error {
+	s.reloadAfterChange(ctx, func(ctx context.Context) error {
 		err := s.readPlans(ctx)
 		if err == nil {
-			made, _ = s.Plan(p.Name)
+			made, _ = s.CachedPlan(p.Name)
 		}
 		return err
 	})
@@ -214,8 +214,8 @@ func (s *Service) putPlan(ctx context.Context, actor, action string, p Plan, sql
 	return made, nil
 }
 
-// Plan returns the plan of that name as this process knows it, and whether there is one.
-func (s *Service) Plan(name string) (Plan, bool) {
+// CachedPlan returns the plan of that name as this process knows it, and whether there is one.
+func (s *Service) CachedPlan(name string) (Plan, bool) {
 	p, ok := (*s.plans.Load())[name]
 	return p, ok
 }
@@ -225,15 +225,15 @@ func (s *Service) FindPlan(ctx context.Context, name string) (Plan, error) {
 	if err := s.readPlans(ctx); err != nil {
 		return Plan{}, err
 	}
-	p, ok := s.Plan(name)
+	p, ok := s.CachedPlan(name)
 	if !ok {
-		return Plan{}, refuse(ErrNotFound, "there is no such plan")
+		return Plan{}, errorWithMessage(ErrNotFound, "there is no such plan")
 	}
 	return p, nil
 }
 
-// Plans returns all plans by name.
-func (s *Service) Plans(ctx context.Context) ([]Plan, error) {
+// ListPlans returns all plans by name.
+func (s *Service) ListPlans(ctx context.Context) ([]Plan, error) {
 	if err := s.readPlans(ctx); err != nil {
 		return nil, err
 	}
@@ -246,13 +246,13 @@ func (s *Service) Plans(ctx context.Context) ([]Plan, error) {
 }
 
 func (s *Service) readPlans(ctx context.Context) error {
-	s.reading.Lock()
-	defer s.reading.Unlock()
+	s.reloadMu.Lock()
+	defer s.reloadMu.Unlock()
 	plans := map[string]Plan{}
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var p Plan
-		err := p.scan(row)
+		err := p.scanRow(row)
 		plans[p.Name] = p
 		return err
 	}, `SELECT `+planColumns+` FROM plan`)

@@ -16,8 +16,8 @@ import (
 // TestReadWhileMade: whoever looks at budgets while one is being made does not have the process forget it.
 func TestReadWhileMade(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := open(t, d)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := openBilling(t, d)
 		for i := range 20 {
 			app := acme
 			app.ID = db.ID(fmt.Sprint("app", i))
@@ -26,34 +26,34 @@ func TestReadWhileMade(t *testing.T) {
 			for range 8 {
 				looking.Go(func() {
 					for !made.Load() {
-						if _, err := s.Budgets(t.Context(), app.ID); err != nil {
+						if _, err := s.ListBudgets(t.Context(), app.ID); err != nil {
 							t.Error(err)
 						}
 					}
 				})
 			}
-			add(t, s, app, calls(0))
+			addBudget(t, s, app, callBudget(0))
 			made.Store(true)
 			looking.Wait()
-			var used *agentsvc.ExhaustedError
-			if _, err := s.Allowance(app.ID, "").Reserve(t.Context(), ask()); !errors.As(err, &used) {
+			var used *agentsvc.BudgetExhaustedError
+			if _, err := s.NewBudgetGate(app.ID, "").ReserveUsage(t.Context(), newUsageRequest()); !errors.As(err, &used) {
 				t.Errorf("app %d: its budget is forgotten: %v", i, err)
 			}
 		}
 	})
 }
 
-// TestChangedTogether has many raise a budget by one at the same time: each raises what it finds, and none is lost.
-func TestChangedTogether(t *testing.T) {
+// TestConcurrentBudgetChanges has many raise a budget by one at the same time: each raises what it finds, and none is lost.
+func TestConcurrentBudgetChanges(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := open(t, d)
-		add(t, s, acme, calls(0))
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := openBilling(t, d)
+		addBudget(t, s, acme, callBudget(0))
 		const changes = 24
 		var all sync.WaitGroup
 		for range changes {
 			all.Go(func() {
-				_, err := s.PutBudget(t.Context(), actor, acme, "calls", func(was billing.Budget) (billing.Budget, error) {
+				_, err := s.UpdateBudget(t.Context(), actor, acme, "calls", func(was billing.Budget) (billing.Budget, error) {
 					was.Amount++
 					return was, nil
 				})
@@ -63,7 +63,7 @@ func TestChangedTogether(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if b, err := s.Find(t.Context(), acme.ID, "calls"); err != nil || b.Amount != changes {
+		if b, err := s.FindBudget(t.Context(), acme.ID, "calls"); err != nil || b.Amount != changes {
 			t.Errorf("the budget is %d after %d changes, error %v", b.Amount, changes, err)
 		}
 	})

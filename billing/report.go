@@ -12,14 +12,14 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Query chooses usage of an app and what it is added up by: [Groups].
-type Query struct {
+// UsageQuery chooses usage of an app and what it is added up by: [UsageGroups].
+type UsageQuery struct {
 	From, To time.Time
 	By       []string
 }
 
-// groups are the columns by which what usage is added up by tells one from another. Days are those of UTC.
-var groups = map[string]string{
+// columnsByGroup are the columns by which what usage is added up by tells one from another. Days are those of UTC.
+var columnsByGroup = map[string]string{
 	"agent": "agent, '', '', '', '', 0",
 	"model": "'', provider, model, '', '', 0",
 	"user":  "'', '', '', owner_sub, '', 0",
@@ -27,11 +27,11 @@ var groups = map[string]string{
 	"day":   "'', '', '', '', '', at / 86400000000",
 }
 
-// Groups are what usage can be added up by.
-var Groups = []string{"agent", "model", "user", "key", "day"}
+// UsageGroups are what usage can be added up by.
+var UsageGroups = []string{"agent", "model", "user", "key", "day"}
 
-// Sum is usage added up. Of the fields that tell what it is the sum of, those that were asked for are set.
-type Sum struct {
+// UsageSum is usage added up. Of the fields that tell what it is the sum of, those that were asked for are set.
+type UsageSum struct {
 	Agent, Provider, Model, User, Key string
 	Day                               time.Time
 	Quantities
@@ -39,17 +39,17 @@ type Sum struct {
 	Currency     string // "" = none was in force
 	Unpriced     int64  // how many model calls and texts have no price
 	// Charges are, of a total in several currencies, the money in each; then Cost, Charge and Currency are zero.
-	Charges []Charged
+	Charges []ChargedAmount
 }
 
-// Charged is the money of usage in a currency.
-type Charged struct {
+// ChargedAmount is the money of usage in a currency.
+type ChargedAmount struct {
 	Currency     string
 	Cost, Charge Money
 }
 
-func (s *Sum) add(x Sum) {
-	s.Quantities = s.plus(x.Quantities)
+func (s *UsageSum) addSum(x UsageSum) {
+	s.Quantities = s.addQuantities(x.Quantities)
 	s.Cost, s.Charge = s.Cost.Add(x.Cost), s.Charge.Add(x.Charge)
 	s.Unpriced += x.Unpriced
 	s.Currency = cmp.Or(s.Currency, x.Currency)
@@ -58,52 +58,52 @@ func (s *Sum) add(x Sum) {
 // maxRows bounds what a query adds up to.
 const maxRows = 10_000
 
-// Usage adds up what an app has used from a time up to another. Money of several currencies stands in sums of its own, in
+// SumUsage adds up what an app has used from a time up to another. Money of several currencies stands in sums of its own, in
 // the totals as well. Where there is none they name the currency that the app is charged in now.
-func (s *Service) Usage(ctx context.Context, app db.ID, plan string, q Query) (rows []Sum, totals Sum, err error) {
-	by, err := q.columns()
+func (s *Service) SumUsage(ctx context.Context, app db.ID, plan string, q UsageQuery) (rows []UsageSum, totals UsageSum, err error) {
+	by, err := q.groupColumns()
 	if err != nil {
-		return nil, Sum{}, err
+		return nil, UsageSum{}, err
 	}
 	var b db.Batch
 	b.Query(func(row db.Row) error {
-		var x Sum
+		var x UsageSum
 		var day, run int64
 		err := row.Scan(&x.Agent, &x.Provider, &x.Model, &x.User, &x.Key, &day, &x.Currency, &x.InputTokens, &x.OutputTokens, &x.CacheReadTokens,
 			&x.CacheWriteTokens, &x.ReasoningTokens, &x.ModelCalls, &x.ToolCalls, &x.Runs, &run, &x.Embeddings, &x.StoredBytes,
 			(*int64)(&x.Cost), (*int64)(&x.Charge), &x.Unpriced)
-		x.RunTime = worked(run)
+		x.RunTime = durationFromMicros(run)
 		if slices.Contains(q.By, "day") {
 			x.Day = time.Unix(day*86400, 0).UTC()
 		}
 		rows = append(rows, x)
 		return err
-	}, `SELECT `+by+`, currency, `+sums("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "model_calls",
+	}, `SELECT `+by+`, currency, `+sumsSQL("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "model_calls",
 		"tool_calls", "runs", "run_micros", "embeddings", "stored_bytes", "cost", "charge", "CASE WHEN unpriced THEN 1 ELSE 0 END")+`
 		FROM usage WHERE tenant || '' = $1 AND tenant = $1 AND at >= $2 AND at < $3
 		GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 6, 1, 2, 3, 4, 5, 7 DESC LIMIT $4`, string(app), q.From.UnixMicro(), q.To.UnixMicro(), maxRows+1)
 	if err := s.db.Tenant(app).Do(ctx, &b); err != nil {
-		return nil, Sum{}, fmt.Errorf("add up usage: %w", err)
+		return nil, UsageSum{}, fmt.Errorf("add up usage: %w", err)
 	}
 	if len(rows) > maxRows {
-		return nil, Sum{}, invalid("group_by", "makes more than %d rows: ask for less time, or for fewer groups", maxRows)
+		return nil, UsageSum{}, invalidField("group_by", "makes more than %d rows: ask for less time, or for fewer groups", maxRows)
 	}
-	rows = merge(rows)
-	return rows, total(rows, s.currency(plan)), nil
+	rows = mergeUnpriced(rows)
+	return rows, totalSums(rows, s.currencyForPlan(plan)), nil
 }
 
-// columns are what the rows of a query are told apart by.
-func (q Query) columns() (string, error) {
+// groupColumns are what the rows of a query are told apart by.
+func (q UsageQuery) groupColumns() (string, error) {
 	if !q.From.Before(q.To) {
-		return "", invalid("to", "must be after from")
+		return "", invalidField("to", "must be after from")
 	}
 	columns := strings.Split("'', '', '', '', '', 0", ", ")
 	for _, g := range q.By {
-		own, ok := groups[g]
+		native, ok := columnsByGroup[g]
 		if !ok {
-			return "", invalid("group_by", "%.40q is no group; there are %s", g, strings.Join(Groups, ", "))
+			return "", invalidField("group_by", "%.40q is no group; there are %s", g, strings.Join(UsageGroups, ", "))
 		}
-		for i, c := range strings.Split(own, ", ") {
+		for i, c := range strings.Split(native, ", ") {
 			if c != "''" && c != "0" {
 				columns[i] = c
 			}
@@ -112,12 +112,12 @@ func (q Query) columns() (string, error) {
 	return strings.Join(columns, ", "), nil
 }
 
-// merge adds what has no currency, and so no money, to the sum before it where that is of the same.
-func merge(rows []Sum) []Sum {
-	var out []Sum
+// mergeUnpriced adds what has no currency, and so no money, to the sum before it where that is of the same.
+func mergeUnpriced(rows []UsageSum) []UsageSum {
+	var out []UsageSum
 	for _, x := range rows {
-		if n := len(out) - 1; n >= 0 && x.Currency == "" && same(out[n], x) {
-			out[n].add(x)
+		if n := len(out) - 1; n >= 0 && x.Currency == "" && hasSameGroup(out[n], x) {
+			out[n].addSum(x)
 			continue
 		}
 		out = append(out, x)
@@ -125,19 +125,19 @@ func merge(rows []Sum) []Sum {
 	return out
 }
 
-func same(x, y Sum) bool {
+func hasSameGroup(x, y UsageSum) bool {
 	return x.Agent == y.Agent && x.Provider == y.Provider && x.Model == y.Model && x.User == y.User && x.Key == y.Key && x.Day.Equal(y.Day)
 }
 
-// total adds up rows. Where there is no money it is in currency.
-func total(rows []Sum, currency string) Sum {
-	money := map[string]Charged{}
-	var t Sum
+// totalSums adds up rows. Where there is no money it is in currency.
+func totalSums(rows []UsageSum, currency string) UsageSum {
+	money := map[string]ChargedAmount{}
+	var t UsageSum
 	for _, x := range rows {
 		if m := money[x.Currency]; x.Currency != "" {
-			money[x.Currency] = Charged{x.Currency, m.Cost.Add(x.Cost), m.Charge.Add(x.Charge)}
+			money[x.Currency] = ChargedAmount{x.Currency, m.Cost.Add(x.Cost), m.Charge.Add(x.Charge)}
 		}
-		t.add(x)
+		t.addSum(x)
 	}
 	if len(money) < 2 {
 		t.Currency = cmp.Or(t.Currency, currency)

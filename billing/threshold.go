@@ -13,8 +13,8 @@ import (
 // TopicThreshold is signalled when a budget has passed a threshold; its key is the app's id, "" for the platform.
 const TopicThreshold = "budget_threshold"
 
-// Passing says that a budget has passed a threshold: once in each window.
-type Passing struct {
+// ThresholdEvent says that a budget has passed a threshold: once in each window.
+type ThresholdEvent struct {
 	App       db.ID
 	ID        string    // of the budget
 	Budget    string    // its name
@@ -25,14 +25,14 @@ type Passing struct {
 	At        time.Time
 }
 
-// passed notes the thresholds that a budget has passed.
-func (s *Service) passed(ctx context.Context, b Balance, since time.Time) {
+// recordPassedThresholds notes the thresholds that a budget has passed.
+func (s *Service) recordPassedThresholds(ctx context.Context, b Balance, since time.Time) {
 	for _, t := range b.Thresholds {
-		if !reaches(b.Committed, b.Amount, t) {
+		if !hasReached(b.Committed, b.Amount, t) {
 			break
 		}
 		key := fmt.Sprintf("%s/%d/%d", b.ID, since.UnixMicro(), t)
-		if _, known := s.told.LoadOrStore(key, true); known {
+		if _, known := s.recordedThresholds.LoadOrStore(key, true); known {
 			continue
 		}
 		var n int64
@@ -41,7 +41,7 @@ func (s *Service) passed(ctx context.Context, b Balance, since time.Time) {
 			VALUES ($1, $2, $3, $4, $5, $6, $7, stoa_now(), FALSE) ON CONFLICT DO NOTHING`,
 			string(b.App), b.ID, since.UnixMicro(), t, b.Name, b.Committed, b.Amount)
 		if err := s.db.Platform().Do(ctx, &q); err != nil {
-			s.told.Delete(key)
+			s.recordedThresholds.Delete(key)
 			s.log.WarnContext(ctx, "a threshold of a budget could not be noted", "tenant", b.App, "budget", b.Name, "error", err)
 			return
 		}
@@ -53,33 +53,33 @@ func (s *Service) passed(ctx context.Context, b Balance, since time.Time) {
 	}
 }
 
-// reaches reports whether n is at least so many per cent of amount.
-func reaches(n, amount int64, percent int) bool {
+// hasReached reports whether n is at least so many per cent of amount.
+func hasReached(n, amount int64, percent int) bool {
 	hi, lo := bits.Mul64(uint64(max(0, n)), 100)
 	wantHi, wantLo := bits.Mul64(uint64(max(0, amount)), uint64(percent))
 	return hi > wantHi || hi == wantHi && lo >= wantLo
 }
 
-const passingColumns = `e.tenant, e.budget, e.name, e.since, e.threshold, e.committed, e.amount, e.at`
+const thresholdEventColumns = `e.tenant, e.budget, e.name, e.since, e.threshold, e.committed, e.amount, e.at`
 
-func (p *Passing) scan(row db.Row, more ...any) error {
+func (p *ThresholdEvent) scanRow(row db.Row, more ...any) error {
 	var since, at int64
 	err := row.Scan(append([]any{(*string)(&p.App), &p.ID, &p.Budget, &since, &p.Threshold, &p.Committed, &p.Amount, &at}, more...)...)
-	p.Since, p.At = micros(since), micros(at)
+	p.Since, p.At = timeFromMicros(since), timeFromMicros(at)
 	return err
 }
 
-// readPassed fills in which thresholds budgets of an app have passed in the windows under way.
-func (s *Service) readPassed(ctx context.Context, app db.ID, list []Balance) error {
+// readThresholdEvents fills in which thresholds budgets of an app have passed in the windows under way.
+func (s *Service) readThresholdEvents(ctx context.Context, app db.ID, list []Balance) error {
 	var b db.Batch
 	for i, x := range list {
-		since, _ := x.Window.Bounds(s.now(), x.zone)
+		since, _ := x.Window.Bounds(s.databaseNow(), x.location)
 		b.Query(func(row db.Row) error {
-			var p Passing
-			err := p.scan(row)
-			list[i].Passed = append(list[i].Passed, p)
+			var p ThresholdEvent
+			err := p.scanRow(row)
+			list[i].PassedThresholds = append(list[i].PassedThresholds, p)
 			return err
-		}, `SELECT `+passingColumns+` FROM budget_event e WHERE e.tenant = $1 AND e.budget = $2 AND e.since = $3 ORDER BY e.threshold`,
+		}, `SELECT `+thresholdEventColumns+` FROM budget_event e WHERE e.tenant = $1 AND e.budget = $2 AND e.since = $3 ORDER BY e.threshold`,
 			string(app), x.ID, since.UnixMicro())
 	}
 	if err := s.db.Platform().Do(ctx, &b); err != nil {

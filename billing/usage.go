@@ -37,7 +37,7 @@ type Quantities struct {
 }
 
 // Tokens is what budgets of tokens count.
-func (q Quantities) Tokens() int64 { return more(q.InputTokens, q.OutputTokens) }
+func (q Quantities) Tokens() int64 { return addCapped(q.InputTokens, q.OutputTokens) }
 
 // Usage is one row: a fact that was counted. Task and Key name the fact within its app: whoever writes it again writes
 // nothing.
@@ -53,14 +53,14 @@ type Usage struct {
 	Model     string
 	Estimated bool // the vendor did not say how much it was
 	Quantities
-	Worth
+	UsagePrice
 }
 
 // KeyID returns the id of the API key that made the call, "" if none did.
-func (u Usage) KeyID() string { return keyID(u.Owner) }
+func (u Usage) KeyID() string { return apiKeyID(u.Owner) }
 
-// keyID is who an owner is whose subject is that of an API key.
-func keyID(o agentsvc.Owner) string {
+// apiKeyID is who an owner is whose subject is that of an API key.
+func apiKeyID(o agentsvc.Owner) string {
 	id, _ := strings.CutPrefix(o.Subject, "key:")
 	if id == o.Subject {
 		return ""
@@ -73,13 +73,13 @@ const usageColumns = `task, key, kind, at, agent, owner_iss, owner_sub, key_id, 
 	input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, model_calls, tool_calls, runs, run_micros,
 	embeddings, stored_bytes, cost, charge, currency, price_version, unpriced, estimated`
 
-var intoUsage = db.NewInto("usage", `tenant TEXT, task TEXT, key TEXT, kind TEXT, at BIGINT, agent TEXT, owner_iss TEXT, owner_sub TEXT, key_id TEXT,
+var usageTable = db.NewInsertTarget("usage", `tenant TEXT, task TEXT, key TEXT, kind TEXT, at BIGINT, agent TEXT, owner_iss TEXT, owner_sub TEXT, key_id TEXT,
 	provider TEXT, model TEXT, input_tokens BIGINT, output_tokens BIGINT, cache_read_tokens BIGINT, cache_write_tokens BIGINT,
 	reasoning_tokens BIGINT, model_calls BIGINT, tool_calls BIGINT, runs BIGINT, run_micros BIGINT, embeddings BIGINT, stored_bytes BIGINT,
 	cost BIGINT, charge BIGINT, currency TEXT, price_version TEXT, unpriced BOOLEAN, estimated BOOLEAN, recorded_at = stoa_now()`, "tenant, task, key")
 
-// row returns the values of intoUsage.
-func (u Usage) row(tenant db.ID) []any {
+// rowValues returns the values of usageTable.
+func (u Usage) rowValues(tenant db.ID) []any {
 	return []any{
 		string(tenant), string(u.Task), u.Key, string(u.Kind), u.At.UnixMicro(), u.Agent, u.Owner.Issuer, u.Owner.Subject, u.KeyID(),
 		u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens,
@@ -92,7 +92,7 @@ func (u Usage) row(tenant db.ID) []any {
 func insertUsage(b *db.Batch, tenant db.ID, rows []Usage) {
 	values := make([][]any, len(rows))
 	for i, u := range rows {
-		values[i] = u.row(tenant)
+		values[i] = u.rowValues(tenant)
 	}
-	b.Insert(intoUsage, values...)
+	b.InsertRows(usageTable, values...)
 }

@@ -15,20 +15,20 @@ import (
 // TestUsageRows writes rows of all kinds, again and in another order, and reads them back as they are.
 func TestUsageRows(t *testing.T) {
 	t.Parallel()
-	row := func(key string, kind billing.Kind, q billing.Quantities, w billing.Worth) billing.Usage {
+	row := func(key string, kind billing.Kind, q billing.Quantities, w billing.UsagePrice) billing.Usage {
 		return billing.Usage{
 			Task: "t1", Key: key, Kind: kind, At: time.UnixMicro(1_700_000_000_000_001).UTC(), Agent: "clerk",
-			Owner: agentsvc.Owner{Issuer: "stoa", Subject: "key:k1"}, Quantities: q, Worth: w,
+			Owner: agentsvc.Owner{Issuer: "stoa", Subject: "key:k1"}, Quantities: q, UsagePrice: w,
 		}
 	}
-	w := billing.Worth{Cost: 1, Charge: 2, Currency: "EUR", Version: "v1", Unpriced: true}
+	w := billing.UsagePrice{Cost: 1, Charge: 2, Currency: "EUR", Version: "v1", Unpriced: true}
 	want := []billing.Usage{
 		row("1", billing.ModelCall, billing.Quantities{
 			InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, ReasoningTokens: 5, ModelCalls: 6,
 		}, w),
 		row("2", billing.Run, billing.Quantities{Runs: 7, RunTime: 8 * time.Microsecond}, w),
 		row("3", billing.ToolCall, billing.Quantities{ToolCalls: 9}, w),
-		row("4", billing.ToolCall, billing.Quantities{}, billing.Worth{}),
+		row("4", billing.ToolCall, billing.Quantities{}, billing.UsagePrice{}),
 		row("5", billing.Embedding, billing.Quantities{Embeddings: 10}, w),
 		row("6", billing.Storage, billing.Quantities{StoredBytes: 11}, w),
 	}
@@ -38,7 +38,7 @@ func TestUsageRows(t *testing.T) {
 	for i := range again {
 		again[i].Cost, again[i].Agent = 100, "other"
 	}
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		var b db.Batch
 		billing.InsertUsage(&b, "acme", want)
 		billing.InsertUsage(&b, "acme", again)

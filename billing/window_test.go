@@ -37,15 +37,15 @@ func TestWindows(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			since, until := tt.window.Bounds(parse(t, tt.at), location(t, tt.zone))
-			if !since.Equal(parse(t, tt.since)) || !until.Equal(parse(t, tt.until)) {
+			since, until := tt.window.Bounds(parseTime(t, tt.at), loadLocation(t, tt.zone))
+			if !since.Equal(parseTime(t, tt.since)) || !until.Equal(parseTime(t, tt.until)) {
 				t.Errorf("from %v to %v, want %s to %s", since.UTC(), until.UTC(), tt.since, tt.until)
 			}
 		})
 	}
 }
 
-func parse(t *testing.T, text string) time.Time {
+func parseTime(t *testing.T, text string) time.Time {
 	t.Helper()
 	if text == "" {
 		return time.Time{}
@@ -57,7 +57,7 @@ func parse(t *testing.T, text string) time.Time {
 	return at
 }
 
-func location(t *testing.T, name string) *time.Location {
+func loadLocation(t *testing.T, name string) *time.Location {
 	t.Helper()
 	zone, err := time.LoadLocation(name)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestWindowsTile(t *testing.T) {
 	t.Parallel()
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Asia/Kolkata", "Asia/Kathmandu", "Pacific/Auckland", "Africa/Cairo"}
 	rapid.Check(t, func(r *rapid.T) {
-		zone := location(t, rapid.SampledFrom(zones).Draw(r, "zone"))
+		zone := loadLocation(t, rapid.SampledFrom(zones).Draw(r, "zone"))
 		window := rapid.SampledFrom(billing.Windows).Draw(r, "window")
 		at := time.Unix(rapid.Int64Range(1_000_000_000, 2_000_000_000).Draw(r, "at"), 0)
 		since, until := window.Bounds(at, zone)

@@ -23,9 +23,9 @@ import (
 )
 
 //go:embed postgres/*.sql sqlite/*.sql
-var files embed.FS
+var migrationFiles embed.FS
 
-const table = "stoa_migrations"
+const migrationsTable = "stoa_migrations"
 
 // Status tells how far a database is.
 type Status struct {
@@ -39,41 +39,41 @@ type Status struct {
 // the file's lock.
 func Up(ctx context.Context, engine string, db *sql.DB, logins ...string) error {
 	if engine == "postgres" {
-		unlock, err := lock(ctx, db)
+		unlock, err := lockDatabase(ctx, db)
 		if err != nil {
 			return err
 		}
 		defer unlock()
 	}
-	m, err := open(engine, db)
+	m, err := openMigrator(engine, db)
 	if err != nil {
 		return err
 	}
 	if engine == "postgres" {
 		defer func() { _, _ = m.Close() }()
 	}
-	return again(func() error {
-		if err := up(engine, m); err != nil || engine != "postgres" {
+	return retryOnRace(func() error {
+		if err := applyMigrations(engine, m); err != nil || engine != "postgres" {
 			return err
 		}
-		return admit(ctx, db, logins)
+		return grantRoles(ctx, db, logins)
 	})
 }
 
-// again repeats f while it meets another process in the catalogue that all databases of a cluster share, where no
+// retryOnRace repeats f while it meets another process in the catalogue that all databases of a cluster share, where no
 // lock of one database holds.
-func again(f func() error) error {
+func retryOnRace(f func() error) error {
 	for i := 1; ; i++ {
 		err := f()
-		if err == nil || i == 20 || !raced(err) {
+		if err == nil || i == 20 || !isRace(err) {
 			return err
 		}
 		time.Sleep(time.Duration(i) * 20 * time.Millisecond)
 	}
 }
 
-func up(engine string, m *migrate.Migrate) error {
-	all, err := versions(engine)
+func applyMigrations(engine string, m *migrate.Migrate) error {
+	all, err := listVersions(engine)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func up(engine string, m *migrate.Migrate) error {
 		}
 	}
 	uerr := m.Up()
-	if dirty && hasColumn(uerr) {
+	if dirty && isDuplicateColumn(uerr) {
 		// SQLite takes a file as a whole or not at all: this one is there, and only the mark of its end is missing.
 		if err := m.Force(int(v)); err != nil {
 			return fmt.Errorf("repair migration %d: %w", v, err)
@@ -99,18 +99,18 @@ func up(engine string, m *migrate.Migrate) error {
 		uerr = m.Up()
 	}
 	if uerr != nil && !errors.Is(uerr, migrate.ErrNoChange) {
-		return explain(uerr)
+		return explainError(uerr)
 	}
 	return nil
 }
 
-// hasColumn reports whether err says that a column which is to be added to a table of SQLite is there.
-func hasColumn(err error) bool {
+// isDuplicateColumn reports whether err says that a column which is to be added to a table of SQLite is there.
+func isDuplicateColumn(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "duplicate column name")
 }
 
-// lock takes a session lock on the database, so that one process at a time looks at the version and changes it.
-func lock(ctx context.Context, db *sql.DB) (unlock func(), err error) {
+// lockDatabase takes a session lock on the database, so that one process at a time looks at the version and changes it.
+func lockDatabase(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect for migrations: %w", err)
@@ -125,30 +125,30 @@ func lock(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 	}, nil
 }
 
-// Version reads how far db is, without changing it.
-func Version(ctx context.Context, engine string, db *sql.DB) (Status, error) {
-	all, err := versions(engine)
+// ReadStatus reads how far db is, without changing it.
+func ReadStatus(ctx context.Context, engine string, db *sql.DB) (Status, error) {
+	all, err := listVersions(engine)
 	if err != nil {
 		return Status{}, err
 	}
 	s := Status{Latest: all[len(all)-1]}
-	err = db.QueryRowContext(ctx, "SELECT version, dirty FROM "+table).Scan(&s.Current, &s.Dirty)
-	if errors.Is(err, sql.ErrNoRows) || missing(err) {
+	err = db.QueryRowContext(ctx, "SELECT version, dirty FROM "+migrationsTable).Scan(&s.Current, &s.Dirty)
+	if errors.Is(err, sql.ErrNoRows) || isMissingTable(err) {
 		return s, nil
 	}
 	return s, err
 }
 
-func open(engine string, db *sql.DB) (*migrate.Migrate, error) {
-	src, err := iofs.New(files, engine)
+func openMigrator(engine string, db *sql.DB) (*migrate.Migrate, error) {
+	src, err := iofs.New(migrationFiles, engine)
 	if err != nil {
 		return nil, fmt.Errorf("read migrations: %w", err)
 	}
 	var driver database.Driver
 	if engine == "postgres" {
-		driver, err = pgxmigrate.WithInstance(db, &pgxmigrate.Config{MigrationsTable: table})
+		driver, err = pgxmigrate.WithInstance(db, &pgxmigrate.Config{MigrationsTable: migrationsTable})
 	} else {
-		driver, err = sqlitemigrate.WithInstance(db, &sqlitemigrate.Config{MigrationsTable: table})
+		driver, err = sqlitemigrate.WithInstance(db, &sqlitemigrate.Config{MigrationsTable: migrationsTable})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare migrations: %w", err)
@@ -156,9 +156,9 @@ func open(engine string, db *sql.DB) (*migrate.Migrate, error) {
 	return migrate.NewWithInstance("embedded", src, engine, driver)
 }
 
-// versions lists the migrations of engine in order.
-func versions(engine string) ([]uint, error) {
-	names, err := fs.Glob(files, engine+"/*.up.sql")
+// listVersions lists the migrations of engine in order.
+func listVersions(engine string) ([]uint, error) {
+	names, err := fs.Glob(migrationFiles, engine+"/*.up.sql")
 	if err != nil || len(names) == 0 {
 		return nil, fmt.Errorf("no migrations for %s: %w", engine, err)
 	}
@@ -171,32 +171,32 @@ func versions(engine string) ([]uint, error) {
 	return all, nil
 }
 
-// admit lets each login act under the two roles. Where the migrating login may not grant, the operator has done it.
-func admit(ctx context.Context, db *sql.DB, logins []string) error {
+// grantRoles lets each login act under the two roles. Where the migrating login may not grant, the operator has done it.
+func grantRoles(ctx context.Context, db *sql.DB, logins []string) error {
 	for _, login := range logins {
 		_, err := db.ExecContext(ctx, fmt.Sprintf(`GRANT stoa_tenant, stoa_platform TO "%s"`, strings.ReplaceAll(login, `"`, `""`)))
-		if err != nil && code(err) != "42501" {
+		if err != nil && errorCode(err) != "42501" {
 			return fmt.Errorf("grant Stoa's roles to %s: %w", login, err)
 		}
 	}
 	return nil
 }
 
-func explain(err error) error {
-	if code(err) == "42501" {
+func explainError(err error) error {
+	if errorCode(err) == "42501" {
 		return fmt.Errorf("the migrating login may not create the roles stoa_tenant and stoa_platform; create them beforehand "+
 			"(CREATE ROLE stoa_tenant NOLOGIN; CREATE ROLE stoa_platform NOLOGIN; GRANT stoa_tenant, stoa_platform TO the login): %w", err)
 	}
 	return fmt.Errorf("migrate: %w", err)
 }
 
-// raced reports whether two processes met in the catalogue that a cluster's databases share.
-func raced(err error) bool {
-	c := code(err)
+// isRace reports whether two processes met in the catalogue that a cluster's databases share.
+func isRace(err error) bool {
+	c := errorCode(err)
 	return c == "XX000" && strings.Contains(err.Error(), "concurrently") || c == "23505" || c == "42710"
 }
 
-func code(err error) string {
+func errorCode(err error) string {
 	var e *pgconn.PgError
 	var d database.Error
 	if errors.As(err, &d) && d.OrigErr != nil {
@@ -208,6 +208,6 @@ func code(err error) string {
 	return ""
 }
 
-func missing(err error) bool {
-	return err != nil && (code(err) == "42P01" || strings.Contains(err.Error(), "no such table"))
+func isMissingTable(err error) bool {
+	return err != nil && (errorCode(err) == "42P01" || strings.Contains(err.Error(), "no such table"))
 }

@@ -6,18 +6,18 @@ import (
 )
 
 //go:embed session/*.sql
-var sessions embed.FS
+var sessionFiles embed.FS
 
-// Sessions returns what makes the tables of conversations in a database that is an app's own, a text for each version,
+// SessionMigrations returns what makes the tables of conversations in a database that is an app's own, a text for each version,
 // the first one first. Each is several statements and takes effect as a whole or not at all.
-func Sessions() ([]string, error) {
-	names, err := fs.Glob(sessions, "session/*.sql")
+func SessionMigrations() ([]string, error) {
+	names, err := fs.Glob(sessionFiles, "session/*.sql")
 	if err != nil {
 		return nil, err
 	}
 	steps := make([]string, len(names))
 	for i, name := range names {
-		text, err := sessions.ReadFile(name)
+		text, err := sessionFiles.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}

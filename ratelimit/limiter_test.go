@@ -21,31 +21,31 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// everywhere runs f with what makes a place for another process, all of which count together.
-func everywhere(t *testing.T, f func(t *testing.T, place func() ratelimit.Place)) {
+// forEachBackend runs f with what makes a place for another process, all of which count together.
+func forEachBackend(t *testing.T, f func(t *testing.T, newBackend func() ratelimit.Backend)) {
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
 		m := ratelimit.NewMemory()
-		f(t, func() ratelimit.Place { return m })
+		f(t, func() ratelimit.Backend { return m })
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		f(t, func() ratelimit.Place { return ratelimit.NewRedis(redisClient(t)) })
+		f(t, func() ratelimit.Backend { return ratelimit.NewRedis(newRedisClient(t)) })
 	})
-	for engine, open := range map[string]func(testing.TB) *db.DB{"sqlite": dbtest.SQLite, "postgres": dbtest.Postgres} {
+	for engine, open := range map[string]func(testing.TB) *db.DB{"sqlite": dbtest.NewSQLite, "postgres": dbtest.NewPostgres} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			d := open(t)
-			f(t, func() ratelimit.Place { return sqlPlace(d) })
+			f(t, func() ratelimit.Backend { return newSQLBackend(d) })
 		})
 	}
 }
 
-func sqlPlace(d *db.DB) ratelimit.Place {
+func newSQLBackend(d *db.DB) ratelimit.Backend {
 	return ratelimit.NewSQL(func(context.Context) (*db.DB, error) { return d, nil })
 }
 
-func redisClient(t *testing.T) *redis.Client {
+func newRedisClient(t *testing.T) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(redisOptions(t))
 	t.Cleanup(func() { _ = client.Close() })
@@ -68,27 +68,27 @@ func redisOptions(t *testing.T) *redis.Options {
 	return o
 }
 
-// tenant returns one that no other test counts for.
-func tenant() db.ID { return db.ID(agentsvc.NewID()) }
+// newTenantID returns one that no other test counts for.
+func newTenantID() db.ID { return db.ID(agentsvc.NewID()) }
 
-func calls(s ratelimit.Scope, w ratelimit.Window, limit int64) ratelimit.Rule {
+func callRule(s ratelimit.Scope, w ratelimit.Window, limit int64) ratelimit.Rule {
 	return ratelimit.Rule{Scope: s, Unit: ratelimit.Calls, Window: w, Limit: limit}
 }
 
-func tokens(s ratelimit.Scope, w ratelimit.Window, limit int64) ratelimit.Rule {
+func tokenRule(s ratelimit.Scope, w ratelimit.Window, limit int64) ratelimit.Rule {
 	return ratelimit.Rule{Scope: s, Unit: ratelimit.Tokens, Window: w, Limit: limit}
 }
 
-func ana(session string) ratelimit.Caller { return by("ana", session) }
+func callerAna(session string) ratelimit.Caller { return newCaller("ana", session) }
 
-func by(subject, session string) ratelimit.Caller {
+func newCaller(subject, session string) ratelimit.Caller {
 	return ratelimit.Caller{Agent: "helper", Owner: agentsvc.Owner{Issuer: "here", Subject: subject}, Session: agentsvc.ContextID(session)}
 }
 
-// take returns what is left of each rule, and whether the call was let in.
-func take(t *testing.T, l *ratelimit.Limiter, who ratelimit.Caller, n int64) (left map[string]int64, ok bool, r ratelimit.Reserve) {
+// reserveCall returns what is left of each rule, and whether the call was let in.
+func reserveCall(t *testing.T, l *ratelimit.Limiter, caller ratelimit.Caller, n int64) (left map[string]int64, ok bool, r ratelimit.Reservation) {
 	t.Helper()
-	g, err := l.Take(t.Context(), who, n)
+	g, err := l.ReserveCall(t.Context(), caller, n)
 	if err != nil && !errors.Is(err, ratelimit.ErrExhausted) {
 		t.Fatal(err)
 	}
@@ -96,14 +96,14 @@ func take(t *testing.T, l *ratelimit.Limiter, who ratelimit.Caller, n int64) (le
 	for _, s := range g.States {
 		left[s.Name()] = s.Remaining()
 	}
-	return left, err == nil, g.Reserve
+	return left, err == nil, g.Reservation
 }
 
-func TestTakeIsAllOrNothing(t *testing.T) {
+func TestReserveCallIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
-		l := ratelimit.New(tenant(), ratelimit.Set{Place: place(), Rules: []ratelimit.Rule{
-			calls(ratelimit.PerUser, ratelimit.Day, 3), calls(ratelimit.PerApp, ratelimit.Month, 5), tokens(ratelimit.PerUser, ratelimit.Week, 100),
+	forEachBackend(t, func(t *testing.T, newBackend func() ratelimit.Backend) {
+		l := ratelimit.New(newTenantID(), ratelimit.RuleSet{Backend: newBackend(), Rules: []ratelimit.Rule{
+			callRule(ratelimit.PerUser, ratelimit.Day, 3), callRule(ratelimit.PerApp, ratelimit.Month, 5), tokenRule(ratelimit.PerUser, ratelimit.Week, 100),
 		}})
 		const user, app, week = "user-count-day", "app-count-month", "user-token-week"
 		for i, step := range []struct {
@@ -121,7 +121,7 @@ func TestTakeIsAllOrNothing(t *testing.T) {
 			{"cleo", 1, true, map[string]int64{user: 1, app: 0, week: 98}},
 			{"cleo", 1, false, map[string]int64{user: 1, app: 0, week: 98}},
 		} {
-			left, ok, _ := take(t, l, by(step.who, ""), step.tokens)
+			left, ok, _ := reserveCall(t, l, newCaller(step.who, ""), step.tokens)
 			if diff := cmp.Diff(step.left, left); ok != step.ok || diff != "" {
 				t.Errorf("step %d: let in: %v, want %v; left (-want +got):\n%s", i, ok, step.ok, diff)
 			}
@@ -129,19 +129,19 @@ func TestTakeIsAllOrNothing(t *testing.T) {
 	})
 }
 
-func TestRefusalTellsTheRule(t *testing.T) {
+func TestRefusalNamesTheRule(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
-		l := ratelimit.New(tenant(), ratelimit.Set{Place: place(), Rules: []ratelimit.Rule{
-			calls(ratelimit.PerUser, ratelimit.Day, 1), calls(ratelimit.PerUser, ratelimit.Month, 1), calls(ratelimit.PerApp, ratelimit.Month, 5),
+	forEachBackend(t, func(t *testing.T, newBackend func() ratelimit.Backend) {
+		l := ratelimit.New(newTenantID(), ratelimit.RuleSet{Backend: newBackend(), Rules: []ratelimit.Rule{
+			callRule(ratelimit.PerUser, ratelimit.Day, 1), callRule(ratelimit.PerUser, ratelimit.Month, 1), callRule(ratelimit.PerApp, ratelimit.Month, 5),
 		}})
-		take(t, l, ana(""), 0)
-		_, err := l.Take(t.Context(), ana(""), 0)
+		reserveCall(t, l, callerAna(""), 0)
+		_, err := l.ReserveCall(t.Context(), callerAna(""), 0)
 		var e *ratelimit.ExhaustedError
 		if !errors.As(err, &e) || e.State == nil {
 			t.Fatalf("got %v, want an ExhaustedError with a state", err)
 		}
-		_, end := ratelimit.Month.Around(time.Now())
+		_, end := ratelimit.Month.BoundsAt(time.Now())
 		if e.State.Name() != "user-count-month" || !e.State.Reset.Equal(end) || e.RetryAfter < time.Until(end) || e.RetryAfter > time.Until(end)+2*time.Second {
 			t.Errorf("refused by %s until %v, after %v; want the month until %v", e.State.Name(), e.State.Reset, e.RetryAfter, end)
 		}
@@ -155,19 +155,19 @@ func TestRefusalTellsTheRule(t *testing.T) {
 // allows, and the others have spent nothing.
 func TestExactUnderLoad(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
-		id := tenant()
+	forEachBackend(t, func(t *testing.T, newBackend func() ratelimit.Backend) {
+		id := newTenantID()
 		rules := []ratelimit.Rule{
-			calls(ratelimit.PerApp, ratelimit.Day, 37), tokens(ratelimit.PerApp, ratelimit.Month, 1000), calls(ratelimit.PerUser, ratelimit.Month, 30),
+			callRule(ratelimit.PerApp, ratelimit.Day, 37), tokenRule(ratelimit.PerApp, ratelimit.Month, 1000), callRule(ratelimit.PerUser, ratelimit.Month, 30),
 		}
 		limiters := []*ratelimit.Limiter{
-			ratelimit.New(id, ratelimit.Set{Place: place(), Rules: rules}), ratelimit.New(id, ratelimit.Set{Place: place(), Rules: rules}),
+			ratelimit.New(id, ratelimit.RuleSet{Backend: newBackend(), Rules: rules}), ratelimit.New(id, ratelimit.RuleSet{Backend: newBackend(), Rules: rules}),
 		}
 		var in atomic.Int64
 		var all sync.WaitGroup
 		for i := range 200 {
 			all.Go(func() {
-				_, err := limiters[i%2].Take(t.Context(), by([]string{"ana", "ben"}[i/2%2], ""), 10)
+				_, err := limiters[i%2].ReserveCall(t.Context(), newCaller([]string{"ana", "ben"}[i/2%2], ""), 10)
 				switch {
 				case err == nil:
 					in.Add(1)
@@ -180,57 +180,57 @@ func TestExactUnderLoad(t *testing.T) {
 		if in.Load() != 37 {
 			t.Errorf("%d were let in, want 37", in.Load())
 		}
-		left, ok, _ := take(t, limiters[0], by("cleo", ""), 1)
+		left, ok, _ := reserveCall(t, limiters[0], newCaller("cleo", ""), 1)
 		if want := map[string]int64{"app-count-day": 0, "app-token-month": 1000 - 370, "user-count-month": 30}; ok || cmp.Diff(want, left) != "" {
 			t.Errorf("let in: %v, left %v; want %v", ok, left, want)
 		}
 	})
 }
 
-// TestSpend settles tokens: what was reserved is given back once, what was used counts.
-func TestSpend(t *testing.T) {
+// TestSettleTokens settles tokens: what was reserved is given back once, what was used counts.
+func TestSettleTokens(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
-		l := ratelimit.New(tenant(), ratelimit.Set{Place: place(), Rules: []ratelimit.Rule{
-			tokens(ratelimit.PerUser, ratelimit.Month, 1000), calls(ratelimit.PerUser, ratelimit.Month, 10),
+	forEachBackend(t, func(t *testing.T, newBackend func() ratelimit.Backend) {
+		l := ratelimit.New(newTenantID(), ratelimit.RuleSet{Backend: newBackend(), Rules: []ratelimit.Rule{
+			tokenRule(ratelimit.PerUser, ratelimit.Month, 1000), callRule(ratelimit.PerUser, ratelimit.Month, 10),
 		}})
 		left := func() int64 {
 			t.Helper()
-			seen, ok, r := take(t, l, ana(""), 1)
+			seen, ok, r := reserveCall(t, l, callerAna(""), 1)
 			if !ok {
 				t.Fatal("refused")
 			}
-			if err := l.Spend(t.Context(), ana(""), 0, r); err != nil {
+			if err := l.SettleTokens(t.Context(), callerAna(""), 0, r); err != nil {
 				t.Fatal(err)
 			}
 			return seen["user-token-month"] + 1
 		}
-		_, _, r := take(t, l, ana(""), 100)
-		if r = ratelimit.ReserveOf(r.Note()); left() != 900 {
+		_, _, r := reserveCall(t, l, callerAna(""), 100)
+		if r = ratelimit.ParseReservation(r.EncodeText()); left() != 900 {
 			t.Fatalf("%d are left after 100 were reserved", left())
 		}
 		for i, step := range []struct {
 			used    int64
-			reserve ratelimit.Reserve
+			reserve ratelimit.Reservation
 			left    int64
 		}{
 			{250, r, 750},
-			{50, ratelimit.Reserve{}, 700},
-			{0, ratelimit.Reserve{Tokens: 100, At: r.At.AddDate(0, -1, 0)}, 700}, // lapsed with its month
-			{0, ratelimit.Reserve{Tokens: 5000, At: r.At}, 1000},                 // nobody has less than nothing
-			{999, ratelimit.Reserve{}, 1},
+			{50, ratelimit.Reservation{}, 700},
+			{0, ratelimit.Reservation{Tokens: 100, At: r.At.AddDate(0, -1, 0)}, 700}, // lapsed with its month
+			{0, ratelimit.Reservation{Tokens: 5000, At: r.At}, 1000},                 // nobody has less than nothing
+			{999, ratelimit.Reservation{}, 1},
 		} {
-			if err := l.Spend(t.Context(), ana(""), step.used, step.reserve); err != nil {
+			if err := l.SettleTokens(t.Context(), callerAna(""), step.used, step.reserve); err != nil {
 				t.Fatal(err)
 			}
 			if n := left(); n != step.left {
 				t.Errorf("step %d: %d are left, want %d", i, n, step.left)
 			}
 		}
-		if err := l.Spend(t.Context(), ana(""), 9000, ratelimit.Reserve{}); err != nil {
+		if err := l.SettleTokens(t.Context(), callerAna(""), 9000, ratelimit.Reservation{}); err != nil {
 			t.Fatal(err)
 		}
-		if seen, ok, _ := take(t, l, ana(""), 1); ok || seen["user-token-month"] != 0 {
+		if seen, ok, _ := reserveCall(t, l, callerAna(""), 1); ok || seen["user-token-month"] != 0 {
 			t.Errorf("let in: %v, left %v, although far more was used than is allowed", ok, seen)
 		}
 	})
@@ -241,48 +241,48 @@ func TestSpend(t *testing.T) {
 func TestRulesReserveByThemselves(t *testing.T) {
 	t.Parallel()
 	const app, each, other = "app-token-day", "agent-token-day", "agent-other-token-day"
-	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
-		named := tokens(ratelimit.PerAgent, ratelimit.Day, 10)
+	forEachBackend(t, func(t *testing.T, newBackend func() ratelimit.Backend) {
+		named := tokenRule(ratelimit.PerAgent, ratelimit.Day, 10)
 		named.Agent = "other"
-		l := ratelimit.New(tenant(), ratelimit.Set{Place: place(), Rules: []ratelimit.Rule{
-			tokens(ratelimit.PerApp, ratelimit.Day, 1000), tokens(ratelimit.PerAgent, ratelimit.Day, 300), named,
+		l := ratelimit.New(newTenantID(), ratelimit.RuleSet{Backend: newBackend(), Rules: []ratelimit.Rule{
+			tokenRule(ratelimit.PerApp, ratelimit.Day, 1000), tokenRule(ratelimit.PerAgent, ratelimit.Day, 300), named,
 		}})
-		elsewhere := ana("")
-		elsewhere.Agent = "other"
-		var held []ratelimit.Reserve
+		otherCaller := callerAna("")
+		otherCaller.Agent = "other"
+		var reservations []ratelimit.Reservation
 		for i, step := range []struct {
 			who    ratelimit.Caller
 			tokens int64
 			ok     bool
 			left   map[string]int64
 		}{
-			{ana(""), 400, true, map[string]int64{app: 600, each: 0}}, // a window in which nothing was used
-			{ana(""), 1, false, map[string]int64{app: 600, each: 0}},
-			{elsewhere, 200, true, map[string]int64{app: 400, each: 100, other: 0}},
-			{elsewhere, 1, false, map[string]int64{app: 400, each: 100, other: 0}},
+			{callerAna(""), 400, true, map[string]int64{app: 600, each: 0}}, // a window in which nothing was used
+			{callerAna(""), 1, false, map[string]int64{app: 600, each: 0}},
+			{otherCaller, 200, true, map[string]int64{app: 400, each: 100, other: 0}},
+			{otherCaller, 1, false, map[string]int64{app: 400, each: 100, other: 0}},
 		} {
-			left, ok, r := take(t, l, step.who, step.tokens)
+			left, ok, r := reserveCall(t, l, step.who, step.tokens)
 			if diff := cmp.Diff(step.left, left); ok != step.ok || diff != "" {
 				t.Errorf("step %d: let in: %v, want %v; left (-want +got):\n%s", i, ok, step.ok, diff)
 			}
 			if ok {
-				held = append(held, ratelimit.ReserveOf(r.Note()))
+				reservations = append(reservations, ratelimit.ParseReservation(r.EncodeText()))
 			}
 		}
-		spend := func(who ratelimit.Caller, used int64, r ratelimit.Reserve) {
+		settleTokens := func(caller ratelimit.Caller, used int64, r ratelimit.Reservation) {
 			t.Helper()
-			if err := l.Spend(t.Context(), who, used, r); err != nil {
+			if err := l.SettleTokens(t.Context(), caller, used, r); err != nil {
 				t.Fatal(err)
 			}
 		}
-		spend(ana(""), 50, held[0])
-		spend(elsewhere, 4, held[1])
-		left, ok, r := take(t, l, elsewhere, 6)
+		settleTokens(callerAna(""), 50, reservations[0])
+		settleTokens(otherCaller, 4, reservations[1])
+		left, ok, r := reserveCall(t, l, otherCaller, 6)
 		if diff := cmp.Diff(map[string]int64{app: 1000 - 50 - 4 - 6, each: 300 - 4 - 6, other: 0}, left); !ok || diff != "" {
 			t.Errorf("let in: %v; left once both are settled (-want +got):\n%s", ok, diff)
 		}
-		spend(elsewhere, 0, r) // no more than the smallest limit of all
-		if left, ok, _ = take(t, l, ana(""), 100); !ok || left[app] != 1000-50-4-100 || left[each] != 300-50-100 {
+		settleTokens(otherCaller, 0, r) // no more than the smallest limit of all
+		if left, ok, _ = reserveCall(t, l, callerAna(""), 100); !ok || left[app] != 1000-50-4-100 || left[each] != 300-50-100 {
 			t.Errorf("let in: %v; left %v", ok, left)
 		}
 	})
@@ -291,10 +291,10 @@ func TestRulesReserveByThemselves(t *testing.T) {
 // TestScopes has callers meet only those they are counted with.
 func TestScopes(t *testing.T) {
 	t.Parallel()
-	agent := func(who ratelimit.Caller, name string) ratelimit.Caller { who.Agent = name; return who }
-	elsewhere := ana("")
-	elsewhere.Owner.Issuer = "elsewhere"
-	named := calls(ratelimit.PerAgent, ratelimit.Day, 1)
+	agent := func(caller ratelimit.Caller, name string) ratelimit.Caller { caller.Agent = name; return caller }
+	otherCaller := callerAna("")
+	otherCaller.Owner.Issuer = "elsewhere"
+	named := callRule(ratelimit.PerAgent, ratelimit.Day, 1)
 	named.Agent = "helper"
 	for _, tt := range []struct {
 		name  string
@@ -303,30 +303,30 @@ func TestScopes(t *testing.T) {
 		then  ratelimit.Caller
 		ok    bool
 	}{
-		{"one session", calls(ratelimit.PerSession, ratelimit.Day, 1), ana("s"), ana("s"), false},
-		{"two sessions", calls(ratelimit.PerSession, ratelimit.Day, 1), ana("s"), ana("t"), true},
-		{"another's session of the same name", calls(ratelimit.PerSession, ratelimit.Day, 1), ana("s"), by("ben", "s"), true},
-		{"no session is the user's", calls(ratelimit.PerSession, ratelimit.Day, 1), ana(""), ana(""), false},
-		{"no session and one", calls(ratelimit.PerSession, ratelimit.Day, 1), ana(""), ana("s"), true},
-		{"one user", calls(ratelimit.PerUser, ratelimit.Day, 1), ana("s"), ana("t"), false},
-		{"two users", calls(ratelimit.PerUser, ratelimit.Day, 1), ana(""), by("ben", ""), true},
-		{"two issuers", calls(ratelimit.PerUser, ratelimit.Day, 1), ana(""), elsewhere, true},
-		{"one key", calls(ratelimit.PerKey, ratelimit.Day, 1), by("key:1", ""), by("key:1", ""), false},
-		{"two keys", calls(ratelimit.PerKey, ratelimit.Day, 1), by("key:1", ""), by("key:2", ""), true},
-		{"no key", calls(ratelimit.PerKey, ratelimit.Day, 1), ana(""), ana(""), true},
-		{"one agent", calls(ratelimit.PerAgent, ratelimit.Day, 1), ana(""), by("ben", ""), false},
-		{"two agents", calls(ratelimit.PerAgent, ratelimit.Day, 1), ana(""), agent(ana(""), "other"), true},
-		{"the agent that is named", named, ana(""), ana(""), false},
-		{"an agent that is not", named, agent(ana(""), "other"), agent(ana(""), "other"), true},
-		{"an app", calls(ratelimit.PerApp, ratelimit.Day, 1), ana(""), agent(by("ben", "s"), "other"), false},
+		{"one session", callRule(ratelimit.PerSession, ratelimit.Day, 1), callerAna("s"), callerAna("s"), false},
+		{"two sessions", callRule(ratelimit.PerSession, ratelimit.Day, 1), callerAna("s"), callerAna("t"), true},
+		{"another's session of the same name", callRule(ratelimit.PerSession, ratelimit.Day, 1), callerAna("s"), newCaller("ben", "s"), true},
+		{"no session is the user's", callRule(ratelimit.PerSession, ratelimit.Day, 1), callerAna(""), callerAna(""), false},
+		{"no session and one", callRule(ratelimit.PerSession, ratelimit.Day, 1), callerAna(""), callerAna("s"), true},
+		{"one user", callRule(ratelimit.PerUser, ratelimit.Day, 1), callerAna("s"), callerAna("t"), false},
+		{"two users", callRule(ratelimit.PerUser, ratelimit.Day, 1), callerAna(""), newCaller("ben", ""), true},
+		{"two issuers", callRule(ratelimit.PerUser, ratelimit.Day, 1), callerAna(""), otherCaller, true},
+		{"one key", callRule(ratelimit.PerKey, ratelimit.Day, 1), newCaller("key:1", ""), newCaller("key:1", ""), false},
+		{"two keys", callRule(ratelimit.PerKey, ratelimit.Day, 1), newCaller("key:1", ""), newCaller("key:2", ""), true},
+		{"no key", callRule(ratelimit.PerKey, ratelimit.Day, 1), callerAna(""), callerAna(""), true},
+		{"one agent", callRule(ratelimit.PerAgent, ratelimit.Day, 1), callerAna(""), newCaller("ben", ""), false},
+		{"two agents", callRule(ratelimit.PerAgent, ratelimit.Day, 1), callerAna(""), agent(callerAna(""), "other"), true},
+		{"the agent that is named", named, callerAna(""), callerAna(""), false},
+		{"an agent that is not", named, agent(callerAna(""), "other"), agent(callerAna(""), "other"), true},
+		{"an app", callRule(ratelimit.PerApp, ratelimit.Day, 1), callerAna(""), agent(newCaller("ben", "s"), "other"), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			l := ratelimit.New(tenant(), ratelimit.Set{Place: ratelimit.NewMemory(), Rules: []ratelimit.Rule{tt.rule}})
-			if _, ok, _ := take(t, l, tt.first, 0); !ok {
+			l := ratelimit.New(newTenantID(), ratelimit.RuleSet{Backend: ratelimit.NewMemory(), Rules: []ratelimit.Rule{tt.rule}})
+			if _, ok, _ := reserveCall(t, l, tt.first, 0); !ok {
 				t.Fatal("the first call is refused")
 			}
-			if _, ok, _ := take(t, l, tt.then, 0); ok != tt.ok {
+			if _, ok, _ := reserveCall(t, l, tt.then, 0); ok != tt.ok {
 				t.Errorf("the second call is let in: %v, want %v", ok, tt.ok)
 			}
 		})
@@ -336,18 +336,18 @@ func TestScopes(t *testing.T) {
 // TestIsolation has one tenant use up what it may: another with the same rules, users and sessions has all of its own.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, place func() ratelimit.Place) {
-		p := place()
-		rules := []ratelimit.Rule{calls(ratelimit.PerApp, ratelimit.Day, 2), tokens(ratelimit.PerSession, ratelimit.Day, 10)}
-		alice, bob := ratelimit.New(tenant(), ratelimit.Set{Place: p, Rules: rules}), ratelimit.New(tenant(), ratelimit.Set{Place: p, Rules: rules})
-		before, _, _ := take(t, alice, ana("s"), 3)
+	forEachBackend(t, func(t *testing.T, newBackend func() ratelimit.Backend) {
+		p := newBackend()
+		rules := []ratelimit.Rule{callRule(ratelimit.PerApp, ratelimit.Day, 2), tokenRule(ratelimit.PerSession, ratelimit.Day, 10)}
+		alice, bob := ratelimit.New(newTenantID(), ratelimit.RuleSet{Backend: p, Rules: rules}), ratelimit.New(newTenantID(), ratelimit.RuleSet{Backend: p, Rules: rules})
+		before, _, _ := reserveCall(t, alice, callerAna("s"), 3)
 		for range 5 {
-			take(t, bob, ana("s"), 9)
+			reserveCall(t, bob, callerAna("s"), 9)
 		}
-		if err := bob.Spend(t.Context(), ana("s"), -50, ratelimit.Reserve{}); err != nil {
+		if err := bob.SettleTokens(t.Context(), callerAna("s"), -50, ratelimit.Reservation{}); err != nil {
 			t.Fatal(err)
 		}
-		after, ok, _ := take(t, alice, ana("s"), 3)
+		after, ok, _ := reserveCall(t, alice, callerAna("s"), 3)
 		want := map[string]int64{"app-count-day": before["app-count-day"] - 1, "session-token-day": before["session-token-day"] - 3}
 		if diff := cmp.Diff(want, after); !ok || diff != "" {
 			t.Errorf("let in: %v; left (-want +got):\n%s", ok, diff)
@@ -355,16 +355,16 @@ func TestIsolation(t *testing.T) {
 	})
 }
 
-// TestTwoPlaces refuses in the second place: what the first had taken is there again.
-func TestTwoPlaces(t *testing.T) {
+// TestTwoBackends refuses in the second place: what the first had taken is there again.
+func TestTwoBackends(t *testing.T) {
 	t.Parallel()
-	own, shared := ratelimit.NewMemory(), ratelimit.NewMemory()
-	l := ratelimit.New(tenant(),
-		ratelimit.Set{Place: own, Rules: []ratelimit.Rule{calls(ratelimit.PerUser, ratelimit.Day, 5), tokens(ratelimit.PerUser, ratelimit.Day, 50)}},
-		ratelimit.Set{Place: shared, Rules: []ratelimit.Rule{calls(ratelimit.PerApp, ratelimit.Day, 1)}})
+	individual, shared := ratelimit.NewMemory(), ratelimit.NewMemory()
+	l := ratelimit.New(newTenantID(),
+		ratelimit.RuleSet{Backend: individual, Rules: []ratelimit.Rule{callRule(ratelimit.PerUser, ratelimit.Day, 5), tokenRule(ratelimit.PerUser, ratelimit.Day, 50)}},
+		ratelimit.RuleSet{Backend: shared, Rules: []ratelimit.Rule{callRule(ratelimit.PerApp, ratelimit.Day, 1)}})
 	want := map[string]int64{"user-count-day": 4, "user-token-day": 43, "app-count-day": 0}
 	for i := range 3 {
-		left, ok, _ := take(t, l, ana(""), 7)
+		left, ok, _ := reserveCall(t, l, callerAna(""), 7)
 		if diff := cmp.Diff(want, left); ok != (i == 0) || diff != "" {
 			t.Errorf("call %d is let in: %v; left (-want +got):\n%s", i, ok, diff)
 		}
@@ -373,12 +373,12 @@ func TestTwoPlaces(t *testing.T) {
 
 func TestNoRules(t *testing.T) {
 	t.Parallel()
-	l := ratelimit.New(tenant(), ratelimit.Set{Place: ratelimit.NewMemory()})
+	l := ratelimit.New(newTenantID(), ratelimit.RuleSet{Backend: ratelimit.NewMemory()})
 	if l != nil {
 		t.Fatal("a limiter without rules is not nil")
 	}
-	g, err := l.Take(t.Context(), ana(""), 5)
-	if err != nil || len(g.States) != 0 || g.Reserve.Note() != "" || l.Spend(t.Context(), ana(""), 5, g.Reserve) != nil {
+	g, err := l.ReserveCall(t.Context(), callerAna(""), 5)
+	if err != nil || len(g.States) != 0 || g.Reservation.EncodeText() != "" || l.SettleTokens(t.Context(), callerAna(""), 5, g.Reservation) != nil {
 		t.Errorf("a nil limiter returns %+v and %v", g, err)
 	}
 }
@@ -388,12 +388,12 @@ func TestWindowsPass(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // from midnight at the beginning of 2000
 		time.Sleep(30*24*time.Hour + 23*time.Hour + 59*time.Minute + 50*time.Second) // the last ten seconds of January, a Monday
-		l := ratelimit.New("acme", ratelimit.Set{Place: ratelimit.NewMemory(), Rules: []ratelimit.Rule{
-			calls(ratelimit.PerUser, ratelimit.Minute, 2), calls(ratelimit.PerUser, ratelimit.Week, 4), calls(ratelimit.PerUser, ratelimit.Month, 3),
-			tokens(ratelimit.PerUser, ratelimit.Minute, 10),
+		l := ratelimit.New("acme", ratelimit.RuleSet{Backend: ratelimit.NewMemory(), Rules: []ratelimit.Rule{
+			callRule(ratelimit.PerUser, ratelimit.Minute, 2), callRule(ratelimit.PerUser, ratelimit.Week, 4), callRule(ratelimit.PerUser, ratelimit.Month, 3),
+			tokenRule(ratelimit.PerUser, ratelimit.Minute, 10),
 		}})
 		const minute, week, month = "user-count-minute", "user-count-week", "user-count-month"
-		var reserved ratelimit.Reserve
+		var reserved ratelimit.Reservation
 		for i, step := range []struct {
 			wait time.Duration
 			ok   bool
@@ -409,7 +409,7 @@ func TestWindowsPass(t *testing.T) {
 			{24 * time.Hour, false, map[string]int64{minute: 2, week: 3, month: 0}},
 		} {
 			time.Sleep(step.wait)
-			left, ok, r := take(t, l, ana(""), 2)
+			left, ok, r := reserveCall(t, l, callerAna(""), 2)
 			if i == 0 {
 				reserved = r
 			}
@@ -418,10 +418,10 @@ func TestWindowsPass(t *testing.T) {
 				t.Errorf("step %d, %v: let in: %v, want %v; left (-want +got):\n%s", i, time.Now(), ok, step.ok, diff)
 			}
 		}
-		if err := l.Spend(t.Context(), ana(""), 4, reserved); err != nil { // reserved in a minute that is long over
+		if err := l.SettleTokens(t.Context(), callerAna(""), 4, reserved); err != nil { // reserved in a minute that is long over
 			t.Fatal(err)
 		}
-		g, _ := l.Take(t.Context(), ana(""), 1)
+		g, _ := l.ReserveCall(t.Context(), callerAna(""), 1)
 		if i := len(g.States) - 1; g.States[i].Name() != "user-token-minute" || g.States[i].Used != 4 {
 			t.Errorf("%+v, want 4 tokens used", g.States[i])
 		}
@@ -432,21 +432,21 @@ func TestWindowsPass(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	m := ratelimit.NewMemory()
-	rules := ratelimit.Set{Place: m, Rules: []ratelimit.Rule{calls(ratelimit.PerSession, ratelimit.Day, 1), calls(ratelimit.PerApp, ratelimit.Month, 1<<40)}}
+	rules := ratelimit.RuleSet{Backend: m, Rules: []ratelimit.Rule{callRule(ratelimit.PerSession, ratelimit.Day, 1), callRule(ratelimit.PerApp, ratelimit.Month, 1<<40)}}
 	quiet, noisy := ratelimit.New("quiet", rules), ratelimit.New("noisy", rules)
-	take(t, quiet, ana("s"), 0)
+	reserveCall(t, quiet, callerAna("s"), 0)
 	for i := range 30_000 {
-		if _, ok, _ := take(t, noisy, ana(fmt.Sprint(i)), 0); !ok {
+		if _, ok, _ := reserveCall(t, noisy, callerAna(fmt.Sprint(i)), 0); !ok {
 			t.Fatalf("session %d is refused its first call", i)
 		}
 	}
-	if _, ok, _ := take(t, quiet, ana("s"), 0); ok {
+	if _, ok, _ := reserveCall(t, quiet, callerAna("s"), 0); ok {
 		t.Error("another tenant's count is gone")
 	}
-	if n := m.Counters("noisy"); n > 10_000 || n < 9_000 {
+	if n := m.CountCounters("noisy"); n > 10_000 || n < 9_000 {
 		t.Errorf("%d counters are kept, want no more than 10,000", n)
 	}
-	if left, _, _ := take(t, noisy, ana("x"), 0); left["app-count-month"] != 1<<40-30_001 {
+	if left, _, _ := reserveCall(t, noisy, callerAna("x"), 0); left["app-count-month"] != 1<<40-30_001 {
 		t.Errorf("%d are left of the month's: the count whose window ends last is gone", left["app-count-month"])
 	}
 }
@@ -456,16 +456,16 @@ func TestMemoryForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := ratelimit.NewMemory()
-		rules := ratelimit.Set{Place: m, Rules: []ratelimit.Rule{calls(ratelimit.PerSession, ratelimit.Minute, 1)}}
+		rules := ratelimit.RuleSet{Backend: m, Rules: []ratelimit.Rule{callRule(ratelimit.PerSession, ratelimit.Minute, 1)}}
 		gone := ratelimit.New("gone", rules)
 		for i := range 100 {
-			take(t, gone, ana(fmt.Sprint(i)), 0)
+			reserveCall(t, gone, callerAna(fmt.Sprint(i)), 0)
 		}
 		time.Sleep(5 * time.Minute)
 		for i := range 1000 { // in every part of the memory
-			take(t, ratelimit.New(db.ID(fmt.Sprint(i)), rules), ana("s"), 0)
+			reserveCall(t, ratelimit.New(db.ID(fmt.Sprint(i)), rules), callerAna("s"), 0)
 		}
-		if n := m.Counters("gone"); n != 0 {
+		if n := m.CountCounters("gone"); n != 0 {
 			t.Errorf("%d counters of windows that are over are kept", n)
 		}
 	})

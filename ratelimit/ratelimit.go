@@ -1,8 +1,8 @@
 // Package ratelimit says when somebody has had enough of something.
 //
 // A [Limiter] holds the rules of one app: so many calls, or so many tokens, in a minute, an hour, a day, a week or a
-// month, for a session, a user, an API key, an agent or the whole app. [Limiter.Take] counts a call under all rules or
-// under none, [Limiter.Spend] settles what the tokens of a turn came to. Counts are kept in a [Place]: in this process,
+// month, for a session, a user, an API key, an agent or the whole app. [Limiter.ReserveCall] counts a call under all rules or
+// under none, [Limiter.SettleTokens] settles what the tokens of a turn came to. Counts are kept in a [Backend]: in this process,
 // in Redis, in a database, or in one with another behind it.
 //
 // A [Throttle] slows down guessing: it counts the failures of a client address and turns the address away once there
@@ -40,12 +40,12 @@ func (e *ExhaustedError) Kind() string { return "exhausted" }
 // Is makes errors.Is(err, ErrExhausted) hold.
 func (e *ExhaustedError) Is(target error) bool { return target == ErrExhausted }
 
-// exhaustedUntil returns the refusal of a limit that opens again at t.
-func exhaustedUntil(t time.Time) error {
-	return &ExhaustedError{RetryAfter: wait(time.Until(t))}
+// newExhaustedError returns the refusal of a limit that opens again at t.
+func newExhaustedError(t time.Time) error {
+	return &ExhaustedError{RetryAfter: wholeSeconds(time.Until(t))}
 }
 
-// wait is d in whole seconds, at least one.
-func wait(d time.Duration) time.Duration {
+// wholeSeconds is d in whole seconds, at least one.
+func wholeSeconds(d time.Duration) time.Duration {
 	return time.Duration(max(1, math.Ceil(d.Seconds()))) * time.Second
 }

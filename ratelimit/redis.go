@@ -10,31 +10,31 @@ import (
 	"stoa/tenancy/db"
 )
 
-// RedisPatience is how long a call waits for Redis at most. Redis answers in a fraction of a millisecond; a process that
+// RedisTimeout is how long a call waits for Redis at most. Redis answers in a fraction of a millisecond; a process that
 // is short of time itself must not take that for an outage, since what it counts elsewhere the others do not see.
-const RedisPatience = 250 * time.Millisecond
+const RedisTimeout = 250 * time.Millisecond
 
-// Patient returns o for a client that waits for nothing longer than [RedisPatience] and tries nothing twice.
-func Patient(o *redis.Options) *redis.Options {
+// BoundRedisOptions returns o for a client that waits for nothing longer than [RedisTimeout] and tries nothing twice.
+func BoundRedisOptions(o *redis.Options) *redis.Options {
 	p := *o
-	p.DialTimeout, p.ReadTimeout, p.WriteTimeout, p.PoolTimeout = RedisPatience, RedisPatience, RedisPatience, RedisPatience
+	p.DialTimeout, p.ReadTimeout, p.WriteTimeout, p.PoolTimeout = RedisTimeout, RedisTimeout, RedisTimeout, RedisTimeout
 	p.MaxRetries, p.DialerRetries, p.ContextTimeoutEnabled = -1, 1, true
 	return &p
 }
 
 // Redis counts for all processes that share a Redis, by its clock.
 type Redis struct {
-	adding gather
-	clock  clock
+	coalescer coalescer
+	clock     clock
 }
 
-// NewRedis returns a place in the Redis of client, see [Patient].
+// NewRedis returns a place in the Redis of client, see [BoundRedisOptions].
 func NewRedis(client redis.UniversalClient) *Redis {
-	return &Redis{adding: gather{client: client}}
+	return &Redis{coalescer: coalescer{client: client}}
 }
 
-// lingering is how long after its window a counter stays: processes need not agree to the second.
-const lingering = time.Minute
+// expiryGrace is how long after its window a counter stays: processes need not agree to the second.
+const expiryGrace = time.Minute
 
 // addScript adds to all counters (KEYS) or to none, as often as it is told to and there is room. It is given the time that
 // is in all their windows, for each counter what to add, the limit and when it may go, and how often; it answers with its
@@ -68,9 +68,9 @@ if times > 0 then
 end
 return {now, times, unpack(used)}`)
 
-func (r *Redis) add(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
-	return r.clock.add(at, func(cs []counter) (outcome, error) {
-		from, till := common(cs)
+func (r *Redis) addCounters(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
+	return r.clock.addByClock(at, func(cs []counter) (outcome, error) {
+		from, till := commonWindow(cs)
 		keys, args := make([]string, len(cs)), []any{from.UnixMilli(), till.UnixMilli()}
 		for i, c := range cs {
 			// The braces keep what one call counts on one node of a cluster.
@@ -79,9 +79,9 @@ func (r *Redis) add(ctx context.Context, tenant db.ID, at func(now time.Time) []
 			if c.limit == unlimited {
 				limit = ""
 			}
-			args = append(args, c.amount, limit, c.end.Add(lingering).UnixMilli())
+			args = append(args, c.amount, limit, c.end.Add(expiryGrace).UnixMilli())
 		}
-		got, err := r.adding.run(ctx, keys, args...)
+		got, err := r.coalescer.runScript(ctx, keys, args...)
 		switch {
 		case err != nil:
 			return outcome{}, fmt.Errorf("count in Redis: %w", err)

@@ -69,11 +69,11 @@ func (r Rule) String() string {
 	return fmt.Sprintf("%d %s %s %s %s", r.Limit, what, a, r.Window, whose)
 }
 
-// reserves is what a rule of tokens holds for a call that is thought to use so many.
-func (r Rule) reserves(tokens int64) int64 { return min(tokens, r.Limit) }
+// reservedTokens is what a rule of tokens holds for a call that is thought to use so many.
+func (r Rule) reservedTokens(tokens int64) int64 { return min(tokens, r.Limit) }
 
-// keyPrefix is what the subject of an API key begins with.
-const keyPrefix = "key:"
+// apiKeyPrefix is what the subject of an API key begins with.
+const apiKeyPrefix = "key:"
 
 // Caller is who calls what.
 type Caller struct {
@@ -82,9 +82,9 @@ type Caller struct {
 	Session agentsvc.ContextID // "" = none yet
 }
 
-// counts returns the name of the count that a call of c belongs to, and whether the rule is about it at all. What
+// counterFor returns the name of the count that a call of c belongs to, and whether the rule is about it at all. What
 // callers choose is hashed: no name is longer than others.
-func (r Rule) counts(c Caller) (counter string, ok bool) {
+func (r Rule) counterFor(c Caller) (counter string, ok bool) {
 	var of string
 	switch r.Scope {
 	case PerApp:
@@ -94,14 +94,14 @@ func (r Rule) counts(c Caller) (counter string, ok bool) {
 			return "", false
 		}
 	case PerKey:
-		if !strings.HasPrefix(c.Owner.Subject, keyPrefix) {
+		if !strings.HasPrefix(c.Owner.Subject, apiKeyPrefix) {
 			return "", false
 		}
-		of = user(c.Owner)
+		of = ownerKey(c.Owner)
 	case PerUser:
-		of = user(c.Owner)
+		of = ownerKey(c.Owner)
 	default: // PerSession
-		if of = user(c.Owner); c.Session != "" {
+		if of = ownerKey(c.Owner); c.Session != "" {
 			of += "\x00" + string(c.Session)
 		}
 	}
@@ -109,7 +109,7 @@ func (r Rule) counts(c Caller) (counter string, ok bool) {
 	return r.Name() + ":" + base64.RawURLEncoding.EncodeToString(sum[:16]), true
 }
 
-func user(o agentsvc.Owner) string { return o.Issuer + "\x00" + o.Subject }
+func ownerKey(o agentsvc.Owner) string { return o.Issuer + "\x00" + o.Subject }
 
 // State is how a rule stands for somebody.
 type State struct {
@@ -123,12 +123,12 @@ type State struct {
 // Remaining is what is left in the window.
 func (s State) Remaining() int64 { return max(0, s.Limit-s.Used) }
 
-// Wait is how long the window still lasts, in whole seconds.
-func (s State) Wait() time.Duration { return wait(s.Reset.Sub(s.Now)) }
+// RetryAfter is how long the window still lasts, in whole seconds.
+func (s State) RetryAfter() time.Duration { return wholeSeconds(s.Reset.Sub(s.Now)) }
 
-// Tightest returns the one of states that leaves the smallest part of its limit, and of several the one that lasts
+// TightestState returns the one of states that leaves the smallest part of its limit, and of several the one that lasts
 // longest.
-func Tightest(states []State) State {
+func TightestState(states []State) State {
 	least := states[0]
 	for _, s := range states[1:] {
 		left, most := float64(s.Remaining())/float64(s.Limit), float64(least.Remaining())/float64(least.Limit)

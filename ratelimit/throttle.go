@@ -11,9 +11,9 @@ import (
 	"github.com/ulule/limiter/v3/drivers/store/memory"
 )
 
-// counters bounds the memory of a throttle, however many addresses an attacker has. Addresses share a counter by
+// throttleCounters bounds the memory of a throttle, however many addresses an attacker has. Addresses share a counter by
 // chance alone: the seed of the hash is drawn at start.
-const counters = 1 << 15
+const throttleCounters = 1 << 15
 
 // ThrottleOptions tune a [Throttle]. The zero value allows ten failures a minute.
 type ThrottleOptions struct {
@@ -44,9 +44,9 @@ func NewThrottle(o ThrottleOptions) *Throttle {
 	}
 }
 
-// Allow returns an [ExhaustedError] while address has failed too often. It counts nothing.
-func (t *Throttle) Allow(address string) error {
-	state, err := t.limit.Peek(context.Background(), t.key(address))
+// AllowAttempt returns an [ExhaustedError] while address has failed too often. It counts nothing.
+func (t *Throttle) AllowAttempt(address string) error {
+	state, err := t.limit.Peek(context.Background(), t.counterKey(address))
 	if err != nil {
 		return err
 	}
@@ -54,27 +54,27 @@ func (t *Throttle) Allow(address string) error {
 		return nil
 	}
 	// The store keeps the end of the window cut to the second, so the window is over one second later at most.
-	return exhaustedUntil(time.Unix(state.Reset+1, 0))
+	return newExhaustedError(time.Unix(state.Reset+1, 0))
 }
 
-// Fail counts one failure of address.
-func (t *Throttle) Fail(address string) error {
-	_, err := t.limit.Get(context.Background(), t.key(address))
+// CountFailure counts one failure of address.
+func (t *Throttle) CountFailure(address string) error {
+	_, err := t.limit.Get(context.Background(), t.counterKey(address))
 	return err
 }
 
-// key names the counter of address, an IP address with or without a port. An IPv6 client is its /64 network, since
+// counterKey names the counter of address, an IP address with or without a port. An IPv6 client is its /64 network, since
 // every client has one whole to itself.
-func (t *Throttle) key(address string) string {
+func (t *Throttle) counterKey(address string) string {
 	if ap, err := netip.ParseAddrPort(address); err == nil {
-		address = network(ap.Addr())
+		address = addressNetwork(ap.Addr())
 	} else if a, err := netip.ParseAddr(address); err == nil {
-		address = network(a)
+		address = addressNetwork(a)
 	}
-	return strconv.FormatUint(maphash.String(t.seed, address)%counters, 36)
+	return strconv.FormatUint(maphash.String(t.seed, address)%throttleCounters, 36)
 }
 
-func network(a netip.Addr) string {
+func addressNetwork(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	if a.Is4() {
 		return a.String()

@@ -13,10 +13,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func fail(t *testing.T, th *Throttle, address string, times int) {
+func recordFailures(t *testing.T, th *Throttle, address string, times int) {
 	t.Helper()
 	for range times {
-		if err := th.Fail(address); err != nil {
+		if err := th.CountFailure(address); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -26,14 +26,14 @@ func TestThrottleRefusesAfterTooManyFailuresUntilTheWindowEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		th := NewThrottle(ThrottleOptions{})
-		fail(t, th, "192.0.2.1:4000", 9)
-		if err := th.Allow("192.0.2.1:4001"); err != nil {
+		recordFailures(t, th, "192.0.2.1:4000", 9)
+		if err := th.AllowAttempt("192.0.2.1:4001"); err != nil {
 			t.Fatalf("after 9 failures: %v", err)
 		}
 		time.Sleep(20 * time.Second)
-		fail(t, th, "192.0.2.1:4002", 1)
+		recordFailures(t, th, "192.0.2.1:4002", 1)
 
-		err := th.Allow("192.0.2.1:4003")
+		err := th.AllowAttempt("192.0.2.1:4003")
 		if !errors.Is(err, ErrExhausted) {
 			t.Fatalf("after 10 failures: got %v, want ErrExhausted", err)
 		}
@@ -41,19 +41,19 @@ func TestThrottleRefusesAfterTooManyFailuresUntilTheWindowEnds(t *testing.T) {
 		if !errors.As(err, &e) || e.RetryAfter < 40*time.Second || e.RetryAfter > 41*time.Second {
 			t.Fatalf("got %v, want a wait of 40 to 41 seconds", err)
 		}
-		if err := th.Allow("192.0.2.2:4000"); err != nil {
+		if err := th.AllowAttempt("192.0.2.2:4000"); err != nil {
 			t.Fatalf("another address: %v", err)
 		}
 
-		fail(t, th, "192.0.2.1", 50) // failures while refused do not make the wait longer
+		recordFailures(t, th, "192.0.2.1", 50) // failures while refused do not make the wait longer
 		time.Sleep(e.RetryAfter)
-		if err := th.Allow("192.0.2.1"); err != nil {
+		if err := th.AllowAttempt("192.0.2.1"); err != nil {
 			t.Fatalf("after the window: %v", err)
 		}
 	})
 }
 
-func TestThrottleTellsClientsApart(t *testing.T) {
+func TestThrottleDistinguishesClients(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		failed, asks string
@@ -72,8 +72,8 @@ func TestThrottleTellsClientsApart(t *testing.T) {
 		t.Run(tt.failed+" then "+tt.asks, func(t *testing.T) {
 			t.Parallel()
 			th := NewThrottle(ThrottleOptions{Failures: 1, Window: time.Hour})
-			fail(t, th, tt.failed, 1)
-			if got := errors.Is(th.Allow(tt.asks), ErrExhausted); got != tt.refused {
+			recordFailures(t, th, tt.failed, 1)
+			if got := errors.Is(th.AllowAttempt(tt.asks), ErrExhausted); got != tt.refused {
 				t.Errorf("refused = %v, want %v", got, tt.refused)
 			}
 		})
@@ -86,15 +86,15 @@ func TestThrottleCountsConcurrentFailures(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 99 {
 		wg.Go(func() {
-			if err := th.Allow("192.0.2.1"); err != nil {
+			if err := th.AllowAttempt("192.0.2.1"); err != nil {
 				t.Error(err)
 			}
-			_ = th.Fail("192.0.2.1")
+			_ = th.CountFailure("192.0.2.1")
 		})
 	}
 	wg.Wait()
-	fail(t, th, "192.0.2.1", 1)
-	if err := th.Allow("192.0.2.1"); !errors.Is(err, ErrExhausted) {
+	recordFailures(t, th, "192.0.2.1", 1)
+	if err := th.AllowAttempt("192.0.2.1"); !errors.Is(err, ErrExhausted) {
 		t.Fatalf("got %v, want ErrExhausted", err)
 	}
 }
@@ -103,10 +103,10 @@ func TestThrottleMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	th := NewThrottle(ThrottleOptions{})
 	seen := map[string]bool{}
-	for i := range 4 * counters {
-		seen[th.key(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))] = true
+	for i := range 4 * throttleCounters {
+		seen[th.counterKey(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))] = true
 	}
-	if len(seen) > counters || len(seen) < counters/2 {
-		t.Errorf("%d addresses share %d counters, want at most %d and most of them used", 4*counters, len(seen), counters)
+	if len(seen) > throttleCounters || len(seen) < throttleCounters/2 {
+		t.Errorf("%d addresses share %d counters, want at most %d and most of them used", 4*throttleCounters, len(seen), throttleCounters)
 	}
 }

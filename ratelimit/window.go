@@ -15,8 +15,8 @@ const (
 	Month  Window = "month"
 )
 
-// Around returns the beginning of the window that t is in, and that of the next.
-func (w Window) Around(t time.Time) (start, end time.Time) {
+// BoundsAt returns the beginning of the window that t is in, and that of the next.
+func (w Window) BoundsAt(t time.Time) (start, end time.Time) {
 	t = t.UTC()
 	year, month, day := t.Date()
 	switch w {
@@ -28,14 +28,14 @@ func (w Window) Around(t time.Time) (start, end time.Time) {
 		return start, start.Add(time.Hour)
 	case Week:
 		sinceMonday := (int(t.Weekday()) + 6) % 7
-		return date(year, month, day-sinceMonday), date(year, month, day-sinceMonday+7)
+		return utcDate(year, month, day-sinceMonday), utcDate(year, month, day-sinceMonday+7)
 	case Month:
-		return date(year, month, 1), date(year, month+1, 1)
+		return utcDate(year, month, 1), utcDate(year, month+1, 1)
 	default: // Day
-		return date(year, month, day), date(year, month, day+1)
+		return utcDate(year, month, day), utcDate(year, month, day+1)
 	}
 }
 
-func date(year int, month time.Month, day int) time.Time {
+func utcDate(year int, month time.Month, day int) time.Time {
 	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 }

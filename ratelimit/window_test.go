@@ -39,7 +39,7 @@ func TestWindows(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, clock := range []time.Time{at, at.In(berlin)} { // where the process stands means nothing
-				start, end := tt.window.Around(clock)
+				start, end := tt.window.BoundsAt(clock)
 				if start.Format(form) != tt.start || end.Format(form) != tt.end {
 					t.Errorf("%v to %v, want %s to %s", start, end, tt.start, tt.end)
 				}
@@ -54,8 +54,8 @@ func TestWindowsFollowEachOther(t *testing.T) {
 	begin := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, w := range []ratelimit.Window{ratelimit.Day, ratelimit.Week, ratelimit.Month} {
 		for at := begin; at.Year() < 2028; {
-			start, end := w.Around(at)
-			last, next := w.Around(end.Add(-1))
+			start, end := w.BoundsAt(at)
+			last, next := w.BoundsAt(end.Add(-1))
 			if !start.Equal(at) || !last.Equal(start) || !next.Equal(end) || !end.After(start) {
 				t.Fatalf("%s around %v is %v to %v, its last moment in %v to %v", w, at, start, end, last, next)
 			}

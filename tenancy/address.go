@@ -31,8 +31,8 @@ func parseHosts(patterns []string) ([]hostPattern, error) {
 	return hosts, nil
 }
 
-// match returns the name that host puts in p's place, which need not be the name of an app or valid.
-func (p hostPattern) match(host string) (name string, ok bool) {
+// matchHost returns the name that host puts in p's place, which need not be the name of an app or valid.
+func (p hostPattern) matchHost(host string) (name string, ok bool) {
 	if len(host) <= len(p.before)+len(p.after) || !strings.HasPrefix(host, p.before) || !strings.HasSuffix(host, p.after) {
 		return "", false
 	}
@@ -40,40 +40,40 @@ func (p hostPattern) match(host string) (name string, ok bool) {
 	return name, !strings.Contains(name, ".")
 }
 
-// Address reads a request's host, with or without a port, and path.
-func (r *Router) Address(host, path string) Address {
+// ParseAddress reads a request's host, with or without a port, and path.
+func (r *Router) ParseAddress(host, path string) Address {
 	a := Address{Path: path}
-	if rest, ok := strings.CutPrefix(path, "/apps/"); ok {
-		name, after, _ := strings.Cut(rest, "/")
+	if remainder, ok := strings.CutPrefix(path, "/apps/"); ok {
+		name, after, _ := strings.Cut(remainder, "/")
 		a.App, a.Prefix, a.Path = name, "/apps/"+name, "/"+after
 		a.unknown = name == ""
 	}
-	if name, canonical := r.host(host); name != "" {
+	if name, canonical := r.appOfHost(host); name != "" {
 		a.unknown = a.unknown || a.Prefix != "" && a.App != name
 		a.App, a.Host = name, canonical
 	}
-	if a.App != "" && operators(a.Path) {
+	if a.App != "" && isOperatorPath(a.Path) {
 		a.unknown = true
 	}
 	return a
 }
 
-// host returns the app that a host names and that host as it is configured, in lower case and without a port.
-func (r *Router) host(host string) (name, canonical string) {
+// appOfHost returns the app that a host names and that host as it is configured, in lower case and without a port.
+func (r *Router) appOfHost(host string) (name, canonical string) {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	for _, p := range r.hosts {
-		if name, ok := p.match(host); ok {
+		if name, ok := p.matchHost(host); ok {
 			return name, host
 		}
 	}
 	return "", ""
 }
 
-// operators reports whether path is the operator's and so never below an app.
-func operators(path string) bool {
+// isOperatorPath reports whether path is the operator's and so never below an app.
+func isOperatorPath(path string) bool {
 	for _, root := range []string{"/admin", "/metrics"} {
 		if path == root || strings.HasPrefix(path, root+"/") {
 			return true

@@ -12,8 +12,8 @@ import (
 // MaxAPIKeys bounds the keys of an app.
 const MaxAPIKeys = 1000
 
-// keysChanged is the subject whose mark tells of a change of the default app's keys: it has no row of its own to tell.
-const keysChanged = "key:"
+// apiKeySubject is the subject whose mark tells of a change of the default app's keys: it has no row of its own to tell.
+const apiKeySubject = "key:"
 
 // APIKey is a key with which programs call an app. What it looks like nobody knows but who was shown it.
 type APIKey struct {
@@ -32,29 +32,29 @@ type APIKey struct {
 
 const apiKeyColumns = `k.id, k.name, k.hash, k.former, k.former_until, k.roles, k.scope, k.created_at, k.rotated_at, k.expires_at, k.last_used_at`
 
-func (k *APIKey) scan(row db.Row, more ...any) error {
+func (k *APIKey) scanRow(row db.Row, more ...any) error {
 	var until, created, rotated, expires, used int64
 	var roles string
 	dest := append([]any{&k.ID, &k.Name, &k.Hash, &k.Former, &until, &roles, &k.Scope, &created, &rotated, &expires, &used}, more...)
 	if err := row.Scan(dest...); err != nil {
 		return err
 	}
-	k.FormerUntil, k.CreatedAt, k.RotatedAt, k.ExpiresAt, k.LastUsedAt = moment(until), moment(created), moment(rotated), moment(expires), moment(used)
+	k.FormerUntil, k.CreatedAt, k.RotatedAt, k.ExpiresAt, k.LastUsedAt = optionalTime(until), optionalTime(created), optionalTime(rotated), optionalTime(expires), optionalTime(used)
 	if err := json.Unmarshal([]byte(roles), &k.Roles); err != nil {
 		return fmt.Errorf("roles of API key %s: %w", k.ID, err)
 	}
 	return nil
 }
 
-// moment returns the time that a column holds, in which 0 is none.
-func moment(n int64) time.Time {
+// optionalTime returns the time that a column holds, in which 0 is none.
+func optionalTime(n int64) time.Time {
 	if n == 0 {
 		return time.Time{}
 	}
-	return micros(n)
+	return timeFromMicros(n)
 }
 
-func column(t time.Time) int64 {
+func optionalMicros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
@@ -76,9 +76,9 @@ func (s *Service) CreateAPIKey(ctx context.Context, actor, app string, k APIKey)
 		n, err := tx.Exec(ctx, `INSERT INTO api_key (tenant, id, name, hash, former, former_until, roles, scope, actor, created_at, rotated_at, expires_at, last_used_at)
 			SELECT CAST($1 AS TEXT), $2, $3, $4, $5, 0, $6, $7, $8, stoa_now(), 0, CAST($9 AS BIGINT), 0
 			WHERE (SELECT COUNT(*) FROM api_key WHERE tenant = $1) < CAST($10 AS BIGINT)`,
-			string(id), k.ID, k.Name, k.Hash, []byte{}, string(roles), k.Scope, actor, column(k.ExpiresAt), MaxAPIKeys)
+			string(id), k.ID, k.Name, k.Hash, []byte{}, string(roles), k.Scope, actor, optionalMicros(k.ExpiresAt), MaxAPIKeys)
 		if err == nil && n == 0 {
-			err = refuse(ErrPrecondition, "the app %s has %d keys, more are not allowed: delete one first", app, MaxAPIKeys)
+			err = errorOfKind(ErrPrecondition, "the app %s has %d keys, more are not allowed: delete one first", app, MaxAPIKeys)
 		}
 		return err
 	})
@@ -89,7 +89,7 @@ func (s *Service) CreateAPIKey(ctx context.Context, actor, app string, k APIKey)
 func (s *Service) RotateAPIKey(ctx context.Context, actor, app, id string, hash []byte, overlap time.Duration) (APIKey, App, error) {
 	detail := map[string]any{"id": id, "overlap": overlap.String()}
 	return s.changeAPIKey(ctx, actor, "app.keys.rotate", app, id, detail, func(ctx context.Context, tx *db.Tx, tenant db.ID) error {
-		return found(tx.Exec(ctx, `UPDATE api_key SET former = hash, former_until = stoa_now() + CAST($4 AS BIGINT), hash = $3, rotated_at = stoa_now()
+		return requireKeyRow(tx.Exec(ctx, `UPDATE api_key SET former = hash, former_until = stoa_now() + CAST($4 AS BIGINT), hash = $3, rotated_at = stoa_now()
 			WHERE tenant = $1 AND id = $2`, string(tenant), id, hash, overlap.Microseconds()))
 	})
 }
@@ -97,14 +97,14 @@ func (s *Service) RotateAPIKey(ctx context.Context, actor, app, id string, hash 
 // DeleteAPIKey has the key refused from now on. One that is not there is [ErrNotFound].
 func (s *Service) DeleteAPIKey(ctx context.Context, actor, app, id string) error {
 	_, _, err := s.changeAPIKey(ctx, actor, "app.keys.delete", app, "", map[string]any{"id": id}, func(ctx context.Context, tx *db.Tx, tenant db.ID) error {
-		return found(tx.Exec(ctx, `DELETE FROM api_key WHERE tenant = $1 AND id = $2`, string(tenant), id))
+		return requireKeyRow(tx.Exec(ctx, `DELETE FROM api_key WHERE tenant = $1 AND id = $2`, string(tenant), id))
 	})
 	return err
 }
 
-func found(n int64, err error) error {
+func requireKeyRow(n int64, err error) error {
 	if err == nil && n == 0 {
-		err = refuse(ErrNotFound, "no such key")
+		err = errorOfKind(ErrNotFound, "no such key")
 	}
 	return err
 }
@@ -118,28 +118,28 @@ func (s *Service) changeAPIKey(ctx context.Context, actor, action, app, id strin
 		if err := f(ctx, tx, tenant); err != nil || id == "" {
 			return err
 		}
-		return tx.Query(ctx, func(row db.Row) error { return k.scan(row) },
+		return tx.Query(ctx, func(row db.Row) error { return k.scanRow(row) },
 			`SELECT `+apiKeyColumns+` FROM api_key k WHERE k.tenant = $1 AND k.id = $2`, string(tenant), id)
 	}
 	if app == DefaultName {
-		a, err = s.changeOwn(ctx, actor, action, detail, func(ctx context.Context, tx *db.Tx) error {
+		a, err = s.changeDefaultApp(ctx, actor, action, detail, func(ctx context.Context, tx *db.Tx) error {
 			if err := do(ctx, tx, DefaultID); err != nil {
 				return err
 			}
-			return insertMark(ctx, tx, DefaultID, keysChanged)
+			return insertRevocation(ctx, tx, DefaultID, apiKeySubject)
 		})
 		return k, a, err
 	}
-	a, err = s.change(ctx, actor, action, app, false, func(e *edit) error {
-		e.also, e.detail = do, detail
+	a, err = s.changeApp(ctx, actor, action, app, false, func(e *appEdit) error {
+		e.additional, e.detail = do, detail
 		return nil
 	})
 	return k, a, err
 }
 
-// APIKeys lists an app's keys, the newest first.
-func (s *Service) APIKeys(ctx context.Context, app string) ([]APIKey, error) {
-	id, err := s.known(ctx, app)
+// ListAPIKeys lists an app's keys, the newest first.
+func (s *Service) ListAPIKeys(ctx context.Context, app string) ([]APIKey, error) {
+	id, err := s.requireAppID(ctx, app)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (s *Service) APIKeys(ctx context.Context, app string) ([]APIKey, error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var k APIKey
-		err := k.scan(row)
+		err := k.scanRow(row)
 		keys = append(keys, k)
 		return err
 	}, `SELECT `+apiKeyColumns+` FROM api_key k WHERE k.tenant = $1 ORDER BY k.created_at DESC, k.id`, string(id))
@@ -157,40 +157,40 @@ func (s *Service) APIKeys(ctx context.Context, app string) ([]APIKey, error) {
 	return keys, nil
 }
 
-// KeyHolder is the app that a key belongs to, as it was when the key was read: a key that was read at one generation is
+// APIKeyOwner is the app that a key belongs to, as it was when the key was read: a key that was read at one generation is
 // to be read again when the app is at a later one.
-type KeyHolder struct {
+type APIKeyOwner struct {
 	App        db.ID
 	Name       string
 	Generation int64
 }
 
-// APIKey returns the key of that id and whose it is. It is [ErrNotFound] if there is none.
-func (s *Service) APIKey(ctx context.Context, id string) (k APIKey, of KeyHolder, err error) {
-	var beside int64
+// FindAPIKey returns the key of that id and whose it is. It is [ErrNotFound] if there is none.
+func (s *Service) FindAPIKey(ctx context.Context, id string) (k APIKey, of APIKeyOwner, err error) {
+	var databaseGeneration int64
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var tenant string
-		err := k.scan(row, &tenant, &of.Name, &of.Generation)
+		err := k.scanRow(row, &tenant, &of.Name, &of.Generation)
 		of.App = db.ID(tenant)
 		return err
 	}, `SELECT `+apiKeyColumns+`, k.tenant, COALESCE(a.name, ''), COALESCE(a.generation, 0) FROM api_key k
 		LEFT JOIN app a ON a.tenant = k.tenant WHERE k.id = $1`, id)
-	readBeside(&b, &beside)
+	queryDefaultGeneration(&b, &databaseGeneration)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return APIKey{}, KeyHolder{}, fmt.Errorf("look up an API key: %w", err)
+		return APIKey{}, APIKeyOwner{}, fmt.Errorf("look up an API key: %w", err)
 	}
-	if own := s.own.Load(); of.App == DefaultID && own != nil {
-		of.Name, of.Generation = DefaultName, own.app.Generation+beside
+	if configured := s.defaultApp.Load(); of.App == DefaultID && configured != nil {
+		of.Name, of.Generation = DefaultName, configured.app.Generation+databaseGeneration
 	}
 	if of.Name == "" {
-		return APIKey{}, KeyHolder{}, refuse(ErrNotFound, "no such key")
+		return APIKey{}, APIKeyOwner{}, errorOfKind(ErrNotFound, "no such key")
 	}
 	return k, of, nil
 }
 
-// APIKeysUsed notes when keys were used last, for each no more often than once a minute.
-func (s *Service) APIKeysUsed(ctx context.Context, at map[string]time.Time) error {
+// RecordAPIKeyUse notes when keys were used last, for each no more often than once a minute.
+func (s *Service) RecordAPIKeyUse(ctx context.Context, at map[string]time.Time) error {
 	var b db.Batch
 	for id, t := range at {
 		b.Exec(nil, `UPDATE api_key SET last_used_at = $2 WHERE id = $1 AND last_used_at <= $3`, id, t.UnixMicro(), t.Add(-time.Minute).UnixMicro())

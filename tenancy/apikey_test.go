@@ -12,7 +12,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-func keyOf(t *testing.T, s *tenancy.Service, app, id string) tenancy.APIKey {
+func createKey(t *testing.T, s *tenancy.Service, app, id string) tenancy.APIKey {
 	t.Helper()
 	k, _, err := s.CreateAPIKey(t.Context(), actor, app, tenancy.APIKey{ID: id, Name: "n", Hash: []byte("h-" + id), Roles: []string{"caller"}})
 	if err != nil {
@@ -24,27 +24,27 @@ func keyOf(t *testing.T, s *tenancy.Service, app, id string) tenancy.APIKey {
 // TestAPIKeys keeps keys of an app and of the default one, and lets each change be seen by the app's generation.
 func TestAPIKeys(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
-		s.SetDefault("", []byte(`{}`))
-		create(t, s, tenancy.Draft{Name: "acme"})
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
+		s.SetDefaultApp("", []byte(`{}`))
+		createApp(t, s, tenancy.Draft{Name: "acme"})
 		for _, app := range []string{"acme", tenancy.DefaultName} {
 			generation := func(id string) int64 {
 				t.Helper()
-				_, of, err := s.APIKey(t.Context(), id)
+				_, of, err := s.FindAPIKey(t.Context(), id)
 				if err != nil || of.Name != app {
 					t.Fatalf("the key %s is of %s: %v", id, of.Name, err)
 				}
-				got, err := s.Get(t.Context(), app)
+				got, err := s.LoadApp(t.Context(), app)
 				if err != nil || got.Generation != of.Generation || got.ID != of.App {
 					t.Errorf("the app is at %d, its key at %d: %v", got.Generation, of.Generation, err)
 				}
 				return of.Generation
 			}
 			one, two := app+"-1", app+"-2"
-			keyOf(t, s, app, one)
+			createKey(t, s, app, one)
 			first := generation(one)
-			keyOf(t, s, app, two)
+			createKey(t, s, app, two)
 			second := generation(one)
 			k, _, err := s.RotateAPIKey(t.Context(), actor, app, one, []byte("next"), time.Hour)
 			if err != nil || string(k.Hash) != "next" || string(k.Former) != "h-"+one || !k.FormerUntil.After(time.Now()) {
@@ -59,9 +59,9 @@ func TestAPIKeys(t *testing.T) {
 			wantErr(t, s.DeleteAPIKey(t.Context(), actor, app, one), tenancy.ErrNotFound)
 			_, _, err = s.RotateAPIKey(t.Context(), actor, app, one, nil, 0)
 			wantErr(t, err, tenancy.ErrNotFound)
-			_, _, err = s.APIKey(t.Context(), one)
+			_, _, err = s.FindAPIKey(t.Context(), one)
 			wantErr(t, err, tenancy.ErrNotFound)
-			if list, err := s.APIKeys(t.Context(), app); err != nil || len(list) != 1 || list[0].ID != two {
+			if list, err := s.ListAPIKeys(t.Context(), app); err != nil || len(list) != 1 || list[0].ID != two {
 				t.Errorf("listed %+v, %v", list, err)
 			}
 		}
@@ -70,10 +70,10 @@ func TestAPIKeys(t *testing.T) {
 		if _, _, err := s.CreateAPIKey(t.Context(), actor, "acme", tenancy.APIKey{ID: "default-2"}); err == nil {
 			t.Error("two keys have one id")
 		}
-		wantErr(t, s.Delete(t.Context(), actor, "acme"), nil)
-		_, _, err := s.APIKey(t.Context(), "acme-2")
+		wantErr(t, s.DeleteApp(t.Context(), actor, "acme"), nil)
+		_, _, err := s.FindAPIKey(t.Context(), "acme-2")
 		wantErr(t, err, tenancy.ErrNotFound)
-		if n := count(t, d.Platform(), `SELECT COUNT(*) FROM api_key`); n != 1 {
+		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM api_key`); n != 1 {
 			t.Errorf("%d keys are left", n)
 		}
 		_, _, err = s.CreateAPIKey(t.Context(), actor, "ghost", tenancy.APIKey{ID: "x"})
@@ -85,10 +85,10 @@ func TestAPIKeys(t *testing.T) {
 // TestTooManyAPIKeys fills an app with keys.
 func TestTooManyAPIKeys(t *testing.T) {
 	t.Parallel()
-	s := service(t, dbtest.SQLite(t))
-	s.SetDefault("", []byte(`{}`))
+	s := newService(t, dbtest.NewSQLite(t))
+	s.SetDefaultApp("", []byte(`{}`))
 	for i := range tenancy.MaxAPIKeys {
-		keyOf(t, s, tenancy.DefaultName, fmt.Sprint(i))
+		createKey(t, s, tenancy.DefaultName, fmt.Sprint(i))
 	}
 	_, _, err := s.CreateAPIKey(t.Context(), actor, tenancy.DefaultName, tenancy.APIKey{ID: "more", Hash: []byte{1}})
 	wantErr(t, err, tenancy.ErrPrecondition)
@@ -97,55 +97,55 @@ func TestTooManyAPIKeys(t *testing.T) {
 // TestAuth tells apps' issuers apart by issuer and audience, or by name where all agree to that.
 func TestAuth(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := options()
-		o.Reserved = func(issuer, audience string) bool { return issuer == "https://house" }
-		s := tenancy.New(d, keyring(t, masterKey), newBus(), o)
-		auth := func(issuer, audience string, byName bool) tenancy.Auth {
-			return tenancy.Auth{Issuer: issuer, JWKSURL: "https://keys", Audience: audience, RequireTenantID: byName}
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		o := newOptions()
+		o.IsReservedIssuer = func(issuer, audience string) bool { return issuer == "https://house" }
+		s := tenancy.New(d, newKeyring(t, masterKey), newBus(), o)
+		auth := func(issuer, audience string, byName bool) tenancy.IssuerConfig {
+			return tenancy.IssuerConfig{Issuer: issuer, JWKSURL: "https://keys", Audience: audience, RequireTenantID: byName}
 		}
-		try := func(name string, a tenancy.Auth) error {
-			_, err := s.Create(t.Context(), actor, tenancy.Draft{Name: name, Config: []byte(`{}`), Auth: a}, false)
+		try := func(name string, a tenancy.IssuerConfig) error {
+			_, err := s.CreateApp(t.Context(), actor, tenancy.Draft{Name: name, Config: []byte(`{}`), Auth: a}, false)
 			return err
 		}
-		mark := ""
-		moved := func() {
+		version := ""
+		requireNewVersion := func() {
 			t.Helper()
-			next, err := s.IssuersMark(t.Context())
-			if err != nil || next == mark {
+			next, err := s.IssuersVersion(t.Context())
+			if err != nil || next == version {
 				t.Errorf("the mark is still %s: %v", next, err)
 			}
-			mark = next
+			version = next
 		}
 		wantErr(t, try("house", auth("https://house", "a", false)), tenancy.ErrExists)
 		wantErr(t, try("a", auth("https://x", "a", false)), nil)
-		moved()
+		requireNewVersion()
 		wantErr(t, try("b", auth("https://x", "a", false)), tenancy.ErrExists)
 		wantErr(t, try("b", auth("https://x", "a", true)), tenancy.ErrExists)
 		wantErr(t, try("b", auth("https://x", "ab", false)), nil)
-		moved()
+		requireNewVersion()
 		wantErr(t, try("c", auth("https://y", "a", true)), nil)
 		wantErr(t, try("d", auth("https://y", "a", true)), nil)
 		wantErr(t, try("e", auth("https://y", "a", false)), tenancy.ErrExists)
 		wantErr(t, try("e", auth("https://y_", "a", false)), nil)
-		moved()
-		plain := create(t, s, tenancy.Draft{Name: "f"})
+		requireNewVersion()
+		plain := createApp(t, s, tenancy.Draft{Name: "f"})
 		taken := auth("https://x", "a", false)
-		_, err := s.Update(t.Context(), actor, "f", tenancy.Change{Auth: &taken}, false)
+		_, err := s.UpdateApp(t.Context(), actor, "f", tenancy.AppChange{Auth: &taken}, false)
 		wantErr(t, err, tenancy.ErrExists)
-		none := tenancy.Auth{}
-		if _, err = s.Update(t.Context(), actor, "a", tenancy.Change{Auth: &none}, false); err != nil {
+		none := tenancy.IssuerConfig{}
+		if _, err = s.UpdateApp(t.Context(), actor, "a", tenancy.AppChange{Auth: &none}, false); err != nil {
 			t.Fatal(err)
 		}
-		moved()
-		got, err := s.Update(t.Context(), actor, "f", tenancy.Change{Auth: &taken}, false)
+		requireNewVersion()
+		got, err := s.UpdateApp(t.Context(), actor, "f", tenancy.AppChange{Auth: &taken}, false)
 		if err != nil || got.Auth != taken || got.Inputs != plain.Inputs {
 			t.Errorf("%+v, %v: want the issuer and nothing to build", got, err)
 		}
-		moved()
-		wantErr(t, s.Delete(t.Context(), actor, "b"), nil)
-		moved()
-		all, err := s.Issuers(t.Context())
+		requireNewVersion()
+		wantErr(t, s.DeleteApp(t.Context(), actor, "b"), nil)
+		requireNewVersion()
+		all, err := s.ListIssuers(t.Context())
 		var names []string
 		for _, i := range all {
 			names = append(names, i.Name)
@@ -154,7 +154,7 @@ func TestAuth(t *testing.T) {
 		if want := []string{"c", "d", "e", "f"}; err != nil || !slices.Equal(names, want) {
 			t.Errorf("the issuers are of %v, %v, want %v", names, err, want)
 		}
-		for field, wrong := range map[string]tenancy.Auth{
+		for field, wrong := range map[string]tenancy.IssuerConfig{
 			"auth.issuer":           {JWKSURL: "https://k", Audience: "a"},
 			"auth.audience":         {JWKSURL: "https://k", Issuer: "i"},
 			"auth.jwks_url":         {JWKSURL: "http://k", Issuer: "i", Audience: "a"},
@@ -169,13 +169,13 @@ func TestAuth(t *testing.T) {
 // TestSameIssuerAtOnce has many apps take one issuer at the same moment: one gets it.
 func TestSameIssuerAtOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
 		errs := make(chan error)
 		for i := range 8 {
 			go func() {
-				_, err := s.Create(t.Context(), actor, tenancy.Draft{Name: fmt.Sprint("app", i), Config: []byte(`{}`),
-					Auth: tenancy.Auth{Issuer: "https://x", JWKSURL: "https://k", Audience: "a"}}, false)
+				_, err := s.CreateApp(t.Context(), actor, tenancy.Draft{Name: fmt.Sprint("app", i), Config: []byte(`{}`),
+					Auth: tenancy.IssuerConfig{Issuer: "https://x", JWKSURL: "https://k", Audience: "a"}}, false)
 				errs <- err
 			}()
 		}

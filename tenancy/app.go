@@ -2,7 +2,7 @@
 // id that everything of it carries, a configuration with its revisions, secrets, grants and a plan.
 //
 // [Service] administers apps in the platform's database. [Router] tells which app a request addresses and who is let
-// in. [Live] holds one built value per app, whatever the composition makes of its configuration, and keeps it current
+// in. [RuntimeCache] holds one built value per app, whatever the composition makes of its configuration, and keeps it current
 // in every process.
 package tenancy
 
@@ -41,7 +41,7 @@ type App struct {
 	Grants      grant.List
 	Plan        string
 	Limits      Limits
-	Auth        Auth
+	Auth        IssuerConfig
 	Labels      map[string]string
 	Roles       []Role    // its own, by name
 	CreatedAt   time.Time // zero for the default app
@@ -53,37 +53,37 @@ type App struct {
 	// Config is the configuration with its secrets masked. Only the answers of [Service] about one app carry it.
 	Config map[string]any
 
-	planned Limits // of its plan
+	planLimits Limits // of its plan
 
-	marks map[string]int64 // subject to the second up to which its tokens are refused; "" = the whole app
+	revocations map[string]int64 // subject to the second up to which its tokens are refused; "" = the whole app
 }
 
-// TooOld reports whether a token of subject sub, issued at iat, was revoked or belongs to an earlier app of this
+// IsTokenRevoked reports whether a token of subject sub, issued at iat, was revoked or belongs to an earlier app of this
 // name. Tokens tell their time in whole seconds, so one of the very second of a revocation is refused whether it came
-// before or after; see [App.IssueAt]. So is one that its issuer, whose clock may be ahead by that much, may have dated
+// before or after; see [App.TokenIssueTime]. So is one that its issuer, whose clock may be ahead by that much, may have dated
 // later than a revocation which came after it. One that does not tell its time (iat is zero) is refused once anything was
 // revoked.
-func (a *App) TooOld(sub string, iat time.Time, ahead time.Duration) bool {
+func (a *App) IsTokenRevoked(sub string, iat time.Time, clockSkew time.Duration) bool {
 	if iat.IsZero() {
-		return a.mark(sub) > 0
+		return a.revokedUntil(sub) > 0
 	}
-	return iat.Add(-ahead).Unix() <= a.mark(sub) || !a.CreatedAt.IsZero() && iat.Unix() < a.CreatedAt.Unix()
+	return iat.Add(-clockSkew).Unix() <= a.revokedUntil(sub) || !a.CreatedAt.IsZero() && iat.Unix() < a.CreatedAt.Unix()
 }
 
-// IssueAt returns the time of issue for a new token of sub: the second of now, or the first one
+// TokenIssueTime returns the time of issue for a new token of sub: the second of now, or the first one
 // after the last revocation.
-func (a *App) IssueAt(sub string, now time.Time) time.Time {
-	return time.Unix(max(now.Unix(), a.mark(sub)+1), 0)
+func (a *App) TokenIssueTime(sub string, now time.Time) time.Time {
+	return time.Unix(max(now.Unix(), a.revokedUntil(sub)+1), 0)
 }
 
-func (a *App) mark(sub string) int64 { return max(a.marks[""], a.marks[sub]) }
+func (a *App) revokedUntil(sub string) int64 { return max(a.revocations[""], a.revocations[sub]) }
 
-// builtAs reports whether what was built for a is what a build for b would be.
-func (a *App) builtAs(b *App) bool { return a.Revision == b.Revision && a.Inputs == b.Inputs }
+// hasSameBuild reports whether what was built for a is what a build for b would be.
+func (a *App) hasSameBuild(b *App) bool { return a.Revision == b.Revision && a.Inputs == b.Inputs }
 
-// seenAs returns a, as it was built, with what the newer record b says that no build reads.
-func (a *App) seenAs(b *App) *App {
+// withRecordOf returns a, as it was built, with what the newer record b says that no build reads.
+func (a *App) withRecordOf(b *App) *App {
 	c := *a
-	c.Status, c.Labels, c.marks, c.Roles, c.RolesVersion = b.Status, b.Labels, b.marks, b.Roles, b.RolesVersion
+	c.Status, c.Labels, c.revocations, c.Roles, c.RolesVersion = b.Status, b.Labels, b.revocations, b.Roles, b.RolesVersion
 	return &c
 }

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-func TestTooOld(t *testing.T) {
+func TestIsTokenRevoked(t *testing.T) {
 	t.Parallel()
 	at := func(sec int64) time.Time { return time.Unix(sec, 0) }
-	app := App{CreatedAt: time.Unix(100, 700e6), marks: map[string]int64{"ana": 200, "bob": 50}}
-	all := App{CreatedAt: time.Unix(100, 0), marks: map[string]int64{"": 300, "ana": 200}}
+	app := App{CreatedAt: time.Unix(100, 700e6), revocations: map[string]int64{"ana": 200, "bob": 50}}
+	all := App{CreatedAt: time.Unix(100, 0), revocations: map[string]int64{"": 300, "ana": 200}}
 	tests := []struct {
 		name string
 		app  App
@@ -34,33 +34,33 @@ func TestTooOld(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.app.TooOld(tt.sub, tt.iat, 0); got != tt.want {
+			if got := tt.app.IsTokenRevoked(tt.sub, tt.iat, 0); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
-			iat := tt.app.IssueAt(tt.sub, at(200))
-			if tt.app.TooOld(tt.sub, iat, 0) {
+			iat := tt.app.TokenIssueTime(tt.sub, at(200))
+			if tt.app.IsTokenRevoked(tt.sub, iat, 0) {
 				t.Errorf("a new token of %v is refused", iat)
 			}
 		})
 	}
 }
 
-// TestTooOldElsewhere has tokens judged whose issuer's clock may be a minute ahead.
-func TestTooOldElsewhere(t *testing.T) {
+// TestIsTokenRevokedWithClockSkew has tokens judged whose issuer's clock may be a minute ahead.
+func TestIsTokenRevokedWithClockSkew(t *testing.T) {
 	t.Parallel()
-	app := App{CreatedAt: time.Unix(100, 0), marks: map[string]int64{"ana": 200}}
+	app := App{CreatedAt: time.Unix(100, 0), revocations: map[string]int64{"ana": 200}}
 	for _, tt := range []struct {
 		sub  string
 		iat  int64
 		want bool
 	}{{"ana", 200, true}, {"ana", 260, true}, {"ana", 261, false}, {"eve", 100, false}, {"eve", 99, true}} {
-		if got := app.TooOld(tt.sub, time.Unix(tt.iat, 0), time.Minute); got != tt.want {
+		if got := app.IsTokenRevoked(tt.sub, time.Unix(tt.iat, 0), time.Minute); got != tt.want {
 			t.Errorf("a token of %s from %d: %v, want %v", tt.sub, tt.iat, got, tt.want)
 		}
 	}
 }
 
-func TestValidName(t *testing.T) {
+func TestIsValidAppName(t *testing.T) {
 	t.Parallel()
 	long := "a123456789012345678901234567890123456789012345678901234567890bc" // 63
 	for name, want := range map[string]bool{
@@ -68,7 +68,7 @@ func TestValidName(t *testing.T) {
 		"": false, "A": false, "../x": false, "a::b": false, long + "d": false, "😀": false, "é": false, "-a": false, "a-": false,
 		"a.b": false, "a_b": false, "a b": false, "a\n": false, "a/b": false, "a%2f": false, "a\x00": false,
 	} {
-		if got := ValidName(name); got != want {
+		if got := IsValidAppName(name); got != want {
 			t.Errorf("ValidName(%q) = %v, want %v", name, got, want)
 		}
 	}

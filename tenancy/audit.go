@@ -16,8 +16,8 @@ import (
 // System is the actor of what the platform does by itself.
 const System = "stoa"
 
-// Entry is one line of the audit trail: who did what to which app, from where. Detail never holds a secret.
-type Entry struct {
+// AuditEntry is one line of the audit trail: who did what to which app, from where. Detail never holds a secret.
+type AuditEntry struct {
 	ID      string
 	At      time.Time
 	Actor   string
@@ -34,37 +34,37 @@ type Entry struct {
 	Hash string
 }
 
-// Audit adds an entry to the trail in the transaction of what it tells of. ID and At are set by it, Client and Request
+// InsertAuditEntry adds an entry to the trail in the transaction of what it tells of. ID and At are set by it, Client and Request
 // by ctx (see [WithOrigin]), and App, where it is empty, by AppID. The trail is chained a moment later, so that nobody
 // waits for anybody; see [Service.Seal].
 //
 // The platform's handle writes any entry, a tenant's those of its own app.
-func Audit(ctx context.Context, tx *db.Tx, e Entry) error {
-	args, err := e.row(ctx)
+func InsertAuditEntry(ctx context.Context, tx *db.Tx, e AuditEntry) error {
+	args, err := e.insertArgs(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, insertEntry, args...)
+	_, err = tx.Exec(ctx, insertEntrySQL, args...)
 	return err
 }
 
-// AuditIf adds to b what [Audit] does, where an SQL condition of ours holds, whose parameters are numbered from $10.
-func AuditIf(ctx context.Context, b *db.Batch, e Entry, condition string, args ...any) error {
-	row, err := e.row(ctx)
+// QueueAuditEntry adds to b what [Audit] does, where an SQL condition of ours holds, whose parameters are numbered from $10.
+func QueueAuditEntry(ctx context.Context, b *db.Batch, e AuditEntry, condition string, args ...any) error {
+	row, err := e.insertArgs(ctx)
 	if err != nil {
 		return err
 	}
-	b.Exec(nil, insertEntry+` WHERE `+condition, append(row, args...)...)
+	b.Exec(nil, insertEntrySQL+` WHERE `+condition, append(row, args...)...)
 	return nil
 }
 
-const insertEntry = `INSERT INTO audit (id, at, actor, issuer, action, app, app_id, client, request_id, detail)
+const insertEntrySQL = `INSERT INTO audit (id, at, actor, issuer, action, app, app_id, client, request_id, detail)
 	SELECT CAST($1 AS TEXT), stoa_now(), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT),
 		COALESCE(NULLIF(CAST($5 AS TEXT), ''), (SELECT name FROM app WHERE tenant = CAST($6 AS TEXT)), CAST($6 AS TEXT)),
 		CAST($6 AS TEXT), CAST($7 AS TEXT), CAST($8 AS TEXT), CAST($9 AS TEXT)`
 
-// row returns the parameters of insertEntry.
-func (e Entry) row(ctx context.Context) ([]any, error) {
+// insertArgs returns the parameters of insertEntrySQL.
+func (e AuditEntry) insertArgs(ctx context.Context) ([]any, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
@@ -76,13 +76,13 @@ func (e Entry) row(ctx context.Context) ([]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit entry %s: %w", e.Action, err)
 	}
-	o := originOf(ctx)
+	o := originFromContext(ctx)
 	return []any{id.String(), e.Actor, e.Issuer, e.Action, e.App, string(e.AppID), o.Client, o.Request, string(detail)}, nil
 }
 
-// Audit adds an entry to the trail about something that is not in the database, such as a token that was issued.
-func (s *Service) Audit(ctx context.Context, e Entry) error {
-	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error { return Audit(ctx, tx, e) })
+// RecordAuditEntry adds an entry to the trail about something that is not in the database, such as a token that was issued.
+func (s *Service) RecordAuditEntry(ctx context.Context, e AuditEntry) error {
+	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error { return InsertAuditEntry(ctx, tx, e) })
 	if err != nil {
 		return fmt.Errorf("write audit entry: %w", err)
 	}
@@ -107,12 +107,12 @@ type AuditQuery struct {
 
 const entryColumns = `id, at, actor, issuer, action, app, app_id, client, request_id, detail, seq, prev, hash`
 
-// entryFilter is the condition of an [AuditFilter] whose args begin at $1.
-const entryFilter = `(CAST($1 AS TEXT) = '' OR app = $1 OR app_id = $1) AND (CAST($2 AS TEXT) = '' OR actor = $2)
+// entryFilterSQL is the condition of an [AuditFilter] whose args begin at $1.
+const entryFilterSQL = `(CAST($1 AS TEXT) = '' OR app = $1 OR app_id = $1) AND (CAST($2 AS TEXT) = '' OR actor = $2)
 	AND (CAST($3 AS TEXT) = '' OR action = $3 OR SUBSTR(action, 1, LENGTH($3) + 1) = $3 || '.')
 	AND at >= $4 AND at < $5`
 
-func (f AuditFilter) args() []any {
+func (f AuditFilter) filterArgs() []any {
 	since, until := int64(0), int64(1<<62)
 	if !f.Since.IsZero() {
 		since = f.Since.UnixMicro()
@@ -123,13 +123,13 @@ func (f AuditFilter) args() []any {
 	return []any{f.App, f.Actor, f.Action, since, until}
 }
 
-// AuditTrail returns a page of the trail, the newest entry first, and the token of the next page, "" at the end.
-func (s *Service) AuditTrail(ctx context.Context, q AuditQuery) (entries []Entry, next string, err error) {
-	if err := checkSize(q.Size); err != nil {
+// ListAuditEntries returns a page of the trail, the newest entry first, and the token of the next page, "" at the end.
+func (s *Service) ListAuditEntries(ctx context.Context, q AuditQuery) (entries []AuditEntry, next string, err error) {
+	if err := checkPageSize(q.Size); err != nil {
 		return nil, "", err
 	}
-	list := fmt.Sprintf("audit/%q", q.args())
-	position, err := s.keys.Position(list, q.Token)
+	list := fmt.Sprintf("audit/%q", q.filterArgs())
+	position, err := s.keys.DecodeCursor(list, q.Token)
 	if err != nil {
 		return nil, "", err
 	}
@@ -137,38 +137,38 @@ func (s *Service) AuditTrail(ctx context.Context, q AuditQuery) (entries []Entry
 	if position != "" {
 		when, last, _ := strings.Cut(position, "/")
 		if at, err = strconv.ParseInt(when, 10, 64); err != nil {
-			return nil, "", invalid("page_token", "is not a token of this list")
+			return nil, "", invalidField("page_token", "is not a token of this list")
 		}
 		id = last
 	}
-	if err := s.Seal(ctx); err != nil {
+	if err := s.SealChains(ctx); err != nil {
 		return nil, "", err
 	}
-	entries = []Entry{}
+	entries = []AuditEntry{}
 	var b db.Batch
-	b.Query(readEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE `+entryFilter+` AND (at, id) < ($6, $7)
-		ORDER BY at DESC, id DESC LIMIT $8`, append(q.args(), at, id, q.Size+1)...)
+	b.Query(scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE `+entryFilterSQL+` AND (at, id) < ($6, $7)
+		ORDER BY at DESC, id DESC LIMIT $8`, append(q.filterArgs(), at, id, q.Size+1)...)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return nil, "", fmt.Errorf("read the audit trail: %w", err)
 	}
 	if len(entries) > q.Size {
 		entries = entries[:q.Size]
 		last := entries[q.Size-1]
-		next = s.keys.Cursor(list, fmt.Sprintf("%d/%s", last.At.UnixMicro(), last.ID))
+		next = s.keys.EncodeCursor(list, fmt.Sprintf("%d/%s", last.At.UnixMicro(), last.ID))
 	}
 	return entries, next, nil
 }
 
-func readEntries(to *[]Entry) func(db.Row) error {
+func scanEntries(to *[]AuditEntry) func(db.Row) error {
 	return func(row db.Row) error {
-		var e Entry
+		var e AuditEntry
 		var at int64
 		var app, detail string
 		err := row.Scan(&e.ID, &at, &e.Actor, &e.Issuer, &e.Action, &e.App, &app, &e.Client, &e.Request, &detail, &e.Seq, &e.Prev, &e.Hash)
 		if err != nil {
 			return err
 		}
-		e.At, e.AppID = micros(at), db.ID(app)
+		e.At, e.AppID = timeFromMicros(at), db.ID(app)
 		if e.Detail, err = decodeDetail([]byte(detail)); err != nil {
 			return fmt.Errorf("audit entry %s: %w", e.ID, err)
 		}

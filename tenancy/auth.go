@@ -14,9 +14,9 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// Auth is an issuer of an app's own. Tokens that say Issuer and Audience, and are signed by a key that lies at JWKSURL,
+// IssuerConfig is an issuer of an app's own. Tokens that say Issuer and Audience, and are signed by a key that lies at JWKSURL,
 // speak for that app and for no other. The zero value is no issuer.
-type Auth struct {
+type IssuerConfig struct {
 	Issuer          string `json:"issuer"`
 	JWKSURL         string `json:"jwks_url"`
 	Audience        string `json:"audience"`
@@ -34,31 +34,31 @@ const (
 )
 
 // UnmarshalJSON refuses fields that do not exist: a misspelt one would open more than was meant.
-func (a *Auth) UnmarshalJSON(raw []byte) error {
-	type plain Auth
+func (a *IssuerConfig) UnmarshalJSON(raw []byte) error {
+	type plain IssuerConfig
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode((*plain)(a)); err != nil {
-		return invalid("auth", "must be {issuer, jwks_url, audience, client_id?, refresh_interval?, require_tenant_id?} or null")
+		return invalidField("auth", "must be {issuer, jwks_url, audience, client_id?, refresh_interval?, require_tenant_id?} or null")
 	}
 	return nil
 }
 
-// Refresh returns how often the issuer's keys are fetched.
-func (a Auth) Refresh() time.Duration {
+// KeyRefreshInterval returns how often the issuer's keys are fetched.
+func (a IssuerConfig) KeyRefreshInterval() time.Duration {
 	if d, err := time.ParseDuration(a.RefreshInterval); err == nil {
 		return d
 	}
 	return defaultRefresh
 }
 
-// check says what is wrong with a. Only an app that may reach private networks may have its keys come unencrypted.
-func (a Auth) check(grants grant.List) error {
+// checkFields says what is wrong with a. Only an app that may reach private networks may have its keys come unencrypted.
+func (a IssuerConfig) checkFields(grants grant.List) error {
 	for _, f := range []struct{ name, value string }{
 		{"issuer", a.Issuer}, {"jwks_url", a.JWKSURL}, {"audience", a.Audience}, {"client_id", a.ClientID},
 	} {
 		if f.value == "" && f.name != "client_id" {
-			return invalid("auth."+f.name, "is missing")
+			return invalidField("auth."+f.name, "is missing")
 		}
 		if err := checkText("auth."+f.name, f.value, maxAuthText); err != nil {
 			return err
@@ -67,38 +67,38 @@ func (a Auth) check(grants grant.List) error {
 	u, err := url.Parse(a.JWKSURL)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
-		return invalid("auth.jwks_url", "must be an address such as https://login.example.com/jwks.json")
+		return invalidField("auth.jwks_url", "must be an address such as https://login.example.com/jwks.json")
 	case u.Scheme == "http" && !grants.Has(grant.PrivateNetwork):
-		return invalid("auth.jwks_url", "must begin with https://: whoever changes the answer on its way could sign tokens (an app with the grant %s may use http)", grant.PrivateNetwork)
-	case isPrivate(u.Hostname()) && !grants.Has(grant.PrivateNetwork):
-		return invalid("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grant.PrivateNetwork)
+		return invalidField("auth.jwks_url", "must begin with https://: whoever changes the answer on its way could sign tokens (an app with the grant %s may use http)", grant.PrivateNetwork)
+	case isPrivateHost(u.Hostname()) && !grants.Has(grant.PrivateNetwork):
+		return invalidField("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grant.PrivateNetwork)
 	}
 	if a.RefreshInterval != "" {
 		if d, err := time.ParseDuration(a.RefreshInterval); err != nil || d < minRefresh || d > maxRefresh {
-			return invalid("auth.refresh_interval", "must be a duration from 30s to 24h")
+			return invalidField("auth.refresh_interval", "must be a duration from 30s to 24h")
 		}
 	}
 	return nil
 }
 
-// reach looks up where the keys of an app's issuer lie, unless it is as it was.
-func (s *Service) reach(ctx context.Context, app, was *App) error {
-	private, before := app.Grants.Has(grant.PrivateNetwork), was.Grants.Has(grant.PrivateNetwork)
-	if s.options.Reach == nil || app.Auth == (Auth{}) || app.Auth.JWKSURL == was.Auth.JWKSURL && (private || !before) {
+// checkIssuerHost looks up where the keys of an app's issuer lie, unless it is as it was.
+func (s *Service) checkIssuerHost(ctx context.Context, app, previous *App) error {
+	private, before := app.Grants.Has(grant.PrivateNetwork), previous.Grants.Has(grant.PrivateNetwork)
+	if s.options.CheckHost == nil || app.Auth == (IssuerConfig{}) || app.Auth.JWKSURL == previous.Auth.JWKSURL && (private || !before) {
 		return nil
 	}
 	u, err := url.Parse(app.Auth.JWKSURL)
 	if err != nil {
-		return invalid("auth.jwks_url", "is no address")
+		return invalidField("auth.jwks_url", "is no address")
 	}
-	if err := s.options.Reach(ctx, u.Hostname(), private); err != nil {
-		return invalid("auth.jwks_url", "%s", err)
+	if err := s.options.CheckHost(ctx, u.Hostname(), private); err != nil {
+		return invalidField("auth.jwks_url", "%s", err)
 	}
 	return nil
 }
 
-// isPrivate reports whether host is written as an address that no other network reaches.
-func isPrivate(host string) bool {
+// isPrivateHost reports whether host is written as an address that no other network reaches.
+func isPrivateHost(host string) bool {
 	if host = strings.ToLower(strings.TrimSuffix(host, ".")); host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return true
 	}
@@ -107,74 +107,74 @@ func isPrivate(host string) bool {
 	return err == nil && (!ip.IsGlobalUnicast() || ip.IsPrivate())
 }
 
-// key is what no two apps may have in common: it tells whose a token is. It is empty where there is no issuer.
-func (a Auth) key(app string) string {
+// uniqueKey is what no two apps may have in common: it tells whose a token is. It is empty where there is no issuer.
+func (a IssuerConfig) uniqueKey(app string) string {
 	switch {
-	case a == Auth{}:
+	case a == IssuerConfig{}:
 		return ""
 	case a.RequireTenantID:
-		return a.shared() + app
+		return a.sharedKeyPrefix() + app
 	}
 	return a.Issuer + "\n" + a.Audience
 }
 
-// shared is how the keys of all apps begin that share issuer and audience and tell themselves apart by name.
-func (a Auth) shared() string { return a.Issuer + "\n" + a.Audience + "\n" }
+// sharedKeyPrefix is how the keys of all apps begin that share issuer and audience and tell themselves apart by name.
+func (a IssuerConfig) sharedKeyPrefix() string { return a.Issuer + "\n" + a.Audience + "\n" }
 
-// document returns a as the database holds it.
-func (a Auth) document() (string, error) {
-	if a == (Auth{}) {
+// encodeColumn returns a as the database holds it.
+func (a IssuerConfig) encodeColumn() (string, error) {
+	if a == (IssuerConfig{}) {
 		return "", nil
 	}
 	doc, err := json.Marshal(a)
 	return string(doc), err
 }
 
-func (a *Auth) read(doc string) error {
-	type plain Auth // the database may know fields that this process does not
-	if *a = (Auth{}); doc == "" {
+func (a *IssuerConfig) decodeColumn(doc string) error {
+	type plain IssuerConfig // the database may know fields that this process does not
+	if *a = (IssuerConfig{}); doc == "" {
 		return nil
 	}
 	return json.Unmarshal([]byte(doc), (*plain)(a))
 }
 
-// admit decides whether the app may have its issuer beside all that other apps have, and what the process itself
+// checkIssuerUnique decides whether the app may have its issuer beside all that other apps have, and what the process itself
 // accepts. It returns [ErrExists] where a token could not be told to be this app's.
-func (s *Service) admit(ctx context.Context, tx *db.Tx, app *App) error {
+func (s *Service) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) error {
 	a := app.Auth
-	if a == (Auth{}) {
+	if a == (IssuerConfig{}) {
 		return nil
 	}
-	if s.options.Reserved != nil && s.options.Reserved(a.Issuer, a.Audience) {
-		return refuse(ErrExists, "tokens of the issuer %s for %s are the server's own to accept: choose another audience", a.Issuer, a.Audience)
+	if s.options.IsReservedIssuer != nil && s.options.IsReservedIssuer(a.Issuer, a.Audience) {
+		return errorOfKind(ErrExists, "tokens of the issuer %s for %s are the server's own to accept: choose another audience", a.Issuer, a.Audience)
 	}
-	other, sole := "", a.shared()
+	other, sharedPrefix := "", a.sharedKeyPrefix()
 	if a.RequireTenantID {
-		sole = "" // those that tell themselves apart by name are no offence to each other
+		sharedPrefix = "" // those that tell themselves apart by name are no offence to each other
 	}
 	err := tx.Query(ctx, func(row db.Row) error { return row.Scan(&other) },
 		`SELECT name FROM app WHERE auth_key <> '' AND tenant <> $1
 			AND (auth_key = $2 OR CAST($3 AS TEXT) <> '' AND substr(auth_key, 1, length(CAST($3 AS TEXT))) = $3) LIMIT 1`,
-		string(app.ID), a.Issuer+"\n"+a.Audience, sole)
+		string(app.ID), a.Issuer+"\n"+a.Audience, sharedPrefix)
 	if err == nil && other != "" {
-		err = refuse(ErrExists, "tokens of the issuer %s for %s are accepted for the app %s already: choose another audience, or set require_tenant_id for both",
+		err = errorOfKind(ErrExists, "tokens of the issuer %s for %s are accepted for the app %s already: choose another audience, or set require_tenant_id for both",
 			a.Issuer, a.Audience, other)
 	}
 	return err
 }
 
-var errIssuerTaken = refuse(ErrExists, "tokens of this issuer for this audience are accepted for another app")
+var errIssuerTaken = errorOfKind(ErrExists, "tokens of this issuer for this audience are accepted for another app")
 
 // AppIssuer is an app's own issuer, together with whose it is.
 type AppIssuer struct {
 	App     db.ID
 	Name    string
-	Auth    Auth
+	Auth    IssuerConfig
 	Private bool // its keys may lie in a private network
 }
 
-// Issuers returns the issuers of all apps.
-func (s *Service) Issuers(ctx context.Context) ([]AppIssuer, error) {
+// ListIssuers returns the issuers of all apps.
+func (s *Service) ListIssuers(ctx context.Context) ([]AppIssuer, error) {
 	var all []AppIssuer
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -190,7 +190,7 @@ func (s *Service) Issuers(ctx context.Context) ([]AppIssuer, error) {
 		}
 		i.Private = granted.Has(grant.PrivateNetwork)
 		all = append(all, i)
-		return all[len(all)-1].Auth.read(doc)
+		return all[len(all)-1].Auth.decodeColumn(doc)
 	}, `SELECT tenant, name, auth, grants FROM app WHERE auth_key <> '' AND status <> 'deleting' ORDER BY tenant`)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read the apps' issuers: %w", err)
@@ -198,22 +198,22 @@ func (s *Service) Issuers(ctx context.Context) ([]AppIssuer, error) {
 	return all, nil
 }
 
-// IssuersMark returns a text that is another one whenever [Service.Issuers] returns something else.
-func (s *Service) IssuersMark(ctx context.Context) (mark string, err error) {
+// IssuersVersion returns a text that is another one whenever [Service.ListIssuers] returns something else.
+func (s *Service) IssuersVersion(ctx context.Context) (version string, err error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var n, generations, at int64
 		err := row.Scan(&n, &generations, &at)
-		mark = fmt.Sprintf("%d/%d/%d", n, generations, at)
+		version = fmt.Sprintf("%d/%d/%d", n, generations, at)
 		return err
 	}, `SELECT COUNT(*), CAST(COALESCE(SUM(generation), 0) AS BIGINT), COALESCE(MAX(updated_at), 0) FROM app WHERE auth_key <> '' AND status <> 'deleting'`)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return "", fmt.Errorf("look at the apps' issuers: %w", err)
 	}
-	return mark, nil
+	return version, nil
 }
 
-// Watch calls look whenever an app may have changed, until stop is called. It must return at once.
-func (s *Service) Watch(look func()) (stop func()) {
-	return s.bus.Watch(TopicApp, func(string) { look() })
+// WatchApps calls look whenever an app may have changed, until stop is called. It must return at once.
+func (s *Service) WatchApps(probe func()) (stop func()) {
+	return s.bus.WatchTopic(TopicApp, func(string) { probe() })
 }

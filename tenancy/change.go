@@ -10,120 +10,120 @@ import (
 	"stoa/tenancy/db"
 )
 
-// maxTries bounds how often a change starts anew because others changed the app meanwhile.
-const maxTries = 10
+// maxChangeAttempts bounds how often a change starts anew because others changed the app meanwhile.
+const maxChangeAttempts = 10
 
 // errStale says that the app changed since it was read.
 var errStale = errors.New("changed meanwhile")
 
-// edit is a change under way: an app as it was read and what is to become of it.
-type edit struct {
-	*whole
-	was     *whole
-	put     map[string]string                                    // secrets to store
-	drop    []string                                             // secrets to delete
-	revoke  *string                                              // the subject whose tokens are refused from now on
-	rebuild bool                                                 // something a build reads beside the configuration changes
-	roles   bool                                                 // the roles change
-	also    func(ctx context.Context, tx *db.Tx, id db.ID) error // what else the change consists of; may be nil
-	detail  map[string]any                                       // for the audit trail
+// appEdit is a change under way: an app as it was read and what is to become of it.
+type appEdit struct {
+	*appState
+	previous        *appState
+	secretsToStore  map[string]string                                    // secrets to store
+	secretsToDelete []string                                             // secrets to delete
+	revokedSubject  *string                                              // the subject whose tokens are refused from now on
+	rebuild         bool                                                 // something a build reads beside the configuration changes
+	rolesChanged    bool                                                 // the roles change
+	additional      func(ctx context.Context, tx *db.Tx, id db.ID) error // what else the change consists of; may be nil
+	detail          map[string]any                                       // for the audit trail
 }
 
-// newConfig makes config the next revision, if it is another text than the one in force.
-func (e *edit) newConfig(config []byte) {
-	if string(config) != string(e.was.config) {
+// setConfig makes config the next revision, if it is another text than the one in force.
+func (e *appEdit) setConfig(config []byte) {
+	if string(config) != string(e.previous.config) {
 		e.config = config
-		e.app.Revision = e.was.app.Revision + 1
+		e.app.Revision = e.previous.app.Revision + 1
 	}
 }
 
-// change reads the named app, applies f to it and stores the outcome, until nobody interferes. f may run several
+// changeApp reads the named app, applies f to it and stores the outcome, until nobody interferes. f may run several
 // times. The default app and one whose deletion has begun are refused.
-func (s *Service) change(ctx context.Context, actor, action, name string, dryRun bool, f func(e *edit) error) (App, error) {
+func (s *Service) changeApp(ctx context.Context, actor, action, name string, dryRun bool, f func(e *appEdit) error) (App, error) {
 	if name == DefaultName {
-		return App{}, errOwn
+		return App{}, errDefaultAppChange
 	}
-	for range maxTries {
-		was, err := s.byName(ctx, name)
+	for range maxChangeAttempts {
+		previous, err := s.loadByName(ctx, name)
 		if err != nil {
 			return App{}, err
 		}
-		if was.app.Status == Deleting {
-			return App{}, refuse(ErrPrecondition, "the app %s is being deleted", name)
+		if previous.app.Status == Deleting {
+			return App{}, errorOfKind(ErrPrecondition, "the app %s is being deleted", name)
 		}
-		e := was.edit()
+		e := previous.newEdit()
 		if err := f(e); err != nil {
 			return App{}, err
 		}
 		if dryRun {
-			return s.shown(e.app, e.config), nil
+			return s.maskedApp(e.app, e.config), nil
 		}
-		app, err := s.store(ctx, actor, action, e)
+		app, err := s.storeEdit(ctx, actor, action, e)
 		if errors.Is(err, errStale) {
 			continue
 		}
 		if err != nil {
 			return App{}, err
 		}
-		s.changed(app.ID)
-		return s.shown(app, e.config), nil
+		s.publishChange(app.ID)
+		return s.maskedApp(app, e.config), nil
 	}
 	return App{}, ErrConflict
 }
 
-var errOwn = refuse(ErrPrecondition, "the default app is changed by its config file alone")
+var errDefaultAppChange = errorOfKind(ErrPrecondition, "the default app is changed by its config file alone")
 
-func (w *whole) edit() *edit {
+func (w *appState) newEdit() *appEdit {
 	next := *w
 	next.secrets = maps.Clone(w.secrets)
-	return &edit{whole: &next, was: w, put: map[string]string{}, detail: map[string]any{}}
+	return &appEdit{appState: &next, previous: w, secretsToStore: map[string]string{}, detail: map[string]any{}}
 }
 
-// store writes e if the app is still as it was read, and returns it as it is then.
-func (s *Service) store(ctx context.Context, actor, action string, e *edit) (App, error) {
-	s.describe(e)
-	var after record
-	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
-		if e.app.Auth != e.was.app.Auth {
-			if err := s.admit(ctx, tx, &e.app); err != nil {
+// storeEdit writes e if the app is still as it was read, and returns it as it is then.
+func (s *Service) storeEdit(ctx context.Context, actor, action string, e *appEdit) (App, error) {
+	s.describeEdit(e)
+	var after appRecord
+	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		if e.app.Auth != e.previous.app.Auth {
+			if err := s.checkIssuerUnique(ctx, tx, &e.app); err != nil {
 				return err
 			}
 		}
 		if err := updateApp(ctx, tx, e); err != nil {
 			return err
 		}
-		if e.app.Revision != e.was.app.Revision {
-			if err := insertRevision(ctx, tx, actor, e.whole); err != nil {
+		if e.app.Revision != e.previous.app.Revision {
+			if err := insertRevision(ctx, tx, actor, e.appState); err != nil {
 				return err
 			}
 		}
 		if err := storeSecrets(ctx, tx, e); err != nil {
 			return err
 		}
-		if e.roles {
+		if e.rolesChanged {
 			if err := storeRoles(ctx, tx, &e.app); err != nil {
 				return err
 			}
 		}
-		if e.revoke != nil {
-			if err := insertMark(ctx, tx, e.app.ID, *e.revoke); err != nil {
+		if e.revokedSubject != nil {
+			if err := insertRevocation(ctx, tx, e.app.ID, *e.revokedSubject); err != nil {
 				return err
 			}
 		}
-		if e.also != nil {
-			if err := e.also(ctx, tx, e.app.ID); err != nil {
+		if e.additional != nil {
+			if err := e.additional(ctx, tx, e.app.ID); err != nil {
 				return err
 			}
 		}
-		entry := Entry{Actor: actor, Action: action, App: e.app.Name, AppID: e.app.ID, Detail: e.detail}
-		if err := Audit(ctx, tx, entry); err != nil {
+		entry := AuditEntry{Actor: actor, Action: action, App: e.app.Name, AppID: e.app.ID, Detail: e.detail}
+		if err := InsertAuditEntry(ctx, tx, entry); err != nil {
 			return err
 		}
 		return readApp(ctx, tx, e.app.ID, &after)
 	})
 	if err != nil {
 		switch {
-		case errors.Is(err, errStale), errors.As(err, new(*refusal)):
+		case errors.Is(err, errStale), errors.As(err, new(*kindError)):
 			return App{}, err
 		case db.IsDuplicate(err):
 			return App{}, errIssuerTaken
@@ -133,12 +133,12 @@ func (s *Service) store(ctx context.Context, actor, action string, e *edit) (App
 	return after.app, nil
 }
 
-func updateApp(ctx context.Context, tx *db.Tx, e *edit) error {
-	grants, labels, rates, err := e.app.documents()
+func updateApp(ctx context.Context, tx *db.Tx, e *appEdit) error {
+	grants, labels, rates, err := e.app.encodeColumns()
 	if err != nil {
 		return err
 	}
-	auth, err := e.app.Auth.document()
+	auth, err := e.app.Auth.encodeColumn()
 	if err != nil {
 		return err
 	}
@@ -150,41 +150,41 @@ func updateApp(ctx context.Context, tx *db.Tx, e *edit) error {
 			generation = generation + 1, grants = $7, plan = $8, labels = $9, weight = $10, max_concurrent_tasks = $11, queue_depth = $12, rates = $13,
 			auth = $14, auth_key = $15, updated_at = stoa_now()
 		WHERE tenant = $1 AND generation = $2`,
-		string(e.app.ID), e.was.app.Generation, e.app.DisplayName, string(e.app.Status), e.app.Revision, n, grants, e.app.Plan, labels,
-		e.app.Limits.Weight, e.app.Limits.MaxConcurrentTasks, e.app.Limits.QueueDepth, rates, auth, e.app.Auth.key(e.app.Name))
+		string(e.app.ID), e.previous.app.Generation, e.app.DisplayName, string(e.app.Status), e.app.Revision, n, grants, e.app.Plan, labels,
+		e.app.Limits.Weight, e.app.Limits.MaxConcurrentTasks, e.app.Limits.QueueDepth, rates, auth, e.app.Auth.uniqueKey(e.app.Name))
 	if err == nil && changed == 0 {
 		err = errStale
 	}
 	return err
 }
 
-func readApp(ctx context.Context, tx *db.Tx, id db.ID, into *record) error {
-	return tx.Query(ctx, func(row db.Row) error { return into.scan(row) },
+func readApp(ctx context.Context, tx *db.Tx, id db.ID, into *appRecord) error {
+	return tx.Query(ctx, func(row db.Row) error { return into.scanRow(row) },
 		`SELECT `+appColumns+` FROM app a WHERE a.tenant = $1`, string(id))
 }
 
-func insertRevision(ctx context.Context, tx *db.Tx, actor string, w *whole) error {
-	sealed := w.box.Seal(configField(w.app.Revision), w.config)
+func insertRevision(ctx context.Context, tx *db.Tx, actor string, w *appState) error {
+	sealed := w.fieldCipher.Seal(configField(w.app.Revision), w.config)
 	_, err := tx.Exec(ctx, `INSERT INTO app_revision (tenant, revision, config, actor, created_at) VALUES ($1, $2, $3, $4, stoa_now())`,
 		string(w.app.ID), w.app.Revision, sealed, actor)
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `DELETE FROM app_revision WHERE tenant = $1 AND revision <= $2`, string(w.app.ID), w.app.Revision-maxRevision)
+	_, err = tx.Exec(ctx, `DELETE FROM app_revision WHERE tenant = $1 AND revision <= $2`, string(w.app.ID), w.app.Revision-maxRevisions)
 	return err
 }
 
-func storeSecrets(ctx context.Context, tx *db.Tx, e *edit) error {
-	for name, value := range e.put {
+func storeSecrets(ctx context.Context, tx *db.Tx, e *appEdit) error {
+	for name, value := range e.secretsToStore {
 		_, err := tx.Exec(ctx, `INSERT INTO app_secret (tenant, name, value, created_at, updated_at)
 			VALUES ($1, $2, $3, stoa_now(), stoa_now())
 			ON CONFLICT (tenant, name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at`,
-			string(e.app.ID), name, e.box.Seal(secretField(name), []byte(value)))
+			string(e.app.ID), name, e.fieldCipher.Seal(secretField(name), []byte(value)))
 		if err != nil {
 			return err
 		}
 	}
-	for _, name := range e.drop {
+	for _, name := range e.secretsToDelete {
 		if _, err := tx.Exec(ctx, `DELETE FROM app_secret WHERE tenant = $1 AND name = $2`, string(e.app.ID), name); err != nil {
 			return err
 		}
@@ -192,8 +192,8 @@ func storeSecrets(ctx context.Context, tx *db.Tx, e *edit) error {
 	return nil
 }
 
-// documents returns the grants, labels and rates as the database holds them.
-func (a *App) documents() (grants, labels, rates string, err error) {
+// encodeColumns returns the grants, labels and rates as the database holds them.
+func (a *App) encodeColumns() (grants, labels, rates string, err error) {
 	g, err := json.Marshal(a.Grants)
 	if err != nil {
 		return "", "", "", err
@@ -202,6 +202,6 @@ func (a *App) documents() (grants, labels, rates string, err error) {
 	if err != nil {
 		return "", "", "", err
 	}
-	rates, err = ratesDocument(a.Limits.Rates)
+	rates, err = encodeRates(a.Limits.Rates)
 	return string(g), string(l), rates, err
 }

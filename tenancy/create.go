@@ -22,28 +22,28 @@ type Draft struct {
 	Grants      grant.List
 	Plan        string
 	Limits      LimitsChange // of the defaults
-	Auth        Auth
+	Auth        IssuerConfig
 	Labels      map[string]string
 }
 
-// Create makes an app, whole or not at all, and with dryRun only tells what would come of it. The name may have
+// CreateApp makes an app, whole or not at all, and with dryRun only tells what would come of it. The name may have
 // belonged to an app that is gone: the new one has another id and refuses its tokens. A name in use is [ErrExists].
-func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool) (App, error) {
-	w, err := s.draft(ctx, d)
+func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun bool) (App, error) {
+	w, err := s.buildDraft(ctx, d)
 	if err != nil {
 		return App{}, err
 	}
 	if dryRun {
-		return s.shown(w.app, w.config), nil
+		return s.maskedApp(w.app, w.config), nil
 	}
-	e := &edit{whole: w, put: d.Secrets, detail: map[string]any{"secrets": names(d.Secrets)}}
-	s.describe(e)
-	var after record
-	err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
-		if err := s.admit(ctx, tx, &w.app); err != nil {
+	e := &appEdit{appState: w, secretsToStore: d.Secrets, detail: map[string]any{"secrets": sortedNames(d.Secrets)}}
+	s.describeEdit(e)
+	var after appRecord
+	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		if err := s.checkIssuerUnique(ctx, tx, &w.app); err != nil {
 			return err
 		}
-		if err := insertApp(ctx, tx, w, s.keys.Current()); err != nil {
+		if err := insertApp(ctx, tx, w, s.keys.CurrentKeyID()); err != nil {
 			return err
 		}
 		if err := insertRevision(ctx, tx, actor, w); err != nil {
@@ -52,10 +52,10 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 		if err := storeSecrets(ctx, tx, e); err != nil {
 			return err
 		}
-		if err := disown(ctx, tx, &w.app); err != nil {
+		if err := revokeFormerTokens(ctx, tx, &w.app); err != nil {
 			return err
 		}
-		if err := Audit(ctx, tx, Entry{Actor: actor, Action: "app.create", App: w.app.Name, AppID: w.app.ID, Detail: e.detail}); err != nil {
+		if err := InsertAuditEntry(ctx, tx, AuditEntry{Actor: actor, Action: "app.create", App: w.app.Name, AppID: w.app.ID, Detail: e.detail}); err != nil {
 			return err
 		}
 		return readApp(ctx, tx, w.app.ID, &after)
@@ -64,41 +64,41 @@ func (s *Service) Create(ctx context.Context, actor string, d Draft, dryRun bool
 	case errors.Is(err, ErrExists):
 		return App{}, err
 	case db.IsDuplicate(err):
-		if again := s.free(ctx, d.Name); again != nil {
+		if again := s.checkNameFree(ctx, d.Name); again != nil {
 			return App{}, again
 		}
 		return App{}, errIssuerTaken
 	case err != nil:
 		return App{}, fmt.Errorf("create app %s: %w", d.Name, err)
 	}
-	s.changed(after.app.ID)
+	s.publishChange(after.app.ID)
 	s.bus.Publish(TopicName, d.Name)
-	return s.shown(after.app, w.config), nil
+	return s.maskedApp(after.app, w.config), nil
 }
 
-// draft checks d and makes it a whole app that is nowhere yet.
-func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
-	grants, err := d.check(s.options.Guard)
+// buildDraft checks d and makes it a whole app that is nowhere yet.
+func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
+	grants, err := d.checkFields(s.options.Guard)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := d.Limits.apply(Limits{})
+	limits, err := d.Limits.applyTo(Limits{})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.reach(ctx, &App{Auth: d.Auth, Grants: grants}, &App{}); err != nil {
+	if err := s.checkIssuerHost(ctx, &App{Auth: d.Auth, Grants: grants}, &App{}); err != nil {
 		return nil, err
 	}
-	if err := s.checkOverlap(ctx, "", grants); err != nil {
+	if err := s.checkGrantOverlap(ctx, "", grants); err != nil {
 		return nil, err
 	}
-	if err := s.plan(ctx, &d.Plan); err != nil {
+	if err := s.checkPlanExists(ctx, &d.Plan); err != nil {
 		return nil, err
 	}
-	if err := s.free(ctx, d.Name); err != nil {
+	if err := s.checkNameFree(ctx, d.Name); err != nil {
 		return nil, err
 	}
-	if err := s.check(ctx, d.Config, &App{Grants: grants, Plan: d.Plan}, d.Secrets); err != nil {
+	if err := s.checkConfigLoads(ctx, d.Config, &App{Grants: grants, Plan: d.Plan}, d.Secrets); err != nil {
 		return nil, err
 	}
 	if err := s.checkRateAgents(limits.Rates, nil, d.Config); err != nil {
@@ -108,32 +108,32 @@ func (s *Service) draft(ctx context.Context, d Draft) (*whole, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &whole{config: d.Config, secrets: d.Secrets}
+	w := &appState{config: d.Config, secrets: d.Secrets}
 	w.app = App{
 		ID: db.ID(id.String()), Name: d.Name, DisplayName: d.DisplayName, Status: Active, Revision: 1, Inputs: 1, Generation: 1,
 		Grants: grants, Plan: d.Plan, Limits: limits, Auth: d.Auth, Labels: map[string]string{},
 	}
 	maps.Copy(w.app.Labels, d.Labels)
-	w.dataKey = s.keys.NewKey(id.String())
-	w.box, err = s.keys.Box(id.String(), w.dataKey)
+	w.dataKey = s.keys.NewDataKey(id.String())
+	w.fieldCipher, err = s.keys.NewFieldCipher(id.String(), w.dataKey)
 	return w, err
 }
 
-func (d *Draft) check(guard *grant.Guard) (grants grant.List, err error) {
-	if err := checkName(d.Name); err != nil {
+func (d *Draft) checkFields(guard *grant.Guard) (grants grant.List, err error) {
+	if err := checkAppName(d.Name); err != nil {
 		return nil, err
 	}
 	if err := checkConfig(d.Config); err != nil {
 		return nil, err
 	}
-	if err := checkText("display_name", d.DisplayName, maxDisplay); err != nil {
+	if err := checkText("display_name", d.DisplayName, maxDisplayName); err != nil {
 		return nil, err
 	}
 	if err := checkSecrets(d.Secrets); err != nil {
 		return nil, err
 	}
 	if len(d.Secrets) > MaxSecrets {
-		return nil, invalid("secrets", "there are %d, %d are allowed", len(d.Secrets), MaxSecrets)
+		return nil, invalidField("secrets", "there are %d, %d are allowed", len(d.Secrets), MaxSecrets)
 	}
 	if err := checkLabels(d.Labels); err != nil {
 		return nil, err
@@ -141,36 +141,38 @@ func (d *Draft) check(guard *grant.Guard) (grants grant.List, err error) {
 	if err := checkPlan(d.Plan); err != nil {
 		return nil, err
 	}
-	if grants, err = tidyGrants(d.Grants, guard); err != nil {
+	if grants, err = normalizeGrants(d.Grants, guard); err != nil {
 		return nil, err
 	}
-	if d.Auth != (Auth{}) {
-		err = d.Auth.check(grants)
+	if d.Auth != (IssuerConfig{}) {
+		err = d.Auth.checkFields(grants)
 	}
 	return grants, err
 }
 
-// free returns [ErrExists] if the name is in use.
-func (s *Service) free(ctx context.Context, name string) error {
+// checkNameFree returns [ErrExists] if the name is in use.
+func (s *Service) checkNameFree(ctx context.Context, name string) error {
 	if name == DefaultName {
-		return refuse(ErrExists, "the name default belongs to the app of the config file")
+		return errorOfKind(ErrExists, "the name default belongs to the app of the config file")
 	}
-	id, err := s.ID(ctx, name)
+	id, err := s.FindAppID(ctx, name)
 	switch {
 	case err != nil:
 		return err
 	case id != "":
-		return taken(name)
+		return newNameTakenError(name)
 	}
 	return nil
 }
 
-func taken(name string) error { return refuse(ErrExists, "there is already an app named %s", name) }
+func newNameTakenError(name string) error {
+	return errorOfKind(ErrExists, "there is already an app named %s", name)
+}
 
-// ID returns the id of the app of that name, "" if there is none.
-func (s *Service) ID(ctx context.Context, name string) (db.ID, error) {
+// FindAppID returns the id of the app of that name, "" if there is none.
+func (s *Service) FindAppID(ctx context.Context, name string) (db.ID, error) {
 	if name == DefaultName {
-		if s.own.Load() == nil {
+		if s.defaultApp.Load() == nil {
 			return "", nil
 		}
 		return DefaultID, nil
@@ -184,13 +186,13 @@ func (s *Service) ID(ctx context.Context, name string) (db.ID, error) {
 	return db.ID(id), nil
 }
 
-func insertApp(ctx context.Context, tx *db.Tx, w *whole, masterKey string) error {
-	grants, labels, rates, err := w.app.documents()
+func insertApp(ctx context.Context, tx *db.Tx, w *appState, masterKey string) error {
+	grants, labels, rates, err := w.app.encodeColumns()
 	if err != nil {
 		return err
 	}
 	a := &w.app
-	auth, err := a.Auth.document()
+	auth, err := a.Auth.encodeColumn()
 	if err != nil {
 		return err
 	}
@@ -198,19 +200,19 @@ func insertApp(ctx context.Context, tx *db.Tx, w *whole, masterKey string) error
 			data_key, master_key, weight, max_concurrent_tasks, queue_depth, rates, auth, auth_key, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, stoa_now(), stoa_now())`,
 		string(a.ID), a.Name, a.DisplayName, string(a.Status), a.Revision, a.Inputs, a.Generation, grants, a.Plan, labels, w.dataKey, masterKey,
-		a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth, rates, auth, a.Auth.key(a.Name))
+		a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth, rates, auth, a.Auth.uniqueKey(a.Name))
 	return err
 }
 
-// disown marks the tokens of an earlier app of the same name as too old, to the second.
-func disown(ctx context.Context, tx *db.Tx, a *App) error {
+// revokeFormerTokens marks the tokens of an earlier app of the same name as too old, to the second.
+func revokeFormerTokens(ctx context.Context, tx *db.Tx, a *App) error {
 	_, err := tx.Exec(ctx, `INSERT INTO app_mark (tenant, subject, not_before)
 		SELECT CAST($1 AS TEXT), '', stoa_now() WHERE EXISTS (SELECT 1 FROM audit WHERE app = $2 AND app_id <> CAST($1 AS TEXT))`,
 		string(a.ID), a.Name)
 	return err
 }
 
-func names(secrets map[string]string) []string {
+func sortedNames(secrets map[string]string) []string {
 	sorted := slices.AppendSeq([]string{}, maps.Keys(secrets))
 	slices.Sort(sorted)
 	return sorted

@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// tidyEvery is the time between two looks for what was left undone.
-	tidyEvery = 30 * time.Second
-	// lateWrites is how long after its end an app's rows are looked for again: what a call that was under way in
+	// maintenanceInterval is the time between two looks for what was left undone.
+	maintenanceInterval = 30 * time.Second
+	// lateWriteWindow is how long after its end an app's rows are looked for again: what a call that was under way in
 	// another process still wrote.
-	lateWrites = time.Hour
+	lateWriteWindow = time.Hour
 )
 
-// Delete removes an app and every row of it. It is refused to callers from the first moment; when Delete returns nil
+// DeleteApp removes an app and every row of it. It is refused to callers from the first moment; when Delete returns nil
 // nothing is left but its audit entries. After an error or a crash [Service.Run] completes it.
-func (s *Service) Delete(ctx context.Context, actor, name string) error {
-	app, err := s.change(ctx, actor, "app.delete", name, false, func(e *edit) error {
+func (s *Service) DeleteApp(ctx context.Context, actor, name string) error {
+	app, err := s.changeApp(ctx, actor, "app.delete", name, false, func(e *appEdit) error {
 		e.app.Status = Deleting
 		return nil
 	})
 	if errors.Is(err, ErrPrecondition) && name != DefaultName { // its deletion has begun already
-		w, again := s.byName(ctx, name)
+		w, again := s.loadByName(ctx, name)
 		if again != nil {
 			return again
 		}
@@ -35,23 +35,23 @@ func (s *Service) Delete(ctx context.Context, actor, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.erase(ctx, app)
+	return s.eraseApp(ctx, app)
 }
 
-// erase removes everything of an app that is marked for it, the app's own row last.
-func (s *Service) erase(ctx context.Context, app App) error {
-	if s.options.Erase != nil {
-		if err := s.options.Erase(ctx, app); err != nil {
+// eraseApp removes everything of an app that is marked for it, the app's own row last.
+func (s *Service) eraseApp(ctx context.Context, app App) error {
+	if s.options.EraseApp != nil {
+		if err := s.options.EraseApp(ctx, app); err != nil {
 			return fmt.Errorf("delete app %s: %w", app.Name, err)
 		}
 	}
 	for n := int64(1); n > 0; {
 		var err error
-		if n, err = wipe(ctx, s.db.Platform(), app.ID); err != nil {
+		if n, err = deleteTenantRows(ctx, s.db.Platform(), app.ID); err != nil {
 			return fmt.Errorf("delete app %s: %w", app.Name, err)
 		}
 	}
-	err := s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		if _, err := tx.Exec(ctx, `DELETE FROM admin_call WHERE app_id = $1`, string(app.ID)); err != nil {
 			return err
 		}
@@ -59,35 +59,35 @@ func (s *Service) erase(ctx context.Context, app App) error {
 		if err != nil || n == 0 { // 0: another process was faster
 			return err
 		}
-		return Audit(ctx, tx, Entry{Actor: System, Action: "app.deleted", App: app.Name, AppID: app.ID})
+		return InsertAuditEntry(ctx, tx, AuditEntry{Actor: System, Action: "app.deleted", App: app.Name, AppID: app.ID})
 	})
 	if err != nil {
 		return fmt.Errorf("delete app %s: %w", app.Name, err)
 	}
-	s.changed(app.ID)
+	s.publishChange(app.ID)
 	s.bus.Publish(TopicName, app.Name)
-	s.unerased.Store(true)
+	s.eraseNeeded.Store(true)
 	select {
-	case s.deleted <- struct{}{}:
+	case s.appDeleted <- struct{}{}:
 	default:
 	}
 	return nil
 }
 
-// eraseFiles has what was deleted leave the files of the database, once for all deletions since the last time. Where somebody
+// eraseDatabaseFiles has what was deleted leave the files of the database, once for all deletions since the last time. Where somebody
 // reads it is tried again the next time.
-func (s *Service) eraseFiles(ctx context.Context) error {
-	if !s.unerased.Swap(false) {
+func (s *Service) eraseDatabaseFiles(ctx context.Context) error {
+	if !s.eraseNeeded.Swap(false) {
 		return nil
 	}
 	err := db.ErrBusy
 	for try := 0; try < 5 && errors.Is(err, db.ErrBusy); try++ {
-		err = s.db.Erase(ctx)
+		err = s.db.EraseDeleted(ctx)
 	}
 	if err == nil {
 		return nil
 	}
-	s.unerased.Store(true)
+	s.eraseNeeded.Store(true)
 	if errors.Is(err, db.ErrBusy) {
 		return nil
 	}
@@ -99,18 +99,18 @@ func (s *Service) eraseFiles(ctx context.Context) error {
 func (s *Service) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	defer work.Wait()
-	work.Go(func() { s.sealing(ctx) })
-	tick := time.NewTicker(tidyEvery)
+	work.Go(func() { s.runSealLoop(ctx) })
+	tick := time.NewTicker(maintenanceInterval)
 	defer tick.Stop()
 	for {
-		for _, do := range []func(context.Context) error{s.redactOld, s.eraseMarked, s.wipeGone, s.eraseFiles, s.expireCalls, s.rewrap, s.resealHeads, s.renew} {
+		for _, do := range []func(context.Context) error{s.redactEarlierEntries, s.eraseDeletingApps, s.deleteLateRows, s.eraseDatabaseFiles, s.deleteExpiredKeys, s.rewrapDataKeys, s.resealHeads, s.rewrapSealedValues} {
 			if err := do(ctx); err != nil && ctx.Err() == nil {
 				s.log.ErrorContext(ctx, "tidy up after apps", "error", err)
 			}
 		}
 		select {
 		case <-tick.C:
-		case <-s.deleted:
+		case <-s.appDeleted:
 			// More deletions may follow: files are rebuilt once for those of a second.
 			select {
 			case <-time.After(time.Second):
@@ -122,24 +122,24 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-func (s *Service) eraseMarked(ctx context.Context) error {
+func (s *Service) eraseDeletingApps(ctx context.Context) error {
 	var marked []App
 	var b db.Batch
 	b.Query(func(row db.Row) error {
-		var r record
-		err := r.scan(row)
+		var r appRecord
+		err := r.scanRow(row)
 		marked = append(marked, r.app)
 		return err
 	}, `SELECT `+appColumns+` FROM app a WHERE a.status = 'deleting' LIMIT 100`)
 	err := s.db.Platform().Do(ctx, &b)
 	for _, app := range marked {
-		err = errors.Join(err, s.erase(ctx, app))
+		err = errors.Join(err, s.eraseApp(ctx, app))
 	}
 	return err
 }
 
-// wipeGone removes what was written for apps after they were gone.
-func (s *Service) wipeGone(ctx context.Context) error {
+// deleteLateRows removes what was written for apps after they were gone.
+func (s *Service) deleteLateRows(ctx context.Context) error {
 	var gone []db.ID
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -147,28 +147,28 @@ func (s *Service) wipeGone(ctx context.Context) error {
 		err := row.Scan(&id)
 		gone = append(gone, db.ID(id))
 		return err
-	}, `SELECT app_id FROM audit WHERE action = 'app.deleted' AND at > stoa_now() - $1`, lateWrites.Microseconds())
+	}, `SELECT app_id FROM audit WHERE action = 'app.deleted' AND at > stoa_now() - $1`, lateWriteWindow.Microseconds())
 	err := s.db.Platform().Do(ctx, &b)
 	for _, id := range gone {
-		n, werr := wipe(ctx, s.db.Platform(), id)
+		n, werr := deleteTenantRows(ctx, s.db.Platform(), id)
 		if err = errors.Join(err, werr); n > 0 {
-			s.unerased.Store(true)
+			s.eraseNeeded.Store(true)
 			s.log.WarnContext(ctx, "rows of a deleted app were written late and are removed", "app", id, "rows", n)
 		}
 	}
 	return err
 }
 
-// renew is rewrap for what other rooms have sealed.
-func (s *Service) renew(ctx context.Context) error {
-	if s.options.Renew == nil {
+// rewrapSealedValues is rewrap for what other rooms have sealed.
+func (s *Service) rewrapSealedValues(ctx context.Context) error {
+	if s.options.RewrapSealed == nil {
 		return nil
 	}
-	return s.options.Renew(ctx, s.keys)
+	return s.options.RewrapSealed(ctx, s.keys)
 }
 
-// rewrap makes the current master key the one that wraps every app's data key, so that older ones can go.
-func (s *Service) rewrap(ctx context.Context) error {
+// rewrapDataKeys makes the current master key the one that wraps every app's data key, so that older ones can go.
+func (s *Service) rewrapDataKeys(ctx context.Context) error {
 	old := map[string][]byte{}
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -177,16 +177,16 @@ func (s *Service) rewrap(ctx context.Context) error {
 		err := row.Scan(&id, &key)
 		old[id] = key
 		return err
-	}, `SELECT tenant, data_key FROM app WHERE master_key <> $1 AND status <> 'deleting'`, s.keys.Current())
+	}, `SELECT tenant, data_key FROM app WHERE master_key <> $1 AND status <> 'deleting'`, s.keys.CurrentKeyID())
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return fmt.Errorf("look for data keys under older master keys: %w", err)
 	}
 	var failed error
 	for id, wrapped := range old {
-		key, err := s.keys.Rewrap(id, wrapped)
+		key, err := s.keys.RewrapDataKey(id, wrapped)
 		if err == nil {
 			var b db.Batch
-			b.Exec(nil, `UPDATE app SET data_key = $3, master_key = $4 WHERE tenant = $1 AND data_key = $2`, id, wrapped, key, s.keys.Current())
+			b.Exec(nil, `UPDATE app SET data_key = $3, master_key = $4 WHERE tenant = $1 AND data_key = $2`, id, wrapped, key, s.keys.CurrentKeyID())
 			err = s.db.Platform().Do(ctx, &b)
 		}
 		if err != nil {

@@ -43,19 +43,19 @@ type InvalidError struct {
 // Error returns "field: reason".
 func (e *InvalidError) Error() string { return e.Field + ": " + e.Reason }
 
-func invalid(field, format string, args ...any) error {
+func invalidField(field, format string, args ...any) error {
 	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// refusal is one of the sentinels with words for the case at hand.
-type refusal struct {
+// kindError is one of the sentinels with words for the case at hand.
+type kindError struct {
 	kind error
 	text string
 }
 
-func (r *refusal) Error() string { return r.text }
-func (r *refusal) Unwrap() error { return r.kind }
+func (r *kindError) Error() string { return r.text }
+func (r *kindError) Unwrap() error { return r.kind }
 
-func refuse(kind error, format string, args ...any) error {
-	return &refusal{kind, fmt.Sprintf(format, args...)}
+func errorOfKind(kind error, format string, args ...any) error {
+	return &kindError{kind, fmt.Sprintf(format, args...)}
 }

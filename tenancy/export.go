@@ -10,16 +10,16 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Line is one line of an exported trail: exactly one of its fields is set. Behind the entries of a chain stands its
+// ExportLine is one line of an exported trail: exactly one of its fields is set. Behind the entries of a chain stands its
 // head, unless the export holds only a part of the entries; the last line of all is the end.
-type Line struct {
-	Entry *Entry
-	Head  *Head
-	End   *End
+type ExportLine struct {
+	Entry *AuditEntry
+	Head  *ExportedHead
+	End   *ExportEnd
 }
 
-// Head tells where a chain ended when it was exported.
-type Head struct {
+// ExportedHead tells where a chain ended when it was exported.
+type ExportedHead struct {
 	App     string `json:"app"` // its name in the last entry; "" = the platform's own chain
 	AppID   db.ID  `json:"app_id"`
 	Entries int64  `json:"entries"`
@@ -27,15 +27,15 @@ type Head struct {
 	Sealed  bool   `json:"sealed"` // the platform knows its own seal on it
 }
 
-// End closes an export, so that one which was cut off can be told.
-type End struct {
+// ExportEnd closes an export, so that one which was cut off can be told.
+type ExportEnd struct {
 	Chains int64 `json:"chains"` // that there are, as the platform counts them; of one app: that were exported
 	Part   bool  `json:"part"`   // entries were left out, and heads with them
 	Sealed bool  `json:"sealed"` // the platform knows its own seal on the count
 }
 
-// entryLine is an [Entry] as a line.
-type entryLine struct {
+// encodedEntry is an [Entry] as a line.
+type encodedEntry struct {
 	Seq     int64          `json:"seq"`
 	ID      string         `json:"id"`
 	At      time.Time      `json:"at"`
@@ -52,57 +52,57 @@ type entryLine struct {
 }
 
 // MarshalJSON writes the line as one JSON object.
-func (l Line) MarshalJSON() ([]byte, error) {
+func (l ExportLine) MarshalJSON() ([]byte, error) {
 	if e := l.Entry; e != nil {
-		return json.Marshal(entryLine{e.Seq, e.ID, e.At, e.Actor, e.Issuer, e.Action, e.App, e.AppID, e.Client, e.Request, e.Detail, e.Prev, e.Hash})
+		return json.Marshal(encodedEntry{e.Seq, e.ID, e.At, e.Actor, e.Issuer, e.Action, e.App, e.AppID, e.Client, e.Request, e.Detail, e.Prev, e.Hash})
 	}
 	return json.Marshal(struct {
-		Head *Head `json:"head,omitempty"`
-		End  *End  `json:"end,omitempty"`
+		Head *ExportedHead `json:"head,omitempty"`
+		End  *ExportEnd    `json:"end,omitempty"`
 	}{l.Head, l.End})
 }
 
 // UnmarshalJSON reads what [Line.MarshalJSON] wrote.
-func (l *Line) UnmarshalJSON(raw []byte) error {
+func (l *ExportLine) UnmarshalJSON(raw []byte) error {
 	var x struct {
-		entryLine
+		encodedEntry
 		Detail json.RawMessage `json:"detail"`
-		Head   *Head           `json:"head"`
-		End    *End            `json:"end"`
+		Head   *ExportedHead   `json:"head"`
+		End    *ExportEnd      `json:"end"`
 	}
 	if err := json.Unmarshal(raw, &x); err != nil {
 		return err
 	}
-	if *l = (Line{Head: x.Head, End: x.End}); x.Head != nil || x.End != nil {
+	if *l = (ExportLine{Head: x.Head, End: x.End}); x.Head != nil || x.End != nil {
 		return nil
 	}
 	detail, err := decodeDetail(x.Detail)
 	if err != nil {
 		return fmt.Errorf("detail: %w", err)
 	}
-	l.Entry = &Entry{x.ID, x.At.UTC(), x.Actor, x.Issuer, x.Action, x.App, x.AppID, x.Client, x.Request, detail, x.Seq, x.Prev, x.Hash}
+	l.Entry = &AuditEntry{x.ID, x.At.UTC(), x.Actor, x.Issuer, x.Action, x.App, x.AppID, x.Client, x.Request, detail, x.Seq, x.Prev, x.Hash}
 	return nil
 }
 
-// perExport is how many entries are in memory at a time.
-const perExport = 500
+// exportBatchSize is how many entries are in memory at a time.
+const exportBatchSize = 500
 
-// Export yields the trail, or what of it f selects, chain after chain, each from its beginning. It ends with an [End], or
+// ExportTrail yields the trail, or what of it f selects, chain after chain, each from its beginning. It ends with an [End], or
 // with the error that cut it off.
-func (s *Service) Export(ctx context.Context, f AuditFilter) iter.Seq2[Line, error] {
-	return func(yield func(Line, error) bool) {
-		if err := s.export(ctx, f, yield); err != nil {
-			yield(Line{}, fmt.Errorf("export the audit trail: %w", err))
+func (s *Service) ExportTrail(ctx context.Context, f AuditFilter) iter.Seq2[ExportLine, error] {
+	return func(yield func(ExportLine, error) bool) {
+		if err := s.exportChains(ctx, f, yield); err != nil {
+			yield(ExportLine{}, fmt.Errorf("export the audit trail: %w", err))
 		}
 	}
 }
 
-func (s *Service) export(ctx context.Context, f AuditFilter, yield func(Line, error) bool) error {
-	if err := s.Seal(ctx); err != nil {
+func (s *Service) exportChains(ctx context.Context, f AuditFilter, yield func(ExportLine, error) bool) error {
+	if err := s.SealChains(ctx); err != nil {
 		return err
 	}
-	end := End{Part: f != AuditFilter{App: f.App}}
-	for chain, err := range s.chains(ctx, f.App) {
+	end := ExportEnd{Part: f != AuditFilter{App: f.App}}
+	for chain, err := range s.listChains(ctx, f.App) {
 		if err != nil {
 			return err
 		}
@@ -117,30 +117,30 @@ func (s *Service) export(ctx context.Context, f AuditFilter, yield func(Line, er
 		if err != nil {
 			return err
 		}
-		end.Chains, end.Sealed = all.seq, s.genuine(all) || all.seal == nil && end.Chains == 0
+		end.Chains, end.Sealed = all.seq, s.isGenuine(all) || all.seal == nil && end.Chains == 0
 	}
-	yield(Line{End: &end}, nil)
+	yield(ExportLine{End: &end}, nil)
 	return nil
 }
 
 // exportChain reports whether whoever reads wants more. It looks at the head after the entries: those that are beyond it
 // then were not put there by [Service.Seal].
-func (s *Service) exportChain(ctx context.Context, chain string, f AuditFilter, part bool, yield func(Line, error) bool) (more bool, err error) {
+func (s *Service) exportChain(ctx context.Context, chain string, f AuditFilter, part bool, yield func(ExportLine, error) bool) (more bool, err error) {
 	f.App = "" // the chain is the app's
-	told := Head{AppID: db.ID(chain)}
+	reported := ExportedHead{AppID: db.ID(chain)}
 	again := false // whether the last look found nothing behind what the head tells of
 	for after := int64(0); ; {
-		entries, err := s.chained(ctx, chain, f, after)
+		entries, err := s.readChainEntries(ctx, chain, f, after)
 		if err != nil {
 			return false, err
 		}
 		for i := range entries {
-			if !yield(Line{Entry: &entries[i]}, nil) {
+			if !yield(ExportLine{Entry: &entries[i]}, nil) {
 				return false, nil
 			}
-			after, told.App = entries[i].Seq, entries[i].App
+			after, reported.App = entries[i].Seq, entries[i].App
 		}
-		if len(entries) == perExport {
+		if len(entries) == exportBatchSize {
 			continue
 		}
 		if part {
@@ -154,40 +154,40 @@ func (s *Service) exportChain(ctx context.Context, chain string, f AuditFilter, 
 			again = len(entries) == 0
 			continue // it has grown since
 		}
-		told.Entries, told.Hash, told.Sealed = h.seq, h.hash, s.genuine(h)
-		return yield(Line{Head: &told}, nil), nil
+		reported.Entries, reported.Hash, reported.Sealed = h.seq, h.hash, s.isGenuine(h)
+		return yield(ExportLine{Head: &reported}, nil), nil
 	}
 }
 
-// chained reads the entries of a chain behind one of them, as many as may be in memory.
-func (s *Service) chained(ctx context.Context, chain string, f AuditFilter, after int64) (entries []Entry, err error) {
+// readChainEntries reads the entries of a chain behind one of them, as many as may be in memory.
+func (s *Service) readChainEntries(ctx context.Context, chain string, f AuditFilter, after int64) (entries []AuditEntry, err error) {
 	var b db.Batch
-	b.Query(readEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE `+entryFilter+` AND app_id = $6 AND seq > $7
-		ORDER BY seq LIMIT $8`, append(f.args(), chain, after, perExport)...)
+	b.Query(scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE `+entryFilterSQL+` AND app_id = $6 AND seq > $7
+		ORDER BY seq LIMIT $8`, append(f.filterArgs(), chain, after, exportBatchSize)...)
 	return entries, s.db.Platform().Do(ctx, &b)
 }
 
 // readHead returns the head of a chain, without a seal where there is none.
-func (s *Service) readHead(ctx context.Context, chain string) (head, error) {
-	h := head{chain: chain}
+func (s *Service) readHead(ctx context.Context, chain string) (chainHead, error) {
+	h := chainHead{chain: chain}
 	var b db.Batch
 	b.Query(func(row db.Row) error { return row.Scan(&h.seq, &h.hash, &h.seal) }, `SELECT seq, hash, seal FROM audit_head WHERE app_id = $1`, chain)
 	return h, s.db.Platform().Do(ctx, &b)
 }
 
-// chains yields the chains there are: all, the platform's own first, or those of apps that bear or bore the name, or have
+// listChains yields the chains there are: all, the platform's own first, or those of apps that bear or bore the name, or have
 // the id. A chain that has lost its head, or its entries, is one.
-func (s *Service) chains(ctx context.Context, app string) iter.Seq2[string, error] {
+func (s *Service) listChains(ctx context.Context, app string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if app != "" {
-			s.chainsBy(ctx, yield, `SELECT app_id FROM audit WHERE seq > 0 AND (app = $1 OR app_id = $1)
+			s.queryChains(ctx, yield, `SELECT app_id FROM audit WHERE seq > 0 AND (app = $1 OR app_id = $1)
 				UNION SELECT app_id FROM audit_head WHERE app_id <> '*' AND (app_id = $1 OR app_id IN (SELECT tenant FROM app WHERE name = $1)) ORDER BY app_id`, app)
 			return
 		}
-		last, n := "", s.chainsBy(ctx, yield, `SELECT app_id FROM audit_head WHERE app_id = '' UNION SELECT app_id FROM audit WHERE seq = 1 AND app_id = ''`)
+		last, n := "", s.queryChains(ctx, yield, `SELECT app_id FROM audit_head WHERE app_id = '' UNION SELECT app_id FROM audit WHERE seq = 1 AND app_id = ''`)
 		for n >= 0 {
 			// One look for each chain, however many entries it has.
-			n = s.chainsBy(ctx, func(chain string, err error) bool {
+			n = s.queryChains(ctx, func(chain string, err error) bool {
 				last = chain
 				return yield(chain, err)
 			}, `SELECT MIN(c.app_id) FROM (SELECT MIN(app_id) AS app_id FROM audit_head WHERE app_id > $1 AND app_id <> '*'
@@ -199,8 +199,8 @@ func (s *Service) chains(ctx context.Context, app string) iter.Seq2[string, erro
 	}
 }
 
-// chainsBy yields the chains that a query returns, and returns how many they are, -1 if that is to be the end.
-func (s *Service) chainsBy(ctx context.Context, yield func(string, error) bool, sql string, args ...any) int {
+// queryChains yields the chains that a query returns, and returns how many they are, -1 if that is to be the end.
+func (s *Service) queryChains(ctx context.Context, yield func(string, error) bool, sql string, args ...any) int {
 	var found []string
 	var b db.Batch
 	b.Query(func(row db.Row) error {

@@ -28,8 +28,8 @@ func (h Hasher) Sum(value []byte) string {
 	return hashPrefix + hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// of returns the hash of a decoded value. Documents that are equal have the same hash: the names of objects are sorted.
-func (h Hasher) of(v any) string {
+// hashValue returns the hash of a decoded value. Documents that are equal have the same hash: the names of objects are sorted.
+func (h Hasher) hashValue(v any) string {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return "" // a decoded document holds nothing that cannot be written again
@@ -43,26 +43,26 @@ func isHash(v any) bool {
 	return ok && len(text) == len(hashPrefix)+32 && strings.HasPrefix(text, hashPrefix)
 }
 
-// newHasher returns one whose key nobody keeps.
-func newHasher() Hasher {
+// newRandomHasher returns one whose key nobody keeps.
+func newRandomHasher() Hasher {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key) // never fails
 	return Hasher{key}
 }
 
-// ownHasher returns the hasher of the default app, which has no data key and is never deleted.
-func (s *Service) ownHasher() (Hasher, error) {
-	keys, err := s.keys.Derive("hashes of the audit trail of " + string(DefaultID))
+// defaultAppHasher returns the hasher of the default app, which has no data key and is never deleted.
+func (s *Service) defaultAppHasher() (Hasher, error) {
+	keys, err := s.keys.DeriveKeys("hashes of the audit trail of " + string(DefaultID))
 	if err != nil {
 		return Hasher{}, fmt.Errorf("derive the key of the default app's hashes: %w", err)
 	}
 	return Hasher{keys[0]}, nil
 }
 
-// hasher returns the hasher of an app as it was read. An app whose deletion has begun has none.
-func (w *whole) hasher() Hasher {
-	if w.box == nil {
+// auditHasher returns the hasher of an app as it was read. An app whose deletion has begun has none.
+func (w *appState) auditHasher() Hasher {
+	if w.fieldCipher == nil {
 		return Hasher{}
 	}
-	return w.box.hasher
+	return w.fieldCipher.hasher
 }

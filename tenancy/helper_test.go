@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var masterKey = bytes.Repeat([]byte{7}, 32)
 
-func keyring(t testing.TB, masters ...[]byte) *tenancy.Keyring {
+func newKeyring(t testing.TB, masters ...[]byte) *tenancy.Keyring {
 	t.Helper()
 	k, err := tenancy.NewKeyring(masters...)
 	if err != nil {
@@ -36,9 +36,9 @@ func keyring(t testing.TB, masters ...[]byte) *tenancy.Keyring {
 // errCheck is what the configurations of these tests are refused with.
 var errCheck = errors.New("config does not load")
 
-// check refuses what is no object, what needs a secret that is not there, and a command without its grant. A
+// checkTestConfig refuses what is no object, what needs a secret that is not there, and a command without its grant. A
 // configuration here is {"needs": ["NAME"], "command": true, "key": "secret text"}.
-func check(_ context.Context, src []byte, grants grant.List, _ string, secret func(string) (string, bool)) error {
+func checkTestConfig(_ context.Context, src []byte, grants grant.List, _ string, secret func(string) (string, bool)) error {
 	var c struct {
 		Needs   []string
 		Command bool
@@ -58,51 +58,51 @@ func check(_ context.Context, src []byte, grants grant.List, _ string, secret fu
 	return nil
 }
 
-func decode(src []byte) (doc map[string]any, err error) {
+func decodeTestConfig(src []byte) (doc map[string]any, err error) {
 	err = json.Unmarshal(src, &doc)
 	return doc, err
 }
 
-const masked = "********"
+const maskedValue = "********"
 
-func mask(doc map[string]any) map[string]any {
+func maskTestConfig(doc map[string]any) map[string]any {
 	doc = maps.Clone(doc)
 	if _, ok := doc["key"]; ok {
-		doc["key"] = masked
+		doc["key"] = maskedValue
 	}
 	return doc
 }
 
-func restore(doc, old map[string]any) map[string]any {
+func restoreTestConfig(doc, old map[string]any) map[string]any {
 	doc = maps.Clone(doc)
-	if doc["key"] == masked {
+	if doc["key"] == maskedValue {
 		doc["key"] = old["key"]
 	}
 	return doc
 }
 
-func options() tenancy.Options {
+func newOptions() tenancy.Options {
 	return tenancy.Options{
-		Check: check, Decode: decode, Mask: mask, Restore: restore,
-		Leaves: func(doc map[string]any) map[string]any { return doc }, // none is nested
-		Log:    slog.New(slog.DiscardHandler),
+		CheckConfig: checkTestConfig, DecodeConfig: decodeTestConfig, MaskConfig: maskTestConfig, RestoreMasked: restoreTestConfig,
+		FlattenConfig: func(doc map[string]any) map[string]any { return doc }, // none is nested
+		Log:           slog.New(slog.DiscardHandler),
 	}
 }
 
-// service returns a service on d with a bus of its own: another process.
-func service(t testing.TB, d *db.DB) *tenancy.Service {
+// newService returns a service on d with a bus of its own: another process.
+func newService(t testing.TB, d *db.DB) *tenancy.Service {
 	t.Helper()
-	return tenancy.New(d, keyring(t, masterKey), signal.New(nil, nil), options())
+	return tenancy.New(d, newKeyring(t, masterKey), signal.New(nil, nil), newOptions())
 }
 
 const actor = "operator"
 
-func create(t testing.TB, s *tenancy.Service, d tenancy.Draft) tenancy.App {
+func createApp(t testing.TB, s *tenancy.Service, d tenancy.Draft) tenancy.App {
 	t.Helper()
 	if d.Config == nil {
 		d.Config = []byte(`{}`)
 	}
-	app, err := s.Create(t.Context(), actor, d, false)
+	app, err := s.CreateApp(t.Context(), actor, d, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func wantInvalid(t testing.TB, err error, field string) {
 	}
 }
 
-func count(t testing.TB, h *db.Handle, query string, args ...any) (n int) {
+func countRows(t testing.TB, h *db.Handle, query string, args ...any) (n int) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) }, query, args...)
@@ -136,7 +136,7 @@ func count(t testing.TB, h *db.Handle, query string, args ...any) (n int) {
 	return n
 }
 
-func exec(t testing.TB, h *db.Handle, query string, args ...any) {
+func execSQL(t testing.TB, h *db.Handle, query string, args ...any) {
 	t.Helper()
 	var b db.Batch
 	b.Exec(nil, query, args...)
@@ -147,9 +147,9 @@ func exec(t testing.TB, h *db.Handle, query string, args ...any) {
 
 func newBus() *signal.Bus { return signal.New(nil, nil) }
 
-func schema(t testing.TB, d *db.DB, ddl string) {
+func changeSchema(t testing.TB, d *db.DB, ddl string) {
 	t.Helper()
-	err := d.Schema(context.Background(), "", func(s *sql.DB) error {
+	err := d.ChangeSchema(context.Background(), "", func(s *sql.DB) error {
 		_, err := s.Exec(ddl)
 		return err
 	})
@@ -158,8 +158,8 @@ func schema(t testing.TB, d *db.DB, ddl string) {
 	}
 }
 
-// runFor runs s until done holds.
-func runFor(t testing.TB, s *tenancy.Service, done func() bool) {
+// runUntil runs s until done holds.
+func runUntil(t testing.TB, s *tenancy.Service, done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

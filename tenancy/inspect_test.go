@@ -33,23 +33,23 @@ func TestInspect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			each := dbtest.Each
+			each := dbtest.ForEachEngine
 			if tt.repair == "" && tt.grown {
-				each = func(t *testing.T, f func(*testing.T, *db.DB)) { t.Helper(); f(t, dbtest.SQLite(t)) }
+				each = func(t *testing.T, f func(*testing.T, *db.DB)) { t.Helper(); f(t, dbtest.NewSQLite(t)) }
 			}
 			each(t, func(t *testing.T, d *db.DB) {
-				s := service(t, d)
-				acme := create(t, s, tenancy.Draft{Name: "acme"})
-				trail(t, s, acme.ID, 5)
-				create(t, s, tenancy.Draft{Name: "globex"})
-				trail(t, s, "", 2)
+				s := newService(t, d)
+				acme := createApp(t, s, tenancy.Draft{Name: "acme"})
+				writeEntries(t, s, acme.ID, 5)
+				createApp(t, s, tenancy.Draft{Name: "globex"})
+				writeEntries(t, s, "", 2)
 				i := s.NewInspector()
-				look := func(afresh bool) (found []string) {
+				probe := func(afresh bool) (found []string) {
 					t.Helper()
-					if err := s.Seal(t.Context()); err != nil {
+					if err := s.SealChains(t.Context()); err != nil {
 						t.Fatal(err)
 					}
-					all, err := i.Inspect(t.Context(), afresh)
+					all, err := i.InspectChains(t.Context(), afresh)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -58,20 +58,20 @@ func TestInspect(t *testing.T) {
 					}
 					return found
 				}
-				if found := look(true); found != nil {
+				if found := probe(true); found != nil {
 					t.Fatalf("a good trail: %q", found)
 				}
-				exec(t, d.Platform(), tt.do)
-				trail(t, s, "", 1) // life goes on
+				execSQL(t, d.Platform(), tt.do)
+				writeEntries(t, s, "", 1) // life goes on
 				if name != "appended" {
-					trail(t, s, acme.ID, 1)
+					writeEntries(t, s, acme.ID, 1)
 				}
-				found := look(false)
+				found := probe(false)
 				if tt.late {
 					if found != nil {
 						t.Errorf("what is new holds %q", found)
 					}
-					found = look(true)
+					found = probe(true)
 				}
 				same := len(found) == len(tt.want)
 				for j := range min(len(found), len(tt.want)) {
@@ -80,21 +80,21 @@ func TestInspect(t *testing.T) {
 				if !same {
 					t.Errorf("found %q, want %q", found, tt.want)
 				}
-				if again := look(true); again != nil {
+				if again := probe(true); again != nil {
 					t.Errorf("found once more: %q", again)
 				}
-				if known, n, err := s.Damages(t.Context(), ""); err != nil || int(n) != len(tt.want) || len(known) != len(tt.want) {
+				if known, n, err := s.ListFoundFlaws(t.Context(), ""); err != nil || int(n) != len(tt.want) || len(known) != len(tt.want) {
 					t.Errorf("%d are known: %+v, %v", n, known, err)
 				}
-				if loose := count(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE seq = 0`); (loose == 0) != tt.grown {
-					t.Errorf("%d entries are outside their chains", loose)
+				if unchained := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE seq = 0`); (unchained == 0) != tt.grown {
+					t.Errorf("%d entries are outside their chains", unchained)
 				}
 				if tt.repair == "" {
 					return
 				}
-				exec(t, d.Platform(), tt.repair)
-				look(true)
-				if known, _, err := s.Damages(t.Context(), string(acme.ID)); err != nil || len(known) != 0 {
+				execSQL(t, d.Platform(), tt.repair)
+				probe(true)
+				if known, _, err := s.ListFoundFlaws(t.Context(), string(acme.ID)); err != nil || len(known) != 0 {
 					t.Errorf("a chain that is good again has %+v, %v", known, err)
 				}
 			})

@@ -12,26 +12,26 @@ import (
 // app's own.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t) // on SQLite the statements name the tenant and nothing else keeps apps apart
-	s := service(t, d)
+	d := dbtest.NewPostgres(t) // on SQLite the statements name the tenant and nothing else keeps apps apart
+	s := newService(t, d)
 	draft := tenancy.Draft{Secrets: map[string]string{"S": "v"}}
 	var apps []tenancy.App
 	for _, name := range []string{"alice", "bob"} {
 		draft.Name = name
-		apps = append(apps, create(t, s, draft))
-		if err := s.Revoke(t.Context(), actor, name, "x"); err != nil {
+		apps = append(apps, createApp(t, s, draft))
+		if err := s.RevokeTokens(t.Context(), actor, name, "x"); err != nil {
 			t.Fatal(err)
 		}
-		keyOf(t, s, name, name)
+		createKey(t, s, name, name)
 		if err := s.AddRole(t.Context(), actor, name, tenancy.Role{Name: "desk"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c, _, err := s.Begin(t.Context(), tenancy.Request{Actor: actor, Key: "k"})
+	c, _, err := s.ClaimIdempotencyKey(t.Context(), tenancy.IdempotentRequest{Actor: actor, Key: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Finish(t.Context(), tenancy.Answer{Status: 200, App: apps[0].ID}); err != nil {
+	if err := c.StoreResponse(t.Context(), tenancy.StoredResponse{Status: 200, App: apps[0].ID}); err != nil {
 		t.Fatal(err)
 	}
 	alice, bob, nobody := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
@@ -39,16 +39,16 @@ func TestIsolation(t *testing.T) {
 		t.Run(table, func(t *testing.T) {
 			of := `SELECT COUNT(*) FROM ` + table + ` WHERE tenant = $1`
 			all := `SELECT COUNT(*) FROM ` + table
-			if n := count(t, alice, of, string(apps[0].ID)); n != 1 {
+			if n := countRows(t, alice, of, string(apps[0].ID)); n != 1 {
 				t.Errorf("Alice sees %d rows of hers, want 1", n)
 			}
-			if n := count(t, bob, of, string(apps[0].ID)); n != 0 {
+			if n := countRows(t, bob, of, string(apps[0].ID)); n != 0 {
 				t.Errorf("Bob sees %d rows of Alice's", n)
 			}
-			if n := count(t, bob, all); n != 1 {
+			if n := countRows(t, bob, all); n != 1 {
 				t.Errorf("Bob sees %d rows, want his own", n)
 			}
-			if n := count(t, nobody, all); n != 0 {
+			if n := countRows(t, nobody, all); n != 0 {
 				t.Errorf("without a tenant %d rows are seen", n)
 			}
 			var b db.Batch
@@ -71,13 +71,13 @@ func TestIsolation(t *testing.T) {
 // TestSealedElsewhere moves a secret of one app to another in the database: it does not open there.
 func TestSealedElsewhere(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
-		alice := create(t, s, tenancy.Draft{Name: "alice", Secrets: map[string]string{"S": "v"}})
-		bob := create(t, s, tenancy.Draft{Name: "bob"})
-		exec(t, d.Platform(), `INSERT INTO app_secret (tenant, name, value, created_at, updated_at)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
+		alice := createApp(t, s, tenancy.Draft{Name: "alice", Secrets: map[string]string{"S": "v"}})
+		bob := createApp(t, s, tenancy.Draft{Name: "bob"})
+		execSQL(t, d.Platform(), `INSERT INTO app_secret (tenant, name, value, created_at, updated_at)
 			SELECT $1, name, value, created_at, updated_at FROM app_secret WHERE tenant = $2`, string(bob.ID), string(alice.ID))
-		if _, err := s.Snapshot(t.Context(), bob.ID, 0); err == nil {
+		if _, err := s.LoadSnapshot(t.Context(), bob.ID, 0); err == nil {
 			t.Error("another app's secret was opened")
 		}
 	})

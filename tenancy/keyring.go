@@ -12,16 +12,16 @@ import (
 	"slices"
 )
 
-// errSealed says that a ciphertext is damaged, belongs elsewhere, or needs a master key that is not there.
-var errSealed = errors.New("the sealed value cannot be opened with the master keys at hand")
+// errCannotOpen says that a ciphertext is damaged, belongs elsewhere, or needs a master key that is not there.
+var errCannotOpen = errors.New("the sealed value cannot be opened with the master keys at hand")
 
 const (
-	keySize  = 32
-	keyIDLen = 8 // bytes of the master key's id in front of what it wraps
-	nonceLen = 12
-	tagLen   = 16
-	// wrappedLen is the size of a data key wrapped by a master key.
-	wrappedLen = keyIDLen + nonceLen + keySize + tagLen
+	keySize   = 32
+	keyIDSize = 8 // bytes of the master key's id in front of what it wraps
+	nonceSize = 12
+	tagSize   = 16
+	// wrappedKeySize is the size of a data key wrapped by a master key.
+	wrappedKeySize = keyIDSize + nonceSize + keySize + tagSize
 )
 
 // Keyring encrypts what is secret at rest. A master key wraps data keys, a data key seals values, all by AES-256-GCM;
@@ -35,7 +35,7 @@ type master struct {
 	id      string
 	raw     []byte
 	wrap    cipher.AEAD
-	cursors *Box
+	cursors *FieldCipher
 }
 
 // NewKeyring returns a keyring over master keys of 32 bytes. The first seals, all of them open: to rotate, put the
@@ -59,7 +59,7 @@ func NewKeyring(masters ...[]byte) (*Keyring, error) {
 }
 
 func newMaster(raw []byte) (master, error) {
-	id, err := hkdf.Key(sha256.New, raw, nil, "stoa master key id", keyIDLen)
+	id, err := hkdf.Key(sha256.New, raw, nil, "stoa master key id", keyIDSize)
 	if err != nil {
 		return master{}, err
 	}
@@ -75,7 +75,7 @@ func newMaster(raw []byte) (master, error) {
 	if err != nil {
 		return master{}, err
 	}
-	return master{id: string(id), raw: slices.Clone(raw), wrap: wrap, cursors: &Box{scope: "cursor", aead: cursors}}, nil
+	return master{id: string(id), raw: slices.Clone(raw), wrap: wrap, cursors: &FieldCipher{scope: "cursor", aead: cursors}}, nil
 }
 
 func newAEAD(key []byte) (cipher.AEAD, error) {
@@ -86,11 +86,11 @@ func newAEAD(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// Current names the master key that seals.
-func (k *Keyring) Current() string { return hex.EncodeToString([]byte(k.masters[0].id)) }
+// CurrentKeyID names the master key that seals.
+func (k *Keyring) CurrentKeyID() string { return hex.EncodeToString([]byte(k.masters[0].id)) }
 
-// Former names the other master keys, whose values can still be opened.
-func (k *Keyring) Former() []string {
+// FormerKeyIDs names the other master keys, whose values can still be opened.
+func (k *Keyring) FormerKeyIDs() []string {
 	var ids []string
 	for _, m := range k.masters[1:] {
 		ids = append(ids, hex.EncodeToString([]byte(m.id)))
@@ -98,9 +98,9 @@ func (k *Keyring) Former() []string {
 	return ids
 }
 
-// Derive returns a key of 32 bytes for a purpose from each master key, in their order. Whoever has the master keys has it, and
+// DeriveKeys returns a key of 32 bytes for a purpose from each master key, in their order. Whoever has the master keys has it, and
 // nobody learns a master key, or the key of another purpose, from it.
-func (k *Keyring) Derive(purpose string) ([][]byte, error) {
+func (k *Keyring) DeriveKeys(purpose string) ([][]byte, error) {
 	keys := make([][]byte, len(k.masters))
 	for i, m := range k.masters {
 		var err error
@@ -111,42 +111,42 @@ func (k *Keyring) Derive(purpose string) ([][]byte, error) {
 	return keys, nil
 }
 
-// NewKey makes a data key for scope and returns it wrapped.
-func (k *Keyring) NewKey(scope string) []byte {
+// NewDataKey makes a data key for scope and returns it wrapped.
+func (k *Keyring) NewDataKey(scope string) []byte {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key) // never fails
-	return k.wrap(scope, key)
+	return k.wrapKey(scope, key)
 }
 
-// Rewrap returns a data key of scope wrapped by the current master key.
-func (k *Keyring) Rewrap(scope string, wrapped []byte) ([]byte, error) {
-	key, err := k.unwrap(scope, wrapped)
+// RewrapDataKey returns a data key of scope wrapped by the current master key.
+func (k *Keyring) RewrapDataKey(scope string, wrapped []byte) ([]byte, error) {
+	key, err := k.unwrapKey(scope, wrapped)
 	if err != nil {
 		return nil, err
 	}
-	return k.wrap(scope, key), nil
+	return k.wrapKey(scope, key), nil
 }
 
-func (k *Keyring) wrap(scope string, key []byte) []byte {
+func (k *Keyring) wrapKey(scope string, key []byte) []byte {
 	m := k.masters[0]
-	return append([]byte(m.id), seal(m.wrap, key, "key", scope)...)
+	return append([]byte(m.id), sealField(m.wrap, key, "key", scope)...)
 }
 
-func (k *Keyring) unwrap(scope string, wrapped []byte) ([]byte, error) {
-	if len(wrapped) != wrappedLen {
-		return nil, errSealed
+func (k *Keyring) unwrapKey(scope string, wrapped []byte) ([]byte, error) {
+	if len(wrapped) != wrappedKeySize {
+		return nil, errCannotOpen
 	}
 	for _, m := range k.masters {
-		if m.id == string(wrapped[:keyIDLen]) {
-			return open(m.wrap, wrapped[keyIDLen:], "key", scope)
+		if m.id == string(wrapped[:keyIDSize]) {
+			return openField(m.wrap, wrapped[keyIDSize:], "key", scope)
 		}
 	}
-	return nil, fmt.Errorf("%w: master key %x is missing", errSealed, wrapped[:keyIDLen])
+	return nil, fmt.Errorf("%w: master key %x is missing", errCannotOpen, wrapped[:keyIDSize])
 }
 
-// Box returns what seals and opens values under a wrapped data key of scope.
-func (k *Keyring) Box(scope string, wrapped []byte) (*Box, error) {
-	key, err := k.unwrap(scope, wrapped)
+// NewFieldCipher returns what seals and opens values under a wrapped data key of scope.
+func (k *Keyring) NewFieldCipher(scope string, wrapped []byte) (*FieldCipher, error) {
+	key, err := k.unwrapKey(scope, wrapped)
 	if err != nil {
 		return nil, fmt.Errorf("data key of %s: %w", scope, err)
 	}
@@ -158,71 +158,73 @@ func (k *Keyring) Box(scope string, wrapped []byte) (*Box, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Box{scope, aead, Hasher{hashes}}, nil
+	return &FieldCipher{scope, aead, Hasher{hashes}}, nil
 }
 
-// Seal encrypts one value under a data key of its own, which travels with it: for values that have no common owner.
-func (k *Keyring) Seal(scope, field string, plain []byte) ([]byte, error) {
-	wrapped := k.NewKey(scope)
-	box, err := k.Box(scope, wrapped)
+// SealValue encrypts one value under a data key of its own, which travels with it: for values that have no common owner.
+func (k *Keyring) SealValue(scope, field string, plain []byte) ([]byte, error) {
+	wrapped := k.NewDataKey(scope)
+	fieldCipher, err := k.NewFieldCipher(scope, wrapped)
 	if err != nil {
 		return nil, err
 	}
-	return append(wrapped, box.Seal(field, plain)...), nil
+	return append(wrapped, fieldCipher.Seal(field, plain)...), nil
 }
 
-// Renew returns what [Keyring.Seal] made for scope as the current master key would have made it.
-func (k *Keyring) Renew(scope string, sealed []byte) ([]byte, error) {
-	if len(sealed) < wrappedLen {
-		return nil, errSealed
+// RewrapValue returns what [Keyring.Seal] made for scope as the current master key would have made it.
+func (k *Keyring) RewrapValue(scope string, sealed []byte) ([]byte, error) {
+	if len(sealed) < wrappedKeySize {
+		return nil, errCannotOpen
 	}
-	wrapped, err := k.Rewrap(scope, sealed[:wrappedLen])
-	return append(wrapped, sealed[wrappedLen:]...), err
+	wrapped, err := k.RewrapDataKey(scope, sealed[:wrappedKeySize])
+	return append(wrapped, sealed[wrappedKeySize:]...), err
 }
 
-// Open decrypts what [Keyring.Seal] made for the same scope and field.
-func (k *Keyring) Open(scope, field string, sealed []byte) ([]byte, error) {
-	if len(sealed) < wrappedLen {
-		return nil, errSealed
+// OpenValue decrypts what [Keyring.Seal] made for the same scope and field.
+func (k *Keyring) OpenValue(scope, field string, sealed []byte) ([]byte, error) {
+	if len(sealed) < wrappedKeySize {
+		return nil, errCannotOpen
 	}
-	box, err := k.Box(scope, sealed[:wrappedLen])
+	fieldCipher, err := k.NewFieldCipher(scope, sealed[:wrappedKeySize])
 	if err != nil {
 		return nil, err
 	}
-	return box.Open(field, sealed[wrappedLen:])
+	return fieldCipher.Open(field, sealed[wrappedKeySize:])
 }
 
-// Box seals and opens the values of one owner.
-type Box struct {
+// FieldCipher seals and opens the values of one owner.
+type FieldCipher struct {
 	scope  string
 	aead   cipher.AEAD
 	hasher Hasher
 }
 
 // Seal encrypts the value of a field.
-func (b *Box) Seal(field string, plain []byte) []byte { return seal(b.aead, plain, field, b.scope) }
+func (b *FieldCipher) Seal(field string, plain []byte) []byte {
+	return sealField(b.aead, plain, field, b.scope)
+}
 
 // Open decrypts what [Box.Seal] made for the same field.
-func (b *Box) Open(field string, sealed []byte) ([]byte, error) {
-	return open(b.aead, sealed, field, b.scope)
+func (b *FieldCipher) Open(field string, sealed []byte) ([]byte, error) {
+	return openField(b.aead, sealed, field, b.scope)
 }
 
-func seal(aead cipher.AEAD, plain []byte, field, scope string) []byte {
-	nonce := make([]byte, nonceLen, nonceLen+len(plain)+tagLen)
+func sealField(aead cipher.AEAD, plain []byte, field, scope string) []byte {
+	nonce := make([]byte, nonceSize, nonceSize+len(plain)+tagSize)
 	_, _ = rand.Read(nonce) // never fails
-	return aead.Seal(nonce, nonce, plain, bound(field, scope))
+	return aead.Seal(nonce, nonce, plain, additionalData(field, scope))
 }
 
-func open(aead cipher.AEAD, sealed []byte, field, scope string) ([]byte, error) {
-	if len(sealed) < nonceLen+tagLen {
-		return nil, errSealed
+func openField(aead cipher.AEAD, sealed []byte, field, scope string) ([]byte, error) {
+	if len(sealed) < nonceSize+tagSize {
+		return nil, errCannotOpen
 	}
-	plain, err := aead.Open(nil, sealed[:nonceLen], sealed[nonceLen:], bound(field, scope))
+	plain, err := aead.Open(nil, sealed[:nonceSize], sealed[nonceSize:], additionalData(field, scope))
 	if err != nil {
-		return nil, errSealed
+		return nil, errCannotOpen
 	}
 	return plain, nil
 }
 
-// bound is the additional data: where the value belongs.
-func bound(field, scope string) []byte { return []byte("stoa\x00" + scope + "\x00" + field) }
+// additionalData is the additional data: where the value belongs.
+func additionalData(field, scope string) []byte { return []byte("stoa\x00" + scope + "\x00" + field) }

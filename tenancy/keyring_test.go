@@ -32,39 +32,39 @@ func TestNewKeyring(t *testing.T) {
 
 func TestSeal(t *testing.T) {
 	t.Parallel()
-	k := keyring(t, masterKey)
+	k := newKeyring(t, masterKey)
 	plain := []byte("attack at dawn")
-	sealed, err := k.Seal("issuer", "key/1", plain)
+	sealed, err := k.SealValue("issuer", "key/1", plain)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := k.Seal("issuer", "key/1", plain)
+	again, err := k.SealValue("issuer", "key/1", plain)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if bytes.Contains(sealed, plain) || bytes.Equal(sealed, again) {
 		t.Error("the sealed text shows its content, or is the same twice")
 	}
-	got, err := k.Open("issuer", "key/1", sealed)
+	got, err := k.OpenValue("issuer", "key/1", sealed)
 	if err != nil || !bytes.Equal(got, plain) {
 		t.Fatalf("opened %q, %v, want %q", got, err, plain)
 	}
-	if _, err := k.Open("other", "key/1", sealed); err == nil {
+	if _, err := k.OpenValue("other", "key/1", sealed); err == nil {
 		t.Error("opened in another scope")
 	}
-	if _, err := k.Open("issuer", "key/2", sealed); err == nil {
+	if _, err := k.OpenValue("issuer", "key/2", sealed); err == nil {
 		t.Error("opened as another field")
 	}
-	if _, err := keyring(t, bytes.Repeat([]byte{8}, 32)).Open("issuer", "key/1", sealed); err == nil {
+	if _, err := newKeyring(t, bytes.Repeat([]byte{8}, 32)).OpenValue("issuer", "key/1", sealed); err == nil {
 		t.Error("opened with another master key")
 	}
 	for i := range sealed {
 		bad := bytes.Clone(sealed)
 		bad[i] ^= 1
-		if _, err := k.Open("issuer", "key/1", bad); err == nil {
+		if _, err := k.OpenValue("issuer", "key/1", bad); err == nil {
 			t.Errorf("opened with byte %d changed", i)
 		}
-		if _, err := k.Open("issuer", "key/1", sealed[:i]); err == nil {
+		if _, err := k.OpenValue("issuer", "key/1", sealed[:i]); err == nil {
 			t.Errorf("opened when cut to %d bytes", i)
 		}
 	}
@@ -73,59 +73,59 @@ func TestSeal(t *testing.T) {
 func TestRotateMaster(t *testing.T) {
 	t.Parallel()
 	next := bytes.Repeat([]byte{9}, 32)
-	old, both, only := keyring(t, masterKey), keyring(t, next, masterKey), keyring(t, next)
-	wrapped := old.NewKey("app")
-	box, err := old.Box("app", wrapped)
+	old, both, only := newKeyring(t, masterKey), newKeyring(t, next, masterKey), newKeyring(t, next)
+	wrapped := old.NewDataKey("app")
+	fieldCipher, err := old.NewFieldCipher("app", wrapped)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed := box.Seal("f", []byte("x"))
-	if _, err := only.Box("app", wrapped); err == nil || !strings.Contains(err.Error(), "missing") {
+	sealed := fieldCipher.Seal("f", []byte("x"))
+	if _, err := only.NewFieldCipher("app", wrapped); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("unwrapped without the old master key: %v", err)
 	}
-	rewrapped, err := both.Rewrap("app", wrapped)
+	rewrapped, err := both.RewrapDataKey("app", wrapped)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if box, err = only.Box("app", rewrapped); err != nil {
+	if fieldCipher, err = only.NewFieldCipher("app", rewrapped); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := box.Open("f", sealed); err != nil || string(got) != "x" {
+	if got, err := fieldCipher.Open("f", sealed); err != nil || string(got) != "x" {
 		t.Errorf("opened %q, %v after the rotation", got, err)
 	}
-	if _, err := both.Rewrap("other", wrapped); err == nil {
+	if _, err := both.RewrapDataKey("other", wrapped); err == nil {
 		t.Error("rewrapped in another scope")
 	}
 
-	if sealed, err = old.Seal("app", "f", []byte("y")); err != nil {
+	if sealed, err = old.SealValue("app", "f", []byte("y")); err != nil {
 		t.Fatal(err)
 	}
-	renewed, err := both.Renew("app", sealed)
+	renewed, err := both.RewrapValue("app", sealed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := only.Open("app", "f", renewed); err != nil || string(got) != "y" {
+	if got, err := only.OpenValue("app", "f", renewed); err != nil || string(got) != "y" {
 		t.Errorf("opened %q, %v after it was renewed", got, err)
 	}
 	for name, f := range map[string]func() ([]byte, error){
-		"in another scope":     func() ([]byte, error) { return both.Renew("other", sealed) },
-		"without its key":      func() ([]byte, error) { return only.Renew("app", sealed) },
-		"what was never whole": func() ([]byte, error) { return both.Renew("app", sealed[:10]) },
+		"in another scope":     func() ([]byte, error) { return both.RewrapValue("other", sealed) },
+		"without its key":      func() ([]byte, error) { return only.RewrapValue("app", sealed) },
+		"what was never whole": func() ([]byte, error) { return both.RewrapValue("app", sealed[:10]) },
 	} {
 		if _, err := f(); err == nil {
 			t.Errorf("renewed %s", name)
 		}
 	}
-	if got := both.Former(); len(got) != 1 || got[0] != old.Current() || only.Former() != nil {
-		t.Errorf("former keys %v and %v", got, only.Former())
+	if got := both.FormerKeyIDs(); len(got) != 1 || got[0] != old.CurrentKeyID() || only.FormerKeyIDs() != nil {
+		t.Errorf("former keys %v and %v", got, only.FormerKeyIDs())
 	}
 }
 
 func TestCursor(t *testing.T) {
 	t.Parallel()
 	next := bytes.Repeat([]byte{9}, 32)
-	k := keyring(t, masterKey)
-	token := k.Cursor("apps/", "m")
+	k := newKeyring(t, masterKey)
+	token := k.EncodeCursor("apps/", "m")
 	for name, tt := range map[string]struct {
 		k           *tenancy.Keyring
 		list, token string
@@ -134,16 +134,16 @@ func TestCursor(t *testing.T) {
 	}{
 		"own":          {k, "apps/", token, "m", true},
 		"none":         {k, "apps/", "", "", true},
-		"after change": {keyring(t, next, masterKey), "apps/", token, "m", true},
+		"after change": {newKeyring(t, next, masterKey), "apps/", token, "m", true},
 		"other list":   {k, "apps/active", token, "", false},
-		"other master": {keyring(t, next), "apps/", token, "", false},
+		"other master": {newKeyring(t, next), "apps/", token, "", false},
 		"made up":      {k, "apps/", "bQ", "", false},
 		"no base64":    {k, "apps/", "%%%", "", false},
 		"huge":         {k, "apps/", strings.Repeat("A", 5000), "", false},
 		"tail cut":     {k, "apps/", token[:len(token)-2], "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := tt.k.Position(tt.list, tt.token)
+			got, err := tt.k.DecodeCursor(tt.list, tt.token)
 			if got != tt.want || (err == nil) != tt.ok {
 				t.Errorf("got %q, %v, want %q, ok %v", got, err, tt.want, tt.ok)
 			}
@@ -160,7 +160,7 @@ func TestDerive(t *testing.T) {
 	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
 	derive := func(purpose string, masters ...[]byte) [][]byte {
 		t.Helper()
-		keys, err := keyring(t, masters...).Derive(purpose)
+		keys, err := newKeyring(t, masters...).DeriveKeys(purpose)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,28 +7,28 @@ import "strconv"
 const TraceRatioLabel = "trace_ratio"
 
 // TraceRatio returns the part of the app's calls that is traced, if the app has a part of its own.
-func (a *App) TraceRatio() (part float64, own bool) {
-	text, own := a.Labels[TraceRatioLabel]
-	if !own {
+func (a *App) TraceRatio() (part float64, configured bool) {
+	text, configured := a.Labels[TraceRatioLabel]
+	if !configured {
 		return 0, false
 	}
-	part, err := traceRatio(text)
+	part, err := parseTraceRatio(text)
 	return part, err == nil
 }
 
-func traceRatio(text string) (float64, error) {
+func parseTraceRatio(text string) (float64, error) {
 	part, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(part >= 0 && part <= 1) {
-		return 0, invalid("labels."+TraceRatioLabel, "must be the part of the app's calls to trace, a number from 0 to 1")
+		return 0, invalidField("labels."+TraceRatioLabel, "must be the part of the app's calls to trace, a number from 0 to 1")
 	}
 	return part, nil
 }
 
 func checkTraceRatio(labels map[string]string) error {
-	text, own := labels[TraceRatioLabel]
-	if !own {
+	text, configured := labels[TraceRatioLabel]
+	if !configured {
 		return nil
 	}
-	_, err := traceRatio(text)
+	_, err := parseTraceRatio(text)
 	return err
 }

@@ -14,8 +14,8 @@ type Limits struct {
 	Rates              []Rate
 }
 
-// equal reports whether l and m say the same.
-func (l Limits) equal(m Limits) bool {
+// equalTo reports whether l and m say the same.
+func (l Limits) equalTo(m Limits) bool {
 	return l.Weight == m.Weight && l.MaxConcurrentTasks == m.MaxConcurrentTasks && l.QueueDepth == m.QueueDepth && slices.Equal(l.Rates, m.Rates)
 }
 
@@ -28,20 +28,20 @@ const (
 	maxQueueDepth     = 1_000_000
 )
 
-// InForce returns l with the defaults filled in. Without a limit MaxConcurrentTasks stays 0.
-func (l Limits) InForce() Limits {
+// WithDefaults returns l with the defaults filled in. Without a limit MaxConcurrentTasks stays 0.
+func (l Limits) WithDefaults() Limits {
 	l.Weight, l.QueueDepth = cmp.Or(l.Weight, defaultWeight), cmp.Or(l.QueueDepth, defaultQueueDepth)
 	return l
 }
 
-// Check says what is wrong with l; prefix goes before the names of its fields.
-func (l Limits) Check(prefix string) error {
+// CheckBounds says what is wrong with l; prefix goes before the names of its fields.
+func (l Limits) CheckBounds(prefix string) error {
 	for _, f := range []struct {
 		name    string
 		n, most int64
 	}{{"weight", l.Weight, maxWeight}, {"max_concurrent_tasks", l.MaxConcurrentTasks, maxConcurrent}, {"queue_depth", l.QueueDepth, maxQueueDepth}} {
 		if f.n < 0 || f.n > f.most {
-			return invalid(prefix+f.name, "must be 0, which stands for the default, to %d", f.most)
+			return invalidField(prefix+f.name, "must be 0, which stands for the default, to %d", f.most)
 		}
 	}
 	return checkRates(prefix+"rate", l.Rates)
@@ -56,8 +56,8 @@ type LimitsChange struct {
 	Rates []Rate `json:"rate,omitzero"`
 }
 
-// apply returns l with the changes made.
-func (c LimitsChange) apply(l Limits) (Limits, error) {
+// applyTo returns l with the changes made.
+func (c LimitsChange) applyTo(l Limits) (Limits, error) {
 	for _, f := range []struct{ from, to *int64 }{
 		{c.Weight, &l.Weight}, {c.MaxConcurrentTasks, &l.MaxConcurrentTasks}, {c.QueueDepth, &l.QueueDepth},
 	} {
@@ -68,5 +68,5 @@ func (c LimitsChange) apply(l Limits) (Limits, error) {
 	if c.Rates != nil {
 		l.Rates = slices.Clone(c.Rates)
 	}
-	return l, l.Check("limits.")
+	return l, l.CheckBounds("limits.")
 }

@@ -17,14 +17,14 @@ import (
 
 func TestList(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
-		s.SetDefault("", []byte(`{}`))
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
+		s.SetDefaultApp("", []byte(`{}`))
 		for _, name := range []string{"zeta", "a-b", "ab", "a0", "eve", "d"} {
-			create(t, s, tenancy.Draft{Name: name, Config: []byte(`{"key":"k"}`)})
+			createApp(t, s, tenancy.Draft{Name: name, Config: []byte(`{"key":"k"}`)})
 		}
 		for _, name := range []string{"ab", "zeta"} {
-			if _, err := s.Suspend(t.Context(), actor, name, ""); err != nil {
+			if _, err := s.SuspendApp(t.Context(), actor, name, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -45,9 +45,9 @@ func TestList(t *testing.T) {
 		for _, tt := range tests {
 			t.Run(fmt.Sprintf("%s by %d", tt.status, tt.size), func(t *testing.T) {
 				var got [][]string
-				q := tenancy.Query{Status: tt.status, Size: tt.size}
+				q := tenancy.AppQuery{Status: tt.status, Size: tt.size}
 				for more := true; more; more = q.Token != "" {
-					page, err := s.List(t.Context(), q)
+					page, err := s.ListApps(t.Context(), q)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -73,66 +73,66 @@ func TestList(t *testing.T) {
 
 func TestListRefused(t *testing.T) {
 	t.Parallel()
-	s := service(t, dbtest.SQLite(t))
+	s := newService(t, dbtest.NewSQLite(t))
 	for _, name := range []string{"a", "b"} {
-		create(t, s, tenancy.Draft{Name: name})
+		createApp(t, s, tenancy.Draft{Name: name})
 	}
-	page, err := s.List(t.Context(), tenancy.Query{Size: 1})
+	page, err := s.ListApps(t.Context(), tenancy.AppQuery{Size: 1})
 	if err != nil || page.Next == "" {
 		t.Fatalf("first page: next %q, %v", page.Next, err)
 	}
 	for name, tt := range map[string]struct {
-		q     tenancy.Query
+		q     tenancy.AppQuery
 		field string
 	}{
-		"size 0":       {tenancy.Query{}, "page_size"},
-		"size 101":     {tenancy.Query{Size: 101}, "page_size"},
-		"size -1":      {tenancy.Query{Size: -1}, "page_size"},
-		"status":       {tenancy.Query{Size: 1, Status: "gone"}, "status"},
-		"forged":       {tenancy.Query{Size: 1, Token: "YQ"}, "page_token"},
-		"other filter": {tenancy.Query{Size: 1, Status: tenancy.Active, Token: page.Next}, "page_token"},
+		"size 0":       {tenancy.AppQuery{}, "page_size"},
+		"size 101":     {tenancy.AppQuery{Size: 101}, "page_size"},
+		"size -1":      {tenancy.AppQuery{Size: -1}, "page_size"},
+		"status":       {tenancy.AppQuery{Size: 1, Status: "gone"}, "status"},
+		"forged":       {tenancy.AppQuery{Size: 1, Token: "YQ"}, "page_token"},
+		"other filter": {tenancy.AppQuery{Size: 1, Status: tenancy.Active, Token: page.Next}, "page_token"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := s.List(t.Context(), tt.q)
+			_, err := s.ListApps(t.Context(), tt.q)
 			wantInvalid(t, err, tt.field)
 		})
 	}
-	_, _, err = s.AuditTrail(t.Context(), tenancy.AuditQuery{Size: 1, Token: page.Next})
+	_, _, err = s.ListAuditEntries(t.Context(), tenancy.AuditQuery{Size: 1, Token: page.Next})
 	wantInvalid(t, err, "page_token")
 }
 
 func TestAuditTrail(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
-		s.SetDefault("", []byte(`{}`))
-		first := create(t, s, tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "hush"}, Grants: grant.Parse([]string{"stdio"})})
-		create(t, s, tenancy.Draft{Name: "globex"})
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
+		s.SetDefaultApp("", []byte(`{}`))
+		first := createApp(t, s, tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "hush"}, Grants: grant.ParseList([]string{"stdio"})})
+		createApp(t, s, tenancy.Draft{Name: "globex"})
 		steps := []func() error{
 			func() error {
-				_, err := s.Update(t.Context(), "ana", "acme", tenancy.Change{Config: []byte(`{"key":"hush"}`)}, false)
+				_, err := s.UpdateApp(t.Context(), "ana", "acme", tenancy.AppChange{Config: []byte(`{"key":"hush"}`)}, false)
 				return err
 			},
-			func() error { return s.PutSecret(t.Context(), "ana", "acme", "T", "hush") },
+			func() error { return s.StoreSecret(t.Context(), "ana", "acme", "T", "hush") },
 			func() error { return s.DeleteSecret(t.Context(), "ana", "acme", "T") },
-			func() error { _, err := s.Restore(t.Context(), "ana", "acme", 1); return err },
-			func() error { _, err := s.Suspend(t.Context(), actor, "acme", "unpaid"); return err },
-			func() error { _, err := s.Resume(t.Context(), actor, "acme", ""); return err },
-			func() error { return s.Revoke(t.Context(), actor, "acme", "bob") },
-			func() error { return s.Revoke(t.Context(), actor, "default", "") },
+			func() error { _, err := s.RestoreRevision(t.Context(), "ana", "acme", 1); return err },
+			func() error { _, err := s.SuspendApp(t.Context(), actor, "acme", "unpaid"); return err },
+			func() error { _, err := s.ResumeApp(t.Context(), actor, "acme", ""); return err },
+			func() error { return s.RevokeTokens(t.Context(), actor, "acme", "bob") },
+			func() error { return s.RevokeTokens(t.Context(), actor, "default", "") },
 			func() error {
-				return s.Audit(t.Context(), tenancy.Entry{Actor: "ana", Action: "app.token", App: "acme", AppID: first.ID})
+				return s.RecordAuditEntry(t.Context(), tenancy.AuditEntry{Actor: "ana", Action: "app.token", App: "acme", AppID: first.ID})
 			},
-			func() error { return s.Delete(t.Context(), actor, "acme") },
+			func() error { return s.DeleteApp(t.Context(), actor, "acme") },
 		}
 		for i, do := range steps {
 			if err := do(); err != nil {
 				t.Fatalf("step %d: %v", i, err)
 			}
 		}
-		_, err := s.Update(t.Context(), "ana", "globex", tenancy.Change{Config: []byte(`[`)}, false)
+		_, err := s.UpdateApp(t.Context(), "ana", "globex", tenancy.AppChange{Config: []byte(`[`)}, false)
 		wantErr(t, err, errCheck)
-		second := create(t, s, tenancy.Draft{Name: "acme"})
+		second := createApp(t, s, tenancy.Draft{Name: "acme"})
 
 		acme := []string{
 			"operator app.create", "stoa app.deleted", "operator app.delete", "ana app.token", "operator app.tokens.revoke", "operator app.resume",
@@ -154,7 +154,7 @@ func TestAuditTrail(t *testing.T) {
 			t.Run(tt.name, func(t *testing.T) {
 				var got []string
 				for more := true; more; more = tt.q.Token != "" {
-					entries, next, err := s.AuditTrail(t.Context(), tt.q)
+					entries, next, err := s.ListAuditEntries(t.Context(), tt.q)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -171,10 +171,10 @@ func TestAuditTrail(t *testing.T) {
 				}
 			})
 		}
-		if n := count(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE detail LIKE '%hush%'`); n != 0 {
+		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE detail LIKE '%hush%'`); n != 0 {
 			t.Errorf("%d entries tell a secret", n)
 		}
-		entries, _, err := s.AuditTrail(t.Context(), tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: string(first.ID)}, Size: 100})
+		entries, _, err := s.ListAuditEntries(t.Context(), tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: string(first.ID)}, Size: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,12 +195,12 @@ func TestAuditTrail(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(strings.ReplaceAll(want, "\n\t\t\t\t", ""), hashes.ReplaceAllString(string(got), "#")); diff != "" {
+			if diff := cmp.Diff(strings.ReplaceAll(want, "\n\t\t\t\t", ""), hashPattern.ReplaceAllString(string(got), "#")); diff != "" {
 				t.Errorf("detail of step %d (-want +got):\n%s", i, diff)
 			}
 		}
 	})
 }
 
-// hashes finds the keyed hashes of an entry.
-var hashes = regexp.MustCompile(`hmac-sha256:[0-9a-f]{32}`)
+// hashPattern finds the keyed hashes of an entry.
+var hashPattern = regexp.MustCompile(`hmac-sha256:[0-9a-f]{32}`)

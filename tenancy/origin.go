@@ -12,13 +12,13 @@ type originKey struct{}
 
 // WithOrigin returns a context in which what is done for a request is told to come from there. Where is called for what
 // goes on the trail, and for nothing else.
-func WithOrigin(ctx context.Context, where func() Origin) context.Context {
-	return context.WithValue(ctx, originKey{}, where)
+func WithOrigin(ctx context.Context, origin func() Origin) context.Context {
+	return context.WithValue(ctx, originKey{}, origin)
 }
 
-func originOf(ctx context.Context) Origin {
-	if where, ok := ctx.Value(originKey{}).(func() Origin); ok {
-		return where()
+func originFromContext(ctx context.Context) Origin {
+	if origin, ok := ctx.Value(originKey{}).(func() Origin); ok {
+		return origin()
 	}
 	return Origin{}
 }

@@ -9,10 +9,10 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// checkOverlap refuses grants by which programs of one app would write where another app has its SQLite files: SQLite reads
+// checkGrantOverlap refuses grants by which programs of one app would write where another app has its SQLite files: SQLite reads
 // what lies beside a file, and opens it with the rights of this server. What an app's own programs may write is for its
 // configuration to keep apart from its databases.
-func (s *Service) checkOverlap(ctx context.Context, tenant db.ID, grants grant.List) error {
+func (s *Service) checkGrantOverlap(ctx context.Context, tenant db.ID, grants grant.List) error {
 	if !grants.Has(grant.SQLite) && !grants.Has(grant.Command) {
 		return nil
 	}
@@ -27,10 +27,10 @@ func (s *Service) checkOverlap(ctx context.Context, tenant db.ID, grants grant.L
 		if err := json.Unmarshal([]byte(raw), &other); err != nil {
 			return fmt.Errorf("grants of app %s: %w", name, err)
 		}
-		if folder, files, overlap := grants.ProgramsIn(other); overlap {
-			found = invalid("grants", "command: the folder %s is, holds or lies in %s, where the app %s has SQLite files: name a folder apart from it", folder, files, name)
-		} else if folder, files, overlap := other.ProgramsIn(grants); overlap {
-			found = invalid("grants", "sqlite: its files lie in %s by filesystem, and the app %s runs programs in %s: name folders that do not overlap", files, name, folder)
+		if folder, files, overlap := grants.FindProgramOverlap(other); overlap {
+			found = invalidField("grants", "command: the folder %s is, holds or lies in %s, where the app %s has SQLite files: name a folder apart from it", folder, files, name)
+		} else if folder, files, overlap := other.FindProgramOverlap(grants); overlap {
+			found = invalidField("grants", "sqlite: its files lie in %s by filesystem, and the app %s runs programs in %s: name folders that do not overlap", files, name, folder)
 		}
 		return nil
 	}, `SELECT name, grants FROM app WHERE tenant <> $1 AND status <> 'deleting' AND (grants LIKE '%"sqlite"%' OR grants LIKE '%"command"%') ORDER BY name`, string(tenant))

@@ -7,9 +7,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Replan has every app that is on a plan built anew, in the transaction in which the plan changes, and returns them:
+// RebuildAppsOnPlan has every app that is on a plan built anew, in the transaction in which the plan changes, and returns them:
 // whoever calls it publishes them on [TopicApp] after the commit.
-func Replan(ctx context.Context, tx *db.Tx, plan string) (on []db.ID, err error) {
+func RebuildAppsOnPlan(ctx context.Context, tx *db.Tx, plan string) (on []db.ID, err error) {
 	err = tx.Query(ctx, func(row db.Row) error {
 		var id string
 		err := row.Scan(&id)
@@ -19,19 +19,19 @@ func Replan(ctx context.Context, tx *db.Tx, plan string) (on []db.ID, err error)
 	return on, err
 }
 
-// plan refuses the name of a plan, where one is given, that does not exist.
-func (s *Service) plan(ctx context.Context, name *string) error {
-	if name == nil || *name == "" || s.options.Plan == nil {
+// checkPlanExists refuses the name of a plan, where one is given, that does not exist.
+func (s *Service) checkPlanExists(ctx context.Context, name *string) error {
+	if name == nil || *name == "" || s.options.CheckPlan == nil {
 		return nil
 	}
-	return s.options.Plan(ctx, *name)
+	return s.options.CheckPlan(ctx, *name)
 }
 
-// InForce returns the limits that hold for the app: its own, where it has none its plan's, else the defaults.
-func (a App) InForce() Limits {
+// EffectiveLimits returns the limits that hold for the app: its own, where it has none its plan's, else the defaults.
+func (a App) EffectiveLimits() Limits {
 	l := a.Limits
-	l.Weight = cmp.Or(l.Weight, a.planned.Weight)
-	l.MaxConcurrentTasks = cmp.Or(l.MaxConcurrentTasks, a.planned.MaxConcurrentTasks)
-	l.QueueDepth = cmp.Or(l.QueueDepth, a.planned.QueueDepth)
-	return l.InForce()
+	l.Weight = cmp.Or(l.Weight, a.planLimits.Weight)
+	l.MaxConcurrentTasks = cmp.Or(l.MaxConcurrentTasks, a.planLimits.MaxConcurrentTasks)
+	l.QueueDepth = cmp.Or(l.QueueDepth, a.planLimits.QueueDepth)
+	return l.WithDefaults()
 }

@@ -33,7 +33,7 @@ var (
 // checkRates says what is wrong with rates, which are called name.
 func checkRates(name string, rates []Rate) error {
 	if len(rates) > maxRates {
-		return invalid(name, "there are %d, %d are allowed", len(rates), maxRates)
+		return invalidField(name, "there are %d, %d are allowed", len(rates), maxRates)
 	}
 	seen := map[Rate]bool{}
 	for i, r := range rates {
@@ -43,19 +43,19 @@ func checkRates(name string, rates []Rate) error {
 			of          []string
 		}{{"per", r.Per, ratePer}, {"type", r.Type, rateType}, {"window", r.Window, rateWindow}} {
 			if !slices.Contains(word.of, word.value) {
-				return invalid(field+"."+word.name, "must be one of %s", strings.Join(word.of, ", "))
+				return invalidField(field+"."+word.name, "must be one of %s", strings.Join(word.of, ", "))
 			}
 		}
 		switch {
 		case r.Agent != "" && r.Per != "agent":
-			return invalid(field+".agent", "belongs to per agent only")
+			return invalidField(field+".agent", "belongs to per agent only")
 		case r.Agent != "" && !rateAgent.MatchString(r.Agent):
-			return invalid(field+".agent", "must be the name of an agent")
+			return invalidField(field+".agent", "must be the name of an agent")
 		case r.Limit < 1 || r.Limit > maxRate:
-			return invalid(field+".limit", "must be 1 to %d", int64(maxRate))
+			return invalidField(field+".limit", "must be 1 to %d", int64(maxRate))
 		}
 		if r.Limit = 0; seen[r] {
-			return invalid(field, "says the same as one before it with another limit, or with the same")
+			return invalidField(field, "says the same as one before it with another limit, or with the same")
 		}
 		seen[r] = true
 	}
@@ -67,8 +67,8 @@ func rateField(name string, i int) string { return fmt.Sprintf("%s[%d]", name, i
 // noRates is how the database holds none.
 const noRates = "[]"
 
-// ratesDocument returns rates as the database holds them.
-func ratesDocument(rates []Rate) (string, error) {
+// encodeRates returns rates as the database holds them.
+func encodeRates(rates []Rate) (string, error) {
 	if len(rates) == 0 {
 		return noRates, nil
 	}
@@ -76,8 +76,8 @@ func ratesDocument(rates []Rate) (string, error) {
 	return string(raw), err
 }
 
-// ratesOf reads what ratesDocument returned.
-func ratesOf(document string) (rates []Rate, err error) {
+// decodeRates reads what encodeRates returned.
+func decodeRates(document string) (rates []Rate, err error) {
 	if document == noRates {
 		return nil, nil
 	}

@@ -16,13 +16,13 @@ import (
 // and the hash that the chain ended with before.
 const actionRedact = "audit.redact"
 
-// kept are the members of "before" and "after" that the trail holds as they are.
-var kept = []string{"status", "revision", "plan", "grants", "limits", "name", "scopes"}
+// unhashedFields are the members of "before" and "after" that the trail holds as they are.
+var unhashedFields = []string{"status", "revision", "plan", "grants", "limits", "name", "scopes"}
 
-// redactOld puts keyed hashes in the place of what earlier versions wrote on the audit trail in clear, such as
+// redactEarlierEntries puts keyed hashes in the place of what earlier versions wrote on the audit trail in clear, such as
 // configurations. The chain is verified before, is hashed anew from the first such entry on, and gets an entry that tells of
 // it. Of an app that is gone the key of the hashes is not kept. A chain that is not as it was sealed stays as it is.
-func (s *Service) redactOld(ctx context.Context) error {
+func (s *Service) redactEarlierEntries(ctx context.Context) error {
 	var chains []string
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -35,26 +35,26 @@ func (s *Service) redactOld(ctx context.Context) error {
 		return fmt.Errorf("look for audit entries to redact: %w", err)
 	}
 	for _, id := range chains {
-		hasher, err := s.hasherOf(ctx, id)
+		hasher, err := s.loadHasher(ctx, id)
 		if err == nil {
-			err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error { return s.redactChain(ctx, tx, id, hasher) })
+			err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error { return s.redactChain(ctx, tx, id, hasher) })
 		}
-		if errors.Is(err, errBroken) {
-			s.tampered(ctx, id)
-			err = s.redacted(ctx, id)
+		if errors.Is(err, errChainBroken) {
+			s.logTampering(ctx, id)
+			err = s.markRedacted(ctx, id)
 		}
 		if err != nil {
 			return fmt.Errorf("redact the audit trail of %q: %w", id, err)
 		}
-		s.unerased.Store(true)
+		s.eraseNeeded.Store(true)
 	}
 	return nil
 }
 
-// hasherOf returns the hasher of an app, one whose key is lost if there is no such app.
-func (s *Service) hasherOf(ctx context.Context, id string) (Hasher, error) {
+// loadHasher returns the hasher of an app, one whose key is lost if there is no such app.
+func (s *Service) loadHasher(ctx context.Context, id string) (Hasher, error) {
 	if id == string(DefaultID) {
-		return s.ownHasher()
+		return s.defaultAppHasher()
 	}
 	var wrapped []byte
 	var b db.Batch
@@ -63,17 +63,17 @@ func (s *Service) hasherOf(ctx context.Context, id string) (Hasher, error) {
 		return Hasher{}, err
 	}
 	if wrapped == nil {
-		return newHasher(), nil
+		return newRandomHasher(), nil
 	}
-	box, err := s.keys.Box(id, wrapped)
+	fieldCipher, err := s.keys.NewFieldCipher(id, wrapped)
 	if err != nil {
 		return Hasher{}, err
 	}
-	return box.hasher, nil
+	return fieldCipher.hasher, nil
 }
 
-// redacted notes that a chain has been looked at.
-func (s *Service) redacted(ctx context.Context, id string) error {
+// markRedacted notes that a chain has been looked at.
+func (s *Service) markRedacted(ctx context.Context, id string) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM audit_redact WHERE app_id = $1`, id)
 	return s.db.Platform().Do(ctx, &b)
@@ -81,9 +81,9 @@ func (s *Service) redacted(ctx context.Context, id string) error {
 
 // redactChain redacts the entries of a chain, and those that are not in it yet.
 func (s *Service) redactChain(ctx context.Context, tx *db.Tx, id string, hasher Hasher) error {
-	for n := perSeal; n == perSeal; {
+	for n := sealBatchSize; n == sealBatchSize; {
 		var err error
-		if n, err = s.sealSome(ctx, tx, id); err != nil {
+		if n, err = s.sealBatch(ctx, tx, id); err != nil {
 			return err
 		}
 	}
@@ -91,31 +91,31 @@ func (s *Service) redactChain(ctx context.Context, tx *db.Tx, id string, hasher 
 	if err != nil {
 		return err
 	}
-	var last Entry   // as it was
-	prev, n := "", 0 // hash of the last one as it is now, and how many were redacted
+	var last AuditEntry // as it was
+	prev, n := "", 0    // hash of the last one as it is now, and how many were redacted
 	for more := true; more; {
-		var entries []Entry
-		err := tx.Query(ctx, readEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE app_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`, id, last.Seq, perExport)
+		var entries []AuditEntry
+		err := tx.Query(ctx, scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE app_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`, id, last.Seq, exportBatchSize)
 		if err != nil {
 			return err
 		}
-		more = len(entries) == perExport
+		more = len(entries) == exportBatchSize
 		for _, e := range entries {
-			if hash, err := e.Digest(last.Hash); err != nil || hash != e.Hash || e.Prev != last.Hash || e.Seq != last.Seq+1 {
-				return errBroken
+			if hash, err := e.ComputeHash(last.Hash); err != nil || hash != e.Hash || e.Prev != last.Hash || e.Seq != last.Seq+1 {
+				return errChainBroken
 			}
 			last = e
 			detail, changed := redactDetail(e, hasher)
 			if changed {
 				n++
 			}
-			if prev, err = rewrite(ctx, tx, e, detail, prev, changed); err != nil {
+			if prev, err = rewriteEntry(ctx, tx, e, detail, prev, changed); err != nil {
 				return err
 			}
 		}
 	}
 	if last.Seq != h.seq || last.Hash != h.hash {
-		return errBroken
+		return errChainBroken
 	}
 	if n > 0 {
 		former := h.hash
@@ -124,7 +124,7 @@ func (s *Service) redactChain(ctx context.Context, tx *db.Tx, id string, hasher 
 			return err
 		}
 		detail := map[string]any{"entries": n, "former_head": former}
-		if err := Audit(ctx, tx, Entry{Actor: System, Action: actionRedact, App: last.App, AppID: last.AppID, Detail: detail}); err != nil {
+		if err := InsertAuditEntry(ctx, tx, AuditEntry{Actor: System, Action: actionRedact, App: last.App, AppID: last.AppID, Detail: detail}); err != nil {
 			return err
 		}
 	}
@@ -132,8 +132,8 @@ func (s *Service) redactChain(ctx context.Context, tx *db.Tx, id string, hasher 
 	return err
 }
 
-// rewrite gives an entry its detail, and a hash behind prev, which it returns.
-func rewrite(ctx context.Context, tx *db.Tx, e Entry, detail map[string]any, prev string, changed bool) (hash string, err error) {
+// rewriteEntry gives an entry its detail, and a hash behind prev, which it returns.
+func rewriteEntry(ctx context.Context, tx *db.Tx, e AuditEntry, detail map[string]any, prev string, changed bool) (hash string, err error) {
 	if !changed && e.Prev == prev {
 		return e.Hash, nil
 	}
@@ -142,7 +142,7 @@ func rewrite(ctx context.Context, tx *db.Tx, e Entry, detail map[string]any, pre
 	if err != nil {
 		return "", err
 	}
-	if hash, err = e.Digest(prev); err != nil {
+	if hash, err = e.ComputeHash(prev); err != nil {
 		return "", err
 	}
 	_, err = tx.Exec(ctx, `UPDATE audit SET detail = $2, prev = $3, hash = $4 WHERE id = $1`, e.ID, string(raw), prev, hash)
@@ -150,7 +150,7 @@ func rewrite(ctx context.Context, tx *db.Tx, e Entry, detail map[string]any, pre
 }
 
 // redactDetail returns the detail of an entry without what the trail does not hold any more, and whether it held any.
-func redactDetail(e Entry, hasher Hasher) (detail map[string]any, changed bool) {
+func redactDetail(e AuditEntry, hasher Hasher) (detail map[string]any, changed bool) {
 	detail = maps.Clone(e.Detail)
 	family, _, _ := strings.Cut(e.Action, ".")
 	if !slices.Contains([]string{"app", "approval", "notification", "config"}, family) {
@@ -158,7 +158,7 @@ func redactDetail(e Entry, hasher Hasher) (detail map[string]any, changed bool) 
 	}
 	hash := func(in map[string]any, name string) {
 		if v, ok := in[name]; ok && v != nil && v != "" && !isHash(v) {
-			in[name], changed = hasher.of(v), true
+			in[name], changed = hasher.hashValue(v), true
 		}
 	}
 	for _, side := range []string{"before", "after"} {
@@ -168,7 +168,7 @@ func redactDetail(e Entry, hasher Hasher) (detail map[string]any, changed bool) 
 		}
 		values = maps.Clone(values)
 		for name := range values {
-			if !slices.Contains(kept, name) {
+			if !slices.Contains(unhashedFields, name) {
 				hash(values, name)
 			}
 		}

@@ -10,16 +10,16 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestRedactOld: what an earlier version wrote in clear is replaced by hashes, of an app that is there and of one that is gone;
+// TestRedactEarlierEntries: what an earlier version wrote in clear is replaced by hashes, of an app that is there and of one that is gone;
 // the chains are good afterwards and tell of it, and an inspector that knows them as they were finds nothing. A chain that was
 // tampered with before stays as it is.
-func TestRedactOld(t *testing.T) {
+func TestRedactEarlierEntries(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
 		ids := map[string]db.ID{}
 		for _, name := range []string{"acme", "gone", "bad"} {
-			app, err := s.Create(t.Context(), actor, tenancy.Draft{Name: name, Config: []byte(`{}`)}, false)
+			app, err := s.CreateApp(t.Context(), actor, tenancy.Draft{Name: name, Config: []byte(`{}`)}, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -30,19 +30,19 @@ func TestRedactOld(t *testing.T) {
 				"notification.set": {"task": "t", "config": "canary"},
 				"price.create":     {"after": map[string]any{"version": "stays"}},
 			} {
-				if err := s.Audit(t.Context(), tenancy.Entry{Actor: actor, Action: action, App: name, AppID: app.ID, Detail: detail}); err != nil {
+				if err := s.RecordAuditEntry(t.Context(), tenancy.AuditEntry{Actor: actor, Action: action, App: name, AppID: app.ID, Detail: detail}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		if err := s.Delete(t.Context(), actor, "gone"); err != nil {
+		if err := s.DeleteApp(t.Context(), actor, "gone"); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Seal(t.Context()); err != nil {
+		if err := s.SealChains(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		inspector := s.NewInspector()
-		if found, err := inspector.Inspect(t.Context(), true); err != nil || len(found) > 0 {
+		if found, err := inspector.InspectChains(t.Context(), true); err != nil || len(found) > 0 {
 			t.Fatal(found, err)
 		}
 		var b db.Batch
@@ -54,43 +54,43 @@ func TestRedactOld(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(ctx) }()
-		eventually(t, "no chain is left to redact", func() bool { return count(t, d.Platform(), `SELECT COUNT(*) FROM audit_redact`) == 0 })
+		waitUntil(t, "no chain is left to redact", func() bool { return countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit_redact`) == 0 })
 		cancel()
 		<-ended
-		if err := s.Seal(t.Context()); err != nil {
+		if err := s.SealChains(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		flaws := map[string]int{}
-		told := map[string]bool{}
-		v := tenancy.Verifier{Report: func(v tenancy.Verdict) { flaws[v.AppID] = len(v.Flaws) }}
-		for line, err := range s.Export(t.Context(), tenancy.AuditFilter{}) {
+		reported := map[string]bool{}
+		v := tenancy.Verifier{OnResult: func(v tenancy.VerifyResult) { flaws[v.AppID] = len(v.Flaws) }}
+		for line, err := range s.ExportTrail(t.Context(), tenancy.AuditFilter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v.Line(line)
+			v.AddLine(line)
 			if e := line.Entry; e != nil && e.Action == "audit.redact" {
-				told[string(e.AppID)] = true
+				reported[string(e.AppID)] = true
 			}
 		}
 		for _, name := range []string{"acme", "gone"} {
 			id := string(ids[name])
-			if flaws[id] > 0 || !told[id] {
-				t.Errorf("%s: %d flaws, told %v", name, flaws[id], told[id])
+			if flaws[id] > 0 || !reported[id] {
+				t.Errorf("%s: %d flaws, told %v", name, flaws[id], reported[id])
 			}
-			if n := count(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%canary%'`); n > 0 {
+			if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%canary%'`); n > 0 {
 				t.Errorf("%s: %d entries hold a canary", name, n)
 			}
-			if n := count(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%hmac-sha256:%'`); n < 3 {
+			if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%hmac-sha256:%'`); n < 3 {
 				t.Errorf("%s: %d entries hold a hash", name, n)
 			}
-			if n := count(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%stays%'`); n != 1 {
+			if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%stays%'`); n != 1 {
 				t.Errorf("%s: %d entries hold what stays", name, n)
 			}
 		}
-		if bad := string(ids["bad"]); flaws[bad] == 0 || told[bad] {
-			t.Errorf("the bad chain has %d flaws, told %v", flaws[bad], told[bad])
+		if bad := string(ids["bad"]); flaws[bad] == 0 || reported[bad] {
+			t.Errorf("the bad chain has %d flaws, told %v", flaws[bad], reported[bad])
 		}
-		found, err := inspector.Inspect(t.Context(), false)
+		found, err := inspector.InspectChains(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,9 +16,9 @@ type Revision struct {
 	Current   bool
 }
 
-// Revisions lists an app's last hundred configurations, the newest first. The default app has none.
-func (s *Service) Revisions(ctx context.Context, app string) ([]Revision, error) {
-	id, err := s.known(ctx, app)
+// ListRevisions lists an app's last hundred configurations, the newest first. The default app has none.
+func (s *Service) ListRevisions(ctx context.Context, app string) ([]Revision, error) {
+	id, err := s.requireAppID(ctx, app)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (s *Service) Revisions(ctx context.Context, app string) ([]Revision, error)
 		var r Revision
 		var created int64
 		err := row.Scan(&r.Number, &r.Actor, &created, &r.Current)
-		r.CreatedAt = micros(created)
+		r.CreatedAt = timeFromMicros(created)
 		revisions = append(revisions, r)
 		return err
 	}, `SELECT v.revision, v.actor, v.created_at, v.revision = a.revision FROM app_revision v
@@ -39,18 +39,18 @@ func (s *Service) Revisions(ctx context.Context, app string) ([]Revision, error)
 	return revisions, nil
 }
 
-// Restore makes an earlier configuration the newest revision. It is checked against the secrets and grants of now.
-func (s *Service) Restore(ctx context.Context, actor, app string, revision int64) (App, error) {
-	return s.change(ctx, actor, "app.restore", app, false, func(e *edit) error {
+// RestoreRevision makes an earlier configuration the newest revision. It is checked against the secrets and grants of now.
+func (s *Service) RestoreRevision(ctx context.Context, actor, app string, revision int64) (App, error) {
+	return s.changeApp(ctx, actor, "app.restore", app, false, func(e *appEdit) error {
 		if revision < 1 {
-			return refuse(ErrNotFound, "revisions begin at 1")
+			return errorOfKind(ErrNotFound, "revisions begin at 1")
 		}
-		old, err := s.byID(ctx, e.app.ID, revision)
+		old, err := s.loadByID(ctx, e.app.ID, revision)
 		if err != nil {
 			return err
 		}
 		e.detail["restored"] = revision
-		e.newConfig(old.config)
-		return s.check(ctx, e.config, &e.app, e.secrets)
+		e.setConfig(old.config)
+		return s.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
 	})
 }

@@ -25,13 +25,13 @@ type Role struct {
 	Description string   `json:"description"`
 }
 
-// audited is what the audit trail holds of r: of its description the hash.
-func (r Role) audited(h Hasher) map[string]any {
-	return map[string]any{"name": r.Name, "scopes": append([]string{}, r.Scopes...), "description": h.of(r.Description)}
+// auditDetail is what the audit trail holds of r: of its description the hash.
+func (r Role) auditDetail(h Hasher) map[string]any {
+	return map[string]any{"name": r.Name, "scopes": append([]string{}, r.Scopes...), "description": h.hashValue(r.Description)}
 }
 
-// Role returns the app's own role of that name.
-func (a *App) Role(name string) (Role, bool) {
+// FindRole returns the app's own role of that name.
+func (a *App) FindRole(name string) (Role, bool) {
 	i := slices.IndexFunc(a.Roles, func(r Role) bool { return r.Name == name })
 	if i < 0 {
 		return Role{}, false
@@ -42,17 +42,17 @@ func (a *App) Role(name string) (Role, bool) {
 // AddRole gives an app another role. One that it has is [ErrExists].
 func (s *Service) AddRole(ctx context.Context, actor, app string, role Role) error {
 	return s.changeRoles(ctx, actor, "app.role.create", app, role.Name, func(a *App) (*Role, error) {
-		if _, ok := a.Role(role.Name); ok {
-			return nil, refuse(ErrExists, "the app %s has a role named %s", app, role.Name)
+		if _, ok := a.FindRole(role.Name); ok {
+			return nil, errorOfKind(ErrExists, "the app %s has a role named %s", app, role.Name)
 		}
 		return &role, nil
 	})
 }
 
-// SetRole changes what a role of an app may do. One that it does not have is [ErrNotFound].
-func (s *Service) SetRole(ctx context.Context, actor, app string, role Role) error {
+// UpdateRole changes what a role of an app may do. One that it does not have is [ErrNotFound].
+func (s *Service) UpdateRole(ctx context.Context, actor, app string, role Role) error {
 	return s.changeRoles(ctx, actor, "app.role.update", app, role.Name, func(a *App) (*Role, error) {
-		if _, ok := a.Role(role.Name); !ok {
+		if _, ok := a.FindRole(role.Name); !ok {
 			return nil, errNoRole
 		}
 		return &role, nil
@@ -62,14 +62,14 @@ func (s *Service) SetRole(ctx context.Context, actor, app string, role Role) err
 // DeleteRole takes a role away from an app and from whoever has it. One that it does not have is [ErrNotFound].
 func (s *Service) DeleteRole(ctx context.Context, actor, app, name string) error {
 	return s.changeRoles(ctx, actor, "app.role.delete", app, name, func(a *App) (*Role, error) {
-		if _, ok := a.Role(name); !ok {
+		if _, ok := a.FindRole(name); !ok {
 			return nil, errNoRole
 		}
 		return nil, nil
 	})
 }
 
-var errNoRole = refuse(ErrNotFound, "no such role")
+var errNoRole = errorOfKind(ErrNotFound, "no such role")
 
 // changeRoles puts what to returns in the place of the named role; nil removes it. The roles of the default app live in
 // the database like everybody's, though it has no row of its own there.
@@ -80,26 +80,26 @@ func (s *Service) changeRoles(ctx context.Context, actor, action, app, name stri
 			return err
 		}
 		detail["role"] = name
-		if old, ok := a.Role(name); ok {
-			detail["before"] = old.audited(hasher)
+		if old, ok := a.FindRole(name); ok {
+			detail["before"] = old.auditDetail(hasher)
 		}
 		if next != nil {
-			detail["after"] = next.audited(hasher)
+			detail["after"] = next.auditDetail(hasher)
 		}
-		a.Roles, err = withRole(a.Roles, name, next)
+		a.Roles, err = replaceRole(a.Roles, name, next)
 		return err
 	}
 	if app == DefaultName {
-		return s.changeOwnRoles(ctx, actor, action, apply)
+		return s.changeDefaultRoles(ctx, actor, action, apply)
 	}
-	_, err := s.change(ctx, actor, action, app, false, func(e *edit) error {
-		e.roles = true
-		return apply(&e.app, e.hasher(), e.detail)
+	_, err := s.changeApp(ctx, actor, action, app, false, func(e *appEdit) error {
+		e.rolesChanged = true
+		return apply(&e.app, e.auditHasher(), e.detail)
 	})
 	return err
 }
 
-func withRole(roles []Role, name string, next *Role) ([]Role, error) {
+func replaceRole(roles []Role, name string, next *Role) ([]Role, error) {
 	roles = slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return r.Name == name })
 	if next != nil {
 		roles = append(roles, *next)
@@ -111,16 +111,16 @@ func withRole(roles []Role, name string, next *Role) ([]Role, error) {
 	}
 	switch {
 	case len(roles) > maxRoles:
-		return nil, invalid("name", "there would be %d roles, %d are allowed", len(roles), maxRoles)
+		return nil, invalidField("name", "there would be %d roles, %d are allowed", len(roles), maxRoles)
 	case scopes > maxRoleScopes:
-		return nil, invalid("scopes", "all roles together would have %d scopes, %d are allowed", scopes, maxRoleScopes)
+		return nil, invalidField("scopes", "all roles together would have %d scopes, %d are allowed", scopes, maxRoleScopes)
 	}
 	return roles, nil
 }
 
-func (s *Service) changeOwnRoles(ctx context.Context, actor, action string, apply func(*App, Hasher, map[string]any) error) error {
-	for range maxTries {
-		snap, err := s.ownSnapshot(ctx)
+func (s *Service) changeDefaultRoles(ctx context.Context, actor, action string, apply func(*App, Hasher, map[string]any) error) error {
+	for range maxChangeAttempts {
+		snap, err := s.loadDefaultSnapshot(ctx)
 		if err != nil {
 			return err
 		}
@@ -128,11 +128,11 @@ func (s *Service) changeOwnRoles(ctx context.Context, actor, action string, appl
 		if err := apply(&snap.App, snap.Hasher, detail); err != nil {
 			return err
 		}
-		err = s.db.Platform().Tx(ctx, func(tx *db.Tx) error {
+		err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 			if err := storeRoles(ctx, tx, &snap.App); err != nil {
 				return err
 			}
-			return Audit(ctx, tx, Entry{Actor: actor, Action: action, App: DefaultName, AppID: DefaultID, Detail: detail})
+			return InsertAuditEntry(ctx, tx, AuditEntry{Actor: actor, Action: action, App: DefaultName, AppID: DefaultID, Detail: detail})
 		})
 		if errors.Is(err, errStale) {
 			continue
@@ -140,7 +140,7 @@ func (s *Service) changeOwnRoles(ctx context.Context, actor, action string, appl
 		if err != nil {
 			return fmt.Errorf("change roles of the default app: %w", err)
 		}
-		s.changed(DefaultID)
+		s.publishChange(DefaultID)
 		return nil
 	}
 	return ErrConflict

@@ -16,41 +16,41 @@ import (
 
 func TestRoles(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
-		s.SetDefault("Default", []byte("agents: {}"))
-		create(t, s, tenancy.Draft{Name: "acme"})
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
+		s.SetDefaultApp("Default", []byte("agents: {}"))
+		createApp(t, s, tenancy.Draft{Name: "acme"})
 		for _, app := range []string{"acme", tenancy.DefaultName} {
 			ctx := t.Context()
-			before, err := s.Get(ctx, app)
+			before, err := s.LoadApp(ctx, app)
 			if err != nil {
 				t.Fatal(err)
 			}
-			desk := tenancy.Role{Name: "desk", Scopes: []string{"tasks:read"}, Description: "looks"}
-			if err := s.AddRole(ctx, actor, app, desk); err != nil {
+			supportRole := tenancy.Role{Name: "desk", Scopes: []string{"tasks:read"}, Description: "looks"}
+			if err := s.AddRole(ctx, actor, app, supportRole); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.AddRole(ctx, actor, app, desk); !errors.Is(err, tenancy.ErrExists) {
+			if err := s.AddRole(ctx, actor, app, supportRole); !errors.Is(err, tenancy.ErrExists) {
 				t.Errorf("a second role of the name: %v", err)
 			}
-			if err := s.SetRole(ctx, actor, app, tenancy.Role{Name: "front"}); !errors.Is(err, tenancy.ErrNotFound) {
+			if err := s.UpdateRole(ctx, actor, app, tenancy.Role{Name: "front"}); !errors.Is(err, tenancy.ErrNotFound) {
 				t.Errorf("a change of no role: %v", err)
 			}
 			if err := s.DeleteRole(ctx, actor, app, "front"); !errors.Is(err, tenancy.ErrNotFound) {
 				t.Errorf("an end of no role: %v", err)
 			}
-			desk.Scopes = []string{"tasks:cancel"}
-			if err := s.SetRole(ctx, actor, app, desk); err != nil {
+			supportRole.Scopes = []string{"tasks:cancel"}
+			if err := s.UpdateRole(ctx, actor, app, supportRole); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.AddRole(ctx, actor, app, tenancy.Role{Name: "a", Scopes: []string{}}); err != nil {
 				t.Fatal(err)
 			}
-			after, err := s.Get(ctx, app)
+			after, err := s.LoadApp(ctx, app)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff([]tenancy.Role{{Name: "a", Scopes: []string{}}, desk}, after.Roles); diff != "" {
+			if diff := cmp.Diff([]tenancy.Role{{Name: "a", Scopes: []string{}}, supportRole}, after.Roles); diff != "" {
 				t.Errorf("roles of %s: %s", app, diff)
 			}
 			if after.Generation <= before.Generation || after.RolesVersion != 3 {
@@ -62,7 +62,7 @@ func TestRoles(t *testing.T) {
 			if err := s.DeleteRole(ctx, actor, app, "desk"); err != nil {
 				t.Fatal(err)
 			}
-			if end, err := s.Get(ctx, app); err != nil || len(end.Roles) != 1 || end.Generation <= after.Generation {
+			if end, err := s.LoadApp(ctx, app); err != nil || len(end.Roles) != 1 || end.Generation <= after.Generation {
 				t.Errorf("in the end: %+v, %v", end.Roles, err)
 			}
 		}
@@ -75,12 +75,12 @@ func TestRoles(t *testing.T) {
 // TestRolesAtOnce has many make roles at the same time, through two services: each is there in the end.
 func TestRolesAtOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		services := []*tenancy.Service{service(t, d), service(t, d)}
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		services := []*tenancy.Service{newService(t, d), newService(t, d)}
 		for _, s := range services {
-			s.SetDefault("Default", []byte("agents: {}"))
+			s.SetDefaultApp("Default", []byte("agents: {}"))
 		}
-		create(t, services[0], tenancy.Draft{Name: "acme"})
+		createApp(t, services[0], tenancy.Draft{Name: "acme"})
 		for _, app := range []string{"acme", tenancy.DefaultName} {
 			var all sync.WaitGroup
 			for i := range 6 {
@@ -95,7 +95,7 @@ func TestRolesAtOnce(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if got, err := services[0].Get(t.Context(), app); err != nil || len(got.Roles) != 6 {
+			if got, err := services[0].LoadApp(t.Context(), app); err != nil || len(got.Roles) != 6 {
 				t.Errorf("%s has %d roles, want 6 (%v)", app, len(got.Roles), err)
 			}
 		}
@@ -104,9 +104,9 @@ func TestRolesAtOnce(t *testing.T) {
 
 func TestRolesAreBounded(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
-		create(t, s, tenancy.Draft{Name: "acme"})
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
+		createApp(t, s, tenancy.Draft{Name: "acme"})
 		var bad *tenancy.InvalidError
 		scopes := make([]string, 501)
 		if err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: "wide", Scopes: scopes}); !errors.As(err, &bad) || bad.Field != "scopes" {
@@ -126,16 +126,16 @@ func TestRolesAreBounded(t *testing.T) {
 // TestRolesReachTheRecord: whoever acquires an app after a change of its roles gets them, and nothing is built for it.
 func TestRolesReachTheRecord(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		here, elsewhere := service(t, d), service(t, d) // no signal passes between them
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		here, elsewhere := newService(t, d), newService(t, d) // no signal passes between them
 		for _, s := range []*tenancy.Service{here, elsewhere} {
-			s.SetDefault("Default", []byte("agents: {}"))
+			s.SetDefaultApp("Default", []byte("agents: {}"))
 		}
-		acme := create(t, here, tenancy.Draft{Name: "acme"})
-		b := &builder{}
-		l := house(t, here, b, tenancy.LiveOptions{})
+		acme := createApp(t, here, tenancy.Draft{Name: "acme"})
+		b := &runtimeBuilder{}
+		l := newTestCache(t, here, b, tenancy.RuntimeCacheOptions{})
 		roles := func(id db.ID) int {
-			_, app, release := enter(t, l, id)
+			_, app, release := acquireRuntime(t, l, id)
 			defer release()
 			return len(app.Roles)
 		}
@@ -158,7 +158,7 @@ func TestRolesReachTheRecord(t *testing.T) {
 				}
 			}
 		}
-		if n := b.count(); n != 2 {
+		if n := b.countBuilt(); n != 2 {
 			t.Errorf("%d builds, want 2: one of each app", n)
 		}
 	})

@@ -21,18 +21,18 @@ const (
 
 // Router tells which app a request is for.
 type Router struct {
-	apps  *Service
-	hosts []hostPattern
-	stop  func()
+	apps      *Service
+	hosts     []hostPattern
+	stopWatch func()
 
-	flights singleflight.Group
-	mu      sync.RWMutex
-	epoch   uint64            // grows with each signal
-	known   map[string]naming // names of apps
-	unknown map[string]naming // names of none
+	lookups      singleflight.Group
+	mu           sync.RWMutex
+	generation   uint64                // grows with each signal
+	knownNames   map[string]cachedName // names of apps
+	unknownNames map[string]cachedName // names of none
 }
 
-type naming struct {
+type cachedName struct {
 	id    db.ID
 	until time.Time
 }
@@ -44,73 +44,73 @@ func NewRouter(s *Service, hosts []string) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{apps: s, hosts: patterns, known: map[string]naming{}, unknown: map[string]naming{}}
-	r.stop = s.bus.Watch(TopicName, r.forget)
+	r := &Router{apps: s, hosts: patterns, knownNames: map[string]cachedName{}, unknownNames: map[string]cachedName{}}
+	r.stopWatch = s.bus.WatchTopic(TopicName, r.forgetName)
 	return r, nil
 }
 
 // Close ends the router's wait for signals.
-func (r *Router) Close() { r.stop() }
+func (r *Router) Close() { r.stopWatch() }
 
-// Route returns the app that v is for, or why it is turned away before any app is looked at. The app need not exist:
-// [Visit.Admit] has the last word.
-func (r *Router) Route(ctx context.Context, v *Visit) (db.ID, error) {
-	id, name, err := v.target()
+// FindApp returns the app that v is for, or why it is turned away before any app is looked at. The app need not exist:
+// [AccessRequest.CheckApp] has the last word.
+func (r *Router) FindApp(ctx context.Context, v *AccessRequest) (db.ID, error) {
+	id, name, err := v.targetApp()
 	if err != nil || id != "" {
 		return id, err
 	}
-	id, err = r.lookup(ctx, name)
+	id, err = r.lookupName(ctx, name)
 	if err == nil && id == "" {
-		err = v.refused()
+		err = v.missingAppError()
 	}
 	return id, err
 }
 
-// lookup returns the id of the app of that name, "" if there is none.
-func (r *Router) lookup(ctx context.Context, name string) (db.ID, error) {
-	if !ValidName(name) {
+// lookupName returns the id of the app of that name, "" if there is none.
+func (r *Router) lookupName(ctx context.Context, name string) (db.ID, error) {
+	if !IsValidAppName(name) {
 		return "", nil
 	}
 	if name == DefaultName {
-		return r.apps.ID(ctx, name)
+		return r.apps.FindAppID(ctx, name)
 	}
 	r.mu.RLock()
-	n, ok := r.known[name]
+	n, ok := r.knownNames[name]
 	if !ok {
-		n, ok = r.unknown[name]
+		n, ok = r.unknownNames[name]
 	}
 	r.mu.RUnlock()
 	if ok && time.Now().Before(n.until) {
 		return n.id, nil
 	}
-	looking := r.flights.DoChan(name, func() (any, error) {
+	pending := r.lookups.DoChan(name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 		defer cancel()
 		r.mu.RLock()
-		epoch := r.epoch
+		generation := r.generation
 		r.mu.RUnlock()
-		id, err := r.apps.ID(ctx, name)
+		id, err := r.apps.FindAppID(ctx, name)
 		if err == nil {
-			r.remember(name, id, epoch)
+			r.cacheName(name, id, generation)
 		}
 		return id, err
 	})
 	select {
-	case got := <-looking:
+	case got := <-pending:
 		return got.Val.(db.ID), got.Err
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
 }
 
-// remember keeps what was found unless a signal came meanwhile.
-func (r *Router) remember(name string, id db.ID, epoch uint64) {
+// cacheName keeps what was found unless a signal came meanwhile.
+func (r *Router) cacheName(name string, id db.ID, generation uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.epoch != epoch {
+	if r.generation != generation {
 		return
 	}
-	here, other := r.known, r.unknown
+	here, other := r.knownNames, r.unknownNames
 	if id == "" {
 		here, other = other, here
 	}
@@ -118,19 +118,19 @@ func (r *Router) remember(name string, id db.ID, epoch uint64) {
 		clear(here)
 	}
 	delete(other, name)
-	here[name] = naming{id, time.Now().Add(nameTTL)}
+	here[name] = cachedName{id, time.Now().Add(nameTTL)}
 }
 
-func (r *Router) forget(name string) {
+func (r *Router) forgetName(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.epoch++
-	r.flights.Forget(name)
+	r.generation++
+	r.lookups.Forget(name)
 	if name == "" {
-		clear(r.known)
-		clear(r.unknown)
+		clear(r.knownNames)
+		clear(r.unknownNames)
 		return
 	}
-	delete(r.known, name)
-	delete(r.unknown, name)
+	delete(r.knownNames, name)
+	delete(r.unknownNames, name)
 }

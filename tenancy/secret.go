@@ -15,15 +15,15 @@ type SecretInfo struct {
 	UpdatedAt time.Time
 }
 
-// PutSecret stores a secret, new or in place of another. It is refused if the app's configuration loads with the
+// StoreSecret stores a secret, new or in place of another. It is refused if the app's configuration loads with the
 // secrets there are and would not with this one.
-func (s *Service) PutSecret(ctx context.Context, actor, app, name, value string) error {
-	_, err := s.change(ctx, actor, "app.secret.put", app, false, func(e *edit) error {
-		if err := e.putSecrets(map[string]string{name: value}); err != nil {
+func (s *Service) StoreSecret(ctx context.Context, actor, app, name, value string) error {
+	_, err := s.changeApp(ctx, actor, "app.secret.put", app, false, func(e *appEdit) error {
+		if err := e.addSecrets(map[string]string{name: value}); err != nil {
 			return err
 		}
-		err := s.check(ctx, e.config, &e.app, e.secrets)
-		if err != nil && s.check(ctx, e.config, &e.app, e.was.secrets) != nil {
+		err := s.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
+		if err != nil && s.checkConfigLoads(ctx, e.config, &e.app, e.previous.secrets) != nil {
 			return nil // it does not load either way: the secret may be the first step of the cure
 		}
 		return err
@@ -33,20 +33,20 @@ func (s *Service) PutSecret(ctx context.Context, actor, app, name, value string)
 
 // DeleteSecret removes a secret. It is refused if the app's configuration needs it.
 func (s *Service) DeleteSecret(ctx context.Context, actor, app, name string) error {
-	_, err := s.change(ctx, actor, "app.secret.delete", app, false, func(e *edit) error {
+	_, err := s.changeApp(ctx, actor, "app.secret.delete", app, false, func(e *appEdit) error {
 		if _, ok := e.secrets[name]; !ok {
-			return refuse(ErrNotFound, "no such secret")
+			return errorOfKind(ErrNotFound, "no such secret")
 		}
 		delete(e.secrets, name)
-		e.drop, e.rebuild, e.detail["secrets"] = []string{name}, true, []string{name}
-		return s.check(ctx, e.config, &e.app, e.secrets)
+		e.secretsToDelete, e.rebuild, e.detail["secrets"] = []string{name}, true, []string{name}
+		return s.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
 	})
 	return err
 }
 
-// Secrets lists an app's secrets by name.
-func (s *Service) Secrets(ctx context.Context, app string) ([]SecretInfo, error) {
-	id, err := s.known(ctx, app)
+// ListSecrets lists an app's secrets by name.
+func (s *Service) ListSecrets(ctx context.Context, app string) ([]SecretInfo, error) {
+	id, err := s.requireAppID(ctx, app)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *Service) Secrets(ctx context.Context, app string) ([]SecretInfo, error)
 		var i SecretInfo
 		var created, updated int64
 		err := row.Scan(&i.Name, &created, &updated)
-		i.CreatedAt, i.UpdatedAt = micros(created), micros(updated)
+		i.CreatedAt, i.UpdatedAt = timeFromMicros(created), timeFromMicros(updated)
 		secrets = append(secrets, i)
 		return err
 	}, `SELECT name, created_at, updated_at FROM app_secret WHERE tenant = $1 ORDER BY name`, string(id))
@@ -66,12 +66,12 @@ func (s *Service) Secrets(ctx context.Context, app string) ([]SecretInfo, error)
 	return secrets, nil
 }
 
-// known returns the id of the app of that name or [ErrNotFound].
-func (s *Service) known(ctx context.Context, name string) (db.ID, error) {
-	if !ValidName(name) {
+// requireAppID returns the id of the app of that name or [ErrNotFound].
+func (s *Service) requireAppID(ctx context.Context, name string) (db.ID, error) {
+	if !IsValidAppName(name) {
 		return "", errNoApp
 	}
-	id, err := s.ID(ctx, name)
+	id, err := s.FindAppID(ctx, name)
 	if err == nil && id == "" {
 		err = errNoApp
 	}

@@ -25,28 +25,28 @@ func diffApp(want, got tenancy.App) string {
 
 func TestCreate(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
 		draft := tenancy.Draft{
 			Name: "acme", DisplayName: "Acme, Inc.", Config: []byte(`{"needs": ["S"], "key": "key-of-acme", "command": true}`),
-			Secrets: map[string]string{"S": "hush"}, Grants: grant.Parse([]string{"stdio", "command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
+			Secrets: map[string]string{"S": "hush"}, Grants: grant.ParseList([]string{"stdio", "command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
 		}
 		want := tenancy.App{
 			Name: "acme", DisplayName: "Acme, Inc.", Status: tenancy.Active, Revision: 1, Inputs: 1, Generation: 1,
-			Grants: grant.Parse([]string{"command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
-			Config: map[string]any{"needs": []any{"S"}, "key": masked, "command": true},
+			Grants: grant.ParseList([]string{"command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
+			Config: map[string]any{"needs": []any{"S"}, "key": maskedValue, "command": true},
 		}
-		dry, err := s.Create(t.Context(), actor, draft, true)
+		dry, err := s.CreateApp(t.Context(), actor, draft, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := diffApp(want, dry); diff != "" {
 			t.Errorf("dry run (-want +got):\n%s", diff)
 		}
-		_, err = s.Get(t.Context(), "acme")
+		_, err = s.LoadApp(t.Context(), "acme")
 		wantErr(t, err, tenancy.ErrNotFound)
 
-		app, err := s.Create(t.Context(), actor, draft, false)
+		app, err := s.CreateApp(t.Context(), actor, draft, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestCreate(t *testing.T) {
 		if app.ID == "" || app.CreatedAt.IsZero() || app.UpdatedAt.Sub(app.CreatedAt).Abs() > time.Second {
 			t.Errorf("id %q, created %v, updated %v", app.ID, app.CreatedAt, app.UpdatedAt)
 		}
-		got, err := s.Get(t.Context(), "acme")
+		got, err := s.LoadApp(t.Context(), "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,10 +64,10 @@ func TestCreate(t *testing.T) {
 			t.Errorf("got (-created +got):\n%s", diff)
 		}
 		for _, dryRun := range []bool{true, false} {
-			_, err = s.Create(t.Context(), actor, draft, dryRun)
+			_, err = s.CreateApp(t.Context(), actor, draft, dryRun)
 			wantErr(t, err, tenancy.ErrExists)
 		}
-		snap, err := s.Snapshot(t.Context(), app.ID, 0)
+		snap, err := s.LoadSnapshot(t.Context(), app.ID, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestCreate(t *testing.T) {
 		}
 		for _, table := range []string{"app", "app_revision", "app_secret", "audit"} {
 			col := map[string]string{"app_revision": "config", "app_secret": "value", "audit": "detail", "app": "labels"}[table]
-			if n := count(t, d.Platform(), fmt.Sprintf(`SELECT COUNT(*) FROM %s WHERE CAST(%s AS TEXT) LIKE '%%hush%%' OR CAST(%[2]s AS TEXT) LIKE '%%key-of-acme%%'`, table, col)); n != 0 {
+			if n := countRows(t, d.Platform(), fmt.Sprintf(`SELECT COUNT(*) FROM %s WHERE CAST(%s AS TEXT) LIKE '%%hush%%' OR CAST(%[2]s AS TEXT) LIKE '%%key-of-acme%%'`, table, col)); n != 0 {
 				t.Errorf("a secret can be read in %s", table)
 			}
 		}
@@ -85,7 +85,7 @@ func TestCreate(t *testing.T) {
 
 func TestCreateRefused(t *testing.T) {
 	t.Parallel()
-	s := service(t, dbtest.SQLite(t))
+	s := newService(t, dbtest.NewSQLite(t))
 	long := strings.Repeat("a", 64)
 	many := func(n int) map[string]string {
 		m := map[string]string{}
@@ -109,14 +109,14 @@ func TestCreateRefused(t *testing.T) {
 		{"no name", tenancy.Draft{Config: ok}, "name", nil},
 		{"default", tenancy.Draft{Name: "default", Config: ok}, "", tenancy.ErrExists},
 		{"no config", tenancy.Draft{Name: "a"}, "config", nil},
-		{"huge config", tenancy.Draft{Name: "a", Config: make([]byte, tenancy.MaxConfig+1)}, "config", nil},
+		{"huge config", tenancy.Draft{Name: "a", Config: make([]byte, tenancy.MaxConfigSize+1)}, "config", nil},
 		{"config does not load", tenancy.Draft{Name: "a", Config: []byte(`{"needs":["S"]}`)}, "", errCheck},
 		{"config is none", tenancy.Draft{Name: "a", Config: []byte(`[`)}, "", errCheck},
 		{"no grant", tenancy.Draft{Name: "a", Config: []byte(`{"command":true}`)}, "", errCheck},
 		{"display name", tenancy.Draft{Name: "a", Config: ok, DisplayName: strings.Repeat("x", 201)}, "display_name", nil},
 		{"control character", tenancy.Draft{Name: "a", Config: ok, DisplayName: "a\nb"}, "display_name", nil},
 		{"secret's name", tenancy.Draft{Name: "a", Config: ok, Secrets: map[string]string{"1x": "v"}}, "secrets", nil},
-		{"secret's size", tenancy.Draft{Name: "a", Config: ok, Secrets: map[string]string{"S": strings.Repeat("x", tenancy.MaxSecret+1)}}, "secrets.S", nil},
+		{"secret's size", tenancy.Draft{Name: "a", Config: ok, Secrets: map[string]string{"S": strings.Repeat("x", tenancy.MaxSecretSize+1)}}, "secrets.S", nil},
 		{"many secrets", tenancy.Draft{Name: "a", Config: ok, Secrets: many(tenancy.MaxSecrets + 1)}, "secrets", nil},
 		{"label", tenancy.Draft{Name: "a", Config: ok, Labels: map[string]string{"a b": "v"}}, "labels", nil},
 		{"label's value", tenancy.Draft{Name: "a", Config: ok, Labels: map[string]string{"a": "\x00"}}, "labels.a", nil},
@@ -126,7 +126,7 @@ func TestCreateRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := s.Create(t.Context(), actor, tt.draft, false)
+			_, err := s.CreateApp(t.Context(), actor, tt.draft, false)
 			if tt.field != "" {
 				wantInvalid(t, err, tt.field)
 			} else {
@@ -134,7 +134,7 @@ func TestCreateRefused(t *testing.T) {
 			}
 		})
 	}
-	page, err := s.List(t.Context(), tenancy.Query{Size: 1})
+	page, err := s.ListApps(t.Context(), tenancy.AppQuery{Size: 1})
 	if err != nil || page.Total != 0 {
 		t.Errorf("%d apps, %v after refused creates, want 0", page.Total, err)
 	}
@@ -145,7 +145,7 @@ func TestUpdate(t *testing.T) {
 	text := func(s string) *string { return &s }
 	base := tenancy.App{
 		Name: "acme", DisplayName: "Acme", Status: tenancy.Active, Revision: 1, Inputs: 1, Generation: 1,
-		Grants: grant.Parse([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}, Config: map[string]any{"key": masked},
+		Grants: grant.ParseList([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}, Config: map[string]any{"key": maskedValue},
 	}
 	with := func(f func(a *tenancy.App)) tenancy.App {
 		a := base
@@ -155,106 +155,106 @@ func TestUpdate(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		change tenancy.Change
+		change tenancy.AppChange
 		want   tenancy.App
 		stored string // the configuration's text afterwards
 		err    error
 	}{
-		{"nothing", tenancy.Change{}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
-		{"display name", tenancy.Change{DisplayName: text("")}, with(func(a *tenancy.App) { a.DisplayName = "" }), `{"key": "k1"}`, nil},
-		{"config", tenancy.Change{Config: []byte(`{"x": 1}`)}, with(func(a *tenancy.App) { a.Revision, a.Config = 2, map[string]any{"x": 1.} }), `{"x": 1}`, nil},
-		{"same config", tenancy.Change{Config: []byte(`{"key": "k1"}`)}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
-		{"masked config", tenancy.Change{Config: []byte(`{"key": "********", "x": 1}`)},
-			with(func(a *tenancy.App) { a.Revision, a.Config = 2, map[string]any{"key": masked, "x": 1.} }), `{"key":"k1","x":1}`, nil},
-		{"grants", tenancy.Change{Grants: grant.Parse([]string{"command=/srv/acme"})}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, grant.Parse([]string{"command=/srv/acme"}) }), `{"key": "k1"}`, nil},
-		{"no grants", tenancy.Change{Grants: grant.List{}}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, grant.List{} }), `{"key": "k1"}`, nil},
-		{"same grants", tenancy.Change{Grants: grant.List{{Name: grant.Stdio}, {Name: grant.Stdio}}}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
-		{"plan", tenancy.Change{Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
-		{"labels", tenancy.Change{Labels: map[string]string{}}, with(func(a *tenancy.App) { a.Labels = map[string]string{} }), `{"key": "k1"}`, nil},
-		{"secret and config", tenancy.Change{Secrets: map[string]string{"S": "v"}, Config: []byte(`{"needs":["S"]}`)},
+		{"nothing", tenancy.AppChange{}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
+		{"display name", tenancy.AppChange{DisplayName: text("")}, with(func(a *tenancy.App) { a.DisplayName = "" }), `{"key": "k1"}`, nil},
+		{"config", tenancy.AppChange{Config: []byte(`{"x": 1}`)}, with(func(a *tenancy.App) { a.Revision, a.Config = 2, map[string]any{"x": 1.} }), `{"x": 1}`, nil},
+		{"same config", tenancy.AppChange{Config: []byte(`{"key": "k1"}`)}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
+		{"masked config", tenancy.AppChange{Config: []byte(`{"key": "********", "x": 1}`)},
+			with(func(a *tenancy.App) { a.Revision, a.Config = 2, map[string]any{"key": maskedValue, "x": 1.} }), `{"key":"k1","x":1}`, nil},
+		{"grants", tenancy.AppChange{Grants: grant.ParseList([]string{"command=/srv/acme"})}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, grant.ParseList([]string{"command=/srv/acme"}) }), `{"key": "k1"}`, nil},
+		{"no grants", tenancy.AppChange{Grants: grant.List{}}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, grant.List{} }), `{"key": "k1"}`, nil},
+		{"same grants", tenancy.AppChange{Grants: grant.List{{Name: grant.Stdio}, {Name: grant.Stdio}}}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
+		{"plan", tenancy.AppChange{Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
+		{"labels", tenancy.AppChange{Labels: map[string]string{}}, with(func(a *tenancy.App) { a.Labels = map[string]string{} }), `{"key": "k1"}`, nil},
+		{"secret and config", tenancy.AppChange{Secrets: map[string]string{"S": "v"}, Config: []byte(`{"needs":["S"]}`)},
 			with(func(a *tenancy.App) { a.Revision, a.Inputs, a.Config = 2, 2, map[string]any{"needs": []any{"S"}} }), `{"needs":["S"]}`, nil},
-		{"its revision", tenancy.Change{IfRevision: 1, Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
-		{"another revision", tenancy.Change{IfRevision: 2, Plan: text("pro")}, base, `{"key": "k1"}`, tenancy.ErrPrecondition},
-		{"config does not load", tenancy.Change{Config: []byte(`{"needs":["S"]}`)}, base, `{"key": "k1"}`, errCheck},
+		{"its revision", tenancy.AppChange{IfRevision: 1, Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
+		{"another revision", tenancy.AppChange{IfRevision: 2, Plan: text("pro")}, base, `{"key": "k1"}`, tenancy.ErrPrecondition},
+		{"config does not load", tenancy.AppChange{Config: []byte(`{"needs":["S"]}`)}, base, `{"key": "k1"}`, errCheck},
 	}
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
 		for i, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				name := fmt.Sprintf("acme-%d", i)
-				was := create(t, s, tenancy.Draft{Name: name, DisplayName: "Acme", Config: []byte(`{"key": "k1"}`), Grants: grant.Parse([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}})
+				previous := createApp(t, s, tenancy.Draft{Name: name, DisplayName: "Acme", Config: []byte(`{"key": "k1"}`), Grants: grant.ParseList([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}})
 				tt.want.Name = name
-				_, err := s.Update(t.Context(), actor, name, tt.change, true)
+				_, err := s.UpdateApp(t.Context(), actor, name, tt.change, true)
 				wantErr(t, err, tt.err)
-				if app, err := s.Get(t.Context(), name); err != nil || app.Generation != 1 {
+				if app, err := s.LoadApp(t.Context(), name); err != nil || app.Generation != 1 {
 					t.Errorf("after a dry run: generation %d, %v", app.Generation, err)
 				}
-				app, err := s.Update(t.Context(), actor, name, tt.change, false)
+				app, err := s.UpdateApp(t.Context(), actor, name, tt.change, false)
 				wantErr(t, err, tt.err)
 				if err == nil {
 					if diff := diffApp(tt.want, app); diff != "" {
 						t.Errorf("updated (-want +got):\n%s", diff)
 					}
 				}
-				got, err := s.Get(t.Context(), name)
+				got, err := s.LoadApp(t.Context(), name)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if diff := diffApp(tt.want, got); diff != "" || got.ID != was.ID || !got.CreatedAt.Equal(was.CreatedAt) {
+				if diff := diffApp(tt.want, got); diff != "" || got.ID != previous.ID || !got.CreatedAt.Equal(previous.CreatedAt) {
 					t.Errorf("stored (-want +got):\n%s", diff)
 				}
-				snap, err := s.Snapshot(t.Context(), was.ID, 0)
+				snap, err := s.LoadSnapshot(t.Context(), previous.ID, 0)
 				if err != nil || string(snap.Config) != tt.stored {
 					t.Errorf("stored configuration %s, %v, want %s", snap.Config, err, tt.stored)
 				}
 			})
 		}
-		_, err := s.Update(t.Context(), actor, "nobody", tenancy.Change{}, false)
+		_, err := s.UpdateApp(t.Context(), actor, "nobody", tenancy.AppChange{}, false)
 		wantErr(t, err, tenancy.ErrNotFound)
 	})
 }
 
 func TestSuspend(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
-		create(t, s, tenancy.Draft{Name: "acme"})
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
+		createApp(t, s, tenancy.Draft{Name: "acme"})
 		for _, step := range []struct {
 			do   func() (tenancy.App, error)
 			want tenancy.Status
 		}{
-			{func() (tenancy.App, error) { return s.Suspend(t.Context(), actor, "acme", "unpaid") }, tenancy.Suspended},
-			{func() (tenancy.App, error) { return s.Suspend(t.Context(), actor, "acme", "") }, tenancy.Suspended},
-			{func() (tenancy.App, error) { return s.Resume(t.Context(), actor, "acme", "") }, tenancy.Active},
+			{func() (tenancy.App, error) { return s.SuspendApp(t.Context(), actor, "acme", "unpaid") }, tenancy.Suspended},
+			{func() (tenancy.App, error) { return s.SuspendApp(t.Context(), actor, "acme", "") }, tenancy.Suspended},
+			{func() (tenancy.App, error) { return s.ResumeApp(t.Context(), actor, "acme", "") }, tenancy.Active},
 		} {
 			app, err := step.do()
 			if err != nil || app.Status != step.want {
 				t.Errorf("got %s, %v, want %s", app.Status, err, step.want)
 			}
-			got, err := s.Get(t.Context(), "acme")
+			got, err := s.LoadApp(t.Context(), "acme")
 			if err != nil || got.Status != step.want {
 				t.Errorf("stored %s, %v, want %s", got.Status, err, step.want)
 			}
 		}
-		_, err := s.Suspend(t.Context(), actor, "nobody", "")
+		_, err := s.SuspendApp(t.Context(), actor, "nobody", "")
 		wantErr(t, err, tenancy.ErrNotFound)
 	})
 }
 
 func TestRevisions(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
-		app := create(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`), Secrets: map[string]string{"S": "v"}})
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
+		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`), Secrets: map[string]string{"S": "v"}})
 		for _, config := range []string{`{"n":2,"needs":["S"]}`, `{"n":3}`} {
-			if _, err := s.Update(t.Context(), "ana", "acme", tenancy.Change{Config: []byte(config)}, false); err != nil {
+			if _, err := s.UpdateApp(t.Context(), "ana", "acme", tenancy.AppChange{Config: []byte(config)}, false); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got, err := s.Restore(t.Context(), "bob", "acme", 1); err != nil || got.Revision != 4 || got.Config["n"] != 1. {
+		if got, err := s.RestoreRevision(t.Context(), "bob", "acme", 1); err != nil || got.Revision != 4 || got.Config["n"] != 1. {
 			t.Fatalf("restored to revision %d with %v, %v", got.Revision, got.Config, err)
 		}
-		got, err := s.Revisions(t.Context(), "acme")
+		got, err := s.ListRevisions(t.Context(), "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,21 +263,21 @@ func TestRevisions(t *testing.T) {
 			t.Errorf("revisions (-want +got):\n%s", diff)
 		}
 		for _, n := range []int64{-1, 0, 5} {
-			_, err = s.Restore(t.Context(), actor, "acme", n)
+			_, err = s.RestoreRevision(t.Context(), actor, "acme", n)
 			wantErr(t, err, tenancy.ErrNotFound)
 		}
 		if err := s.DeleteSecret(t.Context(), actor, "acme", "S"); err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Restore(t.Context(), actor, "acme", 2)
+		_, err = s.RestoreRevision(t.Context(), actor, "acme", 2)
 		wantErr(t, err, errCheck)
-		snap, err := s.Snapshot(t.Context(), app.ID, 3)
+		snap, err := s.LoadSnapshot(t.Context(), app.ID, 3)
 		if err != nil || string(snap.Config) != `{"n":3}` || snap.App.Revision != 3 {
 			t.Errorf("snapshot at 3 is %s of %d, %v", snap.Config, snap.App.Revision, err)
 		}
-		_, err = s.Snapshot(t.Context(), app.ID, 9)
+		_, err = s.LoadSnapshot(t.Context(), app.ID, 9)
 		wantErr(t, err, tenancy.ErrNotFound)
-		_, err = s.Revisions(t.Context(), "nobody")
+		_, err = s.ListRevisions(t.Context(), "nobody")
 		wantErr(t, err, tenancy.ErrNotFound)
 	})
 }
@@ -285,14 +285,14 @@ func TestRevisions(t *testing.T) {
 // TestRevisionsBounded changes an app more often than revisions are kept.
 func TestRevisionsBounded(t *testing.T) {
 	t.Parallel()
-	s := service(t, dbtest.SQLite(t))
-	create(t, s, tenancy.Draft{Name: "acme"})
+	s := newService(t, dbtest.NewSQLite(t))
+	createApp(t, s, tenancy.Draft{Name: "acme"})
 	for i := range 104 {
-		if _, err := s.Update(t.Context(), actor, "acme", tenancy.Change{Config: fmt.Appendf(nil, `{"n":%d}`, i)}, false); err != nil {
+		if _, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: fmt.Appendf(nil, `{"n":%d}`, i)}, false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := s.Revisions(t.Context(), "acme")
+	got, err := s.ListRevisions(t.Context(), "acme")
 	if err != nil || len(got) != 100 || got[0].Number != 105 || got[99].Number != 6 {
 		t.Errorf("%d revisions, %v, want 100 from 105 to 6", len(got), err)
 	}
@@ -300,24 +300,24 @@ func TestRevisionsBounded(t *testing.T) {
 
 func TestSecrets(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
-		app := create(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S"]}`), Secrets: map[string]string{"S": "v1"}})
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
+		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S"]}`), Secrets: map[string]string{"S": "v1"}})
 		for name, value := range map[string]string{"S": "v2", "T": ""} {
-			if err := s.PutSecret(t.Context(), actor, "acme", name, value); err != nil {
+			if err := s.StoreSecret(t.Context(), actor, "acme", name, value); err != nil {
 				t.Fatal(err)
 			}
 		}
-		wantErr(t, s.PutSecret(t.Context(), actor, "acme", "S", "bad"), errCheck)
-		wantInvalid(t, s.PutSecret(t.Context(), actor, "acme", "a-b", "x"), "secrets")
-		wantErr(t, s.PutSecret(t.Context(), actor, "nobody", "S", "x"), tenancy.ErrNotFound)
+		wantErr(t, s.StoreSecret(t.Context(), actor, "acme", "S", "bad"), errCheck)
+		wantInvalid(t, s.StoreSecret(t.Context(), actor, "acme", "a-b", "x"), "secrets")
+		wantErr(t, s.StoreSecret(t.Context(), actor, "nobody", "S", "x"), tenancy.ErrNotFound)
 		wantErr(t, s.DeleteSecret(t.Context(), actor, "acme", "S"), errCheck)
 		wantErr(t, s.DeleteSecret(t.Context(), actor, "acme", "U"), tenancy.ErrNotFound)
-		got, err := s.Secrets(t.Context(), "acme")
+		got, err := s.ListSecrets(t.Context(), "acme")
 		if err != nil || len(got) != 2 || got[0].Name != "S" || got[1].Name != "T" || !got[0].UpdatedAt.After(got[0].CreatedAt) {
 			t.Errorf("secrets %+v, %v", got, err)
 		}
-		snap, err := s.Snapshot(t.Context(), app.ID, 0)
+		snap, err := s.LoadSnapshot(t.Context(), app.ID, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -327,7 +327,7 @@ func TestSecrets(t *testing.T) {
 		if err := s.DeleteSecret(t.Context(), actor, "acme", "T"); err != nil {
 			t.Fatal(err)
 		}
-		if n := count(t, d.Platform(), `SELECT COUNT(*) FROM app_secret`); n != 1 {
+		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM app_secret`); n != 1 {
 			t.Errorf("%d secrets are stored, want 1", n)
 		}
 	})
@@ -336,31 +336,31 @@ func TestSecrets(t *testing.T) {
 // TestSecretCures stores a secret of an app whose configuration does not load any more: it may be what is missing.
 func TestSecretCures(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
-	lax := tenancy.New(d, keyring(t, masterKey), newBus(), tenancy.Options{})
-	create(t, lax, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S","T"]}`)})
-	s := service(t, d)
+	d := dbtest.NewSQLite(t)
+	unchecked := tenancy.New(d, newKeyring(t, masterKey), newBus(), tenancy.Options{})
+	createApp(t, unchecked, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S","T"]}`)})
+	s := newService(t, d)
 	for _, name := range []string{"S", "T"} {
-		if err := s.PutSecret(t.Context(), actor, "acme", name, "v"); err != nil {
+		if err := s.StoreSecret(t.Context(), actor, "acme", name, "v"); err != nil {
 			t.Errorf("put %s: %v", name, err)
 		}
 	}
-	wantErr(t, s.PutSecret(t.Context(), actor, "acme", "S", "bad"), errCheck)
+	wantErr(t, s.StoreSecret(t.Context(), actor, "acme", "S", "bad"), errCheck)
 }
 
 // TestConcurrentChanges lets many change one app: none is lost.
 func TestConcurrentChanges(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s, other := service(t, d), service(t, d)
-		create(t, s, tenancy.Draft{Name: "acme"})
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, other := newService(t, d), newService(t, d)
+		createApp(t, s, tenancy.Draft{Name: "acme"})
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		won := 0
 		for i := range 8 {
 			wg.Go(func() {
 				by := []*tenancy.Service{s, other}[i%2]
-				err := by.PutSecret(t.Context(), actor, "acme", fmt.Sprintf("S%d", i), "v")
+				err := by.StoreSecret(t.Context(), actor, "acme", fmt.Sprintf("S%d", i), "v")
 				if err != nil && !errors.Is(err, tenancy.ErrConflict) {
 					t.Error(err)
 				}
@@ -372,8 +372,8 @@ func TestConcurrentChanges(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		got, err := s.Secrets(t.Context(), "acme")
-		app, _ := s.Get(t.Context(), "acme")
+		got, err := s.ListSecrets(t.Context(), "acme")
+		app, _ := s.LoadApp(t.Context(), "acme")
 		if err != nil || won == 0 || len(got) != won || app.Generation != int64(1+won) {
 			t.Errorf("%d secrets and generation %d after %d changes, %v", len(got), app.Generation, won, err)
 		}
@@ -383,13 +383,13 @@ func TestConcurrentChanges(t *testing.T) {
 // TestConcurrentCreates lets many create one name: one does.
 func TestConcurrentCreates(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		services := []*tenancy.Service{service(t, d), service(t, d)}
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		services := []*tenancy.Service{newService(t, d), newService(t, d)}
 		errs := make([]error, 16)
 		var wg sync.WaitGroup
 		for i := range errs {
 			wg.Go(func() {
-				_, errs[i] = services[i%2].Create(t.Context(), actor, tenancy.Draft{Name: "acme", Config: []byte(`{}`)}, false)
+				_, errs[i] = services[i%2].CreateApp(t.Context(), actor, tenancy.Draft{Name: "acme", Config: []byte(`{}`)}, false)
 			})
 		}
 		wg.Wait()
@@ -404,7 +404,7 @@ func TestConcurrentCreates(t *testing.T) {
 		if won != 1 {
 			t.Errorf("%d of %d creates won, want 1", won, len(errs))
 		}
-		if n := count(t, d.Platform(), `SELECT COUNT(*) FROM app_revision`); n != 1 {
+		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM app_revision`); n != 1 {
 			t.Errorf("%d revisions are stored, want 1", n)
 		}
 	})
@@ -412,37 +412,43 @@ func TestConcurrentCreates(t *testing.T) {
 
 func TestDefault(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		s := service(t, d)
-		_, err := s.Get(t.Context(), "default")
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newService(t, d)
+		_, err := s.LoadApp(t.Context(), "default")
 		wantErr(t, err, tenancy.ErrNotFound)
-		s.SetDefault("House", []byte(`{"key":"k"}`))
-		app, err := s.Get(t.Context(), "default")
+		s.SetDefaultApp("House", []byte(`{"key":"k"}`))
+		app, err := s.LoadApp(t.Context(), "default")
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := tenancy.App{
 			ID: tenancy.DefaultID, Name: "default", DisplayName: "House", Status: tenancy.Active, Revision: 1, Generation: 1,
-			Grants: grant.Parse([]string{}), Labels: map[string]string{}, Config: map[string]any{"key": masked},
+			Grants: grant.ParseList([]string{}), Labels: map[string]string{}, Config: map[string]any{"key": maskedValue},
 		}
 		if diff := diffApp(want, app); diff != "" || app.ID != tenancy.DefaultID {
 			t.Errorf("default (-want +got):\n%s", diff)
 		}
 		for name, f := range map[string]func() error{
-			"update":  func() error { _, err := s.Update(t.Context(), actor, "default", tenancy.Change{}, false); return err },
-			"dry run": func() error { _, err := s.Update(t.Context(), actor, "default", tenancy.Change{}, true); return err },
-			"suspend": func() error { _, err := s.Suspend(t.Context(), actor, "default", ""); return err },
-			"resume":  func() error { _, err := s.Resume(t.Context(), actor, "default", ""); return err },
-			"delete":  func() error { return s.Delete(t.Context(), actor, "default") },
-			"restore": func() error { _, err := s.Restore(t.Context(), actor, "default", 1); return err },
-			"secret":  func() error { return s.PutSecret(t.Context(), actor, "default", "S", "v") },
+			"update": func() error {
+				_, err := s.UpdateApp(t.Context(), actor, "default", tenancy.AppChange{}, false)
+				return err
+			},
+			"dry run": func() error {
+				_, err := s.UpdateApp(t.Context(), actor, "default", tenancy.AppChange{}, true)
+				return err
+			},
+			"suspend": func() error { _, err := s.SuspendApp(t.Context(), actor, "default", ""); return err },
+			"resume":  func() error { _, err := s.ResumeApp(t.Context(), actor, "default", ""); return err },
+			"delete":  func() error { return s.DeleteApp(t.Context(), actor, "default") },
+			"restore": func() error { _, err := s.RestoreRevision(t.Context(), actor, "default", 1); return err },
+			"secret":  func() error { return s.StoreSecret(t.Context(), actor, "default", "S", "v") },
 		} {
 			t.Run(name, func(t *testing.T) { wantErr(t, f(), tenancy.ErrPrecondition) })
 		}
-		_, err = s.Create(t.Context(), actor, tenancy.Draft{Name: "default", Config: []byte(`{}`)}, false)
+		_, err = s.CreateApp(t.Context(), actor, tenancy.Draft{Name: "default", Config: []byte(`{}`)}, false)
 		wantErr(t, err, tenancy.ErrExists)
-		s.SetDefault("House", []byte(`{}`))
-		if again, err := s.Get(t.Context(), "default"); err != nil || again.Revision != 2 || again.Generation <= app.Generation {
+		s.SetDefaultApp("House", []byte(`{}`))
+		if again, err := s.LoadApp(t.Context(), "default"); err != nil || again.Revision != 2 || again.Generation <= app.Generation {
 			t.Errorf("after the file changed: revision %d, generation %d, %v", again.Revision, again.Generation, err)
 		}
 	})

@@ -22,62 +22,62 @@ func (s *Snapshot) Secret(name string) (string, bool) {
 	return v, ok
 }
 
-// Snapshot reads an app at a revision, 0 for the one in force. An app that is not there or being deleted is
+// LoadSnapshot reads an app at a revision, 0 for the one in force. An app that is not there or being deleted is
 // [ErrNotFound].
-func (s *Service) Snapshot(ctx context.Context, id db.ID, revision int64) (*Snapshot, error) {
+func (s *Service) LoadSnapshot(ctx context.Context, id db.ID, revision int64) (*Snapshot, error) {
 	if id == DefaultID {
-		return s.ownSnapshot(ctx)
+		return s.loadDefaultSnapshot(ctx)
 	}
-	w, err := s.byID(ctx, id, revision)
+	w, err := s.loadByID(ctx, id, revision)
 	if err != nil {
 		return nil, err
 	}
-	return &Snapshot{App: w.app, Config: w.config, Hasher: w.hasher(), secrets: w.secrets}, nil
+	return &Snapshot{App: w.app, Config: w.config, Hasher: w.auditHasher(), secrets: w.secrets}, nil
 }
 
-// ownSnapshot is that of the config file, with the token marks and roles that the database holds for it. Each change of
+// loadDefaultSnapshot is that of the config file, with the token marks and roles that the database holds for it. Each change of
 // them lets its generation grow, in every process alike.
-func (s *Service) ownSnapshot(ctx context.Context) (*Snapshot, error) {
-	own := s.own.Load()
-	if own == nil {
+func (s *Service) loadDefaultSnapshot(ctx context.Context) (*Snapshot, error) {
+	configured := s.defaultApp.Load()
+	if configured == nil {
 		return nil, errNoApp
 	}
-	side := aside{}
+	side := relatedRows{}
 	var b db.Batch
-	var beside int64
+	var databaseGeneration int64
 	side.queryShared(&b, `$1`, string(DefaultID))
-	readBeside(&b, &beside)
+	queryDefaultGeneration(&b, &databaseGeneration)
 	if err := s.db.Tenant(DefaultID).Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read token marks and roles of the default app: %w", err)
 	}
-	hasher, err := s.ownHasher()
+	hasher, err := s.defaultAppHasher()
 	if err != nil {
 		return nil, err
 	}
-	snap := &Snapshot{App: own.app, Config: own.config, Hasher: hasher}
-	side.complete(&snap.App)
-	snap.App.Generation += beside
+	snap := &Snapshot{App: configured.app, Config: configured.config, Hasher: hasher}
+	side.copyTo(&snap.App)
+	snap.App.Generation += databaseGeneration
 	return snap, nil
 }
 
-// readBeside reads a number that grows with what the database holds of the default app.
-func readBeside(b *db.Batch, n *int64) {
+// queryDefaultGeneration reads a number that grows with what the database holds of the default app.
+func queryDefaultGeneration(b *db.Batch, n *int64) {
 	b.Query(func(row db.Row) error { return row.Scan(n) },
 		`SELECT COALESCE((SELECT MAX(not_before) FROM app_mark WHERE tenant = $1), 0) + COALESCE((SELECT version FROM app_role WHERE tenant = $1), 0)`,
 		string(DefaultID))
 }
 
-// perQuery is how many apps one statement asks about.
-const perQuery = 20
+// queryBatchSize is how many apps one statement asks about.
+const queryBatchSize = 20
 
-// generations returns those of ids that are there, in one round trip.
-func (s *Service) generations(ctx context.Context, ids []db.ID) (map[db.ID]int64, error) {
+// readGenerations returns those of ids that are there, in one round trip.
+func (s *Service) readGenerations(ctx context.Context, ids []db.ID) (map[db.ID]int64, error) {
 	got := map[db.ID]int64{}
 	var b db.Batch
-	var beside int64
-	readBeside(&b, &beside)
-	for some := range slices.Chunk(ids, perQuery) {
-		args := make([]any, perQuery)
+	var databaseGeneration int64
+	queryDefaultGeneration(&b, &databaseGeneration)
+	for some := range slices.Chunk(ids, queryBatchSize) {
+		args := make([]any, queryBatchSize)
 		for i := range args {
 			args[i] = string(some[min(i, len(some)-1)]) // the text of the statement stays the same
 		}
@@ -93,8 +93,8 @@ func (s *Service) generations(ctx context.Context, ids []db.ID) (map[db.ID]int64
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("look for changed apps: %w", err)
 	}
-	if own := s.own.Load(); own != nil {
-		got[DefaultID] = own.app.Generation + beside
+	if configured := s.defaultApp.Load(); configured != nil {
+		got[DefaultID] = configured.app.Generation + databaseGeneration
 	}
 	return got, nil
 }

@@ -7,66 +7,66 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// Change is what [Service.Update] alters. What is nil stays as it is.
-type Change struct {
+// AppChange is what [Service.UpdateApp] alters. What is nil stays as it is.
+type AppChange struct {
 	DisplayName *string
 	Config      []byte            // values that an answer had masked keep what they stand for
 	Secrets     map[string]string // added to those there are
 	Grants      grant.List        // empty and not nil: none
 	Plan        *string
 	Limits      LimitsChange
-	Auth        *Auth // the zero value takes it away
+	Auth        *IssuerConfig // the zero value takes it away
 	Labels      map[string]string
 	IfRevision  int64 // the revision that must be in force; 0 = whichever
 }
 
-// Update changes an app. With dryRun it only tells what would come of it. Another revision than c requires is
+// UpdateApp changes an app. With dryRun it only tells what would come of it. Another revision than c requires is
 // [ErrPrecondition].
-func (s *Service) Update(ctx context.Context, actor, name string, c Change, dryRun bool) (App, error) {
-	return s.change(ctx, actor, "app.update", name, dryRun, func(e *edit) error {
+func (s *Service) UpdateApp(ctx context.Context, actor, name string, c AppChange, dryRun bool) (App, error) {
+	return s.changeApp(ctx, actor, "app.update", name, dryRun, func(e *appEdit) error {
 		if c.IfRevision != 0 && c.IfRevision != e.app.Revision {
-			return refuse(ErrPrecondition, "the app %s is at revision %d, not %d", name, e.app.Revision, c.IfRevision)
+			return errorOfKind(ErrPrecondition, "the app %s is at revision %d, not %d", name, e.app.Revision, c.IfRevision)
 		}
-		if err := e.apply(c, s.options.Guard); err != nil {
+		if err := e.applyChange(c, s.options.Guard); err != nil {
 			return err
 		}
-		if err := s.reach(ctx, &e.app, &e.was.app); err != nil {
+		if err := s.checkIssuerHost(ctx, &e.app, &e.previous.app); err != nil {
 			return err
 		}
-		if !e.app.Grants.Equal(e.was.app.Grants) {
-			if err := s.checkOverlap(ctx, e.app.ID, e.app.Grants); err != nil {
+		if !e.app.Grants.Equal(e.previous.app.Grants) {
+			if err := s.checkGrantOverlap(ctx, e.app.ID, e.app.Grants); err != nil {
 				return err
 			}
 		}
-		if err := s.plan(ctx, c.Plan); err != nil {
+		if err := s.checkPlanExists(ctx, c.Plan); err != nil {
 			return err
 		}
 		if c.Config != nil {
-			config, err := s.unmasked(c.Config, e.was.config)
+			config, err := s.restoreMasked(c.Config, e.previous.config)
 			if err != nil {
 				return err
 			}
-			e.newConfig(config)
+			e.setConfig(config)
 		}
-		if err := s.checkRateAgents(c.Limits.Rates, e.was.app.Limits.Rates, e.config); err != nil {
+		if err := s.checkRateAgents(c.Limits.Rates, e.previous.app.Limits.Rates, e.config); err != nil {
 			return err
 		}
 		if c.Config == nil && !e.rebuild {
 			return nil
 		}
-		return s.check(ctx, e.config, &e.app, e.secrets)
+		return s.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
 	})
 }
 
-// apply takes over all of c but its configuration, which is only looked at.
-func (e *edit) apply(c Change, guard *grant.Guard) error {
+// applyChange takes over all of c but its configuration, which is only looked at.
+func (e *appEdit) applyChange(c AppChange, guard *grant.Guard) error {
 	if c.Config != nil {
 		if err := checkConfig(c.Config); err != nil {
 			return err
 		}
 	}
 	if c.DisplayName != nil {
-		if err := checkText("display_name", *c.DisplayName, maxDisplay); err != nil {
+		if err := checkText("display_name", *c.DisplayName, maxDisplayName); err != nil {
 			return err
 		}
 		e.app.DisplayName = *c.DisplayName
@@ -85,15 +85,15 @@ func (e *edit) apply(c Change, guard *grant.Guard) error {
 			e.app.Plan, e.rebuild = *c.Plan, true
 		}
 	}
-	limits, err := c.Limits.apply(e.app.Limits)
+	limits, err := c.Limits.applyTo(e.app.Limits)
 	if err != nil {
 		return err
 	}
-	if !e.app.Limits.equal(limits) {
+	if !e.app.Limits.equalTo(limits) {
 		e.app.Limits, e.rebuild = limits, true
 	}
 	if c.Grants != nil {
-		grants, err := tidyGrants(c.Grants, guard)
+		grants, err := normalizeGrants(c.Grants, guard)
 		if err != nil {
 			return err
 		}
@@ -104,16 +104,16 @@ func (e *edit) apply(c Change, guard *grant.Guard) error {
 	if c.Auth != nil {
 		e.app.Auth = *c.Auth
 	}
-	if e.app.Auth != (Auth{}) {
-		if err := e.app.Auth.check(e.app.Grants); err != nil {
+	if e.app.Auth != (IssuerConfig{}) {
+		if err := e.app.Auth.checkFields(e.app.Grants); err != nil {
 			return err
 		}
 	}
-	return e.putSecrets(c.Secrets)
+	return e.addSecrets(c.Secrets)
 }
 
-// putSecrets adds secrets to those of the app.
-func (e *edit) putSecrets(secrets map[string]string) error {
+// addSecrets adds secrets to those of the app.
+func (e *appEdit) addSecrets(secrets map[string]string) error {
 	if len(secrets) == 0 {
 		return nil
 	}
@@ -122,27 +122,27 @@ func (e *edit) putSecrets(secrets map[string]string) error {
 	}
 	maps.Copy(e.secrets, secrets)
 	if len(e.secrets) > MaxSecrets {
-		return invalid("secrets", "there would be %d, %d are allowed", len(e.secrets), MaxSecrets)
+		return invalidField("secrets", "there would be %d, %d are allowed", len(e.secrets), MaxSecrets)
 	}
-	e.put, e.rebuild, e.detail["secrets"] = secrets, true, names(secrets)
+	e.secretsToStore, e.rebuild, e.detail["secrets"] = secrets, true, sortedNames(secrets)
 	return nil
 }
 
-// Suspend makes an app refuse every call until it is resumed. The reason goes into the audit trail.
-func (s *Service) Suspend(ctx context.Context, actor, name, reason string) (App, error) {
-	return s.turn(ctx, actor, "app.suspend", name, reason, Suspended)
+// SuspendApp makes an app refuse every call until it is resumed. The reason goes into the audit trail.
+func (s *Service) SuspendApp(ctx context.Context, actor, name, reason string) (App, error) {
+	return s.setStatus(ctx, actor, "app.suspend", name, reason, Suspended)
 }
 
-// Resume ends a suspension.
-func (s *Service) Resume(ctx context.Context, actor, name, reason string) (App, error) {
-	return s.turn(ctx, actor, "app.resume", name, reason, Active)
+// ResumeApp ends a suspension.
+func (s *Service) ResumeApp(ctx context.Context, actor, name, reason string) (App, error) {
+	return s.setStatus(ctx, actor, "app.resume", name, reason, Active)
 }
 
-func (s *Service) turn(ctx context.Context, actor, action, name, reason string, to Status) (App, error) {
+func (s *Service) setStatus(ctx context.Context, actor, action, name, reason string, to Status) (App, error) {
 	if err := checkText("reason", reason, 1000); err != nil {
 		return App{}, err
 	}
-	return s.change(ctx, actor, action, name, false, func(e *edit) error {
+	return s.changeApp(ctx, actor, action, name, false, func(e *appEdit) error {
 		e.app.Status = to
 		if reason != "" {
 			e.detail["reason"] = reason

@@ -30,14 +30,14 @@ type Invocation struct {
 	Steps        int
 	// Frames is what earlier attempts recorded of the agents below, by their paths.
 	Frames map[string][]agentsvc.Entry
-	// Settled is what earlier attempts recorded of the calls that waited for a human.
-	Settled map[CallKey]Settled
-	// Asked is how often earlier attempts have asked for the credential of each tool.
-	Asked map[string]int
-	// Running is told of each tool call, which stop ends, until it calls over. Nil means that nobody wants to know.
-	Running func(call agentsvc.CallID, stop context.CancelCauseFunc) (over func())
-	// Global is what the agents above put before this one's instruction.
-	Global string
+	// CallStates is what earlier attempts recorded of the calls that waited for a human.
+	CallStates map[CallKey]CallState
+	// CredentialRequests is how often earlier attempts have asked for the credential of each tool.
+	CredentialRequests map[string]int
+	// RegisterCall is told of each tool call, which stop ends, until it calls over. Nil means that nobody wants to know.
+	RegisterCall func(call agentsvc.CallID, stop context.CancelCauseFunc) (over func())
+	// GlobalInstruction is what the agents above put before this one's instruction.
+	GlobalInstruction string
 }
 
 // CallKey names a tool call within a turn.
@@ -46,36 +46,36 @@ type CallKey struct {
 	Call  agentsvc.CallID
 }
 
-// Settled is how far a call has come that waited for a human.
-type Settled struct {
+// CallState is how far a call has come that waited for a human.
+type CallState struct {
 	Decision *agentsvc.Decision // that nobody has acted on yet
 	Supplied bool               // its credential was, and it has not run since
 	Begun    *agentsvc.ToolCall // as it was run after an earlier decision; with what effect is unknown, unless it is Supplied
 }
 
-// Child returns the invocation of a sub-agent in a frame of its own, whose name is unique among its siblings. It goes
+// NewChild returns the invocation of a sub-agent in a frame of its own, whose name is unique among its siblings. It goes
 // on from talk and from what earlier attempts recorded of that frame.
-func (inv Invocation) Child(name string, talk []agentsvc.Entry) Invocation {
+func (inv Invocation) NewChild(name string, conversation []agentsvc.Entry) Invocation {
 	path := name
 	if inv.Frame != "" {
 		path = inv.Frame + "/" + name
 	}
 	recorded := inv.Frames[path]
 	return Invocation{
-		Task: inv.Task, Turn: inv.Turn, Frame: path, Conversation: slices.Concat(talk, recorded), Steps: Steps(recorded), Frames: inv.Frames,
-		Settled: inv.Settled, Asked: inv.Asked, Running: inv.Running, Global: inv.Global,
+		Task: inv.Task, Turn: inv.Turn, Frame: path, Conversation: slices.Concat(conversation, recorded), Steps: CountSteps(recorded), Frames: inv.Frames,
+		CallStates: inv.CallStates, CredentialRequests: inv.CredentialRequests, RegisterCall: inv.RegisterCall, GlobalInstruction: inv.GlobalInstruction,
 	}
 }
 
-// below is Child under an agent that puts global before the instructions of those below it.
-func (inv Invocation) below(name string, talk []agentsvc.Entry, global string) Invocation {
-	child := inv.Child(name, talk)
-	child.Global = paragraphs(inv.Global, global)
+// newChildBelow is Child under an agent that puts global before the instructions of those below it.
+func (inv Invocation) newChildBelow(name string, conversation []agentsvc.Entry, global string) Invocation {
+	child := inv.NewChild(name, conversation)
+	child.GlobalInstruction = joinParagraphs(inv.GlobalInstruction, global)
 	return child
 }
 
-// Steps counts the model calls that entries record.
-func Steps(entries []agentsvc.Entry) (n int) {
+// CountSteps counts the model calls that entries record.
+func CountSteps(entries []agentsvc.Entry) (n int) {
 	for _, e := range entries {
 		if e.Message != nil && e.Message.Role == agentsvc.RoleAgent {
 			n++
@@ -84,19 +84,19 @@ func Steps(entries []agentsvc.Entry) (n int) {
 	return n
 }
 
-// step names the n-th model call of the turn in this frame: the same in each attempt.
-func (inv Invocation) step(n int) string {
+// stepID names the n-th model call of the turn in this frame: the same in each attempt.
+func (inv Invocation) stepID(n int) string {
 	if inv.Frame == "" {
 		return fmt.Sprintf("%s/%d/%d", inv.Task, inv.Turn, n)
 	}
 	return fmt.Sprintf("%s/%d/%s/%d", inv.Task, inv.Turn, inv.Frame, n)
 }
 
-// mayReply reports whether the answer to the model call of a step may stand alone: it is the task's own agent's first word on
+// canReplyAlone reports whether the answer to the model call of a step may stand alone: it is the task's own agent's first word on
 // the message that the task began with.
-func (inv Invocation) mayReply(step string) bool {
-	return inv.Frame == "" && inv.Turn == 1 && step == inv.step(0)
+func (inv Invocation) canReplyAlone(step string) bool {
+	return inv.Frame == "" && inv.Turn == 1 && step == inv.stepID(0)
 }
 
-// ErrTooLong says that an agent went on thinking past its bound.
-var ErrTooLong = errors.New("the agent has used up its model calls without finishing")
+// ErrTooManySteps says that an agent went on thinking past its bound.
+var ErrTooManySteps = errors.New("the agent has used up its model calls without finishing")

@@ -29,7 +29,7 @@ const (
 	Transferred Condition = "transfer"      // another agent has taken over and answered
 )
 
-func (r Reasoning) until(c Condition) bool { return r.Until == nil || slices.Contains(r.Until, c) }
+func (r Reasoning) endsOn(c Condition) bool { return r.Until == nil || slices.Contains(r.Until, c) }
 
 // The names of the tools that steer the turn itself. An agent that control can be transferred to has [TransferPrefix]
 // before its name, one that is used like a tool goes by its name.
@@ -50,46 +50,46 @@ type control struct {
 type controlKind int
 
 const (
-	exit     controlKind = iota // ends the turn
-	escalate                    // gives control back
-	transfer                    // has another agent go on with the conversation
-	consult                     // has another agent answer a request
+	exitControl     controlKind = iota // ends the turn
+	escalateControl                    // gives control back
+	transferControl                    // has another agent go on with the conversation
+	consultControl                     // has another agent answer a request
 )
 
-// controls lists the tools by which o steers a turn.
-func controls(o Options) []control {
+// listControls lists the tools by which o steers a turn.
+func listControls(o Options) []control {
 	var list []control
 	add := func(kind controlKind, to Member, name, description, parameters string) {
 		spec := agentsvc.ToolSpec{Name: name, Description: description, Parameters: json.RawMessage(parameters)}
 		list = append(list, control{spec, kind, to})
 	}
 	for _, m := range o.AgentTools {
-		add(consult, m, m.Name, m.Description,
+		add(consultControl, m, m.Name, m.Description,
 			`{"type":"object","properties":{"request":{"type":"string","description":"what the agent is asked to do, complete in itself"}},"required":["request"]}`)
 	}
 	for _, m := range o.SubAgents {
-		add(transfer, m, TransferPrefix+m.Name, "Hands the conversation over to the agent "+m.Name+". "+m.Description,
+		add(transferControl, m, TransferPrefix+m.Name, "Hands the conversation over to the agent "+m.Name+". "+m.Description,
 			`{"type":"object","properties":{"note":{"type":"string","description":"what the agent should know beyond what was said"}}}`)
 	}
 	if o.Reasoning.Exit {
-		add(exit, Member{}, ExitTool, "Ends the work with a final answer.",
+		add(exitControl, Member{}, ExitTool, "Ends the work with a final answer.",
 			`{"type":"object","properties":{"answer":{"type":"string","description":"the final answer; without it, it is the text beside the call"}}}`)
 	}
 	if o.Reasoning.Escalate {
-		add(escalate, Member{}, EscalateTool, "Gives control back to whoever handed it over.",
+		add(escalateControl, Member{}, EscalateTool, "Gives control back to whoever handed it over.",
 			`{"type":"object","properties":{"reason":{"type":"string","description":"why control goes back"}}}`)
 	}
 	return list
 }
 
-// specs describes what the agent can call, for as long as the turn lasts.
-func (t *turn) specs() []agentsvc.ToolSpec {
+// listToolSpecs describes what the agent can call, for as long as the turn lasts.
+func (t *llmRun) listToolSpecs() []agentsvc.ToolSpec {
 	if len(t.controls) == 0 {
-		return t.o.Tools.Specs()
+		return t.options.Tools.Specs()
 	}
-	specs := slices.DeleteFunc(slices.Clone(t.o.Tools.Specs()), func(s agentsvc.ToolSpec) bool {
-		_, taken := t.control(s.Name)
-		return taken
+	specs := slices.DeleteFunc(slices.Clone(t.options.Tools.Specs()), func(s agentsvc.ToolSpec) bool {
+		_, isControl := t.findControl(s.Name)
+		return isControl
 	})
 	for _, c := range t.controls {
 		specs = append(specs, c.spec)
@@ -97,8 +97,8 @@ func (t *turn) specs() []agentsvc.ToolSpec {
 	return specs
 }
 
-// control returns the control of that name.
-func (t *turn) control(name string) (control, bool) {
+// findControl returns the control of that name.
+func (t *llmRun) findControl(name string) (control, bool) {
 	i := slices.IndexFunc(t.controls, func(c control) bool { return c.spec.Name == name })
 	if i < 0 {
 		return control{}, false
@@ -106,11 +106,11 @@ func (t *turn) control(name string) (control, bool) {
 	return t.controls[i], true
 }
 
-// howToEnd tells a model that may not end with words alone how it can.
-func (t *turn) howToEnd() string {
+// describeEndings tells a model that may not end with words alone how it can.
+func (t *llmRun) describeEndings() string {
 	var names []string
 	for _, c := range t.controls {
-		ends := c.kind == exit || c.kind == escalate && t.o.Reasoning.until(Escalated) || c.kind == transfer && t.o.Reasoning.until(Transferred)
+		ends := c.kind == exitControl || c.kind == escalateControl && t.options.Reasoning.endsOn(Escalated) || c.kind == transferControl && t.options.Reasoning.endsOn(Transferred)
 		if ends {
 			names = append(names, c.spec.Name)
 		}
@@ -118,11 +118,11 @@ func (t *turn) howToEnd() string {
 	return "When there is nothing left to do, call " + strings.Join(names, " or ") + "."
 }
 
-// gaveBack reports whether the agent has called escalate in this turn and gone on.
-func (t *turn) gaveBack() bool {
-	for _, e := range slices.Backward(t.talk) {
+// hasEscalated reports whether the agent has called escalate in this turn and gone on.
+func (t *llmRun) hasEscalated() bool {
+	for _, e := range slices.Backward(t.conversation) {
 		if e.Message == nil {
-			if c, ok := t.control(e.Result.Name); ok && c.kind == escalate {
+			if c, ok := t.findControl(e.Result.Name); ok && c.kind == escalateControl {
 				return true
 			}
 		} else if e.Message.Role == agentsvc.RoleUser {
@@ -137,13 +137,13 @@ type words struct {
 	Request, Note, Answer, Reason string
 }
 
-func (c control) words(call agentsvc.ToolCall) (w words, err error) {
+func (c control) parseArguments(call agentsvc.ToolCall) (w words, err error) {
 	if len(call.Arguments) > 0 {
 		if err := json.Unmarshal(call.Arguments, &w); err != nil {
 			return w, fmt.Errorf("the arguments of %s must be a JSON object whose values are text: %w", call.Name, err)
 		}
 	}
-	if c.kind == consult && w.Request == "" {
+	if c.kind == consultControl && w.Request == "" {
 		return w, fmt.Errorf("the arguments of %s lack request: say what the agent is to do", call.Name)
 	}
 	return w, nil

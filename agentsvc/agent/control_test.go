@@ -21,7 +21,7 @@ func TestControls(t *testing.T) {
 		return r
 	}
 	sub := func(name string, r agent.Reasoning, rules ...scripted.Rule) agent.Member {
-		return member(name, agent.NewLLM(script(t, rules...), agent.Options{Reasoning: r}))
+		return newMember(name, agent.NewLLM(newScriptedModel(t, rules...), agent.Options{Reasoning: r}))
 	}
 	for name, c := range map[string]struct {
 		rules []scripted.Rule
@@ -30,39 +30,39 @@ func TestControls(t *testing.T) {
 		err   error
 	}{
 		"exit with an answer": {
-			[]scripted.Rule{always(say("So."), call("exit", "answer", "42"))}, agent.Options{Reasoning: ends},
+			[]scripted.Rule{newDefaultRule(newSayItem("So."), newCallItem("exit", "answer", "42"))}, agent.Options{Reasoning: ends},
 			[]string{`message So. exit{"answer":"42"}`, "result exit false The turn ends.", "completed 42"}, nil,
 		},
 		"exit with the text beside it": {
-			[]scripted.Rule{always(say("So."), call("exit"))}, agent.Options{Reasoning: ends},
+			[]scripted.Rule{newDefaultRule(newSayItem("So."), newCallItem("exit"))}, agent.Options{Reasoning: ends},
 			[]string{"message So. exit{}", "result exit false The turn ends.", "completed So."}, nil,
 		},
 		"exit that is not to be had": {
-			[]scripted.Rule{when(scripted.When{ToolResult: "exit"}, say("Oh.")), always(call("exit"))}, agent.Options{},
+			[]scripted.Rule{newRule(scripted.When{ToolResult: "exit"}, newSayItem("Oh.")), newDefaultRule(newCallItem("exit"))}, agent.Options{},
 			[]string{"message  exit{}", `result exit true there is no tool "exit": no tools are offered`, "completed Oh."}, nil,
 		},
 		"exit without sense": {
-			[]scripted.Rule{when(scripted.When{ToolResult: "exit"}, say("Oh.")), always(scripted.Item{Call: &scripted.Call{Tool: "exit", Arguments: map[string]any{"answer": 1}}})},
+			[]scripted.Rule{newRule(scripted.When{ToolResult: "exit"}, newSayItem("Oh.")), newDefaultRule(scripted.Item{Call: &scripted.Call{Tool: "exit", Arguments: map[string]any{"answer": 1}}})},
 			agent.Options{Reasoning: ends},
 			[]string{`message  exit{"answer":1}`, "result exit true the arguments of exit must be a JSON object whose values are text: json: cannot unmarshal number into Go struct field words.Answer of type string", "completed Oh."}, nil,
 		},
 		"escalate above which nobody stands": {
-			[]scripted.Rule{always(call("escalate", "reason", "too hard"))}, agent.Options{Reasoning: ends},
+			[]scripted.Rule{newDefaultRule(newCallItem("escalate", "reason", "too hard"))}, agent.Options{Reasoning: ends},
 			[]string{`message  escalate{"reason":"too hard"}`, "result escalate false Control goes back.", "completed too hard"}, nil,
 		},
 		"escalate that ends nothing": {
-			[]scripted.Rule{when(scripted.When{ToolResult: "escalate"}, say("Well.")), always(call("escalate"))},
+			[]scripted.Rule{newRule(scripted.When{ToolResult: "escalate"}, newSayItem("Well.")), newDefaultRule(newCallItem("escalate"))},
 			agent.Options{Reasoning: until(ends, agent.NoToolCalls)},
 			[]string{"message  escalate{}", "result escalate false Control goes back.", "completed Well."}, nil,
 		},
 		"handed over": {
-			[]scripted.Rule{always(call("transfer_to_b"))},
-			agent.Options{SubAgents: []agent.Member{sub("b", ends, always(say("mine")))}},
+			[]scripted.Rule{newDefaultRule(newCallItem("transfer_to_b"))},
+			agent.Options{SubAgents: []agent.Member{sub("b", ends, newDefaultRule(newSayItem("mine")))}},
 			[]string{"message  transfer_to_b{}", "b[1] message mine", "result transfer_to_b false b has taken over and answered.", "completed mine"}, nil,
 		},
 		"handed back, and over again": {
-			[]scripted.Rule{when(scripted.When{ToolResult: "transfer_to_b", Text: "no"}, call("transfer_to_c")), when(scripted.When{}, call("transfer_to_b"))},
-			agent.Options{SubAgents: []agent.Member{sub("b", ends, always(call("escalate", "reason", "no"))), sub("c", ends, always(say("mine")))}},
+			[]scripted.Rule{newRule(scripted.When{ToolResult: "transfer_to_b", Text: "no"}, newCallItem("transfer_to_c")), newRule(scripted.When{}, newCallItem("transfer_to_b"))},
+			agent.Options{SubAgents: []agent.Member{sub("b", ends, newDefaultRule(newCallItem("escalate", "reason", "no"))), sub("c", ends, newDefaultRule(newSayItem("mine")))}},
 			[]string{
 				"message  transfer_to_b{}", `b[1] message  escalate{"reason":"no"}`, "b[1] result escalate false Control goes back.", "b[1] message no",
 				"result transfer_to_b false b gives control back: no", "message  transfer_to_c{}", "c[2] message mine",
@@ -70,47 +70,47 @@ func TestControls(t *testing.T) {
 			}, nil,
 		},
 		"handed over and back to a sub-agent of its own": {
-			[]scripted.Rule{always(call("transfer_to_b"))},
-			agent.Options{SubAgents: []agent.Member{member("b", agent.NewLLM(
-				script(t, always(call("transfer_to_c"))), agent.Options{SubAgents: []agent.Member{sub("c", ends, always(say("deep")))}}))}},
+			[]scripted.Rule{newDefaultRule(newCallItem("transfer_to_b"))},
+			agent.Options{SubAgents: []agent.Member{newMember("b", agent.NewLLM(
+				newScriptedModel(t, newDefaultRule(newCallItem("transfer_to_c"))), agent.Options{SubAgents: []agent.Member{sub("c", ends, newDefaultRule(newSayItem("deep")))}}))}},
 			[]string{
 				"message  transfer_to_b{}", "b[1] message  transfer_to_c{}", "b[1]/c[1] message deep", "b[1] result transfer_to_c false c has taken over and answered.",
 				"b[1] message deep", "result transfer_to_b false b has taken over and answered.", "completed deep",
 			}, nil,
 		},
 		"a transfer that ends nothing": {
-			[]scripted.Rule{when(scripted.When{ToolResult: "transfer_to_b"}, say("b said {{result}}")), always(call("transfer_to_b"))},
-			agent.Options{SubAgents: []agent.Member{sub("b", ends, always(say("mine")))}, Reasoning: until(ends, agent.NoToolCalls)},
+			[]scripted.Rule{newRule(scripted.When{ToolResult: "transfer_to_b"}, newSayItem("b said {{result}}")), newDefaultRule(newCallItem("transfer_to_b"))},
+			agent.Options{SubAgents: []agent.Member{sub("b", ends, newDefaultRule(newSayItem("mine")))}, Reasoning: until(ends, agent.NoToolCalls)},
 			[]string{"message  transfer_to_b{}", "b[1] message mine", "result transfer_to_b false mine", "completed b said mine"}, nil,
 		},
 		"two transfers at once": {
-			[]scripted.Rule{always(call("transfer_to_b"), call("transfer_to_c"))},
-			agent.Options{SubAgents: []agent.Member{sub("b", ends, always(say("b"))), sub("c", ends, always(say("c")))}},
+			[]scripted.Rule{newDefaultRule(newCallItem("transfer_to_b"), newCallItem("transfer_to_c"))},
+			agent.Options{SubAgents: []agent.Member{sub("b", ends, newDefaultRule(newSayItem("b"))), sub("c", ends, newDefaultRule(newSayItem("c")))}},
 			nil, nil,
 		},
 		"an agent that is asked nothing": {
-			[]scripted.Rule{when(scripted.When{ToolResult: "b"}, say("Oh.")), always(call("b"))},
-			agent.Options{AgentTools: []agent.Member{sub("b", ends, always(say("x")))}},
+			[]scripted.Rule{newRule(scripted.When{ToolResult: "b"}, newSayItem("Oh.")), newDefaultRule(newCallItem("b"))},
+			agent.Options{AgentTools: []agent.Member{sub("b", ends, newDefaultRule(newSayItem("x")))}},
 			[]string{"message  b{}", "result b true the arguments of b lack request: say what the agent is to do", "completed Oh."}, nil,
 		},
 		"an agent that finds no end": {
-			[]scripted.Rule{when(scripted.When{ToolResult: "b"}, say("Oh.")), always(call("b", "request", "x"))},
-			agent.Options{AgentTools: []agent.Member{sub("b", agent.Reasoning{MaxSteps: 1}, always(call("gone")))}},
+			[]scripted.Rule{newRule(scripted.When{ToolResult: "b"}, newSayItem("Oh.")), newDefaultRule(newCallItem("b", "request", "x"))},
+			agent.Options{AgentTools: []agent.Member{sub("b", agent.Reasoning{MaxSteps: 1}, newDefaultRule(newCallItem("gone")))}},
 			[]string{
 				`message  b{"request":"x"}`, "b[1.1] message  gone{}", `b[1.1] result gone true there is no tool "gone": no tools are offered`,
-				"result b true " + agent.ErrTooLong.Error(), "completed Oh.",
+				"result b true " + agent.ErrTooManySteps.Error(), "completed Oh.",
 			}, nil,
 		},
 		"bounded": {
-			[]scripted.Rule{always(say("hm"))}, agent.Options{Reasoning: agent.Reasoning{MaxSteps: 2, Exit: true, Until: []agent.Condition{agent.Escalated}}},
-			[]string{"message hm", "message hm"}, agent.ErrTooLong,
+			[]scripted.Rule{newDefaultRule(newSayItem("hm"))}, agent.Options{Reasoning: agent.Reasoning{MaxSteps: 2, Exit: true, Until: []agent.Condition{agent.Escalated}}},
+			[]string{"message hm", "message hm"}, agent.ErrTooManySteps,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var got []agentsvc.Event
 			var err error
-			for ev, e := range agent.NewLLM(script(t, c.rules...), c.o).Run(t.Context(), turn("go")) {
+			for ev, e := range agent.NewLLM(newScriptedModel(t, c.rules...), c.o).Run(t.Context(), newInvocation("go")) {
 				if err = e; e == nil && ev.Chunk == nil {
 					got = append(got, ev)
 				}
@@ -119,31 +119,31 @@ func TestControls(t *testing.T) {
 				t.Errorf("error %v, want %v", err, c.err)
 			}
 			if c.want == nil { // side by side: in any order
-				all := strings.Join(framed(got), "\n")
+				all := strings.Join(formatFramed(got), "\n")
 				if !strings.Contains(all, "result transfer_to_c true control can be handed to one agent at a time, and transfer_to_b comes first") || !strings.HasSuffix(all, "completed b") {
 					t.Error(all)
 				}
 				return
 			}
-			if diff := cmp.Diff(c.want, framed(got)); diff != "" {
+			if diff := cmp.Diff(c.want, formatFramed(got)); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-// TestHandedTalk: who takes over has what was said before it, not the calls that led there; the session that is kept
+// TestTransferredConversation: who takes over has what was said before it, not the calls that led there; the session that is kept
 // has every call with its result.
-func TestHandedTalk(t *testing.T) {
+func TestTransferredConversation(t *testing.T) {
 	t.Parallel()
-	target, m := talker(t, "mine")
-	look := echo("look")
-	root := script(t, when(scripted.When{ToolResult: "look"}, say("Over to b."), call("transfer_to_b", "note", "a cat")), always(say("Hm."), call("look")))
-	a := agent.NewLLM(root, agent.Options{Tools: tools(t, look), SubAgents: []agent.Member{member("b", target)}})
-	got := facts(t, a, turn("go"), 0)
-	talk := m.reqs[0].Conversation
-	if len(talk) != 2 || talk[0].Message.Text() != "go" || talk[1].Message.Text() != "note:\na cat" || talk[1].Message.Role != agentsvc.RoleUser {
-		t.Errorf("the other agent was told %+v", talk)
+	target, m := newTalker(t, "mine")
+	look := newEchoTool("look")
+	root := newScriptedModel(t, newRule(scripted.When{ToolResult: "look"}, newSayItem("Over to b."), newCallItem("transfer_to_b", "note", "a cat")), newDefaultRule(newSayItem("Hm."), newCallItem("look")))
+	a := agent.NewLLM(root, agent.Options{Tools: newToolSet(t, look), SubAgents: []agent.Member{newMember("b", target)}})
+	got := collectFacts(t, a, newInvocation("go"), 0)
+	conversation := m.reqs[0].Conversation
+	if len(conversation) != 2 || conversation[0].Message.Text() != "go" || conversation[1].Message.Text() != "note:\na cat" || conversation[1].Message.Role != agentsvc.RoleUser {
+		t.Errorf("the other agent was told %+v", conversation)
 	}
 	open := map[agentsvc.CallID]bool{}
 	for _, ev := range got {
@@ -167,12 +167,12 @@ func TestHandedTalk(t *testing.T) {
 // TestOffers: what a model is offered beside its tools. A tool that bears the name of one that steers the turn is not.
 func TestOffers(t *testing.T) {
 	t.Parallel()
-	other, _ := talker(t, "x")
-	m := script(t, always(say("x")))
-	facts(t, agent.NewLLM(m, agent.Options{
-		Tools: tools(t, echo("look"), echo("exit")), Reasoning: agent.Reasoning{Exit: true, Escalate: true},
-		AgentTools: []agent.Member{member("helper", other)}, SubAgents: []agent.Member{member("b", other)},
-	}), turn("go"), 0)
+	other, _ := newTalker(t, "x")
+	m := newScriptedModel(t, newDefaultRule(newSayItem("x")))
+	collectFacts(t, agent.NewLLM(m, agent.Options{
+		Tools: newToolSet(t, newEchoTool("look"), newEchoTool("exit")), Reasoning: agent.Reasoning{Exit: true, Escalate: true},
+		AgentTools: []agent.Member{newMember("helper", other)}, SubAgents: []agent.Member{newMember("b", other)},
+	}), newInvocation("go"), 0)
 	var names []string
 	for _, s := range m.reqs[0].Tools {
 		names = append(names, s.Name)
@@ -202,16 +202,16 @@ func TestPrompt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := script(t, always(say("x")))
-			below := member("b", agent.NewLLM(m, c.o))
+			m := newScriptedModel(t, newDefaultRule(newSayItem("x")))
+			below := newMember("b", agent.NewLLM(m, c.o))
 			for _, a := range []agent.Agent{
-				agent.NewSequential([]agent.Member{below}, agent.GroupOptions{Global: "above"}),
-				agent.NewLLM(script(t, always(call("transfer_to_b"))), agent.Options{Prompt: agent.Prompt{Global: "above"}, SubAgents: []agent.Member{below}}),
-				agent.NewLLM(script(t, when(scripted.When{ToolResult: "b"}, say("x")), always(call("b", "request", "x"))), agent.Options{Prompt: agent.Prompt{Global: "above"}, AgentTools: []agent.Member{below}}),
-				agent.NewParallel([]agent.Member{member("s", agent.NewSequential([]agent.Member{below}, agent.GroupOptions{}))}, agent.GroupOptions{Global: "above"}),
+				agent.NewSequential([]agent.Member{below}, agent.GroupOptions{GlobalInstruction: "above"}),
+				agent.NewLLM(newScriptedModel(t, newDefaultRule(newCallItem("transfer_to_b"))), agent.Options{Prompt: agent.Prompt{Global: "above"}, SubAgents: []agent.Member{below}}),
+				agent.NewLLM(newScriptedModel(t, newRule(scripted.When{ToolResult: "b"}, newSayItem("x")), newDefaultRule(newCallItem("b", "request", "x"))), agent.Options{Prompt: agent.Prompt{Global: "above"}, AgentTools: []agent.Member{below}}),
+				agent.NewParallel([]agent.Member{newMember("s", agent.NewSequential([]agent.Member{below}, agent.GroupOptions{}))}, agent.GroupOptions{GlobalInstruction: "above"}),
 			} {
 				m.reqs = nil
-				facts(t, a, turn("go"), 0)
+				collectFacts(t, a, newInvocation("go"), 0)
 				if got := m.reqs[0].System; got != c.want {
 					t.Errorf("%T: %q, want %q", a, got, c.want)
 				}

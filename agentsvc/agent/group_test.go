@@ -22,14 +22,14 @@ import (
 	"stoa/agentsvc/llm/scripted"
 )
 
-// doing is an agent made of a function.
-type doing func(ctx context.Context, inv agent.Invocation, yield func(agentsvc.Event, error) bool)
+// funcAgent is an agent made of a function.
+type funcAgent func(ctx context.Context, inv agent.Invocation, yield func(agentsvc.Event, error) bool)
 
-func (d doing) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
+func (d funcAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) { d(ctx, inv, yield) }
 }
 
-func completes(text string) agentsvc.Event {
+func newCompletedEvent(text string) agentsvc.Event {
 	return agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Completed, Message: &agentsvc.Message{
 		ID: "m-" + agentsvc.MessageID(text), Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart(text)},
 	}}}
@@ -47,15 +47,15 @@ func TestSideBySide(t *testing.T) {
 		for i := range n {
 			name := fmt.Sprint("m", i)
 			want = append(want, name+":\n"+name)
-			members = append(members, member(name, doing(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
+			members = append(members, newMember(name, funcAgent(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
 				most.Store(max(most.Load(), now.Add(1)))
 				time.Sleep(time.Duration(n-i) * time.Second) // the first takes longest
 				now.Add(-1)
-				yield(completes(name), nil)
+				yield(newCompletedEvent(name), nil)
 			})))
 		}
 		start := time.Now()
-		got := facts(t, agent.NewParallel(members, agent.GroupOptions{}), turn("go"), 0)
+		got := collectFacts(t, agent.NewParallel(members, agent.GroupOptions{}), newInvocation("go"), 0)
 		if final := got[n].Status.Message.Text(); final != strings.Join(want, "\n\n") {
 			t.Errorf("answered %q", final)
 		}
@@ -73,29 +73,29 @@ func TestOneYieldAtATime(t *testing.T) {
 	t.Parallel()
 	var members []agent.Member
 	for i := range 8 {
-		members = append(members, member(fmt.Sprint("m", i), doing(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
+		members = append(members, newMember(fmt.Sprint("m", i), funcAgent(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
 			for range 50 {
 				if !yield(agentsvc.Event{Usage: &agentsvc.Usage{OutputTokens: 1}}, nil) {
 					return
 				}
 			}
-			yield(completes("x"), nil)
+			yield(newCompletedEvent("x"), nil)
 		})))
 	}
-	told := map[string]int64{}
+	reported := map[string]int64{}
 	var inside atomic.Int64
-	for ev, err := range agent.NewParallel(members, agent.GroupOptions{}).Run(t.Context(), turn("go")) {
+	for ev, err := range agent.NewParallel(members, agent.GroupOptions{}).Run(t.Context(), newInvocation("go")) {
 		if err != nil || inside.Add(1) != 1 {
 			t.Fatalf("an event inside another one (%v)", err)
 		}
 		if ev.Usage != nil {
-			told[ev.Frame] += ev.Usage.OutputTokens
+			reported[ev.Frame] += ev.Usage.OutputTokens
 		}
 		runtime.Gosched()
 		inside.Add(-1)
 	}
-	if len(told) != 8 || told["m3"] != 50 {
-		t.Errorf("told %v", told)
+	if len(reported) != 8 || reported["m3"] != 50 {
+		t.Errorf("told %v", reported)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestOneYieldAtATime(t *testing.T) {
 func TestOneFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	for name, bad := range map[string]doing{
+	for name, bad := range map[string]funcAgent{
 		"error": func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
 			yield(agentsvc.Event{}, broken)
 		},
@@ -114,12 +114,12 @@ func TestOneFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ended := false
-			waits := doing(func(ctx context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
+			waits := funcAgent(func(ctx context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
 				<-ctx.Done()
 				ended = true
 				yield(agentsvc.Event{}, ctx.Err())
 			})
-			_, err := play(t.Context(), agent.NewParallel([]agent.Member{member("a", waits), member("b", bad)}, agent.GroupOptions{}), turn("go"))
+			_, err := runToLines(t.Context(), agent.NewParallel([]agent.Member{newMember("a", waits), newMember("b", bad)}, agent.GroupOptions{}), newInvocation("go"))
 			if err == nil || !ended || name == "error" && !errors.Is(err, broken) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("ended the other: %v (%v)", ended, err)
 			}
@@ -127,8 +127,8 @@ func TestOneFails(t *testing.T) {
 	}
 }
 
-// TestLeaving: a consumer that breaks off, and the end of the context, end every member.
-func TestLeaving(t *testing.T) {
+// TestBreakOffParallel: a consumer that breaks off, and the end of the context, end every member.
+func TestBreakOffParallel(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"break", "cancel"} {
 		t.Run(how, func(t *testing.T) {
@@ -137,15 +137,15 @@ func TestLeaving(t *testing.T) {
 			defer cancel()
 			var ended sync.WaitGroup
 			ended.Add(2)
-			hang := doing(func(ctx context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
+			hang := funcAgent(func(ctx context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
 				defer ended.Done()
 				yield(agentsvc.Event{Usage: &agentsvc.Usage{}}, nil)
 				<-ctx.Done()
 				yield(agentsvc.Event{}, ctx.Err())
 			})
-			a := agent.NewParallel([]agent.Member{member("a", hang), member("b", hang)}, agent.GroupOptions{})
+			a := agent.NewParallel([]agent.Member{newMember("a", hang), newMember("b", hang)}, agent.GroupOptions{})
 			var last error
-			for _, err := range a.Run(ctx, turn("go")) {
+			for _, err := range a.Run(ctx, newInvocation("go")) {
 				last = err
 				if how == "break" {
 					break
@@ -160,42 +160,42 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestRest: a member that needs somebody outside ends the turn of all, under its own path, after those beside it.
-func TestRest(t *testing.T) {
+// TestInterruption: a member that needs somebody outside ends the turn of all, under its own path, after those beside it.
+func TestInterruption(t *testing.T) {
 	t.Parallel()
 	asks := func() agent.Agent {
-		return agent.NewLLM(script(t, always(scripted.Item{Ask: "Which city?"})), agent.Options{})
+		return agent.NewLLM(newScriptedModel(t, newDefaultRule(scripted.Item{Question: "Which city?"})), agent.Options{})
 	}
-	talks := func() agent.Agent { a, _ := talker(t, "done"); return a }
-	refuses := agent.NewLLM(script(t, always(scripted.Item{Refuse: "No."})), agent.Options{})
+	talks := func() agent.Agent { a, _ := newTalker(t, "done"); return a }
+	refuses := agent.NewLLM(newScriptedModel(t, newDefaultRule(scripted.Item{Refusal: "No."})), agent.Options{})
 	for name, c := range map[string]struct {
 		agent agent.Agent
 		want  []string
 	}{
 		"sequential": {
-			agent.NewSequential([]agent.Member{member("a", talks()), member("b", asks()), member("c", talks())}, agent.GroupOptions{}),
+			agent.NewSequential([]agent.Member{newMember("a", talks()), newMember("b", asks()), newMember("c", talks())}, agent.GroupOptions{}),
 			[]string{"a message done", "b input_required Which city?"},
 		},
 		"parallel": {
-			agent.NewParallel([]agent.Member{member("a", asks()), member("b", talks())}, agent.GroupOptions{}),
+			agent.NewParallel([]agent.Member{newMember("a", asks()), newMember("b", talks())}, agent.GroupOptions{}),
 			[]string{"b message done", "a input_required Which city?"},
 		},
 		"loop": {
-			agent.NewLoop([]agent.Member{member("a", refuses)}, 3, agent.GroupOptions{}),
+			agent.NewLoop([]agent.Member{newMember("a", refuses)}, 3, agent.GroupOptions{}),
 			[]string{"a[1] rejected No."},
 		},
 		"used like a tool": {
-			agent.NewLLM(script(t, always(call("b", "request", "x"))), agent.Options{AgentTools: []agent.Member{member("b", asks())}}),
+			agent.NewLLM(newScriptedModel(t, newDefaultRule(newCallItem("b", "request", "x"))), agent.Options{AgentTools: []agent.Member{newMember("b", asks())}}),
 			[]string{`message  b{"request":"x"}`, "result b false input_required: Which city?", "b[1.1] input_required Which city?"},
 		},
 		"handed over to": {
-			agent.NewLLM(script(t, always(call("transfer_to_b"))), agent.Options{SubAgents: []agent.Member{member("b", refuses)}}),
+			agent.NewLLM(newScriptedModel(t, newDefaultRule(newCallItem("transfer_to_b"))), agent.Options{SubAgents: []agent.Member{newMember("b", refuses)}}),
 			[]string{"message  transfer_to_b{}", "result transfer_to_b false rejected: No.", "b[1] rejected No."},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(c.want, framed(facts(t, c.agent, turn("go"), 0))); diff != "" {
+			if diff := cmp.Diff(c.want, formatFramed(collectFacts(t, c.agent, newInvocation("go"), 0))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -205,27 +205,27 @@ func TestRest(t *testing.T) {
 // TestChunks: what a sub-agent writes is shown where it is the turn's answer, and nowhere else.
 func TestChunks(t *testing.T) {
 	t.Parallel()
-	says := func(text string) agent.Agent { a, _ := talker(t, text); return a }
-	one, two := member("one", says("first")), member("two", says("second"))
+	says := func(text string) agent.Agent { a, _ := newTalker(t, text); return a }
+	one, two := newMember("one", says("first")), newMember("two", says("second"))
 	for name, c := range map[string]struct {
 		agent agent.Agent
 		want  string
 	}{
 		"last of a sequence":  {agent.NewSequential([]agent.Member{one, two}, agent.GroupOptions{}), "second"},
-		"whole":               {agent.NewSequential([]agent.Member{one, two}, agent.GroupOptions{Whole: true}), ""},
-		"in a sequence below": {agent.NewSequential([]agent.Member{one, member("s", agent.NewSequential([]agent.Member{one, two}, agent.GroupOptions{}))}, agent.GroupOptions{}), "second"},
+		"whole":               {agent.NewSequential([]agent.Member{one, two}, agent.GroupOptions{CompleteOnly: true}), ""},
+		"in a sequence below": {agent.NewSequential([]agent.Member{one, newMember("s", agent.NewSequential([]agent.Member{one, two}, agent.GroupOptions{}))}, agent.GroupOptions{}), "second"},
 		"parallel":            {agent.NewParallel([]agent.Member{one, two}, agent.GroupOptions{}), ""},
 		"loop":                {agent.NewLoop([]agent.Member{one, two}, 1, agent.GroupOptions{}), ""},
-		"handed over":         {agent.NewLLM(script(t, always(say("Wait. "), call("transfer_to_two"))), agent.Options{SubAgents: []agent.Member{two}}), "Wait. second"},
+		"handed over":         {agent.NewLLM(newScriptedModel(t, newDefaultRule(newSayItem("Wait. "), newCallItem("transfer_to_two"))), agent.Options{SubAgents: []agent.Member{two}}), "Wait. second"},
 		"used like a tool": {
-			agent.NewLLM(script(t, when(scripted.When{ToolResult: "one"}, say("end")), always(call("one", "request", "x"))), agent.Options{AgentTools: []agent.Member{one}}), "end",
+			agent.NewLLM(newScriptedModel(t, newRule(scripted.When{ToolResult: "one"}, newSayItem("end")), newDefaultRule(newCallItem("one", "request", "x"))), agent.Options{AgentTools: []agent.Member{one}}), "end",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			shown := ""
 			var last agentsvc.Event
-			for ev, err := range c.agent.Run(t.Context(), turn("go")) {
+			for ev, err := range c.agent.Run(t.Context(), newInvocation("go")) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -243,28 +243,28 @@ func TestChunks(t *testing.T) {
 // TestView: what a member of a group is told.
 func TestView(t *testing.T) {
 	t.Parallel()
-	first, m1 := talker(t, "one")
-	second, m2 := talker(t, "two")
-	inv := turn("go")
+	first, m1 := newTalker(t, "one")
+	second, m2 := newTalker(t, "two")
+	inv := newInvocation("go")
 	inv.Conversation = append([]agentsvc.Entry{
-		user("before"),
+		newUserEntry("before"),
 		{Message: &agentsvc.Message{Role: agentsvc.RoleAgent, ToolCalls: []agentsvc.ToolCall{{ID: "1", Name: "gone"}}}},
 		{Result: &agentsvc.ToolResult{Call: "1", Name: "gone", Text: "x"}},
 		{Message: &agentsvc.Message{Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart("then")}}},
 	}, inv.Conversation...)
-	a := agent.NewLoop([]agent.Member{member("a", first), member("b", second)}, 2, agent.GroupOptions{})
-	facts(t, a, inv, 0)
+	a := agent.NewLoop([]agent.Member{newMember("a", first), newMember("b", second)}, 2, agent.GroupOptions{})
+	collectFacts(t, a, inv, 0)
 	view := func(reqs []llm.Request) (all [][]string) {
 		for _, req := range reqs {
-			var said []string
+			var messages []string
 			for _, e := range req.Conversation {
 				if e.Message == nil {
-					said = append(said, "a tool's result")
+					messages = append(messages, "a tool's result")
 					continue
 				}
-				said = append(said, string(e.Message.Role)+" "+e.Message.Text())
+				messages = append(messages, string(e.Message.Role)+" "+e.Message.Text())
 			}
-			all = append(all, said)
+			all = append(all, messages)
 		}
 		return all
 	}
@@ -283,12 +283,12 @@ func TestView(t *testing.T) {
 func TestLoopEnds(t *testing.T) {
 	t.Parallel()
 	ends := agent.Reasoning{Exit: true, Escalate: true}
-	writer := func() agent.Member { a, _ := talker(t, "draft"); return member("writer", a) }
+	writer := func() agent.Member { a, _ := newTalker(t, "draft"); return newMember("writer", a) }
 	critic := func(items ...scripted.Item) agent.Member {
-		return member("critic", agent.NewLLM(script(t, always(items...)), agent.Options{Reasoning: ends}))
+		return newMember("critic", agent.NewLLM(newScriptedModel(t, newDefaultRule(items...)), agent.Options{Reasoning: ends}))
 	}
 	group := func(members ...agent.Member) agent.Member {
-		return member("group", agent.NewSequential(members, agent.GroupOptions{}))
+		return newMember("group", agent.NewSequential(members, agent.GroupOptions{}))
 	}
 	for name, c := range map[string]struct {
 		members []agent.Member
@@ -296,22 +296,22 @@ func TestLoopEnds(t *testing.T) {
 		answer  string
 		steps   int // frames
 	}{
-		"rounds":                {[]agent.Member{writer(), critic(say("more"))}, 3, "more", 6},
+		"rounds":                {[]agent.Member{writer(), critic(newSayItem("more"))}, 3, "more", 6},
 		"a hundred rounds":      {[]agent.Member{writer()}, 0, "draft", 100},
-		"escalated":             {[]agent.Member{writer(), critic(call("escalate", "reason", "fine"))}, 3, "draft", 2},
-		"escalated at once":     {[]agent.Member{critic(call("escalate", "reason", "fine")), writer()}, 3, "fine", 1},
-		"exit":                  {[]agent.Member{writer(), critic(call("exit", "answer", "final"))}, 3, "final", 2},
-		"exit goes by its text": {[]agent.Member{writer(), critic(say("final"), call("exit"))}, 3, "final", 2},
-		"escalated on the way": {[]agent.Member{member("critic", agent.NewLLM(
-			script(t, when(scripted.When{ToolResult: "escalate"}, say("Well.")), always(call("escalate"))),
+		"escalated":             {[]agent.Member{writer(), critic(newCallItem("escalate", "reason", "fine"))}, 3, "draft", 2},
+		"escalated at once":     {[]agent.Member{critic(newCallItem("escalate", "reason", "fine")), writer()}, 3, "fine", 1},
+		"exit":                  {[]agent.Member{writer(), critic(newCallItem("exit", "answer", "final"))}, 3, "final", 2},
+		"exit goes by its text": {[]agent.Member{writer(), critic(newSayItem("final"), newCallItem("exit"))}, 3, "final", 2},
+		"escalated on the way": {[]agent.Member{newMember("critic", agent.NewLLM(
+			newScriptedModel(t, newRule(scripted.When{ToolResult: "escalate"}, newSayItem("Well.")), newDefaultRule(newCallItem("escalate"))),
 			agent.Options{Reasoning: agent.Reasoning{Escalate: true, Until: []agent.Condition{agent.NoToolCalls}}}))}, 3, "Well.", 1},
-		"escalated from a group":        {[]agent.Member{group(writer(), critic(call("escalate", "reason", "fine"))), critic(say("x"))}, 3, "draft", 1},
-		"exit ends the group's loop":    {[]agent.Member{group(critic(call("exit", "answer", "y"))), critic(say("more"))}, 2, "more", 4},
-		"escalated from a parallel one": {[]agent.Member{member("p", agent.NewParallel([]agent.Member{writer(), critic(call("escalate", "reason", "fine"))}, agent.GroupOptions{}))}, 3, "writer:\ndraft\n\ncritic:\nfine", 1},
+		"escalated from a group":        {[]agent.Member{group(writer(), critic(newCallItem("escalate", "reason", "fine"))), critic(newSayItem("x"))}, 3, "draft", 1},
+		"exit ends the group's loop":    {[]agent.Member{group(critic(newCallItem("exit", "answer", "y"))), critic(newSayItem("more"))}, 2, "more", 4},
+		"escalated from a parallel one": {[]agent.Member{newMember("p", agent.NewParallel([]agent.Member{writer(), critic(newCallItem("escalate", "reason", "fine"))}, agent.GroupOptions{}))}, 3, "writer:\ndraft\n\ncritic:\nfine", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := facts(t, agent.NewLoop(c.members, c.rounds, agent.GroupOptions{}), turn("go"), 0)
+			got := collectFacts(t, agent.NewLoop(c.members, c.rounds, agent.GroupOptions{}), newInvocation("go"), 0)
 			steps := map[string]bool{}
 			for _, ev := range got {
 				if ev.Frame != "" {
@@ -321,7 +321,7 @@ func TestLoopEnds(t *testing.T) {
 			}
 			last := got[len(got)-1].Status
 			if last == nil || last.State != agentsvc.Completed || last.Message.Text() != c.answer || len(steps) != c.steps {
-				t.Errorf("%d steps, last %s; want %d and %q", len(steps), line(got[len(got)-1]), c.steps, c.answer)
+				t.Errorf("%d steps, last %s; want %d and %q", len(steps), formatEvent(got[len(got)-1]), c.steps, c.answer)
 			}
 		})
 	}

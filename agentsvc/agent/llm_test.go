@@ -47,7 +47,7 @@ func (m *model) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk
 	return m.Provider.Stream(ctx, req)
 }
 
-func script(t *testing.T, rules ...scripted.Rule) *model {
+func newScriptedModel(t *testing.T, rules ...scripted.Rule) *model {
 	t.Helper()
 	p, err := scripted.New(scripted.Options{Script: rules})
 	if err != nil {
@@ -56,31 +56,31 @@ func script(t *testing.T, rules ...scripted.Rule) *model {
 	return &model{Provider: p}
 }
 
-func when(w scripted.When, items ...scripted.Item) scripted.Rule {
+func newRule(w scripted.When, items ...scripted.Item) scripted.Rule {
 	return scripted.Rule{When: w, Then: items}
 }
 
-func calls(names ...string) (items []scripted.Item) {
+func newCallItems(names ...string) (items []scripted.Item) {
 	for i, name := range names {
 		items = append(items, scripted.Item{Call: &scripted.Call{Tool: name, Arguments: map[string]any{"n": i}}})
 	}
 	return items
 }
 
-// fn is a tool made of a function.
-type fn struct {
+// funcTool is a tool made of a function.
+type funcTool struct {
 	name       string
 	call       func(ctx context.Context, in tool.Input) (string, error)
 	idempotent bool
 }
 
-func (f fn) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: f.name} }
-func (f fn) Idempotent() bool        { return f.idempotent }
-func (f fn) Call(ctx context.Context, in tool.Input) (string, error) {
+func (f funcTool) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: f.name} }
+func (f funcTool) IsIdempotent() bool      { return f.idempotent }
+func (f funcTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	return f.call(ctx, in)
 }
 
-func tools(t *testing.T, fns ...fn) *tool.Set {
+func newToolSet(t *testing.T, fns ...funcTool) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
 	for _, f := range fns {
@@ -93,16 +93,16 @@ func tools(t *testing.T, fns ...fn) *tool.Set {
 	return set
 }
 
-func user(text string) agentsvc.Entry {
+func newUserEntry(text string) agentsvc.Entry {
 	return agentsvc.Entry{Message: &agentsvc.Message{ID: "m1", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
 }
 
-func turn(text string) agent.Invocation {
-	return agent.Invocation{Task: "t1", Turn: 2, Conversation: []agentsvc.Entry{user(text)}}
+func newInvocation(text string) agent.Invocation {
+	return agent.Invocation{Task: "t1", Turn: 2, Conversation: []agentsvc.Entry{newUserEntry(text)}}
 }
 
-// play runs a turn to its end and tells its events in a line each; chunks of a message are joined.
-func play(ctx context.Context, a agent.Agent, inv agent.Invocation) (lines []string, err error) {
+// runToLines runs a turn to its end and tells its events in a line each; chunks of a message are joined.
+func runToLines(ctx context.Context, a agent.Agent, inv agent.Invocation) (lines []string, err error) {
 	text, at := "", agentsvc.MessageID("")
 	for ev, err := range a.Run(ctx, inv) {
 		if err != nil {
@@ -124,13 +124,13 @@ func play(ctx context.Context, a agent.Agent, inv agent.Invocation) (lines []str
 		if text != "" {
 			lines, text = append(lines, "chunks "+text), ""
 		}
-		lines = append(lines, line(ev))
+		lines = append(lines, formatEvent(ev))
 	}
 	return lines, nil
 }
 
-func line(ev agentsvc.Event) string {
-	said := func(m *agentsvc.Message) string {
+func formatEvent(ev agentsvc.Event) string {
+	messages := func(m *agentsvc.Message) string {
 		if m == nil {
 			return ""
 		}
@@ -142,9 +142,9 @@ func line(ev agentsvc.Event) string {
 	}
 	switch {
 	case ev.Status != nil:
-		return string(ev.Status.State) + " " + said(ev.Status.Message)
+		return string(ev.Status.State) + " " + messages(ev.Status.Message)
 	case ev.Message != nil:
-		return "message " + said(ev.Message)
+		return "message " + messages(ev.Message)
 	case ev.Result != nil:
 		return fmt.Sprintf("result %s %v %s", ev.Result.Name, ev.Result.Failed, ev.Result.Text)
 	case ev.Approval != nil:
@@ -160,26 +160,26 @@ func line(ev agentsvc.Event) string {
 	return "nothing"
 }
 
-func echo(name string) fn {
-	return fn{name: name, call: func(_ context.Context, in tool.Input) (string, error) { return name + string(in.Arguments), nil }}
+func newEchoTool(name string) funcTool {
+	return funcTool{name: name, call: func(_ context.Context, in tool.Input) (string, error) { return name + string(in.Arguments), nil }}
 }
 
 // TestTurn tells what an agent yields, by what its model does.
 func TestTurn(t *testing.T) {
 	t.Parallel()
-	script := script(t,
-		when(scripted.When{ToolResult: "weather"}, scripted.Item{Say: "It is {{result}}."}),
-		when(scripted.When{ToolResult: "nothing"}, scripted.Item{Say: "I cannot."}),
-		when(scripted.When{Text: "weather"}, scripted.Item{Say: "Let me see."}, calls("weather")[0]),
-		when(scripted.When{Text: "unknown"}, calls("nothing")...),
-		when(scripted.When{Text: "ask"}, scripted.Item{Ask: "Which city?"}),
-		when(scripted.When{Text: "refuse"}, scripted.Item{Refuse: "I may not."}),
-		when(scripted.When{Text: "file"}, scripted.Item{Artifact: &scripted.Artifact{Name: "a.txt", Text: "x"}}, scripted.Item{Say: "There."}),
-		when(scripted.When{Text: "fail"}, scripted.Item{Say: "Well "}, scripted.Item{Fail: &scripted.Fail{Status: 500, Message: "no"}}),
-		when(scripted.When{Text: "silent"}, scripted.Item{Pause: time.Nanosecond}),
-		when(scripted.When{}, scripted.Item{Say: "You said: {{text}}"}),
+	script := newScriptedModel(t,
+		newRule(scripted.When{ToolResult: "weather"}, scripted.Item{Text: "It is {{result}}."}),
+		newRule(scripted.When{ToolResult: "nothing"}, scripted.Item{Text: "I cannot."}),
+		newRule(scripted.When{Text: "weather"}, scripted.Item{Text: "Let me see."}, newCallItems("weather")[0]),
+		newRule(scripted.When{Text: "unknown"}, newCallItems("nothing")...),
+		newRule(scripted.When{Text: "ask"}, scripted.Item{Question: "Which city?"}),
+		newRule(scripted.When{Text: "refuse"}, scripted.Item{Refusal: "I may not."}),
+		newRule(scripted.When{Text: "file"}, scripted.Item{Artifact: &scripted.Artifact{Name: "a.txt", Text: "x"}}, scripted.Item{Text: "There."}),
+		newRule(scripted.When{Text: "fail"}, scripted.Item{Text: "Well "}, scripted.Item{Failure: &scripted.Failure{Status: 500, Message: "no"}}),
+		newRule(scripted.When{Text: "silent"}, scripted.Item{Pause: time.Nanosecond}),
+		newRule(scripted.When{}, scripted.Item{Text: "You said: {{text}}"}),
 	)
-	set := tools(t, echo("weather"))
+	set := newToolSet(t, newEchoTool("weather"))
 	for _, c := range []struct {
 		text  string
 		whole bool
@@ -204,8 +204,8 @@ func TestTurn(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s %v", c.text, c.whole), func(t *testing.T) {
 			t.Parallel()
-			a := agent.NewLLM(script, agent.Options{Instruction: "be brief", Tools: set, Whole: c.whole})
-			got, err := play(t.Context(), a, turn(c.text))
+			a := agent.NewLLM(script, agent.Options{Instruction: "be brief", Tools: set, CompleteOnly: c.whole})
+			got, err := runToLines(t.Context(), a, newInvocation(c.text))
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -219,8 +219,8 @@ func TestTurn(t *testing.T) {
 // TestNoTools: a model that calls a tool where there are none is told so.
 func TestNoTools(t *testing.T) {
 	t.Parallel()
-	m := script(t, when(scripted.When{ToolResult: "x"}, scripted.Item{Say: "Ah."}), when(scripted.When{}, calls("x")...))
-	got, err := play(t.Context(), agent.NewLLM(m, agent.Options{}), turn("hi"))
+	m := newScriptedModel(t, newRule(scripted.When{ToolResult: "x"}, scripted.Item{Text: "Ah."}), newRule(scripted.When{}, newCallItems("x")...))
+	got, err := runToLines(t.Context(), agent.NewLLM(m, agent.Options{}), newInvocation("hi"))
 	if err != nil || got[len(got)-1] != "completed Ah." || !strings.Contains(got[2], "no tools are offered") {
 		t.Errorf("%q (%v)", got, err)
 	}
@@ -229,11 +229,11 @@ func TestNoTools(t *testing.T) {
 // TestRequest: what the model is asked in each step of a turn, and how it can tell the steps apart.
 func TestRequest(t *testing.T) {
 	t.Parallel()
-	m := script(t, when(scripted.When{ToolResult: "b"}, scripted.Item{Say: "Done."}), when(scripted.When{}, calls("a", "b")...))
-	a := agent.NewLLM(m, agent.Options{Instruction: "be brief", Tools: tools(t, echo("a"), echo("b"))})
-	inv := turn("go")
-	inv.Conversation = append([]agentsvc.Entry{user("earlier")}, inv.Conversation...)
-	if _, err := play(t.Context(), a, inv); err != nil {
+	m := newScriptedModel(t, newRule(scripted.When{ToolResult: "b"}, scripted.Item{Text: "Done."}), newRule(scripted.When{}, newCallItems("a", "b")...))
+	a := agent.NewLLM(m, agent.Options{Instruction: "be brief", Tools: newToolSet(t, newEchoTool("a"), newEchoTool("b"))})
+	inv := newInvocation("go")
+	inv.Conversation = append([]agentsvc.Entry{newUserEntry("earlier")}, inv.Conversation...)
+	if _, err := runToLines(t.Context(), a, inv); err != nil {
 		t.Fatal(err)
 	}
 	if len(m.reqs) != 2 || m.reqs[0].Step != "t1/2/0" || m.reqs[1].Step != "t1/2/1" {
@@ -244,11 +244,11 @@ func TestRequest(t *testing.T) {
 			t.Errorf("step %s: system %q, %d tools", req.Step, req.System, len(req.Tools))
 		}
 	}
-	talk := m.reqs[1].Conversation
-	if len(talk) != 5 || talk[2].Message == nil || talk[3].Result.Name != "a" || talk[4].Result.Name != "b" {
-		t.Errorf("the second step's conversation: %+v", talk)
+	conversation := m.reqs[1].Conversation
+	if len(conversation) != 5 || conversation[2].Message == nil || conversation[3].Result.Name != "a" || conversation[4].Result.Name != "b" {
+		t.Errorf("the second step's conversation: %+v", conversation)
 	}
-	if diff := cmp.Diff(m.reqs[0].Conversation, talk[:2]); diff != "" {
+	if diff := cmp.Diff(m.reqs[0].Conversation, conversation[:2]); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -260,12 +260,12 @@ func TestParallel(t *testing.T) {
 	var all sync.WaitGroup
 	all.Add(n)
 	last := make(chan struct{})
-	var fns []fn
+	var fns []funcTool
 	var names []string
 	for i := range n {
 		name := fmt.Sprint("tool", i)
 		names = append(names, name)
-		fns = append(fns, fn{name: name, call: func(context.Context, tool.Input) (string, error) {
+		fns = append(fns, funcTool{name: name, call: func(context.Context, tool.Input) (string, error) {
 			all.Done()
 			all.Wait() // nobody returns before everybody has begun
 			if i == 0 {
@@ -274,17 +274,17 @@ func TestParallel(t *testing.T) {
 			return name, nil
 		}})
 	}
-	m := script(t, when(scripted.When{ToolResult: names[n-1]}, scripted.Item{Say: "Done."}), when(scripted.When{}, calls(names...)...))
-	told := 0
-	for ev, err := range agent.NewLLM(m, agent.Options{Tools: tools(t, fns...)}).Run(t.Context(), turn("go")) {
+	m := newScriptedModel(t, newRule(scripted.When{ToolResult: names[n-1]}, scripted.Item{Text: "Done."}), newRule(scripted.When{}, newCallItems(names...)...))
+	reported := 0
+	for ev, err := range agent.NewLLM(m, agent.Options{Tools: newToolSet(t, fns...)}).Run(t.Context(), newInvocation("go")) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if ev.Result != nil {
-			if told++; told == n-1 {
+			if reported++; reported == n-1 {
 				close(last) // the first is told last
 			}
-			if told == n && ev.Result.Name != names[0] {
+			if reported == n && ev.Result.Name != names[0] {
 				t.Errorf("told last: %s, want %s", ev.Result.Name, names[0])
 			}
 		}
@@ -304,24 +304,24 @@ func TestParallel(t *testing.T) {
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	ran := 0
-	count := fn{name: "again", call: func(context.Context, tool.Input) (string, error) { ran++; return "x", nil }}
-	m := script(t, when(scripted.When{}, calls("again")...))
-	a := agent.NewLLM(m, agent.Options{Tools: tools(t, count)})
-	if _, err := play(t.Context(), a, turn("go")); !errors.Is(err, agent.ErrTooLong) {
+	count := funcTool{name: "again", call: func(context.Context, tool.Input) (string, error) { ran++; return "x", nil }}
+	m := newScriptedModel(t, newRule(scripted.When{}, newCallItems("again")...))
+	a := agent.NewLLM(m, agent.Options{Tools: newToolSet(t, count)})
+	if _, err := runToLines(t.Context(), a, newInvocation("go")); !errors.Is(err, agent.ErrTooManySteps) {
 		t.Errorf("without end: %v", err)
 	}
 	if len(m.reqs) != 100 || ran != 100 {
 		t.Errorf("%d model calls and %d tool calls, want 100 each", len(m.reqs), ran)
 	}
 	m.reqs = nil
-	inv := turn("go")
+	inv := newInvocation("go")
 	inv.Steps = 98
-	if _, err := play(t.Context(), a, inv); !errors.Is(err, agent.ErrTooLong) || len(m.reqs) != 2 {
+	if _, err := runToLines(t.Context(), a, inv); !errors.Is(err, agent.ErrTooManySteps) || len(m.reqs) != 2 {
 		t.Errorf("with 98 model calls on record: %v after %d more", err, len(m.reqs))
 	}
 	ran = 0
-	m = script(t, when(scripted.When{}, calls(slices.Repeat([]string{"again"}, 129)...)...))
-	_, err := play(t.Context(), agent.NewLLM(m, agent.Options{Tools: tools(t, count)}), turn("go"))
+	m = newScriptedModel(t, newRule(scripted.When{}, newCallItems(slices.Repeat([]string{"again"}, 129)...)...))
+	_, err := runToLines(t.Context(), agent.NewLLM(m, agent.Options{Tools: newToolSet(t, count)}), newInvocation("go"))
 	var invalid *agentsvc.InvalidError
 	if !errors.As(err, &invalid) || ran != 0 {
 		t.Errorf("129 calls at once: %v, %d ran", err, ran)
@@ -360,11 +360,11 @@ func TestBreakOff(t *testing.T) {
 				}
 				return "x", nil
 			}
-			m := script(t,
-				when(scripted.When{ToolResult: "quick"}, scripted.Item{Say: "Done."}),
-				when(scripted.When{}, append([]scripted.Item{{Say: "Let me see. "}}, calls("slow1", "slow2", "quick")...)...))
-			set := tools(t, fn{name: "slow1", call: slow}, fn{name: "slow2", call: slow}, fn{name: "quick", call: quick})
-			for ev, err := range agent.NewLLM(m, agent.Options{Tools: set}).Run(t.Context(), turn("go")) {
+			m := newScriptedModel(t,
+				newRule(scripted.When{ToolResult: "quick"}, scripted.Item{Text: "Done."}),
+				newRule(scripted.When{}, append([]scripted.Item{{Text: "Let me see. "}}, newCallItems("slow1", "slow2", "quick")...)...))
+			set := newToolSet(t, funcTool{name: "slow1", call: slow}, funcTool{name: "slow2", call: slow}, funcTool{name: "quick", call: quick})
+			for ev, err := range agent.NewLLM(m, agent.Options{Tools: set}).Run(t.Context(), newInvocation("go")) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -400,19 +400,19 @@ func TestCancelled(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			hang := fn{name: "hang", call: func(ctx context.Context, _ tool.Input) (string, error) {
+			hang := funcTool{name: "hang", call: func(ctx context.Context, _ tool.Input) (string, error) {
 				cancel()
 				<-ctx.Done()
 				return "", ctx.Err()
 			}}
-			m := script(t, when(scripted.When{Text: "model"}, scripted.Item{Say: "One ", Pause: 10 * time.Minute}), when(scripted.When{}, calls("hang")...))
+			m := newScriptedModel(t, newRule(scripted.When{Text: "model"}, scripted.Item{Text: "One ", Pause: 10 * time.Minute}), newRule(scripted.When{}, newCallItems("hang")...))
 			var last error
-			for ev, err := range agent.NewLLM(m, agent.Options{Tools: tools(t, hang)}).Run(ctx, turn(in)) {
+			for ev, err := range agent.NewLLM(m, agent.Options{Tools: newToolSet(t, hang)}).Run(ctx, newInvocation(in)) {
 				if ev.Chunk != nil {
 					cancel()
 				}
 				if ev.Result != nil || ev.Status != nil {
-					t.Errorf("told %s", line(ev))
+					t.Errorf("told %s", formatEvent(ev))
 				}
 				last = err
 			}
@@ -423,10 +423,10 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// waits says that it waits for tools, and calls none.
-type waits struct{}
+// stopToolsModel says that it waits for tools, and calls none.
+type stopToolsModel struct{}
 
-func (waits) Stream(context.Context, llm.Request) iter.Seq2[llm.Chunk, error] {
+func (stopToolsModel) Stream(context.Context, llm.Request) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
 		_ = yield(llm.Chunk{Text: "Well."}, nil) && yield(llm.Chunk{Stop: llm.StopTools}, nil)
 	}
@@ -435,7 +435,7 @@ func (waits) Stream(context.Context, llm.Request) iter.Seq2[llm.Chunk, error] {
 // TestWaitsForNothing: an answer that waits for no tool is the last one.
 func TestWaitsForNothing(t *testing.T) {
 	t.Parallel()
-	got, err := play(t.Context(), agent.NewLLM(waits{}, agent.Options{}), turn("go"))
+	got, err := runToLines(t.Context(), agent.NewLLM(stopToolsModel{}, agent.Options{}), newInvocation("go"))
 	if diff := cmp.Diff([]string{"chunks Well.", "completed Well."}, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}

@@ -13,10 +13,10 @@ import (
 
 // Output is the JSON that an agent answers in.
 type Output struct {
-	name   string
-	strict bool
-	text   string // of the schema
-	schema tool.Schema
+	name       string
+	strict     bool
+	schemaText string // of the schema
+	schema     tool.Schema
 }
 
 // NewOutput returns an output that fits schema, a JSON Schema (draft 2020-12 unless it names another) that refers to
@@ -34,31 +34,31 @@ func NewOutput(name string, schema map[string]any, strict bool) (*Output, error)
 	return &Output{name, strict, string(text), compiled}, nil
 }
 
-// wish tells a model how to answer.
-func (o *Output) wish() string {
+// describeFormat tells a model how to answer.
+func (o *Output) describeFormat() string {
 	what := "one JSON value"
 	if o.name != "" {
 		what = fmt.Sprintf("one JSON value, %q,", o.name)
 	}
-	return "Give your final answer as " + what + " that fits this JSON Schema, without any words around it:\n" + o.text
+	return "Give your final answer as " + what + " that fits this JSON Schema, without any words around it:\n" + o.schemaText
 }
 
-// fit makes m, an answer, hold the JSON value alone, as text and as data, or says what is wrong with it.
-func (o *Output) fit(ctx context.Context, m agentsvc.Message) (agentsvc.Message, error) {
+// conformAnswer makes m, an answer, hold the JSON value alone, as text and as data, or says what is wrong with it.
+func (o *Output) conformAnswer(ctx context.Context, m agentsvc.Message) (agentsvc.Message, error) {
 	text := strings.TrimSpace(m.Text())
 	if !o.strict {
-		text = excerpt(text)
+		text = extractJSON(text)
 	}
-	_, err := o.schema.Check(ctx, json.RawMessage(text))
+	_, err := o.schema.ValidateJSON(ctx, json.RawMessage(text))
 	switch {
-	case errors.Is(err, tool.ErrJSON):
+	case errors.Is(err, tool.ErrInvalidJSON):
 		return m, fmt.Errorf("is %w", err)
 	case err != nil:
 		return m, fmt.Errorf("does not fit the schema: %w", err)
 	}
 	var value any
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
-		return m, fmt.Errorf("is %w: %w", tool.ErrJSON, err)
+		return m, fmt.Errorf("is %w: %w", tool.ErrInvalidJSON, err)
 	}
 	m.Parts = []agentsvc.Part{agentsvc.TextPart(text), {Data: &agentsvc.Data{MediaType: jsonType, Value: value}}}
 	return m, nil
@@ -66,9 +66,9 @@ func (o *Output) fit(ctx context.Context, m agentsvc.Message) (agentsvc.Message,
 
 const jsonType = "application/json"
 
-// excerpt returns the JSON value that text holds: in its first fenced block, else from its first brace or bracket to
+// extractJSON returns the JSON value that text holds: in its first fenced block, else from its first brace or bracket to
 // the last, else all of it.
-func excerpt(text string) string {
+func extractJSON(text string) string {
 	if json.Valid([]byte(text)) {
 		return text
 	}

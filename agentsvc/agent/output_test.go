@@ -12,13 +12,13 @@ import (
 	"stoa/agentsvc/llm/scripted"
 )
 
-var city = map[string]any{
+var citySchema = map[string]any{
 	"type": "object", "required": []any{"city"}, "properties": map[string]any{"city": map[string]any{"type": "string"}}, "additionalProperties": false,
 }
 
-func output(t *testing.T, strict bool) *agent.Output {
+func newCityOutput(t *testing.T, strict bool) *agent.Output {
 	t.Helper()
-	o, err := agent.NewOutput("place", city, strict)
+	o, err := agent.NewOutput("place", citySchema, strict)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,14 +46,14 @@ func TestOutput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rules := []scripted.Rule{when(scripted.When{Text: "^go$"}, say(c.says[0]))}
+			rules := []scripted.Rule{newRule(scripted.When{Text: "^go$"}, newSayItem(c.says[0]))}
 			if len(c.says) > 1 {
-				rules = append(rules, always(say(c.says[1])))
+				rules = append(rules, newDefaultRule(newSayItem(c.says[1])))
 			}
-			m := script(t, rules...)
+			m := newScriptedModel(t, rules...)
 			var last agentsvc.Event
 			var err error
-			for ev, e := range agent.NewLLM(m, agent.Options{Output: output(t, c.strict), Instruction: "where"}).Run(t.Context(), turn("go")) {
+			for ev, e := range agent.NewLLM(m, agent.Options{Output: newCityOutput(t, c.strict), Instruction: "where"}).Run(t.Context(), newInvocation("go")) {
 				if ev.Chunk != nil || ev.Message != nil {
 					t.Errorf("shown before it was right: %+v", ev)
 				}
@@ -66,8 +66,8 @@ func TestOutput(t *testing.T) {
 				t.Errorf("asked under %q", m.reqs[0].System)
 			}
 			if c.told != "" {
-				talk := m.reqs[1].Conversation
-				if got := talk[len(talk)-1].Message.Text(); !strings.Contains(got, c.told) || len(talk) != 3 {
+				conversation := m.reqs[1].Conversation
+				if got := conversation[len(conversation)-1].Message.Text(); !strings.Contains(got, c.told) || len(conversation) != 3 {
 					t.Errorf("told %q, want %q", got, c.told)
 				}
 			}
@@ -92,16 +92,16 @@ func TestOutput(t *testing.T) {
 // TestOutputElsewhere: an answer given by exit is held to the schema too; a question is not.
 func TestOutputElsewhere(t *testing.T) {
 	t.Parallel()
-	m := script(t, when(scripted.When{ToolResult: "exit"}, call("exit", "answer", `{"city":"Rome"}`)), when(scripted.When{Text: "ask"}, scripted.Item{Ask: "Where?"}), always(call("exit", "answer", "Rome")))
-	a := agent.NewLLM(m, agent.Options{Output: output(t, true), Reasoning: agent.Reasoning{Exit: true}})
+	m := newScriptedModel(t, newRule(scripted.When{ToolResult: "exit"}, newCallItem("exit", "answer", `{"city":"Rome"}`)), newRule(scripted.When{Text: "ask"}, scripted.Item{Question: "Where?"}), newDefaultRule(newCallItem("exit", "answer", "Rome")))
+	a := agent.NewLLM(m, agent.Options{Output: newCityOutput(t, true), Reasoning: agent.Reasoning{Exit: true}})
 	want := []string{
 		`message  exit{"answer":"Rome"}`, "result exit true the answer is not valid JSON: invalid character 'R' looking for beginning of value",
 		`message  exit{"answer":"{\"city\":\"Rome\"}"}`, "result exit false The turn ends.", `completed {"city":"Rome"}`,
 	}
-	if diff := cmp.Diff(want, framed(facts(t, a, turn("go"), 0))); diff != "" {
+	if diff := cmp.Diff(want, formatFramed(collectFacts(t, a, newInvocation("go"), 0))); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"input_required Where?"}, framed(facts(t, a, turn("ask"), 0))); diff != "" {
+	if diff := cmp.Diff([]string{"input_required Where?"}, formatFramed(collectFacts(t, a, newInvocation("ask"), 0))); diff != "" {
 		t.Error(diff)
 	}
 }

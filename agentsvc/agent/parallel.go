@@ -12,7 +12,7 @@ import (
 // order of the members.
 type Parallel struct {
 	members []Member
-	o       GroupOptions
+	options GroupOptions
 }
 
 // NewParallel returns an agent of members, at least one.
@@ -20,12 +20,12 @@ func NewParallel(members []Member, o GroupOptions) *Parallel { return &Parallel{
 
 // Run implements [Agent]. Where a member needs somebody outside, the others finish first.
 func (a *Parallel) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
-	return play(inv, a.members, a.o, func(r run) error {
-		talk := slices.Clip(spoken(inv.Conversation))
-		got := make([]outcome, len(a.members))
-		err := gather(ctx, len(a.members), r.yield, func(ctx context.Context, i int, out emit) (err error) {
+	return iterateGroup(inv, a.members, a.options, func(r groupRun) error {
+		conversation := slices.Clip(withoutToolCalls(inv.Conversation))
+		got := make([]agentOutcome, len(a.members))
+		err := runParallel(ctx, len(a.members), r.yield, func(ctx context.Context, i int, out emitFunc) (err error) {
 			m := a.members[i]
-			got[i], err = delegate(ctx, m.Agent, r.child(m.Name, talk), false, out)
+			got[i], err = runSubAgent(ctx, m.Agent, r.newMemberInvocation(m.Name, conversation), false, out)
 			return err
 		})
 		if err != nil {
@@ -33,20 +33,20 @@ func (a *Parallel) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.E
 		}
 		answer := agentsvc.Message{ID: agentsvc.MessageID(agentsvc.NewID()), Task: inv.Task, Role: agentsvc.RoleAgent}
 		for i, o := range got {
-			if o.rest != nil {
-				return r.end(*o.rest)
+			if o.interruption != nil {
+				return r.yieldEnd(*o.interruption)
 			}
-			answer.Parts = append(answer.Parts, titled(i, a.members[i].Name, o.answer)...)
-			if marked(o.answer, escalated, handed) {
-				answer = handed.on(answer)
+			answer.Parts = append(answer.Parts, withTitle(i, a.members[i].Name, o.answer)...)
+			if hasMark(o.answer, markEscalated, markReturned) {
+				answer = markReturned.applyTo(answer)
 			}
 		}
-		return r.end(completed(answer))
+		return r.yieldEnd(newCompletedEvent(answer))
 	})
 }
 
-// titled returns the parts of the i-th member's answer under its name.
-func titled(i int, name string, m agentsvc.Message) []agentsvc.Part {
+// withTitle returns the parts of the i-th member's answer under its name.
+func withTitle(i int, name string, m agentsvc.Message) []agentsvc.Part {
 	title := name + ":\n"
 	if i > 0 {
 		title = "\n\n" + title

@@ -8,8 +8,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// toRemote and fromRemote turn the words' parts into A2A's and back.
-func toRemote(parts []agentsvc.Part) (out a2a.ContentParts) {
+// toA2AParts and fromA2AParts turn the words' parts into A2A's and back.
+func toA2AParts(parts []agentsvc.Part) (out a2a.ContentParts) {
 	for _, p := range parts {
 		switch {
 		case p.File != nil && p.File.URI != "":
@@ -25,7 +25,7 @@ func toRemote(parts []agentsvc.Part) (out a2a.ContentParts) {
 	return out
 }
 
-func fromRemote(parts a2a.ContentParts) (out []agentsvc.Part) {
+func fromA2AParts(parts a2a.ContentParts) (out []agentsvc.Part) {
 	for _, p := range parts {
 		if p == nil {
 			continue
@@ -44,15 +44,15 @@ func fromRemote(parts a2a.ContentParts) (out []agentsvc.Part) {
 	return out
 }
 
-// textOf returns the text among parts.
-func textOf(parts []agentsvc.Part) string {
+// joinText returns the text among parts.
+func joinText(parts []agentsvc.Part) string {
 	var b strings.Builder
 	for _, p := range parts {
-		if plainText(p) {
+		if isPlainText(p) {
 			b.WriteString(p.Text)
 		}
 	}
 	return b.String()
 }
 
-func plainText(p agentsvc.Part) bool { return p.File == nil && p.Data == nil }
+func isPlainText(p agentsvc.Part) bool { return p.File == nil && p.Data == nil }

@@ -13,19 +13,19 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// shaped is a tool with parameters that says what it was given.
-type shaped struct {
+// schemaTool is a tool with parameters that says what it was given.
+type schemaTool struct {
 	name, parameters string
-	says             func(arguments string) (string, error)
+	respond          func(arguments string) (string, error)
 }
 
-func (s shaped) Spec() agentsvc.ToolSpec {
+func (s schemaTool) Spec() agentsvc.ToolSpec {
 	return agentsvc.ToolSpec{Name: s.name, Parameters: json.RawMessage(s.parameters)}
 }
-func (shaped) Idempotent() bool { return true }
-func (s shaped) Call(_ context.Context, in tool.Input) (string, error) {
-	if s.says != nil {
-		return s.says(string(in.Arguments))
+func (schemaTool) IsIdempotent() bool { return true }
+func (s schemaTool) Call(_ context.Context, in tool.Input) (string, error) {
+	if s.respond != nil {
+		return s.respond(string(in.Arguments))
 	}
 	return string(in.Arguments), nil
 }
@@ -33,11 +33,11 @@ func (s shaped) Call(_ context.Context, in tool.Input) (string, error) {
 // TestRunner: tools in their order, each given what the one before it said.
 func TestRunner(t *testing.T) {
 	t.Parallel()
-	text := shaped{name: "text", parameters: `{"type":"object","properties":{"text":{"type":"string"}}}`}
-	sum := shaped{name: "sum", parameters: `{"type":"object","properties":{"unit":{},"expression":{"type":"string"}},"required":["expression"]}`}
-	open := shaped{name: "open", parameters: `{"type":"object"}`}
-	word := shaped{name: "word", parameters: `{"type":"object"}`, says: func(string) (string, error) { return "hello", nil }}
-	fails := shaped{name: "fails", parameters: `{"type":"object"}`, says: func(string) (string, error) { return "", context.DeadlineExceeded }}
+	text := schemaTool{name: "text", parameters: `{"type":"object","properties":{"text":{"type":"string"}}}`}
+	sum := schemaTool{name: "sum", parameters: `{"type":"object","properties":{"unit":{},"expression":{"type":"string"}},"required":["expression"]}`}
+	open := schemaTool{name: "open", parameters: `{"type":"object"}`}
+	word := schemaTool{name: "word", parameters: `{"type":"object"}`, respond: func(string) (string, error) { return "hello", nil }}
+	fails := schemaTool{name: "fails", parameters: `{"type":"object"}`, respond: func(string) (string, error) { return "", context.DeadlineExceeded }}
 	data := agentsvc.Part{Data: &agentsvc.Data{Value: map[string]any{"expression": "6*7"}}}
 	for name, c := range map[string]struct {
 		tools []tool.Tool
@@ -60,15 +60,15 @@ func TestRunner(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			inv := turn("x")
+			inv := newInvocation("x")
 			inv.Conversation[0].Message.Parts = c.parts
 			var got []agentsvc.Event
-			for ev, e := range agent.NewRunner(agent.Pipeline(), set, false).Run(t.Context(), inv) {
+			for ev, e := range agent.NewToolRunner(agent.NewPipeline(), set, false).Run(t.Context(), inv) {
 				if err = e; e == nil && ev.Chunk == nil {
 					got = append(got, ev)
 				}
 			}
-			if diff := cmp.Diff(c.want, framed(got)); diff != "" {
+			if diff := cmp.Diff(c.want, formatFramed(got)); diff != "" {
 				t.Error(diff)
 			}
 			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
@@ -82,10 +82,10 @@ func TestRunner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		says, _ := talker(t, "1+1")
-		a := agent.NewSequential([]agent.Member{member("a", says), member("r", agent.NewRunner(agent.Pipeline(), set, false))}, agent.GroupOptions{})
-		got := facts(t, a, turn("x"), 0)
-		if last := line(got[len(got)-1]); last != `completed {"expression":"1+1"}` {
+		says, _ := newTalker(t, "1+1")
+		a := agent.NewSequential([]agent.Member{newMember("a", says), newMember("r", agent.NewToolRunner(agent.NewPipeline(), set, false))}, agent.GroupOptions{})
+		got := collectFacts(t, a, newInvocation("x"), 0)
+		if last := formatEvent(got[len(got)-1]); last != `completed {"expression":"1+1"}` {
 			t.Error(last)
 		}
 	})

@@ -10,21 +10,21 @@ type Prompt struct {
 	Guidance string // how it should work
 }
 
-// system returns the system prompt for a turn below agents that put global before it.
-func (a *LLM) system(global string) string {
-	p := a.o.Prompt
+// newSystemPrompt returns the system prompt for a turn below agents that put global before it.
+func (a *LLM) newSystemPrompt(global string) string {
+	p := a.options.Prompt
 	text := p.System
 	if text == "" {
-		text = paragraphs(global, p.Global, p.Role, a.o.Instruction, p.Guidance)
+		text = joinParagraphs(global, p.Global, p.Role, a.options.Instruction, p.Guidance)
 	}
-	if a.o.Output != nil {
-		text = paragraphs(text, a.o.Output.wish())
+	if a.options.Output != nil {
+		text = joinParagraphs(text, a.options.Output.describeFormat())
 	}
 	return text
 }
 
-// paragraphs joins those of texts that are not empty.
-func paragraphs(texts ...string) string {
+// joinParagraphs joins those of texts that are not empty.
+func joinParagraphs(texts ...string) string {
 	var b strings.Builder
 	for _, text := range texts {
 		if text = strings.TrimSpace(text); text == "" {

@@ -18,20 +18,20 @@ import (
 
 // RemoteOptions say where a [Remote] agent is and how it is called. One of URL, CardURL and Card is needed.
 type RemoteOptions struct {
-	Name    string            // of the agent in messages
-	URL     string            // of its server, below which its card lies
-	CardURL string            // of its card, where it lies elsewhere
-	Card    []byte            // the card itself, which is then not fetched
-	Headers map[string]string // sent to the server that URL, CardURL or Card names, and to no other
-	Timeout time.Duration     // of a turn, 30 s if zero
-	Whole   bool              // yield no chunks, only whole messages
-	HTTP    *http.Client
+	Name         string            // of the agent in messages
+	URL          string            // of its server, below which its card lies
+	CardURL      string            // of its card, where it lies elsewhere
+	Card         []byte            // the card itself, which is then not fetched
+	Headers      map[string]string // sent to the server that URL, CardURL or Card names, and to no other
+	Timeout      time.Duration     // of a turn, 30 s if zero
+	CompleteOnly bool              // yield no chunks, only whole messages
+	HTTP         *http.Client
 }
 
 // Remote is an agent on another server, which speaks A2A 1.0 or 0.3 over JSON-RPC or REST.
 type Remote struct {
-	o    RemoteOptions
-	peer peer
+	options RemoteOptions
+	server  remoteServer
 }
 
 // NewRemote returns an agent that calls another server. It returns an [agentsvc.InvalidError] for an address or a card
@@ -40,7 +40,7 @@ func NewRemote(o RemoteOptions) (*Remote, error) {
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
 	}
-	p, err := newPeer(o)
+	p, err := newRemoteServer(o)
 	if err != nil {
 		return nil, err
 	}
@@ -52,137 +52,137 @@ func NewRemote(o RemoteOptions) (*Remote, error) {
 // turn, by which the other side can tell that it has had it.
 func (a *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		within, cancel := context.WithTimeout(ctx, a.o.Timeout)
+		within, cancel := context.WithTimeout(ctx, a.options.Timeout)
 		defer cancel()
-		v := &visit{Remote: a, inv: inv, yield: yield, live: live{id: agentsvc.MessageID(agentsvc.NewID())}, made: map[a2a.ArtifactID][]agentsvc.Part{}}
-		err := v.call(within)
+		v := &remoteRun{Remote: a, inv: inv, yield: yield, shownAnswer: shownAnswer{id: agentsvc.MessageID(agentsvc.NewID())}, artifacts: map[a2a.ArtifactID][]agentsvc.Part{}}
+		err := v.sendMessage(within)
 		switch {
 		case err == nil || errors.Is(err, errStopped):
 			return
 		case ctx.Err() != nil:
 			err = ctx.Err()
-			if cause := (*agentsvc.CancelledError)(nil); errors.As(context.Cause(ctx), &cause) {
-				v.cancel(ctx) // else somebody goes on with the turn
+			if cause := (*agentsvc.CallCancelledError)(nil); errors.As(context.Cause(ctx), &cause) {
+				v.cancelTask(ctx) // else somebody goes on with the turn
 			}
 		case within.Err() != nil:
-			v.cancel(ctx)
-			err = agentsvc.Invalid("", "the remote agent %s did not answer within %v", a.o.Name, a.o.Timeout)
+			v.cancelTask(ctx)
+			err = agentsvc.NewInvalidError("", "the remote agent %s did not answer within %v", a.options.Name, a.options.Timeout)
 		}
 		yield(agentsvc.Event{}, err)
 	}
 }
 
-// visit is one turn of a remote agent.
-type visit struct {
+// remoteRun is one turn of a remote agent.
+type remoteRun struct {
 	*Remote
 	inv    Invocation
 	yield  func(agentsvc.Event, error) bool
 	client *a2aclient.Client
 
-	place  place
-	status a2a.TaskStatus
-	text   []agentsvc.Part                    // of artifacts, the answer where no message holds one
-	made   map[a2a.ArtifactID][]agentsvc.Part // artifacts, as far as they were told
-	live
+	remote       remoteTask
+	status       a2a.TaskStatus
+	artifactText []agentsvc.Part                    // of artifacts, the answer where no message holds one
+	artifacts    map[a2a.ArtifactID][]agentsvc.Part // artifacts, as far as they were told
+	shownAnswer
 }
 
-// place is where a conversation with a remote agent stands. It is kept in the metadata of its answers.
-type place struct {
-	context string
-	task    a2a.TaskID // that waits for an answer, or is at work
+// remoteTask is where a conversation with a remote agent stands. It is kept in the metadata of its answers.
+type remoteTask struct {
+	contextID string
+	taskID    a2a.TaskID // that waits for an answer, or is at work
 }
 
-func (v *visit) call(ctx context.Context) error {
+func (v *remoteRun) sendMessage(ctx context.Context) error {
 	var err error
-	if v.client, err = v.peer.connect(ctx); err != nil {
-		return v.failed(err)
+	if v.client, err = v.server.loadClient(ctx); err != nil {
+		return v.publicError(err)
 	}
-	if err := agentsvc.Holds(ctx); err != nil {
+	if err := agentsvc.CheckLease(ctx); err != nil {
 		return err
 	}
-	msg := v.message()
+	msg := v.newMessage()
 	// A server without streams answers at once as well: so the task that would be cancelled is known.
 	req := &a2a.SendMessageRequest{Message: msg, Config: &a2a.SendMessageConfig{ReturnImmediately: true}}
 	for ev, err := range v.client.SendStreamingMessage(ctx, req) {
 		if err != nil {
-			return v.failed(err)
+			return v.publicError(err)
 		}
 		if m, ok := ev.(*a2a.Message); ok {
-			v.place = place{context: m.ContextID}
-			return v.end(agentsvc.Completed, m)
+			v.remote = remoteTask{contextID: m.ContextID}
+			return v.yieldAnswer(agentsvc.Completed, m)
 		}
-		if err := v.take(ev); err != nil {
+		if err := v.applyEvent(ev); err != nil {
 			return err
 		}
-		if v.rests() {
+		if v.isSettled() {
 			break
 		}
 	}
-	if err := v.wait(ctx); err != nil {
+	if err := v.pollTask(ctx); err != nil {
 		return err
 	}
-	return v.conclude()
+	return v.finishTurn()
 }
 
-// message is what the remote agent is told.
-func (v *visit) message() *a2a.Message {
-	talk := v.inv.Conversation
+// newMessage is what the remote agent is told.
+func (v *remoteRun) newMessage() *a2a.Message {
+	conversation := v.inv.Conversation
 	from := 0
-	for i, e := range slices.Backward(talk) {
+	for i, e := range slices.Backward(conversation) {
 		if e.Message != nil && e.Message.Role == agentsvc.RoleAgent {
 			from = i + 1
 			break
 		}
 	}
-	for _, e := range slices.Backward(talk[:from]) {
-		if p, ok := v.recall(e.Message); ok {
-			v.place = p
+	for _, e := range slices.Backward(conversation[:from]) {
+		if p, ok := v.readRemoteTask(e.Message); ok {
+			v.remote = p
 			break
 		}
 	}
 	msg := &a2a.Message{
-		ID: uuid.NewSHA1(uuid.NameSpaceURL, []byte(v.inv.step(0))).String(), Role: a2a.MessageRoleUser,
-		ContextID: v.place.context, TaskID: v.place.task,
+		ID: uuid.NewSHA1(uuid.NameSpaceURL, []byte(v.inv.stepID(0))).String(), Role: a2a.MessageRoleUser,
+		ContextID: v.remote.contextID, TaskID: v.remote.taskID,
 	}
-	for _, e := range talk[from:] {
+	for _, e := range conversation[from:] {
 		if e.Message != nil {
-			msg.Parts = append(msg.Parts, toRemote(e.Message.Parts)...)
+			msg.Parts = append(msg.Parts, toA2AParts(e.Message.Parts)...)
 		}
 	}
 	return msg
 }
 
-// wait asks for the task until it has ended or waits for somebody, where a stream broke off before that.
-func (v *visit) wait(ctx context.Context) error {
+// pollTask asks for the task until it has ended or waits for somebody, where a stream broke off before that.
+func (v *remoteRun) pollTask(ctx context.Context) error {
 	const first, last = 100 * time.Millisecond, 2 * time.Second
-	for pause := first; !v.rests(); pause = min(2*pause, last) {
-		if v.place.task == "" {
-			return agentsvc.Invalid("", "the remote agent %s ended without an answer", v.o.Name)
+	for pause := first; !v.isSettled(); pause = min(2*pause, last) {
+		if v.remote.taskID == "" {
+			return agentsvc.NewInvalidError("", "the remote agent %s ended without an answer", v.options.Name)
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		task, err := v.client.GetTask(ctx, &a2a.GetTaskRequest{ID: v.place.task})
+		task, err := v.client.GetTask(ctx, &a2a.GetTaskRequest{ID: v.remote.taskID})
 		if err != nil {
-			return v.failed(err)
+			return v.publicError(err)
 		}
-		if err := v.take(task); err != nil {
+		if err := v.applyEvent(task); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rests reports whether the remote task has ended or waits for somebody.
-func (v *visit) rests() bool {
-	_, final := finals[v.status.State]
+// isSettled reports whether the remote task has ended or waits for somebody.
+func (v *remoteRun) isSettled() bool {
+	_, final := settledStates[v.status.State]
 	return final
 }
 
-// finals are the states in which nothing more comes of a remote task by itself, and what they are here.
-var finals = map[a2a.TaskState]agentsvc.State{
+// settledStates are the states in which nothing more comes of a remote task by itself, and what they are here.
+var settledStates = map[a2a.TaskState]agentsvc.State{
 	a2a.TaskStateCompleted:     agentsvc.Completed,
 	a2a.TaskStateInputRequired: agentsvc.InputRequired,
 	a2a.TaskStateAuthRequired:  agentsvc.AuthRequired,
@@ -191,126 +191,126 @@ var finals = map[a2a.TaskState]agentsvc.State{
 	a2a.TaskStateCanceled:      agentsvc.Cancelled,
 }
 
-// take notes what an event tells and passes its artifacts on.
-func (v *visit) take(ev a2a.Event) error {
+// applyEvent notes what an event tells and passes its artifacts on.
+func (v *remoteRun) applyEvent(ev a2a.Event) error {
 	switch ev := ev.(type) {
 	case *a2a.Task:
-		if err := v.stands(place{ev.ContextID, ev.ID}, ev.Status); err != nil {
+		if err := v.updateStatus(remoteTask{ev.ContextID, ev.ID}, ev.Status); err != nil {
 			return err
 		}
 		for _, art := range ev.Artifacts {
-			have, known := v.made[art.ID]
-			if more := beyond(have, fromRemote(art.Parts)); len(more) > 0 || !known {
-				if err := v.artifact(art, more, known, v.rests()); err != nil {
+			have, known := v.artifacts[art.ID]
+			if more := diffParts(have, fromA2AParts(art.Parts)); len(more) > 0 || !known {
+				if err := v.addArtifact(art, more, known, v.isSettled()); err != nil {
 					return err
 				}
 			}
 		}
 	case *a2a.TaskStatusUpdateEvent:
-		return v.stands(place{ev.ContextID, ev.TaskID}, ev.Status)
+		return v.updateStatus(remoteTask{ev.ContextID, ev.TaskID}, ev.Status)
 	case *a2a.TaskArtifactUpdateEvent:
-		v.place = place{ev.ContextID, ev.TaskID}
+		v.remote = remoteTask{ev.ContextID, ev.TaskID}
 		if ev.Artifact != nil {
-			return v.artifact(ev.Artifact, fromRemote(ev.Artifact.Parts), ev.Append, ev.LastChunk)
+			return v.addArtifact(ev.Artifact, fromA2AParts(ev.Artifact.Parts), ev.Append, ev.LastChunk)
 		}
 	}
 	return nil
 }
 
-// stands notes where the remote task stands, and shows what is said while it is at work.
-func (v *visit) stands(at place, status a2a.TaskStatus) error {
-	v.place, v.status = at, status
+// updateStatus notes where the remote task stands, and shows what is said while it is at work.
+func (v *remoteRun) updateStatus(at remoteTask, status a2a.TaskStatus) error {
+	v.remote, v.status = at, status
 	if status.State != a2a.TaskStateWorking || status.Message == nil {
 		return nil
 	}
-	return v.show(v.news(status.Message.ID, textOf(fromRemote(status.Message.Parts))))
+	return v.showText(v.unshownText(status.Message.ID, joinText(fromA2AParts(status.Message.Parts))))
 }
 
-// artifact takes parts of an artifact in: their text is shown, and the answer where no message holds one.
-func (v *visit) artifact(art *a2a.Artifact, parts []agentsvc.Part, more, last bool) error {
+// addArtifact takes parts of an artifact in: their text is shown, and the answer where no message holds one.
+func (v *remoteRun) addArtifact(art *a2a.Artifact, parts []agentsvc.Part, more, last bool) error {
 	if more {
-		v.made[art.ID] = joined(v.made[art.ID], parts)
+		v.artifacts[art.ID] = joinParts(v.artifacts[art.ID], parts)
 	} else {
-		v.made[art.ID] = joined(nil, parts)
+		v.artifacts[art.ID] = joinParts(nil, parts)
 	}
-	if text := textOf(parts); text != "" {
-		v.text = joined(v.text, []agentsvc.Part{agentsvc.TextPart(text)})
-		if err := v.show(text); err != nil {
+	if text := joinText(parts); text != "" {
+		v.artifactText = joinParts(v.artifactText, []agentsvc.Part{agentsvc.TextPart(text)})
+		if err := v.showText(text); err != nil {
 			return err
 		}
 	}
-	return v.record(agentsvc.ArtifactUpdate{Append: more, Last: last, Artifact: agentsvc.Artifact{
+	return v.recordArtifact(agentsvc.ArtifactUpdate{Append: more, Last: last, Artifact: agentsvc.Artifact{
 		ID: string(art.ID), Name: art.Name, Description: art.Description, Parts: parts,
 	}})
 }
 
-// conclude ends the turn as the remote task stands.
-func (v *visit) conclude() error {
-	if err := v.flush(); err != nil {
+// finishTurn ends the turn as the remote task stands.
+func (v *remoteRun) finishTurn() error {
+	if err := v.flushArtifact(); err != nil {
 		return err
 	}
-	switch state := finals[v.status.State]; state {
+	switch state := settledStates[v.status.State]; state {
 	case agentsvc.Failed, agentsvc.Cancelled:
-		return agentsvc.Invalid("", "the task of the remote agent %s was %s", v.o.Name, state)
+		return agentsvc.NewInvalidError("", "the task of the remote agent %s was %s", v.options.Name, state)
 	case agentsvc.Completed, agentsvc.Rejected:
-		v.place.task = ""
-		return v.end(state, v.status.Message)
+		v.remote.taskID = ""
+		return v.yieldAnswer(state, v.status.Message)
 	default:
-		return v.end(state, v.status.Message)
+		return v.yieldAnswer(state, v.status.Message)
 	}
 }
 
-// end ends the turn with what the remote agent said.
-func (v *visit) end(state agentsvc.State, m *a2a.Message) error {
-	if err := v.flush(); err != nil {
+// yieldAnswer ends the turn with what the remote agent said.
+func (v *remoteRun) yieldAnswer(state agentsvc.State, m *a2a.Message) error {
+	if err := v.flushArtifact(); err != nil {
 		return err
 	}
-	answer := agentsvc.Message{Task: v.inv.Task, Role: agentsvc.RoleAgent, Parts: v.text}
+	answer := agentsvc.Message{Task: v.inv.Task, Role: agentsvc.RoleAgent, Parts: v.artifactText}
 	if m != nil && len(m.Parts) > 0 {
-		answer.Parts = fromRemote(m.Parts)
+		answer.Parts = fromA2AParts(m.Parts)
 	}
 	if len(answer.Parts) == 0 {
 		answer.Parts = []agentsvc.Part{agentsvc.TextPart("")}
 	}
-	answer.ID = v.of(answer.Text())
-	answer.Metadata = map[string]any{placeKey: map[string]any{"agent": v.o.Name, "context": v.place.context, "task": string(v.place.task)}}
+	answer.ID = v.answerID(answer.Text())
+	answer.Metadata = map[string]any{remoteTaskKey: map[string]any{"agent": v.options.Name, "context": v.remote.contextID, "task": string(v.remote.taskID)}}
 	v.yield(agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &answer}}, nil)
 	return nil
 }
 
-const placeKey = "remote"
+const remoteTaskKey = "remote"
 
-// recall reads from one of its answers where the conversation with this agent stands.
-func (v *visit) recall(m *agentsvc.Message) (place, bool) {
+// readRemoteTask reads from one of its answers where the conversation with this agent stands.
+func (v *remoteRun) readRemoteTask(m *agentsvc.Message) (remoteTask, bool) {
 	if m == nil {
-		return place{}, false
+		return remoteTask{}, false
 	}
-	kept, _ := m.Metadata[placeKey].(map[string]any)
-	if name, _ := kept["agent"].(string); name != v.o.Name || name == "" {
-		return place{}, false
+	saved, _ := m.Metadata[remoteTaskKey].(map[string]any)
+	if name, _ := saved["agent"].(string); name != v.options.Name || name == "" {
+		return remoteTask{}, false
 	}
-	in, _ := kept["context"].(string)
-	task, _ := kept["task"].(string)
-	return place{in, a2a.TaskID(task)}, true
+	in, _ := saved["context"].(string)
+	task, _ := saved["task"].(string)
+	return remoteTask{in, a2a.TaskID(task)}, true
 }
 
-// failed is what a caller may read of an error of the other side.
-func (v *visit) failed(err error) error {
+// publicError is what a caller may read of an error of the other side.
+func (v *remoteRun) publicError(err error) error {
 	var invalid *agentsvc.InvalidError
 	if errors.As(err, &invalid) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	why := egress.Reason(err)
-	for _, known := range refusals {
+	why := egress.PublicMessage(err)
+	for _, known := range remoteErrors {
 		if errors.Is(err, known.err) {
 			why = known.why
 		}
 	}
-	return agentsvc.Invalid("", "the remote agent %s could not be called: %s", v.o.Name, why)
+	return agentsvc.NewInvalidError("", "the remote agent %s could not be called: %s", v.options.Name, why)
 }
 
-// refusals are the answers of A2A that tell what to do about them.
-var refusals = []struct {
+// remoteErrors are the answers of A2A that tell what to do about them.
+var remoteErrors = []struct {
 	err error
 	why string
 }{
@@ -327,12 +327,12 @@ var refusals = []struct {
 	{a2a.ErrServerError, "its server met an error"},
 }
 
-// cancel tells the other side that nobody waits any more.
-func (v *visit) cancel(ctx context.Context) {
-	if v.client == nil || v.place.task == "" || v.rests() {
+// cancelTask tells the other side that nobody waits any more.
+func (v *remoteRun) cancelTask(ctx context.Context) {
+	if v.client == nil || v.remote.taskID == "" || v.isSettled() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, _ = v.client.CancelTask(ctx, &a2a.CancelTaskRequest{ID: v.place.task})
+	_, _ = v.client.CancelTask(ctx, &a2a.CancelTaskRequest{ID: v.remote.taskID})
 }

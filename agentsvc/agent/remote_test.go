@@ -23,15 +23,15 @@ import (
 	"stoa/agentsvc/agent"
 )
 
-// far is an agent on another server, which does what the last word of a message says.
-type far struct {
+// fakeExecutor is an agent on another server, which does what the last word of a message says.
+type fakeExecutor struct {
 	mu        sync.Mutex
 	got       []*a2a.Message
 	headers   []http.Header
 	cancelled chan struct{}
 }
 
-func (f *far) Execute(_ context.Context, ec *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
+func (f *fakeExecutor) Execute(_ context.Context, ec *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
 		f.mu.Lock()
 		f.got = append(f.got, ec.Message)
@@ -102,15 +102,15 @@ func (f *far) Execute(_ context.Context, ec *a2asrv.ExecutorContext) iter.Seq2[a
 	}
 }
 
-func (f *far) Cancel(_ context.Context, ec *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
+func (f *fakeExecutor) Cancel(_ context.Context, ec *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
 		close(f.cancelled)
 		yield(a2a.NewStatusUpdateEvent(ec, a2a.TaskStateCanceled, nil), nil)
 	}
 }
 
-// way is how a server can be spoken to.
-type way struct {
+// a2aBinding is how a server can be spoken to.
+type a2aBinding struct {
 	name      string
 	streaming bool
 	handler   func(h a2asrv.RequestHandler) http.Handler
@@ -135,7 +135,7 @@ func oldCard(binding string) func(string, bool) any {
 	}
 }
 
-var ways = []way{
+var a2aBindings = []a2aBinding{
 	{"1.0 JSON-RPC", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, newCard(a2a.TransportProtocolJSONRPC)},
 	{"1.0 JSON-RPC, no streams", false, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, newCard(a2a.TransportProtocolJSONRPC)},
 	{"1.0 REST", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewRESTHandler(h) }, newCard(a2a.TransportProtocolHTTPJSON)},
@@ -144,10 +144,10 @@ var ways = []way{
 	{"0.3 REST", true, func(h a2asrv.RequestHandler) http.Handler { return a2av0.NewRESTHandler(h) }, oldCard("HTTP+JSON")},
 }
 
-// serve starts a server and returns the agent behind it and its address.
-func serve(t *testing.T, w way) (*far, string) {
+// startServer starts a server and returns the agent behind it and its address.
+func startServer(t *testing.T, w a2aBinding) (*fakeExecutor, string) {
 	t.Helper()
-	f := &far{cancelled: make(chan struct{})}
+	f := &fakeExecutor{cancelled: make(chan struct{})}
 	handler := w.handler(a2asrv.NewHandler(f, a2asrv.WithLogger(slog.New(slog.DiscardHandler))))
 	var srv *httptest.Server
 	srv = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -164,7 +164,7 @@ func serve(t *testing.T, w way) (*far, string) {
 	return f, srv.URL
 }
 
-func remote(t *testing.T, o agent.RemoteOptions) *agent.Remote {
+func newRemote(t *testing.T, o agent.RemoteOptions) *agent.Remote {
 	t.Helper()
 	o.Name, o.HTTP = "far", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	a, err := agent.NewRemote(o)
@@ -178,11 +178,11 @@ func remote(t *testing.T, o agent.RemoteOptions) *agent.Remote {
 // turn.
 func TestRemote(t *testing.T) {
 	t.Parallel()
-	for _, w := range ways {
+	for _, w := range a2aBindings {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			f, url := serve(t, w)
-			a := remote(t, agent.RemoteOptions{URL: url, Headers: map[string]string{"Authorization": "Bearer x"}})
+			f, url := startServer(t, w)
+			a := newRemote(t, agent.RemoteOptions{URL: url, Headers: map[string]string{"Authorization": "Bearer x"}})
 			for text, want := range map[string][]string{
 				"hello":      {"completed You said: hello"},
 				"message":    {"completed no task"},
@@ -190,26 +190,26 @@ func TestRemote(t *testing.T) {
 				"refuse":     {"rejected No."},
 				"credential": {"auth_required Who are you?"},
 			} {
-				if diff := cmp.Diff(want, framed(facts(t, a, turn(text), 0))); diff != "" {
+				if diff := cmp.Diff(want, formatFramed(collectFacts(t, a, newInvocation(text), 0))); diff != "" {
 					t.Errorf("%s:\n%s", text, diff)
 				}
 			}
 			for _, text := range []string{"artifact", "later"} {
-				got := facts(t, a, turn(text), 0)
+				got := collectFacts(t, a, newInvocation(text), 0)
 				last := got[len(got)-1]
 				if last.Status == nil || last.Status.Message.Text() != "half whole" {
-					t.Errorf("an answer of artifacts: %q", framed(got))
+					t.Errorf("an answer of artifacts: %q", formatFramed(got))
 				}
-				whole := agentsvc.Task{}
+				complete := agentsvc.Task{}
 				for i, ev := range got {
 					ev.Seq = int64(i + 1)
-					whole.Apply(ev)
+					complete.ApplyEvent(ev)
 				}
-				if len(whole.Artifacts) != 1 || whole.Artifacts[0].Name != "out.txt" || (agentsvc.Message{Parts: whole.Artifacts[0].Parts}).Text() != "half whole" {
-					t.Errorf("artifacts %+v", whole.Artifacts)
+				if len(complete.Artifacts) != 1 || complete.Artifacts[0].Name != "out.txt" || (agentsvc.Message{Parts: complete.Artifacts[0].Parts}).Text() != "half whole" {
+					t.Errorf("artifacts %+v", complete.Artifacts)
 				}
 			}
-			_, err := play(t.Context(), a, turn("fail"))
+			_, err := runToLines(t.Context(), a, newInvocation("fail"))
 			if invalid := (*agentsvc.InvalidError)(nil); !errors.As(err, &invalid) || err.Error() != "the task of the remote agent far was failed" {
 				t.Errorf("failed with %v", err)
 			}
@@ -226,15 +226,15 @@ func TestRemote(t *testing.T) {
 // sends the same message id.
 func TestRemoteConversation(t *testing.T) {
 	t.Parallel()
-	f, url := serve(t, ways[0])
-	a := remote(t, agent.RemoteOptions{URL: url})
-	inv := turn("ask")
+	f, url := startServer(t, a2aBindings[0])
+	a := newRemote(t, agent.RemoteOptions{URL: url})
+	inv := newInvocation("ask")
 	for _, text := range []string{"the red one", "ask", "no"} {
-		got := facts(t, a, inv, 0)
+		got := collectFacts(t, a, inv, 0)
 		inv.Turn++
-		inv.Conversation = append(inv.Conversation, agentsvc.Entry{Message: got[len(got)-1].Status.Message}, user(text))
+		inv.Conversation = append(inv.Conversation, agentsvc.Entry{Message: got[len(got)-1].Status.Message}, newUserEntry(text))
 	}
-	facts(t, a, inv, 0)
+	collectFacts(t, a, inv, 0)
 	if len(f.got) != 4 {
 		t.Fatalf("%d messages", len(f.got))
 	}
@@ -248,11 +248,11 @@ func TestRemoteConversation(t *testing.T) {
 	if len(no.Parts) != 1 || no.Parts[0].Text() != "no" {
 		t.Errorf("sent %+v, want what is new", no.Parts)
 	}
-	if _, err := play(t.Context(), a, inv); err == nil || err.Error() != "the remote agent far could not be called: it refuses the message" {
+	if _, err := runToLines(t.Context(), a, inv); err == nil || err.Error() != "the remote agent far could not be called: it refuses the message" {
 		t.Errorf("a message to a task that has ended: %v", err)
 	}
 	for range 2 {
-		facts(t, a, turn("hello"), 0)
+		collectFacts(t, a, newInvocation("hello"), 0)
 	}
 	if first, second := f.got[4].ID, f.got[5].ID; first != second || first == no.ID {
 		t.Errorf("message ids %s, then %s in the other attempt, and %s in another turn", first, second, no.ID)
@@ -267,13 +267,13 @@ func TestRemoteStreams(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&typed, "w%d ", i)
 	}
-	for _, w := range ways {
+	for _, w := range a2aBindings {
 		if !w.streaming {
 			continue
 		}
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			_, url := serve(t, w)
+			_, url := startServer(t, w)
 			for text, c := range map[string]struct {
 				chunks, answer string
 				same           bool // the chunks are the beginning of the answer
@@ -287,7 +287,7 @@ func TestRemoteStreams(t *testing.T) {
 				var id agentsvc.MessageID
 				artifacts, offset := 0, 0
 				var end *agentsvc.Message
-				for ev, err := range remote(t, agent.RemoteOptions{URL: url}).Run(t.Context(), turn(text)) {
+				for ev, err := range newRemote(t, agent.RemoteOptions{URL: url}).Run(t.Context(), newInvocation(text)) {
 					switch {
 					case err != nil:
 						t.Fatal(err)
@@ -310,7 +310,7 @@ func TestRemoteStreams(t *testing.T) {
 					t.Errorf("%d facts of one artifact", artifacts)
 				}
 			}
-			for ev := range remote(t, agent.RemoteOptions{URL: url, Whole: true}).Run(t.Context(), turn("pieces")) {
+			for ev := range newRemote(t, agent.RemoteOptions{URL: url, CompleteOnly: true}).Run(t.Context(), newInvocation("pieces")) {
 				if ev.Chunk != nil {
 					t.Error("a chunk, although none is wanted")
 				}
@@ -323,7 +323,7 @@ func TestRemoteStreams(t *testing.T) {
 // server is spoken to.
 func TestRemoteTooSlow(t *testing.T) {
 	t.Parallel()
-	for _, w := range ways {
+	for _, w := range a2aBindings {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			testTooSlow(t, w)
@@ -331,11 +331,11 @@ func TestRemoteTooSlow(t *testing.T) {
 	}
 }
 
-func testTooSlow(t *testing.T, w way) {
+func testTooSlow(t *testing.T, w a2aBinding) {
 	for _, how := range []string{"time", "cancel", "drain"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			f, url := serve(t, w)
+			f, url := startServer(t, w)
 			o := agent.RemoteOptions{URL: url}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
@@ -344,12 +344,12 @@ func testTooSlow(t *testing.T, w way) {
 			case "time":
 				o.Timeout = time.Second
 			case "cancel":
-				why = &agentsvc.CancelledError{}
+				why = &agentsvc.CallCancelledError{}
 			default:
 				why = errors.New("drained")
 			}
 			var err error
-			for _, err = range remote(t, o).Run(ctx, turn("slow")) {
+			for _, err = range newRemote(t, o).Run(ctx, newInvocation("slow")) {
 				if why != nil { // it is at work
 					cancel(why)
 				}
@@ -379,10 +379,10 @@ func testTooSlow(t *testing.T, w way) {
 // TestRemoteLost: a turn that somebody else has by now sends no message.
 func TestRemoteLost(t *testing.T) {
 	t.Parallel()
-	f, url := serve(t, ways[0])
+	f, url := startServer(t, a2aBindings[0])
 	ctx, lose := context.WithCancelCause(t.Context())
-	ctx = agentsvc.WithLease(ctx, func(context.Context) { lose(agentsvc.ErrLost) })
-	if _, err := play(ctx, remote(t, agent.RemoteOptions{URL: url}), turn("hello")); !errors.Is(err, context.Canceled) || len(f.got) > 0 {
+	ctx = agentsvc.WithLeaseRenewal(ctx, func(context.Context) { lose(agentsvc.ErrLeaseLost) })
+	if _, err := runToLines(ctx, newRemote(t, agent.RemoteOptions{URL: url}), newInvocation("hello")); !errors.Is(err, context.Canceled) || len(f.got) > 0 {
 		t.Errorf("ended with %v after %d messages", err, len(f.got))
 	}
 }
@@ -390,7 +390,7 @@ func TestRemoteLost(t *testing.T) {
 // TestRemoteHeaders: headers go to the server that was named, not to one that its card names.
 func TestRemoteHeaders(t *testing.T) {
 	t.Parallel()
-	elsewhere, url := serve(t, ways[0])
+	elsewhere, url := startServer(t, a2aBindings[0])
 	card := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Key") != "canary" {
 			t.Error("the named server is not shown the header")
@@ -399,7 +399,7 @@ func TestRemoteHeaders(t *testing.T) {
 	}))
 	t.Cleanup(card.Close)
 	headers := map[string]string{"X-Key": "canary"}
-	facts(t, remote(t, agent.RemoteOptions{CardURL: card.URL + "/card.json", Headers: headers}), turn("hello"), 0)
+	collectFacts(t, newRemote(t, agent.RemoteOptions{CardURL: card.URL + "/card.json", Headers: headers}), newInvocation("hello"), 0)
 	for _, h := range elsewhere.headers {
 		if h.Get("X-Key") != "" {
 			t.Error("another server was shown the header")
@@ -410,7 +410,7 @@ func TestRemoteHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere.headers = nil
-	facts(t, remote(t, agent.RemoteOptions{Card: raw, Headers: headers}), turn("hello"), 0)
+	collectFacts(t, newRemote(t, agent.RemoteOptions{Card: raw, Headers: headers}), newInvocation("hello"), 0)
 	if len(elsewhere.headers) != 1 || elsewhere.headers[0].Get("X-Key") != "canary" {
 		t.Errorf("with the card at hand: %v", elsewhere.headers)
 	}
@@ -435,7 +435,7 @@ func TestRemoteAbsent(t *testing.T) {
 		"too long":  {answers(200, `{"name":"`+strings.Repeat("x", 1<<20)+`"}`), "it is no agent card"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := play(t.Context(), remote(t, agent.RemoteOptions{URL: c.url}), turn("hello"))
+			_, err := runToLines(t.Context(), newRemote(t, agent.RemoteOptions{URL: c.url}), newInvocation("hello"))
 			if invalid := (*agentsvc.InvalidError)(nil); !errors.As(err, &invalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("%v, want %q", err, c.want)
 			}

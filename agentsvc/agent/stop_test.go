@@ -24,13 +24,13 @@ func TestStopped(t *testing.T) {
 	hang := func(ctx context.Context, _ tool.Input) (string, error) { <-ctx.Done(); return "", ctx.Err() }
 	for name, build := range map[string]func(t *testing.T) agent.Agent{
 		"one agent": func(t *testing.T) agent.Agent {
-			set := tools(t, fn{name: "a", call: says}, fn{name: "b", call: says}, fn{name: "c", call: hang})
-			return agent.NewLLM(script(t, when(scripted.When{}, calls("a", "b", "c")...)), agent.Options{Tools: set})
+			set := newToolSet(t, funcTool{name: "a", call: says}, funcTool{name: "b", call: says}, funcTool{name: "c", call: hang})
+			return agent.NewLLM(newScriptedModel(t, newRule(scripted.When{}, newCallItems("a", "b", "c")...)), agent.Options{Tools: set})
 		},
 		"side by side": func(t *testing.T) agent.Agent {
 			var members []agent.Member
-			for _, f := range []fn{{name: "a", call: says}, {name: "b", call: says}, {name: "c", call: hang}} {
-				members = append(members, member(f.name, agent.NewLLM(script(t, when(scripted.When{}, calls(f.name)...)), agent.Options{Tools: tools(t, f)})))
+			for _, f := range []funcTool{{name: "a", call: says}, {name: "b", call: says}, {name: "c", call: hang}} {
+				members = append(members, newMember(f.name, agent.NewLLM(newScriptedModel(t, newRule(scripted.When{}, newCallItems(f.name)...)), agent.Options{Tools: newToolSet(t, f)})))
 			}
 			return agent.NewParallel(members, agent.GroupOptions{})
 		},
@@ -40,19 +40,19 @@ func TestStopped(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				var told []string
+				var reported []string
 				var last error
-				for ev, err := range build(t).Run(ctx, turn("go")) {
+				for ev, err := range build(t).Run(ctx, newInvocation("go")) {
 					if last = err; ev.Result == nil {
 						continue
 					}
-					if told = append(told, ev.Result.Name+" "+ev.Result.Text); len(told) == 1 {
+					if reported = append(reported, ev.Result.Name+" "+ev.Result.Text); len(reported) == 1 {
 						synctest.Wait()
 						cancel()
 					}
 				}
-				slices.Sort(told)
-				if diff := cmp.Diff([]string{"a done", "b done"}, told); diff != "" {
+				slices.Sort(reported)
+				if diff := cmp.Diff([]string{"a done", "b done"}, reported); diff != "" {
 					t.Errorf("told -, +\n%s", diff)
 				}
 				if !errors.Is(last, context.Canceled) {
@@ -81,9 +81,9 @@ func TestFifty(t *testing.T) {
 				return "", ctx.Err()
 			}
 		}
-		m := script(t, when(scripted.When{ToolResult: "wait"}, scripted.Item{Say: "Done."}), when(scripted.When{}, calls(slices.Repeat([]string{"wait"}, width)...)...))
+		m := newScriptedModel(t, newRule(scripted.When{ToolResult: "wait"}, scripted.Item{Text: "Done."}), newRule(scripted.When{}, newCallItems(slices.Repeat([]string{"wait"}, width)...)...))
 		met := 0
-		for ev, err := range agent.NewLLM(m, agent.Options{Tools: tools(t, fn{name: "wait", call: wait})}).Run(t.Context(), turn("go")) {
+		for ev, err := range agent.NewLLM(m, agent.Options{Tools: newToolSet(t, funcTool{name: "wait", call: wait})}).Run(t.Context(), newInvocation("go")) {
 			if err != nil {
 				t.Fatal(err)
 			}

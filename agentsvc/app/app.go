@@ -34,157 +34,157 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// House is what all apps of a process share.
-type House struct {
+// Dependencies is what all apps of a process share.
+type Dependencies struct {
 	DB *db.DB
 	// Keys seal the credentials that users supply. Without them no tool can ask for one.
 	Keys    *tenancy.Keyring
 	Hub     *task.Hub
-	Workers task.Handoff
+	Workers task.Executor
 	Retry   queue.Retry
-	// LongestRun bounds one execution of a turn; [runner.LongestRun] if zero.
-	LongestRun time.Duration
+	// MaxRunTime bounds one execution of a turn; [runner.DefaultMaxDuration] if zero.
+	MaxRunTime time.Duration
 	// Memory is where runs take what they have in memory from; nil = without bound.
 	Memory *capacity.Pool
-	// MaxAnswer bounds one answer of a model, in bytes; [llm.DefaultMaxBytes] if zero.
-	MaxAnswer int
-	// Volatile is where apps keep what they want kept in memory; nil = none may.
-	Volatile *Volatile
-	// Databases are those that apps bring; nil = every app opens its own.
-	Databases *Databases
-	// Outside reaches public addresses only, Inside private networks as well.
-	Outside, Inside *egress.Client
-	// Guard knows which folders no tenant reaches; nil = the system's alone.
-	Guard *grant.Guard
+	// MaxAnswerBytes bounds one answer of a model, in bytes; [llm.DefaultMaxBytes] if zero.
+	MaxAnswerBytes int
+	// InMemory is where apps keep what they want kept in memory; nil = none may.
+	InMemory *InMemoryDB
+	// ExternalDatabases are those that apps bring; nil = every app opens its own.
+	ExternalDatabases *ExternalDatabases
+	// PublicEgress reaches public addresses only, Inside private networks as well.
+	PublicEgress, PrivateEgress *egress.Client
+	// FolderGuard knows which folders no tenant reaches; nil = the system's alone.
+	FolderGuard *grant.Guard
 	// Sandbox holds the programs of this host that agents run. Without one they run none.
 	Sandbox *sandbox.Host
-	// Counts are where calls are counted that limits hold for; nil = every app counts its own.
-	Counts *ratelimit.Counts
-	// Judged is told of each finding of the guardrails of the app of this name; it may be nil.
-	Judged func(ctx context.Context, app string, f guardrail.Finding)
-	Watch  Watch
-	Log    *slog.Logger
+	// RateCounts are where calls are counted that limits hold for; nil = every app counts its own.
+	RateCounts *ratelimit.Backends
+	// OnFinding is told of each finding of the guardrails of the app of this name; it may be nil.
+	OnFinding       func(ctx context.Context, app string, f guardrail.Finding)
+	Instrumentation Instrumentation
+	Log             *slog.Logger
 	// Billing counts what apps use and bounds it; nil = nothing is counted.
 	Billing *billing.Service
-	// Notify has addresses outside told of tasks; nil = none ever are.
-	Notify *Notify
+	// Notifications has addresses outside told of tasks; nil = none ever are.
+	Notifications *NotifyOptions
 }
 
 // Tenant says whose configuration is built.
 type Tenant struct {
-	ID       db.ID
-	Name     string
-	Revision int64
-	Own      bool // it is the operator's own, whose programs run as they are
-	Grants   grant.List
-	Inside   bool // private addresses may be called
-	Limits   tenancy.Limits
-	Plan     string // that it is on, "" = none
-	Telling  Telling
-	Hash     func(text []byte) string // for the audit trail; see [task.Options]
-	Trial    bool                     // it is only tried: models that the plan does not have are mistakes, else their calls fail
+	ID             db.ID
+	Name           string
+	Revision       int64
+	DefaultApp     bool // it is the operator's own, whose programs run as they are
+	Grants         grant.List
+	PrivateNetwork bool // private addresses may be called
+	Limits         tenancy.Limits
+	Plan           string // that it is on, "" = none
+	Notifications  NotificationSettings
+	Hash           func(text []byte) string // for the audit trail; see [task.Options]
+	DryRun         bool                     // it is only tried: models that the plan does not have are mistakes, else their calls fail
 }
 
 // App is a tenant's agents, ready to be called. It never changes: another configuration is another App.
 type App struct {
-	kept     *store.Store
-	tasks    *task.Service
-	runners  map[bool]*runner.Runner // of tasks in the database, and of those in memory
-	vault    *store.Vault
-	memories *memory.Recall
-	desk     *notify.Desk // nil = nobody is told
-	pushes   bool         // callers may have addresses of theirs told
+	store       *store.Store
+	tasks       *task.Service
+	runners     map[bool]*runner.Runner // of tasks in the database, and of those in memory
+	vault       *store.Vault
+	memories    *memory.Recall
+	notifier    *notify.Notifier // nil = nobody is told
+	pushEnabled bool             // callers may have addresses of theirs told
 
-	allowance *billing.Allowance // nil = any
-	gate      *authz.Gate
-	cards     []agentsvc.Card
-	index     map[string]int
-	limits    *Limits
-	triggers  triggers
-	fallback  string // agent of the default card, "" = none
-	org, url  string
-	closers   []func() error
+	budgetGate               *billing.BudgetGate // nil = any
+	policies                 *authz.PolicyCache
+	cards                    []agentsvc.Card
+	cardIndex                map[string]int
+	rateLimits               *RateLimits
+	triggers                 triggerSet
+	defaultAgentName         string // agent of the default card, "" = none
+	providerOrg, providerURL string
+	closers                  []func() error
 }
 
 // Build makes an app of cfg. It calls nobody: what it returns costs memory alone. What is wrong with cfg is a
 // [config.Error], whose problems have paths and no lines; they may be shown to whoever wrote the configuration.
-func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
+func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 	log := h.Log.With("app", t.Name)
-	b := builder{cfg: cfg, tenant: t, log: log, maxAnswer: h.MaxAnswer, out: h.Outside, folders: h.Guard, sandbox: h.Sandbox, databases: cmp.Or(h.Databases, &Databases{}), watch: h.Watch}
-	if t.Inside {
-		b.out = h.Inside
+	b := builder{cfg: cfg, tenant: t, log: log, maxAnswerBytes: h.MaxAnswerBytes, egressClient: h.PublicEgress, folderGuard: h.FolderGuard, sandbox: h.Sandbox, externalDatabases: cmp.Or(h.ExternalDatabases, &ExternalDatabases{}), instrumentation: h.Instrumentation}
+	if t.PrivateNetwork {
+		b.egressClient = h.PrivateEgress
 	}
-	if h.Judged != nil {
-		b.judged = func(ctx context.Context, f guardrail.Finding) { h.Judged(ctx, t.Name, f) }
+	if h.OnFinding != nil {
+		b.onFinding = func(ctx context.Context, f guardrail.Finding) { h.OnFinding(ctx, t.Name, f) }
 	}
 	if h.Billing != nil {
-		b.meter, b.allowance = h.Billing.Meter(t.ID, t.Plan), h.Billing.Allowance(t.ID, t.Plan)
+		b.meter, b.budgetGate = h.Billing.NewMeter(t.ID, t.Plan), h.Billing.NewBudgetGate(t.ID, t.Plan)
 	}
-	volatile, stores := b.volatile(h), b.sessions(h)
-	b.store = stores(h.DB)
+	inMemory, newStore := b.registerInMemory(h), b.newStoreFactory(h)
+	b.store = newStore(h.DB)
 	if h.Keys != nil {
-		b.vault = store.NewVault(h.tasksIn(volatile), t.ID, h.Keys) // what a task was entrusted with is kept as the task is
-		if volatile {
-			b.vault = b.vault.AuditIn(h.DB)
+		b.vault = store.NewVault(h.taskDB(inMemory), t.ID, h.Keys) // what a task was entrusted with is kept as the task is
+		if inMemory {
+			b.vault = b.vault.WithAuditIn(h.DB)
 		}
 	}
-	memories, used := b.memory(memory.New(h.DB, t.ID))
+	memories, used := b.newMemory(memory.New(h.DB, t.ID))
 	if used {
 		b.recall = memories
 	}
-	limits := b.limits(h)
-	b.llms()
-	b.allGuardrails()
-	b.allDatabases()
-	b.allTools()
-	agents := b.allAgents()
-	started, standing := b.triggers(), b.standing()
-	if err := b.mistakes.err(); err != nil {
+	limits := b.newRateLimits(h)
+	b.buildModels()
+	b.buildGuardrails()
+	b.checkDatabaseFiles()
+	b.buildTools()
+	agents := b.buildAgents()
+	started, standing := b.newTriggers(), b.newStandingNotifications()
+	if err := b.problemList.asError(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	a := &App{
-		runners: map[bool]*runner.Runner{}, gate: authz.NewGate(t.ID), vault: b.vault, memories: memories, allowance: b.allowance,
-		desk: b.desk(h, standing), pushes: h.Notify != nil && h.Notify.Push, limits: limits, triggers: started, index: map[string]int{}, closers: b.closers,
+		runners: map[bool]*runner.Runner{}, policies: authz.NewPolicyCache(t.ID), vault: b.vault, memories: memories, budgetGate: b.budgetGate,
+		notifier: b.newNotifier(h, standing), pushEnabled: h.Notifications != nil && h.Notifications.PushEnabled, rateLimits: limits, triggers: started, cardIndex: map[string]int{}, closers: b.closers,
 	}
-	for _, q := range h.queues() {
-		kept := stores(q.db)
-		if q.volatile {
-			kept = kept.AuditIn(h.DB)
+	for _, q := range h.taskQueues() {
+		stored := newStore(q.db)
+		if q.inMemory {
+			stored = stored.WithAuditIn(h.DB)
 		}
-		tasks := task.New(kept, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
-			Check: check(b.sets), OnBusy: onBusy(cfg), Vault: b.vault, Depth: t.Limits.QueueDepth, Concurrent: t.Limits.MaxConcurrentTasks,
-			Observer: b.observer(), Apart: q.volatile, Room: b.room, Hash: t.Hash, Unhold: limits.unhold(), Notifications: h.notifications(standing),
+		tasks := task.New(stored, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
+			Check: newArgumentCheck(b.toolSets), OnBusy: onBusyByAgent(cfg), Vault: b.vault, MaxQueueDepth: t.Limits.QueueDepth, MaxConcurrent: t.Limits.MaxConcurrentTasks,
+			Observer: b.newObserver(), ObserveSeparately: q.inMemory, BudgetAvailability: b.findBudgetChange, Hash: t.Hash, ReleaseReservation: limits.releaseFunc(), Notifications: h.notificationIDs(standing),
 		})
-		a.runners[q.volatile] = runner.New(tasks, agents, h.Retry, log, b.running(h))
+		a.runners[q.inMemory] = runner.New(tasks, agents, h.Retry, log, b.runnerOptions(h))
 		if limits != nil {
-			a.runners[q.volatile].Count(limits.spent)
+			a.runners[q.inMemory].ObserveUsage(limits.recordRunUsage)
 		}
-		if q.volatile == volatile {
-			a.kept, a.tasks = kept, tasks
+		if q.inMemory == inMemory {
+			a.store, a.tasks = stored, tasks
 		}
 	}
 	if used {
-		guards := make(map[string]*guard, len(cfg.Agents))
+		guards := make(map[string]*agentGuardrail, len(cfg.Agents))
 		for name, a := range cfg.Agents {
-			guards[name] = b.guard(a)
+			guards[name] = b.guardrailFor(a)
 		}
 		for _, r := range a.runners {
-			r.Tell(func(ctx context.Context, run store.Run, said []agentsvc.Entry) {
-				if said, err := guards[run.Agent].past(ctx, said); err == nil {
-					memories.Remember(ctx, run, said)
+			r.ObserveSessions(func(ctx context.Context, run store.Run, content []agentsvc.Entry) {
+				if content, err := guards[run.Agent].filterHistory(ctx, content); err == nil {
+					memories.RememberTurn(ctx, run, content)
 				}
 			})
 		}
 	}
 	for _, name := range cfg.AgentNames() {
-		a.index[name] = len(a.cards)
-		c := card(name, cfg.Agents[name])
-		c.Replies = b.replies(cfg.Agents[name].LLM)
+		a.cardIndex[name] = len(a.cards)
+		c := newCard(name, cfg.Agents[name])
+		c.StandaloneReplies = b.hasMessageReply(cfg.Agents[name].LLM)
 		a.cards = append(a.cards, c)
 	}
-	a.fallback = defaultAgent(cfg, a.cards)
+	a.defaultAgentName = defaultAgent(cfg, a.cards)
 	if p := cfg.Server.Provider; p != nil {
-		a.org, a.url = p.Org, p.URL
+		a.providerOrg, a.providerURL = p.Org, p.URL
 	}
 	return a, nil
 }
@@ -192,14 +192,14 @@ func Build(cfg *config.Config, t Tenant, h House) (*App, error) {
 // Tasks is the pass of the app.
 func (a *App) Tasks() *task.Service { return a.tasks }
 
-// Run runs one of the app's runs to its end.
-func (a *App) Run(ctx context.Context, run store.Run) error {
-	return a.runners[run.Volatile].Run(ctx, run)
+// ExecuteRun runs one of the app's runs to its end.
+func (a *App) ExecuteRun(ctx context.Context, run store.Run) error {
+	return a.runners[run.InMemory].Run(ctx, run)
 }
 
-// Sweep deletes what r keeps no longer, the conversations from where the app has them.
-func (a *App) Sweep(ctx context.Context, r store.Retention) (store.Swept, error) {
-	return a.kept.Sweep(ctx, r)
+// SweepExpired deletes what r keeps no longer, the conversations from where the app has them.
+func (a *App) SweepExpired(ctx context.Context, r store.Retention) (store.SweepCounts, error) {
+	return a.store.SweepExpired(ctx, r)
 }
 
 // Memories is what the app's agents remember of its users.
@@ -209,14 +209,14 @@ func (a *App) Memories() *memory.Recall { return a.memories }
 func (a *App) Vault() *store.Vault { return a.vault }
 
 // Policy decides who may do what in the app as its record is.
-func (a *App) Policy(record *tenancy.App) (*authz.Policy, error) { return a.gate.Policy(record) }
+func (a *App) Policy(record *tenancy.App) (*authz.Policy, error) { return a.policies.PolicyFor(record) }
 
 // Cards describes the agents in file order. The slice is shared: it is not to be changed.
 func (a *App) Cards() []agentsvc.Card { return a.cards }
 
 // Card describes an agent.
 func (a *App) Card(name string) (agentsvc.Card, bool) {
-	i, ok := a.index[name]
+	i, ok := a.cardIndex[name]
 	if !ok {
 		return agentsvc.Card{}, false
 	}
@@ -224,10 +224,10 @@ func (a *App) Card(name string) (agentsvc.Card, bool) {
 }
 
 // DefaultCard describes the agent that stands for the app, if one does.
-func (a *App) DefaultCard() (agentsvc.Card, bool) { return a.Card(a.fallback) }
+func (a *App) DefaultCard() (agentsvc.Card, bool) { return a.Card(a.defaultAgentName) }
 
 // Provider names who offers the app, as its cards show it.
-func (a *App) Provider() (org, url string) { return a.org, a.url }
+func (a *App) Provider() (org, url string) { return a.providerOrg, a.providerURL }
 
 // Close gives back what the app holds outside its memory: connections, and programs that it runs.
 func (a *App) Close() error { return closeAll(a.closers) }
@@ -245,29 +245,29 @@ func closeAll(closers []func() error) error {
 
 // builder holds what is shared while one configuration is built.
 type builder struct {
-	cfg     *config.Config
-	tenant  Tenant
-	log     *slog.Logger
-	out     *egress.Client
-	folders *grant.Guard
-	sandbox *sandbox.Host
-	judged  func(context.Context, guardrail.Finding) // nil = nobody wants to know
-	watch   Watch
-	// maxAnswer is [House.MaxAnswer].
-	maxAnswer int
-	store     *store.Store
-	vault     *store.Vault   // nil = nothing can be sealed
-	recall    *memory.Recall // nil = agents remember nothing
-	models    map[string]llm.Provider
-	rails     map[string]*guardrail.Guardrail // those that are turned on
-	built     map[string]agent.Agent
-	tools     map[string]tool.Tool
-	sources   map[string]tool.Source // by the name of the tool that stands for all of theirs
-	sets      []*tool.Set            // all that were made
-	closers   []func() error
-	mistakes
+	cfg             *config.Config
+	tenant          Tenant
+	log             *slog.Logger
+	egressClient    *egress.Client
+	folderGuard     *grant.Guard
+	sandbox         *sandbox.Host
+	onFinding       func(context.Context, guardrail.Finding) // nil = nobody wants to know
+	instrumentation Instrumentation
+	// maxAnswerBytes is [Dependencies.MaxAnswerBytes].
+	maxAnswerBytes int
+	store          *store.Store
+	vault          *store.Vault   // nil = nothing can be sealed
+	recall         *memory.Recall // nil = agents remember nothing
+	models         map[string]llm.Provider
+	guardrails     map[string]*guardrail.Guardrail // those that are turned on
+	agents         map[string]agent.Agent
+	tools          map[string]tool.Tool
+	sources        map[string]tool.Source // by the name of the tool that stands for all of theirs
+	toolSets       []*tool.Set            // all that were made
+	closers        []func() error
+	problemList
 
-	databases *Databases
-	meter     *billing.Meter     // nil = nothing is counted
-	allowance *billing.Allowance // as above
+	externalDatabases *ExternalDatabases
+	meter             *billing.Meter      // nil = nothing is counted
+	budgetGate        *billing.BudgetGate // as above
 }

@@ -46,13 +46,13 @@ agents:
   inner: {llm: demo, visibility: internal, name: Inner}
 `
 
-// house builds the app of source with workers of its own.
-func house(t *testing.T, d *db.DB) *app.App {
+// newApp builds the app of source with workers of its own.
+func newApp(t *testing.T, d *db.DB) *app.App {
 	t.Helper()
-	return houseOf(t, d, parsed(t, source, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	return newAppWith(t, d, mustParse(t, source, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
 }
 
-func parsed(t *testing.T, src string, o config.Options) *config.Config {
+func mustParse(t *testing.T, src string, o config.Options) *config.Config {
 	t.Helper()
 	cfg, err := config.Parse([]byte(src), o)
 	if err != nil {
@@ -61,11 +61,11 @@ func parsed(t *testing.T, src string, o config.Options) *config.Config {
 	return cfg
 }
 
-// houseOf builds an app with workers of its own, in a house that may be changed before, and closes it when the test ends.
-func houseOf(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log *slog.Logger, change ...func(h *app.House)) *app.App {
+// newAppWith builds an app with workers of its own, in a house that may be changed before, and closes it when the test ends.
+func newAppWith(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log *slog.Logger, change ...func(h *app.Dependencies)) *app.App {
 	t.Helper()
 	var a *app.App
-	pool := queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error { return a.Run(ctx, run) }, queue.Options{})
+	pool := queue.New(store.NewRunQueue(d), func(ctx context.Context, run store.Run) error { return a.ExecuteRun(ctx, run) }, queue.Options{})
 	if err := pool.Open(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +82,8 @@ func houseOf(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log 
 			t.Error(err)
 		}
 	})
-	h := app.House{
-		DB: d, Keys: keyring(t), Hub: task.NewHub(nil), Workers: pool, Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
+	h := app.Dependencies{
+		DB: d, Keys: newKeyring(t), Hub: task.NewHub(nil), Workers: pool, PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
 	}
 	for _, f := range change {
 		f(&h)
@@ -97,31 +97,31 @@ func houseOf(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log 
 
 var ana = agentsvc.Owner{Issuer: "test", Subject: "ana"}
 
-func say(text string) task.Submission {
+func newSubmission(text string) task.Submission {
 	return task.Submission{Agent: "helper", Owner: ana, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
 }
 
-// ask says text to an agent.
-func ask(agent, text string) task.Submission {
-	s := say(text)
+// newSubmissionFor says text to an agent.
+func newSubmissionFor(agent, text string) task.Submission {
+	s := newSubmission(text)
 	s.Agent = agent
 	return s
 }
 
-// call runs a turn to its end and returns the task as its events tell it, with a line for each event.
-func call(t *testing.T, a *app.App, sub task.Submission) (agentsvc.Task, []string) {
+// runTurn runs a turn to its end and returns the task as its events tell it, with a line for each event.
+func runTurn(t *testing.T, a *app.App, sub task.Submission) (agentsvc.Task, []string) {
 	t.Helper()
-	accepted, events, err := a.Tasks().Call(t.Context(), sub)
+	accepted, events, err := a.Tasks().SubmitAndFollow(t.Context(), sub)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := agentsvc.Task{ID: accepted.ID, Context: accepted.Context}
+	outcome := agentsvc.Task{ID: accepted.ID, Context: accepted.Context}
 	var lines []string
 	for ev, err := range events {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told.Apply(ev)
+		outcome.ApplyEvent(ev)
 		switch {
 		case ev.Chunk != nil: // a reader that is behind gets several as one
 			if last := len(lines) - 1; strings.HasPrefix(lines[last], "chunk ") {
@@ -133,18 +133,18 @@ func call(t *testing.T, a *app.App, sub task.Submission) (agentsvc.Task, []strin
 			lines = append(lines, "result "+ev.Result.Text)
 		case ev.Status != nil:
 			lines = append(lines, string(ev.Status.State))
-			if ev.Status.State.Interrupted() {
-				return told, lines
+			if ev.Status.State.IsInterrupted() {
+				return outcome, lines
 			}
 		}
 	}
-	return told, lines
+	return outcome, lines
 }
 
 func TestCall(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		a := house(t, d)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		a := newApp(t, d)
 		for _, c := range []struct {
 			text  string
 			state agentsvc.State
@@ -158,21 +158,21 @@ func TestCall(t *testing.T) {
 			{"file", agentsvc.Completed, "done", nil},
 			{"break", agentsvc.Failed, "model provider scripted answered 400: ", nil},
 		} {
-			told, lines := call(t, a, say(c.text))
-			if told.Status.State != c.state || !strings.HasPrefix(told.Status.Message.Text(), c.says) || strings.Contains(told.Status.Message.Text(), "secret") {
-				t.Errorf("%q: %s %q, want %s %q", c.text, told.Status.State, told.Status.Message.Text(), c.state, c.says)
+			outcome, lines := runTurn(t, a, newSubmission(c.text))
+			if outcome.Status.State != c.state || !strings.HasPrefix(outcome.Status.Message.Text(), c.says) || strings.Contains(outcome.Status.Message.Text(), "secret") {
+				t.Errorf("%q: %s %q, want %s %q", c.text, outcome.Status.State, outcome.Status.Message.Text(), c.state, c.says)
 			}
 			if c.lines != nil && !slices.Equal(lines, c.lines) {
 				t.Errorf("%q: %s", c.text, cmp.Diff(c.lines, lines))
 			}
-			stored, err := a.Tasks().Get(t.Context(), task.Reach{Agents: []string{"helper"}, Owner: &ana}, told.ID, store.With{History: true, Artifacts: true})
+			stored, err := a.Tasks().Get(t.Context(), task.Visibility{Agents: []string{"helper"}, Owner: &ana}, outcome.ID, store.TaskParts{History: true, Artifacts: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(told.History, stored.History); diff != "" {
+			if diff := cmp.Diff(outcome.History, stored.History); diff != "" {
 				t.Errorf("%q: the events tell another history than the database: %s", c.text, diff)
 			}
-			if diff := cmp.Diff(told.Artifacts, stored.Artifacts); diff != "" {
+			if diff := cmp.Diff(outcome.Artifacts, stored.Artifacts); diff != "" {
 				t.Errorf("%q: the events tell other artifacts than the database: %s", c.text, diff)
 			}
 		}
@@ -182,25 +182,25 @@ func TestCall(t *testing.T) {
 // TestSession answers an agent's question: the same task goes on, and a later task of the context knows both turns.
 func TestSession(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		a := house(t, d)
-		asked, _ := call(t, a, say("ask"))
-		answer := say("Paris")
-		answer.Message.Task = asked.ID
-		told, _ := call(t, a, answer)
-		if told.Status.State != agentsvc.Completed || told.Status.Message.Text() != "You said: Paris" {
-			t.Errorf("%s %q", told.Status.State, told.Status.Message.Text())
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		a := newApp(t, d)
+		requested, _ := runTurn(t, a, newSubmission("ask"))
+		answer := newSubmission("Paris")
+		answer.Message.Task = requested.ID
+		outcome, _ := runTurn(t, a, answer)
+		if outcome.Status.State != agentsvc.Completed || outcome.Status.Message.Text() != "You said: Paris" {
+			t.Errorf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 		}
-		sess, err := store.New(d, "acme").Session(t.Context(), ana, asked.Context)
+		sess, err := store.New(d, "acme").LoadSession(t.Context(), ana, requested.Context)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var said []string
+		var content []string
 		for _, e := range sess.Entries {
-			said = append(said, string(e.Message.Role)+": "+e.Message.Text())
+			content = append(content, string(e.Message.Role)+": "+e.Message.Text())
 		}
 		want := []string{"user: ask", "agent: Which city?", "user: Paris", "agent: You said: Paris"}
-		if diff := cmp.Diff(want, said); diff != "" {
+		if diff := cmp.Diff(want, content); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -208,7 +208,7 @@ func TestSession(t *testing.T) {
 
 func TestCards(t *testing.T) {
 	t.Parallel()
-	a := house(t, dbtest.SQLite(t))
+	a := newApp(t, dbtest.NewSQLite(t))
 	if c, ok := a.DefaultCard(); !ok || c.Agent != "helper" {
 		t.Errorf("default card %+v, want the first public agent's", c)
 	}

@@ -14,14 +14,14 @@ import (
 // What models are asked and answer, in the form that the GenAI conventions give it in spans. Only the operator's own app
 // has it there, and only if the operator wants it.
 
-// spoken is one message.
-type spoken struct {
-	Role   string       `json:"role"`
-	Parts  []spokenPart `json:"parts"`
-	Finish string       `json:"finish_reason,omitempty"`
+// spanMessage is one message.
+type spanMessage struct {
+	Role   string     `json:"role"`
+	Parts  []spanPart `json:"parts"`
+	Finish string     `json:"finish_reason,omitempty"`
 }
 
-type spokenPart struct {
+type spanPart struct {
 	Type      string          `json:"type"`
 	Content   string          `json:"content,omitempty"`
 	ID        string          `json:"id,omitempty"`
@@ -30,64 +30,64 @@ type spokenPart struct {
 	Response  string          `json:"response,omitempty"`
 }
 
-// asked is what a span says of a request's content.
-func asked(req llm.Request) []attribute.KeyValue {
-	var all []spoken
+// requestAttributes is what a span says of a request's content.
+func requestAttributes(req llm.Request) []attribute.KeyValue {
+	var all []spanMessage
 	for _, e := range req.Conversation {
 		switch {
 		case e.Message != nil:
-			m := spoken{Role: "user"}
+			m := spanMessage{Role: "user"}
 			if e.Message.Role == agentsvc.RoleAgent {
 				m.Role = "assistant"
 			}
 			for _, p := range e.Message.Parts {
 				if p.Text != "" {
-					m.Parts = append(m.Parts, spokenPart{Type: "text", Content: p.Text})
+					m.Parts = append(m.Parts, spanPart{Type: "text", Content: p.Text})
 				}
 			}
 			for _, c := range e.Message.ToolCalls {
-				m.Parts = append(m.Parts, called(c))
+				m.Parts = append(m.Parts, toolCallPart(c))
 			}
 			all = append(all, m)
 		case e.Result != nil:
-			all = append(all, spoken{Role: "tool", Parts: []spokenPart{{Type: "tool_call_response", ID: string(e.Result.Call), Response: e.Result.Text}}})
+			all = append(all, spanMessage{Role: "tool", Parts: []spanPart{{Type: "tool_call_response", ID: string(e.Result.Call), Response: e.Result.Text}}})
 		}
 	}
 	return []attribute.KeyValue{
-		inJSON(semconv.GenAISystemInstructionsKey, []spokenPart{{Type: "text", Content: req.System}}), inJSON(semconv.GenAIInputMessagesKey, all),
+		jsonAttribute(semconv.GenAISystemInstructionsKey, []spanPart{{Type: "text", Content: req.System}}), jsonAttribute(semconv.GenAIInputMessagesKey, all),
 	}
 }
 
-func called(c agentsvc.ToolCall) spokenPart {
-	return spokenPart{Type: "tool_call", ID: string(c.ID), Name: c.Name, Arguments: c.Arguments}
+func toolCallPart(c agentsvc.ToolCall) spanPart {
+	return spanPart{Type: "tool_call", ID: string(c.ID), Name: c.Name, Arguments: c.Arguments}
 }
 
-// heard is what a model answers.
-type heard struct {
+// responseContent is what a model answers.
+type responseContent struct {
 	text  strings.Builder
-	calls []spokenPart
+	calls []spanPart
 }
 
-func (h *heard) note(c llm.Chunk) {
+func (h *responseContent) addChunk(c llm.Chunk) {
 	if h == nil {
 		return
 	}
 	h.text.WriteString(c.Text)
 	if c.ToolCall != nil {
-		h.calls = append(h.calls, called(*c.ToolCall))
+		h.calls = append(h.calls, toolCallPart(*c.ToolCall))
 	}
 }
 
-// attributes is what a span says of an answer's content.
-func (h *heard) attributes(stop llm.Stop) []attribute.KeyValue {
+// spanAttributes is what a span says of an answer's content.
+func (h *responseContent) spanAttributes(stop llm.StopReason) []attribute.KeyValue {
 	if h == nil {
 		return nil
 	}
-	parts := append([]spokenPart{{Type: "text", Content: h.text.String()}}, h.calls...)
-	return []attribute.KeyValue{inJSON(semconv.GenAIOutputMessagesKey, []spoken{{Role: "assistant", Parts: parts, Finish: string(stop)}})}
+	parts := append([]spanPart{{Type: "text", Content: h.text.String()}}, h.calls...)
+	return []attribute.KeyValue{jsonAttribute(semconv.GenAIOutputMessagesKey, []spanMessage{{Role: "assistant", Parts: parts, Finish: string(stop)}})}
 }
 
-func inJSON(key attribute.Key, v any) attribute.KeyValue {
+func jsonAttribute(key attribute.Key, v any) attribute.KeyValue {
 	text, err := json.Marshal(v)
 	if err != nil {
 		text = nil // a model's own arguments that are no JSON

@@ -24,7 +24,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-func keyring(t *testing.T) *tenancy.Keyring {
+func newKeyring(t *testing.T) *tenancy.Keyring {
 	t.Helper()
 	k, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
 	if err != nil {
@@ -33,20 +33,20 @@ func keyring(t *testing.T) *tenancy.Keyring {
 	return k
 }
 
-// locked is a server that answers whoever brings a key it knows, and repeats it.
-type locked struct {
+// keyServer is a server that answers whoever brings a key it knows, and repeats it.
+type keyServer struct {
 	*httptest.Server
-	mu   sync.Mutex
-	seen []string // method, path and key of each request
+	mu       sync.Mutex
+	requests []string // method, path and key of each request
 }
 
-func lock(t *testing.T, header string, keys ...string) *locked {
+func newKeyServer(t *testing.T, header string, keys ...string) *keyServer {
 	t.Helper()
-	l := &locked{}
+	l := &keyServer{}
 	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get(header)
 		l.mu.Lock()
-		l.seen = append(l.seen, r.URL.Path+" "+key)
+		l.requests = append(l.requests, r.URL.Path+" "+key)
 		l.mu.Unlock()
 		if to := r.URL.Query().Get("to"); to != "" {
 			http.Redirect(w, r, to, http.StatusFound)
@@ -64,14 +64,14 @@ func lock(t *testing.T, header string, keys ...string) *locked {
 	return l
 }
 
-func (l *locked) asked() (seen []string) {
+func (l *keyServer) drainRequests() (seen []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	seen, l.seen = l.seen, nil
+	seen, l.requests = l.requests, nil
 	return seen
 }
 
-const lockedSource = `
+const credentialSource = `
 llms:
   demo:
     provider: scripted
@@ -108,33 +108,33 @@ agents:
   boss: {llm: chief, agent_tools: [helper]}
 `
 
-// client is an app whose tools have a lock to open.
-func client(t *testing.T, d *db.DB, url string) *app.App {
+// newCredentialApp is an app whose tools have a lock to open.
+func newCredentialApp(t *testing.T, d *db.DB, url string) *app.App {
 	t.Helper()
-	cfg := parsed(t, strings.ReplaceAll(lockedSource, "URL", url), config.Options{})
-	return houseOf(t, d, cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
+	cfg := mustParse(t, strings.ReplaceAll(credentialSource, "URL", url), config.Options{})
+	return newAppWith(t, d, cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1, DefaultApp: true, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
 }
 
-// brings is a message on a task that brings credentials, as a dialect submits it.
-func brings(t *testing.T, agent string, id agentsvc.TaskID, toolsAndValues ...string) task.Submission {
+// newCredentialSubmission is a message on a task that brings credentials, as a dialect submits it.
+func newCredentialSubmission(t *testing.T, agent string, id agentsvc.TaskID, toolsAndValues ...string) task.Submission {
 	t.Helper()
-	sub := ask(agent, "")
+	sub := newSubmissionFor(agent, "")
 	sub.Message.Task, sub.Message.Parts = id, nil
 	for i := 0; i < len(toolsAndValues); i += 2 {
 		value := map[string]any{"type": "tool_credential", "tool": toolsAndValues[i], "value": toolsAndValues[i+1]}
 		sub.Message.Parts = append(sub.Message.Parts, agentsvc.Part{Data: &agentsvc.Data{Value: value}})
 	}
 	var err error
-	if sub.Rulings, err = task.Rulings(&sub.Message); err != nil {
+	if sub.Decisions, err = task.ParseDecisions(&sub.Message); err != nil {
 		t.Fatal(err)
 	}
 	return sub
 }
 
-// facts names the kinds of what is on a task's log.
-func facts(t *testing.T, d *db.DB, id agentsvc.TaskID) (kinds []string) {
+// logKinds names the kinds of what is on a task's log.
+func logKinds(t *testing.T, d *db.DB, id agentsvc.TaskID) (kinds []string) {
 	t.Helper()
-	evs, err := store.New(d, "acme").Events(t.Context(), id, 0, 1000)
+	evs, err := store.New(d, "acme").LoadEvents(t.Context(), id, 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func facts(t *testing.T, d *db.DB, id agentsvc.TaskID) (kinds []string) {
 		case ev.Status != nil:
 			kinds = append(kinds, string(ev.Status.State))
 		case ev.Decision != nil:
-			kinds = append(kinds, string(ev.Decision.Verdict))
+			kinds = append(kinds, string(ev.Decision.Outcome))
 		case ev.Approval != nil:
 			kinds = append(kinds, "ask "+string(ev.Approval.Kind))
 		case ev.Message != nil:
@@ -157,59 +157,59 @@ func facts(t *testing.T, d *db.DB, id agentsvc.TaskID) (kinds []string) {
 	return kinds
 }
 
-func rests(t *testing.T, told agentsvc.Task, state agentsvc.State, text string) {
+func requireStatus(t *testing.T, outcome agentsvc.Task, state agentsvc.State, text string) {
 	t.Helper()
-	if told.Status.State != state || told.Status.Message.Text() != text {
-		t.Fatalf("%s %q, want %s %q", told.Status.State, told.Status.Message.Text(), state, text)
+	if outcome.Status.State != state || outcome.Status.Message.Text() != text {
+		t.Fatalf("%s %q, want %s %q", outcome.Status.State, outcome.Status.Message.Text(), state, text)
 	}
 }
 
 // TestCredential: a call whose caller has no credential is not made; supplied, it goes on where it stopped, for good.
 func TestCredential(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		srv := lock(t, "X-Key", "ana's key")
-		a := client(t, d, srv.URL)
-		told, _ := call(t, a, say("both"))
-		rests(t, told, agentsvc.AuthRequired, "Your key?")
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		srv := newKeyServer(t, "X-Key", "ana's key")
+		a := newCredentialApp(t, d, srv.URL)
+		outcome, _ := runTurn(t, a, newSubmission("both"))
+		requireStatus(t, outcome, agentsvc.AuthRequired, "Your key?")
 		want := []agentsvc.Part{agentsvc.TextPart("Your key?"), {Data: &agentsvc.Data{MediaType: "application/json", Value: map[string]any{
 			"type": "tool_credential", "tool": "api", "header": "X-Key", "server": srv.URL, "prompt": "Your key?",
 		}}}}
-		if diff := cmp.Diff(want, told.Status.Message.Parts); diff != "" {
+		if diff := cmp.Diff(want, outcome.Status.Message.Parts); diff != "" {
 			t.Error(diff)
 		}
-		if seen := srv.asked(); seen != nil {
+		if seen := srv.drainRequests(); seen != nil {
 			t.Errorf("the server was asked %q without a credential", seen)
 		}
-		answer := ask("helper", "what for?")
-		answer.Message.Task = told.ID
-		if _, err := a.Tasks().Submit(t.Context(), answer); !errors.Is(err, agentsvc.ErrNoCredential) {
+		answer := newSubmissionFor("helper", "what for?")
+		answer.Message.Task = outcome.ID
+		if _, err := a.Tasks().Submit(t.Context(), answer); !errors.Is(err, agentsvc.ErrAwaitingCredential) {
 			t.Errorf("a plain answer: %v", err)
 		}
 		boss := agentsvc.Owner{Issuer: "test", Subject: "boss"}
-		stranger := brings(t, "helper", told.ID, "api", "boss's key")
-		stranger.Owner = boss
-		if _, err := a.Tasks().Submit(t.Context(), stranger); !errors.Is(err, agentsvc.ErrNotFound) {
+		otherOwner := newCredentialSubmission(t, "helper", outcome.ID, "api", "boss's key")
+		otherOwner.Owner = boss
+		if _, err := a.Tasks().Submit(t.Context(), otherOwner); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("supplied by somebody else: %v", err)
 		}
-		if _, err := a.Tasks().Decide(t.Context(), task.Reach{}, told.ID, boss, task.Ruling{Verdict: agentsvc.Approve}); !errors.Is(err, agentsvc.ErrDecided) {
+		if _, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, boss, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
 			t.Errorf("approved: %v", err)
 		}
 		var invalid *agentsvc.InvalidError
-		open, err := a.Tasks().Get(t.Context(), task.Reach{}, told.ID, store.With{Approvals: true})
+		open, err := a.Tasks().Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
 		if err != nil || len(open.Approvals) != 2 {
 			t.Fatalf("%+v, %v", open.Approvals, err)
 		}
-		yes := task.Ruling{Call: open.Approvals[0].Call.ID, Verdict: agentsvc.Approve}
-		if _, err := a.Tasks().Decide(t.Context(), task.Reach{}, told.ID, boss, yes); !errors.As(err, &invalid) || invalid.Field != "call_id" {
+		yes := task.DecisionInput{Call: open.Approvals[0].Call.ID, Outcome: agentsvc.OutcomeApproved}
+		if _, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, boss, yes); !errors.As(err, &invalid) || invalid.Field != "call_id" {
 			t.Errorf("approved by its id: %v", err)
 		}
-		if _, err := a.Tasks().Submit(t.Context(), brings(t, "helper", told.ID, "calc", "x")); !errors.As(err, &invalid) || invalid.Field != "tool" {
+		if _, err := a.Tasks().Submit(t.Context(), newCredentialSubmission(t, "helper", outcome.ID, "calc", "x")); !errors.As(err, &invalid) || invalid.Field != "tool" {
 			t.Errorf("for another tool: %v", err)
 		}
-		told, _ = call(t, a, brings(t, "helper", told.ID, "api", "ana's key"))
-		rests(t, told, agentsvc.Completed, "Got: HTTP 200 OK\nContent-Type: text/plain; charset=utf-8\n\nhello [credential]")
-		seen := srv.asked()
+		outcome, _ = runTurn(t, a, newCredentialSubmission(t, "helper", outcome.ID, "api", "ana's key"))
+		requireStatus(t, outcome, agentsvc.Completed, "Got: HTTP 200 OK\nContent-Type: text/plain; charset=utf-8\n\nhello [credential]")
+		seen := srv.drainRequests()
 		if len(seen) != 2 || !strings.HasSuffix(seen[0], " ana's key") || !strings.HasSuffix(seen[1], " ana's key") {
 			t.Errorf("the server was asked %q", seen)
 		}
@@ -217,25 +217,25 @@ func TestCredential(t *testing.T) {
 			"submitted", "working", "message", "result", "ask credential", "ask credential", "auth_required",
 			"supply", "supply", "working", "call", "call", "result", "result", "completed",
 		}
-		if diff := cmp.Diff(wantFacts, facts(t, d, told.ID)); diff != "" {
+		if diff := cmp.Diff(wantFacts, logKinds(t, d, outcome.ID)); diff != "" {
 			t.Error(diff)
 		}
-		if _, err := a.Tasks().Submit(t.Context(), brings(t, "helper", told.ID, "api", "x")); !errors.Is(err, agentsvc.ErrTerminal) {
+		if _, err := a.Tasks().Submit(t.Context(), newCredentialSubmission(t, "helper", outcome.ID, "api", "x")); !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("supplied again: %v", err)
 		}
-		told, _ = call(t, a, say("get "+srv.URL+"/later"))
-		if told.Status.State != agentsvc.Completed {
-			t.Errorf("the next time: %s", told.Status.State)
+		outcome, _ = runTurn(t, a, newSubmission("get "+srv.URL+"/later"))
+		if outcome.Status.State != agentsvc.Completed {
+			t.Errorf("the next time: %s", outcome.Status.State)
 		}
-		bobs := say("get " + srv.URL + "/bob")
+		bobs := newSubmission("get " + srv.URL + "/bob")
 		bobs.Owner.Subject = "bob"
-		if told, _ = call(t, a, bobs); told.Status.State != agentsvc.AuthRequired {
-			t.Errorf("somebody else: %s", told.Status.State)
+		if outcome, _ = runTurn(t, a, bobs); outcome.Status.State != agentsvc.AuthRequired {
+			t.Errorf("somebody else: %s", outcome.Status.State)
 		}
-		if diff := cmp.Diff([]string{"/later ana's key"}, srv.asked()); diff != "" {
+		if diff := cmp.Diff([]string{"/later ana's key"}, srv.drainRequests()); diff != "" {
 			t.Error(diff)
 		}
-		if _, err := a.Tasks().Cancel(t.Context(), task.Reach{}, told.ID); err != nil {
+		if _, err := a.Tasks().Cancel(t.Context(), task.Visibility{}, outcome.ID); err != nil {
 			t.Errorf("cancelled: %v", err)
 		}
 	})
@@ -244,85 +244,85 @@ func TestCredential(t *testing.T) {
 // TestCredentialRefused: a credential that its server does not accept is forgotten and asked for again, but not for ever.
 func TestCredentialRefused(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
-	srv := lock(t, "X-Key", "right key")
-	a := client(t, d, srv.URL)
-	told, _ := call(t, a, say("get "+srv.URL))
+	d := dbtest.NewSQLite(t)
+	srv := newKeyServer(t, "X-Key", "right key")
+	a := newCredentialApp(t, d, srv.URL)
+	outcome, _ := runTurn(t, a, newSubmission("get "+srv.URL))
 	question := "Your key?"
 	for range 3 {
-		rests(t, told, agentsvc.AuthRequired, question)
+		requireStatus(t, outcome, agentsvc.AuthRequired, question)
 		question = "The last one was not accepted. Your key?"
-		told, _ = call(t, a, brings(t, "helper", told.ID, "api", "wrong key"))
+		outcome, _ = runTurn(t, a, newCredentialSubmission(t, "helper", outcome.ID, "api", "wrong key"))
 	}
-	rests(t, told, agentsvc.Completed, "Got: api needs a credential of its caller that "+srv.URL+" accepts; 3 were supplied in this turn")
-	if seen := srv.asked(); len(seen) != 3 {
+	requireStatus(t, outcome, agentsvc.Completed, "Got: api needs a credential of its caller that "+srv.URL+" accepts; 3 were supplied in this turn")
+	if seen := srv.drainRequests(); len(seen) != 3 {
 		t.Errorf("the server was asked %q", seen)
 	}
-	again := brings(t, "helper", told.ID, "api", "one")
+	again := newCredentialSubmission(t, "helper", outcome.ID, "api", "one")
 	again.Message.ID = "m-1"
-	other := brings(t, "helper", told.ID, "api", "two")
+	other := newCredentialSubmission(t, "helper", outcome.ID, "api", "two")
 	other.Message.ID = "m-1"
 	if diff := cmp.Diff(again.Message, other.Message); diff != "" || strings.Contains(fmt.Sprint(again.Message.Parts[0].Data), "one") {
 		t.Errorf("a message from which the credential was taken still tells it: %s", diff)
 	}
-	if kept, err := a.Vault().List(t.Context(), ana); err != nil || len(kept) != 0 {
-		t.Errorf("kept %+v, %v", kept, err)
+	if stored, err := a.Vault().ListCredentials(t.Context(), ana); err != nil || len(stored) != 0 {
+		t.Errorf("kept %+v, %v", stored, err)
 	}
-	told, _ = call(t, a, say("get "+srv.URL))
-	rests(t, told, agentsvc.AuthRequired, "Your key?")
-	told, _ = call(t, a, brings(t, "helper", told.ID, "api", "wrong key"))
-	rests(t, told, agentsvc.AuthRequired, question)
-	told, _ = call(t, a, brings(t, "helper", told.ID, "api", "right key"))
-	rests(t, told, agentsvc.Completed, "Got: HTTP 200 OK\nContent-Type: text/plain; charset=utf-8\n\nhello [credential]")
+	outcome, _ = runTurn(t, a, newSubmission("get "+srv.URL))
+	requireStatus(t, outcome, agentsvc.AuthRequired, "Your key?")
+	outcome, _ = runTurn(t, a, newCredentialSubmission(t, "helper", outcome.ID, "api", "wrong key"))
+	requireStatus(t, outcome, agentsvc.AuthRequired, question)
+	outcome, _ = runTurn(t, a, newCredentialSubmission(t, "helper", outcome.ID, "api", "right key"))
+	requireStatus(t, outcome, agentsvc.Completed, "Got: HTTP 200 OK\nContent-Type: text/plain; charset=utf-8\n\nhello [credential]")
 }
 
 // TestCredentialAndApproval: a call that needs both gets one after the other, and calls that need one each wait together.
 func TestCredentialAndApproval(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
-	srv := lock(t, "X-Key", "the key")
-	a := client(t, d, srv.URL)
+	d := dbtest.NewSQLite(t)
+	srv := newKeyServer(t, "X-Key", "the key")
+	a := newCredentialApp(t, d, srv.URL)
 	approve := func(id agentsvc.TaskID) task.Submission {
-		sub := ask("helper", "yes")
-		sub.Message.Task, sub.Rulings = id, []task.Ruling{{Verdict: agentsvc.Approve}}
+		sub := newSubmissionFor("helper", "yes")
+		sub.Message.Task, sub.Decisions = id, []task.DecisionInput{{Outcome: agentsvc.OutcomeApproved}}
 		return sub
 	}
-	told, _ := call(t, a, say("pay"))
-	rests(t, told, agentsvc.InputRequired, "May paid run?")
-	told, _ = call(t, a, approve(told.ID))
-	rests(t, told, agentsvc.AuthRequired, "paid needs a credential of yours: the value of the header X-Key for "+srv.URL+".")
-	told, _ = call(t, a, brings(t, "helper", told.ID, "paid", "the key"))
-	rests(t, told, agentsvc.Completed, "Got: HTTP 200 OK\nContent-Type: text/plain; charset=utf-8\n\nhello [credential]")
-	if diff := cmp.Diff([]string{"/pay the key"}, srv.asked()); diff != "" {
+	outcome, _ := runTurn(t, a, newSubmission("pay"))
+	requireStatus(t, outcome, agentsvc.InputRequired, "May paid run?")
+	outcome, _ = runTurn(t, a, approve(outcome.ID))
+	requireStatus(t, outcome, agentsvc.AuthRequired, "paid needs a credential of yours: the value of the header X-Key for "+srv.URL+".")
+	outcome, _ = runTurn(t, a, newCredentialSubmission(t, "helper", outcome.ID, "paid", "the key"))
+	requireStatus(t, outcome, agentsvc.Completed, "Got: HTTP 200 OK\nContent-Type: text/plain; charset=utf-8\n\nhello [credential]")
+	if diff := cmp.Diff([]string{"/pay the key"}, srv.drainRequests()); diff != "" {
 		t.Error(diff)
 	}
 
-	told, _ = call(t, a, say("all"))
-	rests(t, told, agentsvc.InputRequired, "May paid run?\nYour key?")
-	if _, err := a.Tasks().Submit(t.Context(), brings(t, "helper", told.ID, "api", "the key")); err != nil {
+	outcome, _ = runTurn(t, a, newSubmission("all"))
+	requireStatus(t, outcome, agentsvc.InputRequired, "May paid run?\nYour key?")
+	if _, err := a.Tasks().Submit(t.Context(), newCredentialSubmission(t, "helper", outcome.ID, "api", "the key")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := a.Tasks().Get(t.Context(), task.Reach{}, told.ID, store.With{Approvals: true})
-	if err != nil || got.Status.State != agentsvc.InputRequired || len(got.Approvals) != 1 || !got.Approvals[0].Decidable() || srv.asked() != nil {
+	got, err := a.Tasks().Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
+	if err != nil || got.Status.State != agentsvc.InputRequired || len(got.Approvals) != 1 || !got.Approvals[0].NeedsDecision() || srv.drainRequests() != nil {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if told, _ = call(t, a, approve(told.ID)); told.Status.State != agentsvc.Completed || len(srv.asked()) != 2 {
-		t.Errorf("%s %+v", told.Status.State, told.Status.Message)
+	if outcome, _ = runTurn(t, a, approve(outcome.ID)); outcome.Status.State != agentsvc.Completed || len(srv.drainRequests()) != 2 {
+		t.Errorf("%s %+v", outcome.Status.State, outcome.Status.Message)
 	}
 
-	if err := a.Vault().Forget(t.Context(), ana, "api"); err != nil {
+	if err := a.Vault().ForgetCredential(t.Context(), ana, "api"); err != nil {
 		t.Fatal(err)
 	}
-	told, _ = call(t, a, say("all"))
-	now, err := a.Tasks().Decide(t.Context(), task.Reach{}, told.ID, ana, task.Ruling{Verdict: agentsvc.Approve})
+	outcome, _ = runTurn(t, a, newSubmission("all"))
+	now, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, ana, task.DecisionInput{Outcome: agentsvc.OutcomeApproved})
 	if err != nil || now.Status.State != agentsvc.InputRequired || now.Status.Message.Text() != "Your key?" {
 		t.Fatalf("%+v, %v", now, err)
 	}
-	if _, err := a.Tasks().Submit(t.Context(), approve(told.ID)); !errors.Is(err, agentsvc.ErrDecided) {
+	if _, err := a.Tasks().Submit(t.Context(), approve(outcome.ID)); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
 		t.Errorf("decided again: %v", err)
 	}
-	if told, _ = call(t, a, brings(t, "helper", told.ID, "api", "the key")); told.Status.State != agentsvc.Completed {
-		t.Errorf("%s %+v", told.Status.State, told.Status.Message)
+	if outcome, _ = runTurn(t, a, newCredentialSubmission(t, "helper", outcome.ID, "api", "the key")); outcome.Status.State != agentsvc.Completed {
+		t.Errorf("%s %+v", outcome.Status.State, outcome.Status.Message)
 	}
 }
 
@@ -334,17 +334,17 @@ func TestCredentialBelow(t *testing.T) {
 	} {
 		t.Run(agent, func(t *testing.T) {
 			t.Parallel()
-			d := dbtest.SQLite(t)
-			srv := lock(t, "X-Key", "the key")
-			a := client(t, d, srv.URL)
-			told, _ := call(t, a, ask(agent, "get "+srv.URL))
-			rests(t, told, agentsvc.AuthRequired, "Your key?")
-			messages := strings.Count(fmt.Sprint(facts(t, d, told.ID)), "message")
-			told, _ = call(t, a, brings(t, agent, told.ID, "api", "the key"))
-			if told.Status.State != agentsvc.Completed || !strings.HasPrefix(told.Status.Message.Text(), want) {
-				t.Errorf("%s %q", told.Status.State, told.Status.Message.Text())
+			d := dbtest.NewSQLite(t)
+			srv := newKeyServer(t, "X-Key", "the key")
+			a := newCredentialApp(t, d, srv.URL)
+			outcome, _ := runTurn(t, a, newSubmissionFor(agent, "get "+srv.URL))
+			requireStatus(t, outcome, agentsvc.AuthRequired, "Your key?")
+			messages := strings.Count(fmt.Sprint(logKinds(t, d, outcome.ID)), "message")
+			outcome, _ = runTurn(t, a, newCredentialSubmission(t, agent, outcome.ID, "api", "the key"))
+			if outcome.Status.State != agentsvc.Completed || !strings.HasPrefix(outcome.Status.Message.Text(), want) {
+				t.Errorf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 			}
-			evs, err := store.New(d, "acme").Events(t.Context(), told.ID, 0, 1000)
+			evs, err := store.New(d, "acme").LoadEvents(t.Context(), outcome.ID, 0, 1000)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -364,16 +364,16 @@ func TestCredentialBelow(t *testing.T) {
 // TestCredentialRestart: whoever restarts in between goes on as well.
 func TestCredentialRestart(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		srv := lock(t, "X-Key", "the key")
-		var told agentsvc.Task
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		srv := newKeyServer(t, "X-Key", "the key")
+		var outcome agentsvc.Task
 		t.Run("before", func(t *testing.T) {
-			told, _ = call(t, client(t, d, srv.URL), say("get "+srv.URL+"/x"))
-			rests(t, told, agentsvc.AuthRequired, "Your key?")
+			outcome, _ = runTurn(t, newCredentialApp(t, d, srv.URL), newSubmission("get "+srv.URL+"/x"))
+			requireStatus(t, outcome, agentsvc.AuthRequired, "Your key?")
 		})
-		told, _ = call(t, client(t, d, srv.URL), brings(t, "helper", told.ID, "api", "the key"))
-		if diff := cmp.Diff([]string{"/x the key"}, srv.asked()); told.Status.State != agentsvc.Completed || diff != "" {
-			t.Errorf("%s %s", told.Status.State, diff)
+		outcome, _ = runTurn(t, newCredentialApp(t, d, srv.URL), newCredentialSubmission(t, "helper", outcome.ID, "api", "the key"))
+		if diff := cmp.Diff([]string{"/x the key"}, srv.drainRequests()); outcome.Status.State != agentsvc.Completed || diff != "" {
+			t.Errorf("%s %s", outcome.Status.State, diff)
 		}
 	})
 }
@@ -382,12 +382,12 @@ func TestCredentialRestart(t *testing.T) {
 // decision was missing to as well is rejected.
 func TestCredentialTooLate(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		srv := lock(t, "X-Key", "the key")
-		src := strings.ReplaceAll(lockedSource, "URL", srv.URL)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		srv := newKeyServer(t, "X-Key", "the key")
+		src := strings.ReplaceAll(credentialSource, "URL", srv.URL)
 		src = strings.ReplaceAll(src, "{type: function, handler: http_request,", "{type: function, handler: http_request, approval_timeout: 10ms,")
-		tenant := app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}
-		a := houseOf(t, d, parsed(t, src, config.Options{}), tenant, slog.New(slog.DiscardHandler))
+		tenant := app.Tenant{ID: "acme", Name: "acme", Revision: 1, DefaultApp: true, PrivateNetwork: true}
+		a := newAppWith(t, d, mustParse(t, src, config.Options{}), tenant, slog.New(slog.DiscardHandler))
 		for text, want := range map[string]struct {
 			state agentsvc.State
 			says  string
@@ -395,8 +395,8 @@ func TestCredentialTooLate(t *testing.T) {
 			"both": {agentsvc.Failed, "Nobody supplied the credential for api within 10ms."},
 			"all":  {agentsvc.Rejected, "Nobody decided about the call of paid within 10ms. Nobody supplied the credential for api within 10ms."},
 		} {
-			told, _ := call(t, a, say(text))
-			_, events, err := a.Tasks().Follow(t.Context(), task.Reach{}, told.ID, &told.Seq)
+			outcome, _ := runTurn(t, a, newSubmission(text))
+			_, events, err := a.Tasks().Follow(t.Context(), task.Visibility{}, outcome.ID, &outcome.Seq)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -404,11 +404,11 @@ func TestCredentialTooLate(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				told.Apply(ev)
+				outcome.ApplyEvent(ev)
 			}
-			rests(t, told, want.state, want.says)
+			requireStatus(t, outcome, want.state, want.says)
 		}
-		if seen := srv.asked(); len(seen) > 0 {
+		if seen := srv.drainRequests(); len(seen) > 0 {
 			t.Errorf("the server was asked %v", seen)
 		}
 	})
@@ -417,37 +417,37 @@ func TestCredentialTooLate(t *testing.T) {
 // TestCredentialElsewhere: no other server gets it, neither when the model asks another one nor by a redirect.
 func TestCredentialElsewhere(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
-	srv, other := lock(t, "X-Key", "the key"), lock(t, "X-Key", "")
-	a := client(t, d, srv.URL)
-	if told, _ := call(t, a, say("get "+other.URL+"/mine")); told.Status.State != agentsvc.Completed {
-		t.Fatalf("the tool asks for a credential that the server does not get: %+v", told.Status)
+	d := dbtest.NewSQLite(t)
+	srv, other := newKeyServer(t, "X-Key", "the key"), newKeyServer(t, "X-Key", "")
+	a := newCredentialApp(t, d, srv.URL)
+	if outcome, _ := runTurn(t, a, newSubmission("get "+other.URL+"/mine")); outcome.Status.State != agentsvc.Completed {
+		t.Fatalf("the tool asks for a credential that the server does not get: %+v", outcome.Status)
 	}
-	told, _ := call(t, a, say("get "+srv.URL+"/?to="+other.URL+"/yours"))
-	rests(t, told, agentsvc.AuthRequired, "Your key?")
-	if told, _ = call(t, a, brings(t, "helper", told.ID, "api", "the key")); told.Status.State != agentsvc.Completed {
-		t.Errorf("%+v", told.Status)
+	outcome, _ := runTurn(t, a, newSubmission("get "+srv.URL+"/?to="+other.URL+"/yours"))
+	requireStatus(t, outcome, agentsvc.AuthRequired, "Your key?")
+	if outcome, _ = runTurn(t, a, newCredentialSubmission(t, "helper", outcome.ID, "api", "the key")); outcome.Status.State != agentsvc.Completed {
+		t.Errorf("%+v", outcome.Status)
 	}
-	if diff := cmp.Diff([]string{"/ the key"}, srv.asked()); diff != "" {
+	if diff := cmp.Diff([]string{"/ the key"}, srv.drainRequests()); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"/mine ", "/yours "}, other.asked()); diff != "" {
+	if diff := cmp.Diff([]string{"/mine ", "/yours "}, other.drainRequests()); diff != "" {
 		t.Error(diff)
 	}
 	// A configuration that names another server asks anew.
-	moved := client(t, d, other.URL)
-	told, _ = call(t, moved, say("get "+other.URL))
-	rests(t, told, agentsvc.AuthRequired, "Your key?")
+	moved := newCredentialApp(t, d, other.URL)
+	outcome, _ = runTurn(t, moved, newSubmission("get "+other.URL))
+	requireStatus(t, outcome, agentsvc.AuthRequired, "Your key?")
 }
 
 // TestCredentialExample: the example asks for what it says it asks for.
 func TestCredentialExample(t *testing.T) {
 	t.Parallel()
-	a := example(t, "credential")
-	told, _ := call(t, a, ask("clerk", "my tasks"))
-	rests(t, told, agentsvc.AuthRequired, `Which token may I use? Type it as "Bearer" and the token.`)
-	told, _ = call(t, a, brings(t, "clerk", told.ID, "tasks", "Bearer x"))
-	if told.Status.State != agentsvc.Completed {
-		t.Errorf("%s %q", told.Status.State, told.Status.Message.Text())
+	a := newExampleApp(t, "credential")
+	outcome, _ := runTurn(t, a, newSubmissionFor("clerk", "my tasks"))
+	requireStatus(t, outcome, agentsvc.AuthRequired, `Which token may I use? Type it as "Bearer" and the token.`)
+	outcome, _ = runTurn(t, a, newCredentialSubmission(t, "clerk", outcome.ID, "tasks", "Bearer x"))
+	if outcome.Status.State != agentsvc.Completed {
+		t.Errorf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 	}
 }

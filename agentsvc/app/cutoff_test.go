@@ -18,7 +18,7 @@ import (
 // TestCutOffAnswer: what is estimated of an answer that broke off is no more than was reserved for it, whatever the text.
 func TestCutOffAnswer(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
+	d := dbtest.NewSQLite(t)
 	bills, err := billing.Open(t.Context(), d, nil, billing.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -29,16 +29,16 @@ func TestCutOffAnswer(t *testing.T) {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, delta(`{"content":"`+strings.Repeat("ß", 4000)+`"}`, "null"))
+		_, _ = io.WriteString(w, openAIDelta(`{"content":"`+strings.Repeat("ß", 4000)+`"}`, "null"))
 	}))
 	t.Cleanup(server.Close)
-	cfg := parsed(t, `
+	cfg := mustParse(t, `
 llms: {m: {provider: openai, api_key: k, model: gpt-4o, max_tokens: 100, base_url: "`+server.URL+`"}}
 agents: {helper: {llm: m}}
 `, config.Options{})
-	a := houseOf(t, d, cfg, app.Tenant{ID: acme.ID, Name: acme.Name, Revision: 1, Inside: true}, slog.New(slog.DiscardHandler), func(h *app.House) { h.Billing = bills })
-	call(t, a, say("hi"))
-	b, err := bills.Find(t.Context(), acme.ID, "cap")
+	a := newAppWith(t, d, cfg, app.Tenant{ID: acme.ID, Name: acme.Name, Revision: 1, PrivateNetwork: true}, slog.New(slog.DiscardHandler), func(h *app.Dependencies) { h.Billing = bills })
+	runTurn(t, a, newSubmission("hi"))
+	b, err := bills.FindBudget(t.Context(), acme.ID, "cap")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,10 +80,10 @@ func TestExamples(t *testing.T) {
 	} {
 		t.Run(c.file+" "+c.text, func(t *testing.T) {
 			t.Parallel()
-			a := example(t, c.file)
-			told, lines := call(t, a, ask(c.agent, c.text))
-			if told.Status.State != agentsvc.Completed || told.Status.Message.Text() != c.says {
-				t.Errorf("%s %q, want %q", told.Status.State, told.Status.Message.Text(), c.says)
+			a := newExampleApp(t, c.file)
+			outcome, lines := runTurn(t, a, newSubmissionFor(c.agent, c.text))
+			if outcome.Status.State != agentsvc.Completed || outcome.Status.Message.Text() != c.says {
+				t.Errorf("%s %q, want %q", outcome.Status.State, outcome.Status.Message.Text(), c.says)
 			}
 			shown := ""
 			for _, l := range lines {
@@ -98,13 +98,13 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-func example(t *testing.T, name string) *app.App {
+func newExampleApp(t *testing.T, name string) *app.App {
 	t.Helper()
-	cfg := parsed(t, exampleSource(t, name), config.Options{})
-	return houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	cfg := mustParse(t, readExample(t, name), config.Options{})
+	return newAppWith(t, dbtest.NewSQLite(t), cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
 }
 
-func exampleSource(t *testing.T, name string) string {
+func readExample(t *testing.T, name string) string {
 	t.Helper()
 	src, err := os.ReadFile("../../examples/" + name + ".yaml")
 	if err != nil {
@@ -125,21 +125,21 @@ func TestExampleModels(t *testing.T) {
 	} {
 		t.Run(c.file+" "+c.agent, func(t *testing.T) {
 			t.Parallel()
-			srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "hi", Say: []string{"Hello."}}})
+			srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "hi", Pieces: []string{"Hello."}}})
 			keys := func(name string) (string, bool) {
 				if strings.HasSuffix(name, "_KEY") {
 					return llmtest.Key, true
 				}
 				return "", false
 			}
-			cfg := parsed(t, exampleSource(t, c.file), config.Options{Lookup: keys})
+			cfg := mustParse(t, readExample(t, c.file), config.Options{Lookup: keys})
 			for _, l := range cfg.LLMs {
 				l.BaseURL = srv.URL + c.base
 			}
-			a := houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
-			told, _ := call(t, a, ask(c.agent, "hi"))
-			if asked := srv.Requests(); told.Status.Message.Text() != "Hello." || asked[0].URL != c.path {
-				t.Errorf("%s %q, asked %s", told.Status.State, told.Status.Message.Text(), asked[0].URL)
+			a := newAppWith(t, dbtest.NewSQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
+			outcome, _ := runTurn(t, a, newSubmissionFor(c.agent, "hi"))
+			if requested := srv.Requests(); outcome.Status.Message.Text() != "Hello." || requested[0].URL != c.path {
+				t.Errorf("%s %q, asked %s", outcome.Status.State, outcome.Status.Message.Text(), requested[0].URL)
 			}
 		})
 	}
@@ -148,14 +148,14 @@ func TestExampleModels(t *testing.T) {
 // TestExampleContext: what a model gets to see stops growing, whatever the strategy.
 func TestExampleContext(t *testing.T) {
 	t.Parallel()
-	a := example(t, "context")
+	a := newExampleApp(t, "context")
 	for _, agent := range []string{"latest", "budget", "summary"} {
 		var read []float64
 		for range 8 {
-			sub := ask(agent, "Tell me more.")
+			sub := newSubmissionFor(agent, "Tell me more.")
 			sub.Message.Context = agentsvc.ContextID(agent)
-			told, _ := call(t, a, sub)
-			used, _ := told.Status.Message.Metadata["tokens_used"].(map[string]any)
+			outcome, _ := runTurn(t, a, sub)
+			used, _ := outcome.Status.Message.Metadata["tokens_used"].(map[string]any)
 			n, _ := used["input"].(float64)
 			read = append(read, n)
 		}
@@ -168,22 +168,22 @@ func TestExampleContext(t *testing.T) {
 // TestExampleVectors has the example find by meaning what was said in another conversation.
 func TestExampleVectors(t *testing.T) {
 	t.Parallel()
-	url := embeddertest.New(t).URL
-	cfg := parsed(t, exampleSource(t, "memory-vector"), config.Options{Lookup: func(string) (string, bool) { return url, true }})
-	a := houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
-	call(t, a, ask("butler", "My dog is called Rex."))
-	eventually(t, func() bool {
-		told, _ := call(t, a, ask("butler", "What do you recall of my dog is called Rex?"))
-		return strings.Contains(told.Status.Message.Text(), `"said":"My dog is called Rex."`)
+	url := embeddertest.NewServer(t).URL
+	cfg := mustParse(t, readExample(t, "memory-vector"), config.Options{Lookup: func(string) (string, bool) { return url, true }})
+	a := newAppWith(t, dbtest.NewSQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
+	runTurn(t, a, newSubmissionFor("butler", "My dog is called Rex."))
+	waitUntil(t, func() bool {
+		outcome, _ := runTurn(t, a, newSubmissionFor("butler", "What do you recall of my dog is called Rex?"))
+		return strings.Contains(outcome.Status.Message.Text(), `"said":"My dog is called Rex."`)
 	})
 }
 
 // TestStructuredOutput: the JSON is a data part too, and the card says so.
 func TestStructuredOutput(t *testing.T) {
 	t.Parallel()
-	a := example(t, "structured-output")
-	told, _ := call(t, a, ask("extractor", "Ada Lovelace, born in 1815"))
-	parts := told.Status.Message.Parts
+	a := newExampleApp(t, "structured-output")
+	outcome, _ := runTurn(t, a, newSubmissionFor("extractor", "Ada Lovelace, born in 1815"))
+	parts := outcome.Status.Message.Parts
 	want := agentsvc.Part{Data: &agentsvc.Data{MediaType: "application/json", Value: map[string]any{"name": "Ada Lovelace", "born": 1815.0}}}
 	if diff := cmp.Diff(want, parts[len(parts)-1]); diff != "" {
 		t.Error(diff)
@@ -196,14 +196,14 @@ func TestStructuredOutput(t *testing.T) {
 // TestCheckpointsExample: the example keeps the restore points that it asks for.
 func TestCheckpointsExample(t *testing.T) {
 	t.Parallel()
-	a := example(t, "checkpoints")
-	told, _ := call(t, a, ask("assistant", "add it up"))
-	kept, err := a.Tasks().Checkpoints(t.Context(), task.Reach{}, told.ID)
+	a := newExampleApp(t, "checkpoints")
+	outcome, _ := runTurn(t, a, newSubmissionFor("assistant", "add it up"))
+	stored, err := a.Tasks().ListCheckpoints(t.Context(), task.Visibility{}, outcome.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, ev := range kept {
+	for _, ev := range stored {
 		got = append(got, fmt.Sprint(ev.Checkpoint.Reason, " ", ev.Checkpoint.Step))
 	}
 	if diff := cmp.Diff([]string{"start 0", "after_tools 1", "after_tools 2", "interval 2"}, got); diff != "" {
@@ -214,9 +214,9 @@ func TestCheckpointsExample(t *testing.T) {
 // TestRunnerData: a runner takes its first tool's arguments from a data part.
 func TestRunnerData(t *testing.T) {
 	t.Parallel()
-	sub := ask("sum", "")
+	sub := newSubmissionFor("sum", "")
 	sub.Message.Parts = []agentsvc.Part{{Data: &agentsvc.Data{Value: map[string]any{"expression": "2+2"}}}}
-	if told, _ := call(t, example(t, "runner"), sub); told.Status.Message.Text() != "4" {
-		t.Errorf("%s %q", told.Status.State, told.Status.Message.Text())
+	if outcome, _ := runTurn(t, newExampleApp(t, "runner"), sub); outcome.Status.Message.Text() != "4" {
+		t.Errorf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 	}
 }

@@ -19,15 +19,15 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// delta is a piece of an answer in the dialect of openai. Both arguments are JSON.
-func delta(piece, finish string) string {
+// openAIDelta is a piece of an answer in the dialect of openai. Both arguments are JSON.
+func openAIDelta(piece, finish string) string {
 	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n", piece, finish)
 }
 
-// calling is an answer that calls a tool.
-func calling(name, arguments string) string {
-	return delta(fmt.Sprintf(`{"tool_calls":[{"index":0,"id":"c","function":{"name":%q,"arguments":%q}}]}`, name, arguments), "null") +
-		delta("{}", `"tool_calls"`) + "data: [DONE]\n\n"
+// openAIToolCall is an answer that calls a tool.
+func openAIToolCall(name, arguments string) string {
+	return openAIDelta(fmt.Sprintf(`{"tool_calls":[{"index":0,"id":"c","function":{"name":%q,"arguments":%q}}]}`, name, arguments), "null") +
+		openAIDelta("{}", `"tool_calls"`) + "data: [DONE]\n\n"
 }
 
 // TestBadModels: whatever a model's server does, the turn ends: with an answer where the model can be told what was wrong,
@@ -37,7 +37,7 @@ func TestBadModels(t *testing.T) {
 	const canary = "canary-of-the-upstream"
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
-	hello := delta(`{"content":"Hello"}`, "null")
+	hello := openAIDelta(`{"content":"Hello"}`, "null")
 	for name, c := range map[string]struct {
 		status int
 		first  string // answer; the next ones are "Sorry."
@@ -52,22 +52,22 @@ func TestBadModels(t *testing.T) {
 		"garbage":           {first: "<html>" + canary + "</html>", again: true, state: agentsvc.Failed, says: "model provider openai: the answer broke off"},
 		"no JSON":           {first: hello + "data: {{{" + canary + "\n\n", again: true, state: agentsvc.Failed, says: "model provider openai: the answer is malformed"},
 		"half a stream":     {first: hello, again: true, state: agentsvc.Failed, says: "model provider openai: the answer broke off"},
-		"an unknown tool":   {first: calling("wipe", "{}"), state: agentsvc.Completed, says: "Sorry.", told: `there is no tool \"wipe\"; the tools are calc`},
-		"half an argument":  {first: calling("calc", `{"expression":`), again: true, state: agentsvc.Failed, says: "model provider openai: the model made a malformed tool call"},
-		"another schema":    {first: calling("calc", `{"expression":7}`), state: agentsvc.Completed, says: "Sorry.", told: "the arguments of calc do not fit its schema: at /expression: got number, want string"},
-		"no object":         {first: calling("calc", `["1+1"]`), state: agentsvc.Completed, says: "Sorry.", told: "the arguments of calc must be a JSON object"},
+		"an unknown tool":   {first: openAIToolCall("wipe", "{}"), state: agentsvc.Completed, says: "Sorry.", told: `there is no tool \"wipe\"; the tools are calc`},
+		"half an argument":  {first: openAIToolCall("calc", `{"expression":`), again: true, state: agentsvc.Failed, says: "model provider openai: the model made a malformed tool call"},
+		"another schema":    {first: openAIToolCall("calc", `{"expression":7}`), state: agentsvc.Completed, says: "Sorry.", told: "the arguments of calc do not fit its schema: at /expression: got number, want string"},
+		"no object":         {first: openAIToolCall("calc", `["1+1"]`), state: agentsvc.Completed, says: "Sorry.", told: "the arguments of calc must be a JSON object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var asked atomic.Int64
-			var told atomic.Value
+			var requested atomic.Int64
+			var outcome atomic.Value
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
-				told.Store(string(body))
+				outcome.Store(string(body))
 				w.Header().Set("Content-Type", "text/event-stream")
 				switch {
-				case asked.Add(1) > 1 && !c.again:
-					_, _ = io.WriteString(w, delta(`{"content":"Sorry."}`, `"stop"`)+"data: [DONE]\n\n")
+				case requested.Add(1) > 1 && !c.again:
+					_, _ = io.WriteString(w, openAIDelta(`{"content":"Sorry."}`, `"stop"`)+"data: [DONE]\n\n")
 				case c.status != 0:
 					http.Error(w, c.first, c.status)
 				default:
@@ -79,11 +79,11 @@ func TestBadModels(t *testing.T) {
 			if name == "down" {
 				url = closed.URL
 			}
-			got, lines := call(t, model(t, "  default: {provider: openai, api_key: k, base_url: "+url+"}", config.Options{}), say("hi"))
+			got, lines := runTurn(t, newModelApp(t, "  default: {provider: openai, api_key: k, base_url: "+url+"}", config.Options{}), newSubmission("hi"))
 			if got.Status.State != c.state || got.Status.Message.Text() != c.says {
 				t.Errorf("%s %q, want %s %q", got.Status.State, got.Status.Message.Text(), c.state, c.says)
 			}
-			if last, _ := told.Load().(string); c.told != "" && !strings.Contains(last, c.told) {
+			if last, _ := outcome.Load().(string); c.told != "" && !strings.Contains(last, c.told) {
 				t.Errorf("the model was told %s", last)
 			}
 			if shown := strings.Join(lines, "\n"); strings.Contains(shown, canary) {
@@ -100,12 +100,12 @@ func TestLongInstruction(t *testing.T) {
 	for n := range 200 {
 		fmt.Fprintf(&pages, "Page %d. %s\n", n+1, strings.Repeat("It is a rule of this house. ", 100))
 	}
-	h := hear(t)
-	a := remembering(t, dbtest.SQLite(t), h, "  long:\n    context: {strategy: token_window}\n    instruction: |\n      "+strings.ReplaceAll(strings.TrimSpace(pages.String()), "\n", "\n      "))
-	told, _ := call(t, a, ask("long", "hi"))
-	system, talk, _ := h.last()
-	if told.Status.State != agentsvc.Completed || strings.TrimSpace(system) != strings.TrimSpace(pages.String()) || len(talk) != 1 || talk[0] != "user: hi" {
-		t.Errorf("%s; the model read %d of %d bytes, then %q", told.Status.State, len(system), pages.Len(), talk)
+	h := startRecordingModel(t)
+	a := newMemoryApp(t, dbtest.NewSQLite(t), h, "  long:\n    context: {strategy: token_window}\n    instruction: |\n      "+strings.ReplaceAll(strings.TrimSpace(pages.String()), "\n", "\n      "))
+	outcome, _ := runTurn(t, a, newSubmissionFor("long", "hi"))
+	system, conversation, _ := h.lastRequest()
+	if outcome.Status.State != agentsvc.Completed || strings.TrimSpace(system) != strings.TrimSpace(pages.String()) || len(conversation) != 1 || conversation[0] != "user: hi" {
+		t.Errorf("%s; the model read %d of %d bytes, then %q", outcome.Status.State, len(system), pages.Len(), conversation)
 	}
 	if c, _ := a.Card("long"); len(fmt.Sprint(c)) > 1000 {
 		t.Error("the card is as long as the instruction")
@@ -120,7 +120,7 @@ func TestExplodingExpressions(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "long.txt"), []byte(long), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := houseOf(t, dbtest.SQLite(t), parsed(t, fmt.Sprintf(`
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, fmt.Sprintf(`
 llms:
   default:
     provider: scripted
@@ -138,10 +138,10 @@ guardrails:
   g:
     input: {injection: {patterns: ["(a+)+b", "(a|aa)+c", "(?:a*)*d", "(x+x+)+y"]}}
     output: {content: {blocked_patterns: ["(a+)+b", "(a|aa)+c"]}}
-`, dir), config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
+`, dir), config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, DefaultApp: true, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
 	began := time.Now()
-	told, _ := call(t, a, say(long+"!"))
-	if took := time.Since(began); told.Status.Message.Text() != "done" || took > 20*time.Second {
-		t.Errorf("%s %.100q after %v", told.Status.State, told.Status.Message.Text(), took)
+	outcome, _ := runTurn(t, a, newSubmission(long+"!"))
+	if took := time.Since(began); outcome.Status.Message.Text() != "done" || took > 20*time.Second {
+		t.Errorf("%s %.100q after %v", outcome.Status.State, outcome.Status.Message.Text(), took)
 	}
 }

@@ -78,13 +78,13 @@ func TestPromptKeys(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := hear(t)
+			h := startRecordingModel(t)
 			src := "llms: {default: {provider: openai, api_key: k, base_url: \"" + h.URL + "\"}}\nagents:\n  other: {}\n  helper: " + c.helper +
 				"\ntools: {clock: {type: function, handler: current_time}, off: {type: function, handler: calculator, enabled: false}}\n"
-			a := houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true},
+			a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true},
 				slog.New(slog.DiscardHandler))
-			call(t, a, say("hi"))
-			system, _, tools := h.last()
+			runTurn(t, a, newSubmission("hi"))
+			system, _, tools := h.lastRequest()
 			if system != c.system || strings.Join(tools, " ") != c.tools {
 				t.Errorf("the model is told %q with the tools %q", system, tools)
 			}
@@ -92,18 +92,18 @@ func TestPromptKeys(t *testing.T) {
 	}
 }
 
-// TestAbove: a group's global_instruction reaches the agents below it.
-func TestAbove(t *testing.T) {
+// TestGlobalInstruction: a group's global_instruction reaches the agents below it.
+func TestGlobalInstruction(t *testing.T) {
 	t.Parallel()
-	h := hear(t)
+	h := startRecordingModel(t)
 	for _, kind := range []string{"sequential", "parallel", "loop"} {
 		src := "llms: {default: {provider: openai, api_key: k, base_url: \"" + h.URL + "\"}}\nagents:\n  below: {instruction: Do.}\n" +
 			"  helper: {type: " + kind + ", global_instruction: Above., sub_agents: [below]}\n"
 		src = strings.Replace(src, "type: loop", "type: loop, max_iterations: 1", 1)
-		a := houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true},
+		a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true},
 			slog.New(slog.DiscardHandler))
-		call(t, a, say("hi"))
-		if system, _, _ := h.last(); system != "Above.\n\nDo." {
+		runTurn(t, a, newSubmission("hi"))
+		if system, _, _ := h.lastRequest(); system != "Above.\n\nDo." {
 			t.Errorf("%s: the model is told %q", kind, system)
 		}
 	}
@@ -157,17 +157,17 @@ agents:
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			whole := strings.Replace(src+c.helper, "\ntools:", "\n  second: {provider: scripted, script: [{then: [{say: I am the other.}]}]}\ntools:", 1)
-			a := houseOf(t, dbtest.SQLite(t), parsed(t, whole, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
-			told, lines := call(t, a, say(c.text))
+			full := strings.Replace(src+c.helper, "\ntools:", "\n  second: {provider: scripted, script: [{then: [{say: I am the other.}]}]}\ntools:", 1)
+			a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, full, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+			outcome, lines := runTurn(t, a, newSubmission(c.text))
 			var shown strings.Builder
 			for _, l := range lines {
 				if text, ok := strings.CutPrefix(l, "chunk "); ok {
 					shown.WriteString(text)
 				}
 			}
-			if told.Status.State != c.state || told.Status.Message.Text() != c.says || shown.String() != c.shown {
-				t.Errorf("%s %q, shown %q", told.Status.State, told.Status.Message.Text(), shown.String())
+			if outcome.Status.State != c.state || outcome.Status.Message.Text() != c.says || shown.String() != c.shown {
+				t.Errorf("%s %q, shown %q", outcome.Status.State, outcome.Status.Message.Text(), shown.String())
 			}
 		})
 	}
@@ -194,7 +194,7 @@ agents:
       schemes: {token: {type: http, scheme: bearer, bearer_format: JWT}, key: {type: apiKey, name: X-API-Key, in: header}}
       require: [key]
 `
-	a := houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
 	made := "plain answers questions with the help of clock."
 	want := []agentsvc.Card{{
 		Agent: "plain", Name: "plain", Description: made, Version: "1.0.0", Visibility: agentsvc.Public, Streaming: true,
@@ -204,7 +204,7 @@ agents:
 		Agent: "full", Name: "The Agent", Description: "Does it.", Version: "2.1.0", Visibility: agentsvc.Private,
 		InputModes: []string{"text/plain", "image/png"}, OutputModes: []string{"text/markdown"},
 		Skills:  []agentsvc.Skill{{ID: "s", Name: "Skill", Description: "It can.", Tags: []string{"a", "b"}}},
-		Schemes: []agentsvc.Scheme{{Name: "key", Header: "X-API-Key"}, {Name: "token", Format: "JWT"}}, Require: []string{"key"},
+		Schemes: []agentsvc.Scheme{{Name: "key", Header: "X-API-Key"}, {Name: "token", Format: "JWT"}}, RequiredSchemes: []string{"key"},
 	}}
 	if diff := cmp.Diff(want, a.Cards()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -230,18 +230,18 @@ func TestApprovalKeys(t *testing.T) {
 			t.Parallel()
 			src := "llms: {default: {provider: scripted, script: [{when: {text: go}, then: [{call: {tool: it, arguments: {expression: \"1\"}}}]}]}}\n" +
 				"tools: {it: " + c.tool + "}\nagents: {helper: {tools: [it]}}\n"
-			a := houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true},
-				slog.New(slog.DiscardHandler), programs(t))
-			told, _ := call(t, a, say("go"))
-			got, err := a.Tasks().Get(t.Context(), task.Reach{}, told.ID, store.With{Approvals: true})
+			a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), app.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true},
+				slog.New(slog.DiscardHandler), withSandbox(t))
+			outcome, _ := runTurn(t, a, newSubmission("go"))
+			got, err := a.Tasks().Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			var asked agentsvc.Approval
+			var requested agentsvc.Approval
 			for _, p := range got.Approvals {
-				asked = agentsvc.Approval{Prompt: p.Prompt, Timeout: p.Timeout}
+				requested = agentsvc.Approval{Prompt: p.Prompt, Timeout: p.Timeout}
 			}
-			if diff := cmp.Diff(c.asked, asked); diff != "" {
+			if diff := cmp.Diff(c.asked, requested); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -296,7 +296,7 @@ func TestGuardrailKeys(t *testing.T) {
 	} {
 		t.Run(c.rail, func(t *testing.T) {
 			t.Parallel()
-			g := openGuarded(t, `
+			g := newGuardedApp(t, `
 llms:
   default:
     provider: scripted
@@ -310,17 +310,17 @@ tools: {calc: {type: function, handler: calculator}}
 agents: {helper: {tools: [calc], guardrails: g}}
 guardrails: {g: {`+c.rail+`}}
 `)
-			told, _ := call(t, g.App, say(c.text))
-			says := told.Status.Message.Text()
+			outcome, _ := runTurn(t, g.App, newSubmission(c.text))
+			says := outcome.Status.Message.Text()
 			if c.says == refused || c.says == withheld {
 				says = strings.TrimSpace(says)[:min(len(c.says), len(says))]
 			}
-			found, _ := g.told()
+			found, _ := g.drainFindings()
 			for i := range found {
 				found[i] = strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(found[i], "acme g "), " false"), " true")
 			}
 			if says != c.says || strings.Join(found, ", ") != c.found {
-				t.Errorf("%s %q, found %q", told.Status.State, told.Status.Message.Text(), found)
+				t.Errorf("%s %q, found %q", outcome.Status.State, outcome.Status.Message.Text(), found)
 			}
 		})
 	}
@@ -344,24 +344,24 @@ func TestEmbedderKeys(t *testing.T) {
 	} {
 		t.Run(c.embedder, func(t *testing.T) {
 			t.Parallel()
-			s := embeddertest.New(t)
+			s := embeddertest.NewServer(t)
 			src := "llms: {default: {provider: scripted}}\nagents: {helper: {}}\nstorage: {memory: {backend: vector, embedder: e}}\n" +
 				"embedders: {e: " + strings.Replace(c.embedder, "URL", "\""+s.URL+"\"", 1) + "}\n"
-			a := houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true},
+			a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true},
 				slog.New(slog.DiscardHandler))
-			said(t, a, ana, "first", "My dog is called Rex")
-			var asked []embeddertest.Request
-			eventually(t, func() bool { // what is remembered is written after the turn's end
-				said(t, a, ana, agentsvc.NewID(), "What is my dog called?")
-				asked = s.Requests()
-				return len(asked) > 0
+			runSessionTurn(t, a, ana, "first", "My dog is called Rex")
+			var requested []embeddertest.Request
+			waitUntil(t, func() bool { // what is remembered is written after the turn's end
+				runSessionTurn(t, a, ana, agentsvc.NewID(), "What is my dog called?")
+				requested = s.Requests()
+				return len(requested) > 0
 			})
-			for _, r := range asked {
+			for _, r := range requested {
 				if n := len(r.Texts()); c.most > 0 && n > c.most {
 					t.Errorf("%d texts in one request", n)
 				}
 			}
-			last := asked[len(asked)-1]
+			last := requested[len(requested)-1]
 			got := map[string]any{}
 			for key := range c.body {
 				got[key] = last.Body[key]
@@ -376,7 +376,7 @@ func TestEmbedderKeys(t *testing.T) {
 // TestScriptKeys sees what the scripted model does for what its script says.
 func TestScriptKeys(t *testing.T) {
 	t.Parallel()
-	a := houseOf(t, dbtest.SQLite(t), parsed(t, `
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, `
 llms:
   default:
     provider: scripted
@@ -402,28 +402,28 @@ llms:
         then: [{fail: {status: 403, message: CANARY}}]
 agents: {helper: {}}
 `, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
-	odd := say("anything")
+	odd := newSubmission("anything")
 	odd.Message.ID = "odd-1"
-	if told, _ := call(t, a, odd); told.Status.Message.Text() != "odd" {
-		t.Errorf("message_id: %q", told.Status.Message.Text())
+	if outcome, _ := runTurn(t, a, odd); outcome.Status.Message.Text() != "odd" {
+		t.Errorf("message_id: %q", outcome.Status.Message.Text())
 	}
 	for text, want := range map[string]float64{"usage": 100, "item": 10, "question": 5} {
-		told, _ := call(t, a, say(text))
-		if used, _ := told.Status.Message.Metadata["tokens_used"].(map[string]any); used["total"] != want {
+		outcome, _ := runTurn(t, a, newSubmission(text))
+		if used, _ := outcome.Status.Message.Metadata["tokens_used"].(map[string]any); used["total"] != want {
 			t.Errorf("%s: %v", text, used)
 		}
 	}
-	if told, _ := call(t, a, say("down")); told.Status.State != agentsvc.Failed || strings.Contains(told.Status.Message.Text(), "CANARY") {
-		t.Errorf("fail: %s %q", told.Status.State, told.Status.Message.Text())
+	if outcome, _ := runTurn(t, a, newSubmission("down")); outcome.Status.State != agentsvc.Failed || strings.Contains(outcome.Status.Message.Text(), "CANARY") {
+		t.Errorf("fail: %s %q", outcome.Status.State, outcome.Status.Message.Text())
 	}
-	told, _ := call(t, a, say("files"))
+	outcome, _ := runTurn(t, a, newSubmission("files"))
 	want := []agentsvc.Artifact{
 		{ID: "text", Name: "text", Parts: []agentsvc.Part{agentsvc.TextPart("one "), agentsvc.TextPart("two")}},
 		{ID: "bytes", Name: "bytes", Parts: []agentsvc.Part{{File: &agentsvc.File{Name: "bytes", MediaType: "image/png", Bytes: []byte("hi")}}}},
 		{ID: "far", Name: "far", Parts: []agentsvc.Part{{File: &agentsvc.File{Name: "far", MediaType: "image/png", URI: "https://example.com/a.png"}}}},
 		{ID: "data", Name: "data", Parts: []agentsvc.Part{{Data: &agentsvc.Data{Value: map[string]any{"a": 1.0}}}}},
 	}
-	if diff := cmp.Diff(want, told.Artifacts); diff != "" {
+	if diff := cmp.Diff(want, outcome.Artifacts); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

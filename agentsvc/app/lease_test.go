@@ -17,14 +17,14 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// here runs what is handed over as run does.
-type here struct {
-	task.Handoff
+// inlineWorkers runs what is handed over as run does.
+type inlineWorkers struct {
+	task.Executor
 	run func(store.Run)
 }
 
-func (h here) Start(run store.Run) {
-	h.Release(run.Tenant)
+func (h inlineWorkers) StartRun(run store.Run) {
+	h.ReleaseSlot(run.Tenant)
 	h.run(run)
 }
 
@@ -35,36 +35,36 @@ func TestLeaseLost(t *testing.T) {
 	for lostAt, want := range []int{0, 1, 1} {
 		t.Run(fmt.Sprintf("before effect %d", lostAt), func(t *testing.T) {
 			t.Parallel()
-			srv := llmtest.NewServer(t, []llmtest.Turn{
-				{Text: "go", Calls: []agentsvc.ToolCall{{Name: "calc", Arguments: json.RawMessage(`{"expression":"6*7"}`)}}},
-				{Tool: "calc", Say: []string{"Done."}},
+			srv := llmtest.NewServer(t, []llmtest.Reply{
+				{UserText: "go", Calls: []agentsvc.ToolCall{{Name: "calc", Arguments: json.RawMessage(`{"expression":"6*7"}`)}}},
+				{ToolName: "calc", Pieces: []string{"Done."}},
 			})
 			src := "llms: {default: {provider: ollama, base_url: " + srv.URL + "}}\ntools: {calc: {type: function, handler: calculator}}\nagents: {helper: {tools: [calc]}}\n"
 			ended := make(chan error, 1)
 			var a *app.App
-			a = houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true}, slog.New(slog.DiscardHandler), func(h *app.House) {
-				h.Workers = here{h.Workers, func(run store.Run) {
+			a = newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true}, slog.New(slog.DiscardHandler), func(h *app.Dependencies) {
+				h.Workers = inlineWorkers{h.Workers, func(run store.Run) {
 					ctx, lose := context.WithCancelCause(context.Background())
 					defer lose(nil)
-					asked := 0
-					ended <- a.Run(agentsvc.WithLease(ctx, func(context.Context) {
-						if asked++; asked > lostAt {
-							lose(agentsvc.ErrLost)
+					requested := 0
+					ended <- a.ExecuteRun(agentsvc.WithLeaseRenewal(ctx, func(context.Context) {
+						if requested++; requested > lostAt {
+							lose(agentsvc.ErrLeaseLost)
 						}
 					}), run)
 				}}
 			})
-			accepted, _, err := a.Tasks().Call(t.Context(), say("go"))
+			accepted, _, err := a.Tasks().SubmitAndFollow(t.Context(), newSubmission("go"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := <-ended; !errors.Is(err, agentsvc.ErrLost) {
+			if err := <-ended; !errors.Is(err, agentsvc.ErrLeaseLost) {
 				t.Errorf("ended with %v", err)
 			}
 			if n := len(srv.Requests()); n != want {
 				t.Errorf("the model was asked %d times, want %d", n, want)
 			}
-			got, err := a.Tasks().Get(t.Context(), task.Reach{}, accepted.ID, store.With{})
+			got, err := a.Tasks().Get(t.Context(), task.Visibility{}, accepted.ID, store.TaskParts{})
 			if err != nil || got.Status.State != agentsvc.Working {
 				t.Errorf("the task is %s (%v)", got.Status.State, err)
 			}

@@ -18,12 +18,12 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// model builds an app whose agent helper thinks with the model default of llms, and may call private addresses.
-func model(t *testing.T, llms string, o config.Options) *app.App {
+// newModelApp builds an app whose agent helper thinks with the model default of llms, and may call private addresses.
+func newModelApp(t *testing.T, llms string, o config.Options) *app.App {
 	t.Helper()
 	src := "llms:\n" + llms + "\ntools: {calc: {type: function, handler: calculator}}\nagents: {helper: {tools: [calc]}}\n"
-	tenant := app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true}
-	return houseOf(t, dbtest.SQLite(t), parsed(t, src, o), tenant, slog.New(slog.DiscardHandler))
+	tenant := app.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true}
+	return newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, o), tenant, slog.New(slog.DiscardHandler))
 }
 
 // TestModels asks a model of each provider and looks at what its settings come to in the request.
@@ -54,13 +54,13 @@ func TestModels(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "hi", Say: []string{"Hello."}, Usage: agentsvc.Usage{InputTokens: 7, OutputTokens: 3}}})
-			a := model(t, "  default: "+strings.NewReplacer("KEY", llmtest.Key, "URL", srv.URL).Replace(c.settings), config.Options{})
-			told, _ := call(t, a, say("hi"))
-			if told.Status.State != agentsvc.Completed || told.Status.Message.Text() != "Hello." {
-				t.Fatalf("%s %q", told.Status.State, told.Status.Message.Text())
+			srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "hi", Pieces: []string{"Hello."}, Usage: agentsvc.Usage{InputTokens: 7, OutputTokens: 3}}})
+			a := newModelApp(t, "  default: "+strings.NewReplacer("KEY", llmtest.Key, "URL", srv.URL).Replace(c.settings), config.Options{})
+			outcome, _ := runTurn(t, a, newSubmission("hi"))
+			if outcome.Status.State != agentsvc.Completed || outcome.Status.Message.Text() != "Hello." {
+				t.Fatalf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 			}
-			if got := told.Status.Message.Metadata["model"]; got != c.model {
+			if got := outcome.Status.Message.Metadata["model"]; got != c.model {
 				t.Errorf("the model is %v, want %s", got, c.model)
 			}
 			sent := srv.Requests()[0]
@@ -82,36 +82,36 @@ func TestModels(t *testing.T) {
 // TestFallbacks follows a model's fallbacks and their own, each of them once.
 func TestFallbacks(t *testing.T) {
 	t.Parallel()
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "hi", Say: []string{"Hello."}}})
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "hi", Pieces: []string{"Hello."}}})
 	down := "{provider: openai, api_key: wrong, base_url: " + srv.URL + "/v1, model: %s, fallbacks: [%s]}\n"
 	llms := "  default: " + fmt.Sprintf(down, "first", "second, last") + "  second: " + fmt.Sprintf(down, "second", "third") +
 		"  third: " + fmt.Sprintf(down, "third", "last") + "  last: {provider: ollama, model: last, base_url: " + srv.URL + "}\n"
-	a := model(t, llms, config.Options{})
-	told, _ := call(t, a, say("hi"))
-	if told.Status.State != agentsvc.Completed || told.Status.Message.Metadata["model"] != "last" {
-		t.Errorf("%s %+v", told.Status.State, told.Status.Message)
+	a := newModelApp(t, llms, config.Options{})
+	outcome, _ := runTurn(t, a, newSubmission("hi"))
+	if outcome.Status.State != agentsvc.Completed || outcome.Status.Message.Metadata["model"] != "last" {
+		t.Errorf("%s %+v", outcome.Status.State, outcome.Status.Message)
 	}
-	var asked []string
+	var requested []string
 	for _, r := range srv.Requests() {
 		var body struct{ Model string }
 		if err := json.Unmarshal(r.Body, &body); err != nil {
 			t.Fatal(err)
 		}
-		asked = append(asked, body.Model)
+		requested = append(requested, body.Model)
 	}
-	if want := []string{"first", "second", "third", "last"}; !slices.Equal(asked, want) {
-		t.Errorf("asked %v, want %v", asked, want)
+	if want := []string{"first", "second", "third", "last"}; !slices.Equal(requested, want) {
+		t.Errorf("asked %v, want %v", requested, want)
 	}
 }
 
 // TestRetries sees a model tried again before its fallback is asked.
 func TestRetries(t *testing.T) {
 	t.Parallel()
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "hi", Status: 503}})
-	a := model(t, "  default: {provider: ollama, base_url: "+srv.URL+", fallbacks: [other]}\n  other: {provider: scripted}\n", config.Options{})
-	told, _ := call(t, a, say("hi"))
-	if tries := len(srv.Requests()); told.Status.State != agentsvc.Completed || tries != 3 {
-		t.Errorf("%s after %d tries, want three and the fallback's answer", told.Status.State, tries)
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "hi", Status: 503}})
+	a := newModelApp(t, "  default: {provider: ollama, base_url: "+srv.URL+", fallbacks: [other]}\n  other: {provider: scripted}\n", config.Options{})
+	outcome, _ := runTurn(t, a, newSubmission("hi"))
+	if tries := len(srv.Requests()); outcome.Status.State != agentsvc.Completed || tries != 3 {
+		t.Errorf("%s after %d tries, want three and the fallback's answer", outcome.Status.State, tries)
 	}
 }
 
@@ -119,20 +119,20 @@ func TestRetries(t *testing.T) {
 func TestFileRefused(t *testing.T) {
 	t.Parallel()
 	srv := llmtest.NewServer(t, nil)
-	a := model(t, "  default: {provider: anthropic, api_key: k, base_url: "+srv.URL+"}", config.Options{})
-	sub := say("look")
+	a := newModelApp(t, "  default: {provider: anthropic, api_key: k, base_url: "+srv.URL+"}", config.Options{})
+	sub := newSubmission("look")
 	sub.Message.Parts = append(sub.Message.Parts, agentsvc.Part{File: &agentsvc.File{Name: "a.png", MediaType: "image/png", URI: "https://example.com/a.png"}})
-	told, _ := call(t, a, sub)
+	outcome, _ := runTurn(t, a, sub)
 	want := `file "a.png": is an address; this model takes files by value only, as base64`
-	if told.Status.State != agentsvc.Failed || told.Status.Message.Text() != want || len(srv.Requests()) != 0 {
-		t.Errorf("%s %q after %d requests", told.Status.State, told.Status.Message.Text(), len(srv.Requests()))
+	if outcome.Status.State != agentsvc.Failed || outcome.Status.Message.Text() != want || len(srv.Requests()) != 0 {
+		t.Errorf("%s %q after %d requests", outcome.Status.State, outcome.Status.Message.Text(), len(srv.Requests()))
 	}
 }
 
 // TestMaxToolOutputLength cuts a result after so many characters.
 func TestMaxToolOutputLength(t *testing.T) {
 	t.Parallel()
-	a := model(t, `  default:
+	a := newModelApp(t, `  default:
     provider: scripted
     max_tool_output_length: 3
     script:
@@ -140,8 +140,8 @@ func TestMaxToolOutputLength(t *testing.T) {
         then: [{say: "{{result}}"}]
       - then: [{call: {tool: calc, arguments: {expression: "111 * 1111"}}}]
 `, config.Options{})
-	told, _ := call(t, a, say("go"))
-	if got := told.Status.Message.Text(); got != "123\n[cut here: these are the first 3 of 6 characters]" {
+	outcome, _ := runTurn(t, a, newSubmission("go"))
+	if got := outcome.Status.Message.Text(); got != "123\n[cut here: these are the first 3 of 6 characters]" {
 		t.Errorf("the model read %q", got)
 	}
 }

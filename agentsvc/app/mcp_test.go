@@ -23,9 +23,9 @@ import (
 	grants "stoa/tenancy/grant"
 )
 
-// remote serves an MCP server whose tools echo their arguments, but for one called hang, and tells what each request
+// startMCPServer serves an MCP server whose tools echo their arguments, but for one called hang, and tells what each request
 // brought along.
-func remote(t *testing.T, tools ...string) (url string, seen func() []http.Header) {
+func startMCPServer(t *testing.T, tools ...string) (url string, seen func() []http.Header) {
 	t.Helper()
 	s := sdk.NewServer(&sdk.Implementation{Name: "remote", Version: "1"}, nil)
 	for _, name := range tools {
@@ -71,9 +71,9 @@ llms:
 
 func TestMCP(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
-	url, seen := remote(t, "search", "fetch")
-	other, _ := remote(t, "search")
+	d := dbtest.NewSQLite(t)
+	url, seen := startMCPServer(t, "search", "fetch")
+	other, _ := startMCPServer(t, "search")
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	src := mcpSource + `
@@ -88,8 +88,8 @@ agents:
   lost: {llm: demo, tools: [web, gone]}
   calm: {llm: demo, tools: [web, maybe]}
 `
-	cfg := parsed(t, src, config.Options{Lookup: func(string) (string, bool) { return "secret", true }})
-	a := houseOf(t, d, cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
+	cfg := mustParse(t, src, config.Options{Lookup: func(string) (string, bool) { return "secret", true }})
+	a := newAppWith(t, d, cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1, DefaultApp: true, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
 	if got := seen(); len(got) != 0 {
 		t.Errorf("building the app called the server %d times", len(got))
 	}
@@ -103,14 +103,14 @@ agents:
 		{"torn", agentsvc.Failed, "search: is the name of two tools, one of tools.web and one of tools.same"},
 		{"lost", agentsvc.Failed, "the tools of tools.gone are not available: the connection was refused"},
 	} {
-		sub := say("search")
+		sub := newSubmission("search")
 		sub.Agent = tt.agent
-		told, _ := call(t, a, sub)
-		if told.Status.State != tt.state || !strings.HasPrefix(told.Status.Message.Text(), tt.says) {
-			t.Errorf("%s: %s %q, want %s %q", tt.agent, told.Status.State, told.Status.Message.Text(), tt.state, tt.says)
+		outcome, _ := runTurn(t, a, sub)
+		if outcome.Status.State != tt.state || !strings.HasPrefix(outcome.Status.Message.Text(), tt.says) {
+			t.Errorf("%s: %s %q, want %s %q", tt.agent, outcome.Status.State, outcome.Status.Message.Text(), tt.state, tt.says)
 		}
-		if tt.state == agentsvc.Completed && !strings.Contains(told.Status.Message.Text(), string(told.ID)) {
-			t.Errorf("%s: the call's key %q does not name the task", tt.agent, told.Status.Message.Text())
+		if tt.state == agentsvc.Completed && !strings.Contains(outcome.Status.Message.Text(), string(outcome.ID)) {
+			t.Errorf("%s: the call's key %q does not name the task", tt.agent, outcome.Status.Message.Text())
 		}
 	}
 	all := seen()
@@ -129,16 +129,16 @@ agents:
 func TestMCPOfTenant(t *testing.T) {
 	t.Parallel()
 	const agents = "\nagents: {helper: {llm: demo, tools: [x]}}\n"
-	url, seen := remote(t, "search")
-	cfg := parsed(t, mcpSource+"tools: {x: {url: "+url+"}}"+agents, config.Options{Tenant: true})
-	a := houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
-	told, _ := call(t, a, say("hello"))
-	if told.Status.State != agentsvc.Failed || !strings.Contains(told.Status.Message.Text(), "only public addresses may be called") || len(seen()) != 0 {
-		t.Errorf("%s %q", told.Status.State, told.Status.Message.Text())
+	url, seen := startMCPServer(t, "search")
+	cfg := mustParse(t, mcpSource+"tools: {x: {url: "+url+"}}"+agents, config.Options{Tenant: true})
+	a := newAppWith(t, dbtest.NewSQLite(t), cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	outcome, _ := runTurn(t, a, newSubmission("hello"))
+	if outcome.Status.State != agentsvc.Failed || !strings.Contains(outcome.Status.Message.Text(), "only public addresses may be called") || len(seen()) != 0 {
+		t.Errorf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 	}
-	cfg = parsed(t, mcpSource+"tools: {x: {command: sh}}"+agents, config.Options{Tenant: true, Grants: grants.Parse([]string{"stdio"})})
-	_, err := app.Build(cfg, app.Tenant{ID: "acme", Name: "acme"}, app.House{
-		DB: dbtest.SQLite(t), Outside: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler),
+	cfg = mustParse(t, mcpSource+"tools: {x: {command: sh}}"+agents, config.Options{Tenant: true, Grants: grants.ParseList([]string{"stdio"})})
+	_, err := app.Build(cfg, app.Tenant{ID: "acme", Name: "acme"}, app.Dependencies{
+		DB: dbtest.NewSQLite(t), PublicEgress: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler),
 	})
 	if err == nil || !strings.Contains(err.Error(), "tools.x: a program of this host needs a sandbox") {
 		t.Errorf("without a sandbox: %v", err)
@@ -148,7 +148,7 @@ func TestMCPOfTenant(t *testing.T) {
 // TestMCPTransport sees the transport that is configured spoken, and no other tried.
 func TestMCPTransport(t *testing.T) {
 	t.Parallel()
-	newer, _ := remote(t, "search")
+	newer, _ := startMCPServer(t, "search")
 	s := sdk.NewServer(&sdk.Implementation{Name: "older", Version: "1"}, nil)
 	s.AddTool(&sdk.Tool{Name: "search", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -169,10 +169,10 @@ func TestMCPTransport(t *testing.T) {
 		{"{url: " + older.URL + ", transport: streamable-http}", agentsvc.Failed},
 		{"{url: " + older.URL + "}", agentsvc.Completed},
 	} {
-		cfg := parsed(t, mcpSource+"tools: {web: "+c.tool+"}\nagents: {helper: {llm: demo, tools: [web]}}\n", config.Options{})
-		a := houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true}, slog.New(slog.DiscardHandler))
-		if told, _ := call(t, a, say("search")); told.Status.State != c.state || c.state == agentsvc.Completed && !strings.HasPrefix(told.Status.Message.Text(), "search ") {
-			t.Errorf("%s: %s %q", c.tool, told.Status.State, told.Status.Message.Text())
+		cfg := mustParse(t, mcpSource+"tools: {web: "+c.tool+"}\nagents: {helper: {llm: demo, tools: [web]}}\n", config.Options{})
+		a := newAppWith(t, dbtest.NewSQLite(t), cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
+		if outcome, _ := runTurn(t, a, newSubmission("search")); outcome.Status.State != c.state || c.state == agentsvc.Completed && !strings.HasPrefix(outcome.Status.Message.Text(), "search ") {
+			t.Errorf("%s: %s %q", c.tool, outcome.Status.State, outcome.Status.Message.Text())
 		}
 	}
 }
@@ -180,21 +180,21 @@ func TestMCPTransport(t *testing.T) {
 // TestMCPEnv: the program of a server has the environment that is written down, and nothing of this process's own.
 func TestMCPEnv(t *testing.T) {
 	t.Setenv("STOA_CANARY", "not for servers")
-	folder := servers(t)
+	folder := mcpServersFolder(t)
 	src := `
 llms: {demo: {provider: scripted, script: [{when: {tool_result: get-env}, then: [{say: "{{result}}"}]}, {then: [{call: {tool: get-env}}]}]}}
 tools: {everything: {command: "` + filepath.Join(folder, "mcp-server-everything") + `", args: [stdio], transport: stdio, env: {GREETING: hello, PATH: "` + os.Getenv("PATH") + `"}}}
 agents: {helper: {llm: demo, tools: [everything]}}
 `
-	a := houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true}, slog.New(slog.DiscardHandler))
-	told, _ := call(t, a, say("go"))
-	if got := told.Status.Message.Text(); !strings.Contains(got, `"GREETING": "hello"`) || strings.Contains(got, "STOA_CANARY") {
-		t.Errorf("%s %q", told.Status.State, got)
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), app.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true}, slog.New(slog.DiscardHandler))
+	outcome, _ := runTurn(t, a, newSubmission("go"))
+	if got := outcome.Status.Message.Text(); !strings.Contains(got, `"GREETING": "hello"`) || strings.Contains(got, "STOA_CANARY") {
+		t.Errorf("%s %q", outcome.Status.State, got)
 	}
 }
 
-// servers is the folder of the reference servers.
-func servers(t *testing.T) string {
+// mcpServersFolder is the folder of the reference servers.
+func mcpServersFolder(t *testing.T) string {
 	t.Helper()
 	folder := os.Getenv("STOA_TEST_MCP_SERVERS")
 	if folder == "" {
@@ -206,25 +206,25 @@ func servers(t *testing.T) string {
 // TestExampleMCP runs the example against the reference servers.
 func TestExampleMCP(t *testing.T) {
 	t.Parallel()
-	folder := servers(t)
+	folder := mcpServersFolder(t)
 	src, err := os.ReadFile("../../examples/mcp.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := parsed(t, string(src), config.Options{})
+	cfg := mustParse(t, string(src), config.Options{})
 	for _, tl := range cfg.Tools { // npx would fetch what is here
 		name, _, _ := strings.Cut(filepath.Base(tl.Args[1]), "@")
 		tl.Command, tl.Args = filepath.Join(folder, "mcp-"+name), tl.Args[2:]
 	}
-	a := houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler))
+	a := newAppWith(t, dbtest.NewSQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
 	for text, want := range map[string]string{
 		"echo good morning":  "The server says: Echo: good morning",
 		"what may you read?": "Allowed directories:",
 	} {
-		sub := say(text)
+		sub := newSubmission(text)
 		sub.Agent = "assistant"
-		if told, _ := call(t, a, sub); told.Status.State != agentsvc.Completed || !strings.HasPrefix(told.Status.Message.Text(), want) {
-			t.Errorf("%q: %s %q", text, told.Status.State, told.Status.Message.Text())
+		if outcome, _ := runTurn(t, a, sub); outcome.Status.State != agentsvc.Completed || !strings.HasPrefix(outcome.Status.Message.Text(), want) {
+			t.Errorf("%q: %s %q", text, outcome.Status.State, outcome.Status.Message.Text())
 		}
 	}
 }

@@ -25,14 +25,14 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// hearing is a model in the dialect of openai that says "ok" to everything and keeps what it was told.
-type hearing struct {
+// recordingModel is a model in the dialect of openai that says "ok" to everything and keeps what it was told.
+type recordingModel struct {
 	*httptest.Server
-	mu   sync.Mutex
-	told []heard
+	mu       sync.Mutex
+	requests []modelRequest
 }
 
-type heard struct {
+type modelRequest struct {
 	Messages []struct {
 		Role    string `json:"role"`
 		Content any    `json:"content"`
@@ -42,15 +42,15 @@ type heard struct {
 	} `json:"tools"`
 }
 
-func hear(t *testing.T) *hearing {
-	h := &hearing{}
+func startRecordingModel(t *testing.T) *recordingModel {
+	h := &recordingModel{}
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var told heard
-		if err := json.NewDecoder(r.Body).Decode(&told); err != nil {
+		var outcome modelRequest
+		if err := json.NewDecoder(r.Body).Decode(&outcome); err != nil {
 			t.Error(err)
 		}
 		h.mu.Lock()
-		h.told = append(h.told, told)
+		h.requests = append(h.requests, outcome)
 		h.mu.Unlock()
 		w.Header().Set("Content-Type", "text/event-stream")
 		for _, delta := range []string{`{"role": "assistant", "content": "ok"}, "finish_reason": null`, `{}, "finish_reason": "stop"`} {
@@ -62,25 +62,25 @@ func hear(t *testing.T) *hearing {
 	return h
 }
 
-// last is what the model was told last: its system prompt, the rest of the conversation, its tools.
-func (h *hearing) last() (system string, talk, tools []string) {
+// lastRequest is what the model was told last: its system prompt, the rest of the conversation, its tools.
+func (h *recordingModel) lastRequest() (system string, conversation, tools []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, m := range h.told[len(h.told)-1].Messages {
+	for _, m := range h.requests[len(h.requests)-1].Messages {
 		if m.Role == "system" || m.Role == "developer" {
 			system = fmt.Sprint(m.Content)
 			continue
 		}
-		talk = append(talk, m.Role+": "+fmt.Sprint(m.Content))
+		conversation = append(conversation, m.Role+": "+fmt.Sprint(m.Content))
 	}
-	for _, x := range h.told[len(h.told)-1].Tools {
+	for _, x := range h.requests[len(h.requests)-1].Tools {
 		tools = append(tools, x.Function.Name)
 	}
-	return system, talk, tools
+	return system, conversation, tools
 }
 
-// remembering builds an app whose agent helper is heard by h.
-func remembering(t *testing.T, d *db.DB, h *hearing, more string) *app.App {
+// newMemoryApp builds an app whose agent helper is heard by h.
+func newMemoryApp(t *testing.T, d *db.DB, h *recordingModel, more string) *app.App {
 	t.Helper()
 	src := fmt.Sprintf(`
 llms:
@@ -91,15 +91,15 @@ agents:
     instruction: Be kind.
 %s
 `, h.URL, more)
-	return houseOf(t, d, parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true}, slog.New(slog.DiscardHandler))
+	return newAppWith(t, d, mustParse(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
 }
 
-// said runs a turn of an owner in a session.
-func said(t *testing.T, a *app.App, owner agentsvc.Owner, session, text string) {
+// runSessionTurn runs a turn of an owner in a session.
+func runSessionTurn(t *testing.T, a *app.App, owner agentsvc.Owner, session, text string) {
 	t.Helper()
-	sub := say(text)
+	sub := newSubmission(text)
 	sub.Owner, sub.Message.Context = owner, agentsvc.ContextID(session)
-	if told, lines := call(t, a, sub); told.Status.State != agentsvc.Completed {
+	if outcome, lines := runTurn(t, a, sub); outcome.Status.State != agentsvc.Completed {
 		t.Fatalf("%s: %v", text, lines)
 	}
 }
@@ -121,20 +121,20 @@ func TestContext(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := hear(t)
-			a := remembering(t, dbtest.SQLite(t), h, "    context: "+c.context)
+			h := startRecordingModel(t)
+			a := newMemoryApp(t, dbtest.NewSQLite(t), h, "    context: "+c.context)
 			for n := range 4 {
-				said(t, a, ana, "c", fmt.Sprint(n+1, " ", long))
+				runSessionTurn(t, a, ana, "c", fmt.Sprint(n+1, " ", long))
 			}
-			_, talk, _ := h.last()
-			for i := range talk {
-				talk[i] = strings.TrimSpace(talk[i])
+			_, conversation, _ := h.lastRequest()
+			for i := range conversation {
+				conversation[i] = strings.TrimSpace(conversation[i])
 			}
 			var want []string
 			for _, w := range c.want {
 				want = append(want, strings.TrimSpace(w))
 			}
-			if diff := cmp.Diff(want, talk); diff != "" {
+			if diff := cmp.Diff(want, conversation); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -145,7 +145,7 @@ func TestContext(t *testing.T) {
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "vectors")
-	vectors := embeddertest.New(t)
+	vectors := embeddertest.NewServer(t)
 	embedders := fmt.Sprintf("\nembedders: {e: {provider: ollama, base_url: %q}}\n", vectors.URL)
 	for name, more := range map[string]string{
 		"keyword": "\nstorage: {memory: {backend: keyword}}",
@@ -154,28 +154,28 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dbtest.Each(t, func(t *testing.T, d *db.DB) {
-				h := hear(t)
-				a := remembering(t, d, h, more)
-				said(t, a, ana, "first", "My dog is called Rex")
-				if system, _, tools := h.last(); !strings.Contains(system, "Be kind.") || strings.Contains(system, "memories") || !slices.Contains(tools, "recall") {
+			dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+				h := startRecordingModel(t)
+				a := newMemoryApp(t, d, h, more)
+				runSessionTurn(t, a, ana, "first", "My dog is called Rex")
+				if system, _, tools := h.lastRequest(); !strings.Contains(system, "Be kind.") || strings.Contains(system, "memories") || !slices.Contains(tools, "recall") {
 					t.Errorf("the first turn has the prompt %q and the tools %v", system, tools)
 				}
-				remembered(t, a, "Rex")
-				eventually(t, func() bool {
-					said(t, a, ana, agentsvc.NewID(), "What is my dog called?")
-					system, _, _ := h.last()
+				waitUntilRemembered(t, a, "Rex")
+				waitUntil(t, func() bool {
+					runSessionTurn(t, a, ana, agentsvc.NewID(), "What is my dog called?")
+					system, _, _ := h.lastRequest()
 					return strings.HasPrefix(system, "Be kind.") && strings.Contains(system, `"said":"My dog is called Rex"`)
 				})
-				said(t, a, agentsvc.Owner{Issuer: "test", Subject: "bob"}, "first", "What is my dog called?")
-				if system, _, _ := h.last(); strings.Contains(system, "Rex") {
+				runSessionTurn(t, a, agentsvc.Owner{Issuer: "test", Subject: "bob"}, "first", "What is my dog called?")
+				if system, _, _ := h.lastRequest(); strings.Contains(system, "Rex") {
 					t.Errorf("bob is told of ana: %s", system)
 				}
-				if n, err := a.Memories().Forget(t.Context(), memory.Whose{Subject: "ana"}); err != nil || n < 2 {
+				if n, err := a.Memories().ForgetMemories(t.Context(), memory.Filter{Subject: "ana"}); err != nil || n < 2 {
 					t.Errorf("erased %d: %v", n, err)
 				}
-				said(t, a, ana, agentsvc.NewID(), "What is my dog called?")
-				if system, _, _ := h.last(); strings.Contains(system, `Rex`) {
+				runSessionTurn(t, a, ana, agentsvc.NewID(), "What is my dog called?")
+				if system, _, _ := h.lastRequest(); strings.Contains(system, `Rex`) {
 					t.Errorf("what was erased is told: %s", system)
 				}
 			})
@@ -191,36 +191,36 @@ func TestMemory(t *testing.T) {
 // TestExampleMemory has the example remember.
 func TestExampleMemory(t *testing.T) {
 	t.Parallel()
-	a := example(t, "memory")
-	call(t, a, ask("butler", "My dog is called Rex."))
-	remembered(t, a, "Rex")
-	eventually(t, func() bool {
-		told, _ := call(t, a, ask("butler", "What do you recall of my dog?"))
-		return strings.Contains(told.Status.Message.Text(), `I recall: {"when":`) && strings.Contains(told.Status.Message.Text(), "Rex")
+	a := newExampleApp(t, "memory")
+	runTurn(t, a, newSubmissionFor("butler", "My dog is called Rex."))
+	waitUntilRemembered(t, a, "Rex")
+	waitUntil(t, func() bool {
+		outcome, _ := runTurn(t, a, newSubmissionFor("butler", "What do you recall of my dog?"))
+		return strings.Contains(outcome.Status.Message.Text(), `I recall: {"when":`) && strings.Contains(outcome.Status.Message.Text(), "Rex")
 	})
 }
 
 // TestNoMemory remembers nothing where the configuration asks for nothing.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
-	h := hear(t)
-	a := remembering(t, dbtest.SQLite(t), h, "")
-	said(t, a, ana, "first", "My dog is called Rex")
-	said(t, a, ana, "second", "What is my dog called?")
-	if system, _, tools := h.last(); system != "Be kind." || tools != nil {
+	h := startRecordingModel(t)
+	a := newMemoryApp(t, dbtest.NewSQLite(t), h, "")
+	runSessionTurn(t, a, ana, "first", "My dog is called Rex")
+	runSessionTurn(t, a, ana, "second", "What is my dog called?")
+	if system, _, tools := h.lastRequest(); system != "Be kind." || tools != nil {
 		t.Errorf("the model is told %q with %v", system, tools)
 	}
-	if found, _, err := a.Memories().List(t.Context(), memory.Whose{Subject: "ana"}, 10, ""); err != nil || found != nil {
+	if found, _, err := a.Memories().ListMemories(t.Context(), memory.Filter{Subject: "ana"}, 10, ""); err != nil || found != nil {
 		t.Errorf("remembered %v (%v)", found, err)
 	}
 }
 
-// remembered waits until a text of ana's is, before anybody asks for it: questions are remembered as well, and many of
+// waitUntilRemembered waits until a text of ana's is, before anybody asks for it: questions are remembered as well, and many of
 // them would stand before it.
-func remembered(t *testing.T, a *app.App, text string) {
+func waitUntilRemembered(t *testing.T, a *app.App, text string) {
 	t.Helper()
-	eventually(t, func() bool {
-		found, _, err := a.Memories().List(t.Context(), memory.Whose{Subject: "ana"}, 10, "")
+	waitUntil(t, func() bool {
+		found, _, err := a.Memories().ListMemories(t.Context(), memory.Filter{Subject: "ana"}, 10, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,8 +228,8 @@ func remembered(t *testing.T, a *app.App, text string) {
 	})
 }
 
-// eventually waits for what follows a turn's end.
-func eventually(t *testing.T, f func() bool) {
+// waitUntil waits for what follows a turn's end.
+func waitUntil(t *testing.T, f func() bool) {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(2 * time.Millisecond) {
 		if f() {
@@ -242,18 +242,18 @@ func eventually(t *testing.T, f func() bool) {
 // TestRefusedIsNotRemembered holds that a turn that ends rejected, by the model or by a guardrail, is not recalled later.
 func TestRefusedIsNotRemembered(t *testing.T) {
 	t.Parallel()
-	a := houseOf(t, dbtest.SQLite(t), parsed(t, source+"\nstorage: {memory: {backend: keyword}}\n", config.Options{}),
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, source+"\nstorage: {memory: {backend: keyword}}\n", config.Options{}),
 		app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
-	if told, _ := call(t, a, say("refuse")); told.Status.State != agentsvc.Rejected {
-		t.Fatalf("the turn ends %s", told.Status.State)
+	if outcome, _ := runTurn(t, a, newSubmission("refuse")); outcome.Status.State != agentsvc.Rejected {
+		t.Fatalf("the turn ends %s", outcome.Status.State)
 	}
-	if told, _ := call(t, a, say("harmless")); told.Status.State != agentsvc.Completed {
-		t.Fatalf("the turn ends %s", told.Status.State)
+	if outcome, _ := runTurn(t, a, newSubmission("harmless")); outcome.Status.State != agentsvc.Completed {
+		t.Fatalf("the turn ends %s", outcome.Status.State)
 	}
 	var found []memory.Memory
-	eventually(t, func() (ok bool) {
+	waitUntil(t, func() (ok bool) {
 		var err error
-		if found, _, err = a.Memories().List(t.Context(), memory.Whose{Subject: "ana"}, 10, ""); err != nil {
+		if found, _, err = a.Memories().ListMemories(t.Context(), memory.Filter{Subject: "ana"}, 10, ""); err != nil {
 			t.Fatal(err)
 		}
 		return len(found) >= 2

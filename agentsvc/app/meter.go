@@ -11,72 +11,74 @@ import (
 	"stoa/tenancy/db"
 )
 
-// observer has what runs do counted.
-type observer struct{ meter *billing.Meter }
+// usageObserver has what runs do counted.
+type usageObserver struct{ meter *billing.Meter }
 
-// observer returns that of the app, nil where nothing is counted.
-func (b *builder) observer() task.Observer {
+// newObserver returns that of the app, nil where nothing is counted.
+func (b *builder) newObserver() task.Observer {
 	if b.meter == nil {
 		return nil
 	}
-	return observer{b.meter}
+	return usageObserver{b.meter}
 }
 
-// Observe implements [task.Observer].
-func (o observer) Observe(b *db.Batch, x task.Observed) { o.meter.Count(b, facts(x)) }
-
-// Write implements [task.Observer].
-func (o observer) Write(ctx context.Context, x task.Observed) error {
-	return o.meter.Write(ctx, facts(x))
+// AppendObservation implements [task.Observer].
+func (o usageObserver) AppendObservation(b *db.Batch, x task.Observation) {
+	o.meter.CountUsage(b, billingFacts(x))
 }
 
-func facts(x task.Observed) billing.Facts {
-	return billing.Facts{
-		Task: x.Run.Task, Turn: x.Run.Turn, Epoch: x.Run.Epoch, Agent: x.Run.Agent, Owner: x.Run.Owner, Events: x.Events, Worked: x.Worked, Ended: x.Ended,
+// WriteObservation implements [task.Observer].
+func (o usageObserver) WriteObservation(ctx context.Context, x task.Observation) error {
+	return o.meter.WriteUsage(ctx, billingFacts(x))
+}
+
+func billingFacts(x task.Observation) billing.RunFacts {
+	return billing.RunFacts{
+		Task: x.Run.Task, Turn: x.Run.Turn, Epoch: x.Run.Epoch, Agent: x.Run.Agent, Owner: x.Run.Owner, Events: x.Events, RunTime: x.Worked, TurnEnded: x.Ended,
 	}
 }
 
-// countedEmbedder is an embedder whose texts are counted.
-type countedEmbedder struct {
+// meteredEmbedder is an embedder whose texts are counted.
+type meteredEmbedder struct {
 	embedder.Embedder
-	b        *builder
+	builder  *builder
 	provider string
 	model    string
 }
 
-// counted returns e with its texts counted.
-func (b *builder) counted(c *config.Embedder, e embedder.Embedder) embedder.Embedder {
+// meterEmbedder returns e with its texts counted.
+func (b *builder) meterEmbedder(c *config.Embedder, e embedder.Embedder) embedder.Embedder {
 	if b.meter == nil {
 		return e
 	}
-	return countedEmbedder{e, b, c.Provider, c.Model}
+	return meteredEmbedder{e, b, c.Provider, c.Model}
 }
 
 // Embed implements [embedder.Embedder].
-func (e countedEmbedder) Embed(ctx context.Context, p embedder.Purpose, texts []string) ([][]float32, error) {
+func (e meteredEmbedder) Embed(ctx context.Context, p embedder.Purpose, texts []string) ([][]float32, error) {
 	vectors, err := e.Embedder.Embed(ctx, p, texts)
 	if err != nil || len(texts) == 0 {
 		return vectors, err
 	}
 	var agent string
 	var owner agentsvc.Owner
-	if by := agentsvc.SpendingOf(ctx); by != nil {
+	if by := agentsvc.UsageRecorderFromContext(ctx); by != nil {
 		agent, owner = by.Agent, by.Owner
-	} else if key, ok := agentsvc.SessionOf(ctx); ok {
+	} else if key, ok := agentsvc.SessionFromContext(ctx); ok {
 		owner = key.Owner
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settling)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if err := e.b.meter.Embedded(ctx, agent, owner, e.provider, e.model, len(texts)); err != nil {
-		e.b.log.Warn("texts that were made vectors could not be counted", "error", err)
+	if err := e.builder.meter.RecordEmbeddings(ctx, agent, owner, e.provider, e.model, len(texts)); err != nil {
+		e.builder.log.Warn("texts that were made vectors could not be counted", "error", err)
 	}
 	return vectors, nil
 }
 
-// Afford returns an [*agentsvc.ExhaustedError] if a call of an agent by owner would find a budget used up.
-func (a *App) Afford(ctx context.Context, agent string, owner agentsvc.Owner) error {
-	if a.allowance == nil {
+// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a call of an agent by owner would find a budget used up.
+func (a *App) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
+	if a.budgetGate == nil {
 		return nil
 	}
-	return a.allowance.Check(ctx, agent, owner)
+	return a.budgetGate.CheckBudget(ctx, agent, owner)
 }

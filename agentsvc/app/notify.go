@@ -9,90 +9,90 @@ import (
 	"stoa/agentsvc/trigger"
 )
 
-// Notify is what a process that has addresses outside told of tasks wants to know.
-type Notify struct {
-	Push  bool                      // callers may have addresses of theirs told
-	Made  func()                    // called when somebody is about to be told of another task
-	Tried func(app, outcome string) // told of each attempt; may be nil
+// NotifyOptions is what a process that has addresses outside told of tasks wants to know.
+type NotifyOptions struct {
+	PushEnabled bool                      // callers may have addresses of theirs told
+	OnQueued    func()                    // called when somebody is about to be told of another task
+	OnAttempt   func(app, outcome string) // told of each attempt; may be nil
 }
 
-// Telling is how addresses outside are told.
-type Telling struct {
-	Secret []byte // signs what they are told; nil = nothing does
-	Inside bool   // those that the app's callers choose may be private ones
+// NotificationSettings is how addresses outside are told.
+type NotificationSettings struct {
+	Secret         []byte // signs what they are told; nil = nothing does
+	PrivateNetwork bool   // those that the app's callers choose may be private ones
 }
 
-// Desk sends what addresses outside are told of the app's tasks; nil where none are.
-func (a *App) Desk() *notify.Desk { return a.desk }
+// Notifier sends what addresses outside are told of the app's tasks; nil where none are.
+func (a *App) Notifier() *notify.Notifier { return a.notifier }
 
-// Pushes reports whether callers may have addresses of theirs told.
-func (a *App) Pushes() bool { return a.pushes }
+// PushEnabled reports whether callers may have addresses of theirs told.
+func (a *App) PushEnabled() bool { return a.pushEnabled }
 
-// desk makes it.
-func (b *builder) desk(h House, standing map[string][]*notify.Standing) *notify.Desk {
-	if h.Notify == nil || h.Keys == nil {
+// newNotifier makes it.
+func (b *builder) newNotifier(h Dependencies, standing map[string][]*notify.StandingReceiver) *notify.Notifier {
+	if h.Notifications == nil || h.Keys == nil {
 		return nil
 	}
 	o := notify.Options{
-		Callers: h.reach(b.tenant.Telling.Inside), Own: h.reach(b.tenant.Inside), Secret: b.tenant.Telling.Secret, Made: h.Notify.Made,
-		Standing: standing,
+		CallerEgress: h.notifyReach(b.tenant.Notifications.PrivateNetwork), AppEgress: h.notifyReach(b.tenant.PrivateNetwork), Secret: b.tenant.Notifications.Secret, OnReceiverCreated: h.Notifications.OnQueued,
+		StandingReceivers: standing,
 	}
-	if tried, app := h.Notify.Tried, b.tenant.Name; tried != nil {
-		o.Tried = func(outcome string) { tried(app, outcome) }
+	if onAttempt, app := h.Notifications.OnAttempt, b.tenant.Name; onAttempt != nil {
+		o.OnAttempt = func(outcome string) { onAttempt(app, outcome) }
 	}
-	return notify.NewDesk(b.tenant.ID, h.Keys, o)
+	return notify.NewNotifier(b.tenant.ID, h.Keys, o)
 }
 
-// reach is how far what is sent goes, private networks included or not.
-func (h House) reach(inside bool) notify.Reach {
-	if inside {
-		return notify.Reach{Client: h.Inside, Inside: true}
+// notifyReach is how far what is sent goes, private networks included or not.
+func (h Dependencies) notifyReach(privateNetwork bool) notify.Egress {
+	if privateNetwork {
+		return notify.Egress{Client: h.PrivateEgress, AllowPrivate: true}
 	}
-	return notify.Reach{Client: h.Outside}
+	return notify.Egress{Client: h.PublicEgress}
 }
 
-// standing makes the addresses that the configuration has told of agents' tasks, by agent.
-func (b *builder) standing() map[string][]*notify.Standing {
-	all := map[string][]*notify.Standing{}
+// newStandingNotifications makes the addresses that the configuration has told of agents' tasks, by agent.
+func (b *builder) newStandingNotifications() map[string][]*notify.StandingReceiver {
+	all := map[string][]*notify.StandingReceiver{}
 	for _, name := range b.cfg.AgentNames() {
 		for i, n := range b.cfg.Agents[name].Notifications {
 			if n == nil || !n.Enabled {
 				continue
 			}
-			s, err := standing(n, b.tenant.Inside)
-			b.wrong(fmt.Sprintf("agents.%s.notifications[%d]", name, i), err)
+			s, err := newStanding(n, b.tenant.PrivateNetwork)
+			b.addProblem(fmt.Sprintf("agents.%s.notifications[%d]", name, i), err)
 			all[name] = append(all[name], s)
 		}
 	}
 	return all
 }
 
-func standing(n *config.Notification, inside bool) (*notify.Standing, error) {
-	s := &notify.Standing{
+func newStanding(n *config.Notification, privateNetwork bool) (*notify.StandingReceiver, error) {
+	s := &notify.StandingReceiver{
 		ID: n.ID, URL: n.URL, Header: n.Headers, Events: n.Events,
-		Tries: int64(n.Retry.MaxAttempts), First: n.Retry.InitialDelay, Longest: n.Retry.MaxDelay,
+		MaxAttempts: int64(n.Retry.MaxAttempts), InitialBackoff: n.Retry.InitialDelay, MaxBackoff: n.Retry.MaxDelay,
 	}
-	err := notify.CheckURL(n.URL, inside)
+	err := notify.CheckURL(n.URL, privateNetwork)
 	if err != nil || n.Payload == nil || n.Payload.Template == "" {
 		return s, err
 	}
 	t, err := trigger.ParseTemplate(n.Payload.Template)
 	if err != nil {
-		return nil, agentsvc.Invalid("payload.template", "%.240v", err)
+		return nil, agentsvc.NewInvalidError("payload.template", "%.240v", err)
 	}
-	s.Body = func(n notify.Notice) ([]byte, error) {
-		text, err := t.Text(n)
+	s.EncodeBody = func(n notify.Notice) ([]byte, error) {
+		text, err := t.RenderText(n)
 		return []byte(text), err
 	}
-	if _, err := s.Body(notify.Notice{Type: notify.TaskCompleted, Status: string(agentsvc.Completed)}); err != nil {
-		return nil, agentsvc.Invalid("payload.template", "makes no body: %.200v", err)
+	if _, err := s.EncodeBody(notify.Notice{Type: notify.TaskCompleted, Status: string(agentsvc.Completed)}); err != nil {
+		return nil, agentsvc.NewInvalidError("payload.template", "makes no body: %.200v", err)
 	}
 	return s, nil
 }
 
-// notifications tells which of them tell of an agent's task, and that one is about to begin.
-func (h House) notifications(standing map[string][]*notify.Standing) func(agent string) []string {
-	if h.Notify == nil || len(standing) == 0 {
+// notificationIDs tells which of them tell of an agent's task, and that one is about to begin.
+func (h Dependencies) notificationIDs(standing map[string][]*notify.StandingReceiver) func(agent string) []string {
+	if h.Notifications == nil || len(standing) == 0 {
 		return nil
 	}
 	ids := map[string][]string{}
@@ -102,8 +102,8 @@ func (h House) notifications(standing map[string][]*notify.Standing) func(agent 
 		}
 	}
 	return func(agent string) []string {
-		if len(ids[agent]) > 0 && h.Notify.Made != nil {
-			h.Notify.Made()
+		if len(ids[agent]) > 0 && h.Notifications.OnQueued != nil {
+			h.Notifications.OnQueued()
 		}
 		return ids[agent]
 	}

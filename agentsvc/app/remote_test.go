@@ -18,13 +18,13 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// translator is a small A2A 0.3 server. It answers what it is shown: who calls, and what was said.
-func translator(t *testing.T) string {
+// startTranslator is a small A2A 0.3 server. It answers what it is shown: who calls, and what was said.
+func startTranslator(t *testing.T) string {
 	t.Helper()
 	var srv *httptest.Server
 	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			_ = json.NewEncoder(w).Encode(card03(srv.URL))
+			_ = json.NewEncoder(w).Encode(newCard03(srv.URL))
 			return
 		}
 		var call struct {
@@ -43,7 +43,7 @@ func translator(t *testing.T) string {
 	return srv.URL
 }
 
-func card03(url string) map[string]any {
+func newCard03(url string) map[string]any {
 	return map[string]any{
 		"name": "translator", "protocolVersion": "0.3.0", "url": url, "preferredTransport": "JSONRPC", "capabilities": map[string]any{},
 		"defaultInputModes": []string{}, "defaultOutputModes": []string{}, "skills": []any{}, "version": "1", "description": "",
@@ -53,12 +53,12 @@ func card03(url string) map[string]any {
 // TestRemote runs the example, and finds the card in each place where it may be.
 func TestRemote(t *testing.T) {
 	t.Parallel()
-	url := translator(t)
+	url := startTranslator(t)
 	src, err := os.ReadFile("../../examples/remote.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := json.Marshal(card03(url))
+	raw, err := json.Marshal(newCard03(url))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestRemote(t *testing.T) {
 		t.Fatal(err)
 	}
 	const says = "stoa Bearer secret: good morning"
-	for place, c := range map[string]struct {
+	for location, c := range map[string]struct {
 		line   string
 		inside bool
 		want   string
@@ -77,18 +77,18 @@ func TestRemote(t *testing.T) {
 		"in a file":            {"agent_card_file: " + file, true, says},
 		"in a private network": {"url: " + url, false, "the remote agent translator could not be called: the address of \"127.0.0.1\" is not allowed"},
 	} {
-		t.Run(place, func(t *testing.T) {
+		t.Run(location, func(t *testing.T) {
 			t.Parallel()
 			source := strings.Replace(string(src), "url: http://127.0.0.1:9000", c.line, 1)
-			a := houseOf(t, dbtest.SQLite(t), parsed(t, source, config.Options{}),
-				app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: c.inside}, slog.New(slog.DiscardHandler))
-			told, _ := call(t, a, ask("translator", "good morning"))
+			a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, source, config.Options{}),
+				app.Tenant{ID: "acme", Name: "acme", Revision: 1, DefaultApp: true, PrivateNetwork: c.inside}, slog.New(slog.DiscardHandler))
+			outcome, _ := runTurn(t, a, newSubmissionFor("translator", "good morning"))
 			state := agentsvc.Completed
 			if !c.inside {
 				state = agentsvc.Failed
 			}
-			if told.Status.State != state || !strings.HasPrefix(told.Status.Message.Text(), c.want) {
-				t.Errorf("%s %q, want %q", told.Status.State, told.Status.Message.Text(), c.want)
+			if outcome.Status.State != state || !strings.HasPrefix(outcome.Status.Message.Text(), c.want) {
+				t.Errorf("%s %q, want %q", outcome.Status.State, outcome.Status.Message.Text(), c.want)
 			}
 		})
 	}
@@ -101,7 +101,7 @@ func TestRemoteCancel(t *testing.T) {
 	var srv *httptest.Server
 	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			_ = json.NewEncoder(w).Encode(card03(srv.URL))
+			_ = json.NewEncoder(w).Encode(newCard03(srv.URL))
 			return
 		}
 		var call struct {
@@ -120,15 +120,15 @@ func TestRemoteCancel(t *testing.T) {
 		}})
 	}))
 	t.Cleanup(srv.Close)
-	a := houseOf(t, dbtest.SQLite(t), parsed(t, "agents: {helper: {type: remote, url: "+srv.URL+", timeout: 1m}}", config.Options{}),
-		app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true}, slog.New(slog.DiscardHandler))
-	accepted, err := a.Tasks().Submit(t.Context(), say("go"))
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, "agents: {helper: {type: remote, url: "+srv.URL+", timeout: 1m}}", config.Options{}),
+		app.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
+	accepted, err := a.Tasks().Submit(t.Context(), newSubmission("go"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-began
 	<-began // it was asked how far it is, so its id is known
-	if _, err := a.Tasks().Cancel(t.Context(), task.Reach{Owner: &ana}, accepted.ID); err != nil {
+	if _, err := a.Tasks().Cancel(t.Context(), task.Visibility{Owner: &ana}, accepted.ID); err != nil {
 		t.Fatal(err)
 	}
 	select {

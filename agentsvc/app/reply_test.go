@@ -49,11 +49,11 @@ agents:
   falling: {llm: lame}
   plain: {llm: plain}
 `
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		a := houseOf(t, d, parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		a := newAppWith(t, d, mustParse(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
 		for agent, want := range map[string]bool{"helper": true, "guarded": true, "falling": true, "team": false, "plain": false} {
-			if c, _ := a.Card(agent); c.Replies != want {
-				t.Errorf("that %s answers with messages says its card: %v", agent, c.Replies)
+			if c, _ := a.Card(agent); c.StandaloneReplies != want {
+				t.Errorf("that %s answers with messages says its card: %v", agent, c.StandaloneReplies)
 			}
 		}
 		for _, c := range []struct {
@@ -67,13 +67,13 @@ agents:
 			{"helper", "sum", "It is 2.", false, []string{"submitted", "working", "result 2", "chunk It is 2.", "completed"}},
 			{"team", "hello", "You said: hello", false, nil},
 		} {
-			told, lines := call(t, a, ask(c.agent, c.text))
-			stored, err := a.Tasks().Get(t.Context(), task.Reach{Agents: []string{c.agent}, Owner: &ana}, told.ID, store.With{})
+			outcome, lines := runTurn(t, a, newSubmissionFor(c.agent, c.text))
+			stored, err := a.Tasks().Get(t.Context(), task.Visibility{Agents: []string{c.agent}, Owner: &ana}, outcome.ID, store.TaskParts{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, st := range []agentsvc.Status{told.Status, stored.Status} {
-				if st.State != agentsvc.Completed || st.Message.Text() != c.says || (st.Reply() != nil) != c.alone {
+			for _, st := range []agentsvc.Status{outcome.Status, stored.Status} {
+				if st.State != agentsvc.Completed || st.Message.Text() != c.says || (st.StandaloneReply() != nil) != c.alone {
 					t.Errorf("%s, %s: %s %+v", c.agent, c.text, st.State, st.Message)
 				}
 			}
@@ -81,11 +81,11 @@ agents:
 				t.Errorf("%s, %s: %q", c.agent, c.text, lines)
 			}
 		}
-		asked, _ := call(t, a, say("ask"))
-		answer := say("Rome")
-		answer.Message.Task = asked.ID
-		if told, _ := call(t, a, answer); told.Status.State != agentsvc.Completed || told.Status.Reply() != nil {
-			t.Errorf("who answers a task is told %+v", told.Status)
+		requested, _ := runTurn(t, a, newSubmission("ask"))
+		answer := newSubmission("Rome")
+		answer.Message.Task = requested.ID
+		if outcome, _ := runTurn(t, a, answer); outcome.Status.State != agentsvc.Completed || outcome.Status.StandaloneReply() != nil {
+			t.Errorf("who answers a task is told %+v", outcome.Status)
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// schemes are the credentials that an agent's card names, by name, and the names of those that callers must show.
-func schemes(s *config.Security) (all []agentsvc.Scheme, require []string) {
+// securitySchemes are the credentials that an agent's card names, by name, and the names of those that callers must show.
+func securitySchemes(s *config.Security) (all []agentsvc.Scheme, require []string) {
 	if s == nil {
 		return nil, nil
 	}

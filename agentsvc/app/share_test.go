@@ -18,8 +18,8 @@ import (
 // oldest that is finished has gone.
 func TestShareOfMemory(t *testing.T) {
 	t.Parallel()
-	p := openProcess(t, dbtest.SQLite(t), VolatileOptions{Pages: 2000})
-	p.load(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
+	p := openProcess(t, dbtest.NewSQLite(t), InMemoryDBOptions{MaxPages: 2000})
+	p.loadApp(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
 	text := strings.Repeat("x", 100_000)
 	submitSome := func(size int) error {
 		_, err := p.app.Load().Tasks().Submit(t.Context(), task.Submission{
@@ -28,14 +28,14 @@ func TestShareOfMemory(t *testing.T) {
 		return err
 	}
 	submit := func() error { return submitSome(len(text)) }
-	waiting := p.say(t, "ask", "")
+	waiting := p.runTurn(t, "ask", "")
 	var err error
 	for range 200 {
 		if err = submit(); err != nil {
 			break
 		}
 	}
-	var full *agentsvc.StoredError
+	var full *agentsvc.StorageLimitError
 	if !errors.As(err, &full) || !strings.Contains(err.Error(), "storage.tasks.backend: sql") {
 		t.Fatalf("%v, want the app's share to be used up, and what helps", err)
 	}
@@ -44,26 +44,26 @@ func TestShareOfMemory(t *testing.T) {
 		}
 	}
 	tick := trigger.Tick{Tenant: "acme", Agent: "timed", Spec: p.app.Load().Schedules()["timed"].Cron.String(), At: time.Now()}
-	if _, err := p.app.Load().Tick(t.Context(), tick); !errors.Is(err, trigger.ErrRefused) {
+	if _, err := p.app.Load().StartTick(t.Context(), tick); !errors.Is(err, trigger.ErrTickRefused) {
 		t.Errorf("a tick: %v, want it to be refused, so that it is not tried over and over", err)
 	}
-	other := store.New(p.Volatile.DB, "globex")
+	other := store.New(p.InMemory.DB, "globex")
 	for i := range 5 {
-		run := store.Run{Tenant: "globex", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "helper", Owner: bea, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1, Fresh: true}
+		run := store.Run{Tenant: "globex", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "helper", Owner: bea, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1, IsNewContext: true}
 		m := agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}
 		evs := []agentsvc.Event{{Task: run.Task, Seq: 1, Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &m}}}
-		if err := other.Accept(t.Context(), run, evs, nil); err != nil {
+		if err := other.CreateTask(t.Context(), run, evs, nil); err != nil {
 			t.Fatalf("task %d of another app: %v", i, err)
 		}
 	}
-	eventually(t, "every run of the app has ended", func() bool { return atWork(t, p.Volatile.DB, "acme") == 0 })
-	eventually(t, "there is room again", func() bool {
-		if err := p.Volatile.tidy(t.Context()); err != nil {
+	waitUntil(t, "every run of the app has ended", func() bool { return countActiveRuns(t, p.InMemory.DB, "acme") == 0 })
+	waitUntil(t, "there is room again", func() bool {
+		if err := p.InMemory.cleanUpApps(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return submit() == nil
 	})
-	if _, err := p.app.Load().Tasks().Get(t.Context(), task.Reach{}, waiting.ID, store.With{}); err != nil {
+	if _, err := p.app.Load().Tasks().Get(t.Context(), task.Visibility{}, waiting.ID, store.TaskParts{}); err != nil {
 		t.Errorf("the task that waits for its user: %v", err)
 	}
 }
@@ -71,19 +71,19 @@ func TestShareOfMemory(t *testing.T) {
 // TestResultBeyondShare: a run whose result has no room ends at once, and its task says why.
 func TestResultBeyondShare(t *testing.T) {
 	t.Parallel()
-	p := openProcess(t, dbtest.SQLite(t), VolatileOptions{Pages: 700})
-	p.load(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
-	told := p.say(t, strings.Repeat("x", 700_000), "")
-	if told.Status.State != agentsvc.Failed || !strings.Contains(told.Status.Message.Text(), "could not be stored") {
-		t.Errorf("%s %.200q, want it to fail for want of room", told.Status.State, told.Status.Message.Text())
+	p := openProcess(t, dbtest.NewSQLite(t), InMemoryDBOptions{MaxPages: 700})
+	p.loadApp(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
+	outcome := p.runTurn(t, strings.Repeat("x", 700_000), "")
+	if outcome.Status.State != agentsvc.Failed || !strings.Contains(outcome.Status.Message.Text(), "could not be stored") {
+		t.Errorf("%s %.200q, want it to fail for want of room", outcome.Status.State, outcome.Status.Message.Text())
 	}
-	if n := atWork(t, p.Volatile.DB, "acme"); n != 0 {
+	if n := countActiveRuns(t, p.InMemory.DB, "acme"); n != 0 {
 		t.Errorf("%d runs are left, want none", n)
 	}
 }
 
-// atWork counts the runs of an app that have not ended.
-func atWork(t *testing.T, d *db.DB, app db.ID) (n int) {
+// countActiveRuns counts the runs of an app that have not ended.
+func countActiveRuns(t *testing.T, d *db.DB, app db.ID) (n int) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM run WHERE tenant = $1 AND state IN ('waiting', 'pending', 'running')", string(app))
@@ -93,20 +93,20 @@ func atWork(t *testing.T, d *db.DB, app db.ID) (n int) {
 	return n
 }
 
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
+// waitUntil waits until a condition holds.
+func waitUntil(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); !holds(); <-tick.C {
+	for end := time.Now().Add(30 * time.Second); !condition(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("not within 30 s: %s", what)
 		}
 	}
 }
 
-// rows counts the rows of a table.
-func rows(t *testing.T, d *db.DB, table string) (n int) {
+// countRows counts the rows of a table.
+func countRows(t *testing.T, d *db.DB, table string) (n int) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM "+table)

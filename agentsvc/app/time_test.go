@@ -19,8 +19,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// slow answers as a server does, each time after a while. It gives up with its caller.
-func slow(t *testing.T, server string, after time.Duration) string {
+// startSlowProxy answers as a server does, each time after a while. It gives up with its caller.
+func startSlowProxy(t *testing.T, server string, after time.Duration) string {
 	t.Helper()
 	to, err := url.Parse(server)
 	if err != nil {
@@ -63,7 +63,7 @@ func TestMaxExecutionTime(t *testing.T) {
 	if _, err := exec.LookPath("sleep"); err != nil {
 		t.Fatal(err)
 	}
-	server, _ := remote(t, "hang")
+	server, _ := startMCPServer(t, "hang")
 	for name, c := range map[string]struct{ tool, arguments, settings, want string }{
 		"mcp":      {"hang", "", "url: URL", "hang did not end within 300ms and was stopped"},
 		"function": {"t", "url: URL", "type: function, handler: web_fetch", "t did not end within 300ms and was stopped"},
@@ -74,15 +74,15 @@ func TestMaxExecutionTime(t *testing.T) {
 			t.Parallel()
 			url := server
 			if c.tool == "t" {
-				url = slow(t, server, time.Minute)
+				url = startSlowProxy(t, server, time.Minute)
 			}
 			source := strings.NewReplacer("TOOL", c.tool, "ARGUMENTS", c.arguments, "SETTINGS", c.settings+", max_execution_time: 300ms").Replace(callOnce)
-			a := houseOf(t, dbtest.SQLite(t), parsed(t, strings.ReplaceAll(source, "URL", url), config.Options{}),
-				app.Tenant{ID: "acme", Name: "acme", Revision: 1, Own: true, Inside: true}, slog.New(slog.DiscardHandler), programs(t))
+			a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, strings.ReplaceAll(source, "URL", url), config.Options{}),
+				app.Tenant{ID: "acme", Name: "acme", Revision: 1, DefaultApp: true, PrivateNetwork: true}, slog.New(slog.DiscardHandler), withSandbox(t))
 			began := time.Now()
-			told, _ := call(t, a, say("go"))
-			if text := told.Status.Message.Text(); told.Status.State != agentsvc.Completed || !strings.HasPrefix(text, c.want) {
-				t.Errorf("%s %q, want %q", told.Status.State, text, c.want)
+			outcome, _ := runTurn(t, a, newSubmission("go"))
+			if text := outcome.Status.Message.Text(); outcome.Status.State != agentsvc.Completed || !strings.HasPrefix(text, c.want) {
+				t.Errorf("%s %q, want %q", outcome.Status.State, text, c.want)
 			}
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("took %v", took)
@@ -96,13 +96,13 @@ func TestMaxExecutionTime(t *testing.T) {
 func TestSlowServers(t *testing.T) {
 	t.Parallel()
 	const usual, late = 100 * time.Millisecond, 400 * time.Millisecond
-	model := slow(t, llmtest.NewServer(t, []llmtest.Turn{{Text: "go", Say: []string{"Hello."}}}).URL, late)
-	tools, _ := remote(t, "look")
-	tools = slow(t, tools, late)
-	translator := slow(t, translator(t), late)
+	model := startSlowProxy(t, llmtest.NewServer(t, []llmtest.Reply{{UserText: "go", Pieces: []string{"Hello."}}}).URL, late)
+	tools, _ := startMCPServer(t, "look")
+	tools = startSlowProxy(t, tools, late)
+	translator := startSlowProxy(t, startTranslator(t), late)
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a page")) }))
 	t.Cleanup(page.Close)
-	fetch := slow(t, page.URL, late)
+	fetch := startSlowProxy(t, page.URL, late)
 	simple := func(settings string) string {
 		return "llms: {default: {" + settings + ", base_url: " + model + "}}\nagents: {helper: {}}\n"
 	}
@@ -124,13 +124,13 @@ func TestSlowServers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := houseOf(t, dbtest.SQLite(t), parsed(t, c.source, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, Inside: true},
-				slog.New(slog.DiscardHandler), func(h *app.House) {
-					h.Inside = egress.New(egress.Options{PrivateNetwork: true, HeaderTimeout: usual})
+			a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, c.source, config.Options{}), app.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true},
+				slog.New(slog.DiscardHandler), func(h *app.Dependencies) {
+					h.PrivateEgress = egress.New(egress.Options{PrivateNetwork: true, HeaderTimeout: usual})
 				})
-			told, _ := call(t, a, say("go"))
-			if text := told.Status.Message.Text(); told.Status.State != agentsvc.Completed || !strings.HasPrefix(text, c.says) {
-				t.Errorf("%s %q, want %q", told.Status.State, text, c.says)
+			outcome, _ := runTurn(t, a, newSubmission("go"))
+			if text := outcome.Status.Message.Text(); outcome.Status.State != agentsvc.Completed || !strings.HasPrefix(text, c.says) {
+				t.Errorf("%s %q, want %q", outcome.Status.State, text, c.says)
 			}
 		})
 	}

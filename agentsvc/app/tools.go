@@ -16,105 +16,105 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// toolKinds are the tools that can be configured, by type.
-var toolKinds = map[string]func(b *builder, name string, t *config.Tool) (tool.Tool, error){
-	"command":  commandTool,
-	"function": functionTool,
+// toolBuilders are the tools that can be configured, by type.
+var toolBuilders = map[string]func(b *builder, name string, t *config.Tool) (tool.Tool, error){
+	"command":  newCommandTool,
+	"function": newFunctionTool,
 }
 
-// sourceKinds are those that have tools of their own, by type.
-var sourceKinds = map[string]func(b *builder, name string, t *config.Tool) (tool.Source, error){
-	"mcp": mcpServer,
+// sourceBuilders are those that have tools of their own, by type.
+var sourceBuilders = map[string]func(b *builder, name string, t *config.Tool) (tool.Source, error){
+	"mcp": newMCPServer,
 }
 
-// allTools builds what is configured under tools: into b.sources what has tools of its own, the rest into b.tools.
-func (b *builder) allTools() {
+// buildTools builds what is configured under tools: into b.sources what has tools of its own, the rest into b.tools.
+func (b *builder) buildTools() {
 	b.tools = make(map[string]tool.Tool, len(b.cfg.Tools))
 	b.sources = map[string]tool.Source{}
 	for name, t := range b.cfg.Tools {
 		if t.Enabled {
-			b.wrong("tools."+name, b.tool(name, t))
+			b.addProblem("tools."+name, b.buildTool(name, t))
 		}
 	}
 }
 
-func (b *builder) tool(name string, t *config.Tool) error {
-	if source := sourceKinds[t.Type]; source != nil {
+func (b *builder) buildTool(name string, t *config.Tool) error {
+	if source := sourceBuilders[t.Type]; source != nil {
 		built, err := source(b, name, t)
 		if err == nil {
-			b.sources[name] = tool.SourceWith(built, settings(t))
+			b.sources[name] = tool.SourceWithSettings(built, toolSettings(t))
 		}
 		return err
 	}
-	built, err := toolKinds[t.Type](b, name, t)
+	built, err := toolBuilders[t.Type](b, name, t)
 	if err == nil {
-		b.tools[name] = tool.With(built, settings(t))
+		b.tools[name] = tool.WithSettings(built, toolSettings(t))
 	}
 	return err
 }
 
-// settings are what can be said of every kind of tool.
-func settings(t *config.Tool) tool.Settings {
-	s := tool.Settings{Timeout: t.MaxExecutionTime, Idempotent: t.Idempotent, Approval: approval(t)}
+// toolSettings are what can be said of every kind of tool.
+func toolSettings(t *config.Tool) tool.Settings {
+	s := tool.Settings{Timeout: t.MaxExecutionTime, Idempotent: t.Idempotent, Approval: approvalOptions(t)}
 	if t.Type == "command" {
-		s.Timeout += graceOfCommand
+		s.Timeout += commandGrace
 	}
 	return s
 }
 
-// graceOfCommand is what a command gets beyond its time to be ended and to say what it had printed until then.
-const graceOfCommand = 5 * time.Second
+// commandGrace is what a command gets beyond its time to be ended and to say what it had printed until then.
+const commandGrace = 5 * time.Second
 
-func commandTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
-	if err := b.held(); err != nil {
+func newCommandTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
+	if err := b.checkSandbox(); err != nil {
 		return nil, err
 	}
-	at, err := b.place("working_directory", grant.Command, t.WorkingDirectory)
+	at, err := b.resolvePath("working_directory", grant.Command, t.WorkingDirectory)
 	if err != nil {
 		return nil, err
 	}
 	c, err := command.New(b.sandbox, command.Options{
-		Name: name, Description: t.Description, Folder: at.Name(), Root: at.Root, Timeout: t.MaxExecutionTime,
+		Name: name, Description: t.Description, Folder: at.FullPath(), Root: at.Root, Timeout: t.MaxExecutionTime,
 		Allowed: t.AllowedCommands, Denied: t.DeniedCommands, DenyByDefault: t.DenyByDefault,
 	})
 	if err != nil {
 		return nil, err
 	}
-	holder, whole := b.sandbox.Sandbox()
+	sandboxName, full := b.sandbox.DescribeIsolation()
 	level := slog.LevelInfo
-	if !whole {
+	if !full {
 		level = slog.LevelWarn
 	}
-	b.log.Log(context.Background(), level, "a tool runs programs of this host", "tool", name, "folder", t.WorkingDirectory, "sandbox", holder)
+	b.log.Log(context.Background(), level, "a tool runs programs of this host", "tool", name, "folder", t.WorkingDirectory, "sandbox", sandboxName)
 	return c, nil
 }
 
-// held reports whether programs of the host may run: the operator's own with what there is to hold them, those of
+// checkSandbox reports whether programs of the host may run: the operator's own with what there is to hold them, those of
 // others where nothing gets out.
-func (b *builder) held() error {
+func (b *builder) checkSandbox() error {
 	if b.sandbox == nil {
 		return errNoSandbox
 	}
-	if b.tenant.Own {
+	if b.tenant.DefaultApp {
 		return nil
 	}
-	return b.sandbox.Untrusted()
+	return b.sandbox.CheckUntrusted()
 }
 
-func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
+func newMCPServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 	o := mcp.Options{
-		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.leading(b.out.Patient(t.MaxExecutionTime)),
+		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)),
 		Command: t.Command, Args: t.Args, Env: t.Env, Filter: t.Filter, Description: t.Description, Optional: t.Optional,
 		Pins: b.store, Logger: b.log,
 	}
-	if t.Command != "" && !b.tenant.Own {
-		if err := b.held(); err != nil {
+	if t.Command != "" && !b.tenant.DefaultApp {
+		if err := b.checkSandbox(); err != nil {
 			return nil, err
 		}
-		o.Sandbox, o.Network = b.sandbox, b.tenant.Inside
+		o.Sandbox, o.AllowNetwork = b.sandbox, b.tenant.PrivateNetwork
 	}
 	var err error
-	if o.Credential, err = b.credential(name, t, t.URL); err != nil {
+	if o.Credential, err = b.newCredential(name, t, t.URL); err != nil {
 		return nil, err
 	}
 	server, err := mcp.New(o)
@@ -127,52 +127,52 @@ func mcpServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 
 var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")
 
-func functionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
-	o := function.Options{Name: name, Description: t.Description, HTTP: b.out.Patient(t.MaxExecutionTime)}
+func newFunctionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
+	o := function.Options{Name: name, Description: t.Description, HTTP: b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)}
 	if function.NeedsFolder(t.Handler) {
-		at, err := b.place("working_directory", grant.Filesystem, t.WorkingDirectory)
+		at, err := b.resolvePath("working_directory", grant.Filesystem, t.WorkingDirectory)
 		if err != nil {
 			return nil, err
 		}
-		o.Folder, o.Root = at.Name(), at.Root
+		o.Folder, o.Root = at.FullPath(), at.Root
 	}
 	if t.Parameters != nil {
 		schema, err := json.Marshal(t.Parameters)
 		if err != nil {
-			return nil, agentsvc.Invalid("parameters", "%v", err)
+			return nil, agentsvc.NewInvalidError("parameters", "%v", err)
 		}
 		o.Parameters = schema
 	}
 	if t.Credential != nil {
 		var err error
-		if o.Credential, err = b.credential(name, t, t.Credential.URL); err != nil {
+		if o.Credential, err = b.newCredential(name, t, t.Credential.URL); err != nil {
 			return nil, err
 		}
 	}
 	return function.New(t.Handler, o)
 }
 
-// toolSet gathers the tools an agent names and more, behind its guard; one that is turned off is left out.
-func (b *builder) toolSet(names []string, maxOutput int, g *guard, more ...tool.Tool) (*tool.Set, error) {
+// newToolSet gathers the tools an agent names and more, behind its guard; one that is turned off is left out.
+func (b *builder) newToolSet(names []string, maxOutput int, g *agentGuardrail, more ...tool.Tool) (*tool.Set, error) {
 	var tools []tool.Tool
 	var sources []tool.Source
 	for _, name := range names {
 		if t := b.tools[name]; t != nil {
-			tools = append(tools, g.tool(t))
+			tools = append(tools, g.guardTool(t))
 		}
 		if s := b.sources[name]; s != nil {
-			sources = append(sources, g.source(s))
+			sources = append(sources, g.guardSource(s))
 		}
 	}
 	for _, t := range more {
-		tools = append(tools, g.tool(t))
+		tools = append(tools, g.guardTool(t))
 	}
 	if len(tools) == 0 && len(sources) == 0 {
 		return nil, nil
 	}
-	set, err := tool.NewSet(tools, tool.Options{Sources: sources, MaxOutput: maxOutput, Around: b.watchTool(), Logger: b.log})
+	set, err := tool.NewSet(tools, tool.Options{Sources: sources, MaxOutput: maxOutput, Decorator: b.toolTracer(), Logger: b.log})
 	if err == nil {
-		b.sets = append(b.sets, set)
+		b.toolSets = append(b.toolSets, set)
 	}
 	return set, err
 }

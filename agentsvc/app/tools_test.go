@@ -23,23 +23,23 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.Enter(os.Getenv(sandbox.Variable)) // the programs that these tests run begin as this binary
+	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable)) // the programs that these tests run begin as this binary
 	os.Exit(m.Run())
 }
 
-// programs gives a house what programs of the host are held by.
-func programs(t *testing.T) func(h *app.House) {
+// withSandbox gives a house what programs of the host are held by.
+func withSandbox(t *testing.T) func(h *app.Dependencies) {
 	t.Helper()
 	helper, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	host := sandbox.NewHost(helper, sandbox.Options{})
-	return func(h *app.House) { h.Sandbox = host }
+	return func(h *app.Dependencies) { h.Sandbox = host }
 }
 
-// own is the operator's app of an example, whose folder has two files.
-func own(t *testing.T, name string) (a *app.App, folder string) {
+// newDefaultApp is the operator's app of an example, whose folder has two files.
+func newDefaultApp(t *testing.T, name string) (a *app.App, folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "notes.txt"), []byte("buy green tea\nand milk\n"), 0o600); err != nil {
@@ -49,9 +49,9 @@ func own(t *testing.T, name string) (a *app.App, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := parsed(t, string(src), config.Options{Lookup: func(string) (string, bool) { return folder, true }})
-	return houseOf(t, dbtest.SQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true, Inside: true},
-		slog.New(slog.DiscardHandler), programs(t)), folder
+	cfg := mustParse(t, string(src), config.Options{Lookup: func(string) (string, bool) { return folder, true }})
+	return newAppWith(t, dbtest.NewSQLite(t), cfg, app.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true, PrivateNetwork: true},
+		slog.New(slog.DiscardHandler), withSandbox(t)), folder
 }
 
 // TestToolExamples runs the examples of the tools that are built in.
@@ -78,11 +78,11 @@ func TestToolExamples(t *testing.T) {
 	} {
 		t.Run(c.file+" "+strings.ReplaceAll(c.text, "/", "_"), func(t *testing.T) {
 			t.Parallel()
-			a, _ := own(t, c.file)
-			told, _ := call(t, a, ask("assistant", c.text))
-			got := told.Status.Message.Text()
-			if told.Status.State != agentsvc.Completed || !strings.HasPrefix(strings.NewReplacer("‘", "'", "’", "'").Replace(got), c.says) {
-				t.Errorf("%s %q, want %q", told.Status.State, got, c.says)
+			a, _ := newDefaultApp(t, c.file)
+			outcome, _ := runTurn(t, a, newSubmissionFor("assistant", c.text))
+			got := outcome.Status.Message.Text()
+			if outcome.Status.State != agentsvc.Completed || !strings.HasPrefix(strings.NewReplacer("‘", "'", "’", "'").Replace(got), c.says) {
+				t.Errorf("%s %q, want %q", outcome.Status.State, got, c.says)
 			}
 		})
 	}
@@ -119,12 +119,12 @@ func TestCommandSettings(t *testing.T) {
 				t.Fatal(err)
 			}
 			src := strings.ReplaceAll(shell, "FOLDER", folder) + ", " + c.settings + "}\n"
-			a := houseOf(t, dbtest.SQLite(t), parsed(t, strings.Replace(src, ", }", "}", 1), config.Options{}),
-				app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true}, slog.New(slog.DiscardHandler), programs(t))
+			a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, strings.Replace(src, ", }", "}", 1), config.Options{}),
+				app.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true}, slog.New(slog.DiscardHandler), withSandbox(t))
 			start := time.Now()
-			told, _ := call(t, a, say(c.text))
-			if got, want := told.Status.Message.Text(), strings.ReplaceAll(c.says, "FOLDER", folder); !strings.HasPrefix(got, want) {
-				t.Errorf("%s %q, want %q", told.Status.State, got, want)
+			outcome, _ := runTurn(t, a, newSubmission(c.text))
+			if got, want := outcome.Status.Message.Text(), strings.ReplaceAll(c.says, "FOLDER", folder); !strings.HasPrefix(got, want) {
+				t.Errorf("%s %q, want %q", outcome.Status.State, got, want)
 			}
 			if time.Since(start) > 10*time.Second {
 				t.Errorf("it took %v", time.Since(start))
@@ -136,21 +136,21 @@ func TestCommandSettings(t *testing.T) {
 // TestFunctionSettings sees max_execution_time act on a function.
 func TestFunctionSettings(t *testing.T) {
 	t.Parallel()
-	asked := make(chan struct{})
+	requested := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(asked)
+		close(requested)
 		<-r.Context().Done()
 	}))
 	t.Cleanup(srv.Close)
 	src := strings.Replace(shell, "type: command, working_directory: FOLDER", "type: function, handler: web_fetch, max_execution_time: 200ms", 1) + "}\n"
 	src = strings.Replace(src, `{command: "{{line}}"}`, `{url: "{{line}}"}`, 1)
-	a := houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true, Inside: true},
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), app.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true, PrivateNetwork: true},
 		slog.New(slog.DiscardHandler))
-	told, _ := call(t, a, say("run "+srv.URL))
-	if got := told.Status.Message.Text(); !strings.HasPrefix(got, "shell did not end within 200ms and was stopped") {
-		t.Errorf("%s %q", told.Status.State, got)
+	outcome, _ := runTurn(t, a, newSubmission("run "+srv.URL))
+	if got := outcome.Status.Message.Text(); !strings.HasPrefix(got, "shell did not end within 200ms and was stopped") {
+		t.Errorf("%s %q", outcome.Status.State, got)
 	}
-	<-asked
+	<-requested
 }
 
 // TestCommandOfTenant: an app's programs run in a sandbox that holds, or the app is refused.
@@ -161,21 +161,21 @@ func TestCommandOfTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := strings.ReplaceAll(shell, "FOLDER", folder) + ", allowed_commands: [cat, bash]}\n"
-	granted := grants.Parse([]string{"command=" + folder})
-	cfg := parsed(t, src, config.Options{Tenant: true, Grants: granted})
+	granted := grants.ParseList([]string{"command=" + folder})
+	cfg := mustParse(t, src, config.Options{Tenant: true, Grants: granted})
 	tenant := app.Tenant{ID: "acme", Name: "acme", Revision: 1, Grants: granted}
-	_, err = app.Build(cfg, tenant, app.House{DB: dbtest.SQLite(t), Outside: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler)})
+	_, err = app.Build(cfg, tenant, app.Dependencies{DB: dbtest.NewSQLite(t), PublicEgress: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "tools.shell: a program of this host needs a sandbox") {
 		t.Errorf("without a sandbox: %v", err)
 	}
 	var log strings.Builder
-	a := houseOf(t, dbtest.SQLite(t), cfg, tenant, slog.New(slog.NewTextHandler(&log, nil)), programs(t))
+	a := newAppWith(t, dbtest.NewSQLite(t), cfg, tenant, slog.New(slog.NewTextHandler(&log, nil)), withSandbox(t))
 	if !strings.Contains(log.String(), "a tool runs programs of this host") || !strings.Contains(log.String(), "sandbox=") {
 		t.Errorf("the log does not say which sandbox there is: %s", log.String())
 	}
 	for _, text := range []string{"run cat /etc/passwd", "run bash -c 'cat /etc/passwd /proc/1/environ'", "run cat ../../../etc/hosts"} {
-		told, _ := call(t, a, say(text))
-		if got := told.Status.Message.Text(); !strings.HasPrefix(got, "shell: exit code 1\n[stderr]\n") || strings.Contains(got, "root:") || strings.Contains(got, "localhost") {
+		outcome, _ := runTurn(t, a, newSubmission(text))
+		if got := outcome.Status.Message.Text(); !strings.HasPrefix(got, "shell: exit code 1\n[stderr]\n") || strings.Contains(got, "root:") || strings.Contains(got, "localhost") {
 			t.Errorf("%s: %q", text, got)
 		}
 	}
@@ -189,11 +189,11 @@ func TestCommandCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := strings.ReplaceAll(shell, "FOLDER", folder) + ", allowed_commands: [sleep]}\n"
-	a := houseOf(t, dbtest.SQLite(t), parsed(t, src, config.Options{}), app.Tenant{ID: "default", Name: "default", Revision: 1, Own: true},
-		slog.New(slog.DiscardHandler), programs(t))
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), app.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true},
+		slog.New(slog.DiscardHandler), withSandbox(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_, events, err := a.Tasks().Call(ctx, say("run sleep 600"))
+	_, events, err := a.Tasks().SubmitAndFollow(ctx, newSubmission("run sleep 600"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestCommandCancelled(t *testing.T) {
 		}
 		if ev.Message != nil && len(ev.Message.ToolCalls) > 0 {
 			start = time.Now()
-			if _, err := a.Tasks().Cancel(ctx, task.Reach{Agents: []string{"helper"}, Owner: &ana}, ev.Task); err != nil {
+			if _, err := a.Tasks().Cancel(ctx, task.Visibility{Agents: []string{"helper"}, Owner: &ana}, ev.Task); err != nil {
 				t.Fatal(err)
 			}
 		}

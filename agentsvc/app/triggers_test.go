@@ -21,49 +21,49 @@ import (
 // delivery.
 func TestTriggersExample(t *testing.T) {
 	t.Parallel()
-	a := example(t, "triggers")
+	a := newExampleApp(t, "triggers")
 	s := a.Schedules()["reporter"]
 	if s == nil || len(a.Schedules()) != 1 {
 		t.Fatalf("the schedules are %v", a.Schedules())
 	}
 	at := time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)
 	tick := trigger.Tick{Agent: "reporter", Spec: s.Cron.String(), At: at}
-	first, err := a.Tick(t.Context(), tick)
-	again, err2 := a.Tick(t.Context(), tick)
+	first, err := a.StartTick(t.Context(), tick)
+	again, err2 := a.StartTick(t.Context(), tick)
 	if err != nil || err2 != nil || first != again {
 		t.Errorf("a tick is the tasks %s and %s (%v, %v)", first, again, err, err2)
 	}
 	var got agentsvc.Task
-	eventually(t, func() bool {
-		got, err = a.Tasks().Get(t.Context(), task.Reach{}, first, store.With{History: true})
-		return err == nil && got.Status.State.Terminal()
+	waitUntil(t, func() bool {
+		got, err = a.Tasks().Get(t.Context(), task.Visibility{}, first, store.TaskParts{History: true})
+		return err == nil && got.Status.State.IsTerminal()
 	})
-	if got.Status.Message.Text() != "Nothing has happened." || got.Owner != trigger.Owner("reporter") {
+	if got.Status.Message.Text() != "Nothing has happened." || got.Owner != trigger.TaskOwner("reporter") {
 		t.Errorf("the task of %v says %q", got.Owner, got.Status.Message.Text())
 	}
 	if diff := cmp.Diff(map[string]any{"trigger": "schedule", "scheduled_at": "2026-11-20T09:30:00+01:00"}, got.History[0].Metadata); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	tick.Spec = "UTC 0 0 * * *"
-	if _, err := a.Tick(t.Context(), tick); !errors.Is(err, trigger.ErrOff) {
+	if _, err := a.StartTick(t.Context(), tick); !errors.Is(err, trigger.ErrNoSchedule) {
 		t.Errorf("a tick of another schedule: %v", err)
 	}
 	hook := a.Webhooks()["/webhooks/triage"]
-	if hook == nil || hook.Waits != 30*time.Second {
+	if hook == nil || hook.ResultTimeout != 30*time.Second {
 		t.Fatalf("the webhook is %+v", hook)
 	}
-	said, err := hook.Input.Message("application/json", []byte(`{"issue": {"title": "It is down", "user": {"login": "ana"}}}`))
-	if err != nil || said != "ana says: It is down" {
-		t.Errorf("a delivery says %q (%v)", said, err)
+	content, err := hook.Input.BuildMessage("application/json", []byte(`{"issue": {"title": "It is down", "user": {"login": "ana"}}}`))
+	if err != nil || content != "ana says: It is down" {
+		t.Errorf("a delivery says %q (%v)", content, err)
 	}
-	told, _ := call(t, a, ask("triage", said))
-	if told.Status.Message.Text() != "Thank you, ana. I look after this: It is down" {
-		t.Errorf("the answer is %q", told.Status.Message.Text())
+	outcome, _ := runTurn(t, a, newSubmissionFor("triage", content))
+	if outcome.Status.Message.Text() != "Thank you, ana. I look after this: It is down" {
+		t.Errorf("the answer is %q", outcome.Status.Message.Text())
 	}
 }
 
-// TestTriggerMistakes tells where a schedule or a template is wrong.
-func TestTriggerMistakes(t *testing.T) {
+// TestTriggerProblems tells where a schedule or a template is wrong.
+func TestTriggerProblems(t *testing.T) {
 	t.Parallel()
 	const src = `
 llms: {m: {provider: scripted}}
@@ -77,13 +77,13 @@ agents:
   short: {llm: m, trigger: {type: webhook, secret: a-secret-of-the-hooks}}
   asleep: {llm: m, trigger: {enabled: false, type: webhook, secret: x}}
 `
-	_, err := app.Build(parsed(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme"}, app.House{DB: dbtest.SQLite(t), Log: slog.New(slog.DiscardHandler)})
-	var wrong *config.Error
-	if !errors.As(config.Place(err, "x.yaml", []byte(src)), &wrong) {
+	_, err := app.Build(mustParse(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme"}, app.Dependencies{DB: dbtest.NewSQLite(t), Log: slog.New(slog.DiscardHandler)})
+	var configErr *config.Error
+	if !errors.As(config.AddPositions(err, "x.yaml", []byte(src)), &configErr) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, p := range wrong.Problems {
+	for _, p := range configErr.Problems {
 		got = append(got, p.Path)
 		if p.Line == 0 {
 			t.Errorf("%s has no line", p.Path)

@@ -17,20 +17,20 @@ const mib = 1 << 20
 // TestShares: an app gets as much as it leaves free, waits for its own and not for others, and is refused in the end.
 func TestShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var taken int64
-		p := capacity.NewPool(64*mib, func(n int64) { taken = n })
-		add := func(app db.ID, n int64) (h *capacity.Hold, waited time.Duration, err error) {
+		var reserved int64
+		p := capacity.NewPool(64*mib, func(n int64) { reserved = n })
+		add := func(app db.ID, n int64) (h *capacity.Reservation, waited time.Duration, err error) {
 			began := time.Now()
-			h = p.Hold(app, 1)
-			err = h.Add(t.Context(), n)
+			h = p.NewReservation(app, 1)
+			err = h.ReserveBytes(t.Context(), n)
 			return h, time.Since(began), err
 		}
 		first, waited, err := add("acme", 32*mib)
 		if err != nil || waited != 0 {
 			t.Fatalf("half of an empty pool: %v after %v", err, waited)
 		}
-		if _, waited, err := add("acme", mib); !errors.Is(err, capacity.ErrFull) || waited != capacity.Wait {
-			t.Errorf("more than its share: %v after %v, want ErrFull after %v", err, waited, capacity.Wait)
+		if _, waited, err := add("acme", mib); !errors.Is(err, capacity.ErrFull) || waited != capacity.MaxWait {
+			t.Errorf("more than its share: %v after %v, want ErrFull after %v", err, waited, capacity.MaxWait)
 		}
 		var large *capacity.TooLargeError
 		if _, waited, err := add("globex", 33*mib); !errors.As(err, &large) || waited != 0 {
@@ -40,21 +40,21 @@ func TestShares(t *testing.T) {
 		if err != nil || waited != 0 {
 			t.Errorf("another app's share: %v after %v", err, waited)
 		}
-		time.AfterFunc(3*time.Second, first.Release)
+		time.AfterFunc(3*time.Second, first.ReleaseBytes)
 		second, waited, err := add("acme", 20*mib)
 		if err != nil || waited != 3*time.Second {
 			t.Errorf("the next of the same app: %v after %v, want when the first is released", err, waited)
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := p.Hold("acme", 1).Add(gone, 8*mib); !errors.Is(err, context.Canceled) {
+		if err := p.NewReservation("acme", 1).ReserveBytes(gone, 8*mib); !errors.Is(err, context.Canceled) {
 			t.Errorf("the caller is gone: %v", err)
 		}
-		for _, h := range []*capacity.Hold{first, second, second, globex} { // releasing again is nothing
-			h.Release()
+		for _, h := range []*capacity.Reservation{first, second, second, globex} { // releasing again is nothing
+			h.ReleaseBytes()
 		}
-		if taken != 0 {
-			t.Errorf("%d bytes are taken in the end", taken)
+		if reserved != 0 {
+			t.Errorf("%d bytes are taken in the end", reserved)
 		}
 	})
 }
@@ -63,16 +63,16 @@ func TestShares(t *testing.T) {
 func TestWaitersOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := capacity.NewPool(64*mib, nil)
-		acme := p.Hold("acme", 1)
-		if err := acme.Add(t.Context(), 30*mib); err != nil {
+		acme := p.NewReservation("acme", 1)
+		if err := acme.ReserveBytes(t.Context(), 30*mib); err != nil {
 			t.Fatal(err)
 		}
 		var mu sync.Mutex
 		var order []int64
 		for _, n := range []int64{10, 1} { // the second would fit by itself
 			go func() {
-				h := p.Hold("acme", 1)
-				if err := h.Add(t.Context(), n*mib); err == nil {
+				h := p.NewReservation("acme", 1)
+				if err := h.ReserveBytes(t.Context(), n*mib); err == nil {
 					mu.Lock()
 					defer mu.Unlock()
 					order = append(order, n)
@@ -80,10 +80,10 @@ func TestWaitersOfOthers(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		if err := p.Hold("globex", 1).Add(t.Context(), 8*mib); err != nil || len(order) > 0 {
+		if err := p.NewReservation("globex", 1).ReserveBytes(t.Context(), 8*mib); err != nil || len(order) > 0 {
 			t.Errorf("another app: %v; went before: %v", err, order)
 		}
-		acme.Release()
+		acme.ReleaseBytes()
 		synctest.Wait()
 		if len(order) != 2 {
 			t.Errorf("those who waited: %v", order)
@@ -91,26 +91,26 @@ func TestWaitersOfOthers(t *testing.T) {
 	})
 }
 
-// TestHold: a hold takes nothing while it is small, and then by its factor, in steps.
-func TestHold(t *testing.T) {
-	var taken int64
-	p := capacity.NewPool(64*mib, func(n int64) { taken = n })
-	h := p.Hold("acme", 2)
-	for n, want := range map[int64]int64{capacity.Free: 0, capacity.Free + 1: 256 << 10, 4 * mib: 8 * mib} {
-		h.Release()
-		if err := h.Add(t.Context(), n); err != nil || taken != want {
-			t.Errorf("%d bytes take %d (%v), want %d", n, taken, err, want)
+// TestReservation: a hold takes nothing while it is small, and then by its factor, in steps.
+func TestReservation(t *testing.T) {
+	var reserved int64
+	p := capacity.NewPool(64*mib, func(n int64) { reserved = n })
+	h := p.NewReservation("acme", 2)
+	for n, want := range map[int64]int64{capacity.FreeBytes: 0, capacity.FreeBytes + 1: 256 << 10, 4 * mib: 8 * mib} {
+		h.ReleaseBytes()
+		if err := h.ReserveBytes(t.Context(), n); err != nil || reserved != want {
+			t.Errorf("%d bytes take %d (%v), want %d", n, reserved, err, want)
 		}
 	}
-	h.Release()
-	if err := errors.Join(h.Reach(t.Context(), mib), h.Reach(t.Context(), mib/2)); err != nil || taken != 2*mib {
-		t.Errorf("reaching a MiB twice takes %d (%v)", taken, err)
+	h.ReleaseBytes()
+	if err := errors.Join(h.ReserveTotal(t.Context(), mib), h.ReserveTotal(t.Context(), mib/2)); err != nil || reserved != 2*mib {
+		t.Errorf("reaching a MiB twice takes %d (%v)", reserved, err)
 	}
-	var none *capacity.Hold
-	if err := errors.Join(none.Add(t.Context(), 1<<40), none.Beside(1).Add(t.Context(), 1<<40), new(capacity.Hold).Add(t.Context(), 1<<40)); err != nil {
+	var none *capacity.Reservation
+	if err := errors.Join(none.ReserveBytes(t.Context(), 1<<40), none.NewPart(1).ReserveBytes(t.Context(), 1<<40), new(capacity.Reservation).ReserveBytes(t.Context(), 1<<40)); err != nil {
 		t.Errorf("without a pool: %v", err)
 	}
-	if got := capacity.Of(capacity.With(t.Context(), h)); got != h || capacity.Of(t.Context()) != nil {
+	if got := capacity.ReservationFrom(capacity.WithReservation(t.Context(), h)); got != h || capacity.ReservationFrom(t.Context()) != nil {
 		t.Errorf("of the context: %v", got)
 	}
 }

@@ -10,13 +10,13 @@ import (
 // address is an address of a document in its parts. It is taken apart as text, so that variables may stand in it, and what
 // is not hidden stays as it was written.
 type address struct {
-	scheme string // with ://
-	user   string // without @; "" = none
-	host   string // with the port
-	path   string
-	query  []string // name=value
-	end    string   // the fragment, with #
-	asks   bool     // a question mark stands before the query
+	scheme   string // with ://
+	user     string // without @; "" = none
+	host     string // with the port
+	path     string
+	query    []string // name=value
+	fragment string   // the fragment, with #
+	hasQuery bool     // a question mark stands before the query
 }
 
 var addressForm = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#\s]*)([^?#\s]*)(\?[^#\s]*)?(#\S*)?$`)
@@ -27,12 +27,12 @@ func parseAddress(text string) (a address, ok bool) {
 	if m == nil {
 		return a, false
 	}
-	a.scheme, a.host, a.path, a.end = m[1], m[2], m[3], m[5]
+	a.scheme, a.host, a.path, a.fragment = m[1], m[2], m[3], m[5]
 	if i := strings.LastIndexByte(a.host, '@'); i >= 0 {
 		a.user, a.host = a.host[:i], a.host[i+1:]
 	}
 	if m[4] != "" {
-		a.asks, a.query = true, strings.Split(m[4][1:], "&")
+		a.hasQuery, a.query = true, strings.Split(m[4][1:], "&")
 	}
 	return a, true
 }
@@ -44,14 +44,14 @@ func (a address) String() string {
 		text += a.user + "@"
 	}
 	text += a.host + a.path
-	if a.asks {
+	if a.hasQuery {
 		text += "?" + strings.Join(a.query, "&")
 	}
-	return text + a.end
+	return text + a.fragment
 }
 
-// place is where the address leads: scheme, host and port.
-func (a address) place() string {
+// origin is where the address leads: scheme, host and port.
+func (a address) origin() string {
 	scheme, host := strings.ToLower(a.scheme), strings.ToLower(a.host)
 	switch scheme {
 	case "https://":
@@ -62,10 +62,10 @@ func (a address) place() string {
 	return scheme + host
 }
 
-// masked returns the address without its secrets: the name and password before the host, and the values in the query that
+// maskSecrets returns the address without its secrets: the name and password before the host, and the values in the query that
 // are, or look like, credentials.
-func (a address) masked() address {
-	if a.user != "" && !publicUser.MatchString(a.user) {
+func (a address) maskSecrets() address {
+	if a.user != "" && !publicUserForm.MatchString(a.user) {
 		a.user = mask
 	}
 	a.query = slices.Clone(a.query)
@@ -77,13 +77,13 @@ func (a address) masked() address {
 	return a
 }
 
-// holdsMask reports whether a secret of the address is masked.
-func (a address) holdsMask() bool {
+// hasMask reports whether a secret of the address is masked.
+func (a address) hasMask() bool {
 	return a.user == mask || slices.ContainsFunc(a.query, func(pair string) bool { return strings.HasSuffix(pair, "="+mask) })
 }
 
-// restored returns the address with the secrets that are masked put back from old, which leads to the same place.
-func (a address) restored(old address) address {
+// restoreSecrets returns the address with the secrets that are masked put back from old, which leads to the same place.
+func (a address) restoreSecrets(old address) address {
 	if a.user == mask && old.user != "" {
 		a.user = old.user
 	}
@@ -101,8 +101,8 @@ func (a address) restored(old address) address {
 	return a
 }
 
-// publicUser is a name, or a name and a password, that are variables.
-var publicUser = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*:?\}(:\$\{[A-Za-z_][A-Za-z0-9_]*:?\})?$`)
+// publicUserForm is a name, or a name and a password, that are variables.
+var publicUserForm = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*:?\}(:\$\{[A-Za-z_][A-Za-z0-9_]*:?\})?$`)
 
 // Words of which the names of parameters are made that hold credentials, and names that are such a word.
 var (
@@ -110,12 +110,12 @@ var (
 	credentialNames = []string{"key", "sig", "auth", "code", "sas", "hmac"}
 )
 
-// minToken is the length from which a value with letters and digits, and without spaces, looks like a token, in bytes.
-const minToken = 20
+// minTokenLength is the length from which a value with letters and digits, and without spaces, looks like a token, in bytes.
+const minTokenLength = 20
 
 // isCredential reports whether a parameter of a query is, or looks like, a credential.
 func isCredential(name, value string) bool {
-	if value == "" || publicReference.MatchString(value) {
+	if value == "" || publicReferenceForm.MatchString(value) {
 		return false
 	}
 	if plain, err := url.QueryUnescape(name); err == nil {
@@ -125,7 +125,7 @@ func isCredential(name, value string) bool {
 	if slices.Contains(credentialNames, name) || slices.ContainsFunc(credentialParts, func(part string) bool { return strings.Contains(name, part) }) {
 		return true
 	}
-	return len(value) >= minToken && strings.ContainsAny(value, "0123456789") && tokenForm.MatchString(value)
+	return len(value) >= minTokenLength && strings.ContainsAny(value, "0123456789") && tokenForm.MatchString(value)
 }
 
 var tokenForm = regexp.MustCompile(`^[A-Za-z0-9_.~+=%-]*[A-Za-z][A-Za-z0-9_.~+=%-]*$`)

@@ -94,72 +94,72 @@ type Skill struct {
 	Tags []string `yaml:"tags"`
 }
 
-var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+var agentNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-func (a *Agent) check(c *checks, s spot) {
-	if !agentName.MatchString(s.path.part) {
-		c.problem(s, "the name of an agent is 1 to 63 letters, digits, '_', '.' or '-', and starts with a letter or digit")
+func (a *Agent) checkRules(c *validation, s location) {
+	if !agentNameForm.MatchString(s.path.part) {
+		c.addProblem(s, "the name of an agent is 1 to 63 letters, digits, '_', '.' or '-', and starts with a letter or digit")
 	}
-	if a.Type == "llm" && a.LLM == "" && !c.doc.has(s.value, "llm") && c.defaultLLMMissing {
-		c.problem(s, `has no model: set llm here or defaults.llm, or name one of llms "default"`)
+	if a.Type == "llm" && a.LLM == "" && !c.doc.hasValue(s.value, "llm") && c.defaultLLMMissing {
+		c.addProblem(s, `has no model: set llm here or defaults.llm, or name one of llms "default"`)
 	}
 	if a.Type == "remote" && a.URL == "" && a.AgentCardURL == "" && a.AgentCardFile == "" {
-		c.problem(s, "a remote agent needs url, agent_card_url or agent_card_file")
+		c.addProblem(s, "a remote agent needs url, agent_card_url or agent_card_file")
 	}
-	a.remote(c, s)
-	a.guarded(c, s)
-	a.members(c, s)
-	a.ends(c, s)
-	a.session(c, s.child("context"))
-	a.notifies(c, s.child("notifications"))
+	a.checkRemote(c, s)
+	a.checkGuardrail(c, s)
+	a.checkMembers(c, s)
+	a.checkTermination(c, s)
+	a.checkContext(c, s.child("context"))
+	a.checkNotifications(c, s.child("notifications"))
 	if p := a.Prompt; p != nil && p.SystemPrompt != "" && (a.Instruction != "" || p.Role != "" || p.Guidance != "") {
-		c.problem(s.child("prompt").child("system_prompt"), "replaces instruction, role and guidance: leave either them out or it")
+		c.addProblem(s.child("prompt").child("system_prompt"), "replaces instruction, role and guidance: leave either them out or it")
 	}
 }
 
-// session checks that an agent without a model cuts no conversation.
-func (a *Agent) session(c *checks, s spot) {
-	for _, key := range keys(s) {
+// checkContext checks that an agent without a model cuts no conversation.
+func (a *Agent) checkContext(c *validation, s location) {
+	for _, key := range mappingKeys(s) {
 		if a.Type != "" && a.Type != "llm" && key != "on_busy" {
-			c.problem(s.child(key), "belongs to type llm only")
+			c.addProblem(s.child(key), "belongs to type llm only")
 		}
 	}
 }
 
-// remote checks where a remote agent is and what it is shown.
-func (a *Agent) remote(c *checks, s spot) {
+// checkRemote checks where a remote agent is and what it is shown.
+func (a *Agent) checkRemote(c *validation, s location) {
 	if a.AgentCardFile != "" && (a.URL != "" || a.AgentCardURL != "") {
-		c.problem(s.child("agent_card_file"), "stands in for url and agent_card_url: leave either them out or it")
+		c.addProblem(s.child("agent_card_file"), "stands in for url and agent_card_url: leave either them out or it")
 	}
-	c.address(s.child("url"), a.URL)
-	c.address(s.child("agent_card_url"), a.AgentCardURL)
-	c.headers(s.child("headers"), a.Headers)
+	c.checkAddress(s.child("url"), a.URL)
+	c.checkAddress(s.child("agent_card_url"), a.AgentCardURL)
+	c.checkHeaders(s.child("headers"), a.Headers)
 	for name := range a.Headers {
 		if a.Credentials != nil && strings.EqualFold(name, "Authorization") {
-			c.problem(s.child("headers"), "holds Authorization, which credentials stand for: leave either out")
+			c.addProblem(s.child("headers"), "holds Authorization, which credentials stand for: leave either out")
 		}
 	}
 }
 
-// guarded demands that the guardrail has nothing that cannot act on this agent.
-func (a *Agent) guarded(c *checks, s spot) {
+// checkGuardrail demands that the guardrail has nothing that cannot act on this agent.
+func (a *Agent) checkGuardrail(c *validation, s location) {
 	g := c.guardrails[a.Guardrails]
 	if a.Type == "llm" || a.Type == "runner" || g == nil || !g.Enabled || g.Tool == nil {
 		return
 	}
 	if t := g.Tool.Authorization; t != nil && t.Enabled {
-		c.problem(s.child("guardrails"), "holds tool.authorization, and an agent of type "+a.Type+
+		c.addProblem(s.child("guardrails"), "holds tool.authorization, and an agent of type "+a.Type+
 			" calls no tools itself: name a guardrail without it here, and one with it at the agents that call tools")
 	}
 }
 
-// complete fills in what follows from the rest of the document: the shown name, the model and where a webhook listens.
-func (a *Agent) complete(key string, d Defaults) {
+// applyDefaults fills in what follows from the rest of the document: the shown name, the model and where a webhook listens.
+func (a *Agent) applyDefaults(key string, d Defaults) {
 	if a.Name == "" {
 		a.Name = key
 	}
 	if a.LLM == "" && a.Type == "llm" {
 		a.LLM = d.LLM
 	}
-	a.Trigger.complete(key)
+	a.Trigger.applyDefaults(key)
 }

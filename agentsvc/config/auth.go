@@ -26,32 +26,32 @@ type Auth struct {
 	ExcludedPaths []string `yaml:"excluded_paths" jsonschema:"default=/health,default=/.well-known/agent-card.json"`
 }
 
-func (a *Auth) check(c *checks, s spot) {
+func (a *Auth) checkRules(c *validation, s location) {
 	if a.Enabled {
-		c.needs(s, "jwks_url", "issuer", "audience")
+		c.requireKeys(s, "jwks_url", "issuer", "audience")
 	}
-	c.address(s.child("jwks_url"), a.JWKSURL)
+	c.checkAddress(s.child("jwks_url"), a.JWKSURL)
 	if at := s.child("refresh_interval"); at.value != nil && a.RefreshInterval < 30*time.Second {
-		c.problem(at, "must be at least 30s: the keys are fetched no more often")
+		c.addProblem(at, "must be at least 30s: the keys are fetched no more often")
 	}
 	for i, p := range a.ExcludedPaths {
 		at := s.child("excluded_paths").item(i)
 		switch {
 		case !strings.HasPrefix(p, "/"):
-			c.problem(at, "must be a path, which begins with a slash")
+			c.addProblem(at, "must be a path, which begins with a slash")
 		case p == "/admin" || strings.HasPrefix(p, "/admin/"):
-			c.problem(at, "is the admin API's, which always needs the operator's credential")
+			c.addProblem(at, "is the admin API's, which always needs the operator's credential")
 		}
 	}
 }
 
-// Open reports whether a call of path, which is one of the default app's, needs no credential.
-func (a *Auth) Open(path string) bool {
-	return !a.Enabled || !a.RequireAuth || a.Excludes(path)
+// AllowsAnonymous reports whether a call of path, which is one of the default app's, needs no credential.
+func (a *Auth) AllowsAnonymous(path string) bool {
+	return !a.Enabled || !a.RequireAuth || a.IsExcluded(path)
 }
 
-// Excludes reports whether path is one of those that need no credential.
-func (a *Auth) Excludes(path string) bool {
+// IsExcluded reports whether path is one of those that need no credential.
+func (a *Auth) IsExcluded(path string) bool {
 	return slices.ContainsFunc(a.ExcludedPaths, func(p string) bool {
 		return path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p)
 	})

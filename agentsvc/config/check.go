@@ -15,93 +15,93 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// checks holds what needs the whole document: references, host powers, siblings, and what is not available
+// validation holds what needs the whole document: references, host powers, siblings, and what is not available
 // yet. It walks the decoded structs and their nodes together.
-type checks struct {
+type validation struct {
 	Options
 	doc               *document
-	names             map[string][]string  // sorted names by top-level key
+	entryNames        map[string][]string  // sorted names by top-level key
 	databases         map[string]*Database // to tell where mysql is refused
 	llms              map[string]*LLM      // to tell where fallbacks lead
 	guardrails        map[string]*Guardrail
 	nesting           *nesting
 	webhooks          map[string]string // agents by the paths of their webhooks
-	auth              bool              // callers need a credential
+	authEnabled       bool              // callers need a credential
 	defaultLLMMissing bool
-	refused           map[string]bool // entries such as tools.shell that lack a grant
-	waiting           []waiting
+	refusedEntries    map[string]bool // entries such as tools.shell that lack a grant
+	unavailable       []unavailableRequest
 }
 
-// checker is implemented by the structs that have rules of their own.
-type checker interface {
-	check(*checks, spot)
+// ruleChecker is implemented by the structs that have rules of their own.
+type ruleChecker interface {
+	checkRules(*validation, location)
 }
 
-// walk checks v, which was decoded from s, and everything below. Where off is set, v belongs to something
+// walkValue checks v, which was decoded from s, and everything below. Where off is set, v belongs to something
 // that is turned off: it is held to its form, but asks for nothing.
-func (c *checks) walk(s spot, v reflect.Value, off bool) {
+func (c *validation) walkValue(s location, v reflect.Value, off bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			c.walk(s, v.Elem(), off)
+			c.walkValue(s, v.Elem(), off)
 		}
 	case reflect.Struct:
 		if s.value != nil && s.value.Kind != yaml.MappingNode && !isNull(s.value) {
 			return // told when it was decoded
 		}
-		if x, ok := v.Addr().Interface().(checker); ok {
-			x.check(c, s)
+		if x, ok := v.Addr().Interface().(ruleChecker); ok {
+			x.checkRules(c, s)
 		}
 		for _, f := range fieldsOf(v.Type()) {
-			c.field(s.child(f.name), v, &f, off)
+			c.checkField(s.child(f.name), v, &f, off)
 		}
 	case reflect.Map:
 		if v.Type().Elem().Kind() != reflect.Pointer {
 			return
 		}
-		for i, name := range keys(s) {
-			at := spot{&path{s.path, name, namePart}, s.value.Content[2*i], s.value.Content[2*i+1]}
+		for i, name := range mappingKeys(s) {
+			at := location{&path{s.path, name, namePart}, s.value.Content[2*i], s.value.Content[2*i+1]}
 			item := v.MapIndex(reflect.ValueOf(name))
 			if !item.IsValid() {
 				continue // told when it was decoded
 			}
-			c.name(at, name)
-			c.walk(at, item, disabled(item))
-			if !disabled(item) {
-				c.available(at, item, reflect.Value{})
+			c.checkName(at, name)
+			c.walkValue(at, item, isDisabled(item))
+			if !isDisabled(item) {
+				c.checkAvailable(at, item, reflect.Value{})
 			}
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			c.walk(s.item(i), v.Index(i), off)
+			c.walkValue(s.item(i), v.Index(i), off)
 		}
 	}
 }
 
-// field checks the field f of the struct v, and everything below it.
-func (c *checks) field(s spot, v reflect.Value, f *field, off bool) {
+// checkField checks the field f of the struct v, and everything below it.
+func (c *validation) checkField(s location, v reflect.Value, f *field, off bool) {
 	x := v.Field(f.index)
 	written := s.value != nil && !isNull(s.value)
 	if written {
-		if !f.allowed(v) {
-			c.problem(s, fmt.Sprintf("belongs to %s %s only", f.onlyKey, strings.Join(f.only, ", ")))
+		if !f.isAllowed(v) {
+			c.addProblem(s, fmt.Sprintf("belongs to %s %s only", f.onlyKey, strings.Join(f.onlyValues, ", ")))
 		}
 		if f.grant != "" && !off {
-			c.grant(s, f.grant)
-			c.below(s, f.grant, x.String())
+			c.requireGrant(s, f.grant)
+			c.requireGrantedPath(s, f.grant, x.String())
 		}
 		if f.ref != "" {
-			c.references(s, x, f.ref)
+			c.checkReferences(s, x, f.ref)
 		}
 	}
-	c.walk(s, x, off || disabled(x))
+	c.walkValue(s, x, off || isDisabled(x))
 	if !off {
-		c.available(s, x, v)
+		c.checkAvailable(s, x, v)
 	}
 }
 
-// disabled reports whether v is a struct that is turned off.
-func disabled(v reflect.Value) bool {
+// isDisabled reports whether v is a struct that is turned off.
+func isDisabled(v reflect.Value) bool {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
@@ -112,146 +112,146 @@ func disabled(v reflect.Value) bool {
 	return enabled.IsValid() && !enabled.Bool()
 }
 
-func (c *checks) references(s spot, v reflect.Value, kind string) {
+func (c *validation) checkReferences(s location, v reflect.Value, kind string) {
 	if v.Kind() == reflect.String {
-		c.reference(s, kind, v.String(), c.names[kind])
+		c.checkReference(s, kind, v.String(), c.entryNames[kind])
 		return
 	}
 	seen := map[string]bool{}
 	for i := range v.Len() {
 		name := v.Index(i).String()
 		if seen[name] && name != "" {
-			c.problem(s.item(i), "stands twice in the list")
+			c.addProblem(s.item(i), "stands twice in the list")
 			continue
 		}
 		seen[name] = true
-		c.reference(s.item(i), kind, name, c.names[kind])
+		c.checkReference(s.item(i), kind, name, c.entryNames[kind])
 	}
 }
 
-// reference checks that name is one of known, which is sorted and which kind describes.
-func (c *checks) reference(s spot, kind, name string, known []string) {
+// checkReference checks that name is one of known, which is sorted and which kind describes.
+func (c *validation) checkReference(s location, kind, name string, known []string) {
 	if _, found := slices.BinarySearch(known, name); found || name == "" {
 		return
 	}
-	if c.doc.filled[s.value] {
-		c.problem(s, "names none of "+kind)
+	if c.doc.fromVariable[s.value] {
+		c.addProblem(s, "names none of "+kind)
 		return
 	}
-	c.doc.suggest(s, fmt.Sprintf("names none of %s: there is no %q", kind, shorten(name)), name, known)
+	c.doc.addSuggestion(s, fmt.Sprintf("names none of %s: there is no %q", kind, shortenText(name)), name, known)
 }
 
-// notMySQL refuses a database that can only be a source of documents.
-func (c *checks) notMySQL(s spot, name string) {
+// refuseMySQL refuses a database that can only be a source of documents.
+func (c *validation) refuseMySQL(s location, name string) {
 	if db := c.databases[name]; db != nil && db.Driver == "mysql" {
-		c.problem(s, "is a mysql database, which can only be a source of documents")
+		c.addProblem(s, "is a mysql database, which can only be a source of documents")
 	}
 }
 
-// needs demands keys in the mapping at s.
-func (c *checks) needs(s spot, keys ...string) {
+// requireKeys demands keys in the mapping at s.
+func (c *validation) requireKeys(s location, keys ...string) {
 	for _, key := range keys {
-		if !c.doc.has(s.value, key) {
-			c.problem(s, key+" is needed")
+		if !c.doc.hasValue(s.value, key) {
+			c.addProblem(s, key+" is needed")
 		}
 	}
 }
 
-// oneOf demands exactly one of keys in the mapping at s, or none where one of alone stands there.
-func (c *checks) oneOf(s spot, keys []string, alone ...string) {
-	found := present(s.value, keys)
+// requireOneOf demands exactly one of keys in the mapping at s, or none where one of alone stands there.
+func (c *validation) requireOneOf(s location, keys []string, alternatives ...string) {
+	found := presentKeys(s.value, keys)
 	switch {
 	case len(found) > 1:
-		c.problem(s, "holds both "+strings.Join(found, " and ")+"; one of them is allowed")
-	case len(found) == 0 && len(present(s.value, alone)) == 0:
-		c.problem(s, "needs one of "+strings.Join(keys, ", "))
+		c.addProblem(s, "holds both "+strings.Join(found, " and ")+"; one of them is allowed")
+	case len(found) == 0 && len(presentKeys(s.value, alternatives)) == 0:
+		c.addProblem(s, "needs one of "+strings.Join(keys, ", "))
 	}
 }
 
-func present(n *yaml.Node, keys []string) []string {
+func presentKeys(n *yaml.Node, keys []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
-		_, value := lookup(n, key)
+		_, value := findKey(n, key)
 		return value == nil
 	})
 }
 
-// patterns checks that every item of the list at s is a regular expression, and that they are not too much together.
-func (c *checks) patterns(s spot, list []string) {
+// checkPatterns checks that every item of the list at s is a regular expression, and that they are not too much together.
+func (c *validation) checkPatterns(s location, list []string) {
 	total := 0
 	for i, text := range list {
-		total += c.pattern(s.item(i), text)
+		total += c.checkPattern(s.item(i), text)
 	}
-	c.total(s, total)
+	c.checkPatternTotal(s, total)
 }
 
-// total checks that the expressions of the list at s are not too much together.
-func (c *checks) total(s spot, instructions int) {
-	if instructions > pattern.MaxTotal {
-		c.problem(s, "its regular expressions "+pattern.TooMany(instructions).Error())
+// checkPatternTotal checks that the expressions of the list at s are not too much together.
+func (c *validation) checkPatternTotal(s location, instructions int) {
+	if instructions > pattern.MaxTotalInstructions {
+		c.addProblem(s, "its regular expressions "+pattern.TotalSizeError(instructions).Error())
 	}
 }
 
-// pattern checks that the text at s is a regular expression that is not too large. It returns about how many instructions it
+// checkPattern checks that the text at s is a regular expression that is not too large. It returns about how many instructions it
 // compiles to, 0 if something is wrong with it.
-func (c *checks) pattern(s spot, text string) int {
-	n, err := pattern.Size(text)
+func (c *validation) checkPattern(s location, text string) int {
+	n, err := pattern.CountInstructions(text)
 	var unreadable *syntax.Error
 	switch {
 	case err == nil:
 		return n
 	case !errors.As(err, &unreadable):
-		c.problem(s, err.Error())
-	case c.doc.filled[s.value]:
-		c.problem(s, "is not a regular expression (RE2)")
+		c.addProblem(s, err.Error())
+	case c.doc.fromVariable[s.value]:
+		c.addProblem(s, "is not a regular expression (RE2)")
 	default:
-		c.problem(s, "is not a regular expression (RE2): "+shorten(unreadable.Error()))
+		c.addProblem(s, "is not a regular expression (RE2): "+shortenText(unreadable.Error()))
 	}
 	return 0
 }
 
-func (c *checks) granted(power string) bool {
+func (c *validation) isGranted(power string) bool {
 	return c.Grants.Has(power)
 }
 
-// grant refuses what stands at s to an app that was not granted power.
-func (c *checks) grant(s spot, power string) {
+// requireGrant refuses what stands at s to an app that was not granted power.
+func (c *validation) requireGrant(s location, power string) {
 	switch {
-	case !c.Tenant || c.granted(power):
+	case !c.Tenant || c.isGranted(power):
 	case c.Grants.IsRootless(power):
-		c.refuse(s, fmt.Sprintf(`is a power over the host: the operator has granted %[1]s without naming folders, which gives nothing; let the grant name them: {"%[1]s": ["/srv/acme"]}, on the command line --grant %[1]s=/srv/acme`, power))
+		c.refuseEntry(s, fmt.Sprintf(`is a power over the host: the operator has granted %[1]s without naming folders, which gives nothing; let the grant name them: {"%[1]s": ["/srv/acme"]}, on the command line --grant %[1]s=/srv/acme`, power))
 	default:
-		c.refuse(s, "is a power over the host: the operator has not granted "+power)
+		c.refuseEntry(s, "is a power over the host: the operator has not granted "+power)
 	}
 }
 
-// below refuses an app a path that does not stand below the folders that a power reaches. Where links lead is seen when the
+// requireGrantedPath refuses an app a path that does not stand below the folders that a power reaches. Where links lead is seen when the
 // path is used.
-func (c *checks) below(s spot, power, path string) {
-	if !c.Tenant || !c.granted(power) || path == "" {
+func (c *validation) requireGrantedPath(s location, power, path string) {
+	if !c.Tenant || !c.isGranted(power) || path == "" {
 		return
 	}
 	if !filepath.IsAbs(path) {
-		c.refuse(s, "must be an absolute path: an app names the folder of the host that it was given")
+		c.refuseEntry(s, "must be an absolute path: an app names the folder of the host that it was given")
 		return
 	}
 	for _, root := range c.Grants.Roots(power) {
-		if _, ok := grant.Below(root, path); ok {
+		if _, ok := grant.RelBelow(root, path); ok {
 			return
 		}
 	}
-	c.refuse(s, fmt.Sprintf("lies below none of the folders that the operator has granted by %s: %s", power, strings.Join(c.Grants.Roots(power), ", ")))
+	c.refuseEntry(s, fmt.Sprintf("lies below none of the folders that the operator has granted by %s: %s", power, strings.Join(c.Grants.Roots(power), ", ")))
 }
 
-func (c *checks) refuse(s spot, message string) {
-	c.refused[s.path.entry()] = true
-	c.problem(s, message)
+func (c *validation) refuseEntry(s location, message string) {
+	c.refusedEntries[s.path.entryPath()] = true
+	c.addProblem(s, message)
 }
 
-func (c *checks) problem(s spot, message string) {
-	c.doc.problem(s, message)
+func (c *validation) addProblem(s location, message string) {
+	c.doc.addProblem(s, message)
 }
 
-func shorten(text string) string {
+func shortenText(text string) string {
 	const longest = 120
 	if len(text) > longest {
 		return strings.ToValidUTF8(text[:longest], "") + "..."

@@ -7,12 +7,12 @@
 // person who writes the YAML.
 //
 // [Parse] turns a document into a [Config] or tells all its problems at once, each with its line, column
-// and path. [Load] does so for the operator's own file, [Watch] tells when that file changes, [Mask] hides
+// and path. [Load] does so for the operator's own file, [Watch] tells when that file changes, [MaskSecrets] hides
 // the secrets of a document that is to be shown.
 //
-// The way through Parse: source.go reads YAML into a tree without aliases, interpolate.go fills in ${VAR},
+// The way through Parse: document.go reads YAML into a tree without aliases, interpolate.go fills in ${VAR},
 // decode.go fills the structs and their defaults, check.go holds what needs the whole document: references,
-// host powers of tenants, and what pending.go says is not available yet.
+// host powers of tenants, and what unavailable.go says is not available yet.
 package config
 
 import (

@@ -24,18 +24,18 @@ type Database struct {
 	MaxIdle int `yaml:"max_idle" jsonschema:"minimum=0,default=5"`
 }
 
-func (d *Database) check(c *checks, s spot) {
+func (d *Database) checkRules(c *validation, s location) {
 	switch {
 	case d.Driver == "sqlite":
-		c.grant(s.child("driver"), "sqlite")
-		c.grant(s.child("database"), "filesystem")
-		c.below(s.child("database"), "filesystem", d.Database)
+		c.requireGrant(s.child("driver"), "sqlite")
+		c.requireGrant(s.child("database"), "filesystem")
+		c.requireGrantedPath(s.child("database"), "filesystem", d.Database)
 		if d.Database == ":memory:" {
-			c.problem(s.child("database"), "is no file: what need not outlive the process is kept by storage.sessions.backend: inmemory")
+			c.addProblem(s.child("database"), "is no file: what need not outlive the process is kept by storage.sessions.backend: inmemory")
 		}
-	case d.Driver != "" && !c.doc.has(s.value, "host"):
-		c.problem(s, "host is needed")
-	case !c.doc.filled[s.child("host").value] && strings.ContainsAny(d.Host, "/,@ \\"):
-		c.problem(s.child("host"), "must be the name or the address of one machine")
+	case d.Driver != "" && !c.doc.hasValue(s.value, "host"):
+		c.addProblem(s, "host is needed")
+	case !c.doc.fromVariable[s.child("host").value] && strings.ContainsAny(d.Host, "/,@ \\"):
+		c.addProblem(s.child("host"), "must be the name or the address of one machine")
 	}
 }

@@ -2,17 +2,17 @@ package config
 
 import "reflect"
 
-// Default is what is served without a file: one agent `assistant` on one model of the provider, which
-// [Detect] can choose. Everything else is at its default.
-func Default(provider, apiKey string) *Config {
+// DefaultConfig is what is served without a file: one agent `assistant` on one model of the provider, which
+// [DetectProvider] can choose. Everything else is at its default.
+func DefaultConfig(provider, apiKey string) *Config {
 	cfg := newDefault(reflect.TypeFor[Config]()).Interface().(*Config)
 	model := newDefault(reflect.TypeFor[LLM]()).Interface().(*LLM)
 	model.Provider, model.APIKey = provider, apiKey
-	model.complete(nil)
+	model.applyDefaults(nil)
 	agent := newDefault(reflect.TypeFor[Agent]()).Interface().(*Agent)
 	agent.Description = "A helpful assistant."
 	agent.Instruction = "You are a helpful assistant. Answer briefly and truthfully."
-	agent.complete("assistant", cfg.Defaults)
+	agent.applyDefaults("assistant", cfg.Defaults)
 
 	cfg.LLMs = map[string]*LLM{"default": model}
 	cfg.Agents = map[string]*Agent{"assistant": agent}

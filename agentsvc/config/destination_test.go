@@ -46,22 +46,22 @@ func TestSecretStaysWithItsHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			old := decode(t, tt.src)
-			shown := Mask(old)
-			given := decode(t, strings.Replace(tt.src, tt.from, tt.to, 1))
+			old := decodeYAML(t, tt.src)
+			shown := MaskSecrets(old)
+			given := decodeYAML(t, strings.Replace(tt.src, tt.from, tt.to, 1))
 			if reflect.DeepEqual(old, given) {
 				t.Fatal("the case changes nothing")
 			}
-			if kept := Restore(shown, old); !reflect.DeepEqual(kept, old) {
-				t.Errorf("what was shown is taken back as %v", kept)
+			if preserved := RestoreSecrets(shown, old); !reflect.DeepEqual(preserved, old) {
+				t.Errorf("what was shown is taken back as %v", preserved)
 			}
-			restored := Restore(Mask(given), old)
-			_, err := Parse(jsonOf(t, restored), Options{})
+			restored := RestoreSecrets(MaskSecrets(given), old)
+			_, err := Parse(marshalJSON(t, restored), Options{})
 			missed := err != nil && strings.Contains(err.Error(), tt.path+":") && strings.Contains(err.Error(), "mask")
 			switch {
 			case tt.path == "" && !reflect.DeepEqual(restored, given):
 				t.Errorf("restored as %v", restored)
-			case tt.path != "" && (!missed || strings.Contains(string(jsonOf(t, restored)), "canary")):
+			case tt.path != "" && (!missed || strings.Contains(string(marshalJSON(t, restored)), "canary")):
 				t.Errorf("%s is not missed: %v, %v", tt.path, err, restored)
 			}
 		})
@@ -73,17 +73,17 @@ func TestSecretStaysWithItsHost(t *testing.T) {
 func TestSecretsHaveDestinations(t *testing.T) {
 	t.Parallel()
 	nowhere := map[string]bool{"Trigger.Secret": true, "Credentials.Token": true} // verified here; said where Credentials stand
-	eachStruct(func(typ reflect.Type) {
+	visitStructs(func(typ reflect.Type) {
 		names := map[string]bool{}
 		for _, f := range fieldsOf(typ) {
 			names[f.name] = true
 		}
 		for _, f := range fieldsOf(typ) {
 			field := typ.Field(f.index)
-			if name := typ.Name() + "." + field.Name; f.secret && len(f.to) == 0 && !nowhere[name] {
+			if name := typ.Name() + "." + field.Name; f.secret && len(f.destinations) == 0 && !nowhere[name] {
 				t.Errorf("%s does not say where it goes", name)
 			}
-			for _, to := range f.to {
+			for _, to := range f.destinations {
 				if !names[to] {
 					t.Errorf("%s.%s goes to %s, which is no field beside it", typ.Name(), field.Name, to)
 				}
@@ -92,8 +92,8 @@ func TestSecretsHaveDestinations(t *testing.T) {
 	})
 }
 
-// eachStruct calls f once for every struct of the vocabulary.
-func eachStruct(f func(reflect.Type)) {
+// visitStructs calls f once for every struct of the vocabulary.
+func visitStructs(f func(reflect.Type)) {
 	seen := map[reflect.Type]bool{}
 	var visit func(reflect.Type)
 	visit = func(typ reflect.Type) {
@@ -112,7 +112,7 @@ func eachStruct(f func(reflect.Type)) {
 	visit(reflect.TypeFor[Config]())
 }
 
-func jsonOf(t *testing.T, doc map[string]any) []byte {
+func marshalJSON(t *testing.T, doc map[string]any) []byte {
 	t.Helper()
 	raw, err := json.Marshal(doc)
 	if err != nil {
@@ -139,11 +139,11 @@ func TestMaskAddress(t *testing.T) {
 		"HTTPS://user:pass@one.example":                                   "HTTPS://********@one.example",
 	} {
 		doc := map[string]any{"x": src}
-		shown := Mask(doc)
+		shown := MaskSecrets(doc)
 		if shown["x"] != want {
 			t.Errorf("%s is shown as %s, want %s", src, shown["x"], want)
 		}
-		if back := Restore(shown, doc); back["x"] != src {
+		if back := RestoreSecrets(shown, doc); back["x"] != src {
 			t.Errorf("%s comes back as %s", src, back["x"])
 		}
 	}

@@ -120,15 +120,15 @@ type MCPParsers struct {
 	PreferNative bool `yaml:"prefer_native" jsonschema:"default=false"`
 }
 
-func (x *Source) check(c *checks, s spot) {
+func (x *Source) checkRules(c *validation, s location) {
 	switch {
 	case x.Type == "directory":
-		c.grant(s.child("type"), "filesystem")
-		c.below(s.child("path"), "filesystem", x.Path)
-		if !c.doc.has(s.value, "path") {
-			c.problem(s, "a directory source needs path")
+		c.requireGrant(s.child("type"), "filesystem")
+		c.requireGrantedPath(s.child("path"), "filesystem", x.Path)
+		if !c.doc.hasValue(s.value, "path") {
+			c.addProblem(s, "a directory source needs path")
 		}
 	case x.Type == "sql" && x.SQL == nil, x.Type == "api" && x.API == nil:
-		c.problem(s, "a source of type "+x.Type+" needs "+x.Type)
+		c.addProblem(s, "a source of type "+x.Type+" needs "+x.Type)
 	}
 }

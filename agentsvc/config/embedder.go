@@ -27,28 +27,28 @@ type Embedder struct {
 	Truncate string `yaml:"truncate" jsonschema:"enum=NONE,enum=START,enum=END" only:"provider=cohere"`
 }
 
-// embedderKeys are the environment variables that hold the operator's keys.
-var embedderKeys = map[string]string{"openai": "OPENAI_API_KEY", "cohere": "COHERE_API_KEY"}
+// embedderKeyVariables are the environment variables that hold the operator's keys.
+var embedderKeyVariables = map[string]string{"openai": "OPENAI_API_KEY", "cohere": "COHERE_API_KEY"}
 
-// complete fills in the operator's key. Lookup is the operator's environment, nil for an app.
-func (e *Embedder) complete(lookup func(string) (string, bool)) {
-	if name := embedderKeys[e.Provider]; name != "" && lookup != nil && e.APIKey == "" {
+// applyDefaults fills in the operator's key. Lookup is the operator's environment, nil for an app.
+func (e *Embedder) applyDefaults(lookup func(string) (string, bool)) {
+	if name := embedderKeyVariables[e.Provider]; name != "" && lookup != nil && e.APIKey == "" {
 		e.APIKey, _ = lookup(name)
 	}
 }
 
-func (e *Embedder) check(c *checks, s spot) {
-	c.address(s.child("base_url"), e.BaseURL)
-	c.name(s.child("model"), e.Model)
+func (e *Embedder) checkRules(c *validation, s location) {
+	c.checkAddress(s.child("base_url"), e.BaseURL)
+	c.checkName(s.child("model"), e.Model)
 	if e.Dimension > 0 && e.OutputDimension > 0 && e.Dimension != e.OutputDimension {
-		c.problem(s.child("dimension"), "is not the output_dimension beside it")
+		c.addProblem(s.child("dimension"), "is not the output_dimension beside it")
 	}
-	name := embedderKeys[e.Provider]
+	name := embedderKeyVariables[e.Provider]
 	switch {
-	case name == "" || c.doc.has(s.value, "api_key") || e.APIKey != "":
+	case name == "" || c.doc.hasValue(s.value, "api_key") || e.APIKey != "":
 	case c.Tenant:
-		c.problem(s, "api_key is needed: an app brings its own key")
+		c.addProblem(s, "api_key is needed: an app brings its own key")
 	case e.BaseURL == "":
-		c.problem(s, "api_key is needed: set it, or "+name+" in the environment")
+		c.addProblem(s, "api_key is needed: set it, or "+name+" in the environment")
 	}
 }

@@ -20,18 +20,18 @@ import (
 //	to:"url"               its secrets go where these fields beside it say; a mapping or list of secrets names itself, for one
 //	                       entry may say where the others go
 type field struct {
-	name     string
-	index    int
-	required bool
-	enum     []string
-	min, max *float64
-	def      []string
-	onlyKey  string
-	only     []string
-	ref      string
-	grant    string
-	secret   bool
-	to       []string
+	name         string
+	index        int
+	required     bool
+	enum         []string
+	min, max     *float64
+	defaults     []string
+	onlyKey      string
+	onlyValues   []string
+	ref          string
+	grant        string
+	secret       bool
+	destinations []string
 }
 
 var durationType = reflect.TypeFor[time.Duration]()
@@ -46,23 +46,23 @@ func fieldsOf(t reflect.Type) []field {
 	var fields []field
 	for i := range t.NumField() {
 		if f := t.Field(i); f.IsExported() {
-			fields = append(fields, fieldOf(f, i))
+			fields = append(fields, parseField(f, i))
 		}
 	}
 	fieldCache.Store(t, fields)
 	return fields
 }
 
-func fieldOf(f reflect.StructField, index int) field {
+func parseField(f reflect.StructField, index int) field {
 	x := field{
 		name: f.Tag.Get("yaml"), index: index,
 		ref: f.Tag.Get("ref"), grant: f.Tag.Get("grant"), secret: f.Tag.Get("secret") == "true",
 	}
 	if to := f.Tag.Get("to"); to != "" {
-		x.to = strings.Split(to, ",")
+		x.destinations = strings.Split(to, ",")
 	}
 	if key, values, ok := strings.Cut(f.Tag.Get("only"), "="); ok {
-		x.onlyKey, x.only = key, strings.Split(values, "|")
+		x.onlyKey, x.onlyValues = key, strings.Split(values, "|")
 	}
 	for _, tag := range strings.Split(f.Tag.Get("jsonschema"), ",") {
 		key, value, _ := strings.Cut(tag, "=")
@@ -72,17 +72,17 @@ func fieldOf(f reflect.StructField, index int) field {
 		case "enum":
 			x.enum = append(x.enum, value)
 		case "default":
-			x.def = append(x.def, value)
+			x.defaults = append(x.defaults, value)
 		case "minimum":
-			x.min = number(value)
+			x.min = parseNumber(value)
 		case "maximum":
-			x.max = number(value)
+			x.max = parseNumber(value)
 		}
 	}
 	return x
 }
 
-func number(text string) *float64 {
+func parseNumber(text string) *float64 {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		panic("config: a struct tag holds a number that is none: " + text)
@@ -90,15 +90,15 @@ func number(text string) *float64 {
 	return &n
 }
 
-// allowed reports whether the field may stand in the struct v.
-func (f *field) allowed(v reflect.Value) bool {
+// isAllowed reports whether the field may stand in the struct v.
+func (f *field) isAllowed(v reflect.Value) bool {
 	if f.onlyKey == "" {
 		return true
 	}
 	for _, sibling := range fieldsOf(v.Type()) {
 		if sibling.name == f.onlyKey {
 			value := v.Field(sibling.index).String()
-			return value == "" || slices.Contains(f.only, value)
+			return value == "" || slices.Contains(f.onlyValues, value)
 		}
 	}
 	return false
@@ -111,23 +111,23 @@ func setDefaults(v reflect.Value) {
 		if x.Kind() == reflect.Struct {
 			setDefaults(x)
 		}
-		if len(f.def) == 0 {
+		if len(f.defaults) == 0 {
 			continue
 		}
 		switch x.Kind() {
 		case reflect.String:
-			x.SetString(f.def[0])
+			x.SetString(f.defaults[0])
 		case reflect.Bool:
-			x.SetBool(f.def[0] == "true")
+			x.SetBool(f.defaults[0] == "true")
 		case reflect.Slice:
-			x.Set(reflect.ValueOf(slices.Clone(f.def)))
+			x.Set(reflect.ValueOf(slices.Clone(f.defaults)))
 		case reflect.Float64:
-			x.SetFloat(*number(f.def[0]))
+			x.SetFloat(*parseNumber(f.defaults[0]))
 		case reflect.Int64:
-			d, _ := time.ParseDuration(f.def[0])
+			d, _ := time.ParseDuration(f.defaults[0])
 			x.SetInt(int64(d))
 		case reflect.Int:
-			x.SetInt(int64(*number(f.def[0])))
+			x.SetInt(int64(*parseNumber(f.defaults[0])))
 		}
 	}
 }

@@ -13,11 +13,11 @@ import (
 // FuzzParse holds that no input makes a panic, that every refusal is an *Error with problems that can be sent as
 // JSON, and that what Decode returns can be sent, masked and restored.
 func FuzzParse(f *testing.F) {
-	for _, src := range corpus(f) {
+	for _, src := range loadCorpus(f) {
 		f.Add(src, true)
 		f.Add(src, false)
 	}
-	lookup := lookupIn(map[string]string{"NAME": "a: [", "HOME": "/root"})
+	lookup := newMapLookup(map[string]string{"NAME": "a: [", "HOME": "/root"})
 	f.Fuzz(func(t *testing.T, src []byte, tenant bool) {
 		cfg, err := Parse(src, Options{Tenant: tenant, Lookup: lookup})
 		var e *Error
@@ -35,20 +35,20 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		masked := Mask(doc)
+		masked := MaskSecrets(doc)
 		if _, err := json.Marshal(masked); err != nil {
 			t.Error(err)
 		}
-		if _, err := json.Marshal(Restore(masked, doc)); err != nil {
+		if _, err := json.Marshal(RestoreSecrets(masked, doc)); err != nil {
 			t.Error(err)
 		}
-		if _, err := Unmask(src, doc); err != nil {
+		if _, err := RestoreSecretsInText(src, doc); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func corpus(f *testing.F) [][]byte {
+func loadCorpus(f *testing.F) [][]byte {
 	f.Helper()
 	var all [][]byte
 	files, _ := filepath.Glob("testdata/*/*")

@@ -141,49 +141,49 @@ type AuthorizationCheck struct {
 	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 
-func (x *LengthCheck) check(c *checks, s spot) {
+func (x *LengthCheck) checkRules(c *validation, s location) {
 	switch {
 	case x.MaxLength > 0 && x.MinLength > x.MaxLength:
-		c.problem(s.child("min_length"), "is more than max_length")
+		c.addProblem(s.child("min_length"), "is more than max_length")
 	case x.MinLength > 0 && x.Action == "modify":
-		c.problem(s.child("min_length"), "cannot go with the action modify: what is too short cannot be lengthened")
+		c.addProblem(s.child("min_length"), "cannot go with the action modify: what is too short cannot be lengthened")
 	}
 }
 
-func (x *InjectionCheck) check(c *checks, s spot) {
-	c.strikes(s.child("patterns"), x.Patterns)
+func (x *InjectionCheck) checkRules(c *validation, s location) {
+	c.checkMatchingPatterns(s.child("patterns"), x.Patterns)
 }
 
-func (x *PIICheck) check(c *checks, s spot) {
+func (x *PIICheck) checkRules(c *validation, s location) {
 	if x.Enabled && !x.DetectEmail && !x.DetectPhone && !x.DetectSSN && !x.DetectCreditCard {
-		c.problem(s, "looks for nothing: turn on detect_email, detect_phone, detect_ssn or detect_credit_card")
+		c.addProblem(s, "looks for nothing: turn on detect_email, detect_phone, detect_ssn or detect_credit_card")
 	}
 }
 
-func (x *ContentCheck) check(c *checks, s spot) {
+func (x *ContentCheck) checkRules(c *validation, s location) {
 	if x.Enabled && len(x.BlockedKeywords)+len(x.BlockedPatterns) == 0 {
-		c.problem(s, "looks for nothing: list blocked_keywords or blocked_patterns")
+		c.addProblem(s, "looks for nothing: list blocked_keywords or blocked_patterns")
 	}
-	c.strikes(s.child("blocked_patterns"), x.BlockedPatterns)
+	c.checkMatchingPatterns(s.child("blocked_patterns"), x.BlockedPatterns)
 	for i, word := range x.BlockedKeywords {
 		if strings.TrimSpace(word) == "" {
-			c.problem(s.child("blocked_keywords").item(i), "is empty")
+			c.addProblem(s.child("blocked_keywords").item(i), "is empty")
 		}
 	}
 }
 
-func (x *AuthorizationCheck) check(c *checks, s spot) {
+func (x *AuthorizationCheck) checkRules(c *validation, s location) {
 	if x.Enabled && x.AllowedTools == nil && x.BlockedTools == nil {
-		c.problem(s, "decides nothing: list allowed_tools or blocked_tools")
+		c.addProblem(s, "decides nothing: list allowed_tools or blocked_tools")
 	}
 }
 
-// strikes checks that every item of the list at s is a regular expression that does not match the empty text.
-func (c *checks) strikes(s spot, list []string) {
-	c.patterns(s, list)
+// checkMatchingPatterns checks that every item of the list at s is a regular expression that does not match the empty text.
+func (c *validation) checkMatchingPatterns(s location, list []string) {
+	c.checkPatterns(s, list)
 	for i, text := range list {
 		if p, err := pattern.Compile(text); err == nil && p.MatchesEmpty() {
-			c.problem(s.item(i), "matches the empty text, so it would strike everywhere")
+			c.addProblem(s.item(i), "matches the empty text, so it would strike everywhere")
 		}
 	}
 }

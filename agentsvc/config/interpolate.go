@@ -8,34 +8,34 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// fault is a reference that cannot be filled in.
-type fault struct {
+// badReference is a reference that cannot be filled in.
+type badReference struct {
 	name string // of the missing variable; empty where the reference itself is malformed
 }
 
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variableNameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// interpolate replaces ${NAME} and ${NAME:default} in text by what lookup says. A variable that is set to
+// interpolateText replaces ${NAME} and ${NAME:default} in text by what lookup says. A variable that is set to
 // nothing counts as missing. $${ is a literal ${. What comes from a variable is not looked at again. It stops once the result has more
 // than most bytes.
-func interpolate(text string, lookup func(string) (string, bool), most int) (string, []fault) {
+func interpolateText(text string, lookup func(string) (string, bool), maxBytes int) (string, []badReference) {
 	var out strings.Builder
-	var faults []fault
+	var faults []badReference
 	for {
-		before, rest, found := strings.Cut(text, "${")
+		before, remainder, found := strings.Cut(text, "${")
 		if found && strings.HasSuffix(before, "$") {
 			out.WriteString(before[:len(before)-1] + "${")
-			text = rest
+			text = remainder
 			continue
 		}
 		out.WriteString(before)
-		if !found || out.Len() > most {
+		if !found || out.Len() > maxBytes {
 			return out.String(), faults
 		}
-		reference, rest, closed := strings.Cut(rest, "}")
+		reference, remainder, closed := strings.Cut(remainder, "}")
 		name, fallback, hasFallback := strings.Cut(reference, ":")
-		if !closed || !variableName.MatchString(name) {
-			return "", append(faults, fault{})
+		if !closed || !variableNameForm.MatchString(name) {
+			return "", append(faults, badReference{})
 		}
 		value, _ := lookup(name)
 		switch {
@@ -44,35 +44,35 @@ func interpolate(text string, lookup func(string) (string, bool), most int) (str
 		case hasFallback:
 			out.WriteString(fallback)
 		default:
-			faults = append(faults, fault{name})
+			faults = append(faults, badReference{name})
 		}
-		text = rest
+		text = remainder
 	}
 }
 
-// scalar fills in the variables of n. Afterwards a plain scalar has the type that its text has.
-func (e *expander) scalar(n *yaml.Node, p *path) {
-	if e.fill == nil {
+// expandScalar fills in the variables of n. Afterwards a plain scalar has the type that its text has.
+func (e *expander) expandScalar(n *yaml.Node, p *path) {
+	if e.lookup == nil {
 		return
 	}
-	if a, _ := parseAddress(n.Value); n.Value == mask || a.holdsMask() {
-		e.doc.problem(spot{p, nil, n}, "holds the mask that stands for a secret: give the secret itself, or a ${VARIABLE}; "+
+	if a, _ := parseAddress(n.Value); n.Value == mask || a.hasMask() {
+		e.doc.addProblem(location{p, nil, n}, "holds the mask that stands for a secret: give the secret itself, or a ${VARIABLE}; "+
 			"one that is known is kept only for the host or program that it was given for, and while what stands beside it stays as it was")
 	}
 	if !strings.Contains(n.Value, "${") {
 		return
 	}
-	value, faults := interpolate(n.Value, e.fill, maxText-e.text)
+	value, faults := interpolateText(n.Value, e.lookup, maxTextBytes-e.textBytes)
 	for _, f := range faults {
-		e.doc.problem(spot{p, nil, n}, f.message(e.missing))
+		e.doc.addProblem(location{p, nil, n}, f.describeReference(e.missing))
 	}
-	e.doc.filled[n] = true
+	e.doc.fromVariable[n] = true
 	n.Value = value
 	if n.Style == 0 {
 		n.Tag = plainTag(value)
 	}
 	if len(faults) > 0 {
-		e.doc.broken[n] = true
+		e.doc.missingVariable[n] = true
 		n.Style, n.Tag, n.Value = 0, "!!null", ""
 	}
 }
@@ -90,7 +90,7 @@ func plainTag(text string) string {
 	return "!!str"
 }
 
-func (f fault) message(missing string) string {
+func (f badReference) describeReference(missing string) string {
 	if f.name == "" {
 		return "has a ${ that is not ${NAME} or ${NAME:default}; write $${ for a literal ${"
 	}

@@ -9,10 +9,10 @@ import (
 
 func TestInterpolate(t *testing.T) {
 	t.Parallel()
-	lookup := lookupIn(map[string]string{"A": "one", "B": "${A}", "EMPTY": "", "DOLLAR": "$", "BRACE": "a}b"})
+	lookup := newMapLookup(map[string]string{"A": "one", "B": "${A}", "EMPTY": "", "DOLLAR": "$", "BRACE": "a}b"})
 	for _, test := range []struct {
 		text, want string
-		faults     []fault
+		faults     []badReference
 	}{
 		{text: "plain $ and $$ and {x}", want: "plain $ and $$ and {x}"},
 		{text: "${A}", want: "one"},
@@ -29,19 +29,19 @@ func TestInterpolate(t *testing.T) {
 		{text: "$${A}", want: "${A}"},
 		{text: "$$${A}", want: "$${A}"},
 		{text: "$${", want: "${"},
-		{text: "${C} ${D}", want: " ", faults: []fault{{"C"}, {"D"}}},
-		{text: "${EMPTY}", faults: []fault{{"EMPTY"}}},
-		{text: "${A", faults: []fault{{}}},
-		{text: "${}", faults: []fault{{}}},
-		{text: "${1A}", faults: []fault{{}}},
-		{text: "${A B}", faults: []fault{{}}},
-		{text: "${a.b:c}", faults: []fault{{}}},
+		{text: "${C} ${D}", want: " ", faults: []badReference{{"C"}, {"D"}}},
+		{text: "${EMPTY}", faults: []badReference{{"EMPTY"}}},
+		{text: "${A", faults: []badReference{{}}},
+		{text: "${}", faults: []badReference{{}}},
+		{text: "${1A}", faults: []badReference{{}}},
+		{text: "${A B}", faults: []badReference{{}}},
+		{text: "${a.b:c}", faults: []badReference{{}}},
 	} {
-		got, faults := interpolate(test.text, lookup, 1000)
+		got, faults := interpolateText(test.text, lookup, 1000)
 		if got != test.want {
 			t.Errorf("%q: got %q, want %q", test.text, got, test.want)
 		}
-		if diff := cmp.Diff(test.faults, faults, cmpopts.EquateEmpty(), cmp.AllowUnexported(fault{})); diff != "" {
+		if diff := cmp.Diff(test.faults, faults, cmpopts.EquateEmpty(), cmp.AllowUnexported(badReference{})); diff != "" {
 			t.Errorf("%q: -want +got:\n%s", test.text, diff)
 		}
 	}
@@ -55,7 +55,7 @@ func TestVariablesKeepTheStructure(t *testing.T) {
 		"2024-01-01", "0x10", "true", "1e9", "${OTHER}", "$${A}", `"quoted"`, "- item",
 	} {
 		for _, src := range []string{"name: ${V}\n", "name: \"${V}\"\n", "name: >-\n  ${V}\n", `{"name": "${V}"}`} {
-			cfg, err := Parse([]byte(src), Options{Lookup: lookupIn(map[string]string{"V": value})})
+			cfg, err := Parse([]byte(src), Options{Lookup: newMapLookup(map[string]string{"V": value})})
 			if err != nil {
 				t.Errorf("%q in %q: %v", value, src, err)
 				continue
@@ -69,7 +69,7 @@ func TestVariablesKeepTheStructure(t *testing.T) {
 
 func TestVariablesHaveTheTypeOfTheirText(t *testing.T) {
 	t.Parallel()
-	lookup := lookupIn(map[string]string{"PORT": "9000", "ON": "true", "HEAT": "1.5", "KEY": "12345", "DAY": "2024-01-01", "NO": "null"})
+	lookup := newMapLookup(map[string]string{"PORT": "9000", "ON": "true", "HEAT": "1.5", "KEY": "12345", "DAY": "2024-01-01", "NO": "null"})
 	for _, src := range []string{
 		`
 server:
@@ -100,7 +100,7 @@ tools:
 		"llms": {"default": {"provider": "openai", "api_key": "${KEY}", "temperature": "${HEAT}", "max_tokens": "${TOKENS:7}"}},
 		"tools": {"clock": {"type": "function", "handler": "current_time", "parameters": {"port": 9000, "quoted": "${PORT}", "day": "${DAY}", "none": null, "text": "${NO}", "on": true}}}}`,
 	} {
-		cfg := parse(t, src, Options{Lookup: lookup})
+		cfg := mustParse(t, src, Options{Lookup: lookup})
 		l := cfg.LLMs["default"]
 		if cfg.Server.Port != 9000 || !cfg.Observability.Metrics.Enabled || *l.Temperature != 1.5 || l.MaxTokens != 7 || l.APIKey != "12345" {
 			t.Errorf("port %d, metrics %v, llm %+v", cfg.Server.Port, cfg.Observability.Metrics.Enabled, l)

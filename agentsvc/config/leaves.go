@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-// Leaves returns the values of a decoded document by their paths, as [Problem] shows those. It goes as deep as the
+// LeafValues returns the values of a decoded document by their paths, as [Problem] shows those. It goes as deep as the
 // vocabulary does: what is free text below a field, such as a schema, headers or a list of words, is one value, so that a
 // path holds names of the vocabulary and the names that the document gives its entries, and nothing else of the document.
-func Leaves(doc map[string]any) map[string]any {
+func LeafValues(doc map[string]any) map[string]any {
 	leaves := map[string]any{}
 	addLeaves(leaves, doc, reflect.TypeFor[Config](), nil)
 	return leaves
@@ -24,16 +24,16 @@ func addLeaves(leaves map[string]any, v any, t reflect.Type, p *path) {
 		switch {
 		case len(v) == 0:
 		case t.Kind() == reflect.Struct:
-			addFields(leaves, v, t, p)
+			addFieldLeaves(leaves, v, t, p)
 			return
-		case t.Kind() == reflect.Map && structured(t.Elem()):
+		case t.Kind() == reflect.Map && isStructured(t.Elem()):
 			for key, x := range v {
 				addLeaves(leaves, x, t.Elem(), &path{p, key, namePart})
 			}
 			return
 		}
 	case []any:
-		if t.Kind() == reflect.Slice && structured(t.Elem()) {
+		if t.Kind() == reflect.Slice && isStructured(t.Elem()) {
 			for i, x := range v {
 				addLeaves(leaves, x, t.Elem(), &path{p, strconv.Itoa(i), itemPart})
 			}
@@ -45,9 +45,9 @@ func addLeaves(leaves map[string]any, v any, t reflect.Type, p *path) {
 	}
 }
 
-// addFields adds the leaves of a struct. A key that the vocabulary does not have is not named: the values of all such keys
+// addFieldLeaves adds the leaves of a struct. A key that the vocabulary does not have is not named: the values of all such keys
 // are one.
-func addFields(leaves map[string]any, v map[string]any, t reflect.Type, p *path) {
+func addFieldLeaves(leaves map[string]any, v map[string]any, t reflect.Type, p *path) {
 	unknown := map[string]any{}
 	for key, x := range v {
 		unknown[key] = x
@@ -63,8 +63,8 @@ func addFields(leaves map[string]any, v map[string]any, t reflect.Type, p *path)
 	}
 }
 
-// structured reports whether values of type t have fields of the vocabulary.
-func structured(t reflect.Type) bool {
+// isStructured reports whether values of type t have fields of the vocabulary.
+func isStructured(t reflect.Type) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}

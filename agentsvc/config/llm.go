@@ -44,50 +44,50 @@ type Thinking struct {
 	BudgetTokens int `yaml:"budget_tokens" jsonschema:"minimum=0"`
 }
 
-// minThinking is the smallest budget that anthropic takes.
-const minThinking = 1024
+// minThinkingTokens is the smallest budget that anthropic takes.
+const minThinkingTokens = 1024
 
-func (l *LLM) check(c *checks, s spot) {
+func (l *LLM) checkRules(c *validation, s location) {
 	l.checkFallbacks(c, s)
-	c.address(s.child("base_url"), l.BaseURL)
-	c.name(s.child("model"), l.Model)
+	c.checkAddress(s.child("base_url"), l.BaseURL)
+	c.checkName(s.child("model"), l.Model)
 	total := 0
 	for _, r := range l.Script {
 		if r != nil && r.When != nil {
-			total += pattern.Sum(r.When.Text, r.When.MessageID)
+			total += pattern.SumInstructions(r.When.Text, r.When.MessageID)
 		}
 	}
-	c.total(s.child("script"), total)
+	c.checkPatternTotal(s.child("script"), total)
 	if l.Provider == "anthropic" {
 		l.checkAnthropic(c, s)
 	}
-	v := vendorOf(l.Provider)
+	v := findVendor(l.Provider)
 	if v == nil {
-		if !c.doc.has(s.value, "provider") {
-			c.problem(s, "the provider follows neither from the model's name nor from a key in the environment: set provider")
+		if !c.doc.hasValue(s.value, "provider") {
+			c.addProblem(s, "the provider follows neither from the model's name nor from a key in the environment: set provider")
 		}
 		return
 	}
-	if v.keyVariable == "" || c.doc.has(s.value, "api_key") || l.APIKey != "" {
+	if v.keyVariable == "" || c.doc.hasValue(s.value, "api_key") || l.APIKey != "" {
 		return
 	}
 	switch {
-	case c.Tenant && !c.granted("operator_models"):
-		c.refuse(s, "api_key is needed: an app brings its own key, unless the operator grants operator_models")
+	case c.Tenant && !c.isGranted("operator_models"):
+		c.refuseEntry(s, "api_key is needed: an app brings its own key, unless the operator grants operator_models")
 	case c.Tenant && l.BaseURL != "":
-		c.refuse(s.child("base_url"), "needs an api_key beside it: a key that the operator lends is not sent to another address")
+		c.refuseEntry(s.child("base_url"), "needs an api_key beside it: a key that the operator lends is not sent to another address")
 	case !c.Tenant && l.BaseURL == "":
-		c.problem(s, "api_key is needed: set it, or "+v.keyVariable+" in the environment")
+		c.addProblem(s, "api_key is needed: set it, or "+v.keyVariable+" in the environment")
 	}
 }
 
 // checkAnthropic holds what anthropic would refuse.
-func (l *LLM) checkAnthropic(c *checks, s spot) {
+func (l *LLM) checkAnthropic(c *validation, s location) {
 	switch {
-	case l.takesNoTemperature():
-		c.problem(s.child("temperature"), "is refused by "+l.Model+": leave it out")
+	case l.refusesTemperature():
+		c.addProblem(s.child("temperature"), "is refused by "+l.Model+": leave it out")
 	case l.Temperature != nil && *l.Temperature > 1:
-		c.problem(s.child("temperature"), "is more than 1, the most that anthropic takes")
+		c.addProblem(s.child("temperature"), "is more than 1, the most that anthropic takes")
 	}
 	t := l.Thinking
 	if t == nil || !t.Enabled || t.BudgetTokens == 0 {
@@ -95,24 +95,24 @@ func (l *LLM) checkAnthropic(c *checks, s spot) {
 	}
 	at := s.child("thinking").child("budget_tokens")
 	switch {
-	case t.BudgetTokens < minThinking:
-		c.problem(at, "is less than 1024, the least that anthropic takes")
+	case t.BudgetTokens < minThinkingTokens:
+		c.addProblem(at, "is less than 1024, the least that anthropic takes")
 	case l.MaxTokens > 0 && t.BudgetTokens >= l.MaxTokens:
-		c.problem(at, "leaves nothing for the answer: it must be less than max_tokens")
+		c.addProblem(at, "leaves nothing for the answer: it must be less than max_tokens")
 	}
 }
 
 // checkFallbacks refuses fallbacks that lead back to l.
-func (l *LLM) checkFallbacks(c *checks, s spot) {
+func (l *LLM) checkFallbacks(c *validation, s location) {
 	for i, name := range l.Fallbacks {
-		if way := c.fallbackWay(name, s.path.part, map[string]bool{}); way != nil {
-			c.problem(s.child("fallbacks").item(i), "leads back to where it began: "+route(append([]string{s.path.part}, way...)))
+		if chain := c.fallbackPath(name, s.path.part, map[string]bool{}); chain != nil {
+			c.addProblem(s.child("fallbacks").item(i), "leads back to where it began: "+formatChain(append([]string{s.path.part}, chain...)))
 		}
 	}
 }
 
-// fallbackWay returns a way from one model to another by their fallbacks, nil if there is none.
-func (c *checks) fallbackWay(from, to string, seen map[string]bool) []string {
+// fallbackPath returns a way from one model to another by their fallbacks, nil if there is none.
+func (c *validation) fallbackPath(from, to string, seen map[string]bool) []string {
 	if from == to {
 		return []string{to}
 	}
@@ -122,8 +122,8 @@ func (c *checks) fallbackWay(from, to string, seen map[string]bool) []string {
 	}
 	seen[from] = true
 	for _, next := range l.Fallbacks {
-		if way := c.fallbackWay(next, to, seen); way != nil {
-			return append([]string{from}, way...)
+		if chain := c.fallbackPath(next, to, seen); chain != nil {
+			return append([]string{from}, chain...)
 		}
 	}
 	return nil

@@ -23,27 +23,27 @@ func Load(path string, environ func(name string) (string, bool)) (*Config, error
 	if len(bytes.TrimSpace(src)) == 0 { // cut short, or about to be written
 		return nil, &Error{File: path, Problems: []Problem{{Message: "is empty: it must have keys such as llms and agents"}}}
 	}
-	lookup, err := lookupWith(environ, filepath.Dir(path))
+	lookup, err := newFolderLookup(environ, filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
 	return Parse(src, Options{File: path, Lookup: lookup})
 }
 
-// Lookup returns what a variable is for an operator without a file: environ, then the .env files of the
+// NewLookup returns what a variable is for an operator without a file: environ, then the .env files of the
 // current folder and the home folder.
-func Lookup(environ func(name string) (string, bool)) (func(name string) (string, bool), error) {
-	return lookupWith(environ, ".")
+func NewLookup(environ func(name string) (string, bool)) (func(name string) (string, bool), error) {
+	return newFolderLookup(environ, ".")
 }
 
-func lookupWith(environ func(name string) (string, bool), folder string) (func(name string) (string, bool), error) {
+func newFolderLookup(environ func(name string) (string, bool), folder string) (func(name string) (string, bool), error) {
 	folders := []string{".", folder}
 	if home, _ := environ("HOME"); home != "" {
 		folders = append(folders, home)
 	}
 	sources := []func(string) (string, bool){environ}
 	for _, folder := range folders {
-		values, err := readEnv(filepath.Join(folder, ".env"))
+		values, err := readEnvFile(filepath.Join(folder, ".env"))
 		if err != nil {
 			return nil, err
 		}
@@ -62,9 +62,9 @@ func lookupWith(environ func(name string) (string, bool), folder string) (func(n
 	}, nil
 }
 
-// readEnv reads one .env file; one that is not there is empty. The parser's own message is left out, since
+// readEnvFile reads one .env file; one that is not there is empty. The parser's own message is left out, since
 // it quotes what it could not read.
-func readEnv(path string) (map[string]string, error) {
+func readEnvFile(path string) (map[string]string, error) {
 	values, err := godotenv.Read(path)
 	var pathError *fs.PathError
 	switch {
@@ -83,7 +83,7 @@ func readFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
 	defer f.Close()
-	src, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	src, err := io.ReadAll(io.LimitReader(f, maxDocumentBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}

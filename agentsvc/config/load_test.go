@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func write(t *testing.T, name, content string) {
+func writeFile(t *testing.T, name, content string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
@@ -21,11 +21,11 @@ func TestLoad(t *testing.T) {
 	here, beside, home := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Chdir(here)
 	path := filepath.Join(beside, "stoa.yaml")
-	write(t, path, "name: ${A} ${B} ${C} ${D} ${E:e}\nllms: {default: {provider: openai}}\n")
-	write(t, filepath.Join(here, ".env"), "A=here\nB=here\n")
-	write(t, filepath.Join(beside, ".env"), "A=beside\nB=beside\nC=beside\nOPENAI_API_KEY=key\n")
-	write(t, filepath.Join(home, ".env"), "A=home\nB=home\nC=home\nD=home\n")
-	environ := lookupIn(map[string]string{"A": "process", "HOME": home})
+	writeFile(t, path, "name: ${A} ${B} ${C} ${D} ${E:e}\nllms: {default: {provider: openai}}\n")
+	writeFile(t, filepath.Join(here, ".env"), "A=here\nB=here\n")
+	writeFile(t, filepath.Join(beside, ".env"), "A=beside\nB=beside\nC=beside\nOPENAI_API_KEY=key\n")
+	writeFile(t, filepath.Join(home, ".env"), "A=home\nB=home\nC=home\nD=home\n")
+	environ := newMapLookup(map[string]string{"A": "process", "HOME": home})
 
 	cfg, err := Load(path, environ)
 	if err != nil {
@@ -40,7 +40,7 @@ func TestLoad(t *testing.T) {
 	if _, set := os.LookupEnv("OPENAI_API_KEY"); set {
 		t.Error("the .env file leaked into the environment of the process")
 	}
-	lookup, err := Lookup(environ)
+	lookup, err := NewLookup(environ)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,31 +51,31 @@ func TestLoad(t *testing.T) {
 		t.Errorf("C is %q", c)
 	}
 
-	write(t, filepath.Join(here, ".env"), "A=\"unclosed canary\nB\n")
+	writeFile(t, filepath.Join(here, ".env"), "A=\"unclosed canary\nB\n")
 	_, err = Load(path, environ)
 	if err == nil || strings.Contains(err.Error(), "canary") || !strings.Contains(err.Error(), ".env") {
 		t.Errorf("bad .env: %v", err)
 	}
 }
 
-func TestLoadTellsWhatIsWrong(t *testing.T) {
+func TestLoadReportsProblems(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	environ := lookupIn(nil)
+	environ := newMapLookup(nil)
 	if _, err := Load(filepath.Join(folder, "none.yaml"), environ); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
 	path := filepath.Join(folder, "stoa.yaml")
-	write(t, path, "agent: {}\n")
+	writeFile(t, path, "agent: {}\n")
 	_, err := Load(path, environ)
 	if want := path + `:1:1: agent: is not a known key (did you mean "agents"?)`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	write(t, path, " \n")
+	writeFile(t, path, " \n")
 	if _, err := Load(path, environ); err == nil || err.Error() != path+": is empty: it must have keys such as llms and agents" {
 		t.Errorf("an empty file: %v", err)
 	}
-	write(t, path, "name: "+strings.Repeat("x", 2*maxSize))
+	writeFile(t, path, "name: "+strings.Repeat("x", 2*maxDocumentBytes))
 	var e *Error
 	if _, err := Load(path, environ); !errors.As(err, &e) {
 		t.Errorf("a file of 2 MiB: %v", err)

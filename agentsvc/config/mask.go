@@ -16,17 +16,17 @@ var (
 	secretMappings = []string{"credentials", "env", "headers"}
 )
 
-// publicReference is text that shows nothing: a variable without a default, after the name of a scheme at most.
-var publicReference = regexp.MustCompile(`^(?:(?i:bearer|basic|token|apikey) +)?(?:\$\{[A-Za-z_][A-Za-z0-9_]*:?\})+$`)
+// publicReferenceForm is text that shows nothing: a variable without a default, after the name of a scheme at most.
+var publicReferenceForm = regexp.MustCompile(`^(?:(?i:bearer|basic|token|apikey) +)?(?:\$\{[A-Za-z_][A-Za-z0-9_]*:?\})+$`)
 
-// passwordInURL finds scheme://user:password@host in text that is more than an address.
-var passwordInURL = regexp.MustCompile(`://[^/\s:@]*:[^/\s@]+@`)
+// passwordInURLForm finds scheme://user:password@host in text that is more than an address.
+var passwordInURLForm = regexp.MustCompile(`://[^/\s:@]*:[^/\s@]+@`)
 
-// Mask returns a copy of a decoded document that can be shown: its secrets (api_key, password, secret, token,
+// MaskSecrets returns a copy of a decoded document that can be shown: its secrets (api_key, password, secret, token,
 // credentials, the values of headers and env, of addresses the name and password and the credentials in the query, and text
 // around an address with a password) are replaced by a mask.
 // References such as ${NAME} stay.
-func Mask(doc map[string]any) map[string]any {
+func MaskSecrets(doc map[string]any) map[string]any {
 	masked, _ := maskValue(doc, reflect.TypeFor[Config](), false).(map[string]any)
 	return masked
 }
@@ -40,8 +40,8 @@ func maskValue(v any, t reflect.Type, secret bool) any {
 	case map[string]any:
 		m := make(map[string]any, len(v))
 		for key, x := range v {
-			below, hidden := inside(t, key, x)
-			m[key] = maskValue(x, below, secret || hidden)
+			child, hidden := childType(t, key, x)
+			m[key] = maskValue(x, child, secret || hidden)
 		}
 		return m
 	case []any:
@@ -56,9 +56,9 @@ func maskValue(v any, t reflect.Type, secret bool) any {
 		return list
 	case string:
 		if a, ok := parseAddress(v); ok && !secret {
-			return a.masked().String()
+			return a.maskSecrets().String()
 		}
-		if v != "" && (secret || passwordInURL.MatchString(v)) && !publicReference.MatchString(v) {
+		if v != "" && (secret || passwordInURLForm.MatchString(v)) && !publicReferenceForm.MatchString(v) {
 			return mask
 		}
 	case nil, bool:
@@ -70,8 +70,8 @@ func maskValue(v any, t reflect.Type, secret bool) any {
 	return v
 }
 
-// inside returns the type below key in t, and whether v, which stands there, is secret.
-func inside(t reflect.Type, key string, v any) (reflect.Type, bool) {
+// childType returns the type below key in t, and whether v, which stands there, is secret.
+func childType(t reflect.Type, key string, v any) (reflect.Type, bool) {
 	switch {
 	case t != nil && t.Kind() == reflect.Struct:
 		for _, f := range fieldsOf(t) {

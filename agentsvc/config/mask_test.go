@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func decode(t *testing.T, src string) map[string]any {
+func decodeYAML(t *testing.T, src string) map[string]any {
 	t.Helper()
 	doc, err := Decode([]byte(src))
 	if err != nil {
@@ -68,45 +68,45 @@ tools:
 databases: {db: {username: me, password: "********"}}
 unknown: {password: "********", list: [{secret: "********"}]}
 `
-	doc := decode(t, src)
-	masked := Mask(doc)
-	if diff := cmp.Diff(decode(t, want), masked); diff != "" {
+	doc := decodeYAML(t, src)
+	masked := MaskSecrets(doc)
+	if diff := cmp.Diff(decodeYAML(t, want), masked); diff != "" {
 		t.Errorf("mask: -want +got:\n%s", diff)
 	}
 	if shown, _ := json.Marshal(masked); strings.Contains(string(shown), "canary") {
 		t.Errorf("a secret shows: %s", shown)
 	}
-	if diff := cmp.Diff(decode(t, src), doc); diff != "" {
+	if diff := cmp.Diff(decodeYAML(t, src), doc); diff != "" {
 		t.Errorf("Mask changed its argument: %s", diff)
 	}
-	if diff := cmp.Diff(doc, Restore(masked, doc)); diff != "" {
+	if diff := cmp.Diff(doc, RestoreSecrets(masked, doc)); diff != "" {
 		t.Errorf("restore: -want +got:\n%s", diff)
 	}
-	text, err := Unmask([]byte(want), doc)
+	text, err := RestoreSecretsInText([]byte(want), doc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(doc, decode(t, string(text))); diff != "" {
+	if diff := cmp.Diff(doc, decodeYAML(t, string(text))); diff != "" {
 		t.Errorf("unmask: -want +got:\n%s", diff)
 	}
 }
 
 func TestRestoreFollowsNames(t *testing.T) {
 	t.Parallel()
-	old := decode(t, "notifications: [{id: one, secret: s1}, {id: two, secret: s2}]\nlist: [a, b]\nllms: {a: {api_key: k, model: m}}")
-	doc := decode(t, "notifications: [{id: two, secret: '********'}, {id: three, secret: '********'}]\nlist: ['********', b]\n"+
+	old := decodeYAML(t, "notifications: [{id: one, secret: s1}, {id: two, secret: s2}]\nlist: [a, b]\nllms: {a: {api_key: k, model: m}}")
+	doc := decodeYAML(t, "notifications: [{id: two, secret: '********'}, {id: three, secret: '********'}]\nlist: ['********', b]\n"+
 		"llms: {a: {api_key: new}, b: {api_key: '********'}}")
-	want := decode(t, "notifications: [{id: two, secret: s2}, {id: three, secret: '********'}]\nlist: [a, b]\n"+
+	want := decodeYAML(t, "notifications: [{id: two, secret: s2}, {id: three, secret: '********'}]\nlist: [a, b]\n"+
 		"llms: {a: {api_key: new}, b: {api_key: '********'}}")
-	if diff := cmp.Diff(want, Restore(doc, old)); diff != "" {
+	if diff := cmp.Diff(want, RestoreSecrets(doc, old)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
-func TestUnmaskKeepsOrderAndComments(t *testing.T) {
+func TestRestoreSecretsInTextKeepsOrderAndComments(t *testing.T) {
 	t.Parallel()
 	old := map[string]any{"llms": map[string]any{"z": map[string]any{"api_key": "s: 1"}}}
-	got, err := Unmask([]byte("# mine\nllms:\n    z:\n        api_key: '********'\n    a: {model: x} # short\n"), old)
+	got, err := RestoreSecretsInText([]byte("# mine\nllms:\n    z:\n        api_key: '********'\n    a: {model: x} # short\n"), old)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestUnmaskKeepsOrderAndComments(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	same := []byte("a:   1   # as it is\n")
-	if got, _ := Unmask(same, old); string(got) != string(same) {
+	if got, _ := RestoreSecretsInText(same, old); string(got) != string(same) {
 		t.Errorf("a document without masks became %q", got)
 	}
 }
@@ -123,7 +123,7 @@ func TestUnmaskKeepsOrderAndComments(t *testing.T) {
 // TestSecretsAreTagged holds that every text field whose name speaks of a secret is tagged as one.
 func TestSecretsAreTagged(t *testing.T) {
 	t.Parallel()
-	eachStruct(func(typ reflect.Type) {
+	visitStructs(func(typ reflect.Type) {
 		for _, f := range fieldsOf(typ) {
 			field := typ.Field(f.index)
 			text := field.Type.Kind() == reflect.String || field.Type == reflect.TypeFor[map[string]string]()

@@ -41,13 +41,13 @@ func TestMaskedSecretAndItsNeighbours(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text := string(jsonOf(t, Restore(decode(t, tt.given), decode(t, tt.old))))
-			if kept := strings.Contains(text, "canary"); kept != tt.kept {
-				t.Errorf("the secret is kept: %v, in %s", kept, text)
+			text := string(marshalJSON(t, RestoreSecrets(decodeYAML(t, tt.given), decodeYAML(t, tt.old))))
+			if preserved := strings.Contains(text, "canary"); preserved != tt.kept {
+				t.Errorf("the secret is kept: %v, in %s", preserved, text)
 			}
 			_, err := Parse([]byte(text), Options{Lookup: func(string) (string, bool) { return "x", true }})
-			if told := err != nil && strings.Contains(err.Error(), "stands beside it"); told == tt.kept {
-				t.Errorf("the secret is to be given again: %v (%v)", told, err)
+			if reported := err != nil && strings.Contains(err.Error(), "stands beside it"); reported == tt.kept {
+				t.Errorf("the secret is to be given again: %v (%v)", reported, err)
 			}
 		})
 	}
@@ -56,10 +56,10 @@ func TestMaskedSecretAndItsNeighbours(t *testing.T) {
 // TestMappingsOfSecretsHoldTogether: wherever the vocabulary has a mapping of secrets, its entries say where the others go.
 func TestMappingsOfSecretsHoldTogether(t *testing.T) {
 	t.Parallel()
-	eachStruct(func(typ reflect.Type) {
+	visitStructs(func(typ reflect.Type) {
 		for _, f := range fieldsOf(typ) {
 			field := typ.Field(f.index)
-			if f.secret && field.Type.Kind() == reflect.Map && !strings.Contains(","+strings.Join(f.to, ",")+",", ","+f.name+",") {
+			if f.secret && field.Type.Kind() == reflect.Map && !strings.Contains(","+strings.Join(f.destinations, ",")+",", ","+f.name+",") {
 				t.Errorf("%s.%s does not name itself", typ.Name(), field.Name)
 			}
 		}

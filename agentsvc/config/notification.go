@@ -45,15 +45,15 @@ type NotificationRetry struct {
 // maxNotifications bounds those of an agent: each costs each of its tasks a row.
 const maxNotifications = 10
 
-// notifies checks what the agent's notifications are among each other.
-func (a *Agent) notifies(c *checks, s spot) {
+// checkNotifications checks what the agent's notifications are among each other.
+func (a *Agent) checkNotifications(c *validation, s location) {
 	if len(a.Notifications) > maxNotifications {
-		c.problem(s, fmt.Sprintf("holds more than %d notifications", maxNotifications))
+		c.addProblem(s, fmt.Sprintf("holds more than %d notifications", maxNotifications))
 	}
 	ids := map[string]bool{}
 	for i, n := range a.Notifications {
 		if n != nil && ids[n.ID] {
-			c.problem(s.item(i).child("id"), "is the id of another notification of the agent as well: "+shorten(n.ID))
+			c.addProblem(s.item(i).child("id"), "is the id of another notification of the agent as well: "+shortenText(n.ID))
 		}
 		if n != nil {
 			ids[n.ID] = true
@@ -61,26 +61,26 @@ func (a *Agent) notifies(c *checks, s spot) {
 	}
 }
 
-func (n *Notification) check(c *checks, s spot) {
-	c.name(s.child("id"), n.ID)
-	c.address(s.child("url"), n.URL)
-	c.headers(s.child("headers"), n.Headers)
+func (n *Notification) checkRules(c *validation, s location) {
+	c.checkName(s.child("id"), n.ID)
+	c.checkAddress(s.child("url"), n.URL)
+	c.checkHeaders(s.child("headers"), n.Headers)
 	if len(n.Events) == 0 {
-		c.problem(s.child("events"), "names no event")
+		c.addProblem(s.child("events"), "names no event")
 	}
 	for i, e := range n.Events {
 		if slices.Contains(n.Events[:i], e) {
-			c.problem(s.child("events").item(i), "is named before")
+			c.addProblem(s.child("events").item(i), "is named before")
 		}
 	}
 }
 
-func (r *NotificationRetry) check(c *checks, s spot) {
+func (r *NotificationRetry) checkRules(c *validation, s location) {
 	if r.InitialDelay <= 0 || r.InitialDelay > r.MaxDelay {
-		c.problem(s.child("initial_delay"), "must be more than nothing and at most max_delay")
+		c.addProblem(s.child("initial_delay"), "must be more than nothing and at most max_delay")
 	}
 	if r.MaxDelay > maxRetryDelay {
-		c.problem(s.child("max_delay"), fmt.Sprintf("must be at most %v", maxRetryDelay))
+		c.addProblem(s.child("max_delay"), fmt.Sprintf("must be at most %v", maxRetryDelay))
 	}
 }
 

@@ -16,8 +16,8 @@ type Metrics struct {
 	Endpoint string `yaml:"endpoint" jsonschema:"default=/metrics"`
 }
 
-func (m *Metrics) check(c *checks, s spot) {
+func (m *Metrics) checkRules(c *validation, s location) {
 	if !strings.HasPrefix(m.Endpoint, "/") {
-		c.problem(s.child("endpoint"), "must be a path that starts with /")
+		c.addProblem(s.child("endpoint"), "must be a path that starts with /")
 	}
 }

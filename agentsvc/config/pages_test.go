@@ -33,7 +33,7 @@ const keysHeading = "## Every key\n"
 // TestPages holds the tables of every key to the structs, and what the pages say before it of keys and their defaults.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	comments := reflector(t).CommentMap
+	comments := newReflector(t).CommentMap
 	for _, page := range pages {
 		t.Run(page.file, func(t *testing.T) {
 			t.Parallel()
@@ -42,13 +42,13 @@ func TestPages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			told, _, _ := strings.Cut(string(src), keysHeading)
+			reported, _, _ := strings.Cut(string(src), keysHeading)
 			r := &reference{comments: comments}
-			r.WriteString(told + keysHeading + "\nMade of the same words as the [configuration reference](configuration.md).\n")
+			r.WriteString(reported + keysHeading + "\nMade of the same words as the [configuration reference](configuration.md).\n")
 			known := map[string]field{}
 			for _, path := range slices.Sorted(maps.Keys(page.of)) {
 				fmt.Fprintf(r, "\n`%s`:\n\n| Key | Default | Meaning |\n|---|---|---|\n", path)
-				r.every(path, "", page.of[path], known)
+				r.writeKeys(path, "", page.of[path], known)
 			}
 			if *update {
 				if err := os.WriteFile(file, []byte(r.String()), 0o644); err != nil {
@@ -57,27 +57,27 @@ func TestPages(t *testing.T) {
 			} else if diff := cmp.Diff(r.String(), string(src)); diff != "" {
 				t.Errorf("the table of every key is stale; run go generate (-want +got):\n%s", diff)
 			}
-			checkKeys(t, told, known)
+			checkKeys(t, reported, known)
 		})
 	}
 }
 
-// every writes a row for each key of t, which stands at path, and for each key below it, and notes them in known by
+// writeKeys writes a row for each key of t, which stands at path, and for each key below it, and notes them in known by
 // their names from prefix on.
-func (r *reference) every(path, prefix string, t reflect.Type, known map[string]field) {
+func (r *reference) writeKeys(path, prefix string, t reflect.Type, known map[string]field) {
 	for _, f := range fieldsOf(t) {
 		name := prefix + f.name
 		known[name] = f
 		if _, taken := known[f.name]; !taken {
 			known[f.name] = f
 		}
-		fmt.Fprintf(r, "| `%s` | %s | %s |\n", name, defaultOf(f), r.meaning(path, t, f))
+		fmt.Fprintf(r, "| `%s` | %s | %s |\n", name, formatDefault(f), r.describeField(path, t, f))
 		field := t.Field(f.index).Type
-		if below := element(field); below.Kind() == reflect.Struct && r.note(schemaPattern(join(path, f.name))) == "" {
+		if child := elementType(field); child.Kind() == reflect.Struct && r.availabilityNote(schemaPattern(joinPath(path, f.name))) == "" {
 			if field.Kind() == reflect.Slice {
 				name += "[]"
 			}
-			r.every(join(path, strings.TrimPrefix(name, prefix)), name+".", below, known)
+			r.writeKeys(joinPath(path, strings.TrimPrefix(name, prefix)), name+".", child, known)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func checkKeys(t *testing.T, page string, known map[string]field) {
 					t.Errorf("there is no key %s: %s", key[1], line)
 				}
 				i := slices.Index(head, "Default")
-				if got := strings.Join(f.def, ", "); i >= 0 && len(f.def) > 0 && got != "false" && strings.ReplaceAll(cells[i], "`", "") != got {
+				if got := strings.Join(f.defaults, ", "); i >= 0 && len(f.defaults) > 0 && got != "false" && strings.ReplaceAll(cells[i], "`", "") != got {
 					t.Errorf("the default of %s is %s: %s", key[1], got, line)
 				}
 			}

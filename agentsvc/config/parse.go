@@ -20,8 +20,8 @@ type Options struct {
 	Tenant bool
 	// Grants are what the operator granted to the app.
 	Grants grant.List
-	// Lend returns the operator's keys of models, for an app that was granted operator_models.
-	Lend func(name string) (string, bool)
+	// OperatorKey returns the operator's keys of models, for an app that was granted operator_models.
+	OperatorKey func(name string) (string, bool)
 }
 
 // operatorBlocks may not stand in the configuration of an app.
@@ -38,72 +38,72 @@ func Parse(src []byte, o Options) (*Config, error) {
 	if o.Tenant {
 		missing = "is not among the app's secrets"
 	}
-	doc := read(src, o.Lookup, missing)
+	doc := readDocument(src, o.Lookup, missing)
 	cfg := newDefault(reflect.TypeFor[Config]()).Interface().(*Config)
 	if doc.root == nil {
-		return cfg.or(doc.problems.err(o.File))
+		return cfg.orError(doc.problems.asError(o.File))
 	}
 	if o.Tenant {
-		doc.refuse(operatorBlocks)
+		doc.refuseBlocks(operatorBlocks)
 	}
-	root := spot{value: doc.root}
-	doc.structure(root, reflect.ValueOf(cfg).Elem())
-	cfg.agentOrder = keys(root.child("agents"))
+	root := location{value: doc.root}
+	doc.decodeStruct(root, reflect.ValueOf(cfg).Elem())
+	cfg.agentOrder = mappingKeys(root.child("agents"))
 
 	environment := o.Lookup
 	if o.Tenant {
 		environment = nil
 	}
 	for _, l := range cfg.LLMs {
-		l.complete(environment)
-		if o.Tenant && o.Lend != nil && o.Grants.Has(grant.OperatorModels) {
-			l.borrow(o.Lend)
+		l.applyDefaults(environment)
+		if o.Tenant && o.OperatorKey != nil && o.Grants.Has(grant.OperatorModels) {
+			l.useOperatorKey(o.OperatorKey)
 		}
 	}
 	for _, e := range cfg.Embedders {
-		e.complete(environment)
+		e.applyDefaults(environment)
 	}
-	c := checks{Options: o, doc: doc, names: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, guardrails: cfg.Guardrails, refused: map[string]bool{}}
+	c := validation{Options: o, doc: doc, entryNames: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, guardrails: cfg.Guardrails, refusedEntries: map[string]bool{}}
 	for _, f := range fieldsOf(reflect.TypeFor[Config]()) {
-		c.names[f.name] = slices.Sorted(slices.Values(keys(root.child(f.name))))
+		c.entryNames[f.name] = slices.Sorted(slices.Values(mappingKeys(root.child(f.name))))
 	}
-	c.defaultLLMMissing = cfg.LLMs[cfg.Defaults.LLM] == nil && !doc.has(root.child("defaults").value, "llm")
+	c.defaultLLMMissing = cfg.LLMs[cfg.Defaults.LLM] == nil && !doc.hasValue(root.child("defaults").value, "llm")
 	c.nesting = newNesting(cfg.Agents, cfg.agentOrder)
-	c.webhooks, c.auth = webhooks(cfg.Agents, cfg.agentOrder), cfg.Server.Auth.Enabled
-	c.walk(root, reflect.ValueOf(cfg).Elem(), false)
-	c.cards(root.child("agents"), cfg.Agents)
-	c.tellWaiting()
+	c.webhooks, c.authEnabled = webhookAgents(cfg.Agents, cfg.agentOrder), cfg.Server.Auth.Enabled
+	c.walkValue(root, reflect.ValueOf(cfg).Elem(), false)
+	c.checkCards(root.child("agents"), cfg.Agents)
+	c.reportUnavailable()
 
 	for name, a := range cfg.Agents {
-		a.complete(name, cfg.Defaults)
+		a.applyDefaults(name, cfg.Defaults)
 	}
-	return cfg.or(doc.problems.err(o.File))
+	return cfg.orError(doc.problems.asError(o.File))
 }
 
-func (c *Config) or(err error) (*Config, error) {
+func (c *Config) orError(err error) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// refuse makes a problem of each of blocks that stands in the document, and takes it out.
-func (doc *document) refuse(blocks []string) {
+// refuseBlocks makes a problem of each of blocks that stands in the document, and takes it out.
+func (doc *document) refuseBlocks(blocks []string) {
 	for _, name := range blocks {
 		for i := 0; i+1 < len(doc.root.Content); i += 2 {
 			key := doc.root.Content[i]
 			if key.Value != name {
 				continue
 			}
-			doc.problem(spot{&path{nil, name, fieldPart}, key, nil}, "may not stand in the configuration of an app: it is the operator's")
+			doc.addProblem(location{&path{nil, name, fieldPart}, key, nil}, "may not stand in the configuration of an app: it is the operator's")
 			doc.root.Content = append(doc.root.Content[:i:i], doc.root.Content[i+2:]...)
 			break
 		}
 	}
 }
 
-// keys returns the keys of the mapping at s, in their order.
-func keys(s spot) []string {
+// mappingKeys returns the keys of the mapping at s, in their order.
+func mappingKeys(s location) []string {
 	var names []string
 	if s.value != nil && s.value.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(s.value.Content); i += 2 {

@@ -29,7 +29,7 @@ func TestProblems(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = Parse(archive.Files[0].Data, optionsOf(t, string(archive.Comment), archive.Files[0].Name))
+			_, err = Parse(archive.Files[0].Data, parseOptions(t, string(archive.Comment), archive.Files[0].Name))
 			got := "nothing\n"
 			if err != nil {
 				got = err.Error() + "\n"
@@ -48,10 +48,10 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-func optionsOf(t *testing.T, lines, file string) Options {
+func parseOptions(t *testing.T, lines, file string) Options {
 	t.Helper()
 	values := map[string]string{}
-	o := Options{File: file, Lookup: lookupIn(values)}
+	o := Options{File: file, Lookup: newMapLookup(values)}
 	for line := range strings.Lines(lines) {
 		words := strings.Fields(line)
 		switch {
@@ -59,7 +59,7 @@ func optionsOf(t *testing.T, lines, file string) Options {
 		case words[0] == "tenant":
 			o.Tenant = true
 		case words[0] == "grants":
-			o.Grants = grant.Parse(words[1:])
+			o.Grants = grant.ParseList(words[1:])
 		case words[0] == "set":
 			values[words[1]] = strings.Join(words[2:], " ")
 		default:
@@ -69,14 +69,14 @@ func optionsOf(t *testing.T, lines, file string) Options {
 	return o
 }
 
-func lookupIn(values map[string]string) func(string) (string, bool) {
+func newMapLookup(values map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		value, ok := values[name]
 		return value, ok
 	}
 }
 
-func parse(t *testing.T, src string, o Options) *Config {
+func mustParse(t *testing.T, src string, o Options) *Config {
 	t.Helper()
 	cfg, err := Parse([]byte(src), o)
 	if err != nil {
@@ -87,7 +87,7 @@ func parse(t *testing.T, src string, o Options) *Config {
 
 func TestParseFillsDefaults(t *testing.T) {
 	t.Parallel()
-	cfg := parse(t, "llms: {default: {provider: scripted}}\nagents: {a: {}}\n", Options{})
+	cfg := mustParse(t, "llms: {default: {provider: scripted}}\nagents: {a: {}}\n", Options{})
 	temperature := 0.7
 	want := &Agent{
 		Name: "a", Type: "llm", Version: "1.0.0", LLM: "default", Streaming: true, Visibility: "public",
@@ -123,7 +123,7 @@ func TestParseFillsDefaults(t *testing.T) {
 func TestParseDoesNotShareDefaults(t *testing.T) {
 	t.Parallel()
 	src := "llms: {default: {provider: scripted}}\nagents: {a: {}, b: {}}\n"
-	cfg := parse(t, src, Options{})
+	cfg := mustParse(t, src, Options{})
 	cfg.Agents["a"].InputModes[0] = "changed"
 	if got := cfg.Agents["b"].InputModes[0]; got != "text/plain" {
 		t.Errorf("agent b has %q", got)
@@ -156,12 +156,12 @@ func TestAgentNamesKeepFileOrder(t *testing.T) {
 		"yaml": "agents:\n  zeta: {}\n  alpha: {}\n  mid: {}\nllms: {default: {provider: scripted}}\n",
 		"json": `{"agents": {"zeta": {}, "alpha": {}, "mid": {}}, "llms": {"default": {"provider": "scripted"}}}`,
 	} {
-		cfg := parse(t, src, Options{})
+		cfg := mustParse(t, src, Options{})
 		if diff := cmp.Diff([]string{"zeta", "alpha", "mid"}, cfg.AgentNames()); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
 		}
 	}
-	cfg := Default("scripted", "")
+	cfg := DefaultConfig("scripted", "")
 	cfg.Agents["b"], cfg.Agents["a"] = &Agent{}, &Agent{}
 	if diff := cmp.Diff([]string{"assistant", "a", "b"}, cfg.AgentNames()); diff != "" {
 		t.Errorf("added by hand: -want +got:\n%s", diff)
@@ -170,7 +170,7 @@ func TestAgentNamesKeepFileOrder(t *testing.T) {
 
 func TestParseMerges(t *testing.T) {
 	t.Parallel()
-	cfg := parse(t, `
+	cfg := mustParse(t, `
 llms:
   default: &base {provider: scripted, max_tokens: 5, base_url: "http://a"}
   other: {<<: *base, max_tokens: 6}
@@ -202,7 +202,7 @@ func TestProviderFollows(t *testing.T) {
 		{"{provider: scripted}", "scripted", "scripted", ""},
 		{"{provider: openai, base_url: 'http://localhost:1'}", "openai", "gpt-4o", "k"},
 	} {
-		cfg := parse(t, "llms: {default: "+test.src+"}", Options{Lookup: lookupIn(keys)})
+		cfg := mustParse(t, "llms: {default: "+test.src+"}", Options{Lookup: newMapLookup(keys)})
 		l := cfg.LLMs["default"]
 		if l.Provider != test.provider || l.Model != test.model || l.APIKey != test.key {
 			t.Errorf("%s: provider %s, model %s, key %s", test.src, l.Provider, l.Model, l.APIKey)
@@ -215,20 +215,20 @@ func TestProviderFollows(t *testing.T) {
 
 func TestTenantModelKeepsOffTheEnvironment(t *testing.T) {
 	t.Parallel()
-	cfg := parse(t, "llms: {default: {provider: openai}}", Options{
+	cfg := mustParse(t, "llms: {default: {provider: openai}}", Options{
 		Tenant: true, Grants: grant.List{{Name: "operator_models"}},
-		Lookup: lookupIn(map[string]string{"OPENAI_API_KEY": "canary"}),
+		Lookup: newMapLookup(map[string]string{"OPENAI_API_KEY": "canary"}),
 	})
 	if key := cfg.LLMs["default"].APIKey; key != "" {
 		t.Errorf("the key is %q", key)
 	}
 }
 
-func TestOperatorLendsKeys(t *testing.T) {
+func TestOperatorKeys(t *testing.T) {
 	t.Parallel()
 	src := "llms: {default: {provider: openai}, own: {provider: openai, api_key: mine, base_url: 'https://x.example'}, local: {provider: ollama}}"
 	for _, grants := range []grant.List{{{Name: grant.OperatorModels}}, nil} {
-		cfg, err := Parse([]byte(src), Options{Tenant: true, Grants: grants, Lend: lookupIn(map[string]string{"OPENAI_API_KEY": "lent"})})
+		cfg, err := Parse([]byte(src), Options{Tenant: true, Grants: grants, OperatorKey: newMapLookup(map[string]string{"OPENAI_API_KEY": "lent"})})
 		if grants == nil {
 			if err == nil {
 				t.Error("a key is lent without a grant")
@@ -245,7 +245,7 @@ func TestOperatorLendsKeys(t *testing.T) {
 		}
 	}
 	_, err := Parse([]byte("llms: {far: {provider: openai, base_url: 'https://x.example'}}"), Options{
-		Tenant: true, Grants: grant.List{{Name: "operator_models"}}, Lend: lookupIn(map[string]string{"OPENAI_API_KEY": "lent"}),
+		Tenant: true, Grants: grant.List{{Name: "operator_models"}}, OperatorKey: newMapLookup(map[string]string{"OPENAI_API_KEY": "lent"}),
 	})
 	if err == nil {
 		t.Error("a key is lent to another address")
@@ -261,14 +261,14 @@ func TestDefault(t *testing.T) {
 		if want.provider == "anthropic" {
 			keys["OPENAI_API_KEY"], keys["GEMINI_API_KEY"] = "b", "c"
 		}
-		if provider, key := Detect(lookupIn(keys)); provider != want.provider || key != "a" {
+		if provider, key := DetectProvider(newMapLookup(keys)); provider != want.provider || key != "a" {
 			t.Errorf("%s: detected %s with %s", want.variable, provider, key)
 		}
 	}
-	if provider, key := Detect(lookupIn(nil)); provider != "scripted" || key != "" {
+	if provider, key := DetectProvider(newMapLookup(nil)); provider != "scripted" || key != "" {
 		t.Errorf("detected %s with %s", provider, key)
 	}
-	cfg := Default("openai", "b")
+	cfg := DefaultConfig("openai", "b")
 	if got := cfg.LLMs[cfg.Agents["assistant"].LLM]; got == nil || got.APIKey != "b" || got.Model != "gpt-4o" {
 		t.Errorf("model %+v", got)
 	}

@@ -11,9 +11,9 @@ import (
 
 // path leads from the root of a document to one of its values. The root is nil.
 type path struct {
-	up   *path
-	part string
-	kind pathKind
+	parent *path
+	part   string
+	kind   pathKind
 }
 
 type pathKind int
@@ -24,90 +24,90 @@ const (
 	itemPart                  // an index of a list
 )
 
-const longestName = 64
+const maxQuotedName = 64
 
-var plainName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+var plainNameForm = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // String is the path for people: agents.assistant.tools[0].
 func (p *path) String() string {
 	var parts []string
-	for ; p != nil; p = p.up {
+	for ; p != nil; p = p.parent {
 		switch {
 		case p.kind == itemPart:
 			parts = append(parts, "["+p.part+"]")
-		case p.up == nil:
-			parts = append(parts, readable(p.part))
+		case p.parent == nil:
+			parts = append(parts, quoteName(p.part))
 		default:
-			parts = append(parts, "."+readable(p.part))
+			parts = append(parts, "."+quoteName(p.part))
 		}
 	}
 	slices.Reverse(parts)
 	return strings.Join(parts, "")
 }
 
-// readable is name, in quotes if it could be mistaken, and not too long.
-func readable(name string) string {
+// quoteName is name, in quotes if it could be mistaken, and not too long.
+func quoteName(name string) string {
 	switch {
-	case plainName.MatchString(name):
+	case plainNameForm.MatchString(name):
 		return name
-	case len(name) > longestName:
-		return strconv.Quote(name[:longestName] + "...")
+	case len(name) > maxQuotedName:
+		return strconv.Quote(name[:maxQuotedName] + "...")
 	}
 	return strconv.Quote(name)
 }
 
-// matches reports whether the path is pattern, in which * stands for any name and any item: agents.*.tools.
-func (p *path) matches(pattern string) bool {
-	for ; p != nil; p = p.up {
+// matchesPattern reports whether the path is pattern, in which * stands for any name and any item: agents.*.tools.
+func (p *path) matchesPattern(pattern string) bool {
+	for ; p != nil; p = p.parent {
 		part := p.part
 		switch p.kind {
 		case itemPart, namePart:
 			part = "*"
 		}
-		rest, same := strings.CutSuffix(pattern, part)
-		if !same || p.up == nil {
-			return same && rest == ""
+		remainder, same := strings.CutSuffix(pattern, part)
+		if !same || p.parent == nil {
+			return same && remainder == ""
 		}
-		if pattern, same = strings.CutSuffix(rest, "."); !same {
+		if pattern, same = strings.CutSuffix(remainder, "."); !same {
 			return false
 		}
 	}
 	return false
 }
 
-// entry is the path's first two parts: the entry of a top-level key that it leads into.
-func (p *path) entry() string {
-	for p.up != nil && p.up.up != nil {
-		p = p.up
+// entryPath is the path's first two parts: the entry of a top-level key that it leads into.
+func (p *path) entryPath() string {
+	for p.parent != nil && p.parent.parent != nil {
+		p = p.parent
 	}
 	return p.String()
 }
 
-// spot is a place in a document: its path, and the nodes that stand there. Where nothing stands, value is
+// location is a place in a document: its path, and the nodes that stand there. Where nothing stands, value is
 // nil and key is the nearest one above.
-type spot struct {
+type location struct {
 	path       *path
 	key, value *yaml.Node
 }
 
-func (s spot) child(name string) spot {
-	below := spot{path: &path{s.path, name, fieldPart}, key: s.key}
-	if key, value := lookup(s.value, name); value != nil {
-		below.key, below.value = key, value
+func (s location) child(name string) location {
+	child := location{path: &path{s.path, name, fieldPart}, key: s.key}
+	if key, value := findKey(s.value, name); value != nil {
+		child.key, child.value = key, value
 	}
-	return below
+	return child
 }
 
-func (s spot) item(i int) spot {
-	below := spot{path: &path{s.path, strconv.Itoa(i), itemPart}, key: s.key}
+func (s location) item(i int) location {
+	child := location{path: &path{s.path, strconv.Itoa(i), itemPart}, key: s.key}
 	if s.value != nil && s.value.Kind == yaml.SequenceNode && i < len(s.value.Content) {
-		below.key, below.value = nil, s.value.Content[i]
+		child.key, child.value = nil, s.value.Content[i]
 	}
-	return below
+	return child
 }
 
 // position returns the line and column to show: the value's if it is a scalar or has no key, else the key's.
-func (s spot) position() (line, column int) {
+func (s location) position() (line, column int) {
 	switch {
 	case s.value != nil && (s.key == nil || s.value.Kind == yaml.ScalarNode):
 		return s.value.Line, s.value.Column
@@ -117,8 +117,8 @@ func (s spot) position() (line, column int) {
 	return 1, 1
 }
 
-// lookup returns the key and value of name in a mapping, or nil.
-func lookup(n *yaml.Node, name string) (key, value *yaml.Node) {
+// findKey returns the key and value of name in a mapping, or nil.
+func findKey(n *yaml.Node, name string) (key, value *yaml.Node) {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil, nil
 	}

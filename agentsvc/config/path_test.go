@@ -10,20 +10,20 @@ func TestPath(t *testing.T) {
 		p                  *path
 		text, entry, match string
 	}{
-		{tool.up, "tools", "tools", "tools"},
+		{tool.parent, "tools", "tools", "tools"},
 		{tool, "tools.my.tool", "tools.my.tool", "tools.*"},
-		{item.up, "tools.my.tool.args", "tools.my.tool", "tools.*.args"},
+		{item.parent, "tools.my.tool.args", "tools.my.tool", "tools.*.args"},
 		{item, "tools.my.tool.args[3]", "tools.my.tool", ""},
 		{&path{tool, "a\nb", namePart}, `tools.my.tool."a\nb"`, "tools.my.tool", "tools.*.*"},
 	} {
 		if got := test.p.String(); got != test.text {
 			t.Errorf("text %s, want %s", got, test.text)
 		}
-		if got := test.p.entry(); got != test.entry {
+		if got := test.p.entryPath(); got != test.entry {
 			t.Errorf("%s: entry %s, want %s", test.text, got, test.entry)
 		}
 		for _, pattern := range []string{"tools", "tools.*", "tools.*.args", "tools.*.*", "ools.*", "agents.*", "args", "*", ".tools", ""} {
-			if got := test.p.matches(pattern); got != (pattern == test.match && pattern != "") {
+			if got := test.p.matchesPattern(pattern); got != (pattern == test.match && pattern != "") {
 				t.Errorf("%s matches %q: %v", test.text, pattern, got)
 			}
 		}

@@ -62,32 +62,32 @@ const maxProblems = 100
 
 // problems collects what is wrong.
 type problems struct {
-	list []Problem
-	more int
+	list    []Problem
+	omitted int
 }
 
-func (ps *problems) add(p Problem) {
-	if ps.full() {
-		ps.more++
+func (ps *problems) addProblem(p Problem) {
+	if ps.isFull() {
+		ps.omitted++
 		return
 	}
 	ps.list = append(ps.list, p)
 }
 
-func (ps *problems) full() bool {
+func (ps *problems) isFull() bool {
 	return len(ps.list) >= maxProblems
 }
 
-// err returns all problems by line, or nil if there are none.
-func (ps *problems) err(file string) error {
+// asError returns all problems by line, or nil if there are none.
+func (ps *problems) asError(file string) error {
 	if len(ps.list) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(ps.list, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Path, b.Path))
 	})
-	if ps.more > 0 {
-		ps.list = append(ps.list, Problem{Message: fmt.Sprintf("and %d more problems", ps.more)})
+	if ps.omitted > 0 {
+		ps.list = append(ps.list, Problem{Message: fmt.Sprintf("and %d more problems", ps.omitted)})
 	}
 	return &Error{File: file, Problems: ps.list}
 }

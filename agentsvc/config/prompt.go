@@ -22,8 +22,8 @@ type StructuredOutput struct {
 	Schema map[string]any `yaml:"schema" jsonschema:"required"`
 }
 
-func (o *StructuredOutput) check(c *checks, s spot) {
-	c.schema(s.child("schema"), o.Schema)
+func (o *StructuredOutput) checkRules(c *validation, s location) {
+	c.checkSchema(s.child("schema"), o.Schema)
 }
 
 // Reasoning bounds and ends an agent's loop of thinking and calling tools.
@@ -39,15 +39,15 @@ type Reasoning struct {
 	TerminationConditions []string `yaml:"termination_conditions" jsonschema:"enum=no_tool_calls,enum=escalate,enum=transfer"`
 }
 
-// ends checks that the loop of a has an end.
-func (a *Agent) ends(c *checks, s spot) {
+// checkTermination checks that the loop of a has an end.
+func (a *Agent) checkTermination(c *validation, s location) {
 	r := a.Reasoning
 	if r == nil || len(r.TerminationConditions) == 0 {
 		return
 	}
 	when := func(condition string) bool { return slices.Contains(r.TerminationConditions, condition) }
 	if !when("no_tool_calls") && !r.EnableExitTool && !(when("escalate") && r.EnableEscalateTool) && !(when("transfer") && len(a.SubAgents) > 0) {
-		c.problem(s.child("reasoning").child("termination_conditions"),
+		c.addProblem(s.child("reasoning").child("termination_conditions"),
 			"leaves the agent no way to finish: add no_tool_calls, or turn enable_exit_tool on")
 	}
 }
@@ -76,8 +76,8 @@ type Context struct {
 	SummarizerLLM string `yaml:"summarizer_llm" ref:"llms" only:"strategy=summary_buffer"`
 }
 
-func (x *Context) check(c *checks, s spot) {
+func (x *Context) checkRules(c *validation, s location) {
 	if x.Strategy == "summary_buffer" && x.Target >= x.Threshold {
-		c.problem(s.child("target"), "must be less than threshold, or every answer would wait for a summary")
+		c.addProblem(s.child("target"), "must be less than threshold, or every answer would wait for a summary")
 	}
 }

@@ -4,10 +4,10 @@ import "strings"
 
 // vendor is what is known of a model provider before it is asked.
 type vendor struct {
-	name        string
-	keyVariable string   // environment variable that holds the operator's key; empty: needs no key
-	model       string   // model where none is named
-	prefixes    []string // model names that tell the vendor
+	name          string
+	keyVariable   string   // environment variable that holds the operator's key; empty: needs no key
+	defaultModel  string   // defaultModel where none is named
+	modelPrefixes []string // model names that tell the vendor
 }
 
 var vendors = []vendor{
@@ -18,7 +18,7 @@ var vendors = []vendor{
 	{"scripted", "", "scripted", nil},
 }
 
-func vendorOf(name string) *vendor {
+func findVendor(name string) *vendor {
 	for i := range vendors {
 		if vendors[i].name == name {
 			return &vendors[i]
@@ -27,9 +27,9 @@ func vendorOf(name string) *vendor {
 	return nil
 }
 
-// Detect returns the first provider whose key lookup holds, and that key; without any, the scripted
+// DetectProvider returns the first provider whose key lookup holds, and that key; without any, the scripted
 // provider and no key.
-func Detect(lookup func(name string) (string, bool)) (provider, apiKey string) {
+func DetectProvider(lookup func(name string) (string, bool)) (provider, apiKey string) {
 	for _, v := range vendors {
 		if v.keyVariable == "" {
 			continue
@@ -41,51 +41,51 @@ func Detect(lookup func(name string) (string, bool)) (provider, apiKey string) {
 	return "scripted", ""
 }
 
-// complete fills in what follows from the rest of l: provider, model, key and temperature.
+// applyDefaults fills in what follows from the rest of l: provider, model, key and temperature.
 // Lookup is the operator's environment, nil for an app.
-func (l *LLM) complete(lookup func(string) (string, bool)) {
+func (l *LLM) applyDefaults(lookup func(string) (string, bool)) {
 	if l.Provider == "" {
-		l.Provider = providerOf(l.Model, lookup)
+		l.Provider = inferProvider(l.Model, lookup)
 	}
-	v := vendorOf(l.Provider)
+	v := findVendor(l.Provider)
 	if v == nil {
 		return
 	}
 	if l.Model == "" {
-		l.Model = v.model
+		l.Model = v.defaultModel
 	}
 	if l.APIKey == "" && lookup != nil && v.keyVariable != "" {
 		l.APIKey, _ = lookup(v.keyVariable)
 	}
-	if l.Temperature == nil && takesTemperature(l.Model) {
+	if l.Temperature == nil && acceptsTemperature(l.Model) {
 		t := defaultTemperature
 		l.Temperature = &t
 	}
 }
 
-// borrow fills in the operator's key where l has none. It goes to the vendor's own address alone.
-func (l *LLM) borrow(lend func(string) (string, bool)) {
-	if v := vendorOf(l.Provider); v != nil && v.keyVariable != "" && l.APIKey == "" && l.BaseURL == "" {
-		l.APIKey, _ = lend(v.keyVariable)
+// useOperatorKey fills in the operator's key where l has none. It goes to the vendor's own address alone.
+func (l *LLM) useOperatorKey(operatorKey func(string) (string, bool)) {
+	if v := findVendor(l.Provider); v != nil && v.keyVariable != "" && l.APIKey == "" && l.BaseURL == "" {
+		l.APIKey, _ = operatorKey(v.keyVariable)
 	}
 }
 
-func providerOf(model string, lookup func(string) (string, bool)) string {
+func inferProvider(model string, lookup func(string) (string, bool)) string {
 	for _, v := range vendors {
-		if hasPrefix(model, v.prefixes) {
+		if hasAnyPrefix(model, v.modelPrefixes) {
 			return v.name
 		}
 	}
 	if lookup == nil {
 		return ""
 	}
-	if name, key := Detect(lookup); key != "" {
+	if name, key := DetectProvider(lookup); key != "" {
 		return name
 	}
 	return ""
 }
 
-func hasPrefix(s string, prefixes []string) bool {
+func hasAnyPrefix(s string, prefixes []string) bool {
 	for _, p := range prefixes {
 		if strings.HasPrefix(s, p) {
 			return true

@@ -28,10 +28,10 @@ type Limit struct {
 	Limit int `yaml:"limit" jsonschema:"required,minimum=1,maximum=1000000000000"`
 }
 
-func (x *RateLimiting) check(c *checks, s spot) {
-	c.notMySQL(s.child("sql_database"), x.SQLDatabase)
+func (x *RateLimiting) checkRules(c *validation, s location) {
+	c.refuseMySQL(s.child("sql_database"), x.SQLDatabase)
 	if x.Enabled {
-		c.needs(s, "limits")
+		c.requireKeys(s, "limits")
 	}
 	seen := map[Limit]int{}
 	for i, l := range x.Limits {
@@ -40,7 +40,7 @@ func (x *RateLimiting) check(c *checks, s spot) {
 		}
 		same := Limit{Type: l.Type, Window: l.Window}
 		if first, twice := seen[same]; twice {
-			c.problem(s.child("limits").item(i), fmt.Sprintf("limits[%d] is about the same type and window", first))
+			c.addProblem(s.child("limits").item(i), fmt.Sprintf("limits[%d] is about the same type and window", first))
 			continue
 		}
 		seen[same] = i

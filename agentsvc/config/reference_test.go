@@ -20,9 +20,9 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reference{comments: reflector(t).CommentMap}
+	r := &reference{comments: newReflector(t).CommentMap}
 	r.WriteString(string(intro))
-	r.table("Top level", "", reflect.TypeFor[Config]())
+	r.writeTable("Top level", "", reflect.TypeFor[Config]())
 	want := strings.TrimRight(r.String(), "\n") + "\n"
 	if *update {
 		if err := os.WriteFile(referenceFile, []byte(want), 0o644); err != nil {
@@ -42,8 +42,8 @@ func TestReference(t *testing.T) {
 // TestEveryFieldIsDocumented holds that nothing reaches the schema and the reference without a word.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	t.Parallel()
-	comments := reflector(t).CommentMap
-	for _, typ := range structs(reflect.TypeFor[Config](), nil) {
+	comments := newReflector(t).CommentMap
+	for _, typ := range collectStructs(reflect.TypeFor[Config](), nil) {
 		for _, f := range fieldsOf(typ) {
 			name := typ.Name() + "." + typ.Field(f.index).Name
 			if f.name == "" {
@@ -56,10 +56,10 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	}
 }
 
-// TestPendingRowsExist holds that every row of pending leads to a field, and that its values can stand there.
-func TestPendingRowsExist(t *testing.T) {
+// TestUnavailableKeysExist holds that every row of pending leads to a field, and that its values can stand there.
+func TestUnavailableKeysExist(t *testing.T) {
 	t.Parallel()
-	for _, row := range pending {
+	for _, row := range unavailableKeys {
 		typ, enum := reflect.TypeFor[Config](), []string(nil)
 		for _, part := range strings.Split(row.pattern, ".") {
 			for typ.Kind() == reflect.Pointer {
@@ -84,20 +84,20 @@ func TestPendingRowsExist(t *testing.T) {
 	}
 }
 
-func structs(t reflect.Type, known []reflect.Type) []reflect.Type {
-	t = element(t)
+func collectStructs(t reflect.Type, known []reflect.Type) []reflect.Type {
+	t = elementType(t)
 	if t.Kind() != reflect.Struct || slices.Contains(known, t) {
 		return known
 	}
 	known = append(known, t)
 	for _, f := range fieldsOf(t) {
-		known = structs(t.Field(f.index).Type, known)
+		known = collectStructs(t.Field(f.index).Type, known)
 	}
 	return known
 }
 
-// element is what t holds, however deep in pointers, lists and maps.
-func element(t reflect.Type) reflect.Type {
+// elementType is what t holds, however deep in pointers, lists and maps.
+func elementType(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		t = t.Elem()
 	}
@@ -110,58 +110,58 @@ type reference struct {
 	comments map[string]string
 }
 
-// table writes the fields of t, which stands at path, and then the tables of what is below.
-func (r *reference) table(title, path string, t reflect.Type) {
+// writeTable writes the fields of t, which stands at path, and then the tables of what is below.
+func (r *reference) writeTable(title, path string, t reflect.Type) {
 	level := "###"
 	if strings.Contains(strings.TrimSuffix(path, ".<name>"), ".") {
 		level = "####"
 	}
 	fmt.Fprintf(r, "%s %s\n\n", level, title)
 	if about := r.comments["stoa/agentsvc/config."+t.Name()]; path != "" {
-		fmt.Fprintf(r, "%s%s\n\n", sentence(about, t.Name()), r.inheritedNote(schemaPattern(path)))
+		fmt.Fprintf(r, "%s%s\n\n", toSentence(about, t.Name()), r.inheritedNote(schemaPattern(path)))
 	}
 	r.WriteString("| Field | Type | Default | Meaning |\n|---|---|---|---|\n")
 	for _, f := range fieldsOf(t) {
-		r.row(path, t, f)
+		r.writeRow(path, t, f)
 	}
 	r.WriteString("\n")
 	for _, f := range fieldsOf(t) {
 		field := t.Field(f.index).Type
-		if below := element(field); below.Kind() == reflect.Struct {
-			at := join(path, f.name)
+		if child := elementType(field); child.Kind() == reflect.Struct {
+			at := joinPath(path, f.name)
 			switch field.Kind() {
 			case reflect.Map:
 				at += ".<name>"
 			case reflect.Slice:
 				at += "[]"
 			}
-			r.table("`"+at+"`", at, below)
+			r.writeTable("`"+at+"`", at, child)
 		}
 	}
 }
 
-func (r *reference) row(path string, t reflect.Type, f field) {
+func (r *reference) writeRow(path string, t reflect.Type, f field) {
 	field := t.Field(f.index)
-	fmt.Fprintf(r, "| `%s` | %s | %s | %s |\n", f.name, typeName(field.Type), defaultOf(f), r.meaning(path, t, f))
+	fmt.Fprintf(r, "| `%s` | %s | %s | %s |\n", f.name, typeName(field.Type), formatDefault(f), r.describeField(path, t, f))
 }
 
-func (r *reference) meaning(path string, t reflect.Type, f field) string {
+func (r *reference) describeField(path string, t reflect.Type, f field) string {
 	field := t.Field(f.index)
-	meaning := sentence(r.comments["stoa/agentsvc/config."+t.Name()+"."+field.Name], "`"+f.name+"`")
+	meaning := toSentence(r.comments["stoa/agentsvc/config."+t.Name()+"."+field.Name], "`"+f.name+"`")
 	if len(f.enum) > 0 {
 		meaning += " One of `" + strings.Join(f.enum, "`, `") + "`."
 	}
 	switch {
 	case f.min != nil && f.max != nil:
-		meaning += fmt.Sprintf(" From %s to %s.", format(*f.min), format(*f.max))
+		meaning += fmt.Sprintf(" From %s to %s.", formatNumber(*f.min), formatNumber(*f.max))
 	case f.min != nil && *f.min > 0:
-		meaning += fmt.Sprintf(" At least %s.", format(*f.min))
+		meaning += fmt.Sprintf(" At least %s.", formatNumber(*f.min))
 	}
 	if f.ref != "" {
 		meaning += fmt.Sprintf(" Names an entry of `%s`.", f.ref)
 	}
-	if f.only != nil {
-		meaning += fmt.Sprintf(" Only where `%s` is `%s`.", f.onlyKey, strings.Join(f.only, "` or `"))
+	if f.onlyValues != nil {
+		meaning += fmt.Sprintf(" Only where `%s` is `%s`.", f.onlyKey, strings.Join(f.onlyValues, "` or `"))
 	}
 	if f.grant != "" {
 		meaning += fmt.Sprintf(" An app needs the grant `%s`.", f.grant)
@@ -169,25 +169,25 @@ func (r *reference) meaning(path string, t reflect.Type, f field) string {
 	if f.secret {
 		meaning += " Secret: shown as a mask."
 	}
-	here := schemaPattern(join(path, f.name))
-	meaning += r.note(here) + r.note(here+".*")
+	here := schemaPattern(joinPath(path, f.name))
+	meaning += r.availabilityNote(here) + r.availabilityNote(here+".*")
 	return strings.ReplaceAll(meaning, "|", "\\|")
 }
 
-// sentence is a comment without the name it begins with: "Name is the login." becomes "The login."
-func sentence(comment, name string) string {
-	rest := strings.TrimPrefix(comment, name+" ")
+// toSentence is a comment without the name it begins with: "Name is the login." becomes "The login."
+func toSentence(comment, name string) string {
+	remainder := strings.TrimPrefix(comment, name+" ")
 	for _, verb := range []string{"is ", "are "} {
-		rest = strings.TrimPrefix(rest, verb)
+		remainder = strings.TrimPrefix(remainder, verb)
 	}
-	return strings.ToUpper(rest[:1]) + rest[1:]
+	return strings.ToUpper(remainder[:1]) + remainder[1:]
 }
 
 // inheritedNote is the note of pattern, or of a whole block that it lies in.
 func (r *reference) inheritedNote(pattern string) string {
 	for at := pattern; at != ""; {
 		at = strings.TrimSuffix(at, "[]")
-		if note := r.note(at); note != "" {
+		if note := r.availabilityNote(at); note != "" {
 			return note
 		}
 		at = at[:max(0, strings.LastIndexByte(at, '.'))]
@@ -195,9 +195,9 @@ func (r *reference) inheritedNote(pattern string) string {
 	return ""
 }
 
-// note says what of pattern is not available yet.
-func (r *reference) note(pattern string) string {
-	for _, row := range pending {
+// availabilityNote says what of pattern is not available yet.
+func (r *reference) availabilityNote(pattern string) string {
+	for _, row := range unavailableKeys {
 		switch {
 		case row.pattern != pattern:
 		case len(row.values) == 0:
@@ -213,7 +213,7 @@ func schemaPattern(path string) string {
 	return strings.ReplaceAll(path, "<name>", "*")
 }
 
-func join(path, name string) string {
+func joinPath(path, name string) string {
 	if path == "" {
 		return name
 	}
@@ -234,9 +234,9 @@ func typeName(t reflect.Type) string {
 		if t.Elem().Kind() == reflect.Interface {
 			return "any mapping"
 		}
-		return "names to " + typeName(t.Elem()) + plural(t.Elem())
+		return "names to " + typeName(t.Elem()) + pluralSuffix(t.Elem())
 	case reflect.Slice:
-		return "list of " + typeName(t.Elem()) + plural(t.Elem())
+		return "list of " + typeName(t.Elem()) + pluralSuffix(t.Elem())
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Int:
@@ -247,16 +247,16 @@ func typeName(t reflect.Type) string {
 	return "text"
 }
 
-func plural(t reflect.Type) string {
-	return map[bool]string{true: "s"}[element(t).Kind() == reflect.Struct]
+func pluralSuffix(t reflect.Type) string {
+	return map[bool]string{true: "s"}[elementType(t).Kind() == reflect.Struct]
 }
 
-func defaultOf(f field) string {
+func formatDefault(f field) string {
 	switch {
 	case f.required:
 		return "*needed*"
-	case len(f.def) == 0:
+	case len(f.defaults) == 0:
 		return ""
 	}
-	return "`" + strings.Join(f.def, "`, `") + "`"
+	return "`" + strings.Join(f.defaults, "`, `") + "`"
 }

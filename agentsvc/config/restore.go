@@ -10,11 +10,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Restore returns a copy of doc in which each mask is replaced by what old has in the same place. In lists of
+// RestoreSecrets returns a copy of doc in which each mask is replaced by what old has in the same place. In lists of
 // mappings the same id or name is the same place, else the same index. A mask without a counterpart stays, and
 // [Parse] refuses it; so does the mask of a secret whose destination is another one than in old: otherwise whoever may write
 // the document could have a secret that they cannot read sent to a host, or into a program, of theirs.
-func Restore(doc, old map[string]any) map[string]any {
+func RestoreSecrets(doc, old map[string]any) map[string]any {
 	restored, _ := restoreValue(doc, old, reflect.TypeFor[Config](), false).(map[string]any)
 	return restored
 }
@@ -30,8 +30,8 @@ func restoreValue(v, old any, t reflect.Type, moved bool) any {
 		before, _ := old.(map[string]any)
 		m := maps.Clone(v)
 		for key, x := range v {
-			below, _ := inside(t, key, x)
-			m[key] = restoreValue(x, before[key], below, moves(t, key, v, before, moved))
+			child, _ := childType(t, key, x)
+			m[key] = restoreValue(x, before[key], child, movesSecret(t, key, v, before, moved))
 		}
 		return m
 	case []any:
@@ -42,7 +42,7 @@ func restoreValue(v, old any, t reflect.Type, moved bool) any {
 		}
 		list := make([]any, len(v))
 		for i, x := range v {
-			list[i] = restoreValue(x, counterpart(x, i, before), item, moved)
+			list[i] = restoreValue(x, findCounterpart(x, i, before), item, moved)
 		}
 		return list
 	case string:
@@ -62,30 +62,32 @@ func restoreAddress(v string, old any) string {
 	before, _ := old.(string)
 	now, ok := parseAddress(v)
 	was, wasOne := parseAddress(before)
-	if !ok || !wasOne || !now.holdsMask() || now.place() != was.place() {
+	if !ok || !wasOne || !now.hasMask() || now.origin() != was.origin() {
 		return v
 	}
-	return now.restored(was).String()
+	return now.restoreSecrets(was).String()
 }
 
-// moves reports whether the secrets at key of v, which has type t, go elsewhere than those of old. A field that does not say
+// movesSecret reports whether the secrets at key of v, which has type t, go elsewhere than those of old. A field that does not say
 // where its secrets go is as what it stands in.
-func moves(t reflect.Type, key string, v, old map[string]any, moved bool) bool {
+func movesSecret(t reflect.Type, key string, v, old map[string]any, moved bool) bool {
 	if t == nil || t.Kind() != reflect.Struct {
 		return moved
 	}
 	for _, f := range fieldsOf(t) {
-		if f.name == key && len(f.to) > 0 {
-			return slices.ContainsFunc(f.to, func(to string) bool { return !sameDestination(destination(t, to, v), destination(t, to, old)) })
+		if f.name == key && len(f.destinations) > 0 {
+			return slices.ContainsFunc(f.destinations, func(to string) bool {
+				return !sameDestination(secretDestination(t, to, v), secretDestination(t, to, old))
+			})
 		}
 	}
 	return moved
 }
 
-// destination returns what the field to of v says about where secrets go. The vendor of a model may follow from its name.
-func destination(t reflect.Type, to string, v map[string]any) any {
+// secretDestination returns what the field to of v says about where secrets go. The vendor of a model may follow from its name.
+func secretDestination(t reflect.Type, to string, v map[string]any) any {
 	if name, _ := v["model"].(string); t == reflect.TypeFor[LLM]() && to == "provider" && v[to] == nil {
-		return providerOf(name, nil)
+		return inferProvider(name, nil)
 	}
 	if v[to] == "" {
 		return nil
@@ -114,14 +116,14 @@ func sameDestination(v, old any) bool {
 		before, _ := old.(string)
 		now, isOne := parseAddress(text)
 		if was, wasOne := parseAddress(before); isOne && wasOne {
-			return now.place() == was.place()
+			return now.origin() == was.origin()
 		}
 	}
 	return reflect.DeepEqual(v, old) || reflect.DeepEqual(v, maskValue(old, nil, false))
 }
 
-// counterpart finds in old what item i of a list was.
-func counterpart(item any, i int, old []any) any {
+// findCounterpart finds in old what item i of a list was.
+func findCounterpart(item any, i int, old []any) any {
 	if m, ok := item.(map[string]any); ok {
 		for _, key := range []string{"id", "name"} {
 			if m[key] == nil {
@@ -141,18 +143,18 @@ func counterpart(item any, i int, old []any) any {
 	return nil
 }
 
-// Unmask is [Restore] for a document as text: it keeps the order of names and the comments. A document
+// RestoreSecretsInText is [RestoreSecrets] for a document as text: it keeps the order of names and the comments. A document
 // without a mask is returned as it is. What cannot be read is an [*Error].
-func Unmask(src []byte, old map[string]any) ([]byte, error) {
+func RestoreSecretsInText(src []byte, old map[string]any) ([]byte, error) {
 	if !bytes.Contains(src, []byte(mask)) {
 		return src, nil
 	}
-	doc := read(src, nil, "")
-	m, err := doc.decoded()
+	doc := readDocument(src, nil, "")
+	m, err := doc.decodeDocument()
 	if err != nil || doc.root == nil {
 		return src, err
 	}
-	fillNode(doc.root, Restore(m, old))
+	fillNode(doc.root, RestoreSecrets(m, old))
 	return yaml.Marshal(doc.root)
 }
 

@@ -27,7 +27,7 @@ const (
 // generateSchema makes the schema of the structs and their doc comments.
 func generateSchema(t *testing.T) []byte {
 	t.Helper()
-	r := reflector(t)
+	r := newReflector(t)
 	s := r.Reflect(&Config{})
 	s.Version, s.ID = "http://json-schema.org/draft-07/schema#", "urn:stoa:configuration:2"
 	s.Title = "Stoa configuration"
@@ -45,7 +45,7 @@ func generateSchema(t *testing.T) []byte {
 	return append(bytes.ReplaceAll(src, []byte(`"#/$defs/`), []byte(`"#/definitions/`)), '\n')
 }
 
-func reflector(t *testing.T) *jsonschema.Reflector {
+func newReflector(t *testing.T) *jsonschema.Reflector {
 	t.Helper()
 	r := &jsonschema.Reflector{
 		FieldNameTag: "yaml", RequiredFromJSONSchemaTags: true, ExpandedStruct: true,
@@ -62,12 +62,12 @@ func reflector(t *testing.T) *jsonschema.Reflector {
 	for key, text := range r.CommentMap {
 		r.CommentMap[key] = strings.Join(strings.Fields(text), " ")
 	}
-	inKeys(r.CommentMap, reflect.TypeFor[Config](), map[reflect.Type]bool{})
+	useKeyNames(r.CommentMap, reflect.TypeFor[Config](), map[reflect.Type]bool{})
 	return r
 }
 
-// inKeys lets the comments of fields begin with the key of the document instead of the name in Go.
-func inKeys(comments map[string]string, t reflect.Type, seen map[reflect.Type]bool) {
+// useKeyNames lets the comments of fields begin with the key of the document instead of the name in Go.
+func useKeyNames(comments map[string]string, t reflect.Type, seen map[reflect.Type]bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Map || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
@@ -78,10 +78,10 @@ func inKeys(comments map[string]string, t reflect.Type, seen map[reflect.Type]bo
 	for _, f := range fieldsOf(t) {
 		field := t.Field(f.index)
 		key := t.PkgPath() + "." + t.Name() + "." + field.Name
-		if rest, ok := strings.CutPrefix(comments[key], field.Name+" "); ok {
-			comments[key] = "`" + f.name + "` " + rest
+		if remainder, ok := strings.CutPrefix(comments[key], field.Name+" "); ok {
+			comments[key] = "`" + f.name + "` " + remainder
 		}
-		inKeys(comments, field.Type, seen)
+		useKeyNames(comments, field.Type, seen)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestSchemaAccepts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		if err := schema.Validate(asJSON(t, doc)); err != nil {
+		if err := schema.Validate(toJSON(t, doc)); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
@@ -171,7 +171,7 @@ func TestSchemaAgrees(t *testing.T) {
 			if err := yaml.Unmarshal([]byte(src), &doc); err != nil {
 				t.Fatal(err)
 			}
-			if schema.Validate(asJSON(t, doc)) == nil {
+			if schema.Validate(toJSON(t, doc)) == nil {
 				t.Error("the schema accepts it")
 			}
 			if _, err := Parse([]byte(src), Options{}); err == nil {
@@ -220,7 +220,7 @@ func compileSchema(t *testing.T) *validator.Schema {
 	return schema
 }
 
-func asJSON(t *testing.T, doc any) any {
+func toJSON(t *testing.T, doc any) any {
 	t.Helper()
 	src, err := json.Marshal(doc)
 	if err != nil {

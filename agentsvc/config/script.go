@@ -90,15 +90,15 @@ type Usage struct {
 	OutputTokens int `yaml:"output_tokens" jsonschema:"minimum=0,maximum=1000000000000"`
 }
 
-func (w *When) check(c *checks, s spot) {
-	c.pattern(s.child("text"), w.Text)
-	c.pattern(s.child("message_id"), w.MessageID)
+func (w *When) checkRules(c *validation, s location) {
+	c.checkPattern(s.child("text"), w.Text)
+	c.checkPattern(s.child("message_id"), w.MessageID)
 }
 
-func (i *Item) check(c *checks, s spot) {
-	c.oneOf(s, []string{"say", "call", "fail", "ask", "refuse", "artifact"}, "pause", "usage")
+func (i *Item) checkRules(c *validation, s location) {
+	c.requireOneOf(s, []string{"say", "call", "fail", "ask", "refuse", "artifact"}, "pause", "usage")
 }
 
-func (a *Artifact) check(c *checks, s spot) {
-	c.oneOf(s, []string{"text", "data", "file_base64", "url"})
+func (a *Artifact) checkRules(c *validation, s location) {
+	c.requireOneOf(s, []string{"text", "data", "file_base64", "url"})
 }

@@ -24,8 +24,8 @@ type Search struct {
 	MultiQueryCount int `yaml:"multi_query_count" jsonschema:"minimum=1,default=3"`
 }
 
-func (x *Search) check(c *checks, s spot) {
-	if x.EnableHyDE && !c.doc.has(s.value, "hyde_llm") {
-		c.problem(s.child("enable_hyde"), "needs hyde_llm")
+func (x *Search) checkRules(c *validation, s location) {
+	if x.EnableHyDE && !c.doc.hasValue(s.value, "hyde_llm") {
+		c.addProblem(s.child("enable_hyde"), "needs hyde_llm")
 	}
 }

@@ -37,25 +37,25 @@ type Credentials struct {
 	Token string `yaml:"token" jsonschema:"required" secret:"true"`
 }
 
-func (x *Security) check(c *checks, s spot) {
+func (x *Security) checkRules(c *validation, s location) {
 	names := slices.Sorted(maps.Keys(x.Schemes))
 	at := s.child("require")
 	for i, name := range x.Require {
-		c.reference(at.item(i), "security.schemes", name, names)
+		c.checkReference(at.item(i), "security.schemes", name, names)
 	}
 }
 
-func (x *SecurityScheme) check(c *checks, s spot) {
+func (x *SecurityScheme) checkRules(c *validation, s location) {
 	switch {
 	case x.Type != "apiKey":
-	case !c.doc.has(s.value, "name"):
-		c.problem(s, "an apiKey scheme needs name, the header that holds the key")
-	case !headerName.MatchString(x.Name):
-		c.problem(s.child("name"), "is no name of a header")
-	case slices.Contains(notKeys, strings.ToLower(x.Name)):
-		c.problem(s.child("name"), "has a meaning of its own: choose another header, such as X-API-Key")
+	case !c.doc.hasValue(s.value, "name"):
+		c.addProblem(s, "an apiKey scheme needs name, the header that holds the key")
+	case !headerNameForm.MatchString(x.Name):
+		c.addProblem(s.child("name"), "is no name of a header")
+	case slices.Contains(nonKeyHeaders, strings.ToLower(x.Name)):
+		c.addProblem(s.child("name"), "has a meaning of its own: choose another header, such as X-API-Key")
 	}
 }
 
-// notKeys are headers that cannot hold an API key: bearer tokens have one, and the others are the connection's.
-var notKeys = []string{"authorization", "host", "content-type", "content-length", "connection", "cookie"}
+// nonKeyHeaders are headers that cannot hold an API key: bearer tokens have one, and the others are the connection's.
+var nonKeyHeaders = []string{"authorization", "host", "content-type", "content-length", "connection", "cookie"}

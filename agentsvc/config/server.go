@@ -70,31 +70,31 @@ type Studio struct {
 	ConfigPath string `yaml:"config_path"`
 }
 
-func (x *Server) check(*checks, spot) {
+func (x *Server) checkRules(*validation, location) {
 	if x.Transport == "jsonrpc" {
 		x.Transport = "json-rpc"
 	}
 }
 
-func (x *TLS) check(c *checks, s spot) {
+func (x *TLS) checkRules(c *validation, s location) {
 	if x.Enabled {
-		c.needs(s, "cert_file", "key_file")
+		c.requireKeys(s, "cert_file", "key_file")
 	}
 }
 
-func (x *CORS) check(c *checks, s spot) {
+func (x *CORS) checkRules(c *validation, s location) {
 	for i, origin := range x.AllowedOrigins {
 		if origin != "*" && !isOrigin(origin) {
-			c.problem(s.child("allowed_origins").item(i), "is no origin as browsers send it, such as https://app.example.com, and matches nothing")
+			c.addProblem(s.child("allowed_origins").item(i), "is no origin as browsers send it, such as https://app.example.com, and matches nothing")
 		}
 	}
 	if x.AllowCredentials && (x.AllowedOrigins == nil || slices.Contains(x.AllowedOrigins, "*")) {
-		c.problem(s.child("allow_credentials"), "needs allowed_origins that are named: browsers refuse it together with *")
+		c.addProblem(s.child("allow_credentials"), "needs allowed_origins that are named: browsers refuse it together with *")
 	}
 	for key, names := range map[string][]string{"allowed_methods": x.AllowedMethods, "allowed_headers": x.AllowedHeaders} {
 		for i, name := range names {
-			if !headerName.MatchString(name) {
-				c.problem(s.child(key).item(i), "is no name: a word without spaces")
+			if !headerNameForm.MatchString(name) {
+				c.addProblem(s.child(key).item(i), "is no name: a word without spaces")
 			}
 		}
 	}

@@ -36,14 +36,14 @@ type Retention struct {
 	Sessions time.Duration `yaml:"sessions"`
 }
 
-func (x *Retention) check(c *checks, s spot) {
+func (x *Retention) checkRules(c *validation, s location) {
 	for name, d := range map[string]time.Duration{"tasks": x.Tasks, "events": x.Events, "sessions": x.Sessions} {
-		if c.doc.has(s.value, name) && d < time.Minute {
-			c.problem(s.child(name), "must be at least 1m")
+		if c.doc.hasValue(s.value, name) && d < time.Minute {
+			c.addProblem(s.child(name), "must be at least 1m")
 		}
 	}
 	if x.Tasks > 0 && x.Events >= x.Tasks {
-		c.problem(s.child("events"), "must be shorter than tasks: the events of a task go with it")
+		c.addProblem(s.child("events"), "must be shorter than tasks: the events of a task go with it")
 	}
 }
 
@@ -72,10 +72,10 @@ type Chromem struct {
 	PersistPath string `yaml:"persist_path" grant:"filesystem"`
 }
 
-// check holds a promise: when an app is deleted, nothing of it is left, on no machine that ever ran it.
-func (x *Chromem) check(c *checks, s spot) {
-	if c.Tenant && x.PersistPath != "" && c.granted("filesystem") {
-		c.refuse(s.child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
+// checkRules holds a promise: when an app is deleted, nothing of it is left, on no machine that ever ran it.
+func (x *Chromem) checkRules(c *validation, s location) {
+	if c.Tenant && x.PersistPath != "" && c.isGranted("filesystem") {
+		c.refuseEntry(s.child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
 	}
 }
 
@@ -96,16 +96,16 @@ type Checkpoint struct {
 	Recovery Recovery `yaml:"recovery"`
 }
 
-func (x *Checkpoint) check(c *checks, s spot) {
+func (x *Checkpoint) checkRules(c *validation, s location) {
 	byEvents, byInterval := x.AfterTools || x.BeforeLLM, x.Interval > 0
 	switch {
 	case !x.Enabled:
 	case x.Strategy == "event" && byInterval:
-		c.problem(s.child("interval"), "has no effect with strategy event; strategy interval or hybrid counts iterations")
+		c.addProblem(s.child("interval"), "has no effect with strategy event; strategy interval or hybrid counts iterations")
 	case x.Strategy == "interval" && byEvents:
-		c.problem(s.child("strategy"), "interval leaves after_tools and before_llm without effect; hybrid is both")
+		c.addProblem(s.child("strategy"), "interval leaves after_tools and before_llm without effect; hybrid is both")
 	case x.Strategy == "interval" && !byInterval:
-		c.problem(s.child("interval"), "must be at least 1 with strategy interval")
+		c.addProblem(s.child("interval"), "must be at least 1 with strategy interval")
 	}
 }
 
@@ -121,19 +121,19 @@ type Recovery struct {
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=3600"`
 }
 
-// check keeps tasks where their queue is.
-func (x *Storage) check(c *checks, s spot) {
+// checkRules keeps tasks where their queue is.
+func (x *Storage) checkRules(c *validation, s location) {
 	if x.Tasks.Database != "" {
-		c.problem(s.child("tasks").child("database"), "cannot be chosen: tasks, their events and runs are kept in the server's own database; storage.sessions.database may be the app's")
+		c.addProblem(s.child("tasks").child("database"), "cannot be chosen: tasks, their events and runs are kept in the server's own database; storage.sessions.database may be the app's")
 	}
 }
 
-func (b *Backend) check(c *checks, s spot) {
-	c.notMySQL(s.child("database"), b.Database)
+func (b *Backend) checkRules(c *validation, s location) {
+	c.refuseMySQL(s.child("database"), b.Database)
 }
 
-func (m *Memory) check(c *checks, s spot) {
-	if m.Backend == "vector" && !c.doc.has(s.value, "embedder") {
-		c.problem(s.child("backend"), "needs an embedder beside it")
+func (m *Memory) checkRules(c *validation, s location) {
+	if m.Backend == "vector" && !c.doc.hasValue(s.value, "embedder") {
+		c.addProblem(s.child("backend"), "needs an embedder beside it")
 	}
 }

@@ -2,23 +2,23 @@ package config
 
 import "strings"
 
-// Suggest returns the word of known that was probably meant by word, or "".
-func Suggest(word string, known []string) string {
+// SuggestWord returns the word of known that was probably meant by word, or "".
+func SuggestWord(word string, known []string) string {
 	const longest = 64
 	if word == "" || len(word) > longest {
 		return ""
 	}
 	best, least := "", len(word)/3+1 // one letter in three may be wrong
 	for _, k := range known {
-		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < least {
+		if d := editDistance(strings.ToLower(word), strings.ToLower(k)); d < least {
 			best, least = k, d
 		}
 	}
 	return best
 }
 
-// distance counts the letters to add, drop, change or swap with their neighbour to make b of a.
-func distance(a, b string) int {
+// editDistance counts the letters to add, drop, change or swap with their neighbour to make b of a.
+func editDistance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j

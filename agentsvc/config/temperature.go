@@ -10,25 +10,25 @@ const defaultTemperature = 0.7
 // Two vendors' newer models refuse a temperature. What they will call their next ones is not known, so it is the older
 // ones that are told by their names, wherever gateways put those: Claude up to 4.6, and GPT up to 4.
 var (
-	claude = regexp.MustCompile(`(?:^|[./:])claude-(?:(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?:[-@:]|$))?`)
-	gpt    = regexp.MustCompile(`(?:^|[./:])(?:gpt-(\d{1,2})|o\d|codex-)`)
+	claudeForm = regexp.MustCompile(`(?:^|[./:])claude-(?:(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?:[-@:]|$))?`)
+	gptForm    = regexp.MustCompile(`(?:^|[./:])(?:gpt-(\d{1,2})|o\d|codex-)`)
 )
 
-// takesTemperature reports whether a model of this name surely takes any temperature.
-func takesTemperature(model string) bool {
-	if v := claude.FindStringSubmatch(model); v != nil {
+// acceptsTemperature reports whether a model of this name surely takes any temperature.
+func acceptsTemperature(model string) bool {
+	if v := claudeForm.FindStringSubmatch(model); v != nil {
 		major, err := strconv.Atoi(v[1])
 		minor, _ := strconv.Atoi(v[2])
 		return err == nil && (major < 4 || major == 4 && minor <= 6)
 	}
-	if v := gpt.FindStringSubmatch(model); v != nil {
+	if v := gptForm.FindStringSubmatch(model); v != nil {
 		major, err := strconv.Atoi(v[1])
 		return err == nil && major <= 4
 	}
 	return true
 }
 
-// takesNoTemperature says so of a written temperature that the vendor of a Claude would refuse.
-func (l *LLM) takesNoTemperature() bool {
-	return l.Provider == "anthropic" && l.BaseURL == "" && l.Temperature != nil && *l.Temperature != 1 && !takesTemperature(l.Model)
+// refusesTemperature says so of a written temperature that the vendor of a Claude would refuse.
+func (l *LLM) refusesTemperature() bool {
+	return l.Provider == "anthropic" && l.BaseURL == "" && l.Temperature != nil && *l.Temperature != 1 && !acceptsTemperature(l.Model)
 }

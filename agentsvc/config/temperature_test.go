@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-func TestTakesTemperature(t *testing.T) {
+func TestAcceptsTemperature(t *testing.T) {
 	t.Parallel()
 	for model, want := range map[string]bool{
 		"claude-haiku-4-5": true, "gpt-4o": true, "gemini-2.5-pro": true, "qwen3": true, // the usual ones
@@ -14,7 +14,7 @@ func TestTakesTemperature(t *testing.T) {
 		"o1": false, "o3-mini": false, "o5": false, "gpt-5": false, "openai/gpt-5.6-luna": false, "gpt-6.1-terra": false, "codex-mini-latest": false,
 		"llama-3.3-70b": true, "deepseek-r1": true, "olmo2": true, "phi4": true,
 	} {
-		if got := takesTemperature(model); got != want {
+		if got := acceptsTemperature(model); got != want {
 			t.Errorf("%s: %v, want %v", model, got, want)
 		}
 	}

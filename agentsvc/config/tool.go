@@ -84,7 +84,7 @@ var webHandlers = []string{"http_request", "web_fetch"}
 // fileHandlers are the functions that work in a folder.
 var fileHandlers = []string{"read_file", "write_file", "search_files"}
 
-var functionName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var functionNameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // NeedsApproval reports whether every call of the tool waits for a human.
 func (t *Tool) NeedsApproval() bool {
@@ -94,18 +94,18 @@ func (t *Tool) NeedsApproval() bool {
 	return t.Type == "command" || t.Type == "function" && t.Handler == "write_file"
 }
 
-func (t *Tool) check(c *checks, s spot) {
+func (t *Tool) checkRules(c *validation, s location) {
 	if !t.Enabled {
 		return
 	}
-	if c.doc.has(s.value, "approval_prompt") && !t.NeedsApproval() {
-		c.problem(s.child("approval_prompt"), "asks nobody: it needs require_approval: true")
+	if c.doc.hasValue(s.value, "approval_prompt") && !t.NeedsApproval() {
+		c.addProblem(s.child("approval_prompt"), "asks nobody: it needs require_approval: true")
 	}
-	if t.Type != "mcp" && !functionName.MatchString(s.path.part) {
-		c.problem(s, "the name of a tool is 1 to 64 letters, digits, '_' or '-': models accept no other")
+	if t.Type != "mcp" && !functionNameForm.MatchString(s.path.part) {
+		c.addProblem(s, "the name of a tool is 1 to 64 letters, digits, '_' or '-': models accept no other")
 	}
 	if t.MaxExecutionTime == 0 {
-		c.problem(s.child("max_execution_time"), "must be more than 0s")
+		c.addProblem(s.child("max_execution_time"), "must be more than 0s")
 	}
 	t.checkCredential(c, s.child("credential"))
 	switch t.Type {
@@ -114,21 +114,21 @@ func (t *Tool) check(c *checks, s spot) {
 	case "command":
 		t.checkCommand(c, s)
 	case "mcp":
-		t.checkServer(c, s)
+		t.checkMCPServer(c, s)
 	}
 }
 
-// notCredentials are headers that belong to the connection or the protocol, or that follow a redirect to any host.
-var notCredentials = []string{
+// nonCredentialHeaders are headers that belong to the connection or the protocol, or that follow a redirect to any host.
+var nonCredentialHeaders = []string{
 	"accept", "accept-encoding", "accept-language", "connection", "content-encoding", "content-length", "content-type", "expect", "forwarded",
 	"host", "http2-settings", "keep-alive", "last-event-id", "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
 	"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip",
 }
 
-var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+var headerNameForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
 // checkCredential demands a server that the credential is for, and a header that can hold one.
-func (t *Tool) checkCredential(c *checks, s spot) {
+func (t *Tool) checkCredential(c *validation, s location) {
 	cr := t.Credential
 	if cr == nil {
 		return
@@ -136,100 +136,100 @@ func (t *Tool) checkCredential(c *checks, s spot) {
 	web := t.Type == "function" && slices.Contains(webHandlers, t.Handler)
 	switch {
 	case t.Type == "function" && !web:
-		c.problem(s, "belongs to handler "+strings.Join(webHandlers, ", ")+" only: no other function sends requests")
+		c.addProblem(s, "belongs to handler "+strings.Join(webHandlers, ", ")+" only: no other function sends requests")
 	case t.Type == "mcp" && (t.Command != "" || t.Transport == "stdio"):
-		c.problem(s, "is a header of requests, and a server with a command gets none: it has env")
-	case t.Type == "mcp" && c.doc.has(s.value, "url"):
-		c.problem(s.child("url"), "belongs to functions: an MCP server gets its credential at its own url")
-	case web && !c.doc.has(s.value, "url"):
-		c.problem(s, "needs url: the address of the server that the credential is for, and that alone gets it")
+		c.addProblem(s, "is a header of requests, and a server with a command gets none: it has env")
+	case t.Type == "mcp" && c.doc.hasValue(s.value, "url"):
+		c.addProblem(s.child("url"), "belongs to functions: an MCP server gets its credential at its own url")
+	case web && !c.doc.hasValue(s.value, "url"):
+		c.addProblem(s, "needs url: the address of the server that the credential is for, and that alone gets it")
 	}
 	if u, err := url.Parse(cr.URL); cr.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		c.problem(s.child("url"), "must be an http or https address")
+		c.addProblem(s.child("url"), "must be an http or https address")
 	}
 	name := strings.ToLower(cr.Header)
-	if !headerName.MatchString(name) {
-		c.problem(s.child("header"), "is not the name of a header")
-	} else if slices.Contains(notCredentials, name) || strings.HasPrefix(name, "mcp-") || strings.HasPrefix(name, "proxy-") {
-		c.problem(s.child("header"), "belongs to the protocol and cannot hold a credential")
+	if !headerNameForm.MatchString(name) {
+		c.addProblem(s.child("header"), "is not the name of a header")
+	} else if slices.Contains(nonCredentialHeaders, name) || strings.HasPrefix(name, "mcp-") || strings.HasPrefix(name, "proxy-") {
+		c.addProblem(s.child("header"), "belongs to the protocol and cannot hold a credential")
 	}
 }
 
-func (t *Tool) checkFunction(c *checks, s spot) {
+func (t *Tool) checkFunction(c *validation, s location) {
 	files := slices.Contains(fileHandlers, t.Handler)
 	switch {
-	case !c.doc.has(s.value, "handler"):
-		c.problem(s, "a function needs handler")
+	case !c.doc.hasValue(s.value, "handler"):
+		c.addProblem(s, "a function needs handler")
 	case files:
-		c.grant(s.child("handler"), "filesystem")
+		c.requireGrant(s.child("handler"), "filesystem")
 		t.checkFolder(c, s, "filesystem")
-	case c.doc.has(s.value, "working_directory"):
-		c.problem(s.child("working_directory"), "belongs to handler "+strings.Join(fileHandlers, ", ")+" only")
+	case c.doc.hasValue(s.value, "working_directory"):
+		c.addProblem(s.child("working_directory"), "belongs to handler "+strings.Join(fileHandlers, ", ")+" only")
 	}
-	if kind := t.Parameters["type"]; c.schema(s.child("parameters"), t.Parameters) && kind != nil && kind != "object" {
-		c.problem(s.child("parameters").child("type"), "must be object: that is what arguments are")
+	if kind := t.Parameters["type"]; c.checkSchema(s.child("parameters"), t.Parameters) && kind != nil && kind != "object" {
+		c.addProblem(s.child("parameters").child("type"), "must be object: that is what arguments are")
 	}
 }
 
-func (t *Tool) checkCommand(c *checks, s spot) {
-	c.grant(s.child("type"), "command")
+func (t *Tool) checkCommand(c *validation, s location) {
+	c.requireGrant(s.child("type"), "command")
 	t.checkFolder(c, s, "command")
-	c.programs(s.child("allowed_commands"), t.AllowedCommands)
-	c.programs(s.child("denied_commands"), t.DeniedCommands)
-	if t.DenyByDefault && !c.doc.has(s.value, "allowed_commands") {
-		c.problem(s.child("deny_by_default"), "lets nothing run without allowed_commands")
+	c.checkPrograms(s.child("allowed_commands"), t.AllowedCommands)
+	c.checkPrograms(s.child("denied_commands"), t.DeniedCommands)
+	if t.DenyByDefault && !c.doc.hasValue(s.value, "allowed_commands") {
+		c.addProblem(s.child("deny_by_default"), "lets nothing run without allowed_commands")
 	}
 }
 
 // checkFolder demands that an app with the grant names its folder: the usual one is the server's own.
-func (t *Tool) checkFolder(c *checks, s spot, grant string) {
-	if c.Tenant && c.granted(grant) && !c.doc.has(s.value, "working_directory") {
-		c.refuse(s, "working_directory is needed: an app names the folder of the host that it was given")
+func (t *Tool) checkFolder(c *validation, s location, grant string) {
+	if c.Tenant && c.isGranted(grant) && !c.doc.hasValue(s.value, "working_directory") {
+		c.refuseEntry(s, "working_directory is needed: an app names the folder of the host that it was given")
 		return
 	}
-	c.below(s.child("working_directory"), grant, t.WorkingDirectory)
+	c.requireGrantedPath(s.child("working_directory"), grant, t.WorkingDirectory)
 }
 
-// programs demands that each item of the list at s names a program.
-func (c *checks) programs(s spot, list []string) {
+// checkPrograms demands that each item of the list at s names a program.
+func (c *validation) checkPrograms(s location, list []string) {
 	for i, name := range list {
 		if name == "" || strings.ContainsAny(name, " \t\n") || strings.Contains(name, "/") && !strings.HasPrefix(name, "/") {
-			c.problem(s.item(i), "must be the name of a program or an absolute path, without arguments")
+			c.addProblem(s.item(i), "must be the name of a program or an absolute path, without arguments")
 		}
 	}
 }
 
-func (t *Tool) checkServer(c *checks, s spot) {
+func (t *Tool) checkMCPServer(c *validation, s location) {
 	stdio := t.Transport == "stdio"
 	switch {
 	case stdio:
-		c.grant(s.child("transport"), "stdio")
+		c.requireGrant(s.child("transport"), "stdio")
 	case t.Command != "":
-		c.grant(s.child("command"), "stdio")
+		c.requireGrant(s.child("command"), "stdio")
 	}
 	switch {
-	case t.URL == "" && t.Command == "" && !c.doc.has(s.value, "url"):
-		c.problem(s, "an mcp tool needs url or command (or set type: function or command)")
+	case t.URL == "" && t.Command == "" && !c.doc.hasValue(s.value, "url"):
+		c.addProblem(s, "an mcp tool needs url or command (or set type: function or command)")
 	case t.URL != "" && t.Command != "":
-		c.problem(s.child("command"), "an mcp tool has a url or a command, not both")
+		c.addProblem(s.child("command"), "an mcp tool has a url or a command, not both")
 	case stdio && t.URL != "":
-		c.problem(s.child("url"), "transport stdio starts a command and has no url")
+		c.addProblem(s.child("url"), "transport stdio starts a command and has no url")
 	case t.Transport != "" && !stdio && t.Command != "":
-		c.problem(s.child("command"), "transport "+t.Transport+" needs a url and starts no command")
+		c.addProblem(s.child("command"), "transport "+t.Transport+" needs a url and starts no command")
 	}
 	if t.URL != "" && t.Command == "" {
 		for _, key := range []string{"args", "env"} {
-			if c.doc.has(s.value, key) {
-				c.problem(s.child(key), "belongs to a server with a command")
+			if c.doc.hasValue(s.value, key) {
+				c.addProblem(s.child(key), "belongs to a server with a command")
 			}
 		}
 	}
-	if t.Command != "" && c.doc.has(s.value, "headers") {
-		c.problem(s.child("headers"), "belongs to a server with a url")
+	if t.Command != "" && c.doc.hasValue(s.value, "headers") {
+		c.addProblem(s.child("headers"), "belongs to a server with a url")
 	}
 	if strings.ContainsAny(t.Command, " \t\n") && !strings.Contains(t.Command, "/") {
-		c.problem(s.child("command"), "is the program alone: its arguments belong into args")
+		c.addProblem(s.child("command"), "is the program alone: its arguments belong into args")
 	}
-	c.address(s.child("url"), t.URL)
-	c.headers(s.child("headers"), t.Headers)
+	c.checkAddress(s.child("url"), t.URL)
+	c.checkHeaders(s.child("headers"), t.Headers)
 }

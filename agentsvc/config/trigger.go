@@ -84,126 +84,126 @@ type Response struct {
 	CallbackHosts []string `yaml:"callback_hosts" only:"mode=callback"`
 }
 
-var webhookPath = regexp.MustCompile(`^/webhooks/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+var webhookPathForm = regexp.MustCompile(`^/webhooks/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// longestWait bounds how long a webhook may keep its sender waiting.
-const longestWait = 5 * time.Minute
+// maxResponseTimeout bounds how long a webhook may keep its sender waiting.
+const maxResponseTimeout = 5 * time.Minute
 
-func (t *Trigger) check(c *checks, s spot) {
+func (t *Trigger) checkRules(c *validation, s location) {
 	switch t.Type {
 	case "schedule":
 		if t.Cron == "" {
-			c.problem(s, "a schedule needs cron")
+			c.addProblem(s, "a schedule needs cron")
 		}
 	case "webhook":
-		t.webhook(c, s)
+		t.checkWebhook(c, s)
 	}
 }
 
-// webhook checks where a webhook listens, and whom it believes.
-func (t *Trigger) webhook(c *checks, s spot) {
-	agent := s.path.up.part
-	switch other := c.webhooks[t.path(agent)]; {
-	case t.Path != "" && !webhookPath.MatchString(t.Path):
-		c.problem(s.child("path"), "must be /webhooks/ and a name of 1 to 63 letters, digits, '_', '.' or '-'")
+// checkWebhook checks where a webhook listens, and whom it believes.
+func (t *Trigger) checkWebhook(c *validation, s location) {
+	agent := s.path.parent.part
+	switch other := c.webhooks[t.effectivePath(agent)]; {
+	case t.Path != "" && !webhookPathForm.MatchString(t.Path):
+		c.addProblem(s.child("path"), "must be /webhooks/ and a name of 1 to 63 letters, digits, '_', '.' or '-'")
 	case other != "" && other != agent && t.Enabled:
-		c.problem(s.child("path"), "is the path of the webhook of the agent "+readable(other)+" as well")
+		c.addProblem(s.child("path"), "is the path of the webhook of the agent "+quoteName(other)+" as well")
 	}
 	switch {
 	case t.Secret != "" || !t.Enabled:
 	case c.Tenant:
-		c.problem(s, "a webhook of an app needs a secret")
-	case c.auth:
-		c.problem(s, "needs a secret: server.auth is on, and without one everybody could start the agent")
-	case c.writtenEmpty(s.child("secret")):
-		c.problem(s.child("secret"), "is empty: give the variable behind it a value, or leave the key out if everybody may start the agent")
+		c.addProblem(s, "a webhook of an app needs a secret")
+	case c.authEnabled:
+		c.addProblem(s, "needs a secret: server.auth is on, and without one everybody could start the agent")
+	case c.isWrittenEmpty(s.child("secret")):
+		c.addProblem(s.child("secret"), "is empty: give the variable behind it a value, or leave the key out if everybody may start the agent")
 	}
 	if len(t.Methods) == 0 {
-		c.problem(s.child("methods"), "holds no method")
+		c.addProblem(s.child("methods"), "holds no method")
 	}
-	t.headers(c, s)
+	t.checkHeaders(c, s)
 	if r := t.Response; t.Enabled && r != nil && r.Mode == "callback" && len(r.CallbackHosts) == 0 {
-		c.problem(s.child("response"), "mode callback needs callback_hosts: the hosts that a result may be posted to")
+		c.addProblem(s.child("response"), "mode callback needs callback_hosts: the hosts that a result may be posted to")
 	}
 	if t.Input != "" && t.WebhookInput != nil && t.WebhookInput.Template != "" {
-		c.problem(s.child("input"), "goes before a body that no template is made of: leave out either it or webhook_input.template")
+		c.addProblem(s.child("input"), "goes before a body that no template is made of: leave out either it or webhook_input.template")
 	}
 }
 
-// writtenEmpty reports whether a text stands at s that is empty, such as a variable whose default is. A variable that is not
+// isWrittenEmpty reports whether a text stands at s that is empty, such as a variable whose default is. A variable that is not
 // there was told of before.
-func (c *checks) writtenEmpty(s spot) bool {
+func (c *validation) isWrittenEmpty(s location) bool {
 	n := s.value
-	return n != nil && n.Kind == yaml.ScalarNode && n.Value == "" && !c.doc.broken[n] && (c.doc.filled[n] || !isNull(n))
+	return n != nil && n.Kind == yaml.ScalarNode && n.Value == "" && !c.doc.missingVariable[n] && (c.doc.fromVariable[n] || !isNull(n))
 }
 
-// usedHeaders are headers, beside those that can hold no credential, that have a meaning of their own in a request.
-var usedHeaders = []string{
+// reservedHeaders are headers, beside those that can hold no credential, that have a meaning of their own in a request.
+var reservedHeaders = []string{
 	"a2a-extensions", "a2a-version", "agent-name", "authorization", "baggage", "cache-control", "cookie", "date", "from", "idempotency-key", "if-match",
 	"if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "max-forwards", "mcp-session-id", "origin", "pragma", "prefer", "range",
 	"referer", "traceparent", "tracestate", "warning", "x-a2a-extensions", "x-http-method-override", "x-request-id",
 }
 
-// usedHeader reports whether HTTP or this server gives a header a meaning of its own.
-func usedHeader(name string) bool {
+// isReservedHeader reports whether HTTP or this server gives a header a meaning of its own.
+func isReservedHeader(name string) bool {
 	name = strings.ToLower(name)
-	return slices.Contains(notCredentials, name) || slices.Contains(usedHeaders, name) ||
+	return slices.Contains(nonCredentialHeaders, name) || slices.Contains(reservedHeaders, name) ||
 		slices.ContainsFunc([]string{"access-control-", "mcp-", "proxy-", "sec-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// headers checks the names of the headers of a delivery that is signed in hex.
-func (t *Trigger) headers(c *checks, s spot) {
+// checkHeaders checks the names of the headers of a delivery that is signed in hex.
+func (t *Trigger) checkHeaders(c *validation, s location) {
 	for _, h := range []struct{ key, name string }{{"signature_header", t.SignatureHeader}, {"timestamp_header", t.TimestampHeader}} {
 		switch {
 		case h.key == "timestamp_header" && h.name == "":
-		case !headerName.MatchString(h.name):
-			c.problem(s.child(h.key), "is no name of a header")
+		case !headerNameForm.MatchString(h.name):
+			c.addProblem(s.child(h.key), "is no name of a header")
 		case slices.Contains([]string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"}, http.CanonicalHeaderKey(h.name)):
-			c.problem(s.child(h.key), "is a header of Standard Webhooks, which is understood without it: leave "+h.key+" out")
-		case usedHeader(h.name):
-			c.problem(s.child(h.key), "is a header that HTTP or this server uses itself: name one of the sender's own, such as X-Webhook-Signature")
+			c.addProblem(s.child(h.key), "is a header of Standard Webhooks, which is understood without it: leave "+h.key+" out")
+		case isReservedHeader(h.name):
+			c.addProblem(s.child(h.key), "is a header that HTTP or this server uses itself: name one of the sender's own, such as X-Webhook-Signature")
 		}
 	}
 	switch {
 	case t.TimestampHeader == "":
 	case http.CanonicalHeaderKey(t.TimestampHeader) == http.CanonicalHeaderKey(t.SignatureHeader):
-		c.problem(s.child("timestamp_header"), "is the signature_header as well")
+		c.addProblem(s.child("timestamp_header"), "is the signature_header as well")
 	case t.Secret == "":
-		c.problem(s.child("timestamp_header"), "needs a secret: without one nothing is signed")
+		c.addProblem(s.child("timestamp_header"), "needs a secret: without one nothing is signed")
 	}
 }
 
-// path is where the webhook of an agent listens.
-func (t *Trigger) path(agent string) string {
+// effectivePath is where the webhook of an agent listens.
+func (t *Trigger) effectivePath(agent string) string {
 	if t.Path != "" {
 		return t.Path
 	}
 	return "/webhooks/" + agent
 }
 
-// complete fills in what follows from the agent's name, and what a webhook without a response does.
-func (t *Trigger) complete(agent string) {
+// applyDefaults fills in what follows from the agent's name, and what a webhook without a response does.
+func (t *Trigger) applyDefaults(agent string) {
 	if t == nil || t.Type != "webhook" {
 		return
 	}
-	t.Path = t.path(agent)
+	t.Path = t.effectivePath(agent)
 	if t.Response == nil {
 		t.Response = newDefault(reflect.TypeFor[Response]()).Interface().(*Response)
 	}
 }
 
-// webhooks returns whose webhook listens at each path: the first agent's in the document's order.
-func webhooks(agents map[string]*Agent, order []string) map[string]string {
+// webhookAgents returns whose webhook listens at each path: the first agent's in the document's order.
+func webhookAgents(agents map[string]*Agent, order []string) map[string]string {
 	at := map[string]string{}
 	for _, name := range slices.Backward(order) {
 		if a := agents[name]; a != nil && a.Trigger != nil && a.Trigger.Enabled && a.Trigger.Type == "webhook" {
-			at[a.Trigger.path(name)] = name
+			at[a.Trigger.effectivePath(name)] = name
 		}
 	}
 	return at
 }
 
-func (w *WebhookInput) check(c *checks, s spot) {
+func (w *WebhookInput) checkRules(c *validation, s location) {
 	names := map[string]bool{}
 	for i, f := range w.ExtractFields {
 		at := s.child("extract_fields").item(i)
@@ -211,23 +211,23 @@ func (w *WebhookInput) check(c *checks, s spot) {
 			continue
 		}
 		if name := f.Name(); names[name] {
-			c.problem(at, fmt.Sprintf("is the second field of the name %s: say another one with as", shorten(name)))
+			c.addProblem(at, fmt.Sprintf("is the second field of the name %s: say another one with as", shortenText(name)))
 		}
 		names[f.Name()] = true
 	}
 }
 
-func (r *Response) check(c *checks, s spot) {
-	if r.Timeout <= 0 || r.Timeout > longestWait {
-		c.problem(s.child("timeout"), fmt.Sprintf("must be more than nothing and at most %v", longestWait))
+func (r *Response) checkRules(c *validation, s location) {
+	if r.Timeout <= 0 || r.Timeout > maxResponseTimeout {
+		c.addProblem(s.child("timeout"), fmt.Sprintf("must be more than nothing and at most %v", maxResponseTimeout))
 	}
 	if r.CallbackField == "" {
-		c.problem(s.child("callback_field"), "names no field of the body")
+		c.addProblem(s.child("callback_field"), "names no field of the body")
 	}
 	for i, host := range r.CallbackHosts {
 		u, err := url.Parse("https://" + host)
 		if err != nil || u.Host != host || u.Hostname() == "" || strings.HasSuffix(host, ":") || strings.ContainsAny(host, "* ,") {
-			c.problem(s.child("callback_hosts").item(i), "must be a host, such as hooks.example.com or hooks.example.com:8443")
+			c.addProblem(s.child("callback_hosts").item(i), "must be a host, such as hooks.example.com or hooks.example.com:8443")
 		}
 	}
 }

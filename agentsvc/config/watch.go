@@ -11,8 +11,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settle is how long the files must stay the same before a change counts: editors write in several steps.
-const settle = 100 * time.Millisecond
+// quietPeriod is how long the files must stay the same before a change counts: editors write in several steps.
+const quietPeriod = 100 * time.Millisecond
 
 // Watch calls changed, in its own goroutine, each time the content of the file at path or of the .env file
 // beside it has changed and settled. It returns nil when ctx ends. It looks at folders, so that files that are
@@ -34,9 +34,9 @@ func Watch(ctx context.Context, path string, changed func()) error {
 		}
 	}
 	files := []string{path, filepath.Join(folder, ".env")}
-	before := fingerprint(files)
+	before := hashFiles(files)
 	seen := before
-	timer := time.NewTimer(settle)
+	timer := time.NewTimer(quietPeriod)
 	timer.Stop()
 	waiting := false
 	for {
@@ -50,7 +50,7 @@ func Watch(ctx context.Context, path string, changed func()) error {
 		case <-watcher.Errors: //nolint:errcheck // it says that events may be missing, so look
 		case <-timer.C:
 			waiting = false
-			now := fingerprint(files)
+			now := hashFiles(files)
 			if now == seen && now != before {
 				before = now
 				changed()
@@ -63,13 +63,13 @@ func Watch(ctx context.Context, path string, changed func()) error {
 		// Not put off by further events: whatever else is written in the folder may never be quiet.
 		if !waiting {
 			waiting = true
-			timer.Reset(settle)
+			timer.Reset(quietPeriod)
 		}
 	}
 }
 
-// fingerprint tells two states of files apart by their content. A file that cannot be read counts as empty.
-func fingerprint(files []string) [sha256.Size]byte {
+// hashFiles tells two states of files apart by their content. A file that cannot be read counts as empty.
+func hashFiles(files []string) [sha256.Size]byte {
 	var all []byte
 	for _, name := range files {
 		content, _ := readFile(name)

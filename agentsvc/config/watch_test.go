@@ -15,8 +15,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// watch has Watch watch path, and returns a channel that receives once per change.
-func watch(t *testing.T, path string) <-chan struct{} {
+// startWatch has Watch watch path, and returns a channel that receives once per change.
+func startWatch(t *testing.T, path string) <-chan struct{} {
 	t.Helper()
 	changes, done := make(chan struct{}, 10), make(chan error)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -28,9 +28,9 @@ func watch(t *testing.T, path string) <-chan struct{} {
 		}
 	})
 	for i := 0; len(changes) == 0; i++ { // until it sees what changes
-		write(t, filepath.Join(filepath.Dir(path), ".env"), fmt.Sprintf("TRY=%d", i))
+		writeFile(t, filepath.Join(filepath.Dir(path), ".env"), fmt.Sprintf("TRY=%d", i))
 		for range 50 {
-			if time.Sleep(settle / 10); len(changes) > 0 {
+			if time.Sleep(quietPeriod / 10); len(changes) > 0 {
 				break
 			}
 		}
@@ -42,7 +42,7 @@ func watch(t *testing.T, path string) <-chan struct{} {
 	return changes
 }
 
-func expect(t *testing.T, changes <-chan struct{}, what string) {
+func expectChange(t *testing.T, changes <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-changes:
@@ -55,36 +55,36 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "stoa.yaml")
-	write(t, path, "name: 0")
-	changes := watch(t, path)
+	writeFile(t, path, "name: 0")
+	changes := startWatch(t, path)
 
 	for range 5 { // several writes at once are one change
-		write(t, path, "name: 1")
-		write(t, path, "name: 2")
+		writeFile(t, path, "name: 1")
+		writeFile(t, path, "name: 2")
 	}
-	expect(t, changes, "a change")
-	if time.Sleep(3 * settle); len(changes) > 4 {
+	expectChange(t, changes, "a change")
+	if time.Sleep(3 * quietPeriod); len(changes) > 4 {
 		t.Errorf("ten writes made %d more changes", len(changes))
 	}
 	for len(changes) > 0 {
 		<-changes
 	}
 
-	write(t, filepath.Join(folder, "other"), "x")
-	write(t, path, "name: 2") // the same content
-	time.Sleep(3 * settle)
+	writeFile(t, filepath.Join(folder, "other"), "x")
+	writeFile(t, path, "name: 2") // the same content
+	time.Sleep(3 * quietPeriod)
 	if len(changes) > 0 {
 		t.Error("nothing changed, but changed was called")
 	}
 
-	write(t, filepath.Join(folder, ".env"), "A=1")
-	expect(t, changes, "the .env file")
+	writeFile(t, filepath.Join(folder, ".env"), "A=1")
+	expectChange(t, changes, "the .env file")
 
-	write(t, filepath.Join(folder, "new"), "name: 3")
+	writeFile(t, filepath.Join(folder, "new"), "name: 3")
 	if err := os.Rename(filepath.Join(folder, "new"), path); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, changes, "a replaced file")
+	expectChange(t, changes, "a replaced file")
 }
 
 // TestWatchLinks changes a file the way orchestrators do: a link to a folder moves on to another.
@@ -95,7 +95,7 @@ func TestWatchLinks(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(folder, version), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(folder, version, "stoa.yaml"), "name: "+version)
+		writeFile(t, filepath.Join(folder, version, "stoa.yaml"), "name: "+version)
 	}
 	link := func(target, name string) {
 		if err := os.Symlink(target, filepath.Join(folder, name)); err != nil {
@@ -104,12 +104,12 @@ func TestWatchLinks(t *testing.T) {
 	}
 	link("1", "data")
 	link("data/stoa.yaml", "stoa.yaml")
-	changes := watch(t, filepath.Join(folder, "stoa.yaml"))
+	changes := startWatch(t, filepath.Join(folder, "stoa.yaml"))
 	link("2", "next")
 	if err := os.Rename(filepath.Join(folder, "next"), filepath.Join(folder, "data")); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, changes, "the moved link")
+	expectChange(t, changes, "the moved link")
 }
 
 func TestWatchNeedsAFolder(t *testing.T) {

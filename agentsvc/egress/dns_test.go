@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestResolve looks names up as a connection would.
-func TestResolve(t *testing.T) {
+// TestCheckHost looks names up as a connection would.
+func TestCheckHost(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		host, leads string
@@ -25,20 +25,20 @@ func TestResolve(t *testing.T) {
 		{"metadata.example", "169.254.169.254", true, true},
 		{"127.1", "", true, true},
 	} {
-		c := New(Options{PrivateNetwork: tt.private, Resolver: nameServer(t, func(int64) netip.Addr {
+		c := New(Options{PrivateNetwork: tt.private, Resolver: startNameServer(t, func(int64) netip.Addr {
 			addr, _ := netip.ParseAddr(tt.leads)
 			return addr
 		})})
-		err := c.Resolve(t.Context(), tt.host)
+		err := c.CheckHost(t.Context(), tt.host)
 		if refused := errors.As(err, new(*NotAllowedError)); refused != tt.refused || err != nil && !refused {
 			t.Errorf("%s, which leads to %s, with private networks %v: %v", tt.host, tt.leads, tt.private, err)
 		}
 	}
 }
 
-// nameServer answers every A question with the address that answer returns for the count of questions so far, and
+// startNameServer answers every A question with the address that answer returns for the count of questions so far, and
 // every other question with none. It returns a resolver that asks it.
-func nameServer(t *testing.T, answer func(n int64) netip.Addr) *net.Resolver {
+func startNameServer(t *testing.T, answer func(n int64) netip.Addr) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -46,7 +46,7 @@ func nameServer(t *testing.T, answer func(n int64) netip.Addr) *net.Resolver {
 	}
 	done := make(chan struct{})
 	t.Cleanup(func() { _ = conn.Close(); <-done })
-	var asked atomic.Int64
+	var queries atomic.Int64
 	go func() {
 		defer close(done)
 		buf := make([]byte, 1500)
@@ -55,7 +55,7 @@ func nameServer(t *testing.T, answer func(n int64) netip.Addr) *net.Resolver {
 			if err != nil {
 				return
 			}
-			_, _ = conn.WriteTo(reply(buf[:n], func() netip.Addr { return answer(asked.Add(1)) }), from)
+			_, _ = conn.WriteTo(buildDNSReply(buf[:n], func() netip.Addr { return answer(queries.Add(1)) }), from)
 		}
 	}()
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -64,8 +64,8 @@ func nameServer(t *testing.T, answer func(n int64) netip.Addr) *net.Resolver {
 	}}
 }
 
-// reply builds the answer to a query (RFC 1035, section 4) of one question.
-func reply(query []byte, address func() netip.Addr) []byte {
+// buildDNSReply builds the answer to a query (RFC 1035, section 4) of one question.
+func buildDNSReply(query []byte, address func() netip.Addr) []byte {
 	end := 12
 	for query[end] != 0 {
 		end += int(query[end]) + 1

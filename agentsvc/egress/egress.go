@@ -30,7 +30,7 @@ type Options struct {
 	MaxBytes int64
 	// DialTimeout bounds resolving and connecting, TLSTimeout the handshake; 10 s each if zero.
 	DialTimeout, TLSTimeout time.Duration
-	// HeaderTimeout bounds the wait for an answer's header, from the call on; 60 s if zero. [Client.Patient] raises it.
+	// HeaderTimeout bounds the wait for an answer's header, from the call on; 60 s if zero. [Client.HTTPWithHeaderTimeout] raises it.
 	HeaderTimeout time.Duration
 	// TLS is the base of the TLS configuration, nil for the system's defaults.
 	TLS *tls.Config
@@ -40,29 +40,29 @@ type Options struct {
 
 // Client dials out. It is safe for concurrent use and holds a pool of connections that Close empties.
 type Client struct {
-	guard     guard
-	dialer    *net.Dialer
-	transport *http.Transport
-	max       int64
-	wait      time.Duration
-	http      *http.Client
+	addressGuard  addressGuard
+	dialer        *net.Dialer
+	transport     *http.Transport
+	maxBytes      int64
+	headerTimeout time.Duration
+	http          *http.Client
 }
 
 // New returns a client. It reads no proxy and nothing else from the environment.
 func New(opts Options) *Client {
-	return newClient(opts, newGuard(opts.PrivateNetwork))
+	return newClient(opts, newAddressGuard(opts.PrivateNetwork))
 }
 
-func newClient(opts Options, g guard) *Client {
-	c := &Client{guard: g, max: or(opts.MaxBytes, 64<<20), wait: or(opts.HeaderTimeout, time.Minute), dialer: &net.Dialer{
-		Timeout:  or(opts.DialTimeout, 10*time.Second),
+func newClient(opts Options, g addressGuard) *Client {
+	c := &Client{addressGuard: g, maxBytes: orDefault(opts.MaxBytes, 64<<20), headerTimeout: orDefault(opts.HeaderTimeout, time.Minute), dialer: &net.Dialer{
+		Timeout:  orDefault(opts.DialTimeout, 10*time.Second),
 		Resolver: opts.Resolver,
-		Control:  g.control,
+		Control:  g.checkDial,
 	}}
 	c.transport = &http.Transport{
 		DialContext:            c.DialContext,
 		TLSClientConfig:        opts.TLS.Clone(),
-		TLSHandshakeTimeout:    or(opts.TLSTimeout, 10*time.Second),
+		TLSHandshakeTimeout:    orDefault(opts.TLSTimeout, 10*time.Second),
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		MaxIdleConns:           maxIdle,
@@ -71,7 +71,7 @@ func newClient(opts Options, g guard) *Client {
 		IdleConnTimeout:        idleTimeout,
 		ForceAttemptHTTP2:      true,
 	}
-	c.http = c.Patient(c.wait)
+	c.http = c.HTTPWithHeaderTimeout(c.headerTimeout)
 	return c
 }
 
@@ -80,11 +80,11 @@ func newClient(opts Options, g guard) *Client {
 // answer that is too long a [*TooLargeError]. It sets no deadline on a whole call: that is the context's.
 func (c *Client) HTTP() *http.Client { return c.http }
 
-// Patient returns a client like [Client.HTTP], on the same connections, for servers that may take long before they
+// HTTPWithHeaderTimeout returns a client like [Client.HTTP], on the same connections, for servers that may take long before they
 // answer at all: it waits for the header of an answer as long as wait, if that is longer than usual.
-func (c *Client) Patient(wait time.Duration) *http.Client {
+func (c *Client) HTTPWithHeaderTimeout(wait time.Duration) *http.Client {
 	return &http.Client{
-		Transport:     &roundTripper{next: c.transport, max: c.max, wait: max(wait, c.wait)},
+		Transport:     &roundTripper{next: c.transport, maxBytes: c.maxBytes, headerTimeout: max(wait, c.headerTimeout)},
 		CheckRedirect: checkRedirect,
 	}
 }
@@ -96,24 +96,24 @@ func (c *Client) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, err
 	}
-	if oddNumber(host) {
+	if isNumericHost(host) {
 		return nil, &NotAllowedError{Host: host}
 	}
 	conn, err := c.dialer.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, veil(host, err)
+		return nil, hideAddress(host, err)
 	}
 	return conn, nil
 }
 
-// Resolve looks host up, and connects to nothing. It returns a [*NotAllowedError] if none of its addresses may be reached, or
+// CheckHost looks host up, and connects to nothing. It returns a [*NotAllowedError] if none of its addresses may be reached, or
 // the resolver's error. Tomorrow the name may lead elsewhere: what holds is the check of each connection.
-func (c *Client) Resolve(ctx context.Context, host string) error {
-	if oddNumber(host) {
+func (c *Client) CheckHost(ctx context.Context, host string) error {
+	if isNumericHost(host) {
 		return &NotAllowedError{Host: host}
 	}
-	addrs, err := or(c.dialer.Resolver, net.DefaultResolver).LookupNetIP(ctx, "ip", host)
-	if err == nil && !slices.ContainsFunc(addrs, c.guard.allows) {
+	addrs, err := orDefault(c.dialer.Resolver, net.DefaultResolver).LookupNetIP(ctx, "ip", host)
+	if err == nil && !slices.ContainsFunc(addrs, c.addressGuard.allowsAddress) {
 		err = &NotAllowedError{Host: host}
 	}
 	return err
@@ -122,7 +122,7 @@ func (c *Client) Resolve(ctx context.Context, host string) error {
 // Close drops the idle connections.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-func or[T comparable](v, def T) T {
+func orDefault[T comparable](v, def T) T {
 	var zero T
 	if v == zero {
 		return def

@@ -22,19 +22,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// only lets a client reach nothing but one address.
-func only(address string) guard {
-	return guard{ssrf: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix(address+"/32")))}
+// allowOnly lets a client reach nothing but one address.
+func allowOnly(address string) addressGuard {
+	return addressGuard{ssrf: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix(address+"/32")))}
 }
 
-func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
+func startServer(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	return srv
 }
 
-func get(t *testing.T, c *Client, url string, header ...string) (*http.Response, string, error) {
+func getURL(t *testing.T, c *Client, url string, header ...string) (*http.Response, string, error) {
 	t.Helper()
 	t.Cleanup(c.Close)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -55,14 +55,14 @@ func get(t *testing.T, c *Client, url string, header ...string) (*http.Response,
 
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	srv := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the inside was reached") })
+	srv := startServer(t, func(http.ResponseWriter, *http.Request) { t.Error("the inside was reached") })
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(srv.URL, "http://"))
 	for _, host := range []string{
 		"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0.0.0.0", "[::]",
 	} {
 		t.Run(host, func(t *testing.T) {
 			t.Parallel()
-			_, _, err := get(t, New(Options{}), "http://"+host+":"+port)
+			_, _, err := getURL(t, New(Options{}), "http://"+host+":"+port)
 			var refused *NotAllowedError
 			if !errors.As(err, &refused) {
 				t.Fatalf("error = %v, want a NotAllowedError", err)
@@ -82,8 +82,8 @@ func TestRefused(t *testing.T) {
 
 func TestPrivateNetwork(t *testing.T) {
 	t.Parallel()
-	srv := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") })
-	_, body, err := get(t, New(Options{PrivateNetwork: true}), srv.URL)
+	srv := startServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") })
+	_, body, err := getURL(t, New(Options{PrivateNetwork: true}), srv.URL)
 	if err != nil || body != "inside" {
 		t.Errorf("got %q, %v", body, err)
 	}
@@ -92,21 +92,21 @@ func TestPrivateNetwork(t *testing.T) {
 func TestSchemes(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"ftp://example.com/", "file:///etc/passwd", "unix:///run/x.sock"} {
-		if _, _, err := get(t, New(Options{PrivateNetwork: true}), url); err == nil || Reason(err) != errScheme.Error() {
+		if _, _, err := getURL(t, New(Options{PrivateNetwork: true}), url); err == nil || PublicMessage(err) != errScheme.Error() {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
 }
 
 func TestNoProxyFromEnvironment(t *testing.T) {
-	proxied := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the proxy was asked") })
+	proxied := startServer(t, func(http.ResponseWriter, *http.Request) { t.Error("the proxy was asked") })
 	t.Setenv("HTTP_PROXY", proxied.URL)
 	t.Setenv("ALL_PROXY", proxied.URL)
 	c := New(Options{})
 	if c.transport.Proxy != nil {
 		t.Error("a proxy function is set")
 	}
-	if _, _, err := get(t, c, "http://localhost:1"); err == nil {
+	if _, _, err := getURL(t, c, "http://localhost:1"); err == nil {
 		t.Error("answered")
 	}
 }
@@ -114,24 +114,24 @@ func TestNoProxyFromEnvironment(t *testing.T) {
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int64
-	srv := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	srv := startServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		hits.Add(1)
 		w.Header().Set("Connection", "close")
 	})
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(srv.URL, "http://"))
 	// The name first points to the one address this client may reach, later to one that it may not.
-	resolver := nameServer(t, func(n int64) netip.Addr {
+	resolver := startNameServer(t, func(n int64) netip.Addr {
 		if n == 1 {
 			return netip.MustParseAddr("127.0.0.1")
 		}
 		return netip.MustParseAddr("127.0.0.2")
 	})
-	c := newClient(Options{Resolver: resolver}, only("127.0.0.1"))
+	c := newClient(Options{Resolver: resolver}, allowOnly("127.0.0.1"))
 	url := "http://rebind.example:" + port
-	if _, _, err := get(t, c, url); err != nil {
+	if _, _, err := getURL(t, c, url); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := get(t, c, url)
+	_, _, err := getURL(t, c, url)
 	var refused *NotAllowedError
 	if !errors.As(err, &refused) || refused.Host != "rebind.example" {
 		t.Errorf("second call: %v", err)
@@ -149,7 +149,7 @@ func TestUnknownNameHidesNameServer(t *testing.T) {
 	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("name server 10.0.0.53 is away")
 	}}
-	_, _, err := get(t, New(Options{Resolver: resolver}), "http://nowhere.example")
+	_, _, err := getURL(t, New(Options{Resolver: resolver}), "http://nowhere.example")
 	if err == nil {
 		t.Fatal("answered")
 	}
@@ -158,28 +158,28 @@ func TestUnknownNameHidesNameServer(t *testing.T) {
 	}
 }
 
-// TestUnsent tells calls of which nothing left from those that somebody may have heard.
-func TestUnsent(t *testing.T) {
+// TestIsUnsent tells calls of which nothing left from those that somebody may have heard.
+func TestIsUnsent(t *testing.T) {
 	t.Parallel()
-	rude := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	gone := httptest.NewServer(nil)
-	gone.Close()
+	aborting := startServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	stopped := httptest.NewServer(nil)
+	stopped.Close()
 	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("away") }}
 	for name, c := range map[string]struct {
 		o    Options
 		url  string
 		want bool
 	}{
-		"refused":      {Options{PrivateNetwork: true}, gone.URL, true},
-		"not allowed":  {Options{}, gone.URL, true},
+		"refused":      {Options{PrivateNetwork: true}, stopped.URL, true},
+		"not allowed":  {Options{}, stopped.URL, true},
 		"no such name": {Options{Resolver: resolver}, "http://nowhere.example", true},
 		"no http":      {Options{}, "ftp://example.com", true},
-		"cut off":      {Options{PrivateNetwork: true}, rude.URL, false},
+		"cut off":      {Options{PrivateNetwork: true}, aborting.URL, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, _, err := get(t, New(c.o), c.url); err == nil || Unsent(err) != c.want {
-				t.Errorf("%v: unsent %v, want %v", err, Unsent(err), c.want)
+			if _, _, err := getURL(t, New(c.o), c.url); err == nil || IsUnsent(err) != c.want {
+				t.Errorf("%v: unsent %v, want %v", err, IsUnsent(err), c.want)
 			}
 		})
 	}
@@ -188,7 +188,7 @@ func TestUnsent(t *testing.T) {
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	var chain *httptest.Server
-	chain = serve(t, func(w http.ResponseWriter, r *http.Request) {
+	chain = startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		var n int
 		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &n)
 		if n > 0 {
@@ -196,26 +196,26 @@ func TestRedirects(t *testing.T) {
 		}
 	})
 	c := New(Options{PrivateNetwork: true})
-	if _, _, err := get(t, c, chain.URL+"/3"); err != nil {
+	if _, _, err := getURL(t, c, chain.URL+"/3"); err != nil {
 		t.Errorf("three redirects: %v", err)
 	}
-	if _, _, err := get(t, c, chain.URL+"/4"); !errors.Is(err, errRedirects) {
+	if _, _, err := getURL(t, c, chain.URL+"/4"); !errors.Is(err, errTooManyRedirects) {
 		t.Errorf("four redirects: %v", err)
 	}
 }
 
 func TestRedirectInside(t *testing.T) {
 	t.Parallel()
-	inside := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the inside was reached") })
+	inside := startServer(t, func(http.ResponseWriter, *http.Request) { t.Error("the inside was reached") })
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(inside.URL, "http://"))
 	for _, target := range []string{"http://127.0.0.2:" + port, "http://2130706434:" + port, "http://169.254.169.254/latest", "file:///etc/passwd"} {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
-			outside := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			outside := startServer(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Location", target)
 				w.WriteHeader(http.StatusTemporaryRedirect)
 			})
-			_, _, err := get(t, newClient(Options{}, only("127.0.0.1")), outside.URL)
+			_, _, err := getURL(t, newClient(Options{}, allowOnly("127.0.0.1")), outside.URL)
 			if err == nil {
 				t.Fatal("followed")
 			}
@@ -227,9 +227,9 @@ func TestRedirectDropsCredentials(t *testing.T) {
 	t.Parallel()
 	seen := make(chan http.Header, 4)
 	record := func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Clone() }
-	other := serve(t, record)
+	other := startServer(t, record)
 	var first *httptest.Server
-	first = serve(t, func(w http.ResponseWriter, r *http.Request) {
+	first = startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/same":
 			http.Redirect(w, r, first.URL+"/end", http.StatusFound)
@@ -245,7 +245,7 @@ func TestRedirectDropsCredentials(t *testing.T) {
 	}{{"/same", true}, {"/other", false}}
 	for _, tt := range tests {
 		c := New(Options{PrivateNetwork: true})
-		_, _, err := get(t, c, first.URL+tt.path, "Authorization", "Bearer s", "X-Api-Key", "s", "Cookie", "s=s", "Accept", "text/plain")
+		_, _, err := getURL(t, c, first.URL+tt.path, "Authorization", "Bearer s", "X-Api-Key", "s", "Cookie", "s=s", "Accept", "text/plain")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,8 +288,8 @@ func TestCap(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			srv := serve(t, func(w http.ResponseWriter, _ *http.Request) { tt.write(w) })
-			_, body, err := get(t, New(Options{PrivateNetwork: true, MaxBytes: limit}), srv.URL)
+			srv := startServer(t, func(w http.ResponseWriter, _ *http.Request) { tt.write(w) })
+			_, body, err := getURL(t, New(Options{PrivateNetwork: true, MaxBytes: limit}), srv.URL)
 			var large *TooLargeError
 			if (tt.want != nil) != errors.As(err, &large) {
 				t.Fatalf("error = %v, want %v", err, tt.want)
@@ -304,20 +304,20 @@ func TestCap(t *testing.T) {
 func TestHeaderTimeout(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	srv := serve(t, func(http.ResponseWriter, *http.Request) { <-release })
+	srv := startServer(t, func(http.ResponseWriter, *http.Request) { <-release })
 	t.Cleanup(func() { close(release) })
-	_, _, err := get(t, New(Options{PrivateNetwork: true, HeaderTimeout: 20 * time.Millisecond}), srv.URL)
-	if err == nil || Reason(err) != "no answer in time" {
+	_, _, err := getURL(t, New(Options{PrivateNetwork: true, HeaderTimeout: 20 * time.Millisecond}), srv.URL)
+	if err == nil || PublicMessage(err) != "no answer in time" {
 		t.Errorf("error = %v", err)
 	}
 }
 
-// TestPatient: whoever asks for patience gets the header that comes late, as long as that is, and no less than usual.
+// TestHTTPWithHeaderTimeout: whoever asks for patience gets the header that comes late, as long as that is, and no less than usual.
 // The wait is for the header alone.
-func TestPatient(t *testing.T) {
+func TestHTTPWithHeaderTimeout(t *testing.T) {
 	t.Parallel()
 	const usual, late = 50 * time.Millisecond, 200 * time.Millisecond
-	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	srv := startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/header" {
 			time.Sleep(late)
 		}
@@ -334,10 +334,10 @@ func TestPatient(t *testing.T) {
 		answered bool
 	}{
 		{"/header", c.HTTP(), false},
-		{"/header", c.Patient(time.Minute), true},
-		{"/header", c.Patient(usual + time.Millisecond), false},
+		{"/header", c.HTTPWithHeaderTimeout(time.Minute), true},
+		{"/header", c.HTTPWithHeaderTimeout(usual + time.Millisecond), false},
 		{"/body", c.HTTP(), true},
-		{"/body", c.Patient(time.Nanosecond), true},
+		{"/body", c.HTTPWithHeaderTimeout(time.Nanosecond), true},
 	} {
 		resp, err := tt.client.Get(srv.URL + tt.path)
 		var body []byte
@@ -345,7 +345,7 @@ func TestPatient(t *testing.T) {
 			body, err = io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
 		}
-		if answered := string(body) == "answer"; answered != tt.answered || !answered && Reason(err) != "no answer in time" {
+		if answered := string(body) == "answer"; answered != tt.answered || !answered && PublicMessage(err) != "no answer in time" {
 			t.Errorf("%s: %q, %v, want an answer: %v", tt.path, body, err, tt.answered)
 		}
 	}
@@ -367,7 +367,7 @@ func TestHTTP2AndPool(t *testing.T) {
 	roots.AddCert(srv.Certificate())
 	c := New(Options{PrivateNetwork: true, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}})
 	for range 3 {
-		resp, _, err := get(t, c, srv.URL)
+		resp, _, err := getURL(t, c, srv.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -378,14 +378,14 @@ func TestHTTP2AndPool(t *testing.T) {
 	if conns.Load() != 1 {
 		t.Errorf("%d connections for three calls, want 1", conns.Load())
 	}
-	if _, _, err := get(t, New(Options{PrivateNetwork: true}), srv.URL); Reason(err) != "no trusted TLS connection could be made" {
+	if _, _, err := getURL(t, New(Options{PrivateNetwork: true}), srv.URL); PublicMessage(err) != "no trusted TLS connection could be made" {
 		t.Errorf("unknown authority: %v", err)
 	}
 }
 
 func TestDialContext(t *testing.T) {
 	t.Parallel()
-	srv := serve(t, func(http.ResponseWriter, *http.Request) {})
+	srv := startServer(t, func(http.ResponseWriter, *http.Request) {})
 	address := strings.TrimPrefix(srv.URL, "http://")
 	conn, err := New(Options{PrivateNetwork: true}).DialContext(t.Context(), "tcp", address)
 	if err != nil {
@@ -406,7 +406,7 @@ func TestDialContext(t *testing.T) {
 	}
 	srv.Close()
 	_, err = New(Options{PrivateNetwork: true}).DialContext(t.Context(), "tcp", address)
-	if Reason(err) != "the connection was refused" || strings.Contains(err.Error(), "127.0.0.1") {
+	if PublicMessage(err) != "the connection was refused" || strings.Contains(err.Error(), "127.0.0.1") {
 		t.Errorf("closed port: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-var errRefused = errors.New("refused")
+var errAddressRefused = errors.New("refused")
 
 // NotAllowedError says that Host, as the caller wrote it, may not be called. It keeps to itself what Host resolved
 // to: an answer that told would map the inside of the network.
@@ -35,9 +35,9 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the answer is longer than %d bytes", e.Max)
 }
 
-// Reason puts an error of this package's client into words that may be shown to whoever chose the address: they hold
+// PublicMessage puts an error of this package's client into words that may be shown to whoever chose the address: they hold
 // no URL, no resolved address and nothing of the answer.
-func Reason(err error) string {
+func PublicMessage(err error) string {
 	var (
 		refused *NotAllowedError
 		large   *TooLargeError
@@ -52,8 +52,8 @@ func Reason(err error) string {
 		return refused.Error()
 	case errors.As(err, &large):
 		return large.Error()
-	case errors.Is(err, errRedirects):
-		return errRedirects.Error()
+	case errors.Is(err, errTooManyRedirects):
+		return errTooManyRedirects.Error()
 	case errors.Is(err, errScheme):
 		return errScheme.Error()
 	case errors.Is(err, context.Canceled):
@@ -73,9 +73,9 @@ func Reason(err error) string {
 	return "the connection failed"
 }
 
-// Unsent reports whether an error of this package's client says that nothing of the request left: it may not be sent, or
+// IsUnsent reports whether an error of this package's client says that nothing of the request left: it may not be sent, or
 // there was nobody to take it.
-func Unsent(err error) bool {
+func IsUnsent(err error) bool {
 	var (
 		refused *NotAllowedError
 		dns     *net.DNSError
@@ -84,9 +84,9 @@ func Unsent(err error) bool {
 	return errors.As(err, &refused) || errors.Is(err, errScheme) || errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial"
 }
 
-// veil takes from a dialling error what the caller did not say: the resolved address and the name server's.
-func veil(host string, err error) error {
-	if errors.Is(err, errRefused) {
+// hideAddress takes from a dialling error what the caller did not say: the resolved address and the name server's.
+func hideAddress(host string, err error) error {
+	if errors.Is(err, errAddressRefused) {
 		return &NotAllowedError{Host: host}
 	}
 	var dns *net.DNSError

@@ -42,42 +42,42 @@ type Options struct {
 	HTTP      *http.Client  // the way out; see package egress
 }
 
-// Ask sends one request to a vendor.
-type Ask func(ctx context.Context, p Purpose, texts []string) ([][]float32, error)
+// EmbedFunc sends one request to a vendor.
+type EmbedFunc func(ctx context.Context, p Purpose, texts []string) ([][]float32, error)
 
-// batched is an embedder that asks in batches.
-type batched struct {
-	o      Options
-	vendor string
-	ask    Ask
-	length atomic.Int64 // of all vectors, once known
+// batchEmbedder is an embedder that asks in batches.
+type batchEmbedder struct {
+	options   Options
+	vendor    string
+	embed     EmbedFunc
+	dimension atomic.Int64 // of all vectors, once known
 }
 
 // New returns an embedder of a vendor that is asked by ask.
-func New(vendor string, o Options, ask Ask) Embedder {
+func New(vendor string, o Options, embed EmbedFunc) Embedder {
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
 	}
 	if o.BatchSize == 0 {
 		o.BatchSize = 100
 	}
-	b := &batched{o: o, vendor: vendor, ask: ask}
-	b.length.Store(int64(o.Dimension))
+	b := &batchEmbedder{options: o, vendor: vendor, embed: embed}
+	b.dimension.Store(int64(o.Dimension))
 	return b
 }
 
-func (b *batched) Model() string {
-	if b.o.Dimension > 0 {
-		return fmt.Sprintf("%s/%s/%d", b.vendor, b.o.Model, b.o.Dimension)
+func (b *batchEmbedder) Model() string {
+	if b.options.Dimension > 0 {
+		return fmt.Sprintf("%s/%s/%d", b.vendor, b.options.Model, b.options.Dimension)
 	}
-	return b.vendor + "/" + b.o.Model
+	return b.vendor + "/" + b.options.Model
 }
 
-func (b *batched) Embed(ctx context.Context, p Purpose, texts []string) ([][]float32, error) {
+func (b *batchEmbedder) Embed(ctx context.Context, p Purpose, texts []string) ([][]float32, error) {
 	vectors := make([][]float32, 0, len(texts))
 	for len(texts) > 0 {
-		n := min(b.o.BatchSize, len(texts))
-		batch, err := b.one(ctx, p, texts[:n])
+		n := min(b.options.BatchSize, len(texts))
+		batch, err := b.embedBatch(ctx, p, texts[:n])
 		if err != nil {
 			return nil, err
 		}
@@ -87,11 +87,11 @@ func (b *batched) Embed(ctx context.Context, p Purpose, texts []string) ([][]flo
 	return vectors, nil
 }
 
-// one asks for one batch and checks the answer.
-func (b *batched) one(ctx context.Context, p Purpose, texts []string) ([][]float32, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.o.Timeout)
+// embedBatch asks for one batch and checks the answer.
+func (b *batchEmbedder) embedBatch(ctx context.Context, p Purpose, texts []string) ([][]float32, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.options.Timeout)
 	defer cancel()
-	vectors, err := b.ask(ctx, p, texts)
+	vectors, err := b.embed(ctx, p, texts)
 	if err != nil {
 		return nil, err
 	}
@@ -100,20 +100,20 @@ func (b *batched) one(ctx context.Context, p Purpose, texts []string) ([][]float
 	}
 	for _, v := range vectors {
 		if len(v) > 0 {
-			b.length.CompareAndSwap(0, int64(len(v)))
+			b.dimension.CompareAndSwap(0, int64(len(v)))
 		}
-		if want := b.length.Load(); int64(len(v)) != want || want == 0 {
+		if want := b.dimension.Load(); int64(len(v)) != want || want == 0 {
 			return nil, &Error{Vendor: b.vendor, Message: fmt.Sprintf("answered with a vector of %d numbers, not %d", len(v), want)}
 		}
-		if !usable(v) {
+		if !hasDirection(v) {
 			return nil, &Error{Vendor: b.vendor, Message: "answered with a vector that has no direction"}
 		}
 	}
 	return vectors, nil
 }
 
-// usable reports whether v has a direction: numbers only, and not all of them 0.
-func usable(v []float32) bool {
+// hasDirection reports whether v has a direction: numbers only, and not all of them 0.
+func hasDirection(v []float32) bool {
 	var sum float64
 	for _, x := range v {
 		sum += float64(x) * float64(x)

@@ -25,38 +25,38 @@ func newAuthorization(o *Authorization) (*authorization, error) {
 		return nil, nil
 	}
 	a := &authorization{*o}
-	a.Rule = a.orDefault(Block)
+	a.Rule = a.withDefault(Block)
 	if a.Action == Modify {
-		return nil, invalid("tool.authorization.action", "cannot be modify: a call runs or does not")
+		return nil, newInvalidError("tool.authorization.action", "cannot be modify: a call runs or does not")
 	}
 	return a, nil
 }
 
-// Tool returns what is found when the tool of this name is called, if something is. The call may run unless the
+// EvaluateTool returns what is found when the tool of this name is called, if something is. The call may run unless the
 // finding [Finding.Blocks].
-func (g *Guardrail) Tool(name string) (Finding, bool) {
-	if g.tools == nil || g.tools.allows(name) {
+func (g *Guardrail) EvaluateTool(name string) (Finding, bool) {
+	if g.tools == nil || g.tools.allowsTool(name) {
 		return Finding{}, false
 	}
-	return g.finding("tool.authorization", g.tools.Rule), true
+	return g.newFinding("tool.authorization", g.tools.Rule), true
 }
 
-func (a *authorization) allows(name string) bool {
+func (a *authorization) allowsTool(name string) bool {
 	for _, p := range a.Blocked {
-		if like(p, name) {
+		if matchesName(p, name) {
 			return false
 		}
 	}
 	for _, p := range a.Allowed {
-		if like(p, name) {
+		if matchesName(p, name) {
 			return true
 		}
 	}
 	return a.Allowed == nil
 }
 
-// like reports whether name fits pattern, in which * stands for any text, the empty one included.
-func like(pattern, name string) bool {
+// matchesName reports whether name fits pattern, in which * stands for any text, the empty one included.
+func matchesName(pattern, name string) bool {
 	head, rest, wild := strings.Cut(pattern, "*")
 	if !wild {
 		return pattern == name

@@ -31,14 +31,14 @@ func TestAuthorization(t *testing.T) {
 		{guardrail.Authorization{Allowed: []string{"*"}, Blocked: []string{"*admin*"}}, "my_admin_tool", false},
 		{guardrail.Authorization{Allowed: []string{"x"}, Blocked: []string{"x"}}, "x", false},
 		{guardrail.Authorization{Blocked: []string{"rm"}}, "ls", true},
-		{guardrail.Authorization{Rule: act(guardrail.Warn), Blocked: []string{"rm"}}, "rm", true},
-		{guardrail.Authorization{Rule: act(guardrail.Allow), Blocked: []string{"rm"}}, "rm", true},
+		{guardrail.Authorization{Rule: newRule(guardrail.Warn), Blocked: []string{"rm"}}, "rm", true},
+		{guardrail.Authorization{Rule: newRule(guardrail.Allow), Blocked: []string{"rm"}}, "rm", true},
 	} {
-		f, strikes := rail(t, guardrail.Options{Authorization: &tt.o}).Tool(tt.name)
+		f, strikes := newGuardrail(t, guardrail.Options{Authorization: &tt.o}).EvaluateTool(tt.name)
 		if f.Blocks() == tt.runs || (f.Blocks() && !strikes) {
 			t.Errorf("%+v: %s: %+v", tt.o, tt.name, f)
 		}
-		f, shadowed := rail(t, guardrail.Options{Shadow: true, Authorization: &tt.o}).Tool(tt.name)
+		f, shadowed := newGuardrail(t, guardrail.Options{Shadow: true, Authorization: &tt.o}).EvaluateTool(tt.name)
 		if f.Blocks() || shadowed != strikes {
 			t.Errorf("in the shadow of %+v: %s: %+v", tt.o, tt.name, f)
 		}
@@ -56,8 +56,8 @@ func TestNewRefuses(t *testing.T) {
 		"output.content.blocked_patterns[0]: is too large: it compiles to 100000 instructions, at most 2000 are run; shorten repetitions such as {100,200}": content(strings.Repeat(`x{1000}`, 100)),
 		"output.content.blocked_keywords[0]: is empty":                                                                                                      {Output: guardrail.Output{Content: &guardrail.Content{Keywords: []string{" "}}}},
 		"input.injection.patterns[0]: matches the empty text, so it would strike everywhere":                                                                {Input: guardrail.Input{Injection: &guardrail.Injection{Patterns: []string{"a*"}}}},
-		"input.length.min_length: cannot go with the action modify: what is too short cannot be lengthened":                                                 {Input: guardrail.Input{Length: &guardrail.Length{Rule: act(guardrail.Modify), Min: 1}}},
-		"tool.authorization.action: cannot be modify: a call runs or does not":                                                                              {Authorization: &guardrail.Authorization{Rule: act(guardrail.Modify)}},
+		"input.length.min_length: cannot go with the action modify: what is too short cannot be lengthened":                                                 {Input: guardrail.Input{Length: &guardrail.Length{Rule: newRule(guardrail.Modify), Min: 1}}},
+		"tool.authorization.action: cannot be modify: a call runs or does not":                                                                              {Authorization: &guardrail.Authorization{Rule: newRule(guardrail.Modify)}},
 	} {
 		_, err := guardrail.New("g", o)
 		var invalid *agentsvc.InvalidError

@@ -14,13 +14,13 @@ type Content struct {
 	Patterns []string // RE2 expressions
 }
 
-func (c *Content) detectors() ([]detector, error) {
-	d := detector{check: "output.content", rule: c.orDefault(Block), replace: func(string, string) string { return removed }}
+func (c *Content) newDetectors() ([]detector, error) {
+	d := detector{check: "output.content", rule: c.withDefault(Block), replace: func(string, string) string { return removedMark }}
 	var out []detector
 	words := make([]string, len(c.Keywords))
 	for i, w := range c.Keywords {
-		if words[i] = keyword(w); words[i] == "" {
-			return nil, invalid(fmt.Sprintf("output.content.blocked_keywords[%d]", i), "is empty")
+		if words[i] = newKeywordPattern(w); words[i] == "" {
+			return nil, newInvalidError(fmt.Sprintf("output.content.blocked_keywords[%d]", i), "is empty")
 		}
 	}
 	if err := checkPatterns("output.content.blocked_patterns", c.Patterns); err != nil {
@@ -33,20 +33,20 @@ func (c *Content) detectors() ([]detector, error) {
 		if len(list.exprs) == 0 {
 			continue
 		}
-		prog, err := compile("output.content."+list.field, anyOf(list.flags, list.exprs))
+		prog, err := compileProgram("output.content."+list.field, joinAlternatives(list.flags, list.exprs))
 		if err != nil {
 			return nil, err
 		}
-		prog.words = list.field == "blocked_keywords"
+		prog.unicodeWords = list.field == "blocked_keywords"
 		d.program = prog
 		out = append(out, d)
 	}
 	return out, nil
 }
 
-// keyword returns the expression that finds the words of s, with any white space between them. At an end of s that is
+// newKeywordPattern returns the expression that finds the words of s, with any white space between them. At an end of s that is
 // a letter or digit the word must end as well.
-func keyword(s string) string {
+func newKeywordPattern(s string) string {
 	words := strings.Fields(s)
 	if len(words) == 0 {
 		return ""
@@ -56,10 +56,10 @@ func keyword(s string) string {
 	}
 	expr := strings.Join(words, `\s+`)
 	s = strings.TrimSpace(s)
-	if first, _ := utf8.DecodeRuneInString(s); isWord(first) {
+	if first, _ := utf8.DecodeRuneInString(s); isWordRune(first) {
 		expr = `\b` + expr
 	}
-	if last, _ := utf8.DecodeLastRuneInString(s); isWord(last) {
+	if last, _ := utf8.DecodeLastRuneInString(s); isWordRune(last) {
 		expr += `\b`
 	}
 	return expr

@@ -13,7 +13,7 @@ import (
 func TestKeywords(t *testing.T) {
 	t.Parallel()
 	content := func(words ...string) *guardrail.Guardrail {
-		return rail(t, guardrail.Options{Output: guardrail.Output{Content: &guardrail.Content{Rule: act(guardrail.Modify), Keywords: words}}})
+		return newGuardrail(t, guardrail.Options{Output: guardrail.Output{Content: &guardrail.Content{Rule: newRule(guardrail.Modify), Keywords: words}}})
 	}
 	for _, tt := range []struct {
 		words      []string
@@ -28,8 +28,8 @@ func TestKeywords(t *testing.T) {
 		{[]string{"C++", "$$"}, "C++ and C+++ pay $$$", "[removed] and [removed]+ pay [removed]"},
 		{[]string{"a.c"}, "abc a.c", "abc [removed]"},
 	} {
-		if got := judge(content(tt.words...), tt.text); got.text() != tt.want {
-			t.Errorf("%q: %q became %q, want %q", tt.words, tt.text, got.text(), tt.want)
+		if got := evaluateAnswer(content(tt.words...), tt.text); got.joinPieces() != tt.want {
+			t.Errorf("%q: %q became %q, want %q", tt.words, tt.text, got.joinPieces(), tt.want)
 		}
 	}
 }
@@ -43,23 +43,23 @@ func TestFindings(t *testing.T) {
 		found string
 		want  string
 	}{
-		{guardrail.Output{PII: &everything, Content: &guardrail.Content{Rule: act(guardrail.Warn), Keywords: []string{"falcon"}}},
+		{guardrail.Output{PII: &allPII, Content: &guardrail.Content{Rule: newRule(guardrail.Warn), Keywords: []string{"falcon"}}},
 			"output.content=warn output.pii=modify", "falcon ***@*.*** falcon ****************"},
-		{guardrail.Output{PII: &everything, Content: &guardrail.Content{Keywords: []string{"falcon"}}},
+		{guardrail.Output{PII: &allPII, Content: &guardrail.Content{Keywords: []string{"falcon"}}},
 			"output.content=block", `The answer was withheld by the guardrail "house" (output.content).`},
-		{guardrail.Output{PII: &guardrail.PII{Rule: act(guardrail.Block), Email: true}, Content: &guardrail.Content{Rule: act(guardrail.Allow), Keywords: []string{"falcon"}}},
+		{guardrail.Output{PII: &guardrail.PII{Rule: newRule(guardrail.Block), Email: true}, Content: &guardrail.Content{Rule: newRule(guardrail.Allow), Keywords: []string{"falcon"}}},
 			"output.content=allow output.pii=block", "falcon \n\nThe rest of the answer was withheld by the guardrail \"house\" (output.pii)."},
-		{guardrail.Output{CollectAll: true, PII: &everything, Content: &guardrail.Content{Keywords: []string{"falcon"}}},
+		{guardrail.Output{CollectAll: true, PII: &allPII, Content: &guardrail.Content{Keywords: []string{"falcon"}}},
 			"output.content=block output.pii=modify", `The answer was withheld by the guardrail "house" (output.content).`},
 	} {
-		got := judge(rail(t, guardrail.Options{Output: tt.o}), text)
-		if checks(got.Found) != tt.found || got.text() != tt.want {
-			t.Errorf("found %q, want %q\npassed %q, want %q", checks(got.Found), tt.found, got.text(), tt.want)
+		got := evaluateAnswer(newGuardrail(t, guardrail.Options{Output: tt.o}), text)
+		if formatFindings(got.Found) != tt.found || got.joinPieces() != tt.want {
+			t.Errorf("found %q, want %q\npassed %q, want %q", formatFindings(got.Found), tt.found, got.joinPieces(), tt.want)
 		}
 	}
 }
 
-func update(more, last bool, parts ...agentsvc.Part) agentsvc.ArtifactUpdate {
+func newUpdate(more, last bool, parts ...agentsvc.Part) agentsvc.ArtifactUpdate {
 	return agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: "x", Name: "x", Parts: parts}, Append: more, Last: last}
 }
 
@@ -71,43 +71,43 @@ func TestArtifacts(t *testing.T) {
 		return agentsvc.Part{File: &agentsvc.File{MediaType: "text/csv", Bytes: []byte(s)}}
 	}
 	picture := agentsvc.Part{File: &agentsvc.File{MediaType: "image/png", Bytes: []byte("bob@x.org")}}
-	redact := guardrail.Options{Output: guardrail.Output{PII: &everything}}
+	redact := guardrail.Options{Output: guardrail.Output{PII: &allPII}}
 	tests := []struct {
 		name     string
 		in, want []agentsvc.ArtifactUpdate
 	}{
-		{"in one piece", []agentsvc.ArtifactUpdate{update(false, true, text("to bob@x.org"))}, []agentsvc.ArtifactUpdate{update(false, true, text("to ***@*.***"))}},
-		{"across updates", []agentsvc.ArtifactUpdate{update(false, false, text("to bo")), update(true, false, text("b@x.o")), update(true, true, text("rg now"))},
-			[]agentsvc.ArtifactUpdate{update(false, false, text("to ")), update(true, true, text("***@*.*** now"))}},
-		{"kept back at first", []agentsvc.ArtifactUpdate{update(false, false, text("bob@x")), update(true, true, text("!"))},
-			[]agentsvc.ArtifactUpdate{update(false, true, text("bob@x!"))}},
-		{"without an end", []agentsvc.ArtifactUpdate{update(false, false, text("to bob@x.or"))},
-			[]agentsvc.ArtifactUpdate{update(false, false, text("to ")), update(true, false, text("***@*.**"))}},
-		{"begun earlier", []agentsvc.ArtifactUpdate{update(true, true, text("bob@x.org"))}, []agentsvc.ArtifactUpdate{update(true, true, text("***@*.***"))}},
-		{"replaced", []agentsvc.ArtifactUpdate{update(false, false, text("a bob@x.or")), update(false, true, text("g"))},
-			[]agentsvc.ArtifactUpdate{update(false, false, text("a ")), update(false, true, text("g"))}},
-		{"other parts", []agentsvc.ArtifactUpdate{update(false, true, text("bob"), data(map[string]any{"bob@x.org": []any{"bob@x.org", 1.0}}), file("a,bob@x.org"), picture, text("@x.org"))},
-			[]agentsvc.ArtifactUpdate{update(false, true, text("bob"), data(map[string]any{"***@*.***": []any{"***@*.***", 1.0}}), file("a,***@*.***"), picture, text("@x.org"))}},
-		{"nothing in it", []agentsvc.ArtifactUpdate{update(false, false), update(true, true)}, []agentsvc.ArtifactUpdate{update(false, false), update(true, true)}},
+		{"in one piece", []agentsvc.ArtifactUpdate{newUpdate(false, true, text("to bob@x.org"))}, []agentsvc.ArtifactUpdate{newUpdate(false, true, text("to ***@*.***"))}},
+		{"across updates", []agentsvc.ArtifactUpdate{newUpdate(false, false, text("to bo")), newUpdate(true, false, text("b@x.o")), newUpdate(true, true, text("rg now"))},
+			[]agentsvc.ArtifactUpdate{newUpdate(false, false, text("to ")), newUpdate(true, true, text("***@*.*** now"))}},
+		{"kept back at first", []agentsvc.ArtifactUpdate{newUpdate(false, false, text("bob@x")), newUpdate(true, true, text("!"))},
+			[]agentsvc.ArtifactUpdate{newUpdate(false, true, text("bob@x!"))}},
+		{"without an end", []agentsvc.ArtifactUpdate{newUpdate(false, false, text("to bob@x.or"))},
+			[]agentsvc.ArtifactUpdate{newUpdate(false, false, text("to ")), newUpdate(true, false, text("***@*.**"))}},
+		{"begun earlier", []agentsvc.ArtifactUpdate{newUpdate(true, true, text("bob@x.org"))}, []agentsvc.ArtifactUpdate{newUpdate(true, true, text("***@*.***"))}},
+		{"replaced", []agentsvc.ArtifactUpdate{newUpdate(false, false, text("a bob@x.or")), newUpdate(false, true, text("g"))},
+			[]agentsvc.ArtifactUpdate{newUpdate(false, false, text("a ")), newUpdate(false, true, text("g"))}},
+		{"other parts", []agentsvc.ArtifactUpdate{newUpdate(false, true, text("bob"), data(map[string]any{"bob@x.org": []any{"bob@x.org", 1.0}}), file("a,bob@x.org"), picture, text("@x.org"))},
+			[]agentsvc.ArtifactUpdate{newUpdate(false, true, text("bob"), data(map[string]any{"***@*.***": []any{"***@*.***", 1.0}}), file("a,***@*.***"), picture, text("@x.org"))}},
+		{"nothing in it", []agentsvc.ArtifactUpdate{newUpdate(false, false), newUpdate(true, true)}, []agentsvc.ArtifactUpdate{newUpdate(false, false), newUpdate(true, true)}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			a := rail(t, redact).Answer(context.Background())
+			a := newGuardrail(t, redact).NewAnswerCheck(context.Background())
 			var got []agentsvc.ArtifactUpdate
 			for _, u := range tt.in {
-				got = append(got, a.Artifact(u).Artifacts...)
+				got = append(got, a.CheckArtifact(u).Artifacts...)
 			}
-			got = append(got, a.End().Artifacts...)
+			got = append(got, a.EndAnswer().Artifacts...)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("want -, got +\n%s", diff)
 			}
 		})
 	}
-	a := rail(t, redact).Answer(context.Background())
-	named := update(false, true, text("x"))
+	a := newGuardrail(t, redact).NewAnswerCheck(context.Background())
+	named := newUpdate(false, true, text("x"))
 	named.Artifact.Name, named.Artifact.Description, named.Artifact.Metadata = "bob@x.org.txt", "of bob@x.org", map[string]any{"by": "bob@x.org"}
-	got := a.Artifact(named).Artifacts[0].Artifact
+	got := a.CheckArtifact(named).Artifacts[0].Artifact
 	if got.Name != "***@*.***.***" || got.Description != "of ***@*.***" || got.Metadata["by"] != "***@*.***" {
 		t.Errorf("around the parts: %+v", got)
 	}
@@ -117,19 +117,19 @@ func TestArtifacts(t *testing.T) {
 func TestArtifactBlocks(t *testing.T) {
 	t.Parallel()
 	for _, all := range []bool{false, true} {
-		g := rail(t, guardrail.Options{Output: guardrail.Output{CollectAll: all, PII: &guardrail.PII{Rule: act(guardrail.Block), Email: true}}})
-		a := g.Answer(context.Background())
-		passed := a.Text("Here: bob").Text
-		p := a.Artifact(update(false, true, agentsvc.TextPart("bob@x.org")))
+		g := newGuardrail(t, guardrail.Options{Output: guardrail.Output{CollectAll: all, PII: &guardrail.PII{Rule: newRule(guardrail.Block), Email: true}}})
+		a := g.NewAnswerCheck(context.Background())
+		passed := a.CheckText("Here: bob").Text
+		p := a.CheckArtifact(newUpdate(false, true, agentsvc.TextPart("bob@x.org")))
 		passed += p.Text
-		p.Artifacts = append(p.Artifacts, a.Artifact(update(false, true, agentsvc.TextPart("more"))).Artifacts...)
-		end := a.End()
-		passed += a.Text("more").Text + end.Text
+		p.Artifacts = append(p.Artifacts, a.CheckArtifact(newUpdate(false, true, agentsvc.TextPart("more"))).Artifacts...)
+		end := a.EndAnswer()
+		passed += a.CheckText("more").Text + end.Text
 		want := "Here: bob\n\nThe rest of the answer was withheld by the guardrail \"house\" (output.pii)."
 		if all {
 			want = `The answer was withheld by the guardrail "house" (output.pii).`
 		}
-		if passed != want || !a.Blocked() || len(p.Artifacts)+len(end.Artifacts) > 0 {
+		if passed != want || !a.IsBlocked() || len(p.Artifacts)+len(end.Artifacts) > 0 {
 			t.Errorf("collect all %v: %q passed and %v, %v", all, passed, p.Artifacts, end.Artifacts)
 		}
 	}

@@ -27,8 +27,8 @@ const (
 	Block  Action = "block"
 )
 
-// changes reports whether the action does something to the text.
-func (a Action) changes() bool { return a == Modify || a == Block }
+// changesText reports whether the action does something to the text.
+func (a Action) changesText() bool { return a == Modify || a == Block }
 
 // Rule is what every check has in common: what to do when it strikes, and how bad that is.
 type Rule struct {
@@ -43,8 +43,8 @@ type Finding struct {
 	Action    Action
 	Severity  string
 	Shadow    bool // the action is what would have happened
-	// Unjudged says that the check took more work than is allowed, and so counts as one that struck.
-	Unjudged bool
+	// Unevaluated says that the check took more work than is allowed, and so counts as one that struck.
+	Unevaluated bool
 }
 
 // Options say what a guardrail checks. What is nil is not checked.
@@ -84,16 +84,16 @@ func New(name string, o Options) (*Guardrail, error) {
 	return g, nil
 }
 
-// finding makes a finding of a check.
-func (g *Guardrail) finding(check string, r Rule) Finding {
+// newFinding makes a finding of a check.
+func (g *Guardrail) newFinding(check string, r Rule) Finding {
 	return Finding{Guardrail: g.name, Check: check, Action: r.Action, Severity: r.Severity, Shadow: g.shadow}
 }
 
-// unjudged makes a finding of a check that took more work than is allowed.
-func (g *Guardrail) unjudged(check string, r Rule) Finding {
-	f := g.finding(check, r)
-	f.Unjudged = true
-	if r.Action.changes() {
+// newUnevaluatedFinding makes a finding of a check that took more work than is allowed.
+func (g *Guardrail) newUnevaluatedFinding(check string, r Rule) Finding {
+	f := g.newFinding(check, r)
+	f.Unevaluated = true
+	if r.Action.changesText() {
 		f.Action = Block
 	}
 	return f
@@ -102,21 +102,21 @@ func (g *Guardrail) unjudged(check string, r Rule) Finding {
 // Blocks reports whether what f was found in goes no further.
 func (f Finding) Blocks() bool { return f.Action == Block && !f.Shadow }
 
-// Told is f as a turn tells of it.
-func (f Finding) Told() agentsvc.Finding {
+// ToFinding is f as a turn tells of it.
+func (f Finding) ToFinding() agentsvc.Finding {
 	phase, check, _ := strings.Cut(f.Check, ".")
 	return agentsvc.Finding{
 		Guardrail: f.Guardrail, Phase: phase, Rule: check, Action: string(f.Action), Severity: f.Severity, Shadow: f.Shadow,
 	}
 }
 
-// blocking returns the names of the checks that block, or "" if none does.
-func blocking(found []Finding) string {
+// listBlockingChecks returns the names of the checks that block, or "" if none does.
+func listBlockingChecks(found []Finding) string {
 	var names []string
 	for _, f := range found {
 		name := f.Check
-		if f.Unjudged {
-			name += ": " + pattern.ErrTooMuch.Error()
+		if f.Unevaluated {
+			name += ": " + pattern.ErrTooManySteps.Error()
 		}
 		if f.Blocks() && !slices.Contains(names, name) {
 			names = append(names, name)
@@ -125,18 +125,18 @@ func blocking(found []Finding) string {
 	return strings.Join(names, ", ")
 }
 
-// withheld says that a text goes no further. It names the guardrail and never what it looks for.
-func (g *Guardrail) withheld(what, checks string) string {
+// newWithheldText says that a text goes no further. It names the guardrail and never what it looks for.
+func (g *Guardrail) newWithheldText(what, checks string) string {
 	return fmt.Sprintf("%s withheld by the guardrail %q (%s).", what, g.name, checks)
 }
 
-func (r Rule) orDefault(a Action) Rule {
+func (r Rule) withDefault(a Action) Rule {
 	if r.Action == "" {
 		r.Action = a
 	}
 	return r
 }
 
-func invalid(field, format string, args ...any) error {
-	return agentsvc.Invalid(field, format, args...)
+func newInvalidError(field, format string, args ...any) error {
+	return agentsvc.NewInvalidError(field, format, args...)
 }

@@ -16,8 +16,8 @@ type Injection struct {
 	CaseSensitive bool     // of Patterns
 }
 
-// phrases are the built-in patterns. They find what has been copied, not what has been thought of.
-var phrases = []string{
+// injectionPhrases are the built-in patterns. They find what has been copied, not what has been thought of.
+var injectionPhrases = []string{
 	`\b(?:ignore|disregard|forget|override|bypass)\s+(?:(?:the|of)\s+)*(?:all|any|your|these|those|previous|prior|above|earlier|preceding)\s+` +
 		`(?:(?:the|your|my|of|this|these|those|previous|prior|above|earlier|preceding)\s+){0,5}(?:instructions?|prompts?|rules|directions|guidelines|guardrails)\b`,
 	`\b(?:reveal|show|print|repeat|output|display|tell\s+me|give\s+me)\s+(?:me\s+)?(?:your|the)\s+(?:full\s+|entire\s+)?(?:system|initial|hidden|original|secret)\s+(?:prompt|instructions?|message)\b`,
@@ -40,11 +40,11 @@ func newInjection(o *Injection) (*injection, error) {
 	if err := checkPatterns("input.injection.patterns", o.Patterns); err != nil {
 		return nil, err
 	}
-	matcher, err := pattern.Any(pattern.List{Flags: "(?i)", Exprs: phrases}, pattern.List{Flags: flags, Exprs: o.Patterns})
+	matcher, err := pattern.CompileAny(pattern.ExpressionList{Flags: "(?i)", Exprs: injectionPhrases}, pattern.ExpressionList{Flags: flags, Exprs: o.Patterns})
 	if err != nil {
-		return nil, invalid("input.injection.patterns", "%v", err)
+		return nil, newInvalidError("input.injection.patterns", "%v", err)
 	}
-	return &injection{o.orDefault(Block), matcher}, nil
+	return &injection{o.withDefault(Block), matcher}, nil
 }
 
 // checkPatterns refuses patterns that are no expressions, that strike everywhere, or that are too large alone or together.
@@ -52,61 +52,61 @@ func checkPatterns(field string, exprs []string) error {
 	for i, expr := range exprs {
 		// Each is looked at alone first, so that what is wrong is told of it and not of all.
 		at := fmt.Sprintf("%s[%d]", field, i)
-		if _, err := pattern.Size(expr); err != nil {
-			return invalid(at, "%v", err)
+		if _, err := pattern.CountInstructions(expr); err != nil {
+			return newInvalidError(at, "%v", err)
 		}
-		if _, err := compile(at, expr); err != nil {
+		if _, err := compileProgram(at, expr); err != nil {
 			return err
 		}
 	}
-	if n := pattern.Sum(exprs...); n > pattern.MaxTotal {
-		return invalid(field, "%v", pattern.TooMany(n))
+	if n := pattern.SumInstructions(exprs...); n > pattern.MaxTotalInstructions {
+		return newInvalidError(field, "%v", pattern.TotalSizeError(n))
 	}
 	return nil
 }
 
-// strikes reports whether text holds one of the patterns, as it stands or folded. Where the work fails it reports false.
-func (i *injection) strikes(w *pattern.Work, text string) bool {
-	if i.matches(w, text) {
+// matchesOrFolded reports whether text holds one of the patterns, as it stands or folded. Where the work fails it reports false.
+func (i *injection) matchesOrFolded(w *pattern.StepBudget, text string) bool {
+	if i.matchesText(w, text) {
 		return true
 	}
-	folded := fold(w, text)
-	return folded != text && i.matches(w, folded)
+	folded := foldText(w, text)
+	return folded != text && i.matchesText(w, folded)
 }
 
-func (i *injection) matches(w *pattern.Work, text string) bool {
-	w.Grow(len(text))
+func (i *injection) matchesText(w *pattern.StepBudget, text string) bool {
+	w.AddBytes(len(text))
 	found, _ := i.matcher.Match(w, text) // the error stays in the work
 	return found
 }
 
-// anywhere reports whether one of the texts of parts strikes, or the text parts do when they are read in one go.
-func (i *injection) anywhere(w *pattern.Work, parts []agentsvc.Part) bool {
-	for _, text := range textsOf(parts) {
-		if i.strikes(w, text) {
+// matchesParts reports whether one of the texts of parts strikes, or the text parts do when they are read in one go.
+func (i *injection) matchesParts(w *pattern.StepBudget, parts []agentsvc.Part) bool {
+	for _, text := range collectTexts(parts) {
+		if i.matchesOrFolded(w, text) {
 			return true
 		}
 	}
-	return i.together(w, parts)
+	return i.matchesJoined(w, parts)
 }
 
-func (i *injection) together(w *pattern.Work, parts []agentsvc.Part) bool {
-	spoken := spokenOf(parts)
-	return len(spoken) > 1 && (i.strikes(w, strings.Join(spoken, "")) || i.strikes(w, strings.Join(spoken, " ")))
+func (i *injection) matchesJoined(w *pattern.StepBudget, parts []agentsvc.Part) bool {
+	texts := listTextParts(parts)
+	return len(texts) > 1 && (i.matchesOrFolded(w, strings.Join(texts, "")) || i.matchesOrFolded(w, strings.Join(texts, " ")))
 }
 
-// clean returns parts without what strikes. Text parts that strike only together become one.
-func (i *injection) clean(w *pattern.Work, parts []agentsvc.Part) []agentsvc.Part {
-	take := func(text string) string { return i.take(w, text) }
-	parts = rewrite(parts, take)
-	if !i.together(w, parts) {
+// cleanParts returns parts without what strikes. Text parts that strike only together become one.
+func (i *injection) cleanParts(w *pattern.StepBudget, parts []agentsvc.Part) []agentsvc.Part {
+	removeText := func(text string) string { return i.removeMatches(w, text) }
+	parts = rewriteTexts(parts, removeText)
+	if !i.matchesJoined(w, parts) {
 		return parts
 	}
-	whole := strings.Join(spokenOf(parts), "")
-	if !i.strikes(w, whole) {
-		whole = strings.Join(spokenOf(parts), " ")
+	complete := strings.Join(listTextParts(parts), "")
+	if !i.matchesOrFolded(w, complete) {
+		complete = strings.Join(listTextParts(parts), " ")
 	}
-	out := []agentsvc.Part{agentsvc.TextPart(take(whole))}
+	out := []agentsvc.Part{agentsvc.TextPart(removeText(complete))}
 	for _, p := range parts {
 		if p.Data != nil || p.File != nil {
 			out = append(out, p)
@@ -115,23 +115,23 @@ func (i *injection) clean(w *pattern.Work, parts []agentsvc.Part) []agentsvc.Par
 	return out
 }
 
-// take returns text without what strikes. Where that shows only in the folded text, that is what is left.
-func (i *injection) take(w *pattern.Work, text string) string {
-	text = i.replaced(w, text)
-	if folded := fold(w, text); folded != text && i.matches(w, folded) {
-		text = i.replaced(w, folded)
+// removeMatches returns text without what strikes. Where that shows only in the folded text, that is what is left.
+func (i *injection) removeMatches(w *pattern.StepBudget, text string) string {
+	text = i.replaceMatches(w, text)
+	if folded := foldText(w, text); folded != text && i.matchesText(w, folded) {
+		text = i.replaceMatches(w, folded)
 	}
 	return text
 }
 
-func (i *injection) replaced(w *pattern.Work, text string) string {
-	w.Grow(len(text))
-	text, _ = i.matcher.ReplaceAll(w, text, removed) // the error stays in the work
+func (i *injection) replaceMatches(w *pattern.StepBudget, text string) string {
+	w.AddBytes(len(text))
+	text, _ = i.matcher.ReplaceAll(w, text, removedMark) // the error stays in the work
 	return text
 }
 
-// spokenOf returns the text parts.
-func spokenOf(parts []agentsvc.Part) []string {
+// listTextParts returns the text parts.
+func listTextParts(parts []agentsvc.Part) []string {
 	var texts []string
 	for _, p := range parts {
 		if p.Data == nil && p.File == nil {

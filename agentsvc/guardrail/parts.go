@@ -9,9 +9,9 @@ import (
 	"stoa/agentsvc"
 )
 
-// rewrite returns parts with f of each text in them: text parts, every string in data parts, and files that hold text.
+// rewriteTexts returns parts with f of each text in them: text parts, every string in data parts, and files that hold text.
 // The parts it is given stay as they are; if f changes nothing it returns them.
-func rewrite(parts []agentsvc.Part, f func(string) string) []agentsvc.Part {
+func rewriteTexts(parts []agentsvc.Part, f func(string) string) []agentsvc.Part {
 	cloned := false
 	for i, p := range parts {
 		changed := false
@@ -22,7 +22,7 @@ func rewrite(parts []agentsvc.Part, f func(string) string) []agentsvc.Part {
 				p.Data = &agentsvc.Data{MediaType: p.Data.MediaType, Value: v}
 			}
 		case p.File != nil:
-			if isText(p.File) {
+			if isTextFile(p.File) {
 				old := string(p.File.Bytes)
 				if s := f(old); s != old {
 					file := *p.File
@@ -71,8 +71,8 @@ func rewriteValue(v any, f func(string) string) (any, bool) {
 	return v, false
 }
 
-// isText reports whether a file is given by value and holds text that can be read as it is.
-func isText(f *agentsvc.File) bool {
+// isTextFile reports whether a file is given by value and holds text that can be read as it is.
+func isTextFile(f *agentsvc.File) bool {
 	kind, _, err := mime.ParseMediaType(f.MediaType)
 	if err != nil || !utf8.Valid(f.Bytes) {
 		return false
@@ -81,10 +81,10 @@ func isText(f *agentsvc.File) bool {
 		strings.HasSuffix(kind, "+json") || strings.HasSuffix(kind, "+xml")
 }
 
-// textsOf returns every text in parts that [rewrite] reaches, in order.
-func textsOf(parts []agentsvc.Part) []string {
+// collectTexts returns every text in parts that [rewriteTexts] reaches, in order.
+func collectTexts(parts []agentsvc.Part) []string {
 	var texts []string
-	rewrite(parts, func(s string) string {
+	rewriteTexts(parts, func(s string) string {
 		texts = append(texts, s)
 		return s
 	})

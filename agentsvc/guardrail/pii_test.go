@@ -11,7 +11,7 @@ func TestPII(t *testing.T) {
 	t.Parallel()
 	remove := func(p guardrail.PII) *guardrail.Guardrail {
 		p.Redaction = guardrail.Remove
-		return rail(t, guardrail.Options{Output: guardrail.Output{PII: &p}})
+		return newGuardrail(t, guardrail.Options{Output: guardrail.Output{PII: &p}})
 	}
 	email, phone := remove(guardrail.PII{Email: true}), remove(guardrail.PII{Phone: true})
 	ssn, card := remove(guardrail.PII{SSN: true}), remove(guardrail.PII{CreditCard: true})
@@ -45,8 +45,8 @@ func TestPII(t *testing.T) {
 		{card, "550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b-41d4-a716-446655440000"},
 	}
 	for _, tt := range tests {
-		if got := judge(tt.g, tt.text); got.text() != tt.want || (len(got.Found) > 0) != (tt.text != tt.want) {
-			t.Errorf("%q: %q is left, want %q (%v)", tt.text, got.text(), tt.want, got.Found)
+		if got := evaluateAnswer(tt.g, tt.text); got.joinPieces() != tt.want || (len(got.Found) > 0) != (tt.text != tt.want) {
+			t.Errorf("%q: %q is left, want %q (%v)", tt.text, got.joinPieces(), tt.want, got.Found)
 		}
 	}
 }
@@ -54,20 +54,20 @@ func TestPII(t *testing.T) {
 func TestRedaction(t *testing.T) {
 	t.Parallel()
 	const text = "a.b@x.org, A.B@x.org, 123-45-6789, 123 45 6789, c@x.org"
-	mask := rail(t, guardrail.Options{Output: guardrail.Output{PII: &guardrail.PII{Email: true, SSN: true}}})
-	if got := judge(mask, text).text(); got != "*.*@*.***, *.*@*.***, ***-**-****, *** ** ****, *@*.***" {
+	mask := newGuardrail(t, guardrail.Options{Output: guardrail.Output{PII: &guardrail.PII{Email: true, SSN: true}}})
+	if got := evaluateAnswer(mask, text).joinPieces(); got != "*.*@*.***, *.*@*.***, ***-**-****, *** ** ****, *@*.***" {
 		t.Errorf("masked: %q", got)
 	}
-	hash := rail(t, guardrail.Options{Output: guardrail.Output{PII: &guardrail.PII{Email: true, SSN: true, Redaction: guardrail.Hash}}})
-	marks := strings.Split(judge(hash, text).text(), ", ")
+	hash := newGuardrail(t, guardrail.Options{Output: guardrail.Output{PII: &guardrail.PII{Email: true, SSN: true, Redaction: guardrail.Hash}}})
+	marks := strings.Split(evaluateAnswer(hash, text).joinPieces(), ", ")
 	if len(marks) != 5 || !strings.HasPrefix(marks[0], "[email:") || !strings.HasPrefix(marks[2], "[ssn:") || len(marks[0]) != len("[email:0123456789ab]") {
 		t.Fatalf("hashed: %q", marks)
 	}
 	if marks[0] != marks[1] || marks[2] != marks[3] || marks[0] == marks[4] {
 		t.Errorf("equal data must have equal marks: %q", marks)
 	}
-	other := rail(t, guardrail.Options{Output: guardrail.Output{PII: &guardrail.PII{Email: true, SSN: true, Redaction: guardrail.Hash}}})
-	if marks[0] == strings.Split(judge(other, text).text(), ", ")[0] {
+	other := newGuardrail(t, guardrail.Options{Output: guardrail.Output{PII: &guardrail.PII{Email: true, SSN: true, Redaction: guardrail.Hash}}})
+	if marks[0] == strings.Split(evaluateAnswer(other, text).joinPieces(), ", ")[0] {
 		t.Error("the marks depend on no key")
 	}
 }
@@ -75,19 +75,19 @@ func TestRedaction(t *testing.T) {
 // FuzzOutput: no text makes the detectors fail, what passes has nothing left that they find, and it is the same
 // whatever the pieces.
 func FuzzOutput(f *testing.F) {
-	for i, text := range corpus {
+	for i, text := range sampleTexts {
 		f.Add(text, i)
 	}
-	pii := everything
+	pii := allPII
 	pii.Redaction = guardrail.Hash
-	g := rail(f, guardrail.Options{Output: guardrail.Output{PII: &pii, Content: &guardrail.Content{
-		Rule: act(guardrail.Modify), Keywords: []string{"secret project", "秘密"}, Patterns: []string{`key-\w+-key`, `x[^y]*y`}}}})
+	g := newGuardrail(f, guardrail.Options{Output: guardrail.Output{PII: &pii, Content: &guardrail.Content{
+		Rule: newRule(guardrail.Modify), Keywords: []string{"secret project", "秘密"}, Patterns: []string{`key-\w+-key`, `x[^y]*y`}}}})
 	f.Fuzz(func(t *testing.T, text string, at int) {
 		at = min(max(at, 0), len(text))
-		whole := judge(g, text)
-		check(t, whole, judge(g, text[:at], text[at:]))
-		if len(whole.Found) == 0 && whole.text() != text {
-			t.Errorf("%q became %q without a finding", text, whole.text())
+		complete := evaluateAnswer(g, text)
+		requireSameResult(t, complete, evaluateAnswer(g, text[:at], text[at:]))
+		if len(complete.Found) == 0 && complete.joinPieces() != text {
+			t.Errorf("%q became %q without a finding", text, complete.joinPieces())
 		}
 	})
 }
@@ -96,7 +96,7 @@ func FuzzOutput(f *testing.F) {
 func TestOptionsStay(t *testing.T) {
 	t.Parallel()
 	o := guardrail.PII{Email: true}
-	rail(t, guardrail.Options{Output: guardrail.Output{PII: &o}})
+	newGuardrail(t, guardrail.Options{Output: guardrail.Output{PII: &o}})
 	if o != (guardrail.PII{Email: true}) {
 		t.Errorf("the options became %+v", o)
 	}

@@ -20,13 +20,13 @@ type Sanitizer struct {
 	MaxLength        int  // characters of all texts together, 0 = any
 }
 
-func (s *Sanitizer) clean(w *pattern.Work, parts []agentsvc.Part) []agentsvc.Part {
-	parts = rewrite(parts, func(text string) string {
+func (s *Sanitizer) cleanParts(w *pattern.StepBudget, parts []agentsvc.Part) []agentsvc.Part {
+	parts = rewriteTexts(parts, func(text string) string {
 		if s.StripHTML {
 			text = stripHTML(w, text)
 		}
 		if s.NormalizeUnicode {
-			text = normalized(w, norm.NFC, visible, text)
+			text = normalizeText(w, norm.NFC, dropInvisible, text)
 		}
 		if s.TrimWhitespace {
 			text = strings.TrimSpace(text)
@@ -34,14 +34,14 @@ func (s *Sanitizer) clean(w *pattern.Work, parts []agentsvc.Part) []agentsvc.Par
 		return text
 	})
 	if s.MaxLength > 0 {
-		parts = cut(parts, s.MaxLength)
+		parts = truncateParts(parts, s.MaxLength)
 	}
 	return parts
 }
 
-// cut returns parts with no more than limit characters of text.
-func cut(parts []agentsvc.Part, limit int) []agentsvc.Part {
-	return rewrite(parts, func(text string) string {
+// truncateParts returns parts with no more than limit characters of text.
+func truncateParts(parts []agentsvc.Part, limit int) []agentsvc.Part {
+	return rewriteTexts(parts, func(text string) string {
 		for i := range text {
 			if limit == 0 {
 				return text[:i]
@@ -52,9 +52,9 @@ func cut(parts []agentsvc.Part, limit int) []agentsvc.Part {
 	})
 }
 
-// visible drops the characters that hide text from people and not from models: tags, overrides of the direction, spaces
+// dropInvisible drops the characters that hide text from people and not from models: tags, overrides of the direction, spaces
 // without width. Joiners stay, which scripts and emoji need.
-func visible(r rune) rune {
+func dropInvisible(r rune) rune {
 	switch {
 	case r == 0x00AD, r == 0x200B, r == 0xFEFF, r >= 0x202A && r <= 0x202E, r >= 0x2060 && r <= 0x2069, r >= 0xE0000 && r <= 0xE007F:
 		return -1
@@ -62,23 +62,23 @@ func visible(r rune) rune {
 	return r
 }
 
-// fold returns text as it reads to somebody who sees neither the forms of letters nor the characters between them that
+// foldText returns text as it reads to somebody who sees neither the forms of letters nor the characters between them that
 // have no shape.
-func fold(w *pattern.Work, text string) string {
-	return normalized(w, norm.NFKC, shaped, text)
+func foldText(w *pattern.StepBudget, text string) string {
+	return normalizeText(w, norm.NFKC, dropFormatting, text)
 }
 
-// shaped drops the characters that have no shape.
-func shaped(r rune) rune {
+// dropFormatting drops the characters that have no shape.
+func dropFormatting(r rune) rune {
 	if unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) {
 		return -1
 	}
 	return r
 }
 
-// normalized returns text in a normal form, of the characters that keep lets pass. It looks at the work between pieces: where
+// normalizeText returns text in a normal form, of the characters that keep lets pass. It looks at the work between pieces: where
 // that fails, and where the form is far longer than the text, it returns nothing and the work has failed.
-func normalized(w *pattern.Work, form norm.Form, keep func(rune) rune, text string) string {
+func normalizeText(w *pattern.StepBudget, form norm.Form, keep func(rune) rune, text string) string {
 	if isASCII(text) {
 		return text
 	}
@@ -91,9 +91,9 @@ func normalized(w *pattern.Work, form norm.Form, keep func(rune) rune, text stri
 		for n < len(text) && n > piece-utf8.UTFMax && !utf8.RuneStart(text[n]) {
 			n--
 		}
-		w.Grow(n)
+		w.AddBytes(n)
 		_, _ = normal.Write([]byte(strings.Map(keep, text[:n]))) // to a builder, which does not fail
-		if text = text[n:]; w.Spend(n) != nil || out.Len() > longest && w.Refuse() != nil {
+		if text = text[n:]; w.SpendSteps(n) != nil || out.Len() > longest && w.FailTooManySteps() != nil {
 			return ""
 		}
 	}
@@ -110,16 +110,16 @@ func isASCII(text string) bool {
 	return true
 }
 
-// maxStrips bounds how often tags may come to light that others were wrapped around.
-const maxStrips = 8
+// maxStripRounds bounds how often tags may come to light that others were wrapped around.
+const maxStripRounds = 8
 
 // stripHTML returns text without tags, comments, scripts and styles. Character references stay as they are.
-func stripHTML(w *pattern.Work, text string) string {
-	for range maxStrips {
+func stripHTML(w *pattern.StepBudget, text string) string {
+	for range maxStripRounds {
 		if !strings.Contains(text, "<") {
 			return text
 		}
-		out := stripOnce(w, text)
+		out := stripTagsOnce(w, text)
 		if out == text {
 			return text
 		}
@@ -128,15 +128,15 @@ func stripHTML(w *pattern.Work, text string) string {
 	return strings.ReplaceAll(text, "<", "")
 }
 
-func stripOnce(w *pattern.Work, text string) string {
-	w.Grow(len(text))
+func stripTagsOnce(w *pattern.StepBudget, text string) string {
+	w.AddBytes(len(text))
 	var out strings.Builder
 	z := html.NewTokenizer(strings.NewReader(text))
 	hidden := false
 	for {
 		kind := z.Next()
 		raw := string(z.Raw())
-		if w.Spend(len(raw)) != nil {
+		if w.SpendSteps(len(raw)) != nil {
 			return "" // the work has failed, and with it the check
 		}
 		switch kind {

@@ -2,11 +2,11 @@ package guardrail
 
 import "regexp/syntax"
 
-// maxSpan bounds, in bytes, how long a match may be under way. What is longer counts as a match.
-const maxSpan = 64 << 10
+// maxMatchBytes bounds, in bytes, how long a match may be under way. What is longer counts as a match.
+const maxMatchBytes = 64 << 10
 
-// span is the part of a text from start to before end, in bytes.
-type span struct {
+// matchSpan is the part of a text from start to before end, in bytes.
+type matchSpan struct {
 	start, end int
 	cut        bool // it counts as a match because it grew too long
 }
@@ -16,17 +16,17 @@ type span struct {
 // does not depend on the pieces in which the text comes.
 type scanner struct {
 	*program
-	pos    int
-	before rune     // the character before pos, -1 at the beginning
-	alive  []thread // matches under way, the earliest first
-	ready  []thread // alive, at the states that look at a character
-	round  uint32
-	seen   []uint32 // by state, the round in which it was reached
-	stack  []uint32
-	open   []span // may still grow
-	done   []span // final, for the owner to take
-	floor  int    // done spans end here
-	steps  int    // taken, for the owner to pay for
+	pos       int
+	before    rune     // the character before pos, -1 at the beginning
+	active    []thread // matches under way, the earliest first
+	ready     []thread // alive, at the states that look at a character
+	round     uint32
+	seen      []uint32 // by state, the round in which it was reached
+	stack     []uint32
+	openSpans []matchSpan // may still grow
+	doneSpans []matchSpan // final, for the owner to take
+	doneEnd   int         // done spans end here
+	steps     int         // taken, for the owner to pay for
 }
 
 // thread is a match under way: the program's state, and where it began.
@@ -39,66 +39,66 @@ func newScanner(p *program) *scanner {
 	return &scanner{program: p, before: -1, seen: make([]uint32, len(p.Inst))}
 }
 
-// step takes the text's next character, which is size bytes long.
-func (s *scanner) step(r rune, size int) {
+// scanRune takes the text's next character, which is size bytes long.
+func (s *scanner) scanRune(r rune, size int) {
 	s.steps++
-	if fresh := s.mayBegin(r); fresh || len(s.alive) > 0 {
-		flags := s.context(s.before, r)
-		s.follow(flags)
+	if fresh := s.canBeginWith(r); fresh || len(s.active) > 0 {
+		flags := s.conditionsBetween(s.before, r)
+		s.advanceThreads(flags)
 		if fresh {
-			s.begin(s.starts(flags, r))
+			s.beginThreads(s.loadStartStates(flags, r))
 		}
-		s.alive = s.alive[:0]
+		s.active = s.active[:0]
 		s.steps += len(s.ready)
 		for _, t := range s.ready {
 			if i := &s.Inst[t.pc]; i.MatchRune(r) {
-				s.alive = append(s.alive, thread{i.Out, t.start})
+				s.active = append(s.active, thread{i.Out, t.start})
 			}
 		}
 	}
 	s.before = r
 	s.pos += size
-	if len(s.alive) > 0 && s.pos-s.alive[0].start > maxSpan {
-		s.found(span{s.alive[0].start, s.pos, true})
-		s.alive = s.alive[:0]
+	if len(s.active) > 0 && s.pos-s.active[0].start > maxMatchBytes {
+		s.addMatch(matchSpan{s.active[0].start, s.pos, true})
+		s.active = s.active[:0]
 	}
-	s.settle()
+	s.finalizeSpans()
 }
 
-// finish says that the text is over.
-func (s *scanner) finish() {
-	s.follow(s.context(s.before, -1))
-	s.alive = s.alive[:0]
-	s.settle()
+// endScan says that the text is over.
+func (s *scanner) endScan() {
+	s.advanceThreads(s.conditionsBetween(s.before, -1))
+	s.active = s.active[:0]
+	s.finalizeSpans()
 }
 
-// settled returns the offset before which nothing more will be found.
-func (s *scanner) settled() int {
+// finalOffset returns the offset before which nothing more will be found.
+func (s *scanner) finalOffset() int {
 	at := s.pos
-	if len(s.alive) > 0 {
-		at = min(at, s.alive[0].start)
+	if len(s.active) > 0 {
+		at = min(at, s.active[0].start)
 	}
-	if len(s.open) > 0 {
-		at = min(at, s.open[0].start)
+	if len(s.openSpans) > 0 {
+		at = min(at, s.openSpans[0].start)
 	}
-	return max(at, s.floor)
+	return max(at, s.doneEnd)
 }
 
-// follow brings every match under way to the states that look at the next character. Of two in the same state the one
+// advanceThreads brings every match under way to the states that look at the next character. Of two in the same state the one
 // that began earlier counts: what becomes of the other becomes of it as well.
-func (s *scanner) follow(flags syntax.EmptyOp) {
+func (s *scanner) advanceThreads(flags syntax.EmptyOp) {
 	s.ready = s.ready[:0]
 	if s.round++; s.round == 0 {
 		clear(s.seen)
 		s.round = 1
 	}
-	for _, t := range s.alive {
-		s.reach(t, flags)
+	for _, t := range s.active {
+		s.advanceThread(t, flags)
 	}
 }
 
-// begin adds matches that begin at the next character, in the given states.
-func (s *scanner) begin(states []uint32) {
+// beginThreads adds matches that begin at the next character, in the given states.
+func (s *scanner) beginThreads(states []uint32) {
 	s.steps += len(states)
 	for _, pc := range states {
 		if s.seen[pc] != s.round {
@@ -107,7 +107,7 @@ func (s *scanner) begin(states []uint32) {
 	}
 }
 
-func (s *scanner) reach(t thread, flags syntax.EmptyOp) {
+func (s *scanner) advanceThread(t thread, flags syntax.EmptyOp) {
 	s.stack = append(s.stack[:0], t.pc)
 	for len(s.stack) > 0 {
 		pc := s.stack[len(s.stack)-1]
@@ -127,37 +127,37 @@ func (s *scanner) reach(t thread, flags syntax.EmptyOp) {
 				s.stack = append(s.stack, i.Out)
 			}
 		case syntax.InstMatch:
-			s.found(span{t.start, s.pos, false})
+			s.addMatch(matchSpan{t.start, s.pos, false})
 		case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
 			s.ready = append(s.ready, thread{pc, t.start})
 		}
 	}
 }
 
-// found notes a match, joined with those it overlaps.
-func (s *scanner) found(m span) {
-	m.start = max(m.start, s.floor)
-	for n := len(s.open); n > 0 && s.open[n-1].end > m.start; n-- {
-		m.start = min(m.start, s.open[n-1].start)
-		m.cut = m.cut || s.open[n-1].cut
-		s.open = s.open[:n-1]
+// addMatch notes a match, joined with those it overlaps.
+func (s *scanner) addMatch(m matchSpan) {
+	m.start = max(m.start, s.doneEnd)
+	for n := len(s.openSpans); n > 0 && s.openSpans[n-1].end > m.start; n-- {
+		m.start = min(m.start, s.openSpans[n-1].start)
+		m.cut = m.cut || s.openSpans[n-1].cut
+		s.openSpans = s.openSpans[:n-1]
 	}
 	if m.start < m.end {
-		s.open = append(s.open, m)
+		s.openSpans = append(s.openSpans, m)
 	}
 }
 
-// settle moves what cannot grow any more, or must not, from open to done.
-func (s *scanner) settle() {
-	for len(s.open) > 0 {
-		m := s.open[0]
-		long := m.end-m.start > maxSpan
-		if len(s.alive) > 0 && s.alive[0].start < m.end && !long {
+// finalizeSpans moves what cannot grow any more, or must not, from open to done.
+func (s *scanner) finalizeSpans() {
+	for len(s.openSpans) > 0 {
+		m := s.openSpans[0]
+		long := m.end-m.start > maxMatchBytes
+		if len(s.active) > 0 && s.active[0].start < m.end && !long {
 			return
 		}
 		m.cut = m.cut || long
-		s.done = append(s.done, m)
-		s.open = s.open[1:]
-		s.floor = m.end
+		s.doneSpans = append(s.doneSpans, m)
+		s.openSpans = s.openSpans[1:]
+		s.doneEnd = m.end
 	}
 }

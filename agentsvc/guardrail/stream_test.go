@@ -15,8 +15,8 @@ import (
 	"stoa/agentsvc/guardrail"
 )
 
-// rail returns a guardrail that is sure to be right.
-func rail(t testing.TB, o guardrail.Options) *guardrail.Guardrail {
+// newGuardrail returns a guardrail that is sure to be right.
+func newGuardrail(t testing.TB, o guardrail.Options) *guardrail.Guardrail {
 	t.Helper()
 	g, err := guardrail.New("house", o)
 	if err != nil {
@@ -25,28 +25,28 @@ func rail(t testing.TB, o guardrail.Options) *guardrail.Guardrail {
 	return g
 }
 
-// answer is what came of an answer: all that passed, piece by piece, and the findings.
-type answer struct {
+// answerResult is what came of an answer: all that passed, piece by piece, and the findings.
+type answerResult struct {
 	Pieces []string
 	Found  []guardrail.Finding
 	Block  bool
 }
 
-func (a answer) text() string { return strings.Join(a.Pieces, "") }
+func (a answerResult) joinPieces() string { return strings.Join(a.Pieces, "") }
 
-func judge(g *guardrail.Guardrail, pieces ...string) answer {
-	a := g.Answer(context.Background())
-	var out answer
+func evaluateAnswer(g *guardrail.Guardrail, pieces ...string) answerResult {
+	a := g.NewAnswerCheck(context.Background())
+	var out answerResult
 	for _, p := range pieces {
-		out.Pieces = append(out.Pieces, a.Text(p).Text)
+		out.Pieces = append(out.Pieces, a.CheckText(p).Text)
 	}
-	out.Pieces = append(out.Pieces, a.End().Text)
-	out.Found, out.Block = slices.Clone(a.Findings()), a.Blocked()
+	out.Pieces = append(out.Pieces, a.EndAnswer().Text)
+	out.Found, out.Block = slices.Clone(a.Findings()), a.IsBlocked()
 	return out
 }
 
-// corpus are texts with and without what is looked for.
-var corpus = []string{
+// sampleTexts are texts with and without what is looked for.
+var sampleTexts = []string{
 	"",
 	"Nothing to see here.",
 	"Write to ana.li@example.co.uk, or to bob@x.org.",
@@ -63,11 +63,11 @@ var corpus = []string{
 	strings.Repeat("word ", 9) + "bob@example.com" + strings.Repeat(" word", 9),
 }
 
-var everything = guardrail.PII{Email: true, Phone: true, SSN: true, CreditCard: true}
+var allPII = guardrail.PII{Email: true, Phone: true, SSN: true, CreditCard: true}
 
-func variants() map[string]guardrail.Output {
+func outputVariants() map[string]guardrail.Output {
 	pii := func(a guardrail.Action, r guardrail.Redaction) *guardrail.PII {
-		p := everything
+		p := allPII
 		p.Action, p.Redaction = a, r
 		return &p
 	}
@@ -89,57 +89,57 @@ func variants() map[string]guardrail.Output {
 	}
 }
 
-// TestSameVerdictStreamedOrNot: whatever the pieces an answer comes in, the same passes and the same is found.
-func TestSameVerdictStreamedOrNot(t *testing.T) {
+// TestSameResultStreamedOrNot: whatever the pieces an answer comes in, the same passes and the same is found.
+func TestSameResultStreamedOrNot(t *testing.T) {
 	t.Parallel()
-	for name, o := range variants() {
+	for name, o := range outputVariants() {
 		for _, shadow := range []bool{false, true} {
-			g := rail(t, guardrail.Options{Shadow: shadow, Output: o})
+			g := newGuardrail(t, guardrail.Options{Shadow: shadow, Output: o})
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				for _, text := range corpus {
-					want := judge(g, text)
+				for _, text := range sampleTexts {
+					want := evaluateAnswer(g, text)
 					bytes := strings.Split(text, "")
 					for at := range len(text) + 1 { // every chunking in two, and in three around each byte
-						check(t, want, judge(g, text[:at], text[at:]))
+						requireSameResult(t, want, evaluateAnswer(g, text[:at], text[at:]))
 						if at < len(text) && !shadow {
-							check(t, want, judge(g, text[:at], text[at:at+1], text[at+1:]))
+							requireSameResult(t, want, evaluateAnswer(g, text[:at], text[at:at+1], text[at+1:]))
 						}
 					}
-					check(t, want, judge(g, bytes...))
-					if shadow && want.text() != text {
-						t.Errorf("in the shadow %q became %q", text, want.text())
+					requireSameResult(t, want, evaluateAnswer(g, bytes...))
+					if shadow && want.joinPieces() != text {
+						t.Errorf("in the shadow %q became %q", text, want.joinPieces())
 					}
 				}
 				rapid.Check(t, func(t *rapid.T) {
-					text := rapid.OneOf(rapid.SampledFrom(corpus), drawn).Draw(t, "text")
+					text := rapid.OneOf(rapid.SampledFrom(sampleTexts), generatedTexts).Draw(t, "text")
 					var pieces []string
 					for rest := text; rest != ""; {
 						n := rapid.IntRange(1, len(rest)).Draw(t, "piece")
 						pieces = append(pieces, rest[:n])
 						rest = rest[n:]
 					}
-					check(t, judge(g, text), judge(g, pieces...))
+					requireSameResult(t, evaluateAnswer(g, text), evaluateAnswer(g, pieces...))
 				})
 			})
 		}
 	}
 }
 
-// drawn are texts of pieces that nearly are, or together are, what is looked for.
-var drawn = rapid.Custom(func(t *rapid.T) string {
+// generatedTexts are texts of pieces that nearly are, or together are, what is looked for.
+var generatedTexts = rapid.Custom(func(t *rapid.T) string {
 	return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{
 		"4111", "1111", " ", "-", "411111", "bob", "@", "x", ".", "org", "+49", "(202)", "555", "0123", "123", "45", "6789", "secret", "project",
 		"Falcon", "key-", "ABC", "BEGIN", "END", "\n", "one", "é", "\xc3", "秘", "密", "s",
 	}), 0, 30).Draw(t, "words"), "")
 })
 
-func check(t interface {
+func requireSameResult(t interface {
 	Errorf(string, ...any)
 	Helper()
-}, want, got answer) {
+}, want, got answerResult) {
 	t.Helper()
-	if diff := cmp.Diff(want.text(), got.text()); diff != "" {
+	if diff := cmp.Diff(want.joinPieces(), got.joinPieces()); diff != "" {
 		t.Errorf("pieces %q: whole -, in pieces +\n%s", got.Pieces, diff)
 	}
 	if diff := cmp.Diff(want.Found, got.Found); diff != "" || want.Block != got.Block {
@@ -154,22 +154,22 @@ func TestNothingForbiddenIsSeen(t *testing.T) {
 	engine := regexp.MustCompile("(?:" + strings.Join(patterns, ")|(?:") + ")")
 	alphabet := []string{"a", "b", "c", "x", "y", "fal", "con", "n", " ", "top", "end", "\n", "l1", "é", "q", "\xff"}
 	for _, action := range []guardrail.Action{guardrail.Modify, guardrail.Block} {
-		g := rail(t, guardrail.Options{Output: guardrail.Output{Content: &guardrail.Content{Rule: guardrail.Rule{Action: action}, Patterns: patterns}}})
+		g := newGuardrail(t, guardrail.Options{Output: guardrail.Output{Content: &guardrail.Content{Rule: guardrail.Rule{Action: action}, Patterns: patterns}}})
 		rapid.Check(t, func(t *rapid.T) {
 			pieces := rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 20).Draw(t, "pieces")
 			text := strings.Join(pieces, "")
 			first := engine.FindStringIndex(text)
-			got := judge(g, pieces...)
+			got := evaluateAnswer(g, pieces...)
 			if (first != nil) != (len(got.Found) > 0) {
 				t.Fatalf("%q: engine finds %v, we %v", text, first, got.Found)
 			}
 			if first == nil {
-				if got.text() != text {
-					t.Fatalf("%q became %q without a finding", text, got.text())
+				if got.joinPieces() != text {
+					t.Fatalf("%q became %q without a finding", text, got.joinPieces())
 				}
 				return
 			}
-			passed := got.text()
+			passed := got.joinPieces()
 			if action == guardrail.Block {
 				passed, _, _ = strings.Cut(passed, "\n\nThe rest of the answer was withheld")
 				if !got.Block || (passed != text[:first[0]] && !strings.HasPrefix(passed, "The answer was withheld")) {
@@ -200,13 +200,13 @@ func TestNothingForbiddenIsSeen(t *testing.T) {
 // TestStreams: what cannot be the beginning of a match passes at once.
 func TestStreams(t *testing.T) {
 	t.Parallel()
-	g := rail(t, guardrail.Options{Output: guardrail.Output{PII: &everything, Content: &guardrail.Content{Keywords: []string{"secret"}, Patterns: []string{`BEGIN.*END`}}}})
+	g := newGuardrail(t, guardrail.Options{Output: guardrail.Output{PII: &allPII, Content: &guardrail.Content{Keywords: []string{"secret"}, Patterns: []string{`BEGIN.*END`}}}})
 	for _, tt := range []struct{ in, want []string }{
 		{[]string{"Hello, ", "world. ", "No secrets ", "here"}, []string{"Hello, ", "world. ", "No secrets ", "", "here"}},
 		{[]string{"Ring 555 ", "now: 020", "2", ". Bye"}, []string{"Ring ", "555 now: ", "", "0202. ", "Bye"}},
 		{[]string{"BEGIN ", "and on ", "\nnext "}, []string{"", "", "BEGIN and on \nnext ", ""}},
 	} {
-		got := judge(g, tt.in...)
+		got := evaluateAnswer(g, tt.in...)
 		if diff := cmp.Diff(tt.want, got.Pieces); diff != "" {
 			t.Errorf("%q: want -, got +\n%s", tt.in, diff)
 		}
@@ -220,13 +220,13 @@ func TestNoExplosion(t *testing.T) {
 	t.Parallel()
 	patterns := []string{`(a+)+b`, `(a|aa)+c`, `(?:a*)*d`, `(x+x+)+y`, `(.*a){20}e`}
 	text := strings.Repeat("ax", 20_000)
-	g := rail(t, guardrail.Options{
+	g := newGuardrail(t, guardrail.Options{
 		Input:  guardrail.Input{Injection: &guardrail.Injection{Patterns: patterns}},
 		Output: guardrail.Output{Content: &guardrail.Content{Patterns: patterns}},
 	})
 	began := time.Now()
-	v := input(g, []agentsvc.Entry{{Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}})
-	judge(g, strings.SplitAfter(text, "x")...)
+	v := evaluateInput(g, []agentsvc.Entry{{Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}})
+	evaluateAnswer(g, strings.SplitAfter(text, "x")...)
 	if took := time.Since(began); v.Refusal != "" || took > time.Minute {
 		t.Errorf("%q after %v", v.Refusal, took)
 	}
@@ -245,19 +245,19 @@ func TestBoundedMemory(t *testing.T) {
 		"block":  {Content: &guardrail.Content{Patterns: []string{`BEGIN[^!]*!`}}},
 		"warn":   {Content: &guardrail.Content{Rule: guardrail.Rule{Action: guardrail.Warn}, Patterns: []string{`BEGIN[^!]*!`}}},
 	} {
-		g := rail(t, guardrail.Options{Output: o})
-		whole := judge(g, "So: BEGIN "+long)
-		check(t, whole, judge(g, strings.SplitAfter("So: BEGIN "+long, " ")...))
-		if len(whole.Found) != 1 || (name == "warn") != (whole.text() == "So: BEGIN "+long) || !strings.HasPrefix(whole.text(), "So: ") {
-			t.Errorf("%s: %v, %.60q", name, whole.Found, whole.text())
+		g := newGuardrail(t, guardrail.Options{Output: o})
+		complete := evaluateAnswer(g, "So: BEGIN "+long)
+		requireSameResult(t, complete, evaluateAnswer(g, strings.SplitAfter("So: BEGIN "+long, " ")...))
+		if len(complete.Found) != 1 || (name == "warn") != (complete.joinPieces() == "So: BEGIN "+long) || !strings.HasPrefix(complete.joinPieces(), "So: ") {
+			t.Errorf("%s: %v, %.60q", name, complete.Found, complete.joinPieces())
 		}
 	}
-	all := rail(t, guardrail.Options{Output: guardrail.Output{CollectAll: true, PII: &everything}})
-	a := all.Answer(context.Background())
+	all := newGuardrail(t, guardrail.Options{Output: guardrail.Output{CollectAll: true, PII: &allPII}})
+	a := all.NewAnswerCheck(context.Background())
 	for range 3 {
-		a.Text(strings.Repeat("\n", 1<<19))
+		a.CheckText(strings.Repeat("\n", 1<<19))
 	}
-	if !a.Blocked() || a.End().Text != "" {
+	if !a.IsBlocked() || a.EndAnswer().Text != "" {
 		t.Error("an answer that is too long to be kept back was not blocked")
 	}
 }

@@ -39,7 +39,7 @@ func (e *Error) Kind() string {
 
 // StatusReason tells a caller what an HTTP status of a model's server means, in words that hold nothing of its answer.
 func StatusReason(status int) string {
-	if reason := reasons[status]; reason != "" {
+	if reason := statusReasons[status]; reason != "" {
 		return reason
 	}
 	if status < http.StatusInternalServerError {
@@ -51,7 +51,7 @@ func StatusReason(status int) string {
 // StatusOverloaded is what some vendors answer while they have more to do than they can.
 const StatusOverloaded = 529
 
-var reasons = map[int]string{
+var statusReasons = map[int]string{
 	http.StatusBadRequest:            "the request was refused as invalid",
 	http.StatusUnauthorized:          "the API key was refused",
 	http.StatusForbidden:             "the API key may not use this model",

@@ -6,23 +6,23 @@ import (
 	"iter"
 )
 
-// Fallback returns a provider that asks p and, where p answers an [*Error] before its first chunk, the others in their
+// WithFallback returns a provider that asks p and, where p answers an [*Error] before its first chunk, the others in their
 // order. What has begun to answer is never asked again. Where none answers, p's error tells why.
-func Fallback(p Provider, others ...Provider) Provider {
+func WithFallback(p Provider, others ...Provider) Provider {
 	if len(others) == 0 {
 		return p
 	}
-	return fallback{p, others}
+	return fallbackProvider{p, others}
 }
 
-type fallback struct {
+type fallbackProvider struct {
 	first  Provider
 	others []Provider
 }
 
-func (f fallback) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error] {
+func (f fallbackProvider) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		first := once(f.first.Stream(ctx, req), yield)
+		first := forwardAnswer(f.first.Stream(ctx, req), yield)
 		if first == nil {
 			return
 		}
@@ -33,7 +33,7 @@ func (f fallback) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, erro
 					first = ctx.Err()
 					break
 				}
-				if once(p.Stream(ctx, req), yield) == nil {
+				if forwardAnswer(p.Stream(ctx, req), yield) == nil {
 					return
 				}
 			}

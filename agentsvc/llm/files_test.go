@@ -46,12 +46,12 @@ func TestFiles(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, provider := range []string{"openai", "anthropic", "gemini", "ollama", "scripted"} {
-			talk := []agentsvc.Entry{
+			conversation := []agentsvc.Entry{
 				{Result: &agentsvc.ToolResult{}},
 				{Message: &agentsvc.Message{Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{{File: &agentsvc.File{Name: "made.pdf"}}}}},
 				{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{Text: "x"}, {File: &tt.file}}}},
 			}
-			err := llm.FilesOf(provider).Check(talk)
+			err := llm.FileSupportOf(provider).CheckFiles(conversation)
 			var invalid *agentsvc.InvalidError
 			if want := strings.Contains(tt.ok, provider); want != (err == nil) || err != nil && (!errors.As(err, &invalid) || invalid.Field != `file "f"`) {
 				t.Errorf("%s at %s: %v, want it taken: %v", tt.name, provider, err, want)

@@ -34,11 +34,11 @@ type Request struct {
 // DefaultMaxBytes bounds an answer where nothing else is said. Models answer some 100 KB at most.
 const DefaultMaxBytes = 4 << 20
 
-// Bytes returns how many bytes of text the answer may have.
-func (r Request) Bytes() int { return cmp.Or(r.MaxBytes, DefaultMaxBytes) }
+// ByteLimit returns how many bytes of text the answer may have.
+func (r Request) ByteLimit() int { return cmp.Or(r.MaxBytes, DefaultMaxBytes) }
 
-// Most returns how many tokens the answer may have where a model's options say so many (0 = any number), 0 for any number.
-func (r Request) Most(option int64) int64 {
+// TokenLimit returns how many tokens the answer may have where a model's options say so many (0 = any number), 0 for any number.
+func (r Request) TokenLimit(option int64) int64 {
 	if r.MaxTokens > 0 && (option == 0 || r.MaxTokens < option) {
 		return r.MaxTokens
 	}
@@ -49,22 +49,22 @@ func (r Request) Most(option int64) int64 {
 // whole, never in pieces. Usage, where the model reports it, counts the whole call and comes once. Alone comes before all
 // text of an answer that is a message by itself rather than the work of a task; nothing of it is shown before it is whole.
 type Chunk struct {
-	Text     string
-	ToolCall *agentsvc.ToolCall
-	Artifact *agentsvc.ArtifactUpdate
-	Usage    *agentsvc.Usage
-	Stop     Stop
-	Alone    bool
+	Text       string
+	ToolCall   *agentsvc.ToolCall
+	Artifact   *agentsvc.ArtifactUpdate
+	Usage      *agentsvc.Usage
+	Stop       StopReason
+	Standalone bool
 }
 
-// Stop says why a model's answer ended.
-type Stop string
+// StopReason says why a model's answer ended.
+type StopReason string
 
 // The reasons to stop.
 const (
-	StopEnd     Stop = "end"        // the answer is whole
-	StopTools   Stop = "tool_calls" // the model waits for its tools' results
-	StopLength  Stop = "length"     // the limit on output tokens cut it
-	StopRefusal Stop = "refusal"    // the model declines; Text says why
-	StopAsk     Stop = "ask"        // the model needs the user's answer; Text is the question
+	StopEnd           StopReason = "end"        // the answer is whole
+	StopTools         StopReason = "tool_calls" // the model waits for its tools' results
+	StopLength        StopReason = "length"     // the limit on output tokens cut it
+	StopRefusal       StopReason = "refusal"    // the model declines; Text says why
+	StopInputRequired StopReason = "ask"        // the model needs the user's answer; Text is the question
 )

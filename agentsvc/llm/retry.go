@@ -11,35 +11,35 @@ import (
 )
 
 const (
-	maxTries      = 3
-	maxTrying     = time.Minute
+	maxAttempts   = 3
+	maxRetryTime  = time.Minute
 	maxRetryAfter = 30 * time.Second
 )
 
-// Retry returns a provider that asks p up to three times while p answers a retryable [*Error] before its first chunk.
+// WithRetry returns a provider that asks p up to three times while p answers a retryable [*Error] before its first chunk.
 // It waits as long as the model asked for, and gives up where that is more than 30 s; where the model did not say it
 // backs off from half a second, with jitter. What has begun to answer is never asked again, nor is a model that took
 // more than a minute to fail.
-func Retry(p Provider) Provider { return retrier{p} }
+func WithRetry(p Provider) Provider { return retryingProvider{p} }
 
-type retrier struct {
+type retryingProvider struct {
 	next Provider
 }
 
-func (r retrier) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error] {
+func (r retryingProvider) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		pause, began := backoff.NewExponentialBackOff(), time.Now()
-		for try := 1; ; try++ {
-			err := once(r.next.Stream(ctx, req), yield)
+		retryBackoff, startedAt := backoff.NewExponentialBackOff(), time.Now()
+		for attempt := 1; ; attempt++ {
+			err := forwardAnswer(r.next.Stream(ctx, req), yield)
 			if err == nil {
 				return
 			}
-			wait, ok := again(err, pause)
-			if !ok || try == maxTries || time.Since(began) > maxTrying {
+			wait, ok := retryDelay(err, retryBackoff)
+			if !ok || attempt == maxAttempts || time.Since(startedAt) > maxRetryTime {
 				yield(Chunk{}, err)
 				return
 			}
-			if err := sleep(ctx, wait); err != nil {
+			if err := sleepContext(ctx, wait); err != nil {
 				yield(Chunk{}, err)
 				return
 			}
@@ -47,14 +47,14 @@ func (r retrier) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error
 	}
 }
 
-// once passes an answer on. It returns the error of one that failed before its first chunk, which it did not pass on.
-func once(answer iter.Seq2[Chunk, error], yield func(Chunk, error) bool) error {
-	begun := false
+// forwardAnswer passes an answer on. It returns the error of one that failed before its first chunk, which it did not pass on.
+func forwardAnswer(answer iter.Seq2[Chunk, error], yield func(Chunk, error) bool) error {
+	started := false
 	for c, err := range answer {
-		if err != nil && !begun {
+		if err != nil && !started {
 			return err
 		}
-		begun = true
+		started = true
 		if !yield(c, err) || err != nil {
 			return nil
 		}
@@ -62,16 +62,16 @@ func once(answer iter.Seq2[Chunk, error], yield func(Chunk, error) bool) error {
 	return nil
 }
 
-// again reports whether a call that ended in err may be repeated, and after which time.
-func again(err error, pause *backoff.ExponentialBackOff) (time.Duration, bool) {
+// retryDelay reports whether a call that ended in err may be repeated, and after which time.
+func retryDelay(err error, retryBackoff *backoff.ExponentialBackOff) (time.Duration, bool) {
 	var e *Error
 	if !errors.As(err, &e) || !e.Retryable || e.RetryAfter > maxRetryAfter {
 		return 0, false
 	}
-	return max(e.RetryAfter, pause.NextBackOff()), true
+	return max(e.RetryAfter, retryBackoff.NextBackOff()), true
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
+func sleepContext(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -82,8 +82,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// RetryableStatus reports whether a call that was answered with this HTTP status may succeed later.
-func RetryableStatus(status int) bool {
+// IsRetryableStatus reports whether a call that was answered with this HTTP status may succeed later.
+func IsRetryableStatus(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
 		return true

@@ -10,10 +10,10 @@ import (
 
 func TestKeyword(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := memory.New(d, "acme")
-		k := memory.Keyword{Store: s}
-		remember(t, s, ana,
+		k := memory.KeywordFinder{Store: s}
+		addMemories(t, s, ana,
 			"My dog is called Rex and he likes balls",
 			"I live in Zürich, at Bahnhofstrasse 5",
 			"My cat is called Tom",
@@ -36,7 +36,7 @@ func TestKeyword(t *testing.T) {
 			{`' OR 1=1; " NEAR( * AND NOT :`, nil},
 			{`o'neill" OR scope:*`, []string{"The invoice INV-2041 was paid by O'Neill & sons"}},
 		} {
-			want(t, c.question, find(t, k, ana, c.question, true), c.want...)
+			checkTexts(t, c.question, findTexts(t, k, ana, c.question, true), c.want...)
 		}
 	})
 }
@@ -44,12 +44,12 @@ func TestKeyword(t *testing.T) {
 // TestKeywordSure leaves out, unless asked for, what has next to nothing to do with the question.
 func TestKeywordSure(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := memory.New(d, "acme")
-		k := memory.Keyword{Store: s}
-		remember(t, s, ana, "we talked about colour", "one more on colour", "again colour")
+		k := memory.KeywordFinder{Store: s}
+		addMemories(t, s, ana, "we talked about colour", "one more on colour", "again colour")
 		question := "Which colour has the bicycle, helmet, tent and stove in the catalogue?"
-		want(t, "sure", find(t, k, ana, question, true))
-		want(t, "asked for", find(t, k, ana, question, false), "again colour", "one more on colour", "we talked about colour")
+		checkTexts(t, "sure", findTexts(t, k, ana, question, true))
+		checkTexts(t, "asked for", findTexts(t, k, ana, question, false), "again colour", "one more on colour", "we talked about colour")
 	})
 }

@@ -1,6 +1,6 @@
 // Package memory is what agents recall of earlier conversations. What a user said and was answered is kept in a
 // [Store], one row each, for that user of that app alone; a [Finder] finds what matters to a question, by its words
-// ([Keyword]) or by its meaning ([Vector]); [Recall] puts what it finds before a model and offers it as a tool.
+// ([KeywordFinder]) or by its meaning ([VectorFinder]); [Recall] puts what it finds before a model and offers it as a tool.
 //
 // The rows are the truth. Vectors are made of them when they are first needed, and an index that is lost, or that
 // another process has, is made of the rows again.
@@ -30,8 +30,8 @@ type Memory struct {
 
 // Bounds of what is kept.
 const (
-	// MaxKept is how many memories of one user are kept, the latest.
-	MaxKept = 2000
+	// MaxMemories is how many memories of one user are kept, the latest.
+	MaxMemories = 2000
 	// maxText bounds the bytes of one memory; the rest is cut off.
 	maxText = 8 << 10
 )
@@ -47,12 +47,12 @@ func New(d *db.DB, tenant db.ID) *Store {
 	return &Store{h: d.Tenant(tenant), tenant: string(tenant)}
 }
 
-// Add keeps what was said, and forgets the oldest of what an owner has too many of.
-func (s *Store) Add(ctx context.Context, said ...Memory) error {
-	b := db.Batch{Stores: db.StoresMore}
+// AddMemories keeps what was said, and forgets the oldest of what an owner has too many of.
+func (s *Store) AddMemories(ctx context.Context, messages ...Memory) error {
+	b := db.Batch{StorageKind: db.StoresMore}
 	owners := map[agentsvc.Owner]bool{}
-	for _, m := range said {
-		text := clean(m.Text)
+	for _, m := range messages {
+		text := normalizeText(m.Text)
 		if text == "" {
 			continue
 		}
@@ -60,12 +60,12 @@ func (s *Store) Add(ctx context.Context, said ...Memory) error {
 		b.Exec(nil, `INSERT INTO memory (tenant, id, owner_iss, owner_sub, agent, context_id, task, role, text, words, at, model)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, stoa_now(), '')`,
 			s.tenant, agentsvc.NewID(), m.Owner.Issuer, m.Owner.Subject, m.Agent, string(m.Context), string(m.Task), string(m.Role),
-			text, strings.Join(words(text), " "))
+			text, strings.Join(extractWords(text), " "))
 	}
 	for o := range owners {
 		b.Exec(nil, `DELETE FROM memory WHERE tenant = $1 AND id IN (SELECT id FROM memory
 			WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 ORDER BY id DESC LIMIT 100 OFFSET $4)`,
-			s.tenant, o.Subject, o.Issuer, MaxKept)
+			s.tenant, o.Subject, o.Issuer, MaxMemories)
 	}
 	if len(owners) == 0 {
 		return nil
@@ -76,24 +76,24 @@ func (s *Store) Add(ctx context.Context, said ...Memory) error {
 	return nil
 }
 
-// clean is text as it is kept: trimmed, cut to maxText, UTF-8 without NUL.
-func clean(text string) string {
+// normalizeText is text as it is kept: trimmed, cut to maxText, UTF-8 without NUL.
+func normalizeText(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText]
 	}
 	return strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(text, ""), "\x00", ""))
 }
 
-// Whose says which memories are meant: those of users with the subject, of the issuer unless it is nil, and unless
+// Filter says which memories are meant: those of users with the subject, of the issuer unless it is nil, and unless
 // Agents is nil of conversations with these agents.
-type Whose struct {
+type Filter struct {
 	Subject string
 	Issuer  *string
 	Agents  []string
 }
 
-// of is the condition that w is, with its arguments from $2 on.
-func (w Whose) of() (condition string, args []any) {
+// sqlCondition is the condition that w is, with its arguments from $2 on.
+func (w Filter) sqlCondition() (condition string, args []any) {
 	condition = `owner_sub = $2`
 	args = []any{w.Subject}
 	if w.Issuer != nil {
@@ -114,9 +114,9 @@ func (w Whose) of() (condition string, args []any) {
 	return condition + ` AND agent IN (` + strings.Join(list, ", ") + `)`, args
 }
 
-const columns = `id, owner_iss, owner_sub, agent, context_id, task, role, text, at`
+const memoryColumns = `id, owner_iss, owner_sub, agent, context_id, task, role, text, at`
 
-func scan(r db.Row, more ...any) (Memory, error) {
+func scanMemory(r db.Row, more ...any) (Memory, error) {
 	var m Memory
 	var at int64
 	err := r.Scan(append([]any{
@@ -126,17 +126,17 @@ func scan(r db.Row, more ...any) (Memory, error) {
 	return m, err
 }
 
-// List returns up to size memories, the latest first, of those before the id before, or from the latest where it is
+// ListMemories returns up to size memories, the latest first, of those before the id before, or from the latest where it is
 // empty. More says that there are others behind them.
-func (s *Store) List(ctx context.Context, w Whose, size int, before string) (found []Memory, more bool, err error) {
-	condition, args := w.of()
+func (s *Store) ListMemories(ctx context.Context, w Filter, size int, before string) (found []Memory, more bool, err error) {
+	condition, args := w.sqlCondition()
 	n := len(args) + 2
 	var b db.Batch
 	b.Query(func(r db.Row) error {
-		m, err := scan(r)
+		m, err := scanMemory(r)
 		found = append(found, m)
 		return err
-	}, fmt.Sprintf(`SELECT `+columns+` FROM memory WHERE tenant = $1 AND `+condition+` AND (CAST($%d AS TEXT) = '' OR id < $%d) ORDER BY id DESC LIMIT $%d`, n, n, n+1),
+	}, fmt.Sprintf(`SELECT `+memoryColumns+` FROM memory WHERE tenant = $1 AND `+condition+` AND (CAST($%d AS TEXT) = '' OR id < $%d) ORDER BY id DESC LIMIT $%d`, n, n, n+1),
 		append(append([]any{s.tenant}, args...), before, size+1)...)
 	if err := s.h.Do(ctx, &b); err != nil {
 		return nil, false, fmt.Errorf("list memories: %w", err)
@@ -147,15 +147,15 @@ func (s *Store) List(ctx context.Context, w Whose, size int, before string) (fou
 	return found, false, nil
 }
 
-// Erase removes memories for good and returns how many there were.
-func (s *Store) Erase(ctx context.Context, w Whose) (n int64, err error) {
-	n, _, err = s.erase(ctx, w)
+// EraseMemories removes memories for good and returns how many there were.
+func (s *Store) EraseMemories(ctx context.Context, w Filter) (n int64, err error) {
+	n, _, err = s.eraseWithOwners(ctx, w)
 	return n, err
 }
 
-// erase tells as well whose they were.
-func (s *Store) erase(ctx context.Context, w Whose) (n int64, owners []agentsvc.Owner, err error) {
-	condition, args := w.of()
+// eraseWithOwners tells as well whose they were.
+func (s *Store) eraseWithOwners(ctx context.Context, w Filter) (n int64, owners []agentsvc.Owner, err error) {
+	condition, args := w.sqlCondition()
 	args = append([]any{s.tenant}, args...)
 	var b db.Batch
 	b.Query(func(r db.Row) error {

@@ -12,8 +12,8 @@ import (
 // ToolName is what a model calls the tool by.
 const ToolName = "recall"
 
-// Tool returns a tool that searches the memories of whoever the turn belongs to.
-func (r *Recall) Tool() tool.Tool { return recallTool{r} }
+// NewTool returns a tool that searches the memories of whoever the turn belongs to.
+func (r *Recall) NewTool() tool.Tool { return recallTool{r} }
 
 type recallTool struct{ *Recall }
 
@@ -33,29 +33,29 @@ func (t recallTool) Spec() agentsvc.ToolSpec {
 	}
 }
 
-func (t recallTool) Idempotent() bool { return true }
+func (t recallTool) IsIdempotent() bool { return true }
 
-var errUnsearchable = errors.New("the memory cannot be searched at present")
+var errSearchUnavailable = errors.New("the memory cannot be searched at present")
 
 func (t recallTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	args := struct {
 		Query string `json:"query"`
 		Limit int    `json:"limit"`
-	}{Limit: findings}
+	}{Limit: maxFindings}
 	if err := json.Unmarshal(in.Arguments, &args); err != nil {
 		return "", err
 	}
-	owner, ok := t.knows(ctx)
+	owner, ok := t.rememberedOwner(ctx)
 	if !ok {
 		return "Nothing is remembered of this user.", nil
 	}
-	found, err := t.find.Find(ctx, owner, args.Query, args.Limit, false)
+	found, err := t.finder.FindMemories(ctx, owner, args.Query, args.Limit, false)
 	if err != nil {
-		t.o.Log.WarnContext(ctx, "the memory could not be searched", "error", err)
-		return "", errUnsearchable
+		t.options.Log.WarnContext(ctx, "the memory could not be searched", "error", err)
+		return "", errSearchUnavailable
 	}
-	if found = t.readable(ctx, found); len(found) == 0 {
+	if found = t.filterMemories(ctx, found); len(found) == 0 {
 		return "Nothing was found.", nil
 	}
-	return quote(found, 2000), nil
+	return quoteMemories(found, 2000), nil
 }

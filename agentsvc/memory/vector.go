@@ -14,71 +14,71 @@ import (
 	"stoa/agentsvc/vectorstore"
 )
 
-// Vector finds memories by their meaning. Its index is brought up to the rows at each question: memories that have no
+// VectorFinder finds memories by their meaning. Its index is brought up to the rows at each question: memories that have no
 // vector of the embedder's model get one, which is kept with the row; those that were erased are dropped.
-type Vector struct {
-	store *Store
-	embed embedder.Embedder
-	index vectorstore.Store
-	bound int // vectors of all owners that may be indexed at once, 0 = any
+type VectorFinder struct {
+	store      *Store
+	embedder   embedder.Embedder
+	index      vectorstore.Store
+	maxVectors int // vectors of all owners that may be indexed at once, 0 = any
 
-	mu     sync.Mutex
-	owners map[agentsvc.Owner]*shelf
+	mu      sync.Mutex
+	indexes map[agentsvc.Owner]*ownerIndex
 }
 
-// shelf is one owner's part of the index. Who has put a token into busy works on it alone; the rest is written under
+// ownerIndex is one owner's part of the index. Who has put a token into busy works on it alone; the rest is written under
 // the vector's lock.
-type shelf struct {
-	busy  chan struct{}
-	used  time.Time
-	held  int
-	since int64 // memories from before are indexed
+type ownerIndex struct {
+	token        chan struct{}
+	lastUsed     time.Time
+	indexed      int
+	indexedUntil int64 // memories from before are indexed
 }
 
 const (
-	// MaxIndexed is how many vectors an index in memory holds before those of the owners who have asked for nothing
+	// MaxIndexedVectors is how many vectors an index in memory holds before those of the owners who have asked for nothing
 	// the longest time are dropped. Their rows keep them.
-	MaxIndexed = 20_000
-	// perRound is how many memories are given vectors at once; each round is kept.
-	perRound = 100
-	// overlap covers memories that were written just before others and could be seen only after them.
-	overlap = time.Minute
-	// likeness is the least score of a memory that is recalled without being asked for.
-	likeness = 0.2
+	MaxIndexedVectors = 20_000
+	// maxBatchVectors is how many memories are given vectors at once; each round is kept.
+	maxBatchVectors = 100
+	// writeOverlap covers memories that were written just before others and could be seen only after them.
+	writeOverlap = time.Minute
+	// minSimilarity is the least score of a memory that is recalled without being asked for.
+	minSimilarity = 0.2
 )
 
-// NewVector returns a finder that makes vectors with e and looks them up in index, which holds at most bound of them,
+// NewVectorFinder returns a finder that makes vectors with e and looks them up in index, which holds at most bound of them,
 // any number if bound is 0.
-func NewVector(s *Store, e embedder.Embedder, index vectorstore.Store, bound int) *Vector {
-	return &Vector{store: s, embed: e, index: index, bound: bound, owners: map[agentsvc.Owner]*shelf{}}
+func NewVectorFinder(s *Store, e embedder.Embedder, index vectorstore.Store, bound int) *VectorFinder {
+	return &VectorFinder{store: s, embedder: e, index: index, maxVectors: bound, indexes: map[agentsvc.Owner]*ownerIndex{}}
 }
 
-// Find implements [Finder].
-func (v *Vector) Find(ctx context.Context, owner agentsvc.Owner, question string, limit int, sure bool) ([]Memory, error) {
-	if question = clean(question); question == "" {
+// FindMemories implements [Finder].
+func (v *VectorFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, question string, limit int, onlyRelevant bool) ([]Memory, error) {
+	if question = normalizeText(question); question == "" {
 		return nil, nil
 	}
-	sh, err := v.shelf(ctx, owner)
+	idx, err := v.acquireIndex(ctx, owner)
 	if err != nil {
 		return nil, err
 	}
-	defer sh.leave()
-	if err := v.refresh(ctx, owner, sh); err != nil {
+	defer idx.releaseToken()
+	if err := v.refreshIndex(ctx, owner, idx); err != nil {
 		return nil, err
 	}
-	if sh.held == 0 {
-		v.remove(owner)
+	if idx.indexed == 0 {
+		v.removeIndex(owner)
 		return nil, nil
 	}
-	vectors, err := v.embed.Embed(ctx, embedder.Query, []string{question})
+	vectors, err := v.embedder.Embed(ctx, embedder.Query, []string{question})
 	if err != nil {
 		return nil, err
 	}
 	q := vectorstore.Query{Vector: vectors[0], Limit: limit, MinScore: -1}
-	if sure {
-		q.MinScore = likeness
+	if onlyRelevant {
+		q.MinScore = minSimilarity
 	}
-	matches, err := v.index.Search(ctx, v.collection(owner), q)
+	matches, err := v.index.Search(ctx, v.collectionName(owner), q)
 	if err != nil {
 		return nil, err
 	}
@@ -86,165 +86,165 @@ func (v *Vector) Find(ctx context.Context, owner agentsvc.Owner, question string
 	for i, m := range matches {
 		ids[i] = m.ID
 	}
-	return v.store.byID(ctx, owner, ids)
+	return v.store.loadMemories(ctx, owner, ids)
 }
 
-// Forget implements [Finder].
-func (v *Vector) Forget(ctx context.Context, owner agentsvc.Owner) error {
-	sh, err := v.shelf(ctx, owner)
+// ForgetOwner implements [Finder].
+func (v *VectorFinder) ForgetOwner(ctx context.Context, owner agentsvc.Owner) error {
+	idx, err := v.acquireIndex(ctx, owner)
 	if err != nil {
 		return err
 	}
-	defer sh.leave()
-	return v.drop(ctx, owner)
+	defer idx.releaseToken()
+	return v.dropIndex(ctx, owner)
 }
 
-// shelf returns an owner's part of the index. Its caller works on it alone, until leave.
-func (v *Vector) shelf(ctx context.Context, owner agentsvc.Owner) (*shelf, error) {
+// acquireIndex returns an owner's part of the index. Its caller works on it alone, until leave.
+func (v *VectorFinder) acquireIndex(ctx context.Context, owner agentsvc.Owner) (*ownerIndex, error) {
 	for {
 		v.mu.Lock()
-		sh := v.owners[owner]
-		if sh == nil {
-			sh = &shelf{busy: make(chan struct{}, 1)}
-			v.owners[owner] = sh
+		idx := v.indexes[owner]
+		if idx == nil {
+			idx = &ownerIndex{token: make(chan struct{}, 1)}
+			v.indexes[owner] = idx
 		}
-		sh.used = time.Now()
+		idx.lastUsed = time.Now()
 		v.mu.Unlock()
 		select {
-		case sh.busy <- struct{}{}:
+		case idx.token <- struct{}{}:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 		v.mu.Lock()
-		stands := v.owners[owner] == sh
+		isCurrent := v.indexes[owner] == idx
 		v.mu.Unlock()
-		if stands {
-			return sh, nil
+		if isCurrent {
+			return idx, nil
 		}
-		sh.leave() // it was dropped meanwhile
+		idx.releaseToken() // it was dropped meanwhile
 	}
 }
 
-func (sh *shelf) leave() { <-sh.busy }
+func (idx *ownerIndex) releaseToken() { <-idx.token }
 
-// drop removes an owner's part of the index. The caller works on it alone.
-func (v *Vector) drop(ctx context.Context, owner agentsvc.Owner) error {
-	v.remove(owner)
-	return v.index.Drop(ctx, v.collection(owner))
+// dropIndex removes an owner's part of the index. The caller works on it alone.
+func (v *VectorFinder) dropIndex(ctx context.Context, owner agentsvc.Owner) error {
+	v.removeIndex(owner)
+	return v.index.DropCollection(ctx, v.collectionName(owner))
 }
 
-func (v *Vector) remove(owner agentsvc.Owner) {
+func (v *VectorFinder) removeIndex(owner agentsvc.Owner) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.owners, owner)
+	delete(v.indexes, owner)
 }
 
-// hold notes what is indexed of an owner.
-func (v *Vector) hold(sh *shelf, n int, since int64) {
+// setIndexed notes what is indexed of an owner.
+func (v *VectorFinder) setIndexed(idx *ownerIndex, n int, since int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	sh.held, sh.since = n, since
+	idx.indexed, idx.indexedUntil = n, since
 }
 
-// makeRoom drops parts of the index until it is within its bound: first those of owners who have not asked for the
+// evictIndexes drops parts of the index until it is within its bound: first those of owners who have not asked for the
 // longest time, and none that is in use.
-func (v *Vector) makeRoom(ctx context.Context) error {
+func (v *VectorFinder) evictIndexes(ctx context.Context) error {
 	for {
-		owner, sh := v.excess()
-		if sh == nil {
+		owner, idx := v.acquireEvictable()
+		if idx == nil {
 			return nil
 		}
-		err := v.drop(ctx, owner)
-		sh.leave()
+		err := v.dropIndex(ctx, owner)
+		idx.releaseToken()
 		if err != nil {
 			return err
 		}
 	}
 }
 
-// excess returns the part of the index to drop next, for its caller to work on alone, or nil.
-func (v *Vector) excess() (oldest agentsvc.Owner, found *shelf) {
+// acquireEvictable returns the part of the index to drop next, for its caller to work on alone, or nil.
+func (v *VectorFinder) acquireEvictable() (oldest agentsvc.Owner, found *ownerIndex) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	total := 0
-	for owner, sh := range v.owners {
-		total += sh.held
-		if len(sh.busy) == 0 && (found == nil || sh.used.Before(found.used)) {
-			oldest, found = owner, sh
+	for owner, idx := range v.indexes {
+		total += idx.indexed
+		if len(idx.token) == 0 && (found == nil || idx.lastUsed.Before(found.lastUsed)) {
+			oldest, found = owner, idx
 		}
 	}
-	if v.bound == 0 || total <= v.bound || found == nil {
+	if v.maxVectors == 0 || total <= v.maxVectors || found == nil {
 		return oldest, nil
 	}
 	select {
-	case found.busy <- struct{}{}:
+	case found.token <- struct{}{}:
 		return oldest, found
 	default:
 		return oldest, nil
 	}
 }
 
-// refresh brings an owner's part of the index up to the rows. The caller holds its token.
-func (v *Vector) refresh(ctx context.Context, owner agentsvc.Owner, sh *shelf) error {
-	ids, total, last, err := v.store.since(ctx, owner, sh.since-overlap.Microseconds())
+// refreshIndex brings an owner's part of the index up to the rows. The caller holds its token.
+func (v *VectorFinder) refreshIndex(ctx context.Context, owner agentsvc.Owner, idx *ownerIndex) error {
+	ids, total, last, err := v.store.listIDsSince(ctx, owner, idx.indexedUntil-writeOverlap.Microseconds())
 	if err != nil {
 		return err
 	}
-	missing, err := v.index.Missing(ctx, v.collection(owner), ids)
+	missing, err := v.index.FindMissing(ctx, v.collectionName(owner), ids)
 	if err != nil {
 		return err
 	}
-	if held := sh.held + len(missing); sh.since > 0 && held > total { // some are gone
-		if err := v.index.Drop(ctx, v.collection(owner)); err != nil {
+	if indexed := idx.indexed + len(missing); idx.indexedUntil > 0 && indexed > total { // some are gone
+		if err := v.index.DropCollection(ctx, v.collectionName(owner)); err != nil {
 			return err
 		}
-		v.hold(sh, 0, 0)
-		if ids, total, last, err = v.store.since(ctx, owner, 0); err != nil {
+		v.setIndexed(idx, 0, 0)
+		if ids, total, last, err = v.store.listIDsSince(ctx, owner, 0); err != nil {
 			return err
 		}
 		missing = ids
 	}
-	for round := range slices.Chunk(missing, perRound) {
-		if err := v.add(ctx, owner, round); err != nil {
+	for round := range slices.Chunk(missing, maxBatchVectors) {
+		if err := v.indexMemories(ctx, owner, round); err != nil {
 			return err
 		}
 	}
-	v.hold(sh, total, max(last, 1))
-	return v.makeRoom(ctx)
+	v.setIndexed(idx, total, max(last, 1))
+	return v.evictIndexes(ctx)
 }
 
-// add indexes memories.
-func (v *Vector) add(ctx context.Context, owner agentsvc.Owner, ids []string) error {
-	rows, err := v.store.vectors(ctx, owner, ids, v.embed.Model())
+// indexMemories indexes memories.
+func (v *VectorFinder) indexMemories(ctx context.Context, owner agentsvc.Owner, ids []string) error {
+	rows, err := v.store.loadVectors(ctx, owner, ids, v.embedder.Model())
 	if err != nil {
 		return err
 	}
 	var texts []string
-	var without []int
+	var unembedded []int
 	for i, r := range rows {
 		if r.vector == nil {
-			without, texts = append(without, i), append(texts, r.text)
+			unembedded, texts = append(unembedded, i), append(texts, r.text)
 		}
 	}
-	made, err := v.embed.Embed(ctx, embedder.Document, texts)
+	vectors, err := v.embedder.Embed(ctx, embedder.Document, texts)
 	if err != nil {
 		return err
 	}
-	for j, i := range without {
-		rows[i].vector = made[j]
+	for j, i := range unembedded {
+		rows[i].vector = vectors[j]
 	}
-	if err := v.store.keepVectors(ctx, rows, without, v.embed.Model()); err != nil {
+	if err := v.store.saveVectors(ctx, rows, unembedded, v.embedder.Model()); err != nil {
 		return err
 	}
 	docs := make([]vectorstore.Document, len(rows))
 	for i, r := range rows {
 		docs[i] = vectorstore.Document{ID: r.id, Vector: r.vector}
 	}
-	return v.index.Put(ctx, v.collection(owner), docs)
+	return v.index.UpsertDocuments(ctx, v.collectionName(owner), docs)
 }
 
-// collection names an owner's vectors of the embedder's model. It begins with the tenant.
-func (v *Vector) collection(owner agentsvc.Owner) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", v.embed.Model(), owner.Issuer, owner.Subject))
+// collectionName names an owner's vectors of the embedder's model. It begins with the tenant.
+func (v *VectorFinder) collectionName(owner agentsvc.Owner) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", v.embedder.Model(), owner.Issuer, owner.Subject))
 	return v.store.tenant + "-memory-" + hex.EncodeToString(sum[:16])
 }

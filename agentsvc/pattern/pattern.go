@@ -1,5 +1,5 @@
 // Package pattern matches regular expressions that a tenant wrote against texts that a caller or a model wrote, and
-// bounds both: [Compile] refuses an expression that is too large, and every match is paid for from a [Work], which has a
+// bounds both: [Compile] refuses an expression that is too large, and every match is paid for from a [StepBudget], which has a
 // budget of steps and ends with its context.
 //
 // The expressions are those of the package regexp (RE2 syntax) and match the same texts at the same places. That package
@@ -19,137 +19,137 @@ import (
 
 // Bounds of expressions.
 const (
-	MaxSource = 10_000 // bytes of an expression
-	MaxSize   = 2_000  // instructions that an expression compiles to
-	MaxTotal  = 5_000  // instructions of the expressions of one list, or of one script
-	MaxNames  = 32     // named groups of an expression
+	MaxExpressionBytes   = 10_000 // bytes of an expression
+	MaxInstructions      = 2_000  // instructions that an expression compiles to
+	MaxTotalInstructions = 5_000  // instructions of the expressions of one list, or of one script
+	MaxNamedGroups       = 32     // named groups of an expression
 )
 
 // Pattern is a compiled expression. It is safe for concurrent use.
 type Pattern struct {
-	prog     *syntax.Prog
-	names    []string                       // of the groups, in order; only named groups are kept
-	anchored bool                           // a match begins at the beginning of the text
-	prefix   string                         // that every match begins with
-	begins   [1 << 6]atomic.Pointer[begins] // by what holds before the first character
-	machines sync.Pool
+	prog          *syntax.Prog
+	names         []string                            // of the groups, in order; only named groups are kept
+	anchored      bool                                // a match begins at the beginning of the text
+	prefix        string                              // that every match begins with
+	startsByFlags [1 << 6]atomic.Pointer[startStates] // by what holds before the first character
+	matcherPool   sync.Pool
 }
 
 // Compile returns the pattern of an expression. An error names what is wrong, and what to do about it, without the field.
 func Compile(expr string) (*Pattern, error) {
-	re, err := parse(expr)
+	re, err := parseExpression(expr)
 	if err != nil {
 		return nil, err
 	}
-	if n := size(re); n > MaxSize {
-		return nil, tooLarge(n)
+	if n := regexpSize(re); n > MaxInstructions {
+		return nil, sizeError(n)
 	}
-	return compile(re)
+	return compileRegexp(re)
 }
 
-// Any returns the pattern that matches what one of the expressions does, each under flags such as (?i), "" = none. It has
-// no groups, and is not held to MaxSize: the caller bounds the sum.
-func Any(lists ...List) (*Pattern, error) {
+// CompileAny returns the pattern that matches what one of the expressions does, each under flags such as (?i), "" = none. It has
+// no groups, and is not held to MaxInstructions: the caller bounds the sum.
+func CompileAny(lists ...ExpressionList) (*Pattern, error) {
 	all := &syntax.Regexp{Op: syntax.OpAlternate, Flags: syntax.Perl}
 	for _, list := range lists {
 		for _, expr := range list.Exprs {
 			re, err := syntax.Parse(list.Flags+"(?:"+expr+")", syntax.Perl)
 			if err != nil {
-				return nil, notExpression(err)
+				return nil, syntaxError(err)
 			}
-			all.Sub = append(all.Sub, ungroup(re, false))
+			all.Sub = append(all.Sub, removeGroups(re, false))
 		}
 	}
-	return compile(all)
+	return compileRegexp(all)
 }
 
-// List is a list of expressions that are compiled under the same flags.
-type List struct {
+// ExpressionList is a list of expressions that are compiled under the same flags.
+type ExpressionList struct {
 	Flags string
 	Exprs []string
 }
 
-// Size checks an expression against the bounds and returns about how many instructions it compiles to.
-func Size(expr string) (int, error) {
-	re, err := parse(expr)
+// CountInstructions checks an expression against the bounds and returns about how many instructions it compiles to.
+func CountInstructions(expr string) (int, error) {
+	re, err := parseExpression(expr)
 	if err != nil {
 		return 0, err
 	}
-	n := size(re)
-	if n > MaxSize {
-		return n, tooLarge(n)
+	n := regexpSize(re)
+	if n > MaxInstructions {
+		return n, sizeError(n)
 	}
 	return n, nil
 }
 
-// Sum returns how many instructions the expressions compile to, but for those that are refused.
-func Sum(exprs ...string) (n int) {
+// SumInstructions returns how many instructions the expressions compile to, but for those that are refused.
+func SumInstructions(exprs ...string) (n int) {
 	for _, expr := range exprs {
-		if one, err := Size(expr); err == nil {
+		if one, err := CountInstructions(expr); err == nil {
 			n += one
 		}
 	}
 	return n
 }
 
-// TooMany is what is wrong with expressions whose [Sum] n is above MaxTotal.
-func TooMany(n int) error {
-	return fmt.Errorf("compile to %d instructions together, at most %d are run: shorten repetitions such as {100,200}, or leave some out", n, MaxTotal)
+// TotalSizeError is what is wrong with expressions whose [SumInstructions] n is above MaxTotalInstructions.
+func TotalSizeError(n int) error {
+	return fmt.Errorf("compile to %d instructions together, at most %d are run: shorten repetitions such as {100,200}, or leave some out", n, MaxTotalInstructions)
 }
 
-func tooLarge(n int) error {
-	return fmt.Errorf("is too large: it compiles to %d instructions, at most %d are run; shorten repetitions such as {100,200}", n, MaxSize)
+func sizeError(n int) error {
+	return fmt.Errorf("is too large: it compiles to %d instructions, at most %d are run; shorten repetitions such as {100,200}", n, MaxInstructions)
 }
 
-func notExpression(err error) error {
+func syntaxError(err error) error {
 	return fmt.Errorf("is no RE2 expression: %w", err)
 }
 
-// parse reads an expression. Groups without a name are not kept: nothing asks for them, and they cost time at each step.
-func parse(expr string) (*syntax.Regexp, error) {
-	if len(expr) > MaxSource {
-		return nil, fmt.Errorf("is longer than %d bytes", MaxSource)
+// parseExpression reads an expression. Groups without a name are not kept: nothing asks for them, and they cost time at each step.
+func parseExpression(expr string) (*syntax.Regexp, error) {
+	if len(expr) > MaxExpressionBytes {
+		return nil, fmt.Errorf("is longer than %d bytes", MaxExpressionBytes)
 	}
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
-		return nil, notExpression(err)
+		return nil, syntaxError(err)
 	}
-	if n := len(re.CapNames()) - 1; n > MaxNames {
+	if n := len(re.CapNames()) - 1; n > MaxNamedGroups {
 		named := slices.DeleteFunc(re.CapNames(), func(name string) bool { return name == "" })
-		if len(named) > MaxNames {
-			return nil, fmt.Errorf("has %d named groups, at most %d are kept", len(named), MaxNames)
+		if len(named) > MaxNamedGroups {
+			return nil, fmt.Errorf("has %d named groups, at most %d are kept", len(named), MaxNamedGroups)
 		}
 	}
-	return ungroup(re, true), nil
+	return removeGroups(re, true), nil
 }
 
-// ungroup returns re without its groups, but for those with a name where named is true.
-func ungroup(re *syntax.Regexp, named bool) *syntax.Regexp {
+// removeGroups returns re without its groups, but for those with a name where named is true.
+func removeGroups(re *syntax.Regexp, named bool) *syntax.Regexp {
 	next := 1
-	return ungroupAt(re, named, &next)
+	return removeGroupsFrom(re, named, &next)
 }
 
-func ungroupAt(re *syntax.Regexp, named bool, next *int) *syntax.Regexp {
+func removeGroupsFrom(re *syntax.Regexp, named bool, next *int) *syntax.Regexp {
 	if re.Op == syntax.OpCapture {
 		if !named || re.Name == "" {
-			return ungroupAt(re.Sub[0], named, next)
+			return removeGroupsFrom(re.Sub[0], named, next)
 		}
 		re.Cap = *next
 		*next++
 	}
 	for i, sub := range re.Sub {
-		re.Sub[i] = ungroupAt(sub, named, next)
+		re.Sub[i] = removeGroupsFrom(sub, named, next)
 	}
 	return re
 }
 
-// size returns how many instructions re compiles to, or a few more. It is known before the repetitions are written out,
+// regexpSize returns how many instructions re compiles to, or a few more. It is known before the repetitions are written out,
 // which takes memory.
-func size(re *syntax.Regexp) int {
+func regexpSize(re *syntax.Regexp) int {
 	const most = 1 << 30 // beyond which nobody needs to know
 	n := 0
 	for _, sub := range re.Sub {
-		n = min(n+size(sub), most)
+		n = min(n+regexpSize(sub), most)
 	}
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -170,35 +170,35 @@ func size(re *syntax.Regexp) int {
 	return min(max(n, 1), most)
 }
 
-func compile(re *syntax.Regexp) (*Pattern, error) {
+func compileRegexp(re *syntax.Regexp) (*Pattern, error) {
 	names := re.CapNames()[1:]
 	prog, err := syntax.Compile(re.Simplify())
 	if err != nil {
-		return nil, notExpression(err)
+		return nil, syntaxError(err)
 	}
 	p := &Pattern{prog: prog, names: names, anchored: prog.StartCond()&syntax.EmptyBeginText != 0}
 	p.prefix, _ = prog.Prefix()
 	return p, nil
 }
 
-// Names returns the names of the groups, in the order of what [Pattern.Groups] returns.
+// Names returns the names of the groups, in the order of what [Pattern.FindGroups] returns.
 func (p *Pattern) Names() []string { return p.names }
 
 // MatchesEmpty reports whether the pattern matches the empty text.
 func (p *Pattern) MatchesEmpty() bool {
-	found, _ := p.Match(unbounded(), "")
+	found, _ := p.Match(newUnboundedBudget(), "")
 	return found
 }
 
 // Match reports whether the text holds a match.
-func (p *Pattern) Match(w *Work, text string) (bool, error) {
-	at, err := p.find(w, text, 0, 0)
+func (p *Pattern) Match(w *StepBudget, text string) (bool, error) {
+	at, err := p.findMatch(w, text, 0, 0)
 	return at != nil, err
 }
 
-// Groups returns what the named groups of the first match hold, and whether there is a match.
-func (p *Pattern) Groups(w *Work, text string) ([]string, bool, error) {
-	at, err := p.find(w, text, 0, 2+2*len(p.names))
+// FindGroups returns what the named groups of the first match hold, and whether there is a match.
+func (p *Pattern) FindGroups(w *StepBudget, text string) ([]string, bool, error) {
+	at, err := p.findMatch(w, text, 0, 2+2*len(p.names))
 	if at == nil {
 		return nil, false, err
 	}
@@ -213,11 +213,11 @@ func (p *Pattern) Groups(w *Work, text string) ([]string, bool, error) {
 
 // ReplaceAll returns the text with other text in the place of each match, as ReplaceAllLiteralString of the package
 // regexp does.
-func (p *Pattern) ReplaceAll(w *Work, text, with string) (string, error) {
+func (p *Pattern) ReplaceAll(w *StepBudget, text, with string) (string, error) {
 	var out strings.Builder
 	copied := 0
 	for pos := 0; pos <= len(text); {
-		at, err := p.find(w, text, pos, 2)
+		at, err := p.findMatch(w, text, pos, 2)
 		if err != nil {
 			return "", err
 		}

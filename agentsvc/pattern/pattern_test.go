@@ -35,7 +35,7 @@ func TestSameAsRegexp(t *testing.T) {
 		re := regexp.MustCompile(expr)
 		rapid.Check(t, func(t *rapid.T) {
 			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 20).Draw(t, "text"), "")
-			w := pattern.NewWork(context.Background(), len(text))
+			w := pattern.NewStepBudget(context.Background(), len(text))
 			if got, err := p.Match(w, text); err != nil || got != re.MatchString(text) {
 				t.Fatalf("%s matches %q: %v, %v", expr, text, got, err)
 			}
@@ -47,7 +47,7 @@ func TestSameAsRegexp(t *testing.T) {
 					}
 				}
 			}
-			got, ok, err := p.Groups(w, text)
+			got, ok, err := p.FindGroups(w, text)
 			if diff := cmp.Diff(strings.Join(want, "|"), strings.Join(got, "|")); err != nil || ok != re.MatchString(text) || diff != "" {
 				t.Fatalf("%s in %q: %v, %v (-want +got)\n%s", expr, text, ok, err, diff)
 			}
@@ -73,7 +73,7 @@ func TestBounds(t *testing.T) {
 		if _, err := pattern.Compile(expr); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40s: %v, want %s", expr, err, want)
 		}
-		if _, err := pattern.Size(expr); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := pattern.CountInstructions(expr); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the size of %.40s: %v, want %s", expr, err, want)
 		}
 	}
@@ -84,28 +84,28 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// heavy has matches under way in all its states at every character of a text of letters.
-const heavy = `(a|b|c|d|e){300,600}Z`
+// heavyExpression has matches under way in all its states at every character of a text of letters.
+const heavyExpression = `(a|b|c|d|e){300,600}Z`
 
 // TestBudget: a text that takes more steps than its length allows is not matched to its end, and a usual one is.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	p, err := pattern.Compile(heavy)
+	p, err := pattern.Compile(heavyExpression)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Repeat("abcde", 2<<20/5)
-	const most = pattern.BaseSteps + pattern.StepsPerByte*(2<<20) + pattern.SliceSteps + 2*pattern.MaxSize
-	for name, match := range map[string]func(w *pattern.Work) error{
-		"match":   func(w *pattern.Work) error { _, err := p.Match(w, text); return err },
-		"groups":  func(w *pattern.Work) error { _, _, err := p.Groups(w, text); return err },
-		"replace": func(w *pattern.Work) error { _, err := p.ReplaceAll(w, text, ""); return err },
+	const most = pattern.BaseSteps + pattern.StepsPerByte*(2<<20) + pattern.SliceSteps + 2*pattern.MaxInstructions
+	for name, match := range map[string]func(w *pattern.StepBudget) error{
+		"match":   func(w *pattern.StepBudget) error { _, err := p.Match(w, text); return err },
+		"groups":  func(w *pattern.StepBudget) error { _, _, err := p.FindGroups(w, text); return err },
+		"replace": func(w *pattern.StepBudget) error { _, err := p.ReplaceAll(w, text, ""); return err },
 	} {
-		w := pattern.NewWork(t.Context(), len(text))
-		if err := match(w); !errors.Is(err, pattern.ErrTooMuch) || w.Spent() > most {
-			t.Errorf("%s: %v after %d steps, want an end before %d", name, err, w.Spent(), int64(most))
+		w := pattern.NewStepBudget(t.Context(), len(text))
+		if err := match(w); !errors.Is(err, pattern.ErrTooManySteps) || w.SpentSteps() > most {
+			t.Errorf("%s: %v after %d steps, want an end before %d", name, err, w.SpentSteps(), int64(most))
 		}
-		if err := match(w); !errors.Is(err, pattern.ErrTooMuch) {
+		if err := match(w); !errors.Is(err, pattern.ErrTooManySteps) {
 			t.Errorf("%s: once more it is %v", name, err)
 		}
 	}
@@ -113,78 +113,78 @@ func TestBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := pattern.NewWork(t.Context(), len(text))
+	w := pattern.NewStepBudget(t.Context(), len(text))
 	if found, err := usual.Match(w, strings.Repeat("it is. ", 2<<20/7)); found || err != nil {
 		t.Errorf("a usual pattern: %v, %v", found, err)
 	}
-	t.Logf("a usual pattern takes %.2f steps for a byte", float64(w.Spent())/(2<<20))
-	whole := pattern.NewWork(t.Context(), 0)
+	t.Logf("a usual pattern takes %.2f steps for a byte", float64(w.SpentSteps())/(2<<20))
+	total := pattern.NewStepBudget(t.Context(), 0)
 	for range 40 {
-		_, err = p.Match(whole.Part(1<<20), text[:1<<20])
+		_, err = p.Match(total.NewPart(1<<20), text[:1<<20])
 	}
-	if !errors.Is(err, pattern.ErrTooMuch) || whole.Spent() > pattern.BaseSteps+2*pattern.SliceSteps {
-		t.Errorf("parts together: %v after %d steps", err, whole.Spent())
+	if !errors.Is(err, pattern.ErrTooManySteps) || total.SpentSteps() > pattern.BaseSteps+2*pattern.SliceSteps {
+		t.Errorf("parts together: %v after %d steps", err, total.SpentSteps())
 	}
 }
 
-// looks is a context that notes how much work was done between two looks at it, and ends after some of them.
-type looks struct {
+// countingContext is a context that notes how much work was done between two looks at it, and ends after some of them.
+type countingContext struct {
 	context.Context
-	w       *pattern.Work
-	ends    int // looks after which it has ended, 0 = never
-	looks   int
-	last    int64
-	longest int64
+	budget   *pattern.StepBudget
+	endAfter int // looks after which it has ended, 0 = never
+	checks   int
+	last     int64
+	longest  int64
 }
 
-func (c *looks) Err() error {
-	c.looks++
-	c.longest = max(c.longest, c.w.Spent()-c.last)
-	c.last = c.w.Spent()
-	if c.ends > 0 && c.looks >= c.ends {
+func (c *countingContext) Err() error {
+	c.checks++
+	c.longest = max(c.longest, c.budget.SpentSteps()-c.last)
+	c.last = c.budget.SpentSteps()
+	if c.endAfter > 0 && c.checks >= c.endAfter {
 		return context.Canceled
 	}
 	return nil
 }
 
-// TestSlices: the longest piece of work without a look at the context is a slice and what one character takes. When the
+// TestContextCheckInterval: the longest piece of work without a look at the context is a slice and what one character takes. When the
 // context has ended, the work ends at the next look.
-func TestSlices(t *testing.T) {
+func TestContextCheckInterval(t *testing.T) {
 	t.Parallel()
-	p, err := pattern.Compile(heavy)
+	p, err := pattern.Compile(heavyExpression)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Repeat("abcde", 100_000)
 	for _, ends := range []int{0, 1, 7} {
-		ctx := &looks{Context: t.Context(), ends: ends}
-		w := pattern.NewWork(ctx, len(text))
-		ctx.w = w
+		ctx := &countingContext{Context: t.Context(), endAfter: ends}
+		w := pattern.NewStepBudget(ctx, len(text))
+		ctx.budget = w
 		_, err := p.Match(w, text)
-		if want := []error{pattern.ErrTooMuch, context.Canceled}[min(ends, 1)]; !errors.Is(err, want) {
+		if want := []error{pattern.ErrTooManySteps, context.Canceled}[min(ends, 1)]; !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
 		}
-		const most = pattern.SliceSteps + 4*pattern.MaxSize
-		if ctx.longest > most || ends > 0 && ctx.looks != ends {
-			t.Errorf("%d looks, the longest work without one took %d steps, want %d at most", ctx.looks, ctx.longest, most)
+		const most = pattern.SliceSteps + 4*pattern.MaxInstructions
+		if ctx.longest > most || ends > 0 && ctx.checks != ends {
+			t.Errorf("%d looks, the longest work without one took %d steps, want %d at most", ctx.checks, ctx.longest, most)
 		}
-		t.Logf("%d looks at the context, at most %d steps between two", ctx.looks, ctx.longest)
+		t.Logf("%d looks at the context, at most %d steps between two", ctx.checks, ctx.longest)
 	}
 }
 
-// TestLongWorkTakesTurns: work beyond a slice waits while all turns of the process are taken, and shorter work does not. Parts that are
+// TestLongMatchWaitsForProcessor: work beyond a slice waits while all turns of the process are taken, and shorter work does not. Parts that are
 // shorter each count together. It is not parallel: the turns are those of all tests.
-func TestLongWorkTakesTurns(t *testing.T) {
-	p, err := pattern.Compile(heavy)
+func TestLongMatchWaitsForProcessor(t *testing.T) {
+	p, err := pattern.Compile(heavyExpression)
 	if err != nil {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("abcde", 300)
-	for name, match := range map[string]func(w *pattern.Work) error{
-		"one text": func(w *pattern.Work) error { _, err := p.Match(w, long); return err },
-		"many parts": func(w *pattern.Work) error {
+	for name, match := range map[string]func(w *pattern.StepBudget) error{
+		"one text": func(w *pattern.StepBudget) error { _, err := p.Match(w, long); return err },
+		"many parts": func(w *pattern.StepBudget) error {
 			for range 1000 {
-				if _, err := p.Match(w.Part(30), long[:30]); err != nil {
+				if _, err := p.Match(w.NewPart(30), long[:30]); err != nil {
 					return err
 				}
 			}
@@ -193,21 +193,21 @@ func TestLongWorkTakesTurns(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			for range max(1, runtime.GOMAXPROCS(0)/2) {
-				if err := processor.Process.Take(t.Context()); err != nil {
+				if err := processor.Shared.Acquire(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
 			done := make(chan error, 1)
-			go func() { done <- match(pattern.NewWork(t.Context(), len(long))) }()
+			go func() { done <- match(pattern.NewStepBudget(t.Context(), len(long))) }()
 			synctest.Wait()
 			if len(done) != 0 {
 				t.Errorf("%s: it is matched without a turn", name)
 			}
-			if _, err := p.Match(pattern.NewWork(t.Context(), 30), long[:30]); err != nil {
+			if _, err := p.Match(pattern.NewStepBudget(t.Context(), 30), long[:30]); err != nil {
 				t.Error(err)
 			}
 			for range max(1, runtime.GOMAXPROCS(0)/2) {
-				processor.Process.Leave()
+				processor.Shared.Release()
 			}
 			if err := <-done; err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -221,7 +221,7 @@ func BenchmarkMatch(b *testing.B) {
 		"short":    {`^slow (?P<n>\S+)`, "slow 17"},
 		"no match": {`^slow (?P<n>\S+)`, "hello"},
 		"phrase":   {`(?i)\b(?:ignore|forget)\s+all\s+\w+`, strings.Repeat("it is the fourth of 12 letters that I wrote. ", 100)},
-		"heavy":    {heavy, strings.Repeat("abcde", 2000)},
+		"heavy":    {heavyExpression, strings.Repeat("abcde", 2000)},
 	} {
 		p, err := pattern.Compile(c.expr)
 		if err != nil {
@@ -232,9 +232,9 @@ func BenchmarkMatch(b *testing.B) {
 		b.Run(name+"/pattern", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				w := pattern.NewWork(context.Background(), len(c.text))
-				_, _, _ = p.Groups(w, c.text)
-				steps = w.Spent()
+				w := pattern.NewStepBudget(context.Background(), len(c.text))
+				_, _, _ = p.FindGroups(w, c.text)
+				steps = w.SpentSteps()
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(max(steps, 1)), "ns/step")
 		})

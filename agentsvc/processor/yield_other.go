@@ -4,4 +4,4 @@ package processor
 
 import "runtime"
 
-func yield() { runtime.Gosched() }
+func yieldThread() { runtime.Gosched() }

@@ -18,13 +18,13 @@ func TestDepth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var waiting, counts atomic.Int64
-		d := &depths{apps: map[db.ID]*depth{}, count: func(_ context.Context, _ db.ID, limit int64) (int64, error) {
+		d := &queueDepths{apps: map[db.ID]*tenantDepth{}, count: func(_ context.Context, _ db.ID, limit int64) (int64, error) {
 			counts.Add(1)
 			time.Sleep(time.Millisecond)
 			return min(waiting.Load(), limit), nil
 		}}
 		try := func(written bool) error {
-			done, err := d.admit(t.Context(), "a", 100)
+			done, err := d.reserveEntry(t.Context(), "a", 100)
 			if err == nil {
 				if written {
 					waiting.Add(1)
@@ -52,20 +52,20 @@ func TestDepth(t *testing.T) {
 			t.Errorf("%d in, %d out, counted %d times", in.Load(), out.Load(), counts.Load())
 		}
 		waiting.Store(98) // others have taken two
-		time.Sleep(fullFor)
+		time.Sleep(atLimitTTL)
 		for i, want := range []bool{true, true, false} {
 			if err := try(true); (err == nil) != want {
 				t.Errorf("place %d of two: %v", i+1, err)
 			}
 		}
 		waiting.Store(50)
-		time.Sleep(2 * roomFor)
+		time.Sleep(2 * belowLimitTTL)
 		for range 60 { // what was not written takes no room
 			if err := try(false); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := d.admit(t.Context(), "b", 1); err == nil {
+		if _, err := d.reserveEntry(t.Context(), "b", 1); err == nil {
 			t.Error("another app has the count of the first")
 		}
 	})
@@ -77,15 +77,15 @@ func TestDepthSlow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var counts atomic.Int64
-		d := &depths{apps: map[db.ID]*depth{}, count: func(context.Context, db.ID, int64) (int64, error) {
+		d := &queueDepths{apps: map[db.ID]*tenantDepth{}, count: func(context.Context, db.ID, int64) (int64, error) {
 			counts.Add(1)
-			time.Sleep(3 * roomFor)
+			time.Sleep(3 * belowLimitTTL)
 			return 7, nil
 		}}
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
-				if _, err := d.admit(t.Context(), "a", 1000); err != nil {
+				if _, err := d.reserveEntry(t.Context(), "a", 1000); err != nil {
 					t.Errorf("refused beside seven that wait: %v", err)
 				}
 			})
@@ -101,8 +101,8 @@ func TestDepthSlow(t *testing.T) {
 func TestDepthUnknown(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no database")
-	d := &depths{apps: map[db.ID]*depth{}, count: func(context.Context, db.ID, int64) (int64, error) { return 0, broken }}
-	if _, err := d.admit(t.Context(), "a", 100); !errors.Is(err, broken) {
+	d := &queueDepths{apps: map[db.ID]*tenantDepth{}, count: func(context.Context, db.ID, int64) (int64, error) { return 0, broken }}
+	if _, err := d.reserveEntry(t.Context(), "a", 100); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 }

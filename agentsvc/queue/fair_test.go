@@ -14,50 +14,50 @@ import (
 	"stoa/tenancy/db"
 )
 
-// holding opens a pool whose runs do not end before the test does. Those that begin come out of begun.
-func (b bench) holding(o queue.Options) (p *queue.Pool, begun chan store.Run) {
+// openBlockingPool opens a pool whose runs do not end before the test does. Those that begin come out of begun.
+func (b fixture) openBlockingPool(o queue.Options) (p *queue.Pool, begun chan store.Run) {
 	b.Helper()
-	begun, leave := make(chan store.Run, 2000), make(chan struct{})
-	p, _ = b.pool(o, func(ctx context.Context, run store.Run) error {
+	begun, finish := make(chan store.Run, 2000), make(chan struct{})
+	p, _ = b.openPool(o, func(ctx context.Context, run store.Run) error {
 		begun <- run
 		select {
-		case <-leave:
+		case <-finish:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		return b.of(run.Tenant).finish(ctx, run)
+		return b.forTenant(run.Tenant).finishRun(ctx, run)
 	})
-	b.Cleanup(func() { close(leave) }) // before the pool is drained
+	b.Cleanup(func() { close(finish) }) // before the pool is drained
 	return p, begun
 }
 
-// of is the bench of another tenant.
-func (b bench) of(tenant db.ID) bench { return bench{b.T, b.d, store.New(b.d, tenant)} }
+// forTenant is the bench of another tenant.
+func (b fixture) forTenant(tenant db.ID) fixture { return fixture{b.T, b.d, store.New(b.d, tenant)} }
 
-// flood queues n runs of an app.
-func (b bench) flood(app db.ID, n int) {
+// queueRuns queues n runs of an app.
+func (b fixture) queueRuns(app db.ID, n int) {
 	b.Helper()
 	for range n {
-		b.of(app).acceptOf(app, "")
+		b.forTenant(app).acceptRunOf(app, "")
 	}
 }
 
-// counts returns how many of the next n runs that begin are of each app.
-func counts(b bench, begun <-chan store.Run, n int) map[db.ID]int {
+// countByTenant returns how many of the next n runs that begin are of each app.
+func countByTenant(b fixture, begun <-chan store.Run, n int) map[db.ID]int {
 	b.Helper()
 	got := map[db.ID]int{}
 	for range n {
-		got[receive(b, begun).Tenant]++
+		got[receiveValue(b, begun).Tenant]++
 	}
 	return got
 }
 
 // withWorkers runs f with one worker, which an app then has alone, and with several.
-func withWorkers(t *testing.T, f func(b bench, workers int)) {
+func withWorkers(t *testing.T, f func(b fixture, workers int)) {
 	t.Helper()
 	for _, workers := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
-			each(t, func(b bench) { f(b, workers) })
+			forEachEngine(t, func(b fixture) { f(b, workers) })
 		})
 	}
 }
@@ -65,16 +65,16 @@ func withWorkers(t *testing.T, f func(b bench, workers int)) {
 // TestWorkerKeptFree: runs of one app that do not end take all workers and no more; a queued run of another begins all the
 // same, with one worker too.
 func TestWorkerKeptFree(t *testing.T) {
-	withWorkers(t, func(b bench, workers int) {
-		p, begun := b.holding(queue.Options{Workers: workers})
-		b.flood("greedy", 3*workers)
-		p.Wake()
-		if diff := cmp.Diff(map[db.ID]int{"greedy": workers}, counts(b, begun, workers)); diff != "" {
+	withWorkers(t, func(b fixture, workers int) {
+		p, begun := b.openBlockingPool(queue.Options{Workers: workers})
+		b.queueRuns("greedy", 3*workers)
+		p.WakeClaimers()
+		if diff := cmp.Diff(map[db.ID]int{"greedy": workers}, countByTenant(b, begun, workers)); diff != "" {
 			b.Error(diff)
 		}
-		b.flood("quiet", 1)
-		p.Wake()
-		if next := receive(b, begun); next.Tenant != "quiet" {
+		b.queueRuns("quiet", 1)
+		p.WakeClaimers()
+		if next := receiveValue(b, begun); next.Tenant != "quiet" {
 			b.Errorf("a run of %s began", next.Tenant)
 		}
 		if n := p.Inflight(); n != workers+1 {
@@ -86,14 +86,14 @@ func TestWorkerKeptFree(t *testing.T) {
 // TestCollusion: several apps together take every worker with runs that do not end. Each app that has none gets its turn
 // nevertheless, one run, and no more as long as that one is at work.
 func TestCollusion(t *testing.T) {
-	withWorkers(t, func(b bench, workers int) {
-		p, begun := b.holding(queue.Options{Workers: workers, Turn: 10 * time.Millisecond})
+	withWorkers(t, func(b fixture, workers int) {
+		p, begun := b.openBlockingPool(queue.Options{Workers: workers, LendAfter: 10 * time.Millisecond})
 		apps := []db.ID{"one", "two", "three"}
 		for _, app := range apps {
-			b.flood(app, 10)
+			b.queueRuns(app, 10)
 		}
-		p.Wake()
-		first := counts(b, begun, max(workers, len(apps)))
+		p.WakeClaimers()
+		first := countByTenant(b, begun, max(workers, len(apps)))
 		for _, app := range apps {
 			if first[app] == 0 {
 				b.Errorf("nothing of %s began: %v", app, first)
@@ -101,14 +101,14 @@ func TestCollusion(t *testing.T) {
 		}
 		late := []db.ID{"quiet", "silent", "still"}
 		for _, app := range late {
-			b.flood(app, 2)
+			b.queueRuns(app, 2)
 		}
-		p.Wake()
-		if diff := cmp.Diff(map[db.ID]int{"quiet": 1, "silent": 1, "still": 1}, counts(b, begun, len(late))); diff != "" {
+		p.WakeClaimers()
+		if diff := cmp.Diff(map[db.ID]int{"quiet": 1, "silent": 1, "still": 1}, countByTenant(b, begun, len(late))); diff != "" {
 			b.Error(diff)
 		}
 		for range 3 { // looks of the queue, each of which could lend another place
-			p.Wake()
+			p.WakeClaimers()
 			select {
 			case run := <-begun:
 				b.Errorf("another run of %s began beside its first", run.Tenant)
@@ -121,15 +121,15 @@ func TestCollusion(t *testing.T) {
 // TestLiveShare: an app has at most as many places for live runs as it leaves free, so that whoever comes next finds one,
 // however many others have taken all that they may.
 func TestLiveShare(t *testing.T) {
-	each(t, func(b bench) {
-		p, _ := b.holding(queue.Options{})
+	forEachEngine(t, func(b fixture) {
+		p, _ := b.openBlockingPool(queue.Options{})
 		reserve := func(app db.ID) (n int) {
-			for _, ok := p.Reserve(app); ok; _, ok = p.Reserve(app) {
+			for _, ok := p.AcquireSlot(app); ok; _, ok = p.AcquireSlot(app) {
 				n++
 			}
 			b.Cleanup(func() {
 				for range n {
-					p.Release(app)
+					p.ReleaseSlot(app)
 				}
 			})
 			return n
@@ -138,14 +138,14 @@ func TestLiveShare(t *testing.T) {
 		if diff := cmp.Diff(map[db.ID]int{"one": 256, "two": 128, "three": 64, "quiet": 32}, got); diff != "" {
 			b.Error(diff)
 		}
-		loose, _ := b.holding(queue.Options{MaxInflight: 8, AppInflight: 7})
+		loose, _ := b.openBlockingPool(queue.Options{MaxInflight: 8, AppInflight: 7})
 		for n := range 8 {
-			if _, ok := loose.Reserve("one"); ok != (n < 7) {
+			if _, ok := loose.AcquireSlot("one"); ok != (n < 7) {
 				b.Errorf("place %d of the 7 that an app may have: %v", n+1, ok)
 			}
 		}
 		for range 7 {
-			loose.Release("one")
+			loose.ReleaseSlot("one")
 		}
 	})
 }
@@ -153,37 +153,37 @@ func TestLiveShare(t *testing.T) {
 // TestDetach: a run whose caller is gone goes on and leaves its place to others; one that waits in the queue no longer goes
 // before those that nobody waits for.
 func TestDetach(t *testing.T) {
-	each(t, func(b bench) {
-		p, begun := b.holding(queue.Options{MaxInflight: 8, Workers: 1})
+	forEachEngine(t, func(b fixture) {
+		p, begun := b.openBlockingPool(queue.Options{MaxInflight: 8, Workers: 1})
 		var live []store.Run
 		for range 4 {
-			live = append(live, b.live(p))
-			receive(b, begun)
+			live = append(live, b.startLiveRun(p))
+			receiveValue(b, begun)
 		}
-		if _, ok := p.Reserve("acme"); ok {
+		if _, ok := p.AcquireSlot("acme"); ok {
 			b.Fatal("a fifth place of eight")
 		}
-		b.flood("acme", 1)
-		p.Wake()
-		receive(b, begun) // the worker
-		waits := b.accept("")
-		b.awaited(waits)
-		waits.Priority = store.Awaited
-		p.Queued(waits)
-		p.Detach("acme", waits.Task)
-		b.eventually("a run in the queue whose caller is gone goes before no others", func() bool { return b.priority(waits) == store.Normal })
+		b.queueRuns("acme", 1)
+		p.WakeClaimers()
+		receiveValue(b, begun) // the worker
+		waits := b.acceptRun("")
+		b.markAwaited(waits)
+		waits.Priority = store.PriorityAwaited
+		p.NotifyQueued(waits)
+		p.DetachCaller("acme", waits.Task)
+		b.waitUntil("a run in the queue whose caller is gone goes before no others", func() bool { return b.readPriority(waits) == store.PriorityNormal })
 		for _, run := range live {
-			p.Detach("acme", run.Task)
+			p.DetachCaller("acme", run.Task)
 		}
 		for n := range 4 {
-			if _, ok := p.Reserve("acme"); !ok {
+			if _, ok := p.AcquireSlot("acme"); !ok {
 				b.Errorf("only %d places are free although four callers are gone", n)
 				continue
 			}
-			b.Cleanup(func() { p.Release("acme") })
+			b.Cleanup(func() { p.ReleaseSlot("acme") })
 		}
 		for _, run := range live {
-			if got := b.row(run); got != (row{store.Running, 1}) {
+			if got := b.readRow(run); got != (runRow{store.Running, 1}) {
 				b.Errorf("a run whose caller is gone is %+v", got)
 			}
 		}
@@ -195,8 +195,8 @@ func TestDetach(t *testing.T) {
 	})
 }
 
-// awaited has a run in the queue be one that somebody waits for.
-func (b bench) awaited(run store.Run) {
+// markAwaited has a run in the queue be one that somebody waits for.
+func (b fixture) markAwaited(run store.Run) {
 	b.Helper()
 	var batch db.Batch
 	batch.Exec(nil, "UPDATE run SET priority = 0 WHERE tenant = $1 AND task = $2", string(run.Tenant), string(run.Task))
@@ -205,7 +205,7 @@ func (b bench) awaited(run store.Run) {
 	}
 }
 
-func (b bench) priority(run store.Run) (p store.Priority) {
+func (b fixture) readPriority(run store.Run) (p store.Priority) {
 	b.Helper()
 	var batch db.Batch
 	batch.Query(func(s db.Row) error { return s.Scan((*int64)(&p)) }, "SELECT priority FROM run WHERE tenant = $1 AND task = $2", string(run.Tenant), string(run.Task))
@@ -218,23 +218,23 @@ func (b bench) priority(run store.Run) (p store.Priority) {
 // TestDetachedShare: runs whose callers are gone are bounded as well. An app that calls and leaves has at most half of the
 // places for live runs and as many more; the rest of its calls waits.
 func TestDetachedShare(t *testing.T) {
-	each(t, func(b bench) {
-		p, _ := b.holding(queue.Options{MaxInflight: 8})
+	forEachEngine(t, func(b fixture) {
+		p, _ := b.openBlockingPool(queue.Options{MaxInflight: 8})
 		n := 0
-		for worker, ok := p.Reserve("acme"); ok; worker, ok = p.Reserve("acme") {
-			run := b.accept(worker)
-			p.Start(run)
-			p.Detach("acme", run.Task)
+		for worker, ok := p.AcquireSlot("acme"); ok; worker, ok = p.AcquireSlot("acme") {
+			run := b.acceptRun(worker)
+			p.StartRun(run)
+			p.DetachCaller("acme", run.Task)
 			n++
 		}
 		if n != 8 {
 			b.Errorf("%d runs are at work of an app whose callers leave, want 8", n)
 		}
-		if _, ok := p.Reserve("quiet"); !ok {
+		if _, ok := p.AcquireSlot("quiet"); !ok {
 			b.Error("another app finds no place")
 		} else {
-			p.Release("quiet")
+			p.ReleaseSlot("quiet")
 		}
-		p.Detach("acme", agentsvc.TaskID("unknown"))
+		p.DetachCaller("acme", agentsvc.TaskID("unknown"))
 	})
 }

@@ -13,38 +13,38 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// asking returns a handler whose runs ask for their lease whenever somebody puts a channel for the answer in.
-func asking() (queue.Handler, chan<- chan error) {
-	asked := make(chan chan error)
+// newLeaseProbe returns a handler whose runs ask for their lease whenever somebody puts a channel for the answer in.
+func newLeaseProbe() (queue.Handler, chan<- chan error) {
+	requests := make(chan chan error)
 	return func(ctx context.Context, _ store.Run) error {
 		for {
 			select {
-			case answer := <-asked:
-				answer <- agentsvc.Holds(ctx)
+			case answer := <-requests:
+				answer <- agentsvc.CheckLease(ctx)
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
 		}
-	}, asked
+	}, requests
 }
 
-func ask(b bench, asked chan<- chan error) error {
+func probeLease(b fixture, requests chan<- chan error) error {
 	b.Helper()
 	answer := make(chan error, 1)
 	select {
-	case asked <- answer:
-	case <-time.After(patience):
+	case requests <- answer:
+	case <-time.After(testTimeout):
 		b.Fatal("the run has ended")
 	}
-	return receive(b, answer)
+	return receiveValue(b, answer)
 }
 
-// rescue takes the runs of workers that count as dead, as another process does, until there is one.
-func (b bench) rescue(stale time.Duration) {
+// rescueRuns takes the runs of workers that count as dead, as another process does, until there is one.
+func (b fixture) rescueRuns(stale time.Duration) {
 	b.Helper()
-	runs := store.NewRuns(b.d)
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		n, err := runs.Rescue(b.Context(), stale)
+	runs := store.NewRunQueue(b.d)
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		n, err := runs.RescueRuns(b.Context(), stale)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -55,47 +55,47 @@ func (b bench) rescue(stale time.Duration) {
 	b.Fatal("nobody counts as dead")
 }
 
-// TestRobbed: a process that was stopped for longer than its lease finds out before its runs do anything more.
-func TestRobbed(t *testing.T) {
-	each(t, func(b bench) {
+// TestRescuedWhileStopped: a process that was stopped for longer than its lease finds out before its runs do anything more.
+func TestRescuedWhileStopped(t *testing.T) {
+	forEachEngine(t, func(b fixture) {
 		const stale = 2 * time.Second
-		handle, asked := asking()
-		p, stop := b.pool(queue.Options{Stale: stale}, handle)
-		run := b.live(p)
+		handle, requests := newLeaseProbe()
+		p, stop := b.openPool(queue.Options{StaleAfter: stale}, handle)
+		run := b.startLiveRun(p)
 		stop()
-		b.rescue(stale)
-		if err := ask(b, asked); !errors.Is(err, agentsvc.ErrLost) {
+		b.rescueRuns(stale)
+		if err := probeLease(b, requests); !errors.Is(err, agentsvc.ErrLeaseLost) {
 			b.Errorf("the run that another process has may go on: %v", err)
 		}
-		b.becomes(run, row{store.Pending, 1})
+		b.waitForRow(run, runRow{store.Pending, 1})
 	})
 }
 
-// TestOverslept: a process that was stopped, and whose runs nobody has taken yet, keeps them by saying so first.
-func TestOverslept(t *testing.T) {
-	each(t, func(b bench) {
+// TestRenewedAfterPause: a process that was stopped, and whose runs nobody has taken yet, keeps them by saying so first.
+func TestRenewedAfterPause(t *testing.T) {
+	forEachEngine(t, func(b fixture) {
 		const stale = 3 * time.Second
-		handle, asked := asking()
-		p, stop := b.pool(queue.Options{Stale: stale}, handle)
-		run := b.live(p)
+		handle, requests := newLeaseProbe()
+		p, stop := b.openPool(queue.Options{StaleAfter: stale}, handle)
+		run := b.startLiveRun(p)
 		stop()
 		time.Sleep(stale)
-		if err := ask(b, asked); err != nil {
+		if err := probeLease(b, requests); err != nil {
 			b.Errorf("the run may not go on: %v", err)
 		}
-		if n, err := store.NewRuns(b.d).Rescue(b.Context(), stale); n != 0 || err != nil {
+		if n, err := store.NewRunQueue(b.d).RescueRuns(b.Context(), stale); n != 0 || err != nil {
 			b.Errorf("another process takes the run: %v", err)
 		}
-		if got := b.row(run); got != (row{store.Running, 1}) {
+		if got := b.readRow(run); got != (runRow{store.Running, 1}) {
 			b.Errorf("the run is %+v", got)
 		}
 	})
 }
 
-// locked runs f while nobody can read or write a table.
-func (b bench) locked(table string, f func()) {
+// withLockedTable runs f while nobody can read or write a table.
+func (b fixture) withLockedTable(table string, f func()) {
 	b.Helper()
-	err := b.d.Platform().Tx(b.Context(), func(tx *db.Tx) error {
+	err := b.d.Platform().RunTx(b.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(b.Context(), "LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
 		if err == nil {
 			f()
@@ -110,56 +110,56 @@ func (b bench) locked(table string, f func()) {
 // TestUnknown: whose lease is fresh asks nobody. Who cannot know whether it still is, does nothing more.
 func TestUnknown(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
-	b := bench{t, d, store.New(d, "acme")}
+	d := dbtest.NewPostgres(t)
+	b := fixture{t, d, store.New(d, "acme")}
 	const stale = 4 * time.Second
-	handle, asked := asking()
-	p, stop := b.pool(queue.Options{Stale: stale}, handle)
-	b.live(p)
+	handle, requests := newLeaseProbe()
+	p, stop := b.openPool(queue.Options{StaleAfter: stale}, handle)
+	b.startLiveRun(p)
 	stop()
-	b.locked("worker", func() {
-		if err := ask(b, asked); err != nil {
+	b.withLockedTable("worker", func() {
+		if err := probeLease(b, requests); err != nil {
 			t.Errorf("with a fresh lease: %v", err)
 		}
 		time.Sleep(stale * 3 / 4)
-		if err := ask(b, asked); !errors.Is(err, queue.ErrStale) {
+		if err := probeLease(b, requests); !errors.Is(err, queue.ErrStale) {
 			t.Errorf("with a lease that cannot be renewed: %v", err)
 		}
 	})
 }
 
-// TestWaking: a heartbeat by which a process that has lost its runs is alive again makes them no more its own.
-func TestWaking(t *testing.T) {
+// TestRenewalKeepsNoLostRuns: a heartbeat by which a process that has lost its runs is alive again makes them no more its own.
+func TestRenewalKeepsNoLostRuns(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
-	b := bench{t, d, store.New(d, "acme")}
+	d := dbtest.NewPostgres(t)
+	b := fixture{t, d, store.New(d, "acme")}
 	const stale = 2 * time.Second
-	handle, asked := asking()
+	handle, requests := newLeaseProbe()
 	ended := make(chan error, 1)
-	p, stop := b.pool(queue.Options{Stale: stale}, func(ctx context.Context, run store.Run) error {
+	p, stop := b.openPool(queue.Options{StaleAfter: stale}, func(ctx context.Context, run store.Run) error {
 		err := handle(ctx, run)
 		ended <- err
 		return err
 	})
-	b.live(p)
+	b.startLiveRun(p)
 	stop()
-	b.rescue(stale)
+	b.rescueRuns(stale)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan struct{})
-	b.locked("run", func() {
+	b.withLockedTable("run", func() {
 		go func() { defer close(over); _ = p.Run(ctx) }()
-		b.beats()
+		b.waitForHeartbeat()
 		answer := make(chan error, 1)
 		select {
-		case asked <- answer:
-			if err := receive(b, answer); err == nil {
+		case requests <- answer:
+			if err := receiveValue(b, answer); err == nil {
 				t.Error("the run that another process has may go on")
 			}
 		case err := <-ended: // where that comes before the question
 			if !errors.Is(err, queue.ErrStale) {
 				t.Errorf("the run ended with %v", err)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Error("the run neither answers nor ends")
 		}
 	})
@@ -167,10 +167,10 @@ func TestWaking(t *testing.T) {
 	<-over
 }
 
-// beats waits for a heartbeat.
-func (b bench) beats() {
+// waitForHeartbeat waits for a heartbeat.
+func (b fixture) waitForHeartbeat() {
 	b.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var n int
 		var batch db.Batch
 		batch.Query(func(s db.Row) error { return s.Scan(&n) }, "SELECT COUNT(*) FROM worker")

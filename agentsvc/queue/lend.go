@@ -7,25 +7,25 @@ import (
 	"stoa/tenancy/db"
 )
 
-// lend begins one run of an app that has none at work here, although all workers are busy, when none of them has come free
-// for [Options.Turn]: runs that take long, of however many apps, do not keep an app from its turn. The run has one of the
+// lendSlot begins one run of an app that has none at work here, although all workers are busy, when none of them has come free
+// for [Options.LendAfter]: runs that take long, of however many apps, do not keep an app from its turn. The run has one of the
 // places of runs that nobody waits for, which an app never has all of. It is called once a second.
-func (p *Pool) lend(ctx context.Context) error {
-	if p.o.Idle || !p.isStuck() || !p.enter() {
+func (p *Pool) lendSlot(ctx context.Context) error {
+	if p.options.AcceptOnly || !p.isStuck() || !p.beginWork() {
 		return nil
 	}
 	defer p.wg.Done()
-	runs, err := p.turns.claimOne(ctx, p.mayBorrow)
+	runs, err := p.ring.claimOneRun(ctx, p.canBorrow)
 	if p.isStopping() {
 		return err // Drain gives it back
 	}
 	for _, run := range runs {
 		p.mu.Lock()
-		p.background.add(run.Tenant)
+		p.backgroundSlots.acquireSlot(run.Tenant)
 		p.borrowers[run.Tenant] = true
 		p.wg.Add(1)
 		p.mu.Unlock()
-		p.start(run, p.background, true)
+		p.startInSlot(run, p.backgroundSlots, true)
 	}
 	return err
 }
@@ -34,11 +34,11 @@ func (p *Pool) lend(ctx context.Context) error {
 func (p *Pool) isStuck() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.queued.free() == 0 && time.Since(p.moved) >= p.o.Turn
+	return p.queueSlots.countFree() == 0 && time.Since(p.lastSlotChange) >= p.options.LendAfter
 }
 
-func (p *Pool) mayBorrow(app db.ID) bool {
+func (p *Pool) canBorrow(app db.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.queued.apps[app] == 0 && !p.borrowers[app] && p.background.hasRoom(app)
+	return p.queueSlots.apps[app] == 0 && !p.borrowers[app] && p.backgroundSlots.hasFreeSlot(app)
 }

@@ -14,17 +14,17 @@ const logEvery = time.Minute
 // zero value is ready.
 type logLimit struct {
 	mu   sync.Mutex
-	apps map[db.ID]*logged
+	apps map[db.ID]*logEntry
 }
 
-// logged is what the log was told of an app.
-type logged struct {
+// logEntry is what the log was told of an app.
+type logEntry struct {
 	at      time.Time
 	omitted int // lines since
 }
 
-// allow reports whether a line about the app is to be written now, and how many were omitted since the last one.
-func (l *logLimit) allow(app db.ID, now time.Time) (omitted int, ok bool) {
+// allowEntry reports whether a line about the app is to be written now, and how many were omitted since the last one.
+func (l *logLimit) allowEntry(app db.ID, now time.Time) (omitted int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := l.apps[app]
@@ -35,13 +35,13 @@ func (l *logLimit) allow(app db.ID, now time.Time) (omitted int, ok bool) {
 	if last != nil {
 		omitted = last.omitted
 	} else if l.apps == nil {
-		l.apps = map[db.ID]*logged{}
+		l.apps = map[db.ID]*logEntry{}
 	}
 	for id, other := range l.apps { // of which there is nothing left to tell
 		if now.Sub(other.at) >= logEvery && other.omitted == 0 {
 			delete(l.apps, id)
 		}
 	}
-	l.apps[app] = &logged{at: now}
+	l.apps[app] = &logEntry{at: now}
 	return omitted, true
 }

@@ -15,7 +15,7 @@ import (
 // TestFailingRunsAreLoggedSeldom: runs of an app whose end cannot be recorded, over and over, are one line of the log a minute,
 // and do not hide those of another app.
 func TestFailingRunsAreLoggedSeldom(t *testing.T) {
-	each(t, func(b bench) {
+	forEachEngine(t, func(b fixture) {
 		var tries, others atomic.Int64
 		done := make(chan struct{})
 		handle := func(_ context.Context, run store.Run) error {
@@ -26,12 +26,12 @@ func TestFailingRunsAreLoggedSeldom(t *testing.T) {
 			}
 			return errors.New("cannot be recorded")
 		}
-		b.flood("globex", 1)
-		b.flood("acme", 20)
+		b.queueRuns("globex", 1)
+		b.queueRuns("acme", 20)
 		var log strings.Builder
-		p, stop := b.pool(queue.Options{Workers: 4, Retry: queue.Retry{Max: 1000, Initial: 1, Limit: 1}, Log: slog.New(slog.NewTextHandler(&log, nil))}, handle)
-		p.Wake()
-		receive(b, done)
+		p, stop := b.openPool(queue.Options{Workers: 4, Retry: queue.Retry{MaxRetries: 1000, InitialDelay: 1, MaxDelay: 1}, Log: slog.New(slog.NewTextHandler(&log, nil))}, handle)
+		p.WakeClaimers()
+		receiveValue(b, done)
 		if err := p.Drain(b.Context()); err != nil {
 			b.Error(err)
 		}

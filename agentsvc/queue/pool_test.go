@@ -19,41 +19,41 @@ import (
 
 var owner = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 
-// patience bounds how long a test waits for what must come.
-const patience = 30 * time.Second
+// testTimeout bounds how long a test waits for what must come.
+const testTimeout = 30 * time.Second
 
-// bench is a database with runs of one tenant.
-type bench struct {
+// fixture is a database with runs of one tenant.
+type fixture struct {
 	*testing.T
 	d  *db.DB
 	st *store.Store
 }
 
-func each(t *testing.T, f func(b bench)) {
+func forEachEngine(t *testing.T, f func(b fixture)) {
 	t.Parallel()
 	t.Helper()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) { f(bench{t, d, store.New(d, "acme")}) })
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) { f(fixture{t, d, store.New(d, "acme")}) })
 }
 
-// eventually waits until a condition holds.
-func (b bench) eventually(what string, holds func() bool) {
+// waitUntil waits until a condition holds.
+func (b fixture) waitUntil(what string, holds func() bool) {
 	b.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(patience); !holds(); <-tick.C {
+	for end := time.Now().Add(testTimeout); !holds(); <-tick.C {
 		if time.Now().After(end) {
-			b.Fatalf("not within %v: %s", patience, what)
+			b.Fatalf("not within %v: %s", testTimeout, what)
 		}
 	}
 }
 
-// pool opens a pool; Run goes on until stop or the end of the test, and the pool is drained at the end.
-func (b bench) pool(o queue.Options, handle queue.Handler) (p *queue.Pool, stop func()) {
+// openPool opens a pool; Run goes on until stop or the end of the test, and the pool is drained at the end.
+func (b fixture) openPool(o queue.Options, handle queue.Handler) (p *queue.Pool, stop func()) {
 	b.Helper()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p = queue.New(store.NewRuns(b.d), handle, o)
+	p = queue.New(store.NewRunQueue(b.d), handle, o)
 	if err := p.Open(b.Context(), false); err != nil {
 		b.Fatal(err)
 	}
@@ -70,51 +70,51 @@ func (b bench) pool(o queue.Options, handle queue.Handler) (p *queue.Pool, stop 
 	return p, stop
 }
 
-// accept writes a new task whose run belongs to worker, or to nobody where that is "".
-func (b bench) accept(worker string) store.Run { return b.acceptOf("acme", worker) }
+// acceptRun writes a new task whose run belongs to worker, or to nobody where that is "".
+func (b fixture) acceptRun(worker string) store.Run { return b.acceptRunOf("acme", worker) }
 
-func (b bench) acceptOf(tenant db.ID, worker string) store.Run {
+func (b fixture) acceptRunOf(tenant db.ID, worker string) store.Run {
 	b.Helper()
-	run := store.Run{Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, Fresh: true}
+	run := store.Run{Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, IsNewContext: true}
 	state := agentsvc.Submitted
 	if worker != "" {
 		state, run.Attempts = agentsvc.Working, 1
 	}
 	ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: state}}
-	if err := b.st.Accept(b.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+	if err := b.st.CreateTask(b.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
 		b.Fatal(err)
 	}
 	return run
 }
 
-// live accepts a run and hands it over in memory.
-func (b bench) live(p *queue.Pool) store.Run {
+// startLiveRun accepts a run and hands it over in memory.
+func (b fixture) startLiveRun(p *queue.Pool) store.Run {
 	b.Helper()
-	worker, ok := p.Reserve("acme")
-	for end := time.Now().Add(patience); !ok && time.Now().Before(end); worker, ok = p.Reserve("acme") {
+	worker, ok := p.AcquireSlot("acme")
+	for end := time.Now().Add(testTimeout); !ok && time.Now().Before(end); worker, ok = p.AcquireSlot("acme") {
 		time.Sleep(time.Millisecond)
 	}
 	if !ok {
 		b.Fatal("no place")
 	}
-	run := b.accept(worker)
-	p.Start(run)
+	run := b.acceptRun(worker)
+	p.StartRun(run)
 	return run
 }
 
-// finish records a run's end, as its worker.
-func (b bench) finish(ctx context.Context, run store.Run) error {
+// finishRun records a run's end, as its worker.
+func (b fixture) finishRun(ctx context.Context, run store.Run) error {
 	if run.Epoch == 0 {
-		if _, err := b.st.Begin(ctx, &run); err != nil {
+		if _, err := b.st.AcquireTaskLease(ctx, &run); err != nil {
 			return err
 		}
 	}
 	ev := agentsvc.Event{Task: run.Task, Seq: run.Seq + 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Completed}}
-	return b.st.Record(ctx, &run, store.Record{Events: []agentsvc.Event{ev}, End: store.Completed})
+	return b.st.WriteRecord(ctx, &run, store.Record{Events: []agentsvc.Event{ev}, EndState: store.Completed})
 }
 
-// due tells in how much time a run may be claimed.
-func (b bench) due(run store.Run) time.Duration {
+// timeUntilDue tells in how much time a run may be claimed.
+func (b fixture) timeUntilDue(run store.Run) time.Duration {
 	b.Helper()
 	var us int64
 	var batch db.Batch
@@ -126,12 +126,12 @@ func (b bench) due(run store.Run) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-type row struct {
+type runRow struct {
 	State    store.RunState
 	Attempts int64
 }
 
-func (b bench) row(run store.Run) (r row) {
+func (b fixture) readRow(run store.Run) (r runRow) {
 	b.Helper()
 	var batch db.Batch
 	batch.Query(func(s db.Row) error { return s.Scan((*string)(&r.State), &r.Attempts) },
@@ -142,85 +142,85 @@ func (b bench) row(run store.Run) (r row) {
 	return r
 }
 
-// becomes waits until the run's row is as wanted.
-func (b bench) becomes(run store.Run, want row) {
+// waitForRow waits until the run's row is as wanted.
+func (b fixture) waitForRow(run store.Run, want runRow) {
 	b.Helper()
-	var got row
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if got = b.row(run); got == want {
+	var got runRow
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if got = b.readRow(run); got == want {
 			return
 		}
 	}
 	b.Errorf("the run is %+v, want %+v", got, want)
 }
 
-// receive waits for one value.
-func receive[T any](b bench, c <-chan T) (v T) {
+// receiveValue waits for one value.
+func receiveValue[T any](b fixture, c <-chan T) (v T) {
 	b.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		b.Fatal("nothing came")
 	}
 	return v
 }
 
-// TestHandOver: what is accepted here runs here at once, as many at a time as there are places.
-func TestHandOver(t *testing.T) {
-	each(t, func(b bench) {
-		began, leave := make(chan store.Run, 10), make(chan struct{})
-		p, _ := b.pool(queue.Options{MaxInflight: 3, AppInflight: 3}, func(ctx context.Context, run store.Run) error {
+// TestLiveRuns: what is accepted here runs here at once, as many at a time as there are places.
+func TestLiveRuns(t *testing.T) {
+	forEachEngine(t, func(b fixture) {
+		began, finish := make(chan store.Run, 10), make(chan struct{})
+		p, _ := b.openPool(queue.Options{MaxInflight: 3, AppInflight: 3}, func(ctx context.Context, run store.Run) error {
 			began <- run
-			<-leave
-			return b.finish(ctx, run)
+			<-finish
+			return b.finishRun(ctx, run)
 		})
 		var runs []store.Run
 		for range 3 {
-			runs = append(runs, b.live(p))
-			receive(b, began)
+			runs = append(runs, b.startLiveRun(p))
+			receiveValue(b, began)
 		}
-		if _, ok := p.Reserve("acme"); ok || p.Inflight() != 3 {
+		if _, ok := p.AcquireSlot("acme"); ok || p.Inflight() != 3 {
 			b.Errorf("a fourth place: %v; at work: %d", ok, p.Inflight())
 		}
-		close(leave)
+		close(finish)
 		for _, run := range runs {
-			b.becomes(run, row{store.Completed, 1})
+			b.waitForRow(run, runRow{store.Completed, 1})
 		}
-		for end := time.Now().Add(patience); p.Inflight() > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(testTimeout); p.Inflight() > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
 		for range 3 {
-			for _, ok := p.Reserve("acme"); !ok; _, ok = p.Reserve("acme") {
+			for _, ok := p.AcquireSlot("acme"); !ok; _, ok = p.AcquireSlot("acme") {
 				time.Sleep(time.Millisecond)
 			}
 		}
-		if _, ok := p.Reserve("acme"); ok {
+		if _, ok := p.AcquireSlot("acme"); ok {
 			b.Error("a fourth place")
 		}
 		for range 3 {
-			p.Release("acme")
+			p.ReleaseSlot("acme")
 		}
 	})
 }
 
 // TestClaims: pending runs are worked off, as many at a time as there are workers, each once.
 func TestClaims(t *testing.T) {
-	each(t, func(b bench) {
+	forEachEngine(t, func(b fixture) {
 		const runs, workers = 40, 3
 		var at, most, times atomic.Int64
-		p, _ := b.pool(queue.Options{Workers: workers}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{Workers: workers}, func(ctx context.Context, run store.Run) error {
 			most.Store(max(most.Load(), at.Add(1)))
 			times.Add(1)
 			time.Sleep(2 * time.Millisecond)
 			defer at.Add(-1)
-			return b.finish(ctx, run)
+			return b.finishRun(ctx, run)
 		})
 		var all []store.Run
 		for range runs {
-			all = append(all, b.accept(""))
-			p.Wake()
+			all = append(all, b.acceptRun(""))
+			p.WakeClaimers()
 		}
 		for _, run := range all {
-			b.becomes(run, row{store.Completed, 1})
+			b.waitForRow(run, runRow{store.Completed, 1})
 		}
 		if most.Load() > workers || times.Load() != runs {
 			b.Errorf("%d runs at a time and %d in all, want at most %d and %d", most.Load(), times.Load(), workers, runs)
@@ -230,35 +230,35 @@ func TestClaims(t *testing.T) {
 
 // TestUnwoken: nobody has to say that a run is pending.
 func TestUnwoken(t *testing.T) {
-	each(t, func(b bench) {
-		b.pool(queue.Options{}, b.finish)
-		b.becomes(b.accept(""), row{store.Completed, 1})
+	forEachEngine(t, func(b fixture) {
+		b.openPool(queue.Options{}, b.finishRun)
+		b.waitForRow(b.acceptRun(""), runRow{store.Completed, 1})
 	})
 }
 
 // TestRescue: what a dead process had under its hands another one finishes, and only that.
 func TestRescue(t *testing.T) {
-	each(t, func(b bench) {
-		began, leave := make(chan store.Run, 10), make(chan struct{})
-		defer close(leave)
+	forEachEngine(t, func(b fixture) {
+		began, finish := make(chan store.Run, 10), make(chan struct{})
+		defer close(finish)
 		handle := func(ctx context.Context, run store.Run) error {
 			began <- run
 			if run.Attempts > 1 {
-				return b.finish(ctx, run)
+				return b.finishRun(ctx, run)
 			}
-			<-leave
-			return agentsvc.ErrLost
+			<-finish
+			return agentsvc.ErrLeaseLost
 		}
-		o := queue.Options{Stale: 2 * time.Second}
-		dead, die := b.pool(o, handle)
-		orphan := b.live(dead)
-		receive(b, began)
-		alive, _ := b.pool(o, handle)
-		held := b.live(alive)
-		receive(b, began)
+		o := queue.Options{StaleAfter: 2 * time.Second}
+		dead, die := b.openPool(o, handle)
+		orphan := b.startLiveRun(dead)
+		receiveValue(b, began)
+		alive, _ := b.openPool(o, handle)
+		leased := b.startLiveRun(alive)
+		receiveValue(b, began)
 		die()
-		b.becomes(orphan, row{store.Completed, 2})
-		if got := b.row(held); got != (row{store.Running, 1}) {
+		b.waitForRow(orphan, runRow{store.Completed, 2})
+		if got := b.readRow(leased); got != (runRow{store.Running, 1}) {
 			b.Errorf("the run of a process that beats is %+v", got)
 		}
 	})
@@ -266,17 +266,17 @@ func TestRescue(t *testing.T) {
 
 // TestAlone: a process that knows that there is no other takes over at once what it finds.
 func TestAlone(t *testing.T) {
-	each(t, func(b bench) {
-		if _, _, err := store.NewRuns(b.d).Beat(b.Context(), "dead", ""); err != nil {
+	forEachEngine(t, func(b fixture) {
+		if _, _, err := store.NewRunQueue(b.d).RenewLeases(b.Context(), "dead", ""); err != nil {
 			b.Fatal(err)
 		}
-		orphan := b.accept("dead")
+		orphan := b.acceptRun("dead")
 		time.Sleep(time.Millisecond)
-		p := queue.New(store.NewRuns(b.d), b.finish, queue.Options{})
+		p := queue.New(store.NewRunQueue(b.d), b.finishRun, queue.Options{})
 		if err := p.Open(b.Context(), true); err != nil {
 			b.Fatal(err)
 		}
-		if got := b.row(orphan); got != (row{store.Pending, 1}) {
+		if got := b.readRow(orphan); got != (runRow{store.Pending, 1}) {
 			b.Errorf("the orphan is %+v", got)
 		}
 	})
@@ -286,28 +286,28 @@ func TestAlone(t *testing.T) {
 // again when it can.
 func TestStale(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
-	b := bench{t, d, store.New(d, "acme")}
+	d := dbtest.NewPostgres(t)
+	b := fixture{t, d, store.New(d, "acme")}
 	const stale = 3 * time.Second
 	began, causes := make(chan store.Run, 10), make(chan error, 10)
-	p, _ := b.pool(queue.Options{Stale: stale, Retry: queue.Retry{Max: 3}}, func(ctx context.Context, run store.Run) error {
+	p, _ := b.openPool(queue.Options{StaleAfter: stale, Retry: queue.Retry{MaxRetries: 3}}, func(ctx context.Context, run store.Run) error {
 		began <- run
 		if run.Attempts > 1 {
-			return b.finish(ctx, run)
+			return b.finishRun(ctx, run)
 		}
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		return context.Cause(ctx)
 	})
-	run := b.live(p)
-	receive(b, began)
+	run := b.startLiveRun(p)
+	receiveValue(b, began)
 	var stopped time.Duration
-	err := d.Platform().Tx(t.Context(), func(tx *db.Tx) error {
+	err := d.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
 		if _, err := tx.Exec(t.Context(), "LOCK TABLE worker IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err
 		}
 		locked := time.Now()
-		cause := receive(b, causes)
+		cause := receiveValue(b, causes)
 		stopped = time.Since(locked)
 		if !errors.Is(cause, queue.ErrStale) {
 			t.Errorf("stopped because %v", cause)
@@ -320,38 +320,38 @@ func TestStale(t *testing.T) {
 	if stopped > stale {
 		t.Errorf("stopped after %v, when others had the right to the run", stopped)
 	}
-	b.becomes(run, row{store.Completed, 2})
+	b.waitForRow(run, runRow{store.Completed, 2})
 }
 
 // TestDrain: a process that stops finishes what it can in time, gives the rest back uncounted, and takes nothing more.
 func TestDrain(t *testing.T) {
-	each(t, func(b bench) {
-		began, leave, causes := make(chan store.Run, 10), make(chan struct{}), make(chan error, 10)
-		p, _ := b.pool(queue.Options{Workers: 1}, func(ctx context.Context, run store.Run) error {
+	forEachEngine(t, func(b fixture) {
+		began, finish, causes := make(chan store.Run, 10), make(chan struct{}), make(chan error, 10)
+		p, _ := b.openPool(queue.Options{Workers: 1}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			select {
-			case <-leave:
-				return b.finish(ctx, run)
+			case <-finish:
+				return b.finishRun(ctx, run)
 			case <-ctx.Done():
 				causes <- context.Cause(ctx)
 				return context.Cause(ctx)
 			}
 		})
-		quick, slow := b.live(p), b.accept("")
-		p.Wake()
-		receive(b, began)
-		receive(b, began)
+		quick, slow := b.startLiveRun(p), b.acceptRun("")
+		p.WakeClaimers()
+		receiveValue(b, began)
+		receiveValue(b, began)
 		drained := make(chan error)
 		ctx, cancel := context.WithCancel(b.Context())
 		go func() { drained <- p.Drain(ctx) }()
-		for _, ok := p.Reserve("acme"); ok; _, ok = p.Reserve("acme") {
-			p.Release("acme")
+		for _, ok := p.AcquireSlot("acme"); ok; _, ok = p.AcquireSlot("acme") {
+			p.ReleaseSlot("acme")
 			time.Sleep(time.Millisecond)
 		}
-		late := b.accept("")
-		p.Wake()
-		leave <- struct{}{}
-		for end := time.Now().Add(patience); p.Inflight() > 1 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		late := b.acceptRun("")
+		p.WakeClaimers()
+		finish <- struct{}{}
+		for end := time.Now().Add(testTimeout); p.Inflight() > 1 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
 		select {
 		case err := <-drained:
@@ -359,22 +359,22 @@ func TestDrain(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 		cancel()
-		if err := receive(b, drained); err != nil {
+		if err := receiveValue(b, drained); err != nil {
 			b.Errorf("drain: %v", err)
 		}
-		if cause := receive(b, causes); !errors.Is(cause, queue.ErrStopping) {
+		if cause := receiveValue(b, causes); !errors.Is(cause, queue.ErrStopping) {
 			b.Errorf("stopped because %v", cause)
 		}
-		rows := map[row]int{b.row(quick): 1}
-		rows[b.row(slow)]++
-		if rows[row{store.Completed, 1}] != 1 || rows[row{store.Pending, 0}] != 1 {
+		rows := map[runRow]int{b.readRow(quick): 1}
+		rows[b.readRow(slow)]++
+		if rows[runRow{store.Completed, 1}] != 1 || rows[runRow{store.Pending, 0}] != 1 {
 			b.Errorf("the two runs are %v, want one finished and one given back uncounted", rows)
 		}
-		if got := b.row(late); got != (row{store.Pending, 0}) {
+		if got := b.readRow(late); got != (runRow{store.Pending, 0}) {
 			b.Errorf("a run that came too late is %+v", got)
 		}
-		if held, err := store.NewRuns(b.d).Rescue(b.Context(), time.Hour); err != nil || held != 0 {
-			b.Errorf("%d runs are still leased (%v)", held, err)
+		if leased, err := store.NewRunQueue(b.d).RescueRuns(b.Context(), time.Hour); err != nil || leased != 0 {
+			b.Errorf("%d runs are still leased (%v)", leased, err)
 		}
 	})
 }
@@ -382,10 +382,10 @@ func TestDrain(t *testing.T) {
 // TestDrainQuiet: a pool that has given its lease back renews it no more, so that nobody takes the process for one that
 // died and came back.
 func TestDrainQuiet(t *testing.T) {
-	each(t, func(b bench) {
+	forEachEngine(t, func(b fixture) {
 		var log strings.Builder
-		p, stop := b.pool(queue.Options{Stale: 900 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))}, b.finish)
-		b.beats()
+		p, stop := b.openPool(queue.Options{StaleAfter: 900 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))}, b.finishRun)
+		b.waitForHeartbeat()
 		if err := p.Drain(b.Context()); err != nil {
 			b.Error(err)
 		}
@@ -400,69 +400,69 @@ func TestDrainQuiet(t *testing.T) {
 	})
 }
 
-// TestDrainDeaf: a run that does not hear that it is over keeps nobody from going home.
-func TestDrainDeaf(t *testing.T) {
+// TestDrainIgnoredByRun: a run that does not hear that it is over keeps nobody from going home.
+func TestDrainIgnoredByRun(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
-	b := bench{t, d, store.New(d, "acme")}
-	began, leave := make(chan store.Run, 1), make(chan struct{})
-	p, _ := b.pool(queue.Options{}, func(_ context.Context, run store.Run) error { began <- run; <-leave; return nil })
-	run := b.live(p)
-	receive(b, began)
+	d := dbtest.NewSQLite(t)
+	b := fixture{t, d, store.New(d, "acme")}
+	began, finish := make(chan store.Run, 1), make(chan struct{})
+	p, _ := b.openPool(queue.Options{}, func(_ context.Context, run store.Run) error { began <- run; <-finish; return nil })
+	run := b.startLiveRun(p)
+	receiveValue(b, began)
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.Drain(now); err != nil {
 		t.Errorf("drain: %v", err)
 	}
-	if got := b.row(run); got != (row{store.Pending, 0}) {
+	if got := b.readRow(run); got != (runRow{store.Pending, 0}) {
 		t.Errorf("the run is %+v, want it given back", got)
 	}
-	close(leave)
+	close(finish)
 }
 
 // TestStop: who loses a task stops at once, and its run with it.
 func TestStop(t *testing.T) {
-	each(t, func(b bench) {
+	forEachEngine(t, func(b fixture) {
 		began := make(chan store.Run, 1)
 		causes := make(chan error, 1)
-		p, _ := b.pool(queue.Options{}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			return context.Cause(ctx)
 		})
-		run := b.live(p)
-		receive(b, began)
-		p.Stop("globex", run.Task)
-		p.Stop("acme", "another")
+		run := b.startLiveRun(p)
+		receiveValue(b, began)
+		p.StopRun("globex", run.Task)
+		p.StopRun("acme", "another")
 		select {
 		case cause := <-causes:
 			b.Fatalf("another's stop: %v", cause)
 		case <-time.After(20 * time.Millisecond):
 		}
-		p.Stop("acme", run.Task)
-		if cause := receive(b, causes); !errors.Is(cause, agentsvc.ErrLost) {
+		p.StopRun("acme", run.Task)
+		if cause := receiveValue(b, causes); !errors.Is(cause, agentsvc.ErrLeaseLost) {
 			b.Errorf("stopped because %v", cause)
 		}
-		b.becomes(run, row{store.Completed, 1})
+		b.waitForRow(run, runRow{store.Completed, 1})
 	})
 }
 
 // TestPostponed: the runs of a tenant that may not work now are given back, uncounted, for later.
 func TestPostponed(t *testing.T) {
-	each(t, func(b bench) {
+	forEachEngine(t, func(b fixture) {
 		began := make(chan store.Run, 1)
-		p, _ := b.pool(queue.Options{}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
-		run := b.live(p)
-		receive(b, began)
+		run := b.startLiveRun(p)
+		receiveValue(b, began)
 		p.StopTenant("globex")
 		p.StopTenant("acme")
-		b.becomes(run, row{store.Pending, 0})
-		if in := b.due(run); in < 20*time.Second {
+		b.waitForRow(run, runRow{store.Pending, 0})
+		if in := b.timeUntilDue(run); in < 20*time.Second {
 			b.Errorf("due in %v, want some time later", in)
 		}
 	})
@@ -470,54 +470,54 @@ func TestPostponed(t *testing.T) {
 
 // TestUndone: a run whose handler cannot record an end, or panics, is tried again.
 func TestUndone(t *testing.T) {
-	each(t, func(b bench) {
-		o := queue.Options{Stale: 3 * time.Second, Retry: queue.Retry{Max: 3, Initial: time.Millisecond, Limit: time.Millisecond}}
-		p, _ := b.pool(o, func(ctx context.Context, run store.Run) error {
+	forEachEngine(t, func(b fixture) {
+		o := queue.Options{StaleAfter: 3 * time.Second, Retry: queue.Retry{MaxRetries: 3, InitialDelay: time.Millisecond, MaxDelay: time.Millisecond}}
+		p, _ := b.openPool(o, func(ctx context.Context, run store.Run) error {
 			switch run.Attempts {
 			case 1:
 				return errors.New("the database is away")
 			case 2:
 				panic("a bug")
 			}
-			return b.finish(ctx, run)
+			return b.finishRun(ctx, run)
 		})
-		b.becomes(b.live(p), row{store.Completed, 3})
+		b.waitForRow(b.startLiveRun(p), runRow{store.Completed, 3})
 	})
 }
 
-// TestStray: a run that was leased to this process and never reached it, because the answer to its acceptance was
+// TestOrphanRun: a run that was leased to this process and never reached it, because the answer to its acceptance was
 // lost, is found.
-func TestStray(t *testing.T) {
-	each(t, func(b bench) {
-		began, leave := make(chan store.Run, 10), make(chan struct{})
-		p, _ := b.pool(queue.Options{Stale: 3 * time.Second}, func(ctx context.Context, run store.Run) error {
+func TestOrphanRun(t *testing.T) {
+	forEachEngine(t, func(b fixture) {
+		began, finish := make(chan store.Run, 10), make(chan struct{})
+		p, _ := b.openPool(queue.Options{StaleAfter: 3 * time.Second}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			if run.Epoch == 1 {
-				<-leave
+				<-finish
 			}
-			return b.finish(ctx, run)
+			return b.finishRun(ctx, run)
 		})
-		busy := b.live(p)
-		receive(b, began)
-		worker, _ := p.Reserve("acme")
-		p.Release("acme")
-		stray := b.accept(worker)
-		b.becomes(stray, row{store.Completed, 2})
-		if got := b.row(busy); got != (row{store.Running, 1}) {
+		busy := b.startLiveRun(p)
+		receiveValue(b, began)
+		worker, _ := p.AcquireSlot("acme")
+		p.ReleaseSlot("acme")
+		orphan := b.acceptRun(worker)
+		b.waitForRow(orphan, runRow{store.Completed, 2})
+		if got := b.readRow(busy); got != (runRow{store.Running, 1}) {
 			b.Errorf("a run at work is %+v", got)
 		}
-		close(leave)
-		b.becomes(busy, row{store.Completed, 1})
+		close(finish)
+		b.waitForRow(busy, runRow{store.Completed, 1})
 	})
 }
 
-// TestBack: a run comes back to a process that still has an earlier attempt of it: the earlier one stops, and its
+// TestEarlierAttemptStops: a run comes back to a process that still has an earlier attempt of it: the earlier one stops, and its
 // stopping harms the later one in nothing.
-func TestBack(t *testing.T) {
-	each(t, func(b bench) {
+func TestEarlierAttemptStops(t *testing.T) {
+	forEachEngine(t, func(b fixture) {
 		began, causes := make(chan store.Run, 10), make(chan error, 10)
 		var p *queue.Pool
-		p, _ = b.pool(queue.Options{}, func(ctx context.Context, run store.Run) error {
+		p, _ = b.openPool(queue.Options{}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			if run.Attempts > 1 {
 				<-causes // the earlier attempt goes first
@@ -525,69 +525,69 @@ func TestBack(t *testing.T) {
 				if n := p.Inflight(); n != 1 {
 					b.Errorf("%d runs are known to be at work, want this one", n)
 				}
-				return b.finish(ctx, run)
+				return b.finishRun(ctx, run)
 			}
 			<-ctx.Done()
 			defer func() { causes <- nil }()
 			return context.Cause(ctx)
 		})
-		run := b.live(p)
-		receive(b, began)
-		if err := store.NewRuns(b.d).GiveBack(b.Context(), run, store.Back{}); err != nil {
+		run := b.startLiveRun(p)
+		receiveValue(b, began)
+		if err := store.NewRunQueue(b.d).ReturnRun(b.Context(), run, store.ReturnOptions{}); err != nil {
 			b.Fatal(err)
 		}
-		p.Wake()
-		b.becomes(run, row{store.Completed, 2})
+		p.WakeClaimers()
+		b.waitForRow(run, runRow{store.Completed, 2})
 	})
 }
 
 // TestGivenUp: a run of which no try records an end is given up after its last, with its reason; one whose worker died
 // in the last is not begun again. What the database's absence caused counts for nothing.
 func TestGivenUp(t *testing.T) {
-	each(t, func(b bench) {
+	forEachEngine(t, func(b fixture) {
 		type end struct {
 			attempts int64
 			reason   string
 		}
 		given := make(chan end, 10)
 		var tries, away atomic.Int64
-		o := queue.Options{Retry: queue.Retry{Max: 1, Initial: time.Millisecond, Limit: time.Millisecond}}
+		o := queue.Options{Retry: queue.Retry{MaxRetries: 1, InitialDelay: time.Millisecond, MaxDelay: time.Millisecond}}
 		o.GiveUp = func(_ context.Context, run store.Run, reason string) error {
 			given <- end{run.Attempts, reason}
-			return agentsvc.ErrLost
+			return agentsvc.ErrLeaseLost
 		}
-		p, _ := b.pool(o, func(context.Context, store.Run) error {
+		p, _ := b.openPool(o, func(context.Context, store.Run) error {
 			tries.Add(1)
 			if away.Add(1) <= 2 {
 				return db.ErrUnknownOutcome
 			}
 			return errors.New("cannot begin")
 		})
-		run := b.accept("")
-		p.Wake()
-		if got := receive(b, given); got != (end{2, "cannot begin"}) || tries.Load() != 4 {
+		run := b.acceptRun("")
+		p.WakeClaimers()
+		if got := receiveValue(b, given); got != (end{2, "cannot begin"}) || tries.Load() != 4 {
 			b.Errorf("given up %+v after %d tries, want two that count beside two that do not", got, tries.Load())
 		}
-		b.becomes(run, row{store.Completed, 2})
-		dead := b.accept("dead")
+		b.waitForRow(run, runRow{store.Completed, 2})
+		dead := b.acceptRun("dead")
 		for range 2 {
-			if _, err := store.NewRuns(b.d).Rescue(b.Context(), time.Hour); err != nil {
+			if _, err := store.NewRunQueue(b.d).RescueRuns(b.Context(), time.Hour); err != nil {
 				b.Fatal(err)
 			}
 		}
-		if err := b.d.Platform().Do(b.Context(), attempted(dead, 2)); err != nil {
+		if err := b.d.Platform().Do(b.Context(), newAttemptsUpdate(dead, 2)); err != nil {
 			b.Fatal(err)
 		}
-		p.Wake()
-		if got := receive(b, given); got.attempts != 2 || tries.Load() != 4 {
+		p.WakeClaimers()
+		if got := receiveValue(b, given); got.attempts != 2 || tries.Load() != 4 {
 			b.Errorf("given up %+v, and begun again: %v", got, tries.Load() != 4)
 		}
-		b.becomes(dead, row{store.Completed, 3})
+		b.waitForRow(dead, runRow{store.Completed, 3})
 	})
 }
 
-// attempted sets how many attempts a run has had.
-func attempted(run store.Run, n int64) *db.Batch {
+// newAttemptsUpdate sets how many attempts a run has had.
+func newAttemptsUpdate(run store.Run, n int64) *db.Batch {
 	var batch db.Batch
 	batch.Exec(nil, "UPDATE run SET attempts = $3 WHERE tenant = $1 AND task = $2", string(run.Tenant), string(run.Task), n)
 	return &batch
@@ -596,62 +596,62 @@ func attempted(run store.Run, n int64) *db.Batch {
 // TestAwaited: a run that somebody waits for and that found no place has the next one that comes free, and needs no
 // worker of the queue, which is busy all the while.
 func TestAwaited(t *testing.T) {
-	each(t, func(b bench) {
-		began, leave, leaveQueue := make(chan store.Run, 10), make(chan struct{}), make(chan struct{})
+	forEachEngine(t, func(b fixture) {
+		began, finish, leaveQueue := make(chan store.Run, 10), make(chan struct{}), make(chan struct{})
 		var queued atomic.Pointer[agentsvc.TaskID]
-		p, _ := b.pool(queue.Options{MaxInflight: 1, Workers: 1}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{MaxInflight: 1, Workers: 1}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			if of := queued.Load(); of != nil && *of == run.Task {
 				<-leaveQueue
 			} else {
-				<-leave
+				<-finish
 			}
-			return b.finish(ctx, run)
+			return b.finishRun(ctx, run)
 		})
-		first := b.live(p)
-		receive(b, began)
-		other := b.accept("")
+		first := b.startLiveRun(p)
+		receiveValue(b, began)
+		other := b.acceptRun("")
 		queued.Store(&other.Task)
-		p.Queued(other)
-		receive(b, began) // both places are taken
-		run := b.accept("")
-		run.Priority = store.Awaited
-		p.Queued(run)
-		leave <- struct{}{}
-		if got := receive(b, began); got.Task != run.Task {
+		p.NotifyQueued(other)
+		receiveValue(b, began) // both places are taken
+		run := b.acceptRun("")
+		run.Priority = store.PriorityAwaited
+		p.NotifyQueued(run)
+		finish <- struct{}{}
+		if got := receiveValue(b, began); got.Task != run.Task {
 			b.Errorf("began %s, want %s", got.Task, run.Task)
 		}
-		leave <- struct{}{}
+		finish <- struct{}{}
 		close(leaveQueue)
 		for _, r := range []store.Run{first, other, run} {
-			b.becomes(r, row{store.Completed, 1})
+			b.waitForRow(r, runRow{store.Completed, 1})
 		}
 	})
 }
 
 // TestFloodedQueue: however many runs of one app wait, another's single one comes next.
 func TestFloodedQueue(t *testing.T) {
-	each(t, func(b bench) {
+	forEachEngine(t, func(b fixture) {
 		const workers = 2
-		begun, leave := make(chan store.Run), make(chan struct{})
+		begun, finish := make(chan store.Run), make(chan struct{})
 		handle := func(ctx context.Context, run store.Run) error {
 			begun <- run
-			<-leave
-			return bench{b.T, b.d, store.New(b.d, run.Tenant)}.finish(ctx, run)
+			<-finish
+			return fixture{b.T, b.d, store.New(b.d, run.Tenant)}.finishRun(ctx, run)
 		}
 		for range 40 {
-			b.accept("")
+			b.acceptRun("")
 		}
-		p, _ := b.pool(queue.Options{Workers: workers}, handle)
-		p.Wake()
+		p, _ := b.openPool(queue.Options{Workers: workers}, handle)
+		p.WakeClaimers()
 		for range workers {
 			<-begun
 		}
-		quiet := bench{b.T, b.d, store.New(b.d, "quiet")}
-		run := quiet.acceptOf("quiet", "")
+		quiet := fixture{b.T, b.d, store.New(b.d, "quiet")}
+		run := quiet.acceptRunOf("quiet", "")
 		for before := 0; ; before++ {
-			leave <- struct{}{}
-			if got := receive(b, begun); got.Task == run.Task {
+			finish <- struct{}{}
+			if got := receiveValue(b, begun); got.Task == run.Task {
 				break
 			}
 			if before >= workers {
@@ -662,10 +662,10 @@ func TestFloodedQueue(t *testing.T) {
 			for range begun {
 			}
 		}()
-		close(leave)
-		quiet.becomes(run, row{store.Completed, 1})
-		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if st, err := store.NewRuns(b.d).Stats(b.Context()); err == nil && st.Pending+st.Running == 0 {
+		close(finish)
+		quiet.waitForRow(run, runRow{store.Completed, 1})
+		for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if st, err := store.NewRunQueue(b.d).CountRuns(b.Context()); err == nil && st.Pending+st.Running == 0 {
 				break
 			}
 		}
@@ -676,33 +676,33 @@ func TestFloodedQueue(t *testing.T) {
 // TestWoken: a process that was stopped for longer than its lease takes nothing new until it has renewed it, and stops
 // what others have taken meanwhile.
 func TestWoken(t *testing.T) {
-	each(t, func(b bench) {
+	forEachEngine(t, func(b fixture) {
 		began, causes := make(chan store.Run, 10), make(chan error, 10)
-		p, _ := b.pool(queue.Options{Stale: 6 * time.Second}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{StaleAfter: 6 * time.Second}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			return context.Cause(ctx)
 		})
-		b.live(p)
-		receive(b, began)
-		worker, _ := p.Reserve("acme")
-		p.Release("acme")
+		b.startLiveRun(p)
+		receiveValue(b, began)
+		worker, _ := p.AcquireSlot("acme")
+		p.ReleaseSlot("acme")
 		for rescued := int64(0); rescued == 0; { // others find it dead, unless a heartbeat comes in between
 			var gone db.Batch
 			gone.Exec(nil, "DELETE FROM worker WHERE id = $1", worker)
 			err := b.d.Platform().Do(b.Context(), &gone)
 			if err == nil {
-				rescued, err = store.NewRuns(b.d).Rescue(b.Context(), time.Hour)
+				rescued, err = store.NewRunQueue(b.d).RescueRuns(b.Context(), time.Hour)
 			}
 			if err != nil {
 				b.Fatal(err)
 			}
 		}
-		if runs, err := store.NewRuns(b.d).Claim(b.Context(), "other", []store.Share{{Tenant: "acme", Take: 1}}); err != nil || len(runs) > 1 {
+		if runs, err := store.NewRunQueue(b.d).ClaimRuns(b.Context(), "other", []store.Share{{Tenant: "acme", ClaimCount: 1}}); err != nil || len(runs) > 1 {
 			b.Fatalf("another claimed %d runs (%v)", len(runs), err)
 		}
-		if cause := receive(b, causes); !errors.Is(cause, agentsvc.ErrLost) {
+		if cause := receiveValue(b, causes); !errors.Is(cause, agentsvc.ErrLeaseLost) {
 			b.Errorf("stopped because %v", cause)
 		}
 	})

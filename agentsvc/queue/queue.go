@@ -21,17 +21,17 @@ type Options struct {
 	Workers     int           // runs claimed from the queue at a time: 4; one more is kept for an app that has none of these
 	MaxInflight int           // runs handed over in memory at a time: 512
 	AppInflight int           // of one app: 0 = as many as it leaves free to others
-	Turn        time.Duration // how long all workers may be busy before an app that has none of them begins a run nevertheless: 5s
-	Stale       time.Duration // age of the last heartbeat at which a worker counts as dead: 5m
+	LendAfter   time.Duration // how long all workers may be busy before an app that has none of them begins a run nevertheless: 5s
+	StaleAfter  time.Duration // age of the last heartbeat at which a worker counts as dead: 5m
 	Retry       Retry
 	// GiveUp ends the task of a run that has had its tries, none of which recorded an end, for the given reason. It
-	// returns [agentsvc.ErrLost] where the task no longer waits for the run. Without it such a run is tried for ever.
-	GiveUp func(ctx context.Context, run store.Run, reason string) error
-	Config func() string // hash of this process's own configuration file, "" without one
-	Idle   bool          // takes no runs: those accepted in this process are for others
-	Bus    *signal.Bus   // to the workers of other processes; nil = they look for themselves
-	Calls  Calls         // of the runs at work here; nil = nobody ends one
-	Log    *slog.Logger
+	// returns [agentsvc.ErrLeaseLost] where the task no longer waits for the run. Without it such a run is tried for ever.
+	GiveUp     func(ctx context.Context, run store.Run, reason string) error
+	ConfigHash func() string // hash of this process's own configuration file, "" without one
+	AcceptOnly bool          // takes no runs: those accepted in this process are for others
+	Bus        *signal.Bus   // to the workers of other processes; nil = they look for themselves
+	Calls      Calls         // of the runs at work here; nil = nobody ends one
+	Log        *slog.Logger
 }
 
 // Calls are the tool calls under way in this process.
@@ -48,14 +48,14 @@ func (o Options) withDefaults() Options {
 	if o.MaxInflight == 0 {
 		o.MaxInflight = 512
 	}
-	if o.Turn == 0 {
-		o.Turn = 5 * time.Second
+	if o.LendAfter == 0 {
+		o.LendAfter = 5 * time.Second
 	}
-	if o.Stale == 0 {
-		o.Stale = 5 * time.Minute
+	if o.StaleAfter == 0 {
+		o.StaleAfter = 5 * time.Minute
 	}
-	if o.Config == nil {
-		o.Config = func() string { return "" }
+	if o.ConfigHash == nil {
+		o.ConfigHash = func() string { return "" }
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -66,30 +66,30 @@ func (o Options) withDefaults() Options {
 // liveRule is how many runs of one app are handed over in memory at a time.
 func (o Options) liveRule() shareRule {
 	if o.AppInflight > 0 {
-		return upTo(o.AppInflight)
+		return atMost(o.AppInflight)
 	}
 	return asManyAsFree
 }
 
 // Retry says how often a run is tried again and when. The zero value never tries again.
 type Retry struct {
-	Max     int           // tries after the first
-	Initial time.Duration // before the second try, doubled for each further one
-	Limit   time.Duration // of the delay
+	MaxRetries   int           // tries after the first
+	InitialDelay time.Duration // before the second try, doubled for each further one
+	MaxDelay     time.Duration // of the delay
 }
 
-// Next returns the delay before the try after the given number of attempts, and whether there is to be one. The delay
+// NextDelay returns the delay before the try after the given number of attempts, and whether there is to be one. The delay
 // is drawn from the upper half of its bound, so that runs that failed together do not come back together.
-func (r Retry) Next(attempts int64) (time.Duration, bool) {
-	if attempts > int64(r.Max) {
+func (r Retry) NextDelay(attempts int64) (time.Duration, bool) {
+	if attempts > int64(r.MaxRetries) {
 		return 0, false
 	}
-	d := min(r.Initial, r.Limit)
-	for i := int64(1); i < attempts && d < r.Limit; i++ {
-		d += min(d, r.Limit-d)
+	d := min(r.InitialDelay, r.MaxDelay)
+	for i := int64(1); i < attempts && d < r.MaxDelay; i++ {
+		d += min(d, r.MaxDelay-d)
 	}
 	return d/2 + rand.N(d/2+1), true
 }
 
-// Exhausted reports whether a run that is about to begin this attempt has had all of its tries.
-func (r Retry) Exhausted(attempt int64) bool { return attempt > int64(r.Max)+1 }
+// IsExhausted reports whether a run that is about to begin this attempt has had all of its tries.
+func (r Retry) IsExhausted(attempt int64) bool { return attempt > int64(r.MaxRetries)+1 }

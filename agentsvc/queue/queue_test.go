@@ -19,20 +19,20 @@ func TestRetry(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		r := queue.Retry{
-			Max:     rapid.IntRange(0, 1000).Draw(t, "max"),
-			Initial: time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "initial")),
-			Limit:   time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "limit")),
+			MaxRetries:   rapid.IntRange(0, 1000).Draw(t, "max"),
+			InitialDelay: time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "initial")),
+			MaxDelay:     time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "limit")),
 		}
 		attempts := rapid.Int64Range(1, 1100).Draw(t, "attempts")
-		delay, again := r.Next(attempts)
-		if again != (attempts <= int64(r.Max)) {
-			t.Fatalf("after attempt %d of 1+%d: again %v", attempts, r.Max, again)
+		delay, again := r.NextDelay(attempts)
+		if again != (attempts <= int64(r.MaxRetries)) {
+			t.Fatalf("after attempt %d of 1+%d: again %v", attempts, r.MaxRetries, again)
 		}
-		if r.Exhausted(attempts+1) == again {
+		if r.IsExhausted(attempts+1) == again {
 			t.Fatalf("attempt %d is exhausted: %v, though there is one: %v", attempts+1, !again, again)
 		}
-		bound := float64(r.Initial) * math.Pow(2, float64(attempts-1))
-		bound = min(bound, float64(r.Limit))
+		bound := float64(r.InitialDelay) * math.Pow(2, float64(attempts-1))
+		bound = min(bound, float64(r.MaxDelay))
 		if !again {
 			bound = 0
 		}
@@ -46,19 +46,19 @@ func TestRetry(t *testing.T) {
 // TestRetryDefault: with the settings that hold where nothing is set, as an operator reads them.
 func TestRetryDefault(t *testing.T) {
 	t.Parallel()
-	r := queue.Retry{Max: 3, Initial: time.Second, Limit: 5 * time.Minute}
+	r := queue.Retry{MaxRetries: 3, InitialDelay: time.Second, MaxDelay: 5 * time.Minute}
 	for attempt, bound := range []time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second} {
 		if attempt == 0 {
 			continue
 		}
-		if d, ok := r.Next(int64(attempt)); !ok || d > bound || d < bound/2 {
+		if d, ok := r.NextDelay(int64(attempt)); !ok || d > bound || d < bound/2 {
 			t.Errorf("after attempt %d: %v, %v", attempt, d, ok)
 		}
 	}
-	if _, ok := r.Next(4); ok {
+	if _, ok := r.NextDelay(4); ok {
 		t.Error("a fifth attempt")
 	}
-	if r.Exhausted(4) || !r.Exhausted(5) {
+	if r.IsExhausted(4) || !r.IsExhausted(5) {
 		t.Error("the fourth attempt is the last one that may begin")
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// Checkpoints says which places between the steps of a turn are kept on its log, beside the beginning of each run, as
+// CheckpointPolicy says which places between the steps of a turn are kept on its log, beside the beginning of each run, as
 // points that the task can be restored to.
-type Checkpoints struct {
+type CheckpointPolicy struct {
 	Enabled    bool
 	AfterTools bool
 	BeforeLLM  bool
 	Interval   int // model calls, 0 = never
 }
 
-// keeps returns c as it is to be kept, nil if it is not.
-func (o Checkpoints) keeps(c agentsvc.Checkpoint) *agentsvc.Checkpoint {
+// selectCheckpoint returns c as it is to be kept, nil if it is not.
+func (o CheckpointPolicy) selectCheckpoint(c agentsvc.Checkpoint) *agentsvc.Checkpoint {
 	switch {
 	case !o.Enabled:
 		return nil
@@ -33,28 +33,28 @@ func (o Checkpoints) keeps(c agentsvc.Checkpoint) *agentsvc.Checkpoint {
 	return nil
 }
 
-// between reports whether o keeps places that follow the results of tools.
-func (o Checkpoints) between() bool {
+// hasStepCheckpoints reports whether o keeps places that follow the results of tools.
+func (o CheckpointPolicy) hasStepCheckpoints() bool {
 	return o.Enabled && (o.AfterTools || o.BeforeLLM || o.Interval > 0)
 }
 
-// checkpoint keeps a place that the agent has reached, if it is one to keep. Before a model is called, which takes its time and
+// addCheckpoint keeps a place that the agent has reached, if it is one to keep. Before a model is called, which takes its time and
 // may be the process's last act, what is held back and the places behind it are written, in one transaction.
-func (t *turn) checkpoint(ctx context.Context, ev agentsvc.Event) error {
+func (t *execution) addCheckpoint(ctx context.Context, ev agentsvc.Event) error {
 	calls := ev.Checkpoint.Reason == agentsvc.BeforeLLM
-	if ev.Checkpoint = t.o.Checkpoints.keeps(*ev.Checkpoint); ev.Checkpoint != nil {
+	if ev.Checkpoint = t.options.Checkpoints.selectCheckpoint(*ev.Checkpoint); ev.Checkpoint != nil {
 		t.pending = append(t.pending, ev)
 	}
 	if calls && t.recorded {
-		return t.flush(ctx)
+		return t.flushPending(ctx)
 	}
 	return nil
 }
 
-// completes reports whether ev is the last result that the agent's model waits for, so that what the agent says next follows at
+// completesToolRound reports whether ev is the last result that the agent's model waits for, so that what the agent says next follows at
 // once: the places behind the result are written with it.
-func (t *turn) completes(ev agentsvc.Event) bool {
-	if ev.Result == nil || !t.o.Checkpoints.between() {
+func (t *execution) completesToolRound(ev agentsvc.Event) bool {
+	if ev.Result == nil || !t.options.Checkpoints.hasStepCheckpoints() {
 		return false
 	}
 	entries := t.entries
@@ -73,46 +73,46 @@ func (t *turn) completes(ev agentsvc.Event) bool {
 	return false
 }
 
-// flush writes what waits, also as the run is stopped: what a tool did is done, and without its result nobody could tell.
-func (t *turn) flush(ctx context.Context) error {
+// flushPending writes what waits, also as the run is stopped: what a tool did is done, and without its result nobody could tell.
+func (t *execution) flushPending(ctx context.Context) error {
 	if !slices.ContainsFunc(t.pending, func(ev agentsvc.Event) bool { return ev.Usage == nil }) {
 		return nil
 	}
-	ctx, cancel := t.rec.Linger(ctx)
+	ctx, cancel := t.recorder.WithStopGrace(ctx)
 	defer cancel()
-	return t.write(ctx, store.Record{Events: t.pending})
+	return t.writeRecord(ctx, store.Record{Events: t.pending})
 }
 
-// Recovery says which runs go on in the middle of which their process stopped. The others fail.
-type Recovery struct {
-	Never      bool          // none that began with a message
-	NeverHuman bool          // none that went on after a human's decision or answer
-	MaxAge     time.Duration // of the last step, 0 = any
+// RecoveryPolicy says which runs go on in the middle of which their process stopped. The others fail.
+type RecoveryPolicy struct {
+	NeverAfterMessage bool          // none that began with a message
+	NeverAfterHuman   bool          // none that went on after a human's decision or answer
+	MaxAge            time.Duration // of the last step, 0 = any
 }
 
-// allows returns a [cutOffError] if run, whose last step was made at last, may not go on.
-func (r Recovery) allows(run store.Run, last time.Time) error {
-	never := r.Never
+// checkRecovery returns a [interruptedError] if run, whose last step was made at last, may not go on.
+func (r RecoveryPolicy) checkRecovery(run store.Run, last time.Time) error {
+	never := r.NeverAfterMessage
 	if run.Turn > 1 {
-		never = r.NeverHuman
+		never = r.NeverAfterHuman
 	}
 	age := time.Since(last)
 	switch {
-	case !run.CutOff:
+	case !run.WasInterrupted:
 		return nil
 	case never:
-		return &cutOffError{"its app does not let such tasks go on"}
+		return &interruptedError{"its app does not let such tasks go on"}
 	case r.MaxAge > 0 && !last.IsZero() && age > r.MaxAge:
-		return &cutOffError{fmt.Sprintf("its last step was made %v ago, and its app lets tasks go on for %v", age.Round(time.Second), r.MaxAge)}
+		return &interruptedError{fmt.Sprintf("its last step was made %v ago, and its app lets tasks go on for %v", age.Round(time.Second), r.MaxAge)}
 	}
 	return nil
 }
 
-// cutOffError says why a run in the middle of which its process stopped does not go on.
-type cutOffError struct {
-	why string
+// interruptedError says why a run in the middle of which its process stopped does not go on.
+type interruptedError struct {
+	reason string
 }
 
-func (e *cutOffError) Error() string {
-	return "The server stopped in the middle of the task, and " + e.why + "."
+func (e *interruptedError) Error() string {
+	return "The server stopped in the middle of the task, and " + e.reason + "."
 }

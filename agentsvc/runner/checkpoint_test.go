@@ -25,36 +25,36 @@ import (
 
 // TestRecovery: a process stops in the middle of a run. Whether another goes on with it is up to its app.
 func TestRecovery(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
+	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		for _, c := range []struct {
 			name   string
-			allows runner.Recovery
+			allows runner.RecoveryPolicy
 			text   string
 			human  bool // the run went on after an answer
 			want   agentsvc.State
 			why    string
 		}{
-			{"nothing is said", runner.Recovery{}, "look", false, agentsvc.Completed, ""},
-			{"young enough", runner.Recovery{MaxAge: time.Hour}, "look", false, agentsvc.Completed, ""},
-			{"too old", runner.Recovery{MaxAge: time.Nanosecond}, "look", false, agentsvc.Failed, "its app lets tasks go on for 1ns"},
-			{"never", runner.Recovery{Never: true}, "look", false, agentsvc.Failed, "does not let such tasks go on"},
-			{"never after an answer", runner.Recovery{NeverHuman: true}, "look", false, agentsvc.Completed, ""},
-			{"never, after an answer", runner.Recovery{NeverHuman: true}, "ask", true, agentsvc.Failed, "does not let such tasks go on"},
-			{"only after an answer", runner.Recovery{Never: true}, "ask", true, agentsvc.Completed, ""},
+			{"nothing is said", runner.RecoveryPolicy{}, "look", false, agentsvc.Completed, ""},
+			{"young enough", runner.RecoveryPolicy{MaxAge: time.Hour}, "look", false, agentsvc.Completed, ""},
+			{"too old", runner.RecoveryPolicy{MaxAge: time.Nanosecond}, "look", false, agentsvc.Failed, "its app lets tasks go on for 1ns"},
+			{"never", runner.RecoveryPolicy{NeverAfterMessage: true}, "look", false, agentsvc.Failed, "does not let such tasks go on"},
+			{"never after an answer", runner.RecoveryPolicy{NeverAfterHuman: true}, "look", false, agentsvc.Completed, ""},
+			{"never, after an answer", runner.RecoveryPolicy{NeverAfterHuman: true}, "ask", true, agentsvc.Failed, "does not let such tasks go on"},
+			{"only after an answer", runner.RecoveryPolicy{NeverAfterMessage: true}, "ask", true, agentsvc.Completed, ""},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				began := make(chan struct{}, 1)
-				hangs := look{idempotent: true, call: func(ctx context.Context) (string, error) {
+				hangs := lookTool{idempotent: true, call: func(ctx context.Context) (string, error) {
 					began <- struct{}{}
 					<-ctx.Done()
 					return "", ctx.Err()
 				}}
-				m := talker(t)
-				h := open(t, d, quick, map[string]agent.Agent{"a": thinker(t, m, hangs)})
-				sub := send(c.text)
+				m := newTalkerModel(t)
+				h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, m, hangs)})
+				sub := newSubmission(c.text)
 				if c.human {
-					got, _ := h.call(t, sub)
-					sub = send("look")
+					got, _ := h.submitAndDrain(t, sub)
+					sub = newSubmission("look")
 					sub.Message.Task = got.ID
 				}
 				got, err := h.Submit(t.Context(), sub)
@@ -62,13 +62,13 @@ func TestRecovery(t *testing.T) {
 					t.Fatal(err)
 				}
 				<-began
-				h.stop(t)
-				there := build(d, quick, map[string]agent.Agent{"a": thinker(t, m, look{idempotent: true})})
-				there.o.Recovery = c.allows
-				there.rewire()
-				there.start(t)
-				there.pool.Wake()
-				end := there.wait(t, got.ID)
+				h.stopNow(t)
+				there := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, m, lookTool{idempotent: true})})
+				there.options.Recovery = c.allows
+				there.resetRunner()
+				there.startWorking(t)
+				there.pool.WakeClaimers()
+				end := there.waitUntilSettled(t, got.ID)
 				if end.Status.State != c.want || !strings.Contains(end.Status.Message.Text(), c.why) {
 					t.Errorf("the task is %s: %q", end.Status.State, end.Status.Message.Text())
 				}
@@ -79,72 +79,72 @@ func TestRecovery(t *testing.T) {
 
 // TestNotCutOff: what never began goes on, whatever the app says about what was cut off.
 func TestNotCutOff(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
-		h := build(d, quick, map[string]agent.Agent{"a": thinker(t, talker(t), look{})})
-		h.o.Recovery = runner.Recovery{Never: true, NeverHuman: true}
-		h.rewire()
-		got, err := h.Submit(t.Context(), send("hello"))
+	forEachEngine(t, func(t *testing.T, d *db.DB) {
+		h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, newTalkerModel(t), lookTool{})})
+		h.options.Recovery = runner.RecoveryPolicy{NeverAfterMessage: true, NeverAfterHuman: true}
+		h.resetRunner()
+		got, err := h.Submit(t.Context(), newSubmission("hello"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := store.NewRuns(d)
-		if runs, err := q.Claim(t.Context(), "w", []store.Share{{Tenant: "acme", Take: 1}}); err != nil || len(runs) != 1 {
+		q := store.NewRunQueue(d)
+		if runs, err := q.ClaimRuns(t.Context(), "w", []store.Share{{Tenant: "acme", ClaimCount: 1}}); err != nil || len(runs) != 1 {
 			t.Fatalf("claimed %v (%v)", runs, err)
 		}
-		if err := q.Release(t.Context(), "w"); err != nil {
+		if err := q.ReleaseRuns(t.Context(), "w"); err != nil {
 			t.Fatal(err)
 		}
-		h.start(t)
-		h.pool.Wake()
-		if end := h.wait(t, got.ID); end.Status.State != agentsvc.Completed {
+		h.startWorking(t)
+		h.pool.WakeClaimers()
+		if end := h.waitUntilSettled(t, got.ID); end.Status.State != agentsvc.Completed {
 			t.Errorf("%+v", end.Status)
 		}
 	})
 }
 
-// stumbler looks twice, then fails as often as there are stones.
-func stumbler(t *testing.T) *model {
+// newStumblerModel looks twice, then fails as often as there are stones.
+func newStumblerModel(t *testing.T) *model {
 	look := scripted.Item{Call: &scripted.Call{Tool: "look"}}
-	return script(t,
+	return newScriptedModel(t,
 		scripted.Rule{When: scripted.When{Text: "^go$"}, Then: []scripted.Item{look}},
 		scripted.Rule{When: scripted.When{ToolResult: "look", Text: "^1$"}, Then: []scripted.Item{look}},
-		scripted.Rule{When: scripted.When{ToolResult: "look", Text: "^2$"}, Then: []scripted.Item{{Fail: &scripted.Fail{Status: 400, Message: "no"}}}},
-		scripted.Rule{Then: []scripted.Item{{Say: "I saw {{result}}"}}},
+		scripted.Rule{When: scripted.When{ToolResult: "look", Text: "^2$"}, Then: []scripted.Item{{Failure: &scripted.Failure{Status: 400, Message: "no"}}}},
+		scripted.Rule{Then: []scripted.Item{{Text: "I saw {{result}}"}}},
 	)
 }
 
 // TestCheckpoints: which places of a turn are kept.
 func TestCheckpoints(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
+	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		for _, c := range []struct {
-			o    runner.Checkpoints
+			o    runner.CheckpointPolicy
 			want []string
 		}{
-			{runner.Checkpoints{AfterTools: true, BeforeLLM: true, Interval: 1}, nil},
-			{runner.Checkpoints{Enabled: true}, []string{"start 0"}},
-			{runner.Checkpoints{Enabled: true, AfterTools: true}, []string{"start 0", "after_tools 1", "after_tools 2"}},
-			{runner.Checkpoints{Enabled: true, BeforeLLM: true}, []string{"start 0", "before_llm 0", "before_llm 1", "before_llm 2"}},
-			{runner.Checkpoints{Enabled: true, Interval: 2}, []string{"start 0", "interval 2"}},
+			{runner.CheckpointPolicy{AfterTools: true, BeforeLLM: true, Interval: 1}, nil},
+			{runner.CheckpointPolicy{Enabled: true}, []string{"start 0"}},
+			{runner.CheckpointPolicy{Enabled: true, AfterTools: true}, []string{"start 0", "after_tools 1", "after_tools 2"}},
+			{runner.CheckpointPolicy{Enabled: true, BeforeLLM: true}, []string{"start 0", "before_llm 0", "before_llm 1", "before_llm 2"}},
+			{runner.CheckpointPolicy{Enabled: true, Interval: 2}, []string{"start 0", "interval 2"}},
 		} {
 			var n atomic.Int64
-			count := look{call: func(context.Context) (string, error) { return fmt.Sprint(n.Add(1)), nil }}
-			h := build(d, quick, map[string]agent.Agent{"a": thinker(t, stumbler(t), count)})
-			h.o.Checkpoints = c.o
-			h.rewire()
-			h.start(t)
-			got, _ := h.call(t, send("go"))
-			kept, err := h.Checkpoints(t.Context(), reach, got.ID)
+			count := lookTool{call: func(context.Context) (string, error) { return fmt.Sprint(n.Add(1)), nil }}
+			h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, newStumblerModel(t), count)})
+			h.options.Checkpoints = c.o
+			h.resetRunner()
+			h.startWorking(t)
+			got, _ := h.submitAndDrain(t, newSubmission("go"))
+			checkpoints, err := h.ListCheckpoints(t.Context(), anaVisibility, got.ID)
 			if err != nil || got.Status.State != agentsvc.Failed {
 				t.Fatalf("%s (%v)", got.Status.State, err)
 			}
 			var names []string
-			for _, ev := range kept {
+			for _, ev := range checkpoints {
 				names = append(names, fmt.Sprint(ev.Checkpoint.Reason, " ", ev.Checkpoint.Step))
 			}
 			if diff := cmp.Diff(c.want, names); diff != "" {
 				t.Errorf("%+v\n%s", c.o, diff)
 			}
-			h.stop(t)
+			h.stopNow(t)
 		}
 	})
 }
@@ -152,18 +152,18 @@ func TestCheckpoints(t *testing.T) {
 // TestRestore: a task that failed goes on from each of its checkpoints as another task. What was done by then is
 // neither asked nor done again.
 func TestRestore(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
+	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		var n atomic.Int64
-		count := look{call: func(context.Context) (string, error) { return fmt.Sprint(n.Add(1)), nil }}
-		m := stumbler(t)
-		h := build(d, quick, map[string]agent.Agent{"a": thinker(t, m, count)})
-		h.o.Checkpoints = runner.Checkpoints{Enabled: true, AfterTools: true}
-		h.rewire()
-		h.start(t)
-		failed, _ := h.call(t, send("go"))
-		kept, err := h.Checkpoints(t.Context(), reach, failed.ID)
-		if err != nil || len(kept) != 3 {
-			t.Fatalf("kept %v (%v)", kept, err)
+		count := lookTool{call: func(context.Context) (string, error) { return fmt.Sprint(n.Add(1)), nil }}
+		m := newStumblerModel(t)
+		h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, m, count)})
+		h.options.Checkpoints = runner.CheckpointPolicy{Enabled: true, AfterTools: true}
+		h.resetRunner()
+		h.startWorking(t)
+		failed, _ := h.submitAndDrain(t, newSubmission("go"))
+		checkpoints, err := h.ListCheckpoints(t.Context(), anaVisibility, failed.ID)
+		if err != nil || len(checkpoints) != 3 {
+			t.Fatalf("kept %v (%v)", checkpoints, err)
 		}
 		for i, c := range []struct {
 			calls int64
@@ -175,24 +175,24 @@ func TestRestore(t *testing.T) {
 			{1, 2, agentsvc.Completed, "I saw 4"},         // it knows "1", which does not
 			{0, 1, agentsvc.Failed, "refused as invalid"}, // it knows "1" and "2", at which the model stumbles
 		} {
-			before, asked := n.Load(), len(m.steps())
-			got, err := h.Restore(t.Context(), reach, failed.ID, kept[i].Seq, agentsvc.Owner{Subject: "op"}, nil)
+			before, requested := n.Load(), len(m.requestSteps())
+			got, err := h.RestoreCheckpoint(t.Context(), anaVisibility, failed.ID, checkpoints[i].Seq, agentsvc.Owner{Subject: "op"}, nil)
 			if err != nil || got.ID == failed.ID || got.Status.State != agentsvc.Submitted || got.Context != failed.Context || got.Owner != failed.Owner {
 				t.Fatalf("restored %+v (%v)", got, err)
 			}
-			end := h.wait(t, got.ID)
+			end := h.waitUntilSettled(t, got.ID)
 			if end.Status.State != c.state || !strings.Contains(end.Status.Message.Text(), c.says) {
 				t.Errorf("from %d: %s, %q", i, end.Status.State, end.Status.Message.Text())
 			}
-			if made := n.Load() - before; made != c.calls || len(m.steps())-asked != c.asked {
-				t.Errorf("from %d: %d tool calls, %d model calls", i, made, len(m.steps())-asked)
+			if made := n.Load() - before; made != c.calls || len(m.requestSteps())-requested != c.asked {
+				t.Errorf("from %d: %d tool calls, %d model calls", i, made, len(m.requestSteps())-requested)
 			}
 			from, _ := end.History[0].Metadata["restored_from"].(map[string]any)
-			if from["task_id"] != string(failed.ID) || from["checkpoint"] != float64(kept[i].Seq) {
+			if from["task_id"] != string(failed.ID) || from["checkpoint"] != float64(checkpoints[i].Seq) {
 				t.Errorf("it says that it comes from %v", from)
 			}
 			if end.Status.State == agentsvc.Completed {
-				if _, err := h.Restore(t.Context(), reach, got.ID, 2, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, task.ErrNotRestorable) {
+				if _, err := h.RestoreCheckpoint(t.Context(), anaVisibility, got.ID, 2, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, task.ErrNotRestorable) {
 					t.Errorf("a task that completed: %v", err)
 				}
 			}
@@ -203,39 +203,39 @@ func TestRestore(t *testing.T) {
 		if err := d.Platform().Do(t.Context(), &b); err != nil || noted != 3 {
 			t.Errorf("%d entries on the audit trail, want 3 (%v)", noted, err)
 		}
-		still, err := h.Get(t.Context(), reach, failed.ID, store.With{})
+		still, err := h.Get(t.Context(), anaVisibility, failed.ID, store.TaskParts{})
 		if err != nil || still.Seq != failed.Seq || still.Status.State != agentsvc.Failed {
 			t.Errorf("the task that failed is now %+v (%v)", still, err)
 		}
-		bob := task.Reach{Owner: &agentsvc.Owner{Issuer: "stoa", Subject: "bob"}}
-		for _, id := range []int64{kept[0].Seq + 1, 0, -1, 1000} {
-			if _, err := h.Restore(t.Context(), reach, failed.ID, id, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
+		bob := task.Visibility{Owner: &agentsvc.Owner{Issuer: "stoa", Subject: "bob"}}
+		for _, id := range []int64{checkpoints[0].Seq + 1, 0, -1, 1000} {
+			if _, err := h.RestoreCheckpoint(t.Context(), anaVisibility, failed.ID, id, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("no checkpoint stands at %d: %v", id, err)
 			}
 		}
-		if _, err := h.Restore(t.Context(), bob, failed.ID, kept[0].Seq, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := h.RestoreCheckpoint(t.Context(), bob, failed.ID, checkpoints[0].Seq, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("another's task: %v", err)
 		}
-		if _, err := h.Checkpoints(t.Context(), bob, failed.ID); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := h.ListCheckpoints(t.Context(), bob, failed.ID); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("another's checkpoints: %v", err)
 		}
 	})
 }
 
-// peek is an agent that looks at what is on the log each time its model is about to be called.
-type peek struct {
+// checkpointProbe is an agent that looks at what is on the log each time its model is about to be called.
+type checkpointProbe struct {
 	agent.Agent
-	look func(step int)
+	onCheckpoint func(step int)
 }
 
-func (p peek) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
+func (p checkpointProbe) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		for ev, err := range p.Agent.Run(ctx, inv) {
 			if !yield(ev, err) {
 				return
 			}
 			if c := ev.Checkpoint; c != nil && c.Reason == agentsvc.BeforeLLM {
-				p.look(c.Step)
+				p.onCheckpoint(c.Step)
 			}
 		}
 	}
@@ -244,18 +244,18 @@ func (p peek) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.
 // TestCheckpointsDurable: the places behind a round of tools are on the log, at one time with its last result, before the
 // model is called again: a process that dies in that call leaves them behind.
 func TestCheckpointsDurable(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
+	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		var n atomic.Int64
-		var h *house
+		var h *testProcess
 		found := map[int][]string{}
-		count := look{call: func(context.Context) (string, error) { return fmt.Sprint(n.Add(1)), nil }}
-		h = build(d, quick, map[string]agent.Agent{"a": peek{thinker(t, stumbler(t), count), func(step int) {
-			page, err := h.List(context.Background(), task.Reach{}, task.Query{})
+		count := lookTool{call: func(context.Context) (string, error) { return fmt.Sprint(n.Add(1)), nil }}
+		h = newTestProcess(d, quickRetry, map[string]agent.Agent{"a": checkpointProbe{newLookAgent(t, newStumblerModel(t), count), func(step int) {
+			page, err := h.List(context.Background(), task.Visibility{}, task.Query{})
 			if err != nil || len(page.Tasks) != 1 {
 				t.Errorf("%d tasks (%v)", len(page.Tasks), err)
 				return
 			}
-			evs, err := h.st.Events(context.Background(), page.Tasks[0].ID, 0, 100)
+			evs, err := h.st.LoadEvents(context.Background(), page.Tasks[0].ID, 0, 100)
 			if err != nil {
 				t.Error(err)
 			}
@@ -272,10 +272,10 @@ func TestCheckpointsDurable(t *testing.T) {
 				}
 			}
 		}}})
-		h.o.Checkpoints = runner.Checkpoints{Enabled: true, AfterTools: true, BeforeLLM: true}
-		h.rewire()
-		h.start(t)
-		got, _ := h.call(t, send("go"))
+		h.options.Checkpoints = runner.CheckpointPolicy{Enabled: true, AfterTools: true, BeforeLLM: true}
+		h.resetRunner()
+		h.startWorking(t)
+		got, _ := h.submitAndDrain(t, newSubmission("go"))
 		if got.Status.State != agentsvc.Failed {
 			t.Fatal(got.Status.State)
 		}
@@ -290,25 +290,25 @@ func TestCheckpointsDurable(t *testing.T) {
 // TestDrainedBetween: a run is stopped between a tool's last result and the checkpoints behind it: the result is kept, and
 // whoever goes on makes no call again.
 func TestDrainedBetween(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
+	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		var looked atomic.Int64
-		seen := look{call: func(context.Context) (string, error) { looked.Add(1); return "a cat", nil }}
+		seen := lookTool{call: func(context.Context) (string, error) { looked.Add(1); return "a cat", nil }}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		h := build(d, quick, map[string]agent.Agent{"a": cut{thinker(t, talker(t), seen), func(context.Context) { cancel(queue.ErrStopping) }}})
-		h.o.Checkpoints = runner.Checkpoints{Enabled: true, AfterTools: true}
-		h.rewire()
+		h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": interruptingAgent{newLookAgent(t, newTalkerModel(t), seen), func(context.Context) { cancel(queue.ErrStopping) }}})
+		h.options.Checkpoints = runner.CheckpointPolicy{Enabled: true, AfterTools: true}
+		h.resetRunner()
 		run := store.Run{
 			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
 			Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("look")}},
 		}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working, Message: &run.Message}}
-		if err := h.st.Accept(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.run.Run(ctx, run); !errors.Is(err, queue.ErrStopping) {
+		if err := h.runner.Run(ctx, run); !errors.Is(err, queue.ErrStopping) {
 			t.Error(err)
 		}
-		evs, err := h.st.Events(t.Context(), run.Task, 0, 100)
+		evs, err := h.st.LoadEvents(t.Context(), run.Task, 0, 100)
 		if err != nil || !slices.ContainsFunc(evs, func(ev agentsvc.Event) bool { return ev.Result != nil }) || looked.Load() != 1 {
 			t.Errorf("the result is not on the log: %d events (%v), %d calls", len(evs), err, looked.Load())
 		}

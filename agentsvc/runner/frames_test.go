@@ -17,16 +17,16 @@ import (
 	"stoa/tenancy/db"
 )
 
-func says(t *testing.T, items ...scripted.Item) (agent.Agent, *model) {
-	m := script(t, scripted.Rule{Then: items})
+func newSayingAgent(t *testing.T, items ...scripted.Item) (agent.Agent, *model) {
+	m := newScriptedModel(t, scripted.Rule{Then: items})
 	return agent.NewLLM(m, agent.Options{}), m
 }
 
-func member(name string, a agent.Agent) agent.Member { return agent.Member{Name: name, Agent: a} }
+func newMember(name string, a agent.Agent) agent.Member { return agent.Member{Name: name, Agent: a} }
 
-// framed tells events with their frames, without usage.
-func framed(evs []agentsvc.Event) (lines []string) {
-	for i, kind := range kinds(evs) {
+// formatFramed tells events with their frames, without usage.
+func formatFramed(evs []agentsvc.Event) (lines []string) {
+	for i, kind := range eventKinds(evs) {
 		if evs[i].Usage == nil {
 			lines = append(lines, strings.TrimSpace(evs[i].Frame+" "+kind))
 		}
@@ -37,14 +37,14 @@ func framed(evs []agentsvc.Event) (lines []string) {
 // TestFrames: what sub-agents do is on the log under their paths, what they used is part of the sum, and what they said
 // among themselves is neither in the session nor in the history.
 func TestFrames(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
-		one, _ := says(t, scripted.Item{Say: "one"})
-		two, _ := says(t, scripted.Item{Say: "two"})
-		par := agent.NewParallel([]agent.Member{member("one", one), member("two", two)}, agent.GroupOptions{})
-		last, m := says(t, scripted.Item{Say: "last"})
-		h := open(t, d, quick, map[string]agent.Agent{"a": agent.NewSequential([]agent.Member{member("par", par), member("last", last)}, agent.GroupOptions{})})
-		got, facts := h.call(t, send("go"))
-		lines := framed(facts)
+	forEachEngine(t, func(t *testing.T, d *db.DB) {
+		one, _ := newSayingAgent(t, scripted.Item{Text: "one"})
+		two, _ := newSayingAgent(t, scripted.Item{Text: "two"})
+		par := agent.NewParallel([]agent.Member{newMember("one", one), newMember("two", two)}, agent.GroupOptions{})
+		last, m := newSayingAgent(t, scripted.Item{Text: "last"})
+		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": agent.NewSequential([]agent.Member{newMember("par", par), newMember("last", last)}, agent.GroupOptions{})})
+		got, facts := h.submitAndDrain(t, newSubmission("go"))
+		lines := formatFramed(facts)
 		slices.Sort(lines[2:4]) // side by side
 		if diff := cmp.Diff([]string{"submitted", "working", "par/one message", "par/two message", "par message", "last message", "completed"}, lines); diff != "" {
 			t.Error(diff)
@@ -55,17 +55,17 @@ func TestFrames(t *testing.T) {
 		if used := got.Status.Message.Metadata["tokens_used"].(map[string]any); used["output"] != 3.0 {
 			t.Errorf("used %v, want three words", used)
 		}
-		if diff := cmp.Diff([]string{"user: go", "agent: last"}, h.talk(t)); diff != "" {
+		if diff := cmp.Diff([]string{"user: go", "agent: last"}, h.sessionLines(t)); diff != "" {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff([]string{"user: go", "user: par:\none:\none\n\ntwo:\ntwo"}, spoken(m.reqs[0].Conversation)); diff != "" {
+		if diff := cmp.Diff([]string{"user: go", "user: par:\none:\none\n\ntwo:\ntwo"}, formatEntries(m.reqs[0].Conversation)); diff != "" {
 			t.Error(diff)
 		}
-		stored, err := h.Get(t.Context(), reach, got.ID, store.With{History: true})
+		stored, err := h.Get(t.Context(), anaVisibility, got.ID, store.TaskParts{History: true})
 		if err != nil || len(stored.History) != 2 {
 			t.Errorf("kept history %v (%v)", stored.History, err)
 		}
-		if diff := cmp.Diff([]string{"1/last/0"}, m.steps()); diff != "" {
+		if diff := cmp.Diff([]string{"1/last/0"}, m.requestSteps()); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -74,63 +74,63 @@ func TestFrames(t *testing.T) {
 // TestTransferred: after control was handed over the session holds every call with its result, and the next turn of
 // it begins with the first agent, who knows what the other one said.
 func TestTransferred(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
-		asks, _ := says(t, scripted.Item{Ask: "Which one?"})
-		tells, _ := says(t, scripted.Item{Say: "It is blue."})
-		root := script(t,
+	forEachEngine(t, func(t *testing.T, d *db.DB) {
+		asks, _ := newSayingAgent(t, scripted.Item{Question: "Which one?"})
+		tells, _ := newSayingAgent(t, scripted.Item{Text: "It is blue."})
+		root := newScriptedModel(t,
 			scripted.Rule{When: scripted.When{Text: "colour"}, Then: []scripted.Item{{Call: &scripted.Call{Tool: "transfer_to_tells"}}}},
 			scripted.Rule{When: scripted.When{Text: "^which$"}, Then: []scripted.Item{{Call: &scripted.Call{Tool: "transfer_to_asks"}}}},
-			scripted.Rule{Then: []scripted.Item{{Say: "You said: {{text}}"}}},
+			scripted.Rule{Then: []scripted.Item{{Text: "You said: {{text}}"}}},
 		)
-		h := open(t, d, quick, map[string]agent.Agent{"a": agent.NewLLM(root, agent.Options{SubAgents: []agent.Member{member("asks", asks), member("tells", tells)}})})
-		first, facts := h.call(t, send("what colour?"))
+		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": agent.NewLLM(root, agent.Options{SubAgents: []agent.Member{newMember("asks", asks), newMember("tells", tells)}})})
+		first, facts := h.submitAndDrain(t, newSubmission("what colour?"))
 		if first.Status.Message.Text() != "It is blue." || first.Status.State != agentsvc.Completed {
 			t.Errorf("%s: %q", first.Status.State, first.Status.Message.Text())
 		}
-		if diff := cmp.Diff([]string{"submitted", "working", "message", "tells[1] message", "result", "completed"}, framed(facts)); diff != "" {
+		if diff := cmp.Diff([]string{"submitted", "working", "message", "tells[1] message", "result", "completed"}, formatFramed(facts)); diff != "" {
 			t.Error(diff)
 		}
-		talk := []string{"user: what colour?", "agent calls: ", "result: tells has taken over and answered.", "agent: It is blue."}
-		if diff := cmp.Diff(talk, h.talk(t)); diff != "" {
+		conversation := []string{"user: what colour?", "agent calls: ", "result: tells has taken over and answered.", "agent: It is blue."}
+		if diff := cmp.Diff(conversation, h.sessionLines(t)); diff != "" {
 			t.Error(diff)
 		}
-		second, _ := h.call(t, send("which"))
+		second, _ := h.submitAndDrain(t, newSubmission("which"))
 		if second.Status.State != agentsvc.InputRequired || second.Status.Message.Text() != "Which one?" {
 			t.Fatalf("%s: %q", second.Status.State, second.Status.Message.Text())
 		}
-		answer := send("the red one")
+		answer := newSubmission("the red one")
 		answer.Message.Task = second.ID
-		third, _ := h.call(t, answer)
+		third, _ := h.submitAndDrain(t, answer)
 		if third.Status.Message.Text() != "You said: the red one" {
 			t.Errorf("%s: %q", third.Status.State, third.Status.Message.Text())
 		}
-		talk = append(talk, "user: which", "agent calls: ", "result: input_required: Which one?", "agent: Which one?", "user: the red one")
+		conversation = append(conversation, "user: which", "agent calls: ", "result: input_required: Which one?", "agent: Which one?", "user: the red one")
 		root.mu.Lock()
-		asked := spoken(root.reqs[len(root.reqs)-1].Conversation)
+		requested := formatEntries(root.reqs[len(root.reqs)-1].Conversation)
 		root.mu.Unlock()
-		if diff := cmp.Diff(talk, asked); diff != "" {
+		if diff := cmp.Diff(conversation, requested); diff != "" {
 			t.Errorf("the first agent goes on from\n%s", diff)
 		}
 	})
 }
 
-// TestHandedBackBelow: a process stops in the middle of a sub-agent's tool call. Another one goes on there: who has
+// TestStoppedInSubAgentCall: a process stops in the middle of a sub-agent's tool call. Another one goes on there: who has
 // ended is not asked again, nor is the model that asked for the call.
-func TestHandedBackBelow(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
+func TestStoppedInSubAgentCall(t *testing.T) {
+	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		var looked atomic.Int64
 		began := make(chan struct{}, 1)
 		chain := func(call func(ctx context.Context) (string, error)) (a agent.Agent, before, looker *model) {
-			first, before := says(t, scripted.Item{Say: "look"})
-			looker = script(t,
-				scripted.Rule{When: scripted.When{ToolResult: "look"}, Then: []scripted.Item{{Say: "I saw: {{result}}"}}},
+			first, before := newSayingAgent(t, scripted.Item{Text: "look"})
+			looker = newScriptedModel(t,
+				scripted.Rule{When: scripted.When{ToolResult: "look"}, Then: []scripted.Item{{Text: "I saw: {{result}}"}}},
 				scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "look"}}}})
-			second := thinker(t, looker, look{idempotent: true, call: call})
-			boss := script(t,
-				scripted.Rule{When: scripted.When{ToolResult: "chain"}, Then: []scripted.Item{{Say: "{{result}}"}}},
+			second := newLookAgent(t, looker, lookTool{idempotent: true, call: call})
+			boss := newScriptedModel(t,
+				scripted.Rule{When: scripted.When{ToolResult: "chain"}, Then: []scripted.Item{{Text: "{{result}}"}}},
 				scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "chain", Arguments: map[string]any{"request": "go"}}}}})
-			s := agent.NewSequential([]agent.Member{member("first", first), member("second", second)}, agent.GroupOptions{})
-			return agent.NewLLM(boss, agent.Options{AgentTools: []agent.Member{member("chain", s)}}), before, looker
+			s := agent.NewSequential([]agent.Member{newMember("first", first), newMember("second", second)}, agent.GroupOptions{})
+			return agent.NewLLM(boss, agent.Options{AgentTools: []agent.Member{newMember("chain", s)}}), before, looker
 		}
 		a, before, looker := chain(func(ctx context.Context) (string, error) {
 			looked.Add(1)
@@ -138,9 +138,9 @@ func TestHandedBackBelow(t *testing.T) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		})
-		h := open(t, d, quick, map[string]agent.Agent{"a": a})
-		sub := send("go")
-		sub.Live = true
+		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": a})
+		sub := newSubmission("go")
+		sub.Awaited = true
 		got, err := h.Submit(t.Context(), sub)
 		if err != nil {
 			t.Fatal(err)
@@ -155,10 +155,10 @@ func TestHandedBackBelow(t *testing.T) {
 			looked.Add(1)
 			return "a cat", nil
 		})
-		there := open(t, d, quick, map[string]agent.Agent{"a": a})
+		there := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": a})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		_, evs, err := there.Follow(ctx, reach, got.ID, new(int64))
+		_, evs, err := there.Follow(ctx, anaVisibility, got.ID, new(int64))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,13 +175,13 @@ func TestHandedBackBelow(t *testing.T) {
 			"submitted", "working", "message", "chain[1.1]/first message", "chain[1.1]/second message", "chain[1.1]/second result",
 			"chain[1.1]/second message", "chain[1.1] message", "result", "completed",
 		}
-		if diff := cmp.Diff(want, framed(facts)); diff != "" {
+		if diff := cmp.Diff(want, formatFramed(facts)); diff != "" {
 			t.Error(diff)
 		}
 		if text := facts[len(facts)-1].Status.Message.Text(); text != "I saw: a cat" || looked.Load() != 2 {
 			t.Errorf("looked %d times and said %q", looked.Load(), text)
 		}
-		calls := []int{len(before.steps()), len(looker.steps()), len(beforeThere.steps()), len(lookerThere.steps())}
+		calls := []int{len(before.requestSteps()), len(looker.requestSteps()), len(beforeThere.requestSteps()), len(lookerThere.requestSteps())}
 		if diff := cmp.Diff([]int{1, 1, 0, 1}, calls); diff != "" {
 			t.Errorf("model calls here and there:\n%s", diff)
 		}

@@ -14,7 +14,7 @@ import (
 // TestRunMemory: a run takes memory for the answer that its model makes, and gives it back when it is over; one whose answer is larger
 // than may be in memory fails with words that say so, before the answer is made.
 func TestRunMemory(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB) {
+	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		const answer = 600 << 10 // each byte counts for two while it is made
 		for _, tt := range []struct {
 			size  int64
@@ -28,12 +28,12 @@ func TestRunMemory(t *testing.T) {
 					released <- struct{}{}
 				}
 			})
-			m := talker(t)
-			h := build(d, quick, map[string]agent.Agent{"a": thinker(t, m, look{})})
-			h.o.Memory = pool
-			h.rewire()
-			h.start(t)
-			got, _ := h.call(t, send(strings.Repeat("x", answer)))
+			m := newTalkerModel(t)
+			h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, m, lookTool{})})
+			h.options.Memory = pool
+			h.resetRunner()
+			h.startWorking(t)
+			got, _ := h.submitAndDrain(t, newSubmission(strings.Repeat("x", answer)))
 			if tt.most > 0 {
 				<-released
 			}
@@ -43,7 +43,7 @@ func TestRunMemory(t *testing.T) {
 			if tt.state == agentsvc.Failed && !strings.HasPrefix(got.Status.Message.Text(), "this takes 1.2 MiB of memory and there are at most 1.0 MiB for it") {
 				t.Errorf("it says %.100q", got.Status.Message.Text())
 			}
-			h.end()
+			h.shutDown()
 		}
 	})
 }

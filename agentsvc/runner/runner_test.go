@@ -30,8 +30,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	ana   = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
-	reach = task.Reach{Owner: &ana}
+	ana           = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
+	anaVisibility = task.Visibility{Owner: &ana}
 )
 
 // model is the scripted provider, which keeps what it was asked and may fail first.
@@ -56,7 +56,7 @@ func (m *model) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk
 	return m.Provider.Stream(ctx, req)
 }
 
-func (m *model) steps() (steps []string) {
+func (m *model) requestSteps() (steps []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, req := range m.reqs {
@@ -66,7 +66,7 @@ func (m *model) steps() (steps []string) {
 	return steps
 }
 
-func script(t *testing.T, rules ...scripted.Rule) *model {
+func newScriptedModel(t *testing.T, rules ...scripted.Rule) *model {
 	t.Helper()
 	p, err := scripted.New(scripted.Options{Script: rules})
 	if err != nil {
@@ -75,30 +75,30 @@ func script(t *testing.T, rules ...scripted.Rule) *model {
 	return &model{Provider: p}
 }
 
-// talker calls tool "look" when told to, asks, refuses, and else says what it heard.
-func talker(t *testing.T) *model {
-	return script(t,
-		scripted.Rule{When: scripted.When{ToolResult: "look"}, Then: []scripted.Item{{Say: "I saw: {{result}}"}}},
-		scripted.Rule{When: scripted.When{Text: "^look$"}, Then: []scripted.Item{{Say: "One moment."}, {Call: &scripted.Call{Tool: "look"}}}},
-		scripted.Rule{When: scripted.When{Text: "^ask$"}, Then: []scripted.Item{{Ask: "Which one?"}}},
-		scripted.Rule{When: scripted.When{Text: "^slow$"}, Then: []scripted.Item{{Say: "one ", Pause: 10 * time.Minute}, {Say: "two"}}},
-		scripted.Rule{Then: []scripted.Item{{Say: "You said: {{text}}"}}},
+// newTalkerModel calls tool "look" when told to, asks, refuses, and else says what it heard.
+func newTalkerModel(t *testing.T) *model {
+	return newScriptedModel(t,
+		scripted.Rule{When: scripted.When{ToolResult: "look"}, Then: []scripted.Item{{Text: "I saw: {{result}}"}}},
+		scripted.Rule{When: scripted.When{Text: "^look$"}, Then: []scripted.Item{{Text: "One moment."}, {Call: &scripted.Call{Tool: "look"}}}},
+		scripted.Rule{When: scripted.When{Text: "^ask$"}, Then: []scripted.Item{{Question: "Which one?"}}},
+		scripted.Rule{When: scripted.When{Text: "^slow$"}, Then: []scripted.Item{{Text: "one ", Pause: 10 * time.Minute}, {Text: "two"}}},
+		scripted.Rule{Then: []scripted.Item{{Text: "You said: {{text}}"}}},
 	)
 }
 
-// look is a tool made of a function.
-type look struct {
+// lookTool is a tool made of a function.
+type lookTool struct {
 	call       func(ctx context.Context) (string, error)
 	idempotent bool
 }
 
-func (look) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: "look"} }
-func (l look) Idempotent() bool      { return l.idempotent }
-func (l look) Call(ctx context.Context, _ tool.Input) (string, error) {
+func (lookTool) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: "look"} }
+func (l lookTool) IsIdempotent() bool    { return l.idempotent }
+func (l lookTool) Call(ctx context.Context, _ tool.Input) (string, error) {
 	return l.call(ctx)
 }
 
-func thinker(t *testing.T, m *model, l look) agent.Agent {
+func newLookAgent(t *testing.T, m *model, l lookTool) agent.Agent {
 	t.Helper()
 	if l.call == nil {
 		l.call = func(context.Context) (string, error) { return "a cat", nil }
@@ -110,49 +110,49 @@ func thinker(t *testing.T, m *model, l look) agent.Agent {
 	return agent.NewLLM(m, agent.Options{Tools: set})
 }
 
-// house is a process that runs the agents of one tenant.
-type house struct {
+// testProcess is a process that runs the agents of one tenant.
+type testProcess struct {
 	*task.Service
-	d    *db.DB
-	st   *store.Store
-	pool *queue.Pool
-	run  *runner.Runner
-	end  func()
+	d        *db.DB
+	st       *store.Store
+	pool     *queue.Pool
+	runner   *runner.Runner
+	shutDown func()
 
-	agents map[string]agent.Agent
-	retry  queue.Retry
-	o      runner.Options
+	agents  map[string]agent.Agent
+	retry   queue.Retry
+	options runner.Options
 }
 
-var quick = queue.Retry{Max: 2, Initial: time.Millisecond, Limit: time.Millisecond}
+var quickRetry = queue.Retry{MaxRetries: 2, InitialDelay: time.Millisecond, MaxDelay: time.Millisecond}
 
-// build makes a house whose pool does nothing by itself.
-func build(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *house {
+// newTestProcess makes a house whose pool does nothing by itself.
+func newTestProcess(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *testProcess {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	hub := task.NewHub(nil)
-	h := &house{d: d, st: store.New(d, "acme"), agents: agents, retry: retry}
-	h.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error { return h.run.Run(ctx, run) },
-		queue.Options{Stale: 10 * time.Second, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}, task.DeadOptions{}).Add, Log: quiet})
+	h := &testProcess{d: d, st: store.New(d, "acme"), agents: agents, retry: retry}
+	h.pool = queue.New(store.NewRunQueue(d), func(ctx context.Context, run store.Run) error { return h.runner.Run(ctx, run) },
+		queue.Options{StaleAfter: 10 * time.Second, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}, task.DeadOptions{}).Add, Log: quiet})
 	h.Service = task.New(h.st, "acme", 1, hub, h.pool, quiet, task.Options{})
-	h.rewire()
+	h.resetRunner()
 	return h
 }
 
-// rewire has the agents work for the house's service.
-func (h *house) rewire() {
-	h.run = runner.New(h.Service, h.agents, h.retry, slog.New(slog.NewTextHandler(io.Discard, nil)), h.o)
+// resetRunner has the agents work for the house's service.
+func (h *testProcess) resetRunner() {
+	h.runner = runner.New(h.Service, h.agents, h.retry, slog.New(slog.NewTextHandler(io.Discard, nil)), h.options)
 }
 
-// open makes a house at work.
-func open(t *testing.T, d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *house {
+// openTestProcess makes a house at work.
+func openTestProcess(t *testing.T, d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *testProcess {
 	t.Helper()
-	h := build(d, retry, agents)
-	h.start(t)
+	h := newTestProcess(d, retry, agents)
+	h.startWorking(t)
 	return h
 }
 
-// start has the house work until the test ends, or until stop.
-func (h *house) start(t *testing.T) {
+// startWorking has the house work until the test ends, or until stop.
+func (h *testProcess) startWorking(t *testing.T) {
 	t.Helper()
 	if err := h.pool.Open(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -160,32 +160,32 @@ func (h *house) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = h.pool.Run(ctx) })
-	h.end = sync.OnceFunc(func() {
+	h.shutDown = sync.OnceFunc(func() {
 		now, stop := context.WithCancel(context.Background())
 		stop()
 		_ = h.pool.Drain(now)
 		cancel()
 		wg.Wait()
 	})
-	t.Cleanup(h.end)
+	t.Cleanup(h.shutDown)
 }
 
-// stop ends the process as an operator would who has no patience.
-func (h *house) stop(t *testing.T) {
+// stopNow ends the process as an operator would who has no patience.
+func (h *testProcess) stopNow(t *testing.T) {
 	t.Helper()
-	h.end()
+	h.shutDown()
 }
 
-func send(text string) task.Submission {
+func newSubmission(text string) task.Submission {
 	return task.Submission{Agent: "a", Owner: ana, Message: agentsvc.Message{Context: "c1", Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
 }
 
-// call sends and listens until the turn is over.
-func (h *house) call(t *testing.T, sub task.Submission) (agentsvc.Task, []agentsvc.Event) {
+// submitAndDrain sends and listens until the turn is over.
+func (h *testProcess) submitAndDrain(t *testing.T, sub task.Submission) (agentsvc.Task, []agentsvc.Event) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	got, evs, err := h.Call(ctx, sub)
+	got, evs, err := h.SubmitAndFollow(ctx, sub)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,15 +198,15 @@ func (h *house) call(t *testing.T, sub task.Submission) (agentsvc.Task, []agents
 			continue
 		}
 		facts = append(facts, ev)
-		if got.Apply(ev); ev.Status != nil && (ev.Status.State.Terminal() || ev.Status.State.Interrupted()) {
+		if got.ApplyEvent(ev); ev.Status != nil && (ev.Status.State.IsTerminal() || ev.Status.State.IsInterrupted()) {
 			break
 		}
 	}
 	return got, facts
 }
 
-// row reads the row of a task's run.
-func (h *house) row(t *testing.T, id agentsvc.TaskID, turn int) (state store.RunState, attempts int64, lastError string) {
+// readRunRow reads the row of a task's run.
+func (h *testProcess) readRunRow(t *testing.T, id agentsvc.TaskID, turn int) (state store.RunState, attempts int64, lastError string) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan((*string)(&state), &attempts, &lastError) },
@@ -217,8 +217,8 @@ func (h *house) row(t *testing.T, id agentsvc.TaskID, turn int) (state store.Run
 	return state, attempts, lastError
 }
 
-// due tells in how much time the next pending run may be claimed.
-func (h *house) due(t *testing.T) time.Duration {
+// timeUntilDue tells in how much time the next pending run may be claimed.
+func (h *testProcess) timeUntilDue(t *testing.T) time.Duration {
 	t.Helper()
 	var us int64
 	var b db.Batch
@@ -229,17 +229,17 @@ func (h *house) due(t *testing.T) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// talk is what the session of context c1 holds, in a word each.
-func (h *house) talk(t *testing.T) (lines []string) {
+// sessionLines is what the session of context c1 holds, in a word each.
+func (h *testProcess) sessionLines(t *testing.T) (lines []string) {
 	t.Helper()
-	sess, err := h.st.Session(t.Context(), ana, "c1")
+	sess, err := h.st.LoadSession(t.Context(), ana, "c1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return spoken(sess.Entries)
+	return formatEntries(sess.Entries)
 }
 
-func spoken(entries []agentsvc.Entry) (lines []string) {
+func formatEntries(entries []agentsvc.Entry) (lines []string) {
 	for _, e := range entries {
 		switch {
 		case e.Result != nil:
@@ -253,7 +253,7 @@ func spoken(entries []agentsvc.Entry) (lines []string) {
 	return lines
 }
 
-func kinds(evs []agentsvc.Event) (lines []string) {
+func eventKinds(evs []agentsvc.Event) (lines []string) {
 	for _, ev := range evs {
 		switch {
 		case ev.Status != nil:
@@ -265,7 +265,7 @@ func kinds(evs []agentsvc.Event) (lines []string) {
 		case ev.Approval != nil:
 			lines = append(lines, "approval")
 		case ev.Decision != nil:
-			lines = append(lines, string(ev.Decision.Verdict))
+			lines = append(lines, string(ev.Decision.Outcome))
 		case ev.Call != nil:
 			lines = append(lines, "call")
 		case ev.Artifact != nil:
@@ -277,18 +277,18 @@ func kinds(evs []agentsvc.Event) (lines []string) {
 	return lines
 }
 
-// each runs f on each engine.
-func each(t *testing.T, f func(t *testing.T, d *db.DB)) {
+// forEachEngine runs f on each engine.
+func forEachEngine(t *testing.T, f func(t *testing.T, d *db.DB)) {
 	t.Helper()
 	t.Parallel()
-	dbtest.Each(t, f)
+	dbtest.ForEachEngine(t, f)
 }
 
-// broken is an agent that does something wrong.
-type broken func(yield func(agentsvc.Event, error) bool)
+// brokenAgent is an agent that does something wrong.
+type brokenAgent func(yield func(agentsvc.Event, error) bool)
 
-func (b broken) Run(context.Context, agent.Invocation) iter.Seq2[agentsvc.Event, error] {
+func (b brokenAgent) Run(context.Context, agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return iter.Seq2[agentsvc.Event, error](b)
 }
 
-var errInside = errors.New("dial tcp 10.0.0.7: secret-canary")
+var errInternal = errors.New("dial tcp 10.0.0.7: secret-canary")

@@ -5,11 +5,13 @@ import "golang.org/x/sys/unix"
 // oldCalls are those that set modes by path, which newer architectures do not have.
 func oldCalls(mode uintptr) map[string]func(old, fresh []byte) error {
 	return map[string]func(old, fresh []byte) error{
-		"chmod": func(old, _ []byte) error { return raw(unix.SYS_CHMOD, address(old), mode, 0, 0, 0) },
-		"creat": func(_, fresh []byte) error { return raw(unix.SYS_CREAT, address(fresh), mode, 0, 0, 0) },
+		"chmod": func(old, _ []byte) error { return rawCall(unix.SYS_CHMOD, pointerTo(old), mode, 0, 0, 0) },
+		"creat": func(_, fresh []byte) error { return rawCall(unix.SYS_CREAT, pointerTo(fresh), mode, 0, 0, 0) },
 		"open": func(_, fresh []byte) error {
-			return raw(unix.SYS_OPEN, address(fresh), unix.O_CREAT|unix.O_WRONLY, mode, 0, 0)
+			return rawCall(unix.SYS_OPEN, pointerTo(fresh), unix.O_CREAT|unix.O_WRONLY, mode, 0, 0)
 		},
-		"mknod": func(_, fresh []byte) error { return raw(unix.SYS_MKNOD, address(fresh), unix.S_IFREG|mode, 0, 0, 0) },
+		"mknod": func(_, fresh []byte) error {
+			return rawCall(unix.SYS_MKNOD, pointerTo(fresh), unix.S_IFREG|mode, 0, 0, 0)
+		},
 	}
 }

@@ -42,15 +42,15 @@ func runAttack() {
 	}
 }
 
-// attack runs this binary in the sandbox and returns what it printed.
-func attack(t *testing.T, h *sandbox.Host, p sandbox.Program, name string) string {
+// runAttacker runs this binary in the sandbox and returns what it printed.
+func runAttacker(t *testing.T, h *sandbox.Host, p sandbox.Program, name string) string {
 	t.Helper()
 	file, err := attacker()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Any, p.Network = true, true // as a program gets it that an operator trusts most
-	out, _ := run(t, h, p, file, name)
+	out, _ := runProgram(t, h, p, file, name)
 	return out
 }
 
@@ -81,68 +81,70 @@ var forbiddenCalls = []struct {
 	name string
 	call func() syscall.Errno
 }{
-	{"userfaultfd", func() syscall.Errno { return raw(unix.SYS_USERFAULTFD, 1, 0, 0, 0, 0) }},
+	{"userfaultfd", func() syscall.Errno { return rawCall(unix.SYS_USERFAULTFD, 1, 0, 0, 0, 0) }},
 	{"add_key", func() syscall.Errno {
 		kind, name := []byte("user\x00"), []byte("stoa\x00")
-		return raw(unix.SYS_ADD_KEY, address(kind), address(name), address(name), 4, ^uintptr(1)) // to the process's keyring, -2
+		return rawCall(unix.SYS_ADD_KEY, pointerTo(kind), pointerTo(name), pointerTo(name), 4, ^uintptr(1)) // to the process's keyring, -2
 	}},
 	{"request_key", func() syscall.Errno {
 		kind, name := []byte("user\x00"), []byte("stoa\x00")
-		return raw(unix.SYS_REQUEST_KEY, address(kind), address(name), 0, 0, 0)
+		return rawCall(unix.SYS_REQUEST_KEY, pointerTo(kind), pointerTo(name), 0, 0, 0)
 	}},
-	{"keyctl", func() syscall.Errno { return raw(unix.SYS_KEYCTL, unix.KEYCTL_GET_KEYRING_ID, ^uintptr(2), 1, 0, 0) }},
-	{"ptrace", func() syscall.Errno { return raw(unix.SYS_PTRACE, unix.PTRACE_TRACEME, 0, 0, 0, 0) }},
-	{"process_vm_readv", func() syscall.Errno { return raw(unix.SYS_PROCESS_VM_READV, uintptr(os.Getpid()), 0, 0, 0, 0) }},
-	{"process_vm_writev", func() syscall.Errno { return raw(unix.SYS_PROCESS_VM_WRITEV, uintptr(os.Getpid()), 0, 0, 0, 0) }},
-	{"bpf", func() syscall.Errno { return raw(unix.SYS_BPF, 0, 0, 0, 0, 0) }},
-	{"perf_event_open", func() syscall.Errno { return raw(unix.SYS_PERF_EVENT_OPEN, 0, 0, 0, 0, 0) }},
-	{"io_uring_setup", func() syscall.Errno { return raw(unix.SYS_IO_URING_SETUP, 1, 0, 0, 0, 0) }},
-	{"personality", func() syscall.Errno { return raw(unix.SYS_PERSONALITY, 0x0040000, 0, 0, 0, 0) }},
-	{"unshare", func() syscall.Errno { return raw(unix.SYS_UNSHARE, unix.CLONE_NEWUSER, 0, 0, 0, 0) }},
-	{"setns", func() syscall.Errno { return raw(unix.SYS_SETNS, 0, unix.CLONE_NEWUSER, 0, 0, 0) }},
+	{"keyctl", func() syscall.Errno {
+		return rawCall(unix.SYS_KEYCTL, unix.KEYCTL_GET_KEYRING_ID, ^uintptr(2), 1, 0, 0)
+	}},
+	{"ptrace", func() syscall.Errno { return rawCall(unix.SYS_PTRACE, unix.PTRACE_TRACEME, 0, 0, 0, 0) }},
+	{"process_vm_readv", func() syscall.Errno { return rawCall(unix.SYS_PROCESS_VM_READV, uintptr(os.Getpid()), 0, 0, 0, 0) }},
+	{"process_vm_writev", func() syscall.Errno { return rawCall(unix.SYS_PROCESS_VM_WRITEV, uintptr(os.Getpid()), 0, 0, 0, 0) }},
+	{"bpf", func() syscall.Errno { return rawCall(unix.SYS_BPF, 0, 0, 0, 0, 0) }},
+	{"perf_event_open", func() syscall.Errno { return rawCall(unix.SYS_PERF_EVENT_OPEN, 0, 0, 0, 0, 0) }},
+	{"io_uring_setup", func() syscall.Errno { return rawCall(unix.SYS_IO_URING_SETUP, 1, 0, 0, 0, 0) }},
+	{"personality", func() syscall.Errno { return rawCall(unix.SYS_PERSONALITY, 0x0040000, 0, 0, 0, 0) }},
+	{"unshare", func() syscall.Errno { return rawCall(unix.SYS_UNSHARE, unix.CLONE_NEWUSER, 0, 0, 0, 0) }},
+	{"setns", func() syscall.Errno { return rawCall(unix.SYS_SETNS, 0, unix.CLONE_NEWUSER, 0, 0, 0) }},
 	{"clone of a namespace", func() syscall.Errno {
-		return raw(unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.CLONE_THREAD), 0, 0, 0, 0)
+		return rawCall(unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.CLONE_THREAD), 0, 0, 0, 0)
 	}},
-	{"mount", func() syscall.Errno { return raw(unix.SYS_MOUNT, 0, 0, 0, 0, 0) }},
-	{"fsopen", func() syscall.Errno { return raw(unix.SYS_FSOPEN, 0, 0, 0, 0, 0) }},
-	{"pivot_root", func() syscall.Errno { return raw(unix.SYS_PIVOT_ROOT, 0, 0, 0, 0, 0) }},
-	{"kexec_load", func() syscall.Errno { return raw(unix.SYS_KEXEC_LOAD, 0, 0, 0, 0, 0) }},
-	{"init_module", func() syscall.Errno { return raw(unix.SYS_INIT_MODULE, 0, 0, 0, 0, 0) }},
-	{"finit_module", func() syscall.Errno { return raw(unix.SYS_FINIT_MODULE, 0, 0, 0, 0, 0) }},
-	{"delete_module", func() syscall.Errno { return raw(unix.SYS_DELETE_MODULE, 0, 0, 0, 0, 0) }},
-	{"open_by_handle_at", func() syscall.Errno { return raw(unix.SYS_OPEN_BY_HANDLE_AT, 0, 0, 0, 0, 0) }},
-	{"socket of a virtual machine", func() syscall.Errno { return raw(unix.SYS_SOCKET, unix.AF_VSOCK, unix.SOCK_STREAM, 0, 0, 0) }},
-	{"socket of the kernel's ciphers", func() syscall.Errno { return raw(unix.SYS_SOCKET, unix.AF_ALG, unix.SOCK_SEQPACKET, 0, 0, 0) }},
+	{"mount", func() syscall.Errno { return rawCall(unix.SYS_MOUNT, 0, 0, 0, 0, 0) }},
+	{"fsopen", func() syscall.Errno { return rawCall(unix.SYS_FSOPEN, 0, 0, 0, 0, 0) }},
+	{"pivot_root", func() syscall.Errno { return rawCall(unix.SYS_PIVOT_ROOT, 0, 0, 0, 0, 0) }},
+	{"kexec_load", func() syscall.Errno { return rawCall(unix.SYS_KEXEC_LOAD, 0, 0, 0, 0, 0) }},
+	{"init_module", func() syscall.Errno { return rawCall(unix.SYS_INIT_MODULE, 0, 0, 0, 0, 0) }},
+	{"finit_module", func() syscall.Errno { return rawCall(unix.SYS_FINIT_MODULE, 0, 0, 0, 0, 0) }},
+	{"delete_module", func() syscall.Errno { return rawCall(unix.SYS_DELETE_MODULE, 0, 0, 0, 0, 0) }},
+	{"open_by_handle_at", func() syscall.Errno { return rawCall(unix.SYS_OPEN_BY_HANDLE_AT, 0, 0, 0, 0, 0) }},
+	{"socket of a virtual machine", func() syscall.Errno { return rawCall(unix.SYS_SOCKET, unix.AF_VSOCK, unix.SOCK_STREAM, 0, 0, 0) }},
+	{"socket of the kernel's ciphers", func() syscall.Errno { return rawCall(unix.SYS_SOCKET, unix.AF_ALG, unix.SOCK_SEQPACKET, 0, 0, 0) }},
 }
 
-func raw(call uintptr, a, b, c, d, e uintptr) syscall.Errno {
+func rawCall(call uintptr, a, b, c, d, e uintptr) syscall.Errno {
 	_, _, errno := syscall.RawSyscall6(call, a, b, c, d, e, 0)
 	return errno
 }
 
-func address(text []byte) uintptr { return uintptr(unsafe.Pointer(&text[0])) }
+func pointerTo(text []byte) uintptr { return uintptr(unsafe.Pointer(&text[0])) }
 
 func tryCalls() {
 	for _, c := range forbiddenCalls {
 		fmt.Printf("%s: %v\n", c.name, c.call())
 	}
 	// clone3 and openat2 take their flags in memory, where a filter cannot look: they are not there, so that programs use the older calls.
-	fmt.Printf("clone3: %v\n", raw(unix.SYS_CLONE3, 0, 0, 0, 0, 0))
-	fmt.Printf("openat2: %v\n", raw(unix.SYS_OPENAT2, 0, 0, 0, 0, 0))
+	fmt.Printf("clone3: %v\n", rawCall(unix.SYS_CLONE3, 0, 0, 0, 0, 0))
+	fmt.Printf("openat2: %v\n", rawCall(unix.SYS_OPENAT2, 0, 0, 0, 0, 0))
 	// What every program does must go on.
 	fmt.Printf("thread: %v\n", exec.Command("/usr/bin/true").Run())
-	fmt.Printf("personality query: %v\n", raw(unix.SYS_PERSONALITY, 0xffffffff, 0, 0, 0, 0))
+	fmt.Printf("personality query: %v\n", rawCall(unix.SYS_PERSONALITY, 0xffffffff, 0, 0, 0, 0))
 }
 
 // TestForbiddenCalls: a program in a sandbox cannot make the system calls that attacks on kernels begin with.
 func TestForbiddenCalls(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
 		for _, untrusted := range []bool{false, true} {
-			if _, whole := h.Sandbox(); !whole && untrusted {
+			if _, full := h.DescribeIsolation(); !full && untrusted {
 				continue
 			}
-			out := attack(t, h, sandbox.Program{Untrusted: untrusted}, attackCalls)
+			out := runAttacker(t, h, sandbox.Program{Untrusted: untrusted}, attackCalls)
 			for _, c := range forbiddenCalls {
 				want := "\n" + c.name + ": operation not permitted\n"
 				if c.name == "io_uring_setup" {
@@ -183,7 +185,7 @@ func trySetuid() {
 		"fchmodat2": func(name string) error {
 			path := append([]byte(file(name)), 0)
 			at := unix.AT_FDCWD
-			return raw(unix.SYS_FCHMODAT2, uintptr(at), address(path), mode, 0, 0)
+			return rawCall(unix.SYS_FCHMODAT2, uintptr(at), pointerTo(path), mode, 0, 0)
 		},
 		"openat":  func(name string) error { _, err := unix.Open(name, unix.O_CREAT|unix.O_WRONLY, mode); return err },
 		"mknodat": func(name string) error { return unix.Mknod(name, unix.S_IFREG|mode, 0) },
@@ -210,13 +212,13 @@ func trySetuid() {
 // TestNoSetuidFiles: no program leaves a file on the host that runs as somebody else.
 func TestNoSetuidFiles(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
 		for _, untrusted := range []bool{false, true} {
-			if _, whole := h.Sandbox(); !whole && untrusted {
+			if _, full := h.DescribeIsolation(); !full && untrusted {
 				continue
 			}
-			dir := ownFolder(t, h, untrusted)
-			out := attack(t, h, sandbox.Program{Folder: dir, Untrusted: untrusted}, attackSetuid)
+			dir := newWritableFolder(t, h, untrusted)
+			out := runAttacker(t, h, sandbox.Program{Folder: dir, Untrusted: untrusted}, attackSetuid)
 			if !strings.Contains(out, "plain: <nil>") {
 				t.Errorf("an ordinary change of mode: %s", out)
 			}
@@ -240,12 +242,12 @@ func TestNoSetuidFiles(t *testing.T) {
 	})
 }
 
-// ownFolder is a folder that a program may write to.
-func ownFolder(t *testing.T, h *sandbox.Host, untrusted bool) string {
+// newWritableFolder is a folder that a program may write to.
+func newWritableFolder(t *testing.T, h *sandbox.Host, untrusted bool) string {
 	t.Helper()
-	dir := folder(t)
+	dir := newFolder(t)
 	if untrusted {
-		if err := errors.Join(os.Chmod(dir, 0o700), h.Give(dir)); err != nil { //nolint:gosec // a folder
+		if err := errors.Join(os.Chmod(dir, 0o700), h.ChownFolder(dir)); err != nil { //nolint:gosec // a folder
 			t.Fatal(err)
 		}
 	}
@@ -274,15 +276,15 @@ func printIDs() {
 // TestUntrustedIsAnotherUser: where the server is root, the program of a tenant is not, on no side of the sandbox.
 func TestUntrustedIsAnotherUser(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
-		if _, whole := h.Sandbox(); !whole {
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		if _, full := h.DescribeIsolation(); !full {
 			return
 		}
-		secret := filepath.Join(folder(t), "stoa.secrets")
+		secret := filepath.Join(newFolder(t), "stoa.secrets")
 		if err := os.WriteFile(secret, []byte("a secret"), 0o644); err != nil { //nolint:gosec // its mode must not be what protects it
 			t.Fatal(err)
 		}
-		out := attack(t, h, sandbox.Program{Folder: ownFolder(t, h, true), Untrusted: true, Env: []string{"SECRET=" + secret}}, attackIDs)
+		out := runAttacker(t, h, sandbox.Program{Folder: newWritableFolder(t, h, true), Untrusted: true, Env: []string{"SECRET=" + secret}}, attackIDs)
 		if os.Getuid() == 0 && !strings.HasPrefix(out, "65534 65534 65534 65534 0\n") {
 			t.Errorf("ids: %s", out)
 		}
@@ -314,11 +316,11 @@ func tryFork() {
 // TestForkBomb: a program has a bounded number of processes, and the host all of them back once it has ended.
 func TestForkBomb(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
-		if _, whole := h.Sandbox(); !whole {
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		if _, full := h.DescribeIsolation(); !full {
 			return
 		}
-		out := attack(t, h, sandbox.Program{Folder: ownFolder(t, h, true), Untrusted: true}, attackFork)
+		out := runAttacker(t, h, sandbox.Program{Folder: newWritableFolder(t, h, true), Untrusted: true}, attackFork)
 		n, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(strings.SplitN(out, ":", 2)[0], "started "), ":"))
 		if n < 10 || n >= 512 {
 			t.Errorf("it %s", out)
@@ -353,12 +355,12 @@ func tryTmp() {
 // TestTmpIsBounded: what a program keeps in the memory file systems of its sandbox is bounded.
 func TestTmpIsBounded(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
 		for _, untrusted := range []bool{false, true} {
-			if _, whole := h.Sandbox(); !whole {
+			if _, full := h.DescribeIsolation(); !full {
 				return
 			}
-			out := attack(t, h, sandbox.Program{Folder: ownFolder(t, h, untrusted), Untrusted: untrusted}, attackTmp)
+			out := runAttacker(t, h, sandbox.Program{Folder: newWritableFolder(t, h, untrusted), Untrusted: untrusted}, attackTmp)
 			_, count, _ := strings.Cut(out, "wrote ")
 			if n, err := strconv.Atoi(strings.SplitN(count, "\n", 2)[0]); err != nil || n > 128<<20 {
 				t.Errorf("untrusted %v: %s", untrusted, out)
@@ -388,8 +390,8 @@ func tryMemory() {
 // TestMemoryBomb: no process of a program has more than 2 GiB of memory of its own.
 func TestMemoryBomb(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
-		out := attack(t, h, sandbox.Program{}, attackMemory)
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		out := runAttacker(t, h, sandbox.Program{}, attackMemory)
 		_, count, _ := strings.Cut(out, "mapped ")
 		if n, err := strconv.Atoi(strings.TrimSpace(count)); err != nil || n > 2<<30 {
 			t.Errorf("it %s", out)
@@ -400,13 +402,13 @@ func TestMemoryBomb(t *testing.T) {
 // TestPinnedFolder: a program does not start in another folder than the one that was looked at.
 func TestPinnedFolder(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
-		dir, other := folder(t), folder(t)
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		dir, other := newFolder(t), newFolder(t)
 		info, err := os.Stat(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, code := run(t, h, sandbox.Program{Folder: dir, Pinned: info}, "pwd"); code != 0 {
+		if out, code := runProgram(t, h, sandbox.Program{Folder: dir, Pinned: info}, "pwd"); code != 0 {
 			t.Errorf("its own folder: exit code %d: %s", code, out)
 		}
 		if err := os.Rename(dir, dir+".old"); err != nil {
@@ -415,7 +417,7 @@ func TestPinnedFolder(t *testing.T) {
 		if err := os.Symlink(other, dir); err != nil {
 			t.Fatal(err)
 		}
-		if out, code := run(t, h, sandbox.Program{Folder: dir, Pinned: info}, "touch", "made"); code == 0 {
+		if out, code := runProgram(t, h, sandbox.Program{Folder: dir, Pinned: info}, "touch", "made"); code == 0 {
 			t.Errorf("it ran: %s", out)
 		}
 		if entries, _ := os.ReadDir(other); len(entries) != 0 {
@@ -428,14 +430,14 @@ func TestPinnedFolder(t *testing.T) {
 // the operator names. Another file is neither run nor shown, whatever its mode, be it the program itself or one that it may start.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	own, root, foreign := filepath.Join(dir, "root", "work"), filepath.Join(dir, "root"), filepath.Join(dir, "foreign")
-	for _, made := range []string{own, foreign} {
+	dir := newFolder(t)
+	base, root, foreign := filepath.Join(dir, "root", "work"), filepath.Join(dir, "root"), filepath.Join(dir, "foreign")
+	for _, made := range []string{base, foreign} {
 		if err := os.MkdirAll(made, 0o755); err != nil { //nolint:gosec // modes must not be what protects
 			t.Fatal(err)
 		}
 	}
-	for _, at := range []string{own, root, foreign} {
+	for _, at := range []string{base, root, foreign} {
 		if err := os.WriteFile(filepath.Join(at, "backup.sh"), []byte("#!/bin/sh\necho ran # PASSWORD\n"), 0o755); err != nil { //nolint:gosec // as above
 			t.Fatal(err)
 		}
@@ -445,13 +447,13 @@ func TestPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := func(programs ...string) *sandbox.Host {
-		return sandbox.NewHost(helper, sandbox.Options{Programs: programs})
+		return sandbox.NewHost(helper, sandbox.Options{ProgramFolders: programs})
 	}
 	plain := host()
-	if err := plain.Untrusted(); err != nil {
+	if err := plain.CheckUntrusted(); err != nil {
 		t.Skipf("ATTENTION: which programs a tenant may run is not tried: there is no sandbox for tenants here (install bubblewrap): %v", err)
 	}
-	if err := plain.Give(own); err != nil {
+	if err := plain.ChownFolder(base); err != nil {
 		t.Fatal(err)
 	}
 	shell, err := filepath.EvalSymlinks("/bin/sh")
@@ -469,22 +471,22 @@ func TestPrograms(t *testing.T) {
 		want bool
 	}{
 		{"the system's", plain, shell, true},
-		{"its own folder's", plain, filepath.Join(own, "backup.sh"), true},
+		{"its own folder's", plain, filepath.Join(base, "backup.sh"), true},
 		{"its root's", plain, filepath.Join(root, "backup.sh"), true},
 		{"another folder's", plain, filepath.Join(foreign, "backup.sh"), false},
 		{"a folder's that the operator names", host(foreign), filepath.Join(foreign, "backup.sh"), true},
 		{"no program", plain, "/etc/shadow", false},
 	} {
-		p := sandbox.Program{Folder: own, Root: root, Untrusted: true, File: c.file, Args: []string{filepath.Base(c.file)}}
-		cmd, err := c.host.Command(t.Context(), p)
+		p := sandbox.Program{Folder: base, Root: root, Untrusted: true, File: c.file, Args: []string{filepath.Base(c.file)}}
+		cmd, err := c.host.NewCommand(t.Context(), p)
 		if (err == nil) != c.want {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if err == nil {
 			sandbox.Kill(cmd)
 		}
-		reads := sandbox.Program{Folder: own, Root: root, Untrusted: true, File: cat, Args: []string{"cat", c.file}, Others: []string{c.file}}
-		out, _ := run(t, c.host, reads, "cat", c.file)
+		reads := sandbox.Program{Folder: base, Root: root, Untrusted: true, File: cat, Args: []string{"cat", c.file}, Others: []string{c.file}}
+		out, _ := runProgram(t, c.host, reads, "cat", c.file)
 		if got := strings.Contains(out, "PASSWORD"); got != (c.want && c.file != shell) {
 			t.Errorf("%s: its text is read: %t", c.name, got)
 		}

@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// totals are the bounds of all processes of one program together, by the files of a control group (version 2).
-var totals = map[string]string{
-	"pids.max": strconv.Itoa(maxTasks), "memory.max": strconv.Itoa(maxData), "memory.swap.max": "0", "memory.oom.group": "1",
+// groupLimits are the bounds of all processes of one program together, by the files of a control group (version 2).
+var groupLimits = map[string]string{
+	"pids.max": strconv.Itoa(maxProcesses), "memory.max": strconv.Itoa(maxMemoryBytes), "memory.swap.max": "0", "memory.oom.group": "1",
 }
 
-// optionalTotals are files that kernels may lack.
-var optionalTotals = []string{"memory.swap.max", "memory.oom.group"}
+// optionalGroupLimits are files that kernels may lack.
+var optionalGroupLimits = []string{"memory.swap.max", "memory.oom.group"}
 
-// cgroups makes a control group for each program. The zero value makes none.
-type cgroups struct {
+// cgroupFactory makes a control group for each program. The zero value makes none.
+type cgroupFactory struct {
 	parent string            // folder of the group that they are made in, "" = none are made
 	limits map[string]string // of each, by file
 }
@@ -38,33 +38,33 @@ type cgroup struct {
 
 var (
 	groupCount atomic.Int64
-	// groupsOf are the groups of commands whose processes have not all gone yet.
-	groupsOf sync.Map // *exec.Cmd to *cgroup
+	// commandGroups are the groups of commands whose processes have not all gone yet.
+	commandGroups sync.Map // *exec.Cmd to *cgroup
 )
 
-// put has cmd start in a group of its own.
-func (c cgroups) put(cmd *exec.Cmd) error {
+// startInGroup has cmd start in a group of its own.
+func (c cgroupFactory) startInGroup(cmd *exec.Cmd) error {
 	if c.parent == "" {
 		return nil
 	}
 	removeEmptyGroups()
-	g, err := c.make()
+	g, err := c.makeGroup()
 	if err != nil {
 		return fmt.Errorf("make a control group: %w", err)
 	}
 	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(g.folder.Fd())
-	groupsOf.Store(cmd, g)
+	commandGroups.Store(cmd, g)
 	return nil
 }
 
-func (c cgroups) make() (*cgroup, error) {
+func (c cgroupFactory) makeGroup() (*cgroup, error) {
 	g := &cgroup{path: filepath.Join(c.parent, fmt.Sprintf("stoa-program-%d-%d", os.Getpid(), groupCount.Add(1)))}
 	if err := os.Mkdir(g.path, 0o755); err != nil {
 		return nil, err
 	}
 	for file, value := range c.limits {
 		err := writeFile(filepath.Join(g.path, file), value)
-		if err != nil && !(errors.Is(err, os.ErrNotExist) && slices.Contains(optionalTotals, file)) {
+		if err != nil && !(errors.Is(err, os.ErrNotExist) && slices.Contains(optionalGroupLimits, file)) {
 			return nil, errors.Join(err, os.Remove(g.path))
 		}
 	}
@@ -78,7 +78,7 @@ func (c cgroups) make() (*cgroup, error) {
 // endGroup kills what is left in the group of cmd and removes it. A group whose last process is still ending stays for
 // [removeEmptyGroups].
 func endGroup(cmd *exec.Cmd) {
-	found, ok := groupsOf.Load(cmd)
+	found, ok := commandGroups.Load(cmd)
 	if !ok {
 		return
 	}
@@ -89,13 +89,13 @@ func endGroup(cmd *exec.Cmd) {
 	}
 	_ = g.folder.Close()
 	if err := os.Remove(g.path); err == nil || errors.Is(err, os.ErrNotExist) {
-		groupsOf.Delete(cmd)
+		commandGroups.Delete(cmd)
 	}
 }
 
 // removeEmptyGroups removes the groups whose commands were waited for and whose processes have gone since.
 func removeEmptyGroups() {
-	groupsOf.Range(func(key, _ any) bool {
+	commandGroups.Range(func(key, _ any) bool {
 		if cmd := key.(*exec.Cmd); cmd.ProcessState != nil {
 			endGroup(cmd)
 		}
@@ -105,34 +105,34 @@ func removeEmptyGroups() {
 
 // findCgroups returns where groups of programs can be made: below the server's own group, if that is delegated to it and
 // knows the controllers of processes and memory. The zero value says that there is no such place.
-func findCgroups() cgroups {
-	own, root := ownCgroup()
-	if own == "" || unix.Access(own, unix.W_OK) != nil {
-		return cgroups{}
+func findCgroups() cgroupFactory {
+	base, root := currentCgroup()
+	if base == "" || unix.Access(base, unix.W_OK) != nil {
+		return cgroupFactory{}
 	}
-	return prepareCgroups(own, root || isDelegated(own))
+	return prepareCgroups(base, root || isDelegated(base))
 }
 
 // prepareCgroups makes groups possible below the one at own. A group with controllers for its children must have no processes:
 // where that stands in the way and mayMove is set, the server's own move to a group beside those of programs.
-func prepareCgroups(own string, mayMove bool) cgroups {
-	c := cgroups{parent: own, limits: totals}
-	enable := func() error {
-		return writeFile(filepath.Join(own, "cgroup.subtree_control"), "+pids +memory")
+func prepareCgroups(base string, mayMove bool) cgroupFactory {
+	c := cgroupFactory{parent: base, limits: groupLimits}
+	enableControllers := func() error {
+		return writeFile(filepath.Join(base, "cgroup.subtree_control"), "+pids +memory")
 	}
-	err := enable()
-	if errors.Is(err, syscall.EBUSY) && mayMove && moveProcesses(own, filepath.Join(own, "stoa-server")) == nil {
-		err = enable()
+	err := enableControllers()
+	if errors.Is(err, syscall.EBUSY) && mayMove && moveProcesses(base, filepath.Join(base, "stoa-server")) == nil {
+		err = enableControllers()
 	}
 	if err != nil {
-		return cgroups{}
+		return cgroupFactory{}
 	}
-	trial, err := c.make()
+	probe, err := c.makeGroup()
 	if err != nil {
-		return cgroups{}
+		return cgroupFactory{}
 	}
-	_ = trial.folder.Close()
-	_ = os.Remove(trial.path)
+	_ = probe.folder.Close()
+	_ = os.Remove(probe.path)
 	return c
 }
 
@@ -175,9 +175,9 @@ func isDelegated(path string) bool {
 	return false
 }
 
-// ownCgroup returns the folder of the process's own group of version 2, "" if there is none, and whether it is the topmost
+// currentCgroup returns the folder of the process's own group of version 2, "" if there is none, and whether it is the topmost
 // that the process sees, as in a container.
-func ownCgroup() (path string, topmost bool) {
+func currentCgroup() (path string, topmost bool) {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return "", false

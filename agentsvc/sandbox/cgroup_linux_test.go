@@ -16,13 +16,13 @@ import (
 // its limits stand there before, and it goes with them.
 func TestControlGroup(t *testing.T) {
 	t.Parallel()
-	own, _ := sandbox.OwnCgroup()
-	parent := filepath.Join(own, "stoa-test")
-	if err := os.Mkdir(parent, 0o755); own == "" || err != nil {
+	base, _ := sandbox.CurrentCgroup()
+	parent := filepath.Join(base, "stoa-test")
+	if err := os.Mkdir(parent, 0o755); base == "" || err != nil {
 		t.Skipf("NOTHING IS PROVED HERE: this machine has no control group of version 2 that the tests may write to: %v", err)
 	}
 	t.Cleanup(func() { _ = os.Remove(parent) })
-	each(t, func(t *testing.T, h *sandbox.Host) {
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
 		parent := filepath.Join(parent, strings.ReplaceAll(filepath.Base(t.Name()), " ", "-"))
 		if err := os.Mkdir(parent, 0o755); err != nil {
 			t.Fatal(err)
@@ -31,9 +31,9 @@ func TestControlGroup(t *testing.T) {
 		sandbox.ForceGroups(h, parent, map[string]string{"cgroup.max.descendants": "0"}) // a limit that needs no controller
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		dir := folder(t)
-		cmd, err := h.Command(ctx, sandbox.Program{
-			File: "/usr/bin/bash", Folder: dir, Any: true, Env: []string{"PATH=" + sandbox.Path}, Args: []string{"bash", "-c", "sleep 600 & echo ready; wait"},
+		dir := newFolder(t)
+		cmd, err := h.NewCommand(ctx, sandbox.Program{
+			File: "/usr/bin/bash", Folder: dir, Any: true, Env: []string{"PATH=" + sandbox.SearchPath}, Args: []string{"bash", "-c", "sleep 600 & echo ready; wait"},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -60,14 +60,14 @@ func TestControlGroup(t *testing.T) {
 		}
 		sandbox.Kill(cmd)
 		_ = cmd.Wait()
-		look := time.NewTicker(10 * time.Millisecond) // killed processes leave a group a moment after they were waited for
-		defer look.Stop()
+		ticker := time.NewTicker(10 * time.Millisecond) // killed processes leave a group a moment after they were waited for
+		defer ticker.Stop()
 		for {
-			if sandbox.Kill(cmd); !exists(groups[0]) {
+			if sandbox.Kill(cmd); !fileExists(groups[0]) {
 				return
 			}
 			select {
-			case <-look.C:
+			case <-ticker.C:
 			case <-ctx.Done():
 				t.Fatal("the group is still there")
 			}
@@ -75,7 +75,7 @@ func TestControlGroup(t *testing.T) {
 	})
 }
 
-func exists(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
@@ -83,22 +83,22 @@ func exists(path string) bool {
 // TestPrepareControlGroups plays the kernel's files: what the server writes where a group is delegated to it.
 func TestPrepareControlGroups(t *testing.T) {
 	t.Parallel()
-	own := t.TempDir()
-	if sandbox.PrepareCgroups(filepath.Join(own, "missing"), true) {
+	base := t.TempDir()
+	if sandbox.PrepareCgroups(filepath.Join(base, "missing"), true) {
 		t.Error("a group that is not there can be divided")
 	}
 	// A folder that is no control group has no limits to write: the group is given up, and nothing is left of it.
-	if err := os.WriteFile(filepath.Join(own, "cgroup.subtree_control"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(base, "cgroup.subtree_control"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if sandbox.PrepareCgroups(own, true) {
+	if sandbox.PrepareCgroups(base, true) {
 		t.Error("a folder without pids.max can hold programs")
 	}
-	if left, _ := filepath.Glob(filepath.Join(own, "stoa-program-*")); len(left) != 0 {
+	if left, _ := filepath.Glob(filepath.Join(base, "stoa-program-*")); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
 	}
 	for file, want := range map[string]string{"pids.max": "512", "memory.max": "2147483648", "memory.swap.max": "0", "memory.oom.group": "1"} {
-		if got := sandbox.Totals[file]; got != want {
+		if got := sandbox.GroupLimits[file]; got != want {
 			t.Errorf("%s is %q, want %q", file, got, want)
 		}
 	}

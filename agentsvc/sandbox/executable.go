@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Find returns the path of a program: name itself if it is absolute, else the first of that name on [Path]. It is "" if
+// FindProgram returns the path of a program: name itself if it is absolute, else the first of that name on [SearchPath]. It is "" if
 // there is none.
-func Find(name string) string {
+func FindProgram(name string) string {
 	if filepath.IsAbs(name) {
 		if isProgram(name) {
 			return filepath.Clean(name)
@@ -23,7 +23,7 @@ func Find(name string) string {
 	if name == "" || strings.ContainsRune(name, filepath.Separator) {
 		return ""
 	}
-	for _, dir := range filepath.SplitList(Path) {
+	for _, dir := range filepath.SplitList(SearchPath) {
 		if file := filepath.Join(dir, name); isProgram(file) {
 			return file
 		}
@@ -36,26 +36,26 @@ func isProgram(file string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// loaders returns files with what the kernel must execute to run them: the dynamic linker of a binary, the interpreter
+// findLoaders returns files with what the kernel must execute to run them: the dynamic linker of a binary, the interpreter
 // of a script, as far as may says so. All are given without symbolic links.
-func loaders(files []string, may func(file string) bool) []string {
+func findLoaders(files []string, canLoad func(file string) bool) []string {
 	given := len(files)
 	var all []string
 	for len(files) > 0 {
 		file, err := filepath.EvalSymlinks(files[0])
 		files = files[1:]
 		given--
-		if err != nil || slices.Contains(all, file) || given < 0 && !may(file) {
+		if err != nil || slices.Contains(all, file) || given < 0 && !canLoad(file) {
 			continue
 		}
 		all = append(all, file)
-		files = append(files, needs(file)...)
+		files = append(files, linkedPrograms(file)...)
 	}
 	return all
 }
 
-// needs returns the programs that file names as its linker or interpreter.
-func needs(file string) []string {
+// linkedPrograms returns the programs that file names as its linker or interpreter.
+func linkedPrograms(file string) []string {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil
@@ -63,7 +63,7 @@ func needs(file string) []string {
 	defer func() { _ = f.Close() }()
 	line, _ := bufio.NewReader(io.LimitReader(f, 256)).ReadBytes('\n')
 	if script, ok := bytes.CutPrefix(line, []byte("#!")); ok {
-		return interpreter(strings.Fields(string(script)))
+		return parseInterpreter(strings.Fields(string(script)))
 	}
 	binary, err := elf.NewFile(f)
 	if err != nil {
@@ -81,8 +81,8 @@ func needs(file string) []string {
 	return nil
 }
 
-// interpreter returns what a script's first line names: the program, and behind env the one that env looks for.
-func interpreter(words []string) []string {
+// parseInterpreter returns what a script's first line names: the program, and behind env the one that env looks for.
+func parseInterpreter(words []string) []string {
 	if len(words) == 0 || !filepath.IsAbs(words[0]) {
 		return nil
 	}
@@ -90,7 +90,7 @@ func interpreter(words []string) []string {
 	if filepath.Base(words[0]) == "env" {
 		for _, word := range words[1:] {
 			if !strings.HasPrefix(word, "-") {
-				return append(files, Find(word))
+				return append(files, FindProgram(word))
 			}
 		}
 	}

@@ -11,15 +11,15 @@ import (
 
 // What a program may do to a path.
 const (
-	read    = landlock.AccessFSReadFile | landlock.AccessFSReadDir
-	execute = landlock.AccessFSExecute | read
-	use     = landlock.AccessFSReadFile | landlock.AccessFSWriteFile
-	// ofFile are the rights that a path has which is no folder.
-	ofFile = execute&^landlock.AccessFSReadDir | use | landlock.AccessFSTruncate | landlock.AccessFSIoctlDev
+	readAccess    = landlock.AccessFSReadFile | landlock.AccessFSReadDir
+	executeAccess = landlock.AccessFSExecute | readAccess
+	deviceAccess  = landlock.AccessFSReadFile | landlock.AccessFSWriteFile
+	// fileAccess are the rights that a path has which is no folder.
+	fileAccess = executeAccess&^landlock.AccessFSReadDir | deviceAccess | landlock.AccessFSTruncate | landlock.AccessFSIoctlDev
 )
 
-// handled are the rights over files, the network and other processes that Landlock governs, by its version.
-var handled = []landlock.RulesetAttr{
+// handledRights are the rights over files, the network and other processes that Landlock governs, by its version.
+var handledRights = []landlock.RulesetAttr{
 	3: {HandledAccessFS: 1<<15 - 1},
 	4: {HandledAccessFS: 1<<15 - 1, HandledAccessNet: 1<<2 - 1},
 	5: {HandledAccessFS: 1<<16 - 1, HandledAccessNet: 1<<2 - 1},
@@ -32,26 +32,26 @@ func landlockVersion() int {
 	if err != nil || v < 3 {
 		return 0
 	}
-	return min(v, len(handled)-1)
+	return min(v, len(handledRights)-1)
 }
 
-// devices are what every program may use.
-var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+// deviceFiles are what every program may use.
+var deviceFiles = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// libraries are the folders of [system] without those that hold programs: a dynamic linker, which must be executable,
+// libraryFolders are the folders of [systemFolders] without those that hold programs: a dynamic linker, which must be executable,
 // would start whatever it can read.
-var libraries = []string{
+var libraryFolders = []string{
 	"/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/usr/libexec", "/usr/share", "/usr/local/lib", "/usr/local/share",
 	"/lib", "/lib32", "/lib64", "/libx32", "/nix/store",
 }
 
-// restrict holds the calling thread, and the program that it becomes, to what o allows. Without Landlock it does nothing.
-func (o order) restrict() error {
+// restrictPaths holds the calling thread, and the program that it becomes, to what o allows. Without Landlock it does nothing.
+func (o helperConfig) restrictPaths() error {
 	v := landlockVersion()
 	if v == 0 {
 		return nil
 	}
-	attr := handled[v]
+	attr := handledRights[v]
 	if o.Network {
 		attr.HandledAccessNet = 0
 	}
@@ -60,42 +60,42 @@ func (o order) restrict() error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	for _, r := range o.rules(attr.HandledAccessFS &^ landlock.AccessFSExecute) {
-		if err := allow(fd, r.rights, r.paths); err != nil {
+	for _, r := range o.landlockRules(attr.HandledAccessFS &^ landlock.AccessFSExecute) {
+		if err := allowPaths(fd, r.rights, r.paths); err != nil {
 			return err
 		}
 	}
 	return landlock.LandlockRestrictSelf(fd, 0)
 }
 
-// rule gives rights on what lies at and below paths.
-type rule struct {
+// pathRule gives rights on what lies at and below paths.
+type pathRule struct {
 	rights uint64
 	paths  []string
 }
 
-// rules are what o allows, where all is every right but that to execute.
-func (o order) rules(all uint64) []rule {
-	rules := []rule{
+// landlockRules are what o allows, where all is every right but that to execute.
+func (o helperConfig) landlockRules(all uint64) []pathRule {
+	rules := []pathRule{
 		{all, []string{"."}}, // the folder, which the helper has entered
-		{read, slices.Concat(libraries, etc, o.Read)},
-		{execute, o.Execute},
-		{use, devices},
+		{readAccess, slices.Concat(libraryFolders, settingsFiles, o.Read)},
+		{executeAccess, o.Execute},
+		{deviceAccess, deviceFiles},
 	}
 	if o.Any {
-		rules = append(rules, rule{execute, slices.Concat(system, o.Read)})
+		rules = append(rules, pathRule{executeAccess, slices.Concat(systemFolders, o.Read)})
 	}
 	if o.Boxed {
-		rules = append(rules, rule{all, []string{"/tmp"}}, rule{read, []string{"/proc"}})
+		rules = append(rules, pathRule{all, []string{"/tmp"}}, pathRule{readAccess, []string{"/proc"}})
 	}
 	if o.Network {
-		rules = append(rules, rule{read, names})
+		rules = append(rules, pathRule{readAccess, networkFiles})
 	}
 	return rules
 }
 
-// allow adds rights on paths to the ruleset fd. A path that is not there is left out.
-func allow(fd int, rights uint64, paths []string) error {
+// allowPaths adds rights on paths to the ruleset fd. A path that is not there is left out.
+func allowPaths(fd int, rights uint64, paths []string) error {
 	for _, path := range paths {
 		if err := allowPath(fd, rights, path); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("%s: %w", path, err)
@@ -115,7 +115,7 @@ func allowPath(fd int, rights uint64, path string) error {
 		return err
 	}
 	if info.Mode&unix.S_IFMT != unix.S_IFDIR {
-		rights &= ofFile
+		rights &= fileAccess
 	}
 	return landlock.LandlockAddPathBeneathRule(fd, &landlock.PathBeneathAttr{AllowedAccess: rights, ParentFd: at}, 0)
 }

@@ -4,7 +4,7 @@
 // it was given to them, and end with all they started.
 //
 // What cannot be set from outside is set by the program itself before it becomes the other one: a command begins as the
-// helper, which is this executable once more, and whose main begins with [Enter].
+// helper, which is this executable once more, and whose main begins with [RunHelper].
 package sandbox
 
 import (
@@ -19,11 +19,11 @@ import (
 	"time"
 )
 
-// Path is where programs are looked for.
-const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// SearchPath is where programs are looked for.
+const SearchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Variable is the environment variable that tells the helper what to become; see [Enter].
-const Variable = "STOA_SANDBOX_PROGRAM"
+// HelperVariable is the environment variable that tells the helper what to become; see [RunHelper].
+const HelperVariable = "STOA_SANDBOX_PROGRAM"
 
 // Program is one to be run.
 type Program struct {
@@ -40,7 +40,7 @@ type Program struct {
 
 	// Untrusted says that a tenant has chosen it: where the server is root it runs as another user, and of a script only an
 	// interpreter that every program may read runs. Its File must be a program that tenants may run: one in the system's
-	// folders, in Root or in a folder of [Options.Programs]. What a program is shown it can read, so that Others that are not
+	// folders, in Root or in a folder of [Options.ProgramFolders]. What a program is shown it can read, so that Others that are not
 	// are left out.
 	Untrusted bool
 	Root      string // the folder of the host that the tenant was granted, "" = Folder alone
@@ -52,71 +52,71 @@ type Program struct {
 type Options struct {
 	// User is the name or number of the user that untrusted programs run as where the server is root, "nobody" if empty.
 	User string
-	// Programs are folders of the host beside the system's whose programs tenants may run.
-	Programs []string
+	// ProgramFolders are folders of the host beside the system's whose programs tenants may run.
+	ProgramFolders []string
 	// Log is told once what there is to hold programs with; it may be nil.
 	Log *slog.Logger
 }
 
 // Host is the machine as a place for programs. It is safe for concurrent use.
 type Host struct {
-	helper  string
-	options Options
-	find    func() holder
+	helper      string
+	options     Options
+	findBackend func() backend
 }
 
-// holder is what holds programs.
-type holder struct {
-	name   string
-	whole  bool
-	bwrap  string   // path of bubblewrap, "" = not used
-	apart  bool     // programs get namespaces of their own
-	noTmp  bool     // this bubblewrap cannot bound a file system in memory, so that there is no /tmp
-	user   *account // that untrusted programs run as; nil = the server's
-	groups cgroups
-	// untrusted says why no untrusted program can run; nil = they can.
-	untrusted error
+// backend is what holds programs.
+type backend struct {
+	name          string
+	fullIsolation bool
+	bwrap         string   // path of bubblewrap, "" = not used
+	namespaces    bool     // programs get namespaces of their own
+	noTmp         bool     // this bubblewrap cannot bound a file system in memory, so that there is no /tmp
+	user          *account // that untrusted programs run as; nil = the server's
+	cgroups       cgroupFactory
+	// untrustedErr says why no untrusted program can run; nil = they can.
+	untrustedErr error
 }
 
-// NewHost returns the host seen through a helper: the path of an executable whose main begins with [Enter].
+// NewHost returns the host seen through a helper: the path of an executable whose main begins with [RunHelper].
 func NewHost(helper string, o Options) *Host {
 	h := &Host{helper: helper, options: o}
-	h.find = sync.OnceValue(func() holder {
-		k := h.probe()
+	h.findBackend = sync.OnceValue(func() backend {
+		k := h.probeBackend()
 		if o.Log != nil {
-			k.tell(o.Log)
+			k.logCapabilities(o.Log)
 		}
 		return k
 	})
 	return h
 }
 
-// Sandbox names what programs are held with. Whole says that it holds a program that means harm: files, network and
+// DescribeIsolation names what programs are held with. Whole says that it holds a program that means harm: files, network and
 // the end of all it started. The first call tries what there is and takes a moment.
-func (h *Host) Sandbox() (name string, whole bool) {
-	k := h.find()
-	return k.name, k.whole
+func (h *Host) DescribeIsolation() (name string, full bool) {
+	k := h.findBackend()
+	return k.name, k.fullIsolation
 }
 
-// Untrusted says why no untrusted program can run here, nil if they can: there is no sandbox that holds one that means
+// CheckUntrusted says why no untrusted program can run here, nil if they can: there is no sandbox that holds one that means
 // harm, or the server is root and cannot start it as anybody else.
-func (h *Host) Untrusted() error { return h.find().untrusted }
+func (h *Host) CheckUntrusted() error { return h.findBackend().untrustedErr }
 
-// Command returns a command that runs p. When ctx ends, or the program does, everything that it started is killed; after
+// NewCommand returns a command that runs p. When ctx ends, or the program does, everything that it started is killed; after
 // [exec.Cmd.Wait] the caller calls [Kill], for a host whose sandbox cannot do so by itself.
-func (h *Host) Command(ctx context.Context, p Program) (*exec.Cmd, error) {
+func (h *Host) NewCommand(ctx context.Context, p Program) (*exec.Cmd, error) {
 	if !filepath.IsAbs(p.File) || !filepath.IsAbs(p.Folder) {
 		return nil, fmt.Errorf("the program %q and its folder %q must be absolute paths", p.File, p.Folder)
 	}
-	k := h.find()
-	if p.Untrusted && k.untrusted != nil {
-		return nil, k.untrusted
+	k := h.findBackend()
+	if p.Untrusted && k.untrustedErr != nil {
+		return nil, k.untrustedErr
 	}
-	return h.command(ctx, k, p)
+	return h.buildCommand(ctx, k, p)
 }
 
-// order is what the helper reads from [Variable].
-type order struct {
+// helperConfig is what the helper reads from [HelperVariable].
+type helperConfig struct {
 	Program
 	Execute []string // files that may be executed
 	Apart   bool     // there is a process namespace, so that a limit of processes counts these alone
@@ -126,7 +126,7 @@ type order struct {
 	Device, Inode uint64 // of the folder; 0 = any
 }
 
-func (o order) encode() (string, error) {
+func (o helperConfig) encodeVariable() (string, error) {
 	const longest = 128<<10 - 64 // the kernel's bound of one variable
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -135,5 +135,5 @@ func (o order) encode() (string, error) {
 	if len(text) > longest {
 		return "", fmt.Errorf("the arguments of a program are longer than %d bytes", longest)
 	}
-	return Variable + "=" + string(text), nil
+	return HelperVariable + "=" + string(text), nil
 }

@@ -16,50 +16,50 @@ import (
 )
 
 const (
-	// enough is how long a probe may take.
-	enough = 5 * time.Second
-	// patience is how long a killed program's output is waited for.
-	patience = time.Second
-	// inside is where a program that is held by bubblewrap finds the helper.
-	inside = "/run/stoa-sandbox"
+	// probeTimeout is how long a probe may take.
+	probeTimeout = 5 * time.Second
+	// killWaitDelay is how long a killed program's output is waited for.
+	killWaitDelay = time.Second
+	// helperPath is where a program that is held by bubblewrap finds the helper.
+	helperPath = "/run/stoa-sandbox"
 )
 
-// probe finds the strongest sandbox that works, and how it holds untrusted programs.
-func (h *Host) probe() holder {
-	k := h.strongest()
-	k.groups = findCgroups()
+// probeBackend finds the strongest sandbox that works, and how it holds untrusted programs.
+func (h *Host) probeBackend() backend {
+	k := h.findStrongest()
+	k.cgroups = findCgroups()
 	switch {
-	case !k.whole:
-		k.untrusted = fmt.Errorf("a program of this host needs a sandbox to be held with, and this host has none that holds a tenant's: it has %q; install bubblewrap", k.name)
+	case !k.fullIsolation:
+		k.untrustedErr = fmt.Errorf("a program of this host needs a sandbox to be held with, and this host has none that holds a tenant's: it has %q; install bubblewrap", k.name)
 	case os.Geteuid() == 0:
-		k.user, k.untrusted = h.dropTo(k)
+		k.user, k.untrustedErr = h.findUntrustedUser(k)
 	}
 	return k
 }
 
-// strongest finds the strongest sandbox that works. On an architecture whose system calls are not known none is whole.
-func (h *Host) strongest() holder {
-	if bwrap := Find("bwrap"); bwrap != "" {
+// findStrongest finds the strongest sandbox that works. On an architecture whose system calls are not known none is whole.
+func (h *Host) findStrongest() backend {
+	if bwrap := FindProgram("bwrap"); bwrap != "" {
 		for _, noTmp := range []bool{false, true} {
-			if k := (holder{name: "bubblewrap", whole: hasFilter(), bwrap: bwrap, apart: true, noTmp: noTmp}); h.works(k, false) {
+			if k := (backend{name: "bubblewrap", fullIsolation: hasFilter(), bwrap: bwrap, namespaces: true, noTmp: noTmp}); h.canRun(k, false) {
 				return k
 			}
 		}
 	}
 	if landlockVersion() == 0 {
-		return holder{name: "none"}
+		return backend{name: "none"}
 	}
-	if k := (holder{name: "landlock", whole: true, apart: true}); hasFilter() && h.works(k, false) {
+	if k := (backend{name: "landlock", fullIsolation: true, namespaces: true}); hasFilter() && h.canRun(k, false) {
 		return k
 	}
-	return holder{name: "landlock without namespaces"}
+	return backend{name: "landlock without namespaces"}
 }
 
-// dropTo finds the user that untrusted programs run as, since the server is root.
-func (h *Host) dropTo(k holder) (*account, error) {
-	a, err := lookUpAccount(h.options.User)
+// findUntrustedUser finds the user that untrusted programs run as, since the server is root.
+func (h *Host) findUntrustedUser(k backend) (*account, error) {
+	a, err := findAccount(h.options.User)
 	if err == nil {
-		if k.user = &a; h.works(k, true) {
+		if k.user = &a; h.canRun(k, true) {
 			return &a, nil
 		}
 		err = fmt.Errorf("%s cannot change to user %d", k.name, a.UID)
@@ -67,25 +67,25 @@ func (h *Host) dropTo(k holder) (*account, error) {
 	return nil, fmt.Errorf("the server runs as root and cannot start a program of an app as another user (%w): run the server as an ordinary user, or name one by --sandbox-user", err)
 }
 
-// tell logs what holds programs.
-func (k holder) tell(log *slog.Logger) {
+// logCapabilities logs what holds programs.
+func (k backend) logCapabilities(log *slog.Logger) {
 	bounds := "control group: processes and memory of all processes of a program together"
-	if k.groups.parent == "" {
+	if k.cgroups.parent == "" {
 		bounds = "each process by itself: this server has no control group of version 2 with pids and memory that it may divide"
 	}
-	attrs := []any{"sandbox", k.name, "holds_tenants", k.untrusted == nil, "bounds", bounds}
+	attrs := []any{"sandbox", k.name, "holds_tenants", k.untrustedErr == nil, "bounds", bounds}
 	if k.user != nil {
 		attrs = append(attrs, "user", k.user.UID)
 	}
-	if k.untrusted != nil {
-		attrs = append(attrs, "reason", k.untrusted.Error())
+	if k.untrustedErr != nil {
+		attrs = append(attrs, "reason", k.untrustedErr.Error())
 	}
 	log.Info("programs of this host are held by a sandbox", attrs...)
 }
 
-// works reports whether a program that does nothing can be run by k.
-func (h *Host) works(k holder, untrusted bool) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+// canRun reports whether a program that does nothing can be run by k.
+func (h *Host) canRun(k backend, untrusted bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	folder, err := os.MkdirTemp("", "stoa-probe")
 	if err != nil {
@@ -95,7 +95,7 @@ func (h *Host) works(k holder, untrusted bool) bool {
 	if folder, err = filepath.EvalSymlinks(folder); err != nil {
 		return false
 	}
-	cmd, err := h.command(ctx, k, Program{Folder: folder, Untrusted: untrusted})
+	cmd, err := h.buildCommand(ctx, k, Program{Folder: folder, Untrusted: untrusted})
 	if err != nil {
 		return false
 	}
@@ -103,16 +103,16 @@ func (h *Host) works(k holder, untrusted bool) bool {
 	return cmd.Run() == nil
 }
 
-// Give makes a folder the user's that untrusted programs run as.
-func (h *Host) Give(folder string) error {
-	if a := h.find().user; a != nil {
+// ChownFolder makes a folder the user's that untrusted programs run as.
+func (h *Host) ChownFolder(folder string) error {
+	if a := h.findBackend().user; a != nil {
 		return os.Chown(folder, a.UID, a.GID)
 	}
 	return nil
 }
 
-func (h *Host) command(ctx context.Context, k holder, p Program) (*exec.Cmd, error) {
-	o := order{Program: p, Apart: k.apart, Boxed: k.bwrap != ""}
+func (h *Host) buildCommand(ctx context.Context, k backend, p Program) (*exec.Cmd, error) {
+	o := helperConfig{Program: p, Apart: k.namespaces, Boxed: k.bwrap != ""}
 	if p.Untrusted {
 		o.User = k.user
 	}
@@ -122,60 +122,60 @@ func (h *Host) command(ctx context.Context, k holder, p Program) (*exec.Cmd, err
 		}
 	}
 	if p.Untrusted && p.File != "" {
-		if !h.mayRun(p, p.File) {
+		if !h.canRunFile(p, p.File) {
 			return nil, fmt.Errorf("the program %s lies neither in the system's folders nor in one that was granted; the operator adds folders of programs by --sandbox-programs", p.File)
 		}
-		o.Others = slices.DeleteFunc(slices.Clone(p.Others), func(file string) bool { return !h.mayRun(p, file) })
+		o.Others = slices.DeleteFunc(slices.Clone(p.Others), func(file string) bool { return !h.canRunFile(p, file) })
 		p.Others = o.Others
 	}
 	if p.File != "" {
-		o.Execute = loaders(append([]string{p.File}, p.Others...), o.mayInterpret)
+		o.Execute = findLoaders(append([]string{p.File}, p.Others...), o.canInterpret)
 	}
-	text, err := o.encode()
+	text, err := o.encodeVariable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, h.helper)
 	if k.bwrap != "" {
-		cmd = exec.CommandContext(ctx, k.bwrap, h.box(k, o)...)
+		cmd = exec.CommandContext(ctx, k.bwrap, h.bubblewrapArgs(k, o)...)
 	}
 	cmd.Env = []string{text}
 	cmd.Dir = p.Folder
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	switch {
-	case k.apart && k.bwrap == "":
-		setApart(cmd.SysProcAttr, p.Network, o.User)
+	case k.namespaces && k.bwrap == "":
+		setNamespaces(cmd.SysProcAttr, p.Network, o.User)
 	case o.User != nil:
 		mapUsers(cmd.SysProcAttr, o.User) // bubblewrap's own namespace of users has room for one only
 	}
 	cmd.Cancel = func() error { Kill(cmd); return nil }
-	cmd.WaitDelay = patience
-	return cmd, k.groups.put(cmd)
+	cmd.WaitDelay = killWaitDelay
+	return cmd, k.cgroups.startInGroup(cmd)
 }
 
-// mayRun reports whether a tenant may run a file, and with that read it: the rest of the host holds what belongs to others.
-func (h *Host) mayRun(p Program, file string) bool {
+// canRunFile reports whether a tenant may run a file, and with that read it: the rest of the host holds what belongs to others.
+func (h *Host) canRunFile(p Program, file string) bool {
 	file, err := filepath.EvalSymlinks(file)
 	if err != nil {
 		return false
 	}
 	info, err := os.Stat(file)
-	folders := slices.Concat(system, h.options.Programs, []string{p.Folder})
+	folders := slices.Concat(systemFolders, h.options.ProgramFolders, []string{p.Folder})
 	if p.Root != "" {
 		folders = append(folders, p.Root)
 	}
-	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 && under(file, folders)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 && isUnder(file, folders)
 }
 
-// mayInterpret reports whether a file may be run because a program names it as its interpreter or linker. A tenant writes the
+// canInterpret reports whether a file may be run because a program names it as its interpreter or linker. A tenant writes the
 // scripts that its program may run, and must not choose among the host's files with them.
-func (o order) mayInterpret(file string) bool {
-	return !o.Untrusted || under(file, system) || under(file, []string{o.Folder})
+func (o helperConfig) canInterpret(file string) bool {
+	return !o.Untrusted || isUnder(file, systemFolders) || isUnder(file, []string{o.Folder})
 }
 
-// setApart gives a process namespaces of its own, in which it is nobody else than outside, but may become user. As the
+// setNamespaces gives a process namespaces of its own, in which it is nobody else than outside, but may become user. As the
 // first process of its namespace it takes all others with it when it ends.
-func setApart(attr *syscall.SysProcAttr, network bool, user *account) {
+func setNamespaces(attr *syscall.SysProcAttr, network bool, user *account) {
 	mapUsers(attr, user)
 	attr.Cloneflags |= syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC
 	if !network {
@@ -194,21 +194,21 @@ func Kill(cmd *exec.Cmd) {
 	}
 }
 
-// system are the folders of the host that every program may read: what is installed, and nothing of what runs or of
+// systemFolders are the folders of the host that every program may read: what is installed, and nothing of what runs or of
 // whom it belongs to.
-var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"}
+var systemFolders = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"}
 
-// etc is what programs read of the host's settings.
-var etc = []string{
+// settingsFiles is what programs read of the host's settings.
+var settingsFiles = []string{
 	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types",
 	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/ca-certificates",
 }
 
-// names is what a program with a network reads as well.
-var names = []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services"}
+// networkFiles is what a program with a network reads as well.
+var networkFiles = []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services"}
 
-// box returns bubblewrap's arguments.
-func (h *Host) box(k holder, o order) []string {
+// bubblewrapArgs returns bubblewrap's arguments.
+func (h *Host) bubblewrapArgs(k backend, o helperConfig) []string {
 	args := []string{"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session", "--cap-drop", "ALL"}
 	if o.User == nil {
 		args = append(args, "--unshare-user-try")
@@ -219,15 +219,15 @@ func (h *Host) box(k holder, o order) []string {
 	if k.noTmp {
 		args = append(args, "--dir", "/tmp")
 	} else {
-		args = append(args, "--perms", "1777", "--size", strconv.Itoa(maxTmp), "--tmpfs", "/tmp")
+		args = append(args, "--perms", "1777", "--size", strconv.Itoa(maxTmpBytes), "--tmpfs", "/tmp")
 	}
-	show := etc
+	visible := settingsFiles
 	if o.Network {
-		show = slices.Concat(etc, names)
+		visible = slices.Concat(settingsFiles, networkFiles)
 	} else {
 		args = append(args, "--unshare-net")
 	}
-	for _, dir := range system {
+	for _, dir := range systemFolders {
 		if target, err := os.Readlink(dir); err == nil {
 			args = append(args, "--symlink", target, dir)
 			continue
@@ -235,24 +235,24 @@ func (h *Host) box(k holder, o order) []string {
 		args = append(args, "--ro-bind-try", dir, dir)
 	}
 	for _, file := range slices.Concat(o.Execute, o.Read) {
-		if !under(file, system) && !under(file, []string{o.Folder}) {
-			show = append(show[:len(show):len(show)], file)
+		if !isUnder(file, systemFolders) && !isUnder(file, []string{o.Folder}) {
+			visible = append(visible[:len(visible):len(visible)], file)
 		}
 	}
 	if o.User != nil {
-		for _, dir := range parents(append(show[:len(show):len(show)], o.Folder, inside)) {
+		for _, dir := range parentFolders(append(visible[:len(visible):len(visible)], o.Folder, helperPath)) {
 			args = append(args, "--perms", "0755", "--dir", dir) // else bubblewrap makes them for its own user alone
 		}
 	}
-	for _, file := range show {
+	for _, file := range visible {
 		args = append(args, "--ro-bind-try", file, file)
 	}
-	args = append(args, "--bind", o.Folder, o.Folder, "--ro-bind", h.helper, inside, "--remount-ro", "/", "--chdir", o.Folder)
-	return append(args, "--", inside)
+	args = append(args, "--bind", o.Folder, o.Folder, "--ro-bind", h.helper, helperPath, "--remount-ro", "/", "--chdir", o.Folder)
+	return append(args, "--", helperPath)
 }
 
-// parents returns the folders above files, each after the one that it lies in and once.
-func parents(files []string) (dirs []string) {
+// parentFolders returns the folders above files, each after the one that it lies in and once.
+func parentFolders(files []string) (dirs []string) {
 	for _, file := range files {
 		for dir := filepath.Dir(file); dir != "/" && !slices.Contains(dirs, dir); dir = filepath.Dir(dir) {
 			dirs = append(dirs, dir)
@@ -262,8 +262,8 @@ func parents(files []string) (dirs []string) {
 	return dirs
 }
 
-// under reports whether file lies in one of folders.
-func under(file string, folders []string) bool {
+// isUnder reports whether file lies in one of folders.
+func isUnder(file string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(dir string) bool {
 		return file == dir || strings.HasPrefix(file, strings.TrimSuffix(dir, "/")+"/")
 	})

@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.Enter(os.Getenv(sandbox.Variable))
+	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable))
 	runAttack()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		cleanUp()
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// each runs a test with every sandbox that this machine has.
-func each(t *testing.T, test func(t *testing.T, h *sandbox.Host)) {
+// forEachSandbox runs a test with every sandbox that this machine has.
+func forEachSandbox(t *testing.T, test func(t *testing.T, h *sandbox.Host)) {
 	t.Helper()
 	helper, err := os.Executable()
 	if err != nil {
@@ -36,8 +36,8 @@ func each(t *testing.T, test func(t *testing.T, h *sandbox.Host)) {
 	for _, name := range []string{"bubblewrap", "landlock", "landlock without namespaces"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := sandbox.NewHost(helper, sandbox.Options{Programs: []string{os.TempDir()}}) // where this binary is copied to
-			if !sandbox.Force(h, name) {
+			h := sandbox.NewHost(helper, sandbox.Options{ProgramFolders: []string{os.TempDir()}}) // where this binary is copied to
+			if !sandbox.ForceBackend(h, name) {
 				t.Skipf("NOTHING IS PROVED HERE: this machine has no sandbox by %s", name)
 			}
 			test(t, h)
@@ -45,21 +45,21 @@ func each(t *testing.T, test func(t *testing.T, h *sandbox.Host)) {
 	}
 }
 
-// run runs a program in a new folder and returns what it printed.
-func run(t *testing.T, h *sandbox.Host, p sandbox.Program, words ...string) (out string, code int) {
+// runProgram runs a program in a new folder and returns what it printed.
+func runProgram(t *testing.T, h *sandbox.Host, p sandbox.Program, words ...string) (out string, code int) {
 	t.Helper()
 	if p.Folder == "" {
-		p.Folder = folder(t)
+		p.Folder = newFolder(t)
 	}
-	file, err := filepath.EvalSymlinks(sandbox.Find(words[0]))
+	file, err := filepath.EvalSymlinks(sandbox.FindProgram(words[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.File, p.Args = file, words
-	p.Env = append(p.Env, "PATH="+sandbox.Path)
+	p.Env = append(p.Env, "PATH="+sandbox.SearchPath)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	cmd, err := h.Command(ctx, p)
+	cmd, err := h.NewCommand(ctx, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func run(t *testing.T, h *sandbox.Host, p sandbox.Program, words ...string) (out
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-func folder(t *testing.T) string {
+func newFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -83,35 +83,35 @@ func folder(t *testing.T) string {
 
 func TestRuns(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
-		dir := folder(t)
-		if out, code := run(t, h, sandbox.Program{Folder: dir}, "touch", "made"); code != 0 {
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		dir := newFolder(t)
+		if out, code := runProgram(t, h, sandbox.Program{Folder: dir}, "touch", "made"); code != 0 {
 			t.Errorf("exit code %d: %s", code, out)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "made")); err != nil {
 			t.Error(err)
 		}
-		out, code := run(t, h, sandbox.Program{Env: []string{"A=1"}}, "env")
-		if want := "A=1\nPATH=" + sandbox.Path + "\n"; strings.ReplaceAll(out, "PWD="+dir+"\n", "") != want || code != 0 {
+		out, code := runProgram(t, h, sandbox.Program{Env: []string{"A=1"}}, "env")
+		if want := "A=1\nPATH=" + sandbox.SearchPath + "\n"; strings.ReplaceAll(out, "PWD="+dir+"\n", "") != want || code != 0 {
 			t.Errorf("environment %q, want %q", out, want)
 		}
-		if out, code := run(t, h, sandbox.Program{}, "ls", "missing"); code != 2 {
+		if out, code := runProgram(t, h, sandbox.Program{}, "ls", "missing"); code != 2 {
 			t.Errorf("exit code %d: %s", code, out)
 		}
 	})
 }
 
-// TestHolds does what a program in a sandbox must not be able to do.
-func TestHolds(t *testing.T) {
+// TestConfinement does what a program in a sandbox must not be able to do.
+func TestConfinement(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
-		_, whole := h.Sandbox()
-		outside := folder(t)
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		_, full := h.DescribeIsolation()
+		outside := newFolder(t)
 		secret := filepath.Join(outside, "secret")
 		if err := os.WriteFile(secret, []byte("a secret"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		dir := folder(t)
+		dir := newFolder(t)
 		if err := os.Symlink(secret, filepath.Join(dir, "link")); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestHolds(t *testing.T) {
 			{"find", ".", "-exec", "id", ";"}, {"env", "id"}, {"bash", "-c", "/usr/bin/id"}, {"xargs", "id"},
 			{"/lib64/ld-linux-x86-64.so.2", "/usr/bin/id"},
 		} {
-			out, _ := run(t, h, sandbox.Program{Folder: dir}, words...)
+			out, _ := runProgram(t, h, sandbox.Program{Folder: dir}, words...)
 			if strings.Contains(out, "a secret") || strings.Contains(out, "uid=") || strings.Contains(out, "root:") || strings.Contains(out, "PATH=") {
 				t.Errorf("%q: %s", words, out)
 			}
@@ -132,7 +132,7 @@ func TestHolds(t *testing.T) {
 		if entries, _ := os.ReadDir(outside); len(entries) != 1 {
 			t.Errorf("the folder beside it holds %v", entries)
 		}
-		if !whole {
+		if !full {
 			return
 		}
 		service := filepath.Join(outside, "socket")
@@ -141,51 +141,51 @@ func TestHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = l.Close() }()
-		if out, code := run(t, h, sandbox.Program{Any: true}, "perl", "-e",
+		if out, code := runProgram(t, h, sandbox.Program{Any: true}, "perl", "-e",
 			`use IO::Socket::UNIX; IO::Socket::UNIX->new(Peer => "`+service+`") or die "$!"`); code == 0 || !strings.Contains(out, "denied") && !strings.Contains(out, "No such file") || strings.Contains(out, "@INC") {
 			t.Errorf("a socket of the host can be reached: %s", out)
 		}
-		out, code := run(t, h, sandbox.Program{Any: true}, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/1")
+		out, code := runProgram(t, h, sandbox.Program{Any: true}, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/1")
 		if code == 0 || strings.Contains(out, "refused") {
 			t.Errorf("the network can be reached: %s", out)
 		}
 	})
 }
 
-// TestOthers: a program starts those it was given, and a script its interpreter.
-func TestOthers(t *testing.T) {
+// TestOtherPrograms: a program starts those it was given, and a script its interpreter.
+func TestOtherPrograms(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
-		if out, code := run(t, h, sandbox.Program{Others: []string{sandbox.Find("id")}}, "env", "id", "-u"); code != 0 || strings.TrimSpace(out) != strconv.Itoa(os.Getuid()) {
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		if out, code := runProgram(t, h, sandbox.Program{Others: []string{sandbox.FindProgram("id")}}, "env", "id", "-u"); code != 0 || strings.TrimSpace(out) != strconv.Itoa(os.Getuid()) {
 			t.Errorf("exit code %d: %s", code, out)
 		}
-		dir := folder(t)
+		dir := newFolder(t)
 		script := filepath.Join(dir, "script")
 		if err := os.WriteFile(script, []byte("#!/usr/bin/env bash\necho it works\n"), 0o755); err != nil { //nolint:gosec // it is a program
 			t.Fatal(err)
 		}
-		if out, code := run(t, h, sandbox.Program{Folder: dir}, script); code != 0 || out != "it works\n" {
+		if out, code := runProgram(t, h, sandbox.Program{Folder: dir}, script); code != 0 || out != "it works\n" {
 			t.Errorf("exit code %d: %s", code, out)
 		}
 	})
 }
 
-// TestEndsAll: what a program leaves behind ends with it, also what left its process group.
-func TestEndsAll(t *testing.T) {
+// TestKillsAllProcesses: what a program leaves behind ends with it, also what left its process group.
+func TestKillsAllProcesses(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
-		_, whole := h.Sandbox()
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		_, full := h.DescribeIsolation()
 		for _, how := range []string{"", "setsid "} {
-			if how != "" && !whole {
+			if how != "" && !full {
 				continue
 			}
 			for _, last := range []string{"true", "sleep 600"} {
-				dir := folder(t)
+				dir := newFolder(t)
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
 				alive := filepath.Join(dir, "alive")
-				cmd, err := h.Command(ctx, sandbox.Program{
-					File: "/usr/bin/bash", Folder: dir, Any: true, Env: []string{"PATH=" + sandbox.Path},
+				cmd, err := h.NewCommand(ctx, sandbox.Program{
+					File: "/usr/bin/bash", Folder: dir, Any: true, Env: []string{"PATH=" + sandbox.SearchPath},
 					Args: []string{"bash", "-c", "for i in 1 2 3; do " + how + "bash -c 'while sleep 0.05; do echo x >>alive; done' & done; until [[ -s alive ]]; do sleep 0.05; done; " + last},
 				})
 				if err != nil {
@@ -194,7 +194,7 @@ func TestEndsAll(t *testing.T) {
 				start := time.Now()
 				if last != "true" {
 					go func() {
-						for size(alive) == 0 && ctx.Err() == nil {
+						for fileSize(alive) == 0 && ctx.Err() == nil {
 							time.Sleep(10 * time.Millisecond)
 						}
 						cancel()
@@ -202,14 +202,14 @@ func TestEndsAll(t *testing.T) {
 				}
 				_ = cmd.Run()
 				sandbox.Kill(cmd)
-				if time.Since(start) > 20*time.Second || size(alive) == 0 {
-					t.Fatalf("it took %v and wrote %d bytes", time.Since(start), size(alive))
+				if time.Since(start) > 20*time.Second || fileSize(alive) == 0 {
+					t.Fatalf("it took %v and wrote %d bytes", time.Since(start), fileSize(alive))
 				}
-				for before := int64(-1); before != size(alive); { // what is ended may not have heard of it yet
+				for before := int64(-1); before != fileSize(alive); { // what is ended may not have heard of it yet
 					if time.Since(start) > 40*time.Second {
 						t.Fatalf("%q, %q: something goes on", how, last)
 					}
-					before = size(alive)
+					before = fileSize(alive)
 					time.Sleep(400 * time.Millisecond)
 				}
 			}
@@ -217,8 +217,8 @@ func TestEndsAll(t *testing.T) {
 	})
 }
 
-// size is how much a file holds, 0 where it is not there.
-func size(path string) int64 {
+// fileSize is how much a file holds, 0 where it is not there.
+func fileSize(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0
@@ -229,18 +229,18 @@ func size(path string) int64 {
 // TestLimits: bounds of a process that no time-out waits for.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, h *sandbox.Host) {
-		out, _ := run(t, h, sandbox.Program{CPU: 3 * time.Second}, "bash", "-c", "ulimit -c; ulimit -d; ulimit -n; ulimit -t")
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		out, _ := runProgram(t, h, sandbox.Program{CPU: 3 * time.Second}, "bash", "-c", "ulimit -c; ulimit -d; ulimit -n; ulimit -t")
 		if want := "0\n2097152\n1024\n4\n"; out != want {
 			t.Errorf("limits %q, want %q", out, want)
 		}
-		if _, whole := h.Sandbox(); whole {
-			if out, _ := run(t, h, sandbox.Program{}, "bash", "-c", "ulimit -u"); out != "512\n" {
+		if _, full := h.DescribeIsolation(); full {
+			if out, _ := runProgram(t, h, sandbox.Program{}, "bash", "-c", "ulimit -u"); out != "512\n" {
 				t.Errorf("processes %q", out)
 			}
 		}
-		dir := folder(t)
-		if _, code := run(t, h, sandbox.Program{Folder: dir}, "truncate", "-s", "1G", "large"); code == 0 {
+		dir := newFolder(t)
+		if _, code := runProgram(t, h, sandbox.Program{Folder: dir}, "truncate", "-s", "1G", "large"); code == 0 {
 			t.Error("a file of 1 GiB was written")
 		}
 	})

@@ -9,25 +9,25 @@ import (
 	"os/exec"
 )
 
-// Enter does nothing: this system has no sandbox, and so no helper.
-func Enter(string) {}
+// RunHelper does nothing: this system has no sandbox, and so no helper.
+func RunHelper(string) {}
 
-func (h *Host) probe() holder {
-	return holder{name: "none", untrusted: errors.New("a program of this host needs a sandbox to be held with, and this system has none")}
+func (h *Host) probeBackend() backend {
+	return backend{name: "none", untrustedErr: errors.New("a program of this host needs a sandbox to be held with, and this system has none")}
 }
 
-func (k holder) tell(*slog.Logger) {}
+func (k backend) logCapabilities(*slog.Logger) {}
 
-// Give does nothing: no program runs as another user.
-func (h *Host) Give(string) error { return nil }
+// ChownFolder does nothing: no program runs as another user.
+func (h *Host) ChownFolder(string) error { return nil }
 
-// account and cgroups are Linux's.
+// account and cgroupFactory are Linux's.
 type (
-	account struct{}
-	cgroups struct{}
+	account       struct{}
+	cgroupFactory struct{}
 )
 
-func (h *Host) command(ctx context.Context, _ holder, p Program) (*exec.Cmd, error) {
+func (h *Host) buildCommand(ctx context.Context, _ backend, p Program) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, p.File)
 	cmd.Args, cmd.Env, cmd.Dir = p.Args, p.Env, p.Folder
 	return cmd, nil

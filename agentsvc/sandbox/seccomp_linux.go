@@ -19,9 +19,9 @@ func hasFilter() bool {
 // Offsets in what a filter looks at, struct seccomp_data of <linux/seccomp.h>: of an argument, its lower half. Both
 // architectures are little-endian.
 const (
-	atCall     = 0
-	atArch     = 4
-	atArgument = 16 // of the first; each takes 8 bytes
+	callOffset          = 0
+	archOffset          = 4
+	firstArgumentOffset = 16 // of the first; each takes 8 bytes
 )
 
 // refusedCalls answer EPERM. They reach parts of the kernel that no ordinary program needs and that attacks on kernels
@@ -38,36 +38,36 @@ var refusedCalls = []uint32{
 	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_VHANGUP,
 }
 
-// missingCalls answer ENOSYS: programs then do without them. Of clone3 and openat2 a filter cannot see what they are to
+// unsupportedCalls answer ENOSYS: programs then do without them. Of clone3 and openat2 a filter cannot see what they are to
 // do, since that stands in memory, and io_uring does what other calls are refused.
-var missingCalls = []uint32{
+var unsupportedCalls = []uint32{
 	unix.SYS_CLONE3, unix.SYS_OPENAT2, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 }
 
 // modeCalls are the calls that give a file its mode, with the position of that argument.
 var modeCalls = map[uint32]uint32{unix.SYS_FCHMOD: 1, unix.SYS_FCHMODAT: 2, unix.SYS_FCHMODAT2: 2, unix.SYS_MKNODAT: 2}
 
-// makeCalls are the calls that may make a file, with the position of their flags, behind which the mode stands.
-var makeCalls = map[uint32]uint32{unix.SYS_OPENAT: 2}
+// createCalls are the calls that may make a file, with the position of their flags, behind which the mode stands.
+var createCalls = map[uint32]uint32{unix.SYS_OPENAT: 2}
 
 const (
-	// newNamespaces are the flags of clone that begin a namespace.
-	newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
-	// asOwner are the modes that make a file run as its owner or group.
-	asOwner = unix.S_ISUID | unix.S_ISGID
-	// making are the flags with which opening makes a file: O_CREAT, and O_TMPFILE without the flag of folders in it.
-	making = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
-	// x32 begins the second table of calls that amd64 has.
-	x32 = 0x4000_0000
-	// askPersonality only asks which personality is in force.
-	askPersonality = 0xffff_ffff
+	// namespaceFlags are the flags of clone that begin a namespace.
+	namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+	// setIDModes are the modes that make a file run as its owner or group.
+	setIDModes = unix.S_ISUID | unix.S_ISGID
+	// createFlags are the flags with which opening makes a file: O_CREAT, and O_TMPFILE without the flag of folders in it.
+	createFlags = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
+	// x32CallBit begins the second table of calls that amd64 has.
+	x32CallBit = 0x4000_0000
+	// queryPersonality only asks which personality is in force.
+	queryPersonality = 0xffff_ffff
 )
 
 const (
-	forbid = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	absent = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
-	deny   = unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)
-	permit = unix.SECCOMP_RET_ALLOW
+	returnEPERM  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	returnENOSYS = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	returnEACCES = unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)
+	returnAllow  = unix.SECCOMP_RET_ALLOW
 )
 
 // filterCalls holds the calling thread, and the program that it becomes, to the list of this file, in every sandbox the
@@ -75,62 +75,62 @@ const (
 // them, such as a database's or a container engine's, and speak to the service behind it, and neither namespaces nor older
 // versions of Landlock stand in between.
 func filterCalls(localSockets bool) error {
-	filter := callFilter(localSockets)
+	filter := buildCallFilter(localSockets)
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
 }
 
-// callFilter is a sequence of blocks. Each either answers or leaves the number of the call loaded for the next.
-func callFilter(localSockets bool) []unix.SockFilter {
+// buildCallFilter is a sequence of blocks. Each either answers or leaves the number of the call loaded for the next.
+func buildCallFilter(localSockets bool) []unix.SockFilter {
 	filter := []unix.SockFilter{
-		load(atArch), jump(unix.BPF_JEQ, architectures[runtime.GOARCH], 1, 0), answer(unix.SECCOMP_RET_KILL_PROCESS),
-		load(atCall), jump(unix.BPF_JGE, x32, 0, 1), answer(forbid),
+		loadWord(archOffset), jumpIf(unix.BPF_JEQ, architectures[runtime.GOARCH], 1, 0), returnAction(unix.SECCOMP_RET_KILL_PROCESS),
+		loadWord(callOffset), jumpIf(unix.BPF_JGE, x32CallBit, 0, 1), returnAction(returnEPERM),
 	}
 	add := func(call uint32, block ...unix.SockFilter) {
-		filter = append(filter, jump(unix.BPF_JEQ, call, 0, uint8(len(block))))
+		filter = append(filter, jumpIf(unix.BPF_JEQ, call, 0, uint8(len(block))))
 		filter = append(filter, block...)
 	}
 	for _, call := range append(refusedCalls, oldRefusedCalls...) {
-		add(call, answer(forbid))
+		add(call, returnAction(returnEPERM))
 	}
-	for _, call := range missingCalls {
-		add(call, answer(absent))
+	for _, call := range unsupportedCalls {
+		add(call, returnAction(returnENOSYS))
 	}
-	add(unix.SYS_CLONE, load(argument(0)), jump(unix.BPF_JSET, newNamespaces, 0, 1), answer(forbid), answer(permit))
-	add(unix.SYS_PERSONALITY, load(argument(0)), jump(unix.BPF_JEQ, 0, 2, 0), jump(unix.BPF_JEQ, askPersonality, 1, 0), answer(forbid), answer(permit))
+	add(unix.SYS_CLONE, loadWord(argumentOffset(0)), jumpIf(unix.BPF_JSET, namespaceFlags, 0, 1), returnAction(returnEPERM), returnAction(returnAllow))
+	add(unix.SYS_PERSONALITY, loadWord(argumentOffset(0)), jumpIf(unix.BPF_JEQ, 0, 2, 0), jumpIf(unix.BPF_JEQ, queryPersonality, 1, 0), returnAction(returnEPERM), returnAction(returnAllow))
 	for _, calls := range []map[uint32]uint32{modeCalls, oldModeCalls} {
 		for call, mode := range calls {
-			add(call, load(argument(mode)), jump(unix.BPF_JSET, asOwner, 0, 1), answer(forbid), answer(permit))
+			add(call, loadWord(argumentOffset(mode)), jumpIf(unix.BPF_JSET, setIDModes, 0, 1), returnAction(returnEPERM), returnAction(returnAllow))
 		}
 	}
-	for _, calls := range []map[uint32]uint32{makeCalls, oldMakeCalls} {
+	for _, calls := range []map[uint32]uint32{createCalls, oldCreateCalls} {
 		for call, flags := range calls {
-			add(call, load(argument(flags)), jump(unix.BPF_JSET, uint32(making), 0, 3),
-				load(argument(flags+1)), jump(unix.BPF_JSET, asOwner, 0, 1), answer(forbid), answer(permit))
+			add(call, loadWord(argumentOffset(flags)), jumpIf(unix.BPF_JSET, uint32(createFlags), 0, 3),
+				loadWord(argumentOffset(flags+1)), jumpIf(unix.BPF_JSET, setIDModes, 0, 1), returnAction(returnEPERM), returnAction(returnAllow))
 		}
 	}
-	unixFamily := answer(deny)
+	unixFamily := returnAction(returnEACCES)
 	if localSockets {
-		unixFamily = answer(permit)
+		unixFamily = returnAction(returnAllow)
 	}
-	add(unix.SYS_SOCKET, load(argument(0)),
-		jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 1), unixFamily,
-		jump(unix.BPF_JEQ, unix.AF_INET, 3, 0), jump(unix.BPF_JEQ, unix.AF_INET6, 2, 0), jump(unix.BPF_JEQ, unix.AF_NETLINK, 1, 0),
-		answer(forbid), answer(permit))
-	return append(filter, answer(permit))
+	add(unix.SYS_SOCKET, loadWord(argumentOffset(0)),
+		jumpIf(unix.BPF_JEQ, unix.AF_UNIX, 0, 1), unixFamily,
+		jumpIf(unix.BPF_JEQ, unix.AF_INET, 3, 0), jumpIf(unix.BPF_JEQ, unix.AF_INET6, 2, 0), jumpIf(unix.BPF_JEQ, unix.AF_NETLINK, 1, 0),
+		returnAction(returnEPERM), returnAction(returnAllow))
+	return append(filter, returnAction(returnAllow))
 }
 
-func argument(n uint32) uint32 { return atArgument + 8*n }
+func argumentOffset(n uint32) uint32 { return firstArgumentOffset + 8*n }
 
-func load(offset uint32) unix.SockFilter {
+func loadWord(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
-// jump skips as many instructions as yes or no says.
-func jump(condition uint16, k uint32, yes, no uint8) unix.SockFilter {
+// jumpIf skips as many instructions as yes or no says.
+func jumpIf(condition uint16, k uint32, yes, no uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | condition | unix.BPF_K, Jt: yes, Jf: no, K: k}
 }
 
-func answer(action uint32) unix.SockFilter {
+func returnAction(action uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: action}
 }

@@ -3,6 +3,6 @@
 package sandbox
 
 var (
-	oldRefusedCalls            []uint32
-	oldModeCalls, oldMakeCalls map[uint32]uint32
+	oldRefusedCalls              []uint32
+	oldModeCalls, oldCreateCalls map[uint32]uint32
 )

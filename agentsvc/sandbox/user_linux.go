@@ -17,9 +17,9 @@ type account struct {
 	UID, GID int
 }
 
-// lookUpAccount finds a user by name or number, and refuses root. A number without an entry in the host's list of users is
+// findAccount finds a user by name or number, and refuses root. A number without an entry in the host's list of users is
 // its own group.
-func lookUpAccount(name string) (account, error) {
+func findAccount(name string) (account, error) {
 	if name == "" {
 		name = defaultUser
 	}
@@ -46,8 +46,8 @@ func lookUpAccount(name string) (account, error) {
 	return a, nil
 }
 
-// become makes the process run as a, for good: without groups, and with that without capabilities.
-func (a account) become() error {
+// becomeUser makes the process run as a, for good: without groups, and with that without capabilities.
+func (a account) becomeUser() error {
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(a.GID, a.GID, a.GID), syscall.Setresuid(a.UID, a.UID, a.UID)); err != nil {
 		return fmt.Errorf("become user %d: %w", a.UID, err)
 	}

@@ -11,14 +11,14 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// Counter counts the tokens of a text.
-type Counter func(text string) int
+// TokenCounter counts the tokens of a text.
+type TokenCounter func(text string) int
 
-// CounterFor returns how a vendor's model counts: exactly for those of openai, by [Estimate] for any other, whose
+// NewTokenCounter returns how a vendor's model counts: exactly for those of openai, by [EstimateTokens] for any other, whose
 // vendors publish no tokenizer that works offline.
-func CounterFor(provider, model string) Counter {
+func NewTokenCounter(provider, model string) TokenCounter {
 	if provider != "openai" {
-		return Estimate
+		return EstimateTokens
 	}
 	codec := sync.OnceValue(func() tokenizer.Codec {
 		if c, err := tokenizer.ForModel(tokenizer.Model(model)); err == nil {
@@ -28,21 +28,21 @@ func CounterFor(provider, model string) Counter {
 		return c
 	})
 	return func(text string) int {
-		exact := text[:min(len(text), longestExact)]
+		exact := text[:min(len(text), maxExactBytes)]
 		n, err := codec().Count(exact)
 		if err != nil {
-			return Estimate(text)
+			return EstimateTokens(text)
 		}
-		return n + Estimate(text[len(exact):])
+		return n + EstimateTokens(text[len(exact):])
 	}
 }
 
-// longestExact bounds the bytes of a text that are counted exactly: no budget is that large.
-const longestExact = 1 << 20
+// maxExactBytes bounds the bytes of a text that are counted exactly: no budget is that large.
+const maxExactBytes = 1 << 20
 
-// Estimate counts a token for every 4 bytes of ASCII and one for every other character. It is near for English, and
+// EstimateTokens counts a token for every 4 bytes of ASCII and one for every other character. It is near for English, and
 // high rather than low for other languages.
-func Estimate(text string) int {
+func EstimateTokens(text string) int {
 	ascii, other := 0, 0
 	for _, r := range text {
 		if r < utf8.RuneSelf {
@@ -55,20 +55,20 @@ func Estimate(text string) int {
 }
 
 const (
-	perEntry = 4    // what a message costs besides its content
-	perFile  = 1000 // what a file costs: vendors count pixels, pages and seconds, each in its own way
+	tokensPerEntry = 4    // what a message costs besides its content
+	tokensPerFile  = 1000 // what a file costs: vendors count pixels, pages and seconds, each in its own way
 )
 
-// costOf counts the tokens of an entry.
-func costOf(count Counter, e agentsvc.Entry) int {
+// countEntry counts the tokens of an entry.
+func countEntry(count TokenCounter, e agentsvc.Entry) int {
 	if r := e.Result; r != nil {
-		return perEntry + count(r.Text)
+		return tokensPerEntry + count(r.Text)
 	}
-	n := perEntry
+	n := tokensPerEntry
 	for _, p := range e.Message.Parts {
 		switch {
 		case p.File != nil:
-			n += perFile
+			n += tokensPerFile
 		case p.Data != nil:
 			raw, _ := json.Marshal(p.Data.Value)
 			n += count(string(raw))
@@ -77,38 +77,38 @@ func costOf(count Counter, e agentsvc.Entry) int {
 		}
 	}
 	for _, c := range e.Message.ToolCalls {
-		n += perEntry + count(c.Name) + count(string(c.Arguments))
+		n += tokensPerEntry + count(c.Name) + count(string(c.Arguments))
 	}
 	return n
 }
 
-// costs remembers what the entries of a turn's conversation cost, by what they hold.
-type costs map[any]int
+// tokenCounts remembers what the entries of a turn's conversation cost, by what they hold.
+type tokenCounts map[any]int
 
-// of returns the cost of each entry of talk.
-func (c costs) of(count Counter, talk []agentsvc.Entry) func(i int) int {
+// countFunc returns the cost of each entry of talk.
+func (c tokenCounts) countFunc(count TokenCounter, conversation []agentsvc.Entry) func(i int) int {
 	return func(i int) int {
-		var key any = talk[i].Message
-		if talk[i].Message == nil {
-			key = talk[i].Result
+		var key any = conversation[i].Message
+		if conversation[i].Message == nil {
+			key = conversation[i].Result
 		}
 		n, ok := c[key]
 		if !ok {
-			n = costOf(count, talk[i])
+			n = countEntry(count, conversation[i])
 			c[key] = n
 		}
 		return n
 	}
 }
 
-// Size counts the tokens of a request: what is said, and the tools that are offered.
-func Size(count Counter, req llm.Request) int {
-	n := perEntry + count(req.System)
+// CountRequest counts the tokens of a request: what is said, and the tools that are offered.
+func CountRequest(count TokenCounter, req llm.Request) int {
+	n := tokensPerEntry + count(req.System)
 	for _, e := range req.Conversation {
-		n += costOf(count, e)
+		n += countEntry(count, e)
 	}
 	for _, t := range req.Tools {
-		n += perEntry + count(t.Name) + count(t.Description) + count(string(t.Parameters))
+		n += tokensPerEntry + count(t.Name) + count(t.Description) + count(string(t.Parameters))
 	}
 	return n
 }

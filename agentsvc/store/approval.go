@@ -12,65 +12,65 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ErrWaiting says that the task waits for somebody outside: there is nothing for its run to do.
-var ErrWaiting = errors.New("the task waits for somebody")
+// ErrTaskInterrupted says that the task waits for somebody outside: there is nothing for its run to do.
+var ErrTaskInterrupted = errors.New("the task waits for somebody")
 
-// Ruling is what follows from decisions on a task that waits for them. The last of Events is the task's status: that
+// DecisionRecord is what follows from decisions on a task that waits for them. The last of Events is the task's status: that
 // it goes on, as Next; that it still waits; or that it has ended.
-type Ruling struct {
-	Events  []agentsvc.Event
-	Settled []int64 // sequences of the approvals that are no longer open
-	Next    *Run
-	Supply  []Sealed       // credentials that were supplied
-	Sender  agentsvc.Owner // of the message that brought them
-	Sent    *Sent          // nil = none did
-	Audit   []tenancy.Entry
+type DecisionRecord struct {
+	Events          []agentsvc.Event
+	ClosedApprovals []int64 // sequences of the approvals that are no longer open
+	NextRun         *Run
+	Credentials     []SealedCredential // credentials that were supplied
+	Sender          agentsvc.Owner     // of the message that brought them
+	SentMessage     *SentMessage       // nil = none did
+	AuditEntries    []tenancy.AuditEntry
 }
 
-// Decide writes a ruling, if the task stands where it was seen. It returns [agentsvc.ErrLost] if it has moved on
-// since, or if the message was sent before, and [agentsvc.ErrOccupied] and [ErrNoRoom] as [Store.Continue] does.
-func (s *Store) Decide(ctx context.Context, seen Stored, r Ruling) error {
+// RecordDecisions writes a ruling, if the task stands where it was seen. It returns [agentsvc.ErrLeaseLost] if it has moved on
+// since, or if the message was sent before, and [agentsvc.ErrSessionBusy] and [ErrTooManyRunning] as [Store.ContinueTask] does.
+func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r DecisionRecord) error {
 	last := r.Events[len(r.Events)-1]
-	g := &guard{seen.Epoch + 1, last.Seq}
-	run := Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn, Wait: true} // nothing is in the way where nothing runs
-	if r.Next != nil {
-		run = *r.Next
+	g := &precondition{seen.Epoch + 1, last.Seq}
+	run := Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn, MayWait: true} // nothing is in the way where nothing runs
+	if r.NextRun != nil {
+		run = *r.NextRun
 	}
-	b := db.Batch{Key: string(seen.ID), Stores: db.StoresMore}
+	b := db.Batch{Key: string(seen.ID), StorageKind: db.StoresMore}
 	var n int64
-	ahead := s.looksAhead(&b, run)
+	ahead := s.queryQueueState(&b, run)
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
-		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacant(run, 10),
-		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, run.line(), run.bound())
+		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(run, 10),
+		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, run.queueID(), run.runLimit())
 	if err := insertEvents(&b, s.tenant, seen.ID, r.Events, g); err != nil {
 		return err
 	}
-	for _, seq := range r.Settled {
+	for _, seq := range r.ClosedApprovals {
 		b.Exec(nil, `DELETE FROM approval WHERE tenant = $1 AND task = $2 AND seq = $3
 			AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $4 AND seq = $5)`,
 			s.tenant, string(seen.ID), seq, g.epoch, g.seq)
 	}
-	for _, c := range r.Supply {
+	for _, c := range r.Credentials {
 		s.insertCredential(&b, seen.ID, c, g)
 	}
 	switch {
-	case r.Next != nil:
+	case r.NextRun != nil:
 		s.insertRun(&b, run, g)
-		s.standsInLine(&b, run)
-	case last.Status.State.Terminal():
-		b.Stores = db.StoresEnd
+		s.enqueueRun(&b, run)
+	case last.Status.State.IsTerminal():
+		b.StorageKind = db.StoresEnd
 		s.endRuns(&b, seen.ID, g)
 	}
-	if r.Sent != nil {
-		s.insertSent(&b, r.Sender, run, *r.Sent, g)
+	if r.SentMessage != nil {
+		s.insertSentMessage(&b, r.Sender, run, *r.SentMessage, g)
 	}
-	return ahead.or(s.noted(ctx, &b, seen.ID, g, r.Audit, func() error {
-		return s.guarded(ctx, &b, &n, "decide on task "+string(seen.ID))
+	return ahead.explainConflict(s.writeTaskWithAudit(ctx, &b, seen.ID, g, r.AuditEntries, func() error {
+		return s.writeConditional(ctx, &b, &n, "decide on task "+string(seen.ID))
 	}))
 }
 
-// Overdue returns the sequences of a task's approvals that it is too late to decide on.
-func (s *Store) Overdue(ctx context.Context, id agentsvc.TaskID) (seqs []int64, err error) {
+// ListOverdueApprovals returns the sequences of a task's approvals that it is too late to decide on.
+func (s *Store) ListOverdueApprovals(ctx context.Context, id agentsvc.TaskID) (seqs []int64, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
 		var seq int64
@@ -84,11 +84,11 @@ func (s *Store) Overdue(ctx context.Context, id agentsvc.TaskID) (seqs []int64, 
 	return seqs, nil
 }
 
-// Decisions returns what was decided about a task's tool calls, in order.
-func (s *Store) Decisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Decision, error) {
+// ListDecisions returns what was decided about a task's tool calls, in order.
+func (s *Store) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Decision, error) {
 	var evs []agentsvc.Event
 	var b db.Batch
-	b.Query(readEvents(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind = 'decision' ORDER BY seq`,
+	b.Query(scanEventsInto(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind = 'decision' ORDER BY seq`,
 		s.tenant, string(id))
 	if err := s.h.Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read decisions on task %s: %w", id, err)
@@ -100,19 +100,19 @@ func (s *Store) Decisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.D
 	return decisions, nil
 }
 
-// Postpone has a claimed run wait again, and its approval be due after a while.
-func (s *Store) Postpone(ctx context.Context, run Run, approval int64, after time.Duration) error {
+// PostponeApproval has a claimed run wait again, and its approval be due after a while.
+func (s *Store) PostponeApproval(ctx context.Context, run Run, approval int64, after time.Duration) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE approval SET due_at = stoa_now() + CAST($4 AS BIGINT) WHERE tenant = $1 AND task = $2 AND seq = $3`,
 		s.tenant, string(run.Task), approval, after.Microseconds())
 	if err := s.h.Do(ctx, &b); err != nil {
 		return fmt.Errorf("postpone an approval of task %s: %w", run.Task, err)
 	}
-	return s.Rest(ctx, run)
+	return s.UnclaimRun(ctx, run)
 }
 
-// Rest has a claimed run wait again as if it had not been claimed.
-func (s *Store) Rest(ctx context.Context, run Run) error {
+// UnclaimRun has a claimed run wait again as if it had not been claimed.
+func (s *Store) UnclaimRun(ctx context.Context, run Run) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE run SET state = 'input_required', worker = '', attempts = attempts - 1
 		WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND state = 'running'`,
@@ -131,7 +131,7 @@ func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.A
 		if err := r.Scan(&seq, &at, &body); err != nil {
 			return err
 		}
-		a, err := approvalOf(id, seq, at, body)
+		a, err := decodeApproval(id, seq, at, body)
 		*to = append(*to, a)
 		return err
 	}, `SELECT e.seq, e.at, e.body FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq
@@ -147,16 +147,16 @@ func (s *Store) querySmallApprovals(b *db.Batch, id agentsvc.TaskID, total *int6
 		if err := r.Scan(&seq, &at, total, &body); err != nil || body == nil {
 			return err
 		}
-		a, err := approvalOf(id, seq, at, body)
+		a, err := decodeApproval(id, seq, at, body)
 		*to = append(*to, a)
 		return err
-	}, `SELECT e.seq, e.at, sized.total, `+smallBody("e.body", "sized.total")+` FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq
+	}, `SELECT e.seq, e.at, sized.total, `+smallBodySQL("e.body", "sized.total")+` FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq
 		CROSS JOIN (SELECT CAST(COALESCE(SUM(octet_length(e.body)), 0) AS BIGINT) AS total`+open+`) AS sized
 		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, s.tenant, string(id))
 }
 
-// approvalOf decodes the event of an approval.
-func approvalOf(id agentsvc.TaskID, seq, at int64, body []byte) (agentsvc.Approval, error) {
+// decodeApproval decodes the event of an approval.
+func decodeApproval(id agentsvc.TaskID, seq, at int64, body []byte) (agentsvc.Approval, error) {
 	ev := agentsvc.Event{Task: id, Seq: seq, At: time.UnixMicro(at).UTC()}
 	if err := decodeEvent(&ev, body); err != nil {
 		return agentsvc.Approval{}, err
@@ -168,8 +168,8 @@ func approvalOf(id agentsvc.TaskID, seq, at int64, body []byte) (agentsvc.Approv
 }
 
 // insertApprovals adds a row for each approval among evs to b, if the guard holds.
-func (s *Store) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.Event, g *guard) {
-	open := approvalsIn(evs)
+func (s *Store) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) {
+	open := filterApprovals(evs)
 	if len(open) == 0 {
 		return
 	}
@@ -184,7 +184,7 @@ func (s *Store) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`, args...)
 }
 
-func approvalsIn(evs []agentsvc.Event) (open []agentsvc.Event) {
+func filterApprovals(evs []agentsvc.Event) (open []agentsvc.Event) {
 	for _, ev := range evs {
 		if ev.Approval != nil {
 			open = append(open, ev)

@@ -18,12 +18,12 @@ type CallCancel struct {
 	Reason string
 }
 
-// AskCancel leaves a wish where the process that runs the call finds it. A second wish about one call is the same. It
-// returns [agentsvc.ErrLost] if the task is not at work on that turn.
-func (s *Store) AskCancel(ctx context.Context, c CallCancel) error {
-	b := db.Batch{Stores: db.StoresMore}
+// RequestCallCancel leaves a wish where the process that runs the call finds it. A second wish about one call is the same. It
+// returns [agentsvc.ErrLeaseLost] if the task is not at work on that turn.
+func (s *Store) RequestCallCancel(ctx context.Context, c CallCancel) error {
+	b := db.Batch{StorageKind: db.StoresMore}
 	var n int64
-	b.Exec(nil, `DELETE FROM call_cancel WHERE tenant = $1 AND asked_at < stoa_now() - $2`, s.tenant, wishesKept.Microseconds())
+	b.Exec(nil, `DELETE FROM call_cancel WHERE tenant = $1 AND asked_at < stoa_now() - $2`, s.tenant, callCancelRetention.Microseconds())
 	b.Exec(&n, `INSERT INTO call_cancel (tenant, task, turn, call, reason, taken, asked_at)
 		SELECT t.tenant, t.id, t.turn, CAST($4 AS TEXT), CAST($5 AS TEXT), FALSE, stoa_now() FROM task t
 		WHERE t.tenant = $1 AND t.id = $2 AND t.turn = $3 AND t.state = 'working'
@@ -34,16 +34,16 @@ func (s *Store) AskCancel(ctx context.Context, c CallCancel) error {
 	case err != nil:
 		return fmt.Errorf("ask to cancel call %s of task %s: %w", c.Call, c.Task, err)
 	case n == 0:
-		return agentsvc.ErrLost
+		return agentsvc.ErrLeaseLost
 	}
 	return nil
 }
 
-// wishesKept is how long a wish is kept after its call.
-const wishesKept = 24 * time.Hour
+// callCancelRetention is how long a wish is kept after its call.
+const callCancelRetention = 24 * time.Hour
 
-// CancelTaken reports whether the call was ended because somebody wished it.
-func (s *Store) CancelTaken(ctx context.Context, c CallCancel) (taken bool, err error) {
+// IsCallCancelled reports whether the call was ended because somebody wished it.
+func (s *Store) IsCallCancelled(ctx context.Context, c CallCancel) (taken bool, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&taken) },
 		`SELECT taken FROM call_cancel WHERE tenant = $1 AND task = $2 AND turn = $3 AND call = $4`, s.tenant, string(c.Task), c.Turn, string(c.Call))
@@ -53,32 +53,32 @@ func (s *Store) CancelTaken(ctx context.Context, c CallCancel) (taken bool, err 
 	return taken, nil
 }
 
-// AskedCancels lists the wishes about calls of the runs that are leased to a worker, at most 1,000 at a time.
-func (q *Runs) AskedCancels(ctx context.Context, worker string) ([]CallCancel, error) {
-	var asked []CallCancel
-	err := q.do(ctx, "look for calls to cancel", func(b *db.Batch) {
+// ListCallCancels lists the wishes about calls of the runs that are leased to a worker, at most 1,000 at a time.
+func (q *RunQueue) ListCallCancels(ctx context.Context, worker string) ([]CallCancel, error) {
+	var requested []CallCancel
+	err := q.execBatch(ctx, "look for calls to cancel", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
 			var c CallCancel
 			err := r.Scan((*string)(&c.Tenant), (*string)(&c.Task), &c.Turn, (*string)(&c.Call), &c.Reason)
-			asked = append(asked, c)
+			requested = append(requested, c)
 			return err
 		}, `SELECT c.tenant, c.task, c.turn, c.call, c.reason FROM call_cancel c JOIN run r ON r.tenant = c.tenant AND r.task = c.task AND r.turn = c.turn
 			WHERE NOT c.taken AND r.worker = $1 AND r.state = 'running' LIMIT 1000`, worker)
 	})
-	return asked, err
+	return requested, err
 }
 
-// TakeCancel notes that a wish was fulfilled.
-func (q *Runs) TakeCancel(ctx context.Context, c CallCancel) error {
-	return q.do(ctx, "note that a call was cancelled", func(b *db.Batch) {
+// MarkCallCancelled notes that a wish was fulfilled.
+func (q *RunQueue) MarkCallCancelled(ctx context.Context, c CallCancel) error {
+	return q.execBatch(ctx, "note that a call was cancelled", func(b *db.Batch) {
 		b.Exec(nil, `UPDATE call_cancel SET taken = TRUE WHERE tenant = $1 AND task = $2 AND turn = $3 AND call = $4`,
 			string(c.Tenant), string(c.Task), c.Turn, string(c.Call))
 	})
 }
 
-// Cancelled reports whether a task was cancelled.
-func (q *Runs) Cancelled(ctx context.Context, tenant db.ID, task agentsvc.TaskID) (cancelled bool, err error) {
-	err = q.do(ctx, "look whether a task was cancelled", func(b *db.Batch) {
+// IsTaskCancelled reports whether a task was cancelled.
+func (q *RunQueue) IsTaskCancelled(ctx context.Context, tenant db.ID, task agentsvc.TaskID) (cancelled bool, err error) {
+	err = q.execBatch(ctx, "look whether a task was cancelled", func(b *db.Batch) {
 		b.Query(func(r db.Row) error { return r.Scan(&cancelled) },
 			`SELECT state = 'cancelled' FROM task WHERE tenant = $1 AND id = $2`, string(tenant), string(task))
 	})

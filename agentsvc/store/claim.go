@@ -10,160 +10,160 @@ import (
 
 // Share is an app with runs that may be claimed, and what it may have of the workers.
 type Share struct {
-	Tenant  db.ID
-	Weight  int64 // runs in each of its turns
-	Limit   int64 // of its runs at work at a time, in all processes together; 0 = none
-	Running int64 // at work at present; only told where there is a limit
-	Closed  bool  // the app is not active: nothing of it is claimed
-	Take    int64 // how many runs [Runs.Claim] claims at most
-	// Suspect says that the share is one run that workers have died with, Awaited that it is runs that somebody waits
+	Tenant     db.ID
+	Weight     int64 // runs in each of its turns
+	MaxRunning int64 // of its runs at work at a time, in all processes together; 0 = none
+	Running    int64 // at work at present; only told where there is a limit
+	Closed     bool  // the app is not active: nothing of it is claimed
+	ClaimCount int64 // how many runs [RunQueue.Claim] claims at most
+	// SuspectOnly says that the share is one run that workers have died with, Awaited that it is runs that somebody waits
 	// for: no others of the app are claimed.
-	Suspect, Awaited bool
+	SuspectOnly, AwaitedOnly bool
 }
 
-// Room is how many more runs of the app may be at work.
-func (s Share) Room() int64 {
+// AvailableRuns is how many more runs of the app may be at work.
+func (s Share) AvailableRuns() int64 {
 	switch {
 	case s.Closed:
 		return 0
-	case s.Limit == 0:
+	case s.MaxRunning == 0:
 		return 1 << 30
 	}
-	return s.Limit - s.Running - s.Take
+	return s.MaxRunning - s.Running - s.ClaimCount
 }
 
 // The next app of the ring. It is looked up by the expression of the index that holds the runs to claim and no others.
 const (
-	nextApp = `SELECT r.tenant FROM run r WHERE r.state = 'pending' AND r.ready `
-	first   = `ORDER BY r.tenant || '' LIMIT 1`
+	nextAppSQL     = `SELECT r.tenant FROM run r WHERE r.state = 'pending' AND r.ready `
+	firstInRingSQL = `ORDER BY r.tenant || '' LIMIT 1`
 )
 
-// isolated is how many workers a run may take with it before it is claimed alone: what kills its worker kills its
+// suspectRescues is how many workers a run may take with it before it is claimed alone: what kills its worker kills its
 // neighbours' too, and they are to get away.
-const isolated = 2
+const suspectRescues = 2
 
-// Suspect reports whether workers have died with the run, so that it is claimed alone.
-func (run Run) Suspect() bool { return run.Rescues >= isolated }
+// IsSuspect reports whether workers have died with the run, so that it is claimed alone.
+func (run Run) IsSuspect() bool { return run.Rescues >= suspectRescues }
 
 // What of a pending run's row says that it may be claimed.
 const (
-	claimable = `state = 'pending' AND ready`
-	suspect   = `state = 'pending' AND NOT ready AND rescues >= 2 AND available_at <= stoa_now()`
+	claimableSQL = `state = 'pending' AND ready`
+	suspectSQL   = `state = 'pending' AND NOT ready AND rescues >= 2 AND available_at <= stoa_now()`
 )
 
-// shareOf reads a share of each tenant of t. It joins nothing: a join would mix up the order of the ring.
-const shareOf = `SELECT t.tenant, COALESCE((SELECT status FROM app a WHERE a.tenant = t.tenant), 'active') <> 'active',
-	COALESCE((SELECT COALESCE(NULLIF(a.weight, 0), (SELECT p.weight FROM plan p WHERE p.name = a.plan)) FROM app a WHERE a.tenant = t.tenant), 0), ` + limitOf + `, CASE WHEN ` + limitOf + ` > 0 THEN ` + runningOf + ` ELSE 0 END FROM `
+// shareSQL reads a share of each tenant of t. It joins nothing: a join would mix up the order of the ring.
+const shareSQL = `SELECT t.tenant, COALESCE((SELECT status FROM app a WHERE a.tenant = t.tenant), 'active') <> 'active',
+	COALESCE((SELECT COALESCE(NULLIF(a.weight, 0), (SELECT p.weight FROM plan p WHERE p.name = a.plan)) FROM app a WHERE a.tenant = t.tenant), 0), ` + limitSQL + `, CASE WHEN ` + limitSQL + ` > 0 THEN ` + runningSQL + ` ELSE 0 END FROM `
 
 const (
-	limitOf = `COALESCE((SELECT COALESCE(NULLIF(a.max_concurrent_tasks, 0), (SELECT p.max_concurrent_tasks FROM plan p WHERE p.name = a.plan))
+	limitSQL = `COALESCE((SELECT COALESCE(NULLIF(a.max_concurrent_tasks, 0), (SELECT p.max_concurrent_tasks FROM plan p WHERE p.name = a.plan))
 		FROM app a WHERE a.tenant = t.tenant), 0)`
-	runningOf = `(SELECT COUNT(*) FROM run w WHERE w.state = 'running' AND w.tenant = t.tenant)`
+	runningSQL = `(SELECT COUNT(*) FROM run w WHERE w.state = 'running' AND w.tenant = t.tenant)`
 )
 
-func readShare(r db.Row, s *Share) error {
-	err := r.Scan((*string)(&s.Tenant), &s.Closed, &s.Weight, &s.Limit, &s.Running)
+func scanShare(r db.Row, s *Share) error {
+	err := r.Scan((*string)(&s.Tenant), &s.Closed, &s.Weight, &s.MaxRunning, &s.Running)
 	s.Weight = max(1, s.Weight)
 	return err
 }
 
-// Turns lists up to n apps with runs that may be claimed now, in the order of their ids from one on and around. With
+// ListShares lists up to n apps with runs that may be claimed now, in the order of their ids from one on and around. With
 // suspects the first of the shares may be a run of that kind. Runs whose delay is over become claimable. What comes as a
 // sub-select does not have PostgreSQL plan anew each time.
-func (q *Runs) Turns(ctx context.Context, from db.ID, n int, suspects bool) ([]Share, error) {
+func (q *RunQueue) ListShares(ctx context.Context, from db.ID, n int, suspects bool) ([]Share, error) {
 	var shares []Share
-	err := q.do(ctx, "look whose turn it is", func(b *db.Batch) {
-		b.Exec(nil, `UPDATE run SET ready = TRUE WHERE state = 'pending' AND NOT ready AND available_at <= stoa_now() AND rescues < $1`, isolated)
+	err := q.execBatch(ctx, "look whose turn it is", func(b *db.Batch) {
+		b.Exec(nil, `UPDATE run SET ready = TRUE WHERE state = 'pending' AND NOT ready AND available_at <= stoa_now() AND rescues < $1`, suspectRescues)
 		if suspects {
 			b.Query(func(r db.Row) error {
-				s := Share{Suspect: true, Take: 1}
-				err := readShare(r, &s)
+				s := Share{SuspectOnly: true, ClaimCount: 1}
+				err := scanShare(r, &s)
 				shares = append(shares, s)
 				return err
-			}, shareOf+`(SELECT tenant, available_at FROM run WHERE `+suspect+`) t
+			}, shareSQL+`(SELECT tenant, available_at FROM run WHERE `+suspectSQL+`) t
 				WHERE NOT EXISTS (SELECT 1 FROM app a WHERE a.tenant = t.tenant AND a.status <> 'active')
-					AND (`+limitOf+` = 0 OR `+limitOf+` > `+runningOf+`) ORDER BY t.available_at LIMIT 1`)
+					AND (`+limitSQL+` = 0 OR `+limitSQL+` > `+runningSQL+`) ORDER BY t.available_at LIMIT 1`)
 		}
 		b.Query(func(r db.Row) error {
 			var s Share
-			err := readShare(r, &s)
+			err := scanShare(r, &s)
 			shares = append(shares, s)
 			return err
 		}, `WITH RECURSIVE ring (tenant) AS (
-				SELECT COALESCE((`+nextApp+`AND r.tenant || '' >= (SELECT CAST($1 AS TEXT)) `+first+`), (`+nextApp+first+`))
+				SELECT COALESCE((`+nextAppSQL+`AND r.tenant || '' >= (SELECT CAST($1 AS TEXT)) `+firstInRingSQL+`), (`+nextAppSQL+firstInRingSQL+`))
 				UNION
-				SELECT COALESCE((`+nextApp+`AND r.tenant || '' > ring.tenant `+first+`), (`+nextApp+first+`)) FROM ring WHERE ring.tenant IS NOT NULL)
-			`+shareOf+`(SELECT tenant FROM ring WHERE tenant IS NOT NULL LIMIT (SELECT CAST($2 AS BIGINT))) t`,
+				SELECT COALESCE((`+nextAppSQL+`AND r.tenant || '' > ring.tenant `+firstInRingSQL+`), (`+nextAppSQL+firstInRingSQL+`)) FROM ring WHERE ring.tenant IS NOT NULL)
+			`+shareSQL+`(SELECT tenant FROM ring WHERE tenant IS NOT NULL LIMIT (SELECT CAST($2 AS BIGINT))) t`,
 			string(from), n)
 	})
 	return shares, err
 }
 
-// Claim leases to a worker the runs that shares say: of each app those of the lowest priority number first, and among
+// ClaimRuns leases to a worker the runs that shares say: of each app those of the lowest priority number first, and among
 // them the longest waiting. An app never has more runs at work than its limit, whoever else claims at the same time.
-func (q *Runs) Claim(ctx context.Context, worker string, shares []Share) ([]Run, error) {
-	shares = slices.DeleteFunc(slices.Clone(shares), func(s Share) bool { return s.Take == 0 })
+func (q *RunQueue) ClaimRuns(ctx context.Context, worker string, shares []Share) ([]Run, error) {
+	shares = slices.DeleteFunc(slices.Clone(shares), func(s Share) bool { return s.ClaimCount == 0 })
 	if len(shares) == 0 {
 		return nil, nil
 	}
 	slices.SortFunc(shares, func(a, b Share) int { return cmp.Compare(a.Tenant, b.Tenant) }) // all lock in one order
 	var runs []Run
-	err := q.do(ctx, "claim runs", func(b *db.Batch) {
+	err := q.execBatch(ctx, "claim runs", func(b *db.Batch) {
 		for _, s := range shares {
-			args := []any{worker, string(s.Tenant), s.Take}
-			if s.Limit > 0 {
+			args := []any{worker, string(s.Tenant), s.ClaimCount}
+			if s.MaxRunning > 0 {
 				lockApp(b, q.h, s.Tenant)
-				args = append(args, s.Limit)
+				args = append(args, s.MaxRunning)
 			}
 			b.Query(func(r db.Row) error {
 				run := Run{Worker: worker}
 				err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq,
-					&run.CutOff, (*int64)(&run.Priority), &run.Rescues, &run.Reserved, &run.Trace)
+					&run.WasInterrupted, (*int64)(&run.Priority), &run.Rescues, &run.Reservation, &run.Trace)
 				runs = append(runs, run)
 				return err
-			}, claimSQL(q.h.Engine(), s), args...)
+			}, claimRunsSQL(q.h.Engine(), s), args...)
 		}
 	})
 	return runs, err
 }
 
-// Awaited returns those of the apps, given with their limits, that have runs to claim which somebody waits for, or which
+// FindAwaitedApps returns those of the apps, given with their limits, that have runs to claim which somebody waits for, or which
 // the limit holds back.
-func (q *Runs) Awaited(ctx context.Context, apps map[db.ID]int64) (still []db.ID, err error) {
-	err = q.do(ctx, "look for runs that are waited for", func(b *db.Batch) {
+func (q *RunQueue) FindAwaitedApps(ctx context.Context, apps map[db.ID]int64) (still []db.ID, err error) {
+	err = q.execBatch(ctx, "look for runs that are waited for", func(b *db.Batch) {
 		for app, limit := range apps {
-			most := Awaited
+			maximum := PriorityAwaited
 			if limit > 0 {
-				most = Unasked
+				maximum = PriorityBackground
 			}
 			b.Query(func(db.Row) error {
 				still = append(still, app)
 				return nil
-			}, `SELECT 1 FROM run WHERE `+claimable+` AND tenant || '' = $1 AND priority <= $2 LIMIT 1`, string(app), int64(most))
+			}, `SELECT 1 FROM run WHERE `+claimableSQL+` AND tenant || '' = $1 AND priority <= $2 LIMIT 1`, string(app), int64(maximum))
 		}
 	})
 	return still, err
 }
 
-// Waiting counts the runs of an app that wait for a worker or for their session, as far as limit.
-func (q *Runs) Waiting(ctx context.Context, tenant db.ID, limit int64) (n int64, err error) {
-	err = q.do(ctx, "count waiting runs", func(b *db.Batch) {
+// CountWaiting counts the runs of an app that wait for a worker or for their session, as far as limit.
+func (q *RunQueue) CountWaiting(ctx context.Context, tenant db.ID, limit int64) (n int64, err error) {
+	err = q.execBatch(ctx, "count waiting runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error { return r.Scan(&n) },
-			`SELECT COUNT(*) FROM (SELECT * FROM (SELECT 1 AS one FROM run WHERE `+claimable+` AND tenant || '' = $1 LIMIT $2) p
+			`SELECT COUNT(*) FROM (SELECT * FROM (SELECT 1 AS one FROM run WHERE `+claimableSQL+` AND tenant || '' = $1 LIMIT $2) p
 				UNION ALL SELECT * FROM (SELECT 1 FROM run WHERE state = 'waiting' AND tenant || '' = $1 LIMIT $2) w) q`, string(tenant), limit)
 	})
 	return n, err
 }
 
-func claimSQL(e db.Engine, s Share) string {
-	which, order, limit, skip := claimable+" AND tenant || '' = $2", "tenant || '', priority, available_at", "$3", "" // the index's own order, so that nothing is sorted
+func claimRunsSQL(e db.Engine, s Share) string {
+	which, order, limit, skip := claimableSQL+" AND tenant || '' = $2", "tenant || '', priority, available_at", "$3", "" // the index's own order, so that nothing is sorted
 	switch {
-	case s.Suspect:
-		which, order = suspect+" AND tenant = $2", "available_at"
-	case s.Awaited:
+	case s.SuspectOnly:
+		which, order = suspectSQL+" AND tenant = $2", "available_at"
+	case s.AwaitedOnly:
 		which += " AND priority = 0"
 	}
-	if s.Limit > 0 {
+	if s.MaxRunning > 0 {
 		limit = `(SELECT CASE WHEN COUNT(*) >= $4 THEN 0 WHEN $4 - COUNT(*) < $3 THEN $4 - COUNT(*) ELSE $3 END
 			FROM run WHERE state = 'running' AND tenant = $2)`
 	}
@@ -183,13 +183,13 @@ func lockApp(b *db.Batch, h *db.Handle, tenant db.ID) {
 	}
 }
 
-// Demote has runs in the queue that somebody waited for, and whose callers are gone, wait as those do that nobody waits for.
+// DemoteRuns has runs in the queue that somebody waited for, and whose callers are gone, wait as those do that nobody waits for.
 // What is at work or over stays as it is.
-func (q *Runs) Demote(ctx context.Context, runs []Run) error {
-	return q.do(ctx, "let runs wait whose callers are gone", func(b *db.Batch) {
+func (q *RunQueue) DemoteRuns(ctx context.Context, runs []Run) error {
+	return q.execBatch(ctx, "let runs wait whose callers are gone", func(b *db.Batch) {
 		for _, run := range runs {
 			b.Exec(nil, `UPDATE run SET priority = $3 WHERE tenant = $1 AND task = $2 AND priority = $4 AND state IN ('pending', 'waiting')`,
-				string(run.Tenant), string(run.Task), int64(Normal), int64(Awaited))
+				string(run.Tenant), string(run.Task), int64(PriorityNormal), int64(PriorityAwaited))
 		}
 	})
 }

@@ -19,8 +19,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// app writes the record of an app, as far as the queue reads it.
-func app(t *testing.T, d *db.DB, id db.ID, status string, weight, concurrent int64) {
+// insertApp writes the record of an app, as far as the queue reads it.
+func insertApp(t *testing.T, d *db.DB, id db.ID, status string, weight, concurrent int64) {
 	t.Helper()
 	var b db.Batch
 	b.Exec(nil, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels, data_key, master_key, created_at, updated_at, weight, max_concurrent_tasks)
@@ -30,30 +30,30 @@ func app(t *testing.T, d *db.DB, id db.ID, status string, weight, concurrent int
 	}
 }
 
-// queued accepts n pending runs of an app.
-func queued(t *testing.T, d *db.DB, id db.ID, n int) (runs []store.Run) {
+// createPendingRuns accepts n pending runs of an app.
+func createPendingRuns(t *testing.T, d *db.DB, id db.ID, n int) (runs []store.Run) {
 	t.Helper()
 	for range n {
-		run := aRun("")
-		run.Tenant, run.Priority = id, store.Normal
-		runs = append(runs, accept(t, store.New(d, id), run))
+		run := newRun("")
+		run.Tenant, run.Priority = id, store.PriorityNormal
+		runs = append(runs, createTask(t, store.New(d, id), run))
 	}
 	return runs
 }
 
 // TestTurns: the ring of the apps from any place, and what each may have.
 func TestTurns(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, _ *store.Store) {
-		q := store.NewRuns(d)
-		app(t, d, "b", "active", 5, 3)
-		app(t, d, "c", "suspended", 0, 0)
+	forEachEngine(t, func(t *testing.T, d *db.DB, _ *store.Store) {
+		q := store.NewRunQueue(d)
+		insertApp(t, d, "b", "active", 5, 3)
+		insertApp(t, d, "c", "suspended", 0, 0)
 		for id, n := range map[db.ID]int{"a": 20, "b": 1, "c": 2, "d": 1} {
-			queued(t, d, id, n)
+			createPendingRuns(t, d, id, n)
 		}
-		run := aRun("w1")
+		run := newRun("w1")
 		run.Tenant = "b"
-		accept(t, store.New(d, "b"), run)
-		a, b := store.Share{Tenant: "a", Weight: 1}, store.Share{Tenant: "b", Weight: 5, Limit: 3, Running: 1}
+		createTask(t, store.New(d, "b"), run)
+		a, b := store.Share{Tenant: "a", Weight: 1}, store.Share{Tenant: "b", Weight: 5, MaxRunning: 3, Running: 1}
 		c, dd := store.Share{Tenant: "c", Weight: 1, Closed: true}, store.Share{Tenant: "d", Weight: 1}
 		for _, tt := range []struct {
 			from db.ID
@@ -62,7 +62,7 @@ func TestTurns(t *testing.T) {
 		}{
 			{"", 10, []store.Share{a, b, c, dd}}, {"b", 10, []store.Share{b, c, dd, a}}, {"bb", 2, []store.Share{c, dd}}, {"zz", 3, []store.Share{a, b, c}},
 		} {
-			got, err := q.Turns(t.Context(), tt.from, tt.n, true)
+			got, err := q.ListShares(t.Context(), tt.from, tt.n, true)
 			if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
 				t.Errorf("from %q (%v):\n%s", tt.from, err, diff)
 			}
@@ -72,23 +72,23 @@ func TestTurns(t *testing.T) {
 
 // TestPriority: within an app what somebody waits for comes first and what nobody asked for last, whenever it came.
 func TestPriority(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		var want []agentsvc.TaskID
-		for _, p := range []store.Priority{store.Unasked, store.Normal, store.Awaited, store.Normal} {
-			run := aRun("")
+		for _, p := range []store.Priority{store.PriorityBackground, store.PriorityNormal, store.PriorityAwaited, store.PriorityNormal} {
+			run := newRun("")
 			run.Priority = p
-			want = append(want, accept(t, s, run).Task)
+			want = append(want, createTask(t, s, run).Task)
 			time.Sleep(time.Millisecond)
 		}
 		want = []agentsvc.TaskID{want[2], want[1], want[3], want[0]}
-		q := store.NewRuns(d)
-		still, err := q.Awaited(t.Context(), map[db.ID]int64{"acme": 0, "globex": 0})
+		q := store.NewRunQueue(d)
+		still, err := q.FindAwaitedApps(t.Context(), map[db.ID]int64{"acme": 0, "globex": 0})
 		if err != nil || !slices.Equal(still, []db.ID{"acme"}) {
 			t.Errorf("waited for in %v (%v)", still, err)
 		}
 		var got []agentsvc.TaskID
-		for _, share := range []store.Share{{Tenant: "acme", Take: 5, Awaited: true}, {Tenant: "acme", Take: 1}, {Tenant: "acme", Take: 1}, {Tenant: "acme", Take: 1}} {
-			runs, err := q.Claim(t.Context(), "w", []store.Share{share})
+		for _, share := range []store.Share{{Tenant: "acme", ClaimCount: 5, AwaitedOnly: true}, {Tenant: "acme", ClaimCount: 1}, {Tenant: "acme", ClaimCount: 1}, {Tenant: "acme", ClaimCount: 1}} {
+			runs, err := q.ClaimRuns(t.Context(), "w", []store.Share{share})
 			if err != nil || len(runs) != 1 {
 				t.Fatalf("claimed %d (%v)", len(runs), err)
 			}
@@ -102,17 +102,17 @@ func TestPriority(t *testing.T) {
 
 // TestLimit: an app has as many runs at work as it may and never more, whoever claims and accepts at the same time.
 func TestLimit(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		const limit = 3
-		app(t, d, "acme", "active", 1, limit)
-		queued(t, d, "acme", 40)
-		q := store.NewRuns(d)
+		insertApp(t, d, "acme", "active", 1, limit)
+		createPendingRuns(t, d, "acme", 40)
+		q := store.NewRunQueue(d)
 		var wg sync.WaitGroup
 		claimed := make(chan store.Run, 100)
 		for i := range 4 {
 			wg.Go(func() {
 				for range 10 {
-					runs, err := q.Claim(context.Background(), fmt.Sprint("w", i), []store.Share{{Tenant: "acme", Limit: limit, Take: 2}})
+					runs, err := q.ClaimRuns(context.Background(), fmt.Sprint("w", i), []store.Share{{Tenant: "acme", MaxRunning: limit, ClaimCount: 2}})
 					if err != nil {
 						t.Error(err)
 					}
@@ -128,7 +128,7 @@ func TestLimit(t *testing.T) {
 			t.Errorf("%d are at work, %d may be", n, limit)
 		}
 		for run := range claimed {
-			if err := q.GiveBack(t.Context(), run, store.Back{}); err != nil {
+			if err := q.ReturnRun(t.Context(), run, store.ReturnOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -138,34 +138,34 @@ func TestLimit(t *testing.T) {
 // TestSuspect: a run that took two workers with it is claimed alone and by no claim that does not ask for suspects; the
 // others of its workers are where they were.
 func TestSuspect(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		q := store.NewRuns(d)
-		poison := accept(t, s, aRun("w1"))
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q := store.NewRunQueue(d)
+		poison := createTask(t, s, newRun("w1"))
 		for i, worker := range []string{"w1", "w2"} {
-			if n, err := q.Rescue(t.Context(), time.Hour); err != nil || n != 1 {
+			if n, err := q.RescueRuns(t.Context(), time.Hour); err != nil || n != 1 {
 				t.Fatalf("rescued %d (%v)", n, err)
 			}
 			if i == 1 {
 				break
 			}
-			if runs, err := claim(t.Context(), q, "w2", 1); err != nil || len(runs) != 1 || runs[0].Suspect() {
+			if runs, err := claimRuns(t.Context(), q, "w2", 1); err != nil || len(runs) != 1 || runs[0].IsSuspect() {
 				t.Fatalf("after the death of %s claimed %+v (%v)", worker, runs, err)
 			}
 		}
-		neighbour := queued(t, d, "acme", 1)[0]
-		if shares, err := q.Turns(t.Context(), "", 9, false); err != nil || len(shares) != 1 || shares[0].Suspect {
+		neighbour := createPendingRuns(t, d, "acme", 1)[0]
+		if shares, err := q.ListShares(t.Context(), "", 9, false); err != nil || len(shares) != 1 || shares[0].SuspectOnly {
 			t.Errorf("without suspects: %+v (%v)", shares, err)
 		}
-		runs, err := q.Claim(t.Context(), "w3", []store.Share{{Tenant: "acme", Take: 9}})
+		runs, err := q.ClaimRuns(t.Context(), "w3", []store.Share{{Tenant: "acme", ClaimCount: 9}})
 		if err != nil || len(runs) != 1 || runs[0].Task != neighbour.Task {
 			t.Errorf("claimed %+v (%v), want the neighbour alone", runs, err)
 		}
-		shares, err := q.Turns(t.Context(), "", 9, true)
-		if err != nil || len(shares) != 1 || !shares[0].Suspect {
+		shares, err := q.ListShares(t.Context(), "", 9, true)
+		if err != nil || len(shares) != 1 || !shares[0].SuspectOnly {
 			t.Fatalf("with suspects: %+v (%v)", shares, err)
 		}
-		runs, err = q.Claim(t.Context(), "w3", shares)
-		if err != nil || len(runs) != 1 || runs[0].Task != poison.Task || !runs[0].Suspect() || runs[0].Attempts != 3 {
+		runs, err = q.ClaimRuns(t.Context(), "w3", shares)
+		if err != nil || len(runs) != 1 || runs[0].Task != poison.Task || !runs[0].IsSuspect() || runs[0].Attempts != 3 {
 			t.Errorf("claimed %+v (%v), want the suspect in its third attempt", runs, err)
 		}
 	})
@@ -175,10 +175,10 @@ func TestSuspect(t *testing.T) {
 // the ring nor a claim reads more of the queue than it hands out.
 func TestTurnsPlan(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
+	d := dbtest.NewPostgres(t)
 	exec := func(sqls ...string) {
 		t.Helper()
-		err := d.Schema(t.Context(), "", func(conn *sql.DB) error {
+		err := d.ChangeSchema(t.Context(), "", func(conn *sql.DB) error {
 			for _, s := range sqls {
 				if _, err := conn.ExecContext(t.Context(), s); err != nil {
 					return fmt.Errorf("%s: %w", s, err)
@@ -199,26 +199,26 @@ func TestTurnsPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = one.Close() }()
-	q := store.NewRuns(one)
+	q := store.NewRunQueue(one)
 	for _, when := range []string{"without statistics", "with statistics"} {
 		for i := range 8 { // the plan of a prepared statement is settled after five uses
 			from := db.ID("app5")
 			if i%2 == 0 {
 				from = "flood"
 			}
-			before := touched(t, one)
-			shares, err := q.Turns(t.Context(), from, 9, true)
+			before := waitForRowsRead(t, one)
+			shares, err := q.ListShares(t.Context(), from, 9, true)
 			if err != nil || len(shares) != 9 {
 				t.Fatalf("%s: %d shares (%v)", when, len(shares), err)
 			}
 			for i := range 4 {
-				shares[i].Take = 1
+				shares[i].ClaimCount = 1
 			}
-			runs, err := q.Claim(t.Context(), "w", shares)
+			runs, err := q.ClaimRuns(t.Context(), "w", shares)
 			if err != nil || len(runs) != 4 {
 				t.Fatalf("%s: claimed %d (%v)", when, len(runs), err)
 			}
-			if n := touched(t, one) - before; n > 200 {
+			if n := waitForRowsRead(t, one) - before; n > 200 {
 				t.Errorf("%s: a look and a claim read %d rows of the queue", when, n)
 			}
 		}
@@ -226,17 +226,17 @@ func TestTurnsPlan(t *testing.T) {
 	}
 }
 
-// touched is how many rows and index entries of the queue have been read so far, by d's one connection and by
+// waitForRowsRead is how many rows and index entries of the queue have been read so far, by d's one connection and by
 // connections that are closed.
-func touched(t *testing.T, d *db.DB) (n int64) {
+func waitForRowsRead(t *testing.T, d *db.DB) (n int64) {
 	t.Helper()
 	for before := int64(-1); n != before; time.Sleep(10 * time.Millisecond) {
-		before, n = n, reads(t, d)
+		before, n = n, countRowsRead(t, d)
 	}
 	return n
 }
 
-func reads(t *testing.T, d *db.DB) (n int64) {
+func countRowsRead(t *testing.T, d *db.DB) (n int64) {
 	t.Helper()
 	var flush, b db.Batch
 	flush.Exec(nil, "SELECT pg_stat_force_next_flush()")
@@ -254,43 +254,43 @@ func reads(t *testing.T, d *db.DB) (n int64) {
 
 // TestDead: dead letters are told with their reason, page by page, and go on once as a new task with what was recorded.
 func TestDead(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, _ *store.Store) {
-		q, ctx := store.NewRuns(d), t.Context()
-		app(t, d, "acme", "active", 0, 0)
+	forEachEngine(t, func(t *testing.T, d *db.DB, _ *store.Store) {
+		q, ctx := store.NewRunQueue(d), t.Context()
+		insertApp(t, d, "acme", "active", 0, 0)
 		var ids []string
 		for i, tenant := range []db.ID{"acme", "acme", "default"} {
 			s := store.New(d, tenant)
-			run := aRun("w1")
+			run := newRun("w1")
 			run.Tenant = tenant
-			accept(t, s, run)
-			rec := store.Record{Events: events(run.Task, 3, status(agentsvc.Failed, says("no"))), End: store.Failed, Error: fmt.Sprintf("reason 100%%_%d", i)}
-			if err := s.Record(ctx, &run, rec); err != nil {
+			createTask(t, s, run)
+			rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Failed, agentMessage("no"))), EndState: store.Failed, Error: fmt.Sprintf("reason 100%%_%d", i)}
+			if err := s.WriteRecord(ctx, &run, rec); err != nil {
 				t.Fatal(err)
 			}
-			ids = append(ids, store.DeadID{Task: run.Task, Turn: 1}.String())
+			ids = append(ids, store.DeadLetterID{Task: run.Task, Turn: 1}.String())
 		}
-		id := func(i int) store.DeadID {
-			id, ok := store.ParseDeadID(ids[i])
+		id := func(i int) store.DeadLetterID {
+			id, ok := store.ParseDeadLetterID(ids[i])
 			if !ok {
 				t.Fatal(ids[i])
 			}
 			return id
 		}
 		for _, tt := range []struct {
-			f     store.DeadFilter
+			f     store.DeadLetterFilter
 			want  []string
 			total int
 		}{
-			{store.DeadFilter{Limit: 10}, []string{ids[2], ids[1], ids[0]}, 3},
-			{store.DeadFilter{Limit: 2}, []string{ids[2], ids[1]}, 3},
-			{store.DeadFilter{Limit: 2, Before: id(1)}, []string{ids[0]}, 3},
-			{store.DeadFilter{Limit: 9, App: "app-acme"}, []string{ids[1], ids[0]}, 2},
-			{store.DeadFilter{Limit: 9, App: "default"}, []string{ids[2]}, 1},
-			{store.DeadFilter{Limit: 9, Agent: "assistant", Error: "100%_1"}, []string{ids[1]}, 1},
-			{store.DeadFilter{Limit: 9, Agent: "other"}, nil, 0},
-			{store.DeadFilter{Limit: 9, ID: id(0)}, []string{ids[0]}, 1},
+			{store.DeadLetterFilter{Limit: 10}, []string{ids[2], ids[1], ids[0]}, 3},
+			{store.DeadLetterFilter{Limit: 2}, []string{ids[2], ids[1]}, 3},
+			{store.DeadLetterFilter{Limit: 2, Before: id(1)}, []string{ids[0]}, 3},
+			{store.DeadLetterFilter{Limit: 9, App: "app-acme"}, []string{ids[1], ids[0]}, 2},
+			{store.DeadLetterFilter{Limit: 9, App: "default"}, []string{ids[2]}, 1},
+			{store.DeadLetterFilter{Limit: 9, Agent: "assistant", Error: "100%_1"}, []string{ids[1]}, 1},
+			{store.DeadLetterFilter{Limit: 9, Agent: "other"}, nil, 0},
+			{store.DeadLetterFilter{Limit: 9, ID: id(0)}, []string{ids[0]}, 1},
 		} {
-			dead, total, err := q.Dead(ctx, tt.f)
+			dead, total, err := q.ListDeadLetters(ctx, tt.f)
 			var got []string
 			for _, l := range dead {
 				got = append(got, l.ID.String())
@@ -302,29 +302,29 @@ func TestDead(t *testing.T) {
 				t.Errorf("%+v: %d in all (%v)\n%s", tt.f, total, err, diff)
 			}
 		}
-		next := aRun("")
-		next.Priority, next.Wait = store.Normal, true
-		evs := append(first(next), events(next.Task, 2, message("kept"))...)
+		next := newRun("")
+		next.Priority, next.MayWait = store.PriorityNormal, true
+		evs := append(openingEvents(next), sequenceEvents(next.Task, 2, messageEvent("kept"))...)
 		next.Seq = 2
 		s := store.New(d, "acme")
-		if err := s.Requeue(ctx, id(0), next, evs, tenancy.Entry{Actor: "op"}); err != nil {
+		if err := s.RequeueDeadLetter(ctx, id(0), next, evs, tenancy.AuditEntry{Actor: "op"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Requeue(ctx, id(0), aRun(""), evs, tenancy.Entry{}); err == nil {
+		if err := s.RequeueDeadLetter(ctx, id(0), newRun(""), evs, tenancy.AuditEntry{}); err == nil {
 			t.Error("a letter was requeued twice")
 		}
-		if err := store.New(d, "globex").Requeue(ctx, id(1), aRun(""), first(aRun("")), tenancy.Entry{}); err == nil {
+		if err := store.New(d, "globex").RequeueDeadLetter(ctx, id(1), newRun(""), openingEvents(newRun("")), tenancy.AuditEntry{}); err == nil {
 			t.Error("a stranger's letter was requeued")
 		}
-		if got := task(t, s, next.Task); got.Status.State != agentsvc.Submitted || len(got.History) != 2 {
+		if got := loadTask(t, s, next.Task); got.Status.State != agentsvc.Submitted || len(got.History) != 2 {
 			t.Errorf("the new task is %+v", got)
 		}
-		runs, err := claim(ctx, q, "w2", 9)
+		runs, err := claimRuns(ctx, q, "w2", 9)
 		if err != nil || len(runs) != 1 || runs[0].Task != next.Task || runs[0].Revision != 9 {
 			t.Errorf("claimed %+v (%v), want the new task at the revision in force", runs, err)
 		}
-		st, err := q.Stats(ctx)
-		want := store.Stats{Running: 1, Completed: 1, Failed: 2, Apps: []store.AppStats{{App: "app-acme", Running: 1}}}
+		st, err := q.CountRuns(ctx)
+		want := store.QueueStats{Running: 1, Completed: 1, Failed: 2, Apps: []store.AppStats{{App: "app-acme", Running: 1}}}
 		if diff := cmp.Diff(want, st); err != nil || diff != "" {
 			t.Errorf("stats (%v)\n%s", err, diff)
 		}

@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-func keyring(t *testing.T, masters ...byte) *tenancy.Keyring {
+func newKeyring(t *testing.T, masters ...byte) *tenancy.Keyring {
 	t.Helper()
 	raw := make([][]byte, len(masters))
 	for i, m := range masters {
@@ -28,44 +28,44 @@ func keyring(t *testing.T, masters ...byte) *tenancy.Keyring {
 }
 
 var (
-	bank = agentsvc.Credential{Tool: "bank", Header: "Authorization", Server: "https://bank.example.com"}
-	post = agentsvc.Credential{Tool: "post", Header: "X-Key", Server: "https://post.example.com"}
+	bankCredential = agentsvc.Credential{Tool: "bank", Header: "Authorization", Server: "https://bank.example.com"}
+	postCredential = agentsvc.Credential{Tool: "post", Header: "X-Key", Server: "https://post.example.com"}
 )
 
-// needing accepts a task whose calls c1 and c2 need credentials.
-func needing(t *testing.T, s *store.Store) store.Stored {
+// createTaskNeedingCredentials accepts a task whose calls c1 and c2 need credentials.
+func createTaskNeedingCredentials(t *testing.T, s *store.Store) store.StoredTask {
 	t.Helper()
-	run := accept(t, s, aRun("w1"))
-	asks := func(id agentsvc.CallID, c agentsvc.Credential) agentsvc.Event {
+	run := createTask(t, s, newRun("w1"))
+	approvalFor := func(id agentsvc.CallID, c agentsvc.Credential) agentsvc.Event {
 		return agentsvc.Event{Approval: &agentsvc.Approval{
 			Call: agentsvc.ToolCall{ID: id, Name: c.Tool}, Kind: agentsvc.SupplyCredential, Prompt: "Your key?", Credential: c,
 		}}
 	}
 	rec := store.Record{
-		Events: events(run.Task, 3, message("think"), asks("c1", bank), asks("c2", post), status(agentsvc.AuthRequired, says("Your keys?"))),
-		End:    store.InputRequired,
+		Events:   sequenceEvents(run.Task, 3, messageEvent("think"), approvalFor("c1", bankCredential), approvalFor("c2", postCredential), statusEvent(agentsvc.AuthRequired, agentMessage("Your keys?"))),
+		EndState: store.InputRequired,
 	}
-	if err := s.Record(t.Context(), &run, rec); err != nil {
+	if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
 		t.Fatal(err)
 	}
-	return waits(t, s, run.Task)
+	return loadWithApprovals(t, s, run.Task)
 }
 
-// supply writes that one of seen's credentials was supplied.
-func supply(t *testing.T, s *store.Store, v *store.Vault, seen store.Stored, owner agentsvc.Owner, c agentsvc.Credential, value string) error {
+// supplyCredential writes that one of seen's credentials was supplied.
+func supplyCredential(t *testing.T, s *store.Store, v *store.Vault, seen store.StoredTask, owner agentsvc.Owner, c agentsvc.Credential, value string) error {
 	t.Helper()
-	sealed, err := v.Seal(owner, c, value)
+	sealed, err := v.SealCredential(owner, c, value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Decide(t.Context(), seen, store.Ruling{
-		Events: events(seen.ID, seen.Seq+1, status(agentsvc.AuthRequired, says("More."))), Supply: []store.Sealed{sealed},
+	return s.RecordDecisions(t.Context(), seen, store.DecisionRecord{
+		Events: sequenceEvents(seen.ID, seen.Seq+1, statusEvent(agentsvc.AuthRequired, agentMessage("More."))), Credentials: []store.SealedCredential{sealed},
 	})
 }
 
-func opened(t *testing.T, v *store.Vault, owner agentsvc.Owner, c agentsvc.Credential) string {
+func openCredential(t *testing.T, v *store.Vault, owner agentsvc.Owner, c agentsvc.Credential) string {
 	t.Helper()
-	value, _, err := v.Open(t.Context(), owner, c)
+	value, _, err := v.OpenCredential(t.Context(), owner, c)
 	if err != nil && !errors.Is(err, agentsvc.ErrNotFound) {
 		t.Fatal(err)
 	}
@@ -73,63 +73,63 @@ func opened(t *testing.T, v *store.Vault, owner agentsvc.Owner, c agentsvc.Crede
 }
 
 func TestVault(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		seen := needing(t, s)
-		if diff := cmp.Diff(bank, seen.Approvals[0].Credential); diff != "" {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		seen := createTaskNeedingCredentials(t, s)
+		if diff := cmp.Diff(bankCredential, seen.Approvals[0].Credential); diff != "" {
 			t.Error(diff)
 		}
-		v := store.NewVault(d, "acme", keyring(t, 1))
+		v := store.NewVault(d, "acme", newKeyring(t, 1))
 		ana, eve := agentsvc.Owner{Issuer: "stoa", Subject: "ana"}, agentsvc.Owner{Issuer: "stoa", Subject: "eve"}
-		if err := supply(t, s, v, seen, ana, bank, "first"); err != nil {
+		if err := supplyCredential(t, s, v, seen, ana, bankCredential, "first"); err != nil {
 			t.Fatal(err)
 		}
-		if err := supply(t, s, v, seen, ana, bank, "late"); !errors.Is(err, agentsvc.ErrLost) {
+		if err := supplyCredential(t, s, v, seen, ana, bankCredential, "late"); !errors.Is(err, agentsvc.ErrLeaseLost) {
 			t.Errorf("supplied to a task that moved on: %v", err)
 		}
-		if got := opened(t, v, ana, bank); got != "first" {
+		if got := openCredential(t, v, ana, bankCredential); got != "first" {
 			t.Errorf("opened %q", got)
 		}
-		_, old, _ := v.Open(t.Context(), ana, bank)
-		if err := supply(t, s, v, waits(t, s, seen.ID), ana, bank, "second"); err != nil {
+		_, old, _ := v.OpenCredential(t.Context(), ana, bankCredential)
+		if err := supplyCredential(t, s, v, loadWithApprovals(t, s, seen.ID), ana, bankCredential, "second"); err != nil {
 			t.Fatal(err)
 		}
-		if err := v.Drop(t.Context(), old); err != nil || opened(t, v, ana, bank) != "second" {
-			t.Errorf("dropping what was replaced: %v, then %q", err, opened(t, v, ana, bank))
+		if err := v.DropCredential(t.Context(), old); err != nil || openCredential(t, v, ana, bankCredential) != "second" {
+			t.Errorf("dropping what was replaced: %v, then %q", err, openCredential(t, v, ana, bankCredential))
 		}
-		elsewhere := bank
+		elsewhere := bankCredential
 		elsewhere.Server = "https://evil.example.com"
-		other := bank
+		other := bankCredential
 		other.Header = "X-Key"
 		for name, got := range map[string]string{
-			"another server": opened(t, v, ana, elsewhere), "another header": opened(t, v, ana, other), "another user": opened(t, v, eve, bank),
-			"another issuer": opened(t, v, agentsvc.Owner{Issuer: "else", Subject: "ana"}, bank), "another tool": opened(t, v, ana, post),
-			"another tenant": opened(t, store.NewVault(d, "globex", keyring(t, 1)), ana, bank), "another master key": opened(t, store.NewVault(d, "acme", keyring(t, 2)), ana, bank),
+			"another server": openCredential(t, v, ana, elsewhere), "another header": openCredential(t, v, ana, other), "another user": openCredential(t, v, eve, bankCredential),
+			"another issuer": openCredential(t, v, agentsvc.Owner{Issuer: "else", Subject: "ana"}, bankCredential), "another tool": openCredential(t, v, ana, postCredential),
+			"another tenant": openCredential(t, store.NewVault(d, "globex", newKeyring(t, 1)), ana, bankCredential), "another master key": openCredential(t, store.NewVault(d, "acme", newKeyring(t, 2)), ana, bankCredential),
 		} {
 			if got != "" {
 				t.Errorf("%s opens it: %q", name, got)
 			}
 		}
-		if err := supply(t, s, v, waits(t, s, seen.ID), ana, post, "key"); err != nil {
+		if err := supplyCredential(t, s, v, loadWithApprovals(t, s, seen.ID), ana, postCredential, "key"); err != nil {
 			t.Fatal(err)
 		}
-		list, err := v.List(t.Context(), ana)
-		if err != nil || len(list) != 2 || list[0].Credential != bank || list[1].Credential != post || list[0].Created.IsZero() {
+		list, err := v.ListCredentials(t.Context(), ana)
+		if err != nil || len(list) != 2 || list[0].Credential != bankCredential || list[1].Credential != postCredential || list[0].Created.IsZero() {
 			t.Errorf("listed %+v, %v", list, err)
 		}
-		if list, err := v.List(t.Context(), eve); err != nil || len(list) != 0 {
+		if list, err := v.ListCredentials(t.Context(), eve); err != nil || len(list) != 0 {
 			t.Errorf("eve has %+v, %v", list, err)
 		}
-		if err := v.Forget(t.Context(), eve, "bank"); !errors.Is(err, agentsvc.ErrNotFound) {
+		if err := v.ForgetCredential(t.Context(), eve, "bank"); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("eve forgets: %v", err)
 		}
-		if err := v.Forget(t.Context(), ana, "bank"); err != nil || opened(t, v, ana, bank) != "" {
+		if err := v.ForgetCredential(t.Context(), ana, "bank"); err != nil || openCredential(t, v, ana, bankCredential) != "" {
 			t.Errorf("forgotten: %v", err)
 		}
 		issuer := "else"
-		if err := v.ForgetUser(t.Context(), ana, "ana", &issuer); err != nil || opened(t, v, ana, post) != "key" {
+		if err := v.ForgetUserCredentials(t.Context(), ana, "ana", &issuer); err != nil || openCredential(t, v, ana, postCredential) != "key" {
 			t.Errorf("another issuer's ana: %v", err)
 		}
-		if err := v.ForgetUser(t.Context(), ana, "ana", nil); err != nil || opened(t, v, ana, post) != "" {
+		if err := v.ForgetUserCredentials(t.Context(), ana, "ana", nil); err != nil || openCredential(t, v, ana, postCredential) != "" {
 			t.Errorf("all of ana: %v", err)
 		}
 	})
@@ -137,10 +137,10 @@ func TestVault(t *testing.T) {
 
 // TestSwap: a row that is moved to another user, by whoever can write to the database, does not open.
 func TestSwap(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		v := store.NewVault(d, "acme", keyring(t, 1))
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		v := store.NewVault(d, "acme", newKeyring(t, 1))
 		ana, eve := agentsvc.Owner{Issuer: "stoa", Subject: "ana"}, agentsvc.Owner{Issuer: "stoa", Subject: "eve"}
-		if err := supply(t, s, v, needing(t, s), ana, bank, "secret"); err != nil {
+		if err := supplyCredential(t, s, v, createTaskNeedingCredentials(t, s), ana, bankCredential, "secret"); err != nil {
 			t.Fatal(err)
 		}
 		var b db.Batch
@@ -148,7 +148,7 @@ func TestSwap(t *testing.T) {
 		if err := d.Tenant("acme").Do(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
-		if got := opened(t, v, eve, bank); got != "" {
+		if got := openCredential(t, v, eve, bankCredential); got != "" {
 			t.Errorf("eve opens %q", got)
 		}
 	})
@@ -157,22 +157,22 @@ func TestSwap(t *testing.T) {
 // TestRenewSealed: after it the former master key can go.
 func TestRenewSealed(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, ana := store.New(d, "acme"), agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
-		if err := supply(t, s, store.NewVault(d, "acme", keyring(t, 1)), needing(t, s), ana, bank, "secret"); err != nil {
+		if err := supplyCredential(t, s, store.NewVault(d, "acme", newKeyring(t, 1)), createTaskNeedingCredentials(t, s), ana, bankCredential, "secret"); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.RenewSealed(t.Context(), d, keyring(t, 1)); err != nil {
+		if err := store.RewrapSealedKeys(t.Context(), d, newKeyring(t, 1)); err != nil {
 			t.Fatal(err)
 		}
-		next := store.NewVault(d, "acme", keyring(t, 2))
-		if opened(t, next, ana, bank) != "" {
+		next := store.NewVault(d, "acme", newKeyring(t, 2))
+		if openCredential(t, next, ana, bankCredential) != "" {
 			t.Fatal("it opens without its master key")
 		}
-		if err := store.RenewSealed(t.Context(), d, keyring(t, 2, 1)); err != nil {
+		if err := store.RewrapSealedKeys(t.Context(), d, newKeyring(t, 2, 1)); err != nil {
 			t.Fatal(err)
 		}
-		if got := opened(t, next, ana, bank); got != "secret" {
+		if got := openCredential(t, next, ana, bankCredential); got != "secret" {
 			t.Errorf("after the change of the master key: %q", got)
 		}
 	})

@@ -35,13 +35,13 @@ type (
 		Checkpoint *checkpointBody `json:"checkpoint,omitempty"`
 	}
 	messageBody struct {
-		ID       string         `json:"id,omitempty"`
-		Role     string         `json:"role"`
-		Parts    []partBody     `json:"parts,omitempty"`
-		Calls    []callBody     `json:"calls,omitempty"`
-		Metadata map[string]any `json:"metadata,omitempty"`
-		Earlier  []*messageBody `json:"earlier,omitempty"`
-		Alone    bool           `json:"alone,omitempty"`
+		ID            string         `json:"id,omitempty"`
+		Role          string         `json:"role"`
+		Parts         []partBody     `json:"parts,omitempty"`
+		Calls         []callBody     `json:"calls,omitempty"`
+		Metadata      map[string]any `json:"metadata,omitempty"`
+		PriorMessages []*messageBody `json:"earlier,omitempty"`
+		Standalone    bool           `json:"alone,omitempty"`
 	}
 	partBody struct {
 		Text     string    `json:"text,omitempty"`
@@ -91,7 +91,7 @@ type (
 	}
 	decisionBody struct {
 		Call      string          `json:"call"`
-		Verdict   string          `json:"verdict"`
+		Outcome   string          `json:"verdict"`
 		Issuer    string          `json:"issuer,omitempty"`
 		Subject   string          `json:"subject,omitempty"`
 		Message   string          `json:"message,omitempty"`
@@ -108,7 +108,7 @@ type (
 		CacheWrite int64  `json:"cache_write,omitempty"`
 		Reasoning  int64  `json:"reasoning,omitempty"`
 		Call       string `json:"call,omitempty"`
-		Began      int64  `json:"began,omitempty"` // microseconds since 1970
+		StartedAt  int64  `json:"began,omitempty"` // microseconds since 1970
 		Estimated  bool   `json:"estimated,omitempty"`
 	}
 	findingBody struct {
@@ -169,7 +169,7 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 		d := ev.Decision
 		kind = kindDecision
 		b.Decision = &decisionBody{
-			string(d.Call), string(d.Verdict), d.By.Issuer, d.By.Subject, string(d.Message), d.Arguments, d.Hash, d.Comment,
+			string(d.Call), string(d.Outcome), d.By.Issuer, d.By.Subject, string(d.Message), d.Arguments, d.Hash, d.Comment,
 		}
 	case ev.Usage != nil:
 		kind, b.Usage = kindUsage, fromUsage(*ev.Usage)
@@ -181,17 +181,17 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	default:
 		return "", "", fmt.Errorf("event %d of task %s holds no fact", ev.Seq, ev.Task)
 	}
-	size := sizeOf(ev.Message)
+	size := encodedSize(ev.Message)
 	if ev.Status != nil {
-		size = sizeOf(ev.Status.Message)
+		size = encodedSize(ev.Status.Message)
 	}
-	body, err = encode(b, size)
+	body, err = encodeJSON(b, size)
 	return kind, body, err
 }
 
 func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	var b eventBody
-	if err := decode(body, &b); err != nil {
+	if err := decodeJSON(body, &b); err != nil {
 		return fmt.Errorf("decode event %d of task %s: %w", ev.Seq, ev.Task, err)
 	}
 	ev.Frame = b.Frame
@@ -225,7 +225,7 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	case b.Decision != nil:
 		d := b.Decision
 		ev.Decision = &agentsvc.Decision{
-			Call: agentsvc.CallID(d.Call), Verdict: agentsvc.Verdict(d.Verdict), By: agentsvc.Owner{Issuer: d.Issuer, Subject: d.Subject},
+			Call: agentsvc.CallID(d.Call), Outcome: agentsvc.DecisionOutcome(d.Outcome), By: agentsvc.Owner{Issuer: d.Issuer, Subject: d.Subject},
 			Message: agentsvc.MessageID(d.Message), Arguments: d.Arguments, Hash: d.Hash, Comment: d.Comment,
 		}
 	case b.Usage != nil:
@@ -239,14 +239,14 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	return nil
 }
 
-// encode writes what decode reads, as [json.Marshal] would, size being about how many bytes of text and files are in v. Of a large
+// encodeJSON writes what decode reads, as [json.Marshal] would, size being about how many bytes of text and files are in v. Of a large
 // text that function has four copies in memory at a time, and keeps one for the next call.
-func encode(v any, size int) (string, error) {
-	if size < largeText {
+func encodeJSON(v any, size int) (string, error) {
+	if size < streamThreshold {
 		raw, err := json.Marshal(v)
 		return string(raw), err
 	}
-	if size >= collectText {
+	if size >= collectThreshold {
 		runtime.GC() // what the text came in, and what it was decoded from, is no longer needed
 	}
 	var b bytes.Buffer
@@ -258,19 +258,19 @@ func encode(v any, size int) (string, error) {
 
 // What is worth another way of encoding, and a collection of garbage before it, in bytes.
 const (
-	largeText   = 256 << 10
-	collectText = 4 << 20
+	streamThreshold  = 256 << 10
+	collectThreshold = 4 << 20
 )
 
 // WriteJSON writes v to w as [json.Marshal] has it.
-func WriteJSON(w io.Writer, v any) error { return jsonv2.MarshalWrite(w, v, asMarshal) }
+func WriteJSON(w io.Writer, v any) error { return jsonv2.MarshalWrite(w, v, marshalOptions) }
 
-var asMarshal = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsonv2.WithMarshalers(
+var marshalOptions = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsonv2.WithMarshalers(
 	jsonv2.MarshalToFunc(func(e *jsontext.Encoder, n json.Number) error { return e.WriteValue(jsontext.Value(cmp.Or(n, "0"))) }),
 ))
 
-// sizeOf returns about how many bytes a message's texts and files have once they are encoded.
-func sizeOf(m *agentsvc.Message) (n int) {
+// encodedSize returns about how many bytes a message's texts and files have once they are encoded.
+func encodedSize(m *agentsvc.Message) (n int) {
 	if m == nil {
 		return 0
 	}
@@ -279,26 +279,26 @@ func sizeOf(m *agentsvc.Message) (n int) {
 			n += base64.StdEncoding.EncodedLen(len(p.File.Bytes))
 		}
 	}
-	for i := range m.Earlier {
-		n += sizeOf(&m.Earlier[i])
+	for i := range m.PriorMessages {
+		n += encodedSize(&m.PriorMessages[i])
 	}
 	return n
 }
 
-// decode reads what encoding/json wrote, which lets the arguments of a call through as they are: with names that come twice
+// decodeJSON reads what encoding/json wrote, which lets the arguments of a call through as they are: with names that come twice
 // and bytes that are no text. Its successor reads a long text once, where encoding/json itself goes over it three times.
-func decode(body []byte, to any) error {
-	return jsonv2.Unmarshal(body, to, asWritten)
+func decodeJSON(body []byte, to any) error {
+	return jsonv2.Unmarshal(body, to, unmarshalOptions)
 }
 
-var asWritten = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+var unmarshalOptions = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 func fromUsage(u agentsvc.Usage) *usageBody {
 	b := &usageBody{
 		u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens, u.Call, 0, u.Estimated,
 	}
-	if !u.Began.IsZero() {
-		b.Began = u.Began.UnixMicro()
+	if !u.StartedAt.IsZero() {
+		b.StartedAt = u.StartedAt.UnixMicro()
 	}
 	return b
 }
@@ -308,8 +308,8 @@ func toUsage(b usageBody) *agentsvc.Usage {
 		Provider: b.Provider, Model: b.Model, InputTokens: b.Input, OutputTokens: b.Output, CacheReadTokens: b.CacheRead,
 		CacheWriteTokens: b.CacheWrite, ReasoningTokens: b.Reasoning, Call: b.Call, Estimated: b.Estimated,
 	}
-	if b.Began != 0 {
-		u.Began = time.UnixMicro(b.Began).UTC()
+	if b.StartedAt != 0 {
+		u.StartedAt = time.UnixMicro(b.StartedAt).UTC()
 	}
 	return u
 }
@@ -318,14 +318,14 @@ func encodeEntries(entries []agentsvc.Entry) (string, error) {
 	out, size := make([]entryBody, len(entries)), 0
 	for i, e := range entries {
 		out[i] = entryBody{fromMessage(e.Message), fromResult(e.Result)}
-		size += sizeOf(e.Message)
+		size += encodedSize(e.Message)
 	}
-	return encode(out, size)
+	return encodeJSON(out, size)
 }
 
 func decodeEntries(body []byte) ([]agentsvc.Entry, error) {
 	var in []entryBody
-	if err := decode(body, &in); err != nil {
+	if err := decodeJSON(body, &in); err != nil {
 		return nil, fmt.Errorf("decode session: %w", err)
 	}
 	out := make([]agentsvc.Entry, len(in))
@@ -339,12 +339,12 @@ func fromMessage(m *agentsvc.Message) *messageBody {
 	if m == nil {
 		return nil
 	}
-	b := &messageBody{ID: string(m.ID), Role: string(m.Role), Parts: fromParts(m.Parts), Metadata: m.Metadata, Alone: m.Alone}
+	b := &messageBody{ID: string(m.ID), Role: string(m.Role), Parts: fromParts(m.Parts), Metadata: m.Metadata, Standalone: m.Standalone}
 	for _, c := range m.ToolCalls {
 		b.Calls = append(b.Calls, fromCall(c))
 	}
-	for i := range m.Earlier {
-		b.Earlier = append(b.Earlier, fromMessage(&m.Earlier[i]))
+	for i := range m.PriorMessages {
+		b.PriorMessages = append(b.PriorMessages, fromMessage(&m.PriorMessages[i]))
 	}
 	return b
 }
@@ -353,12 +353,12 @@ func toMessage(b *messageBody) *agentsvc.Message {
 	if b == nil {
 		return nil
 	}
-	m := &agentsvc.Message{ID: agentsvc.MessageID(b.ID), Role: agentsvc.Role(b.Role), Parts: toParts(b.Parts), Metadata: b.Metadata, Alone: b.Alone}
+	m := &agentsvc.Message{ID: agentsvc.MessageID(b.ID), Role: agentsvc.Role(b.Role), Parts: toParts(b.Parts), Metadata: b.Metadata, Standalone: b.Standalone}
 	for _, c := range b.Calls {
 		m.ToolCalls = append(m.ToolCalls, toCall(c))
 	}
-	for _, e := range b.Earlier {
-		m.Earlier = append(m.Earlier, *toMessage(e))
+	for _, e := range b.PriorMessages {
+		m.PriorMessages = append(m.PriorMessages, *toMessage(e))
 	}
 	return m
 }

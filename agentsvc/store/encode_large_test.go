@@ -11,7 +11,7 @@ import (
 // TestEncodeLarge: a large event is written as encoding/json would, escapes and the order of members included, since what was written before is compared with it.
 func TestEncodeLarge(t *testing.T) {
 	t.Parallel()
-	text := strings.Repeat("<b>&\"\\\n\u2028 ä \x00", largeText/16)
+	text := strings.Repeat("<b>&\"\\\n\u2028 ä \x00", streamThreshold/16)
 	m := agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Metadata: map[string]any{"z": 1.5, "a": []any{nil, 1e21, 1e-7, "<"}, "m": map[string]any{}}, Parts: []agentsvc.Part{
 		{Text: text}, {File: &agentsvc.File{Name: "f", Bytes: []byte(text)}}, {Data: &agentsvc.Data{Value: map[string]any{"b": []any{}, "a": json.Number("12")}}},
 	}}
@@ -20,8 +20,8 @@ func TestEncodeLarge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sizeOf(&m) < largeText {
-		t.Fatalf("the message has %d bytes", sizeOf(&m))
+	if encodedSize(&m) < streamThreshold {
+		t.Fatalf("the message has %d bytes", encodedSize(&m))
 	}
 	kind, got, err := encodeEvent(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &m}})
 	if err != nil || kind != kindStatus || got != string(want) {

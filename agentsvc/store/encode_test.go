@@ -12,8 +12,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// bodies is every shape that a fact can have.
-func bodies() []agentsvc.Event {
+// allEventShapes is every shape that a fact can have.
+func allEventShapes() []agentsvc.Event {
 	parts := []agentsvc.Part{
 		agentsvc.TextPart("plain"),
 		agentsvc.TextPart(""),
@@ -26,7 +26,7 @@ func bodies() []agentsvc.Event {
 		{Data: &agentsvc.Data{Value: ""}},
 	}
 	full := agentsvc.Message{
-		ID: "m", Role: agentsvc.RoleAgent, Parts: parts, Earlier: []agentsvc.Message{{Role: agentsvc.RoleUser, Parts: parts}}, Metadata: map[string]any{"model": "x", "deep": map[string]any{"a": []any{1.0}}},
+		ID: "m", Role: agentsvc.RoleAgent, Parts: parts, PriorMessages: []agentsvc.Message{{Role: agentsvc.RoleUser, Parts: parts}}, Metadata: map[string]any{"model": "x", "deep": map[string]any{"a": []any{1.0}}},
 		ToolCalls: []agentsvc.ToolCall{
 			{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"city":"Pariſ \u0000","n":12345678901234567890}`)},
 			{ID: "c2", Name: "two", Thought: "vendor:sealed"},
@@ -37,7 +37,7 @@ func bodies() []agentsvc.Event {
 		{Status: &agentsvc.Status{State: agentsvc.Working, Message: &full}},
 		{Message: &full},
 		{Message: &agentsvc.Message{Role: agentsvc.RoleUser}},
-		{Status: &agentsvc.Status{State: agentsvc.Completed, Message: &agentsvc.Message{Role: agentsvc.RoleAgent, Alone: true}}},
+		{Status: &agentsvc.Status{State: agentsvc.Completed, Message: &agentsvc.Message{Role: agentsvc.RoleAgent, Standalone: true}}},
 		{Artifact: &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: "a"}}},
 		{Artifact: &agentsvc.ArtifactUpdate{
 			Artifact: agentsvc.Artifact{ID: "a", Name: "n", Description: "d", Parts: parts, Metadata: map[string]any{"k": "v"}}, Append: true, Last: true,
@@ -51,23 +51,23 @@ func bodies() []agentsvc.Event {
 		{Finding: &agentsvc.Finding{Guardrail: "house", Phase: "input", Rule: "length", Action: "block", Severity: "high", Shadow: true}},
 		{Frame: "team/writer", Call: &agentsvc.ToolCall{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"a":1}`)}},
 		{Call: &agentsvc.ToolCall{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"a":1,"a":{"B":2,"B":[]}}`)}},
-		{Decision: &agentsvc.Decision{Call: "c1", Verdict: agentsvc.Expire}},
+		{Decision: &agentsvc.Decision{Call: "c1", Outcome: agentsvc.OutcomeExpired}},
 		{Frame: "team/writer", Decision: &agentsvc.Decision{
-			Call: "c1", Verdict: agentsvc.Approve, By: ana, Message: "m9", Arguments: json.RawMessage(`{"a":2}`), Hash: "h", Comment: "fine",
+			Call: "c1", Outcome: agentsvc.OutcomeApproved, By: ana, Message: "m9", Arguments: json.RawMessage(`{"a":2}`), Hash: "h", Comment: "fine",
 		}},
 	}
 }
 
 func TestRoundTrip(t *testing.T) {
-	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
-		want := append(first(run), events(run.Task, 3, bodies()...)...)
-		if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, 3, bodies()...)}); err != nil {
+	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
+		want := append(openingEvents(run), sequenceEvents(run.Task, 3, allEventShapes()...)...)
+		if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, allEventShapes()...)}); err != nil {
 			t.Fatal(err)
 		}
-		got := log(t, s, run.Task)
+		got := loadLog(t, s, run.Task)
 		for i := range want {
-			if m := inside(want[i]); m != nil {
+			if m := messageOf(want[i]); m != nil {
 				m.Task = run.Task
 			}
 			want[i].At = got[i].At
@@ -81,7 +81,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-func inside(ev agentsvc.Event) *agentsvc.Message {
+func messageOf(ev agentsvc.Event) *agentsvc.Message {
 	if ev.Status != nil {
 		return ev.Status.Message
 	}
@@ -90,35 +90,35 @@ func inside(ev agentsvc.Event) *agentsvc.Message {
 
 // TestTimes: a fact comes back with the microsecond it was written with.
 func TestTimes(t *testing.T) {
-	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
-		evs := events(run.Task, 3, message("x"))
-		if err := s.Record(t.Context(), &run, store.Record{Events: evs}); err != nil {
+	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
+		evs := sequenceEvents(run.Task, 3, messageEvent("x"))
+		if err := s.WriteRecord(t.Context(), &run, store.Record{Events: evs}); err != nil {
 			t.Fatal(err)
 		}
-		if got := log(t, s, run.Task)[2].At; !got.Equal(evs[0].At) {
+		if got := loadLog(t, s, run.Task)[2].At; !got.Equal(evs[0].At) {
 			t.Errorf("at %v, want %v", got, evs[0].At)
 		}
 	})
 }
 
 func TestSessionRoundTrip(t *testing.T) {
-	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
+	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
 		var want []agentsvc.Entry
-		for _, ev := range bodies() {
-			if m := inside(ev); m != nil {
+		for _, ev := range allEventShapes() {
+			if m := messageOf(ev); m != nil {
 				want = append(want, agentsvc.Entry{Message: m, Turn: 1})
 			}
 			if ev.Result != nil {
 				want = append(want, agentsvc.Entry{Result: ev.Result, Turn: 1})
 			}
 		}
-		rec := store.Record{Events: events(run.Task, 3, status(agentsvc.Completed, says("done"))), End: store.Completed, Session: want}
-		if err := s.Record(t.Context(), &run, rec); err != nil {
+		rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Completed, agentMessage("done"))), EndState: store.Completed, SessionEntries: want}
+		if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.Session(t.Context(), ana, "c1")
+		got, err := s.LoadSession(t.Context(), ana, "c1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,9 +130,9 @@ func TestSessionRoundTrip(t *testing.T) {
 
 // TestNoFact: what holds no fact, or one that has no JSON, is refused and leaves nothing.
 func TestNoFact(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
-		before := dump(t, d)
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
+		before := dumpTables(t, d)
 		for _, c := range []struct {
 			ev   agentsvc.Event
 			want string
@@ -141,12 +141,12 @@ func TestNoFact(t *testing.T) {
 			{agentsvc.Event{Chunk: &agentsvc.Chunk{Text: "x"}}, "holds no fact"},
 			{agentsvc.Event{Message: &agentsvc.Message{Parts: []agentsvc.Part{{Data: &agentsvc.Data{Value: func() {}}}}}}, "unsupported type"},
 		} {
-			err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, 3, c.ev)})
+			err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, c.ev)})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("record %+v: %v, want %q", c.ev, err, c.want)
 			}
 		}
-		if diff := cmp.Diff(before, dump(t, d)); diff != "" {
+		if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
 			t.Errorf("left behind:\n%s", diff)
 		}
 	})

@@ -13,38 +13,38 @@ import (
 	"stoa/tenancy/db"
 )
 
-// maxInsert bounds how many events one statement inserts.
-const maxInsert = 64
+// maxInsertEvents bounds how many events one statement inserts.
+const maxInsertEvents = 64
 
-// Events returns the facts of a task after sequence after, at most limit of them, in order. They count for the memory of ctx's work.
-func (s *Store) Events(ctx context.Context, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
-	var found facts
+// LoadEvents returns the facts of a task after sequence after, at most limit of them, in order. They count for the memory of ctx's work.
+func (s *Store) LoadEvents(ctx context.Context, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
+	var found eventReading
 	var b db.Batch
-	found.query(&b, s.tenant, id, after, limit)
+	found.addQuery(&b, s.tenant, id, after, limit)
 	if err := s.h.Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read events of task %s: %w", id, err)
 	}
-	if err := capacity.Of(ctx).Add(ctx, found.bytes); err != nil || !found.unread {
-		return found.evs, err
+	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, found.bytes); err != nil || !found.isTooLarge {
+		return found.events, err
 	}
 	var evs []agentsvc.Event
 	var large db.Batch
-	large.Query(readEvents(id, &evs), turnSQL, s.tenant, string(id), after, limit)
+	large.Query(scanEventsInto(id, &evs), eventsAfterSQL, s.tenant, string(id), after, limit)
 	if err := s.h.Do(ctx, &large); err != nil {
 		return nil, fmt.Errorf("read events of task %s: %w", id, err)
 	}
 	return evs, nil
 }
 
-// facts are events that are read if all of them together are small.
-type facts struct {
-	evs    []agentsvc.Event
-	bytes  int64
-	unread bool
+// eventReading are events that are read if all of them together are small.
+type eventReading struct {
+	events     []agentsvc.Event
+	bytes      int64
+	isTooLarge bool
 }
 
-// query adds to b that the facts of a task after a sequence are read, or how many bytes they have.
-func (f *facts) query(b *db.Batch, tenant string, id agentsvc.TaskID, after int64, limit int) {
+// addQuery adds to b that the facts of a task after a sequence are read, or how many bytes they have.
+func (f *eventReading) addQuery(b *db.Batch, tenant string, id agentsvc.TaskID, after int64, limit int) {
 	b.Query(func(r db.Row) error {
 		ev := agentsvc.Event{Task: id}
 		var at int64
@@ -52,27 +52,27 @@ func (f *facts) query(b *db.Batch, tenant string, id agentsvc.TaskID, after int6
 		if err := r.Scan(&ev.Seq, &at, &f.bytes, &body); err != nil {
 			return err
 		}
-		if f.unread = body == nil; f.unread {
+		if f.isTooLarge = body == nil; f.isTooLarge {
 			return nil
 		}
 		ev.At = time.UnixMicro(at).UTC()
 		if err := decodeEvent(&ev, body); err != nil {
 			return err
 		}
-		f.evs = append(f.evs, ev)
+		f.events = append(f.events, ev)
 		return nil
-	}, factsSQL, tenant, string(id), after, limit)
+	}, sizedEventsUpToSQL, tenant, string(id), after, limit)
 }
 
-var factsSQL = `SELECT seq, at, sized.total, ` + smallBody("body", "sized.total") + ` FROM event
+var sizedEventsUpToSQL = `SELECT seq, at, sized.total, ` + smallBodySQL("body", "sized.total") + ` FROM event
 	CROSS JOIN (SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS total FROM (
 		SELECT octet_length(body) AS size FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4) AS sizes) AS sized
 	WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`
 
-// Page returns the facts of a task after sequence after, in order, at most limit of them that together have no more than size bytes
+// LoadEventPage returns the facts of a task after sequence after, in order, at most limit of them that together have no more than size bytes
 // as they are kept, or the next one if that has more. It reports whether there may be more. A fact that is by itself larger than
 // [inline] counts for the memory of ctx's work.
-func (s *Store) Page(ctx context.Context, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
+func (s *Store) LoadEventPage(ctx context.Context, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
 	var next, large int64 // the first one that the page has no place for, and its bytes
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -92,40 +92,40 @@ func (s *Store) Page(ctx context.Context, id agentsvc.TaskID, after int64, limit
 		}
 		evs = append(evs, ev)
 		return nil
-	}, pageSQL, s.tenant, string(id), after, limit, size)
+	}, eventPageSQL, s.tenant, string(id), after, limit, size)
 	if err := s.h.Do(ctx, &b); err != nil {
 		return nil, false, fmt.Errorf("read events of task %s: %w", id, err)
 	}
 	if next == 0 || len(evs) > 0 {
 		return evs, next > 0 || len(evs) == limit, nil
 	}
-	if err := capacity.Of(ctx).Add(ctx, large); err != nil {
+	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, large); err != nil {
 		return nil, false, err
 	}
 	var one db.Batch
-	one.Query(readEvents(id, &evs), turnSQL, s.tenant, string(id), next-1, 1)
+	one.Query(scanEventsInto(id, &evs), eventsAfterSQL, s.tenant, string(id), next-1, 1)
 	if err := s.h.Do(ctx, &one); err != nil {
 		return nil, false, fmt.Errorf("read an event of task %s: %w", id, err)
 	}
 	return evs, len(evs) > 0, nil
 }
 
-// pageSQL reads events up to a size, and of the one that goes beyond it the size. It is written so that no engine copies a body to add
+// eventPageSQL reads events up to a size, and of the one that goes beyond it the size. It is written so that no engine copies a body to add
 // up their sizes.
-const pageSQL = `SELECT e.seq, e.at, p.size, CASE WHEN p.total <= $5 THEN e.body END FROM (
+const eventPageSQL = `SELECT e.seq, e.at, p.size, CASE WHEN p.total <= $5 THEN e.body END FROM (
 		SELECT seq, size, CAST(SUM(size) OVER (ORDER BY seq) AS BIGINT) AS total
 		FROM (SELECT seq, octet_length(body) AS size FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4) AS sizes
 	) AS p JOIN event e ON e.tenant = $1 AND e.task = $2 AND e.seq = p.seq
 	WHERE p.total - p.size < $5 ORDER BY e.seq`
 
-const turnSQL = `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`
+const eventsAfterSQL = `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`
 
-func readEvents(id agentsvc.TaskID, to *[]agentsvc.Event) func(db.Row) error {
-	return func(r db.Row) error { return readEvent(r, id, to) }
+func scanEventsInto(id agentsvc.TaskID, to *[]agentsvc.Event) func(db.Row) error {
+	return func(r db.Row) error { return scanEvent(r, id, to) }
 }
 
-// readEvent appends the event of a row to to, and reads what follows it into more.
-func readEvent(r db.Row, id agentsvc.TaskID, to *[]agentsvc.Event, more ...any) error {
+// scanEvent appends the event of a row to to, and reads what follows it into more.
+func scanEvent(r db.Row, id agentsvc.TaskID, to *[]agentsvc.Event, more ...any) error {
 	ev := agentsvc.Event{Task: id}
 	var at int64
 	var body []byte
@@ -141,8 +141,8 @@ func readEvent(r db.Row, id agentsvc.TaskID, to *[]agentsvc.Event, more ...any) 
 }
 
 // insertEvents adds the events to b, if the task stands at g.
-func insertEvents(b *db.Batch, tenant string, id agentsvc.TaskID, evs []agentsvc.Event, g *guard) error {
-	for part := range slices.Chunk(evs, maxInsert) {
+func insertEvents(b *db.Batch, tenant string, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) error {
+	for part := range slices.Chunk(evs, maxInsertEvents) {
 		args := append(make([]any, 0, 4+4*len(part)), tenant, string(id), g.epoch, g.seq)
 		for _, ev := range part {
 			kind, body, err := encodeEvent(ev)
@@ -151,23 +151,23 @@ func insertEvents(b *db.Batch, tenant string, id agentsvc.TaskID, evs []agentsvc
 			}
 			args = append(args, ev.Seq, ev.At.UnixMicro(), kind, body)
 		}
-		b.Exec(nil, eventSQL(len(part)), args...)
+		b.Exec(nil, insertEventsSQL(len(part)), args...)
 	}
 	return nil
 }
 
-// guard is what a task must look like for a statement to act.
-type guard struct {
+// precondition is what a task must look like for a statement to act.
+type precondition struct {
 	epoch int64
 	seq   int64
 }
 
-var eventTexts sync.Map // number of events to SQL
+var insertEventsTexts sync.Map // number of events to SQL
 
-// eventSQL returns the statement that inserts n events. $1 and $2 are tenant and task, then epoch and sequence of the
+// insertEventsSQL returns the statement that inserts n events. $1 and $2 are tenant and task, then epoch and sequence of the
 // task, then seq, at, kind and body of each event.
-func eventSQL(n int) string {
-	if sql, ok := eventTexts.Load(n); ok {
+func insertEventsSQL(n int) string {
+	if sql, ok := insertEventsTexts.Load(n); ok {
 		return sql.(string)
 	}
 	values := make([]string, n)
@@ -178,6 +178,6 @@ func eventSQL(n int) string {
 	sql := "INSERT INTO event (tenant, task, seq, at, kind, body) " +
 		"SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), v.column1, v.column2, v.column3, v.column4 FROM (VALUES " + strings.Join(values, ", ") + ") AS v " +
 		"WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)"
-	eventTexts.Store(n, sql)
+	insertEventsTexts.Store(n, sql)
 	return sql
 }

@@ -4,24 +4,24 @@ import "time"
 
 // What the tests need to know of the inside.
 var (
-	FirstID    = firstID
-	TaskTables = taskTables
+	FirstTaskID = firstTaskID
+	TaskTables  = taskTables
 )
 
-// MaxHeads bounds what [Store.Heads] tells of.
-const MaxHeads = maxHeads
+// MaxCacheBytes bounds what [Store.CacheSize] tells of.
+const MaxCacheBytes = maxCacheBytes
 
-// Heads tells how many tasks are kept, and of which weight.
-func (s *Store) Heads() (heads, weight int) {
-	for _, part := range []map[headKey]*head{s.heads.young, s.heads.old} {
+// CacheSize tells how many tasks are kept, and of which weight.
+func (s *Store) CacheSize() (cachedTasks, weight int) {
+	for _, part := range []map[taskCacheKey]*cachedTask{s.taskCache.recent, s.taskCache.previous} {
 		for _, h := range part {
-			heads, weight = heads+1, weight+h.weight
+			cachedTasks, weight = cachedTasks+1, weight+h.size
 		}
 	}
-	return heads, weight
+	return cachedTasks, weight
 }
 
-// Later has counts be as old as if that much more time had passed.
-func (s *Store) Later(d time.Duration) {
-	s.counts.now = func() time.Time { return time.Now().Add(d) }
+// AdvanceCountClock has counts be as old as if that much more time had passed.
+func (s *Store) AdvanceCountClock(d time.Duration) {
+	s.countCache.now = func() time.Time { return time.Now().Add(d) }
 }

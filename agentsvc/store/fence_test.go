@@ -13,37 +13,37 @@ import (
 // TestRescuedWriter: a worker whose run was taken from it writes nothing from that moment on, also while no other worker
 // has begun with the run; whoever takes the run over writes.
 func TestRescuedWriter(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		q, ctx := store.NewRuns(d), t.Context()
-		for name, take := range map[string]func() error{
-			"rescued":  func() error { _, err := q.Rescue(ctx, time.Hour); return err },
-			"released": func() error { return q.Release(ctx, "w1") },
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q, ctx := store.NewRunQueue(d), t.Context()
+		for name, acquire := range map[string]func() error{
+			"rescued":  func() error { _, err := q.RescueRuns(ctx, time.Hour); return err },
+			"released": func() error { return q.ReleaseRuns(ctx, "w1") },
 		} {
 			for _, rec := range []struct {
 				name  string
 				event agentsvc.Event
 				end   store.RunState
 			}{
-				{"a fact", message("late"), ""},
-				{"its end", status(agentsvc.Completed, says("late")), store.Completed},
+				{"a fact", messageEvent("late"), ""},
+				{"its end", statusEvent(agentsvc.Completed, agentMessage("late")), store.Completed},
 			} {
-				run := accept(t, s, aRun("w1"))
-				before := task(t, s, run.Task)
-				if err := take(); err != nil {
+				run := createTask(t, s, newRun("w1"))
+				before := loadTask(t, s, run.Task)
+				if err := acquire(); err != nil {
 					t.Fatal(err)
 				}
 				old := run
-				err := s.Record(ctx, &old, store.Record{Events: events(run.Task, 3, rec.event), End: rec.end})
-				if !errors.Is(err, agentsvc.ErrLost) {
+				err := s.WriteRecord(ctx, &old, store.Record{Events: sequenceEvents(run.Task, 3, rec.event), EndState: rec.end})
+				if !errors.Is(err, agentsvc.ErrLeaseLost) {
 					t.Errorf("%s, then %s: %v, want that the lease is lost", name, rec.name, err)
 				}
-				if after := task(t, s, run.Task); after.Seq != before.Seq || len(log(t, s, run.Task)) != 2 {
+				if after := loadTask(t, s, run.Task); after.Seq != before.Seq || len(loadLog(t, s, run.Task)) != 2 {
 					t.Errorf("%s, then %s: the log went from %d to %d", name, rec.name, before.Seq, after.Seq)
 				}
-				if state, _, _ := runState(t, d, run); state != store.Pending {
+				if state, _, _ := loadRunState(t, d, run); state != store.Pending {
 					t.Errorf("%s, then %s: the run is %s", name, rec.name, state)
 				}
-				goOn(t, s, q, run)
+				claimAndFinish(t, s, q, run)
 			}
 		}
 	})
@@ -52,58 +52,58 @@ func TestRescuedWriter(t *testing.T) {
 // TestRescuedBegin: a worker does not begin with a run that it claimed and that was taken from it meanwhile, whether the run
 // waits or another worker has it.
 func TestRescuedBegin(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		q, ctx := store.NewRuns(d), t.Context()
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q, ctx := store.NewRunQueue(d), t.Context()
 		for _, other := range []bool{false, true} {
-			accept(t, s, aRun(""))
-			got, err := claim(ctx, q, "w1", 1)
+			createTask(t, s, newRun(""))
+			got, err := claimRuns(ctx, q, "w1", 1)
 			if err != nil || len(got) != 1 {
 				t.Fatal(got, err)
 			}
-			if n, err := q.Rescue(ctx, time.Hour); err != nil || n != 1 {
+			if n, err := q.RescueRuns(ctx, time.Hour); err != nil || n != 1 {
 				t.Fatal(n, err)
 			}
 			stale := got[0]
 			if other {
-				if got, err = claim(ctx, q, "w2", 1); err != nil || len(got) != 1 {
+				if got, err = claimRuns(ctx, q, "w2", 1); err != nil || len(got) != 1 {
 					t.Fatal(got, err)
 				}
 			}
-			if _, err := s.Begin(ctx, &stale); !errors.Is(err, agentsvc.ErrLost) {
+			if _, err := s.AcquireTaskLease(ctx, &stale); !errors.Is(err, agentsvc.ErrLeaseLost) {
 				t.Errorf("begun after its rescue: %v (claimed by another: %v)", err, other)
 			}
 			if other {
-				finish(t, s, got[0])
+				acquireAndFinish(t, s, got[0])
 			} else {
-				goOn(t, s, q, stale)
+				claimAndFinish(t, s, q, stale)
 			}
 		}
 	})
 }
 
-// goOn claims run as another worker, begins it and ends it.
-func goOn(t *testing.T, s *store.Store, q *store.Runs, run store.Run) {
+// claimAndFinish claims run as another worker, begins it and ends it.
+func claimAndFinish(t *testing.T, s *store.Store, q *store.RunQueue, run store.Run) {
 	t.Helper()
-	got, err := claim(t.Context(), q, "w2", 10)
+	got, err := claimRuns(t.Context(), q, "w2", 10)
 	if err != nil || len(got) != 1 || got[0].Task != run.Task {
 		t.Fatalf("claimed %+v (%v)", got, err)
 	}
-	finish(t, s, got[0])
+	acquireAndFinish(t, s, got[0])
 }
 
-func finish(t *testing.T, s *store.Store, run store.Run) {
+func acquireAndFinish(t *testing.T, s *store.Store, run store.Run) {
 	t.Helper()
-	if _, err := s.Begin(t.Context(), &run); err != nil {
+	if _, err := s.AcquireTaskLease(t.Context(), &run); err != nil {
 		t.Fatal(err)
 	}
-	rec := store.Record{Events: events(run.Task, run.Seq+1, status(agentsvc.Completed, says("done"))), End: store.Completed}
-	if err := s.Record(t.Context(), &run, rec); err != nil {
+	rec := store.Record{Events: sequenceEvents(run.Task, run.Seq+1, statusEvent(agentsvc.Completed, agentMessage("done"))), EndState: store.Completed}
+	if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// leased returns the run of a task's turn as a worker has it that has just claimed it, whoever had it before.
-func leased(t *testing.T, d *db.DB, id agentsvc.TaskID, turn int64) store.Run {
+// leaseRun returns the run of a task's turn as a worker has it that has just claimed it, whoever had it before.
+func leaseRun(t *testing.T, d *db.DB, id agentsvc.TaskID, turn int64) store.Run {
 	t.Helper()
 	run := store.Run{Tenant: "acme", Task: id, Turn: turn, Worker: "w2", Attempts: 9}
 	var b db.Batch

@@ -15,8 +15,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// cut is a wire to PostgreSQL that can be cut at a chosen moment.
-type cut struct {
+// cutProxy is a wire to PostgreSQL that can be cut at a chosen moment.
+type cutProxy struct {
 	net.Listener
 	server string
 	wg     sync.WaitGroup
@@ -25,17 +25,17 @@ type cut struct {
 	armed string // "question" or "answer": the next one that passes is lost, and its connection with it
 }
 
-func wire(t *testing.T) (*cut, *db.DB) {
+func openThroughProxy(t *testing.T) (*cutProxy, *db.DB) {
 	t.Helper()
-	u, err := url.Parse(dbtest.PostgresURL(t))
+	u, err := url.Parse(dbtest.NewPostgresURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cut{server: u.Host}
+	c := &cutProxy{server: u.Host}
 	if c.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	c.wg.Go(c.serve)
+	c.wg.Go(c.acceptConnections)
 	u.Host = c.Addr().String()
 	d, err := db.Open(t.Context(), u.String(), db.Options{MaxConns: 1})
 	if err != nil {
@@ -49,7 +49,7 @@ func wire(t *testing.T) (*cut, *db.DB) {
 	return c, d
 }
 
-func (c *cut) serve() {
+func (c *cutProxy) acceptConnections() {
 	for {
 		here, err := c.Accept()
 		if err != nil {
@@ -60,17 +60,17 @@ func (c *cut) serve() {
 			_ = here.Close()
 			continue
 		}
-		c.wg.Go(func() { c.pass("question", here, there) })
-		c.wg.Go(func() { c.pass("answer", there, here) })
+		c.wg.Go(func() { c.forwardData("question", here, there) })
+		c.wg.Go(func() { c.forwardData("answer", there, here) })
 	}
 }
 
-func (c *cut) pass(what string, from, to net.Conn) {
+func (c *cutProxy) forwardData(what string, from, to net.Conn) {
 	defer func() { _, _ = from.Close(), to.Close() }()
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
-		if err != nil || c.cuts(what) {
+		if err != nil || c.shouldCut(what) {
 			return
 		}
 		if _, err := to.Write(buf[:n]); err != nil && !errors.Is(err, io.EOF) {
@@ -79,13 +79,13 @@ func (c *cut) pass(what string, from, to net.Conn) {
 	}
 }
 
-func (c *cut) arm(what string) {
+func (c *cutProxy) armCut(what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed = what
 }
 
-func (c *cut) cuts(what string) bool {
+func (c *cutProxy) shouldCut(what string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.armed != what {
@@ -99,46 +99,46 @@ func (c *cut) cuts(what string) bool {
 // told as an error, and nothing happens twice.
 func TestOutcome(t *testing.T) {
 	t.Parallel()
-	c, d := wire(t)
+	c, d := openThroughProxy(t)
 	s := store.New(d, "acme")
 	steps := func(cutAt string) (run store.Run, accepted, recorded error) {
-		run = aRun("w1")
-		c.arm(cutAt)
-		accepted = s.Accept(context.Background(), run, first(run), nil)
+		run = newRun("w1")
+		c.armCut(cutAt)
+		accepted = s.CreateTask(context.Background(), run, openingEvents(run), nil)
 		if accepted != nil {
-			c.arm("")
-			accept(t, s, run)
+			c.armCut("")
+			createTask(t, s, run)
 		}
 		// The statements are prepared on the new connection before it is cut.
-		if err := s.Record(context.Background(), &run, store.Record{Events: events(run.Task, 3, message("x"))}); err != nil {
+		if err := s.WriteRecord(context.Background(), &run, store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("x"))}); err != nil {
 			t.Fatal(err)
 		}
-		c.arm(cutAt)
-		recorded = s.Record(context.Background(), &run, store.Record{Events: events(run.Task, 4, message("y"))})
-		c.arm("")
+		c.armCut(cutAt)
+		recorded = s.WriteRecord(context.Background(), &run, store.Record{Events: sequenceEvents(run.Task, 4, messageEvent("y"))})
+		c.armCut("")
 		return run, accepted, recorded
 	}
-	warm := accept(t, s, aRun("w1"))
-	if err := s.Record(t.Context(), &warm, store.Record{Events: events(warm.Task, 3, message("x"))}); err != nil {
+	warm := createTask(t, s, newRun("w1"))
+	if err := s.WriteRecord(t.Context(), &warm, store.Record{Events: sequenceEvents(warm.Task, 3, messageEvent("x"))}); err != nil {
 		t.Fatal(err)
 	}
 	run, accepted, recorded := steps("answer")
 	if accepted != nil || recorded != nil {
 		t.Errorf("what took effect was told as %v and %v", accepted, recorded)
 	}
-	gapless(t, log(t, s, run.Task), 4)
+	checkGapless(t, loadLog(t, s, run.Task), 4)
 	if run.Seq != 4 {
 		t.Errorf("the worker stands at %d, want 4", run.Seq)
 	}
-	accept(t, s, aRun("w1"))
+	createTask(t, s, newRun("w1"))
 	run, accepted, recorded = steps("question")
 	for what, err := range map[string]error{"accept": accepted, "record": recorded} {
 		if !errors.Is(err, db.ErrUnknownOutcome) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s that never arrived was told as %v, want an unknown outcome", what, err)
 		}
 	}
-	gapless(t, log(t, s, run.Task), 3)
-	if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, 4, message("y"))}); err != nil {
+	checkGapless(t, loadLog(t, s, run.Task), 3)
+	if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 4, messageEvent("y"))}); err != nil {
 		t.Errorf("the same step once more: %v", err)
 	}
 }

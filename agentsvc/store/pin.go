@@ -10,26 +10,26 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Definition is what a server says of one of its tools. Body is JSON, Hash that of Body.
-type Definition struct {
+// ToolDefinition is what a server says of one of its tools. Body is JSON, Hash that of Body.
+type ToolDefinition struct {
 	Tool string
 	Hash string
 	Body string
 }
 
-// Pin is the definition of a server's tool that is accepted: the first one seen, or one that an operator accepted
+// ToolPin is the definition of a server's tool that is accepted: the first one seen, or one that an operator accepted
 // later. Drift is the one that the server gives now, if that is another.
-type Pin struct {
+type ToolPin struct {
 	Server    string
-	Accepted  Definition
+	Accepted  ToolDefinition
 	PinnedAt  time.Time
-	Drift     *Definition
+	Drift     *ToolDefinition
 	DriftedAt time.Time
 }
 
-// Pins lists the tenant's pins by server and tool.
-func (s *Store) Pins(ctx context.Context) ([]Pin, error) {
-	var pins []Pin
+// ListPins lists the tenant's pins by server and tool.
+func (s *Store) ListPins(ctx context.Context) ([]ToolPin, error) {
+	var pins []ToolPin
 	var b db.Batch
 	b.Query(func(r db.Row) error {
 		p, err := scanPin(r)
@@ -42,9 +42,9 @@ func (s *Store) Pins(ctx context.Context) ([]Pin, error) {
 	return pins, nil
 }
 
-func scanPin(r db.Row) (Pin, error) {
-	var p Pin
-	var drift Definition
+func scanPin(r db.Row) (ToolPin, error) {
+	var p ToolPin
+	var drift ToolDefinition
 	var pinned, drifted int64
 	err := r.Scan(&p.Server, &p.Accepted.Tool, &p.Accepted.Hash, &p.Accepted.Body, &pinned, &drift.Hash, &drift.Body, &drifted)
 	p.PinnedAt = time.UnixMicro(pinned).UTC()
@@ -55,11 +55,11 @@ func scanPin(r db.Row) (Pin, error) {
 	return p, err
 }
 
-// SettlePins pins the tools of a server that have no pin yet, notes of every other whether it is as accepted, and
+// UpdatePins pins the tools of a server that have no pin yet, notes of every other whether it is as accepted, and
 // returns the names of those that are not.
-func (s *Store) SettlePins(ctx context.Context, server string, now []Definition) ([]string, error) {
-	pins := map[string]Pin{}
-	if err := s.h.Tx(ctx, func(tx *db.Tx) error {
+func (s *Store) UpdatePins(ctx context.Context, server string, now []ToolDefinition) ([]string, error) {
+	pins := map[string]ToolPin{}
+	if err := s.h.RunTx(ctx, func(tx *db.Tx) error {
 		return tx.Query(ctx, func(r db.Row) error {
 			p, err := scanPin(r)
 			pins[p.Accepted.Tool] = p
@@ -69,7 +69,7 @@ func (s *Store) SettlePins(ctx context.Context, server string, now []Definition)
 	}); err != nil {
 		return nil, fmt.Errorf("read pins of %s: %w", server, err)
 	}
-	b := db.Batch{Stores: db.StoresMore}
+	b := db.Batch{StorageKind: db.StoresMore}
 	var drifted []string
 	writes := false
 	for _, d := range now {
@@ -107,9 +107,9 @@ func (s *Store) SettlePins(ctx context.Context, server string, now []Definition)
 // AcceptPin makes the drifted definition of a tool the accepted one; by, an operator, stands on the audit trail. It returns [agentsvc.ErrNotFound] for a tool that
 // has no pin, and an [agentsvc.InvalidError] if the drifted definition is not the one of that hash: then somebody would
 // accept what they have not seen.
-func (s *Store) AcceptPin(ctx context.Context, by, server, tool, hash string) (Pin, error) {
-	var pin Pin
-	err := s.h.Tx(ctx, func(tx *db.Tx) error {
+func (s *Store) AcceptPin(ctx context.Context, by, server, tool, hash string) (ToolPin, error) {
+	var pin ToolPin
+	err := s.h.RunTx(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, `UPDATE tool_pin SET hash = drift_hash, body = drift_body, pinned_at = stoa_now(), drift_hash = '', drift_body = '', drifted_at = 0
 			WHERE tenant = $1 AND server = $2 AND tool = $3 AND drift_hash = $4 AND drift_hash <> ''`, s.tenant, server, tool, hash)
 		if err != nil {
@@ -128,16 +128,16 @@ func (s *Store) AcceptPin(ctx context.Context, by, server, tool, hash string) (P
 		case !found:
 			return agentsvc.ErrNotFound
 		case n == 0 && pin.Accepted.Hash != hash:
-			return agentsvc.Invalid("hash", "is not that of the definition which waits to be accepted")
+			return agentsvc.NewInvalidError("hash", "is not that of the definition which waits to be accepted")
 		case n == 0: // it was accepted before
 			return nil
 		}
-		return tenancy.Audit(ctx, tx, tenancy.Entry{
+		return tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{
 			Actor: by, Action: "app.tools.accept", AppID: s.audit.tenant, Detail: map[string]any{"server": server, "tool": tool, "hash": hash},
 		})
 	})
 	if err != nil {
-		return Pin{}, fmt.Errorf("accept tool %s of %s: %w", tool, server, err)
+		return ToolPin{}, fmt.Errorf("accept tool %s of %s: %w", tool, server, err)
 	}
 	return pin, nil
 }

@@ -13,15 +13,15 @@ import (
 )
 
 func TestPins(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, _ *store.Store) {
+	forEachEngine(t, func(t *testing.T, d *db.DB, _ *store.Store) {
 		ctx := t.Context()
 		alice, bob := store.New(d, "alice"), store.New(d, "bob")
-		def := func(tool, hash string) store.Definition {
-			return store.Definition{Tool: tool, Hash: hash, Body: `{"is":"` + hash + `"}`}
+		def := func(tool, hash string) store.ToolDefinition {
+			return store.ToolDefinition{Tool: tool, Hash: hash, Body: `{"is":"` + hash + `"}`}
 		}
-		settle := func(s *store.Store, server string, want []string, defs ...store.Definition) {
+		updatePins := func(s *store.Store, server string, want []string, defs ...store.ToolDefinition) {
 			t.Helper()
-			drifted, err := s.SettlePins(ctx, server, defs)
+			drifted, err := s.UpdatePins(ctx, server, defs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -29,26 +29,26 @@ func TestPins(t *testing.T) {
 				t.Errorf("drifted: %s", diff)
 			}
 		}
-		settle(alice, "shop", nil, def("a", "a1"), def("b", "b1"))
-		settle(alice, "bank", nil, def("a", "x1"))
-		settle(bob, "shop", nil, def("a", "a9")) // what others saw is nothing to him
-		settle(alice, "shop", nil, def("a", "a1"), def("b", "b1"))
-		settle(alice, "shop", []string{"a"}, def("a", "a2"), def("b", "b1"))
-		settle(alice, "shop", []string{"a"}, def("a", "a2"))
-		settle(alice, "shop", nil, def("a", "a1"))
-		settle(alice, "shop", []string{"a"}, def("a", "a3"))
+		updatePins(alice, "shop", nil, def("a", "a1"), def("b", "b1"))
+		updatePins(alice, "bank", nil, def("a", "x1"))
+		updatePins(bob, "shop", nil, def("a", "a9")) // what others saw is nothing to him
+		updatePins(alice, "shop", nil, def("a", "a1"), def("b", "b1"))
+		updatePins(alice, "shop", []string{"a"}, def("a", "a2"), def("b", "b1"))
+		updatePins(alice, "shop", []string{"a"}, def("a", "a2"))
+		updatePins(alice, "shop", nil, def("a", "a1"))
+		updatePins(alice, "shop", []string{"a"}, def("a", "a3"))
 
 		drift := def("a", "a3")
-		want := []store.Pin{
+		want := []store.ToolPin{
 			{Server: "bank", Accepted: def("a", "x1")},
 			{Server: "shop", Accepted: def("a", "a1"), Drift: &drift},
 			{Server: "shop", Accepted: def("b", "b1")},
 		}
-		pins, err := alice.Pins(ctx)
+		pins, err := alice.ListPins(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		times := cmpopts.IgnoreFields(store.Pin{}, "PinnedAt", "DriftedAt")
+		times := cmpopts.IgnoreFields(store.ToolPin{}, "PinnedAt", "DriftedAt")
 		if diff := cmp.Diff(want, pins, times); diff != "" {
 			t.Error(diff)
 		}
@@ -67,12 +67,12 @@ func TestPins(t *testing.T) {
 		}
 		for range 2 { // the second time it is so already
 			pin, err := alice.AcceptPin(ctx, "op", "shop", "a", "a3")
-			if diff := cmp.Diff(store.Pin{Server: "shop", Accepted: drift}, pin, times); diff != "" || err != nil {
+			if diff := cmp.Diff(store.ToolPin{Server: "shop", Accepted: drift}, pin, times); diff != "" || err != nil {
 				t.Errorf("%v %s", err, diff)
 			}
 		}
-		settle(alice, "shop", nil, drift)
-		if pins, err := bob.Pins(ctx); err != nil || len(pins) != 1 || pins[0].Drift != nil {
+		updatePins(alice, "shop", nil, drift)
+		if pins, err := bob.ListPins(ctx); err != nil || len(pins) != 1 || pins[0].Drift != nil {
 			t.Errorf("bob has %+v, %v", pins, err)
 		}
 	})

@@ -16,57 +16,57 @@ import (
 // made for the first five, and where it expects more of knowing the arguments, planning takes longer than what is planned.
 func TestPlans(t *testing.T) {
 	t.Parallel()
-	d, err := db.Open(t.Context(), dbtest.PostgresURL(t), db.Options{MaxConns: 1}) // a session knows of its own plans
+	d, err := db.Open(t.Context(), dbtest.NewPostgresURL(t), db.Options{MaxConns: 1}) // a session knows of its own plans
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	s, runs := store.New(d, "acme"), store.NewRuns(d)
-	old := crowd(t, d, s, 2000)
+	s, runs := store.New(d, "acme"), store.NewRunQueue(d)
+	old := createOldTasks(t, d, s, 2000)
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	check(d.Schema(t.Context(), "", func(owner *sql.DB) error {
+	check(d.ChangeSchema(t.Context(), "", func(owner *sql.DB) error {
 		_, err := owner.ExecContext(t.Context(), "ANALYZE")
 		return err
 	}))
-	late := accept(t, s, aRun("w1")).Task
+	late := createTask(t, s, newRun("w1")).Task
 	const times = 20
 	for range times {
-		for _, f := range []store.Filter{
+		for _, f := range []store.TaskFilter{
 			{}, {Agents: []string{"assistant"}}, {Context: "of-m1"}, {State: agentsvc.Working}, {State: agentsvc.Completed}, {Before: late}, {Before: old},
 		} {
 			f.Limit = 51
-			_, err := s.Tasks(t.Context(), f)
+			_, err := s.ListTasks(t.Context(), f)
 			check(err)
 			f.Owner = &ana
-			_, err = s.Tasks(t.Context(), f)
+			_, err = s.ListTasks(t.Context(), f)
 			check(err)
 		}
-		for _, w := range []store.With{{}, {History: true}, {Bare: true}, {History: true, Artifacts: true}} {
-			_, err := s.Task(t.Context(), old, w)
+		for _, w := range []store.TaskParts{{}, {History: true}, {StateOnly: true}, {History: true, Artifacts: true}} {
+			_, err := s.LoadTask(t.Context(), old, w)
 			check(err)
 		}
-		_, _, err := s.Page(t.Context(), old, 0, 256, 64<<10)
+		_, _, err := s.LoadEventPage(t.Context(), old, 0, 256, 64<<10)
 		check(err)
-		accept(t, s, aRun(""))
-		shares, err := runs.Turns(t.Context(), "", 8, true)
+		createTask(t, s, newRun(""))
+		shares, err := runs.ListShares(t.Context(), "", 8, true)
 		check(err)
 		for i := range shares {
-			shares[i].Take = 1
+			shares[i].ClaimCount = 1
 		}
-		claimed, err := runs.Claim(t.Context(), "w1", shares)
+		claimed, err := runs.ClaimRuns(t.Context(), "w1", shares)
 		check(err)
 		for _, run := range claimed {
-			_, err := s.Begin(t.Context(), &run)
+			_, err := s.AcquireTaskLease(t.Context(), &run)
 			check(err)
-			_, err = s.Before(t.Context(), run)
+			_, err = s.LoadConversation(t.Context(), run)
 			check(err)
 		}
-		_, err = runs.Held(t.Context(), "w1")
+		_, err = runs.ListLeasedRuns(t.Context(), "w1")
 		check(err)
 	}
 	often := 0
@@ -89,13 +89,13 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// crowd makes so many tasks that have ended long ago, and returns the first.
-func crowd(t *testing.T, d *db.DB, s *store.Store, many int) agentsvc.TaskID {
+// createOldTasks makes so many tasks that have ended long ago, and returns the first.
+func createOldTasks(t *testing.T, d *db.DB, s *store.Store, many int) agentsvc.TaskID {
 	t.Helper()
-	first := aged(t, d, s, "acme", "m1", 40*day, agentsvc.Completed)
+	first := createAgedTask(t, d, s, "acme", "m1", 40*day, agentsvc.Completed)
 	var b db.Batch
 	for i := range many - 1 {
-		id := fmt.Sprintf("%s%012d", store.FirstID(time.Now().Add(-40 * day))[:24], i)
+		id := fmt.Sprintf("%s%012d", store.FirstTaskID(time.Now().Add(-40 * day))[:24], i)
 		b.Exec(nil, `INSERT INTO task SELECT tenant, CAST($1 AS TEXT), agent, 'of-' || $1, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at FROM task WHERE id = $2`,
 			id, string(first))
 		b.Exec(nil, `INSERT INTO event SELECT tenant, $1, seq, at, kind, body FROM event WHERE task = $2`, id, string(first))

@@ -11,20 +11,20 @@ import (
 	"stoa/tenancy/db"
 )
 
-// aLongRun is aRun with a message of a size.
-func aLongRun(tenant db.ID, size int) store.Run {
-	run := aRun("w1")
+// newLargeRun is newRun with a message of a size.
+func newLargeRun(tenant db.ID, size int) store.Run {
+	run := newRun("w1")
 	run.Tenant = tenant
 	run.Message.Parts = []agentsvc.Part{agentsvc.TextPart(strings.Repeat("x", size))}
 	return run
 }
 
-// fillUp accepts tasks of 100 kB until one is refused, at most 100, and returns those that were accepted.
-func fillUp(t *testing.T, s *store.Store, tenant db.ID) (runs []store.Run, err error) {
+// createUntilRefused accepts tasks of 100 kB until one is refused, at most 100, and returns those that were accepted.
+func createUntilRefused(t *testing.T, s *store.Store, tenant db.ID) (runs []store.Run, err error) {
 	t.Helper()
 	for range 100 {
-		run := aLongRun(tenant, 100_000)
-		if err = s.Accept(t.Context(), run, first(run), nil); err != nil {
+		run := newLargeRun(tenant, 100_000)
+		if err = s.CreateTask(t.Context(), run, openingEvents(run), nil); err != nil {
 			return runs, err
 		}
 		runs = append(runs, run)
@@ -35,58 +35,58 @@ func fillUp(t *testing.T, s *store.Store, tenant db.ID) (runs []store.Run, err e
 // TestQuota: a tenant stores as much as it may and not much more; what was begun ends, others go on, and when something was
 // deleted there is room again.
 func TestQuota(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		var full *agentsvc.StoredError
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		var full *agentsvc.StorageLimitError
 		refused := func(err error) bool { return errors.As(err, &full) }
-		quota := store.NewQuota(d, store.QuotaOptions{Each: 1_000_000, Advice: "do this"})
+		quota := store.NewQuota(d, store.QuotaOptions{PerTenant: 1_000_000, Advice: "do this"})
 		d.SetQuota(quota)
-		runs, err := fillUp(t, s, "acme")
+		runs, err := createUntilRefused(t, s, "acme")
 		if len(runs) != 9 || !refused(err) || !strings.Contains(err.Error(), "do this") {
 			t.Fatalf("%d tasks of 100 kB accepted, then %v; want 9, then a refusal", len(runs), err)
 		}
-		other := aLongRun("globex", 100_000)
-		if err := store.New(d, "globex").Accept(t.Context(), other, first(other), nil); err != nil {
+		other := newLargeRun("globex", 100_000)
+		if err := store.New(d, "globex").CreateTask(t.Context(), other, openingEvents(other), nil); err != nil {
 			t.Errorf("a task of another tenant: %v", err)
 		}
 
 		// What is under way may use an eighth more, and its end is always written.
-		long := store.Record{Events: events(runs[0].Task, 3, message(strings.Repeat("y", 150_000)))}
-		if err := s.Record(t.Context(), &runs[0], long); err != nil {
+		long := store.Record{Events: sequenceEvents(runs[0].Task, 3, messageEvent(strings.Repeat("y", 150_000)))}
+		if err := s.WriteRecord(t.Context(), &runs[0], long); err != nil {
 			t.Errorf("a fact within the reserve: %v", err)
 		}
-		long.Events = events(runs[1].Task, 3, message(strings.Repeat("y", 150_000)))
-		if err := s.Record(t.Context(), &runs[1], long); !refused(err) {
+		long.Events = sequenceEvents(runs[1].Task, 3, messageEvent(strings.Repeat("y", 150_000)))
+		if err := s.WriteRecord(t.Context(), &runs[1], long); !refused(err) {
 			t.Errorf("a fact beyond the reserve: %v", err)
 		}
-		long.Events, long.End = events(runs[1].Task, 3, status(agentsvc.Completed, says(strings.Repeat("y", 150_000)))), store.Completed
-		if err := s.Record(t.Context(), &runs[1], long); !refused(err) {
+		long.Events, long.EndState = sequenceEvents(runs[1].Task, 3, statusEvent(agentsvc.Completed, agentMessage(strings.Repeat("y", 150_000)))), store.Completed
+		if err := s.WriteRecord(t.Context(), &runs[1], long); !refused(err) {
 			t.Errorf("a long end beyond the reserve: %v", err)
 		}
 		for i := range runs {
-			end := store.Record{Events: events(runs[i].Task, runs[i].Seq+1, status(agentsvc.Failed, says("no room"))), End: store.Failed}
-			if err := s.Record(t.Context(), &runs[i], end); err != nil {
+			end := store.Record{Events: sequenceEvents(runs[i].Task, runs[i].Seq+1, statusEvent(agentsvc.Failed, agentMessage("no room"))), EndState: store.Failed}
+			if err := s.WriteRecord(t.Context(), &runs[i], end); err != nil {
 				t.Errorf("the end of run %d: %v", i, err)
 			}
 		}
 
 		// Another process, and this one, see what is there when they look.
-		second := store.NewQuota(d, store.QuotaOptions{Each: 1_000_000})
-		if err := errors.Join(quota.Measure(t.Context(), "acme"), second.Measure(t.Context(), "acme")); err != nil {
+		second := store.NewQuota(d, store.QuotaOptions{PerTenant: 1_000_000})
+		if err := errors.Join(quota.MeasureTenant(t.Context(), "acme"), second.MeasureTenant(t.Context(), "acme")); err != nil {
 			t.Fatal(err)
 		}
-		if mine, theirs := quota.Stored()["acme"], second.Stored()["acme"]; mine != theirs || mine < 1_000_000 || mine > 1_150_000 {
+		if mine, theirs := quota.StoredBytes()["acme"], second.StoredBytes()["acme"]; mine != theirs || mine < 1_000_000 || mine > 1_150_000 {
 			t.Errorf("measured %d, and %d in another process", mine, theirs)
 		}
-		if err := second.Admit("acme", 100_000, db.StoresNew); !refused(err) {
+		if err := second.AllowWrite("acme", 100_000, db.StoresNew); !refused(err) {
 			t.Errorf("a task at another process: %v", err)
 		}
-		if _, err := s.Sweep(t.Context(), store.Retention{Tasks: time.Nanosecond}); err != nil {
+		if _, err := s.SweepExpired(t.Context(), store.Retention{Tasks: time.Nanosecond}); err != nil {
 			t.Fatal(err)
 		}
-		if err := quota.Measure(t.Context(), "acme"); err != nil {
+		if err := quota.MeasureTenant(t.Context(), "acme"); err != nil {
 			t.Fatal(err)
 		}
-		if runs, err := fillUp(t, s, "acme"); len(runs) != 9 || !refused(err) {
+		if runs, err := createUntilRefused(t, s, "acme"); len(runs) != 9 || !refused(err) {
 			t.Errorf("once the old ones are deleted %d tasks are accepted, then %v; want 9", len(runs), err)
 		}
 	})

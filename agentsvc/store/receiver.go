@@ -26,44 +26,44 @@ const (
 type Receiver struct {
 	Task      agentsvc.TaskID
 	ID        string // of its task's; "" = the task's id
-	Form      string
+	Format    string
 	Value     string
 	MasterKey string // that the value's own key is wrapped by
 
-	State    ReceiverState
-	Told     int64 // sequence of the last event that it knows of
-	Attempts int64 // that failed since the last that did not
-	Error    string
-	Created  time.Time
+	State        ReceiverState
+	DeliveredSeq int64 // sequence of the last event that it knows of
+	Attempts     int64 // that failed since the last that did not
+	Error        string
+	Created      time.Time
 }
 
-// Notification is the form of receivers that the configuration of the task's agent names, by the id of the notification. What
+// FormatStanding is the form of receivers that the configuration of the task's agent names, by the id of the notification. What
 // they are told, and where, stands there.
-const Notification = "notification"
+const FormatStanding = "notification"
 
-// mark begins the ids of those in their rows, so that no caller's choice is one of them: it cannot be printed.
-const mark = "\x1f"
+// standingIDPrefix begins the ids of those in their rows, so that no caller's choice is one of them: it cannot be printed.
+const standingIDPrefix = "\x1f"
 
-// Standing reports whether r is one of those that the configuration names: no caller has set it, and none can change it.
-func (r Receiver) Standing() bool { return r.Form == Notification }
+// IsStanding reports whether r is one of those that the configuration names: no caller has set it, and none can change it.
+func (r Receiver) IsStanding() bool { return r.Format == FormatStanding }
 
-// Name is the id of r as who has set it knows it.
-func (r Receiver) Name() string { return strings.TrimPrefix(r.ID, mark) }
+// PublicID is the id of r as who has set it knows it.
+func (r Receiver) PublicID() string { return strings.TrimPrefix(r.ID, standingIDPrefix) }
 
 // MaxReceivers bounds the receivers of a task that callers have set.
 const MaxReceivers = 10
 
-// ErrReceivers says that a task has as many receivers as it may have.
-var ErrReceivers error = agentsvc.Invalid("", "a task has at most %d push notification configs; delete one first", MaxReceivers)
+// ErrTooManyReceivers says that a task has as many receivers as it may have.
+var ErrTooManyReceivers error = agentsvc.NewInvalidError("", "a task has at most %d push notification configs; delete one first", MaxReceivers)
 
 // SetReceiver has a receiver told of what happens to its task from now on; one of the same id it replaces, from where that
-// one is. The entries tell the audit trail of it. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrReceivers].
-func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.Entry) error {
+// one is. The entries tell the audit trail of it. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrTooManyReceivers].
+func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.AuditEntry) error {
 	var n, others int64
 	var there bool
-	b := db.Batch{Stores: db.StoresNew}
+	b := db.Batch{StorageKind: db.StoresNew}
 	b.Query(func(row db.Row) error { return row.Scan(&there, &others) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2),
-		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3 AND form <> $4)`, s.tenant, string(r.Task), r.id(), Notification)
+		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3 AND form <> $4)`, s.tenant, string(r.Task), r.rowID(), FormatStanding)
 	b.Exec(&n, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
 		SELECT t.tenant, t.id, CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT),
 			CASE WHEN t.state IN ('completed', 'failed', 'cancelled', 'rejected') THEN 'done' ELSE 'open' END, t.seq, 0, 0, stoa_now(), '', 0, '', stoa_now()
@@ -72,33 +72,33 @@ func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.
 			told = CASE WHEN receiver.state = 'open' THEN receiver.told ELSE excluded.told END,
 			state = CASE WHEN receiver.state = 'open' THEN 'open' ELSE excluded.state END,
 			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
-		s.tenant, string(r.Task), r.id(), r.Form, r.Value, r.MasterKey, MaxReceivers, Notification)
-	err := s.notedOf(ctx, &b, r, entries, func() error { return s.h.Do(ctx, &b) })
+		s.tenant, string(r.Task), r.rowID(), r.Format, r.Value, r.MasterKey, MaxReceivers, FormatStanding)
+	err := s.writeReceiverWithAudit(ctx, &b, r, entries, func() error { return s.h.Do(ctx, &b) })
 	switch {
 	case err != nil:
 		return fmt.Errorf("set a receiver of task %s: %w", r.Task, err)
 	case !there:
 		return agentsvc.ErrNotFound
 	case n == 0 && others >= MaxReceivers:
-		return ErrReceivers
+		return ErrTooManyReceivers
 	}
 	return nil
 }
 
-func (r Receiver) id() string {
+func (r Receiver) rowID() string {
 	if r.ID == "" {
 		return string(r.Task)
 	}
 	return r.ID
 }
 
-// Receivers returns those of a task by id.
-func (s *Store) Receivers(ctx context.Context, id agentsvc.TaskID) (list []Receiver, err error) {
+// ListReceivers returns those of a task by id.
+func (s *Store) ListReceivers(ctx context.Context, id agentsvc.TaskID) (list []Receiver, err error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		r := Receiver{Task: id}
 		var at int64
-		err := row.Scan(&r.ID, &r.Form, &r.Value, &r.MasterKey, (*string)(&r.State), &r.Told, &r.Attempts, &r.Error, &at)
+		err := row.Scan(&r.ID, &r.Format, &r.Value, &r.MasterKey, (*string)(&r.State), &r.DeliveredSeq, &r.Attempts, &r.Error, &at)
 		r.Created = time.UnixMicro(at).UTC()
 		list = append(list, r)
 		return err
@@ -110,10 +110,10 @@ func (s *Store) Receivers(ctx context.Context, id agentsvc.TaskID) (list []Recei
 	return list, nil
 }
 
-// DropReceiver has a receiver told no more, of which the entries tell the audit trail. One that is not there is as good as dropped.
-func (s *Store) DropReceiver(ctx context.Context, task agentsvc.TaskID, id string, entries ...tenancy.Entry) error {
+// DeleteReceiver has a receiver told no more, of which the entries tell the audit trail. One that is not there is as good as dropped.
+func (s *Store) DeleteReceiver(ctx context.Context, task agentsvc.TaskID, id string, entries ...tenancy.AuditEntry) error {
 	var b db.Batch
-	err := s.notedOf(ctx, &b, Receiver{Task: task, ID: id}, entries, func() error {
+	err := s.writeReceiverWithAudit(ctx, &b, Receiver{Task: task, ID: id}, entries, func() error {
 		b.Exec(nil, `DELETE FROM receiver WHERE tenant = $1 AND task = $2 AND id = $3`, s.tenant, string(task), id)
 		return s.h.Do(ctx, &b)
 	})
@@ -123,10 +123,10 @@ func (s *Store) DropReceiver(ctx context.Context, task agentsvc.TaskID, id strin
 	return nil
 }
 
-// notedOf is audit.noted for a change of a receiver, if it is there.
-func (s *Store) notedOf(ctx context.Context, b *db.Batch, r Receiver, entries []tenancy.Entry, write func() error) error {
-	return s.audit.noted(ctx, b, entries, `EXISTS (SELECT 1 FROM receiver WHERE tenant = $10 AND task = $11 AND id = $12)`,
-		[]any{s.tenant, string(r.Task), r.id()}, write)
+// writeReceiverWithAudit is audit.noted for a change of a receiver, if it is there.
+func (s *Store) writeReceiverWithAudit(ctx context.Context, b *db.Batch, r Receiver, entries []tenancy.AuditEntry, write func() error) error {
+	return s.audit.writeWithAudit(ctx, b, entries, `EXISTS (SELECT 1 FROM receiver WHERE tenant = $10 AND task = $11 AND id = $12)`,
+		[]any{s.tenant, string(r.Task), r.rowID()}, write)
 }
 
 // insertReceivers adds to b that the receivers of run, which b writes, are told of run's turn from its first event on.
@@ -135,7 +135,7 @@ func (s *Store) insertReceivers(b *db.Batch, run Run) {
 		s.insertReceiver(b, run, *run.Receiver)
 	}
 	for _, id := range run.Notifications {
-		s.insertReceiver(b, run, Receiver{ID: mark + id, Form: Notification})
+		s.insertReceiver(b, run, Receiver{ID: standingIDPrefix + id, Format: FormatStanding})
 	}
 }
 
@@ -148,5 +148,5 @@ func (s *Store) insertReceiver(b *db.Batch, run Run, r Receiver) {
 		ON CONFLICT (tenant, task, id) DO UPDATE SET form = excluded.form, value = excluded.value, master_key = excluded.master_key,
 			told = CASE WHEN receiver.state = 'open' THEN receiver.told ELSE excluded.told END, state = 'open',
 			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
-		s.tenant, string(run.Task), r.id(), r.Form, r.Value, r.MasterKey, run.FirstSeq-1, run.Epoch, run.Seq)
+		s.tenant, string(run.Task), r.rowID(), r.Format, r.Value, r.MasterKey, run.FirstSeq-1, run.Epoch, run.Seq)
 }

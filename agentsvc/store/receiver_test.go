@@ -15,15 +15,15 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// receiver is one of a task, or of whatever task its run opens.
-func receiver(id agentsvc.TaskID, name string) store.Receiver {
-	return store.Receiver{Task: id, ID: name, Form: "form", Value: "c2VhbGVk", MasterKey: "k1"}
+// newReceiver is one of a task, or of whatever task its run opens.
+func newReceiver(id agentsvc.TaskID, name string) store.Receiver {
+	return store.Receiver{Task: id, ID: name, Format: "form", Value: "c2VhbGVk", MasterKey: "k1"}
 }
 
-// telling leases what there is for a minute.
-func telling(t *testing.T, q *store.Receivers, n, perTenant int) []*store.Telling {
+// claimReceivers leases what there is for a minute.
+func claimReceivers(t *testing.T, q *store.ReceiverQueue, n, perTenant int) []*store.LeasedReceiver {
 	t.Helper()
-	got, err := q.Claim(t.Context(), n, perTenant, time.Minute)
+	got, err := q.ClaimReceivers(t.Context(), n, perTenant, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,45 +33,45 @@ func telling(t *testing.T, q *store.Receivers, n, perTenant int) []*store.Tellin
 // TestReceiver: a receiver that comes with a message knows nothing of its turn, one that is set later nothing of what comes
 // after; both are told of it once, and the end is the last that they hear.
 func TestReceiver(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		q := store.NewReceivers(d)
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q := store.NewReceiverQueue(d)
 		for name, fresh := range map[string]bool{"fresh": true, "in a session": false} {
-			run := aRun("w1")
-			with := receiver("", "")
-			run.Fresh, run.Receiver = fresh, &with
-			run = accept(t, s, run)
-			if err := s.SetReceiver(t.Context(), receiver(run.Task, "later")); err != nil {
+			run := newRun("w1")
+			with := newReceiver("", "")
+			run.IsNewContext, run.Receiver = fresh, &with
+			run = createTask(t, s, run)
+			if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "later")); err != nil {
 				t.Fatal(err)
 			}
-			got, err := s.Receivers(t.Context(), run.Task)
-			want := []store.Receiver{receiver(run.Task, string(run.Task)), receiver(run.Task, "later")}
-			want[0].State, want[1].State, want[1].Told = store.ReceiverOpen, store.ReceiverOpen, 2
-			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(store.Receiver{}, "Created"), cmpopts.SortSlices(func(a, b store.Receiver) bool { return a.Told < b.Told })); err != nil || diff != "" {
+			got, err := s.ListReceivers(t.Context(), run.Task)
+			want := []store.Receiver{newReceiver(run.Task, string(run.Task)), newReceiver(run.Task, "later")}
+			want[0].State, want[1].State, want[1].DeliveredSeq = store.ReceiverOpen, store.ReceiverOpen, 2
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(store.Receiver{}, "Created"), cmpopts.SortSlices(func(a, b store.Receiver) bool { return a.DeliveredSeq < b.DeliveredSeq })); err != nil || diff != "" {
 				t.Fatalf("%s: %v %s", name, err, diff)
 			}
-			first := telling(t, q, 10, 10)
-			if len(first) != 1 || first[0].ID != string(run.Task) || len(telling(t, q, 10, 10)) != 0 {
+			first := claimReceivers(t, q, 10, 10)
+			if len(first) != 1 || first[0].ID != string(run.Task) || len(claimReceivers(t, q, 10, 10)) != 0 {
 				t.Fatalf("%s: claimed %+v, want the first alone, and that once", name, first)
 			}
-			if err := q.Told(t.Context(), first[0], 2, false, time.Minute); err != nil {
+			if err := q.MarkDelivered(t.Context(), first[0], 2, false, time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			if err := q.Leave(t.Context(), first[0], 0); err != nil {
+			if err := q.ReleaseReceiver(t.Context(), first[0], 0); err != nil {
 				t.Fatal(err)
 			}
-			if got := telling(t, q, 10, 10); len(got) != 0 {
+			if got := claimReceivers(t, q, 10, 10); len(got) != 0 {
 				t.Errorf("%s: there is nothing to tell, and %+v is claimed", name, got)
 			}
-			rec := store.Record{Events: events(run.Task, 3, status(agentsvc.Completed, nil)), End: store.Completed}
-			if err := s.Record(t.Context(), &run, rec); err != nil {
+			rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Completed, nil)), EndState: store.Completed}
+			if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
 				t.Fatal(err)
 			}
-			for _, c := range telling(t, q, 10, 10) {
-				if err := q.Told(t.Context(), c, 3, true, time.Minute); err != nil {
+			for _, c := range claimReceivers(t, q, 10, 10) {
+				if err := q.MarkDelivered(t.Context(), c, 3, true, time.Minute); err != nil {
 					t.Fatal(err)
 				}
 			}
-			list, err := s.Receivers(t.Context(), run.Task)
+			list, err := s.ListReceivers(t.Context(), run.Task)
 			if err != nil || len(list) != 2 || list[0].State != store.ReceiverDone || list[1].State != store.ReceiverDone {
 				t.Errorf("%s: after the end %+v, %v", name, list, err)
 			}
@@ -81,42 +81,42 @@ func TestReceiver(t *testing.T) {
 
 // TestReceiverFails: what failed waits, counts since when it has, and is given up; a lease that was lost writes nothing.
 func TestReceiverFails(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		q, run := store.NewReceivers(d), aRun("w1")
-		with := receiver("", "r")
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q, run := store.NewReceiverQueue(d), newRun("w1")
+		with := newReceiver("", "r")
 		run.Receiver = &with
-		run = accept(t, s, run)
-		c := telling(t, q, 1, 1)[0]
-		if err := q.Failed(t.Context(), c, "it is down", 0); err != nil {
+		run = createTask(t, s, run)
+		c := claimReceivers(t, q, 1, 1)[0]
+		if err := q.MarkFailed(t.Context(), c, "it is down", 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.Told(t.Context(), c, 2, false, time.Minute); !errors.Is(err, agentsvc.ErrLost) {
+		if err := q.MarkDelivered(t.Context(), c, 2, false, time.Minute); !errors.Is(err, agentsvc.ErrLeaseLost) {
 			t.Errorf("without a lease: %v", err)
 		}
-		c = telling(t, q, 1, 1)[0]
-		if c.Attempts != 1 || c.Failing <= 0 {
-			t.Errorf("after a failure: %d attempts, failing for %v", c.Attempts, c.Failing)
+		c = claimReceivers(t, q, 1, 1)[0]
+		if c.Attempts != 1 || c.FailingFor <= 0 {
+			t.Errorf("after a failure: %d attempts, failing for %v", c.Attempts, c.FailingFor)
 		}
-		if err := q.Failed(t.Context(), c, "it is down", time.Hour); err != nil {
+		if err := q.MarkFailed(t.Context(), c, "it is down", time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		if open, failing, err := q.Count(t.Context()); err != nil || open != 1 || failing != 1 {
+		if open, failing, err := q.CountReceivers(t.Context()); err != nil || open != 1 || failing != 1 {
 			t.Errorf("counted %d, %d, %v", open, failing, err)
 		}
-		if got := telling(t, q, 1, 1); len(got) != 0 {
+		if got := claimReceivers(t, q, 1, 1); len(got) != 0 {
 			t.Errorf("claimed before its time: %+v", got)
 		}
-		if err := s.SetReceiver(t.Context(), receiver(run.Task, "r")); err != nil { // who sets it anew wants it now
+		if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "r")); err != nil { // who sets it anew wants it now
 			t.Fatal(err)
 		}
-		c = telling(t, q, 1, 1)[0]
-		if c.Attempts != 0 || c.Receiver.Told != 0 {
+		c = claimReceivers(t, q, 1, 1)[0]
+		if c.Attempts != 0 || c.Receiver.DeliveredSeq != 0 {
 			t.Errorf("set anew: %+v", c)
 		}
-		if err := q.GiveUp(t.Context(), c, "it is gone"); err != nil {
+		if err := q.MarkDead(t.Context(), c, "it is gone"); err != nil {
 			t.Fatal(err)
 		}
-		list, err := s.Receivers(t.Context(), run.Task)
+		list, err := s.ListReceivers(t.Context(), run.Task)
 		if err != nil || list[0].State != store.ReceiverDead || list[0].Error != "it is gone" {
 			t.Errorf("given up: %+v, %v", list, err)
 		}
@@ -126,16 +126,16 @@ func TestReceiverFails(t *testing.T) {
 // TestReceiverShares: nobody is told more at a time than its share, whoever claims, and nobody waits behind another.
 func TestReceiverShares(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		for _, tenant := range []db.ID{"busy", "busy", "busy", "busy", "quiet"} {
-			run := aRun("w1")
-			with := receiver("", "")
+			run := newRun("w1")
+			with := newReceiver("", "")
 			run.Tenant, run.Receiver = tenant, &with
-			accept(t, store.New(d, tenant), run)
+			createTask(t, store.New(d, tenant), run)
 		}
 		var got []string
 		for range 2 {
-			for _, c := range telling(t, store.NewReceivers(d), 3, 2) {
+			for _, c := range claimReceivers(t, store.NewReceiverQueue(d), 3, 2) {
 				got = append(got, string(c.Tenant))
 			}
 		}
@@ -147,26 +147,26 @@ func TestReceiverShares(t *testing.T) {
 
 // TestStanding: who is told because the configuration says so takes no caller's place, and is in nobody's reach.
 func TestStanding(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		run := aRun("w1")
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		run := newRun("w1")
 		run.Notifications = []string{"one", "two"}
-		run = accept(t, s, run)
+		run = createTask(t, s, run)
 		for i := range store.MaxReceivers {
-			if err := s.SetReceiver(t.Context(), receiver(run.Task, fmt.Sprint(i))); err != nil {
+			if err := s.SetReceiver(t.Context(), newReceiver(run.Task, fmt.Sprint(i))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.SetReceiver(t.Context(), receiver(run.Task, "one")); !errors.Is(err, store.ErrReceivers) {
+		if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "one")); !errors.Is(err, store.ErrTooManyReceivers) {
 			t.Errorf("in place of a standing one: %v", err)
 		}
-		if err := s.DropReceiver(t.Context(), run.Task, "two"); err != nil {
+		if err := s.DeleteReceiver(t.Context(), run.Task, "two"); err != nil {
 			t.Fatal(err)
 		}
-		list, err := s.Receivers(t.Context(), run.Task)
+		list, err := s.ListReceivers(t.Context(), run.Task)
 		var names []string
 		for _, r := range list {
-			if r.Standing() {
-				names = append(names, r.Name())
+			if r.IsStanding() {
+				names = append(names, r.PublicID())
 			}
 		}
 		if diff := cmp.Diff([]string{"one", "two"}, names); err != nil || diff != "" {
@@ -177,41 +177,41 @@ func TestStanding(t *testing.T) {
 
 // TestReceiverBounds: a task has so many and no more, goes with them, and tells of no task that is not there.
 func TestReceiverBounds(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
 		for i := range store.MaxReceivers {
-			if err := s.SetReceiver(t.Context(), receiver(run.Task, fmt.Sprint(i))); err != nil {
+			if err := s.SetReceiver(t.Context(), newReceiver(run.Task, fmt.Sprint(i))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.SetReceiver(t.Context(), receiver(run.Task, "more")); !errors.Is(err, store.ErrReceivers) {
+		if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "more")); !errors.Is(err, store.ErrTooManyReceivers) {
 			t.Errorf("one more: %v", err)
 		}
-		if err := s.SetReceiver(t.Context(), receiver(run.Task, "0")); err != nil {
+		if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "0")); err != nil {
 			t.Errorf("in place of another: %v", err)
 		}
 		other := store.New(d, "other")
 		for name, err := range map[string]error{
-			"of no task":          s.SetReceiver(t.Context(), receiver("none", "r")),
-			"of another tenant's": other.SetReceiver(t.Context(), receiver(run.Task, "r")),
+			"of no task":          s.SetReceiver(t.Context(), newReceiver("none", "r")),
+			"of another tenant's": other.SetReceiver(t.Context(), newReceiver(run.Task, "r")),
 		} {
 			if !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if err := other.DropReceiver(t.Context(), run.Task, "0"); err != nil {
+		if err := other.DeleteReceiver(t.Context(), run.Task, "0"); err != nil {
 			t.Fatal(err)
 		}
-		if list, err := other.Receivers(t.Context(), run.Task); err != nil || len(list) != 0 {
+		if list, err := other.ListReceivers(t.Context(), run.Task); err != nil || len(list) != 0 {
 			t.Errorf("another tenant sees %+v, %v", list, err)
 		}
-		if list, err := s.Receivers(t.Context(), run.Task); err != nil || len(list) != store.MaxReceivers {
+		if list, err := s.ListReceivers(t.Context(), run.Task); err != nil || len(list) != store.MaxReceivers {
 			t.Errorf("there are %d, %v", len(list), err)
 		}
-		if err := s.Clear(t.Context()); err != nil {
+		if err := s.DeleteAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if list, err := s.Receivers(t.Context(), run.Task); err != nil || len(list) != 0 {
+		if list, err := s.ListReceivers(t.Context(), run.Task); err != nil || len(list) != 0 {
 			t.Errorf("without their task: %+v, %v", list, err)
 		}
 	})

@@ -21,7 +21,7 @@ import (
 
 // TestRecordEnd: a turn's last fact, its session entry and the end of its run come together.
 func TestRecordEnd(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for _, c := range []struct {
 			state agentsvc.State
 			end   store.RunState
@@ -32,24 +32,24 @@ func TestRecordEnd(t *testing.T) {
 			{agentsvc.InputRequired, store.InputRequired},
 			{agentsvc.AuthRequired, store.InputRequired},
 		} {
-			run := aRun("w1")
+			run := newRun("w1")
 			run.Context = agentsvc.ContextID("of " + c.state)
-			accept(t, s, run)
-			entries := []agentsvc.Entry{{Message: says("a"), Turn: 1}, {Result: &agentsvc.ToolResult{Call: "c", Name: "n", Text: "x"}, Turn: 1}}
+			createTask(t, s, run)
+			entries := []agentsvc.Entry{{Message: agentMessage("a"), Turn: 1}, {Result: &agentsvc.ToolResult{Call: "c", Name: "n", Text: "x"}, Turn: 1}}
 			rec := store.Record{
-				Events: events(run.Task, 3, message("think"), status(c.state, says("end"))), End: c.end, Session: entries, Error: "why",
+				Events: sequenceEvents(run.Task, 3, messageEvent("think"), statusEvent(c.state, agentMessage("end"))), EndState: c.end, SessionEntries: entries, Error: "why",
 			}
-			if err := s.Record(t.Context(), &run, rec); err != nil {
+			if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
 				t.Fatal(err)
 			}
-			got := task(t, s, run.Task)
+			got := loadTask(t, s, run.Task)
 			if got.Status.State != c.state || got.Seq != 4 || run.Seq != 4 || got.Status.Message.Text() != "end" || len(got.History) != 3 {
 				t.Errorf("%s: task %+v, run at %d", c.state, got, run.Seq)
 			}
-			if state, _, worker := runState(t, d, run); state != c.end || worker != "" {
+			if state, _, worker := loadRunState(t, d, run); state != c.end || worker != "" {
 				t.Errorf("%s: run is %s at %q, want %s", c.state, state, worker, c.end)
 			}
-			sess, err := s.Session(t.Context(), ana, run.Context)
+			sess, err := s.LoadSession(t.Context(), ana, run.Context)
 			if diff := cmp.Diff(entries, sess.Entries); err != nil || diff != "" {
 				t.Errorf("%s: session (%v)\n%s", c.state, err, diff)
 			}
@@ -59,20 +59,20 @@ func TestRecordEnd(t *testing.T) {
 
 // TestRecordRetry: a run that is to be tried again is pending, and claimable when its delay is over.
 func TestRecordRetry(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
-		if err := s.Record(t.Context(), &run, store.Record{End: store.Pending, Delay: time.Hour, Error: "upstream"}); err != nil {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
+		if err := s.WriteRecord(t.Context(), &run, store.Record{EndState: store.Pending, RetryDelay: time.Hour, Error: "upstream"}); err != nil {
 			t.Fatal(err)
 		}
-		if state, attempts, worker := runState(t, d, run); state != store.Pending || attempts != 1 || worker != "" {
+		if state, attempts, worker := loadRunState(t, d, run); state != store.Pending || attempts != 1 || worker != "" {
 			t.Errorf("run is %s at %q after attempt %d, want pending after 1", state, worker, attempts)
 		}
-		q := store.NewRuns(d)
-		in, ok, err := pending(t, d)
+		q := store.NewRunQueue(d)
+		in, ok, err := nextPendingDelay(t, d)
 		if err != nil || !ok || in < 59*time.Minute || in > time.Hour {
 			t.Errorf("claimable in %v, %v (%v), want in about an hour", in, ok, err)
 		}
-		if runs, err := claim(t.Context(), q, "w2", 10); err != nil || len(runs) != 0 {
+		if runs, err := claimRuns(t.Context(), q, "w2", 10); err != nil || len(runs) != 0 {
 			t.Errorf("claimed %v (%v) before its time", runs, err)
 		}
 	})
@@ -80,35 +80,35 @@ func TestRecordRetry(t *testing.T) {
 
 // TestStale: a worker that lost its lease writes nothing at all, whatever it tries.
 func TestStale(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
 		newer := run
-		if _, err := s.Begin(t.Context(), &newer); err != nil {
+		if _, err := s.AcquireTaskLease(t.Context(), &newer); err != nil {
 			t.Fatal(err)
 		}
-		ended := accept(t, s, aRun("w1"))
-		if err := s.Record(t.Context(), &ended, store.Record{Events: events(ended.Task, 3, status(agentsvc.Completed, says("x"))), End: store.Completed}); err != nil {
+		ended := createTask(t, s, newRun("w1"))
+		if err := s.WriteRecord(t.Context(), &ended, store.Record{Events: sequenceEvents(ended.Task, 3, statusEvent(agentsvc.Completed, agentMessage("x"))), EndState: store.Completed}); err != nil {
 			t.Fatal(err)
 		}
-		behind := accept(t, s, aRun("w1"))
+		behind := createTask(t, s, newRun("w1"))
 		ahead := behind
-		if err := s.Record(t.Context(), &behind, store.Record{Events: events(behind.Task, 3, message("x"), message("y"))}); err != nil {
+		if err := s.WriteRecord(t.Context(), &behind, store.Record{Events: sequenceEvents(behind.Task, 3, messageEvent("x"), messageEvent("y"))}); err != nil {
 			t.Fatal(err)
 		}
-		before := dump(t, d)
+		before := dumpTables(t, d)
 		for _, c := range []struct {
 			name string
 			run  store.Run
 		}{{"an older epoch", run}, {"a task that has ended", ended}, {"an older sequence", ahead}} {
 			id, seq := c.run.Task, c.run.Seq+1
-			entries := []agentsvc.Entry{{Message: says("late")}}
+			entries := []agentsvc.Entry{{Message: agentMessage("late")}}
 			for what, rec := range map[string]store.Record{
-				"a fact":        {Events: events(id, seq, message("late"))},
-				"many facts":    {Events: events(id, seq, slices.Repeat([]agentsvc.Event{message("late")}, 150)...)},
-				"the end":       {Events: events(id, seq, status(agentsvc.Completed, says("late"))), End: store.Completed, Session: entries},
-				"a failure":     {Events: events(id, seq, status(agentsvc.Failed, says("late"))), End: store.Failed, Error: "late"},
-				"another try":   {End: store.Pending, Delay: time.Second},
-				"only the turn": {Session: entries},
+				"a fact":        {Events: sequenceEvents(id, seq, messageEvent("late"))},
+				"many facts":    {Events: sequenceEvents(id, seq, slices.Repeat([]agentsvc.Event{messageEvent("late")}, 150)...)},
+				"the end":       {Events: sequenceEvents(id, seq, statusEvent(agentsvc.Completed, agentMessage("late"))), EndState: store.Completed, SessionEntries: entries},
+				"a failure":     {Events: sequenceEvents(id, seq, statusEvent(agentsvc.Failed, agentMessage("late"))), EndState: store.Failed, Error: "late"},
+				"another try":   {EndState: store.Pending, RetryDelay: time.Second},
+				"only the turn": {SessionEntries: entries},
 			} {
 				r := c.run
 				if what == "another try" || what == "only the turn" {
@@ -116,10 +116,10 @@ func TestStale(t *testing.T) {
 						r.Seq-- // or it would be no step of another
 					}
 				}
-				if err := s.Record(t.Context(), &r, rec); !errors.Is(err, agentsvc.ErrLost) {
+				if err := s.WriteRecord(t.Context(), &r, rec); !errors.Is(err, agentsvc.ErrLeaseLost) {
 					t.Errorf("%s: record %s: %v, want ErrLost", c.name, what, err)
 				}
-				if diff := cmp.Diff(before, dump(t, d)); diff != "" {
+				if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
 					t.Fatalf("%s: record %s left behind:\n%s", c.name, what, diff)
 				}
 			}
@@ -129,22 +129,22 @@ func TestStale(t *testing.T) {
 
 // TestManyFacts: more facts at once than one statement inserts.
 func TestManyFacts(t *testing.T) {
-	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
+	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
 		for _, n := range []int{1, 63, 64, 65, 200} {
 			evs := make([]agentsvc.Event, n)
 			for i := range evs {
-				evs[i] = message(fmt.Sprint(i))
+				evs[i] = messageEvent(fmt.Sprint(i))
 			}
-			if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, run.Seq+1, evs...)}); err != nil {
+			if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, evs...)}); err != nil {
 				t.Fatalf("%d facts: %v", n, err)
 			}
 		}
-		gapless(t, log(t, s, run.Task), 2+1+63+64+65+200)
+		checkGapless(t, loadLog(t, s, run.Task), 2+1+63+64+65+200)
 	})
 }
 
-func gapless(t *testing.T, evs []agentsvc.Event, n int) {
+func checkGapless(t *testing.T, evs []agentsvc.Event, n int) {
 	t.Helper()
 	if len(evs) != n {
 		t.Errorf("%d events, want %d", len(evs), n)
@@ -154,7 +154,7 @@ func gapless(t *testing.T, evs []agentsvc.Event, n int) {
 		if ev.Seq != int64(i)+1 {
 			t.Fatalf("event %d has sequence %d", i+1, ev.Seq)
 		}
-		if ev.Status != nil && ev.Status.State.Terminal() {
+		if ev.Status != nil && ev.Status.State.IsTerminal() {
 			if ends++; i != len(evs)-1 {
 				t.Errorf("event %d is an end and not the last", ev.Seq)
 			}
@@ -168,32 +168,32 @@ func gapless(t *testing.T, evs []agentsvc.Event, n int) {
 // TestRace has a worker, somebody who cancels and a worker that claimed the run write to one task at once: the log
 // has no gap, one end, and whoever lost was told so.
 func TestRace(t *testing.T) {
-	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		var wg sync.WaitGroup
 		for range 40 {
-			wg.Go(func() { race(t, s) })
+			wg.Go(func() { raceWriters(t, s) })
 		}
 		wg.Wait()
 	})
 }
 
-func race(t *testing.T, s *store.Store) {
+func raceWriters(t *testing.T, s *store.Store) {
 	ctx := context.Background()
-	run := aRun("w1")
-	if err := s.Accept(ctx, run, first(run), nil); err != nil {
+	run := newRun("w1")
+	if err := s.CreateTask(ctx, run, openingEvents(run), nil); err != nil {
 		t.Error(err)
 		return
 	}
 	work := func(run store.Run) {
 		for range 3 {
-			if err := s.Record(ctx, &run, store.Record{Events: events(run.Task, run.Seq+1, message("a"), message("b"))}); err != nil {
-				lost(t, "record", err)
+			if err := s.WriteRecord(ctx, &run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, messageEvent("a"), messageEvent("b"))}); err != nil {
+				checkLeaseLost(t, "record", err)
 				return
 			}
 		}
-		end := store.Record{Events: events(run.Task, run.Seq+1, status(agentsvc.Completed, says("done"))), End: store.Completed, Session: []agentsvc.Entry{{Message: says("done")}}}
-		if err := s.Record(ctx, &run, end); err != nil {
-			lost(t, "record the end", err)
+		end := store.Record{Events: sequenceEvents(run.Task, run.Seq+1, statusEvent(agentsvc.Completed, agentMessage("done"))), EndState: store.Completed, SessionEntries: []agentsvc.Entry{{Message: agentMessage("done")}}}
+		if err := s.WriteRecord(ctx, &run, end); err != nil {
+			checkLeaseLost(t, "record the end", err)
 		}
 	}
 	var wg sync.WaitGroup
@@ -201,58 +201,58 @@ func race(t *testing.T, s *store.Store) {
 	for range 2 {
 		wg.Go(func() {
 			claimed := store.Run{Task: run.Task, Turn: 1}
-			if _, err := s.Begin(ctx, &claimed); err != nil {
-				lost(t, "begin", err)
+			if _, err := s.AcquireTaskLease(ctx, &claimed); err != nil {
+				checkLeaseLost(t, "begin", err)
 				return
 			}
 			work(claimed)
 		})
 		wg.Go(func() {
-			seen, err := s.Task(ctx, run.Task, store.With{})
+			seen, err := s.LoadTask(ctx, run.Task, store.TaskParts{})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if err := s.Cancel(ctx, seen, events(run.Task, seen.Seq+1, status(agentsvc.Cancelled, nil))[0]); err != nil {
-				lost(t, "cancel", err)
+			if err := s.CancelTask(ctx, seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
+				checkLeaseLost(t, "cancel", err)
 			}
 		})
 	}
 	wg.Wait()
-	evs, err := s.Events(ctx, run.Task, 0, 1000)
+	evs, err := s.LoadEvents(ctx, run.Task, 0, 1000)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	seen, err := s.Task(ctx, run.Task, store.With{})
+	seen, err := s.LoadTask(ctx, run.Task, store.TaskParts{})
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	gapless(t, evs, int(seen.Seq))
-	if last := evs[len(evs)-1]; seen.Status.State.Terminal() && (last.Status == nil || last.Status.State != seen.Status.State) {
+	checkGapless(t, evs, int(seen.Seq))
+	if last := evs[len(evs)-1]; seen.Status.State.IsTerminal() && (last.Status == nil || last.Status.State != seen.Status.State) {
 		t.Errorf("the task is %s, its log ends with %+v", seen.Status.State, last)
 	}
 }
 
-func lost(t *testing.T, doing string, err error) {
+func checkLeaseLost(t *testing.T, operation string, err error) {
 	t.Helper()
-	if !errors.Is(err, agentsvc.ErrLost) {
-		t.Errorf("%s: %v, want none or ErrLost", doing, err)
+	if !errors.Is(err, agentsvc.ErrLeaseLost) {
+		t.Errorf("%s: %v, want none or ErrLost", operation, err)
 	}
 }
 
 // TestCancelAtOnce: of two who cancel at once one does.
 func TestCancelAtOnce(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for _, worker := range []string{"", "w1"} {
-			run := accept(t, s, aRun(worker))
-			seen := task(t, s, run.Task)
+			run := createTask(t, s, newRun(worker))
+			seen := loadTask(t, s, run.Task)
 			errs := make([]error, 8)
 			var wg sync.WaitGroup
 			for i := range errs {
 				wg.Go(func() {
-					errs[i] = s.Cancel(context.Background(), seen, events(run.Task, seen.Seq+1, status(agentsvc.Cancelled, nil))[0])
+					errs[i] = s.CancelTask(context.Background(), seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0])
 				})
 			}
 			wg.Wait()
@@ -261,14 +261,14 @@ func TestCancelAtOnce(t *testing.T) {
 				if err == nil {
 					won++
 				} else {
-					lost(t, "cancel", err)
+					checkLeaseLost(t, "cancel", err)
 				}
 			}
 			if won != 1 {
 				t.Errorf("%d cancelled it, want 1", won)
 			}
-			gapless(t, log(t, s, run.Task), int(seen.Seq)+1)
-			if state, _, worker := runState(t, d, run); state != store.Completed || worker != "" {
+			checkGapless(t, loadLog(t, s, run.Task), int(seen.Seq)+1)
+			if state, _, worker := loadRunState(t, d, run); state != store.Completed || worker != "" {
 				t.Errorf("its run is %s at %q, want it over", state, worker)
 			}
 		}
@@ -277,26 +277,26 @@ func TestCancelAtOnce(t *testing.T) {
 
 // TestSessionAtOnce: the turns of tasks that end at once in one session are all kept, each whole.
 func TestSessionAtOnce(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		const turns = 30
 		other := store.New(d, "acme")
 		var wg sync.WaitGroup
 		for i := range turns {
-			run := accept(t, s, aRun("w1"))
-			run.Fresh = i%3 == 0 // it takes itself for the first
+			run := createTask(t, s, newRun("w1"))
+			run.IsNewContext = i%3 == 0 // it takes itself for the first
 			wg.Go(func() {
 				text := fmt.Sprint("turn ", i)
 				rec := store.Record{
-					Events: events(run.Task, 3, status(agentsvc.Completed, says(text))), End: store.Completed,
-					Session: []agentsvc.Entry{{Message: says(text)}, {Message: says(text)}},
+					Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Completed, agentMessage(text))), EndState: store.Completed,
+					SessionEntries: []agentsvc.Entry{{Message: agentMessage(text)}, {Message: agentMessage(text)}},
 				}
-				if err := []*store.Store{s, other}[i%2].Record(context.Background(), &run, rec); err != nil {
+				if err := []*store.Store{s, other}[i%2].WriteRecord(context.Background(), &run, rec); err != nil {
 					t.Errorf("%s: %v", text, err)
 				}
 			})
 		}
 		wg.Wait()
-		sess, err := s.Session(t.Context(), ana, "c1")
+		sess, err := s.LoadSession(t.Context(), ana, "c1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +312,7 @@ func TestSessionAtOnce(t *testing.T) {
 			t.Errorf("%d turns kept, want %d", len(seen), turns)
 		}
 		for _, owner := range []agentsvc.Owner{{Issuer: "stoa", Subject: "bob"}, {Issuer: "other", Subject: "ana"}} {
-			if sess, err := s.Session(t.Context(), owner, "c1"); err != nil || len(sess.Entries) != 0 {
+			if sess, err := s.LoadSession(t.Context(), owner, "c1"); err != nil || len(sess.Entries) != 0 {
 				t.Errorf("%v reads %d entries of ana's session (%v)", owner, len(sess.Entries), err)
 			}
 		}
@@ -323,13 +323,13 @@ func TestSessionAtOnce(t *testing.T) {
 // whoever of them has lost its lease. On PostgreSQL they share their statements.
 func TestRecordTogether(t *testing.T) {
 	t.Parallel()
-	url := dbtest.PostgresURL(t)
+	url := dbtest.NewPostgresURL(t)
 	one, err := db.Open(t.Context(), url, db.Options{MaxConns: 1}) // a session knows of its own statements
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = one.Close() })
-	for _, d := range []*db.DB{dbtest.SQLite(t), one} {
+	for _, d := range []*db.DB{dbtest.NewSQLite(t), one} {
 		const many = 60
 		for _, some := range []bool{false, true} { // of them have lost their lease
 			var left []string
@@ -340,22 +340,22 @@ func TestRecordTogether(t *testing.T) {
 				ids := []string{string(tenant), "tenant"}
 				var writes []func()
 				for i := range many {
-					run, rec, want := ending(t, s, tenant, i, some)
+					run, rec, want := createEndingTurn(t, s, tenant, i, some)
 					ids = append(ids, string(run.Task), fmt.Sprint("task", i))
 					write := func() {
-						err := s.Record(context.Background(), &run, rec)
+						err := s.WriteRecord(context.Background(), &run, rec)
 						if !errors.Is(err, want) {
 							t.Errorf("%s: turn %d: %v, want %v", d.Engine(), i, err, want)
 						}
-						if followed := i%10 == 3; run.Followed != followed {
-							t.Errorf("%s: turn %d is followed: %v, want %v", d.Engine(), i, run.Followed, followed)
+						if followed := i%10 == 3; run.HasQueuedRuns != followed {
+							t.Errorf("%s: turn %d is followed: %v, want %v", d.Engine(), i, run.HasQueuedRuns, followed)
 						}
 					}
 					writes = append(writes, write)
 				}
 				release := func() {}
 				if together {
-					release = busy(t, d)
+					release = occupyConnection(t, d)
 				}
 				for _, write := range writes {
 					if together {
@@ -370,13 +370,13 @@ func TestRecordTogether(t *testing.T) {
 				release()
 				wg.Wait()
 				if together && !some && d == one {
-					shares(t, d)
+					checkSharedStatements(t, d)
 				}
 				var lines []string
 				names := strings.NewReplacer(ids...)
-				for line := range strings.Lines(dump(t, d)) {
+				for line := range strings.Lines(dumpTables(t, d)) {
 					if strings.Contains(line, string(tenant)) {
-						lines = append(lines, moment.ReplaceAllString(names.Replace(line), "then"))
+						lines = append(lines, timesAndIDs.ReplaceAllString(names.Replace(line), "then"))
 					}
 				}
 				slices.Sort(lines)
@@ -389,8 +389,8 @@ func TestRecordTogether(t *testing.T) {
 	}
 }
 
-// shares checks that the session has shared what moves tasks, and what ends runs.
-func shares(t *testing.T, d *db.DB) {
+// checkSharedStatements checks that the session has shared what moves tasks, and what ends runs.
+func checkSharedStatements(t *testing.T, d *db.DB) {
 	t.Helper()
 	var shared int
 	var b db.Batch
@@ -400,12 +400,12 @@ func shares(t *testing.T, d *db.DB) {
 	}
 }
 
-// busy keeps the only connection of d busy until release is called.
-func busy(t *testing.T, d *db.DB) (release func()) {
+// occupyConnection keeps the only connection of d busy until release is called.
+func occupyConnection(t *testing.T, d *db.DB) (release func()) {
 	t.Helper()
 	in, out, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		done <- d.Platform().Tx(context.Background(), func(*db.Tx) error { close(in); <-out; return nil })
+		done <- d.Platform().RunTx(context.Background(), func(*db.Tx) error { close(in); <-out; return nil })
 	}()
 	<-in
 	return func() {
@@ -416,36 +416,36 @@ func busy(t *testing.T, d *db.DB) (release func()) {
 	}
 }
 
-// moment is a time in microseconds, or an id that begins with one.
-var moment = regexp.MustCompile(`\d{16}|[0-9a-f]{8}-[0-9a-f-]{27}`)
+// timesAndIDs is a time in microseconds, or an id that begins with one.
+var timesAndIDs = regexp.MustCompile(`\d{16}|[0-9a-f]{8}-[0-9a-f-]{27}`)
 
-// ending accepts the i-th task, and returns its run, with which its turn ends, and what becomes of that.
-func ending(t *testing.T, s *store.Store, tenant db.ID, i int, some bool) (store.Run, store.Record, error) {
+// createEndingTurn accepts the i-th task, and returns its run, with which its turn ends, and what becomes of that.
+func createEndingTurn(t *testing.T, s *store.Store, tenant db.ID, i int, some bool) (store.Run, store.Record, error) {
 	t.Helper()
-	run := aRun("w1")
-	run.Tenant, run.Context = tenant, store.FreshContext(run.Task)
-	accept(t, s, run)
-	rec := store.Record{Events: events(run.Task, 3, message("x"), status(agentsvc.Completed, says(fmt.Sprint("end ", i)))), End: store.Completed}
-	rec.Session = []agentsvc.Entry{{Message: says(fmt.Sprint("said ", i))}}
+	run := newRun("w1")
+	run.Tenant, run.Context = tenant, store.ContextIDForTask(run.Task)
+	createTask(t, s, run)
+	rec := store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("x"), statusEvent(agentsvc.Completed, agentMessage(fmt.Sprint("end ", i)))), EndState: store.Completed}
+	rec.SessionEntries = []agentsvc.Entry{{Message: agentMessage(fmt.Sprint("said ", i))}}
 	switch i % 10 {
 	case 0:
-		rec.Session = nil
+		rec.SessionEntries = nil
 	case 1:
-		rec.Events, rec.End, rec.Error = events(run.Task, 3, status(agentsvc.Failed, says("no"))), store.Failed, "why"
+		rec.Events, rec.EndState, rec.Error = sequenceEvents(run.Task, 3, statusEvent(agentsvc.Failed, agentMessage("no"))), store.Failed, "why"
 	case 2:
-		rec.Events, rec.End = events(run.Task, 3, status(agentsvc.InputRequired, says("what?"))), store.InputRequired
+		rec.Events, rec.EndState = sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, agentMessage("what?"))), store.InputRequired
 	case 3:
-		behind := aRun("")
-		behind.Tenant, behind.Context, behind.Fresh, behind.Wait, behind.Owner = tenant, run.Context, false, true, run.Owner
-		accept(t, s, behind)
+		behind := newRun("")
+		behind.Tenant, behind.Context, behind.IsNewContext, behind.MayWait, behind.Owner = tenant, run.Context, false, true, run.Owner
+		createTask(t, s, behind)
 	case 4:
-		rec.Events, rec.End, rec.Delay, rec.Error, rec.Session = nil, store.Pending, time.Hour, "again", nil
+		rec.Events, rec.EndState, rec.RetryDelay, rec.Error, rec.SessionEntries = nil, store.Pending, time.Hour, "again", nil
 	case 5:
 		if newer := run; some {
-			if _, err := s.Begin(t.Context(), &newer); err != nil {
+			if _, err := s.AcquireTaskLease(t.Context(), &newer); err != nil {
 				t.Fatal(err)
 			}
-			return run, rec, agentsvc.ErrLost
+			return run, rec, agentsvc.ErrLeaseLost
 		}
 	}
 	return run, rec, nil

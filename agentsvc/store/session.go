@@ -14,32 +14,32 @@ import (
 
 // Bounds of what is read of a session: its last turns, and one at least.
 const (
-	maxTurns        = 1000
-	maxConversation = 16 << 20 // bytes
+	maxTurns             = 1000
+	maxConversationBytes = 16 << 20 // bytes
 )
 
-// Sessions keeps what a tenant's users and agents said: in the database of its tasks, where a turn is written in one
+// SessionStore keeps what a tenant's users and agents said: in the database of its tasks, where a turn is written in one
 // transaction with the end of its run, or apart from it.
-type Sessions struct {
+type SessionStore struct {
 	tenant string
 	h      *db.Handle                                // nil = they are apart
-	open   func(ctx context.Context) (*db.DB, error) // where they are
+	openDB func(ctx context.Context) (*db.DB, error) // where they are
 }
 
-// SessionsApart returns the sessions of a tenant in the database that open gives, which is asked at every use. What
-// goes wrong there is an [*AwayError].
-func SessionsApart(tenant db.ID, open func(ctx context.Context) (*db.DB, error)) *Sessions {
-	return &Sessions{tenant: string(tenant), open: open}
+// NewExternalSessions returns the sessions of a tenant in the database that open gives, which is asked at every use. What
+// goes wrong there is an [*UnavailableError].
+func NewExternalSessions(tenant db.ID, open func(ctx context.Context) (*db.DB, error)) *SessionStore {
+	return &SessionStore{tenant: string(tenant), openDB: open}
 }
 
-// Session reads what owner and agents said in a context: its last turns, oldest first.
-func (s *Sessions) Session(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (agentsvc.Session, error) {
-	return s.Before(ctx, Run{Owner: owner, Context: id})
+// LoadSession reads what owner and agents said in a context: its last turns, oldest first.
+func (s *SessionStore) LoadSession(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (agentsvc.Session, error) {
+	return s.LoadConversation(ctx, Run{Owner: owner, Context: id})
 }
 
-// Before reads the conversation that run continues, which counts for the memory of ctx's work. What an attempt of the same turn has
+// LoadConversation reads the conversation that run continues, which counts for the memory of ctx's work. What an attempt of the same turn has
 // added to it is left out.
-func (s *Sessions) Before(ctx context.Context, run Run) (agentsvc.Session, error) {
+func (s *SessionStore) LoadConversation(ctx context.Context, run Run) (agentsvc.Session, error) {
 	var turns [][]agentsvc.Entry
 	var bytes, first int64 // of the turns that are to be read; position
 	unread, full := false, false
@@ -51,7 +51,7 @@ func (s *Sessions) Before(ctx context.Context, run Run) (agentsvc.Session, error
 		if err := r.Scan(&position, &size, &body); err != nil {
 			return err
 		}
-		if full = full || bytes > 0 && bytes+size > maxConversation; full {
+		if full = full || bytes > 0 && bytes+size > maxConversationBytes; full {
 			return nil
 		}
 		bytes, first = bytes+size, position
@@ -67,17 +67,17 @@ func (s *Sessions) Before(ctx context.Context, run Run) (agentsvc.Session, error
 		return err
 	}
 	b.Query(read, sizedTurnsSQL, append(of, maxTurns)...)
-	if err := s.do(ctx, &b); err != nil {
+	if err := s.execBatch(ctx, &b); err != nil {
 		return agentsvc.Session{}, fmt.Errorf("read session %s: %w", run.Context, err)
 	}
-	if err := capacity.Of(ctx).Add(ctx, bytes); err != nil {
+	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, bytes); err != nil {
 		return agentsvc.Session{}, err
 	}
 	if unread {
 		turns, bytes, full = nil, 0, false
 		var large db.Batch
-		large.Query(read, `SELECT position, octet_length(body), body`+ofSession+` AND position >= $7 ORDER BY position DESC`, append(of, first)...)
-		if err := s.do(ctx, &large); err != nil {
+		large.Query(read, `SELECT position, octet_length(body), body`+fromSessionSQL+` AND position >= $7 ORDER BY position DESC`, append(of, first)...)
+		if err := s.execBatch(ctx, &large); err != nil {
 			return agentsvc.Session{}, fmt.Errorf("read session %s: %w", run.Context, err)
 		}
 	}
@@ -85,31 +85,31 @@ func (s *Sessions) Before(ctx context.Context, run Run) (agentsvc.Session, error
 	return agentsvc.Session{Context: run.Context, Entries: slices.Concat(turns...)}, nil
 }
 
-const ofSession = ` FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6)`
+const fromSessionSQL = ` FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6)`
 
 // sizedTurnsSQL reads the position and the size of the last turns of a session, and their bodies where all of them together are small.
-var sizedTurnsSQL = `SELECT position, octet_length(body), ` + smallBody("body", "sized.total") + ` FROM session_turn
-	CROSS JOIN (SELECT COALESCE(SUM(size), 0) AS total FROM (SELECT octet_length(body) AS size` + ofSession + ` ORDER BY position DESC LIMIT $7) AS sizes) AS sized
+var sizedTurnsSQL = `SELECT position, octet_length(body), ` + smallBodySQL("body", "sized.total") + ` FROM session_turn
+	CROSS JOIN (SELECT COALESCE(SUM(size), 0) AS total FROM (SELECT octet_length(body) AS size` + fromSessionSQL + ` ORDER BY position DESC LIMIT $7) AS sizes) AS sized
 	WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6) ORDER BY position DESC LIMIT $7`
 
-// appendSession adds rec's turn behind the last one, if the guard holds.
-func (s *Store) appendSession(b *db.Batch, run *Run, rec Record, g *guard, now int64) error {
-	body, err := encodeEntries(rec.Session)
+// insertSessionTurn adds rec's turn behind the last one, if the guard holds.
+func (s *Store) insertSessionTurn(b *db.Batch, run *Run, rec Record, g *precondition, now int64) error {
+	body, err := encodeEntries(rec.SessionEntries)
 	if err != nil {
 		return err
 	}
 	b.Exec(nil, `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, position, task, turn, epoch, at, body)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT),
-			`+position(rec.first, 2, 3, 4)+`,
+			`+positionSQL(rec.isFirstTurn, 2, 3, 4)+`,
 			CAST($5 AS TEXT), CAST($10 AS BIGINT), CAST($7 AS BIGINT), CAST($11 AS BIGINT), CAST($6 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $5 AND epoch = $7 AND seq = $8 AND state = $9)`,
-		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq, string(rec.state()), run.Turn, now)
+		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq, string(rec.taskState()), run.Turn, now)
 	return nil
 }
 
-// position says in SQL where in its session a turn goes: it is the first, or behind the last one of the owner and the context
+// positionSQL says in SQL where in its session a turn goes: it is the first, or behind the last one of the owner and the context
 // that the parameters of these numbers name.
-func position(first bool, iss, sub, context int) string {
+func positionSQL(first bool, iss, sub, context int) string {
 	if first {
 		return "1"
 	}
@@ -119,37 +119,37 @@ func position(first bool, iss, sub, context int) string {
 
 // Bounds of sessions that are apart from their tasks.
 const (
-	patience  = 10 * time.Second // with one call of their database
-	keepTries = 3
-	keepPause = 500 * time.Millisecond // before the second try, doubled for the third
+	sessionTimeout   = 10 * time.Second // with one call of their database
+	maxWriteAttempts = 3
+	writeBackoff     = 500 * time.Millisecond // before the second try, doubled for the third
 )
 
-// keep writes what a turn adds to its session, apart from the task. Doing so again changes nothing but the words: a
-// turn has one place. It returns [agentsvc.ErrLost] if a later worker of the task has written it.
-func (s *Sessions) keep(ctx context.Context, run *Run, entries []agentsvc.Entry) error {
+// writeTurn writes what a turn adds to its session, apart from the task. Doing so again changes nothing but the words: a
+// turn has one place. It returns [agentsvc.ErrLeaseLost] if a later worker of the task has written it.
+func (s *SessionStore) writeTurn(ctx context.Context, run *Run, entries []agentsvc.Entry) error {
 	body, err := encodeEntries(entries)
 	if err != nil {
 		return err
 	}
 	for try := 1; ; try++ {
-		err := s.put(ctx, run, body)
-		var away *AwayError
-		if !errors.As(err, &away) || try == keepTries {
+		err := s.tryWriteTurn(ctx, run, body)
+		var unavailable *UnavailableError
+		if !errors.As(err, &unavailable) || try == maxWriteAttempts {
 			return err
 		}
 		select {
-		case <-time.After(keepPause << (try - 1)):
+		case <-time.After(writeBackoff << (try - 1)):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-func (s *Sessions) put(ctx context.Context, run *Run, body string) error {
+func (s *SessionStore) tryWriteTurn(ctx context.Context, run *Run, body string) error {
 	var err error
-	for range maxTries {
+	for range maxAttempts {
 		var there int64
-		b := db.Batch{Stores: db.StoresMore}
+		b := db.Batch{StorageKind: db.StoresMore}
 		at := []any{s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), run.Turn, run.Epoch}
 		written := append(slices.Clone(at), time.Now().UnixMicro(), body)
 		b.Exec(nil, `UPDATE session_turn SET epoch = $7, at = $8, body = $9 WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4
@@ -162,9 +162,9 @@ func (s *Sessions) put(ctx context.Context, run *Run, body string) error {
 				AND task = $5 AND turn = $6)`, written...)
 		b.Query(func(r db.Row) error { return r.Scan(&there) }, `SELECT COUNT(*) FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3
 			AND context_id = $4 AND task = $5 AND turn = $6 AND epoch = $7`, at...)
-		if err = s.do(ctx, &b); !db.IsDuplicate(err) { // else another task of the session took the place
+		if err = s.execBatch(ctx, &b); !db.IsDuplicate(err) { // else another task of the session took the place
 			if err == nil && there == 0 {
-				err = agentsvc.ErrLost
+				err = agentsvc.ErrLeaseLost
 			}
 			break
 		}
@@ -175,22 +175,22 @@ func (s *Sessions) put(ctx context.Context, run *Run, body string) error {
 	return nil
 }
 
-// retract takes back what keep wrote for a turn whose end came to nothing, unless a later worker has written it since.
+// deleteTurn takes back what keep wrote for a turn whose end came to nothing, unless a later worker has written it since.
 // Where that fails, too, the session tells of a turn that the log does not.
-func (s *Sessions) retract(ctx context.Context, run *Run) error {
+func (s *SessionStore) deleteTurn(ctx context.Context, run *Run) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4 AND task = $5 AND turn = $6 AND epoch = $7`,
 		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), run.Turn, run.Epoch)
-	return s.do(context.WithoutCancel(ctx), &b)
+	return s.execBatch(context.WithoutCancel(ctx), &b)
 }
 
-func (s *Sessions) do(ctx context.Context, b *db.Batch) error {
+func (s *SessionStore) execBatch(ctx context.Context, b *db.Batch) error {
 	if s.h != nil {
 		return s.h.Do(ctx, b)
 	}
-	short, cancel := context.WithTimeout(ctx, patience)
+	short, cancel := context.WithTimeout(ctx, sessionTimeout)
 	defer cancel()
-	d, err := s.open(short)
+	d, err := s.openDB(short)
 	if err == nil {
 		err = d.Tenant(db.ID(s.tenant)).Do(short, b)
 	}
@@ -200,5 +200,5 @@ func (s *Sessions) do(ctx context.Context, b *db.Batch) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return &AwayError{err}
+	return &UnavailableError{err}
 }

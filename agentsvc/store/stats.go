@@ -11,8 +11,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Stats is the queue at a glance.
-type Stats struct {
+// QueueStats is the queue at a glance.
+type QueueStats struct {
 	// Pending counts also what waits for its session.
 	Pending, Running, Completed, Failed, InputRequired int64
 
@@ -29,33 +29,33 @@ type AppStats struct {
 // maxApps bounds the apps that [Stats] tells of.
 const maxApps = 100
 
-// Stats counts the runs in each state, those of others with them. Q knows the apps' names.
-func (q *Runs) Stats(ctx context.Context, others ...*Runs) (Stats, error) {
-	s, err := q.Open(ctx, others...)
+// CountRuns counts the runs in each state, those of others with them. Q knows the apps' names.
+func (q *RunQueue) CountRuns(ctx context.Context, others ...*RunQueue) (QueueStats, error) {
+	s, err := q.CountOpenRuns(ctx, others...)
 	if err != nil {
 		return s, err
 	}
 	var all int64
-	for _, some := range append([]*Runs{q}, others...) {
-		err = errors.Join(err, some.do(ctx, "count runs", func(b *db.Batch) {
+	for _, some := range append([]*RunQueue{q}, others...) {
+		err = errors.Join(err, some.execBatch(ctx, "count runs", func(b *db.Batch) {
 			b.Query(func(r db.Row) error {
 				var n int64
 				err := r.Scan(&n)
 				all += n
 				return err
-			}, countSQL(some.h.Engine()))
+			}, countRunsSQL(some.h.Engine()))
 		}))
 	}
 	s.Completed = max(0, all-s.Pending-s.Running-s.Failed-s.InputRequired)
 	return s, err
 }
 
-// Open is Stats without what has completed, which is dear to count.
-func (q *Runs) Open(ctx context.Context, others ...*Runs) (Stats, error) {
-	var s Stats
+// CountOpenRuns is Stats without what has completed, which is dear to count.
+func (q *RunQueue) CountOpenRuns(ctx context.Context, others ...*RunQueue) (QueueStats, error) {
+	var s QueueStats
 	apps := map[string]AppStats{}
-	for _, some := range append([]*Runs{q}, others...) {
-		if err := some.count(ctx, &s, apps); err != nil {
+	for _, some := range append([]*RunQueue{q}, others...) {
+		if err := some.addCounts(ctx, &s, apps); err != nil {
 			return s, err
 		}
 	}
@@ -67,12 +67,12 @@ func (q *Runs) Open(ctx context.Context, others ...*Runs) (Stats, error) {
 		a.App = tenant
 		s.Apps = append(s.Apps, a)
 	}
-	return s, q.name(ctx, s.Apps)
+	return s, q.resolveNames(ctx, s.Apps)
 }
 
-// count adds the runs of q to s and, those pending or at work, to apps by their tenants.
-func (q *Runs) count(ctx context.Context, s *Stats, apps map[string]AppStats) error {
-	return q.do(ctx, "count runs", func(b *db.Batch) {
+// addCounts adds the runs of q to s and, those pending or at work, to apps by their tenants.
+func (q *RunQueue) addCounts(ctx context.Context, s *QueueStats, apps map[string]AppStats) error {
+	return q.execBatch(ctx, "count runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
 			var tenant string
 			var pending, running int64
@@ -85,9 +85,9 @@ func (q *Runs) count(ctx context.Context, s *Stats, apps map[string]AppStats) er
 			UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'waiting' GROUP BY tenant
 			UNION ALL SELECT tenant, 0, COUNT(*) FROM run WHERE state = 'running' GROUP BY tenant`)
 		b.Query(func(r db.Row) error {
-			var failed, resting, oldest int64
-			err := r.Scan(&failed, &resting, &oldest)
-			s.Failed, s.InputRequired = s.Failed+failed, s.InputRequired+resting
+			var failed, idle, oldest int64
+			err := r.Scan(&failed, &idle, &oldest)
+			s.Failed, s.InputRequired = s.Failed+failed, s.InputRequired+idle
 			s.OldestPending = max(s.OldestPending, time.Duration(oldest)*time.Microsecond)
 			return err
 		},
@@ -98,12 +98,12 @@ func (q *Runs) count(ctx context.Context, s *Stats, apps map[string]AppStats) er
 	})
 }
 
-// name gives apps, which are called as their tenants are, the names they have.
-func (q *Runs) name(ctx context.Context, apps []AppStats) error {
+// resolveNames gives apps, which are called as their tenants are, the names they have.
+func (q *RunQueue) resolveNames(ctx context.Context, apps []AppStats) error {
 	if len(apps) == 0 {
 		return nil
 	}
-	err := q.do(ctx, "read the names of apps", func(b *db.Batch) {
+	err := q.execBatch(ctx, "read the names of apps", func(b *db.Batch) {
 		for i := range apps {
 			b.Query(func(r db.Row) error { return r.Scan(&apps[i].App) }, `SELECT name FROM app WHERE tenant = $1`, apps[i].App)
 		}
@@ -114,8 +114,8 @@ func (q *Runs) name(ctx context.Context, apps []AppStats) error {
 	return err
 }
 
-// countSQL counts all runs there are, on PostgreSQL by estimate where they are many.
-func countSQL(e db.Engine) string {
+// countRunsSQL counts all runs there are, on PostgreSQL by estimate where they are many.
+func countRunsSQL(e db.Engine) string {
 	if e != db.Postgres {
 		return `SELECT COUNT(*) FROM run`
 	}

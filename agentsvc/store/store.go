@@ -1,9 +1,9 @@
 // Package store holds the SQL of the pass: tasks, their events, runs and sessions. Every statement of a call stands
-// here. A [Store] is made for one tenant and reaches that tenant's rows alone; [Runs] is the platform's view of the
+// here. A [Store] is made for one tenant and reaches that tenant's rows alone; [RunQueue] is the platform's view of the
 // queue.
 //
 // Whoever changes a task proves it may: the change counts only at the epoch and the sequence its author last saw,
-// and a change that lost its race answers [agentsvc.ErrLost] and leaves no trace.
+// and a change that lost its race answers [agentsvc.ErrLeaseLost] and leaves no trace.
 package store
 
 import (
@@ -15,28 +15,28 @@ import (
 
 // Store reaches one tenant's tasks and sessions.
 type Store struct {
-	*Sessions
+	*SessionStore
 
-	h      *db.Handle
-	tenant string
-	audit  audit
-	heads  *heads
-	counts *counts
+	h          *db.Handle
+	tenant     string
+	audit      auditTarget
+	taskCache  *taskCache
+	countCache *countCache
 }
 
 // New returns the store of a tenant.
 func New(d *db.DB, tenant db.ID) *Store {
 	h := d.Tenant(tenant)
 	return &Store{
-		Sessions: &Sessions{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: audit{tenant: tenant},
-		heads: &heads{}, counts: &counts{now: time.Now},
+		SessionStore: &SessionStore{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: auditTarget{tenant: tenant},
+		taskCache: &taskCache{}, countCache: &countCache{now: time.Now},
 	}
 }
 
-// With returns a store of the same tasks whose sessions are those of k.
-func (s *Store) With(k *Sessions) *Store {
+// WithSessions returns a store of the same tasks whose sessions are those of k.
+func (s *Store) WithSessions(k *SessionStore) *Store {
 	other := *s
-	other.Sessions = k
+	other.SessionStore = k
 	return &other
 }
 
@@ -59,46 +59,46 @@ type Priority int64
 
 // The priorities.
 const (
-	Awaited Priority = iota // somebody waits for its end
-	Normal
-	Unasked // nobody has asked for it: a clock did, or an event elsewhere
+	PriorityAwaited Priority = iota // somebody waits for its end
+	PriorityNormal
+	PriorityBackground // nobody has asked for it: a clock did, or an event elsewhere
 )
 
 // Run is one turn of a task on its way through an agent, under a lease: Epoch and Seq say what its worker last saw
 // of the task.
 type Run struct {
-	Tenant   db.ID
-	Task     agentsvc.TaskID
-	Turn     int64
-	Agent    string
-	Context  agentsvc.ContextID
-	Owner    agentsvc.Owner
-	Revision int64 // of the app's configuration when the turn was accepted
-	Attempts int64 // this one included
-	Worker   string
-	Epoch    int64
-	Seq      int64
-	FirstSeq int64 // of the event that opened the turn
-	Volatile bool  // the task is kept in memory and ends with this process
-	CutOff   bool  // a worker stopped in the middle of the attempt before
-	Message  agentsvc.Message
-	Trace    string // names the span of what asked for the run, "" = nobody was recording
-	Priority Priority
-	Rescues  int64 // workers that died with it
-	Limit    int64 // of the app's runs at work at a time; 0 = none. It holds where the run is born under a lease
-	// Fresh says that the context is new: there is no session to read.
-	Fresh bool
-	// Wait says that the run, which has no worker, is born behind the others of its session, where there are any.
+	Tenant         db.ID
+	Task           agentsvc.TaskID
+	Turn           int64
+	Agent          string
+	Context        agentsvc.ContextID
+	Owner          agentsvc.Owner
+	Revision       int64 // of the app's configuration when the turn was accepted
+	Attempts       int64 // this one included
+	Worker         string
+	Epoch          int64
+	Seq            int64
+	FirstSeq       int64 // of the event that opened the turn
+	InMemory       bool  // the task is kept in memory and ends with this process
+	WasInterrupted bool  // a worker stopped in the middle of the attempt before
+	Message        agentsvc.Message
+	Trace          string // names the span of what asked for the run, "" = nobody was recording
+	Priority       Priority
+	Rescues        int64 // workers that died with it
+	MaxRunning     int64 // of the app's runs at work at a time; 0 = none. It holds where the run is born under a lease
+	// IsNewContext says that the context is new: there is no session to read.
+	IsNewContext bool
+	// MayWait says that the run, which has no worker, is born behind the others of its session, where there are any.
 	// Without it a run that is not fresh is born only where there are none.
-	Wait bool
-	// Followed says, once the run has ended, that others of its session may wait for that.
-	Followed bool
-	// Reserved notes what the turn's call holds of the limits of its app, for whoever settles it; "" = nothing.
-	Reserved string
+	MayWait bool
+	// HasQueuedRuns says, once the run has ended, that others of its session may wait for that.
+	HasQueuedRuns bool
+	// Reservation notes what the turn's call holds of the limits of its app, for whoever settles it; "" = nothing.
+	Reservation string
 	// Receiver is told of what happens to the task from the turn's first event on; nil = nobody new is.
 	Receiver *Receiver
 	// Notifications are those of its agent's configuration that tell of the task, by id; only a task's first turn has any.
 	Notifications []string
-	// Facts are those of the turn when it began, where they have been read.
-	Facts []agentsvc.Event
+	// TurnEvents are those of the turn when it began, where they have been read.
+	TurnEvents []agentsvc.Event
 }

@@ -18,18 +18,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var ana = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 
-// each runs f on each engine, with the store of a tenant.
-func each(t *testing.T, f func(t *testing.T, d *db.DB, s *store.Store)) {
+// forEachEngine runs f on each engine, with the store of a tenant.
+func forEachEngine(t *testing.T, f func(t *testing.T, d *db.DB, s *store.Store)) {
 	t.Parallel()
 	t.Helper()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) { f(t, d, store.New(d, "acme")) })
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) { f(t, d, store.New(d, "acme")) })
 }
 
-// aRun is the first turn of a new task, at work at worker, or pending where that is "".
-func aRun(worker string) store.Run {
+// newRun is the first turn of a new task, at work at worker, or pending where that is "".
+func newRun(worker string) store.Run {
 	run := store.Run{
 		Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "assistant", Context: "c1", Owner: ana, Revision: 7,
-		Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, Fresh: true,
+		Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, IsNewContext: true,
 		Message: agentsvc.Message{ID: "m1", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("hello")}},
 	}
 	run.Message.Task = run.Task
@@ -39,54 +39,54 @@ func aRun(worker string) store.Run {
 	return run
 }
 
-// first is the events that open run's task.
-func first(run store.Run) []agentsvc.Event {
-	evs := events(run.Task, 1, status(agentsvc.Submitted, &run.Message))
+// openingEvents is the events that open run's task.
+func openingEvents(run store.Run) []agentsvc.Event {
+	evs := sequenceEvents(run.Task, 1, statusEvent(agentsvc.Submitted, &run.Message))
 	if run.Worker != "" {
-		evs = append(evs, events(run.Task, 2, status(agentsvc.Working, nil))...)
+		evs = append(evs, sequenceEvents(run.Task, 2, statusEvent(agentsvc.Working, nil))...)
 	}
 	return evs
 }
 
-func accept(t *testing.T, s *store.Store, run store.Run) store.Run {
+func createTask(t *testing.T, s *store.Store, run store.Run) store.Run {
 	t.Helper()
-	if err := s.Accept(t.Context(), run, first(run), nil); err != nil {
+	if err := s.CreateTask(t.Context(), run, openingEvents(run), nil); err != nil {
 		t.Fatal(err)
 	}
 	return run
 }
 
-// waiting accepts a task and has its worker ask the user.
-func waiting(t *testing.T, s *store.Store) store.Stored {
+// createWaitingTask accepts a task and has its worker ask the user.
+func createWaitingTask(t *testing.T, s *store.Store) store.StoredTask {
 	t.Helper()
-	run := accept(t, s, aRun("w1"))
-	rec := store.Record{Events: events(run.Task, 3, status(agentsvc.InputRequired, says("which one?"))), End: store.InputRequired}
-	if err := s.Record(t.Context(), &run, rec); err != nil {
+	run := createTask(t, s, newRun("w1"))
+	rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, agentMessage("which one?"))), EndState: store.InputRequired}
+	if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
 		t.Fatal(err)
 	}
-	return task(t, s, run.Task)
+	return loadTask(t, s, run.Task)
 }
 
-func task(t *testing.T, s *store.Store, id agentsvc.TaskID) store.Stored {
+func loadTask(t *testing.T, s *store.Store, id agentsvc.TaskID) store.StoredTask {
 	t.Helper()
-	got, err := s.Task(t.Context(), id, store.With{History: true, Artifacts: true})
+	got, err := s.LoadTask(t.Context(), id, store.TaskParts{History: true, Artifacts: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return got
 }
 
-func log(t *testing.T, s *store.Store, id agentsvc.TaskID) []agentsvc.Event {
+func loadLog(t *testing.T, s *store.Store, id agentsvc.TaskID) []agentsvc.Event {
 	t.Helper()
-	evs, err := s.Events(t.Context(), id, 0, 100_000)
+	evs, err := s.LoadEvents(t.Context(), id, 0, 100_000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return evs
 }
 
-// events gives evs their places in a task's log, from sequence seq on.
-func events(id agentsvc.TaskID, seq int64, evs ...agentsvc.Event) []agentsvc.Event {
+// sequenceEvents gives evs their places in a task's log, from sequence seq on.
+func sequenceEvents(id agentsvc.TaskID, seq int64, evs ...agentsvc.Event) []agentsvc.Event {
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	for i := range evs {
 		evs[i].Task, evs[i].Seq, evs[i].At = id, seq+int64(i), at
@@ -97,21 +97,21 @@ func events(id agentsvc.TaskID, seq int64, evs ...agentsvc.Event) []agentsvc.Eve
 	return evs
 }
 
-func status(state agentsvc.State, m *agentsvc.Message) agentsvc.Event {
+func statusEvent(state agentsvc.State, m *agentsvc.Message) agentsvc.Event {
 	return agentsvc.Event{Status: &agentsvc.Status{State: state, Message: m}}
 }
 
-func says(text string) *agentsvc.Message {
+func agentMessage(text string) *agentsvc.Message {
 	return &agentsvc.Message{ID: agentsvc.MessageID(agentsvc.NewID()), Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}
 }
 
-func message(text string) agentsvc.Event { return agentsvc.Event{Message: says(text)} }
+func messageEvent(text string) agentsvc.Event { return agentsvc.Event{Message: agentMessage(text)} }
 
-// tables are those that a task's writers touch.
-var tables = []string{"task", "event", "run", "session_turn", "sent", "approval", "call_cancel", "receiver"}
+// dumpedTables are those that a task's writers touch.
+var dumpedTables = []string{"task", "event", "run", "session_turn", "sent", "approval", "call_cancel", "receiver"}
 
-// dump returns every row of every table, in order.
-func dump(t *testing.T, d *db.DB) string {
+// dumpTables returns every row of every table, in order.
+func dumpTables(t *testing.T, d *db.DB) string {
 	t.Helper()
 	columns := map[string]string{
 		"task":         "tenant || ' ' || id || ' ' || state || ' ' || epoch || ' ' || seq || ' ' || status_seq || ' ' || turn || ' ' || updated_at",
@@ -125,7 +125,7 @@ func dump(t *testing.T, d *db.DB) string {
 	}
 	var out string
 	var b db.Batch
-	for _, table := range tables {
+	for _, table := range dumpedTables {
 		b.Query(func(r db.Row) error {
 			var row string
 			err := r.Scan(&row)
@@ -139,8 +139,8 @@ func dump(t *testing.T, d *db.DB) string {
 	return out
 }
 
-// runState reads a run's row.
-func runState(t *testing.T, d *db.DB, run store.Run) (state store.RunState, attempts int64, worker string) {
+// loadRunState reads a run's row.
+func loadRunState(t *testing.T, d *db.DB, run store.Run) (state store.RunState, attempts int64, worker string) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan((*string)(&state), &attempts, &worker) },

@@ -15,34 +15,34 @@ type Summary struct {
 	Text string
 }
 
-// Summary returns an agent's summary of a session.
-func (s *Sessions) Summary(ctx context.Context, key agentsvc.SessionKey, agent string) (Summary, error) {
+// LoadSummary returns an agent's summary of a session.
+func (s *SessionStore) LoadSummary(ctx context.Context, key agentsvc.SessionKey, agent string) (Summary, error) {
 	var b db.Batch
 	var sum Summary
-	s.readSummary(&b, key, agent, &sum)
-	if err := s.do(ctx, &b); err != nil {
+	s.querySummary(&b, key, agent, &sum)
+	if err := s.execBatch(ctx, &b); err != nil {
 		return Summary{}, fmt.Errorf("read the summary of session %s: %w", key.Context, err)
 	}
 	return sum, nil
 }
 
-// KeepSummary keeps sum unless there is one that covers as much, and returns the one that stands: of two turns that
+// SaveSummary keeps sum unless there is one that covers as much, and returns the one that stands: of two turns that
 // sum up at once neither loses what the other covers.
-func (s *Sessions) KeepSummary(ctx context.Context, key agentsvc.SessionKey, agent string, sum Summary) (Summary, error) {
-	b := db.Batch{Stores: db.StoresMore}
+func (s *SessionStore) SaveSummary(ctx context.Context, key agentsvc.SessionKey, agent string, sum Summary) (Summary, error) {
+	b := db.Batch{StorageKind: db.StoresMore}
 	b.Exec(nil, `INSERT INTO session_summary (tenant, owner_iss, owner_sub, context_id, agent, position, body) VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT (tenant, owner_sub, owner_iss, context_id, agent) DO UPDATE SET position = excluded.position, body = excluded.body
 		WHERE session_summary.position < excluded.position`,
 		s.tenant, key.Owner.Issuer, key.Owner.Subject, string(key.Context), agent, sum.Turn, sum.Text)
-	var stands Summary
-	s.readSummary(&b, key, agent, &stands)
-	if err := s.do(ctx, &b); err != nil {
+	var current Summary
+	s.querySummary(&b, key, agent, &current)
+	if err := s.execBatch(ctx, &b); err != nil {
 		return Summary{}, fmt.Errorf("keep the summary of session %s: %w", key.Context, err)
 	}
-	return stands, nil
+	return current, nil
 }
 
-func (s *Sessions) readSummary(b *db.Batch, key agentsvc.SessionKey, agent string, into *Summary) {
+func (s *SessionStore) querySummary(b *db.Batch, key agentsvc.SessionKey, agent string, into *Summary) {
 	b.Query(func(r db.Row) error { return r.Scan(&into.Turn, &into.Text) },
 		`SELECT position, body FROM session_summary WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND agent = $5`,
 		s.tenant, key.Owner.Subject, key.Owner.Issuer, string(key.Context), agent)

@@ -16,90 +16,90 @@ type Retention struct {
 	Tasks, Events, Sessions time.Duration
 }
 
-// Swept counts what a sweep has deleted.
-type Swept struct {
+// SweepCounts counts what a sweep has deleted.
+type SweepCounts struct {
 	Tasks, Events, Sessions int64
 }
 
 // Bounds of one transaction of a sweep, and the time between two: nobody waits long behind one.
 const (
-	sweepTasks    = 100
-	sweepEvents   = 2000
-	sweepSessions = 500
-	sweepPause    = 20 * time.Millisecond
+	maxSweepTasks    = 100
+	maxSweepEvents   = 2000
+	maxSweepSessions = 500
+	sweepInterval    = 20 * time.Millisecond
 )
 
 // taskTables hold what belongs to a task and goes with it, besides the task's own row.
 var taskTables = []string{"event", "run", "approval", "sent", "call_cancel", "receiver"}
 
-// Sweep deletes what r keeps no longer: tasks that ended and were not touched since, with everything of theirs; events
+// SweepExpired deletes what r keeps no longer: tasks that ended and were not touched since, with everything of theirs; events
 // of such tasks but for the last status; sessions without a recent turn and without an unfinished task. It goes on in
 // small transactions until nothing is left, or ctx ends.
-func (s *Store) Sweep(ctx context.Context, r Retention) (Swept, error) {
-	var n Swept
+func (s *Store) SweepExpired(ctx context.Context, r Retention) (SweepCounts, error) {
+	var n SweepCounts
 	now := time.Now()
 	if r.Tasks > 0 {
-		if err := s.sweepTasks(ctx, now.Add(-r.Tasks), &n.Tasks); err != nil {
+		if err := s.deleteOldTasks(ctx, now.Add(-r.Tasks), &n.Tasks); err != nil {
 			return n, fmt.Errorf("delete old tasks: %w", err)
 		}
 	}
 	if r.Events > 0 {
-		if err := s.sweepEvents(ctx, now.Add(-r.Events), &n.Events); err != nil {
+		if err := s.deleteOldEvents(ctx, now.Add(-r.Events), &n.Events); err != nil {
 			return n, fmt.Errorf("delete old events: %w", err)
 		}
 	}
 	if r.Sessions > 0 {
-		if err := s.sweepSessions(ctx, now.Add(-r.Sessions), &n.Sessions); err != nil {
+		if err := s.deleteIdleSessions(ctx, now.Add(-r.Sessions), &n.Sessions); err != nil {
 			return n, fmt.Errorf("delete old sessions: %w", err)
 		}
 	}
 	return n, nil
 }
 
-// finished is a task that has ended.
-type finished struct {
+// finishedTask is a task that has ended.
+type finishedTask struct {
 	id     agentsvc.TaskID
 	events int64 // at most
 }
 
-// sweepTasks counts into n.
-func (s *Store) sweepTasks(ctx context.Context, before time.Time, n *int64) error {
+// deleteOldTasks counts into n.
+func (s *Store) deleteOldTasks(ctx context.Context, before time.Time, n *int64) error {
 	for {
-		more, gone := false, *n
-		err := s.h.Tx(ctx, func(tx *db.Tx) error {
-			old, err := s.finished(ctx, tx, "", before)
+		more, deleted := false, *n
+		err := s.h.RunTx(ctx, func(tx *db.Tx) error {
+			old, err := s.listFinishedTasks(ctx, tx, "", before)
 			if err != nil || len(old) == 0 {
 				return err
 			}
 			more = true
-			if old[0].events > sweepEvents {
-				if trimmed, err := s.trim(ctx, tx, old[:1]); err != nil || trimmed == sweepEvents {
+			if old[0].events > maxSweepEvents {
+				if trimmed, err := s.deleteEvents(ctx, tx, old[:1]); err != nil || trimmed == maxSweepEvents {
 					return err // its last events and the task itself another time
 				}
 			}
-			go_, sum := 1, old[0].events
-			for ; go_ < len(old) && sum+old[go_].events <= sweepEvents; go_++ {
-				sum += old[go_].events
+			deletable, sum := 1, old[0].events
+			for ; deletable < len(old) && sum+old[deletable].events <= maxSweepEvents; deletable++ {
+				sum += old[deletable].events
 			}
-			more = go_ < len(old) || len(old) == sweepTasks
-			*n += int64(go_)
-			return s.remove(ctx, tx, old[:go_])
+			more = deletable < len(old) || len(old) == maxSweepTasks
+			*n += int64(deletable)
+			return s.deleteTasks(ctx, tx, old[:deletable])
 		})
-		if *n != gone {
-			s.counts.forget()
+		if *n != deleted {
+			s.countCache.invalidate()
 		}
 		if err != nil || !more {
 			return err
 		}
-		if err := pause(ctx); err != nil {
+		if err := pauseSweep(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// finished returns some tasks behind a task's id that ended before a time, locked where the engine locks rows; those
+// listFinishedTasks returns some tasks behind a task's id that ended before a time, locked where the engine locks rows; those
 // that somebody else has locked are left out.
-func (s *Store) finished(ctx context.Context, tx *db.Tx, after agentsvc.TaskID, before time.Time) (old []finished, err error) {
+func (s *Store) listFinishedTasks(ctx context.Context, tx *db.Tx, after agentsvc.TaskID, before time.Time) (old []finishedTask, err error) {
 	skip := ""
 	if s.h.Engine() == db.Postgres {
 		skip = " FOR UPDATE SKIP LOCKED"
@@ -107,25 +107,25 @@ func (s *Store) finished(ctx context.Context, tx *db.Tx, after agentsvc.TaskID, 
 	// A task's id begins with the time it was opened, so its key finds the old ones and needs no index by time, which
 	// every write of every task would have to pay for.
 	err = tx.Query(ctx, func(r db.Row) error {
-		var f finished
+		var f finishedTask
 		err := r.Scan((*string)(&f.id), &f.events)
 		old = append(old, f)
 		return err
 	}, `SELECT id, seq FROM task WHERE tenant = $1 AND id > $2 AND id < $3 AND updated_at < $4
 		AND state IN ('completed', 'failed', 'cancelled', 'rejected') ORDER BY id LIMIT $5`+skip,
-		s.tenant, string(after), firstID(before), before.UnixMicro(), sweepTasks)
+		s.tenant, string(after), firstTaskID(before), before.UnixMicro(), maxSweepTasks)
 	return old, err
 }
 
-// firstID is not greater than the id of any task that was opened at a time or later.
-func firstID(at time.Time) string {
+// firstTaskID is not greater than the id of any task that was opened at a time or later.
+func firstTaskID(at time.Time) string {
 	ms := max(at.UnixMilli(), 0)
 	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff)
 }
 
-// remove deletes tasks and what belongs to them.
-func (s *Store) remove(ctx context.Context, tx *db.Tx, old []finished) error {
-	in, args := s.among(old)
+// deleteTasks deletes tasks and what belongs to them.
+func (s *Store) deleteTasks(ctx context.Context, tx *db.Tx, old []finishedTask) error {
+	in, args := s.taskListSQL(old)
 	for _, table := range taskTables {
 		if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND task IN (`+in+`)`, args...); err != nil {
 			return err
@@ -135,53 +135,53 @@ func (s *Store) remove(ctx context.Context, tx *db.Tx, old []finished) error {
 	return err
 }
 
-// sweepEvents counts into n.
-func (s *Store) sweepEvents(ctx context.Context, before time.Time, n *int64) error {
+// deleteOldEvents counts into n.
+func (s *Store) deleteOldEvents(ctx context.Context, before time.Time, n *int64) error {
 	after := agentsvc.TaskID("")
 	for {
-		var old []finished
-		var gone int64
-		err := s.h.Tx(ctx, func(tx *db.Tx) (err error) {
-			if old, err = s.finished(ctx, tx, after, before); err == nil && len(old) > 0 {
-				gone, err = s.trim(ctx, tx, old)
+		var old []finishedTask
+		var deleted int64
+		err := s.h.RunTx(ctx, func(tx *db.Tx) (err error) {
+			if old, err = s.listFinishedTasks(ctx, tx, after, before); err == nil && len(old) > 0 {
+				deleted, err = s.deleteEvents(ctx, tx, old)
 			}
 			return err
 		})
 		if err != nil || len(old) == 0 {
 			return err
 		}
-		*n += gone
-		if gone < sweepEvents {
+		*n += deleted
+		if deleted < maxSweepEvents {
 			after = old[len(old)-1].id
 		}
-		if err := pause(ctx); err != nil {
+		if err := pauseSweep(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// trim deletes some events of finished tasks, but never the one that holds a task's status, and returns how many.
-func (s *Store) trim(ctx context.Context, tx *db.Tx, old []finished) (int64, error) {
-	in, args := s.among(old)
+// deleteEvents deletes some events of finished tasks, but never the one that holds a task's status, and returns how many.
+func (s *Store) deleteEvents(ctx context.Context, tx *db.Tx, old []finishedTask) (int64, error) {
+	in, args := s.taskListSQL(old)
 	return tx.Exec(ctx, `DELETE FROM event WHERE (tenant, task, seq) IN (SELECT e.tenant, e.task, e.seq FROM event e
 		JOIN task t ON t.tenant = e.tenant AND t.id = e.task
-		WHERE e.tenant = $1 AND e.task IN (`+in+`) AND e.seq <> t.status_seq LIMIT `+strconv.Itoa(sweepEvents)+`)`, args...)
+		WHERE e.tenant = $1 AND e.task IN (`+in+`) AND e.seq <> t.status_seq LIMIT `+strconv.Itoa(maxSweepEvents)+`)`, args...)
 }
 
-// among returns the list of tasks for an IN, and its arguments behind the tenant.
-func (s *Store) among(old []finished) (in string, args []any) {
+// taskListSQL returns the list of tasks for an IN, and its arguments behind the tenant.
+func (s *Store) taskListSQL(old []finishedTask) (in string, args []any) {
 	args = []any{s.tenant}
-	marks := make([]string, len(old))
+	placeholders := make([]string, len(old))
 	for i, f := range old {
 		args = append(args, string(f.id))
-		marks[i] = "$" + strconv.Itoa(len(args))
+		placeholders[i] = "$" + strconv.Itoa(len(args))
 	}
-	return strings.Join(marks, ", "), args
+	return strings.Join(placeholders, ", "), args
 }
 
-func pause(ctx context.Context) error {
+func pauseSweep(ctx context.Context) error {
 	select {
-	case <-time.After(sweepPause):
+	case <-time.After(sweepInterval):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

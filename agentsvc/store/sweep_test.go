@@ -18,40 +18,40 @@ import (
 
 const day = 24 * time.Hour
 
-// kept is what a test's tenant keeps.
-var kept = store.Retention{Tasks: 30 * day, Events: 10 * day, Sessions: 20 * day}
+// testRetention is what a test's tenant keeps.
+var testRetention = store.Retention{Tasks: 30 * day, Events: 10 * day, Sessions: 20 * day}
 
-// aged accepts a task in a context and runs it to its end, all of it so long ago.
-func aged(t *testing.T, d *db.DB, s *store.Store, tenant, id string, ago time.Duration, end agentsvc.State) agentsvc.TaskID {
+// createAgedTask accepts a task in a context and runs it to its end, all of it so long ago.
+func createAgedTask(t *testing.T, d *db.DB, s *store.Store, tenant, id string, ago time.Duration, end agentsvc.State) agentsvc.TaskID {
 	t.Helper()
-	run := aRun("w1")
+	run := newRun("w1")
 	run.Context = agentsvc.ContextID("of-" + id)
 	run.Message.ID = agentsvc.MessageID(id)
-	if err := s.Accept(t.Context(), run, first(run), &store.Sent{Message: run.Message.ID, Context: run.Context, Hash: "h"}); err != nil {
+	if err := s.CreateTask(t.Context(), run, openingEvents(run), &store.SentMessage{Message: run.Message.ID, Context: run.Context, Hash: "h"}); err != nil {
 		t.Fatal(err)
 	}
-	rec := store.Record{Events: events(run.Task, 3, message("thinking"), status(end, says("done"))), End: store.Completed}
+	rec := store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("thinking"), statusEvent(end, agentMessage("done"))), EndState: store.Completed}
 	if end == agentsvc.InputRequired {
 		call := agentsvc.ToolCall{ID: "c", Name: "x"}
-		rec.Events = events(run.Task, 3, agentsvc.Event{Approval: &agentsvc.Approval{Call: call}}, status(end, says("may I?")))
-		rec.End = store.InputRequired
+		rec.Events = sequenceEvents(run.Task, 3, agentsvc.Event{Approval: &agentsvc.Approval{Call: call}}, statusEvent(end, agentMessage("may I?")))
+		rec.EndState = store.InputRequired
 	}
-	rec.Session = []agentsvc.Entry{{Message: says("done")}}
-	if err := s.Record(t.Context(), &run, rec); err != nil {
+	rec.SessionEntries = []agentsvc.Entry{{Message: agentMessage("done")}}
+	if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
 		t.Fatal(err)
 	}
 	key := agentsvc.SessionKey{Owner: ana, Context: run.Context}
-	if _, err := s.KeepSummary(t.Context(), key, "assistant", store.Summary{Turn: 1, Text: "short"}); err != nil {
+	if _, err := s.SaveSummary(t.Context(), key, "assistant", store.Summary{Turn: 1, Text: "short"}); err != nil {
 		t.Fatal(err)
 	}
-	return backdate(t, d, run.Task, tenant, ago)
+	return backdateTask(t, d, run.Task, tenant, ago)
 }
 
-// backdate makes a task and its session older by a time.
-func backdate(t *testing.T, d *db.DB, id agentsvc.TaskID, tenant string, ago time.Duration) agentsvc.TaskID {
+// backdateTask makes a task and its session older by a time.
+func backdateTask(t *testing.T, d *db.DB, id agentsvc.TaskID, tenant string, ago time.Duration) agentsvc.TaskID {
 	t.Helper()
 	at := time.Now().Add(-ago)
-	old := agentsvc.TaskID(store.FirstID(at)[:15] + string(id[15:]))
+	old := agentsvc.TaskID(store.FirstTaskID(at)[:15] + string(id[15:]))
 	var b db.Batch
 	for table, column := range map[string]string{"task": "id", "event": "task", "run": "task", "approval": "task", "sent": "task", "session_turn": "task"} {
 		b.Exec(nil, "UPDATE "+table+" SET "+column+" = $1 WHERE tenant = $2 AND "+column+" = $3", string(old), tenant, string(id))
@@ -64,8 +64,8 @@ func backdate(t *testing.T, d *db.DB, id agentsvc.TaskID, tenant string, ago tim
 	return old
 }
 
-// rowsOf counts the rows of each table that belong to a task or its context.
-func rowsOf(t *testing.T, d *db.DB, id agentsvc.TaskID, context string) string {
+// listRowsOf counts the rows of each table that belong to a task or its context.
+func listRowsOf(t *testing.T, d *db.DB, id agentsvc.TaskID, context string) string {
 	t.Helper()
 	var all []string
 	var b db.Batch
@@ -73,17 +73,17 @@ func rowsOf(t *testing.T, d *db.DB, id agentsvc.TaskID, context string) string {
 		"SELECT 'task', COUNT(*) FROM task WHERE id = $1", "SELECT 'event', COUNT(*) FROM event WHERE task = $1", "SELECT 'run', COUNT(*) FROM run WHERE task = $1",
 		"SELECT 'approval', COUNT(*) FROM approval WHERE task = $1", "SELECT 'sent', COUNT(*) FROM sent WHERE task = $1",
 	} {
-		count(&b, &all, q, string(id))
+		queryRowNames(&b, &all, q, string(id))
 	}
-	count(&b, &all, "SELECT 'turn', COUNT(*) FROM session_turn WHERE context_id = $1", context)
-	count(&b, &all, "SELECT 'summary', COUNT(*) FROM session_summary WHERE context_id = $1", context)
+	queryRowNames(&b, &all, "SELECT 'turn', COUNT(*) FROM session_turn WHERE context_id = $1", context)
+	queryRowNames(&b, &all, "SELECT 'summary', COUNT(*) FROM session_summary WHERE context_id = $1", context)
 	if err := d.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Join(all, " ")
 }
 
-func count(b *db.Batch, all *[]string, q, arg string) {
+func queryRowNames(b *db.Batch, all *[]string, q, arg string) {
 	b.Query(func(r db.Row) error {
 		var name string
 		var n int
@@ -98,15 +98,15 @@ func count(b *db.Batch, all *[]string, q, arg string) {
 // TestSweep: what is old and finished goes, with everything of it; what is not finished stays whole, and its
 // conversation with it.
 func TestSweep(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		whole := "task event event event event run sent turn summary"
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		complete := "task event event event event run sent turn summary"
 		cases := []struct {
 			name string
 			ago  time.Duration
 			end  agentsvc.State
 			want string
 		}{
-			{"young", day, agentsvc.Completed, whole},
+			{"young", day, agentsvc.Completed, complete},
 			{"middle-aged", 15 * day, agentsvc.Failed, "task event run sent turn summary"},
 			{"silent", 25 * day, agentsvc.Rejected, "task event run sent"},
 			{"old", 40 * day, agentsvc.Cancelled, ""},
@@ -114,56 +114,56 @@ func TestSweep(t *testing.T) {
 		}
 		ids := map[string]agentsvc.TaskID{}
 		for _, c := range cases {
-			ids[c.name] = aged(t, d, s, "acme", c.name, c.ago, c.end)
+			ids[c.name] = createAgedTask(t, d, s, "acme", c.name, c.ago, c.end)
 		}
 		other := store.New(d, "globex")
-		foreign := aged(t, d, other, "globex", "foreign", 40*day, agentsvc.Completed)
-		swept, err := s.Sweep(t.Context(), kept)
+		foreign := createAgedTask(t, d, other, "globex", "foreign", 40*day, agentsvc.Completed)
+		swept, err := s.SweepExpired(t.Context(), testRetention)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := (store.Swept{Tasks: 1, Events: 6, Sessions: 2}); swept != want {
+		if want := (store.SweepCounts{Tasks: 1, Events: 6, Sessions: 2}); swept != want {
 			t.Errorf("swept %+v, want %+v", swept, want)
 		}
 		for _, c := range cases {
-			if diff := cmp.Diff(c.want, rowsOf(t, d, ids[c.name], "of-"+c.name)); diff != "" {
+			if diff := cmp.Diff(c.want, listRowsOf(t, d, ids[c.name], "of-"+c.name)); diff != "" {
 				t.Errorf("%s: %s", c.name, diff)
 			}
 		}
-		if diff := cmp.Diff(whole, rowsOf(t, d, foreign, "of-foreign")); diff != "" {
+		if diff := cmp.Diff(complete, listRowsOf(t, d, foreign, "of-foreign")); diff != "" {
 			t.Errorf("another tenant's: %s", diff)
 		}
-		if _, err := s.Task(t.Context(), ids["old"], store.With{}); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := s.LoadTask(t.Context(), ids["old"], store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("a deleted task: %v, want not found", err)
 		}
-		if got := task(t, s, ids["middle-aged"]); got.Status.State != agentsvc.Failed || got.Status.Message.Text() != "done" {
+		if got := loadTask(t, s, ids["middle-aged"]); got.Status.State != agentsvc.Failed || got.Status.Message.Text() != "done" {
 			t.Errorf("a task without its events: %+v", got.Status)
 		}
-		if again, err := s.Sweep(t.Context(), kept); err != nil || again != (store.Swept{}) {
+		if again, err := s.SweepExpired(t.Context(), testRetention); err != nil || again != (store.SweepCounts{}) {
 			t.Errorf("a second sweep: %+v %v", again, err)
 		}
-		if none, err := other.Sweep(t.Context(), store.Retention{}); err != nil || none != (store.Swept{}) {
+		if none, err := other.SweepExpired(t.Context(), store.Retention{}); err != nil || none != (store.SweepCounts{}) {
 			t.Errorf("a sweep of who keeps everything: %+v %v", none, err)
 		}
 	})
 }
 
-// TestSweepApart forgets sessions that are in another database than the tasks which keep them.
-func TestSweepApart(t *testing.T) {
+// TestSweepExternalSessions forgets sessions that are in another database than the tasks which keep them.
+func TestSweepExternalSessions(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		tasks := dbtest.SQLite(t)
-		s := apart(t, tasks, d)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		tasks := dbtest.NewSQLite(t)
+		s := newExternalSessionStore(t, tasks, d)
 		for _, name := range []string{"idle", "waiting"} {
-			run := aRun("w1")
+			run := newRun("w1")
 			run.Context = agentsvc.ContextID(name)
-			run = accept(t, s, run)
-			rec := turn(&run, name)
+			run = createTask(t, s, run)
+			rec := completedTurn(&run, name)
 			if name == "waiting" {
-				rec.Events = events(run.Task, 3, status(agentsvc.InputRequired, says("which?")))
-				rec.End = store.InputRequired
+				rec.Events = sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, agentMessage("which?")))
+				rec.EndState = store.InputRequired
 			}
-			if err := s.Record(t.Context(), &run, rec); err != nil {
+			if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -172,12 +172,12 @@ func TestSweepApart(t *testing.T) {
 		if err := d.Platform().Do(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
-		swept, err := s.Sweep(t.Context(), store.Retention{Sessions: day})
+		swept, err := s.SweepExpired(t.Context(), store.Retention{Sessions: day})
 		if err != nil || swept.Sessions != 1 {
 			t.Errorf("%+v %v", swept, err)
 		}
 		for name, want := range map[string]int{"idle": 0, "waiting": 1} {
-			if got := said(t, s, store.Run{Owner: ana, Context: agentsvc.ContextID(name)}); len(got) != want {
+			if got := conversationTexts(t, s, store.Run{Owner: ana, Context: agentsvc.ContextID(name)}); len(got) != want {
 				t.Errorf("%s: %d turns, want %d", name, len(got), want)
 			}
 		}
@@ -186,33 +186,33 @@ func TestSweepApart(t *testing.T) {
 
 // TestSweepLong deletes a log and a session of more rows than one transaction takes.
 func TestSweepLong(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
 		for range 45 {
 			evs := make([]agentsvc.Event, 100)
 			for i := range evs {
-				evs[i] = message("x")
+				evs[i] = messageEvent("x")
 			}
-			if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, run.Seq+1, evs...)}); err != nil {
+			if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, evs...)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Record(t.Context(), &run, turn(&run, "done")); err != nil {
+		if err := s.WriteRecord(t.Context(), &run, completedTurn(&run, "done")); err != nil {
 			t.Fatal(err)
 		}
-		long(t, d, string(run.Context))
-		id := backdate(t, d, run.Task, "acme", 40*day)
-		if _, err := s.Sweep(t.Context(), kept); err != nil {
+		lengthenSession(t, d, string(run.Context))
+		id := backdateTask(t, d, run.Task, "acme", 40*day)
+		if _, err := s.SweepExpired(t.Context(), testRetention); err != nil {
 			t.Fatal(err)
 		}
-		if got := rowsOf(t, d, id, string(run.Context)); got != "" {
+		if got := listRowsOf(t, d, id, string(run.Context)); got != "" {
 			t.Errorf("left: %d words", len(strings.Fields(got)))
 		}
 	})
 }
 
-// long adds turns to a session.
-func long(t *testing.T, d *db.DB, context string) {
+// lengthenSession adds turns to a session.
+func lengthenSession(t *testing.T, d *db.DB, context string) {
 	t.Helper()
 	var b db.Batch
 	for i := range 1200 {
@@ -228,17 +228,17 @@ func long(t *testing.T, d *db.DB, context string) {
 // TestSweepLocked: a task that somebody has locked is left for another time and holds nobody up.
 func TestSweepLocked(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
+	d := dbtest.NewPostgres(t)
 	s := store.New(d, "acme")
-	held := aged(t, d, s, "acme", "held", 40*day, agentsvc.Completed)
-	free := aged(t, d, s, "acme", "free", 40*day, agentsvc.Completed)
-	err := d.Tenant("acme").Tx(t.Context(), func(tx *db.Tx) error {
+	held := createAgedTask(t, d, s, "acme", "held", 40*day, agentsvc.Completed)
+	free := createAgedTask(t, d, s, "acme", "free", 40*day, agentsvc.Completed)
+	err := d.Tenant("acme").RunTx(t.Context(), func(tx *db.Tx) error {
 		if _, err := tx.Exec(t.Context(), "UPDATE task SET updated_at = updated_at WHERE id = $1", string(held)); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		swept, err := s.Sweep(ctx, kept)
+		swept, err := s.SweepExpired(ctx, testRetention)
 		if err == nil && swept.Tasks != 1 {
 			t.Errorf("swept %+v", swept)
 		}
@@ -247,10 +247,10 @@ func TestSweepLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Task(t.Context(), free, store.With{}); !errors.Is(err, agentsvc.ErrNotFound) {
+	if _, err := s.LoadTask(t.Context(), free, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
 		t.Errorf("the free task: %v", err)
 	}
-	if _, err := s.Task(t.Context(), held, store.With{}); err != nil {
+	if _, err := s.LoadTask(t.Context(), held, store.TaskParts{}); err != nil {
 		t.Errorf("the locked task: %v", err)
 	}
 }
@@ -258,7 +258,7 @@ func TestSweepLocked(t *testing.T) {
 // TestTaskTables: every table whose rows name a task either goes with the task, or is known to outlive it.
 func TestTaskTables(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
+	d := dbtest.NewSQLite(t)
 	outlive := []string{"session_turn", "memory", "usage", "usage_billed", "usage_exported", "reservation"} // have bounds of their own, or are kept for the bill
 	var tables []string
 	var b db.Batch
@@ -278,28 +278,28 @@ func TestTaskTables(t *testing.T) {
 	}
 }
 
-// TestDuty: one holder at a time, until its time is over or it leaves.
-func TestDuty(t *testing.T) {
+// TestLeaderLease: one holder at a time, until its time is over or it leaves.
+func TestLeaderLease(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		one, two := store.NewDuty(d, "sweep", "one"), store.NewDuty(d, "sweep", "two")
-		take := func(who *store.Duty, lasting time.Duration, want bool) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		one, two := store.NewLeaderLease(d, "sweep", "one"), store.NewLeaderLease(d, "sweep", "two")
+		acquire := func(who *store.LeaderLease, duration time.Duration, want bool) {
 			t.Helper()
-			if got, err := who.Take(t.Context(), lasting); err != nil || got != want {
+			if got, err := who.Acquire(t.Context(), duration); err != nil || got != want {
 				t.Errorf("%v %v, want %v", got, err, want)
 			}
 		}
-		take(one, time.Hour, true)
-		take(two, time.Hour, false)
-		take(one, time.Hour, true)
-		if err := two.Leave(t.Context()); err != nil {
+		acquire(one, time.Hour, true)
+		acquire(two, time.Hour, false)
+		acquire(one, time.Hour, true)
+		if err := two.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		take(two, time.Hour, false)
-		if err := one.Leave(t.Context()); err != nil {
+		acquire(two, time.Hour, false)
+		if err := one.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		take(two, -time.Second, true)
-		take(one, time.Hour, true)
+		acquire(two, -time.Second, true)
+		acquire(one, time.Hour, true)
 	})
 }

@@ -13,25 +13,25 @@ import (
 	"stoa/tenancy/db"
 )
 
-// With says which parts of a task to read beside its status.
-type With struct {
+// TaskParts says which parts of a task to read beside its status.
+type TaskParts struct {
 	History   bool
 	Artifacts bool
 	Approvals bool // that are open
-	Bare      bool // without all of these, and of the status nothing but its state
+	StateOnly bool // without all of these, and of the status nothing but its state
 }
 
-// Stored is a task as the database has it, with what its writers go by.
-type Stored struct {
+// StoredTask is a task as the database has it, with what its writers go by.
+type StoredTask struct {
 	agentsvc.Task
-	Epoch    int64
-	Turn     int64
-	FirstSeq int64 // of the event that opened the turn; read with the approvals
-	Memo     *Memo // of the task as it stands, where it is read without approvals
+	Epoch        int64
+	Turn         int64
+	FirstSeq     int64         // of the event that opened the turn; read with the approvals
+	EncodedCache *EncodedCache // of the task as it stands, where it is read without approvals
 }
 
-// Filter chooses tasks. Zero fields choose all; Agents that are empty but not nil choose none. Before is the id of the last task of the page before.
-type Filter struct {
+// TaskFilter chooses tasks. Zero fields choose all; Agents that are empty but not nil choose none. Before is the id of the last task of the page before.
+type TaskFilter struct {
 	Agents  []string
 	Context agentsvc.ContextID
 	Owner   *agentsvc.Owner
@@ -39,11 +39,11 @@ type Filter struct {
 	After   time.Time // of their status; zero = any
 	Before  agentsvc.TaskID
 	Limit   int
-	With    With
+	Parts   TaskParts
 }
 
 var taskColumns = `t.id, t.agent, t.context_id, t.owner_iss, t.owner_sub, t.state, t.epoch, t.seq, t.turn, t.created_at, e.seq, e.at, octet_length(e.body), ` +
-	smallBody("e.body", "octet_length(e.body)")
+	smallBodySQL("e.body", "octet_length(e.body)")
 
 const taskFrom = ` FROM task t JOIN event e ON e.tenant = t.tenant AND e.task = t.id AND e.seq = t.status_seq`
 
@@ -60,10 +60,10 @@ func scanTask(r db.Row, more ...any) (t taskReading, err error) {
 	t.Created, t.statusSeq = time.UnixMicro(created).UTC(), ev.Seq
 	ev.Task, ev.At = t.ID, time.UnixMicro(at).UTC()
 	if body == nil {
-		t.unread, t.Status.At = size, ev.At
+		t.unreadBytes, t.Status.At = size, ev.At
 		return t, nil
 	}
-	t.inline = len(body)
+	t.inlineBytes = len(body)
 	if err := decodeEvent(&ev, body); err != nil {
 		return t, err
 	}
@@ -73,53 +73,53 @@ func scanTask(r db.Row, more ...any) (t taskReading, err error) {
 	return t, nil
 }
 
-// Task reads a task as it is at one moment. It returns [agentsvc.ErrNotFound] if the tenant has none of that id. What it
+// LoadTask reads a task as it is at one moment. It returns [agentsvc.ErrNotFound] if the tenant has none of that id. What it
 // returns may be another caller's as well, and is not to be changed.
-func (s *Store) Task(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
-	if with.keeps() {
-		if t, ok, err := s.kept(ctx, id, with); ok || err != nil {
+func (s *Store) LoadTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
+	if with.isCacheable() {
+		if t, ok, err := s.loadCachedTask(ctx, id, with); ok || err != nil {
 			return t, err
 		}
 	}
 	return s.readTask(ctx, id, with)
 }
 
-func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with With) (Stored, error) {
+func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	var t taskReading
 	var b db.Batch
 	switch {
-	case with.Bare:
-		t.query(&b, s.tenant, id)
+	case with.StateOnly:
+		t.addQuery(&b, s.tenant, id)
 	case with.Approvals:
-		s.queryWaiting(&b, id, &t)
+		s.queryTaskWithApprovals(&b, id, &t)
 	default:
 		b.Query(func(r db.Row) (err error) { t, err = scanTask(r); return err },
 			`SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
 	}
 	var events []sizedEvent
-	if kinds := with.kinds(); kinds != "" {
-		b.Query(readSized(id, &events), sizedSQL(`kind IN (`+kinds+`)`), s.tenant, string(id))
+	if kinds := with.eventKinds(); kinds != "" {
+		b.Query(scanSizedEventsInto(id, &events), sizedEventsSQL(`kind IN (`+kinds+`)`), s.tenant, string(id))
 	}
 	if err := s.h.Do(ctx, &b); err != nil {
-		return t.Stored, fmt.Errorf("read task %s: %w", id, err)
+		return t.StoredTask, fmt.Errorf("read task %s: %w", id, err)
 	}
 	if t.ID == "" {
-		return t.Stored, agentsvc.ErrNotFound
+		return t.StoredTask, agentsvc.ErrNotFound
 	}
 	t.events = events
-	total := t.choose()
+	total := t.trimHistory()
 	one := []taskReading{t}
-	if err := s.complete(ctx, one, total); err != nil {
-		return t.Stored, err
+	if err := s.loadMissing(ctx, one, total); err != nil {
+		return t.StoredTask, err
 	}
-	if with.keeps() {
-		return s.heads.keep(one[0].Stored, with, version{seq: t.Seq, status: t.statusSeq}.of(with), int(total)), nil
+	if with.isCacheable() {
+		return s.taskCache.saveTask(one[0].StoredTask, with, taskRowVersion{seq: t.Seq, status: t.statusSeq}.versionFor(with), int(total)), nil
 	}
-	return one[0].Stored, nil
+	return one[0].StoredTask, nil
 }
 
-// SecondStatus returns the sequence of the first status of a task behind the one that opened it, 0 where it has none.
-func (s *Store) SecondStatus(ctx context.Context, id agentsvc.TaskID) (seq int64, err error) {
+// FindSecondStatus returns the sequence of the first status of a task behind the one that opened it, 0 where it has none.
+func (s *Store) FindSecondStatus(ctx context.Context, id agentsvc.TaskID) (seq int64, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&seq) },
 		`SELECT COALESCE(MIN(seq), 0) FROM event WHERE tenant = $1 AND task = $2 AND seq > 1 AND kind = '`+kindStatus+`'`, s.tenant, string(id))
@@ -129,24 +129,24 @@ func (s *Store) SecondStatus(ctx context.Context, id agentsvc.TaskID) (seq int64
 	return seq, nil
 }
 
-// kept returns a task that was read before, if it still stands as it did.
-func (s *Store) kept(ctx context.Context, id agentsvc.TaskID, with With) (t Stored, ok bool, err error) {
-	found := s.heads.find(id, with)
+// loadCachedTask returns a task that was read before, if it still stands as it did.
+func (s *Store) loadCachedTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (t StoredTask, ok bool, err error) {
+	found := s.taskCache.findTask(id, with)
 	if found == nil {
 		return t, false, nil
 	}
 	var b db.Batch
-	var now version
-	b.Query(now.scan, `SELECT `+versionColumns+` FROM task t WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
+	var now taskRowVersion
+	b.Query(now.scanRow, `SELECT `+versionColumns+` FROM task t WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
 	if err := s.h.Do(ctx, &b); err != nil {
 		return t, false, fmt.Errorf("read task %s: %w", id, err)
 	}
-	return found.at(now), found.version == now.of(with), nil
+	return found.taskAt(now), found.version == now.versionFor(with), nil
 }
 
-// queryWaiting reads a task with its open approvals and where its turn began, in one statement: an approval goes when it is
+// queryTaskWithApprovals reads a task with its open approvals and where its turn began, in one statement: an approval goes when it is
 // decided, and a later look would miss what the task still tells of.
-func (s *Store) queryWaiting(b *db.Batch, id agentsvc.TaskID, to *taskReading) {
+func (s *Store) queryTaskWithApprovals(b *db.Batch, id agentsvc.TaskID, to *taskReading) {
 	b.Query(func(r db.Row) error {
 		var first int64
 		var seq, at *int64
@@ -155,9 +155,9 @@ func (s *Store) queryWaiting(b *db.Batch, id agentsvc.TaskID, to *taskReading) {
 		if err != nil {
 			return err
 		}
-		t.FirstSeq, t.Approvals, t.inline = first, to.Approvals, t.inline+to.inline+len(body)
+		t.FirstSeq, t.Approvals, t.inlineBytes = first, to.Approvals, t.inlineBytes+to.inlineBytes+len(body)
 		if seq != nil {
-			a, err := approvalOf(id, *seq, *at, body)
+			a, err := decodeApproval(id, *seq, *at, body)
 			if err != nil {
 				return err
 			}
@@ -171,8 +171,8 @@ func (s *Store) queryWaiting(b *db.Batch, id agentsvc.TaskID, to *taskReading) {
 		WHERE t.tenant = $1 AND t.id = $2 ORDER BY o.seq`, s.tenant, string(id))
 }
 
-// kinds lists the events that hold what is asked for, as SQL literals.
-func (w With) kinds() string {
+// eventKinds lists the events that hold what is asked for, as SQL literals.
+func (w TaskParts) eventKinds() string {
 	var kinds []string
 	if w.History {
 		kinds = append(kinds, "'"+kindStatus+"'", "'"+kindMessage+"'")
@@ -183,27 +183,27 @@ func (w With) kinds() string {
 	return strings.Join(kinds, ", ")
 }
 
-// fold fills in what events tell beyond the status. Those that came after t was read are left out: what comes before does
+// foldEvents fills in what events tell beyond the status. Those that came after t was read are left out: what comes before does
 // not change any more.
-func (t *Stored) fold(evs []agentsvc.Event) {
+func (t *StoredTask) foldEvents(evs []agentsvc.Event) {
 	var all agentsvc.Task
 	for _, ev := range evs {
 		if ev.Seq <= t.Seq {
-			all.Apply(ev)
+			all.ApplyEvent(ev)
 		}
 	}
 	t.History, t.Artifacts = slices.Clip(all.History), slices.Clip(all.Artifacts)
 }
 
-// Listed is a page of tasks, newest first. More says that it ends before the filter's limit because of the size of its tasks.
-type Listed struct {
-	Tasks []Stored
-	Total int // on all pages
-	More  bool
+// TaskPage is a page of tasks, newest first. More says that it ends before the filter's limit because of the size of its tasks.
+type TaskPage struct {
+	Tasks   []StoredTask
+	Total   int // on all pages
+	HasMore bool
 }
 
-// Tasks lists the tasks that f chooses. What it returns may be another caller's as well, and is not to be changed.
-func (s *Store) Tasks(ctx context.Context, f Filter) (Listed, error) {
+// ListTasks lists the tasks that f chooses. What it returns may be another caller's as well, and is not to be changed.
+func (s *Store) ListTasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	var total int
 	where := []string{"t.tenant = $1"}
 	args := []any{s.tenant}
@@ -240,24 +240,24 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (Listed, error) {
 	rows := ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY t.id DESC LIMIT ` + strconv.Itoa(f.Limit)
 	read := func(row func(db.Row) error, sql string) error {
 		var b db.Batch
-		s.count(&b, &total, f.State == "" && f.After.IsZero(), counted, with)
+		s.queryCount(&b, &total, f.State == "" && f.After.IsZero(), counted, with)
 		b.Query(row, sql+rows, args...)
 		if err := s.h.Do(ctx, &b); err != nil {
 			return fmt.Errorf("list tasks: %w", err)
 		}
 		return nil
 	}
-	if f.With == (With{}) {
-		page := make([]version, 0, f.Limit)
+	if f.Parts == (TaskParts{}) {
+		page := make([]taskRowVersion, 0, f.Limit)
 		row := func(r db.Row) error {
-			page = append(page, version{})
-			return page[len(page)-1].scan(r)
+			page = append(page, taskRowVersion{})
+			return page[len(page)-1].scanRow(r)
 		}
 		if err := read(row, `SELECT `+versionColumns+` FROM task t`); err != nil {
-			return Listed{}, err
+			return TaskPage{}, err
 		}
-		if tasks, ok, err := s.upTo(ctx, page); ok || err != nil {
-			return Listed{Tasks: tasks, Total: total}, err
+		if tasks, ok, err := s.loadListedTasks(ctx, page); ok || err != nil {
+			return TaskPage{Tasks: tasks, Total: total}, err
 		}
 	}
 	var readings []taskReading
@@ -269,53 +269,53 @@ func (s *Store) Tasks(ctx context.Context, f Filter) (Listed, error) {
 		return err
 	}, `SELECT `+taskColumns+taskFrom)
 	if err != nil {
-		return Listed{}, err
+		return TaskPage{}, err
 	}
-	return s.fill(ctx, Listed{Total: total}, readings, f.With)
+	return s.fillPage(ctx, TaskPage{Total: total}, readings, f.Parts)
 }
 
-// fill adds to page the tasks that were found and as many bytes as a page may have, with their histories, artifacts and approvals.
-func (s *Store) fill(ctx context.Context, page Listed, found []taskReading, with With) (Listed, error) {
-	if err := s.size(ctx, found, with); err != nil {
-		return Listed{}, err
+// fillPage adds to page the tasks that were found and as many bytes as a page may have, with their histories, artifacts and approvals.
+func (s *Store) fillPage(ctx context.Context, page TaskPage, found []taskReading, with TaskParts) (TaskPage, error) {
+	if err := s.loadSizes(ctx, found, with); err != nil {
+		return TaskPage{}, err
 	}
 	var total int64
 	for i := range found {
-		n := found[i].choose()
-		if i > 0 && total+n > maxPage {
-			found, page.More = found[:i], true
+		n := found[i].trimHistory()
+		if i > 0 && total+n > maxPageBytes {
+			found, page.HasMore = found[:i], true
 			break
 		}
 		total += n
 	}
-	if err := s.complete(ctx, found, total); err != nil {
-		return Listed{}, err
+	if err := s.loadMissing(ctx, found, total); err != nil {
+		return TaskPage{}, err
 	}
-	page.Tasks = make([]Stored, len(found))
+	page.Tasks = make([]StoredTask, len(found))
 	for i, t := range found {
-		page.Tasks[i] = t.Stored
-		if with == (With{}) { // what is read with more is not what is kept
-			page.Tasks[i] = s.heads.keep(t.Stored, with, t.statusSeq, t.inline+int(t.unread))
+		page.Tasks[i] = t.StoredTask
+		if with == (TaskParts{}) { // what is read with more is not what is kept
+			page.Tasks[i] = s.taskCache.saveTask(t.StoredTask, with, t.statusSeq, t.inlineBytes+int(t.unreadBytes))
 		}
 	}
 	return page, nil
 }
 
-// size reads how large the history, artifacts and approvals of tasks are, and those that are small.
-func (s *Store) size(ctx context.Context, tasks []taskReading, with With) error {
-	kinds := with.kinds()
+// loadSizes reads how large the history, artifacts and approvals of tasks are, and those that are small.
+func (s *Store) loadSizes(ctx context.Context, tasks []taskReading, with TaskParts) error {
+	kinds := with.eventKinds()
 	if kinds == "" && !with.Approvals || len(tasks) == 0 {
 		return nil
 	}
 	var b db.Batch
-	sized := sizedSQL(`kind IN (` + kinds + `)`)
+	sized := sizedEventsSQL(`kind IN (` + kinds + `)`)
 	for i := range tasks {
 		t := &tasks[i]
-		if with.Approvals && t.Status.State.Interrupted() {
-			s.querySmallApprovals(&b, t.ID, &t.approvals, &t.Approvals)
+		if with.Approvals && t.Status.State.IsInterrupted() {
+			s.querySmallApprovals(&b, t.ID, &t.approvalBytes, &t.Approvals)
 		}
 		if kinds != "" {
-			b.Query(readSized(t.ID, &t.events), sized, s.tenant, string(t.ID))
+			b.Query(scanSizedEventsInto(t.ID, &t.events), sized, s.tenant, string(t.ID))
 		}
 	}
 	if err := s.h.Do(ctx, &b); err != nil {
@@ -324,10 +324,10 @@ func (s *Store) size(ctx context.Context, tasks []taskReading, with With) error 
 	return nil
 }
 
-// Cancel ends the task seen as cancelled and takes its lease. It returns [agentsvc.ErrLost] if the task has moved on.
-func (s *Store) Cancel(ctx context.Context, seen Stored, ev agentsvc.Event) error {
-	g := &guard{seen.Epoch + 1, ev.Seq}
-	b := db.Batch{Key: string(seen.ID), Stores: db.StoresEnd}
+// CancelTask ends the task seen as cancelled and takes its lease. It returns [agentsvc.ErrLeaseLost] if the task has moved on.
+func (s *Store) CancelTask(ctx context.Context, seen StoredTask, ev agentsvc.Event) error {
+	g := &precondition{seen.Epoch + 1, ev.Seq}
+	b := db.Batch{Key: string(seen.ID), StorageKind: db.StoresEnd}
 	var n int64
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = 'cancelled', updated_at = $5
 		WHERE tenant = $1 AND id = $2 AND epoch = $6 AND seq = $7 AND state IN ('submitted', 'working', 'input_required', 'auth_required')`,
@@ -336,11 +336,11 @@ func (s *Store) Cancel(ctx context.Context, seen Stored, ev agentsvc.Event) erro
 		return err
 	}
 	s.endRuns(&b, seen.ID, g)
-	return s.guarded(ctx, &b, &n, "cancel task "+string(seen.ID))
+	return s.writeConditional(ctx, &b, &n, "cancel task "+string(seen.ID))
 }
 
 // endRuns adds to b that a task which has ended has no more runs and waits for nobody, if the guard holds.
-func (s *Store) endRuns(b *db.Batch, id agentsvc.TaskID, g *guard) {
+func (s *Store) endRuns(b *db.Batch, id agentsvc.TaskID, g *precondition) {
 	b.Exec(nil, `UPDATE run SET state = 'completed', worker = '' WHERE tenant = $1 AND task = $2 AND state IN ('waiting', 'pending', 'running', 'input_required')
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`,
 		s.tenant, string(id), g.epoch, g.seq)
@@ -349,78 +349,78 @@ func (s *Store) endRuns(b *db.Batch, id agentsvc.TaskID, g *guard) {
 		s.tenant, string(id), g.epoch, g.seq)
 }
 
-// Begin takes the lease of a claimed run's task: it fills in what the run does not know and, where the task was only
-// submitted, appends the fact that it is being worked on. It returns [agentsvc.ErrLost] if the task no longer
-// waits for this run or the run is no longer leased to its worker, and [ErrWaiting] if the task waits for somebody else.
-func (s *Store) Begin(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
-	for range maxTries {
+// AcquireTaskLease takes the lease of a claimed run's task: it fills in what the run does not know and, where the task was only
+// submitted, appends the fact that it is being worked on. It returns [agentsvc.ErrLeaseLost] if the task no longer
+// waits for this run or the run is no longer leased to its worker, and [ErrTaskInterrupted] if the task waits for somebody else.
+func (s *Store) AcquireTaskLease(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
+	for range maxAttempts {
 		// Whoever had the lease before may still write until it is taken from them.
-		if evs, err = s.begin(ctx, run); !errors.Is(err, errMoved) {
+		if evs, err = s.tryAcquireTaskLease(ctx, run); !errors.Is(err, errTaskChanged) {
 			return evs, err
 		}
 	}
 	return nil, err
 }
 
-// errMoved says that the task moved on between the look and the step.
-var errMoved = errors.New("the task moved on")
+// errTaskChanged says that the task moved on between the look and the step.
+var errTaskChanged = errors.New("the task moved on")
 
-func (s *Store) begin(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
-	seen, found, leased, err := s.standing(ctx, run)
+func (s *Store) tryAcquireTaskLease(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
+	seen, found, leased, err := s.loadLeaseState(ctx, run)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case !leased:
-		return nil, agentsvc.ErrLost
-	case seen.Turn == run.Turn && seen.Status.State.Interrupted():
-		return nil, ErrWaiting
-	case seen.Turn != run.Turn || seen.Status.State.Terminal():
-		return nil, agentsvc.ErrLost
+		return nil, agentsvc.ErrLeaseLost
+	case seen.Turn == run.Turn && seen.Status.State.IsInterrupted():
+		return nil, ErrTaskInterrupted
+	case seen.Turn != run.Turn || seen.Status.State.IsTerminal():
+		return nil, agentsvc.ErrLeaseLost
 	}
 	run.Agent, run.Context, run.Owner = seen.Agent, seen.Context, seen.Owner
 	run.Epoch, run.Seq = seen.Epoch+1, seen.Seq
-	run.Fresh = run.Turn == 1 && run.Context == FreshContext(run.Task)
+	run.IsNewContext = run.Turn == 1 && run.Context == ContextIDForTask(run.Task)
 	var evs []agentsvc.Event
 	if seen.Status.State == agentsvc.Submitted {
-		run.CutOff = false // it stopped before anything began
+		run.WasInterrupted = false // it stopped before anything began
 		run.Seq++
 		now := time.Now().UTC().Truncate(time.Microsecond)
 		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Status: &agentsvc.Status{State: agentsvc.Working, At: now}}}
 	}
-	b := db.Batch{Key: string(run.Task), Stores: db.StoresEnd}
+	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresEnd}
 	var n int64
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = CASE WHEN state = 'submitted' THEN $4 ELSE status_seq END, state = 'working'
 		WHERE tenant = $1 AND id = $2 AND epoch = $5 AND seq = $6 AND state IN ('submitted', 'working')
-			AND EXISTS (`+leasedRun(7)+`)`,
+			AND EXISTS (`+leasedRunSQL(7)+`)`,
 		s.tenant, string(run.Task), run.Epoch, run.Seq, seen.Epoch, seen.Seq, run.Turn, run.Worker, run.Attempts)
-	if err := insertEvents(&b, s.tenant, run.Task, evs, &guard{run.Epoch, run.Seq}); err != nil {
+	if err := insertEvents(&b, s.tenant, run.Task, evs, &precondition{run.Epoch, run.Seq}); err != nil {
 		return nil, err
 	}
-	if err := s.guarded(ctx, &b, &n, "begin task "+string(run.Task)); errors.Is(err, agentsvc.ErrLost) {
-		return nil, errMoved
+	if err := s.writeConditional(ctx, &b, &n, "begin task "+string(run.Task)); errors.Is(err, agentsvc.ErrLeaseLost) {
+		return nil, errTaskChanged
 	} else if err != nil {
 		return nil, err
 	}
-	if run.Facts = nil; !found.unread {
-		run.Facts = slices.Concat(found.evs, evs)
+	if run.TurnEvents = nil; !found.isTooLarge {
+		run.TurnEvents = slices.Concat(found.events, evs)
 	}
 	return evs, nil
 }
 
-// leasedRun selects the run of the task $2 of the tenant $1 that is leased: its turn, its worker and which attempt it is are
+// leasedRunSQL selects the run of the task $2 of the tenant $1 that is leased: its turn, its worker and which attempt it is are
 // the parameters from the number turn on.
-func leasedRun(turn int) string {
+func leasedRunSQL(turn int) string {
 	return fmt.Sprintf(`SELECT 1 FROM run WHERE tenant = $1 AND task = $2 AND turn = $%d AND worker = $%d AND attempts = $%d AND state = 'running'`, turn, turn+1, turn+2)
 }
 
-// standing reads where run's task stands, the facts of run's turn so far unless they are large, which hold if it still stands there when its
+// loadLeaseState reads where run's task stands, the facts of run's turn so far unless they are large, which hold if it still stands there when its
 // lease is taken, and whether run is leased to its worker.
-func (s *Store) standing(ctx context.Context, run *Run) (t Stored, found facts, leased bool, err error) {
+func (s *Store) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, found eventReading, leased bool, err error) {
 	var b db.Batch
-	t.query(&b, s.tenant, run.Task)
-	b.Query(func(db.Row) error { leased = true; return nil }, leasedRun(3), s.tenant, string(run.Task), run.Turn, run.Worker, run.Attempts)
-	found.query(&b, s.tenant, run.Task, run.FirstSeq-1, maxJournal)
+	t.addQuery(&b, s.tenant, run.Task)
+	b.Query(func(db.Row) error { leased = true; return nil }, leasedRunSQL(3), s.tenant, string(run.Task), run.Turn, run.Worker, run.Attempts)
+	found.addQuery(&b, s.tenant, run.Task, run.FirstSeq-1, maxJournal)
 	if err := s.h.Do(ctx, &b); err != nil {
 		return t, found, false, fmt.Errorf("read task %s: %w", run.Task, err)
 	}
@@ -430,8 +430,8 @@ func (s *Store) standing(ctx context.Context, run *Run) (t Stored, found facts, 
 	return t, found, leased, nil
 }
 
-// query adds to b that t is read, but for what its status says.
-func (t *Stored) query(b *db.Batch, tenant string, id agentsvc.TaskID) {
+// addQuery adds to b that t is read, but for what its status says.
+func (t *StoredTask) addQuery(b *db.Batch, tenant string, id agentsvc.TaskID) {
 	b.Query(func(r db.Row) error {
 		return r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State), &t.Epoch, &t.Seq, &t.Turn)
 	}, `SELECT id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, turn FROM task WHERE tenant = $1 AND id = $2`, tenant, string(id))

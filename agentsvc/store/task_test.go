@@ -17,7 +17,7 @@ import (
 
 // TestBegin: what a claimed run finds, and takes, by the state of its task.
 func TestBegin(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for _, c := range []struct {
 			name string
 			make func() (id agentsvc.TaskID, turn int64)
@@ -25,28 +25,28 @@ func TestBegin(t *testing.T) {
 			seq  int64
 			evs  int
 		}{
-			{"submitted", func() (agentsvc.TaskID, int64) { return accept(t, s, aRun("")).Task, 1 }, nil, 2, 1},
-			{"working", func() (agentsvc.TaskID, int64) { return accept(t, s, aRun("w1")).Task, 1 }, nil, 2, 0},
-			{"waiting", func() (agentsvc.TaskID, int64) { return waiting(t, s).ID, 1 }, store.ErrWaiting, 0, 0},
-			{"another turn", func() (agentsvc.TaskID, int64) { return accept(t, s, aRun("w1")).Task, 2 }, agentsvc.ErrLost, 0, 0},
+			{"submitted", func() (agentsvc.TaskID, int64) { return createTask(t, s, newRun("")).Task, 1 }, nil, 2, 1},
+			{"working", func() (agentsvc.TaskID, int64) { return createTask(t, s, newRun("w1")).Task, 1 }, nil, 2, 0},
+			{"waiting", func() (agentsvc.TaskID, int64) { return createWaitingTask(t, s).ID, 1 }, store.ErrTaskInterrupted, 0, 0},
+			{"another turn", func() (agentsvc.TaskID, int64) { return createTask(t, s, newRun("w1")).Task, 2 }, agentsvc.ErrLeaseLost, 0, 0},
 			{"ended", func() (agentsvc.TaskID, int64) {
-				seen := waiting(t, s)
-				if err := s.Cancel(t.Context(), seen, events(seen.ID, seen.Seq+1, status(agentsvc.Cancelled, nil))[0]); err != nil {
+				seen := createWaitingTask(t, s)
+				if err := s.CancelTask(t.Context(), seen, sequenceEvents(seen.ID, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
 					t.Fatal(err)
 				}
 				return seen.ID, 1
-			}, agentsvc.ErrLost, 0, 0},
+			}, agentsvc.ErrLeaseLost, 0, 0},
 			{"not there", func() (agentsvc.TaskID, int64) { return "no", 1 }, agentsvc.ErrNotFound, 0, 0},
 		} {
 			id, turn := c.make()
-			run := leased(t, d, id, turn)
-			before := dump(t, d)
-			evs, err := s.Begin(t.Context(), &run)
+			run := leaseRun(t, d, id, turn)
+			before := dumpTables(t, d)
+			evs, err := s.AcquireTaskLease(t.Context(), &run)
 			if !errors.Is(err, c.want) {
 				t.Errorf("%s: %v, want %v", c.name, err, c.want)
 			}
 			if c.want != nil {
-				if diff := cmp.Diff(before, dump(t, d)); diff != "" {
+				if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
 					t.Errorf("%s: left behind\n%s", c.name, diff)
 				}
 				continue
@@ -54,37 +54,37 @@ func TestBegin(t *testing.T) {
 			if run.Agent != "assistant" || run.Context != "c1" || run.Owner != ana || run.Epoch != 2 || run.Seq != c.seq || len(evs) != c.evs {
 				t.Errorf("%s: began %+v with %d events", c.name, run, len(evs))
 			}
-			if got := task(t, s, id); got.Status.State != agentsvc.Working || got.Epoch != 2 || got.Seq != c.seq {
+			if got := loadTask(t, s, id); got.Status.State != agentsvc.Working || got.Epoch != 2 || got.Seq != c.seq {
 				t.Errorf("%s: task %+v", c.name, got)
 			}
-			if err := s.Record(t.Context(), &run, store.Record{Events: events(id, run.Seq+1, message("x"))}); err != nil {
+			if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(id, run.Seq+1, messageEvent("x"))}); err != nil {
 				t.Errorf("%s: the lease does not hold: %v", c.name, err)
 			}
-			gapless(t, log(t, s, id), int(c.seq)+1)
+			checkGapless(t, loadLog(t, s, id), int(c.seq)+1)
 		}
 	})
 }
 
 func TestCancel(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		submitted, working := accept(t, s, aRun("")), accept(t, s, aRun("w1"))
-		for _, id := range []agentsvc.TaskID{submitted.Task, working.Task, waiting(t, s).ID} {
-			seen := task(t, s, id)
-			if err := s.Cancel(t.Context(), seen, events(id, seen.Seq+1, status(agentsvc.Cancelled, nil))[0]); err != nil {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		submitted, working := createTask(t, s, newRun("")), createTask(t, s, newRun("w1"))
+		for _, id := range []agentsvc.TaskID{submitted.Task, working.Task, createWaitingTask(t, s).ID} {
+			seen := loadTask(t, s, id)
+			if err := s.CancelTask(t.Context(), seen, sequenceEvents(id, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
 				t.Fatalf("cancel a task that is %s: %v", seen.Status.State, err)
 			}
-			got := task(t, s, id)
+			got := loadTask(t, s, id)
 			if got.Status.State != agentsvc.Cancelled || got.Epoch != seen.Epoch+1 {
 				t.Errorf("%s became %s at epoch %d", seen.Status.State, got.Status.State, got.Epoch)
 			}
-			if state, _, worker := runState(t, d, store.Run{Tenant: "acme", Task: id, Turn: 1}); state != store.Completed || worker != "" {
+			if state, _, worker := loadRunState(t, d, store.Run{Tenant: "acme", Task: id, Turn: 1}); state != store.Completed || worker != "" {
 				t.Errorf("the run of a task that was %s is %s at %q", seen.Status.State, state, worker)
 			}
-			before := dump(t, d)
-			if err := s.Cancel(t.Context(), got, events(id, got.Seq+1, status(agentsvc.Cancelled, nil))[0]); !errors.Is(err, agentsvc.ErrLost) {
+			before := dumpTables(t, d)
+			if err := s.CancelTask(t.Context(), got, sequenceEvents(id, got.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); !errors.Is(err, agentsvc.ErrLeaseLost) {
 				t.Errorf("cancel a task that has ended: %v", err)
 			}
-			if diff := cmp.Diff(before, dump(t, d)); diff != "" {
+			if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
 				t.Errorf("cancel of an ended task left\n%s", diff)
 			}
 		}
@@ -93,39 +93,39 @@ func TestCancel(t *testing.T) {
 
 // TestList: what a filter chooses, on which pages, and how many there are in all.
 func TestList(t *testing.T) {
-	each(t, func(t *testing.T, d *db.DB, s *store.Store) {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		bob := agentsvc.Owner{Issuer: "stoa", Subject: "bob"}
 		var all []store.Run
 		for i := range 12 {
-			run := aRun([]string{"", "w1"}[i%2])
+			run := newRun([]string{"", "w1"}[i%2])
 			run.Agent = []string{"a", "b", "c"}[i%3]
 			run.Context = agentsvc.ContextID(fmt.Sprint("c", i%4))
 			if i >= 6 {
 				run.Owner = bob
 			}
-			all = append(all, accept(t, s, run))
+			all = append(all, createTask(t, s, run))
 		}
 		other := store.New(d, "globex")
-		foreign := aRun("w1")
+		foreign := newRun("w1")
 		foreign.Tenant = "globex"
-		accept(t, other, foreign)
+		createTask(t, other, foreign)
 		slices.Reverse(all) // newest first
 		for _, c := range []struct {
 			name string
-			f    store.Filter
+			f    store.TaskFilter
 			in   func(store.Run) bool
 		}{
-			{"all", store.Filter{}, func(store.Run) bool { return true }},
-			{"an agent", store.Filter{Agents: []string{"a"}}, func(r store.Run) bool { return r.Agent == "a" }},
-			{"agents", store.Filter{Agents: []string{"a", "c"}}, func(r store.Run) bool { return r.Agent != "b" }},
-			{"no agents", store.Filter{Agents: []string{}}, func(store.Run) bool { return false }},
-			{"an owner", store.Filter{Owner: &bob}, func(r store.Run) bool { return r.Owner == bob }},
-			{"a stranger", store.Filter{Owner: &agentsvc.Owner{Issuer: "other", Subject: "bob"}}, func(store.Run) bool { return false }},
-			{"a context", store.Filter{Context: "c2"}, func(r store.Run) bool { return r.Context == "c2" }},
-			{"a state", store.Filter{State: agentsvc.Submitted}, func(r store.Run) bool { return r.Worker == "" }},
-			{"of the last hour", store.Filter{After: time.Now().Add(-time.Hour)}, func(store.Run) bool { return true }},
-			{"of the next hour", store.Filter{After: time.Now().Add(time.Hour)}, func(store.Run) bool { return false }},
-			{"several", store.Filter{Agents: []string{"a"}, Owner: &ana, Context: "c0", State: agentsvc.Submitted}, func(r store.Run) bool {
+			{"all", store.TaskFilter{}, func(store.Run) bool { return true }},
+			{"an agent", store.TaskFilter{Agents: []string{"a"}}, func(r store.Run) bool { return r.Agent == "a" }},
+			{"agents", store.TaskFilter{Agents: []string{"a", "c"}}, func(r store.Run) bool { return r.Agent != "b" }},
+			{"no agents", store.TaskFilter{Agents: []string{}}, func(store.Run) bool { return false }},
+			{"an owner", store.TaskFilter{Owner: &bob}, func(r store.Run) bool { return r.Owner == bob }},
+			{"a stranger", store.TaskFilter{Owner: &agentsvc.Owner{Issuer: "other", Subject: "bob"}}, func(store.Run) bool { return false }},
+			{"a context", store.TaskFilter{Context: "c2"}, func(r store.Run) bool { return r.Context == "c2" }},
+			{"a state", store.TaskFilter{State: agentsvc.Submitted}, func(r store.Run) bool { return r.Worker == "" }},
+			{"of the last hour", store.TaskFilter{After: time.Now().Add(-time.Hour)}, func(store.Run) bool { return true }},
+			{"of the next hour", store.TaskFilter{After: time.Now().Add(time.Hour)}, func(store.Run) bool { return false }},
+			{"several", store.TaskFilter{Agents: []string{"a"}, Owner: &ana, Context: "c0", State: agentsvc.Submitted}, func(r store.Run) bool {
 				return r.Agent == "a" && r.Owner == ana && r.Context == "c0" && r.Worker == ""
 			}},
 		} {
@@ -140,7 +140,7 @@ func TestList(t *testing.T) {
 				f := c.f
 				f.Limit = size
 				for range all {
-					listed, err := s.Tasks(t.Context(), f)
+					listed, err := s.ListTasks(t.Context(), f)
 					page, total := listed.Tasks, listed.Total
 					if err != nil {
 						t.Fatalf("%s: %v", c.name, err)
@@ -166,25 +166,25 @@ func TestList(t *testing.T) {
 
 // TestListWith: a listed task holds what was asked for, and is the same as when it is read alone.
 func TestListWith(t *testing.T) {
-	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		for range 3 {
-			run := accept(t, s, aRun("w1"))
+			run := createTask(t, s, newRun("w1"))
 			made := func(text string, more bool) agentsvc.Event {
 				return agentsvc.Event{Artifact: &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: "a", Parts: []agentsvc.Part{agentsvc.TextPart(text)}}, Append: more}}
 			}
-			evs := events(run.Task, 3, message("m"), made("one", false), made("two", true), status(agentsvc.Completed, says("end")))
-			if err := s.Record(t.Context(), &run, store.Record{Events: evs, End: store.Completed}); err != nil {
+			evs := sequenceEvents(run.Task, 3, messageEvent("m"), made("one", false), made("two", true), statusEvent(agentsvc.Completed, agentMessage("end")))
+			if err := s.WriteRecord(t.Context(), &run, store.Record{Events: evs, EndState: store.Completed}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, with := range []store.With{{}, {History: true}, {Artifacts: true}, {History: true, Artifacts: true}} {
-			page, err := s.Tasks(t.Context(), store.Filter{Limit: 10, With: with})
+		for _, with := range []store.TaskParts{{}, {History: true}, {Artifacts: true}, {History: true, Artifacts: true}} {
+			page, err := s.ListTasks(t.Context(), store.TaskFilter{Limit: 10, Parts: with})
 			tasks := page.Tasks
 			if err != nil || len(tasks) != 3 {
 				t.Fatalf("%d tasks (%v)", len(tasks), err)
 			}
 			for _, got := range tasks {
-				alone, err := s.Task(t.Context(), got.ID, with)
+				alone, err := s.LoadTask(t.Context(), got.ID, with)
 				if diff := cmp.Diff(alone, got); err != nil || diff != "" {
 					t.Errorf("with %+v: alone -, listed + (%v)\n%s", with, err, diff)
 				}
@@ -205,9 +205,9 @@ func TestListWith(t *testing.T) {
 
 // TestEvents: the log is read from any place on, in pages of any size.
 func TestEvents(t *testing.T) {
-	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
-		if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, 3, message("a"), message("b"), message("c"))}); err != nil {
+	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
+		if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("a"), messageEvent("b"), messageEvent("c"))}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
@@ -215,7 +215,7 @@ func TestEvents(t *testing.T) {
 			limit int
 			want  []int64
 		}{{-5, 2, []int64{1, 2}}, {0, 100, []int64{1, 2, 3, 4, 5}}, {2, 2, []int64{3, 4}}, {4, 2, []int64{5}}, {5, 2, nil}, {99, 2, nil}} {
-			evs, err := s.Events(t.Context(), run.Task, c.after, c.limit)
+			evs, err := s.LoadEvents(t.Context(), run.Task, c.after, c.limit)
 			var got []int64
 			for _, ev := range evs {
 				got = append(got, ev.Seq)
@@ -225,7 +225,7 @@ func TestEvents(t *testing.T) {
 			}
 		}
 		run.FirstSeq = 4
-		if evs, err := s.Journal(t.Context(), run); err != nil || len(evs) != 2 || evs[0].Seq != 4 {
+		if evs, err := s.LoadJournal(t.Context(), run); err != nil || len(evs) != 2 || evs[0].Seq != 4 {
 			t.Errorf("journal of a turn that began at 4: %v (%v)", evs, err)
 		}
 	})
@@ -233,10 +233,10 @@ func TestEvents(t *testing.T) {
 
 // TestPage: a page of the log ends at so many events, or where it has grown so large, and tells whether there is more.
 func TestPage(t *testing.T) {
-	each(t, func(t *testing.T, _ *db.DB, s *store.Store) {
-		run := accept(t, s, aRun("w1"))
+	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
+		run := createTask(t, s, newRun("w1"))
 		large := strings.Repeat("x", 10_000)
-		if err := s.Record(t.Context(), &run, store.Record{Events: events(run.Task, 3, message(large), message(large), message("c"))}); err != nil {
+		if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, messageEvent(large), messageEvent(large), messageEvent("c"))}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
@@ -256,7 +256,7 @@ func TestPage(t *testing.T) {
 			{5, 100, 9_000, nil, false},
 			{99, 100, 9_000, nil, false},
 		} {
-			evs, more, err := s.Page(t.Context(), run.Task, c.after, c.limit, c.size)
+			evs, more, err := s.LoadEventPage(t.Context(), run.Task, c.after, c.limit, c.size)
 			var got []int64
 			for _, ev := range evs {
 				got = append(got, ev.Seq)

@@ -20,90 +20,90 @@ import (
 
 // Bounds of a request's body.
 const (
-	maxBody    = 1 << 20
-	maxMessage = 28 << 20
-	echoed     = 4 << 20 // of which much is garbage when it is answered
+	maxBody          = 1 << 20
+	maxMessage       = 28 << 20
+	collectThreshold = 4 << 20 // of which much is garbage when it is answered
 )
 
-// limit bounds the body that r's handler will read, and how long the client may pause while sending it.
-func (s *Server) limit(rec *record, r *http.Request, route *Route) {
+// limitBody bounds the body that r's handler will read, and how long the client may pause while sending it.
+func (s *Server) limitBody(rec *requestRecord, r *http.Request, route *Route) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	most := int64(maxBody)
-	if route.Messages {
-		most = maxMessage
+	maximum := int64(maxBody)
+	if route.LargeBody {
+		maximum = maxMessage
 	}
-	rec.most = most
+	rec.maxBodyBytes = maximum
 	// The connection's own writer, since it closes the connection of a client that sends too much.
-	body := http.MaxBytesReader(rec.ResponseWriter, r.Body, most)
-	if r.ContentLength > most {
-		body = tooLong{body, most}
+	body := http.MaxBytesReader(rec.ResponseWriter, r.Body, maximum)
+	if r.ContentLength > maximum {
+		body = oversizedBody{body, maximum}
 	}
-	r.Body = &paced{ReadCloser: body, pace: http.NewResponseController(rec.ResponseWriter), stall: s.options.Stall, whole: s.options.Arrive}
+	r.Body = &timedBody{ReadCloser: body, controller: http.NewResponseController(rec.ResponseWriter), pieceTimeout: s.options.PieceTimeout, totalTimeout: s.options.BodyTimeout}
 }
 
-// tooLong is a body that says of itself that it is too long: none of it is read.
-type tooLong struct {
+// oversizedBody is a body that says of itself that it is too long: none of it is read.
+type oversizedBody struct {
 	io.ReadCloser
-	most int64
+	maxBytes int64
 }
 
-func (t tooLong) Read([]byte) (int, error) { return 0, &http.MaxBytesError{Limit: t.most} }
+func (t oversizedBody) Read([]byte) (int, error) { return 0, &http.MaxBytesError{Limit: t.maxBytes} }
 
-// paced is a body whose every piece must arrive in time, and so must the whole: a large one keeps others out.
-type paced struct {
+// timedBody is a body whose every piece must arrive in time, and so must the whole: a large one keeps others out.
+type timedBody struct {
 	io.ReadCloser
-	pace         *http.ResponseController
-	stall, whole time.Duration
-	until        time.Time   // zero = nothing has been read
-	ended        atomic.Bool // by end
+	controller                 *http.ResponseController
+	pieceTimeout, totalTimeout time.Duration
+	deadline                   time.Time   // zero = nothing has been read
+	aborted                    atomic.Bool // by end
 }
 
-func (p *paced) Read(b []byte) (int, error) {
+func (p *timedBody) Read(b []byte) (int, error) {
 	now := time.Now()
-	if p.until.IsZero() {
-		p.until = now.Add(p.whole)
+	if p.deadline.IsZero() {
+		p.deadline = now.Add(p.totalTimeout)
 	}
-	by := now.Add(p.stall)
-	if by.After(p.until) {
-		by = p.until
+	by := now.Add(p.pieceTimeout)
+	if by.After(p.deadline) {
+		by = p.deadline
 	}
-	_ = p.pace.SetReadDeadline(by) // not every connection can
-	if p.ended.Load() {            // after the deadline, which end may have set before
-		return 0, ErrSlow
+	_ = p.controller.SetReadDeadline(by) // not every connection can
+	if p.aborted.Load() {                // after the deadline, which end may have set before
+		return 0, ErrTooSlow
 	}
 	n, err := p.ReadCloser.Read(b)
 	switch {
-	case p.ended.Load():
-		return n, ErrSlow // the deadline stays: nobody waits for the rest
+	case p.aborted.Load():
+		return n, ErrTooSlow // the deadline stays: nobody waits for the rest
 	case err != nil:
-		_ = p.pace.SetReadDeadline(time.Time{})
+		_ = p.controller.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// end ends the reading, at once. It may be called while somebody reads.
-func (p *paced) end() {
-	p.ended.Store(true)
-	_ = p.pace.SetReadDeadline(ended)
+// abortRead ends the reading, at once. It may be called while somebody reads.
+func (p *timedBody) abortRead() {
+	p.aborted.Store(true)
+	_ = p.controller.SetReadDeadline(expiredDeadline)
 }
 
-var ended = time.Unix(1, 0) // the deadline of a body that is not read any more
+var expiredDeadline = time.Unix(1, 0) // the deadline of a body that is not read any more
 
-// pause is called when the body is not read for a while: its sender has as much time more.
-func (p *paced) pause() (resume func()) {
+// pauseTimeout is called when the body is not read for a while: its sender has as much time more.
+func (p *timedBody) pauseTimeout() (resume func()) {
 	began := time.Now()
-	_ = p.pace.SetReadDeadline(time.Time{})
+	_ = p.controller.SetReadDeadline(time.Time{})
 	return func() {
-		if !p.until.IsZero() {
-			p.until = p.until.Add(time.Since(began))
+		if !p.deadline.IsZero() {
+			p.deadline = p.deadline.Add(time.Since(began))
 		}
-		by := time.Now().Add(p.stall)
-		if p.ended.Load() {
-			by = ended
+		by := time.Now().Add(p.pieceTimeout)
+		if p.aborted.Load() {
+			by = expiredDeadline
 		}
-		_ = p.pace.SetReadDeadline(by)
+		_ = p.controller.SetReadDeadline(by)
 	}
 }
 
@@ -112,42 +112,42 @@ func (p *paced) pause() (resume func()) {
 func ReadBody(r *http.Request) ([]byte, error) {
 	rec := recordOf(r)
 	in := &countedBody{Reader: r.Body}
-	a := rec.arrival(r, &rec.held)
-	body, err := takeBody(in, r.ContentLength, rec.most, a)
+	a := rec.meterBody(r, &rec.bodyReservation)
+	body, err := readMetered(in, r.ContentLength, rec.maxBodyBytes, a)
 	switch {
 	case in.refused != nil:
-		a.refuse(in.counter.count())
+		a.chargeRefused(in.counter.totalValues())
 		return nil, in.refused
 	case err != nil:
-		return nil, unread(err)
+		return nil, describeReadError(err)
 	}
-	rec.received = len(body)
-	return body, rec.held.takeValues(r.Context(), rec.rooms, rec.tenant(), len(body), in.counter.count())
+	rec.receivedBytes = len(body)
+	return body, rec.bodyReservation.reserveDecoded(r.Context(), rec.bodyBudget, rec.appID(), len(body), in.counter.totalValues())
 }
 
-// arrival is how r's body comes in, whose room is in h.
-func (rec *record) arrival(r *http.Request, h *hold) *arrival {
-	a := newArrival(r.Context(), rec.rooms, rec.tenant(), h, nil)
-	if p, ok := r.Body.(*paced); ok { // not a copy of what was read before
-		a.cut, a.pause = p.end, p.pause
+// meterBody is how r's body comes in, whose room is in h.
+func (rec *requestRecord) meterBody(r *http.Request, h *bodyReservation) *bodyMeter {
+	a := newBodyMeter(r.Context(), rec.bodyBudget, rec.appID(), h, nil)
+	if p, ok := r.Body.(*timedBody); ok { // not a copy of what was read before
+		a.cutOff, a.pause = p.abortRead, p.pauseTimeout
 	}
 	return a
 }
 
-// unread is what the caller is told of a body that could not be read.
-func unread(err error) error {
+// describeReadError is what the caller is told of a body that could not be read.
+func describeReadError(err error) error {
 	var large *http.MaxBytesError
-	var own *refusal
+	var own *responseError
 	switch {
 	case errors.As(err, &own):
 		return err
 	case errors.As(err, &large):
-		return &refusal{
+		return &responseError{
 			code: ResourceExhausted, status: http.StatusRequestEntityTooLarge,
 			text: fmt.Sprintf("the body is too large, %d MiB are allowed", large.Limit>>20),
 		}
 	}
-	return &refusal{code: InvalidArgument, status: http.StatusBadRequest, text: "the body did not arrive whole"}
+	return &responseError{code: InvalidArgument, status: http.StatusBadRequest, text: "the body did not arrive whole"}
 }
 
 // DecodeBody reads the request's body, one JSON object without unknown members, into v. An empty body leaves v as it is.
@@ -180,7 +180,7 @@ func checkContentType(r *http.Request) error {
 	}
 	kind, _, err := mime.ParseMediaType(given)
 	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
-		return agentsvc.Invalid("Content-Type", "must be application/json")
+		return agentsvc.NewInvalidError("Content-Type", "must be application/json")
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func checkContentType(r *http.Request) error {
 // DecodeJSON reads one JSON object into v. Members that v does not have are refused where strict is set. Its errors say
 // where and what.
 func DecodeJSON(body []byte, v any, strict bool) error {
-	err := decode(body, v, strict)
+	err := unmarshalBody(body, v, strict)
 	if err == nil {
 		return nil
 	}
@@ -199,27 +199,27 @@ func DecodeJSON(body []byte, v any, strict bool) error {
 	case errors.As(err, &own):
 		return err
 	case errors.As(err, &wrong):
-		return agentsvc.Invalid(spotOf(body, wrong), "a JSON %s cannot stand here", wrong.Value)
+		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "a JSON %s cannot stand here", wrong.Value)
 	case errors.As(err, &syntax):
-		return agentsvc.Invalid("", "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
+		return agentsvc.NewInvalidError("", "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return agentsvc.Invalid("", "the JSON ends too early")
+		return agentsvc.NewInvalidError("", "the JSON ends too early")
 	}
 	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
-		return strayed(body, v, strings.TrimSuffix(name, `"`))
+		return newUnknownFieldError(body, v, strings.TrimSuffix(name, `"`))
 	}
-	return agentsvc.Invalid("", "%s", strings.TrimPrefix(err.Error(), "json: "))
+	return agentsvc.NewInvalidError("", "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// decode is json.Unmarshal, and with strict a decoder that refuses unknown members. That one reads body into a buffer of its own.
-func decode(body []byte, v any, strict bool) error {
+// unmarshalBody is json.Unmarshal, and with strict a decoder that refuses unknown members. That one reads body into a buffer of its own.
+func unmarshalBody(body []byte, v any, strict bool) error {
 	if !strict {
 		err := json.Unmarshal(body, v)
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
 			switch {
 			case strings.HasSuffix(err.Error(), "after top-level value"):
-				return errSecond()
+				return newTrailingDataError()
 			case syntax.Offset >= int64(len(body)) && strings.HasPrefix(err.Error(), "unexpected end"):
 				return io.ErrUnexpectedEOF
 			}
@@ -230,14 +230,14 @@ func decode(body []byte, v any, strict bool) error {
 		if name := unknownMember(body, v); name != "" {
 			return fmt.Errorf("json: unknown field %q", name)
 		}
-		return decode(body, v, false)
+		return unmarshalBody(body, v, false)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
 	if err == nil {
 		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			return errSecond()
+			return newTrailingDataError()
 		}
 	}
 	return err
@@ -245,7 +245,7 @@ func decode(body []byte, v any, strict bool) error {
 
 // unknownMember returns the name of a member of the object in body that the struct v points to does not have, "" where there is none.
 func unknownMember(body []byte, v any) string {
-	var members map[string]Within
+	var members map[string]AliasedJSON
 	if json.Unmarshal(body, &members) != nil {
 		return "" // it will be refused
 	}
@@ -259,37 +259,39 @@ func unknownMember(body []byte, v any) string {
 	return ""
 }
 
-func errSecond() error { return agentsvc.Invalid("", "there is more after the JSON value") }
+func newTrailingDataError() error {
+	return agentsvc.NewInvalidError("", "there is more after the JSON value")
+}
 
 // WriteJSON answers with v.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
-	return writeAs(w, jsonType, status, v)
+	return encodeResponse(w, jsonMediaType, status, v)
 }
 
-// WriteKind answers with v in a kind of JSON that has a media type of its own.
-func WriteKind(w http.ResponseWriter, kind string, v any) error {
-	return writeAs(w, []string{kind}, http.StatusOK, v)
+// WriteMediaType answers with v in a kind of JSON that has a media type of its own.
+func WriteMediaType(w http.ResponseWriter, kind string, v any) error {
+	return encodeResponse(w, []string{kind}, http.StatusOK, v)
 }
 
-func writeAs(w http.ResponseWriter, kind []string, status int, v any) error {
-	if rec, ok := w.(*record); ok && rec.received >= echoed {
-		collectReceived() // the answer may repeat what was received: what that came in is no longer needed
+func encodeResponse(w http.ResponseWriter, kind []string, status int, v any) error {
+	if rec, ok := w.(*requestRecord); ok && rec.receivedBytes >= collectThreshold {
+		collectGarbage() // the answer may repeat what was received: what that came in is no longer needed
 	}
 	var b bytes.Buffer
-	if err := encodeJSON(&b, v); err != nil {
+	if err := writeJSONLine(&b, v); err != nil {
 		return err
 	}
-	return writeBody(w, kind, status, b.Bytes())
+	return writeResponse(w, kind, status, b.Bytes())
 }
 
-// WriteMade answers with what is JSON already.
-func WriteMade(w http.ResponseWriter, body []byte) error {
-	return writeBody(w, jsonType, http.StatusOK, body)
+// WriteEncoded answers with what is JSON already.
+func WriteEncoded(w http.ResponseWriter, body []byte) error {
+	return writeResponse(w, jsonMediaType, http.StatusOK, body)
 }
 
-// JSONList returns an object whose first member, of that name, is a list of items which are JSON already, and which goes on
+// EncodeList returns an object whose first member, of that name, is a list of items which are JSON already, and which goes on
 // with the members of rest, of which there is at least one.
-func JSONList(name string, items [][]byte, rest any) ([]byte, error) {
+func EncodeList(name string, items [][]byte, remaining any) ([]byte, error) {
 	size := len(name) + 512
 	for _, item := range items {
 		size += len(item) + 1
@@ -304,58 +306,58 @@ func JSONList(name string, items [][]byte, rest any) ([]byte, error) {
 	}
 	b.WriteByte(']')
 	at := b.Len()
-	err := encodeJSON(b, rest)
+	err := writeJSONLine(b, remaining)
 	if err == nil {
 		b.Bytes()[at] = ','
 	}
 	return b.Bytes(), err
 }
 
-// JSON returns v as it stands in answers.
-func JSON(v any) ([]byte, error) {
+// EncodeJSON returns v as it stands in answers.
+func EncodeJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
-	err := encodeJSON(&b, v)
+	err := writeJSONLine(&b, v)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// writeBody writes a whole answer, or returns why it may not be in memory. Its length is said, so that it needs no chunks.
-func writeBody(w http.ResponseWriter, kind []string, status int, body []byte) error {
-	if err := hasRoom(w, len(body)); err != nil {
+// writeResponse writes a whole answer, or returns why it may not be in memory. Its length is said, so that it needs no chunks.
+func writeResponse(w http.ResponseWriter, kind []string, status int, body []byte) error {
+	if err := reserveResponse(w, len(body)); err != nil {
 		return err
 	}
 	h := w.Header()
 	h["Content-Type"], h["Content-Length"] = kind, []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
-	send(w, body)
+	writePieces(w, body)
 	return nil
 }
 
 const (
-	piece = 64 << 10         // bytes
-	taken = 30 * time.Second // how long a client may take to accept a piece
-	// long is what net/http, whose own buffer has 4 KiB, writes in two parts: one with the headers, one with the rest.
-	long = 8 << 10
+	pieceSize     = 64 << 10         // bytes
+	acceptTimeout = 30 * time.Second // how long a client may take to accept a piece
+	// corkThreshold is what net/http, whose own buffer has 4 KiB, writes in two parts: one with the headers, one with the rest.
+	corkThreshold = 8 << 10
 )
 
-// send writes an answer, for each piece of which the client has a limited time, and for the whole. A client that is gone needs none.
-func send(w http.ResponseWriter, b []byte) {
-	if len(b) <= piece {
-		if len(b) >= long {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(taken))
+// writePieces writes an answer, for each piece of which the client has a limited time, and for the whole. A client that is gone needs none.
+func writePieces(w http.ResponseWriter, b []byte) {
+	if len(b) <= pieceSize {
+		if len(b) >= corkThreshold {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(acceptTimeout))
 		}
-		if rec, ok := w.(*record); ok && rec.conn != nil && len(b) >= long {
-			cork(rec.conn, true)
-			defer cork(rec.conn, false)
+		if rec, ok := w.(*requestRecord); ok && rec.conn != nil && len(b) >= corkThreshold {
+			setCork(rec.conn, true)
+			defer setCork(rec.conn, false)
 		}
 		_, _ = w.Write(b)
 		return
 	}
-	rc, until := http.NewResponseController(w), wholeBy(time.Now(), len(b))
-	if rec := recordIn(w); rec != nil {
-		rec.until = until
+	rc, until := http.NewResponseController(w), responseDeadline(time.Now(), len(b))
+	if rec := unwrapRecord(w); rec != nil {
+		rec.responseDeadline = until
 	}
-	for part := range slices.Chunk(b, piece) {
-		by := time.Now().Add(taken)
+	for part := range slices.Chunk(b, pieceSize) {
+		by := time.Now().Add(acceptTimeout)
 		if until.Before(by) {
 			by = until
 		}
@@ -366,10 +368,10 @@ func send(w http.ResponseWriter, b []byte) {
 	}
 }
 
-var jsonType = []string{"application/json"}
+var jsonMediaType = []string{"application/json"}
 
-// encodeJSON writes v on one line, characters of HTML as they are.
-func encodeJSON(b *bytes.Buffer, v any) error {
+// writeJSONLine writes v on one line, characters of HTML as they are.
+func writeJSONLine(b *bytes.Buffer, v any) error {
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {

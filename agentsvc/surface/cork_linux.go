@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cork has the system keep what is written to a connection until it is told to go on, so that an answer that is written in
+// setCork has the system keep what is written to a connection until it is told to go on, so that an answer that is written in
 // parts wakes its reader once (tcp(7), TCP_CORK).
-func cork(conn syscall.RawConn, on bool) {
+func setCork(conn syscall.RawConn, on bool) {
 	value := 0
 	if on {
 		value = 1

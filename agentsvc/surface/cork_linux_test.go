@@ -17,10 +17,10 @@ import (
 // TestLongAnswer: a long answer leaves whole, in as few segments as the network allows, and so do those after it.
 func TestLongAnswer(t *testing.T) {
 	t.Parallel()
-	h, _ := house(t)
+	h, _ := newFixture(t)
 	for _, secure := range []bool{false, true} {
 		srv := httptest.NewUnstartedServer(nil)
-		srv.Config = h.Server.HTTP()
+		srv.Config = h.Server.NewHTTPServer()
 		t.Cleanup(srv.Close)
 		addr := srv.Listener.Addr().String()
 		if secure {
@@ -41,7 +41,7 @@ func TestLongAnswer(t *testing.T) {
 		}
 		in := bufio.NewReader(above)
 		for i := range 5 {
-			before := segmentsOf(t, conn)
+			before := tcpInfo(t, conn)
 			fmt.Fprint(above, "GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
 			resp, err := http.ReadResponse(in, nil)
 			if err != nil {
@@ -51,17 +51,17 @@ func TestLongAnswer(t *testing.T) {
 			if err != nil || len(body) != 30_003 {
 				t.Fatalf("%d bytes and %v, want 30,003", len(body), err)
 			}
-			after := segmentsOf(t, conn)
+			after := tcpInfo(t, conn)
 			segments, bytes := after.Data_segs_in-before.Data_segs_in, after.Bytes_received-before.Bytes_received
-			if most := uint32(bytes)/after.Advmss + 1; segments > most && (i > 0 || !secure) { // the first has the handshake
-				t.Errorf("TLS %t: %d bytes came in %d segments of %d, want %d", secure, bytes, segments, after.Advmss, most)
+			if maximum := uint32(bytes)/after.Advmss + 1; segments > maximum && (i > 0 || !secure) { // the first has the handshake
+				t.Errorf("TLS %t: %d bytes came in %d segments of %d, want %d", secure, bytes, segments, after.Advmss, maximum)
 			}
 		}
 	}
 }
 
-// segmentsOf returns what the system has counted of a connection.
-func segmentsOf(t *testing.T, conn net.Conn) (info *unix.TCPInfo) {
+// tcpInfo returns what the system has counted of a connection.
+func tcpInfo(t *testing.T, conn net.Conn) (info *unix.TCPInfo) {
 	t.Helper()
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	var failed error

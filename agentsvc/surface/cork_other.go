@@ -4,5 +4,5 @@ package surface
 
 import "syscall"
 
-// cork is for Linux alone.
-func cork(syscall.RawConn, bool) {}
+// setCork is for Linux alone.
+func setCork(syscall.RawConn, bool) {}

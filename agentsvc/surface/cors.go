@@ -11,18 +11,18 @@ import (
 
 // What clients send and read beyond the specification's headers, whatever their dialect. [Route] has what is a dialect's own.
 var (
-	alsoAllowed = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "Last-Event-ID"}
-	exposed     = []string{"X-Request-Id", "Retry-After", "RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
+	extraAllowedHeaders = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "Last-Event-ID"}
+	exposedHeaders      = []string{"X-Request-Id", "Retry-After", "RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 )
 
 // cors says which web pages may call. Its headers stand on every answer, since every answer may be read by a page.
 type cors struct {
-	origins     []string
-	all         bool
-	methods     []string // one header line
-	headers     []string // one header line
-	exposed     []string // one header line
-	credentials bool
+	origins          []string
+	allowAll         bool
+	allowedMethods   []string // one header line
+	allowedHeaders   []string // one header line
+	exposedHeaders   []string // one header line
+	allowCredentials bool
 }
 
 func newCORS(o config.CORS, routes []Route) *cors {
@@ -35,19 +35,19 @@ func newCORS(o config.CORS, routes []Route) *cors {
 	if len(o.AllowedHeaders) == 0 {
 		o.AllowedHeaders = []string{"Content-Type", "Authorization"}
 	}
-	headers, shown := with(slices.Clone(o.AllowedHeaders), alsoAllowed), slices.Clone(exposed)
+	headers, shown := mergeHeaders(slices.Clone(o.AllowedHeaders), extraAllowedHeaders), slices.Clone(exposedHeaders)
 	for _, r := range routes {
-		headers, shown = with(headers, r.Sends), with(shown, r.Reads)
+		headers, shown = mergeHeaders(headers, r.RequestHeaders), mergeHeaders(shown, r.ResponseHeaders)
 	}
 	return &cors{
-		origins: o.AllowedOrigins, all: slices.Contains(o.AllowedOrigins, "*") && !o.AllowCredentials,
-		methods: []string{strings.Join(o.AllowedMethods, ", ")}, headers: []string{strings.Join(headers, ", ")},
-		exposed: []string{strings.Join(shown, ", ")}, credentials: o.AllowCredentials,
+		origins: o.AllowedOrigins, allowAll: slices.Contains(o.AllowedOrigins, "*") && !o.AllowCredentials,
+		allowedMethods: []string{strings.Join(o.AllowedMethods, ", ")}, allowedHeaders: []string{strings.Join(headers, ", ")},
+		exposedHeaders: []string{strings.Join(shown, ", ")}, allowCredentials: o.AllowCredentials,
 	}
 }
 
-// with adds to names of headers those of more that are not among them.
-func with(names, more []string) []string {
+// mergeHeaders adds to names of headers those of more that are not among them.
+func mergeHeaders(names, more []string) []string {
 	for _, h := range more {
 		if !slices.ContainsFunc(names, func(x string) bool { return strings.EqualFold(x, h) }) {
 			names = append(names, h)
@@ -56,43 +56,43 @@ func with(names, more []string) []string {
 	return names
 }
 
-// admits reports whether r may change something, or open a connection that a page can read: no page sent it, or one of this
+// isAllowedOrigin reports whether r may change something, or open a connection that a page can read: no page sent it, or one of this
 // host or of an origin that may call. Browsers keep answers from pages, but leave it to the server to look at a WebSocket, and
 // at what forms could send as well.
-func (c *cors) admits(r *http.Request) bool {
+func (c *cors) isAllowedOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
-	if origin == "" || c.all || slices.Contains(c.origins, origin) || r.Header.Get("Sec-Fetch-Site") == "same-origin" {
+	if origin == "" || c.allowAll || slices.Contains(c.origins, origin) || r.Header.Get("Sec-Fetch-Site") == "same-origin" {
 		return true
 	}
 	u, err := url.Parse(origin)
 	return err == nil && strings.EqualFold(u.Host, r.Host)
 }
 
-// readsOnly reports whether r changes nothing, so that a page that does not get to see the answer has gained nothing.
-func readsOnly(r *http.Request) bool {
+// isReadOnly reports whether r changes nothing, so that a page that does not get to see the answer has gained nothing.
+func isReadOnly(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
-var star, yes = []string{"*"}, []string{"true"}
+var headerAny, headerTrue = []string{"*"}, []string{"true"}
 
-// wrap sets the headers and answers OPTIONS on every path.
-func (c *cors) wrap(next http.Handler) http.Handler {
+// wrapHandler sets the headers and answers OPTIONS on every path.
+func (c *cors) wrapHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		if origin := r.Header.Get("Origin"); c.all {
-			h["Access-Control-Allow-Origin"] = star
+		if origin := r.Header.Get("Origin"); c.allowAll {
+			h["Access-Control-Allow-Origin"] = headerAny
 		} else {
 			h.Add("Vary", "Origin")
 			if slices.Contains(c.origins, origin) {
 				h["Access-Control-Allow-Origin"] = []string{origin}
-				if c.credentials {
-					h["Access-Control-Allow-Credentials"] = yes
+				if c.allowCredentials {
+					h["Access-Control-Allow-Credentials"] = headerTrue
 				}
 			}
 		}
-		h["Access-Control-Allow-Methods"] = c.methods
-		h["Access-Control-Allow-Headers"] = c.headers
-		h["Access-Control-Expose-Headers"] = c.exposed
+		h["Access-Control-Allow-Methods"] = c.allowedMethods
+		h["Access-Control-Allow-Headers"] = c.allowedHeaders
+		h["Access-Control-Expose-Headers"] = c.exposedHeaders
 		if r.Method == http.MethodOptions {
 			recordOf(r).route = "options"
 			w.WriteHeader(http.StatusNoContent)

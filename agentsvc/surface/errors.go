@@ -50,20 +50,20 @@ var (
 	// ErrVersion says that the server does not speak this version of a protocol.
 	ErrVersion = errors.New("this version of the protocol is not supported")
 
-	// ErrEnding says that the server ends its streams, and that the client should come back.
-	ErrEnding = errors.New("the server stops, come back")
+	// ErrStopping says that the server ends its streams, and that the client should come back.
+	ErrStopping = errors.New("the server stops, come back")
 
 	// ErrNotReady says that requests should go to another replica.
 	ErrNotReady = errors.New("the service is not ready")
 
 	errNoPath  = errors.New("there is nothing at this path")
-	errNoApp   = &refusal{code: NotFound, status: http.StatusNotFound, text: "no such app"}
-	errNoAgent = &refusal{code: NotFound, status: http.StatusNotFound, text: "no such agent"}
+	errNoApp   = &responseError{code: NotFound, status: http.StatusNotFound, text: "no such app"}
+	errNoAgent = &responseError{code: NotFound, status: http.StatusNotFound, text: "no such agent"}
 )
 
-// codes is the one place that knows what an error is called. The first row that fits counts. A row that is said speaks
+// errorTable is the one place that knows what an error is called. The first row that fits counts. A row that is said speaks
 // the whole error; any other speaks the text of its own.
-var codes = []struct {
+var errorTable = []struct {
 	err    error
 	code   Code
 	status int
@@ -72,14 +72,14 @@ var codes = []struct {
 }{
 	{agentsvc.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, false},
 	{ErrNotCancelable, Aborted, http.StatusConflict, rpcNotCancelable, false},
-	{agentsvc.ErrTerminal, Aborted, http.StatusConflict, rpcUnsupported, false},
-	{agentsvc.ErrBusy, Aborted, http.StatusConflict, rpcUnsupported, false},
-	{agentsvc.ErrOccupied, Aborted, http.StatusConflict, rpcUnsupported, false},
-	{agentsvc.ErrUndecided, Aborted, http.StatusConflict, rpcUnsupported, false},
-	{agentsvc.ErrNoCredential, Aborted, http.StatusConflict, rpcUnsupported, false},
-	{agentsvc.ErrPaused, Aborted, http.StatusConflict, rpcUnsupported, false},
-	{agentsvc.ErrDecided, Aborted, http.StatusConflict, rpcUnsupported, false},
-	{agentsvc.ErrLost, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrTaskEnded, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrTaskBusy, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrSessionBusy, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrAwaitingDecision, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrAwaitingCredential, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrAwaitingBudget, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrNoOpenDecision, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrLeaseLost, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{task.ErrNotRestorable, Aborted, http.StatusConflict, rpcUnsupported, false},
 	{agentsvc.ErrOverloaded, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{task.ErrConflict, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},
@@ -92,7 +92,7 @@ var codes = []struct {
 	{trigger.ErrUnsigned, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
 	{authz.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
 	{tenancy.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
-	{authz.ErrKeys, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{authz.ErrKeysUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{authz.ErrDenied, PermissionDenied, http.StatusForbidden, rpcInternal, true},
 	{tenancy.ErrOperator, PermissionDenied, http.StatusForbidden, rpcInternal, false},
 	{tenancy.ErrSuspended, PermissionDenied, http.StatusForbidden, rpcUnsupported, false},
@@ -112,7 +112,7 @@ var codes = []struct {
 	{tenancy.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{tenancy.ErrClosed, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 
-	{ErrEnding, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{ErrStopping, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{ErrNotReady, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{errNoPath, NotFound, http.StatusNotFound, rpcMethodNotFound, false},
 }
@@ -123,63 +123,63 @@ const (
 	textUnauthenticated = "missing or invalid credential"
 )
 
-// retryAfter is the hint that goes with what is unavailable.
-const retryAfter = time.Second
+// retryInterval is the hint that goes with what is unavailable.
+const retryInterval = time.Second
 
-// refusal is an error that is born with its answer.
-type refusal struct {
-	code   Code
-	status int
-	text   string
-	retry  time.Duration // when to come back, 0 = nobody knows
+// responseError is an error that is born with its answer.
+type responseError struct {
+	code       Code
+	status     int
+	text       string
+	retryAfter time.Duration // when to come back, 0 = nobody knows
 }
 
 // Error returns the text that the caller reads.
-func (e *refusal) Error() string { return e.text }
+func (e *responseError) Error() string { return e.text }
 
-// verdict is what a caller is told about an error.
-type verdict struct {
-	code     Code
-	status   int
-	rpc      int
-	text     string
-	field    string
-	problems []config.Problem
-	retry    time.Duration
-	spent    *agentsvc.ExhaustedError
-	limit    *ratelimit.State // that is reached
-	shown    bool             // a credential was, and it is that which was refused
-	wanted   string           // how the caller is to prove who it is, "" = that is not what is wrong
+// errorResponse is what a caller is told about an error.
+type errorResponse struct {
+	code            Code
+	status          int
+	rpc             int
+	text            string
+	field           string
+	problems        []config.Problem
+	retryAfter      time.Duration
+	exhaustedBudget *agentsvc.BudgetExhaustedError
+	exhaustedLimit  *ratelimit.State // that is reached
+	credentialShown bool             // a credential was, and it is that which was refused
+	authScheme      string           // how the caller is to prove who it is, "" = that is not what is wrong
 }
 
-// judge finds out what err is called. What nobody foresaw is internal and says nothing of itself.
-func judge(err error) verdict {
-	v := verdict{code: Internal, status: http.StatusInternalServerError, rpc: rpcInternal, text: textInternal}
+// classifyError finds out what err is called. What nobody foresaw is internal and says nothing of itself.
+func classifyError(err error) errorResponse {
+	v := errorResponse{code: Internal, status: http.StatusInternalServerError, rpc: rpcInternal, text: textInternal}
 	invalid := func(field, text string) {
-		v = verdict{code: InvalidArgument, status: http.StatusBadRequest, rpc: rpcInvalidParams, text: text, field: field}
+		v = errorResponse{code: InvalidArgument, status: http.StatusBadRequest, rpc: rpcInvalidParams, text: text, field: field}
 	}
-	var own *refusal
+	var own *responseError
 	var word *agentsvc.InvalidError
 	var tenant *tenancy.InvalidError
 	var document *config.Error
 	var rpc *rpcError
-	var spent *agentsvc.ExhaustedError
-	var full *agentsvc.StoredError
+	var spent *agentsvc.BudgetExhaustedError
+	var full *agentsvc.StorageLimitError
 	var bill *billing.InvalidError
 	var large *capacity.TooLargeError
 	switch {
 	case errors.As(err, &large):
-		v = verdict{code: ResourceExhausted, status: http.StatusRequestEntityTooLarge, rpc: rpcInternal, text: large.Error()}
+		v = errorResponse{code: ResourceExhausted, status: http.StatusRequestEntityTooLarge, rpc: rpcInternal, text: large.Error()}
 	case errors.As(err, &spent):
-		v = verdict{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: spent.Error(), spent: spent}
+		v = errorResponse{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: spent.Error(), exhaustedBudget: spent}
 	case errors.As(err, &full):
-		v = verdict{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: full.Error(), retry: full.Retry}
+		v = errorResponse{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: full.Error(), retryAfter: full.RetryAfter}
 	case errors.As(err, &bill):
 		invalid(bill.Field, bill.Error())
 	case errors.As(err, &own):
-		v = verdict{code: own.code, status: own.status, rpc: rpcInvalidRequest, text: own.text, retry: own.retry}
+		v = errorResponse{code: own.code, status: own.status, rpc: rpcInvalidRequest, text: own.text, retryAfter: own.retryAfter}
 	case errors.As(err, &rpc):
-		v = verdict{code: InvalidArgument, status: http.StatusBadRequest, rpc: rpc.code, text: rpc.detail}
+		v = errorResponse{code: InvalidArgument, status: http.StatusBadRequest, rpc: rpc.code, text: rpc.detail}
 	case errors.As(err, &word):
 		invalid(word.Field, word.Error())
 	case errors.As(err, &tenant):
@@ -188,38 +188,38 @@ func judge(err error) verdict {
 		invalid("config", "the configuration is not valid")
 		v.problems = document.Problems
 	default:
-		for _, row := range codes {
+		for _, row := range errorTable {
 			if !errors.Is(err, row.err) {
 				continue
 			}
-			v = verdict{code: row.code, status: row.status, rpc: row.rpc, text: row.err.Error()}
+			v = errorResponse{code: row.code, status: row.status, rpc: row.rpc, text: row.err.Error()}
 			if row.said {
-				v.text = said(err, row.err)
+				v.text = innermostMessage(err, row.err)
 			}
 			break
 		}
-		if v.code == Internal && unavailable(err) {
-			v = verdict{code: Unavailable, status: http.StatusServiceUnavailable, rpc: rpcInternal, text: textUnavailable}
+		if v.code == Internal && isUnavailable(err) {
+			v = errorResponse{code: Unavailable, status: http.StatusServiceUnavailable, rpc: rpcInternal, text: textUnavailable}
 		}
 	}
 	var exhausted *ratelimit.ExhaustedError
 	switch {
 	case errors.Is(err, trigger.ErrUnsigned):
-		v.wanted = "Signature"
+		v.authScheme = "Signature"
 	case v.code == Unauthenticated:
-		v.text, v.wanted = textUnauthenticated, "Bearer"
+		v.text, v.authScheme = textUnauthenticated, "Bearer"
 	case errors.As(err, &exhausted):
-		v.retry, v.limit = exhausted.RetryAfter, exhausted.State
-	case spent != nil && !spent.Resets.IsZero():
-		v.retry = max(time.Until(spent.Resets), time.Second)
+		v.retryAfter, v.exhaustedLimit = exhausted.RetryAfter, exhausted.State
+	case spent != nil && !spent.ResetsAt.IsZero():
+		v.retryAfter = max(time.Until(spent.ResetsAt), time.Second)
 	case v.code == Unavailable:
-		v.retry = retryAfter
+		v.retryAfter = retryInterval
 	}
 	return v
 }
 
-// said returns what the innermost of the errors around cause says, without what was being done at the time.
-func said(err, cause error) string {
+// innermostMessage returns what the innermost of the errors around cause says, without what was being done at the time.
+func innermostMessage(err, cause error) string {
 	for {
 		next := errors.Unwrap(err)
 		if next == nil || next == cause || !errors.Is(next, cause) { //nolint:errorlint // the very one
@@ -229,9 +229,9 @@ func said(err, cause error) string {
 	}
 }
 
-// door reports whether v is an answer of the door: it is told by the HTTP status even where the dialect has errors of
+// isHTTPError reports whether v is an answer of the door: it is told by the HTTP status even where the dialect has errors of
 // its own.
-func (v verdict) door() bool {
+func (v errorResponse) isHTTPError() bool {
 	switch v.code {
 	case Unauthenticated, PermissionDenied, ResourceExhausted, Unavailable:
 		return true
@@ -239,31 +239,31 @@ func (v verdict) door() bool {
 	return false
 }
 
-// fail writes err as the answer and logs it if it is ours. A client that is gone is told nothing.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, rec *record, err error) {
+// writeError writes err as the answer and logs it if it is ours. A client that is gone is told nothing.
+func (s *Server) writeError(w http.ResponseWriter, r *http.Request, rec *requestRecord, err error) {
 	rec.err = err
-	if r.Context().Err() != nil && unavailable(err) {
+	if r.Context().Err() != nil && isUnavailable(err) {
 		if rec.status == 0 {
-			rec.status = statusGone
+			rec.status = statusClientGone
 		}
 		return
 	}
-	v := judge(err)
+	v := classifyError(err)
 	rec.code = v.code
-	if credential, _ := bearer(r); credential != "" {
-		v.shown = rec.visit == nil // else it is good, and what the agent asks for itself is missing
+	if credential, _ := bearerToken(r); credential != "" {
+		v.credentialShown = rec.request == nil // else it is good, and what the agent asks for itself is missing
 	}
-	s.logFault(rec.within(r.Context()), rec, v, err)
+	s.logError(rec.withSpan(r.Context()), rec, v, err)
 	if rec.status != 0 {
 		return // a stream, which has told what there was to tell
 	}
-	rec.tell.write(w, rec.id, v)
+	rec.errorEncoder.writeError(w, rec.id, v)
 }
 
-func (s *Server) logFault(ctx context.Context, rec *record, v verdict, err error) {
+func (s *Server) logError(ctx context.Context, rec *requestRecord, v errorResponse, err error) {
 	level := slog.LevelError
 	switch {
-	case errors.Is(err, ErrNotReady), errors.Is(err, ErrEnding), v.code != Internal && v.code != Unavailable:
+	case errors.Is(err, ErrNotReady), errors.Is(err, ErrStopping), v.code != Internal && v.code != Unavailable:
 		return
 	case v.code == Unavailable:
 		level = slog.LevelWarn
@@ -285,40 +285,40 @@ type ErrorRecord struct {
 
 // NewErrorRecord returns what a caller is told of err, which happened while r was answered.
 func NewErrorRecord(r *http.Request, err error) ErrorRecord {
-	v := judge(err)
-	return ErrorRecord{v.code, v.text, v.details(RequestID(r))}
+	v := classifyError(err)
+	return ErrorRecord{v.code, v.text, v.buildDetails(RequestID(r))}
 }
 
-func (v verdict) details(requestID string) map[string]any {
+func (v errorResponse) buildDetails(requestID string) map[string]any {
 	d := map[string]any{"request_id": requestID}
 	if v.field != "" {
 		d["field"] = v.field
 	}
-	if s := v.spent; s != nil {
+	if s := v.exhaustedBudget; s != nil {
 		d["budget"], d["scope"], d["resets_at"] = s.Budget, s.Scope, nil
-		if !s.Resets.IsZero() {
-			d["resets_at"] = Timestamp(s.Resets)
+		if !s.ResetsAt.IsZero() {
+			d["resets_at"] = FormatTime(s.ResetsAt)
 		}
 	}
 	if v.problems != nil {
 		d["errors"] = v.problems
 	}
-	if v.limit != nil {
-		maps.Copy(d, limitDetails(v.limit))
+	if v.exhaustedLimit != nil {
+		maps.Copy(d, limitDetails(v.exhaustedLimit))
 	}
 	return d
 }
 
-// headers writes what is told of v in headers.
-func (v verdict) headers(h http.Header) {
+// writeHeaders writes what is told of v in headers.
+func (v errorResponse) writeHeaders(h http.Header) {
 	switch {
-	case v.wanted == "":
-	case v.shown:
-		h.Set("WWW-Authenticate", v.wanted+` error="invalid_token"`) // RFC 6750, 3.1
+	case v.authScheme == "":
+	case v.credentialShown:
+		h.Set("WWW-Authenticate", v.authScheme+` error="invalid_token"`) // RFC 6750, 3.1
 	default:
-		h.Set("WWW-Authenticate", v.wanted)
+		h.Set("WWW-Authenticate", v.authScheme)
 	}
-	if v.retry > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(v.retry.Seconds()))))
+	if v.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(v.retryAfter.Seconds()))))
 	}
 }

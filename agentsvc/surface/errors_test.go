@@ -30,7 +30,7 @@ type resultError int
 func (e resultError) Error() string { return fmt.Sprintf("sqlite says %d", int(e)) }
 func (e resultError) Code() int     { return int(e) }
 
-func TestJudge(t *testing.T) {
+func TestClassifyError(t *testing.T) {
 	t.Parallel()
 	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	tests := []struct {
@@ -43,18 +43,18 @@ func TestJudge(t *testing.T) {
 		retry  time.Duration
 	}{
 		{"unknown task", fmt.Errorf("read task 7: %w", agentsvc.ErrNotFound), NotFound, 404, -32001, "not found", 0},
-		{"message to an ended task", agentsvc.ErrTerminal, Aborted, 409, -32004, "the task has ended", 0},
+		{"message to an ended task", agentsvc.ErrTaskEnded, Aborted, 409, -32004, "the task has ended", 0},
 		{"cancel of an ended task", ErrNotCancelable, Aborted, 409, -32002, "the task has ended and cannot be cancelled", 0},
-		{"busy", agentsvc.ErrBusy, Aborted, 409, -32004, "the task is still working on an earlier message", 0},
-		{"busy with another task", agentsvc.ErrOccupied, Aborted, 409, -32004, agentsvc.ErrOccupied.Error(), 0},
+		{"busy", agentsvc.ErrTaskBusy, Aborted, 409, -32004, "the task is still working on an earlier message", 0},
+		{"busy with another task", agentsvc.ErrSessionBusy, Aborted, 409, -32004, agentsvc.ErrSessionBusy.Error(), 0},
 		{"overloaded", agentsvc.ErrOverloaded, Unavailable, 503, -32603, "the server is at its limit, try again shortly", time.Second},
 		{"same id, other body", task.ErrConflict, InvalidArgument, 422, -32602, "a message with this id and another body was sent before", 0},
-		{"input", fmt.Errorf("x: %w", agentsvc.Invalid("a.b", "is wrong")), InvalidArgument, 400, -32602, "a.b: is wrong", 0},
+		{"input", fmt.Errorf("x: %w", agentsvc.NewInvalidError("a.b", "is wrong")), InvalidArgument, 400, -32602, "a.b: is wrong", 0},
 		{"input of an app", &tenancy.InvalidError{Field: "name", Reason: "is wrong"}, InvalidArgument, 400, -32602, "name: is wrong", 0},
 		{"config", &config.Error{Problems: []config.Problem{{Path: "agents"}}}, InvalidArgument, 400, -32602, "the configuration is not valid", 0},
 		{"push", ErrNoPush, InvalidArgument, 400, -32003, "push notifications are not supported", 0},
 		{"content", fmt.Errorf("%w: it is a picture", ErrContentType), InvalidArgument, 400, -32005, ErrContentType.Error() + ": it is a picture", 0},
-		{"no message", InvalidRequest("no message"), InvalidArgument, 400, -32600, "no message", 0},
+		{"no message", NewInvalidRequestError("no message"), InvalidArgument, 400, -32600, "no message", 0},
 
 		{"no credential", tenancy.ErrUnauthenticated, Unauthenticated, 401, -32603, textUnauthenticated, 0},
 		{"bad token", fmt.Errorf("verify: %w", authz.ErrUnauthenticated), Unauthenticated, 401, -32603, textUnauthenticated, 0},
@@ -85,8 +85,8 @@ func TestJudge(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			v := judge(tt.err)
-			if v.code != tt.code || v.status != tt.status || v.rpc != tt.rpc || v.text != tt.text || v.retry != tt.retry {
+			v := classifyError(tt.err)
+			if v.code != tt.code || v.status != tt.status || v.rpc != tt.rpc || v.text != tt.text || v.retryAfter != tt.retry {
 				t.Errorf("judge = %+v, want %+v", v, tt)
 			}
 		})
@@ -100,7 +100,7 @@ func TestCodes(t *testing.T) {
 		InvalidArgument: {400, 405, 422}, Unauthenticated: {401}, PermissionDenied: {403}, NotFound: {404}, AlreadyExists: {409},
 		Aborted: {409}, FailedPrecondition: {412}, ResourceExhausted: {413, 429}, Internal: {500}, Unavailable: {503},
 	}
-	for _, row := range codes {
+	for _, row := range errorTable {
 		ok := false
 		for _, s := range statuses[row.code] {
 			ok = ok || s == row.status

@@ -17,15 +17,15 @@ type Fault struct {
 	Details   map[string]any // what else there is to tell, the request's id and the field among it
 }
 
-// FaultOf returns what a caller is told of err, which happened under a request's id.
-func FaultOf(requestID string, err error) Fault { return judge(err).fault(requestID) }
+// NewFault returns what a caller is told of err, which happened under a request's id.
+func NewFault(requestID string, err error) Fault { return classifyError(err).toFault(requestID) }
 
-func (v verdict) fault(requestID string) Fault {
-	return Fault{v.code, v.status, v.rpc, rpcMessages[v.rpc], v.text, v.field, requestID, v.details(requestID)}
+func (v errorResponse) toFault(requestID string) Fault {
+	return Fault{v.code, v.status, v.rpc, rpcMessages[v.rpc], v.text, v.field, requestID, v.buildDetails(requestID)}
 }
 
-// Sentence is what was wrong, behind the title where that says more.
-func (f Fault) Sentence() string {
+// FullMessage is what was wrong, behind the title where that says more.
+func (f Fault) FullMessage() string {
 	title, text := strings.ToLower(f.Title), strings.ToLower(f.Text)
 	switch {
 	case title == "", f.RPC == rpcInternal, strings.HasPrefix(text, title):
@@ -38,16 +38,16 @@ func (f Fault) Sentence() string {
 	return f.Title + ": " + f.Text
 }
 
-// Telling is how a route's errors are told: the body for a fault, and the status if it is not the fault's own.
-type Telling func(Fault) (status int, body any)
+// ErrorEncoder is how a route's errors are told: the body for a fault, and the status if it is not the fault's own.
+type ErrorEncoder func(Fault) (status int, body any)
 
-// write answers with what v says.
-func (tell Telling) write(w http.ResponseWriter, requestID string, v verdict) {
-	v.headers(w.Header())
-	if tell == nil {
-		_ = WriteJSON(w, v.status, errorBody{ErrorRecord{v.code, v.text, v.details(requestID)}})
+// writeError answers with what v says.
+func (encode ErrorEncoder) writeError(w http.ResponseWriter, requestID string, v errorResponse) {
+	v.writeHeaders(w.Header())
+	if encode == nil {
+		_ = WriteJSON(w, v.status, errorBody{ErrorRecord{v.code, v.text, v.buildDetails(requestID)}})
 		return
 	}
-	status, body := tell(v.fault(requestID))
+	status, body := encode(v.toFault(requestID))
 	_ = WriteJSON(w, status, body)
 }

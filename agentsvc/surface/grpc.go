@@ -11,13 +11,13 @@ type GRPC struct {
 const bindingGRPC = "GRPC"
 
 // PrefersGRPC reports whether callers are to choose gRPC where they can.
-func (v *Visit) PrefersGRPC() bool {
+func (v *Request) PrefersGRPC() bool {
 	return v.server.options.GRPC.Address != "" && v.server.options.GRPC.Preferred
 }
 
-// dialed returns over with the ways to call an agent over gRPC, before or behind them. A client of 1.0 says in each call whom it
+// withGRPCInterfaces returns over with the ways to call an agent over gRPC, before or behind them. A client of 1.0 says in each call whom it
 // is for, as the interface tells it; one of 0.3 does not, and reaches the agent that stands for the app.
-func (v *Visit) dialed(agent string, over []Interface) []Interface {
+func (v *Request) withGRPCInterfaces(agent string, over []Interface) []Interface {
 	at := v.server.options.GRPC.Address
 	if at == "" {
 		return over
@@ -28,7 +28,7 @@ func (v *Visit) dialed(agent string, over []Interface) []Interface {
 		}
 	}
 	by := []Interface{{at, bindingGRPC, A2A10, v.App.Name + "/" + agent}}
-	if c, ok := v.house.DefaultCard(); ok && c.Agent == agent {
+	if c, ok := v.runtime.DefaultCard(); ok && c.Agent == agent {
 		by = append(by, Interface{at, bindingGRPC, A2A03, ""})
 	}
 	if v.PrefersGRPC() {

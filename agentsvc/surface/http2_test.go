@@ -16,8 +16,8 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// wire is a connection of HTTP/2 without TLS, on which a test says what it likes.
-type wire struct {
+// http2Conn is a connection of HTTP/2 without TLS, on which a test says what it likes.
+type http2Conn struct {
 	*http2.Framer
 	t      *testing.T
 	conn   net.Conn
@@ -25,7 +25,7 @@ type wire struct {
 	hpack  *hpack.Encoder
 }
 
-func dial2(t *testing.T, url string, settings ...http2.Setting) *wire {
+func dialHTTP2(t *testing.T, url string, settings ...http2.Setting) *http2Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
@@ -33,7 +33,7 @@ func dial2(t *testing.T, url string, settings ...http2.Setting) *wire {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	w := &wire{Framer: http2.NewFramer(conn, conn), t: t, conn: conn}
+	w := &http2Conn{Framer: http2.NewFramer(conn, conn), t: t, conn: conn}
 	w.hpack = hpack.NewEncoder(&w.header)
 	_, err = io.WriteString(conn, http2.ClientPreface)
 	if err == nil {
@@ -45,8 +45,8 @@ func dial2(t *testing.T, url string, settings ...http2.Setting) *wire {
 	return w
 }
 
-// get asks for a path on a stream. What the server has hung up on is no error.
-func (w *wire) get(stream uint32, path string) error {
+// sendGet asks for a path on a stream. What the server has hung up on is no error.
+func (w *http2Conn) sendGet(stream uint32, path string) error {
 	w.header.Reset()
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", path}} {
 		if err := w.hpack.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
@@ -56,8 +56,8 @@ func (w *wire) get(stream uint32, path string) error {
 	return w.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: w.header.Bytes(), EndStream: true, EndHeaders: true})
 }
 
-// next reads frames until one is wanted, and acknowledges what needs to be.
-func (w *wire) next(wanted func(http2.Frame) bool) http2.Frame {
+// readUntil reads frames until one is wanted, and acknowledges what needs to be.
+func (w *http2Conn) readUntil(wanted func(http2.Frame) bool) http2.Frame {
 	w.t.Helper()
 	for {
 		f, err := w.ReadFrame()
@@ -77,26 +77,26 @@ func (w *wire) next(wanted func(http2.Frame) bool) http2.Frame {
 // refused, and nobody else notices.
 func TestHTTP2Flood(t *testing.T) {
 	t.Parallel()
-	h, _ := house(t)
-	many := dial2(t, h.URL)
-	settings := many.next(func(f http2.Frame) bool { _, ok := f.(*http2.SettingsFrame); return ok }).(*http2.SettingsFrame)
-	most, _ := settings.Value(http2.SettingMaxConcurrentStreams)
-	if most == 0 || most > 1000 {
-		t.Fatalf("a connection may have %d streams", most)
+	h, _ := newFixture(t)
+	many := dialHTTP2(t, h.URL)
+	settings := many.readUntil(func(f http2.Frame) bool { _, ok := f.(*http2.SettingsFrame); return ok }).(*http2.SettingsFrame)
+	maximum, _ := settings.Value(http2.SettingMaxConcurrentStreams)
+	if maximum == 0 || maximum > 1000 {
+		t.Fatalf("a connection may have %d streams", maximum)
 	}
-	for i := range most + 10 {
-		if err := many.get(2*i+1, "/slow"); err != nil {
+	for i := range maximum + 10 {
+		if err := many.sendGet(2*i+1, "/slow"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	refused := many.next(func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok }).(*http2.RSTStreamFrame)
-	if refused.StreamID != 2*most+1 {
+	refused := many.readUntil(func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok }).(*http2.RSTStreamFrame)
+	if refused.StreamID != 2*maximum+1 {
 		t.Errorf("stream %d ended with %v", refused.StreamID, refused.ErrCode)
 	}
 
-	rapid := dial2(t, h.URL)
+	rapid := dialHTTP2(t, h.URL)
 	for i := range uint32(5000) {
-		if rapid.get(2*i+1, "/slow") != nil || rapid.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+		if rapid.sendGet(2*i+1, "/slow") != nil || rapid.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
 			break // the server has had enough
 		}
 	}
@@ -108,7 +108,7 @@ func TestHTTP2Flood(t *testing.T) {
 // TestHTTP2SlowReader asks and then takes no answer: the server gives it up after a while, while the connection goes on.
 func TestHTTP2SlowReader(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Stall: 100 * time.Millisecond}}, func(*surfacetest.House) []surface.Route {
+	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{PieceTimeout: 100 * time.Millisecond}}, func(*surfacetest.Fixture) []surface.Route {
 		answer := func(size int) surface.Handler {
 			return func(w http.ResponseWriter, _ *http.Request) error {
 				return surface.WriteJSON(w, http.StatusOK, strings.Repeat("x", size))
@@ -120,13 +120,13 @@ func TestHTTP2SlowReader(t *testing.T) {
 			{Method: http.MethodGet, Pattern: "/large", Kind: surface.Open, Serve: answer(1 << 20)},
 		}
 	})
-	w := dial2(t, h.URL, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	w := dialHTTP2(t, h.URL, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	for i, path := range []string{"/small", "/middle", "/large"} {
 		stream := uint32(2*i + 1)
-		if err := w.get(stream, path); err != nil {
+		if err := w.sendGet(stream, path); err != nil {
 			t.Fatal(err)
 		}
-		w.next(func(f http2.Frame) bool {
+		w.readUntil(func(f http2.Frame) bool {
 			_, reset := f.(*http2.RSTStreamFrame)
 			return reset && f.Header().StreamID == stream
 		})

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// sink counts what is written to it and keeps nothing.
-type sink struct {
+// countingWriter counts what is written to it and keeps nothing.
+type countingWriter struct {
 	header http.Header
 	bytes  int
 }
 
-func (s *sink) Header() http.Header         { return s.header }
-func (s *sink) WriteHeader(int)             {}
-func (s *sink) Write(b []byte) (int, error) { s.bytes += len(b); return len(b), nil }
+func (s *countingWriter) Header() http.Header         { return s.header }
+func (s *countingWriter) WriteHeader(int)             {}
+func (s *countingWriter) Write(b []byte) (int, error) { s.bytes += len(b); return len(b), nil }
 
 type item struct{ Text string }
 
@@ -43,12 +43,12 @@ func TestWriteListHoldsOnePiece(t *testing.T) {
 		var b bytes.Buffer
 		for one := range list {
 			b.Reset()
-			if err := encodeJSON(&b, one); err != nil {
+			if err := writeJSONLine(&b, one); err != nil {
 				t.Fatal(err)
 			}
 		}
 	})
-	out := &sink{header: http.Header{}}
+	out := &countingWriter{header: http.Header{}}
 	n := allocated(func() {
 		if err := WriteList(out, "items", list, map[string]any{"total": 8000}); err != nil {
 			t.Fatal(err)

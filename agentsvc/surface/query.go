@@ -17,11 +17,11 @@ const maxID = 256
 // CheckID refuses what cannot be an identifier: more than 256 bytes, or characters that do not print. "" is none.
 func CheckID(field, id string) error {
 	if len(id) > maxID || !utf8.ValidString(id) {
-		return agentsvc.Invalid(field, "must be at most %d bytes of text", maxID)
+		return agentsvc.NewInvalidError(field, "must be at most %d bytes of text", maxID)
 	}
 	for _, c := range id {
 		if !unicode.IsPrint(c) {
-			return agentsvc.Invalid(field, "must hold no control characters")
+			return agentsvc.NewInvalidError(field, "must hold no control characters")
 		}
 	}
 	return nil
@@ -38,11 +38,11 @@ func checkURL(u *url.URL) error {
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return agentsvc.Invalid("query", "is not encoded as a query is")
+		return agentsvc.NewInvalidError("query", "is not encoded as a query is")
 	}
 	for name, values := range query {
 		if !isText(name) || slices.ContainsFunc(values, func(v string) bool { return !isText(v) }) {
-			return agentsvc.Invalid("query", "must be text")
+			return agentsvc.NewInvalidError("query", "must be text")
 		}
 	}
 	return nil
@@ -59,41 +59,41 @@ func CheckQuery(r *http.Request, names ...string) error {
 	for name, values := range r.URL.Query() {
 		switch {
 		case len(names) == 0:
-			return agentsvc.Invalid("query", "%q is not known here: this call takes no query", name)
+			return agentsvc.NewInvalidError("query", "%q is not known here: this call takes no query", name)
 		case !slices.Contains(names, name):
-			return agentsvc.Invalid("query", "%q is not known here; there are %s", name, strings.Join(names, ", "))
+			return agentsvc.NewInvalidError("query", "%q is not known here; there are %s", name, strings.Join(names, ", "))
 		case len(values) > 1:
-			return agentsvc.Invalid(name, "is given more than once")
+			return agentsvc.NewInvalidError(name, "is given more than once")
 		}
 	}
 	return nil
 }
 
-// PageSize reads page_size from the query, between 1 and most, usual where it is missing.
-func PageSize(r *http.Request, usual, most int) (int, error) {
+// ParsePageSize reads page_size from the query, between 1 and most, usual where it is missing.
+func ParsePageSize(r *http.Request, defaultSize, maximum int) (int, error) {
 	text := r.URL.Query().Get("page_size")
 	if text == "" {
-		return usual, nil
+		return defaultSize, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, agentsvc.Invalid("page_size", "must be a number between 1 and %d", most)
+		return 0, agentsvc.NewInvalidError("page_size", "must be a number between 1 and %d", maximum)
 	}
-	return n, CheckPageSize(n, most)
+	return n, CheckPageSize(n, maximum)
 }
 
 // CheckPageSize refuses a size that is not between 1 and most.
-func CheckPageSize(n, most int) error {
-	if n < 1 || n > most {
-		return agentsvc.Invalid("page_size", "must be between 1 and %d", most)
+func CheckPageSize(n, maximum int) error {
+	if n < 1 || n > maximum {
+		return agentsvc.NewInvalidError("page_size", "must be between 1 and %d", maximum)
 	}
 	return nil
 }
 
-// CheckLength refuses a number of messages that is negative.
-func CheckLength(field string, n int) error {
+// CheckHistoryLength refuses a number of messages that is negative.
+func CheckHistoryLength(field string, n int) error {
 	if n < 0 {
-		return agentsvc.Invalid(field, "must not be negative")
+		return agentsvc.NewInvalidError(field, "must not be negative")
 	}
 	return nil
 }

@@ -12,38 +12,38 @@ func replyOf(ev agentsvc.Event) *agentsvc.Message {
 	if ev.Status == nil {
 		return nil
 	}
-	return ev.Status.Reply()
+	return ev.Status.StandaloneReply()
 }
 
-// reply returns the body that tells of the message of ev alone.
-func (d Dialect) reply(ev agentsvc.Event) any { return d.Reply(*replyOf(ev)) }
+// encodeReplyEvent returns the body that tells of the message of ev alone.
+func (d StreamEncoder) encodeReplyEvent(ev agentsvc.Event) any { return d.EncodeReply(*replyOf(ev)) }
 
-// settled yields events from when it is known what they tell of. A task shows by what its agent says or does before its last word;
+// deferUntilKnown yields events from when it is known what they tell of. A task shows by what its agent says or does before its last word;
 // of a message that stands alone only the end is yielded. What breaks off before is told as of a task.
-func settled(events iter.Seq2[agentsvc.Event, error]) iter.Seq2[agentsvc.Event, error] {
+func deferUntilKnown(events iter.Seq2[agentsvc.Event, error]) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		var held []agentsvc.Event
+		var retained []agentsvc.Event
 		known := false
 		for ev, err := range events {
 			switch {
 			case known:
 			case err == nil && replyOf(ev) != nil:
-				known, held = true, nil
-			case err == nil && !ofTask(ev):
-				held = append(held, ev)
+				known, retained = true, nil
+			case err == nil && !isTaskEvent(ev):
+				retained = append(retained, ev)
 				continue
 			default:
 				known = true
-				if slices.ContainsFunc(held, func(before agentsvc.Event) bool { return !yield(before, nil) }) {
+				if slices.ContainsFunc(retained, func(before agentsvc.Event) bool { return !yield(before, nil) }) {
 					return
 				}
-				held = nil
+				retained = nil
 			}
 			if !yield(ev, err) {
 				return
 			}
 		}
-		for _, ev := range held {
+		for _, ev := range retained {
 			if !yield(ev, nil) {
 				return
 			}
@@ -51,8 +51,8 @@ func settled(events iter.Seq2[agentsvc.Event, error]) iter.Seq2[agentsvc.Event, 
 	}
 }
 
-// ofTask reports whether ev shows that an answer does not stand alone.
-func ofTask(ev agentsvc.Event) bool {
+// isTaskEvent reports whether ev shows that an answer does not stand alone.
+func isTaskEvent(ev agentsvc.Event) bool {
 	switch {
 	case ev.Status != nil:
 		return ev.Status.State != agentsvc.Submitted && ev.Status.State != agentsvc.Working

@@ -20,7 +20,7 @@ type Kind string
 
 // The kinds of routes.
 const (
-	Tenant Kind = "tenant" // of an app: it needs a [Visit] and answers below /apps/{app} as well
+	Tenant Kind = "tenant" // of an app: it needs a [Request] and answers below /apps/{app} as well
 	Admin  Kind = "admin"  // of the platform's operator
 	Open   Kind = "open"   // of everybody
 )
@@ -29,7 +29,7 @@ const (
 type Route struct {
 	Method  string
 	Pattern string
-	Also    []string // other patterns at which it answers, as the same route
+	Aliases []string // other patterns at which it answers, as the same route
 	Kind    Kind
 	Scope   authz.Scope // what a caller needs, asked for before Serve; "" = Serve asks, or nothing is needed
 	// Query are the names that the query may have; any other is refused. On a tenant's route nil = Serve looks at it.
@@ -37,26 +37,26 @@ type Route struct {
 	// Discovery lets callers without a credential into every app: what they see, visibility decides. Every other route of a tenant
 	// acts or reads, and refuses pages of foreign origins where the app asks for no credential ([pageGuard]).
 	Discovery bool
-	// Signed lets callers into every app without looking at their credentials: Serve has the visit prove itself ([Visit.Prove]).
+	// Signed lets callers into every app without looking at their credentials: Serve has the visit prove itself ([Request.Prove]).
 	Signed bool
-	// Messages allows bodies of the size of messages.
-	Messages bool
-	// Once says that a request changes something: with an Idempotency-Key it takes effect once.
-	Once bool
-	// Waits says that the answer may wait for a task: no deadline is set.
-	Waits bool
-	// Sends and Reads are headers of requests and of answers that only this dialect has: pages of other origins get to use them.
-	Sends, Reads []string
-	// System is the protocol whose calls it carries, as OpenTelemetry names it; "" = HTTP. The pattern is then /service/method.
-	System string
-	// Tell tells of errors in the dialect's own form; nil = as most endpoints do.
-	Tell  Telling
-	Serve Handler
+	// LargeBody allows bodies of the size of messages.
+	LargeBody bool
+	// Idempotent says that a request changes something: with an Idempotency-Key it takes effect once.
+	Idempotent bool
+	// NoDeadline says that the answer may wait for a task: no deadline is set.
+	NoDeadline bool
+	// RequestHeaders and Reads are headers of requests and of answers that only this dialect has: pages of other origins get to use them.
+	RequestHeaders, ResponseHeaders []string
+	// RPCSystem is the protocol whose calls it carries, as OpenTelemetry names it; "" = HTTP. The pattern is then /service/method.
+	RPCSystem string
+	// EncodeError tells of errors in the dialect's own form; nil = as most endpoints do.
+	EncodeError ErrorEncoder
+	Serve       Handler
 }
 
-// mount puts a route where it is reached. A GET answers HEAD as well, and the root of an app also without its slash.
-func (s *Server) mount(route *Route) {
-	patterns := append([]string{route.Pattern}, route.Also...)
+// mountRoute puts a route where it is reached. A GET answers HEAD as well, and the root of an app also without its slash.
+func (s *Server) mountRoute(route *Route) {
+	patterns := append([]string{route.Pattern}, route.Aliases...)
 	if route.Kind == Tenant {
 		for _, p := range slices.Clone(patterns) {
 			patterns = append(patterns, "/apps/{app}"+p)
@@ -66,7 +66,7 @@ func (s *Server) mount(route *Route) {
 		}
 	}
 	for _, p := range patterns {
-		h := s.serve(route)
+		h := s.serveRoute(route)
 		s.mux.Method(route.Method, p, h)
 		if route.Method == http.MethodGet {
 			s.mux.Method(http.MethodHead, p, h)
@@ -74,53 +74,53 @@ func (s *Server) mount(route *Route) {
 	}
 }
 
-// serve carries a request through the door that its route has and writes what goes wrong.
-func (s *Server) serve(route *Route) http.HandlerFunc {
+// serveRoute carries a request through the door that its route has and writes what goes wrong.
+func (s *Server) serveRoute(route *Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := recordOf(r)
-		rec.route, rec.system, rec.tell = route.Pattern, route.System, route.Tell
+		rec.route, rec.rpcSystem, rec.errorEncoder = route.Pattern, route.RPCSystem, route.EncodeError
 		in := r
-		if !route.Waits {
+		if !route.NoDeadline {
 			ctx, cancel := context.WithTimeout(r.Context(), s.options.Deadline)
 			defer cancel()
 			in = r.WithContext(ctx)
 		}
-		if err := s.pass(route, rec, w, in); err != nil {
-			s.fail(w, r, rec, err)
+		if err := s.admitAndServe(route, rec, w, in); err != nil {
+			s.writeError(w, r, rec, err)
 		}
 	}
 }
 
-func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.Request) error {
-	if !readsOnly(r) && !s.cors.admits(r) {
+func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.ResponseWriter, r *http.Request) error {
+	if !isReadOnly(r) && !s.cors.isAllowedOrigin(r) {
 		return errOrigin
 	}
 	switch route.Kind {
 	case Tenant:
 		// What is answered depends on who asks, though the path may not tell.
-		w.Header()["Cache-Control"] = privately
+		w.Header()["Cache-Control"] = privateCacheControl
 		w.Header().Add("Vary", "Authorization")
-		v, err := s.enter(r, route)
+		v, err := s.authenticateHTTP(r, route)
 		if err != nil {
 			return err
 		}
-		defer v.Leave()
-		v.rec, rec.visit, rec.app = rec, v, v.App.Name
-		rec.answers(s, v.App.ID)
-		r = s.trace(rec, r, v.App)
+		defer v.ReleaseApp()
+		v.record, rec.request, rec.app = rec, v, v.App.Name
+		rec.initResponseMemory(s, v.App.ID)
+		r = s.startTrace(rec, r, v.App)
 		if route.Scope != "" {
-			if err := v.Admit(r.Context(), route.Scope, "", ""); err != nil {
+			if err := v.Authorize(r.Context(), route.Scope, "", ""); err != nil {
 				return err
 			}
 		}
 	case Admin:
-		p, err := s.operator(r)
+		p, err := s.authenticateOperator(r)
 		if err != nil {
 			return err
 		}
 		rec.operator = p
-		rec.answers(s, "")
-		r = s.trace(rec, r, nil)
+		rec.initResponseMemory(s, "")
+		r = s.startTrace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	if err := checkURL(r.URL); err != nil {
@@ -131,10 +131,10 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 			return err
 		}
 	}
-	s.limit(rec, r, route)
-	defer rec.held.release()
-	if route.Once {
-		return s.once(rec, w, r, route.Serve)
+	s.limitBody(rec, r, route)
+	defer rec.bodyReservation.release()
+	if route.Idempotent {
+		return s.serveIdempotent(rec, w, r, route.Serve)
 	}
 	return route.Serve(w, r)
 }
@@ -142,14 +142,14 @@ func (s *Server) pass(route *Route, rec *record, w http.ResponseWriter, r *http.
 // routeUnknown is the route of a request that no route answers.
 const routeUnknown = "unknown"
 
-var privately = []string{"private, no-cache"}
+var privateCacheControl = []string{"private, no-cache"}
 
-// Param returns a parameter of the path.
-func Param(r *http.Request, name string) string { return chi.URLParam(r, name) }
+// PathParam returns a parameter of the path.
+func PathParam(r *http.Request, name string) string { return chi.URLParam(r, name) }
 
-// unknown answers what no route does. Below /admin that is for the operator to hear alone, as everything there.
-func (s *Server) unknown(answer Handler) http.HandlerFunc {
-	all, operator := s.serve(&Route{Pattern: routeUnknown, Serve: answer}), s.serve(&Route{Pattern: routeUnknown, Kind: Admin, Serve: answer})
+// newUnknownHandler answers what no route does. Below /admin that is for the operator to hear alone, as everything there.
+func (s *Server) newUnknownHandler(answer Handler) http.HandlerFunc {
+	all, operator := s.serveRoute(&Route{Pattern: routeUnknown, Serve: answer}), s.serveRoute(&Route{Pattern: routeUnknown, Kind: Admin, Serve: answer})
 	return func(w http.ResponseWriter, r *http.Request) {
 		if path := strings.TrimSuffix(r.URL.Path, "/"); path == "/admin" || strings.HasPrefix(path, "/admin/") {
 			operator(w, r)
@@ -159,8 +159,8 @@ func (s *Server) unknown(answer Handler) http.HandlerFunc {
 	}
 }
 
-// verbs returns the verb that ends r's path, with its colon, and those that routes have in its place.
-func (s *Server) verbs(r *http.Request) (verb string, known []string) {
+// findVerbs returns the verb that ends r's path, with its colon, and those that routes have in its place.
+func (s *Server) findVerbs(r *http.Request) (verb string, known []string) {
 	i := strings.LastIndexAny(r.URL.Path, ":/")
 	if i < 0 || r.URL.Path[i] != ':' {
 		return "", nil
@@ -181,23 +181,23 @@ func (s *Server) verbs(r *http.Request) (verb string, known []string) {
 	return r.URL.Path[i:], known
 }
 
-func (s *Server) noPath(_ http.ResponseWriter, r *http.Request) error {
-	return cmp.Or(s.noVerb(r), errNoPath)
+func (s *Server) handleNoPath(_ http.ResponseWriter, r *http.Request) error {
+	return cmp.Or(s.checkVerb(r), errNoPath)
 }
 
-// noVerb is the answer to a path that ends in a verb which is none, nil for any other.
-func (s *Server) noVerb(r *http.Request) error {
-	verb, known := s.verbs(r)
+// checkVerb is the answer to a path that ends in a verb which is none, nil for any other.
+func (s *Server) checkVerb(r *http.Request) error {
+	verb, known := s.findVerbs(r)
 	if len(known) == 0 {
 		return nil
 	}
-	return &refusal{code: NotFound, status: http.StatusNotFound, text: "there is no " + verb + " here; there are " + strings.Join(known, ", ")}
+	return &responseError{code: NotFound, status: http.StatusNotFound, text: "there is no " + verb + " here; there are " + strings.Join(known, ", ")}
 }
 
-// noMethod answers a method that a path does not have, and names those it has (RFC 9110, 15.5.6). A path that ends in a
+// handleNoMethod answers a method that a path does not have, and names those it has (RFC 9110, 15.5.6). A path that ends in a
 // verb which is none is not there.
-func (s *Server) noMethod(w http.ResponseWriter, r *http.Request) error {
-	if err := s.noVerb(r); err != nil {
+func (s *Server) handleNoMethod(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkVerb(r); err != nil {
 		return err
 	}
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
@@ -205,9 +205,9 @@ func (s *Server) noMethod(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Add("Allow", m)
 		}
 	}
-	return wrongMethod(r.Method)
+	return newMethodError(r.Method)
 }
 
-func wrongMethod(method string) error {
-	return &refusal{code: InvalidArgument, status: http.StatusMethodNotAllowed, text: "the method " + method + " is not allowed here"}
+func newMethodError(method string) error {
+	return &responseError{code: InvalidArgument, status: http.StatusMethodNotAllowed, text: "the method " + method + " is not allowed here"}
 }

@@ -20,103 +20,103 @@ import (
 )
 
 const (
-	maxTurns  = 16              // messages of one connection that are answered at a time
-	lookEvery = 5 * time.Second // how often it is seen whether a client may still be here
-	partWait  = time.Second     // for a client to return the farewell of a server that stops
+	maxConcurrentMessages = 16              // messages of one connection that are answered at a time
+	accessCheckInterval   = 5 * time.Second // how often it is seen whether a client may still be here
+	closeTimeout          = time.Second     // for a client to return the farewell of a server that stops
 )
 
-var errCrowded = &refusal{
-	code: ResourceExhausted, status: http.StatusTooManyRequests, retry: time.Second,
-	text: fmt.Sprintf("%d messages of this connection are being answered, wait for one of them to end", maxTurns),
+var errTooManyMessages = &responseError{
+	code: ResourceExhausted, status: http.StatusTooManyRequests, retryAfter: time.Second,
+	text: fmt.Sprintf("%d messages of this connection are being answered, wait for one of them to end", maxConcurrentMessages),
 }
 
-// Talk is how a dialect converses: it reads a message with decode, and returns how its answers sound and call, which
+// SocketProtocol is how a dialect converses: it reads a message with decode, and returns how its answers sound and call, which
 // submits it for a visitor or returns what is wrong with it.
-type Talk func(r *http.Request, decode func(any) error) (d Dialect, call func(ctx context.Context, v *Visit) (*Following, error))
+type SocketProtocol func(r *http.Request, decode func(any) error) (d StreamEncoder, call func(ctx context.Context, v *Request) (*Subscription, error))
 
-// Converse makes r's connection a WebSocket over which the client sends messages, a text frame each, and is told what
+// ServeWebSocket makes r's connection a WebSocket over which the client sends messages, a text frame each, and is told what
 // comes of them in frames of talk's dialect. Each message is let in as a request of its own would be. The conversation
 // ends with the client's leaving, with the server's streams, and when the client would not be let in any more.
-func (v *Visit) Converse(w http.ResponseWriter, r *http.Request, talk Talk) error {
+func (v *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, protocol SocketProtocol) error {
 	srv := v.server
-	knock, err := srv.knock(r)
+	credentials, err := srv.readCredentials(r)
 	if err != nil {
 		return err
 	}
-	if !srv.sockets.enter() {
+	if !srv.sockets.addSocket() {
 		return ErrNotReady
 	}
-	defer srv.sockets.leave()
-	conn, below, err := srv.upgrade(w, r)
+	defer srv.sockets.removeSocket()
+	conn, netConn, err := srv.upgradeWebSocket(w, r)
 	if err != nil {
 		return err
 	}
-	s := &socket{server: srv, conn: conn, below: below, r: r, knock: knock, visit: v, talk: talk, places: make(chan struct{}, maxTurns)}
-	s.ctx, s.lose = context.WithCancel(r.Context())
-	srv.streams.Add(1)
-	defer srv.streams.Add(-1)
-	v.Leave() // who may converse for hours holds no app
-	s.run()
+	s := &socketConn{server: srv, conn: conn, netConn: netConn, r: r, credentials: credentials, request: v, protocol: protocol, slots: make(chan struct{}, maxConcurrentMessages)}
+	s.ctx, s.cancel = context.WithCancel(r.Context())
+	srv.openStreams.Add(1)
+	defer srv.openStreams.Add(-1)
+	v.ReleaseApp() // who may converse for hours holds no app
+	s.serveConn()
 	return nil
 }
 
-// socket is a conversation over a WebSocket.
-type socket struct {
-	server *Server
-	conn   *websocket.Conn
-	below  net.Conn
-	r      *http.Request
-	knock  Knock
-	visit  *Visit // that opened it; each message has another
-	talk   Talk
+// socketConn is a conversation over a WebSocket.
+type socketConn struct {
+	server      *Server
+	conn        *websocket.Conn
+	netConn     net.Conn
+	r           *http.Request
+	credentials Credentials
+	request     *Request // that opened it; each message has another
+	protocol    SocketProtocol
 
-	ctx    context.Context // ends with the connection
-	lose   context.CancelFunc
-	work   sync.WaitGroup
-	places chan struct{} // of messages that are being answered
+	ctx        context.Context // ends with the connection
+	cancel     context.CancelFunc
+	goroutines sync.WaitGroup
+	slots      chan struct{} // of messages that are being answered
 
-	writing sync.Mutex
-	busy    atomic.Int64 // while it is not 0 nobody may be looking for the client's pong
+	writeMu   sync.Mutex
+	busyCount atomic.Int64 // while it is not 0 nobody may be looking for the client's pong
 }
 
-// run converses until the connection is closed.
-func (s *socket) run() {
-	defer s.work.Wait()
-	defer s.drop()
-	s.work.Go(s.tend)
-	s.hear()
+// serveConn converses until the connection is closed.
+func (s *socketConn) serveConn() {
+	defer s.goroutines.Wait()
+	defer s.dropConn()
+	s.goroutines.Go(s.watchConn)
+	s.readMessages()
 }
 
-// drop ends the connection without a farewell.
-func (s *socket) drop() {
-	s.lose()
-	_ = s.below.Close()
+// dropConn ends the connection without a farewell.
+func (s *socketConn) dropConn() {
+	s.cancel()
+	_ = s.netConn.Close()
 	_ = s.conn.CloseNow()
 }
 
-// part ends the connection with a farewell, which the client has a limited time to return.
-func (s *socket) part(code websocket.StatusCode, why string, wait time.Duration) {
-	late := time.AfterFunc(wait, func() { _ = s.below.Close() })
+// closeWith ends the connection with a farewell, which the client has a limited time to return.
+func (s *socketConn) closeWith(code websocket.StatusCode, reason string, wait time.Duration) {
+	late := time.AfterFunc(wait, func() { _ = s.netConn.Close() })
 	defer late.Stop()
-	_ = s.conn.Close(code, why)
+	_ = s.conn.Close(code, reason)
 }
 
-// hear takes the client's messages in, one after the other, until it leaves.
-func (s *socket) hear() {
+// readMessages takes the client's messages in, one after the other, until it leaves.
+func (s *socketConn) readMessages() {
 	for {
-		body, values, held, err := s.receive()
-		var passed passedOver
+		body, values, retained, err := s.receiveMessage()
+		var skipped skippedMessage
 		switch {
 		case err == nil:
-			s.answer(body, values, held)
-		case errors.As(err, &passed):
-			d, _ := s.talk(s.r, func(any) error { return passed.error })
-			s.fault(d, passed.error)
-		case errors.Is(err, errTooLong):
-			s.part(websocket.StatusMessageTooBig, fmt.Sprintf("a message has at most %d MiB", maxMessage>>20), partWait*5)
+			s.handleMessage(body, values, retained)
+		case errors.As(err, &skipped):
+			d, _ := s.protocol(s.r, func(any) error { return skipped.error })
+			s.writeFault(d, skipped.error)
+		case errors.Is(err, errFrameTooLong):
+			s.closeWith(websocket.StatusMessageTooBig, fmt.Sprintf("a message has at most %d MiB", maxMessage>>20), closeTimeout*5)
 			return
-		case errors.Is(err, errBinary):
-			s.part(websocket.StatusUnsupportedData, "messages are text frames", partWait)
+		case errors.Is(err, errBinaryFrame):
+			s.closeWith(websocket.StatusUnsupportedData, "messages are text frames", closeTimeout)
 			return
 		default:
 			return
@@ -125,240 +125,240 @@ func (s *socket) hear() {
 }
 
 var (
-	errTooLong = errors.New("the message is too long")
-	errBinary  = errors.New("the message is no text")
+	errFrameTooLong = errors.New("the message is too long")
+	errBinaryFrame  = errors.New("the message is no text")
 )
 
-// passedOver is why a message was refused. The connection goes on with the next one.
-type passedOver struct{ error }
+// skippedMessage is why a message was refused. The connection goes on with the next one.
+type skippedMessage struct{ error }
 
-// receive waits for a message, each piece of which must arrive in time once it has begun, and so must the whole. It has the room
+// receiveMessage waits for a message, each piece of which must arrive in time once it has begun, and so must the whole. It has the room
 // that is returned with it. One that is refused is passed over.
-func (s *socket) receive() (body []byte, values int, held *hold, err error) {
+func (s *socketConn) receiveMessage() (body []byte, values int, retained *bodyReservation, err error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	kind, r, err := s.conn.Reader(ctx)
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	s.busy.Add(1) // a client answers no ping in the middle of a frame
-	defer s.busy.Add(-1)
+	s.busyCount.Add(1) // a client answers no ping in the middle of a frame
+	defer s.busyCount.Add(-1)
 	if kind != websocket.MessageText {
-		return nil, 0, nil, errBinary
+		return nil, 0, nil, errBinaryFrame
 	}
-	defer time.AfterFunc(s.server.options.Arrive, cancel).Stop()
-	stall := s.server.options.Stall
-	whole := &io.LimitedReader{R: r, N: maxMessage + 1}
-	in := &timed{Reader: whole, timer: time.AfterFunc(stall, cancel), stall: stall}
+	defer time.AfterFunc(s.server.options.BodyTimeout, cancel).Stop()
+	pieceTimeout := s.server.options.PieceTimeout
+	complete := &io.LimitedReader{R: r, N: maxMessage + 1}
+	in := &timedReader{Reader: complete, timer: time.AfterFunc(pieceTimeout, cancel), pieceTimeout: pieceTimeout}
 	defer in.timer.Stop()
-	held = &hold{}
+	retained = &bodyReservation{}
 	defer func() {
 		if err != nil {
-			held.release()
+			retained.release()
 		}
 	}()
-	a := newArrival(s.ctx, s.server.rooms, s.visit.App.ID, held, cancel)
+	a := newBodyMeter(s.ctx, s.server.bodyBudget, s.request.App.ID, retained, cancel)
 	a.pause = func() func() {
 		in.timer.Stop()
-		return func() { in.timer.Reset(stall) }
+		return func() { in.timer.Reset(pieceTimeout) }
 	}
 	counted := &countedBody{Reader: in}
-	body, err = takeBody(counted, -1, maxMessage, a)
+	body, err = readMetered(counted, -1, maxMessage, a)
 	if counted.refused != nil {
-		a.refuse(counted.counter.count())
+		a.chargeRefused(counted.counter.totalValues())
 		err = counted.refused
 	}
-	var own *refusal
+	var own *responseError
 	if counted.refused != nil || errors.As(err, &own) {
-		held.release()
-		err = passedOver{err}
+		retained.release()
+		err = skippedMessage{err}
 		for lost := error(nil); lost == nil; {
 			var n int64
-			n, lost = io.CopyN(io.Discard, in, piece)
-			s.server.rooms.rates.charge(s.visit.App.ID, n)
-			_ = s.server.rooms.rates.wait(s.ctx, s.visit.App.ID) // the next read finds that the client is gone
+			n, lost = io.CopyN(io.Discard, in, pieceSize)
+			s.server.bodyBudget.rates.chargeApp(s.request.App.ID, n)
+			_ = s.server.bodyBudget.rates.waitForDebt(s.ctx, s.request.App.ID) // the next read finds that the client is gone
 			if lost != nil && !errors.Is(lost, io.EOF) {
 				return nil, 0, nil, lost
 			}
 		}
 	}
-	if whole.N == 0 {
-		err = errTooLong
+	if complete.N == 0 {
+		err = errFrameTooLong
 	}
-	return body, counted.counter.count(), held, err
+	return body, counted.counter.totalValues(), retained, err
 }
 
-// timed is a message whose every piece must arrive in time.
-type timed struct {
+// timedReader is a message whose every piece must arrive in time.
+type timedReader struct {
 	io.Reader
-	timer *time.Timer
-	stall time.Duration
+	timer        *time.Timer
+	pieceTimeout time.Duration
 }
 
 // Read reads no more than a piece: the library fills what it is given.
-func (t *timed) Read(b []byte) (int, error) {
-	n, err := t.Reader.Read(b[:min(len(b), piece)])
-	t.timer.Reset(t.stall)
+func (t *timedReader) Read(b []byte) (int, error) {
+	n, err := t.Reader.Read(b[:min(len(b), pieceSize)])
+	t.timer.Reset(t.pieceTimeout)
 	return n, err
 }
 
-// answer lets a message in, submits it and has its events told. The next one is heard when this one is accepted.
-func (s *socket) answer(body []byte, values int, held *hold) {
-	s.busy.Add(1)
-	defer s.busy.Add(-1)
-	defer held.release()
-	d, call := s.talk(s.r, func(v any) error {
-		if err := held.takeValues(s.ctx, s.server.rooms, s.visit.App.ID, len(body), values); err != nil {
+// handleMessage lets a message in, submits it and has its events told. The next one is heard when this one is accepted.
+func (s *socketConn) handleMessage(body []byte, values int, retained *bodyReservation) {
+	s.busyCount.Add(1)
+	defer s.busyCount.Add(-1)
+	defer retained.release()
+	d, call := s.protocol(s.r, func(v any) error {
+		if err := retained.reserveDecoded(s.ctx, s.server.bodyBudget, s.request.App.ID, len(body), values); err != nil {
 			return err
 		}
 		return DecodeJSON(body, v, false)
 	})
 	select {
-	case s.places <- struct{}{}:
+	case s.slots <- struct{}{}:
 	default:
-		s.fault(d, errCrowded)
+		s.writeFault(d, errTooManyMessages)
 		return
 	}
-	ctx, span := s.server.traceMessage(s.ctx, recordOf(s.r))
-	mine := recordOf(s.r).answer.Beside(1) // the connection may last for hours
-	f, err := s.submit(capacity.With(ctx, mine), call)
+	ctx, span := s.server.startMessageSpan(s.ctx, recordOf(s.r))
+	messageReservation := recordOf(s.r).responseReservation.NewPart(1) // the connection may last for hours
+	f, err := s.submitMessage(capacity.WithReservation(ctx, messageReservation), call)
 	if err != nil {
-		mine.Release()
-		trail.End(span, err)
-		<-s.places
-		s.fault(d, err)
-		s.farewell(err)
+		messageReservation.ReleaseBytes()
+		trail.EndSpan(span, err)
+		<-s.slots
+		s.writeFault(d, err)
+		s.closeIfDenied(err)
 		return
 	}
-	s.work.Go(func() {
-		defer func() { <-s.places }()
+	s.goroutines.Go(func() {
+		defer func() { <-s.slots }()
 		defer span.End()
-		defer mine.Release()
-		s.relay(d, f)
+		defer messageReservation.ReleaseBytes()
+		s.relayEvents(d, f)
 	})
 }
 
-// turnedAway is why a client was not let in.
-type turnedAway struct{ error }
+// accessDeniedError is why a client was not let in.
+type accessDeniedError struct{ error }
 
-func (t turnedAway) Unwrap() error { return t.error }
+func (t accessDeniedError) Unwrap() error { return t.error }
 
-// enter lets the client in as if it had just come.
-func (s *socket) enter(ctx context.Context) (*Visit, error) {
-	ctx, cancel := s.visit.InTime(ctx)
+// reauthenticate lets the client in as if it had just come.
+func (s *socketConn) reauthenticate(ctx context.Context) (*Request, error) {
+	ctx, cancel := s.request.WithDeadline(ctx)
 	defer cancel()
-	v, err := s.server.Enter(ctx, s.knock)
+	v, err := s.server.Authenticate(ctx, s.credentials)
 	if err != nil {
-		return nil, turnedAway{err}
+		return nil, accessDeniedError{err}
 	}
 	return v, nil
 }
 
-func (s *socket) submit(ctx context.Context, call func(context.Context, *Visit) (*Following, error)) (*Following, error) {
-	v, err := s.enter(ctx)
+func (s *socketConn) submitMessage(ctx context.Context, call func(context.Context, *Request) (*Subscription, error)) (*Subscription, error) {
+	v, err := s.reauthenticate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer v.Leave()
+	defer v.ReleaseApp()
 	return call(ctx, v)
 }
 
-// farewell ends the connection of a client that will not be let in any more.
-func (s *socket) farewell(err error) {
-	var away turnedAway
-	if !errors.As(err, &away) {
+// closeIfDenied ends the connection of a client that will not be let in any more.
+func (s *socketConn) closeIfDenied(err error) {
+	var denied accessDeniedError
+	if !errors.As(err, &denied) {
 		return
 	}
-	switch v := judge(err); v.code {
+	switch v := classifyError(err); v.code {
 	case Unauthenticated:
-		s.part(websocket.StatusPolicyViolation, v.text, partWait)
+		s.closeWith(websocket.StatusPolicyViolation, v.text, closeTimeout)
 	case PermissionDenied, NotFound:
-		s.part(websocket.StatusGoingAway, v.text, partWait)
+		s.closeWith(websocket.StatusGoingAway, v.text, closeTimeout)
 	}
 }
 
-// relay tells what comes of a message.
-func (s *socket) relay(d Dialect, f *Following) {
+// relayEvents tells what comes of a message.
+func (s *socketConn) relayEvents(d StreamEncoder, f *Subscription) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.fault(d, fmt.Errorf("a dialect panicked: %v\n%s", p, debug.Stack()))
+			s.writeFault(d, fmt.Errorf("a dialect panicked: %v\n%s", p, debug.Stack()))
 		}
 	}()
-	err := f.tell(d, func(_ int64, body any) error { return s.say(body) })
+	err := f.writeEvents(d, func(_ int64, body any) error { return s.writeFrame(body) })
 	switch {
-	case err == nil && d.Done != nil:
-		_ = s.say(d.Done)
-	case err == nil, errors.Is(err, errGone), errors.Is(err, errEnding):
+	case err == nil && d.DoneBody != nil:
+		_ = s.writeFrame(d.DoneBody)
+	case err == nil, errors.Is(err, errClientGone), errors.Is(err, errStreamsEnding):
 	default:
-		s.fault(d, err)
+		s.writeFault(d, err)
 	}
 }
 
-// fault tells of an error that ends the answer to a message.
-func (s *socket) fault(d Dialect, err error) {
+// writeFault tells of an error that ends the answer to a message.
+func (s *socketConn) writeFault(d StreamEncoder, err error) {
 	if s.ctx.Err() != nil {
 		return
 	}
-	s.server.logFault(s.ctx, recordOf(s.r), judge(err), err)
-	_ = s.say(d.Fault(err))
+	s.server.logError(s.ctx, recordOf(s.r), classifyError(err), err)
+	_ = s.writeFrame(d.EncodeError(err))
 }
 
-// say writes one frame, for which the client has a limited time: one that does not take it is dropped, and goes on later
+// writeFrame writes one frame, for which the client has a limited time: one that does not take it is dropped, and goes on later
 // from the last event it has seen.
-func (s *socket) say(body any) error {
+func (s *socketConn) writeFrame(body any) error {
 	var b bytes.Buffer
-	if err := encodeJSON(&b, body); err != nil {
+	if err := writeJSONLine(&b, body); err != nil {
 		return err
 	}
-	held := recordOf(s.r).answer.Beside(1)
-	defer held.Release()
-	if err := held.Reach(s.ctx, int64(b.Len())); err != nil {
+	retained := recordOf(s.r).responseReservation.NewPart(1)
+	defer retained.ReleaseBytes()
+	if err := retained.ReserveTotal(s.ctx, int64(b.Len())); err != nil {
 		return err
 	}
-	s.busy.Add(1)
-	defer s.busy.Add(-1)
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	ctx, cancel := context.WithTimeout(s.ctx, s.server.options.Stall)
+	s.busyCount.Add(1)
+	defer s.busyCount.Add(-1)
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	ctx, cancel := context.WithTimeout(s.ctx, s.server.options.PieceTimeout)
 	defer cancel()
 	err := s.conn.Write(ctx, websocket.MessageText, bytes.TrimRight(b.Bytes(), "\n"))
 	if err != nil {
-		s.drop()
+		s.dropConn()
 	}
 	return err
 }
 
-// tend sees to it that the client is there and may be, until the connection ends.
-func (s *socket) tend() {
+// watchConn sees to it that the client is there and may be, until the connection ends.
+func (s *socketConn) watchConn() {
 	o := s.server.options
-	ping, look := time.NewTicker(o.KeepAlive), time.NewTicker(min(o.KeepAlive, lookEvery))
+	ping, accessTicker := time.NewTicker(o.KeepAlive), time.NewTicker(min(o.KeepAlive, accessCheckInterval))
 	defer ping.Stop()
-	defer look.Stop()
+	defer accessTicker.Stop()
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-s.server.ending.Done():
-			s.part(websocket.StatusServiceRestart, "the server stops, come back", partWait)
+		case <-s.server.streamsCtx.Done():
+			s.closeWith(websocket.StatusServiceRestart, "the server stops, come back", closeTimeout)
 			return
 		case <-ping.C:
-			s.ping()
-		case <-look.C:
-			if v, err := s.enter(s.ctx); err == nil {
-				v.Leave()
+			s.pingClient()
+		case <-accessTicker.C:
+			if v, err := s.reauthenticate(s.ctx); err == nil {
+				v.ReleaseApp()
 			} else {
-				s.farewell(err)
+				s.closeIfDenied(err)
 			}
 		}
 	}
 }
 
-// ping drops a client that does not answer, as far as it could be heard.
-func (s *socket) ping() {
-	ctx, cancel := context.WithTimeout(s.ctx, s.server.options.Stall)
+// pingClient drops a client that does not answer, as far as it could be heard.
+func (s *socketConn) pingClient() {
+	ctx, cancel := context.WithTimeout(s.ctx, s.server.options.PieceTimeout)
 	defer cancel()
-	defer context.AfterFunc(s.server.ending, cancel)()
-	if err := s.conn.Ping(ctx); err != nil && s.busy.Load() == 0 && s.server.ending.Err() == nil {
-		s.drop()
+	defer context.AfterFunc(s.server.streamsCtx, cancel)()
+	if err := s.conn.Ping(ctx); err != nil && s.busyCount.Load() == 0 && s.server.streamsCtx.Err() == nil {
+		s.dropConn()
 	}
 }

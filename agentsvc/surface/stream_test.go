@@ -18,22 +18,22 @@ import (
 	"stoa/agentsvc"
 )
 
-// following returns a following of what events yields, and the visit that streams it.
-func following(client context.Context, events func(ctx context.Context) iter.Seq2[agentsvc.Event, error]) (*Visit, *Following) {
+// newTestSubscription returns a following of what events yields, and the visit that streams it.
+func newTestSubscription(client context.Context, events func(ctx context.Context) iter.Seq2[agentsvc.Event, error]) (*Request, *Subscription) {
 	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}}
-	s.options.defaults()
-	s.ending, s.end = context.WithCancel(context.Background())
-	v := &Visit{server: s}
-	f, begun := v.listen(client)
-	begun()
-	f.allow = func(context.Context) error { return nil }
+	s.options.setDefaults()
+	s.streamsCtx, s.cancelStreams = context.WithCancel(context.Background())
+	v := &Request{server: s}
+	f, started := v.newSubscription(client)
+	started()
+	f.checkAccess = func(context.Context) error { return nil }
 	f.events = events(f.ctx)
 	return v, f
 }
 
-// plain is a dialect that tells facts by their sequence and chunks by their text.
-var plain = Dialect{
-	Event: func(ev agentsvc.Event) any {
+// plainEncoder is a dialect that tells facts by their sequence and chunks by their text.
+var plainEncoder = StreamEncoder{
+	EncodeEvent: func(ev agentsvc.Event) any {
 		switch {
 		case ev.Usage != nil:
 			return nil
@@ -44,31 +44,31 @@ var plain = Dialect{
 		}
 		return ev.Seq
 	},
-	Fault: func(err error) any { return judge(err).text },
+	EncodeError: func(err error) any { return classifyError(err).text },
 }
 
-// stalling is a client that takes what it is sent until it stalls.
-type stalling struct {
+// stallingClient is a client that takes what it is sent until it stalls.
+type stallingClient struct {
 	*httptest.ResponseRecorder
 	mu       sync.Mutex
 	stalled  bool
 	deadline time.Time
 }
 
-func (s *stalling) stall() {
+func (s *stallingClient) stallWrites() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stalled = true
 }
 
-func (s *stalling) SetWriteDeadline(t time.Time) error {
+func (s *stallingClient) SetWriteDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deadline = t
 	return nil
 }
 
-func (s *stalling) Write(b []byte) (int, error) {
+func (s *stallingClient) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	stalled, deadline := s.stalled, s.deadline
 	s.mu.Unlock()
@@ -128,13 +128,13 @@ func TestStream(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v, f := following(t.Context(), func(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
+				v, f := newTestSubscription(t.Context(), func(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
 					return func(yield func(agentsvc.Event, error) bool) { tt.events(ctx, yield) }
 				})
 				w := httptest.NewRecorder()
-				d := plain
-				d.Rests = tt.rests
-				if err := v.Stream(w, f, d); (err != nil) != tt.err {
+				d := plainEncoder
+				d.EndsWhenSettled = tt.rests
+				if err := v.StreamEvents(w, f, d); (err != nil) != tt.err {
 					t.Errorf("Stream = %v, want an error: %v", err, tt.err)
 				}
 				if got := w.Body.String(); got != tt.want {
@@ -148,8 +148,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// forever yields a first event and then waits for its context to end.
-func forever(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
+// yieldThenBlock yields a first event and then waits for its context to end.
+func yieldThenBlock(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		if yield(agentsvc.Event{Seq: 1}, nil) {
 			<-ctx.Done()
@@ -162,25 +162,25 @@ func TestStreamEnds(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		end  func(v *Visit, leave func(), w *stalling)
+		end  func(v *Request, disconnect func(), w *stallingClient)
 		want string
 	}{
-		{"with the server", func(v *Visit, _ func(), _ *stalling) { v.server.EndStreams() }, "id: 1\ndata: 1\n\nretry: 1000\n\n"},
-		{"with its client", func(_ *Visit, leave func(), _ *stalling) { leave() }, "id: 1\ndata: 1\n\n"},
-		{"with a client that takes nothing", func(_ *Visit, _ func(), w *stalling) { w.stall() }, "id: 1\ndata: 1\n\n"},
+		{"with the server", func(v *Request, _ func(), _ *stallingClient) { v.server.EndStreams() }, "id: 1\ndata: 1\n\nretry: 1000\n\n"},
+		{"with its client", func(_ *Request, disconnect func(), _ *stallingClient) { disconnect() }, "id: 1\ndata: 1\n\n"},
+		{"with a client that takes nothing", func(_ *Request, _ func(), w *stallingClient) { w.stallWrites() }, "id: 1\ndata: 1\n\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, leave := context.WithCancel(t.Context())
-				defer leave()
-				v, f := following(client, forever)
-				w := &stalling{ResponseRecorder: httptest.NewRecorder()}
+				client, disconnect := context.WithCancel(t.Context())
+				defer disconnect()
+				v, f := newTestSubscription(client, yieldThenBlock)
+				w := &stallingClient{ResponseRecorder: httptest.NewRecorder()}
 				ended := make(chan error, 1)
-				go func() { ended <- v.Stream(w, f, plain) }()
+				go func() { ended <- v.StreamEvents(w, f, plainEncoder) }()
 				synctest.Wait()
 				begin := time.Now()
-				tt.end(v, leave, w)
+				tt.end(v, disconnect, w)
 				if err := <-ended; err != nil {
 					t.Errorf("Stream = %v", err)
 				}
@@ -195,36 +195,36 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
-func TestWait(t *testing.T) {
+func TestWaitSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, f := following(t.Context(), forever)
+		_, f := newTestSubscription(t.Context(), yieldThenBlock)
 		f.Task = agentsvc.Task{ID: "t", Status: agentsvc.Status{State: agentsvc.Working}}
 		begin := time.Now()
-		got, err := f.Wait(time.Minute)
+		got, err := f.WaitSettled(time.Minute)
 		if err != nil || got.Status.State != agentsvc.Working || time.Since(begin) != time.Minute {
 			t.Errorf("Wait = %s, %v after %v, want the working task after a minute", got.Status.State, err, time.Since(begin))
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		v, f := following(t.Context(), forever)
+		v, f := newTestSubscription(t.Context(), yieldThenBlock)
 		f.Task = agentsvc.Task{ID: "t", Status: agentsvc.Status{State: agentsvc.Working}}
 		time.AfterFunc(time.Second, v.server.EndStreams)
-		if got, err := f.Wait(time.Minute); err != nil || got.ID != "t" {
+		if got, err := f.WaitSettled(time.Minute); err != nil || got.ID != "t" {
 			t.Errorf("Wait = %v, %v at the server's end, want the task as it stands", got.ID, err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		_, f := following(t.Context(), func(context.Context) iter.Seq2[agentsvc.Event, error] {
+		_, f := newTestSubscription(t.Context(), func(context.Context) iter.Seq2[agentsvc.Event, error] {
 			return func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, io.ErrUnexpectedEOF) }
 		})
-		if _, err := f.Wait(time.Minute); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := f.WaitSettled(time.Minute); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("Wait = %v, want the log's error", err)
 		}
 	})
 }
 
-func TestAfter(t *testing.T) {
+func TestParseAfter(t *testing.T) {
 	t.Parallel()
 	n := func(n int64) *int64 { return &n }
 	tests := []struct {
@@ -249,7 +249,7 @@ func TestAfter(t *testing.T) {
 			if tt.header != "" {
 				r.Header.Set("Last-Event-ID", tt.header)
 			}
-			got, err := After(r, tt.given)
+			got, err := ParseAfter(r, tt.given)
 			text := ""
 			if err != nil {
 				text = err.Error()

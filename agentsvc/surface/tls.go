@@ -15,51 +15,51 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// TLS returns how listeners are to encrypt, nil where they are not to: TLS 1.2 or later, with the certificate that stands
+// NewTLSConfig returns how listeners are to encrypt, nil where they are not to: TLS 1.2 or later, with the certificate that stands
 // in c's files. They are looked at again while the process serves: connections made after a change are shown the new
 // certificate, those that are open go on. What is wrong with the files is an error now; later it is logged, and the
 // certificate before stays.
-func TLS(c config.TLS, log *slog.Logger) (*tls.Config, error) {
+func NewTLSConfig(c config.TLS, log *slog.Logger) (*tls.Config, error) {
 	if !c.Enabled {
 		return nil, nil
 	}
 	p := &keyPair{files: c, log: log}
-	if err := p.load(time.Now()); err != nil {
+	if err := p.loadFiles(time.Now()); err != nil {
 		return nil, fmt.Errorf("server.tls: %w", err)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: p.certificate}, nil
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: p.getCertificate}, nil
 }
 
-// renewEvery is how often, at most, the files of a certificate are read.
-const renewEvery = time.Second
+// reloadInterval is how often, at most, the files of a certificate are read.
+const reloadInterval = time.Second
 
 // keyPair is a certificate and its key, as they stand in files.
 type keyPair struct {
-	files config.TLS
-	log   *slog.Logger
-	now   atomic.Pointer[tls.Certificate]
+	files   config.TLS
+	log     *slog.Logger
+	current atomic.Pointer[tls.Certificate]
 
-	mu     sync.Mutex
-	looked time.Time
-	read   []byte // what the files last held, good or bad
+	mu        sync.Mutex
+	checkedAt time.Time
+	lastRead  []byte // what the files last held, good or bad
 }
 
-// certificate is what whoever connects is shown.
-func (p *keyPair) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// getCertificate is what whoever connects is shown.
+func (p *keyPair) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if p.mu.TryLock() {
-		if time.Since(p.looked) >= renewEvery {
-			if err := p.load(time.Now()); err != nil {
+		if time.Since(p.checkedAt) >= reloadInterval {
+			if err := p.loadFiles(time.Now()); err != nil {
 				p.log.Error("the certificate was not renewed, the one before stays", "error", err)
 			}
 		}
 		p.mu.Unlock()
 	}
-	return p.now.Load(), nil
+	return p.current.Load(), nil
 }
 
-// load reads the files and takes over what they hold, if that has changed since they were last read.
-func (p *keyPair) load(now time.Time) error {
-	p.looked = now
+// loadFiles reads the files and takes over what they hold, if that has changed since they were last read.
+func (p *keyPair) loadFiles(now time.Time) error {
+	p.checkedAt = now
 	cert, err := os.ReadFile(p.files.CertFile)
 	if err != nil {
 		return fmt.Errorf("cert_file: %w", err)
@@ -69,38 +69,38 @@ func (p *keyPair) load(now time.Time) error {
 		return fmt.Errorf("key_file: %w", err)
 	}
 	both := bytes.Join([][]byte{cert, key}, nil)
-	if bytes.Equal(both, p.read) {
+	if bytes.Equal(both, p.lastRead) {
 		return nil
 	}
-	p.read = both
+	p.lastRead = both
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return fmt.Errorf("%s and %s: %w", p.files.CertFile, p.files.KeyFile, keyless(err, key))
+		return fmt.Errorf("%s and %s: %w", p.files.CertFile, p.files.KeyFile, explainKeyError(err, key))
 	}
-	if err := current(pair.Leaf, now); err != nil {
+	if err := checkValidity(pair.Leaf, now); err != nil {
 		return fmt.Errorf("%s: %w", p.files.CertFile, err)
 	}
-	if p.now.Swap(&pair) != nil {
+	if p.current.Swap(&pair) != nil {
 		p.log.Info("the certificate was renewed", "serial", pair.Leaf.SerialNumber.String(), "until", pair.Leaf.NotAfter)
 	}
 	return nil
 }
 
-// keyless returns err, which tells what is wrong with a pair, or what most often is: a key that is encrypted.
-func keyless(err error, key []byte) error {
+// explainKeyError returns err, which tells what is wrong with a pair, or what most often is: a key that is encrypted.
+func explainKeyError(err error, key []byte) error {
 	if block, _ := pem.Decode(key); block != nil && (block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "") {
 		return fmt.Errorf("the key is encrypted; it must lie there in the clear, readable by this process alone")
 	}
 	return err
 }
 
-// current refuses a certificate that no client would take now.
-func current(c *x509.Certificate, now time.Time) error {
+// checkValidity refuses a certificate that no client would take now.
+func checkValidity(c *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(c.NotAfter):
-		return fmt.Errorf("the certificate has expired on %s", Timestamp(c.NotAfter))
+		return fmt.Errorf("the certificate has expired on %s", FormatTime(c.NotAfter))
 	case now.Before(c.NotBefore):
-		return fmt.Errorf("the certificate is not valid before %s", Timestamp(c.NotBefore))
+		return fmt.Errorf("the certificate is not valid before %s", FormatTime(c.NotBefore))
 	}
 	return nil
 }

@@ -23,10 +23,10 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// pems is a self-signed certificate for this machine, and its key.
-type pems struct{ cert, key []byte }
+// certificatePair is a self-signed certificate for this machine, and its key.
+type certificatePair struct{ cert, key []byte }
 
-func newPEMs(t *testing.T, serial int64, from, until time.Time) pems {
+func newPEMs(t *testing.T, serial int64, from, until time.Time) certificatePair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -44,11 +44,11 @@ func newPEMs(t *testing.T, serial int64, from, until time.Time) pems {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pems{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})}
+	return certificatePair{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})}
 }
 
-// lay writes a pair into the files of dir.
-func (p pems) lay(t *testing.T, dir string) conf.TLS {
+// writeFiles writes a pair into the files of dir.
+func (p certificatePair) writeFiles(t *testing.T, dir string) conf.TLS {
 	t.Helper()
 	files := conf.TLS{Enabled: true, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
 	for name, content := range map[string][]byte{files.CertFile: p.cert, files.KeyFile: p.key} {
@@ -62,12 +62,12 @@ func (p pems) lay(t *testing.T, dir string) conf.TLS {
 // TestTLS serves over TLS, and renews the certificate under a connection that stays open.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	h, _ := house(t)
+	h, _ := newFixture(t)
 	now := time.Now()
 	first, second := newPEMs(t, 1, now.Add(-time.Hour), now.Add(time.Hour)), newPEMs(t, 2, now.Add(-time.Hour), now.Add(time.Hour))
 	dir := t.TempDir()
-	files := first.lay(t, dir)
-	cfg, err := surface.TLS(files, slog.New(slog.NewTextHandler(h.Log, nil)))
+	files := first.writeFiles(t, dir)
+	cfg, err := surface.NewTLSConfig(files, slog.New(slog.NewTextHandler(h.Log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := h.Server.HTTP()
+	server := h.Server.NewHTTPServer()
 	server.TLSConfig = cfg
 	ended := make(chan error, 1)
 	go func() { ended <- server.ServeTLS(l, "", "") }()
@@ -95,7 +95,7 @@ func TestTLS(t *testing.T) {
 		return &http.Client{Transport: transport}
 	}
 	reused := false
-	ask := func(c *http.Client) *http.Response {
+	request := func(c *http.Client) *http.Response {
 		t.Helper()
 		trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}
 		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, url+"/who", nil)
@@ -112,11 +112,11 @@ func TestTLS(t *testing.T) {
 		}
 		return resp
 	}
-	kept := client(&tls.Config{}, true)
-	if resp := ask(kept); resp.ProtoMajor != 2 || resp.TLS.PeerCertificates[0].SerialNumber.Int64() != 1 {
+	persistentClient := client(&tls.Config{}, true)
+	if resp := request(persistentClient); resp.ProtoMajor != 2 || resp.TLS.PeerCertificates[0].SerialNumber.Int64() != 1 {
 		t.Errorf("HTTP/%d with certificate %v", resp.ProtoMajor, resp.TLS.PeerCertificates[0].SerialNumber)
 	}
-	if resp := ask(client(&tls.Config{}, false)); resp.ProtoMajor != 1 {
+	if resp := request(client(&tls.Config{}, false)); resp.ProtoMajor != 1 {
 		t.Errorf("a client of HTTP/1.1 is answered in HTTP/%d", resp.ProtoMajor)
 	}
 	old := client(&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false)
@@ -129,20 +129,20 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	shows := func() int64 {
-		return ask(client(&tls.Config{}, true)).TLS.PeerCertificates[0].SerialNumber.Int64()
+		return request(client(&tls.Config{}, true)).TLS.PeerCertificates[0].SerialNumber.Int64()
 	}
-	until(t, "a pair that does not fit is told", func() bool { return shows() == 1 && strings.Contains(h.Log.String(), "was not renewed") })
-	second.lay(t, dir)
-	until(t, "the new certificate is shown", func() bool { return shows() == 2 })
-	if resp := ask(kept); !reused || resp.TLS.PeerCertificates[0].SerialNumber.Int64() != 1 {
+	waitUntil(t, "a pair that does not fit is told", func() bool { return shows() == 1 && strings.Contains(h.Log.String(), "was not renewed") })
+	second.writeFiles(t, dir)
+	waitUntil(t, "the new certificate is shown", func() bool { return shows() == 2 })
+	if resp := request(persistentClient); !reused || resp.TLS.PeerCertificates[0].SerialNumber.Int64() != 1 {
 		t.Error("the connection that was open did not stay")
 	}
 }
 
-// until waits for up to ten seconds until something holds.
-func until(t *testing.T, what string, holds func() bool) {
+// waitUntil waits for up to ten seconds until something holds.
+func waitUntil(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for began := time.Now(); !holds(); time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); !condition(); time.Sleep(20 * time.Millisecond) {
 		if time.Since(began) > 10*time.Second {
 			t.Fatalf("it does not come to hold that %s", what)
 		}
@@ -157,29 +157,29 @@ func TestTLSRefuses(t *testing.T) {
 	sealed := pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte("sealed")})
 	tests := []struct {
 		name string
-		pems pems
+		pems certificatePair
 		want string
 	}{
-		{"of another key", pems{good.cert, other.key}, "does not match"},
-		{"no PEM", pems{[]byte("x"), good.key}, "failed to find any PEM data"},
-		{"encrypted key", pems{good.cert, sealed}, "the key is encrypted"},
+		{"of another key", certificatePair{good.cert, other.key}, "does not match"},
+		{"no PEM", certificatePair{[]byte("x"), good.key}, "failed to find any PEM data"},
+		{"encrypted key", certificatePair{good.cert, sealed}, "the key is encrypted"},
 		{"expired", newPEMs(t, 3, now.Add(-2*time.Hour), now.Add(-time.Hour)), "the certificate has expired on"},
 		{"of tomorrow", newPEMs(t, 4, now.Add(time.Hour), now.Add(2*time.Hour)), "the certificate is not valid before"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := surface.TLS(tt.pems.lay(t, t.TempDir()), slog.Default()); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "server.tls: ") {
+			if _, err := surface.NewTLSConfig(tt.pems.writeFiles(t, t.TempDir()), slog.Default()); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "server.tls: ") {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})
 	}
-	missing := good.lay(t, t.TempDir())
+	missing := good.writeFiles(t, t.TempDir())
 	missing.KeyFile += ".none"
-	if _, err := surface.TLS(missing, slog.Default()); err == nil || !strings.Contains(err.Error(), "server.tls: key_file: ") {
+	if _, err := surface.NewTLSConfig(missing, slog.Default()); err == nil || !strings.Contains(err.Error(), "server.tls: key_file: ") {
 		t.Errorf("a key file that is not there: %v", err)
 	}
-	if cfg, err := surface.TLS(conf.TLS{}, slog.Default()); cfg != nil || err != nil {
+	if cfg, err := surface.NewTLSConfig(conf.TLS{}, slog.Default()); cfg != nil || err != nil {
 		t.Errorf("turned off: %v, %v", cfg, err)
 	}
 }

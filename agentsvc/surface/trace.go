@@ -14,39 +14,39 @@ import (
 	"stoa/tenancy"
 )
 
-// trace begins the span of a request that was let in, below the one that its caller names. It begins as late as that
+// startTrace begins the span of a request that was let in, below the one that its caller names. It begins as late as that
 // because only now it is known whose it is, and so which part of the likes of it is recorded; it tells of the time
 // from the request's arrival on. An app is nil where the request is the operator's.
-func (s *Server) trace(rec *record, r *http.Request, app *tenancy.App) *http.Request {
+func (s *Server) startTrace(rec *requestRecord, r *http.Request, app *tenancy.App) *http.Request {
 	if s.options.Tracer == nil {
 		return r
 	}
-	ctx := trail.Asked(r.Context(), r.Header)
+	ctx := trail.WithRequestTrace(r.Context(), r.Header)
 	if app != nil {
 		if part, own := app.TraceRatio(); own {
-			ctx = trail.WithRatio(ctx, part)
+			ctx = trail.WithSamplingRatio(ctx, part)
 		}
 	}
-	ctx = s.begin(ctx, rec, r)
-	_, enter := trail.Start(ctx, "enter", trace.WithTimestamp(rec.began))
-	trail.End(enter, nil)
+	ctx = s.startSpan(ctx, rec, r)
+	_, enter := trail.StartSpan(ctx, "enter", trace.WithTimestamp(rec.startedAt))
+	trail.EndSpan(enter, nil)
 	return r.WithContext(ctx)
 }
 
-func (s *Server) begin(ctx context.Context, rec *record, r *http.Request) context.Context {
+func (s *Server) startSpan(ctx context.Context, rec *requestRecord, r *http.Request) context.Context {
 	name := r.Method + " " + rec.route
 	about := []attribute.KeyValue{semconv.HTTPRequestMethodKey.String(r.Method), semconv.HTTPRoute(rec.route)}
-	if rec.system != "" {
+	if rec.rpcSystem != "" {
 		name = strings.TrimPrefix(rec.route, "/")
-		about = []attribute.KeyValue{semconv.RPCSystemNameKey.String(rec.system), semconv.RPCMethod(name)}
+		about = []attribute.KeyValue{semconv.RPCSystemNameKey.String(rec.rpcSystem), semconv.RPCMethod(name)}
 	}
-	ctx, rec.span = s.options.Tracer.Start(ctx, name, trace.WithTimestamp(rec.began), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(about...))
+	ctx, rec.span = s.options.Tracer.Start(ctx, name, trace.WithTimestamp(rec.startedAt), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(about...))
 	return ctx
 }
 
-// traceMessage begins the span of one message of a conversation, in a trace of its own that names the conversation's: that
+// startMessageSpan begins the span of one message of a conversation, in a trace of its own that names the conversation's: that
 // one may last for hours.
-func (s *Server) traceMessage(ctx context.Context, rec *record) (context.Context, trace.Span) {
+func (s *Server) startMessageSpan(ctx context.Context, rec *requestRecord) (context.Context, trace.Span) {
 	if s.options.Tracer == nil {
 		return ctx, trace.SpanFromContext(context.Background())
 	}
@@ -55,18 +55,18 @@ func (s *Server) traceMessage(ctx context.Context, rec *record) (context.Context
 		trace.WithAttributes(semconv.HTTPRoute(rec.route), trail.AppKey.String(rec.app), semconv.GenAIAgentName(rec.agent)))
 }
 
-// traced ends the span of a request. One that was not let in gets a span now, in a trace of its own: who is not known may
+// endTrace ends the span of a request. One that was not let in gets a span now, in a trace of its own: who is not known may
 // not choose what is recorded.
-func (s *Server) traced(rec *record, r *http.Request) {
+func (s *Server) endTrace(rec *requestRecord, r *http.Request) {
 	if rec.span == nil && s.options.Tracer != nil && rec.err != nil && rec.route != routeUnknown {
-		s.begin(context.Background(), rec, r)
+		s.startSpan(context.Background(), rec, r)
 	}
 	if rec.span == nil {
 		return
 	}
 	if rec.span.IsRecording() {
 		rec.span.SetAttributes(attribute.String("stoa.request_id", rec.id))
-		if rec.system == "" {
+		if rec.rpcSystem == "" {
 			rec.span.SetAttributes(semconv.HTTPResponseStatusCode(rec.status))
 		}
 		for key, value := range map[attribute.Key]string{trail.AppKey: rec.app, semconv.GenAIAgentNameKey: rec.agent, semconv.ErrorTypeKey: string(rec.code)} {
@@ -75,14 +75,14 @@ func (s *Server) traced(rec *record, r *http.Request) {
 			}
 		}
 		if rec.status >= http.StatusInternalServerError {
-			trail.Fail(rec.span, string(rec.code))
+			trail.FailSpan(rec.span, string(rec.code))
 		}
 	}
 	rec.span.End()
 }
 
-// within returns ctx with the request's span, for those who log outside of it.
-func (rec *record) within(ctx context.Context) context.Context {
+// withSpan returns ctx with the request's span, for those who log outside of it.
+func (rec *requestRecord) withSpan(ctx context.Context) context.Context {
 	if rec.span == nil {
 		return ctx
 	}
@@ -91,7 +91,7 @@ func (rec *record) within(ctx context.Context) context.Context {
 
 // LogAttrs is what a line of the log says of the request that ctx belongs to, if it belongs to one.
 func LogAttrs(ctx context.Context) []slog.Attr {
-	rec, ok := ctx.Value(recordKey{}).(*record)
+	rec, ok := ctx.Value(recordKey{}).(*requestRecord)
 	if !ok {
 		return nil
 	}

@@ -8,9 +8,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// unavailable reports whether err tells of a dependency that does not answer at present, which is nobody's fault who
+// isUnavailable reports whether err tells of a dependency that does not answer at present, which is nobody's fault who
 // called.
-func unavailable(err error) bool {
+func isUnavailable(err error) bool {
 	var network net.Error
-	return db.Away(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return db.IsUnavailable(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

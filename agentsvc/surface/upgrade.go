@@ -19,18 +19,18 @@ const (
 )
 
 var (
-	errNoHandshake = &refusal{
+	errNoHandshake = &responseError{
 		code: InvalidArgument, status: http.StatusBadRequest, text: "this path speaks WebSocket (RFC 6455, version 13, over HTTP/1.1), and the request is no handshake",
 	}
-	errOrigin = &refusal{code: PermissionDenied, status: http.StatusForbidden, text: "pages of this origin may not call here"}
+	errOrigin = &responseError{code: PermissionDenied, status: http.StatusForbidden, text: "pages of this origin may not call here"}
 )
 
-// upgrade makes r's connection a WebSocket. It returns the connection below as well, which ends everything at once.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, net.Conn, error) {
-	if !s.cors.admits(r) {
+// upgradeWebSocket makes r's connection a WebSocket. It returns the connection below as well, which ends everything at once.
+func (s *Server) upgradeWebSocket(w http.ResponseWriter, r *http.Request) (*websocket.Conn, net.Conn, error) {
+	if !s.cors.isAllowedOrigin(r) {
 		return nil, nil, errOrigin
 	}
-	h := &handshake{ResponseWriter: w}
+	h := &handshakeWriter{ResponseWriter: w}
 	// Its own check of origins knows hosts only; one has been made.
 	conn, err := websocket.Accept(h, r, &websocket.AcceptOptions{Subprotocols: []string{subprotocol, offeredBearer(r)}, InsecureSkipVerify: true})
 	if err != nil {
@@ -40,23 +40,23 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Con
 	return conn, h.conn, nil
 }
 
-// handshake is an answer that may become a connection, and that keeps to itself what the library says of a request that
+// handshakeWriter is an answer that may become a connection, and that keeps to itself what the library says of a request that
 // is no handshake.
-type handshake struct {
+type handshakeWriter struct {
 	http.ResponseWriter
 	conn net.Conn
 }
 
-func (h *handshake) WriteHeader(status int) {
+func (h *handshakeWriter) WriteHeader(status int) {
 	if status == http.StatusSwitchingProtocols {
 		h.ResponseWriter.WriteHeader(status)
 	}
 }
 
-func (h *handshake) Write(b []byte) (int, error) { return len(b), nil }
+func (h *handshakeWriter) Write(b []byte) (int, error) { return len(b), nil }
 
 // Hijack is what a handshake ends with. HTTP/2 has no such thing.
-func (h *handshake) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (h *handshakeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
 	h.conn = conn
 	return conn, rw, err
@@ -86,30 +86,30 @@ func subprotocolBearer(r *http.Request) (string, error) {
 	return strings.TrimPrefix(offer, subprotocolPrefix), nil
 }
 
-// sockets counts the connections that have left HTTP's hands, for whom nobody else waits.
-type sockets struct {
-	mu    sync.Mutex
-	ended bool
-	open  sync.WaitGroup
+// socketGroup counts the connections that have left HTTP's hands, for whom nobody else waits.
+type socketGroup struct {
+	mu          sync.Mutex
+	closed      bool
+	openSockets sync.WaitGroup
 }
 
-// enter takes another one in, unless there are to be no more.
-func (s *sockets) enter() bool {
+// addSocket takes another one in, unless there are to be no more.
+func (s *socketGroup) addSocket() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
+	if s.closed {
 		return false
 	}
-	s.open.Add(1)
+	s.openSockets.Add(1)
 	return true
 }
 
-func (s *sockets) leave() { s.open.Done() }
+func (s *socketGroup) removeSocket() { s.openSockets.Done() }
 
-// end takes no more in and waits for those that are open.
-func (s *sockets) end() {
+// closeAndWait takes no more in and waits for those that are open.
+func (s *socketGroup) closeAndWait() {
 	s.mu.Lock()
-	s.ended = true
+	s.closed = true
 	s.mu.Unlock()
-	s.open.Wait()
+	s.openSockets.Wait()
 }

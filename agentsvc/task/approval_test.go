@@ -14,8 +14,8 @@ func TestRulingsCopyNoText(t *testing.T) {
 	result := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for range b.N {
-			if rulings, err := task.Rulings(&m); err != nil || rulings != nil {
-				b.Fatal(rulings, err)
+			if decisions, err := task.ParseDecisions(&m); err != nil || decisions != nil {
+				b.Fatal(decisions, err)
 			}
 		}
 	})

@@ -14,30 +14,30 @@ import (
 // ErrNotRestorable says that a task did not break off, so that there is nothing to go on with.
 var ErrNotRestorable = errors.New("only a task that failed or was cancelled can be restored")
 
-// Checkpoints lists the points of a task's last turn that it can be restored to, oldest first. It returns
+// ListCheckpoints lists the points of a task's last turn that it can be restored to, oldest first. It returns
 // [agentsvc.ErrNotFound] for a task out of reach.
-func (s *Service) Checkpoints(ctx context.Context, reach Reach, id agentsvc.TaskID) ([]agentsvc.Event, error) {
-	if _, err := s.find(ctx, reach, id, store.With{}); err != nil {
+func (s *Service) ListCheckpoints(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]agentsvc.Event, error) {
+	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
 	}
-	facts, err := s.lastTurn(ctx, id)
+	facts, err := s.loadLastTurn(ctx, id)
 	return slices.DeleteFunc(facts, func(ev agentsvc.Event) bool { return ev.Checkpoint == nil }), err
 }
 
-// Restore opens a new task that goes on where a task that failed or was cancelled stood at a checkpoint, given by its
+// RestoreCheckpoint opens a new task that goes on where a task that failed or was cancelled stood at a checkpoint, given by its
 // sequence: what the agent had said and done by then is neither asked nor done again. The new task belongs to the
 // owner of the old one, which stays as it is, and waits for its turn in their session; it keeps hold, which may be nil.
 // That by wanted it stands on the audit trail. It returns [agentsvc.ErrNotFound] for a task out of reach and for a checkpoint
 // that its last turn does not have, and [ErrNotRestorable].
-func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, checkpoint int64, by agentsvc.Owner, hold *Hold) (agentsvc.Task, error) {
-	t, err := s.find(ctx, reach, id, store.With{})
+func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by agentsvc.Owner, reservation *Reservation) (agentsvc.Task, error) {
+	t, err := s.findTask(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
 	if state := t.Status.State; state != agentsvc.Failed && state != agentsvc.Cancelled {
 		return agentsvc.Task{}, ErrNotRestorable
 	}
-	facts, err := s.lastTurn(ctx, id)
+	facts, err := s.loadLastTurn(ctx, id)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
@@ -45,21 +45,21 @@ func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, 
 	if at < 0 {
 		return agentsvc.Task{}, agentsvc.ErrNotFound
 	}
-	run := s.turns().new(request{priority: store.Normal, trace: trail.Parent(ctx)})
-	s.turns().open(&run, t.Agent, t.Owner, t.Context)
-	run.Wait = true
-	if hold != nil {
-		run.Reserved = hold.Note
+	run := s.newTurnFactory().newRun(runRequest{priority: store.PriorityNormal, trace: trail.TraceParent(ctx)})
+	s.newTurnFactory().setNewTask(&run, t.Agent, t.Owner, t.Context)
+	run.MayWait = true
+	if reservation != nil {
+		run.Reservation = reservation.Note
 	}
-	evs := again(run.Task, facts[:at+1], map[string]any{"task_id": string(id), "checkpoint": checkpoint})
+	evs := copyTurnFacts(run.Task, facts[:at+1], map[string]any{"task_id": string(id), "checkpoint": checkpoint})
 	run.Seq = int64(len(evs))
-	written, err := s.admit(ctx)
+	written, err := s.reserveQueueDepth(ctx)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
-	err = agentsvc.ErrOccupied
-	for try := 0; try < maxTries && errors.Is(err, agentsvc.ErrOccupied); try++ {
-		err = s.store.Restore(ctx, run, evs, entryBy(by, "checkpoint.restore", map[string]any{
+	err = agentsvc.ErrSessionBusy
+	for try := 0; try < maxQueueAttempts && errors.Is(err, agentsvc.ErrSessionBusy); try++ {
+		err = s.store.RestoreTask(ctx, run, evs, newUserEntry(by, "checkpoint.restore", map[string]any{
 			"task": string(id), "checkpoint": checkpoint, "agent": t.Agent, "restored_as": string(run.Task),
 		}))
 	}
@@ -67,21 +67,21 @@ func (s *Service) Restore(ctx context.Context, reach Reach, id agentsvc.TaskID, 
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
-	if hold != nil {
-		hold.Kept = true
+	if reservation != nil {
+		reservation.Recorded = true
 	}
-	s.workers.Queued(run)
+	s.executor.NotifyQueued(run)
 	restored := agentsvc.Task{ID: run.Task, Context: run.Context, Agent: run.Agent, Owner: run.Owner, Created: evs[0].At}
 	for _, ev := range evs {
-		restored.Apply(ev)
+		restored.ApplyEvent(ev)
 	}
 	return restored, nil
 }
 
-// again returns the facts of a turn as the beginning of task id, whose first message tells where it comes from. What
+// copyTurnFacts returns the facts of a turn as the beginning of task id, whose first message tells where it comes from. What
 // was consumed stays with the task that consumed it.
-func again(id agentsvc.TaskID, facts []agentsvc.Event, from map[string]any) []agentsvc.Event {
-	first := *opening(facts[0])
+func copyTurnFacts(id agentsvc.TaskID, facts []agentsvc.Event, from map[string]any) []agentsvc.Event {
+	first := *openingMessage(facts[0])
 	first.Metadata = maps.Clone(first.Metadata)
 	if first.Metadata == nil {
 		first.Metadata = map[string]any{}
@@ -94,21 +94,21 @@ func again(id agentsvc.TaskID, facts []agentsvc.Event, from map[string]any) []ag
 		}
 	}
 	for i, ev := range evs {
-		evs[i] = stamp(id, int64(i)+1, ev)
+		evs[i] = stampEvent(id, int64(i)+1, ev)
 	}
 	return evs
 }
 
-// lastTurn reads the facts of a task's last turn.
-func (s *Service) lastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Event, error) {
+// loadLastTurn reads the facts of a task's last turn.
+func (s *Service) loadLastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Event, error) {
 	var turn []agentsvc.Event
 	for after := int64(0); ; {
-		evs, full, err := s.store.Page(ctx, id, after, page, pageSize)
+		evs, full, err := s.store.LoadEventPage(ctx, id, after, pageEvents, pageBytes)
 		if err != nil {
 			return nil, err
 		}
 		for _, ev := range evs {
-			if opening(ev) != nil {
+			if openingMessage(ev) != nil {
 				turn = turn[:0]
 			}
 			turn = append(turn, ev)
@@ -120,8 +120,8 @@ func (s *Service) lastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.
 	}
 }
 
-// opening returns the user's message that opens a turn with ev, nil if ev opens none.
-func opening(ev agentsvc.Event) *agentsvc.Message {
+// openingMessage returns the user's message that opens a turn with ev, nil if ev opens none.
+func openingMessage(ev agentsvc.Event) *agentsvc.Message {
 	switch {
 	case ev.Status != nil && ev.Status.State == agentsvc.Submitted:
 		return ev.Status.Message

@@ -9,8 +9,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// TestTell: what is heard and what the log holds come out as one, whichever of them knew of a thing first.
-func TestTell(t *testing.T) {
+// TestYieldEvents: what is heard and what the log holds come out as one, whichever of them knew of a thing first.
+func TestYieldEvents(t *testing.T) {
 	fact := func(seq int64, message agentsvc.MessageID) agentsvc.Event {
 		return agentsvc.Event{Seq: seq, Message: &agentsvc.Message{ID: message}}
 	}
@@ -45,8 +45,8 @@ func TestTell(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			cur := cursor{sent: map[agentsvc.MessageID]int{}}
-			rest, more := cur.tell(c.news, c.facts, func(ev agentsvc.Event, _ error) bool {
+			cur := cursor{sentBytes: map[agentsvc.MessageID]int{}}
+			rest, more := cur.yieldEvents(c.news, c.facts, func(ev agentsvc.Event, _ error) bool {
 				if ch := ev.Chunk; ch != nil {
 					got = append(got, string(ch.Message)+":"+ch.Text)
 				} else {

@@ -18,22 +18,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Topics returns how many topics h holds.
-func (h *Hub) Topics() int {
+// CountTopics returns how many topics h holds.
+func (h *Hub) CountTopics() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.topics)
 }
 
-func chunk(id string, offset int, text string) agentsvc.Event {
+func newChunk(id string, offset int, text string) agentsvc.Event {
 	return agentsvc.Event{Chunk: &agentsvc.Chunk{Message: agentsvc.MessageID(id), Offset: offset, Text: text}}
 }
 
-func fact(seq int64, id string) agentsvc.Event {
+func newFact(seq int64, id string) agentsvc.Event {
 	return agentsvc.Event{Seq: seq, Message: &agentsvc.Message{ID: agentsvc.MessageID(id)}}
 }
 
-func final(seq int64, id string) agentsvc.Event {
+func newFinalStatus(seq int64, id string) agentsvc.Event {
 	return agentsvc.Event{Seq: seq, Status: &agentsvc.Status{State: agentsvc.InputRequired, Message: &agentsvc.Message{ID: agentsvc.MessageID(id)}}}
 }
 
@@ -45,24 +45,24 @@ func TestCursor(t *testing.T) {
 		in   []agentsvc.Event
 		want []string
 	}{
-		{"in order", []agentsvc.Event{chunk("m", 0, "ab"), chunk("m", 2, "cd"), fact(1, "m")}, []string{"m+0 ab", "m+2 cd", "#1"}},
-		{"repeated", []agentsvc.Event{chunk("m", 0, "ab"), chunk("m", 0, "ab"), chunk("m", 2, "c"), chunk("m", 0, "a")}, []string{"m+0 ab", "m+2 c"}},
-		{"overlapping", []agentsvc.Event{chunk("m", 0, "abc"), chunk("m", 1, "bcde"), chunk("m", 3, "def")}, []string{"m+0 abc", "m+3 de", "m+5 f"}},
-		{"lost", []agentsvc.Event{chunk("m", 0, "a"), chunk("m", 2, "c"), chunk("m", 3, "d"), fact(1, "m")}, []string{"m+0 a", "#1"}},
-		{"lost and found", []agentsvc.Event{chunk("m", 0, "a"), chunk("m", 2, "c"), chunk("m", 1, "b"), chunk("m", 2, "c")}, []string{"m+0 a", "m+1 b", "m+2 c"}},
-		{"begun before", []agentsvc.Event{chunk("m", 5, "f"), chunk("m", 6, "g"), fact(1, "m")}, []string{"#1"}},
-		{"after its fact", []agentsvc.Event{fact(1, "m"), chunk("m", 0, "a"), chunk("m", 1, "b")}, []string{"#1"}},
-		{"after the last fact", []agentsvc.Event{final(1, "m"), chunk("m", 0, "a")}, []string{"#1"}},
-		{"two messages", []agentsvc.Event{chunk("m", 0, "a"), chunk("n", 0, "x"), chunk("m", 1, "b"), fact(1, "m"), chunk("n", 1, "y")}, []string{"m+0 a", "n+0 x", "m+1 b", "#1", "n+1 y"}},
-		{"empty", []agentsvc.Event{chunk("m", 0, ""), chunk("m", 0, "a")}, []string{"m+0 a"}},
-		{"facts repeated", []agentsvc.Event{fact(1, "m"), fact(1, "m"), fact(2, "n"), fact(1, "m")}, []string{"#1", "#2"}},
-		{"facts lost", []agentsvc.Event{fact(1, "m"), fact(3, "o"), fact(2, "n"), fact(3, "o")}, []string{"#1", "gap before #3", "#2", "#3"}},
+		{"in order", []agentsvc.Event{newChunk("m", 0, "ab"), newChunk("m", 2, "cd"), newFact(1, "m")}, []string{"m+0 ab", "m+2 cd", "#1"}},
+		{"repeated", []agentsvc.Event{newChunk("m", 0, "ab"), newChunk("m", 0, "ab"), newChunk("m", 2, "c"), newChunk("m", 0, "a")}, []string{"m+0 ab", "m+2 c"}},
+		{"overlapping", []agentsvc.Event{newChunk("m", 0, "abc"), newChunk("m", 1, "bcde"), newChunk("m", 3, "def")}, []string{"m+0 abc", "m+3 de", "m+5 f"}},
+		{"lost", []agentsvc.Event{newChunk("m", 0, "a"), newChunk("m", 2, "c"), newChunk("m", 3, "d"), newFact(1, "m")}, []string{"m+0 a", "#1"}},
+		{"lost and found", []agentsvc.Event{newChunk("m", 0, "a"), newChunk("m", 2, "c"), newChunk("m", 1, "b"), newChunk("m", 2, "c")}, []string{"m+0 a", "m+1 b", "m+2 c"}},
+		{"begun before", []agentsvc.Event{newChunk("m", 5, "f"), newChunk("m", 6, "g"), newFact(1, "m")}, []string{"#1"}},
+		{"after its fact", []agentsvc.Event{newFact(1, "m"), newChunk("m", 0, "a"), newChunk("m", 1, "b")}, []string{"#1"}},
+		{"after the last fact", []agentsvc.Event{newFinalStatus(1, "m"), newChunk("m", 0, "a")}, []string{"#1"}},
+		{"two messages", []agentsvc.Event{newChunk("m", 0, "a"), newChunk("n", 0, "x"), newChunk("m", 1, "b"), newFact(1, "m"), newChunk("n", 1, "y")}, []string{"m+0 a", "n+0 x", "m+1 b", "#1", "n+1 y"}},
+		{"empty", []agentsvc.Event{newChunk("m", 0, ""), newChunk("m", 0, "a")}, []string{"m+0 a"}},
+		{"facts repeated", []agentsvc.Event{newFact(1, "m"), newFact(1, "m"), newFact(2, "n"), newFact(1, "m")}, []string{"#1", "#2"}},
+		{"facts lost", []agentsvc.Event{newFact(1, "m"), newFact(3, "o"), newFact(2, "n"), newFact(3, "o")}, []string{"#1", "gap before #3", "#2", "#3"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cur := cursor{sent: map[agentsvc.MessageID]int{}}
+			cur := cursor{sentBytes: map[agentsvc.MessageID]int{}}
 			var got []string
 			for _, ev := range c.in {
-				switch next, gap := cur.next(ev); {
+				switch next, gap := cur.nextEvent(ev); {
 				case gap:
 					got = append(got, fmt.Sprintf("gap before #%d", ev.Seq))
 				case next == nil:
@@ -83,11 +83,11 @@ func TestCursor(t *testing.T) {
 func TestChunksAnyhow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		whole := rapid.StringMatching(`[a-zé世 ]{0,40}`).Draw(t, "whole")
+		fullText := rapid.StringMatching(`[a-zé世 ]{0,40}`).Draw(t, "whole")
 		var evs []agentsvc.Event
-		for offset := 0; offset < len(whole); {
-			n := rapid.IntRange(1, len(whole)-offset).Draw(t, "length")
-			evs = append(evs, chunk("m", offset, whole[offset:offset+n]))
+		for offset := 0; offset < len(fullText); {
+			n := rapid.IntRange(1, len(fullText)-offset).Draw(t, "length")
+			evs = append(evs, newChunk("m", offset, fullText[offset:offset+n]))
 			offset += n
 		}
 		if len(evs) > 0 {
@@ -99,20 +99,20 @@ func TestChunksAnyhow(t *testing.T) {
 			rand.Shuffle(len(evs), func(i, j int) { evs[i], evs[j] = evs[j], evs[i] })
 		}
 		if rapid.Bool().Draw(t, "merged") {
-			evs = merge(evs)
+			evs = mergeChunks(evs)
 		}
-		cur := cursor{sent: map[agentsvc.MessageID]int{}}
+		cur := cursor{sentBytes: map[agentsvc.MessageID]int{}}
 		got := ""
 		for _, ev := range evs {
-			if next, _ := cur.next(ev); next != nil {
+			if next, _ := cur.nextEvent(ev); next != nil {
 				if next.Chunk.Offset != len(got) {
 					t.Fatalf("after %q came offset %d", got, next.Chunk.Offset)
 				}
 				got += next.Chunk.Text
 			}
 		}
-		if !strings.HasPrefix(whole, got) {
-			t.Fatalf("read %q of %q", got, whole)
+		if !strings.HasPrefix(fullText, got) {
+			t.Fatalf("read %q of %q", got, fullText)
 		}
 	})
 }
@@ -121,12 +121,12 @@ func TestChunksAnyhow(t *testing.T) {
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	in := []agentsvc.Event{
-		chunk("m", 0, "a"), chunk("m", 1, "b"), chunk("m", 2, "c"), fact(1, "x"), chunk("m", 3, "d"),
-		chunk("m", 5, "f"), chunk("n", 6, "g"), chunk("n", 7, "h"),
+		newChunk("m", 0, "a"), newChunk("m", 1, "b"), newChunk("m", 2, "c"), newFact(1, "x"), newChunk("m", 3, "d"),
+		newChunk("m", 5, "f"), newChunk("n", 6, "g"), newChunk("n", 7, "h"),
 	}
 	others := append([]agentsvc.Event(nil), in...)
-	want := []agentsvc.Event{chunk("m", 0, "abc"), fact(1, "x"), chunk("m", 3, "d"), chunk("m", 5, "f"), chunk("n", 6, "gh")}
-	if diff := cmp.Diff(want, merge(in)); diff != "" {
+	want := []agentsvc.Event{newChunk("m", 0, "abc"), newFact(1, "x"), newChunk("m", 3, "d"), newChunk("m", 5, "f"), newChunk("n", 6, "gh")}
+	if diff := cmp.Diff(want, mergeChunks(in)); diff != "" {
 		t.Error(diff)
 	}
 	if others[0].Chunk.Text != "a" || others[6].Chunk.Text != "g" {
@@ -141,23 +141,23 @@ func TestLagBytes(t *testing.T) {
 	key := topicKey{"acme", "t"}
 	r := h.subscribe(key, 0)
 	for i := range 100 {
-		h.publish(key, fact(int64(i)+1, "m"))
+		h.publishEvents(key, newFact(int64(i)+1, "m"))
 		m := agentsvc.Message{ID: "m", Parts: []agentsvc.Part{agentsvc.TextPart(strings.Repeat("x", 10_000))}}
-		h.publish(key, agentsvc.Event{Task: "t", Seq: int64(i) + 2, Message: &m})
+		h.publishEvents(key, agentsvc.Event{Task: "t", Seq: int64(i) + 2, Message: &m})
 		var bytes int64
 		for _, ev := range r.queue {
-			bytes += ev.Bytes()
+			bytes += ev.ByteSize()
 		}
 		if bytes > maxQueuedBytes {
 			t.Fatalf("%d bytes wait for a slow reader", bytes)
 		}
 	}
-	if n := r.take(); !n.lagged {
+	if n := r.drainQueue(); !n.lagged {
 		t.Error("the reader is not told to read the log")
 	}
-	h.publish(key, fact(300, "m"))
-	if n := r.take(); n.lagged || len(n.evs) != 1 {
-		t.Errorf("afterwards: lagged %v, %d events", n.lagged, len(n.evs))
+	h.publishEvents(key, newFact(300, "m"))
+	if n := r.drainQueue(); n.lagged || len(n.events) != 1 {
+		t.Errorf("afterwards: lagged %v, %d events", n.lagged, len(n.events))
 	}
 }
 
@@ -168,24 +168,24 @@ func TestLag(t *testing.T) {
 	key := topicKey{"acme", "t"}
 	slow, fast := h.subscribe(key, 0), h.subscribe(key, 0)
 	read := 0
-	for i := range maxQueued + 10 {
-		h.publish(key, fact(int64(i)+1, "m"))
-		n := fast.take()
-		if read += len(n.evs); n.lagged {
+	for i := range maxQueuedEvents + 10 {
+		h.publishEvents(key, newFact(int64(i)+1, "m"))
+		n := fast.drainQueue()
+		if read += len(n.events); n.lagged {
 			t.Fatal("the fast reader lags")
 		}
 	}
-	if read != maxQueued+10 {
+	if read != maxQueuedEvents+10 {
 		t.Errorf("the fast reader got %d events", read)
 	}
-	if n := slow.take(); !n.lagged || len(n.evs) != 9 || n.local {
-		t.Errorf("lagged %v, %d events, local %v; want true, those since, false", n.lagged, len(n.evs), n.local)
+	if n := slow.drainQueue(); !n.lagged || len(n.events) != 9 || n.hasLocalWriter {
+		t.Errorf("lagged %v, %d events, local %v; want true, those since, false", n.lagged, len(n.events), n.hasLocalWriter)
 	}
-	if n := slow.take(); n.lagged || len(n.evs) != 0 {
-		t.Errorf("told twice: %v, %d events", n.lagged, len(n.evs))
+	if n := slow.drainQueue(); n.lagged || len(n.events) != 0 {
+		t.Errorf("told twice: %v, %d events", n.lagged, len(n.events))
 	}
-	release := h.hold(key)
-	if !slow.take().local {
+	release := h.addWriter(key)
+	if !slow.drainQueue().hasLocalWriter {
 		t.Error("a writer of this process is not noticed")
 	}
 	for len(slow.wake) > 0 {
@@ -198,47 +198,47 @@ func TestLag(t *testing.T) {
 	slow.close()
 	fast.close()
 	fast.close()
-	if n := h.Topics(); n != 0 {
+	if n := h.CountTopics(); n != 0 {
 		t.Errorf("%d topics are left", n)
 	}
-	h.publish(key, fact(1, "m"))
+	h.publishEvents(key, newFact(1, "m"))
 }
 
 // TestGap: a reader whose writer is at work here, and who missed facts, reads them in the log as soon as it can know.
 func TestGap(t *testing.T) {
 	t.Parallel()
 	for name, miss := range map[string]func(h *Hub, key topicKey, evs []agentsvc.Event){
-		"before it came": func(h *Hub, key topicKey, evs []agentsvc.Event) { h.publish(key, evs[len(evs)-1]) },
+		"before it came": func(h *Hub, key topicKey, evs []agentsvc.Event) { h.publishEvents(key, evs[len(evs)-1]) },
 		"while it slept": func(h *Hub, key topicKey, evs []agentsvc.Event) {
-			for range maxQueued {
-				h.publish(key, chunk("m", 0, "x"))
+			for range maxQueuedEvents {
+				h.publishEvents(key, newChunk("m", 0, "x"))
 			}
-			h.publish(key, evs...) // which finds no place
+			h.publishEvents(key, evs...) // which finds no place
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			st := store.New(dbtest.SQLite(t), "acme")
+			st := store.New(dbtest.NewSQLite(t), "acme")
 			s := New(st, "acme", 1, NewHub(nil), nil, nil, Options{})
 			run := store.Run{Tenant: "acme", Task: "t", Turn: 1, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1}
-			log := []agentsvc.Event{stamp("t", 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})}
-			if err := st.Accept(t.Context(), run, log, nil); err != nil {
+			log := []agentsvc.Event{stampEvent("t", 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})}
+			if err := st.CreateTask(t.Context(), run, log, nil); err != nil {
 				t.Fatal(err)
 			}
 			for i := range int64(3) {
-				log = append(log, stamp("t", i+2, agentsvc.Event{Usage: &agentsvc.Usage{}}))
+				log = append(log, stampEvent("t", i+2, agentsvc.Event{Usage: &agentsvc.Usage{}}))
 			}
-			if err := st.Record(t.Context(), &run, store.Record{Events: log[1:]}); err != nil {
+			if err := st.WriteRecord(t.Context(), &run, store.Record{Events: log[1:]}); err != nil {
 				t.Fatal(err)
 			}
-			defer s.hub.hold(s.key("t"))()
-			r := s.hub.subscribe(s.key("t"), 0)
+			defer s.hub.addWriter(s.newTopicKey("t"))()
+			r := s.hub.subscribe(s.newTopicKey("t"), 0)
 			defer r.close()
-			miss(s.hub, s.key("t"), log[1:])
-			ctx, cancel := context.WithTimeout(t.Context(), localLook/2)
+			miss(s.hub, s.newTopicKey("t"), log[1:])
+			ctx, cancel := context.WithTimeout(t.Context(), localPollInterval/2)
 			defer cancel()
 			var got []agentsvc.Event
-			s.follow(ctx, r, "t", 1, false, func(ev agentsvc.Event, err error) bool {
+			s.streamEvents(ctx, r, "t", 1, false, func(ev agentsvc.Event, err error) bool {
 				if err != nil {
 					t.Errorf("after %d facts: %v", len(got), err)
 				} else if ev.Chunk == nil {

@@ -17,13 +17,13 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// limit gives the tenant's pass of p other limits.
-func (p *process) limit(o task.Options) {
+// setOptions gives the tenant's pass of p other limits.
+func (p *process) setOptions(o task.Options) {
 	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, slog.New(slog.NewTextHandler(io.Discard, nil)), o)
 }
 
-// record writes the record of the tenant, whose limit the claims read.
-func record(t *testing.T, d *db.DB, concurrent int64) {
+// insertApp writes the record of the tenant, whose limit the claims read.
+func insertApp(t *testing.T, d *db.DB, concurrent int64) {
 	t.Helper()
 	var b db.Batch
 	b.Exec(nil, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels, data_key, master_key, created_at, updated_at, max_concurrent_tasks)
@@ -37,50 +37,50 @@ func record(t *testing.T, d *db.DB, concurrent int64) {
 // time than may be; the others wait, and all end.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		const limit, calls = 2, 10
-		record(t, d, limit)
+		insertApp(t, d, limit)
 		var at, most atomic.Int64
-		handle := func(w *work) error {
+		handle := func(w *runWork) error {
 			most.Store(max(most.Load(), at.Add(1)))
 			time.Sleep(3 * time.Millisecond)
 			at.Add(-1)
-			return asks(w)
+			return replyUntilEnough(w)
 		}
 		var wg sync.WaitGroup
 		for range 2 {
-			p := start(t, d, handle)
-			p.limit(task.Options{Concurrent: limit})
-			p.claims(t)
+			p := startProcess(t, d, handle)
+			p.setOptions(task.Options{MaxConcurrent: limit})
+			p.startClaiming(t)
 			for i := range calls {
 				wg.Go(func() {
-					sub := send("hi")
+					sub := newSubmission("hi")
 					if i%2 == 0 {
 						if _, err := p.Submit(t.Context(), sub); err != nil {
 							t.Error(err)
 						}
 						return
 					}
-					opened, evs, err := p.Call(t.Context(), sub)
+					opened, evs, err := p.SubmitAndFollow(t.Context(), sub)
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					until(t, evs)
-					if _, evs, err = p.Call(t.Context(), answer(opened, "enough")); err != nil {
+					drainTurn(t, evs)
+					if _, evs, err = p.SubmitAndFollow(t.Context(), newReply(opened, "enough")); err != nil {
 						t.Error(err)
 						return
 					}
-					until(t, evs)
+					drainTurn(t, evs)
 				})
 			}
 		}
 		wg.Wait()
-		q := store.NewRuns(d)
-		var st store.Stats
+		q := store.NewRunQueue(d)
+		var st store.QueueStats
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			var err error
-			if st, err = q.Stats(t.Context()); err != nil {
+			if st, err = q.CountRuns(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if st.Pending+st.Running == 0 {
@@ -99,20 +99,20 @@ func TestConcurrent(t *testing.T) {
 // TestDepthLimit: what finds the queue full is refused before anything is written; whoever finds a place here never asks.
 func TestDepthLimit(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		p := start(t, d, asks)
-		p.limit(task.Options{Depth: 2})
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		p := startProcess(t, d, replyUntilEnough)
+		p.setOptions(task.Options{MaxQueueDepth: 2})
 		for i := range 4 {
-			_, err := p.Submit(t.Context(), send("hi"))
+			_, err := p.Submit(t.Context(), newSubmission("hi"))
 			var full *ratelimit.ExhaustedError
 			if refused := errors.As(err, &full) && full.RetryAfter > 0; refused != (i >= 2) {
 				t.Errorf("message %d: %v", i+1, err)
 			}
 		}
-		if page, err := p.List(t.Context(), task.Reach{}, task.Query{}); err != nil || page.Total != 2 {
+		if page, err := p.List(t.Context(), task.Visibility{}, task.Query{}); err != nil || page.Total != 2 {
 			t.Errorf("%d tasks (%v)", page.Total, err)
 		}
-		if got, _ := call(t, p, send("hi")); got.Status.State != agentsvc.Working {
+		if got, _ := submitAndDrain(t, p, newSubmission("hi")); got.Status.State != agentsvc.Working {
 			t.Errorf("in place: %s", got.Status.State)
 		}
 	})
@@ -121,26 +121,26 @@ func TestDepthLimit(t *testing.T) {
 // TestRequeue: a new task goes on where a dead letter ended, with what had been recorded, and only once.
 func TestRequeue(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		said := make(chan int, 10)
-		p := start(t, d, func(w *work) error {
-			evs, err := w.Journal(w)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		journalSizes := make(chan int, 10)
+		p := startProcess(t, d, func(w *runWork) error {
+			evs, err := w.ReadJournal(w)
 			if err != nil {
 				return err
 			}
-			said <- len(evs)
+			journalSizes <- len(evs)
 			if len(evs) > 2 { // goes on behind the message
-				return w.end(agentsvc.Completed, "done")
+				return w.recordEnd(agentsvc.Completed, "done")
 			}
-			if err := w.say("halfway"); err != nil {
+			if err := w.recordMessage("halfway"); err != nil {
 				return err
 			}
-			return w.Record(w, store.Record{Events: []agentsvc.Event{{Status: &agentsvc.Status{State: agentsvc.Failed}}}, End: store.Failed, Error: "no luck"})
+			return w.RecordFacts(w, store.Record{Events: []agentsvc.Event{{Status: &agentsvc.Status{State: agentsvc.Failed}}}, EndState: store.Failed, Error: "no luck"})
 		})
-		p.claims(t)
-		letters := task.NewDeadLetters(d, p.hub, p.pool.Wake, task.DeadOptions{})
-		opened, _ := call(t, p, send("hi"))
-		dead, total, err := letters.List(t.Context(), store.DeadFilter{Limit: 10})
+		p.startClaiming(t)
+		letters := task.NewDeadLetters(d, p.hub, p.pool.WakeClaimers, task.DeadOptions{})
+		opened, _ := submitAndDrain(t, p, newSubmission("hi"))
+		dead, total, err := letters.List(t.Context(), store.DeadLetterFilter{Limit: 10})
 		if err != nil || total != 1 || dead[0].ID.Task != opened.ID || dead[0].Error != "no luck" {
 			t.Fatalf("%d dead letters: %+v (%v)", total, dead, err)
 		}
@@ -151,10 +151,10 @@ func TestRequeue(t *testing.T) {
 		if _, _, err := letters.Requeue(t.Context(), "op", dead[0].ID); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("again: %v", err)
 		}
-		if n := entries(t, d, "queue.requeue"); n != 1 {
+		if n := countAuditEntries(t, d, "queue.requeue"); n != 1 {
 			t.Errorf("%d entries on the audit trail, want 1", n)
 		}
-		got, evs, err := p.Follow(within(t), task.Reach{Owner: &ana}, next, nil)
+		got, evs, err := p.Follow(withTimeout(t), task.Visibility{Owner: &ana}, next, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,12 +162,12 @@ func TestRequeue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.Apply(ev)
+			got.ApplyEvent(ev)
 		}
-		if got.Status.State != agentsvc.Completed || len(got.History) < 3 || got.History[1].Text() != "halfway" || <-said != 2 || <-said != 3 {
+		if got.Status.State != agentsvc.Completed || len(got.History) < 3 || got.History[1].Text() != "halfway" || <-journalSizes != 2 || <-journalSizes != 3 {
 			t.Errorf("went on as %s with %d messages", got.Status.State, len(got.History))
 		}
-		if old, err := p.Get(t.Context(), task.Reach{}, opened.ID, store.With{}); err != nil || old.Status.State != agentsvc.Failed {
+		if old, err := p.Get(t.Context(), task.Visibility{}, opened.ID, store.TaskParts{}); err != nil || old.Status.State != agentsvc.Failed {
 			t.Errorf("the old task is %s (%v)", old.Status.State, err)
 		}
 	})
@@ -176,14 +176,14 @@ func TestRequeue(t *testing.T) {
 // TestGivenUp: a task whose run is given up fails, and whoever listens hears of it; one that has moved on is left alone.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		p := start(t, d, asks)
-		letters := task.NewDeadLetters(d, p.hub, p.pool.Wake, task.DeadOptions{})
-		opened, err := p.Submit(t.Context(), send("hi"))
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		p := startProcess(t, d, replyUntilEnough)
+		letters := task.NewDeadLetters(d, p.hub, p.pool.WakeClaimers, task.DeadOptions{})
+		opened, err := p.Submit(t.Context(), newSubmission("hi"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, evs, err := p.Follow(within(t), task.Reach{}, opened.ID, nil)
+		_, evs, err := p.Follow(withTimeout(t), task.Visibility{}, opened.ID, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,23 +191,23 @@ func TestGivenUp(t *testing.T) {
 		if err := letters.Add(t.Context(), run, "it never began"); err != nil {
 			t.Fatal(err)
 		}
-		if facts := until(t, evs); len(facts) != 1 || facts[0].Status.State != agentsvc.Failed {
+		if facts := drainTurn(t, evs); len(facts) != 1 || facts[0].Status.State != agentsvc.Failed {
 			t.Errorf("listeners heard %+v", facts)
 		}
-		dead, _, err := letters.List(t.Context(), store.DeadFilter{Limit: 1})
+		dead, _, err := letters.List(t.Context(), store.DeadLetterFilter{Limit: 1})
 		if err != nil || len(dead) != 1 || dead[0].Attempts != 4 || dead[0].Error != "it never began" {
 			t.Errorf("%+v (%v)", dead, err)
 		}
 		for _, run := range []store.Run{run, {Tenant: "acme", Task: "gone", Turn: 1}, {Tenant: "globex", Task: opened.ID, Turn: 1}} {
-			if err := letters.Add(t.Context(), run, "late"); !errors.Is(err, agentsvc.ErrLost) {
+			if err := letters.Add(t.Context(), run, "late"); !errors.Is(err, agentsvc.ErrLeaseLost) {
 				t.Errorf("%s of %s: %v", run.Task, run.Tenant, err)
 			}
 		}
 	})
 }
 
-// entries counts those of the audit trail that tell of an action.
-func entries(t *testing.T, d *db.DB, action string) (n int) {
+// countAuditEntries counts those of the audit trail that tell of an action.
+func countAuditEntries(t *testing.T, d *db.DB, action string) (n int) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM audit WHERE app_id = 'acme' AND actor = 'op' AND action = $1`, action)

@@ -27,29 +27,29 @@ import (
 var (
 	ana = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 	bob = agentsvc.Owner{Issuer: "stoa", Subject: "bob"}
-	all = store.With{History: true, Artifacts: true}
+	all = store.TaskParts{History: true, Artifacts: true}
 )
 
-// work is a run under the hands of a handler.
-type work struct {
+// runWork is a run under the hands of a handler.
+type runWork struct {
 	context.Context
 	*task.Recorder
 	run store.Run
 }
 
-func (w *work) say(text string) error {
-	return w.Record(w, store.Record{Events: []agentsvc.Event{{Message: w.message(text)}}})
+func (w *runWork) recordMessage(text string) error {
+	return w.RecordFacts(w, store.Record{Events: []agentsvc.Event{{Message: w.newMessage(text)}}})
 }
 
-func (w *work) end(state agentsvc.State, text string) error {
+func (w *runWork) recordEnd(state agentsvc.State, text string) error {
 	end := store.Completed
-	if state.Interrupted() {
+	if state.IsInterrupted() {
 		end = store.InputRequired
 	}
-	return w.Record(w, store.Record{Events: []agentsvc.Event{{Status: &agentsvc.Status{State: state, Message: w.message(text)}}}, End: end})
+	return w.RecordFacts(w, store.Record{Events: []agentsvc.Event{{Status: &agentsvc.Status{State: state, Message: w.newMessage(text)}}}, EndState: end})
 }
 
-func (w *work) message(text string) *agentsvc.Message {
+func (w *runWork) newMessage(text string) *agentsvc.Message {
 	return &agentsvc.Message{ID: agentsvc.MessageID(agentsvc.NewID()), Task: w.run.Task, Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}
 }
 
@@ -62,28 +62,28 @@ type process struct {
 	bus  *signal.Bus
 }
 
-// start opens a process whose runs handle does.
-func start(t *testing.T, d *db.DB, handle func(w *work) error, options ...task.Options) *process {
+// startProcess opens a process whose runs handle does.
+func startProcess(t *testing.T, d *db.DB, handle func(w *runWork) error, options ...task.Options) *process {
 	t.Helper()
-	return join(t, d, nil, handle, options...)
+	return joinProcess(t, d, nil, handle, options...)
 }
 
-// join opens a process that bus connects with others. Without handle it accepts and does not work.
-func join(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *work) error, options ...task.Options) *process {
+// joinProcess opens a process that bus connects with others. Without handle it accepts and does not work.
+func joinProcess(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *runWork) error, options ...task.Options) *process {
 	t.Helper()
 	o := append(options, task.Options{})[0]
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	p := &process{hub: task.NewHub(bus), st: store.New(d, "acme"), bus: bus}
-	p.pool = queue.New(store.NewRuns(d), func(ctx context.Context, run store.Run) error {
-		rec := p.Recorder(&run)
+	p.pool = queue.New(store.NewRunQueue(d), func(ctx context.Context, run store.Run) error {
+		rec := p.NewRecorder(&run)
 		defer rec.Close()
 		if run.Epoch == 0 {
-			if err := rec.Begin(ctx); err != nil {
+			if err := rec.BeginRun(ctx); err != nil {
 				return err
 			}
 		}
-		return handle(&work{ctx, rec, run})
-	}, queue.Options{Log: quiet, Bus: bus, Calls: p.hub, Idle: handle == nil})
+		return handle(&runWork{ctx, rec, run})
+	}, queue.Options{Log: quiet, Bus: bus, Calls: p.hub, AcceptOnly: handle == nil})
 	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, quiet, o)
 	if err := p.pool.Open(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -94,40 +94,40 @@ func join(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *work) error, o
 		if err := p.pool.Drain(ctx); err != nil {
 			t.Errorf("drain: %v", err)
 		}
-		if n := p.hub.Topics(); n != 0 {
+		if n := p.hub.CountTopics(); n != 0 {
 			t.Errorf("%d topics are left in the hub", n)
 		}
 	})
 	return p
 }
 
-// claims has the process claim from the queue as well.
-func (p *process) claims(t *testing.T) {
+// startClaiming has the process claim from the queue as well.
+func (p *process) startClaiming(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = p.pool.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-func send(text string) task.Submission {
+func newSubmission(text string) task.Submission {
 	return task.Submission{Agent: "assistant", Owner: ana, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
 }
 
-func answer(t agentsvc.Task, text string) task.Submission {
-	sub := send(text)
+func newReply(t agentsvc.Task, text string) task.Submission {
+	sub := newSubmission(text)
 	sub.Message.Task = t.ID
 	return sub
 }
 
-// within is a context for a stream that ends.
-func within(t *testing.T) context.Context {
+// withTimeout is a context for a stream that ends.
+func withTimeout(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// drain reads a stream to its end and returns its facts, and its chunks joined by message.
-func drain(t *testing.T, evs iter.Seq2[agentsvc.Event, error]) (facts []agentsvc.Event, chunks map[agentsvc.MessageID]string) {
+// drainStream reads a stream to its end and returns its facts, and its chunks joined by message.
+func drainStream(t *testing.T, evs iter.Seq2[agentsvc.Event, error]) (facts []agentsvc.Event, chunks map[agentsvc.MessageID]string) {
 	t.Helper()
 	chunks = map[agentsvc.MessageID]string{}
 	for ev, err := range evs {
@@ -143,27 +143,27 @@ func drain(t *testing.T, evs iter.Seq2[agentsvc.Event, error]) (facts []agentsvc
 	return facts, chunks
 }
 
-func (p *process) log(t *testing.T, id agentsvc.TaskID) []agentsvc.Event {
+func (p *process) readLog(t *testing.T, id agentsvc.TaskID) []agentsvc.Event {
 	t.Helper()
-	evs, err := p.st.Events(t.Context(), id, 0, 100_000)
+	evs, err := p.st.LoadEvents(t.Context(), id, 0, 100_000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return evs
 }
 
-// told compares what a reader was told with the log from sequence after on.
-func (p *process) told(t *testing.T, id agentsvc.TaskID, after int, got []agentsvc.Event) {
+// requireLog compares what a reader was told with the log from sequence after on.
+func (p *process) requireLog(t *testing.T, id agentsvc.TaskID, after int, got []agentsvc.Event) {
 	t.Helper()
-	if diff := cmp.Diff(p.log(t, id)[after:], got, cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(p.readLog(t, id)[after:], got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("log after %d -, told +\n%s", after, diff)
 	}
 }
 
-func chatty(w *work) error {
-	m := w.message("one two three")
+func runChatty(w *runWork) error {
+	m := w.newMessage("one two three")
 	for i, word := range []string{"one ", "two ", "three"} {
-		w.Chunk(agentsvc.Chunk{Message: m.ID, Offset: 4 * i, Text: word})
+		w.PublishChunk(agentsvc.Chunk{Message: m.ID, Offset: 4 * i, Text: word})
 	}
 	facts := []agentsvc.Event{
 		{Usage: &agentsvc.Usage{Model: "m", InputTokens: 3}}, {Message: m},
@@ -171,27 +171,27 @@ func chatty(w *work) error {
 		{Artifact: &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: "a", Parts: []agentsvc.Part{agentsvc.TextPart("z")}}}},
 	}
 	for _, ev := range facts {
-		if err := w.Record(w, store.Record{Events: []agentsvc.Event{ev}}); err != nil {
+		if err := w.RecordFacts(w, store.Record{Events: []agentsvc.Event{ev}}); err != nil {
 			return err
 		}
 	}
-	return w.end(agentsvc.Completed, "done")
+	return w.recordEnd(agentsvc.Completed, "done")
 }
 
 // TestCall: who listens is told submitted, working, the text as it comes and every fact in order, and then no more.
 func TestCall(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		p := start(t, d, chatty)
-		got, evs, err := p.Call(within(t), send("hi"))
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		p := startProcess(t, d, runChatty)
+		got, evs, err := p.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got.Status.State != agentsvc.Working || got.Seq != 2 || got.Owner != ana || got.Agent != "assistant" || got.Context == "" {
 			t.Errorf("accepted as %+v", got)
 		}
-		facts, chunks := drain(t, evs)
-		p.told(t, got.ID, 0, facts)
+		facts, chunks := drainStream(t, evs)
+		p.requireLog(t, got.ID, 0, facts)
 		if len(facts) != 7 || len(chunks) != 1 {
 			t.Errorf("%d facts and chunks of %d messages, want 7 and 1", len(facts), len(chunks))
 		}
@@ -201,9 +201,9 @@ func TestCall(t *testing.T) {
 			}
 		}
 		for _, ev := range facts {
-			got.Apply(ev)
+			got.ApplyEvent(ev)
 		}
-		stored, err := p.Get(t.Context(), task.Reach{}, got.ID, all)
+		stored, err := p.Get(t.Context(), task.Visibility{}, got.ID, all)
 		if diff := cmp.Diff(stored, got); err != nil || diff != "" {
 			t.Errorf("stored -, folded from what was told + (%v)\n%s", err, diff)
 		}
@@ -216,33 +216,33 @@ func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	const messages = 400
 	over := make(chan struct{})
-	p := start(t, dbtest.SQLite(t), func(w *work) error {
+	p := startProcess(t, dbtest.NewSQLite(t), func(w *runWork) error {
 		defer close(over)
 		for i := range messages {
-			m := w.message(fmt.Sprint("message ", i))
+			m := w.newMessage(fmt.Sprint("message ", i))
 			for j, r := range m.Parts[0].Text {
-				w.Chunk(agentsvc.Chunk{Message: m.ID, Offset: j, Text: string(r)})
+				w.PublishChunk(agentsvc.Chunk{Message: m.ID, Offset: j, Text: string(r)})
 			}
-			if err := w.Record(w, store.Record{Events: []agentsvc.Event{{Message: m}}}); err != nil {
+			if err := w.RecordFacts(w, store.Record{Events: []agentsvc.Event{{Message: m}}}); err != nil {
 				return err
 			}
 		}
-		return w.end(agentsvc.Completed, "done")
+		return w.recordEnd(agentsvc.Completed, "done")
 	})
-	got, evs, err := p.Call(within(t), send("hi"))
+	got, evs, err := p.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[agentsvc.MessageID]bool{}
-	facts, _ := drain(t, func(yield func(agentsvc.Event, error) bool) {
+	reported := map[agentsvc.MessageID]bool{}
+	facts, _ := drainStream(t, func(yield func(agentsvc.Event, error) bool) {
 		for ev, err := range evs {
 			if ev.Seq == 3 {
 				<-over
 			}
 			if ev.Message != nil {
-				told[ev.Message.ID] = true
+				reported[ev.Message.ID] = true
 			}
-			if ev.Chunk != nil && told[ev.Chunk.Message] {
+			if ev.Chunk != nil && reported[ev.Chunk.Message] {
 				t.Errorf("a chunk of a message that was told already: %q", ev.Chunk.Text)
 			}
 			if !yield(ev, err) {
@@ -250,7 +250,7 @@ func TestSlowReader(t *testing.T) {
 			}
 		}
 	})
-	p.told(t, got.ID, 0, facts)
+	p.requireLog(t, got.ID, 0, facts)
 	if len(facts) != messages+3 {
 		t.Errorf("%d facts, want %d", len(facts), messages+3)
 	}
@@ -259,10 +259,10 @@ func TestSlowReader(t *testing.T) {
 // TestFollow: from whichever sequence on, while the task works and when it has ended, what one is told is the log.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		step := make(chan struct{})
-		p := start(t, d, func(w *work) error { <-step; return chatty(w) })
-		got, err := p.Submit(t.Context(), live(send("hi")))
+		p := startProcess(t, d, func(w *runWork) error { <-step; return runChatty(w) })
+		got, err := p.Submit(t.Context(), withAwaited(newSubmission("hi")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,60 +273,60 @@ func TestFollow(t *testing.T) {
 		readings := make(chan reading)
 		ask := []int64{-3, 0, 1, 2, 99}
 		for _, after := range ask {
-			snapshot, evs, err := p.Follow(within(t), task.Reach{Owner: &ana}, got.ID, &after)
+			snapshot, evs, err := p.Follow(withTimeout(t), task.Visibility{Owner: &ana}, got.ID, &after)
 			if err != nil || snapshot.Status.State != agentsvc.Working || snapshot.Seq != 2 {
 				t.Fatalf("follow after %d: %+v (%v)", after, snapshot, err)
 			}
 			go func() {
-				facts, _ := drain(t, evs)
+				facts, _ := drainStream(t, evs)
 				readings <- reading{after, facts}
 			}()
 		}
 		close(step)
 		for range ask {
 			r := <-readings
-			p.told(t, got.ID, int(max(0, min(r.after, 2))), r.facts) // nobody has seen what is not there yet
+			p.requireLog(t, got.ID, int(max(0, min(r.after, 2))), r.facts) // nobody has seen what is not there yet
 		}
 		for after := range int64(9) {
-			_, evs, err := p.Follow(within(t), task.Reach{}, got.ID, &after)
+			_, evs, err := p.Follow(withTimeout(t), task.Visibility{}, got.ID, &after)
 			if err != nil {
 				t.Fatal(err)
 			}
-			facts, _ := drain(t, evs)
-			p.told(t, got.ID, int(min(after, 7)), facts)
+			facts, _ := drainStream(t, evs)
+			p.requireLog(t, got.ID, int(min(after, 7)), facts)
 		}
-		snapshot, evs, err := p.Follow(within(t), task.Reach{}, got.ID, nil)
-		if facts, _ := drain(t, evs); err != nil || len(facts) != 0 || snapshot.Status.State != agentsvc.Completed {
+		snapshot, evs, err := p.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
+		if facts, _ := drainStream(t, evs); err != nil || len(facts) != 0 || snapshot.Status.State != agentsvc.Completed {
 			t.Errorf("an ended task is followed by %v (%v)", facts, err)
 		}
 	})
 }
 
-func live(sub task.Submission) task.Submission {
-	sub.Live = true
+func withAwaited(sub task.Submission) task.Submission {
+	sub.Awaited = true
 	return sub
 }
 
 // TestElsewhere: a task that works in another process is followed by its log.
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		steps := make(chan struct{})
-		here := start(t, d, func(w *work) error {
+		here := startProcess(t, d, func(w *runWork) error {
 			for i := range 3 {
 				<-steps
-				if err := w.say(fmt.Sprint(i)); err != nil {
+				if err := w.recordMessage(fmt.Sprint(i)); err != nil {
 					return err
 				}
 			}
-			return w.end(agentsvc.Completed, "done")
+			return w.recordEnd(agentsvc.Completed, "done")
 		})
-		there := start(t, d, chatty)
-		got, err := here.Submit(t.Context(), live(send("hi")))
+		there := startProcess(t, d, runChatty)
+		got, err := here.Submit(t.Context(), withAwaited(newSubmission("hi")))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, evs, err := there.Follow(within(t), task.Reach{}, got.ID, nil)
+		_, evs, err := there.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -345,19 +345,19 @@ func TestElsewhere(t *testing.T) {
 		if _, _, more := next(); err != nil || more {
 			t.Errorf("the end: %v, %v; more: %v", ev, err, more)
 		}
-		here.told(t, got.ID, 2, append(facts, ev))
+		here.requireLog(t, got.ID, 2, append(facts, ev))
 	})
 }
 
-// TestTakenElsewhere: a run leaves this process without an end, another process finishes the task, and who follows it
+// TestClaimedElsewhere: a run leaves this process without an end, another process finishes the task, and who follows it
 // here is told.
-func TestTakenElsewhere(t *testing.T) {
+func TestClaimedElsewhere(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
-	leave := make(chan struct{})
-	here := start(t, d, func(*work) error { <-leave; return agentsvc.ErrLost })
-	there := start(t, d, chatty)
-	_, evs, err := here.Call(within(t), send("hi"))
+	d := dbtest.NewSQLite(t)
+	finish := make(chan struct{})
+	here := startProcess(t, d, func(*runWork) error { <-finish; return agentsvc.ErrLeaseLost })
+	there := startProcess(t, d, runChatty)
+	_, evs, err := here.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,23 +370,23 @@ func TestTakenElsewhere(t *testing.T) {
 	}
 	go func() {
 		time.Sleep(50 * time.Millisecond) // the reader waits for what the run here says
-		runs := store.NewRuns(d)
-		if _, err := runs.Rescue(context.Background(), -time.Hour); err != nil {
+		runs := store.NewRunQueue(d)
+		if _, err := runs.RescueRuns(context.Background(), -time.Hour); err != nil {
 			t.Error(err)
 		}
-		claimed, err := runs.Claim(context.Background(), "there", []store.Share{{Tenant: "acme", Take: 1}})
+		claimed, err := runs.ClaimRuns(context.Background(), "there", []store.Share{{Tenant: "acme", ClaimCount: 1}})
 		if err != nil || len(claimed) != 1 {
 			t.Errorf("claimed %v (%v)", claimed, err)
-			close(leave)
+			close(finish)
 			return
 		}
-		taken := claimed[0]
-		rec := there.Recorder(&taken)
+		received := claimed[0]
+		rec := there.NewRecorder(&received)
 		defer rec.Close()
-		if err := errors.Join(rec.Begin(context.Background()), (&work{context.Background(), rec, taken}).end(agentsvc.Completed, "done")); err != nil {
+		if err := errors.Join(rec.BeginRun(context.Background()), (&runWork{context.Background(), rec, received}).recordEnd(agentsvc.Completed, "done")); err != nil {
 			t.Error(err)
 		}
-		close(leave)
+		close(finish)
 	}()
 	ev, err, _ := next()
 	if err != nil || ev.Status == nil || ev.Status.State != agentsvc.Completed {
@@ -397,26 +397,26 @@ func TestTakenElsewhere(t *testing.T) {
 // TestReaderLeaves: however a reader leaves, nothing of it stays.
 func TestReaderLeaves(t *testing.T) {
 	t.Parallel()
-	leave := make(chan struct{})
-	p := start(t, dbtest.SQLite(t), func(w *work) error {
-		<-leave
-		return w.end(agentsvc.Completed, "done")
+	finish := make(chan struct{})
+	p := startProcess(t, dbtest.NewSQLite(t), func(w *runWork) error {
+		<-finish
+		return w.recordEnd(agentsvc.Completed, "done")
 	})
-	defer close(leave)
+	defer close(finish)
 	ctx, cancel := context.WithCancel(t.Context())
-	got, evs, err := p.Call(ctx, send("hi"))
+	got, evs, err := p.SubmitAndFollow(ctx, newSubmission("hi"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range evs {
 		break
 	}
-	_, unread, err := p.Call(ctx, send("nobody ranges over this"))
+	_, unread, err := p.SubmitAndFollow(ctx, newSubmission("nobody ranges over this"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = unread
-	_, follow, err := p.Follow(ctx, task.Reach{}, got.ID, nil)
+	_, follow, err := p.Follow(ctx, task.Visibility{}, got.ID, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,52 +432,52 @@ func TestReaderLeaves(t *testing.T) {
 // TestCancel ends a task wherever it stands; who works on it stops at once.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		causes := make(chan error, 1)
-		p := start(t, d, func(w *work) error {
+		p := startProcess(t, d, func(w *runWork) error {
 			if w.run.Message.Text() == "ask" {
-				return w.end(agentsvc.InputRequired, "which?")
+				return w.recordEnd(agentsvc.InputRequired, "which?")
 			}
 			<-w.Done()
 			causes <- context.Cause(w)
-			return w.say("too late")
+			return w.recordMessage("too late")
 		})
-		pending, err := p.Submit(t.Context(), send("later"))
+		pending, err := p.Submit(t.Context(), newSubmission("later"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, evs, err := p.Call(within(t), send("ask"))
+		_, evs, err := p.SubmitAndFollow(withTimeout(t), newSubmission("ask"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var waiting agentsvc.TaskID
 		for ev, err := range evs {
-			if waiting = ev.Task; err != nil || ev.Status.State.Interrupted() {
+			if waiting = ev.Task; err != nil || ev.Status.State.IsInterrupted() {
 				break
 			}
 		}
-		running, evs, err := p.Call(within(t), send("work"))
+		running, evs, err := p.SubmitAndFollow(withTimeout(t), newSubmission("work"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range []agentsvc.TaskID{pending.ID, waiting, running.ID} {
-			got, err := p.Cancel(t.Context(), task.Reach{Owner: &ana}, id)
+			got, err := p.Cancel(t.Context(), task.Visibility{Owner: &ana}, id)
 			if err != nil || got.Status.State != agentsvc.Cancelled {
 				t.Fatalf("cancel: %+v (%v)", got, err)
 			}
-			stored, err := p.Get(t.Context(), task.Reach{}, id, all)
+			stored, err := p.Get(t.Context(), task.Visibility{}, id, all)
 			if diff := cmp.Diff(stored, got); err != nil || diff != "" {
 				t.Errorf("stored -, returned + (%v)\n%s", err, diff)
 			}
-			if _, err := p.Cancel(t.Context(), task.Reach{}, id); !errors.Is(err, agentsvc.ErrTerminal) {
+			if _, err := p.Cancel(t.Context(), task.Visibility{}, id); !errors.Is(err, agentsvc.ErrTaskEnded) {
 				t.Errorf("cancel once more: %v", err)
 			}
 		}
-		if cause := <-causes; !errors.Is(cause, agentsvc.ErrLost) {
+		if cause := <-causes; !errors.Is(cause, agentsvc.ErrLeaseLost) {
 			t.Errorf("the worker stopped because %v", cause)
 		}
-		facts, _ := drain(t, evs)
-		p.told(t, running.ID, 0, facts)
+		facts, _ := drainStream(t, evs)
+		p.requireLog(t, running.ID, 0, facts)
 		if last := facts[len(facts)-1]; last.Status == nil || last.Status.State != agentsvc.Cancelled {
 			t.Errorf("the caller was last told %+v", last)
 		}
@@ -487,60 +487,60 @@ func TestCancel(t *testing.T) {
 // TestReach: what is out of reach answers as what does not exist, to everything one can ask.
 func TestReach(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		p := start(t, d, func(w *work) error { return w.end(agentsvc.InputRequired, "which?") })
-		got, evs, err := p.Call(within(t), send("hi"))
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		p := startProcess(t, d, func(w *runWork) error { return w.recordEnd(agentsvc.InputRequired, "which?") })
+		got, evs, err := p.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for ev := range evs {
-			if ev.Status != nil && ev.Status.State.Interrupted() {
+			if ev.Status != nil && ev.Status.State.IsInterrupted() {
 				break
 			}
 		}
-		before := len(p.log(t, got.ID))
-		twin := agentsvc.Owner{Issuer: "other", Subject: "ana"}
+		before := len(p.readLog(t, got.ID))
+		sameSubject := agentsvc.Owner{Issuer: "other", Subject: "ana"}
 		for _, c := range []struct {
 			name  string
-			reach task.Reach
+			reach task.Visibility
 			id    agentsvc.TaskID
 		}{
-			{"unknown", task.Reach{}, agentsvc.TaskID(agentsvc.NewID())},
-			{"no id", task.Reach{}, ""},
-			{"an odd id", task.Reach{}, "a\x00b"},
-			{"an id that is no text", task.Reach{}, "\xff"},
-			{"a long id", task.Reach{}, agentsvc.TaskID(strings.Repeat("x", 100_000))},
-			{"another owner", task.Reach{Owner: &bob}, got.ID},
-			{"another issuer", task.Reach{Owner: &twin}, got.ID},
-			{"another agent", task.Reach{Agents: []string{"other"}, Owner: &ana}, got.ID},
-			{"no agent", task.Reach{Agents: []string{}, Owner: &ana}, got.ID},
+			{"unknown", task.Visibility{}, agentsvc.TaskID(agentsvc.NewID())},
+			{"no id", task.Visibility{}, ""},
+			{"an odd id", task.Visibility{}, "a\x00b"},
+			{"an id that is no text", task.Visibility{}, "\xff"},
+			{"a long id", task.Visibility{}, agentsvc.TaskID(strings.Repeat("x", 100_000))},
+			{"another owner", task.Visibility{Owner: &bob}, got.ID},
+			{"another issuer", task.Visibility{Owner: &sameSubject}, got.ID},
+			{"another agent", task.Visibility{Agents: []string{"other"}, Owner: &ana}, got.ID},
+			{"no agent", task.Visibility{Agents: []string{}, Owner: &ana}, got.ID},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				ctx := t.Context()
 				_, err := p.Get(ctx, c.reach, c.id, all)
-				none(t, "get", err)
+				requireNotFound(t, "get", err)
 				_, _, err = p.Follow(ctx, c.reach, c.id, nil)
-				none(t, "follow", err)
+				requireNotFound(t, "follow", err)
 				_, err = p.Cancel(ctx, c.reach, c.id)
-				none(t, "cancel", err)
-				sub := send("answer")
+				requireNotFound(t, "cancel", err)
+				sub := newSubmission("answer")
 				sub.Message.Task, sub.Agent = c.id, "other"
 				if c.reach.Owner != nil {
 					sub.Owner = *c.reach.Owner
 				}
 				if c.id != "" { // which opens a task
 					_, err = p.Submit(ctx, sub)
-					none(t, "answer", err)
+					requireNotFound(t, "answer", err)
 				}
 			})
 		}
-		if got := len(p.log(t, got.ID)); got != before {
+		if got := len(p.readLog(t, got.ID)); got != before {
 			t.Errorf("the log grew from %d to %d", before, got)
 		}
 	})
 }
 
-func none(t *testing.T, what string, err error) {
+func requireNotFound(t *testing.T, what string, err error) {
 	t.Helper()
 	if err == nil || err.Error() != agentsvc.ErrNotFound.Error() || !errors.Is(err, agentsvc.ErrNotFound) {
 		t.Errorf("%s: %v, want exactly %q", what, err, agentsvc.ErrNotFound)

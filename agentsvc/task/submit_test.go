@@ -17,11 +17,11 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// asks asks back until it is told "enough".
-func asks(w *work) error {
+// replyUntilEnough asks back until it is told "enough".
+func replyUntilEnough(w *runWork) error {
 	text := w.run.Message.Text()
 	if text == "" { // claimed from the queue: the message stands in the log
-		evs, err := w.Journal(w)
+		evs, err := w.ReadJournal(w)
 		if err != nil {
 			return err
 		}
@@ -30,58 +30,58 @@ func asks(w *work) error {
 		}
 	}
 	if text == "enough" {
-		return w.end(agentsvc.Completed, "done")
+		return w.recordEnd(agentsvc.Completed, "done")
 	}
-	return w.end(agentsvc.InputRequired, "and?")
+	return w.recordEnd(agentsvc.InputRequired, "and?")
 }
 
-// until drains evs until the turn ends.
-func until(t *testing.T, evs func(func(agentsvc.Event, error) bool)) (facts []agentsvc.Event) {
+// drainTurn drains evs until the turn ends.
+func drainTurn(t *testing.T, evs func(func(agentsvc.Event, error) bool)) (facts []agentsvc.Event) {
 	t.Helper()
 	for ev, err := range evs {
 		if err != nil {
 			t.Fatal(err)
 		}
 		facts = append(facts, ev)
-		if ev.Status != nil && (ev.Status.State.Terminal() || ev.Status.State.Interrupted()) {
+		if ev.Status != nil && (ev.Status.State.IsTerminal() || ev.Status.State.IsInterrupted()) {
 			break
 		}
 	}
 	return facts
 }
 
-func call(t *testing.T, p *process, sub task.Submission) (agentsvc.Task, []agentsvc.Event) {
+func submitAndDrain(t *testing.T, p *process, sub task.Submission) (agentsvc.Task, []agentsvc.Event) {
 	t.Helper()
-	got, evs, err := p.Call(within(t), sub)
+	got, evs, err := p.SubmitAndFollow(withTimeout(t), sub)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got, until(t, evs)
+	return got, drainTurn(t, evs)
 }
 
 // TestResume: the answer to a waiting task is a turn of its own, in the same context.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		p := start(t, d, asks)
-		opened, _ := call(t, p, send("hi"))
-		elsewhere := answer(opened, "x")
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		p := startProcess(t, d, replyUntilEnough)
+		opened, _ := submitAndDrain(t, p, newSubmission("hi"))
+		elsewhere := newReply(opened, "x")
 		elsewhere.Message.Context = "other"
 		var invalid *agentsvc.InvalidError
 		if _, err := p.Submit(t.Context(), elsewhere); !errors.As(err, &invalid) {
 			t.Errorf("an answer in another context: %v", err)
 		}
-		got, facts := call(t, p, answer(opened, "more"))
-		p.told(t, opened.ID, 3, facts)
+		got, facts := submitAndDrain(t, p, newReply(opened, "more"))
+		p.requireLog(t, opened.ID, 3, facts)
 		if got.ID != opened.ID || got.Context != opened.Context || got.Status.State != agentsvc.Working || len(got.History) != 3 {
 			t.Errorf("continued as %+v", got)
 		}
 		if facts[0].Message == nil || facts[0].Message.Text() != "more" || facts[0].Message.Role != agentsvc.RoleUser {
 			t.Errorf("the turn begins with %+v", facts[0])
 		}
-		_, facts = call(t, p, answer(opened, "enough"))
-		p.told(t, opened.ID, 6, facts)
-		if _, err := p.Submit(t.Context(), answer(opened, "more")); !errors.Is(err, agentsvc.ErrTerminal) {
+		_, facts = submitAndDrain(t, p, newReply(opened, "enough"))
+		p.requireLog(t, opened.ID, 6, facts)
+		if _, err := p.Submit(t.Context(), newReply(opened, "more")); !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("an answer to a task that has ended: %v", err)
 		}
 	})
@@ -90,15 +90,15 @@ func TestResume(t *testing.T) {
 // TestBusy: a task at work takes no message.
 func TestBusy(t *testing.T) {
 	t.Parallel()
-	leave := make(chan struct{})
-	p := start(t, dbtest.SQLite(t), func(w *work) error { <-leave; return asks(w) })
-	defer close(leave)
-	for _, sub := range []task.Submission{send("hi"), live(send("hi"))} {
+	finish := make(chan struct{})
+	p := startProcess(t, dbtest.NewSQLite(t), func(w *runWork) error { <-finish; return replyUntilEnough(w) })
+	defer close(finish)
+	for _, sub := range []task.Submission{newSubmission("hi"), withAwaited(newSubmission("hi"))} {
 		got, err := p.Submit(t.Context(), sub)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.Submit(t.Context(), answer(got, "x")); !errors.Is(err, agentsvc.ErrBusy) {
+		if _, err := p.Submit(t.Context(), newReply(got, "x")); !errors.Is(err, agentsvc.ErrTaskBusy) {
 			t.Errorf("a message to a task that is %s: %v", got.Status.State, err)
 		}
 	}
@@ -107,33 +107,33 @@ func TestBusy(t *testing.T) {
 // TestAnswersAtOnce: of many answers to one question one is taken; the others hear that the task is at work.
 func TestAnswersAtOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		leave := make(chan struct{})
-		p := start(t, d, func(w *work) error {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		finish := make(chan struct{})
+		p := startProcess(t, d, func(w *runWork) error {
 			if w.run.Turn > 1 {
-				<-leave
+				<-finish
 			}
-			return asks(w)
+			return replyUntilEnough(w)
 		})
-		opened, _ := call(t, p, send("hi"))
+		opened, _ := submitAndDrain(t, p, newSubmission("hi"))
 		errs := make([]error, 10)
 		var wg sync.WaitGroup
 		for i := range errs {
-			wg.Go(func() { _, errs[i] = p.Submit(context.Background(), live(answer(opened, fmt.Sprint(i)))) })
+			wg.Go(func() { _, errs[i] = p.Submit(context.Background(), withAwaited(newReply(opened, fmt.Sprint(i)))) })
 		}
 		wg.Wait()
-		taken := 0
+		received := 0
 		for i, err := range errs {
 			if err == nil {
-				taken++
-			} else if !errors.Is(err, agentsvc.ErrBusy) {
+				received++
+			} else if !errors.Is(err, agentsvc.ErrTaskBusy) {
 				t.Errorf("answer %d: %v", i, err)
 			}
 		}
-		if n := p.pool.Inflight(); taken != 1 || n > 1 {
-			t.Errorf("%d answers taken, %d runs at work, want one", taken, n)
+		if n := p.pool.Inflight(); received != 1 || n > 1 {
+			t.Errorf("%d answers taken, %d runs at work, want one", received, n)
 		}
-		close(leave)
+		close(finish)
 	})
 }
 
@@ -141,21 +141,21 @@ func TestAnswersAtOnce(t *testing.T) {
 // conflict.
 func TestResend(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		p := start(t, d, asks)
-		first := send("hi")
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		p := startProcess(t, d, replyUntilEnough)
+		first := newSubmission("hi")
 		first.Message.ID, first.Message.Context = "m1", "c1"
-		opened, _ := call(t, p, first)
-		second := answer(opened, "more")
+		opened, _ := submitAndDrain(t, p, first)
+		second := newReply(opened, "more")
 		second.Message.ID = "m2"
-		_, facts := call(t, p, second)
-		length := len(p.log(t, opened.ID))
+		_, facts := submitAndDrain(t, p, second)
+		length := len(p.readLog(t, opened.ID))
 
-		again, seen := call(t, p, first)
+		again, seen := submitAndDrain(t, p, first)
 		if again.ID != opened.ID || len(seen) != 3 {
 			t.Errorf("the first message again: task %s of %s, %d facts", again.ID, opened.ID, len(seen))
 		}
-		again, seen = call(t, p, second)
+		again, seen = submitAndDrain(t, p, second)
 		if diff := cmp.Diff(facts, seen); again.ID != opened.ID || diff != "" {
 			t.Errorf("the second message again: task %s of %s\n%s", again.ID, opened.ID, diff)
 		}
@@ -174,18 +174,18 @@ func TestResend(t *testing.T) {
 		if _, err := p.Submit(t.Context(), other); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("another owner's answer: %v", err)
 		}
-		if n := len(p.log(t, opened.ID)); n != length {
+		if n := len(p.readLog(t, opened.ID)); n != length {
 			t.Errorf("the log grew from %d to %d", length, n)
 		}
-		call(t, p, answer(opened, "enough"))
-		again, seen = call(t, p, second)
+		submitAndDrain(t, p, newReply(opened, "enough"))
+		again, seen = submitAndDrain(t, p, second)
 		if diff := cmp.Diff(facts, seen); again.Status.State != agentsvc.Completed || diff != "" {
 			t.Errorf("the second message again, after the end: %s\n%s", again.Status.State, diff)
 		}
 		if n := p.pool.Inflight(); n != 0 {
 			t.Errorf("%d runs are at work", n)
 		}
-		free := send("hi")
+		free := newSubmission("hi")
 		free.Message.ID = "m1"
 		one, err := p.Submit(t.Context(), free)
 		if err != nil || one.ID == opened.ID {
@@ -205,25 +205,25 @@ func TestResend(t *testing.T) {
 // TestInvalid: what cannot be accepted says which field is at fault, and leaves nothing.
 func TestInvalid(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		p := start(t, d, asks)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		p := startProcess(t, d, replyUntilEnough)
 		for field, m := range map[string]agentsvc.Message{
 			"message.parts":      {},
-			"message.message_id": {ID: "a\x00b", Parts: send("x").Message.Parts},
-			"message.context_id": {Context: agentsvc.ContextID(strings.Repeat("x", 257)), Parts: send("x").Message.Parts},
+			"message.message_id": {ID: "a\x00b", Parts: newSubmission("x").Message.Parts},
+			"message.context_id": {Context: agentsvc.ContextID(strings.Repeat("x", 257)), Parts: newSubmission("x").Message.Parts},
 		} {
-			_, err := p.Submit(t.Context(), task.Submission{Agent: "assistant", Owner: ana, Live: true, Message: m})
+			_, err := p.Submit(t.Context(), task.Submission{Agent: "assistant", Owner: ana, Awaited: true, Message: m})
 			var invalid *agentsvc.InvalidError
 			if !errors.As(err, &invalid) || invalid.Field != field {
 				t.Errorf("%s: %v", field, err)
 			}
 		}
-		odd := send("NUL \x00 and \xff")
+		odd := newSubmission("NUL \x00 and \xff")
 		odd.Message.ID, odd.Message.Context = agentsvc.MessageID(strings.Repeat("é", 128)), agentsvc.ContextID(strings.Repeat("x", 256))
 		if _, err := p.Submit(t.Context(), odd); err != nil {
 			t.Errorf("odd text and long ids: %v", err)
 		}
-		page, err := p.List(t.Context(), task.Reach{}, task.Query{})
+		page, err := p.List(t.Context(), task.Visibility{}, task.Query{})
 		if err != nil || page.Total != 1 {
 			t.Errorf("%d tasks (%v), want 1", page.Total, err)
 		}
@@ -233,20 +233,20 @@ func TestInvalid(t *testing.T) {
 // TestFull: a caller who finds no place in this process waits for the queue.
 func TestFull(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		p := start(t, d, asks)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		p := startProcess(t, d, replyUntilEnough)
 		for {
-			if _, ok := p.pool.Reserve("acme"); !ok {
+			if _, ok := p.pool.AcquireSlot("acme"); !ok {
 				break
 			}
-			t.Cleanup(func() { p.pool.Release("acme") })
+			t.Cleanup(func() { p.pool.ReleaseSlot("acme") })
 		}
-		p.claims(t)
-		got, facts := call(t, p, send("enough"))
+		p.startClaiming(t)
+		got, facts := submitAndDrain(t, p, newSubmission("enough"))
 		if got.Status.State != agentsvc.Submitted {
 			t.Errorf("accepted as %s", got.Status.State)
 		}
-		p.told(t, got.ID, 0, facts)
+		p.requireLog(t, got.ID, 0, facts)
 		var states []string
 		for _, ev := range facts {
 			states = append(states, string(ev.Status.State))
@@ -260,10 +260,10 @@ func TestFull(t *testing.T) {
 // TestList: pages are whole and disjoint, and a token is good for its own query alone.
 func TestList(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		p := start(t, d, asks)
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		p := startProcess(t, d, replyUntilEnough)
 		for i := range 7 {
-			sub := send("hi")
+			sub := newSubmission("hi")
 			sub.Message.Context = agentsvc.ContextID(fmt.Sprint("c", i%2))
 			if i == 6 {
 				sub.Owner = bob
@@ -272,12 +272,12 @@ func TestList(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		reach := task.Reach{Agents: []string{"assistant"}, Owner: &ana}
+		visibility := task.Visibility{Agents: []string{"assistant"}, Owner: &ana}
 		q := task.Query{Size: 2}
 		var ids []agentsvc.TaskID
 		var token string
 		for pages := 1; ; pages++ {
-			page, err := p.List(t.Context(), reach, q)
+			page, err := p.List(t.Context(), visibility, q)
 			if err != nil || page.Total != 6 {
 				t.Fatalf("page %d: %d in all (%v)", pages, page.Total, err)
 			}
@@ -301,33 +301,33 @@ func TestList(t *testing.T) {
 			}
 		}
 		for name, c := range map[string]struct {
-			reach task.Reach
+			reach task.Visibility
 			q     task.Query
 		}{
-			"another owner":   {task.Reach{Agents: reach.Agents, Owner: &bob}, task.Query{Token: token}},
-			"everyone":        {task.Reach{Agents: reach.Agents}, task.Query{Token: token}},
-			"another agent":   {task.Reach{Agents: []string{"other"}, Owner: &ana}, task.Query{Token: token}},
-			"another context": {reach, task.Query{Token: token, Context: "c0"}},
-			"another state":   {reach, task.Query{Token: token, State: agentsvc.Working}},
-			"cut":             {reach, task.Query{Token: token[:10]}},
-			"changed":         {reach, task.Query{Token: token[:len(token)-2] + "AA"}},
-			"no base64":       {reach, task.Query{Token: "%%%"}},
-			"size 101":        {reach, task.Query{Size: 101}},
-			"size -1":         {reach, task.Query{Size: -1}},
-			"no state":        {reach, task.Query{State: "done"}},
-			"odd context":     {reach, task.Query{Context: "a\x00"}},
+			"another owner":   {task.Visibility{Agents: visibility.Agents, Owner: &bob}, task.Query{Token: token}},
+			"everyone":        {task.Visibility{Agents: visibility.Agents}, task.Query{Token: token}},
+			"another agent":   {task.Visibility{Agents: []string{"other"}, Owner: &ana}, task.Query{Token: token}},
+			"another context": {visibility, task.Query{Token: token, Context: "c0"}},
+			"another state":   {visibility, task.Query{Token: token, State: agentsvc.Working}},
+			"cut":             {visibility, task.Query{Token: token[:10]}},
+			"changed":         {visibility, task.Query{Token: token[:len(token)-2] + "AA"}},
+			"no base64":       {visibility, task.Query{Token: "%%%"}},
+			"size 101":        {visibility, task.Query{Size: 101}},
+			"size -1":         {visibility, task.Query{Size: -1}},
+			"no state":        {visibility, task.Query{State: "done"}},
+			"odd context":     {visibility, task.Query{Context: "a\x00"}},
 		} {
 			var invalid *agentsvc.InvalidError
 			if _, err := p.List(t.Context(), c.reach, c.q); !errors.As(err, &invalid) {
 				t.Errorf("%s: %v, want an invalid request", name, err)
 			}
 		}
-		page, err := p.List(t.Context(), task.Reach{}, task.Query{Context: "c0", With: store.With{History: true}})
+		page, err := p.List(t.Context(), task.Visibility{}, task.Query{Context: "c0", Parts: store.TaskParts{History: true}})
 		if err != nil || page.Total != 4 || len(page.Tasks) != 4 || page.Next != "" || len(page.Tasks[0].History) != 1 {
 			t.Errorf("a context of the whole app: %+v (%v)", page, err)
 		}
 		foreign := task.New(store.New(d, "globex"), "globex", 1, p.hub, p.pool, nil, task.Options{})
-		if _, err := foreign.List(t.Context(), reach, task.Query{Size: 2, Token: token}); err == nil {
+		if _, err := foreign.List(t.Context(), visibility, task.Query{Size: 2, Token: token}); err == nil {
 			t.Error("a token of another tenant is taken")
 		}
 	})

@@ -13,24 +13,24 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestTurnsAreBornWhole: whatever a task or a turn of it comes from, its run carries the trace of who asked for it, and the
+// TestTurnsHaveTraceAndReceivers: whatever a task or a turn of it comes from, its run carries the trace of who asked for it, and the
 // notifications of the app's configuration tell of the task.
-func TestTurnsAreBornWhole(t *testing.T) {
+func TestTurnsHaveTraceAndReceivers(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-		ctx := trail.Below(t.Context(), trace)
-		p := start(t, d, func(w *work) error {
+		ctx := trail.WithTraceParent(t.Context(), trace)
+		p := startProcess(t, d, func(w *runWork) error {
 			if w.run.Turn == 1 && w.run.Message.Text() == "ask" {
 				wait := agentsvc.Event{Approval: &agentsvc.Approval{Call: agentsvc.ToolCall{ID: "c1", Name: "send", Arguments: []byte("{}")}, Kind: agentsvc.ApproveCall}}
 				rest := agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.InputRequired}}
-				return w.Record(w, store.Record{Events: []agentsvc.Event{wait, rest}, End: store.InputRequired})
+				return w.RecordFacts(w, store.Record{Events: []agentsvc.Event{wait, rest}, EndState: store.InputRequired})
 			}
 			point := agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart}}
 			over := agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Failed}}
-			return w.Record(w, store.Record{Events: []agentsvc.Event{point, over}, End: store.Failed, Error: "no luck"})
+			return w.RecordFacts(w, store.Record{Events: []agentsvc.Event{point, over}, EndState: store.Failed, Error: "no luck"})
 		}, task.Options{Notifications: func(agent string) []string { return []string{"tells of " + agent} }})
-		born := func(how string, id agentsvc.TaskID, turn int64) {
+		requireTraceAndReceivers := func(how string, id agentsvc.TaskID, turn int64) {
 			t.Helper()
 			var got string
 			var b db.Batch
@@ -38,10 +38,10 @@ func TestTurnsAreBornWhole(t *testing.T) {
 			if err := d.Platform().Do(t.Context(), &b); err != nil || got != trace {
 				t.Errorf("%s: the run's trace is %q (%v)", how, got, err)
 			}
-			list, err := p.st.Receivers(t.Context(), id)
+			list, err := p.st.ListReceivers(t.Context(), id)
 			names := []string{}
 			for _, r := range list {
-				names = append(names, r.Name())
+				names = append(names, r.PublicID())
 			}
 			if diff := cmp.Diff([]string{"tells of assistant"}, names); err != nil || diff != "" {
 				t.Errorf("%s (%v):\n%s", how, err, diff)
@@ -49,7 +49,7 @@ func TestTurnsAreBornWhole(t *testing.T) {
 		}
 		ended := func(sub task.Submission) agentsvc.Task {
 			t.Helper()
-			got, evs, err := p.Call(ctx, sub)
+			got, evs, err := p.SubmitAndFollow(ctx, sub)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,38 +57,38 @@ func TestTurnsAreBornWhole(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.Apply(ev); ev.Status != nil && ev.Status.State.Interrupted() {
+				if got.ApplyEvent(ev); ev.Status != nil && ev.Status.State.IsInterrupted() {
 					break
 				}
 			}
 			return got
 		}
-		failed := ended(send("hi"))
-		born("submitted", failed.ID, 1)
-		points, err := p.Checkpoints(ctx, task.Reach{}, failed.ID)
+		failed := ended(newSubmission("hi"))
+		requireTraceAndReceivers("submitted", failed.ID, 1)
+		points, err := p.ListCheckpoints(ctx, task.Visibility{}, failed.ID)
 		if err != nil || len(points) != 1 {
 			t.Fatal(points, err)
 		}
-		restored, err := p.Restore(ctx, task.Reach{}, failed.ID, points[0].Seq, ana, nil)
+		restored, err := p.RestoreCheckpoint(ctx, task.Visibility{}, failed.ID, points[0].Seq, ana, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		born("restored", restored.ID, 1)
-		letters := task.NewDeadLetters(d, p.hub, p.pool.Wake, task.DeadOptions{})
-		_, next, err := letters.Requeue(ctx, "op", store.DeadID{Task: failed.ID, Turn: 1})
+		requireTraceAndReceivers("restored", restored.ID, 1)
+		letters := task.NewDeadLetters(d, p.hub, p.pool.WakeClaimers, task.DeadOptions{})
+		_, next, err := letters.Requeue(ctx, "op", store.DeadLetterID{Task: failed.ID, Turn: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		born("requeued", next, 1)
-		asked := ended(send("ask"))
-		if _, err := p.Decide(ctx, task.Reach{}, asked.ID, ana, task.Ruling{Call: "c1", Verdict: agentsvc.Approve}); err != nil {
+		requireTraceAndReceivers("requeued", next, 1)
+		requested := ended(newSubmission("ask"))
+		if _, err := p.Decide(ctx, task.Visibility{}, requested.ID, ana, task.DecisionInput{Call: "c1", Outcome: agentsvc.OutcomeApproved}); err != nil {
 			t.Fatal(err)
 		}
-		born("decided", asked.ID, 2)
-		triggered, err := p.Submit(ctx, task.Submission{Agent: "assistant", Owner: ana, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("it is time")}}, Key: "tick 1", Unasked: true})
+		requireTraceAndReceivers("decided", requested.ID, 2)
+		triggered, err := p.Submit(ctx, task.Submission{Agent: "assistant", Owner: ana, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("it is time")}}, Key: "tick 1", Background: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		born("triggered", triggered.ID, 1)
+		requireTraceAndReceivers("triggered", triggered.ID, 1)
 	})
 }

@@ -7,23 +7,23 @@ import (
 	"fmt"
 )
 
-// arguments is what a tool's schema says about them.
-type arguments struct {
+// argumentSchema is what a tool's schema says about them.
+type argumentSchema struct {
 	schema Schema
 }
 
-func compile(parameters json.RawMessage) (arguments, error) {
+func compileArguments(parameters json.RawMessage) (argumentSchema, error) {
 	schema, err := NewSchema(parameters)
 	if err != nil {
-		return arguments{}, fmt.Errorf("are %w", err)
+		return argumentSchema{}, fmt.Errorf("are %w", err)
 	}
-	return arguments{schema}, nil
+	return argumentSchema{schema}, nil
 }
 
-// check reports in words for a model what is wrong with text as arguments.
-func (a arguments) check(ctx context.Context, text json.RawMessage) error {
-	value, err := a.schema.Check(ctx, text)
-	if errors.Is(err, ErrJSON) {
+// checkArguments reports in words for a model what is wrong with text as arguments.
+func (a argumentSchema) checkArguments(ctx context.Context, text json.RawMessage) error {
+	value, err := a.schema.ValidateJSON(ctx, text)
+	if errors.Is(err, ErrInvalidJSON) {
 		return fmt.Errorf("are %w", err)
 	}
 	if _, ok := value.(map[string]any); !ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxComplaints bounds how much of what is wrong with a value a model is told at once.
-const maxComplaints = 8
+// maxViolations bounds how much of what is wrong with a value a model is told at once.
+const maxViolations = 8
 
 // Schema is a JSON Schema that a model's words are held to.
 type Schema struct {
@@ -31,8 +31,8 @@ func NewSchema(text json.RawMessage) (Schema, error) {
 		return Schema{}, errors.New("no JSON Schema object")
 	}
 	c := jsonschema.NewCompiler()
-	c.UseLoader(closed{})
-	meter := meterOf(c)
+	c.UseLoader(disabledLoader{})
+	meter := attachMeter(c)
 	const here = "stoa://schema"
 	if err := c.AddResource(here, doc); err != nil {
 		return Schema{}, fmt.Errorf("no JSON Schema: %w", err)
@@ -44,33 +44,33 @@ func NewSchema(text json.RawMessage) (Schema, error) {
 	return Schema{compiled, meter}, nil
 }
 
-// ErrJSON says that a text is no JSON value.
-var ErrJSON = errors.New("not valid JSON")
+// ErrInvalidJSON says that a text is no JSON value.
+var ErrInvalidJSON = errors.New("not valid JSON")
 
-// Check returns the JSON value that text is, numbers as [json.Number]. It returns [ErrJSON] if it is none, and where
+// ValidateJSON returns the JSON value that text is, numbers as [json.Number]. It returns [ErrInvalidJSON] if it is none, and where
 // it does not fit the schema an error that says in words for a model what is wrong where.
-func (s Schema) Check(ctx context.Context, text json.RawMessage) (any, error) {
+func (s Schema) ValidateJSON(ctx context.Context, text json.RawMessage) (any, error) {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrJSON, err)
+		return nil, fmt.Errorf("%w: %w", ErrInvalidJSON, err)
 	}
 	var invalid *jsonschema.ValidationError
-	switch err := s.meter.bounded(ctx, len(text), func() error { return s.compiled.Validate(value) }); {
+	switch err := s.meter.runWithWorkLimit(ctx, len(text), func() error { return s.compiled.Validate(value) }); {
 	case errors.As(err, &invalid):
-		return value, errors.New(complaints(invalid))
+		return value, errors.New(describeViolations(invalid))
 	default:
 		return value, err
 	}
 }
 
-// complaints says where which value is wrong.
-func complaints(invalid *jsonschema.ValidationError) string {
+// describeViolations says where which value is wrong.
+func describeViolations(invalid *jsonschema.ValidationError) string {
 	var list []string
 	for _, unit := range invalid.BasicOutput().Errors {
 		if unit.Error == nil {
 			continue
 		}
-		if len(list) == maxComplaints {
+		if len(list) == maxViolations {
 			list = append(list, "and more")
 			break
 		}
@@ -83,9 +83,9 @@ func complaints(invalid *jsonschema.ValidationError) string {
 	return strings.Join(list, "; ")
 }
 
-// closed is a schema loader that loads nothing.
-type closed struct{}
+// disabledLoader is a schema loader that loads nothing.
+type disabledLoader struct{}
 
-func (closed) Load(url string) (any, error) {
+func (disabledLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s is another document, which is not loaded", url)
 }

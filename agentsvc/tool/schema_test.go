@@ -45,7 +45,7 @@ func TestSchemaWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if _, err := s.Check(t.Context(), json.RawMessage(c.value)); fmt.Sprint(err) != "<nil>" != (c.want != "") || !strings.Contains(fmt.Sprint(err), c.want) {
+				if _, err := s.ValidateJSON(t.Context(), json.RawMessage(c.value)); fmt.Sprint(err) != "<nil>" != (c.want != "") || !strings.Contains(fmt.Sprint(err), c.want) {
 					t.Errorf("%.300v, want %s", err, c.want)
 				}
 			}

@@ -16,14 +16,14 @@ import (
 // Where they are too many, it is left by a panic that bounded recovers.
 type schemaMeter struct {
 	mu   sync.Mutex // one value at a time is held to a schema: the compiled parts know the meter, and no call
-	work *pattern.Work
+	work *pattern.StepBudget
 }
 
-// partSteps is what it takes to apply a keyword, or one item of one, to a value: less than a microsecond.
-const partSteps = 16
+// keywordSteps is what it takes to apply a keyword, or one item of one, to a value: less than a microsecond.
+const keywordSteps = 16
 
-// meterOf has everything that c compiles be counted.
-func meterOf(c *jsonschema.Compiler) *schemaMeter {
+// attachMeter has everything that c compiles be counted.
+func attachMeter(c *jsonschema.Compiler) *schemaMeter {
 	m, sizes, total := &schemaMeter{}, map[string]bool{}, 0
 	c.UseRegexpEngine(func(expr string) (jsonschema.Regexp, error) {
 		p, err := pattern.Compile(expr)
@@ -32,44 +32,44 @@ func meterOf(c *jsonschema.Compiler) *schemaMeter {
 		}
 		if !sizes[expr] {
 			sizes[expr] = true
-			total += pattern.Sum(expr)
+			total += pattern.SumInstructions(expr)
 		}
-		if total > pattern.MaxTotal {
-			return nil, fmt.Errorf("the patterns %w", pattern.TooMany(total))
+		if total > pattern.MaxTotalInstructions {
+			return nil, fmt.Errorf("the patterns %w", pattern.TotalSizeError(total))
 		}
-		return schemaPattern{p, expr, m}, nil
+		return meteredPattern{p, expr, m}, nil
 	})
 	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: "stoa://meter", Compile: func(_ *jsonschema.CompilerContext, keywords map[string]any) (jsonschema.SchemaExt, error) {
-		steps := partSteps
+		steps := keywordSteps
 		for _, v := range keywords {
-			steps += partSteps
+			steps += keywordSteps
 			switch v := v.(type) {
 			case []any:
-				steps += partSteps * len(v)
+				steps += keywordSteps * len(v)
 			case map[string]any:
-				steps += partSteps * len(v)
+				steps += keywordSteps * len(v)
 			}
 		}
-		return schemaPart{m, steps}, nil
+		return meteredKeywords{m, steps}, nil
 	}})
 	c.AssertVocabs()
 	return m
 }
 
-// tooMuch is what spend panics with.
-type tooMuch struct{ error }
+// workLimitPanic is what spend panics with.
+type workLimitPanic struct{ error }
 
-// bounded calls validate with the budget of a text of size bytes.
-func (m *schemaMeter) bounded(ctx context.Context, size int, validate func() error) (err error) {
+// runWithWorkLimit calls validate with the budget of a text of size bytes.
+func (m *schemaMeter) runWithWorkLimit(ctx context.Context, size int, validate func() error) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.work = pattern.NewWork(context.WithoutCancel(ctx), size) // it ends by itself before anyone would cancel it
-	m.work.Begin()
-	defer m.work.End()
+	m.work = pattern.NewStepBudget(context.WithoutCancel(ctx), size) // it ends by itself before anyone would cancel it
+	m.work.BeginComputation()
+	defer m.work.EndComputation()
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case tooMuch:
+		case workLimitPanic:
 			err = fmt.Errorf("the value cannot be held to the schema: %w", r.error)
 		default:
 			panic(r)
@@ -78,40 +78,40 @@ func (m *schemaMeter) bounded(ctx context.Context, size int, validate func() err
 	return validate()
 }
 
-func (m *schemaMeter) spend(steps int) {
+func (m *schemaMeter) spendSteps(steps int) {
 	if m.work == nil {
 		return // the schema is being compiled
 	}
-	if err := m.work.Spend(steps); err != nil {
-		panic(tooMuch{err})
+	if err := m.work.SpendSteps(steps); err != nil {
+		panic(workLimitPanic{err})
 	}
 }
 
-// schemaPart is an object of a schema. It says nothing about a value.
-type schemaPart struct {
+// meteredKeywords is an object of a schema. It says nothing about a value.
+type meteredKeywords struct {
 	meter *schemaMeter
 	steps int
 }
 
 // Validate implements [jsonschema.SchemaExt].
-func (p schemaPart) Validate(*jsonschema.ValidatorContext, any) { p.meter.spend(p.steps) }
+func (p meteredKeywords) Validate(*jsonschema.ValidatorContext, any) { p.meter.spendSteps(p.steps) }
 
-// schemaPattern is a pattern of a schema.
-type schemaPattern struct {
+// meteredPattern is a pattern of a schema.
+type meteredPattern struct {
 	*pattern.Pattern
 	expr  string
 	meter *schemaMeter
 }
 
 // String implements [jsonschema.Regexp].
-func (p schemaPattern) String() string { return p.expr }
+func (p meteredPattern) String() string { return p.expr }
 
 // MatchString implements [jsonschema.Regexp].
-func (p schemaPattern) MatchString(s string) bool {
-	p.meter.spend(1)
+func (p meteredPattern) MatchString(s string) bool {
+	p.meter.spendSteps(1)
 	found, err := p.Match(p.meter.work, s)
 	if err != nil {
-		panic(tooMuch{err})
+		panic(workLimitPanic{err})
 	}
 	return found
 }

@@ -19,23 +19,23 @@ import (
 type Options struct {
 	Timeout   time.Duration   // of one call of a tool that has no time of its own, 30 s if zero
 	MaxOutput int             // characters of a result that the model reads, unlimited if zero
-	Sources   []Source        // have tools as well, which [Set.Live] looks up
-	Around    func(Tool) Tool // what to make of each tool, nil = nothing
+	Sources   []Source        // have tools as well, which [Set.LoadLiveSet] looks up
+	Decorator func(Tool) Tool // what to make of each tool, nil = nothing
 	Logger    *slog.Logger    // told of panics and of tools that ignore their deadline; [slog.Default] if nil
 }
 
 // Set holds the tools that one agent may call. It is safe for concurrent use.
 type Set struct {
-	opts  Options
-	specs []agentsvc.ToolSpec
-	tools map[string]entry
-	live  atomic.Pointer[live]
+	opts     Options
+	specs    []agentsvc.ToolSpec
+	tools    map[string]toolEntry
+	lastLive atomic.Pointer[liveSet]
 }
 
-// entry is a tool with its compiled schema and where it comes from.
-type entry struct {
+// toolEntry is a tool with its compiled schema and where it comes from.
+type toolEntry struct {
 	Tool
-	args   arguments
+	schema argumentSchema
 	origin string
 }
 
@@ -48,88 +48,88 @@ func NewSet(tools []Tool, opts Options) (*Set, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	s := &Set{opts: opts, tools: make(map[string]entry, len(tools))}
+	s := &Set{opts: opts, tools: make(map[string]toolEntry, len(tools))}
 	for _, t := range tools {
-		if _, taken := s.tools[t.Spec().Name]; taken {
-			return nil, agentsvc.Invalid(t.Spec().Name, "is the name of two tools")
+		if _, exists := s.tools[t.Spec().Name]; exists {
+			return nil, agentsvc.NewInvalidError(t.Spec().Name, "is the name of two tools")
 		}
-		if err := s.add("the configuration", t); err != nil {
+		if err := s.addTool("the configuration", t); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// add puts a tool of a new name in. It returns an [agentsvc.InvalidError] for parameters that are no schema.
-func (s *Set) add(origin string, t Tool) error {
-	if s.opts.Around != nil {
-		t = Around(t, s.opts.Around)
+// addTool puts a tool of a new name in. It returns an [agentsvc.InvalidError] for parameters that are no schema.
+func (s *Set) addTool(origin string, t Tool) error {
+	if s.opts.Decorator != nil {
+		t = Decorate(t, s.opts.Decorator)
 	}
 	spec := t.Spec()
 	if len(spec.Parameters) == 0 {
 		spec.Parameters = []byte(`{"type":"object","properties":{}}`)
 	}
-	args, err := compile(spec.Parameters)
+	args, err := compileArguments(spec.Parameters)
 	if err != nil {
-		return agentsvc.Invalid(spec.Name+".parameters", "%v", err)
+		return agentsvc.NewInvalidError(spec.Name+".parameters", "%v", err)
 	}
 	s.specs = append(s.specs, spec)
-	s.tools[spec.Name] = entry{t, args, origin}
+	s.tools[spec.Name] = toolEntry{t, args, origin}
 	return nil
 }
 
 // Specs describes the tools to a model, in the order they were given. The caller must not change them.
 func (s *Set) Specs() []agentsvc.ToolSpec { return s.specs }
 
-// Idempotent reports whether the call of the tool of this name may simply run again. A tool the set does not hold may:
+// IsIdempotent reports whether the call of the tool of this name may simply run again. A tool the set does not hold may:
 // its call does nothing.
-func (s *Set) Idempotent(name string) bool {
+func (s *Set) IsIdempotent(name string) bool {
 	t, ok := s.tools[name]
-	return !ok || t.Tool.Idempotent()
+	return !ok || t.Tool.IsIdempotent()
 }
 
-// Run runs one call and returns what the model reads, which says in words what went wrong if the call failed: an
+// ExecuteCall runs one call and returns what the model reads, which says in words what went wrong if the call failed: an
 // unknown tool, arguments that do not fit, an error, a panic, the end of the time. It returns when the call's time is
 // over or ctx ends, even if the tool does not. Where the call needs its caller's credential first, it says what for.
-func (s *Set) Run(ctx context.Context, call agentsvc.ToolCall, step string) (agentsvc.ToolResult, *CredentialError) {
-	text, err := s.run(ctx, call, step)
+func (s *Set) ExecuteCall(ctx context.Context, call agentsvc.ToolCall, step string) (agentsvc.ToolResult, *CredentialError) {
+	text, err := s.runWithTimeout(ctx, call, step)
 	if err != nil {
 		text = err.Error()
 	}
-	var wants *CredentialError
-	errors.As(err, &wants)
-	return agentsvc.ToolResult{Call: call.ID, Name: call.Name, Text: s.trim(text), Failed: err != nil}, wants
+	var credentialErr *CredentialError
+	errors.As(err, &credentialErr)
+	return agentsvc.ToolResult{Call: call.ID, Name: call.Name, Text: s.trimOutput(text), Failed: err != nil}, credentialErr
 }
 
-func (s *Set) run(ctx context.Context, call agentsvc.ToolCall, step string) (string, error) {
+func (s *Set) runWithTimeout(ctx context.Context, call agentsvc.ToolCall, step string) (string, error) {
 	t, ok := s.tools[call.Name]
 	if !ok {
-		return "", s.unknown(call.Name)
+		return "", s.unknownToolError(call.Name)
 	}
 	args := call.Arguments
 	if len(args) == 0 {
 		args = []byte("{}")
 	}
-	if err := t.args.check(ctx, args); err != nil {
+	if err := t.schema.checkArguments(ctx, args); err != nil {
 		return "", fmt.Errorf("the arguments of %s %w", call.Name, err)
 	}
-	if agentsvc.Holds(ctx) != nil {
+	if agentsvc.CheckLease(ctx) != nil {
 		return "", fmt.Errorf("%s was not run: the call was cancelled", call.Name)
 	}
-	limit := timeout(t.Tool, s.opts.Timeout)
-	within, cancel := context.WithTimeout(ctx, limit)
+	limit := callTimeout(t.Tool, s.opts.Timeout)
+	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	done := make(chan outcome, 1)
-	go func() { done <- s.guarded(within, t, Input{Step: step, Arguments: args}) }()
-	var out outcome
+	done := make(chan callOutcome, 1)
+	go func() { done <- s.callWithRecover(callCtx, t, Input{Step: step, Arguments: args}) }()
+	var out callOutcome
 	select {
 	case out = <-done:
-	case <-within.Done():
+	case <-callCtx.Done():
 		select {
 		case out = <-done:
 		default:
 			s.opts.Logger.WarnContext(ctx, "tool call goes on after its end", "tool", call.Name, "step", step)
-			out.err = within.Err()
+			out.err = callCtx.Err()
 		}
 	}
 	switch {
@@ -137,22 +137,22 @@ func (s *Set) run(ctx context.Context, call agentsvc.ToolCall, step string) (str
 		return out.text, nil
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s was cancelled before it ended", call.Name)
-	case within.Err() != nil:
+	case callCtx.Err() != nil:
 		return "", fmt.Errorf("%s did not end within %v and was stopped; whether it took effect is unknown", call.Name, limit)
 	}
 	return "", fmt.Errorf("%s: %w", call.Name, out.err)
 }
 
-// outcome is what a call came to.
-type outcome struct {
+// callOutcome is what a call came to.
+type callOutcome struct {
 	text string
 	err  error
 }
 
-var errPanic = errors.New("the tool failed inside; the same call will most likely fail again")
+var errToolPanicked = errors.New("the tool failed inside; the same call will most likely fail again")
 
-// guarded runs a call and turns a panic into an error.
-func (s *Set) guarded(ctx context.Context, t Tool, in Input) (out outcome) {
+// callWithRecover runs a call and turns a panic into an error.
+func (s *Set) callWithRecover(ctx context.Context, t Tool, in Input) (out callOutcome) {
 	defer func() {
 		v := recover()
 		if v == nil {
@@ -164,13 +164,13 @@ func (s *Set) guarded(ctx context.Context, t Tool, in Input) (out outcome) {
 			what = bug.Error()
 		}
 		s.opts.Logger.ErrorContext(ctx, "tool panicked", "tool", t.Spec().Name, "step", in.Step, "panic", what, "stack", string(debug.Stack()))
-		out = outcome{err: errPanic}
+		out = callOutcome{err: errToolPanicked}
 	}()
 	text, err := t.Call(ctx, in)
-	return outcome{text, err}
+	return callOutcome{text, err}
 }
 
-func (s *Set) unknown(name string) error {
+func (s *Set) unknownToolError(name string) error {
 	if len(s.specs) == 0 {
 		return fmt.Errorf("there is no tool %q: no tools are offered", name)
 	}
@@ -181,8 +181,8 @@ func (s *Set) unknown(name string) error {
 	return fmt.Errorf("there is no tool %q; the tools are %s", name, strings.Join(names, ", "))
 }
 
-// trim makes text fit to be kept and read: UTF-8 without NUL, not longer than MaxOutput but for a note that says so.
-func (s *Set) trim(text string) string {
+// trimOutput makes text fit to be kept and read: UTF-8 without NUL, not longer than MaxOutput but for a note that says so.
+func (s *Set) trimOutput(text string) string {
 	if strings.IndexByte(text, 0) >= 0 || !utf8.ValidString(text) {
 		text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	}

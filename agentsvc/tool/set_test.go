@@ -20,27 +20,27 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake is a tool that does as its function says.
-type fake struct {
+// fakeTool is a tool that does as its function says.
+type fakeTool struct {
 	name       string
 	parameters string
 	idempotent bool
 	call       func(ctx context.Context, in tool.Input) (string, error)
 }
 
-func (f fake) Spec() agentsvc.ToolSpec {
+func (f fakeTool) Spec() agentsvc.ToolSpec {
 	return agentsvc.ToolSpec{Name: f.name, Parameters: json.RawMessage(f.parameters)}
 }
-func (f fake) Idempotent() bool { return f.idempotent }
-func (f fake) Call(ctx context.Context, in tool.Input) (string, error) {
+func (f fakeTool) IsIdempotent() bool { return f.idempotent }
+func (f fakeTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	return f.call(ctx, in)
 }
 
-func says(text string) func(context.Context, tool.Input) (string, error) {
+func returnText(text string) func(context.Context, tool.Input) (string, error) {
 	return func(context.Context, tool.Input) (string, error) { return text, nil }
 }
 
-func set(t *testing.T, opts tool.Options, tools ...tool.Tool) *tool.Set {
+func newSet(t *testing.T, opts tool.Options, tools ...tool.Tool) *tool.Set {
 	t.Helper()
 	s, err := tool.NewSet(tools, opts)
 	if err != nil {
@@ -52,12 +52,12 @@ func set(t *testing.T, opts tool.Options, tools ...tool.Tool) *tool.Set {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	const weather = `{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","maximum":7}},"required":["city"],"additionalProperties":false}`
-	s := set(t, tool.Options{},
-		fake{name: "weather", parameters: weather, call: func(_ context.Context, in tool.Input) (string, error) {
+	s := newSet(t, tool.Options{},
+		fakeTool{name: "weather", parameters: weather, call: func(_ context.Context, in tool.Input) (string, error) {
 			return fmt.Sprintf("%s %s", in.Step, in.Arguments), nil
 		}},
-		fake{name: "fail", call: func(context.Context, tool.Input) (string, error) { return "half", errors.New("no such city") }},
-		fake{name: "bytes", call: says("a\x00b\xffc")},
+		fakeTool{name: "fail", call: func(context.Context, tool.Input) (string, error) { return "half", errors.New("no such city") }},
+		fakeTool{name: "bytes", call: returnText("a\x00b\xffc")},
 	)
 	tests := []struct {
 		name, tool, args, want string
@@ -80,7 +80,7 @@ func TestRun(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, _ := s.Run(t.Context(), agentsvc.ToolCall{ID: "c1", Name: tt.tool, Arguments: json.RawMessage(tt.args)}, "s1")
+			got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{ID: "c1", Name: tt.tool, Arguments: json.RawMessage(tt.args)}, "s1")
 			want := agentsvc.ToolResult{Call: "c1", Name: tt.tool, Text: tt.want, Failed: tt.failed}
 			if tt.name == "several" { // the order of the complaints is free
 				for part := range strings.SplitSeq(tt.want, "; ") {
@@ -99,8 +99,8 @@ func TestRun(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	t.Parallel()
-	stubborn := func(context.Context, tool.Input) (string, error) { time.Sleep(time.Hour); return "late", nil }
-	polite := func(ctx context.Context, _ tool.Input) (string, error) { <-ctx.Done(); return "", ctx.Err() }
+	ignoringCall := func(context.Context, tool.Input) (string, error) { time.Sleep(time.Hour); return "late", nil }
+	obeyingCall := func(ctx context.Context, _ tool.Input) (string, error) { <-ctx.Done(); return "", ctx.Err() }
 	tests := []struct {
 		name string
 		call func(context.Context, tool.Input) (string, error)
@@ -108,9 +108,9 @@ func TestTimeout(t *testing.T) {
 		want time.Duration
 		logs bool
 	}{
-		{"a tool that obeys", polite, tool.Options{Timeout: 5 * time.Second}, 5 * time.Second, false},
-		{"a tool that does not", stubborn, tool.Options{Timeout: 5 * time.Second}, 5 * time.Second, true},
-		{"by default", polite, tool.Options{}, 30 * time.Second, false},
+		{"a tool that obeys", obeyingCall, tool.Options{Timeout: 5 * time.Second}, 5 * time.Second, false},
+		{"a tool that does not", ignoringCall, tool.Options{Timeout: 5 * time.Second}, 5 * time.Second, true},
+		{"by default", obeyingCall, tool.Options{}, 30 * time.Second, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,9 +118,9 @@ func TestTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log strings.Builder
 				tt.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
-				s := set(t, tt.opts, fake{name: "slow", call: tt.call})
+				s := newSet(t, tt.opts, fakeTool{name: "slow", call: tt.call})
 				start := time.Now()
-				got, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: "slow"}, "s")
+				got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "slow"}, "s")
 				if !got.Failed || !strings.Contains(got.Text, "slow did not end within "+tt.want.String()) {
 					t.Errorf("result = %+v", got)
 				}
@@ -139,20 +139,20 @@ func TestTimeout(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := set(t, tool.Options{}, fake{name: "slow", call: func(ctx context.Context, _ tool.Input) (string, error) {
+	s := newSet(t, tool.Options{}, fakeTool{name: "slow", call: func(ctx context.Context, _ tool.Input) (string, error) {
 		cancel()
 		<-ctx.Done()
 		return "", ctx.Err()
 	}})
-	if got, _ := s.Run(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was cancelled before it ended" {
+	if got, _ := s.ExecuteCall(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was cancelled before it ended" {
 		t.Errorf("while it ran: %+v", got)
 	}
-	if got, _ := s.Run(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
+	if got, _ := s.ExecuteCall(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
 		t.Errorf("before it ran: %+v", got)
 	}
-	ctx, lose := context.WithCancelCause(t.Context())
-	ctx = agentsvc.WithLease(ctx, func(context.Context) { lose(agentsvc.ErrLost) })
-	if got, _ := s.Run(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
+	ctx, cancelLease := context.WithCancelCause(t.Context())
+	ctx = agentsvc.WithLeaseRenewal(ctx, func(context.Context) { cancelLease(agentsvc.ErrLeaseLost) })
+	if got, _ := s.ExecuteCall(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
 		t.Errorf("with a lease that is lost: %+v", got)
 	}
 }
@@ -160,15 +160,15 @@ func TestCancelled(t *testing.T) {
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
-	s := set(t, tool.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
-		fake{name: "bug", call: func(_ context.Context, in tool.Input) (string, error) {
+	s := newSet(t, tool.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		fakeTool{name: "bug", call: func(_ context.Context, in tool.Input) (string, error) {
 			var none []string
 			return none[len(in.Step)], nil
 		}},
-		fake{name: "word", call: func(context.Context, tool.Input) (string, error) { panic("a secret") }},
+		fakeTool{name: "word", call: func(context.Context, tool.Input) (string, error) { panic("a secret") }},
 	)
 	for _, name := range []string{"bug", "word"} {
-		got, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: name}, "s")
+		got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: name}, "s")
 		if !got.Failed || !strings.HasPrefix(got.Text, name+": the tool failed inside") {
 			t.Errorf("result = %+v", got)
 		}
@@ -197,8 +197,8 @@ func TestMaxOutput(t *testing.T) {
 		{3, "世界🙂", "世界🙂"},
 	}
 	for _, tt := range tests {
-		s := set(t, tool.Options{MaxOutput: tt.max}, fake{name: "say", call: says(tt.text)})
-		if got, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: "say"}, "s"); got.Text != tt.want || got.Failed {
+		s := newSet(t, tool.Options{MaxOutput: tt.max}, fakeTool{name: "say", call: returnText(tt.text)})
+		if got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "say"}, "s"); got.Text != tt.want || got.Failed {
 			t.Errorf("max %d: %q, want %q", tt.max, got.Text, tt.want)
 		}
 	}
@@ -206,8 +206,8 @@ func TestMaxOutput(t *testing.T) {
 
 func TestSpecs(t *testing.T) {
 	t.Parallel()
-	s := set(t, tool.Options{},
-		fake{name: "b", parameters: `{"type":"object","$schema":"http://json-schema.org/draft-07/schema#"}`, idempotent: true}, fake{name: "a"})
+	s := newSet(t, tool.Options{},
+		fakeTool{name: "b", parameters: `{"type":"object","$schema":"http://json-schema.org/draft-07/schema#"}`, idempotent: true}, fakeTool{name: "a"})
 	want := []agentsvc.ToolSpec{
 		{Name: "b", Parameters: json.RawMessage(`{"type":"object","$schema":"http://json-schema.org/draft-07/schema#"}`)},
 		{Name: "a", Parameters: json.RawMessage(`{"type":"object","properties":{}}`)},
@@ -216,12 +216,12 @@ func TestSpecs(t *testing.T) {
 		t.Errorf("specs (-want +got):\n%s", diff)
 	}
 	for name, want := range map[string]bool{"b": true, "a": false, "unknown": true} {
-		if got := s.Idempotent(name); got != want {
+		if got := s.IsIdempotent(name); got != want {
 			t.Errorf("%s: idempotent = %v, want %v", name, got, want)
 		}
 	}
-	empty := set(t, tool.Options{})
-	if got, _ := empty.Run(t.Context(), agentsvc.ToolCall{Name: "x"}, "s"); got.Text != `there is no tool "x": no tools are offered` {
+	empty := newSet(t, tool.Options{})
+	if got, _ := empty.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "x"}, "s"); got.Text != `there is no tool "x": no tools are offered` {
 		t.Errorf("empty set: %+v", got)
 	}
 }
@@ -229,10 +229,10 @@ func TestSpecs(t *testing.T) {
 func TestNewSetRefuses(t *testing.T) {
 	t.Parallel()
 	tests := map[string][]tool.Tool{
-		"a: is the name of two tools":        {fake{name: "a"}, fake{name: "a"}},
-		"a.parameters: are no JSON: ":        {fake{name: "a", parameters: `{`}},
-		"a.parameters: are no JSON Schema o": {fake{name: "a", parameters: `[]`}},
-		"a.parameters: are no JSON Schema: ": {fake{name: "a", parameters: `{"type":"objekt"}`}},
+		"a: is the name of two tools":        {fakeTool{name: "a"}, fakeTool{name: "a"}},
+		"a.parameters: are no JSON: ":        {fakeTool{name: "a", parameters: `{`}},
+		"a.parameters: are no JSON Schema o": {fakeTool{name: "a", parameters: `[]`}},
+		"a.parameters: are no JSON Schema: ": {fakeTool{name: "a", parameters: `{"type":"objekt"}`}},
 	}
 	for want, tools := range tests {
 		_, err := tool.NewSet(tools, tool.Options{})
@@ -242,7 +242,7 @@ func TestNewSetRefuses(t *testing.T) {
 		}
 	}
 	for _, ref := range []string{"file:///etc/passwd", "http://127.0.0.1/x", "/etc/passwd", "other.json"} {
-		_, err := tool.NewSet([]tool.Tool{fake{name: "a", parameters: fmt.Sprintf(`{"$ref":%q}`, ref)}}, tool.Options{})
+		_, err := tool.NewSet([]tool.Tool{fakeTool{name: "a", parameters: fmt.Sprintf(`{"$ref":%q}`, ref)}}, tool.Options{})
 		if err == nil || !strings.Contains(err.Error(), "not loaded") {
 			t.Errorf("reference to %s: %v", ref, err)
 		}

@@ -6,40 +6,40 @@ import "time"
 type Settings struct {
 	Timeout    time.Duration // of one call; the set's if zero
 	Idempotent *bool         // whether a call may run again, for a tool that cannot know; its own word if nil
-	Approval   Approval
+	Approval   ApprovalOptions
 }
 
-// With returns t under settings.
-func With(t Tool, settings Settings) Tool {
-	return settled{t, settings}
+// WithSettings returns t under settings.
+func WithSettings(t Tool, settings Settings) Tool {
+	return configuredTool{t, settings}
 }
 
-// Around returns what around makes of t, under the settings that t has.
-func Around(t Tool, around func(Tool) Tool) Tool {
-	if s, ok := t.(settled); ok {
-		s.Tool = around(s.Tool)
+// Decorate returns what around makes of t, under the settings that t has.
+func Decorate(t Tool, decorator func(Tool) Tool) Tool {
+	if s, ok := t.(configuredTool); ok {
+		s.Tool = decorator(s.Tool)
 		return s
 	}
-	return around(t)
+	return decorator(t)
 }
 
-// settled is a tool under settings.
-type settled struct {
+// configuredTool is a tool under settings.
+type configuredTool struct {
 	Tool
 	settings Settings
 }
 
-func (s settled) Idempotent() bool {
+func (s configuredTool) IsIdempotent() bool {
 	if s.settings.Idempotent != nil {
 		return *s.settings.Idempotent
 	}
-	return s.Tool.Idempotent()
+	return s.Tool.IsIdempotent()
 }
 
-// timeout is how long a call of t may take.
-func timeout(t Tool, usual time.Duration) time.Duration {
-	if s, ok := t.(settled); ok && s.settings.Timeout > 0 {
+// callTimeout is how long a call of t may take.
+func callTimeout(t Tool, defaultTimeout time.Duration) time.Duration {
+	if s, ok := t.(configuredTool); ok && s.settings.Timeout > 0 {
 		return s.settings.Timeout
 	}
-	return usual
+	return defaultTimeout
 }

@@ -30,17 +30,17 @@ func TestSettings(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				hang := fake{name: "hang", idempotent: tt.own, call: func(ctx context.Context, _ tool.Input) (string, error) {
+				hang := fakeTool{name: "hang", idempotent: tt.own, call: func(ctx context.Context, _ tool.Input) (string, error) {
 					<-ctx.Done()
 					return "", ctx.Err()
 				}}
-				s := set(t, tool.Options{Timeout: 5 * time.Second}, tool.With(hang, tt.settings))
+				s := newSet(t, tool.Options{Timeout: 5 * time.Second}, tool.WithSettings(hang, tt.settings))
 				start := time.Now()
-				got, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: "hang"}, "s")
+				got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "hang"}, "s")
 				if time.Since(start) != tt.timeout || !strings.Contains(got.Text, "did not end within "+tt.timeout.String()) {
 					t.Errorf("%q after %v, want %v", got.Text, time.Since(start), tt.timeout)
 				}
-				if s.Idempotent("hang") != tt.idempotent {
+				if s.IsIdempotent("hang") != tt.idempotent {
 					t.Errorf("idempotent = %v", !tt.idempotent)
 				}
 			})

@@ -13,17 +13,17 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// shop is a source that has what its fields say.
-type shop struct {
+// fakeSource is a source that has what its fields say.
+type fakeSource struct {
 	name  string
 	tools []tool.Tool
 	err   error
 }
 
-func (s *shop) Name() string                               { return s.name }
-func (s *shop) Tools(context.Context) ([]tool.Tool, error) { return s.tools, s.err }
+func (s *fakeSource) Name() string                                   { return s.name }
+func (s *fakeSource) ListTools(context.Context) ([]tool.Tool, error) { return s.tools, s.err }
 
-func names(s *tool.Set) []string {
+func toolNames(s *tool.Set) []string {
 	var names []string
 	for _, spec := range s.Specs() {
 		names = append(names, spec.Name)
@@ -34,41 +34,41 @@ func names(s *tool.Set) []string {
 func TestLive(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
-	own := &fake{name: "own", call: says("own")}
-	one := &shop{name: "tools.one", tools: []tool.Tool{&fake{name: "a", call: says("a")}}}
-	two := &shop{name: "tools.two"}
-	s := set(t, tool.Options{Sources: []tool.Source{one, two}, Logger: slog.New(slog.NewTextHandler(&log, nil))}, own)
+	localTool := &fakeTool{name: "own", call: returnText("own")}
+	one := &fakeSource{name: "tools.one", tools: []tool.Tool{&fakeTool{name: "a", call: returnText("a")}}}
+	two := &fakeSource{name: "tools.two"}
+	s := newSet(t, tool.Options{Sources: []tool.Source{one, two}, Logger: slog.New(slog.NewTextHandler(&log, nil))}, localTool)
 	live := func() *tool.Set {
 		t.Helper()
-		now, err := s.Live(t.Context())
+		now, err := s.LoadLiveSet(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return now
 	}
 	first := live()
-	if diff := cmp.Diff([]string{"own", "a"}, names(first)); diff != "" {
+	if diff := cmp.Diff([]string{"own", "a"}, toolNames(first)); diff != "" {
 		t.Error(diff)
 	}
 	if live() != first {
 		t.Error("nothing has changed, and it is another set")
 	}
-	if again, err := first.Live(t.Context()); err != nil || again != first {
+	if again, err := first.LoadLiveSet(t.Context()); err != nil || again != first {
 		t.Errorf("a live set is not what it is: %v", err)
 	}
-	if got, _ := first.Run(t.Context(), agentsvc.ToolCall{Name: "a"}, ""); got.Text != "a" {
+	if got, _ := first.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "a"}, ""); got.Text != "a" {
 		t.Errorf("result %+v", got)
 	}
 
-	b := &fake{name: "b", idempotent: true}
-	two.tools = []tool.Tool{b, &fake{name: "b"}, &fake{name: "no.name"}, &fake{name: "bad", parameters: `{"type":7}`}}
-	if diff := cmp.Diff([]string{"own", "a", "b"}, names(live())); diff != "" {
+	b := &fakeTool{name: "b", idempotent: true}
+	two.tools = []tool.Tool{b, &fakeTool{name: "b"}, &fakeTool{name: "no.name"}, &fakeTool{name: "bad", parameters: `{"type":7}`}}
+	if diff := cmp.Diff([]string{"own", "a", "b"}, toolNames(live())); diff != "" {
 		t.Error(diff)
 	}
-	if !live().Idempotent("b") {
+	if !live().IsIdempotent("b") {
 		t.Error("of two tools of one name it is not the first")
 	}
-	if diff := cmp.Diff([]string{"own", "a"}, names(first)); diff != "" {
+	if diff := cmp.Diff([]string{"own", "a"}, toolNames(first)); diff != "" {
 		t.Errorf("a turn under way sees another set: %s", diff)
 	}
 	for _, want := range []string{"tool=b reason", "tool=no.name", "tool=bad"} {
@@ -81,14 +81,14 @@ func TestLive(t *testing.T) {
 		{"a", "a: is the name of two tools, one of tools.one and one of tools.two"},
 		{"own", "own: is the name of two tools, one of the configuration and one of tools.two"},
 	} {
-		two.tools = []tool.Tool{&fake{name: clash.name}}
+		two.tools = []tool.Tool{&fakeTool{name: clash.name}}
 		var invalid *agentsvc.InvalidError
-		if _, err := s.Live(t.Context()); !errors.As(err, &invalid) || err.Error() != clash.want {
+		if _, err := s.LoadLiveSet(t.Context()); !errors.As(err, &invalid) || err.Error() != clash.want {
 			t.Errorf("error %v, want %s", err, clash.want)
 		}
 	}
 	two.err = &tool.UnavailableError{Source: "tools.two", Reason: "it is closed"}
-	if _, err := s.Live(t.Context()); err == nil || err.Error() != "the tools of tools.two are not available: it is closed" {
+	if _, err := s.LoadLiveSet(t.Context()); err == nil || err.Error() != "the tools of tools.two are not available: it is closed" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -96,13 +96,13 @@ func TestLive(t *testing.T) {
 func TestSourceWith(t *testing.T) {
 	t.Parallel()
 	yes := true
-	src := tool.SourceWith(&shop{name: "tools.one", tools: []tool.Tool{&fake{name: "a"}}}, tool.Settings{Idempotent: &yes})
-	s := set(t, tool.Options{Sources: []tool.Source{src}})
-	first, err := s.Live(t.Context())
-	if err != nil || !first.Idempotent("a") || src.Name() != "tools.one" {
+	src := tool.SourceWithSettings(&fakeSource{name: "tools.one", tools: []tool.Tool{&fakeTool{name: "a"}}}, tool.Settings{Idempotent: &yes})
+	s := newSet(t, tool.Options{Sources: []tool.Source{src}})
+	first, err := s.LoadLiveSet(t.Context())
+	if err != nil || !first.IsIdempotent("a") || src.Name() != "tools.one" {
 		t.Fatalf("%v, %v", first, err)
 	}
-	if again, _ := s.Live(t.Context()); again != first {
+	if again, _ := s.LoadLiveSet(t.Context()); again != first {
 		t.Error("nothing has changed, and it is another set")
 	}
 }

@@ -16,8 +16,8 @@ type Tool interface {
 	// Call runs the tool and returns what the model reads. An error's text is shown to the model as well, so it
 	// holds nothing secret; the run goes on.
 	Call(ctx context.Context, in Input) (string, error)
-	// Idempotent reports whether a call whose outcome a crash left unknown may simply run again.
-	Idempotent() bool
+	// IsIdempotent reports whether a call whose outcome a crash left unknown may simply run again.
+	IsIdempotent() bool
 }
 
 // Input is one call's arguments, a JSON object that fits the tool's schema, and the step it belongs to: the same for

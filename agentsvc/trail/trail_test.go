@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// recording returns a context in a recorded span, and what has been recorded.
-func recording(t *testing.T) (context.Context, trace.Span, *tracetest.SpanRecorder) {
+// startRecordedSpan returns a context in a recorded span, and what has been recorded.
+func startRecordedSpan(t *testing.T) (context.Context, trace.Span, *tracetest.SpanRecorder) {
 	t.Helper()
 	seen := tracetest.NewSpanRecorder()
 	ctx, span := sdk.NewTracerProvider(sdk.WithSpanProcessor(seen)).Tracer("test").Start(t.Context(), "call")
@@ -27,8 +27,8 @@ type oddError struct{}
 func (oddError) Error() string { return "canary" }
 func (oddError) Kind() string  { return "odd" }
 
-// TestEnd: a span tells of the kind of an error, and of none where nobody is to blame.
-func TestEnd(t *testing.T) {
+// TestEndSpan: a span tells of the kind of an error, and of none where nobody is to blame.
+func TestEndSpan(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		err  error
@@ -41,9 +41,9 @@ func TestEnd(t *testing.T) {
 		{"any", errors.New("canary"), "_OTHER"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx, _, seen := recording(t)
-			_, span := Start(ctx, "step")
-			End(span, tt.err)
+			ctx, _, seen := startRecordedSpan(t)
+			_, span := StartSpan(ctx, "step")
+			EndSpan(span, tt.err)
 			got := seen.Ended()
 			if len(got) != 1 {
 				t.Fatalf("%d spans have ended", len(got))
@@ -63,9 +63,9 @@ func TestEnd(t *testing.T) {
 func TestUnrecorded(t *testing.T) {
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
-		within, span := Start(ctx, "step")
-		End(span, nil)
-		if within != ctx || Parent(within) != "" || Recorded(within) {
+		within, span := StartSpan(ctx, "step")
+		EndSpan(span, nil)
+		if within != ctx || TraceParent(within) != "" || IsRecorded(within) {
 			t.Error("there is a trace")
 		}
 	}); n > 0 {
@@ -73,25 +73,25 @@ func TestUnrecorded(t *testing.T) {
 	}
 }
 
-// TestCarry: a trace goes on from its name, and is told to whoever is called with a client that leads.
-func TestCarry(t *testing.T) {
-	ctx, span, _ := recording(t)
-	name := Parent(ctx)
+// TestPropagation: a trace goes on from its name, and is told to whoever is called with a client that leads.
+func TestPropagation(t *testing.T) {
+	ctx, span, _ := startRecordedSpan(t)
+	name := TraceParent(ctx)
 	if !strings.Contains(name, span.SpanContext().TraceID().String()) {
 		t.Fatalf("the span is called %q", name)
 	}
-	later := trace.SpanContextFromContext(Below(t.Context(), name))
+	later := trace.SpanContextFromContext(WithTraceParent(t.Context(), name))
 	if later.TraceID() != span.SpanContext().TraceID() || later.SpanID() != span.SpanContext().SpanID() || !later.IsSampled() {
 		t.Errorf("it goes on below %v", later)
 	}
 	for _, junk := range []string{"", "00-zz", "canary"} {
-		if trace.SpanContextFromContext(Below(t.Context(), junk)).IsValid() {
+		if trace.SpanContextFromContext(WithTraceParent(t.Context(), junk)).IsValid() {
 			t.Errorf("%q is a span", junk)
 		}
 	}
-	var told []string
+	var received []string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		told = append(told, r.Header.Get("Traceparent")+r.Header.Get("Baggage"))
+		received = append(received, r.Header.Get("Traceparent")+r.Header.Get("Baggage"))
 	}))
 	defer server.Close()
 	for _, ctx := range []context.Context{ctx, t.Context()} {
@@ -99,7 +99,7 @@ func TestCarry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := Lead(&http.Client{Transport: http.DefaultTransport}).Do(req)
+		resp, err := WithPropagation(&http.Client{Transport: http.DefaultTransport}).Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestCarry(t *testing.T) {
 			t.Error("the caller's request was changed")
 		}
 	}
-	if len(told) != 2 || told[0] != name || told[1] != "" {
-		t.Errorf("it was told %q", told)
+	if len(received) != 2 || received[0] != name || received[1] != "" {
+		t.Errorf("it was told %q", received)
 	}
 }

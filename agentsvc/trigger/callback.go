@@ -15,38 +15,38 @@ type Callback struct {
 	Hosts []string // with a port where it is not the usual one
 }
 
-// At names the address as those who are told what is wrong with it know it.
-func (c *Callback) At() string { return "body." + c.Field }
+// FieldPath names the address as those who are told what is wrong with it know it.
+func (c *Callback) FieldPath() string { return "body." + c.Field }
 
-// Address finds the address. It returns an [agentsvc.InvalidError] for a body that has none, or one on another host.
-func (c *Callback) Address(contentType string, body []byte) (string, error) {
-	payload, err := Decode(contentType, body)
+// FindAddress finds the address. It returns an [agentsvc.InvalidError] for a body that has none, or one on another host.
+func (c *Callback) FindAddress(contentType string, body []byte) (string, error) {
+	payload, err := DecodePayload(contentType, body)
 	if err != nil {
 		return "", err
 	}
-	v, ok := lookup(payload, c.Field)
+	v, ok := lookupPath(payload, c.Field)
 	text, isText := v.(string)
 	switch {
 	case !ok:
-		return "", agentsvc.Invalid("body", "has no %s: the address that the result is to be posted to", c.Field)
+		return "", agentsvc.NewInvalidError("body", "has no %s: the address that the result is to be posted to", c.Field)
 	case !isText:
-		return "", agentsvc.Invalid(c.At(), "must be a text: the address that the result is to be posted to")
+		return "", agentsvc.NewInvalidError(c.FieldPath(), "must be a text: the address that the result is to be posted to")
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
-		return "", agentsvc.Invalid(c.At(), "is no address of the web")
+		return "", agentsvc.NewInvalidError(c.FieldPath(), "is no address of the web")
 	}
 	if u.User != nil {
-		return "", agentsvc.Invalid(c.At(), "must not hold a name or password")
+		return "", agentsvc.NewInvalidError(c.FieldPath(), "must not hold a name or password")
 	}
-	if !slices.ContainsFunc(c.Hosts, func(listed string) bool { return door(listed, u.Scheme) == door(u.Host, u.Scheme) }) {
-		return "", agentsvc.Invalid(c.At(), "is on a host that is not among the trigger's callback_hosts")
+	if !slices.ContainsFunc(c.Hosts, func(listed string) bool { return hostPort(listed, u.Scheme) == hostPort(u.Host, u.Scheme) }) {
+		return "", agentsvc.NewInvalidError(c.FieldPath(), "is on a host that is not among the trigger's callback_hosts")
 	}
 	return text, nil
 }
 
-// door is a host with its port, which is the scheme's where it has none.
-func door(host, scheme string) string {
+// hostPort is a host with its port, which is the scheme's where it has none.
+func hostPort(host, scheme string) string {
 	u := url.URL{Host: host}
 	port := u.Port()
 	if port == "" {

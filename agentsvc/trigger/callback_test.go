@@ -23,24 +23,24 @@ func TestCallback(t *testing.T) {
 		{`{"reply": {"to": null}}`, "body.reply.to: must be a text: the address that the result is to be posted to"},
 		{`{"reply": {"to": ""}}`, "body.reply.to: is no address of the web"},
 		{`{"reply": {"to": "hooks.example.com"}}`, "body.reply.to: is no address of the web"},
-		{`{"reply": {"to": "http://hooks.example.com:443"}}`, elsewhere},
-		{`{"reply": {"to": "https://hooks.example.com:80"}}`, elsewhere},
-		{`{"reply": {"to": "https://other.example.com"}}`, elsewhere},
+		{`{"reply": {"to": "http://hooks.example.com:443"}}`, errOtherHost},
+		{`{"reply": {"to": "https://hooks.example.com:80"}}`, errOtherHost},
+		{`{"reply": {"to": "https://other.example.com"}}`, errOtherHost},
 		{`{"reply": {"to": "https://hooks.example.com@evil.example"}}`, "body.reply.to: must not hold a name or password"},
-		{`{"reply": {"to": "https://hooks.example.com.evil.example"}}`, elsewhere},
-		{`{"reply": {"to": "https://evil.example/hooks.example.com"}}`, elsewhere},
-		{`{"reply": {"to": "https://hooks.example.com."}}`, elsewhere},
+		{`{"reply": {"to": "https://hooks.example.com.evil.example"}}`, errOtherHost},
+		{`{"reply": {"to": "https://evil.example/hooks.example.com"}}`, errOtherHost},
+		{`{"reply": {"to": "https://hooks.example.com."}}`, errOtherHost},
 		{`{`, "body: is not JSON: unexpected EOF"},
 	} {
-		_, err := c.Address("application/json", []byte(tt.body))
+		_, err := c.FindAddress("application/json", []byte(tt.body))
 		var invalid *agentsvc.InvalidError
 		if tt.wrong == "" && err != nil || tt.wrong != "" && (!errors.As(err, &invalid) || err.Error() != tt.wrong) {
 			t.Errorf("%s: %v, want %q", tt.body, err, tt.wrong)
 		}
 	}
-	if got, err := c.Address("application/x-www-form-urlencoded", []byte("reply.to=x")); err == nil {
+	if got, err := c.FindAddress("application/x-www-form-urlencoded", []byte("reply.to=x")); err == nil {
 		t.Errorf("a name with a dot is a path: %q", got)
 	}
 }
 
-const elsewhere = "body.reply.to: is on a host that is not among the trigger's callback_hosts"
+const errOtherHost = "body.reply.to: is on a host that is not among the trigger's callback_hosts"

@@ -12,7 +12,7 @@ import (
 	"stoa/agentsvc/trigger"
 )
 
-func cron(t testing.TB, text, zone string) *trigger.Cron {
+func mustParseCron(t testing.TB, text, zone string) *trigger.Cron {
 	t.Helper()
 	c, err := trigger.ParseCron(text, zone)
 	if err != nil {
@@ -21,7 +21,7 @@ func cron(t testing.TB, text, zone string) *trigger.Cron {
 	return c
 }
 
-func at(t testing.TB, text string) time.Time {
+func mustParseTime(t testing.TB, text string) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -63,9 +63,9 @@ func TestNext(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			k := cron(t, c.cron, c.zone)
+			k := mustParseCron(t, c.cron, c.zone)
 			var got []string
-			next := at(t, c.after)
+			next := mustParseTime(t, c.after)
 			for range strings.Count(c.want, " ") + 1 {
 				next = k.Next(next)
 				zone, _ := time.LoadLocation(c.zone)
@@ -92,7 +92,7 @@ func TestLatest(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
-			if got := cron(t, c.cron, "UTC").Latest(at(t, c.from), at(t, c.now)); !got.Equal(at(t, c.want)) {
+			if got := mustParseCron(t, c.cron, "UTC").LatestTick(mustParseTime(t, c.from), mustParseTime(t, c.now)); !got.Equal(mustParseTime(t, c.want)) {
 				t.Errorf("got %v, want %s", got, c.want)
 			}
 			if took := time.Since(began); took > 5*time.Second {
@@ -102,8 +102,8 @@ func TestLatest(t *testing.T) {
 	}
 }
 
-// TestTicksGrow: whatever the schedule, the place and the moment, ticks follow each other, and no tick lies between two.
-func TestTicksGrow(t *testing.T) {
+// TestTicksIncrease: whatever the schedule, the place and the moment, ticks follow each other, and no tick lies between two.
+func TestTicksIncrease(t *testing.T) {
 	t.Parallel()
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Kathmandu", "Africa/Casablanca", "Pacific/Apia"}
 	rapid.Check(t, func(r *rapid.T) {
@@ -127,10 +127,10 @@ func TestTicksGrow(t *testing.T) {
 			}
 			next, ticks = at, append(ticks, at)
 		}
-		if again, err := trigger.ParseSpec(c.String()); err != nil || !again.Next(from).Equal(ticks[0]) {
+		if again, err := trigger.ParseCronSpec(c.String()); err != nil || !again.Next(from).Equal(ticks[0]) {
 			r.Fatalf("%s is not itself when it is read again: %v", c, err)
 		}
-		if last := c.Latest(ticks[0], ticks[11]); !last.Equal(ticks[11]) {
+		if last := c.LatestTick(ticks[0], ticks[11]); !last.Equal(ticks[11]) {
 			r.Fatalf("%s: the latest is %v, want %v", c, last, ticks[11])
 		}
 		if !slices.IsSortedFunc(ticks, time.Time.Compare) {

@@ -27,44 +27,44 @@ func (f Field) Name() string {
 // of the fields that are picked. Without one it is the text that goes before, an empty line, and the body as it came, or
 // where fields are picked a JSON object of those.
 type Input struct {
-	before   string
+	preamble string
 	fields   []Field
 	template *Template // nil = none
 }
 
 // NewInput returns an input. What is wrong with the template is an [agentsvc.InvalidError] of the field template.
 func NewInput(before, source string, fields []Field) (*Input, error) {
-	in := &Input{before: before, fields: fields}
+	in := &Input{preamble: before, fields: fields}
 	if source == "" {
 		return in, nil
 	}
 	var err error
 	if in.template, err = ParseTemplate(source); err != nil {
-		return nil, agentsvc.Invalid("template", "%.240v", err)
+		return nil, agentsvc.NewInvalidError("template", "%.240v", err)
 	}
 	return in, nil
 }
 
-// Message makes the message. What the body lacks, or a template cannot make of it, is an [agentsvc.InvalidError].
-func (in *Input) Message(contentType string, body []byte) (string, error) {
-	payload, err := Decode(contentType, body)
+// BuildMessage makes the message. What the body lacks, or a template cannot make of it, is an [agentsvc.InvalidError].
+func (in *Input) BuildMessage(contentType string, body []byte) (string, error) {
+	payload, err := DecodePayload(contentType, body)
 	if err != nil {
 		return "", err
 	}
 	picked := map[string]any{}
 	for _, f := range in.fields {
-		v, ok := lookup(payload, f.Path)
+		v, ok := lookupPath(payload, f.Path)
 		if !ok && f.Required {
-			return "", agentsvc.Invalid("body", "has no %s", f.Path)
+			return "", agentsvc.NewInvalidError("body", "has no %s", f.Path)
 		}
 		picked[f.Name()] = v
 	}
 	if in.template == nil {
-		said := strings.TrimSpace(string(body))
+		message := strings.TrimSpace(string(body))
 		if len(in.fields) > 0 {
-			said = text(picked)
+			message = formatValue(picked)
 		}
-		return within(strings.TrimSpace(in.before + "\n\n" + said))
+		return checkMessage(strings.TrimSpace(in.preamble + "\n\n" + message))
 	}
 	data, ok := payload.(map[string]any)
 	if !ok {
@@ -73,23 +73,23 @@ func (in *Input) Message(contentType string, body []byte) (string, error) {
 	for name, v := range picked {
 		data[name] = v
 	}
-	said, err := in.template.Text(data)
+	message, err := in.template.RenderText(data)
 	if err != nil {
-		return "", agentsvc.Invalid("body", "the webhook's template cannot make a message of it: %.200v", err)
+		return "", agentsvc.NewInvalidError("body", "the webhook's template cannot make a message of it: %.200v", err)
 	}
-	return within(said)
+	return checkMessage(message)
 }
 
-// within refuses a message without words, and one that is too long.
-func within(said string) (string, error) {
+// checkMessage refuses a message without words, and one that is too long.
+func checkMessage(message string) (string, error) {
 	switch {
-	case strings.TrimSpace(said) == "":
-		return "", agentsvc.Invalid("body", "makes an empty message")
-	case len(said) > maxBody:
-		return "", agentsvc.Invalid("body", "makes a message of more than %d bytes", maxBody)
+	case strings.TrimSpace(message) == "":
+		return "", agentsvc.NewInvalidError("body", "makes an empty message")
+	case len(message) > maxMessageBytes:
+		return "", agentsvc.NewInvalidError("body", "makes a message of more than %d bytes", maxMessageBytes)
 	}
-	return said, nil
+	return message, nil
 }
 
-// maxBody bounds a message that is no template's.
-const maxBody = 2 << 20
+// maxMessageBytes bounds a message that is no template's.
+const maxMessageBytes = 2 << 20

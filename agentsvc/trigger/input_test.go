@@ -49,7 +49,7 @@ func TestMessage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := in.Message(c.kind, []byte(c.body))
+			got, err := in.BuildMessage(c.kind, []byte(c.body))
 			switch {
 			case c.wrong == "" && (err != nil || got != c.want):
 				t.Errorf("got %q (%v), want %q", got, err, c.want)
@@ -80,7 +80,7 @@ func TestTemplateBounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			got, err := in.Message("", []byte(large))
+			got, err := in.BuildMessage("", []byte(large))
 			if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "it makes too much of the body") || took > 8*time.Second {
 				t.Errorf("%d bytes and %v after %v", len(got), err, took)
 			}

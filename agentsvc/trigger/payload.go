@@ -14,18 +14,18 @@ import (
 	"stoa/agentsvc"
 )
 
-// Decode reads the body of a delivery by its content type: JSON, which it is without a type, a form, or text. Whole
+// DecodePayload reads the body of a delivery by its content type: JSON, which it is without a type, a form, or text. Whole
 // numbers of JSON keep all their digits. What is wrong is an [agentsvc.InvalidError].
-func Decode(contentType string, body []byte) (any, error) {
+func DecodePayload(contentType string, body []byte) (any, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if contentType == "" {
 		kind, err = "application/json", nil
 	}
 	switch {
 	case err != nil:
-		return nil, agentsvc.Invalid("Content-Type", "is not one")
+		return nil, agentsvc.NewInvalidError("Content-Type", "is not one")
 	case !utf8.Valid(body) || bytes.IndexByte(body, 0) >= 0:
-		return nil, agentsvc.Invalid("body", "must be UTF-8 text without NUL")
+		return nil, agentsvc.NewInvalidError("body", "must be UTF-8 text without NUL")
 	case kind == "application/x-www-form-urlencoded":
 		return decodeForm(string(body))
 	case strings.HasPrefix(kind, "text/"):
@@ -33,7 +33,7 @@ func Decode(contentType string, body []byte) (any, error) {
 	case kind == "application/json", strings.HasSuffix(kind, "+json"):
 		return decodeJSON(body)
 	}
-	return nil, agentsvc.Invalid("Content-Type", "must be JSON, application/x-www-form-urlencoded or text")
+	return nil, agentsvc.NewInvalidError("Content-Type", "must be JSON, application/x-www-form-urlencoded or text")
 }
 
 func decodeJSON(body []byte) (any, error) {
@@ -44,24 +44,24 @@ func decodeJSON(body []byte) (any, error) {
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
-		return nil, agentsvc.Invalid("body", "is not JSON: %.120v", err)
+		return nil, agentsvc.NewInvalidError("body", "is not JSON: %.120v", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, agentsvc.Invalid("body", "holds more than one JSON value")
+		return nil, agentsvc.NewInvalidError("body", "holds more than one JSON value")
 	}
-	return plain(v), nil
+	return normalizeNumbers(v), nil
 }
 
-// plain makes whole numbers of numbers that are, so that templates print and compare them as such.
-func plain(v any) any {
+// normalizeNumbers makes whole numbers of numbers that are, so that templates print and compare them as such.
+func normalizeNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
-		for key, below := range v {
-			v[key] = plain(below)
+		for key, nested := range v {
+			v[key] = normalizeNumbers(nested)
 		}
 	case []any:
-		for i, below := range v {
-			v[i] = plain(below)
+		for i, nested := range v {
+			v[i] = normalizeNumbers(nested)
 		}
 	case json.Number:
 		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
@@ -76,7 +76,7 @@ func plain(v any) any {
 func decodeForm(body string) (any, error) {
 	values, err := url.ParseQuery(body)
 	if err != nil {
-		return nil, agentsvc.Invalid("body", "is no form: %.120v", err)
+		return nil, agentsvc.NewInvalidError("body", "is no form: %.120v", err)
 	}
 	form := map[string]any{}
 	for name, list := range values {
@@ -93,16 +93,16 @@ func decodeForm(body string) (any, error) {
 	return form, nil
 }
 
-// lookup finds the value at a path of names, and of numbers in lists, with dots between them.
-func lookup(v any, path string) (any, bool) {
+// lookupPath finds the value at a path of names, and of numbers in lists, with dots between them.
+func lookupPath(v any, path string) (any, bool) {
 	for name := range strings.SplitSeq(path, ".") {
 		switch at := v.(type) {
 		case map[string]any:
-			below, ok := at[name]
+			nested, ok := at[name]
 			if !ok {
 				return nil, false
 			}
-			v = below
+			v = nested
 		case []any:
 			i, err := strconv.Atoi(name)
 			if err != nil || i < 0 || i >= len(at) {
@@ -116,15 +116,15 @@ func lookup(v any, path string) (any, bool) {
 	return v, true
 }
 
-// text is a value as a person reads it: a text as it is, anything else as JSON.
-func text(v any) string {
+// formatValue is a value as a person reads it: a text as it is, anything else as JSON.
+func formatValue(v any) string {
 	if s, ok := v.(string); ok {
 		return s
 	}
-	return inJSON(v)
+	return encodeJSON(v)
 }
 
-func inJSON(v any) string {
+func encodeJSON(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -18,22 +18,22 @@ import (
 	"stoa/agentsvc/trigger"
 )
 
-func mac(key []byte, text string) []byte {
+func computeMAC(key []byte, text string) []byte {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte(text))
 	return m.Sum(nil)
 }
 
-// TestVerify tells good deliveries from others.
-func TestVerify(t *testing.T) {
+// TestVerifyDelivery tells good deliveries from others.
+func TestVerifyDelivery(t *testing.T) {
 	t.Parallel()
 	const secret, another, body = "a secret of the test alone", "another secret of the test", `{"a": 1}`
 	coded := "whsec_" + base64.StdEncoding.EncodeToString([]byte(secret))
 	now := time.Unix(1_700_000_000, 0)
-	simple := hex.EncodeToString(mac([]byte(secret), body))
+	simple := hex.EncodeToString(computeMAC([]byte(secret), body))
 	standard := func(key []byte, id string, at int64, body string) []string {
 		return []string{"Webhook-Id", id, "Webhook-Timestamp", fmt.Sprint(at), "Webhook-Signature",
-			"v1,AAAA v1," + base64.StdEncoding.EncodeToString(mac(key, fmt.Sprintf("%s.%d.%s", id, at, body)))}
+			"v1,AAAA v1," + base64.StdEncoding.EncodeToString(computeMAC(key, fmt.Sprintf("%s.%d.%s", id, at, body)))}
 	}
 	// The example of the specification of Standard Webhooks.
 	example := []string{"Webhook-Id", "msg_p5jXN8AQM9LWM0D4loKWxJek", "Webhook-Timestamp", "1614265330", "Webhook-Signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="}
@@ -51,7 +51,7 @@ func TestVerify(t *testing.T) {
 		{name: "an id that nobody has signed", secret: secret, headers: []string{"X-Signature", simple, "Webhook-Id", "1"}},
 		{name: "standard", secret: coded, headers: standard([]byte(secret), "m1", 1_700_000_000, body), id: "m1"},
 		{name: "standard by a secret that is not coded", secret: secret, headers: standard([]byte(secret), "m1", 1_700_000_000, body), refused: true},
-		{name: "hex by a coded secret", secret: coded, headers: []string{"X-Signature", hex.EncodeToString(mac([]byte(coded), body))}},
+		{name: "hex by a coded secret", secret: coded, headers: []string{"X-Signature", hex.EncodeToString(computeMAC([]byte(coded), body))}},
 		{name: "standard, late", secret: coded, headers: standard([]byte(secret), "m1", 1_700_000_000-300, body), id: "m1"},
 		{name: "standard, the example", secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", headers: example, body: `{"test": 2432232314}`, now: time.Unix(1614265330, 0), id: "msg_p5jXN8AQM9LWM0D4loKWxJek"},
 		{name: "without a secret", headers: []string{"Webhook-Id", "m2"}, id: "m2"},
@@ -68,7 +68,7 @@ func TestVerify(t *testing.T) {
 		{name: "standard, another body's", secret: coded, headers: standard([]byte(secret), "m1", 1_700_000_000, "{}"), refused: true},
 		{name: "standard, without an id", secret: coded, headers: standard([]byte(secret), "", 1_700_000_000, body), refused: true},
 		{name: "standard, another id", secret: coded, headers: append(standard([]byte(secret), "m1", 1_700_000_000, body), "Webhook-Id", "m2"), refused: true},
-		{name: "standard beside a good one", secret: coded, headers: append(standard([]byte(another), "m1", 1_700_000_000, body), "X-Signature", hex.EncodeToString(mac([]byte(coded), body))), refused: true},
+		{name: "standard beside a good one", secret: coded, headers: append(standard([]byte(another), "m1", 1_700_000_000, body), "X-Signature", hex.EncodeToString(computeMAC([]byte(coded), body))), refused: true},
 		{name: "a long id", headers: []string{"Webhook-Id", strings.Repeat("x", 257)}, refused: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestVerify(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			id, err := s.Verify(h, []byte(c.body), c.now)
+			id, err := s.VerifyDelivery(h, []byte(c.body), c.now)
 			if (err != nil) != c.refused || err == nil && id != c.id {
 				t.Errorf("id %q, %v", id, err)
 			}
@@ -95,12 +95,12 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestDelivery tells deliveries apart.
-func TestDelivery(t *testing.T) {
+// TestDeliveryKey tells deliveries apart.
+func TestDeliveryKey(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for _, c := range []struct{ id, body, same string }{{"a", "1", "a"}, {"a", "2", "a"}, {"b", "1", "b"}, {"", "1", "1"}, {"", "1", "1"}, {"", "a", "body a"}} {
-		key := trigger.Delivery(c.id, []byte(c.body))
+		key := trigger.DeliveryKey(c.id, []byte(c.body))
 		if was, known := seen[key]; known && was != c.same || len(key) > 255 {
 			t.Errorf("%q %q has the key of %s", c.id, c.body, was)
 		}
@@ -111,14 +111,14 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// long is a secret of n bytes.
-func long(n int) string { return strings.Repeat("abcdefgh12345678", n/16+1)[:n] }
+// secretOfLength is a secret of n bytes.
+func secretOfLength(n int) string { return strings.Repeat("abcdefgh12345678", n/16+1)[:n] }
 
 // TestSecretBounds: no secret that could be guessed is taken, least of all an empty one, and none that is not what it says.
 func TestSecretBounds(t *testing.T) {
 	t.Parallel()
 	coded := func(n int) string {
-		return "whsec_" + base64.StdEncoding.EncodeToString([]byte(long(n)))
+		return "whsec_" + base64.StdEncoding.EncodeToString([]byte(secretOfLength(n)))
 	}
 	for _, c := range []struct {
 		secret string
@@ -135,10 +135,10 @@ func TestSecretBounds(t *testing.T) {
 		{strings.TrimRight(coded(25), "="), false},
 		{" " + coded(10), false},
 		{"x", false},
-		{long(23), false},
-		{long(24), true},
-		{long(256), true},
-		{long(257), false},
+		{secretOfLength(23), false},
+		{secretOfLength(24), true},
+		{secretOfLength(256), true},
+		{secretOfLength(257), false},
 		{strings.Repeat("x", 32), false},
 		{strings.Repeat("secret", 6), false},
 		{strings.Repeat("12345678", 4), true},
@@ -158,8 +158,8 @@ func TestSecretBounds(t *testing.T) {
 		h := http.Header{}
 		h.Set("Webhook-Id", "m1")
 		h.Set("Webhook-Timestamp", "1700000000")
-		h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac(nil, "m1.1700000000.{}")))
-		if _, err := s.Verify(h, []byte("{}"), time.Unix(1_700_000_000, 0)); err == nil {
+		h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(computeMAC(nil, "m1.1700000000.{}")))
+		if _, err := s.VerifyDelivery(h, []byte("{}"), time.Unix(1_700_000_000, 0)); err == nil {
 			t.Errorf("%q: signed with the empty key", c.secret)
 		}
 	}
@@ -171,7 +171,7 @@ func TestSignedTime(t *testing.T) {
 	t.Parallel()
 	const secret, body = "a secret of the test alone", `{"a": 1}`
 	now := time.Unix(1_700_000_000, 0)
-	sign := func(text string) string { return hex.EncodeToString(mac([]byte(secret), text)) }
+	sign := func(text string) string { return hex.EncodeToString(computeMAC([]byte(secret), text)) }
 	at := func(seconds int64) (string, string) {
 		return fmt.Sprint(seconds), sign(fmt.Sprintf("%d.%s", seconds, body))
 	}
@@ -208,7 +208,7 @@ func TestSignedTime(t *testing.T) {
 			h.Set("X-Time", stamp)
 		}
 		h.Set("X-Signature", cmp.Or(c.sign, signature))
-		if _, err := timed.Verify(h, []byte(cmp.Or(c.body, body)), now); (err == nil) != c.good {
+		if _, err := timed.VerifyDelivery(h, []byte(cmp.Or(c.body, body)), now); (err == nil) != c.good {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestSignedTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := http.Header{"X-Signature": {sign(body)}, "X-Time": {"1"}}
-	if _, err := plain.Verify(h, []byte(body), now); err != nil {
+	if _, err := plain.VerifyDelivery(h, []byte(body), now); err != nil {
 		t.Errorf("a header that the trigger does not name: %v", err)
 	}
 }
@@ -236,13 +236,13 @@ func TestOneFormReplaysInNoOther(t *testing.T) {
 			}
 			keys := map[string][]byte{"the text": []byte(secret), "what it says": []byte("a secret of the test alone")}
 			for name, key := range keys {
-				sum := mac(key, id+"."+stamp+"."+body)
+				sum := computeMAC(key, id+"."+stamp+"."+body)
 				standard := http.Header{"Webhook-Id": {id}, "Webhook-Timestamp": {stamp}, "Webhook-Signature": {"v1," + base64.StdEncoding.EncodeToString(sum)}}
-				_, isStandard := s.Verify(standard, []byte(body), now)
+				_, isStandard := s.VerifyDelivery(standard, []byte(body), now)
 				plain := http.Header{"X-Signature": {hex.EncodeToString(sum)}, "X-Time": {stamp}}
 				recorded := map[string]error{}
-				_, recorded["whole"] = s.Verify(plain, []byte(id+"."+stamp+"."+body), now)
-				_, recorded["behind the time"] = s.Verify(plain, []byte(stamp+"."+body), now)
+				_, recorded["whole"] = s.VerifyDelivery(plain, []byte(id+"."+stamp+"."+body), now)
+				_, recorded["behind the time"] = s.VerifyDelivery(plain, []byte(stamp+"."+body), now)
 				for of, err := range recorded {
 					if isStandard == nil && err == nil {
 						t.Errorf("%.6s, time header %q, key %s: a delivery of one form is one of the other (%s) as well", secret, timeHeader, name, of)

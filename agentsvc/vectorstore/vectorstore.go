@@ -10,16 +10,16 @@ import "context"
 // Store keeps vectors. It is safe for concurrent use. A collection comes into being with its first document; one that
 // is not there is empty. All vectors of a collection have one length.
 type Store interface {
-	// Put adds documents to a collection. One whose id is there already takes its place.
-	Put(ctx context.Context, collection string, docs []Document) error
-	// Missing returns those of ids that the collection does not hold, in their order.
-	Missing(ctx context.Context, collection string, ids []string) ([]string, error)
+	// UpsertDocuments adds documents to a collection. One whose id is there already takes its place.
+	UpsertDocuments(ctx context.Context, collection string, docs []Document) error
+	// FindMissing returns those of ids that the collection does not hold, in their order.
+	FindMissing(ctx context.Context, collection string, ids []string) ([]string, error)
 	// Search returns the documents of a collection that are nearest, the nearest first.
 	Search(ctx context.Context, collection string, q Query) ([]Match, error)
-	// Delete removes documents. Ids that are not there are passed over.
-	Delete(ctx context.Context, collection string, ids []string) error
-	// Drop removes a collection with everything in it.
-	Drop(ctx context.Context, collection string) error
+	// DeleteDocuments removes documents. Ids that are not there are passed over.
+	DeleteDocuments(ctx context.Context, collection string, ids []string) error
+	// DropCollection removes a collection with everything in it.
+	DropCollection(ctx context.Context, collection string) error
 	// Close gives back what the store holds outside its memory.
 	Close() error
 }

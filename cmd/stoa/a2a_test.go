@@ -9,65 +9,65 @@ import (
 	"stoa/agentsvc/surface/a2a"
 )
 
-// officialRoutes are what the official A2A surface answers over REST, of each version: how a stranger would try a route, and
+// addA2ARoutes are what the official A2A surface answers over REST, of each version: how a stranger would try a route, and
 // what a caller must have for it.
-func officialRoutes() {
+func addA2ARoutes() {
 	const asAgent, elsewhere, inApp = "/a2a/assistant", "/a2a/{agent}", "/apps/{app}/a2a/assistant"
-	row := func(method, path string, n need, walks ...trespass) {
+	row := func(method, path string, n accessRule, probes ...isolationProbe) {
 		key := method + " /a2a/{agent}" + path
 		n.path = strings.NewReplacer("{task}", "nosuch", "{config}", "nosuch").Replace("/apps/acme/a2a/assistant" + path)
-		routeNeeds[key] = n
-		for _, walk := range walks {
+		routeAccess[key] = n
+		for _, probe := range probes {
 			bases := []string{asAgent, elsewhere, inApp}
 			if !strings.HasPrefix(path, "/v0.3") && !strings.HasPrefix(path, "/.well-known") {
 				bases = append(bases, asAgent+"/{app}", asAgent+"/{app}/assistant")
 			}
 			for _, base := range bases {
-				of := walk
-				of.path = base + path + walk.path
-				routeWalks[key] = append(routeWalks[key], of)
+				of := probe
+				of.path = base + path + probe.path
+				routeProbes[key] = append(routeProbes[key], of)
 			}
 		}
 	}
-	own := func(wide ...string) need { return need{any: orOfAssistant(wide...)} }
-	row("GET", "/.well-known/agent-card.json", need{who: looking}, trespass{})
+	specific := func(wide ...string) accessRule { return accessRule{anyOf: assistantScopes(wide...)} }
+	row("GET", "/.well-known/agent-card.json", accessRule{access: discoveryOnly}, isolationProbe{})
 	for _, v := range []struct {
 		base, card string
-		say        func(x minted, part any, more ...any) any
-	}{{"", "/extendedAgentCard", official}, {"/v0.3/v1", "/card", officialProto}} {
-		var sends []trespass
-		for _, said := range officialSaid(v.say) {
-			sends = append(sends, trespass{body: said})
+		say        func(x appIDs, part any, more ...any) any
+	}{{"", "/extendedAgentCard", newA2AParams}, {"/v0.3/v1", "/card", newA2AProtoParams}} {
+		var sends []isolationProbe
+		for _, written := range foreignA2AMessages(v.say) {
+			sends = append(sends, isolationProbe{body: written})
 		}
-		sending, deciding := own(), need{any: []string{"tasks:approve"}}
-		sending.body, deciding.body = v.say(nobody, map[string]any{"text": "hello"}), officialSaid(v.say)[3](nobody)
+		sending, deciding := specific(), accessRule{anyOf: []string{"tasks:approve"}}
+		sending.body, deciding.body = v.say(unknownIDs, map[string]any{"text": "hello"}), foreignA2AMessages(v.say)[3](unknownIDs)
 		row("POST", v.base+"/message:send", sending, sends...)
 		row("POST", v.base+"/message:stream", deciding, sends...)
-		row("GET", v.base+"/tasks", own("tasks:read"), trespass{path: "?contextId={context}"}, trespass{path: "?pageToken={cursor}"})
+		row("GET", v.base+"/tasks", specific("tasks:read"), isolationProbe{path: "?contextId={context}"}, isolationProbe{path: "?pageToken={cursor}"})
 		for method, action := range map[string]string{"POST": ":cancel", "GET": ":subscribe"} {
 			wide := map[string]string{":cancel": "tasks:cancel", ":subscribe": "tasks:read"}[action]
-			row(method, v.base+"/tasks/{task}"+action, own(wide), trespass{}, trespass{id: "1"})
+			row(method, v.base+"/tasks/{task}"+action, specific(wide), isolationProbe{}, isolationProbe{lastEventID: "1"})
 		}
-		row("POST", v.base+"/tasks/{task}:subscribe", own("tasks:read"), trespass{}, trespass{id: "1"})
-		row("GET", v.base+"/tasks/{task}", own("tasks:read"), trespass{})
-		row("GET", v.base+v.card, own("agents:read"), trespass{})
+		row("POST", v.base+"/tasks/{task}:subscribe", specific("tasks:read"), isolationProbe{}, isolationProbe{lastEventID: "1"})
+		row("GET", v.base+"/tasks/{task}", specific("tasks:read"), isolationProbe{})
+		row("GET", v.base+v.card, specific("agents:read"), isolationProbe{})
 		for _, push := range []struct{ method, path string }{{"POST", ""}, {"GET", ""}, {"GET", "/{config}"}, {"DELETE", "/{config}"}} {
-			of := trespass{}
+			of := isolationProbe{}
 			if push.method == "POST" {
-				of.body = pushed
+				of.body = newPushConfigParams
 			}
-			row(push.method, v.base+"/tasks/{task}/pushNotificationConfigs"+push.path, own(), of)
+			row(push.method, v.base+"/tasks/{task}/pushNotificationConfigs"+push.path, specific(), of)
 		}
 	}
 	for _, path := range []string{"/", "/stream", "/a2a/{agent}"} {
-		routeWalks["POST "+path], routeNeeds["POST "+path] = nil, need{who: byMethod} // walkA2A and knockA2A
+		routeProbes["POST "+path], routeAccess["POST "+path] = nil, accessRule{access: byMethod} // probeA2A and checkA2AAccess
 	}
 }
 
-func init() { officialRoutes() }
+func init() { addA2ARoutes() }
 
-// official is the params of a message as both versions of the official protocol read it, whose answer is waited for.
-func official(_ minted, part any, more ...any) any {
+// newA2AParams is the params of a message as both versions of the official protocol read it, whose answer is waited for.
+func newA2AParams(_ appIDs, part any, more ...any) any {
 	m := map[string]any{"messageId": "official", "role": "user", "parts": []any{part}}
 	for i := 0; i+1 < len(more); i += 2 {
 		m[more[i].(string)] = more[i+1]
@@ -75,52 +75,54 @@ func official(_ minted, part any, more ...any) any {
 	return map[string]any{"message": m}
 }
 
-// officialProto is the same in the words of Protocol Buffers, as version 0.3 has it over REST.
-func officialProto(x minted, part any, more ...any) any {
+// newA2AProtoParams is the same in the words of Protocol Buffers, as version 0.3 has it over REST.
+func newA2AProtoParams(x appIDs, part any, more ...any) any {
 	if p, ok := part.(map[string]any); ok && p["data"] != nil {
 		part = map[string]any{"data": map[string]any{"data": p["data"]}}
 	}
-	return official(x, part, more...)
+	return newA2AParams(x, part, more...)
 }
 
-// officialSaid are messages that name somebody else's ids.
-func officialSaid(say func(minted, any, ...any) any) []func(x minted) any {
+// foreignA2AMessages are messages that name somebody else's ids.
+func foreignA2AMessages(send func(appIDs, any, ...any) any) []func(x appIDs) any {
 	text := func(s string) any { return map[string]any{"text": s} }
-	return []func(x minted) any{
-		func(x minted) any { return say(x, text("mine now"), "taskId", x.task) },
-		func(x minted) any { return say(x, text("recall"), "contextId", x.context) },
-		func(x minted) any { return say(x, text("hello"), "messageId", x.message, "contextId", x.context) },
-		func(x minted) any { return say(x, map[string]any{"data": ruling(x)}, "taskId", x.held) },
-		func(x minted) any {
-			return say(x, map[string]any{"data": secretFor("locked", "mine now")}, "taskId", x.wanting)
+	return []func(x appIDs) any{
+		func(x appIDs) any { return send(x, text("mine now"), "taskId", x.task) },
+		func(x appIDs) any { return send(x, text("recall"), "contextId", x.context) },
+		func(x appIDs) any { return send(x, text("hello"), "messageId", x.message, "contextId", x.context) },
+		func(x appIDs) any {
+			return send(x, map[string]any{"data": newDecisionData(x)}, "taskId", x.approvalTask)
 		},
-		func(x minted) any {
-			params, _ := say(x, text("hello")).(map[string]any)
+		func(x appIDs) any {
+			return send(x, map[string]any{"data": newCredentialData("locked", "mine now")}, "taskId", x.credentialTask)
+		},
+		func(x appIDs) any {
+			params, _ := send(x, text("hello")).(map[string]any)
 			params["tenant"] = x.app
 			return params
 		},
 	}
 }
 
-// officialParams says for each kind of method what a stranger would ask for.
-func officialParams(method string) []func(x minted) any {
+// foreignA2AParams says for each kind of method what a stranger would ask for.
+func foreignA2AParams(method string) []func(x appIDs) any {
 	switch {
 	case strings.HasPrefix(method, "Send"), strings.HasPrefix(method, "message/"):
-		return officialSaid(official)
+		return foreignA2AMessages(newA2AParams)
 	case method == "ListTasks", method == "tasks/list":
-		return []func(x minted) any{
-			func(x minted) any { return map[string]any{"contextId": x.context} }, func(x minted) any { return map[string]any{"pageToken": x.cursor} },
+		return []func(x appIDs) any{
+			func(x appIDs) any { return map[string]any{"contextId": x.context} }, func(x appIDs) any { return map[string]any{"pageToken": x.cursor} },
 		}
 	case strings.HasSuffix(method, "Card"):
-		return []func(x minted) any{func(x minted) any { return map[string]any{"tenant": x.app} }}
+		return []func(x appIDs) any{func(x appIDs) any { return map[string]any{"tenant": x.app} }}
 	case strings.Contains(method, "ushNotification"):
-		return []func(x minted) any{pushed}
+		return []func(x appIDs) any{newPushConfigParams}
 	}
-	return []func(x minted) any{func(x minted) any { return map[string]any{"id": x.task} }}
+	return []func(x appIDs) any{func(x appIDs) any { return map[string]any{"id": x.task} }}
 }
 
-// pushed are the params of a push notification config in both versions, of one that there is.
-func pushed(x minted) any {
+// newPushConfigParams are the params of a push notification config in both versions, of one that there is.
+func newPushConfigParams(x appIDs) any {
 	config := map[string]any{"id": x.task, "url": "https://thief.invalid"}
 	return map[string]any{
 		"taskId": x.task, "id": x.task, "pushNotificationConfigId": x.task, "url": config["url"], "pushNotificationConfig": config,
@@ -128,51 +130,51 @@ func pushed(x minted) any {
 	}
 }
 
-// walkA2A tries the ids with every JSON-RPC method of the official protocol, at each of its places.
-func (h *testHouse) walkA2A(t *testing.T, token string, x minted) {
+// probeA2A tries the ids with every JSON-RPC method of the official protocol, at each of its places.
+func (h *testServer) probeA2A(t *testing.T, token string, x appIDs) {
 	t.Helper()
-	for _, method := range a2a.Methods() {
-		for _, params := range officialParams(method) {
+	for _, method := range a2a.MethodNames() {
+		for _, params := range foreignA2AParams(method) {
 			for _, path := range []string{"/a2a/assistant", "/a2a/{agent}", "/apps/{app}/a2a/assistant", "/?agent=assistant", "/stream?agent={agent}"} {
-				h.compare(t, token, http.MethodPost, trespass{path: path, body: func(x minted) any { return rpc(method, params(x)) }}, x)
+				h.requireIsolated(t, token, http.MethodPost, isolationProbe{path: path, body: func(x appIDs) any { return newRPCCall(method, params(x)) }}, x)
 			}
-			h.compare(t, token, http.MethodPost, trespass{path: "/a2a/assistant", id: "1", body: func(x minted) any { return rpc(method, params(x)) }}, x)
+			h.requireIsolated(t, token, http.MethodPost, isolationProbe{path: "/a2a/assistant", lastEventID: "1", body: func(x appIDs) any { return newRPCCall(method, params(x)) }}, x)
 		}
 	}
 }
 
-// knockA2A has every caller use every JSON-RPC method of the official protocol.
-func (h *testHouse) knockA2A(t *testing.T, callers []matrixCaller) {
+// checkA2AAccess has every caller use every JSON-RPC method of the official protocol.
+func (h *testServer) checkA2AAccess(t *testing.T, callers []matrixCaller) {
 	t.Helper()
-	for _, method := range a2a.Methods() {
-		params := officialParams(method)
-		n := need{any: orOfAssistant("tasks:read")}
+	for _, method := range a2a.MethodNames() {
+		params := foreignA2AParams(method)
+		n := accessRule{anyOf: assistantScopes("tasks:read")}
 		switch {
 		case strings.HasPrefix(method, "Send"), strings.HasPrefix(method, "message/"):
-			n.any = []string{"tasks:approve"}
+			n.anyOf = []string{"tasks:approve"}
 			params = params[3:4]
 		case strings.HasSuffix(method, "ancelTask"), method == "tasks/cancel":
-			n.any = orOfAssistant("tasks:cancel")
+			n.anyOf = assistantScopes("tasks:cancel")
 		case strings.HasSuffix(method, "Card"):
-			n.any = orOfAssistant("agents:read")
-			params = []func(minted) any{emptyBody}
+			n.anyOf = assistantScopes("agents:read")
+			params = []func(appIDs) any{emptyBody}
 		case strings.Contains(method, "ushNotification"):
-			n.any = orOfAssistant()
+			n.anyOf = assistantScopes()
 		}
 		for _, c := range callers {
-			h.knock(t, method, http.MethodPost, "/apps/acme/a2a/assistant", rpc(method, params[0](nobody)), n, c)
+			h.checkAccess(t, method, http.MethodPost, "/apps/acme/a2a/assistant", newRPCCall(method, params[0](unknownIDs)), n, c)
 		}
 	}
-	hello := official(nobody, map[string]any{"text": "hello"})
+	hello := newA2AParams(unknownIDs, map[string]any{"text": "hello"})
 	for _, c := range callers {
-		h.knock(t, "SendMessage", http.MethodPost, "/apps/acme/?agent=assistant", rpc("SendMessage", hello), need{any: orOfAssistant()}, c)
+		h.checkAccess(t, "SendMessage", http.MethodPost, "/apps/acme/?agent=assistant", newRPCCall("SendMessage", hello), accessRule{anyOf: assistantScopes()}, c)
 	}
 }
 
-// subscribe follows a task as official clients do, and returns what there was to read when the task has ended.
-func (p *process) subscribe(t *testing.T, token, id string) (rest func() string) {
+// subscribeA2A follows a task as official clients do, and returns what there was to read when the task has ended.
+func (p *process) subscribeA2A(t *testing.T, token, id string) (remaining func() string) {
 	t.Helper()
-	resp, err := http.DefaultClient.Do(p.request(t, http.MethodPost, "/a2a/assistant", token, rpc("SubscribeToTask", map[string]any{"id": id})))
+	resp, err := http.DefaultClient.Do(p.newRequest(t, http.MethodPost, "/a2a/assistant", token, newRPCCall("SubscribeToTask", map[string]any{"id": id})))
 	if err != nil {
 		t.Fatal(err)
 	}

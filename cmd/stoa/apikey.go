@@ -19,8 +19,8 @@ type appKeyCmd struct {
 	Delete keyDeleteCmd `cmd:"" help:"Delete an API key, which is then refused."`
 }
 
-// keyShown is an API key as the admin API shows it.
-type keyShown struct {
+// apiKeyRecord is an API key as the admin API shows it.
+type apiKeyRecord struct {
 	ID         string   `json:"id"`
 	Name       string   `json:"name"`
 	Key        string   `json:"key"`
@@ -32,11 +32,11 @@ type keyShown struct {
 	LastUsedAt string   `json:"last_used_at"`
 }
 
-// printKey prints the bare key, so that K=$(stoa app key create ...) holds it and nothing else, and its id beside that: by it the
+// newKeyPrinter prints the bare key, so that K=$(stoa app key create ...) holds it and nothing else, and its id beside that: by it the
 // key is rotated and deleted.
-func printKey(c *console) func(json.RawMessage) error {
+func newKeyPrinter(c *console) func(json.RawMessage) error {
 	return func(answer json.RawMessage) error {
-		var k keyShown
+		var k apiKeyRecord
 		if err := json.Unmarshal(answer, &k); err != nil {
 			return fmt.Errorf("read the key: %w", err)
 		}
@@ -46,7 +46,7 @@ func printKey(c *console) func(json.RawMessage) error {
 		if _, err := fmt.Fprintln(c.out, k.Key); err != nil {
 			return err
 		}
-		c.say("the key has the id %s", k.ID)
+		c.printStatus("the key has the id %s", k.ID)
 		return nil
 	}
 }
@@ -65,7 +65,7 @@ func (cmd *keyCreateCmd) Run(ctx context.Context, c *console) error {
 	if !cmd.Expires.IsZero() {
 		body["expires_at"] = cmd.Expires.UTC().Format(time.RFC3339)
 	}
-	return cmd.call(ctx, c, http.MethodPost, "/keys", body, printKey(c))
+	return cmd.callAPI(ctx, c, http.MethodPost, "/keys", body, newKeyPrinter(c))
 }
 
 type keyListCmd struct {
@@ -74,8 +74,8 @@ type keyListCmd struct {
 
 // Run lists the keys, the newest first.
 func (cmd *keyListCmd) Run(ctx context.Context, c *console) error {
-	return cmd.call(ctx, c, http.MethodGet, "/keys", nil, func(answer json.RawMessage) error {
-		var list struct{ Keys []keyShown }
+	return cmd.callAPI(ctx, c, http.MethodGet, "/keys", nil, func(answer json.RawMessage) error {
+		var list struct{ Keys []apiKeyRecord }
 		if err := json.Unmarshal(answer, &list); err != nil {
 			return fmt.Errorf("read the list of keys: %w", err)
 		}
@@ -83,7 +83,7 @@ func (cmd *keyListCmd) Run(ctx context.Context, c *console) error {
 		for i, k := range list.Keys {
 			rows[i] = []string{k.ID, k.Name, k.Prefix + "...", strings.Join(k.Roles, " "), cmp.Or(k.Scope, "-"), k.CreatedAt, cmp.Or(k.ExpiresAt, "never"), cmp.Or(k.LastUsedAt, "never")}
 		}
-		return c.table([]string{"ID", "NAME", "KEY", "ROLES", "SCOPE", "CREATED", "EXPIRES", "USED"}, rows)
+		return c.printTable([]string{"ID", "NAME", "KEY", "ROLES", "SCOPE", "CREATED", "EXPIRES", "USED"}, rows)
 	})
 }
 
@@ -99,7 +99,7 @@ func (cmd *keyRotateCmd) Run(ctx context.Context, c *console) error {
 	if cmd.Overlap != nil {
 		body["overlap"] = cmd.Overlap.String()
 	}
-	return cmd.call(ctx, c, http.MethodPost, "/keys/"+url.PathEscape(cmd.ID)+":rotate", body, printKey(c))
+	return cmd.callAPI(ctx, c, http.MethodPost, "/keys/"+url.PathEscape(cmd.ID)+":rotate", body, newKeyPrinter(c))
 }
 
 type keyDeleteCmd struct {
@@ -109,8 +109,8 @@ type keyDeleteCmd struct {
 
 // Run deletes the key.
 func (cmd *keyDeleteCmd) Run(ctx context.Context, c *console) error {
-	return cmd.call(ctx, c, http.MethodDelete, "/keys/"+url.PathEscape(cmd.ID), nil, func(json.RawMessage) error {
-		c.say("the key %s of %s deleted", cmd.ID, cmd.Name)
+	return cmd.callAPI(ctx, c, http.MethodDelete, "/keys/"+url.PathEscape(cmd.ID), nil, func(json.RawMessage) error {
+		c.printStatus("the key %s of %s deleted", cmd.ID, cmd.Name)
 		return nil
 	})
 }

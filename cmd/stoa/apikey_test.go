@@ -13,39 +13,39 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// apiKey makes an API key of an app.
-func (h *testHouse) apiKey(t *testing.T, app string, more map[string]any) (k keyShown) {
+// createAPIKey makes an API key of an app.
+func (h *testServer) createAPIKey(t *testing.T, app string, more map[string]any) (k apiKeyRecord) {
 	t.Helper()
 	body := map[string]any{"name": "test"}
 	for name, v := range more {
 		body[name] = v
 	}
-	h.want(t, http.StatusCreated, &k, "POST", "/admin/apps/"+app+"/keys", testSecret, body)
+	h.requireStatus(t, http.StatusCreated, &k, "POST", "/admin/apps/"+app+"/keys", testSecret, body)
 	return k
 }
 
 // TestAPIKeys makes, uses, rotates and deletes keys of an app and of the default one in two processes on one database.
 func TestAPIKeys(t *testing.T) {
 	t.Parallel()
-	database := dbtest.PostgresURL(t)
-	h, other := openTestHouse(t, database), openTestHouse(t, database)
-	h.want(t, 201, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": "llms: {default: {provider: scripted}}\nagents: {assistant: {}}"})
+	database := dbtest.NewPostgresURL(t)
+	h, other := openTestServer(t, database), openTestServer(t, database)
+	h.requireStatus(t, 201, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": "llms: {default: {provider: scripted}}\nagents: {assistant: {}}"})
 	for _, app := range []string{"acme", "default"} {
 		t.Run(app, func(t *testing.T) {
 			keys := "/admin/apps/" + app + "/keys"
-			k := h.apiKey(t, app, map[string]any{"name": "ci", "roles": []string{"operator"}})
+			k := h.createAPIKey(t, app, map[string]any{"name": "ci", "roles": []string{"operator"}})
 			if !strings.HasPrefix(k.Key, k.Prefix) || !strings.HasPrefix(k.Key, "stoa_"+app+"_"+k.ID) {
 				t.Fatalf("the key is %+v", k)
 			}
-			narrow := h.apiKey(t, app, map[string]any{"scope": "agents:read"})
-			works := func(h *testHouse, key string, want int) bool {
-				status, _ := h.ask(t, "POST", "/agents/assistant", key, hello)
+			narrow := h.createAPIKey(t, app, map[string]any{"scope": "agents:read"})
+			works := func(h *testServer, key string, want int) bool {
+				status, _ := h.doRequest(t, "POST", "/agents/assistant", key, helloCall)
 				return status == want
 			}
-			var brief keyShown
+			var brief apiKeyRecord
 			for life := time.Second; ; life *= 4 { // long enough to be good in both
 				end := time.Now().Add(life)
-				brief = h.apiKey(t, app, map[string]any{"expires_at": end.UTC().Format(time.RFC3339Nano)})
+				brief = h.createAPIKey(t, app, map[string]any{"expires_at": end.UTC().Format(time.RFC3339Nano)})
 				if works(h, brief.Key, 200) && works(other, brief.Key, 200) {
 					break
 				}
@@ -53,46 +53,46 @@ func TestAPIKeys(t *testing.T) {
 					t.Fatal("a key is refused before its end")
 				}
 			}
-			for _, h := range []*testHouse{h, other} {
-				h.knocks(t, []knock{
-					{"a call", "POST", "/agents/assistant", k.Key, hello, 200, ""},
+			for _, h := range []*testServer{h, other} {
+				h.checkRequests(t, []requestCase{
+					{"a call", "POST", "/agents/assistant", k.Key, helloCall, 200, ""},
 					{"its role", "GET", "/api/schema", k.Key, nil, 200, ""},
 					{"its app's path", "GET", "/apps/" + app + "/agents", k.Key, nil, 200, ""},
 					{"another app's path", "GET", "/apps/ghost/agents", k.Key, nil, 404, ""},
 					{"the admin API", "GET", "/admin/apps", k.Key, nil, 403, ""},
-					{"its scope", "POST", "/agents/assistant", narrow.Key, hello, 403, "narrowed"},
-					{"a letter changed", "POST", "/agents/assistant", k.Key[:len(k.Key)-1] + "8", hello, 401, ""},
-					{"another key's secret", "POST", "/agents/assistant", k.Prefix + narrow.Key[len(narrow.Prefix):], hello, 401, ""},
-					{"another app's name", "POST", "/agents/assistant", strings.Replace(k.Key, app, "ghost", 1), hello, 401, ""},
-					{"in capitals", "POST", "/agents/assistant", strings.ToUpper(k.Key), hello, 401, ""},
+					{"its scope", "POST", "/agents/assistant", narrow.Key, helloCall, 403, "narrowed"},
+					{"a letter changed", "POST", "/agents/assistant", k.Key[:len(k.Key)-1] + "8", helloCall, 401, ""},
+					{"another key's secret", "POST", "/agents/assistant", k.Prefix + narrow.Key[len(narrow.Prefix):], helloCall, 401, ""},
+					{"another app's name", "POST", "/agents/assistant", strings.Replace(k.Key, app, "ghost", 1), helloCall, 401, ""},
+					{"in capitals", "POST", "/agents/assistant", strings.ToUpper(k.Key), helloCall, 401, ""},
 				})
 			}
-			_, task := other.ask(t, "POST", "/agents/assistant", k.Key, hello)
-			var rotated keyShown
-			h.want(t, 200, &rotated, "POST", keys+"/"+k.ID+":rotate", testSecret, map[string]any{"overlap": "1h"})
+			_, task := other.doRequest(t, "POST", "/agents/assistant", k.Key, helloCall)
+			var rotated apiKeyRecord
+			h.requireStatus(t, 200, &rotated, "POST", keys+"/"+k.ID+":rotate", testSecret, map[string]any{"overlap": "1h"})
 			if rotated.Key == k.Key || rotated.ID != k.ID {
 				t.Errorf("rotated to %+v", rotated)
 			}
-			if _, list := other.ask(t, "GET", "/tasks", rotated.Key, nil); !strings.Contains(list, between(task, `"task_id":"`, `"`)) {
+			if _, list := other.doRequest(t, "GET", "/tasks", rotated.Key, nil); !strings.Contains(list, textBetween(task, `"task_id":"`, `"`)) {
 				t.Error("after the rotation the key does not see its tasks")
 			}
 			if !works(other, k.Key, 200) || !works(other, rotated.Key, 200) {
 				t.Error("both keys are good during the overlap")
 			}
-			var again keyShown
-			h.want(t, 200, &again, "POST", keys+"/"+k.ID+":rotate", testSecret, map[string]any{"overlap": "0s"})
-			for _, h := range []*testHouse{h, other} {
-				soon(t, "a key without overlap has ended", func() bool { return works(h, rotated.Key, 401) })
-				soon(t, "so has the one before", func() bool { return works(h, k.Key, 401) })
-				soon(t, "the new one is good", func() bool { return works(h, again.Key, 200) })
+			var again apiKeyRecord
+			h.requireStatus(t, 200, &again, "POST", keys+"/"+k.ID+":rotate", testSecret, map[string]any{"overlap": "0s"})
+			for _, h := range []*testServer{h, other} {
+				awaitPropagation(t, "a key without overlap has ended", func() bool { return works(h, rotated.Key, 401) })
+				awaitPropagation(t, "so has the one before", func() bool { return works(h, k.Key, 401) })
+				awaitPropagation(t, "the new one is good", func() bool { return works(h, again.Key, 200) })
 			}
-			h.want(t, 204, nil, "DELETE", keys+"/"+k.ID, testSecret, nil)
+			h.requireStatus(t, 204, nil, "DELETE", keys+"/"+k.ID, testSecret, nil)
 			if !works(h, again.Key, 401) {
 				t.Error("a deleted key is good in the process that deleted it")
 			}
-			soon(t, "a deleted key has ended everywhere", func() bool { return works(other, again.Key, 401) })
-			soon(t, "a key has expired", func() bool { return works(h, brief.Key, 401) && works(other, brief.Key, 401) })
-			h.knocks(t, []knock{
+			awaitPropagation(t, "a deleted key has ended everywhere", func() bool { return works(other, again.Key, 401) })
+			awaitPropagation(t, "a key has expired", func() bool { return works(h, brief.Key, 401) && works(other, brief.Key, 401) })
+			h.checkRequests(t, []requestCase{
 				{"a key that is gone", "DELETE", keys + "/" + k.ID, testSecret, nil, 404, "no such key"},
 				{"a key that is gone", "POST", keys + "/" + k.ID + ":rotate", testSecret, "{}", 404, "no such key"},
 				{"no such app", "GET", "/admin/apps/ghost/keys", testSecret, nil, 404, ""},
@@ -105,12 +105,12 @@ func TestAPIKeys(t *testing.T) {
 				{"a key as a subject", "POST", "/admin/apps/" + app + "/tokens:revoke", testSecret, `{"sub": "key:` + k.ID + `"}`, 400, "deleted"},
 				{"a token for a key", "POST", "/admin/apps/" + app + "/tokens", testSecret, `{"sub": "key:` + k.ID + `"}`, 400, "API keys"},
 			})
-			h.want(t, 204, nil, "POST", "/admin/apps/"+app+"/tokens:revoke", testSecret, "{}")
-			if status, _ := h.ask(t, "GET", "/agents", narrow.Key, nil); status != 200 {
+			h.requireStatus(t, 204, nil, "POST", "/admin/apps/"+app+"/tokens:revoke", testSecret, "{}")
+			if status, _ := h.doRequest(t, "GET", "/agents", narrow.Key, nil); status != 200 {
 				t.Errorf("the revocation of tokens has ended a key: %d", status)
 			}
-			_, list := h.ask(t, "GET", keys, testSecret, nil)
-			_, trail := h.ask(t, "GET", "/admin/audit?app="+app, testSecret, nil)
+			_, list := h.doRequest(t, "GET", keys, testSecret, nil)
+			_, trail := h.doRequest(t, "GET", "/admin/audit?app="+app, testSecret, nil)
 			for _, secret := range []string{k.Key, rotated.Key, again.Key, narrow.Key} {
 				if strings.Contains(list+trail, secret) {
 					t.Error("a key is shown again")
@@ -125,26 +125,26 @@ func TestAPIKeys(t *testing.T) {
 	}
 }
 
-func between(s, before, after string) string {
-	_, rest, _ := strings.Cut(s, before)
-	found, _, _ := strings.Cut(rest, after)
+func textBetween(s, before, after string) string {
+	_, remaining, _ := strings.Cut(s, before)
+	found, _, _ := strings.Cut(remaining, after)
 	return found
 }
 
 // TestAPIKeyShownOnce repeats the calls that show a key: the repetition tells of the same key and does not show it.
 func TestAPIKeyShownOnce(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
-		twice := func(path string, body any) (first, again keyShown) {
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		twice := func(path string, body any) (first, again apiKeyRecord) {
 			t.Helper()
-			for _, into := range []*keyShown{&first, &again} {
-				req := h.request(t, "POST", path, testSecret, body)
+			for _, into := range []*apiKeyRecord{&first, &again} {
+				req := h.newRequest(t, "POST", path, testSecret, body)
 				req.Header.Set("Idempotency-Key", "once-"+path)
-				status, text := h.do(t, req)
+				status, text := h.sendRequest(t, req)
 				if status/100 != 2 {
 					t.Fatalf("%s: %d %s", path, status, text)
 				}
-				into.Key, into.ID = between(text, `"key":"`, `"`), between(text, `"id":"`, `"`)
+				into.Key, into.ID = textBetween(text, `"key":"`, `"`), textBetween(text, `"id":"`, `"`)
 			}
 			return first, again
 		}
@@ -156,10 +156,10 @@ func TestAPIKeyShownOnce(t *testing.T) {
 		if rotated.Key == "" || again.Key != "" || rotated.Key == made.Key {
 			t.Errorf("rotated %+v, told again %+v", rotated, again)
 		}
-		if status, _ := h.ask(t, "GET", "/agents", rotated.Key, nil); status != 200 {
+		if status, _ := h.doRequest(t, "GET", "/agents", rotated.Key, nil); status != 200 {
 			t.Errorf("the rotated key: %d", status)
 		}
-		rows := h.rows(t, "default")
+		rows := h.dumpAppRows(t, "default")
 		if len(rows) == 0 {
 			t.Fatal("there are no rows to look at")
 		}
@@ -174,15 +174,15 @@ func TestAPIKeyShownOnce(t *testing.T) {
 // TestAPIKeyUse notes that a key was used.
 func TestAPIKeyUse(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, sqliteURL(t))
-	k := h.apiKey(t, "default", nil)
+	h := openTestServer(t, newSQLiteURL(t))
+	k := h.createAPIKey(t, "default", nil)
 	for range 3 {
-		h.want(t, 200, nil, "GET", "/agents", k.Key, nil)
+		h.requireStatus(t, 200, nil, "GET", "/agents", k.Key, nil)
 	}
-	var list struct{ Keys []keyShown }
+	var list struct{ Keys []apiKeyRecord }
 	deadline := time.Now().Add(15 * time.Second)
 	for {
-		h.want(t, 200, &list, "GET", "/admin/apps/default/keys", testSecret, nil)
+		h.requireStatus(t, 200, &list, "GET", "/admin/apps/default/keys", testSecret, nil)
 		if list.Keys[0].LastUsedAt != "" {
 			return
 		}
@@ -217,10 +217,10 @@ agents:
 	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := openHouseOf(t, sqliteURL(t), slog.New(slog.DiscardHandler), file)
-	h.want(t, 201, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src})
-	key, weak, foreign := h.apiKey(t, "default", nil), h.apiKey(t, "default", map[string]any{"roles": []string{"viewer"}}), h.apiKey(t, "acme", nil)
-	token, acme := h.token(t, "default", "ana", nil), h.token(t, "acme", "ana", nil)
+	h := openServerWith(t, newSQLiteURL(t), slog.New(slog.DiscardHandler), file)
+	h.requireStatus(t, 201, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src})
+	key, weak, foreign := h.createAPIKey(t, "default", nil), h.createAPIKey(t, "default", map[string]any{"roles": []string{"viewer"}}), h.createAPIKey(t, "acme", nil)
+	token, acme := h.createToken(t, "default", "ana", nil), h.createToken(t, "acme", "ana", nil)
 	for _, tt := range []struct {
 		agent, credential, key string
 		want                   int
@@ -249,19 +249,19 @@ agents:
 		{"inside", "", key.Key, 200},
 	} {
 		for _, method := range []string{"message:send", "tasks/list", "tasks/get", "message:stream"} {
-			params := words("hi")
+			params := newTextMessage("hi")
 			want := tt.want
 			if strings.HasPrefix(method, "tasks") {
-				params = map[string]any{"id": nobody.task}
+				params = map[string]any{"id": unknownIDs.task}
 				if tt.key == weak.Key {
 					want = 200 // a viewer may look
 				}
 			}
-			req := h.request(t, "POST", "/agents/"+tt.agent, tt.credential, rpc(method, params))
+			req := h.newRequest(t, "POST", "/agents/"+tt.agent, tt.credential, newRPCCall(method, params))
 			if tt.key != "" {
 				req.Header.Set("X-Shop-Key", tt.key)
 			}
-			if status, body := h.do(t, req); status != want {
+			if status, body := h.sendRequest(t, req); status != want {
 				t.Errorf("%s %s with %.12q and %.12q: %d %s, want %d", method, tt.agent, tt.credential, tt.key, status, body, want)
 			}
 		}
@@ -272,21 +272,21 @@ agents:
 		"both":  `"security":[{"key":[],"token":[]}]}`,
 		"told":  `"security_schemes":{"key":{"type":"apiKey","name":"X-Shop-Key","in":"header"}}}`,
 	} {
-		h.knocks(t, []knock{{"card", "GET", "/agents/" + agent, "", nil, 200, want}})
+		h.checkRequests(t, []requestCase{{"card", "GET", "/agents/" + agent, "", nil, 200, want}})
 	}
-	h.knocks(t, []knock{
+	h.checkRequests(t, []requestCase{
 		{"the door of an app asks first", "GET", "/apps/acme/agents/keyed", "", nil, 200, `"security":[{"key":[],"token":[]}]}`},
 		{"and where the agent names nothing", "GET", "/apps/acme/agents/told", "", nil, 200,
 			`"security_schemes":{"bearer":{"type":"http","scheme":"bearer","bearer_format":"JWT"},"key":{"type":"apiKey","name":"X-Shop-Key","in":"header"}},"security":[{"bearer":[]}]}`},
 	})
 	// What a key has begun is the key's, however it is shown.
-	req := h.request(t, "POST", "/agents/keyed", "", hello)
+	req := h.newRequest(t, "POST", "/agents/keyed", "", helloCall)
 	req.Header.Set("X-Shop-Key", key.Key)
-	_, task := h.do(t, req)
-	h.knocks(t, []knock{{"its task", "POST", "/agents/free", key.Key, rpc("tasks/list", map[string]any{}), 200, `"tasks":[]`}})
-	if id := between(task, `"task_id":"`, `"`); id == "" {
+	_, task := h.sendRequest(t, req)
+	h.checkRequests(t, []requestCase{{"its task", "POST", "/agents/free", key.Key, newRPCCall("tasks/list", map[string]any{}), 200, `"tasks":[]`}})
+	if id := textBetween(task, `"task_id":"`, `"`); id == "" {
 		t.Errorf("no task: %s", task)
 	} else {
-		h.knocks(t, []knock{{"its tasks", "GET", "/tasks", key.Key, nil, 200, fmt.Sprintf("%q", id)}})
+		h.checkRequests(t, []requestCase{{"its tasks", "GET", "/tasks", key.Key, nil, 200, fmt.Sprintf("%q", id)}})
 	}
 }

@@ -57,30 +57,30 @@ type appFlags struct {
 	JSON       bool   `name:"json" help:"Print the API's answer as JSON."`
 }
 
-// call sends one request about the app and shows the answer: as it is with --json, else as show does.
-func (f *appFlags) call(ctx context.Context, c *console, method, below string, body any, show func(json.RawMessage) error) error {
-	api, err := f.admin()
+// callAPI sends one request about the app and shows the answer: as it is with --json, else as show does.
+func (f *appFlags) callAPI(ctx context.Context, c *console, method, subpath string, body any, show func(json.RawMessage) error) error {
+	api, err := f.newAdminClient()
 	if err != nil {
 		return err
 	}
 	var answer json.RawMessage
-	if err := api.do(ctx, method, "/admin/apps/"+url.PathEscape(f.Name)+below, body, &answer); err != nil {
+	if err := api.doJSON(ctx, method, "/admin/apps/"+url.PathEscape(f.Name)+subpath, body, &answer); err != nil {
 		return err
 	}
 	if f.JSON && len(answer) > 0 {
-		return c.json(answer)
+		return c.printJSON(answer)
 	}
 	return show(answer)
 }
 
-// shows returns a function that reads an app from an answer and says what has become of it.
-func (f *appFlags) shows(c *console, format string) func(json.RawMessage) error {
+// newAppPrinter returns a function that reads an app from an answer and says what has become of it.
+func (f *appFlags) newAppPrinter(c *console, format string) func(json.RawMessage) error {
 	return func(answer json.RawMessage) error {
 		var a appRecord
 		if err := json.Unmarshal(answer, &a); err != nil {
 			return fmt.Errorf("read the app: %w", err)
 		}
-		c.say("%s "+format+" (revision %d, %s)", a.Name, a.Revision, a.Status)
+		c.printStatus("%s "+format+" (revision %d, %s)", a.Name, a.Revision, a.Status)
 		return nil
 	}
 }
@@ -93,16 +93,16 @@ type appListCmd struct {
 
 // Run lists all apps, however many pages they fill.
 func (cmd *appListCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
-	all, err := pages(ctx, api, "/admin/apps", "apps", url.Values{"status": {cmd.Status}})
+	all, err := readPages(ctx, api, "/admin/apps", "apps", url.Values{"status": {cmd.Status}})
 	if err != nil {
 		return err
 	}
 	if cmd.JSON {
-		return c.json(map[string]any{"apps": all, "total_size": len(all)})
+		return c.printJSON(map[string]any{"apps": all, "total_size": len(all)})
 	}
 	rows := make([][]string, len(all))
 	for i, raw := range all {
@@ -112,7 +112,7 @@ func (cmd *appListCmd) Run(ctx context.Context, c *console) error {
 		}
 		rows[i] = []string{a.Name, a.Status, strconv.FormatInt(a.Revision, 10), cmp.Or(a.Plan, "-"), a.UpdatedAt, a.DisplayName}
 	}
-	return c.table([]string{"NAME", "STATUS", "REVISION", "PLAN", "UPDATED", "DISPLAY NAME"}, rows)
+	return c.printTable([]string{"NAME", "STATUS", "REVISION", "PLAN", "UPDATED", "DISPLAY NAME"}, rows)
 }
 
 type appGetCmd struct {
@@ -121,7 +121,7 @@ type appGetCmd struct {
 
 // Run shows the app and its configuration, in which secrets are masked.
 func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
-	return cmd.call(ctx, c, http.MethodGet, "", nil, func(answer json.RawMessage) error {
+	return cmd.callAPI(ctx, c, http.MethodGet, "", nil, func(answer json.RawMessage) error {
 		var a appRecord
 		if err := json.Unmarshal(answer, &a); err != nil {
 			return fmt.Errorf("read the app: %w", err)
@@ -130,37 +130,37 @@ func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
 		for _, key := range slices.Sorted(maps.Keys(a.Labels)) {
 			labels = append(labels, key+"="+a.Labels[key])
 		}
-		if err := c.table([]string{"name", a.Name}, [][]string{
+		if err := c.printTable([]string{"name", a.Name}, [][]string{
 			{"display name", cmp.Or(a.DisplayName, "-")},
 			{"status", a.Status},
 			{"revision", strconv.FormatInt(a.Revision, 10)},
-			{"grants", cmp.Or(grantsText(a.Grants), "-")},
+			{"grants", cmp.Or(formatGrants(a.Grants), "-")},
 			{"plan", cmp.Or(a.Plan, "-")},
 			{"limits", fmt.Sprintf("weight %d, %d tasks at a time (0: any number), %d waiting",
 				a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth)},
-			{"rates", cmp.Or(a.Limits.rates(), "-")},
-			{"issuer", issuer(a.Auth)},
+			{"rates", cmp.Or(a.Limits.formatRates(), "-")},
+			{"issuer", formatIssuer(a.Auth)},
 			{"labels", cmp.Or(strings.Join(labels, ", "), "-")},
 			{"created", a.CreatedAt},
 			{"updated", a.UpdatedAt},
 		}); err != nil {
 			return err
 		}
-		c.print("\n" + document(a.Config) + "\n")
+		c.printText("\n" + formatConfig(a.Config) + "\n")
 		return nil
 	})
 }
 
-// issuer tells whose tokens an app takes beside the server's.
-func issuer(auth map[string]any) string {
+// formatIssuer tells whose tokens an app takes beside the server's.
+func formatIssuer(auth map[string]any) string {
 	if len(auth) == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%v for %v, keys at %v", auth["issuer"], auth["audience"], auth["jwks_url"])
 }
 
-// pages reads a list to its end. Each page holds its entries under key.
-func pages(ctx context.Context, api *client, path, key string, query url.Values) ([]json.RawMessage, error) {
+// readPages reads a list to its end. Each page holds its entries under key.
+func readPages(ctx context.Context, api *client, path, key string, query url.Values) ([]json.RawMessage, error) {
 	query.Set("page_size", "100")
 	for name := range query {
 		if query.Get(name) == "" {
@@ -170,7 +170,7 @@ func pages(ctx context.Context, api *client, path, key string, query url.Values)
 	all := []json.RawMessage{}
 	for {
 		var page map[string]json.RawMessage
-		if err := api.do(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
+		if err := api.doJSON(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
 			return nil, err
 		}
 		var entries []json.RawMessage
@@ -191,8 +191,8 @@ func pages(ctx context.Context, api *client, path, key string, query url.Values)
 	}
 }
 
-// document returns a configuration for people: YAML as it was written, or the object as indented JSON.
-func document(raw json.RawMessage) string {
+// formatConfig returns a configuration for people: YAML as it was written, or the object as indented JSON.
+func formatConfig(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return strings.TrimRight(text, "\n")

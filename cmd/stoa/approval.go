@@ -16,8 +16,8 @@ type approval struct {
 	Agent     string          `json:"agent"`
 }
 
-// approvals finds the tool calls that parts ask about.
-func approvals(parts []part) (found []approval) {
+// findApprovals finds the tool calls that parts ask about.
+func findApprovals(parts []part) (found []approval) {
 	for _, p := range parts {
 		var a approval
 		if json.Unmarshal(p.Data, &a) == nil && a.CallID != "" {
@@ -27,29 +27,29 @@ func approvals(parts []part) (found []approval) {
 	return found
 }
 
-// answer asks the human at the terminal for what a task waits for and returns the parts of a message that brings it:
+// promptForInput asks the human at the terminal for what a task waits for and returns the parts of a message that brings it:
 // credentials first, decisions in a message of their own. It returns nil if the task waits for neither, or nobody
 // answers: that leaves it as it is.
-func (cmd *callCmd) answer(ctx context.Context, c *console, show *transcript) []any {
-	if !c.prompts || cmd.JSON || show.state != "input_required" && show.state != "auth_required" {
+func (cmd *callCmd) promptForInput(ctx context.Context, c *console, show *transcript) []any {
+	if !c.interactive || cmd.JSON || show.state != "input_required" && show.state != "auth_required" {
 		return nil
 	}
-	show.newline()
-	if len(show.wanted) > 0 {
-		return cmd.supply(ctx, c, show)
+	show.endLine()
+	if len(show.credentials) > 0 {
+		return cmd.promptForCredentials(ctx, c, show)
 	}
-	return cmd.decide(ctx, c, show)
+	return cmd.promptForDecisions(ctx, c, show)
 }
 
-// decide asks about the tool calls that a task waits for. After a no nothing else is asked, since it ends the task.
-func (cmd *callCmd) decide(ctx context.Context, c *console, show *transcript) []any {
+// promptForDecisions asks about the tool calls that a task waits for. After a no nothing else is asked, since it ends the task.
+func (cmd *callCmd) promptForDecisions(ctx context.Context, c *console, show *transcript) []any {
 	var parts []any
-	for _, a := range show.waiting {
+	for _, a := range show.approvals {
 		whose := ""
 		if a.Agent != "" {
 			whose = a.Agent + ": "
 		}
-		decision := c.yesOrNo(ctx, fmt.Sprintf("%s%s(%s) [y/n] ", whose, a.Tool, a.Arguments))
+		decision := c.promptYesNo(ctx, fmt.Sprintf("%s%s(%s) [y/n] ", whose, a.Tool, a.Arguments))
 		if decision == "" {
 			return nil
 		}
@@ -63,10 +63,10 @@ func (cmd *callCmd) decide(ctx context.Context, c *console, show *transcript) []
 	return parts
 }
 
-// yesOrNo asks until it is answered: "approve", "reject", or "" where nobody answers any more.
-func (c *console) yesOrNo(ctx context.Context, question string) string {
+// promptYesNo asks until it is answered: "approve", "reject", or "" where nobody answers any more.
+func (c *console) promptYesNo(ctx context.Context, question string) string {
 	for {
-		line, ok := c.line(ctx, question, false)
+		line, ok := c.promptLine(ctx, question, false)
 		switch line = strings.ToLower(line); {
 		case !ok:
 			return ""

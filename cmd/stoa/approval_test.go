@@ -14,12 +14,12 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestCallDecides: whoever calls an agent from a terminal is asked about its tool calls there.
-func TestCallDecides(t *testing.T) {
+// TestCallPromptsForDecisions: whoever calls an agent from a terminal is asked about its tool calls there.
+func TestCallPromptsForDecisions(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, dbtest.SQLiteURL(t))
-	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": fmt.Sprintf(tenantConfig, "other")})
-	token := h.token(t, "acme", "ana", map[string]any{"roles": []string{"operator"}})
+	h := openTestServer(t, dbtest.NewSQLiteURL(t))
+	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": fmt.Sprintf(tenantConfig, "other")})
+	token := h.createToken(t, "acme", "ana", map[string]any{"roles": []string{"operator"}})
 	for name, c := range map[string]struct {
 		typed   string
 		alone   bool
@@ -33,12 +33,12 @@ func TestCallDecides(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, both bytes.Buffer
-			con := &console{in: strings.NewReader(c.typed), out: &tee{&out, &both}, err: &both, prompts: !c.alone}
+			con := &console{in: strings.NewReader(c.typed), out: &teeWriter{&out, &both}, err: &both, interactive: !c.alone}
 			cmd := &callCmd{serverFlag: serverFlag{h.url}, Agent: "assistant", Text: "sum", Token: token}
 			err := cmd.Run(t.Context(), con)
 			code := 0
 			if err != nil {
-				var e *exit
+				var e *exitError
 				if code = exitFailed; errors.As(err, &e) {
 					code = e.code
 				}
@@ -50,21 +50,21 @@ func TestCallDecides(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	never := &console{in: blocked{t.Context()}, err: &bytes.Buffer{}}
-	if got := never.yesOrNo(ctx, "?"); got != "" {
+	never := &console{in: blockedReader{t.Context()}, err: &bytes.Buffer{}}
+	if got := never.promptYesNo(ctx, "?"); got != "" {
 		t.Errorf("interrupted: %q", got)
 	}
 }
 
-// TestCallDecidesBelow: a question names the agent whose call it is about, and a line that nobody answers ends.
-func TestCallDecidesBelow(t *testing.T) {
+// TestCallPromptNamesAgent: a question names the agent whose call it is about, and a line that nobody answers ends.
+func TestCallPromptNamesAgent(t *testing.T) {
 	t.Parallel()
 	var asked bytes.Buffer
-	con := &console{in: strings.NewReader("y\n"), err: &asked, prompts: true}
-	show := &transcript{c: con, state: "input_required", waiting: []approval{
+	con := &console{in: strings.NewReader("y\n"), err: &asked, interactive: true}
+	show := &transcript{console: con, state: "input_required", approvals: []approval{
 		{CallID: "1", Tool: "pay", Arguments: []byte(`{"sum":1}`), Agent: "readers/facts"}, {CallID: "2", Tool: "pay", Arguments: []byte(`{}`)},
 	}}
-	if parts := (&callCmd{}).answer(t.Context(), con, show); parts != nil {
+	if parts := (&callCmd{}).promptForInput(t.Context(), con, show); parts != nil {
 		t.Errorf("half of the decisions are sent: %v", parts)
 	}
 	if want := "readers/facts: pay({\"sum\":1}) [y/n] pay({}) [y/n] \n"; asked.String() != want {
@@ -83,29 +83,29 @@ func TestCallInterrupted(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(srv.Close)
-	var out, told bytes.Buffer
-	seen := writer(func(p []byte) (int, error) {
+	var out, reported bytes.Buffer
+	seen := writerFunc(func(p []byte) (int, error) {
 		defer cancel()
 		return out.Write(p)
 	})
-	err := (&callCmd{serverFlag: serverFlag{srv.URL}, Agent: "a", Text: "hi"}).Run(ctx, &console{in: strings.NewReader(""), out: seen, err: &told})
-	if err == nil || out.String() != "Well\n" || told.String() != "the task t-1 goes on without us\n" {
-		t.Errorf("%v, said %q, told %q", err, out.String(), told.String())
+	err := (&callCmd{serverFlag: serverFlag{srv.URL}, Agent: "a", Text: "hi"}).Run(ctx, &console{in: strings.NewReader(""), out: seen, err: &reported})
+	if err == nil || out.String() != "Well\n" || reported.String() != "the task t-1 goes on without us\n" {
+		t.Errorf("%v, said %q, told %q", err, out.String(), reported.String())
 	}
 }
 
-type writer func(p []byte) (int, error)
+type writerFunc func(p []byte) (int, error)
 
-func (w writer) Write(p []byte) (int, error) { return w(p) }
+func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
-type tee struct{ a, b *bytes.Buffer }
+type teeWriter struct{ a, b *bytes.Buffer }
 
-func (w *tee) Write(p []byte) (int, error) { w.a.Write(p); return w.b.Write(p) }
+func (w *teeWriter) Write(p []byte) (int, error) { w.a.Write(p); return w.b.Write(p) }
 
-// blocked is a terminal at which nobody types.
-type blocked struct{ ctx context.Context }
+// blockedReader is a terminal at which nobody types.
+type blockedReader struct{ ctx context.Context }
 
-func (b blocked) Read([]byte) (int, error) {
+func (b blockedReader) Read([]byte) (int, error) {
 	<-b.ctx.Done()
 	return 0, b.ctx.Err()
 }
@@ -125,7 +125,7 @@ agents: {assistant: {llm: m, tools: [fetch]}}
 // TestCancelCall: a tool call that hangs is cancelled by its owner or by an operator, and nobody else.
 func TestCancelCall(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachEngine(t, func(t *testing.T, h *testServer) {
 		begun, done := make(chan struct{}, 1), make(chan struct{})
 		slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			begun <- struct{}{}
@@ -136,19 +136,19 @@ func TestCancelCall(t *testing.T) {
 		}))
 		defer slow.Close()
 		defer close(done)
-		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
 			map[string]any{"name": "acme", "config": fmt.Sprintf(hangingConfig, slow.URL), "grants": []string{"private_network"}})
-		ana, eve := h.token(t, "acme", "ana", nil), h.token(t, "acme", "eve", nil)
-		viewer := h.token(t, "acme", "vic", map[string]any{"roles": []string{"viewer"}})
-		for _, who := range []string{ana, h.token(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})} {
+		ana, eve := h.createToken(t, "acme", "ana", nil), h.createToken(t, "acme", "eve", nil)
+		viewer := h.createToken(t, "acme", "vic", map[string]any{"roles": []string{"viewer"}})
+		for _, who := range []string{ana, h.createToken(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})} {
 			var sent struct {
 				Result struct {
 					TaskID string `json:"task_id"`
 				}
 			}
-			params := words("go")
+			params := newTextMessage("go")
 			params["configuration"] = map[string]any{"blocking": false}
-			h.want(t, http.StatusOK, &sent, "POST", "/agents/assistant", ana, rpc("message:send", params))
+			h.requireStatus(t, http.StatusOK, &sent, "POST", "/agents/assistant", ana, newRPCCall("message:send", params))
 			<-begun
 			id := sent.Result.TaskID
 			var got struct {
@@ -158,27 +158,27 @@ func TestCancelCall(t *testing.T) {
 					}
 				}
 			}
-			h.want(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, rpc("tasks/get", map[string]any{"id": id}))
+			h.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, newRPCCall("tasks/get", map[string]any{"id": id}))
 			call := got.Result.History[len(got.Result.History)-1].ToolCalls[0].ID
 			path := "/api/tasks/" + id + "/toolCalls/" + call + "/cancel"
-			h.want(t, http.StatusNotFound, nil, "POST", path, eve, nil)
-			h.want(t, http.StatusForbidden, nil, "POST", path, viewer, nil)
-			h.want(t, http.StatusBadRequest, nil, "POST", path, who, map[string]any{"why": "?"})
-			h.want(t, http.StatusNotFound, nil, "POST", "/api/tasks/"+id+"/toolCalls/nosuchcall/cancel", who, nil)
+			h.requireStatus(t, http.StatusNotFound, nil, "POST", path, eve, nil)
+			h.requireStatus(t, http.StatusForbidden, nil, "POST", path, viewer, nil)
+			h.requireStatus(t, http.StatusBadRequest, nil, "POST", path, who, map[string]any{"why": "?"})
+			h.requireStatus(t, http.StatusNotFound, nil, "POST", "/api/tasks/"+id+"/toolCalls/nosuchcall/cancel", who, nil)
 			var answer struct {
 				Cancelled bool
 				TaskID    string `json:"task_id"`
 				CallID    string `json:"call_id"`
 			}
-			h.want(t, http.StatusOK, &answer, "POST", path, who, map[string]any{"reason": "too slow"})
+			h.requireStatus(t, http.StatusOK, &answer, "POST", path, who, map[string]any{"reason": "too slow"})
 			if !answer.Cancelled || answer.TaskID != id || answer.CallID != call {
 				t.Errorf("%+v", answer)
 			}
-			_, stream := h.ask(t, "POST", "/agents/assistant", ana, rpc("tasks/subscribe", map[string]any{"id": id, "after": 0}))
+			_, stream := h.doRequest(t, "POST", "/agents/assistant", ana, newRPCCall("tasks/subscribe", map[string]any{"id": id, "after": 0}))
 			if !strings.Contains(stream, "It says: cancelled by user: too slow") || !strings.Contains(stream, `"state":"completed"`) {
 				t.Errorf("%s", stream)
 			}
-			h.want(t, http.StatusNotFound, nil, "POST", path, who, nil)
+			h.requireStatus(t, http.StatusNotFound, nil, "POST", path, who, nil)
 		}
 	})
 }

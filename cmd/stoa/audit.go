@@ -33,7 +33,7 @@ type auditFilter struct {
 	Until  string `placeholder:"TIME" help:"Only before this time."`
 }
 
-func (f auditFilter) query() url.Values {
+func (f auditFilter) queryValues() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"app": f.App, "actor": f.Actor, "action": f.Action, "since": f.Since, "until": f.Until} {
 		if value != "" {
@@ -51,16 +51,16 @@ type auditListCmd struct {
 
 // Run lists a page of entries, the newest first.
 func (cmd *auditListCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
 	var answer json.RawMessage
-	if err := api.do(ctx, http.MethodGet, "/admin/audit?"+cmd.query().Encode(), nil, &answer); err != nil {
+	if err := api.doJSON(ctx, http.MethodGet, "/admin/audit?"+cmd.queryValues().Encode(), nil, &answer); err != nil {
 		return err
 	}
 	if cmd.JSON {
-		return c.json(answer)
+		return c.printJSON(answer)
 	}
 	var page struct {
 		Entries []struct {
@@ -75,7 +75,7 @@ func (cmd *auditListCmd) Run(ctx context.Context, c *console) error {
 	for i, e := range page.Entries {
 		rows[i] = []string{e.At, e.Actor, e.Action, e.App, e.Client, string(e.Detail)}
 	}
-	return c.table([]string{"AT", "ACTOR", "ACTION", "APP", "CLIENT", "DETAIL"}, rows)
+	return c.printTable([]string{"AT", "ACTOR", "ACTION", "APP", "CLIENT", "DETAIL"}, rows)
 }
 
 type auditExportCmd struct {
@@ -85,17 +85,17 @@ type auditExportCmd struct {
 
 // Run prints the entries as the server sends them. An export that was cut off is an error.
 func (cmd *auditExportCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
-	whole := false
-	err = exported(ctx, api, cmd.query(), func(raw []byte, line tenancy.Line) error {
-		whole = line.End != nil
+	complete := false
+	err = streamExport(ctx, api, cmd.queryValues(), func(raw []byte, line tenancy.ExportLine) error {
+		complete = line.End != nil
 		_, err := c.out.Write(append(raw, '\n'))
 		return err
 	})
-	if err == nil && !whole {
+	if err == nil && !complete {
 		err = errors.New("the export was cut off: its last line is missing")
 	}
 	return err
@@ -112,36 +112,36 @@ type auditVerifyCmd struct {
 func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 	var rows [][]string
 	flaws := int64(0)
-	tell := func(v tenancy.Verdict, name string) {
+	report := func(v tenancy.VerifyResult, name string) {
 		for _, f := range v.Flaws {
 			where := name
 			if f.Seq > 0 {
 				where += fmt.Sprintf(", entry %d (%s)", f.Seq, f.ID)
 			}
-			c.say("%s: %s", where, f.Text)
+			c.printStatus("%s: %s", where, f.Text)
 		}
-		if v.More > 0 {
-			c.say("%s: and %d more", name, v.More)
+		if v.OmittedFlaws > 0 {
+			c.printStatus("%s: and %d more", name, v.OmittedFlaws)
 		}
-		flaws += int64(len(v.Flaws)) + v.More
+		flaws += int64(len(v.Flaws)) + v.OmittedFlaws
 	}
-	v := tenancy.Verifier{Contains: cmd.Contains, Report: func(v tenancy.Verdict) {
-		name, state := chainName(v), "good"
+	v := tenancy.Verifier{RequiredHashes: cmd.Contains, OnResult: func(v tenancy.VerifyResult) {
+		name, state := formatChainName(v), "good"
 		if len(v.Flaws) > 0 {
 			state = "BAD"
 		}
-		tell(v, name)
+		report(v, name)
 		rows = append(rows, []string{name, v.AppID, strconv.FormatInt(v.Entries, 10), state, v.Hash})
 	}}
-	err := cmd.lines(ctx, c, func(_ []byte, line tenancy.Line) error {
-		v.Line(line)
+	err := cmd.readLines(ctx, c, func(_ []byte, line tenancy.ExportLine) error {
+		v.AddLine(line)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	tell(v.Close(), "the trail")
-	if err := c.table([]string{"CHAIN", "APP ID", "ENTRIES", "STATE", "HEAD"}, rows); err != nil {
+	report(v.Close(), "the trail")
+	if err := c.printTable([]string{"CHAIN", "APP ID", "ENTRIES", "STATE", "HEAD"}, rows); err != nil {
 		return err
 	}
 	if cmd.App != "" && cmd.File == "" && len(rows) == 0 {
@@ -153,7 +153,7 @@ func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 	return nil
 }
 
-func chainName(v tenancy.Verdict) string {
+func formatChainName(v tenancy.VerifyResult) string {
 	switch {
 	case v.AppID == "":
 		return "(platform)"
@@ -163,48 +163,48 @@ func chainName(v tenancy.Verdict) string {
 	return v.App
 }
 
-// lines hands each line of the export to use.
-func (cmd *auditVerifyCmd) lines(ctx context.Context, c *console, use func(raw []byte, line tenancy.Line) error) error {
+// readLines hands each line of the export to use.
+func (cmd *auditVerifyCmd) readLines(ctx context.Context, c *console, use func(raw []byte, line tenancy.ExportLine) error) error {
 	switch cmd.File {
 	case "":
-		api, err := cmd.admin()
+		api, err := cmd.newAdminClient()
 		if err != nil {
 			return err
 		}
-		return exported(ctx, api, auditFilter{App: cmd.App}.query(), use)
+		return streamExport(ctx, api, auditFilter{App: cmd.App}.queryValues(), use)
 	case "-":
-		return eachLine(c.in, use)
+		return scanLines(c.in, use)
 	}
 	f, err := os.Open(cmd.File)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	return eachLine(f, use)
+	return scanLines(f, use)
 }
 
-// exported hands each line of the server's export to use as it comes.
-func exported(ctx context.Context, api *client, q url.Values, use func(raw []byte, line tenancy.Line) error) error {
-	resp, err := api.send(ctx, http.MethodGet, "/admin/audit/export?"+q.Encode(), "application/x-ndjson", nil)
+// streamExport hands each line of the server's export to use as it comes.
+func streamExport(ctx context.Context, api *client, q url.Values, use func(raw []byte, line tenancy.ExportLine) error) error {
+	resp, err := api.sendRequest(ctx, http.MethodGet, "/admin/audit/export?"+q.Encode(), "application/x-ndjson", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return eachLine(resp.Body, use)
+	return scanLines(resp.Body, use)
 }
 
-// maxLine bounds one line of an export, in bytes.
-const maxLine = 4 << 20
+// maxLineBytes bounds one line of an export, in bytes.
+const maxLineBytes = 4 << 20
 
-func eachLine(from io.Reader, use func(raw []byte, line tenancy.Line) error) error {
+func scanLines(from io.Reader, use func(raw []byte, line tenancy.ExportLine) error) error {
 	lines := bufio.NewScanner(from)
-	lines.Buffer(nil, maxLine)
+	lines.Buffer(nil, maxLineBytes)
 	for n := 1; lines.Scan(); n++ {
 		raw := bytes.TrimSpace(lines.Bytes())
 		if len(raw) == 0 {
 			continue
 		}
-		var line tenancy.Line
+		var line tenancy.ExportLine
 		if err := json.Unmarshal(raw, &line); err != nil {
 			return fmt.Errorf("line %d is none of an export: %w", n, err)
 		}

@@ -19,8 +19,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// audited is an entry of the audit trail as the API shows it.
-type audited struct {
+// auditEntry is an entry of the audit trail as the API shows it.
+type auditEntry struct {
 	Actor, Issuer, Action, Client, Hash string
 
 	RequestID string `json:"request_id"`
@@ -28,10 +28,10 @@ type audited struct {
 	Detail    map[string]any
 }
 
-func (h *testHouse) audited(t *testing.T, query string) (entries []audited) {
+func (h *testServer) listAuditEntries(t *testing.T, query string) (entries []auditEntry) {
 	t.Helper()
-	var page struct{ Entries []audited }
-	h.want(t, http.StatusOK, &page, "GET", "/admin/audit?"+query, testSecret, nil)
+	var page struct{ Entries []auditEntry }
+	h.requireStatus(t, http.StatusOK, &page, "GET", "/admin/audit?"+query, testSecret, nil)
 	slices.Reverse(page.Entries)
 	return page.Entries
 }
@@ -39,18 +39,18 @@ func (h *testHouse) audited(t *testing.T, query string) (entries []audited) {
 // TestAuditWatched: what was done to the trail is told by the log, the admin API and the metrics.
 func TestAuditWatched(t *testing.T) {
 	t.Parallel()
-	var log shared
-	h := openLoggedHouse(t, sqliteURL(t), slog.New(slog.NewTextHandler(&log, nil)))
-	h.create(t, "acme", paidApp)
-	h.audited(t, "app=acme") // the chain is there
+	var log sharedBuffer
+	h := openLoggedServer(t, newSQLiteURL(t), slog.New(slog.NewTextHandler(&log, nil)))
+	h.createApp(t, "acme", paidApp)
+	h.listAuditEntries(t, "app=acme") // the chain is there
 	var b db.Batch
 	b.Exec(nil, `UPDATE audit SET actor = 'eve' WHERE app = 'acme' AND seq = 1`)
 	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	watch := newInspector(h.house)
-	watch.duty = store.NewDuty(h.db, "audit-of-the-test", "test") // the house has its own
-	if err := watch.round(t.Context()); err != nil {
+	watch := newAuditInspector(h.server)
+	watch.lease = store.NewLeaderLease(h.db, "audit-of-the-test", "test") // the house has its own
+	if err := watch.inspectOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var page struct {
@@ -59,14 +59,14 @@ func TestAuditWatched(t *testing.T) {
 			Seq       int64
 		}
 	}
-	h.want(t, http.StatusOK, &page, "GET", "/admin/audit?app=acme&page_size=1", testSecret, nil)
+	h.requireStatus(t, http.StatusOK, &page, "GET", "/admin/audit?app=acme&page_size=1", testSecret, nil)
 	if len(page.Flaws) != 1 || page.Flaws[0].Seq != 1 || page.Flaws[0].App != "acme" || !strings.HasPrefix(page.Flaws[0].Flaw, "it was changed") {
 		t.Errorf("flaws %+v", page.Flaws)
 	}
 	if text := log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "not as it was written") {
 		t.Errorf("the log: %s", text)
 	}
-	if n := h.counted(t, "stoa_audit_flaws"); n != 1 {
+	if n := h.sumMetric(t, "stoa_audit_flaws"); n != 1 {
 		t.Errorf("the metrics have %v flaws", n)
 	}
 }
@@ -75,35 +75,35 @@ func TestAuditWatched(t *testing.T) {
 // from where, also where the task itself is kept in memory only; and no argument and no credential stands there.
 func TestAudit(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachEngine(t, func(t *testing.T, h *testServer) {
 		inMemory := `storage: {tasks: {backend: inmemory}, sessions: {backend: inmemory}}` + "\n"
 		for name, more := range map[string]string{"acme": "", "brief": inMemory} {
-			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": fmt.Sprintf(tenantConfig, "other") + more})
-			ana, op := h.token(t, name, "ana", nil), h.token(t, name, "op", map[string]any{"roles": []string{"approver"}})
+			h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": fmt.Sprintf(tenantConfig, "other") + more})
+			ana, op := h.createToken(t, name, "ana", nil), h.createToken(t, name, "op", map[string]any{"roles": []string{"approver"}})
 			decide := func(how string, body map[string]any) {
 				t.Helper()
-				task, call := h.hold(t, ana)
+				task, call := h.createApprovalTask(t, ana)
 				body["call_id"] = call
-				req := h.request(t, "POST", "/tasks/"+task+"/"+how, op, body)
+				req := h.newRequest(t, "POST", "/tasks/"+task+"/"+how, op, body)
 				req.Header.Set("X-Request-Id", how+"-"+name)
-				if status, answer := h.do(t, req); status != http.StatusOK {
+				if status, answer := h.sendRequest(t, req); status != http.StatusOK {
 					t.Fatalf("%s: %d %s", how, status, answer)
 				}
-				if status, _ := h.ask(t, "POST", "/tasks/"+task+"/"+how, op, body); status != http.StatusConflict {
+				if status, _ := h.doRequest(t, "POST", "/tasks/"+task+"/"+how, op, body); status != http.StatusConflict {
 					t.Errorf("a second decision is answered %d", status)
 				}
 			}
 			decide("approve", map[string]any{"arguments": map[string]any{"expression": "40+2"}, "comment": "canary"})
 			decide("reject", map[string]any{})
-			task, call := h.hold(t, ana)
-			byMessage := decision(minted{held: task, call: call})
-			h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", op, rpc("message:send", byMessage))
-			h.entrust(t, ana) // supplies for one of two
-			h.want(t, http.StatusNoContent, nil, "DELETE", "/credentials/open", ana, nil)
-			h.want(t, http.StatusNotFound, nil, "DELETE", "/credentials/open", ana, nil)
+			task, call := h.createApprovalTask(t, ana)
+			byMessage := newDecisionMessage(appIDs{approvalTask: task, callID: call})
+			h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", op, newRPCCall("message:send", byMessage))
+			h.createCredentialTask(t, ana) // supplies for one of two
+			h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/credentials/open", ana, nil)
+			h.requireStatus(t, http.StatusNotFound, nil, "DELETE", "/credentials/open", ana, nil)
 
 			var got []string
-			entries := h.audited(t, "app="+name)
+			entries := h.listAuditEntries(t, "app="+name)
 			for _, e := range entries {
 				got = append(got, e.Actor+" "+e.Action)
 				if e.Client != "127.0.0.1" || e.RequestID == "" || e.Seq == 0 || len(e.Hash) != 64 {
@@ -126,7 +126,7 @@ func TestAudit(t *testing.T) {
 					t.Errorf("%q stands on the trail", canary)
 				}
 			}
-			if got := h.audited(t, "app="+name+"&action=approval&actor=op"); len(got) != 3 {
+			if got := h.listAuditEntries(t, "app="+name+"&action=approval&actor=op"); len(got) != 3 {
 				t.Errorf("%d approvals, want 3", len(got))
 			}
 		}
@@ -136,24 +136,24 @@ func TestAudit(t *testing.T) {
 // TestAuditQuery: a misspelled or malformed filter is refused, since it would choose everything.
 func TestAuditQuery(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, dbtest.SQLiteURL(t))
+	h := openTestServer(t, dbtest.NewSQLiteURL(t))
 	for _, q := range []string{"apps=acme", "since=yesterday", "until=1", "page_size=1"} {
 		path := "/admin/audit/export?" + q
-		h.want(t, http.StatusBadRequest, nil, "GET", path, testSecret, nil)
+		h.requireStatus(t, http.StatusBadRequest, nil, "GET", path, testSecret, nil)
 	}
-	h.want(t, http.StatusBadRequest, nil, "GET", "/admin/audit?actors=ana", testSecret, nil)
+	h.requireStatus(t, http.StatusBadRequest, nil, "GET", "/admin/audit?actors=ana", testSecret, nil)
 }
 
 // TestAuditCommands exports the trail and verifies it, from the server and from a file, before and after somebody has
 // laid hands on it.
 func TestAuditCommands(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachEngine(t, func(t *testing.T, h *testServer) {
 		for _, name := range []string{"acme", "globex"} {
-			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": fmt.Sprintf(tenantConfig, "other")})
-			h.token(t, name, "ana", nil)
+			h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": fmt.Sprintf(tenantConfig, "other")})
+			h.createToken(t, name, "ana", nil)
 		}
-		h.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/globex", testSecret, nil)
+		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/globex", testSecret, nil)
 		stoa := func(want int, args ...string) (out string) {
 			t.Helper()
 			var stdout, stderr bytes.Buffer
@@ -161,13 +161,13 @@ func TestAuditCommands(t *testing.T) {
 			if !slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, ".ndjson") }) {
 				args = append(args, "--server", h.url)
 			}
-			if code := run(t.Context(), args, &console{out: &stdout, err: &stderr}); code != want {
+			if code := runCommand(t.Context(), args, &console{out: &stdout, err: &stderr}); code != want {
 				t.Errorf("stoa %s ends with %d, want %d:\n%s%s", strings.Join(args, " "), code, want, &stdout, &stderr)
 			}
 			return stdout.String() + stderr.String()
 		}
 		file := filepath.Join(t.TempDir(), "trail.ndjson")
-		keep := func() string {
+		exportTrail := func() string {
 			t.Helper()
 			text := stoa(0, "export")
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -175,7 +175,7 @@ func TestAuditCommands(t *testing.T) {
 			}
 			return text
 		}
-		text := keep()
+		text := exportTrail()
 		for _, out := range []string{stoa(0, "verify"), stoa(0, "verify", file), stoa(0, "verify", "--app", "acme")} {
 			if !strings.Contains(out, "acme") || !strings.Contains(out, "good") {
 				t.Errorf("verified:\n%s", out)
@@ -184,7 +184,7 @@ func TestAuditCommands(t *testing.T) {
 		if out := stoa(0, "verify"); !strings.Contains(out, "globex") {
 			t.Errorf("the chain of the deleted app is not verified:\n%s", out)
 		}
-		entries := h.audited(t, "app=acme")
+		entries := h.listAuditEntries(t, "app=acme")
 		head := entries[len(entries)-1].Hash
 		stoa(0, "verify", "--contains", head)
 		stoa(1, "verify", "--contains", strings.Repeat("0", 64))
@@ -205,7 +205,7 @@ func TestAuditCommands(t *testing.T) {
 		if err := h.db.Platform().Do(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
-		keep()
+		exportTrail()
 		for _, out := range []string{stoa(1, "verify"), stoa(1, "verify", file)} {
 			if !strings.Contains(out, "globex, entry 3") || !strings.Contains(out, "it was changed") || !strings.Contains(out, "BAD") {
 				t.Errorf("verified after a change:\n%s", out)

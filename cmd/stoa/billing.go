@@ -25,7 +25,7 @@ type billingCheckCmd struct {
 // Run puts right the balances of budgets in the windows under way. It may run beside a server on PostgreSQL. It fails if
 // any was wrong.
 func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
-	d, err := db.Open(ctx, cmd.Database, db.Options{MaxConns: 2, Lost: time.Hour})
+	d, err := db.Open(ctx, cmd.Database, db.Options{MaxConns: 2, ResponseTimeout: time.Hour})
 	if err != nil {
 		return err
 	}
@@ -34,24 +34,24 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	wrong, err := b.RebuildAll(ctx)
+	wrong, err := b.RebuildBalances(ctx)
 	if err != nil {
 		return err
 	}
 	if cmd.JSON {
-		if err := c.json(append([]billing.Difference{}, wrong...)); err != nil {
+		if err := c.printJSON(append([]billing.BalanceDifference{}, wrong...)); err != nil {
 			return err
 		}
 	}
 	for _, w := range wrong {
 		if !cmd.JSON {
-			c.say("budget %s of app %q since %s: committed %d, now %d; reserved %d, now %d", w.Budget, w.App, w.Since.Format(time.RFC3339),
+			c.printStatus("budget %s of app %q since %s: committed %d, now %d; reserved %d, now %d", w.Budget, w.App, w.Since.Format(time.RFC3339),
 				w.Committed, w.WantCommitted, w.Reserved, w.WantReserved)
 		}
 	}
 	switch {
 	case len(wrong) > 0:
-		return &exit{code: exitFailed}
+		return &exitError{code: exitFailed}
 	case !cmd.JSON:
 		_, err = fmt.Fprintln(c.out, "all balances are what was used")
 	}
@@ -63,52 +63,52 @@ type billingSettings struct {
 	Grace string `default:"72h"`
 }
 
-const neverFinal = "off"
+const graceOff = "off"
 
-// grace is how long after the end of its month a draft becomes final by itself, 0 = it never does.
-func (s billingSettings) grace() (time.Duration, error) {
-	if s.Grace == neverFinal {
+// parseGrace is how long after the end of its month a draft becomes final by itself, 0 = it never does.
+func (s billingSettings) parseGrace() (time.Duration, error) {
+	if s.Grace == graceOff {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(s.Grace)
 	if err != nil || d < time.Hour {
-		return 0, fmt.Errorf("STOA_INVOICE_GRACE must be a time of at least 1h, such as 72h, or %s", neverFinal)
+		return 0, fmt.Errorf("STOA_INVOICE_GRACE must be a time of at least 1h, such as 72h, or %s", graceOff)
 	}
 	return d, nil
 }
 
 // openBilling brings up what counts the apps' usage and bounds it.
-func (h *house) openBilling(ctx context.Context) error {
+func (h *server) openBilling(ctx context.Context) error {
 	var s billingSettings
 	if err := envconfig.Process("stoa_invoice", &s); err != nil {
 		return envError(err)
 	}
-	grace, err := s.grace()
+	grace, err := s.parseGrace()
 	if err != nil {
 		return err
 	}
-	if h.shared.Billing, err = billing.Open(ctx, h.db, h.bus, billing.Options{Grace: grace, Log: h.log}); err == nil {
-		h.closing(h.writePending)
+	if h.deps.Billing, err = billing.Open(ctx, h.db, h.bus, billing.Options{FinalizeGrace: grace, Log: h.log}); err == nil {
+		h.addCloser(h.flushUsage)
 	}
 	return err
 }
 
-// lastWrite bounds how long a process that ends waits for the database to take usage.
-const lastWrite = 5 * time.Second
+// usageFlushTimeout bounds how long a process that ends waits for the database to take usage.
+const usageFlushTimeout = 5 * time.Second
 
-// writePending writes the usage that waits for the database before the process ends.
-func (h *house) writePending() error {
-	ctx, cancel := context.WithTimeout(context.Background(), lastWrite)
+// flushUsage writes the usage that waits for the database before the process ends.
+func (h *server) flushUsage() error {
+	ctx, cancel := context.WithTimeout(context.Background(), usageFlushTimeout)
 	defer cancel()
-	err := h.shared.Billing.WritePending(ctx)
-	if n, _ := h.shared.Billing.PendingUsage(); n > 0 {
+	err := h.deps.Billing.WritePending(ctx)
+	if n, _ := h.deps.Billing.PendingUsage(); n > 0 {
 		return fmt.Errorf("%d rows of usage are lost, which waited for the database: %w", n, err)
 	}
 	return nil
 }
 
-// knownPlan refuses the name of a plan that does not exist.
-func knownPlan(b *billing.Service) func(ctx context.Context, name string) error {
+// newPlanCheck refuses the name of a plan that does not exist.
+func newPlanCheck(b *billing.Service) func(ctx context.Context, name string) error {
 	if b == nil {
 		return nil
 	}

@@ -36,24 +36,24 @@ type usageAnswer struct {
 	Totals   map[string]any
 }
 
-// figures are some fields of a row, in order.
-func figures(row map[string]any, names ...string) (out []any) {
+// selectFields are some fields of a row, in order.
+func selectFields(row map[string]any, names ...string) (out []any) {
 	for _, n := range names {
 		out = append(out, row[n])
 	}
 	return out
 }
 
-func (h *testHouse) usage(t *testing.T, path, bearer string) usageAnswer {
+func (h *testServer) getUsage(t *testing.T, path, bearer string) usageAnswer {
 	t.Helper()
 	var out usageAnswer
-	h.want(t, http.StatusOK, &out, "GET", path, bearer, nil)
+	h.requireStatus(t, http.StatusOK, &out, "GET", path, bearer, nil)
 	return out
 }
 
-func (h *testHouse) prices(t *testing.T) {
+func (h *testServer) createPrices(t *testing.T) {
 	t.Helper()
-	h.want(t, http.StatusCreated, nil, "POST", "/admin/prices", testSecret, map[string]any{
+	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/prices", testSecret, map[string]any{
 		"version": "one", "currency": "USD", "effective_from": "2026-01-01T00:00:00Z", "items": []any{
 			map[string]any{"kind": "charge", "meter": "input_tokens", "model": "script*", "per": 1, "amount": 3},
 			map[string]any{"kind": "charge", "meter": "output_tokens", "model": "*", "per": 1, "amount": 5},
@@ -63,15 +63,15 @@ func (h *testHouse) prices(t *testing.T) {
 	})
 }
 
-func (h *testHouse) say(t *testing.T, token, text string) (int, string) {
+func (h *testServer) sendText(t *testing.T, token, text string) (int, string) {
 	t.Helper()
-	return h.ask(t, "POST", "/agents/assistant", token, rpc("message:send", words(text)))
+	return h.doRequest(t, "POST", "/agents/assistant", token, newRPCCall("message:send", newTextMessage(text)))
 }
 
-// counted is the sum of a metric over its labels.
-func (h *testHouse) counted(t *testing.T, name string) (sum float64) {
+// sumMetric is the sum of a metric over its labels.
+func (h *testServer) sumMetric(t *testing.T, name string) (sum float64) {
 	t.Helper()
-	families, err := h.meters.registry.Gather()
+	families, err := h.metrics.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,24 +95,24 @@ func TestUsage(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, h *testHouse) {
-				h.prices(t)
-				h.create(t, "acme", backend+paidApp)
-				ana, eve := h.token(t, "acme", "ana", nil), h.token(t, "acme", "eve", map[string]any{"roles": []string{"viewer"}})
+			onEachEngine(t, func(t *testing.T, h *testServer) {
+				h.createPrices(t)
+				h.createApp(t, "acme", backend+paidApp)
+				ana, eve := h.createToken(t, "acme", "ana", nil), h.createToken(t, "acme", "eve", map[string]any{"roles": []string{"viewer"}})
 				for _, text := range []string{"hi", "sum"} {
-					if status, body := h.say(t, ana, text); status != http.StatusOK || !strings.Contains(body, "hello there") {
+					if status, body := h.sendText(t, ana, text); status != http.StatusOK || !strings.Contains(body, "hello there") {
 						t.Fatal(status, body)
 					}
 				}
 				var got usageAnswer
-				within(t, 20*time.Second, "both runs are counted", func() bool {
-					got = h.usage(t, "/admin/apps/acme/usage?group_by=agent,model,user,day", testSecret)
+				waitWithin(t, 20*time.Second, "both runs are counted", func() bool {
+					got = h.getUsage(t, "/admin/apps/acme/usage?group_by=agent,model,user,day", testSecret)
 					return got.Totals["runs"] == 2.0
 				})
 				names := []string{"agent", "model", "provider", "user", "input_tokens", "output_tokens", "model_calls", "tool_calls", "charge", "cost", "unpriced"}
 				var rows [][]any
 				for _, r := range got.Rows {
-					rows = append(rows, figures(r, names...))
+					rows = append(rows, selectFields(r, names...))
 				}
 				// The call of the tool is 1 word to read, and 2 words and 1 to say.
 				want := [][]any{
@@ -125,18 +125,18 @@ func TestUsage(t *testing.T) {
 				if sum, _ := got.Totals["run_seconds"].(float64); sum <= 0 || got.Totals["charge"] != 1000.0+201*3+42*5 || got.Totals["currency"] != "USD" {
 					t.Errorf("totals %v", got.Totals)
 				}
-				if due := h.counted(t, "stoa_model_cost_total"); math.Abs(due*1e9-(201*3+42*5)) > 0.5 {
+				if due := h.sumMetric(t, "stoa_model_cost_total"); math.Abs(due*1e9-(201*3+42*5)) > 0.5 {
 					t.Errorf("the metrics tell that %v is due", due)
 				}
-				if status, body := h.ask(t, "GET", "/billing/usage", ana, nil); status != http.StatusForbidden {
+				if status, body := h.doRequest(t, "GET", "/billing/usage", ana, nil); status != http.StatusForbidden {
 					t.Errorf("a caller is told %d %s", status, body)
 				}
-				own := h.usage(t, "/billing/usage?group_by=key", eve)
-				if own.Totals["charge"] != got.Totals["charge"] || own.Totals["cost"] != nil || own.Rows[0]["key"] != "" {
-					t.Errorf("a viewer is told %v", own)
+				specific := h.getUsage(t, "/billing/usage?group_by=key", eve)
+				if specific.Totals["charge"] != got.Totals["charge"] || specific.Totals["cost"] != nil || specific.Rows[0]["key"] != "" {
+					t.Errorf("a viewer is told %v", specific)
 				}
 				for path, field := range map[string]string{"?group_by=color": "group_by", "?from=soon": "from", "?from=2026-02-01&to=2026-01-01": "to", "?page=1": "query"} {
-					if status, body := h.ask(t, "GET", "/admin/apps/acme/usage"+path, testSecret, nil); status != http.StatusBadRequest || !strings.Contains(body, fmt.Sprintf("%q", field)) {
+					if status, body := h.doRequest(t, "GET", "/admin/apps/acme/usage"+path, testSecret, nil); status != http.StatusBadRequest || !strings.Contains(body, fmt.Sprintf("%q", field)) {
 						t.Errorf("%s: %d %s", path, status, body)
 					}
 				}
@@ -148,40 +148,40 @@ func TestUsage(t *testing.T) {
 // TestPlans puts apps on plans: what a plan says of limits and models acts.
 func TestPlans(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachEngine(t, func(t *testing.T, h *testServer) {
 		plan := map[string]any{"name": "small", "weight": 3, "max_concurrent_tasks": 2, "queue_depth": 7, "allowed_models": []string{"openai/*", "scripted/*"}, "retention": map[string]any{"tasks": "720h"}}
-		h.want(t, http.StatusCreated, nil, "POST", "/admin/plans", testSecret, plan)
-		h.want(t, http.StatusConflict, nil, "POST", "/admin/plans", testSecret, plan)
-		h.want(t, http.StatusNotFound, nil, "PUT", "/admin/plans/large", testSecret, map[string]any{"weight": 1})
-		h.want(t, http.StatusBadRequest, nil, "POST", "/admin/plans", testSecret, map[string]any{"name": "bad", "weight": 1000})
-		h.create(t, "acme", paidApp)
-		if status, body := h.ask(t, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "large"}); status != http.StatusBadRequest || !strings.Contains(body, `there is no plan`) {
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/plans", testSecret, plan)
+		h.requireStatus(t, http.StatusConflict, nil, "POST", "/admin/plans", testSecret, plan)
+		h.requireStatus(t, http.StatusNotFound, nil, "PUT", "/admin/plans/large", testSecret, map[string]any{"weight": 1})
+		h.requireStatus(t, http.StatusBadRequest, nil, "POST", "/admin/plans", testSecret, map[string]any{"name": "bad", "weight": 1000})
+		h.createApp(t, "acme", paidApp)
+		if status, body := h.doRequest(t, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "large"}); status != http.StatusBadRequest || !strings.Contains(body, `there is no plan`) {
 			t.Errorf("an unknown plan: %d %s", status, body)
 		}
 		var app struct {
 			Plan   string
 			Limits map[string]any
 		}
-		h.want(t, http.StatusOK, &app, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "small", "limits": map[string]any{"queue_depth": 9}})
+		h.requireStatus(t, http.StatusOK, &app, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "small", "limits": map[string]any{"queue_depth": 9}})
 		if diff := gocmp.Diff(map[string]any{"weight": 3., "max_concurrent_tasks": 2., "queue_depth": 9., "rate": []any{}}, app.Limits); diff != "" || app.Plan != "small" {
 			t.Errorf("limits on the plan %q (-want +got):\n%s", app.Plan, diff)
 		}
-		ana := h.token(t, "acme", "ana", nil)
-		if status, body := h.say(t, ana, "hi"); status != http.StatusOK || !strings.Contains(body, "hello there") {
+		ana := h.createToken(t, "acme", "ana", nil)
+		if status, body := h.sendText(t, ana, "hi"); status != http.StatusOK || !strings.Contains(body, "hello there") {
 			t.Fatal(status, body)
 		}
 
 		plan["allowed_models"], plan["weight"] = []string{"openai/*"}, 0
-		h.want(t, http.StatusOK, nil, "PUT", "/admin/plans/small", testSecret, plan)
-		within(t, 20*time.Second, "the app may not call its model any more", func() bool {
-			_, body := h.say(t, ana, "hi")
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/plans/small", testSecret, plan)
+		waitWithin(t, 20*time.Second, "the app may not call its model any more", func() bool {
+			_, body := h.sendText(t, ana, "hi")
 			return strings.Contains(body, "the app's plan does not have the model scripted/scripted")
 		})
-		h.want(t, http.StatusOK, &app, "GET", "/admin/apps/acme", testSecret, nil)
+		h.requireStatus(t, http.StatusOK, &app, "GET", "/admin/apps/acme", testSecret, nil)
 		if app.Limits["weight"] != 1. {
 			t.Errorf("limits %v, want the default weight", app.Limits)
 		}
-		status, body := h.ask(t, "POST", "/admin/apps", testSecret, map[string]any{"name": "globex", "config": paidApp, "plan": "small"})
+		status, body := h.doRequest(t, "POST", "/admin/apps", testSecret, map[string]any{"name": "globex", "config": paidApp, "plan": "small"})
 		if status != http.StatusBadRequest || !strings.Contains(body, `"llms.m.model"`) {
 			t.Errorf("a configuration beyond the plan: %d %s", status, body)
 		}
@@ -199,17 +199,17 @@ type budgetAnswer struct {
 // TestBudget: a call beyond a hard budget is refused at the door, one that finds it used up in its middle fails and says why.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
-		h.create(t, "acme", paidApp)
-		ana := h.token(t, "acme", "ana", nil)
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		h.createApp(t, "acme", paidApp)
+		ana := h.createToken(t, "acme", "ana", nil)
 		body := map[string]any{"name": "cap", "scope": map[string]any{"agent": "assistant"}, "unit": "calls", "amount": 2, "window": "month", "timezone": "Europe/Berlin", "hard": true, "on_exhausted": "reject"}
-		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, body)
-		h.want(t, http.StatusConflict, nil, "POST", "/admin/apps/acme/budgets", testSecret, body)
-		if status, text := h.say(t, ana, "hi"); status != http.StatusOK || !strings.Contains(text, "hello there") {
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, body)
+		h.requireStatus(t, http.StatusConflict, nil, "POST", "/admin/apps/acme/budgets", testSecret, body)
+		if status, text := h.sendText(t, ana, "hi"); status != http.StatusOK || !strings.Contains(text, "hello there") {
 			t.Fatal(status, text)
 		}
 		// Two calls of a model, and one is left.
-		if status, text := h.say(t, ana, "sum"); status != http.StatusOK || !strings.Contains(text, "the budget cap (agent assistant) is used up until ") {
+		if status, text := h.sendText(t, ana, "sum"); status != http.StatusOK || !strings.Contains(text, "the budget cap (agent assistant) is used up until ") {
 			t.Errorf("in the middle: %d %s", status, text)
 		}
 		var refused struct {
@@ -218,24 +218,24 @@ func TestBudget(t *testing.T) {
 				Details map[string]any
 			}
 		}
-		h.want(t, http.StatusTooManyRequests, &refused, "POST", "/agents/assistant", ana, rpc("message:send", words("hi")))
-		_, until := billing.Month.Bounds(time.Now(), berlin(t))
+		h.requireStatus(t, http.StatusTooManyRequests, &refused, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("hi")))
+		_, until := billing.Month.Bounds(time.Now(), loadBerlinZone(t))
 		if d := refused.Error.Details; refused.Error.Code != "RESOURCE_EXHAUSTED" || d["scope"] != "agent assistant" || d["budget"] != "cap" || !strings.HasPrefix(fmt.Sprint(d["resets_at"]), until.Format("2006-01-02T15:04:05")) {
 			t.Errorf("refused with %+v", refused)
 		}
 		var list budgetAnswer
-		h.want(t, http.StatusOK, &list, "GET", "/billing/budgets", h.token(t, "acme", "eve", map[string]any{"roles": []string{"viewer"}}), nil)
+		h.requireStatus(t, http.StatusOK, &list, "GET", "/billing/budgets", h.createToken(t, "acme", "eve", map[string]any{"roles": []string{"viewer"}}), nil)
 		if len(list.Budgets) != 1 || list.Budgets[0].Committed != 2 || list.Budgets[0].Reserved != 0 || list.Budgets[0].Remaining != 0 {
 			t.Errorf("budgets %+v", list)
 		}
-		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/cap", testSecret, map[string]any{"amount": 3})
-		if status, text := h.say(t, ana, "hi"); status != http.StatusOK || !strings.Contains(text, "hello there") {
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/cap", testSecret, map[string]any{"amount": 3})
+		if status, text := h.sendText(t, ana, "hi"); status != http.StatusOK || !strings.Contains(text, "hello there") {
 			t.Errorf("with room again: %d %s", status, text)
 		}
-		h.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme/budgets/cap", testSecret, nil)
-		h.want(t, http.StatusNotFound, nil, "DELETE", "/admin/apps/acme/budgets/cap", testSecret, nil)
-		h.want(t, http.StatusCreated, nil, "POST", "/admin/budgets", testSecret, map[string]any{"name": "all", "unit": "tokens", "amount": 100, "window": "total", "hard": true})
-		if status, text := h.say(t, ana, "hi"); status != http.StatusTooManyRequests || !strings.Contains(text, `"resets_at":null`) || !strings.Contains(text, `"scope":"platform"`) {
+		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme/budgets/cap", testSecret, nil)
+		h.requireStatus(t, http.StatusNotFound, nil, "DELETE", "/admin/apps/acme/budgets/cap", testSecret, nil)
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/budgets", testSecret, map[string]any{"name": "all", "unit": "tokens", "amount": 100, "window": "total", "hard": true})
+		if status, text := h.sendText(t, ana, "hi"); status != http.StatusTooManyRequests || !strings.Contains(text, `"resets_at":null`) || !strings.Contains(text, `"scope":"platform"`) {
 			t.Errorf("over the platform's budget: %d %s", status, text)
 		}
 	})
@@ -247,44 +247,44 @@ func TestPause(t *testing.T) {
 	for _, backend := range []string{"", "storage: {tasks: {backend: inmemory}}\n"} {
 		t.Run(cmp.Or(strings.TrimSpace(backend), "lasting"), func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, h *testHouse) {
-				h.create(t, "acme", backend+paidApp)
-				ana := h.token(t, "acme", "ana", nil)
-				h.want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{
+			onEachEngine(t, func(t *testing.T, h *testServer) {
+				h.createApp(t, "acme", backend+paidApp)
+				ana := h.createToken(t, "acme", "ana", nil)
+				h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{
 					"name": "cap", "unit": "calls", "amount": 1, "window": "total", "hard": true, "on_exhausted": "pause",
 				})
 				var got taskAnswer
-				h.want(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, rpc("message:send", words("sum")))
+				h.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("sum")))
 				id := got.Result.TaskID
-				if got.Result.Status.State != "input_required" || !strings.HasPrefix(got.text(), "Paused: the budget cap (app) is used up. ") {
+				if got.Result.Status.State != "input_required" || !strings.HasPrefix(got.statusText(), "Paused: the budget cap (app) is used up. ") {
 					t.Fatalf("%+v, want a task that waits", got)
 				}
-				if _, body := h.ask(t, "POST", "/agents/assistant", ana, rpc("message:send", words("go on", "task_id", id))); !strings.Contains(body, "waits until its budget has room again") {
+				if _, body := h.doRequest(t, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("go on", "task_id", id))); !strings.Contains(body, "waits until its budget has room again") {
 					t.Errorf("a message to it: %s", body)
 				}
-				boss := h.token(t, "acme", "boss", map[string]any{"roles": []string{"admin"}})
-				if status, body := h.ask(t, "POST", "/tasks/"+id+"/approve", boss, map[string]any{}); status != http.StatusConflict {
+				boss := h.createToken(t, "acme", "boss", map[string]any{"roles": []string{"admin"}})
+				if status, body := h.doRequest(t, "POST", "/tasks/"+id+"/approve", boss, map[string]any{}); status != http.StatusConflict {
 					t.Errorf("an approval: %d %s", status, body)
 				}
 				state := func() string {
-					h.want(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, rpc("tasks/get", map[string]any{"id": id}))
+					h.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, newRPCCall("tasks/get", map[string]any{"id": id}))
 					return got.Result.Status.State
 				}
 				if backend == "" && h.db.Engine() == db.Postgres { // once is enough
-					time.Sleep(task.BudgetLook + 2*time.Second)
+					time.Sleep(task.BudgetPollInterval + 2*time.Second)
 				}
 				if s := state(); s != "input_required" {
 					t.Fatalf("without room it is %s", s)
 				}
-				h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/cap", testSecret, map[string]any{"amount": 2})
-				within(t, 20*time.Second, "the task goes on", func() bool { return state() == "completed" })
-				if got.text() != "hello there" {
-					t.Errorf("it says %q", got.text())
+				h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/cap", testSecret, map[string]any{"amount": 2})
+				waitWithin(t, 20*time.Second, "the task goes on", func() bool { return state() == "completed" })
+				if got.statusText() != "hello there" {
+					t.Errorf("it says %q", got.statusText())
 				}
-				if told := h.audited(t, "app=acme&action=task.resume"); len(told) != 1 || told[0].Detail["task"] != id || told[0].Detail["changed_by"] != "admin" || told[0].Detail["budget"] != "cap" {
-					t.Errorf("the trail says %+v", told)
+				if reported := h.listAuditEntries(t, "app=acme&action=task.resume"); len(reported) != 1 || reported[0].Detail["task"] != id || reported[0].Detail["changed_by"] != "admin" || reported[0].Detail["budget"] != "cap" {
+					t.Errorf("the trail says %+v", reported)
 				}
-				sum := h.usage(t, "/admin/apps/acme/usage", testSecret).Totals
+				sum := h.getUsage(t, "/admin/apps/acme/usage", testSecret).Totals
 				if sum["model_calls"] != 2.0 || sum["tool_calls"] != 1.0 {
 					t.Errorf("usage %v, want what one run uses", sum)
 				}
@@ -293,7 +293,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-func berlin(t *testing.T) *time.Location {
+func loadBerlinZone(t *testing.T) *time.Location {
 	t.Helper()
 	zone, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -302,23 +302,23 @@ func berlin(t *testing.T) *time.Location {
 	return zone
 }
 
-// TestBudgetAcrossHouses has 200 callers at three houses on one database share a budget of calls and one of tokens. They end
+// TestBudgetAcrossServers has 200 callers at three houses on one database share a budget of calls and one of tokens. They end
 // at the cap exactly.
-func TestBudgetAcrossHouses(t *testing.T) {
+func TestBudgetAcrossServers(t *testing.T) {
 	t.Parallel()
-	database := dbtest.PostgresURL(t)
-	var houses []*testHouse
+	database := dbtest.NewPostgresURL(t)
+	var servers []*testServer
 	for range 3 {
-		houses = append(houses, openTestHouse(t, database))
+		servers = append(servers, openTestServer(t, database))
 	}
-	const room = 23
-	houses[0].create(t, "acme", paidApp)
-	houses[0].want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "unit": "calls", "amount": room, "window": "year", "hard": true})
-	houses[0].want(t, http.StatusCreated, nil, "POST", "/admin/budgets", testSecret, map[string]any{"name": "much", "unit": "tokens", "amount": 10_000_000, "window": "year", "hard": true})
-	ana := houses[0].token(t, "acme", "ana", nil)
-	for _, h := range houses { // they have heard of the budget
-		within(t, 20*time.Second, "a house knows of the budgets", func() bool {
-			return h.shared.Billing.Allowance("", "").Bounded()
+	const folder = 23
+	servers[0].createApp(t, "acme", paidApp)
+	servers[0].requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "unit": "calls", "amount": folder, "window": "year", "hard": true})
+	servers[0].requireStatus(t, http.StatusCreated, nil, "POST", "/admin/budgets", testSecret, map[string]any{"name": "much", "unit": "tokens", "amount": 10_000_000, "window": "year", "hard": true})
+	ana := servers[0].createToken(t, "acme", "ana", nil)
+	for _, h := range servers { // they have heard of the budget
+		waitWithin(t, 20*time.Second, "a house knows of the budgets", func() bool {
+			return h.deps.Billing.NewBudgetGate("", "").HasBudgets()
 		})
 	}
 	var all sync.WaitGroup
@@ -326,7 +326,7 @@ func TestBudgetAcrossHouses(t *testing.T) {
 	answered := 0
 	for i := range 200 {
 		all.Go(func() {
-			if _, body := houses[i%3].say(t, ana, "hi"); strings.Contains(body, "hello there") {
+			if _, body := servers[i%3].sendText(t, ana, "hi"); strings.Contains(body, "hello there") {
 				mu.Lock()
 				answered++
 				mu.Unlock()
@@ -336,14 +336,14 @@ func TestBudgetAcrossHouses(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if answered != room {
-		t.Errorf("%d calls were answered, want %d", answered, room)
+	if answered != folder {
+		t.Errorf("%d calls were answered, want %d", answered, folder)
 	}
-	got := houses[1].usage(t, "/admin/apps/acme/usage", testSecret)
-	if got.Totals["model_calls"] != float64(room) || got.Totals["input_tokens"] != 100.0*room {
+	got := servers[1].getUsage(t, "/admin/apps/acme/usage", testSecret)
+	if got.Totals["model_calls"] != float64(folder) || got.Totals["input_tokens"] != 100.0*folder {
 		t.Errorf("totals %v", got.Totals)
 	}
-	wrong, err := houses[2].shared.Billing.RebuildAll(t.Context())
+	wrong, err := servers[2].deps.Billing.RebuildBalances(t.Context())
 	if err != nil || len(wrong) > 0 {
 		t.Errorf("balances that the rows do not add up to: %v, %v", wrong, err)
 	}
@@ -353,13 +353,13 @@ func TestBudgetAcrossHouses(t *testing.T) {
 func TestBillingCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p := serveIn(t, dir)
-	p.create(t, "acme", paidApp)
-	p.want(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "unit": "calls", "amount": 5, "window": "year", "hard": true})
-	if status, body := p.say(t, p.token(t, "acme", "ana", nil), "hi"); status != http.StatusOK {
+	p := startProcess(t, dir)
+	p.createApp(t, "acme", paidApp)
+	p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "unit": "calls", "amount": 5, "window": "year", "hard": true})
+	if status, body := p.sendText(t, p.createToken(t, "acme", "ana", nil), "hi"); status != http.StatusOK {
 		t.Fatal(status, body)
 	}
-	if err := p.End(syscall.SIGTERM); err != nil {
+	if err := p.SignalAndWait(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	<-p.Ended()
@@ -378,7 +378,7 @@ func TestBillingCheck(t *testing.T) {
 		says string
 	}{{exitFailed, "committed 4, now 1"}, {0, "all balances are what was used"}} {
 		var out bytes.Buffer
-		if code := run(t.Context(), []string{"billing", "check", "--database", database}, &console{out: &out, err: &out}); code != want.code || !strings.Contains(out.String(), want.says) {
+		if code := runCommand(t.Context(), []string{"billing", "check", "--database", database}, &console{out: &out, err: &out}); code != want.code || !strings.Contains(out.String(), want.says) {
 			t.Errorf("check %d: exit code %d, %s", i, code, out.String())
 		}
 	}

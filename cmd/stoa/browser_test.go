@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// webPage serves a page that can call agents, and returns its origin.
-func webPage(t *testing.T) string {
+// serveWebPage serves a page that can call agents, and returns its origin.
+func serveWebPage(t *testing.T) string {
 	t.Helper()
 	script, err := os.ReadFile("testdata/browser/page.js")
 	if err != nil {
@@ -32,8 +32,8 @@ func webPage(t *testing.T) string {
 	return srv.URL
 }
 
-// browsed is what both apps of the browser's test do.
-const browsed = `
+// browserApp is what both apps of the browser's test do.
+const browserApp = `
 llms:
   demo:
     provider: scripted
@@ -58,16 +58,16 @@ func TestBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home, stranger, dir := webPage(t), webPage(t), t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), fmt.Appendf(nil, "%sserver: {cors: {allowed_origins: [%q]}}\n", browsed, home), 0o600); err != nil {
+	home, stranger, dir := serveWebPage(t), serveWebPage(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), fmt.Appendf(nil, "%sserver: {cors: {allowed_origins: [%q]}}\n", browserApp, home), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := serveIn(t, dir, "--config", "stoa.yaml")
+	p := startProcess(t, dir, "--config", "stoa.yaml")
 	for _, app := range []string{"acme", "globex"} {
-		p.create(t, app, browsed)
+		p.createApp(t, app, browserApp)
 	}
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/browser/browser.mjs", folder, chromium, p.url, home, stranger,
-		p.token(t, "acme", "ana", nil), p.token(t, "globex", "ana", nil))
+		p.createToken(t, "acme", "ana", nil), p.createToken(t, "globex", "ana", nil))
 	cmd.Stderr = t.Output()
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -88,10 +88,10 @@ func TestBrowser(t *testing.T) {
 			}
 			continue
 		}
-		if err := p.End(syscall.SIGTERM); err != nil {
+		if err := p.SignalAndWait(syscall.SIGTERM); err != nil {
 			t.Error(err)
 		}
-		serveIn(t, dir, "--config", "stoa.yaml", "--port", p.url[strings.LastIndex(p.url, ":")+1:], "--grpc-port", "0")
+		startProcess(t, dir, "--config", "stoa.yaml", "--port", p.url[strings.LastIndex(p.url, ":")+1:], "--grpc-port", "0")
 		_, _ = io.WriteString(in, "\n")
 	}
 	if err := cmd.Wait(); err != nil {

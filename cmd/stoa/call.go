@@ -35,7 +35,7 @@ func (cmd *callCmd) Run(ctx context.Context, c *console) error {
 	text := cmd.Text
 	if text == "-" {
 		var err error
-		if text, err = c.read("-"); err != nil {
+		if text, err = c.readInput("-"); err != nil {
 			return err
 		}
 	}
@@ -43,45 +43,45 @@ func (cmd *callCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	show := &transcript{c: c, cmd: cmd}
+	show := &transcript{console: c, cmd: cmd}
 	parts := []any{map[string]any{"type": "text", "text": text}}
 	for {
-		if err := cmd.turn(ctx, c, api, show, parts); err != nil {
+		if err := cmd.sendMessage(ctx, c, api, show, parts); err != nil {
 			return err
 		}
-		if parts = cmd.answer(ctx, c, show); parts == nil {
-			return show.end()
+		if parts = cmd.promptForInput(ctx, c, show); parts == nil {
+			return show.reportEnd()
 		}
-		cmd.Task, cmd.Context = show.task, ""
+		cmd.Task, cmd.Context = show.taskID, ""
 	}
 }
 
-// turn sends a message of parts and shows what comes of it until the task ends or waits for somebody.
-func (cmd *callCmd) turn(ctx context.Context, c *console, api *client, show *transcript, parts []any) error {
-	resp, err := api.send(ctx, http.MethodPost, cmd.path(), "text/event-stream", cmd.request(parts))
+// sendMessage sends a message of parts and shows what comes of it until the task ends or waits for somebody.
+func (cmd *callCmd) sendMessage(ctx context.Context, c *console, api *client, show *transcript, parts []any) error {
+	resp, err := api.sendRequest(ctx, http.MethodPost, cmd.agentPath(), "text/event-stream", cmd.newRequest(parts))
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
-		content, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		content, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
 		if err != nil {
-			return fmt.Errorf("read the answer of %s: %w", api.base, err)
+			return fmt.Errorf("read the answer of %s: %w", api.baseURL, err)
 		}
-		_, err = cmd.take(c, show, string(content))
+		_, err = cmd.handleUpdate(c, show, string(content))
 		return err
 	}
-	for data, err := range events(resp.Body) {
+	for data, err := range readEvents(resp.Body) {
 		if err != nil {
-			show.newline()
-			if ctx.Err() != nil && show.task != "" {
-				c.say("the task %s goes on without us", show.task)
+			show.endLine()
+			if ctx.Err() != nil && show.taskID != "" {
+				c.printStatus("the task %s goes on without us", show.taskID)
 			}
-			return fmt.Errorf("the stream from %s broke off: %w%s", api.base, err, show.trace())
+			return fmt.Errorf("the stream from %s broke off: %w%s", api.baseURL, err, show.describeTask())
 		}
-		ended, err := cmd.take(c, show, data)
+		ended, err := cmd.handleUpdate(c, show, data)
 		if err != nil {
-			show.newline()
+			show.endLine()
 			return err
 		}
 		if ended {
@@ -91,7 +91,7 @@ func (cmd *callCmd) turn(ctx context.Context, c *console, api *client, show *tra
 	return nil
 }
 
-func (cmd *callCmd) path() string {
+func (cmd *callCmd) agentPath() string {
 	path := "/agents/" + url.PathEscape(cmd.Agent)
 	if cmd.App != "" {
 		path = "/apps/" + url.PathEscape(cmd.App) + path
@@ -99,8 +99,8 @@ func (cmd *callCmd) path() string {
 	return path
 }
 
-// request returns the JSON-RPC call. Its message has an id of its own, so that the server can tell it from a repetition.
-func (cmd *callCmd) request(parts []any) map[string]any {
+// newRequest returns the JSON-RPC call. Its message has an id of its own, so that the server can tell it from a repetition.
+func (cmd *callCmd) newRequest(parts []any) map[string]any {
 	message := map[string]any{
 		"message_id": agentsvc.NewID(),
 		"role":       "user",
@@ -120,9 +120,9 @@ func (cmd *callCmd) request(parts []any) map[string]any {
 	}
 }
 
-// take shows one answer and says whether the task is at rest.
-func (cmd *callCmd) take(c *console, show *transcript, data string) (ended bool, err error) {
-	var u update
+// handleUpdate shows one answer and says whether the task is at rest.
+func (cmd *callCmd) handleUpdate(c *console, show *transcript, data string) (ended bool, err error) {
+	var u taskUpdate
 	if err := json.Unmarshal([]byte(data), &u); err != nil {
 		return false, fmt.Errorf("the server sent what is not JSON: %.80q", data)
 	}
@@ -130,16 +130,16 @@ func (cmd *callCmd) take(c *console, show *transcript, data string) (ended bool,
 		return false, u.Error
 	}
 	if len(u.Result) > 0 {
-		return cmd.take(c, show, string(u.Result))
+		return cmd.handleUpdate(c, show, string(u.Result))
 	}
 	if cmd.JSON {
 		fmt.Fprintln(c.out, strings.ReplaceAll(data, "\n", " "))
 	}
-	return show.add(u), nil
+	return show.applyUpdate(u), nil
 }
 
-// update is one answer of an agent's endpoint: an event of a stream, a task, or a JSON-RPC envelope around one.
-type update struct {
+// taskUpdate is one answer of an agent's endpoint: an event of a stream, a task, or a JSON-RPC envelope around one.
+type taskUpdate struct {
 	Result   json.RawMessage `json:"result"`
 	Error    *rpcError       `json:"error"`
 	TaskID   string          `json:"task_id"`
@@ -180,8 +180,8 @@ type artifact struct {
 	Parts []part `json:"parts"`
 }
 
-// text returns the message's text parts as one.
-func (m *message) text() string {
+// joinText returns the message's text parts as one.
+func (m *message) joinText() string {
 	if m == nil {
 		return ""
 	}

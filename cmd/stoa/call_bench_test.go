@@ -30,11 +30,11 @@ func BenchmarkCall(b *testing.B) {
 				b.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
 				b.Setenv("OTEL_TRACES_SAMPLER_ARG", bb.ratio)
 			}
-			h := openHouseOf(b, "sqlite://:memory:", slog.New(slog.DiscardHandler), config)
-			body := rpc("message:send", words("hello"))
+			h := openServerWith(b, "sqlite://:memory:", slog.New(slog.DiscardHandler), config)
+			body := newRPCCall("message:send", newTextMessage("hello"))
 			b.ReportAllocs()
 			for b.Loop() {
-				h.want(b, http.StatusOK, nil, "POST", "/agents/assistant", "", body)
+				h.requireStatus(b, http.StatusOK, nil, "POST", "/agents/assistant", "", body)
 			}
 		})
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// calledBack is the configuration of an app whose webhook posts what comes of it to hosts.
-func calledBack(hosts ...string) string {
+// callbackApp is the configuration of an app whose webhook posts what comes of it to hosts.
+func callbackApp(hosts ...string) string {
 	list, _ := json.Marshal(hosts)
 	return `
 llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "what?"}]}, {when: {text: "^slow$"}, then: [{say: "one ", pause: 2s}, {say: two}]}, {then: [{say: "You said: {{text}}"}]}]}}
@@ -24,8 +24,8 @@ agents:
 `
 }
 
-// result is what a webhook's sender is answered, and called back with.
-type result struct {
+// webhookResult is what a webhook's sender is answered, and called back with.
+type webhookResult struct {
 	TaskID    string  `json:"task_id"`
 	Status    string  `json:"status"`
 	Result    *string `json:"result"`
@@ -33,36 +33,36 @@ type result struct {
 	AgentName string  `json:"agent_name"`
 }
 
-// deliver sends a delivery to the webhook of an app, and returns the task that it has led to.
-func (h *testHouse) deliver(t *testing.T, app, text, address string, want int) (task string) {
+// deliverWebhook sends a delivery to the webhook of an app, and returns the task that it has led to.
+func (h *testServer) deliverWebhook(t *testing.T, app, text, address string, want int) (task string) {
 	t.Helper()
-	status, answer := h.do(t, h.signedDelivery(t, app, text, address))
+	status, answer := h.sendRequest(t, h.newSignedDelivery(t, app, text, address))
 	if status != want {
 		t.Fatalf("the delivery %q to %s: %d %s, want %d", text, address, status, answer, want)
 	}
-	var got result
+	var got webhookResult
 	if err := json.Unmarshal([]byte(answer), &got); status == http.StatusAccepted && (err != nil || got.Status != "accepted") {
 		t.Fatalf("the delivery %q to %s: %s, %v", text, address, answer, err)
 	}
 	return got.TaskID
 }
 
-// signedDelivery is a delivery to the webhook of an app whose sender names an address to be called back at.
-func (h *testHouse) signedDelivery(t *testing.T, app, text, address string) *http.Request {
+// newSignedDelivery is a delivery to the webhook of an app whose sender names an address to be called back at.
+func (h *testServer) newSignedDelivery(t *testing.T, app, text, address string) *http.Request {
 	t.Helper()
 	raw, _ := json.Marshal(map[string]string{"text": text, "callback_url": address})
 	mac := hmac.New(sha256.New, []byte("a-secret-of-all-the-hooks"))
 	mac.Write(raw)
-	req := h.request(t, "POST", "/apps/"+app+"/webhooks/hooked", "", string(raw))
+	req := h.newRequest(t, "POST", "/apps/"+app+"/webhooks/hooked", "", string(raw))
 	req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
 	return req
 }
 
-// results are what an inbox was called back with.
-func (in *inbox) results(t *testing.T) (all []result) {
+// parseResults are what an inbox was called back with.
+func (in *inbox) parseResults(t *testing.T) (all []webhookResult) {
 	t.Helper()
-	for _, m := range in.all() {
-		var r result
+	for _, m := range in.listMessages() {
+		var r webhookResult
 		if err := json.Unmarshal([]byte(m), &r); err != nil {
 			t.Fatalf("%s: %v", m, err)
 		}
@@ -75,78 +75,78 @@ func (in *inbox) results(t *testing.T) (all []result) {
 // at once when it is resumed, and never of an app that is deleted.
 func TestCallback(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
-		in := openInbox(t)
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		in := newInbox(t)
 		host := strings.TrimPrefix(in.url, "http://")
 		secret := map[string]string{notificationSecretName: "whsec_" + strings.Repeat("YWFh", 10)}
-		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
-			"name": "acme", "config": calledBack(host), "grants": []string{"private_network"}, "secrets": secret,
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
+			"name": "acme", "config": callbackApp(host), "grants": []string{"private_network"}, "secrets": secret,
 		})
-		task := h.deliver(t, "acme", "hello", in.url+"/done", http.StatusAccepted)
-		in.until(t, "completed")
-		if again := h.deliver(t, "acme", "hello", in.url+"/done", http.StatusAccepted); again != task {
+		task := h.deliverWebhook(t, "acme", "hello", in.url+"/done", http.StatusAccepted)
+		in.awaitMessage(t, "completed")
+		if again := h.deliverWebhook(t, "acme", "hello", in.url+"/done", http.StatusAccepted); again != task {
 			t.Errorf("the same delivery leads to %s, and first to %s", again, task)
 		}
-		asked := h.deliver(t, "acme", "ask", in.url, http.StatusAccepted)
-		operator := h.token(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})
+		asked := h.deliverWebhook(t, "acme", "ask", in.url, http.StatusAccepted)
+		operator := h.createToken(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})
 		cancelled := func() {
-			within(t, 10*time.Second, "it waits for somebody", func() bool {
-				_, body := h.ask(t, "GET", "/tasks?status=input_required", operator, nil)
+			waitWithin(t, 10*time.Second, "it waits for somebody", func() bool {
+				_, body := h.doRequest(t, "GET", "/tasks?status=input_required", operator, nil)
 				return strings.Contains(body, asked)
 			})
-			h.want(t, http.StatusOK, nil, "POST", "/v1/agents/hooked/tasks/"+asked+":cancel", operator, nil)
+			h.requireStatus(t, http.StatusOK, nil, "POST", "/v1/agents/hooked/tasks/"+asked+":cancel", operator, nil)
 		}
 		cancelled()
-		in.until(t, "failed")
-		said := "You said: hello"
-		want := []result{{task, "completed", &said, "", "hooked"}, {asked, "failed", nil, "the task is cancelled", "hooked"}}
-		if diff := cmp.Diff(want, in.results(t)); diff != "" {
+		in.awaitMessage(t, "failed")
+		written := "You said: hello"
+		want := []webhookResult{{task, "completed", &written, "", "hooked"}, {asked, "failed", nil, "the task is cancelled", "hooked"}}
+		if diff := cmp.Diff(want, in.parseResults(t)); diff != "" {
 			t.Errorf("called back with (-want +got):\n%s", diff)
 		}
 		if in.signed != 2 {
 			t.Errorf("%d of the two are signed", in.signed)
 		}
 
-		in.answer(http.StatusServiceUnavailable)
-		asked = h.deliver(t, "acme", "ask again", in.url, http.StatusAccepted)
-		within(t, 10*time.Second, "it fails", func() bool { return h.notification(t, operator, asked).Attempts > 0 })
-		h.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{})
-		in.answer(http.StatusNoContent)
-		within(t, 20*time.Second, "nothing is tried for a while", func() bool { return h.postponed(t, asked) })
-		if late := in.all(); len(late) > 0 {
+		in.respondWith(http.StatusServiceUnavailable)
+		asked = h.deliverWebhook(t, "acme", "ask again", in.url, http.StatusAccepted)
+		waitWithin(t, 10*time.Second, "it fails", func() bool { return h.getNotification(t, operator, asked).Attempts > 0 })
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{})
+		in.respondWith(http.StatusNoContent)
+		waitWithin(t, 20*time.Second, "nothing is tried for a while", func() bool { return h.isPostponed(t, asked) })
+		if late := in.listMessages(); len(late) > 0 {
 			t.Errorf("a suspended app posts %v", late)
 		}
-		h.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, map[string]any{})
-		within(t, 10*time.Second, "it is told at once when the app is back", func() bool { return len(in.all()) == 1 })
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, map[string]any{})
+		waitWithin(t, 10*time.Second, "it is told at once when the app is back", func() bool { return len(in.listMessages()) == 1 })
 
-		in.answer(http.StatusServiceUnavailable)
-		h.deliver(t, "acme", "gone", in.url, http.StatusAccepted)
-		in.until(t, "gone")
-		h.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
-		if open := h.receivers(t); open != 0 {
+		in.respondWith(http.StatusServiceUnavailable)
+		h.deliverWebhook(t, "acme", "gone", in.url, http.StatusAccepted)
+		in.awaitMessage(t, "gone")
+		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
+		if open := h.countReceivers(t); open != 0 {
 			t.Errorf("%d addresses are left of a deleted app", open)
 		}
 
-		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "outside", "config": calledBack(host)})
-		h.deliver(t, "outside", "hello", in.url, http.StatusBadRequest)
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "outside", "config": callbackApp(host)})
+		h.deliverWebhook(t, "outside", "hello", in.url, http.StatusBadRequest)
 	})
 }
 
 // TestCallbackAfterKill kills a process between what happens and what is told of it: the next one tells it.
 func TestCallbackAfterKill(t *testing.T) {
 	t.Parallel()
-	databases(t, func(t *testing.T, dir, database string) {
-		first := serveIn(t, dir, "--database", database)
-		in := openInbox(t)
-		first.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
-			"name": "acme", "config": calledBack(strings.TrimPrefix(in.url, "http://")), "grants": []string{"private_network"},
+	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {
+		first := startProcess(t, dir, "--database", database)
+		in := newInbox(t)
+		first.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
+			"name": "acme", "config": callbackApp(strings.TrimPrefix(in.url, "http://")), "grants": []string{"private_network"},
 		})
-		task := first.deliver(t, "acme", "slow", in.url, http.StatusAccepted)
-		_ = first.End(syscall.SIGKILL)
-		serveIn(t, dir, "--database", database, "--queue-stale-threshold", "2s")
-		in.until(t, "completed")
-		said := "one two"
-		if diff := cmp.Diff([]result{{task, "completed", &said, "", "hooked"}}, in.results(t)); diff != "" {
+		task := first.deliverWebhook(t, "acme", "slow", in.url, http.StatusAccepted)
+		_ = first.SignalAndWait(syscall.SIGKILL)
+		startProcess(t, dir, "--database", database, "--queue-stale-threshold", "2s")
+		in.awaitMessage(t, "completed")
+		written := "one two"
+		if diff := cmp.Diff([]webhookResult{{task, "completed", &written, "", "hooked"}}, in.parseResults(t)); diff != "" {
 			t.Errorf("called back with (-want +got):\n%s", diff)
 		}
 	})

@@ -7,18 +7,18 @@ import (
 	"stoa/authz"
 )
 
-// signCards has the door sign the cards of agents, if it is to, by keys that lie below the public URL.
-func (h *house) signCards(o *surface.Options) error {
+// configureCardSigning has the door sign the cards of agents, if it is to, by keys that lie below the public URL.
+func (h *server) configureCardSigning(o *surface.Options) error {
 	if !h.settings.signCards {
 		return nil
 	}
-	signer, err := authz.NewCardSigner(h.keys, o.PublicURL+ext.CardKeysPath)
+	signer, err := authz.NewCardSigner(h.keyring, o.PublicURL+ext.CardKeysPath)
 	if err != nil {
 		return err
 	}
-	h.cardKeys = signer.JWKS
+	h.cardJWKS = signer.JWKS
 	o.SignCard = func(card []byte) (surface.CardSignature, error) {
-		payload, err := a2agrpc.Canonical(card)
+		payload, err := a2agrpc.CanonicalCard(card)
 		if err != nil {
 			return surface.CardSignature{}, err
 		}

@@ -36,13 +36,13 @@ agents:
 	if err != nil {
 		t.Fatal(err)
 	}
-	database := dbtest.SQLiteURL(t)
-	closed, err := prepare(t, database, slog.New(slog.DiscardHandler), file)
+	database := dbtest.NewSQLiteURL(t)
+	closed, err := prepareServer(t, database, slog.New(slog.DiscardHandler), file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	closed.settings.signCards = true
-	h := serveHouse(t, closed)
+	h := startTestServer(t, closed)
 	paths := []string{"/.well-known/agent-card.json", "/agents/assistant", "/agents/guarded/.well-known/agent-card.json", "/a2a/assistant/.well-known/agent-card.json", "/a2a/guarded/.well-known/agent-card.json"}
 	var addresses []string
 	for _, path := range paths {
@@ -52,23 +52,23 @@ agents:
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		again := h.request(t, "GET", path, "", nil)
+		again := h.newRequest(t, "GET", path, "", nil)
 		again.Header.Set("If-None-Match", resp.Header.Get("ETag"))
-		if status, body := h.do(t, again); status != http.StatusNotModified {
+		if status, body := h.sendRequest(t, again); status != http.StatusNotModified {
 			t.Errorf("%s with its entity tag: %d %s", path, status, body)
 		}
-		_, card := h.ask(t, "GET", path, "", nil)
-		h.verify(t, path, card)
+		_, card := h.doRequest(t, "GET", path, "", nil)
+		h.verifyCard(t, path, card)
 	}
 	conn := h.dialGRPC(t)
-	card, err := call(t, conn, "", service10+"GetExtendedAgentCard", `{}`, "assistant")
+	card, err := callGRPC(t, conn, "", service10+"GetExtendedAgentCard", `{}`, "assistant")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.verify(t, "gRPC", card)
+	h.verifyCard(t, "gRPC", card)
 	var extended struct{ Result json.RawMessage }
-	h.want(t, 200, &extended, "POST", "/a2a/assistant", "", rpc("GetExtendedAgentCard", map[string]any{}))
-	h.verify(t, "the extended card", string(extended.Result))
+	h.requireStatus(t, 200, &extended, "POST", "/a2a/assistant", "", newRPCCall("GetExtendedAgentCard", map[string]any{}))
+	h.verifyCard(t, "the extended card", string(extended.Result))
 	if folder := os.Getenv("STOA_TEST_A2A_SDK"); folder == "" {
 		t.Log("ATTENTION: without STOA_TEST_A2A_SDK (the folder that .ci/a2a-sdk prints) the official client for JavaScript verified no card")
 	} else {
@@ -79,17 +79,17 @@ agents:
 			t.Errorf("the official client says %q, %v; want %q", out, err, want)
 		}
 	}
-	plain := openHouseOf(t, dbtest.SQLiteURL(t), slog.New(slog.DiscardHandler), file)
-	if _, card := plain.ask(t, "GET", paths[0], "", nil); strings.Contains(card, "signatures") {
+	plain := openServerWith(t, dbtest.NewSQLiteURL(t), slog.New(slog.DiscardHandler), file)
+	if _, card := plain.doRequest(t, "GET", paths[0], "", nil); strings.Contains(card, "signatures") {
 		t.Errorf("nobody asked for signatures: %s", card)
 	}
-	if _, keys := plain.ask(t, "GET", "/.well-known/card-keys.json", "", nil); keys != `{"keys":[]}` {
+	if _, keys := plain.doRequest(t, "GET", "/.well-known/card-keys.json", "", nil); keys != `{"keys":[]}` {
 		t.Errorf("and there are keys: %s", keys)
 	}
 }
 
-// verify holds the signature of a card to the key that it names.
-func (h *testHouse) verify(t *testing.T, what, card string) {
+// verifyCard holds the signature of a card to the key that it names.
+func (h *testServer) verifyCard(t *testing.T, what, card string) {
 	t.Helper()
 	var signed struct {
 		Signatures []struct{ Protected, Signature string }
@@ -111,8 +111,8 @@ func (h *testHouse) verify(t *testing.T, what, card string) {
 		t.Fatalf("%s: the header is %+v, %v", what, head, err)
 	}
 	var set struct{ Keys []struct{ Kid, X string } }
-	h.want(t, 200, &set, "GET", strings.TrimPrefix(head.Jku, h.url), "", nil)
-	payload, err := a2agrpc.Canonical([]byte(card))
+	h.requireStatus(t, 200, &set, "GET", strings.TrimPrefix(head.Jku, h.url), "", nil)
+	payload, err := a2agrpc.CanonicalCard([]byte(card))
 	if err != nil {
 		t.Fatal(err)
 	}

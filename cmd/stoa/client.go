@@ -25,46 +25,46 @@ type serverFlag struct {
 
 // client speaks to a server's HTTP API with one credential.
 type client struct {
-	base   string      // without a slash at its end
-	header http.Header // goes with every request
-	http   *http.Client
+	baseURL    string      // without a slash at its end
+	header     http.Header // goes with every request
+	httpClient *http.Client
 }
 
 // How long a client waits for an answer to begin, and how much of one it reads.
 const (
-	answerTimeout = time.Minute
-	maxAnswer     = 64 << 20
+	responseTimeout  = time.Minute
+	maxResponseBytes = 64 << 20
 )
 
 func newClient(server, bearer string) (*client, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, &exit{code: exitUsage, cause: fmt.Errorf("--server must be a URL such as http://127.0.0.1:8080, it is %q", server)}
+		return nil, &exitError{code: exitUsage, cause: fmt.Errorf("--server must be a URL such as http://127.0.0.1:8080, it is %q", server)}
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.ResponseHeaderTimeout = answerTimeout
+	transport.ResponseHeaderTimeout = responseTimeout
 	header := http.Header{"User-Agent": {"stoa/" + strings.TrimPrefix(version, "v")}}
 	if bearer != "" {
 		header.Set("Authorization", "Bearer "+bearer)
 	}
-	return &client{base: strings.TrimRight(server, "/"), header: header, http: &http.Client{Transport: transport}}, nil
+	return &client{baseURL: strings.TrimRight(server, "/"), header: header, httpClient: &http.Client{Transport: transport}}, nil
 }
 
-// admin returns a client that holds the admin secret.
-func (f serverFlag) admin() (*client, error) {
-	secret, err := adminSecret()
+// newAdminClient returns a client that holds the admin secret.
+func (f serverFlag) newAdminClient() (*client, error) {
+	secret, err := findAdminSecret()
 	if err != nil {
 		return nil, err
 	}
 	return newClient(f.Server, secret)
 }
 
-// do sends body, unless it is nil, as JSON and reads the answer into answer, unless that is nil or there
+// doJSON sends body, unless it is nil, as JSON and reads the answer into answer, unless that is nil or there
 // is none. An answer that is no success is an [*apiError].
-func (c *client) do(ctx context.Context, method, path string, body, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+func (c *client) doJSON(ctx context.Context, method, path string, body, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
-	resp, err := c.send(ctx, method, path, "application/json", body)
+	resp, err := c.sendRequest(ctx, method, path, "application/json", body)
 	if err != nil {
 		return err
 	}
@@ -72,15 +72,15 @@ func (c *client) do(ctx context.Context, method, path string, body, answer any) 
 	if answer == nil {
 		return nil
 	}
-	err = json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer)
+	err = json.NewDecoder(io.LimitReader(resp.Body, maxResponseBytes)).Decode(answer)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the answer of %s: %w", c.base, err)
+		return fmt.Errorf("read the answer of %s: %w", c.baseURL, err)
 	}
 	return nil
 }
 
-// send sends body, unless it is nil, as JSON and returns the answer, whose body the caller closes.
-func (c *client) send(ctx context.Context, method, path, accept string, body any) (*http.Response, error) {
+// sendRequest sends body, unless it is nil, as JSON and returns the answer, whose body the caller closes.
+func (c *client) sendRequest(ctx context.Context, method, path, accept string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		encoded, err := json.Marshal(body)
@@ -89,7 +89,7 @@ func (c *client) send(ctx context.Context, method, path, accept string, body any
 		}
 		content = bytes.NewReader(encoded)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	req, err := http.NewRequestWithContext(ctx, method, c.baseURL+path, content)
 	if err != nil {
 		return nil, err
 	}
@@ -98,52 +98,52 @@ func (c *client) send(ctx context.Context, method, path, accept string, body any
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.httpClient.Do(req)
 	if err != nil {
-		return nil, c.unreachable(err)
+		return nil, c.unreachableError(err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, c.refusal(resp)
+	return nil, c.readError(resp)
 }
 
-func (c *client) unreachable(err error) error {
+func (c *client) unreachableError(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return fmt.Errorf("no answer from %s: %w (start a server with stoa serve, or name another with --server)", c.base, err)
+	return fmt.Errorf("no answer from %s: %w (start a server with stoa serve, or name another with --server)", c.baseURL, err)
 }
 
 // apiError is an answer that is no success.
 type apiError struct {
-	Status    int
-	Code      string
-	Message   string
-	RequestID string
-	Retry     string // seconds to wait, as the server says
-	Problems  []config.Problem
+	Status     int
+	Code       string
+	Message    string
+	RequestID  string
+	RetryAfter string // seconds to wait, as the server says
+	Problems   []config.Problem
 }
 
 // Error returns the message with what an operator needs to find the request.
 func (e *apiError) Error() string {
-	about := []string{fmt.Sprintf("HTTP %d", e.Status)}
+	details := []string{fmt.Sprintf("HTTP %d", e.Status)}
 	if e.Code != "" {
-		about = []string{e.Code}
+		details = []string{e.Code}
 	}
 	if e.RequestID != "" {
-		about = append(about, "request "+e.RequestID)
+		details = append(details, "request "+e.RequestID)
 	}
-	if e.Retry != "" {
-		about = append(about, "try again in "+e.Retry+" s")
+	if e.RetryAfter != "" {
+		details = append(details, "try again in "+e.RetryAfter+" s")
 	}
-	return e.Message + " (" + strings.Join(about, ", ") + ")"
+	return e.Message + " (" + strings.Join(details, ", ") + ")"
 }
 
-// refusal reads what the server says about a request it did not carry out.
-func (c *client) refusal(resp *http.Response) error {
+// readError reads what the server says about a request it did not carry out.
+func (c *client) readError(resp *http.Response) error {
 	var body struct {
 		Error struct {
 			Code    string `json:"code"`
@@ -154,9 +154,9 @@ func (c *client) refusal(resp *http.Response) error {
 			} `json:"details"`
 		} `json:"error"`
 	}
-	e := &apiError{Status: resp.StatusCode, Retry: resp.Header.Get("Retry-After")}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&body); err != nil || body.Error.Message == "" {
-		e.Message = fmt.Sprintf("%s answered %q, not in Stoa's words", c.base, resp.Status)
+	e := &apiError{Status: resp.StatusCode, RetryAfter: resp.Header.Get("Retry-After")}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxResponseBytes)).Decode(&body); err != nil || body.Error.Message == "" {
+		e.Message = fmt.Sprintf("%s answered %q, not in Stoa's words", c.baseURL, resp.Status)
 		return e
 	}
 	e.Code, e.Message = body.Error.Code, body.Error.Message
@@ -164,21 +164,21 @@ func (c *client) refusal(resp *http.Response) error {
 	return e
 }
 
-// adminSecret finds the admin secret: in the environment, in the file that the environment names, or in the file
+// findAdminSecret finds the admin secret: in the environment, in the file that the environment names, or in the file
 // that a server on SQLite keeps beside its database. While two are valid, the first is taken.
-func adminSecret() (string, error) {
-	secret, err := secretFrom(adminSecretName)
+func findAdminSecret() (string, error) {
+	secret, err := readSecret(adminSecretName)
 	if secret != "" || err != nil {
-		return first(secret), err
+		return firstSecret(secret), err
 	}
-	database, _ := environ("STOA_DATABASE")
+	database, _ := lookupEnv("STOA_DATABASE")
 	name := secretsFile(database)
 	content, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read the admin secret: %w", err)
 	}
-	if secret := lineOf(string(content), adminSecretName); secret != "" {
-		return first(secret), nil
+	if secret := findSecretValue(string(content), adminSecretName); secret != "" {
+		return firstSecret(secret), nil
 	}
 	return "", fmt.Errorf("no admin secret: set %s or %s_FILE, or run this where the server's %s lies",
 		adminSecretName, adminSecretName, filepath.Base(name))
@@ -194,7 +194,7 @@ func secretsFile(database string) string {
 	return filepath.Join(filepath.Dir(path), "stoa.secrets")
 }
 
-func first(list string) string {
+func firstSecret(list string) string {
 	one, _, _ := strings.Cut(list, ",")
 	return strings.TrimSpace(one)
 }

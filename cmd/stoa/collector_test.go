@@ -55,7 +55,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var in tracespb.ExportTraceServiceRequest
 		err = proto.Unmarshal(body, &in)
 		for _, res := range in.ResourceSpans {
-			c.service = texts(res.Resource.Attributes)
+			c.service = attributeTexts(res.Resource.Attributes)
 			for _, scope := range res.ScopeSpans {
 				c.spans = append(c.spans, scope.Spans...)
 			}
@@ -76,7 +76,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for _, res := range in.ResourceLogs {
 			for _, scope := range res.ScopeLogs {
 				for _, r := range scope.LogRecords {
-					line := texts(r.Attributes)
+					line := attributeTexts(r.Attributes)
 					line["msg"], line["trace"] = r.Body.GetStringValue(), hex.EncodeToString(r.TraceId)
 					c.logs = append(c.logs, line)
 				}
@@ -90,7 +90,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func texts(attrs []*common.KeyValue) map[string]string {
+func attributeTexts(attrs []*common.KeyValue) map[string]string {
 	out := map[string]string{}
 	for _, a := range attrs {
 		out[a.Key] = a.Value.GetStringValue()
@@ -98,16 +98,16 @@ func texts(attrs []*common.KeyValue) map[string]string {
 	return out
 }
 
-// of waits for the spans of a trace until those of these names are there, each once at least.
-func (c *collector) of(t *testing.T, trace string, names ...string) []*tracepb.Span {
+// awaitSpans waits for the spans of a trace until those of these names are there, each once at least.
+func (c *collector) awaitSpans(t *testing.T, trace string, names ...string) []*tracepb.Span {
 	t.Helper()
 	var found []*tracepb.Span
-	within(t, 20*time.Second, "the spans of a trace", func() bool {
+	waitWithin(t, 20*time.Second, "the spans of a trace", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		found = slices.DeleteFunc(slices.Clone(c.spans), func(s *tracepb.Span) bool { return hex.EncodeToString(s.TraceId) != trace })
 		for _, n := range names {
-			if named(found, n) == nil {
+			if findSpan(found, n) == nil {
 				return false
 			}
 		}
@@ -116,8 +116,8 @@ func (c *collector) of(t *testing.T, trace string, names ...string) []*tracepb.S
 	return found
 }
 
-// named returns the first span of a name, nil if there is none.
-func named(spans []*tracepb.Span, name string) *tracepb.Span {
+// findSpan returns the first span of a name, nil if there is none.
+func findSpan(spans []*tracepb.Span, name string) *tracepb.Span {
 	for _, s := range spans {
 		if s.Name == name {
 			return s
@@ -126,7 +126,7 @@ func named(spans []*tracepb.Span, name string) *tracepb.Span {
 	return nil
 }
 
-func (c *collector) everything() string {
+func (c *collector) exportedText() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return string(c.raw)

@@ -16,29 +16,29 @@ import (
 // have all there are, and who leaves makes room.
 func TestConnections(t *testing.T) {
 	t.Parallel()
-	c := newConnections(10, 3, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	c := newConnectionLimiter(10, 3, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	at := func(addr string) netip.Prefix {
 		a := netip.MustParseAddr(addr)
 		return netip.PrefixFrom(a, a.BitLen())
 	}
 	for i, want := range []bool{true, true, true, false, false} {
-		if got := c.enter(at("192.0.2.1")); got != want {
+		if got := c.acquire(at("192.0.2.1")); got != want {
 			t.Errorf("connection %d of an address: %v", i, got)
 		}
 	}
 	for _, addr := range []string{"192.0.2.2", "127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.1", "10.1.2.3", "10.1.2.3"} {
-		if !c.enter(at(addr)) {
+		if !c.acquire(at(addr)) {
 			t.Errorf("%s is refused", addr)
 		}
 	}
-	c.leave(at("192.0.2.1"))
-	if !c.enter(at("192.0.2.1")) || c.enter(at("192.0.2.1")) { // by now that is all there may be
+	c.release(at("192.0.2.1"))
+	if !c.acquire(at("192.0.2.1")) || c.acquire(at("192.0.2.1")) { // by now that is all there may be
 		t.Error("who left made room for none, or for two")
 	}
-	if c.enter(at("10.1.2.3")) {
+	if c.acquire(at("10.1.2.3")) {
 		t.Error("a trusted proxy is let in beyond all that there may be")
 	}
-	open, refused := c.count()
+	open, refused := c.readCounts()
 	if open != 10 || refused[boundAddress] != 2 || refused[boundTotal] != 2 {
 		t.Errorf("%d are open, refused %v", open, refused)
 	}
@@ -50,8 +50,8 @@ func TestDefaultConnections(t *testing.T) {
 	for _, c := range []struct {
 		descriptors uint64
 		want        int
-	}{{0, mostConnections}, {1 << 20, mostConnections}, {20_000, 15_000}, {1024, 768}, {512, 256}, {256, 64}, {2, 1}} {
-		if got := defaultConnections(c.descriptors); got != c.want {
+	}{{0, maxDefaultConnections}, {1 << 20, maxDefaultConnections}, {20_000, 15_000}, {1024, 768}, {512, 256}, {256, 64}, {2, 1}} {
+		if got := defaultMaxConnections(c.descriptors); got != c.want {
 			t.Errorf("of %d descriptors %d are for connections, want %d", c.descriptors, got, c.want)
 		}
 	}
@@ -61,8 +61,8 @@ func TestDefaultConnections(t *testing.T) {
 // closed and counted, the process goes on to reach its database, and with the flood's end others get in.
 func TestFlood(t *testing.T) {
 	t.Parallel()
-	databases(t, func(t *testing.T, dir, database string) {
-		p := serveIn(t, dir, "--database", database, "--max-connections", "20")
+	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {
+		p := startProcess(t, dir, "--database", database, "--max-connections", "20")
 		first := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}, Timeout: 20 * time.Second}
 		defer first.CloseIdleConnections()
 		healthy := func(client *http.Client) error {
@@ -122,7 +122,7 @@ func TestFlood(t *testing.T) {
 		for _, conn := range flood {
 			_ = conn.Close()
 		}
-		within(t, 20*time.Second, "another client gets in when the flood is over", func() bool {
+		waitWithin(t, 20*time.Second, "another client gets in when the flood is over", func() bool {
 			return healthy(&http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}) == nil
 		})
 	})

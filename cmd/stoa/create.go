@@ -31,39 +31,39 @@ type appSettings struct {
 	DryRun      bool     `help:"Only check: change nothing."`
 }
 
-// body returns the settings that were given as the API takes them.
-func (s *appSettings) body(c *console) (map[string]any, error) {
+// newBody returns the settings that were given as the API takes them.
+func (s *appSettings) newBody(c *console) (map[string]any, error) {
 	body := map[string]any{}
 	if s.Config != "" {
-		content, err := c.read(s.Config)
+		content, err := c.readInput(s.Config)
 		if err != nil {
 			return nil, err
 		}
 		body["config"] = content
 	}
 	if s.Secret != nil {
-		secrets, err := pairs("--secret", s.Secret, os.LookupEnv)
+		secrets, err := parsePairs("--secret", s.Secret, os.LookupEnv)
 		if err != nil {
 			return nil, err
 		}
 		body["secrets"] = secrets
 	}
 	if s.Label != nil {
-		labels, err := pairs("--label", s.Label, nil)
+		labels, err := parsePairs("--label", s.Label, nil)
 		if err != nil {
 			return nil, err
 		}
 		body["labels"] = labels
 	}
 	if s.Auth != nil {
-		auth, err := pairs("--auth", s.Auth, nil)
+		auth, err := parsePairs("--auth", s.Auth, nil)
 		if err != nil {
 			return nil, err
 		}
-		body["auth"] = issuerOf(auth)
+		body["auth"] = parseIssuer(auth)
 	}
 	if s.Grant != nil {
-		body["grants"] = grant.Parse(withoutEmpty(s.Grant))
+		body["grants"] = grant.ParseList(withoutEmpty(s.Grant))
 	}
 	if s.Plan != nil {
 		body["plan"] = *s.Plan
@@ -75,7 +75,7 @@ func (s *appSettings) body(c *console) (map[string]any, error) {
 		}
 	}
 	if s.Rate != nil {
-		rates, err := rates(withoutEmpty(s.Rate))
+		rates, err := parseRates(withoutEmpty(s.Rate))
 		if err != nil {
 			return nil, err
 		}
@@ -90,8 +90,8 @@ func (s *appSettings) body(c *console) (map[string]any, error) {
 	return body, nil
 }
 
-// issuerOf returns the issuer that fields describe, nil where there are none.
-func issuerOf(fields map[string]string) map[string]any {
+// parseIssuer returns the issuer that fields describe, nil where there are none.
+func parseIssuer(fields map[string]string) map[string]any {
 	if len(fields) == 0 {
 		return nil
 	}
@@ -104,28 +104,28 @@ func issuerOf(fields map[string]string) map[string]any {
 	return auth
 }
 
-func (s *appSettings) query() string {
+func (s *appSettings) dryRunQuery() string {
 	if s.DryRun {
 		return "?dry_run=true"
 	}
 	return ""
 }
 
-// done says in the past or in the conditional what has become of the app.
-func (s *appSettings) done(verb string) string {
+// describeResult says in the past or in the conditional what has become of the app.
+func (s *appSettings) describeResult(verb string) string {
 	if s.DryRun {
 		return "would be " + verb
 	}
 	return verb
 }
 
-// explain shows each offence of the configuration where it stands in the file.
-func (s *appSettings) explain(c *console, err error) error {
+// explainProblems shows each offence of the configuration where it stands in the file.
+func (s *appSettings) explainProblems(c *console, err error) error {
 	var refused *apiError
 	if !errors.As(err, &refused) || len(refused.Problems) == 0 {
 		return err
 	}
-	return c.refuse(&config.Error{File: s.Config, Problems: refused.Problems})
+	return c.printProblems(&config.Error{File: s.Config, Problems: refused.Problems})
 }
 
 type appCreateCmd struct {
@@ -136,25 +136,25 @@ type appCreateCmd struct {
 // Run creates the app, or says everything that is wrong with its configuration.
 func (cmd *appCreateCmd) Run(ctx context.Context, c *console) error {
 	if cmd.Config == "" {
-		return &exit{code: exitUsage, cause: errors.New("an app needs --config FILE (see stoa app create --help)")}
+		return &exitError{code: exitUsage, cause: errors.New("an app needs --config FILE (see stoa app create --help)")}
 	}
-	body, err := cmd.body(c)
+	body, err := cmd.newBody(c)
 	if err != nil {
 		return err
 	}
 	body["name"] = cmd.Name
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
 	var answer json.RawMessage
-	if err := api.do(ctx, http.MethodPost, "/admin/apps"+cmd.query(), body, &answer); err != nil {
-		return cmd.explain(c, err)
+	if err := api.doJSON(ctx, http.MethodPost, "/admin/apps"+cmd.dryRunQuery(), body, &answer); err != nil {
+		return cmd.explainProblems(c, err)
 	}
 	if cmd.JSON {
-		return c.json(answer)
+		return c.printJSON(answer)
 	}
-	return cmd.shows(c, cmd.done("created"))(answer)
+	return cmd.newAppPrinter(c, cmd.describeResult("created"))(answer)
 }
 
 type appUpdateCmd struct {
@@ -165,14 +165,14 @@ type appUpdateCmd struct {
 
 // Run changes what was given and leaves the rest.
 func (cmd *appUpdateCmd) Run(ctx context.Context, c *console) error {
-	body, err := cmd.body(c)
+	body, err := cmd.newBody(c)
 	if err != nil {
 		return err
 	}
 	if len(body) == 0 {
-		return &exit{code: exitUsage, cause: errors.New("nothing to change (see stoa app update --help)")}
+		return &exitError{code: exitUsage, cause: errors.New("nothing to change (see stoa app update --help)")}
 	}
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
@@ -180,36 +180,36 @@ func (cmd *appUpdateCmd) Run(ctx context.Context, c *console) error {
 		api.header.Set("If-Match", strconv.Quote(strconv.FormatInt(cmd.IfRevision, 10)))
 	}
 	var answer json.RawMessage
-	if err := api.do(ctx, http.MethodPut, "/admin/apps/"+url.PathEscape(cmd.Name)+cmd.query(), body, &answer); err != nil {
-		return cmd.explain(c, err)
+	if err := api.doJSON(ctx, http.MethodPut, "/admin/apps/"+url.PathEscape(cmd.Name)+cmd.dryRunQuery(), body, &answer); err != nil {
+		return cmd.explainProblems(c, err)
 	}
 	if cmd.JSON {
-		return c.json(answer)
+		return c.printJSON(answer)
 	}
-	return cmd.shows(c, cmd.done("updated"))(answer)
+	return cmd.newAppPrinter(c, cmd.describeResult("updated"))(answer)
 }
 
-// pairs reads NAME=VALUE arguments. A name alone takes its value from lookup, where there is one; an empty argument
+// parsePairs reads NAME=VALUE arguments. A name alone takes its value from lookup, where there is one; an empty argument
 // names nothing.
-func pairs(flag string, args []string, lookup func(string) (string, bool)) (map[string]string, error) {
+func parsePairs(flag string, args []string, lookup func(string) (string, bool)) (map[string]string, error) {
 	found := map[string]string{}
 	for _, arg := range withoutEmpty(args) {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok && lookup != nil {
 			if value, ok = lookup(name); !ok {
-				return nil, &exit{code: exitUsage, cause: fmt.Errorf("%s %s: no such variable in the environment", flag, name)}
+				return nil, &exitError{code: exitUsage, cause: fmt.Errorf("%s %s: no such variable in the environment", flag, name)}
 			}
 		}
 		if !ok || name == "" {
-			return nil, &exit{code: exitUsage, cause: fmt.Errorf("%s takes NAME=VALUE, it is %q", flag, arg)}
+			return nil, &exitError{code: exitUsage, cause: fmt.Errorf("%s takes NAME=VALUE, it is %q", flag, arg)}
 		}
 		found[name] = value
 	}
 	return found, nil
 }
 
-// grantsText lists grants as --grant takes them.
-func grantsText(list grant.List) string {
+// formatGrants lists grants as --grant takes them.
+func formatGrants(list grant.List) string {
 	words := make([]string, len(list))
 	for i, g := range list {
 		words[i] = g.String()

@@ -14,8 +14,8 @@ type credential struct {
 	Server string `json:"server"`
 }
 
-// credentials finds what parts ask the caller for.
-func credentials(parts []part) (found []credential) {
+// findCredentials finds what parts ask the caller for.
+func findCredentials(parts []part) (found []credential) {
 	for _, p := range parts {
 		var w credential
 		if json.Unmarshal(p.Data, &w) == nil && w.Type == "tool_credential" {
@@ -25,11 +25,11 @@ func credentials(parts []part) (found []credential) {
 	return found
 }
 
-// supply asks for the credentials that a task waits for, without showing what is typed.
-func (cmd *callCmd) supply(ctx context.Context, c *console, show *transcript) []any {
+// promptForCredentials asks for the credentials that a task waits for, without showing what is typed.
+func (cmd *callCmd) promptForCredentials(ctx context.Context, c *console, show *transcript) []any {
 	var parts []any
-	for _, w := range show.wanted {
-		value, ok := c.line(ctx, fmt.Sprintf("%s for %s at %s: ", w.Header, w.Tool, w.Server), true)
+	for _, w := range show.credentials {
+		value, ok := c.promptLine(ctx, fmt.Sprintf("%s for %s at %s: ", w.Header, w.Tool, w.Server), true)
 		if !ok || value == "" {
 			return nil
 		}

@@ -22,9 +22,9 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// blabber is a server that lets in who brings the right key, and repeats to everybody what they brought: as a web page,
+// newLeakyServer is a server that lets in who brings the right key, and repeats to everybody what they brought: as a web page,
 // and as an MCP server with the tool buy, whose call fails where that is asked for.
-func blabber(t *testing.T) string {
+func newLeakyServer(t *testing.T) string {
 	t.Helper()
 	const key = "right-canary"
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,24 +38,24 @@ func blabber(t *testing.T) string {
 			fmt.Fprint(w, "you brought "+brought)
 			return
 		}
-		var ask struct {
+		var request struct {
 			ID     any
 			Method string
 			Params struct {
 				Arguments struct{ Fail bool }
 			}
 		}
-		if json.NewDecoder(r.Body).Decode(&ask) != nil || ask.ID == nil {
+		if json.NewDecoder(r.Body).Decode(&request) != nil || request.ID == nil {
 			w.WriteHeader(http.StatusAccepted)
 			return
 		}
-		answer := map[string]any{"jsonrpc": "2.0", "id": ask.ID}
+		answer := map[string]any{"jsonrpc": "2.0", "id": request.ID}
 		switch {
-		case ask.Method == "initialize":
+		case request.Method == "initialize":
 			answer["result"] = map[string]any{"protocolVersion": "2025-06-18", "capabilities": map[string]any{"tools": map[string]any{}}, "serverInfo": map[string]any{"name": brought, "version": "1"}}
-		case ask.Method == "tools/list":
+		case request.Method == "tools/list":
 			answer["result"] = map[string]any{"tools": []any{map[string]any{"name": "buy", "inputSchema": map[string]any{"type": "object"}}}}
-		case ask.Method == "tools/call" && !ask.Params.Arguments.Fail:
+		case request.Method == "tools/call" && !request.Params.Arguments.Fail:
 			answer["result"] = map[string]any{"content": []any{map[string]any{"type": "text", "text": "bought with " + brought}}}
 		default:
 			answer["error"] = map[string]any{"code": -32000, "message": "failed with " + brought}
@@ -67,7 +67,7 @@ func blabber(t *testing.T) string {
 	return srv.URL
 }
 
-const blabConfig = `
+const leakyConfig = `
 llms:
   m:
     provider: scripted
@@ -93,19 +93,19 @@ tools:
 agents: {assistant: {llm: m, tools: [fetch, page, shop]}}
 `
 
-// shared is a buffer that many may write to.
-type shared struct {
+// sharedBuffer is a buffer that many may write to.
+type sharedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (s *shared) Write(b []byte) (int, error) {
+func (s *sharedBuffer) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.buf.Write(b)
 }
 
-func (s *shared) String() string {
+func (s *sharedBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.buf.String()
@@ -118,27 +118,27 @@ func TestCredentialCanary(t *testing.T) {
 	t.Setenv("OTEL_METRICS_EXPORTER", "otlp")
 	for engine, database := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "stoa.db") },
-		"postgres": func(t *testing.T) string { return dbtest.PostgresURL(t) },
+		"postgres": func(t *testing.T) string { return dbtest.NewPostgresURL(t) },
 	} {
 		t.Run(engine, func(t *testing.T) {
-			var log, told shared
+			var log, reported sharedBuffer
 			exported := newCollector(t)
 			measured := filepath.Join(t.TempDir(), "stoa.yaml")
 			if err := os.WriteFile(measured, []byte("llms: {m: {provider: scripted}}\nagents: {assistant: {llm: m}}\nobservability: {metrics: {enabled: true}}\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			h := openHouseOf(t, database(t), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), measured)
-			src := strings.ReplaceAll(blabConfig, "URL", blabber(t))
-			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src, "grants": []string{"private_network"}})
-			ana, eve := h.token(t, "acme", "ana", nil), h.token(t, "acme", "eve", nil)
-			ask := func(token, method string, params any) string {
-				_, body := h.ask(t, "POST", "/agents/assistant", token, rpc(method, params))
-				fmt.Fprintln(&told, body)
+			h := openServerWith(t, database(t), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), measured)
+			src := strings.ReplaceAll(leakyConfig, "URL", newLeakyServer(t))
+			h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src, "grants": []string{"private_network"}})
+			ana, eve := h.createToken(t, "acme", "ana", nil), h.createToken(t, "acme", "eve", nil)
+			request := func(token, method string, params any) string {
+				_, body := h.doRequest(t, "POST", "/agents/assistant", token, newRPCCall(method, params))
+				fmt.Fprintln(&reported, body)
 				return body
 			}
 			supply := func(token, id, tool string, value any) string {
 				data := map[string]any{"type": "tool_credential", "tool": tool, "value": value}
-				return ask(token, "message:send", map[string]any{"message": map[string]any{
+				return request(token, "message:send", map[string]any{"message": map[string]any{
 					"role": "user", "task_id": id, "message_id": "m", "parts": []any{map[string]any{"type": "data", "data": data}},
 				}})
 			}
@@ -146,7 +146,7 @@ func TestCredentialCanary(t *testing.T) {
 				{"fetch", "fetch", "you brought [credential]"}, {"page", "page", "you brought [credential]"},
 				{"buy", "shop", "bought with [credential]"}, {"fail", "", "failed with [credential]"},
 			} {
-				end := ask(ana, "message:send", words(c.text))
+				end := request(ana, "message:send", newTextMessage(c.text))
 				var out struct {
 					Result struct {
 						TaskID string `json:"task_id"`
@@ -169,29 +169,29 @@ func TestCredentialCanary(t *testing.T) {
 						t.Fatalf("%s with a wrong one: %s", c.text, again)
 					}
 					data := map[string]any{"type": "tool_credential", "tool": c.tool, "value": "Bearer right-canary"}
-					end = ask(ana, "message:stream", map[string]any{"message": map[string]any{
+					end = request(ana, "message:stream", map[string]any{"message": map[string]any{
 						"role": "user", "task_id": id, "parts": []any{map[string]any{"type": "data", "data": data}},
 					}})
 				}
 				if !strings.Contains(end, `"completed"`) || !strings.Contains(end, c.says) {
 					t.Errorf("%s: %s", c.text, end)
 				}
-				ask(ana, "tasks/get", map[string]any{"id": id})
-				ask(ana, "tasks/subscribe", map[string]any{"id": id, "after": 0})
+				request(ana, "tasks/get", map[string]any{"id": id})
+				request(ana, "tasks/subscribe", map[string]any{"id": id, "after": 0})
 			}
 			for path, token := range map[string]string{"/credentials": ana, "/tasks": ana, "/agents/assistant": ana, "/admin/apps/acme": testSecret, "/admin/audit?app=acme": testSecret} {
-				_, body := h.ask(t, "GET", path, token, nil)
-				fmt.Fprintln(&told, body)
+				_, body := h.doRequest(t, "GET", path, token, nil)
+				fmt.Fprintln(&reported, body)
 			}
-			rows := strings.Join(h.everything(t), "\n")
+			rows := strings.Join(h.dumpDatabase(t), "\n")
 			if strings.Count(rows, "shop") == 0 || !strings.Contains(rows, "credential: ") {
 				t.Fatal("the tables were not read")
 			}
-			_, _ = h.ask(t, "POST", "/agents/assistant", ana, rpc("message:send", words("a-canary that nobody knows what to do with")))
+			_, _ = h.doRequest(t, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("a-canary that nobody knows what to do with")))
 			for _, path := range []string{"/agents/none-canary", "/v1/agents/none-canary/tasks", "/mcp/none-canary", "/openai/v1/models/none-canary"} {
-				_, _ = h.ask(t, "GET", path, ana, nil)
+				_, _ = h.doRequest(t, "GET", path, ana, nil)
 			}
-			within(t, 20*time.Second, "the spans and metrics of the last call are exported", func() bool {
+			waitWithin(t, 20*time.Second, "the spans and metrics of the last call are exported", func() bool {
 				exported.mu.Lock()
 				defer exported.mu.Unlock()
 				tools := 0
@@ -202,12 +202,12 @@ func TestCredentialCanary(t *testing.T) {
 				}
 				return tools >= 4 && len(exported.metrics) > 0
 			})
-			_, page := h.ask(t, "GET", "/metrics", "", nil)
+			_, page := h.doRequest(t, "GET", "/metrics", "", nil)
 			if !strings.Contains(page, `app="acme"`) {
 				t.Fatalf("the metrics tell nothing of the app: %s", page)
 			}
 			for where, text := range map[string]string{
-				"an answer": told.String(), "the log": log.String(), "a table": rows, "the metrics": page, "an export": exported.everything(),
+				"an answer": reported.String(), "the log": log.String(), "a table": rows, "the metrics": page, "an export": exported.exportedText(),
 			} {
 				if at := strings.Index(text, "-canary"); at >= 0 {
 					t.Errorf("%s holds a credential: ...%s...", where, text[max(0, at-200):min(len(text), at+100)])
@@ -217,16 +217,16 @@ func TestCredentialCanary(t *testing.T) {
 	}
 }
 
-// everything is all that the database holds, a text for each row.
-func (h *testHouse) everything(t *testing.T) (rows []string) {
+// dumpDatabase is all that the database holds, a text for each row.
+func (h *testServer) dumpDatabase(t *testing.T) (rows []string) {
 	t.Helper()
 	q := `SELECT c.relname FROM pg_class c WHERE c.relkind = 'r' AND pg_table_is_visible(c.oid) AND c.relname NOT LIKE 'pg_%'`
 	if h.db.Engine() == db.SQLite {
 		q = `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'memory_words%'`
 	}
-	err := h.db.Schema(t.Context(), "", func(s *sql.DB) error {
-		for _, table := range query(t, s, q) {
-			for _, row := range query(t, s, "SELECT * FROM "+table) {
+	err := h.db.ChangeSchema(t.Context(), "", func(s *sql.DB) error {
+		for _, table := range queryRows(t, s, q) {
+			for _, row := range queryRows(t, s, "SELECT * FROM "+table) {
 				rows = append(rows, table+": "+row)
 			}
 		}
@@ -238,12 +238,12 @@ func (h *testHouse) everything(t *testing.T) (rows []string) {
 	return rows
 }
 
-// TestCallSupplies: whoever calls an agent from a terminal is asked for credentials there.
-func TestCallSupplies(t *testing.T) {
+// TestCallPromptsForCredentials: whoever calls an agent from a terminal is asked for credentials there.
+func TestCallPromptsForCredentials(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, dbtest.SQLiteURL(t))
-	src := strings.ReplaceAll(blabConfig, "URL", blabber(t))
-	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src, "grants": []string{"private_network"}})
+	h := openTestServer(t, dbtest.NewSQLiteURL(t))
+	src := strings.ReplaceAll(leakyConfig, "URL", newLeakyServer(t))
+	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": src, "grants": []string{"private_network"}})
 	for name, c := range map[string]struct {
 		typed string
 		alone bool
@@ -257,25 +257,25 @@ func TestCallSupplies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var both bytes.Buffer
-			con := &console{in: strings.NewReader(c.typed), out: &both, err: &both, prompts: !c.alone}
-			token := h.token(t, "acme", strings.ReplaceAll(name, " ", "-"), nil)
+			con := &console{in: strings.NewReader(c.typed), out: &both, err: &both, interactive: !c.alone}
+			token := h.createToken(t, "acme", strings.ReplaceAll(name, " ", "-"), nil)
 			err := (&callCmd{serverFlag: serverFlag{h.url}, Agent: "assistant", Text: "fetch", Token: token}).Run(t.Context(), con)
 			code := 0
 			if err != nil {
-				var e *exit
+				var e *exitError
 				if code = exitFailed; errors.As(err, &e) {
 					code = e.code
 				}
 			}
-			said := both.String()
-			missing := slices.ContainsFunc(c.on, func(want string) bool { return !strings.Contains(said, want) })
-			if code != c.code || missing || strings.Contains(said, "canary") {
-				t.Errorf("exit %d (%v), said %q", code, err, said)
+			written := both.String()
+			missing := slices.ContainsFunc(c.on, func(want string) bool { return !strings.Contains(written, want) })
+			if code != c.code || missing || strings.Contains(written, "canary") {
+				t.Errorf("exit %d (%v), said %q", code, err, written)
 			}
 		})
 	}
 	var e io.Reader = strings.NewReader("")
-	if _, ok := (&console{in: e, err: &bytes.Buffer{}}).line(t.Context(), "?", true); ok {
+	if _, ok := (&console{in: e, err: &bytes.Buffer{}}).promptLine(t.Context(), "?", true); ok {
 		t.Error("nobody has answered")
 	}
 }

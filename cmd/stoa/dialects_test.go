@@ -11,52 +11,52 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// tongue is a dialect as a client speaks it: each function returns the answer as JSON. Nil ones are what it has no words for.
-type tongue struct {
+// dialectClient is a dialect as a client speaks it: each function returns the answer as JSON. Nil ones are what it has no words for.
+type dialectClient struct {
 	name   string
-	say    func(text, task string) string           // to a new task, or on one that waits
+	send   func(text, task string) string           // to a new task, or on one that waits
 	decide func(task, call, decision string) string // about a tool call
 	get    func(task string) string
 	list   func() string
 	cancel func(task string) string
 }
 
-// style is what a dialect calls the members of a message.
-type style struct {
+// messageStyle is what a dialect calls the members of a message.
+type messageStyle struct {
 	id, role, parts, task string
 	wrapped               bool // data
 	typed                 bool // parts say what they are
 }
 
 var (
-	snake   = style{"message_id", "user", "parts", "task_id", false, true}
-	camel   = style{"messageId", "user", "parts", "taskId", false, false}
-	newer   = style{"messageId", "ROLE_USER", "parts", "taskId", false, false}
-	older   = style{"messageId", "ROLE_USER", "content", "taskId", true, false} // version 0.3 over REST
-	proto03 = style{"messageId", "ROLE_USER", "parts", "taskId", true, false}   // and over gRPC
+	snakeStyle      = messageStyle{"message_id", "user", "parts", "task_id", false, true}
+	camelStyle      = messageStyle{"messageId", "user", "parts", "taskId", false, false}
+	a2a10Style      = messageStyle{"messageId", "ROLE_USER", "parts", "taskId", false, false}
+	a2a03RESTStyle  = messageStyle{"messageId", "ROLE_USER", "content", "taskId", true, false} // version 0.3 over REST
+	a2a03ProtoStyle = messageStyle{"messageId", "ROLE_USER", "parts", "taskId", true, false}   // and over gRPC
 )
 
-// tongues are all dialects, spoken with a token.
-func (h *testHouse) tongues(t *testing.T, token string) []tongue {
+// newDialectClients are all dialects, spoken with a token.
+func (h *testServer) newDialectClients(t *testing.T, token string) []dialectClient {
 	t.Helper()
 	conn := h.dialGRPC(t)
 	n := 0
 	http := func(method, path string, body any) string {
-		status, answer := h.ask(t, method, path, token, body)
+		status, answer := h.doRequest(t, method, path, token, body)
 		if status != 200 || strings.Contains(answer, `"error"`) {
 			t.Fatalf("%s %s: %d %s", method, path, status, answer)
 		}
 		return answer
 	}
 	over := func(method, message string) string {
-		answer, err := call(t, conn, token, method, message, "assistant")
+		answer, err := callGRPC(t, conn, token, method, message, "assistant")
 		if err != nil {
 			t.Fatalf("%s %s: %v", method, message, err)
 		}
 		return answer
 	}
 	// message is one of a style; data that is wrapped stands as Protocol Buffers of version 0.3 have it.
-	message := func(part map[string]any, task string, as style) map[string]any {
+	message := func(part map[string]any, task string, as messageStyle) map[string]any {
 		n++
 		if data, ok := part["data"]; ok && as.wrapped {
 			part = map[string]any{"data": map[string]any{"data": data}}
@@ -74,29 +74,29 @@ func (h *testHouse) tongues(t *testing.T, token string) []tongue {
 		return m
 	}
 	text := func(s string) map[string]any { return map[string]any{"text": s} }
-	ruling := func(call, decision string) map[string]any {
+	newDecision := func(call, decision string) map[string]any {
 		return map[string]any{"data": map[string]any{"type": "tool_approval", "call_id": call, "decision": decision}}
 	}
 	waiting := map[string]any{"blocking": true}
 	// spoken makes a dialect of what takes a message with one part.
-	spoken := func(d tongue, send func(part map[string]any, task string) string) tongue {
-		d.say = func(s, task string) string { return send(text(s), task) }
-		d.decide = func(task, call, decision string) string { return send(ruling(call, decision), task) }
+	withMessages := func(d dialectClient, send func(part map[string]any, task string) string) dialectClient {
+		d.send = func(s, task string) string { return send(text(s), task) }
+		d.decide = func(task, call, decision string) string { return send(newDecision(call, decision), task) }
 		return d
 	}
-	rpcTongue := func(name, path string, as style, send, get, list, cancel string) tongue {
-		ask := func(method string, params any) string { return http("POST", path, rpc(method, params)) }
-		return spoken(tongue{
+	newRPCClient := func(name, path string, as messageStyle, send, get, list, cancel string) dialectClient {
+		request := func(method string, params any) string { return http("POST", path, newRPCCall(method, params)) }
+		return withMessages(dialectClient{
 			name:   name,
-			get:    func(id string) string { return ask(get, map[string]any{"id": id}) },
-			list:   func() string { return ask(list, map[string]any{}) },
-			cancel: func(id string) string { return ask(cancel, map[string]any{"id": id}) },
+			get:    func(id string) string { return request(get, map[string]any{"id": id}) },
+			list:   func() string { return request(list, map[string]any{}) },
+			cancel: func(id string) string { return request(cancel, map[string]any{"id": id}) },
 		}, func(part map[string]any, task string) string {
-			return ask(send, map[string]any{"message": message(part, task, as)})
+			return request(send, map[string]any{"message": message(part, task, as)})
 		})
 	}
-	restTongue := func(name, base, query string, as style) tongue {
-		return spoken(tongue{
+	newRESTClient := func(name, base, query string, as messageStyle) dialectClient {
+		return withMessages(dialectClient{
 			name:   name,
 			get:    func(id string) string { return http("GET", base+"/tasks/"+id+query, nil) },
 			list:   func() string { return http("GET", base+"/tasks", nil) },
@@ -106,23 +106,23 @@ func (h *testHouse) tongues(t *testing.T, token string) []tongue {
 		})
 	}
 	asJSON := func(v any) string { raw, _ := json.Marshal(v); return string(raw) }
-	return []tongue{
-		rpcTongue("extension", "/agents/assistant", snake, "message/send", "tasks/get", "tasks/list", "tasks/cancel"),
-		restTongue("versioned", "/v1/agents/assistant", "?include_artifacts=true&history_length=100", camel),
-		rpcTongue("A2A 1.0, JSON-RPC", "/a2a/assistant", newer, "SendMessage", "GetTask", "ListTasks", "CancelTask"),
-		restTongue("A2A 1.0, REST", "/a2a/assistant", "", newer),
-		rpcTongue("A2A 0.3, JSON-RPC", "/a2a/assistant", camel, "message/send", "tasks/get", "tasks/list", "tasks/cancel"),
-		restTongue("A2A 0.3, REST", "/a2a/assistant/v0.3/v1", "", older),
-		rpcTongue("root", "/?agent=assistant", newer, "SendMessage", "GetTask", "ListTasks", "CancelTask"),
-		spoken(tongue{
+	return []dialectClient{
+		newRPCClient("extension", "/agents/assistant", snakeStyle, "message/send", "tasks/get", "tasks/list", "tasks/cancel"),
+		newRESTClient("versioned", "/v1/agents/assistant", "?include_artifacts=true&history_length=100", camelStyle),
+		newRPCClient("A2A 1.0, JSON-RPC", "/a2a/assistant", a2a10Style, "SendMessage", "GetTask", "ListTasks", "CancelTask"),
+		newRESTClient("A2A 1.0, REST", "/a2a/assistant", "", a2a10Style),
+		newRPCClient("A2A 0.3, JSON-RPC", "/a2a/assistant", camelStyle, "message/send", "tasks/get", "tasks/list", "tasks/cancel"),
+		newRESTClient("A2A 0.3, REST", "/a2a/assistant/v0.3/v1", "", a2a03RESTStyle),
+		newRPCClient("root", "/?agent=assistant", a2a10Style, "SendMessage", "GetTask", "ListTasks", "CancelTask"),
+		withMessages(dialectClient{
 			name:   "A2A 1.0, gRPC",
 			get:    func(id string) string { return over(service10+"GetTask", asJSON(map[string]any{"id": id})) },
 			list:   func() string { return over(service10+"ListTasks", `{}`) },
 			cancel: func(id string) string { return over(service10+"CancelTask", asJSON(map[string]any{"id": id})) },
 		}, func(part map[string]any, task string) string {
-			return over(service10+"SendMessage", asJSON(map[string]any{"message": message(part, task, newer)}))
+			return over(service10+"SendMessage", asJSON(map[string]any{"message": message(part, task, a2a10Style)}))
 		}),
-		spoken(tongue{
+		withMessages(dialectClient{
 			name: "A2A 0.3, gRPC",
 			get: func(id string) string {
 				return over(service03+"GetTask", asJSON(map[string]any{"name": "tasks/" + id}))
@@ -132,33 +132,33 @@ func (h *testHouse) tongues(t *testing.T, token string) []tongue {
 				return over(service03+"CancelTask", asJSON(map[string]any{"name": "tasks/" + id}))
 			},
 		}, func(part map[string]any, task string) string {
-			return over(service03+"SendMessage", asJSON(map[string]any{"request": message(part, task, proto03), "configuration": waiting}))
+			return over(service03+"SendMessage", asJSON(map[string]any{"request": message(part, task, a2a03ProtoStyle), "configuration": waiting}))
 		}),
-		{name: "OpenAI", say: func(s, task string) string {
+		{name: "OpenAI", send: func(s, task string) string {
 			if task != "" {
 				return ""
 			}
 			return http("POST", "/openai/v1/chat/completions", map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": s}}})
 		}},
-		{name: "MCP", say: func(s, task string) string {
+		{name: "MCP", send: func(s, task string) string {
 			arguments := map[string]any{"message": s}
 			if task != "" {
 				arguments["task_id"] = task
 			}
-			return http("POST", "/mcp/assistant", rpc("tools/call", map[string]any{"name": "assistant", "arguments": arguments}))
+			return http("POST", "/mcp/assistant", newRPCCall("tools/call", map[string]any{"name": "assistant", "arguments": arguments}))
 		}},
 	}
 }
 
-// facts is what a dialect tells of a task, in words that belong to none.
-type facts struct {
+// taskFacts is what a dialect tells of a task, in words that belong to none.
+type taskFacts struct {
 	ID, Context, State string
 	Answer             string   // of the agent
-	Said, Made         []string // the history, and the artifacts
+	History, Artifacts []string // the history, and the artifacts
 }
 
-// member returns the first member of an object that goes by one of the names.
-func member(object any, names ...string) any {
+// findMember returns the first member of an object that goes by one of the names.
+func findMember(object any, names ...string) any {
 	m, _ := object.(map[string]any)
 	for _, name := range names {
 		if v, ok := m[name]; ok {
@@ -168,60 +168,60 @@ func member(object any, names ...string) any {
 	return nil
 }
 
-// taskIn finds the task in an answer.
-func taskIn(v any) any {
+// findTask finds the task in an answer.
+func findTask(v any) any {
 	for _, at := range []string{"result", "task", "structuredContent"} {
-		if inner := member(v, at); inner != nil {
-			return taskIn(inner)
+		if inner := findMember(v, at); inner != nil {
+			return findTask(inner)
 		}
 	}
 	return v
 }
 
-func textOf(message any) (s string) {
-	parts, _ := member(message, "parts", "content").([]any)
+func messageText(message any) (s string) {
+	parts, _ := findMember(message, "parts", "content").([]any)
 	for _, p := range parts {
-		if text, ok := member(p, "text").(string); ok {
+		if text, ok := findMember(p, "text").(string); ok {
 			s += text
 		}
-		if data := member(p, "data"); data != nil {
+		if data := findMember(p, "data"); data != nil {
 			s += "(data)"
 		}
-		if file := member(p, "file", "raw", "url"); file != nil {
+		if file := findMember(p, "file", "raw", "url"); file != nil {
 			s += "(file)"
 		}
 	}
 	return s
 }
 
-func factsIn(t *testing.T, answer string) (got facts) {
+func parseFacts(t *testing.T, answer string) (got taskFacts) {
 	t.Helper()
 	var v any
 	if err := json.Unmarshal([]byte(answer), &v); err != nil {
 		t.Fatalf("%s: %v", answer, err)
 	}
-	return factsOf(taskIn(v))
+	return readTaskFacts(findTask(v))
 }
 
-func factsOf(task any) (got facts) {
-	text := func(names ...string) string { s, _ := member(task, names...).(string); return s }
-	got = facts{ID: text("id", "task_id", "taskId"), Context: text("contextId", "context_id"), State: text("state"), Answer: text("text")}
+func readTaskFacts(task any) (got taskFacts) {
+	text := func(names ...string) string { s, _ := findMember(task, names...).(string); return s }
+	got = taskFacts{ID: text("id", "task_id", "taskId"), Context: text("contextId", "context_id"), State: text("state"), Answer: text("text")}
 	got.ID = strings.TrimPrefix(got.ID, "chatcmpl-")
-	if status := member(task, "status"); status != nil {
-		got.State, _ = member(status, "state").(string)
-		got.Answer = textOf(member(status, "message", "update"))
+	if status := findMember(task, "status"); status != nil {
+		got.State, _ = findMember(status, "state").(string)
+		got.Answer = messageText(findMember(status, "message", "update"))
 	}
 	got.State = strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(got.State, "TASK_STATE_")), "-", "_")
 	got.State = strings.ReplaceAll(got.State, "canceled", "cancelled")
-	history, _ := member(task, "history").([]any)
+	history, _ := findMember(task, "history").([]any)
 	for _, m := range history {
-		role, _ := member(m, "role").(string)
-		got.Said = append(got.Said, strings.ToLower(strings.TrimPrefix(role, "ROLE_"))+": "+textOf(m))
+		role, _ := findMember(m, "role").(string)
+		got.History = append(got.History, strings.ToLower(strings.TrimPrefix(role, "ROLE_"))+": "+messageText(m))
 	}
-	artifacts, _ := member(task, "artifacts").([]any)
+	artifacts, _ := findMember(task, "artifacts").([]any)
 	for _, a := range artifacts {
-		name, _ := member(a, "name").(string)
-		got.Made = append(got.Made, name+": "+textOf(a))
+		name, _ := findMember(a, "name").(string)
+		got.Artifacts = append(got.Artifacts, name+": "+messageText(a))
 	}
 	return got
 }
@@ -230,8 +230,8 @@ func factsOf(task any) (got facts) {
 // of every task.
 func TestDialects(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
-		h.create(t, "acme", `
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		h.createApp(t, "acme", `
 llms:
   demo:
     provider: scripted
@@ -250,17 +250,17 @@ tools:
 agents:
   assistant: {llm: demo, tools: [adder], input_modes: ["text/plain", "application/json"]}
 `)
-		all := h.tongues(t, h.token(t, "acme", "ana", map[string]any{"roles": []string{"operator"}}))
-		readers := slices.DeleteFunc(slices.Clone(all), func(d tongue) bool { return d.get == nil })
+		all := h.newDialectClients(t, h.createToken(t, "acme", "ana", map[string]any{"roles": []string{"operator"}}))
+		readers := slices.DeleteFunc(slices.Clone(all), func(d dialectClient) bool { return d.get == nil })
 		// same wants every dialect to tell the same of a task.
 		same := func(id, state, answer string) {
 			t.Helper()
-			first := factsIn(t, readers[0].get(id))
+			first := parseFacts(t, readers[0].get(id))
 			if first.ID != id || first.State != state || first.Answer != answer {
 				t.Errorf("%s: %+v, want %s: %s", readers[0].name, first, state, answer)
 			}
 			for _, d := range readers[1:] {
-				if diff := cmp.Diff(first, factsIn(t, d.get(id))); diff != "" {
+				if diff := cmp.Diff(first, parseFacts(t, d.get(id))); diff != "" {
 					t.Errorf("%s tells otherwise than %s:\n%s", d.name, readers[0].name, diff)
 				}
 			}
@@ -269,8 +269,8 @@ agents:
 		for i, d := range all {
 			next := readers[(i+1)%len(readers)]
 			begin := func(text string) string {
-				answer := d.say(text, "")
-				id := factsIn(t, answer).ID
+				answer := d.send(text, "")
+				id := parseFacts(t, answer).ID
 				if id == "" {
 					t.Fatalf("%s: %q is answered without a task: %s", d.name, text, answer)
 				}
@@ -281,30 +281,30 @@ agents:
 			same(begin("file"), "completed", "Here it is.")
 			asked := begin("ask")
 			same(asked, "input_required", "Which city?")
-			next.say("Rome", asked)
+			next.send("Rome", asked)
 			same(asked, "completed", "You said: Rome")
 			given := begin("ask")
 			next.cancel(given)
 			same(given, "cancelled", "")
 			sum := begin("sum")
-			var held struct {
+			var pending struct {
 				Tasks []struct {
 					Approvals []struct {
 						CallID string `json:"call_id"`
 					}
 				}
 			}
-			_, body := h.ask(t, http.MethodGet, "/tasks?status=input_required", h.token(t, "acme", "ana", nil), nil)
-			if err := json.Unmarshal([]byte(body), &held); err != nil || len(held.Tasks) != 1 || len(held.Tasks[0].Approvals) != 1 {
+			_, body := h.doRequest(t, http.MethodGet, "/tasks?status=input_required", h.createToken(t, "acme", "ana", nil), nil)
+			if err := json.Unmarshal([]byte(body), &pending); err != nil || len(pending.Tasks) != 1 || len(pending.Tasks[0].Approvals) != 1 {
 				t.Fatalf("%s: %s (%v)", d.name, body, err)
 			}
-			next.decide(sum, held.Tasks[0].Approvals[0].CallID, "approve")
+			next.decide(sum, pending.Tasks[0].Approvals[0].CallID, "approve")
 			same(sum, "completed", "It is 2.")
 		}
 		// Data that is no object.
 		list := map[string]any{"messageId": "list", "role": "ROLE_USER", "parts": []any{map[string]any{"data": []int{1, 2}}}}
-		_, body := h.ask(t, http.MethodPost, "/a2a/assistant", h.token(t, "acme", "ana", nil), rpc("SendMessage", map[string]any{"message": list}))
-		sent := factsIn(t, body).ID
+		_, body := h.doRequest(t, http.MethodPost, "/a2a/assistant", h.createToken(t, "acme", "ana", nil), newRPCCall("SendMessage", map[string]any{"message": list}))
+		sent := parseFacts(t, body).ID
 		ids = append(ids, sent)
 		same(sent, "completed", "You said: ")
 		for _, d := range readers {
@@ -312,10 +312,10 @@ agents:
 			if err := json.Unmarshal([]byte(d.list()), &v); err != nil {
 				t.Fatal(err)
 			}
-			listed, _ := member(taskIn(v), "tasks").([]any)
+			listed, _ := findMember(findTask(v), "tasks").([]any)
 			var got []string
 			for _, task := range listed {
-				got = append(got, factsOf(task).ID)
+				got = append(got, readTaskFacts(task).ID)
 			}
 			want := slices.Clone(ids[max(0, len(ids)-len(got)):])
 			slices.Reverse(want)

@@ -11,32 +11,32 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// grace is what is left for answers under way after the time for draining is over.
-const grace = 5 * time.Second
+// closeGrace is what is left for answers under way after the time for draining is over.
+const closeGrace = 5 * time.Second
 
 // drain stops the process so that nobody notices: it is not ready and serves on until the balancers know, begins no more
 // runs and finishes or hands back those under way, ends the streams with a hint to come back, and closes. It does not
 // wait for balancers where the house falls first.
-func (h *house) drain(ctx, falls context.Context, front *surface.Server, server *http.Server) error {
-	h.log.Info("stopping", "inflight", h.inflight())
-	left, cancel := context.WithTimeout(ctx, h.settings.shutdown)
+func (h *server) drain(ctx, aborted context.Context, frontend *surface.Server, server *http.Server) error {
+	h.log.Info("stopping", "inflight", h.countInflight())
+	left, cancel := context.WithTimeout(ctx, h.settings.shutdownTimeout)
 	defer cancel()
-	front.Drain()
-	if h.calls != nil {
-		h.calls.Drain()
+	frontend.Drain()
+	if h.grpcServer != nil {
+		h.grpcServer.Drain()
 	}
-	h.leave.take(falls, h.settings.drainDelay)
+	h.drainer.awaitBalancers(aborted, h.settings.drainDelay)
 	var work errgroup.Group
-	for _, p := range h.pools() {
+	for _, p := range h.workerPools() {
 		work.Go(func() error { return p.Drain(left) })
 	}
 	err := work.Wait()
-	last, cancelLast := context.WithTimeout(ctx, grace)
+	last, cancelLast := context.WithTimeout(ctx, closeGrace)
 	defer cancelLast()
-	front.EndStreams()
+	frontend.EndStreams()
 	var calls errgroup.Group
-	if h.calls != nil {
-		calls.Go(func() error { h.calls.Close(last); return nil })
+	if h.grpcServer != nil {
+		calls.Go(func() error { h.grpcServer.Close(last); return nil })
 	}
 	if serr := server.Shutdown(last); serr != nil {
 		err = errors.Join(err, server.Close())

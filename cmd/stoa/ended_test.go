@@ -16,16 +16,16 @@ import (
 // who listened by then were sent away: they are sent away as well, and once the app answers again they listen.
 func TestReadersAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
-		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
 			"name":   "acme",
 			"config": "llms: {demo: {provider: scripted, script: [{then: [{say: slow, pause: 1m}]}]}}\nagents: {assistant: {llm: demo}}",
 		})
-		app, err := h.apps.Get(t.Context(), "acme")
+		app, err := h.apps.LoadApp(t.Context(), "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, _, release, err := h.live.Acquire(t.Context(), app.ID)
+		a, _, release, err := h.runtimes.Acquire(t.Context(), app.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,20 +39,20 @@ func TestReadersAfterTheEnd(t *testing.T) {
 			change func() error
 			want   error
 		}{
-			{func() error { _, err := h.apps.Suspend(t.Context(), "ops", "acme", ""); return err }, tenancy.ErrSuspended},
-			{func() error { _, err := h.apps.Resume(t.Context(), "ops", "acme", ""); return err }, nil},
-			{func() error { return h.apps.Delete(t.Context(), "ops", "acme") }, tenancy.ErrNotFound},
+			{func() error { _, err := h.apps.SuspendApp(t.Context(), "ops", "acme", ""); return err }, tenancy.ErrSuspended},
+			{func() error { _, err := h.apps.ResumeApp(t.Context(), "ops", "acme", ""); return err }, nil},
+			{func() error { return h.apps.DeleteApp(t.Context(), "ops", "acme") }, tenancy.ErrNotFound},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			_, evs, err := a.Tasks().Follow(ctx, task.Reach{}, opened.ID, nil)
+			_, evs, err := a.Tasks().Follow(ctx, task.Visibility{}, opened.ID, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := c.change(); err != nil {
 				t.Fatal(err)
 			}
-			for !errors.Is(h.acquire(t, app), c.want) { // each waits for a look that is under way
+			for !errors.Is(h.tryAcquireApp(t, app), c.want) { // each waits for a look that is under way
 				if t.Context().Err() != nil {
 					t.Fatal("the change is not seen")
 				}
@@ -73,9 +73,9 @@ func TestReadersAfterTheEnd(t *testing.T) {
 	})
 }
 
-func (h *testHouse) acquire(t *testing.T, app tenancy.App) error {
+func (h *testServer) tryAcquireApp(t *testing.T, app tenancy.App) error {
 	t.Helper()
-	_, _, release, err := h.live.Acquire(t.Context(), app.ID)
+	_, _, release, err := h.runtimes.Acquire(t.Context(), app.ID)
 	release()
 	return err
 }

@@ -68,27 +68,27 @@ const (
 
 // settings are the flags with every source taken into account.
 type settings struct {
-	host, role, database, migrateDatabase, redis, publicURL string
-	publicGRPC                                              string
-	port, grpcPort, workers, maxInflight, appInflight       int
-	maxConnections, maxAddressConnections                   int
-	appBodyRate                                             int // MiB a second
-	watch, signCards                                        bool
-	maxRetries                                              int
-	initialDelay, maxDelay, stale, shutdown, drainDelay     time.Duration
-	longestRun                                              time.Duration
-	appStoredBytes                                          int64
-	maxAnswer, answerMemory                                 int // MiB
-	proxies                                                 []netip.Prefix
-	appHosts                                                []string
-	metricsAddr, logLevel, logFormat, logFile               string
-	sandboxUser                                             string
-	sandboxPrograms                                         []string
+	host, role, databaseURL, migrateDatabaseURL, redisURL, publicURL              string
+	publicGRPC                                                                    string
+	port, grpcPort, queueWorkers, maxInflight, appInflight                        int
+	maxConnections, maxAddressConnections                                         int
+	appBodyRateMiB                                                                int // MiB a second
+	watch, signCards                                                              bool
+	maxRetries                                                                    int
+	retryInitialDelay, retryMaxDelay, staleThreshold, shutdownTimeout, drainDelay time.Duration
+	maxRunTime                                                                    time.Duration
+	appStoredBytes                                                                int64
+	maxAnswerMiB, answerMemoryMiB                                                 int // MiB
+	trustedProxies                                                                []netip.Prefix
+	appHosts                                                                      []string
+	metricsAddr, logLevel, logFormat, logFile                                     string
+	sandboxUser                                                                   string
+	sandboxPrograms                                                               []string
 }
 
-// resolve takes each setting from the command line, else the environment, else the configuration file, else its
+// resolveSettings takes each setting from the command line, else the environment, else the configuration file, else its
 // default. cfg may be nil.
-func resolve(line flags, cfg *config.Config) (settings, error) {
+func resolveSettings(line flags, cfg *config.Config) (settings, error) {
 	var e flags
 	var only struct {
 		AppHosts []string `split_words:"true"`
@@ -100,42 +100,42 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 		}
 	}
 	if cfg == nil {
-		cfg = config.Default("scripted", "")
+		cfg = config.DefaultConfig("scripted", "")
 	}
 	s := settings{
-		host:            pick(cfg.Server.Host, line.Host, e.Host),
-		role:            pick(roleAll, line.Role, e.Role),
-		port:            pick(cfg.Server.Port, line.Port, e.Port),
-		grpcPort:        pick(cfg.Server.GRPCPort, line.GRPCPort, e.GRPCPort),
-		publicGRPC:      pick("", line.PublicGRPC, e.PublicGRPC),
-		database:        pick("sqlite://stoa.db", line.Database, e.Database),
-		migrateDatabase: pick("", line.MigrateDatabase, e.MigrateDatabase),
-		redis:           pick("", line.Redis, e.Redis),
-		publicURL:       strings.TrimSuffix(pick("", line.PublicURL, e.PublicURL), "/"),
-		watch:           pick(false, line.Watch, e.Watch),
-		signCards:       pick(false, line.SignCards, e.SignCards),
-		workers:         pick(4, line.QueueWorkers, e.QueueWorkers),
-		maxRetries:      pick(3, line.QueueMaxRetries, e.QueueMaxRetries),
-		initialDelay:    pick(time.Second, line.QueueInitialDelay, e.QueueInitialDelay),
-		maxDelay:        pick(5*time.Minute, line.QueueMaxDelay, e.QueueMaxDelay),
-		stale:           pick(5*time.Minute, line.QueueStaleThreshold, e.QueueStaleThreshold),
-		maxInflight:     pick(512, line.MaxInflight, e.MaxInflight),
-		appInflight:     pick(0, line.AppInflight, e.AppInflight),
-		appStoredBytes:  pick(int64(10)<<30, line.AppStoredBytes, e.AppStoredBytes),
-		longestRun:      pick(runner.LongestRun, line.LongestRun, e.LongestRun),
-		maxAnswer:       pick(llm.DefaultMaxBytes>>20, line.MaxAnswer, e.MaxAnswer),
-		answerMemory:    pick(defaultAnswerMemory, line.AnswerMemory, e.AnswerMemory),
-		sandboxUser:     pick("", line.SandboxUser, e.SandboxUser),
-		maxConnections:  pick(defaultConnections(descriptors()), line.MaxConnections, e.MaxConnections),
-		appBodyRate:     pick(16, line.AppBodyRate, e.AppBodyRate),
-		metricsAddr:     pick("", line.MetricsAddr, e.MetricsAddr),
-		shutdown:        pick(30*time.Second, line.ShutdownTimeout, e.ShutdownTimeout),
-		logLevel:        pick(cfg.Logger.Level, line.LogLevel, e.LogLevel),
-		logFormat:       pick(cfg.Logger.Format, line.LogFormat, e.LogFormat),
-		logFile:         cfg.Logger.File,
-		appHosts:        only.AppHosts,
+		host:               firstNonNil(cfg.Server.Host, line.Host, e.Host),
+		role:               firstNonNil(roleAll, line.Role, e.Role),
+		port:               firstNonNil(cfg.Server.Port, line.Port, e.Port),
+		grpcPort:           firstNonNil(cfg.Server.GRPCPort, line.GRPCPort, e.GRPCPort),
+		publicGRPC:         firstNonNil("", line.PublicGRPC, e.PublicGRPC),
+		databaseURL:        firstNonNil("sqlite://stoa.db", line.Database, e.Database),
+		migrateDatabaseURL: firstNonNil("", line.MigrateDatabase, e.MigrateDatabase),
+		redisURL:           firstNonNil("", line.Redis, e.Redis),
+		publicURL:          strings.TrimSuffix(firstNonNil("", line.PublicURL, e.PublicURL), "/"),
+		watch:              firstNonNil(false, line.Watch, e.Watch),
+		signCards:          firstNonNil(false, line.SignCards, e.SignCards),
+		queueWorkers:       firstNonNil(4, line.QueueWorkers, e.QueueWorkers),
+		maxRetries:         firstNonNil(3, line.QueueMaxRetries, e.QueueMaxRetries),
+		retryInitialDelay:  firstNonNil(time.Second, line.QueueInitialDelay, e.QueueInitialDelay),
+		retryMaxDelay:      firstNonNil(5*time.Minute, line.QueueMaxDelay, e.QueueMaxDelay),
+		staleThreshold:     firstNonNil(5*time.Minute, line.QueueStaleThreshold, e.QueueStaleThreshold),
+		maxInflight:        firstNonNil(512, line.MaxInflight, e.MaxInflight),
+		appInflight:        firstNonNil(0, line.AppInflight, e.AppInflight),
+		appStoredBytes:     firstNonNil(int64(10)<<30, line.AppStoredBytes, e.AppStoredBytes),
+		maxRunTime:         firstNonNil(runner.DefaultMaxDuration, line.LongestRun, e.LongestRun),
+		maxAnswerMiB:       firstNonNil(llm.DefaultMaxBytes>>20, line.MaxAnswer, e.MaxAnswer),
+		answerMemoryMiB:    firstNonNil(defaultAnswerMemory, line.AnswerMemory, e.AnswerMemory),
+		sandboxUser:        firstNonNil("", line.SandboxUser, e.SandboxUser),
+		maxConnections:     firstNonNil(defaultMaxConnections(descriptors()), line.MaxConnections, e.MaxConnections),
+		appBodyRateMiB:     firstNonNil(16, line.AppBodyRate, e.AppBodyRate),
+		metricsAddr:        firstNonNil("", line.MetricsAddr, e.MetricsAddr),
+		shutdownTimeout:    firstNonNil(30*time.Second, line.ShutdownTimeout, e.ShutdownTimeout),
+		logLevel:           firstNonNil(cfg.Logger.Level, line.LogLevel, e.LogLevel),
+		logFormat:          firstNonNil(cfg.Logger.Format, line.LogFormat, e.LogFormat),
+		logFile:            cfg.Logger.File,
+		appHosts:           only.AppHosts,
 	}
-	for folder := range strings.SplitSeq(pick("", line.SandboxPrograms, e.SandboxPrograms), ",") {
+	for folder := range strings.SplitSeq(firstNonNil("", line.SandboxPrograms, e.SandboxPrograms), ",") {
 		if folder == "" {
 			continue
 		}
@@ -148,23 +148,23 @@ func resolve(line flags, cfg *config.Config) (settings, error) {
 	if s.port == 0 && line.GRPCPort == nil && e.GRPCPort == nil && s.grpcPort == 50051 {
 		s.grpcPort = 0
 	}
-	s.maxAddressConnections = pick(max(s.maxConnections/connectionsShares, 1), line.MaxAddressConnections, e.MaxAddressConnections)
-	s.drainDelay = pick(min(5*time.Second, s.shutdown), line.DrainDelay, e.DrainDelay)
-	if pick(false, line.Studio, e.Studio) {
+	s.maxAddressConnections = firstNonNil(max(s.maxConnections/addressShares, 1), line.MaxAddressConnections, e.MaxAddressConnections)
+	s.drainDelay = firstNonNil(min(5*time.Second, s.shutdownTimeout), line.DrainDelay, e.DrainDelay)
+	if firstNonNil(false, line.Studio, e.Studio) {
 		return s, errors.New("--studio is not available yet")
 	}
 	var err error
-	s.proxies, err = prefixes(pick("", line.TrustedProxies, e.TrustedProxies))
-	return s, errors.Join(err, s.check())
+	s.trustedProxies, err = parsePrefixes(firstNonNil("", line.TrustedProxies, e.TrustedProxies))
+	return s, errors.Join(err, s.checkRanges())
 }
 
 // MiB of answers and conversations in memory at a time. An app may have half of them, and the largest message must fit in.
 const (
 	defaultAnswerMemory = 160
-	leastAnswerMemory   = 160
+	minAnswerMemory     = 160
 )
 
-func pick[T any](fallback T, given ...*T) T {
+func firstNonNil[T any](fallback T, given ...*T) T {
 	for _, g := range given {
 		if g != nil {
 			return *g
@@ -173,7 +173,7 @@ func pick[T any](fallback T, given ...*T) T {
 	return fallback
 }
 
-func (s settings) check() error {
+func (s settings) checkRanges() error {
 	var errs []error
 	bad := func(name, want string) { errs = append(errs, fmt.Errorf("%s must be %s", name, want)) }
 	if s.port < 0 || s.port > 65535 {
@@ -185,7 +185,7 @@ func (s settings) check() error {
 	if _, port, err := net.SplitHostPort(s.publicGRPC); s.publicGRPC != "" && (err != nil || port == "") {
 		bad("--public-grpc", "a host and port such as grpc.example.com:443")
 	}
-	if s.workers < 1 {
+	if s.queueWorkers < 1 {
 		bad("--queue-workers", "at least 1")
 	}
 	if s.maxInflight < 1 {
@@ -197,13 +197,13 @@ func (s settings) check() error {
 	if s.appStoredBytes < 0 {
 		bad("--app-stored-bytes", "0 or more")
 	}
-	if s.longestRun < time.Second {
+	if s.maxRunTime < time.Second {
 		bad("--longest-run", "at least 1s")
 	}
-	if s.maxAnswer < 1 || s.maxAnswer > 1024 {
+	if s.maxAnswerMiB < 1 || s.maxAnswerMiB > 1024 {
 		bad("--max-answer", "between 1 and 1024 MiB")
 	}
-	if least := max(leastAnswerMemory, 8*s.maxAnswer); s.answerMemory < least || s.answerMemory > 1<<20 {
+	if least := max(minAnswerMemory, 8*s.maxAnswerMiB); s.answerMemoryMiB < least || s.answerMemoryMiB > 1<<20 {
 		bad("--answer-memory", fmt.Sprintf("at least %d MiB, so that an app may have the largest message and answer in memory", least))
 	}
 	if s.maxConnections < 1 {
@@ -212,13 +212,13 @@ func (s settings) check() error {
 	if s.maxAddressConnections < 1 {
 		bad("--max-address-connections", "at least 1")
 	}
-	if s.appBodyRate < 1 || s.appBodyRate > 1<<20 {
+	if s.appBodyRateMiB < 1 || s.appBodyRateMiB > 1<<20 {
 		bad("--app-body-rate", "between 1 and 1048576")
 	}
 	if s.maxRetries < 0 {
 		bad("--queue-max-retries", "0 or more")
 	}
-	if s.initialDelay <= 0 || s.maxDelay < s.initialDelay {
+	if s.retryInitialDelay <= 0 || s.retryMaxDelay < s.retryInitialDelay {
 		bad("--queue-initial-delay", "more than 0 and not more than --queue-max-delay")
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.logLevel) {
@@ -230,36 +230,36 @@ func (s settings) check() error {
 	if s.publicURL != "" && !strings.HasPrefix(s.publicURL, "http://") && !strings.HasPrefix(s.publicURL, "https://") {
 		bad("--public-url", "a URL such as https://agents.example.com")
 	}
-	if s.shutdown < 0 {
+	if s.shutdownTimeout < 0 {
 		bad("--shutdown-timeout", "0 or more")
 	}
-	if s.drainDelay < 0 || s.drainDelay > s.shutdown {
+	if s.drainDelay < 0 || s.drainDelay > s.shutdownTimeout {
 		bad("--drain-delay", "0 or more and not more than --shutdown-timeout")
 	}
 	if !slices.Contains([]string{roleAll, roleWeb, roleWorker}, s.role) {
 		bad("--role", "all, web or worker")
 	}
-	if s.stale < time.Second {
+	if s.staleThreshold < time.Second {
 		bad("--queue-stale-threshold", "at least 1s")
 	}
 	return errors.Join(errs...)
 }
 
-// loopback reports whether nobody but this machine can reach the server.
-func (s settings) loopback() bool { return local(s.host) }
+// isLoopback reports whether nobody but this machine can reach the server.
+func (s settings) isLoopback() bool { return isLocalHost(s.host) }
 
-// measuredAlone reports whether nobody but this machine can read the metrics.
-func (s settings) measuredAlone() bool {
+// hasPrivateMetrics reports whether nobody but this machine can read the metrics.
+func (s settings) hasPrivateMetrics() bool {
 	host, _, _ := net.SplitHostPort(s.metricsAddr) // what is no address listens nowhere
-	return s.loopback() && (s.metricsAddr == "" || local(host))
+	return s.isLoopback() && (s.metricsAddr == "" || isLocalHost(host))
 }
 
-func local(host string) bool {
+func isLocalHost(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func prefixes(list string) ([]netip.Prefix, error) {
+func parsePrefixes(list string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for field := range strings.SplitSeq(list, ",") {
 		field = strings.TrimSpace(field)
@@ -288,28 +288,28 @@ func envError(err error) error {
 	return err
 }
 
-// gcPercent is how much the heap may grow between collections where GOGC does not say: a server of many short calls
+// defaultGCPercent is how much the heap may grow between collections where GOGC does not say: a server of many short calls
 // spends a third less of its time collecting than at Go's default.
-const gcPercent = 400
+const defaultGCPercent = 400
 
 func tuneGC() {
-	if _, ok := environ("GOGC"); !ok {
-		debug.SetGCPercent(gcPercent)
+	if _, ok := lookupEnv("GOGC"); !ok {
+		debug.SetGCPercent(defaultGCPercent)
 	}
 }
 
-// environ reads a variable of the process's environment. An empty one is not set.
-func environ(name string) (string, bool) {
+// lookupEnv reads a variable of the process's environment. An empty one is not set.
+func lookupEnv(name string) (string, bool) {
 	v := os.Getenv(name)
 	return v, v != ""
 }
 
-// secretFrom reads a secret from the environment, or from the file that NAME_FILE names there.
-func secretFrom(name string) (string, error) {
-	if v, ok := environ(name); ok {
+// readSecret reads a secret from the environment, or from the file that NAME_FILE names there.
+func readSecret(name string) (string, error) {
+	if v, ok := lookupEnv(name); ok {
 		return v, nil
 	}
-	path, ok := environ(name + "_FILE")
+	path, ok := lookupEnv(name + "_FILE")
 	if !ok {
 		return "", nil
 	}

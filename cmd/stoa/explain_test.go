@@ -5,16 +5,16 @@ import "testing"
 // TestExplainKeys: of an API key it is explained what that key may, unless somebody asks what else it might.
 func TestExplainKeys(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, sqliteURL(t))
+	h := openTestServer(t, newSQLiteURL(t))
 	for _, app := range []string{"acme", "globex"} {
-		h.create(t, app, `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m}}}`)
+		h.createApp(t, app, `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m}}}`)
 	}
-	var key keyShown
-	h.want(t, 201, &key, "POST", "/admin/apps/acme/keys", testSecret, map[string]any{"name": "reader", "roles": []string{"viewer"}, "scope": "usage:read"})
+	var key apiKeyRecord
+	h.requireStatus(t, 201, &key, "POST", "/admin/apps/acme/keys", testSecret, map[string]any{"name": "reader", "roles": []string{"viewer"}, "scope": "usage:read"})
 	path := func(app, action string) string {
 		return "/admin/apps/" + app + "/authz/explain?subject=key:" + key.ID + "&action=" + action
 	}
-	h.knocks(t, []knock{
+	h.checkRequests(t, []requestCase{
 		{"what its role has", "GET", path("acme", "usage:read"), testSecret, nil, 200, `"allowed":true,"rule":{"role":"viewer"`},
 		{"what its scope leaves out", "GET", path("acme", "tasks:read"), testSecret, nil, 200, `"allowed":false,"rule":{"role":"viewer"`},
 		{"what its role has not", "GET", path("acme", "agents:call"), testSecret, nil, 200, `"allowed":false,"rule":null`},

@@ -29,16 +29,16 @@ const (
 )
 
 // openExports brings up what exports usage, if anything does. What is set and cannot work is refused.
-func (h *house) openExports() error {
+func (h *server) openExports() error {
 	var s exportSettings
 	if err := envconfig.Process("stoa_export", &s); err != nil {
 		return envError(err)
 	}
-	secret, err := secretFrom(webhookSecretName)
+	secret, err := readSecret(webhookSecretName)
 	if err != nil {
 		return err
 	}
-	key, err := secretFrom(stripeKeyName)
+	key, err := readSecret(stripeKeyName)
 	if err != nil {
 		return err
 	}
@@ -53,20 +53,20 @@ func (h *house) openExports() error {
 		sinks["file"] = billing.FileSink{Folder: s.Folder, Format: s.Format}
 	}
 	if s.Webhook != "" || secret != "" {
-		if sinks["webhook"], err = s.webhook(h, secret); err != nil {
+		if sinks["webhook"], err = s.newWebhookSink(h, secret); err != nil {
 			return err
 		}
 	}
 	if len(s.Stripe) > 0 || key != "" {
-		if sinks["stripe"], err = billing.NewStripeSink(h.shared.Outside.HTTP(), key, "", s.Stripe); err != nil {
+		if sinks["stripe"], err = billing.NewStripeSink(h.deps.PublicEgress.HTTP(), key, "", s.Stripe); err != nil {
 			return fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", stripeKeyName, err)
 		}
 	}
-	h.exports = h.shared.Billing.NewExporter(sinks)
+	h.exporter = h.deps.Billing.NewExporter(sinks)
 	return nil
 }
 
-func (s exportSettings) webhook(h *house, text string) (billing.Sink, error) {
+func (s exportSettings) newWebhookSink(h *server, text string) (billing.Sink, error) {
 	u, err := url.Parse(s.Webhook)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !s.PrivateNetwork) {
 		return nil, errors.New("STOA_EXPORT_WEBHOOK must be an https address; http will do with STOA_EXPORT_PRIVATE_NETWORK=true")
@@ -75,16 +75,16 @@ func (s exportSettings) webhook(h *house, text string) (billing.Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", webhookSecretName, err)
 	}
-	client := h.shared.Outside.HTTP()
+	client := h.deps.PublicEgress.HTTP()
 	if s.PrivateNetwork {
-		client = h.shared.Inside.HTTP()
+		client = h.deps.PrivateEgress.HTTP()
 	}
-	return billing.WebhookSink{URL: s.Webhook, Secret: secret, Client: egress.Direct(client)}, nil
+	return billing.WebhookSink{URL: s.Webhook, Secret: secret, Client: egress.WithoutRedirects(client)}, nil
 }
 
-// keepBooks looks after credits and exports until ctx ends.
-func (h *house) keepBooks(ctx context.Context) error {
+// runBilling looks after credits and exports until ctx ends.
+func (h *server) runBilling(ctx context.Context) error {
 	ended := make(chan error, 1)
-	go func() { ended <- h.exports.Run(ctx) }()
-	return errors.Join(h.shared.Billing.KeepBooks(ctx), <-ended)
+	go func() { ended <- h.exporter.Run(ctx) }()
+	return errors.Join(h.deps.Billing.RunBookkeeping(ctx), <-ended)
 }

@@ -26,8 +26,8 @@ agents:
 
 const quietApp = `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`
 
-// dripping is a model that sends a word every second until its caller is gone.
-func dripping(t *testing.T) string {
+// newEndlessModel is a model that sends a word every second until its caller is gone.
+func newEndlessModel(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -46,39 +46,39 @@ func dripping(t *testing.T) string {
 	return server.URL
 }
 
-// crowded opens a house with few places, an app that wants them all and one that wants one.
-func crowded(t *testing.T, database string) (h *testHouse, greedy, quiet string) {
+// openCrowdedServer opens a house with few places, an app that wants them all and one that wants one.
+func openCrowdedServer(t *testing.T, database string) (h *testServer, greedy, quiet string) {
 	t.Helper()
-	mine, err := loadOwn(exampleConfig)
+	mine, err := loadDefaultApp(exampleConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, host, places, patience := 0, "127.0.0.1", 32, time.Duration(0)
-	s, err := resolve(flags{Database: &database, Port: &port, Host: &host, MaxInflight: &places, ShutdownTimeout: &patience}, mine.cfg.Load())
+	port, host, places, shutdownTimeout := 0, "127.0.0.1", 32, time.Duration(0)
+	s, err := resolveSettings(flags{Database: &database, Port: &port, Host: &host, MaxInflight: &places, ShutdownTimeout: &shutdownTimeout}, mine.cfg.Load())
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened, err := openHouse(t.Context(), s, mine, testLog(t))
+	opened, err := openServer(t.Context(), s, mine, newTestLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h = serveHouse(t, opened)
-	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
-		"name": "greedy", "config": fmt.Sprintf(greedyApp, dripping(t)), "grants": []string{"private_network"},
+	h = startTestServer(t, opened)
+	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
+		"name": "greedy", "config": fmt.Sprintf(greedyApp, newEndlessModel(t)), "grants": []string{"private_network"},
 	})
-	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "quiet", "config": quietApp})
-	return h, h.token(t, "greedy", "eve", nil), h.token(t, "quiet", "ana", nil)
+	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "quiet", "config": quietApp})
+	return h, h.createToken(t, "greedy", "eve", nil), h.createToken(t, "quiet", "ana", nil)
 }
 
-// unawaited has words for an agent that nobody waits for.
-func unawaited(text string) map[string]any {
-	m := words(text)
+// nonBlockingMessage has words for an agent that nobody waits for.
+func nonBlockingMessage(text string) map[string]any {
+	m := newTextMessage(text)
 	m["configuration"] = map[string]any{"blocking": false}
 	return m
 }
 
-// number reads a number of the database.
-func (h *testHouse) number(t *testing.T, query string, args ...any) (n int64) {
+// queryNumber reads a number of the database.
+func (h *testServer) queryNumber(t *testing.T, query string, args ...any) (n int64) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) }, query, args...)
@@ -99,8 +99,8 @@ type taskView struct {
 // onEachDatabase runs f with each engine.
 func onEachDatabase(t *testing.T, f func(t *testing.T, database string)) {
 	t.Helper()
-	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, dbtest.SQLiteURL(t)) })
-	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, dbtest.PostgresURL(t)) })
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, dbtest.NewSQLiteURL(t)) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, dbtest.NewPostgresURL(t)) })
 }
 
 // TestQueueBesideEndlessRuns: an app fills the queue with runs that pause, or whose model sends a word now and then for
@@ -111,20 +111,20 @@ func TestQueueBesideEndlessRuns(t *testing.T) {
 		t.Run(agent, func(t *testing.T) {
 			t.Parallel()
 			onEachDatabase(t, func(t *testing.T, database string) {
-				h, greedy, quiet := crowded(t, database)
-				for range 3 * h.settings.workers {
-					h.want(t, http.StatusOK, nil, "POST", "/apps/greedy/agents/"+agent, greedy, rpc("message/send", unawaited("go")))
+				h, greedy, quiet := openCrowdedServer(t, database)
+				for range 3 * h.settings.queueWorkers {
+					h.requireStatus(t, http.StatusOK, nil, "POST", "/apps/greedy/agents/"+agent, greedy, newRPCCall("message/send", nonBlockingMessage("go")))
 				}
-				eventually(t, "every worker has a run of the greedy app", func() bool { return h.pool.Inflight() >= h.settings.workers })
+				waitUntil(t, "every worker has a run of the greedy app", func() bool { return h.runPool.Inflight() >= h.settings.queueWorkers })
 				var got taskView
-				h.want(t, http.StatusOK, &got, "POST", "/apps/quiet/agents/a", quiet, rpc("message/send", unawaited("hello")))
+				h.requireStatus(t, http.StatusOK, &got, "POST", "/apps/quiet/agents/a", quiet, newRPCCall("message/send", nonBlockingMessage("hello")))
 				id := got.Result.ID
-				eventually(t, "the quiet app's task ends", func() bool {
-					h.want(t, http.StatusOK, &got, "POST", "/apps/quiet/agents/a", quiet, rpc("tasks/get", map[string]any{"id": id}))
+				waitUntil(t, "the quiet app's task ends", func() bool {
+					h.requireStatus(t, http.StatusOK, &got, "POST", "/apps/quiet/agents/a", quiet, newRPCCall("tasks/get", map[string]any{"id": id}))
 					return got.Result.Status.State == "completed"
 				})
-				if n := h.number(t, "SELECT COUNT(*) FROM run WHERE state = 'running'"); n != int64(h.settings.workers) {
-					t.Errorf("%d runs of the greedy app are at work, want %d all the while", n, h.settings.workers)
+				if n := h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE state = 'running'"); n != int64(h.settings.queueWorkers) {
+					t.Errorf("%d runs of the greedy app are at work, want %d all the while", n, h.settings.queueWorkers)
 				}
 			})
 		})
@@ -136,12 +136,12 @@ func TestQueueBesideEndlessRuns(t *testing.T) {
 func TestLiveBesideBlockingCalls(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, database string) {
-		h, greedy, quiet := crowded(t, database)
-		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
+		h, greedy, quiet := openCrowdedServer(t, database)
+		ctx, cancelCalls := context.WithCancel(t.Context())
+		defer cancelCalls()
 		var callers sync.WaitGroup
 		for range 3 * h.settings.maxInflight {
-			req := h.request(t, "POST", "/apps/greedy/agents/pauses", greedy, rpc("message/send", words("go")))
+			req := h.newRequest(t, "POST", "/apps/greedy/agents/pauses", greedy, newRPCCall("message/send", newTextMessage("go")))
 			callers.Go(func() {
 				if resp, err := http.DefaultClient.Do(req.WithContext(ctx)); err == nil {
 					_ = resp.Body.Close()
@@ -149,44 +149,44 @@ func TestLiveBesideBlockingCalls(t *testing.T) {
 				}
 			})
 		}
-		share := h.settings.maxInflight/2 + h.settings.workers
-		eventually(t, "the greedy app has all that it may", func() bool {
-			return h.pool.Inflight() >= share && h.number(t, "SELECT COUNT(*) FROM run WHERE priority = 0") == int64(3*h.settings.maxInflight)
+		share := h.settings.maxInflight/2 + h.settings.queueWorkers
+		waitUntil(t, "the greedy app has all that it may", func() bool {
+			return h.runPool.Inflight() >= share && h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE priority = 0") == int64(3*h.settings.maxInflight)
 		})
 		live := func(app, agent, token, text string) {
 			t.Helper()
 			var got taskView
-			h.want(t, http.StatusOK, &got, "POST", "/apps/"+app+"/agents/"+agent, token, rpc("message/send", words(text)))
+			h.requireStatus(t, http.StatusOK, &got, "POST", "/apps/"+app+"/agents/"+agent, token, newRPCCall("message/send", newTextMessage(text)))
 			if got.Result.Status.State != "completed" {
 				t.Errorf("the call of %s came to %s", app, got.Result.Status.State)
 			}
 			// A run that a worker claims from the queue raises the epoch of its task.
-			if n := h.number(t, "SELECT epoch FROM task WHERE id = $1", got.Result.ID); n != 1 {
+			if n := h.queryNumber(t, "SELECT epoch FROM task WHERE id = $1", got.Result.ID); n != 1 {
 				t.Errorf("the call of %s went through the queue: epoch %d", app, n)
 			}
 		}
 		live("quiet", "a", quiet, "hello")
-		if n := h.pool.Inflight(); n != share {
+		if n := h.runPool.Inflight(); n != share {
 			t.Errorf("%d runs of the greedy app are at work, want %d", n, share)
 		}
-		leave()
+		cancelCalls()
 		callers.Wait()
-		eventually(t, "no run waits in the queue as if its caller were there", func() bool {
-			return h.number(t, "SELECT COUNT(*) FROM run WHERE state = 'pending' AND priority = 0") == 0
+		waitUntil(t, "no run waits in the queue as if its caller were there", func() bool {
+			return h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE state = 'pending' AND priority = 0") == 0
 		})
-		eventually(t, "the greedy app has a live place again", func() bool {
-			app, err := h.apps.Get(t.Context(), "greedy")
+		waitUntil(t, "the greedy app has a live place again", func() bool {
+			app, err := h.apps.LoadApp(t.Context(), "greedy")
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, ok := h.pool.Reserve(app.ID)
+			_, ok := h.runPool.AcquireSlot(app.ID)
 			if ok {
-				h.pool.Release(app.ID)
+				h.runPool.ReleaseSlot(app.ID)
 			}
 			return ok
 		})
 		live("greedy", "pauses", greedy, "quick")
-		if n := h.number(t, "SELECT COUNT(*) FROM run WHERE state = 'running'"); n < int64(share) {
+		if n := h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE state = 'running'"); n < int64(share) {
 			t.Errorf("%d runs are at work, want the %d whose callers are gone to go on", n, share)
 		}
 	})

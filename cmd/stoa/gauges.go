@@ -13,118 +13,118 @@ import (
 	"stoa/tenancy/db"
 )
 
-// openMeters starts counting, if anybody reads what is counted. App labels tell who the tenants are, so they need a
+// openMetrics starts counting, if anybody reads what is counted. App labels tell who the tenants are, so they need a
 // token or a machine of one's own.
-func (h *house) openMeters(ctx context.Context) error {
-	pushed, err := exportMetrics(ctx)
+func (h *server) openMetrics(ctx context.Context) error {
+	pushed, err := newMetricReader(ctx)
 	if err != nil {
 		return err
 	}
-	cfg := h.own.cfg.Load()
+	cfg := h.defaultApp.cfg.Load()
 	if pushed == nil && h.settings.metricsAddr == "" && (cfg == nil || !cfg.Observability.Metrics.Enabled) {
 		return nil
 	}
-	withApps := h.secrets.metrics != "" || h.settings.measuredAlone()
+	withApps := h.secrets.metricsToken != "" || h.settings.hasPrivateMetrics()
 	if pushed == nil {
-		h.meters, err = newMeters(withApps)
+		h.metrics, err = newMetricsRecorder(withApps)
 		return err
 	}
-	if h.meters, err = newMeters(withApps, pushed); err == nil {
-		h.closing(shutting(h.meters.provider.Shutdown))
+	if h.metrics, err = newMetricsRecorder(withApps, pushed); err == nil {
+		h.addCloser(newShutdown(h.metrics.provider.Shutdown))
 	}
 	return err
 }
 
-// gauges shows the state of the house and its front whenever somebody asks for it.
-func (h *house) gauges(front *surface.Server) error {
-	m := h.meters
+// registerGauges shows the state of the house and its front whenever somebody asks for it.
+func (h *server) registerGauges(frontend *surface.Server) error {
+	m := h.metrics
 	if m == nil {
 		return nil
 	}
-	m.gauge("stoa_runs_inflight", "", "Runs at work in this process.", plain(func() int64 { return int64(h.inflight()) }))
-	m.gauge("stoa_streams_open", "", "Streams of events that clients hold open.", plain(front.Streams))
-	m.gauge("stoa_client_connections", "", "Connections of clients, over HTTP and gRPC.", plain(func() int64 { open, _ := h.clients.count(); return open }))
-	m.total("stoa_client_connections_refused", "", "Connections that were closed when they were accepted, by the bound: total or address.",
+	m.newGauge("stoa_runs_inflight", "", "Runs at work in this process.", observeInt(func() int64 { return int64(h.countInflight()) }))
+	m.newGauge("stoa_streams_open", "", "Streams of events that clients hold open.", observeInt(frontend.OpenStreams))
+	m.newGauge("stoa_client_connections", "", "Connections of clients, over HTTP and gRPC.", observeInt(func() int64 { open, _ := h.connections.readCounts(); return open }))
+	m.newObservedCounter("stoa_client_connections_refused", "", "Connections that were closed when they were accepted, by the bound: total or address.",
 		func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
-			_, refused := h.clients.count()
+			_, refused := h.connections.readCounts()
 			for bound, n := range refused {
-				show(float64(n), labelled("bound", bound))
+				show(float64(n), withLabel("bound", bound))
 			}
 		}, "bound")
-	m.gauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", plain(h.live.Len))
-	queue := &queueLook{runs: store.NewRuns(h.db)}
-	m.gauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
-		queue.states, "state")
-	m.gauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.apps(m.apps), "state", "app")
-	m.gauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.oldest)
-	m.gauge("stoa_notification_receivers", "", "Addresses that are told of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
-		toldOf(store.NewReceivers(h.db)), "state")
-	m.gauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", h.flaws)
-	m.gauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", plain(func() int64 {
-		waiting, _ := h.shared.Billing.PendingUsage()
+	m.newGauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", observeInt(h.runtimes.Len))
+	queue := &queueStatsCache{runs: store.NewRunQueue(h.db)}
+	m.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
+		queue.observeStates, "state")
+	m.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(m.appLabels), "state", "app")
+	m.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.observeOldest)
+	m.newGauge("stoa_notification_receivers", "", "Addresses that are told of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
+		newReceiversObserver(store.NewReceiverQueue(h.db)), "state")
+	m.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", h.observeAuditFlaws)
+	m.newGauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", observeInt(func() int64 {
+		waiting, _ := h.deps.Billing.PendingUsage()
 		return waiting
 	}))
-	m.total("stoa_usage_lost", "", "Rows of usage that are lost: too many waited for the database, or it refused them.", plain(func() int64 {
-		_, lost := h.shared.Billing.PendingUsage()
+	m.newObservedCounter("stoa_usage_lost", "", "Rows of usage that are lost: too many waited for the database, or it refused them.", observeInt(func() int64 {
+		_, lost := h.deps.Billing.PendingUsage()
 		return lost
 	}))
-	m.total("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", plain(h.quota.Refused))
+	m.newObservedCounter("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", observeInt(h.storageQuota.RefusedWrites))
 	if h.db.Engine() == db.Postgres {
-		m.connections(h.db)
+		m.registerDBGauges(h.db)
 	}
-	return m.wrong
+	return m.defineErr
 }
 
-// connections shows the pool of connections to PostgreSQL.
-func (m *meters) connections(d *db.DB) {
-	m.gauge("stoa_db_connections_max", "", "Connections to PostgreSQL that there may be.", plain(func() int64 { return d.Stats().Max }))
-	m.gauge("stoa_db_connections", "", "Connections to PostgreSQL: idle and used.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+// registerDBGauges shows the pool of connections to PostgreSQL.
+func (m *metricsRecorder) registerDBGauges(d *db.DB) {
+	m.newGauge("stoa_db_connections_max", "", "Connections to PostgreSQL that there may be.", observeInt(func() int64 { return d.Stats().Max }))
+	m.newGauge("stoa_db_connections", "", "Connections to PostgreSQL: idle and used.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 		s := d.Stats()
 		for state, n := range map[string]int64{"idle": s.Idle, "used": s.Open - s.Idle} {
-			show(float64(n), labelled("state", state))
+			show(float64(n), withLabel("state", state))
 		}
 	}, "state")
-	m.total("stoa_db_connection_waits", "", "How often somebody had to wait for a connection to PostgreSQL.", plain(func() int64 { return d.Stats().Waits }))
-	m.total("stoa_db_connection_wait", "s", "Time that was waited for connections to PostgreSQL.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+	m.newObservedCounter("stoa_db_connection_waits", "", "How often somebody had to wait for a connection to PostgreSQL.", observeInt(func() int64 { return d.Stats().Waits }))
+	m.newObservedCounter("stoa_db_connection_wait", "s", "Time that was waited for connections to PostgreSQL.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 		show(d.Stats().Waited.Seconds())
 	})
 }
 
-func labelled(key, value string) metric.ObserveOption {
+func withLabel(key, value string) metric.ObserveOption {
 	return metric.WithAttributes(attribute.String(key, value))
 }
 
 // Of looks at the queue: how long one holds for whoever asks next, and how long it may take.
 const (
-	queueFor  = 10 * time.Second
-	queueTime = 2 * time.Second
+	queueStatsTTL     = 10 * time.Second
+	queueStatsTimeout = 2 * time.Second
 )
 
-// queueLook is the queue as it was last looked at. Where it cannot be seen it shows nothing.
-type queueLook struct {
-	runs *store.Runs
+// queueStatsCache is the queue as it was last looked at. Where it cannot be seen it shows nothing.
+type queueStatsCache struct {
+	runs *store.RunQueue
 
-	mu   sync.Mutex
-	at   time.Time
-	last store.Stats
-	ok   bool
+	mu       sync.Mutex
+	loadedAt time.Time
+	stats    store.QueueStats
+	loaded   bool
 }
 
-func (q *queueLook) look(ctx context.Context) (store.Stats, bool) {
+func (q *queueStatsCache) loadStats(ctx context.Context) (store.QueueStats, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if time.Since(q.at) < queueFor {
-		return q.last, q.ok
+	if time.Since(q.loadedAt) < queueStatsTTL {
+		return q.stats, q.loaded
 	}
-	ctx, cancel := context.WithTimeout(ctx, queueTime)
+	ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
 	defer cancel()
-	last, err := q.runs.Open(ctx)
-	q.last, q.ok, q.at = last, err == nil, time.Now()
-	return q.last, q.ok
+	last, err := q.runs.CountOpenRuns(ctx)
+	q.stats, q.loaded, q.loadedAt = last, err == nil, time.Now()
+	return q.stats, q.loaded
 }
 
-// toldOf shows how many are told of tasks, as they were last counted.
-func toldOf(q *store.Receivers) reading {
+// newReceiversObserver shows how many are told of tasks, as they were last counted.
+func newReceiversObserver(q *store.ReceiverQueue) observeFunc {
 	var mu sync.Mutex
 	var at time.Time
 	var open, failing int64
@@ -132,43 +132,43 @@ func toldOf(q *store.Receivers) reading {
 	return func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
 		mu.Lock()
 		defer mu.Unlock()
-		if time.Since(at) >= queueFor {
-			ctx, cancel := context.WithTimeout(ctx, queueTime)
+		if time.Since(at) >= queueStatsTTL {
+			ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
 			defer cancel()
-			open, failing, err = q.Count(ctx)
+			open, failing, err = q.CountReceivers(ctx)
 			at = time.Now()
 		}
 		if err == nil {
-			show(float64(open), labelled("state", "open"))
-			show(float64(failing), labelled("state", "failing"))
+			show(float64(open), withLabel("state", "open"))
+			show(float64(failing), withLabel("state", "failing"))
 		}
 	}
 }
 
-func (q *queueLook) states(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
-	if s, ok := q.look(ctx); ok {
+func (q *queueStatsCache) observeStates(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+	if s, ok := q.loadStats(ctx); ok {
 		for state, n := range map[string]int64{"pending": s.Pending, "running": s.Running, "failed": s.Failed, "input_required": s.InputRequired} {
-			show(float64(n), labelled("state", state))
+			show(float64(n), withLabel("state", state))
 		}
 	}
 }
 
-func (q *queueLook) oldest(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
-	if s, ok := q.look(ctx); ok {
+func (q *queueStatsCache) observeOldest(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+	if s, ok := q.loadStats(ctx); ok {
 		show(s.OldestPending.Seconds())
 	}
 }
 
-// apps shows the apps with the most runs under the labels that they have.
-func (q *queueLook) apps(names *busiest) reading {
+// newAppsObserver shows the apps with the most runs under the labels that they have.
+func (q *queueStatsCache) newAppsObserver(names *topK) observeFunc {
 	return func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
-		s, ok := q.look(ctx)
+		s, ok := q.loadStats(ctx)
 		if !ok || names == nil {
 			return
 		}
 		sums := map[[2]string]int64{}
 		for _, a := range s.Apps {
-			label := names.label(a.App)
+			label := names.labelFor(a.App)
 			sums[[2]string{"pending", label}] += a.Pending
 			sums[[2]string{"running", label}] += a.Running
 		}
@@ -178,10 +178,10 @@ func (q *queueLook) apps(names *busiest) reading {
 	}
 }
 
-// counted counts a run that ended without an end of its own on the log.
-func (h *house) counted(ctx context.Context, app string, err error) error {
-	if out := outcome(err); out != "" && h.meters != nil {
-		h.meters.left(ctx, app, out)
+// recordOutcome counts a run that ended without an end of its own on the log.
+func (h *server) recordOutcome(ctx context.Context, app string, err error) error {
+	if out := runOutcome(err); out != "" && h.metrics != nil {
+		h.metrics.recordRunState(ctx, app, out)
 	}
 	return err
 }

@@ -37,7 +37,7 @@ tools:
 // configuration and not by links that its programs leave; the server's own folders and the system's cannot be granted.
 func TestGrantedFolders(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachEngine(t, func(t *testing.T, h *testServer) {
 		dir, err := filepath.EvalSymlinks(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ func TestGrantedFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := h.shared.Sandbox.Give(programs); err != nil {
+		if err := h.deps.Sandbox.ChownFolder(programs); err != nil {
 			t.Fatal(err)
 		}
 		for file, text := range map[string]string{filepath.Join(files, "notes.txt"): "buy tea", filepath.Join(outside, "notes.txt"): "a secret"} {
@@ -57,13 +57,13 @@ func TestGrantedFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		data := filepath.Dir(secretsFile(h.settings.database)) // of PostgreSQL it is the current folder, which is not the server's data
+		data := filepath.Dir(secretsFile(h.settings.databaseURL)) // of PostgreSQL it is the current folder, which is not the server's data
 		if h.db.Engine() == db.Postgres {
-			data = filepath.Dir(h.own.path)
+			data = filepath.Dir(h.defaultApp.path)
 		}
 		src := func(read, shell string) string { return fmt.Sprintf(grantedConfig, read, shell) }
 		create := func(name string, grants any, src string) (int, string) {
-			return h.ask(t, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": src, "grants": grants})
+			return h.doRequest(t, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": src, "grants": grants})
 		}
 		both := func(root string) []any {
 			return []any{map[string]any{"filesystem": []string{root}}, map[string]any{"command": []string{root}}}
@@ -95,24 +95,24 @@ func TestGrantedFolders(t *testing.T) {
 		if status, body := create("acme", both(root), src(files, programs)); status != http.StatusCreated || !strings.Contains(strings.Join(strings.Fields(body), ""), fmt.Sprintf(`"grants":[{"command":[%q]},{"filesystem":[%q]}]`, root, root)) {
 			t.Fatalf("%d %s", status, body)
 		}
-		token := h.token(t, "acme", "ana", nil)
-		say := func(text string) string {
-			_, body := h.ask(t, "POST", "/apps/acme/agents/assistant", token, rpc("message/send", words(text)))
+		token := h.createToken(t, "acme", "ana", nil)
+		send := func(text string) string {
+			_, body := h.doRequest(t, "POST", "/apps/acme/agents/assistant", token, newRPCCall("message/send", newTextMessage(text)))
 			return body
 		}
-		if body := say("read notes.txt"); !strings.Contains(body, "buy tea") {
+		if body := send("read notes.txt"); !strings.Contains(body, "buy tea") {
 			t.Error(body)
 		}
-		if body := say("run id -u"); os.Getuid() == 0 && !strings.Contains(body, "65534") {
+		if body := send("run id -u"); os.Getuid() == 0 && !strings.Contains(body, "65534") {
 			t.Errorf("a tenant's program runs as root: %s", body)
 		}
 		for _, line := range []string{"run cat " + filepath.Join(outside, "notes.txt"), "run cat /etc/shadow", "run cat " + filepath.Join(abs, "stoa.secrets"), "run bash -c 'cat ../../globex/*'"} {
-			if body := say(line); strings.Contains(body, "a secret") || strings.Contains(body, "STOA_") || strings.Contains(body, "root:") {
+			if body := send(line); strings.Contains(body, "a secret") || strings.Contains(body, "STOA_") || strings.Contains(body, "root:") {
 				t.Errorf("%s: %s", line, body)
 			}
 		}
-		say("run cp /usr/bin/bash mine")
-		say("run chmod 6755 mine")
+		send("run cp /usr/bin/bash mine")
+		send("run chmod 6755 mine")
 		if info, err := os.Stat(filepath.Join(programs, "mine")); err != nil || info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
 			t.Errorf("%v %v", info, err)
 		}
@@ -126,7 +126,7 @@ func TestGrantedFolders(t *testing.T) {
 			}
 		}
 		for _, line := range []string{"read notes.txt", "run cat notes.txt"} {
-			if body := say(line); strings.Contains(body, "a secret") || !strings.Contains(body, "the folder is not there any more") {
+			if body := send(line); strings.Contains(body, "a secret") || !strings.Contains(body, "the folder is not there any more") {
 				t.Errorf("%s: %s", line, body)
 			}
 		}
@@ -137,10 +137,10 @@ func TestGrantedFolders(t *testing.T) {
 // grant gives nothing, and what is wrong is said with what to do.
 func TestStoredGrants(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachEngine(t, func(t *testing.T, h *testServer) {
 		dir := t.TempDir()
 		src := "llms: {m: {provider: scripted}}\nagents: {assistant: {llm: m, tools: [read]}}\ntools: {read: {type: function, handler: read_file, working_directory: " + dir + "}}\n"
-		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
 			map[string]any{"name": "acme", "config": src, "grants": []any{map[string]any{"filesystem": []string{dir}}}})
 		var b db.Batch
 		b.Exec(nil, `UPDATE app SET grants = $1 WHERE name = 'acme'`, `["filesystem"]`)
@@ -150,23 +150,23 @@ func TestStoredGrants(t *testing.T) {
 		var app struct {
 			Grants json.RawMessage `json:"grants"`
 		}
-		h.want(t, http.StatusOK, &app, "GET", "/admin/apps/acme", testSecret, nil)
+		h.requireStatus(t, http.StatusOK, &app, "GET", "/admin/apps/acme", testSecret, nil)
 		if got := strings.Join(strings.Fields(string(app.Grants)), ""); got != `["filesystem"]` {
 			t.Errorf("grants %s", got)
 		}
-		status, body := h.ask(t, "PUT", "/admin/apps/acme", testSecret, map[string]any{"secrets": map[string]string{"A": "b"}})
+		status, body := h.doRequest(t, "PUT", "/admin/apps/acme", testSecret, map[string]any{"secrets": map[string]string{"A": "b"}})
 		if status != http.StatusBadRequest || !strings.Contains(body, "has granted filesystem without naming folders") {
 			t.Errorf("%d %s", status, body)
 		}
-		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"display_name": "Acme"})
-		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"grants": []any{map[string]any{"filesystem": []string{dir}}}})
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"display_name": "Acme"})
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"grants": []any{map[string]any{"filesystem": []string{dir}}}})
 	})
 }
 
-// TestOwnDatabaseIsOneFile: an app's SQLite file is no other app's and not the platform's, by whatever name.
-func TestOwnDatabaseIsOneFile(t *testing.T) {
+// TestExternalDatabaseIsOneFile: an app's SQLite file is no other app's and not the platform's, by whatever name.
+func TestExternalDatabaseIsOneFile(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	h := openTestServer(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestOwnDatabaseIsOneFile(t *testing.T) {
 	if err := os.WriteFile(other, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	platform := strings.TrimPrefix(h.settings.database, "sqlite://")
+	platform := strings.TrimPrefix(h.settings.databaseURL, "sqlite://")
 	for name, make := range map[string]func(at string) error{
 		"hard link":          func(at string) error { return os.Link(platform, at) },
 		"link":               func(at string) error { return os.Symlink(platform, at) },
@@ -187,7 +187,7 @@ func TestOwnDatabaseIsOneFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		src := fmt.Sprintf("{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}, storage: {sessions: {database: own}}, databases: {own: {driver: sqlite, database: %q}}}", at)
-		status, body := h.ask(t, "POST", "/admin/apps", testSecret,
+		status, body := h.doRequest(t, "POST", "/admin/apps", testSecret,
 			map[string]any{"name": "acme", "config": src, "grants": []any{"sqlite", map[string]any{"filesystem": []string{root}}}})
 		if status != http.StatusBadRequest || !strings.Contains(body, "databases.own.database") {
 			t.Errorf("%s: %d %s", name, status, body)
@@ -199,7 +199,7 @@ func TestOwnDatabaseIsOneFile(t *testing.T) {
 // another's.
 func TestDatabaseApartFromPrograms(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachEngine(t, func(t *testing.T, h *testServer) {
 		root, err := filepath.EvalSymlinks(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -210,13 +210,13 @@ func TestDatabaseApartFromPrograms(t *testing.T) {
 			}
 		}
 		files, programs := filepath.Join(root, "db"), filepath.Join(root, "tools")
-		grants := func(words ...string) grant.List { return grant.Parse(words) }
+		grants := func(words ...string) grant.List { return grant.ParseList(words) }
 		src := func(file, tools string) string {
 			return fmt.Sprintf("{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}, storage: {sessions: {database: own}}, databases: {own: {driver: sqlite, database: %q}}, tools: {%s}}", file, tools)
 		}
 		plain := "{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}"
-		ask := func(method, path, name, src string, grants grant.List) (int, string) {
-			return h.ask(t, method, path, testSecret, map[string]any{"name": name, "config": src, "grants": grants})
+		request := func(method, path, name, src string, grants grant.List) (int, string) {
+			return h.doRequest(t, method, path, testSecret, map[string]any{"name": name, "config": src, "grants": grants})
 		}
 		for _, c := range []struct {
 			src    string
@@ -227,13 +227,13 @@ func TestDatabaseApartFromPrograms(t *testing.T) {
 			{src(filepath.Join(files, "own.db"), ""), grants("sqlite", "filesystem="+files, "command="+root), "by the grant command"},
 			{src(filepath.Join(files, "own.db"), fmt.Sprintf("w: {type: function, handler: write_file, working_directory: %q}", files)), grants("sqlite", "filesystem="+root), `the tool \"w\" writes files`},
 		} {
-			status, body := ask("POST", "/admin/apps", "acme", c.src, c.grants)
+			status, body := request("POST", "/admin/apps", "acme", c.src, c.grants)
 			if status != http.StatusBadRequest || !strings.Contains(body, "databases.own.database") || !strings.Contains(body, c.want) {
 				t.Errorf("%v: %d %s", c.grants, status, body)
 			}
 		}
 		acme := grants("sqlite", "filesystem="+files, "command="+programs)
-		if status, body := ask("POST", "/admin/apps", "acme", src(filepath.Join(files, "own.db"), ""), acme); status != http.StatusCreated {
+		if status, body := request("POST", "/admin/apps", "acme", src(filepath.Join(files, "own.db"), ""), acme); status != http.StatusCreated {
 			t.Fatalf("%d %s", status, body)
 		}
 		for _, c := range []struct {
@@ -244,14 +244,14 @@ func TestDatabaseApartFromPrograms(t *testing.T) {
 			{grants("command=" + root), "the app acme has SQLite files"},
 			{grants("sqlite", "filesystem="+root), "the app acme runs programs in " + programs},
 		} {
-			if status, body := ask("POST", "/admin/apps", "globex", plain, c.grants); status != http.StatusBadRequest || !strings.Contains(body, c.want) {
+			if status, body := request("POST", "/admin/apps", "globex", plain, c.grants); status != http.StatusBadRequest || !strings.Contains(body, c.want) {
 				t.Errorf("%v: %d %s", c.grants, status, body)
 			}
 		}
-		if status, body := ask("POST", "/admin/apps", "globex", plain, grants("filesystem="+root)); status != http.StatusCreated {
+		if status, body := request("POST", "/admin/apps", "globex", plain, grants("filesystem="+root)); status != http.StatusCreated {
 			t.Fatalf("%d %s", status, body)
 		}
-		if status, body := h.ask(t, "PUT", "/admin/apps/globex", testSecret, map[string]any{"grants": grants("command=" + files)}); status != http.StatusBadRequest || !strings.Contains(body, "SQLite files") {
+		if status, body := h.doRequest(t, "PUT", "/admin/apps/globex", testSecret, map[string]any{"grants": grants("command=" + files)}); status != http.StatusBadRequest || !strings.Contains(body, "SQLite files") {
 			t.Errorf("%d %s", status, body)
 		}
 	})

@@ -30,10 +30,10 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 )
 
-// callWalk says how a stranger would call a method over gRPC, and what a caller needs for it. Messages are JSON, with ids as in paths.
-type callWalk struct {
+// grpcProbe says how a stranger would call a method over gRPC, and what a caller needs for it. Messages are JSON, with ids as in paths.
+type grpcProbe struct {
 	messages []string
-	any      []string // scopes, one of which is needed
+	anyOf    []string // scopes, one of which is needed
 }
 
 const (
@@ -41,9 +41,9 @@ const (
 	service03 = "/a2a.v1.A2AService/"
 )
 
-// spoken10 and spoken03 are messages of each version that name somebody else's ids.
+// foreignMessages10 and spoken03 are messages of each version that name somebody else's ids.
 var (
-	spoken10 = []string{
+	foreignMessages10 = []string{
 		`{"tenant": "assistant", "message": {"messageId": "walk-1", "role": "ROLE_USER", "parts": [{"text": "mine now"}], "taskId": "{task}"}}`,
 		`{"tenant": "assistant", "message": {"messageId": "walk-2", "role": "ROLE_USER", "parts": [{"text": "recall"}], "contextId": "{context}"}}`,
 		`{"tenant": "assistant", "message": {"messageId": "{message}", "role": "ROLE_USER", "parts": [{"text": "hello"}], "contextId": "{context}"}}`,
@@ -54,7 +54,7 @@ var (
 		`{"tenant": "{agent}", "message": {"messageId": "walk-7", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
 		`{"tenant": "assistant", "message": {"messageId": "walk-8", "role": "ROLE_USER", "parts": [{"text": "hello"}], "referenceTaskIds": ["{task}"]}}`,
 	}
-	spoken03 = []string{
+	foreignMessages03 = []string{
 		`{"request": {"messageId": "walk-1", "role": "ROLE_USER", "parts": [{"text": "mine now"}], "taskId": "{task}"}}`,
 		`{"request": {"messageId": "walk-2", "role": "ROLE_USER", "parts": [{"text": "recall"}], "contextId": "{context}"}, "configuration": {"blocking": true}}`,
 		`{"request": {"messageId": "{message}", "role": "ROLE_USER", "parts": [{"text": "hello"}], "contextId": "{context}"}, "configuration": {"blocking": true}}`,
@@ -62,50 +62,50 @@ var (
 		`{"request": {"messageId": "walk-4", "role": "ROLE_USER", "parts": [{"data": {"data": {"type": "tool_credential", "tool": "locked", "value": "x"}}}], "taskId": "{wanting}"}}`,
 		`{"request": {"messageId": "walk-5", "role": "ROLE_USER", "parts": [{"text": "hello"}], "referenceTaskIds": ["{task}"]}, "configuration": {"blocking": true}}`,
 	}
-	named10  = []string{`{"tenant": "assistant", "id": "{task}"}`, `{"tenant": "{app}", "id": "{task}"}`, `{"tenant": "{agent}", "id": "{task}"}`, `{"tenant": "assistant", "id": "{held}"}`, `{"tenant": "assistant", "id": "{wanting}"}`}
-	named03  = []string{`{"name": "tasks/{task}"}`, `{"name": "tasks/{held}"}`, `{"name": "tasks/{wanting}"}`}
-	pushed10 = []string{`{"tenant": "assistant", "taskId": "{task}", "id": "{task}"}`, `{"tenant": "{app}/assistant", "taskId": "{task}", "id": "{task}"}`}
-	pushed03 = []string{`{"name": "tasks/{task}/pushNotificationConfigs/{task}"}`}
+	foreignTasks10       = []string{`{"tenant": "assistant", "id": "{task}"}`, `{"tenant": "{app}", "id": "{task}"}`, `{"tenant": "{agent}", "id": "{task}"}`, `{"tenant": "assistant", "id": "{held}"}`, `{"tenant": "assistant", "id": "{wanting}"}`}
+	foreignTasks03       = []string{`{"name": "tasks/{task}"}`, `{"name": "tasks/{held}"}`, `{"name": "tasks/{wanting}"}`}
+	foreignPushConfigs10 = []string{`{"tenant": "assistant", "taskId": "{task}", "id": "{task}"}`, `{"tenant": "{app}/assistant", "taskId": "{task}", "id": "{task}"}`}
+	foreignPushConfigs03 = []string{`{"name": "tasks/{task}/pushNotificationConfigs/{task}"}`}
 )
 
-// callWalks has a row for each method of gRPC. A method without one fails the tests.
-var callWalks = map[string]callWalk{
-	service10 + "SendMessage":                      {spoken10, orOfAssistant()},
-	service10 + "SendStreamingMessage":             {spoken10, orOfAssistant()},
-	service10 + "GetTask":                          {named10, orOfAssistant("tasks:read")},
-	service10 + "ListTasks":                        {[]string{`{"tenant": "assistant", "contextId": "{context}"}`, `{"tenant": "assistant", "pageToken": "{cursor}"}`, `{"tenant": "{app}"}`}, orOfAssistant("tasks:read")},
-	service10 + "CancelTask":                       {named10, orOfAssistant("tasks:cancel")},
-	service10 + "SubscribeToTask":                  {named10, orOfAssistant("tasks:read")},
-	service10 + "CreateTaskPushNotificationConfig": {[]string{`{"tenant": "assistant", "taskId": "{task}", "id": "{task}", "url": "https://thief.invalid"}`, `{"tenant": "{app}/assistant", "taskId": "{task}", "id": "{task}", "url": "https://thief.invalid"}`}, orOfAssistant()},
-	service10 + "GetTaskPushNotificationConfig":    {pushed10, orOfAssistant()},
-	service10 + "ListTaskPushNotificationConfigs":  {[]string{`{"tenant": "assistant", "taskId": "{task}"}`, `{"tenant": "{app}/assistant", "taskId": "{task}"}`, `{"tenant": "assistant", "taskId": "{task}", "pageToken": "{cursor}"}`}, orOfAssistant()},
-	service10 + "DeleteTaskPushNotificationConfig": {pushed10, orOfAssistant()},
-	service10 + "GetExtendedAgentCard":             {[]string{`{"tenant": "assistant"}`, `{"tenant": "{agent}"}`, `{"tenant": "{app}"}`}, orOfAssistant("agents:read")},
-	service03 + "SendMessage":                      {spoken03, orOfAssistant()},
-	service03 + "SendStreamingMessage":             {spoken03, orOfAssistant()},
-	service03 + "GetTask":                          {named03, orOfAssistant("tasks:read")},
-	service03 + "ListTasks":                        {[]string{`{"contextId": "{context}"}`, `{"pageToken": "{cursor}"}`}, orOfAssistant("tasks:read")},
-	service03 + "CancelTask":                       {named03, orOfAssistant("tasks:cancel")},
-	service03 + "TaskSubscription":                 {named03, orOfAssistant("tasks:read")},
-	service03 + "CreateTaskPushNotificationConfig": {[]string{`{"parent": "tasks/{task}", "configId": "x", "config": {"name": "tasks/{task}/pushNotificationConfigs/x", "pushNotificationConfig": {"id": "{task}", "url": "https://thief.invalid"}}}`}, orOfAssistant()},
-	service03 + "GetTaskPushNotificationConfig":    {pushed03, orOfAssistant()},
-	service03 + "ListTaskPushNotificationConfig":   {[]string{`{"parent": "tasks/{task}"}`, `{"parent": "tasks/{task}", "pageToken": "{cursor}"}`}, orOfAssistant()},
-	service03 + "DeleteTaskPushNotificationConfig": {pushed03, orOfAssistant()},
-	service03 + "GetAgentCard":                     {[]string{`{}`}, orOfAssistant("agents:read")},
+// grpcProbes has a row for each method of gRPC. A method without one fails the tests.
+var grpcProbes = map[string]grpcProbe{
+	service10 + "SendMessage":                      {foreignMessages10, assistantScopes()},
+	service10 + "SendStreamingMessage":             {foreignMessages10, assistantScopes()},
+	service10 + "GetTask":                          {foreignTasks10, assistantScopes("tasks:read")},
+	service10 + "ListTasks":                        {[]string{`{"tenant": "assistant", "contextId": "{context}"}`, `{"tenant": "assistant", "pageToken": "{cursor}"}`, `{"tenant": "{app}"}`}, assistantScopes("tasks:read")},
+	service10 + "CancelTask":                       {foreignTasks10, assistantScopes("tasks:cancel")},
+	service10 + "SubscribeToTask":                  {foreignTasks10, assistantScopes("tasks:read")},
+	service10 + "CreateTaskPushNotificationConfig": {[]string{`{"tenant": "assistant", "taskId": "{task}", "id": "{task}", "url": "https://thief.invalid"}`, `{"tenant": "{app}/assistant", "taskId": "{task}", "id": "{task}", "url": "https://thief.invalid"}`}, assistantScopes()},
+	service10 + "GetTaskPushNotificationConfig":    {foreignPushConfigs10, assistantScopes()},
+	service10 + "ListTaskPushNotificationConfigs":  {[]string{`{"tenant": "assistant", "taskId": "{task}"}`, `{"tenant": "{app}/assistant", "taskId": "{task}"}`, `{"tenant": "assistant", "taskId": "{task}", "pageToken": "{cursor}"}`}, assistantScopes()},
+	service10 + "DeleteTaskPushNotificationConfig": {foreignPushConfigs10, assistantScopes()},
+	service10 + "GetExtendedAgentCard":             {[]string{`{"tenant": "assistant"}`, `{"tenant": "{agent}"}`, `{"tenant": "{app}"}`}, assistantScopes("agents:read")},
+	service03 + "SendMessage":                      {foreignMessages03, assistantScopes()},
+	service03 + "SendStreamingMessage":             {foreignMessages03, assistantScopes()},
+	service03 + "GetTask":                          {foreignTasks03, assistantScopes("tasks:read")},
+	service03 + "ListTasks":                        {[]string{`{"contextId": "{context}"}`, `{"pageToken": "{cursor}"}`}, assistantScopes("tasks:read")},
+	service03 + "CancelTask":                       {foreignTasks03, assistantScopes("tasks:cancel")},
+	service03 + "TaskSubscription":                 {foreignTasks03, assistantScopes("tasks:read")},
+	service03 + "CreateTaskPushNotificationConfig": {[]string{`{"parent": "tasks/{task}", "configId": "x", "config": {"name": "tasks/{task}/pushNotificationConfigs/x", "pushNotificationConfig": {"id": "{task}", "url": "https://thief.invalid"}}}`}, assistantScopes()},
+	service03 + "GetTaskPushNotificationConfig":    {foreignPushConfigs03, assistantScopes()},
+	service03 + "ListTaskPushNotificationConfig":   {[]string{`{"parent": "tasks/{task}"}`, `{"parent": "tasks/{task}", "pageToken": "{cursor}"}`}, assistantScopes()},
+	service03 + "DeleteTaskPushNotificationConfig": {foreignPushConfigs03, assistantScopes()},
+	service03 + "GetAgentCard":                     {[]string{`{}`}, assistantScopes("agents:read")},
 }
 
 var _, _ = pb03.File_a2a_proto, pb10.File_a2av1_proto // the methods' messages
 
-// walkCalls tries the ids over gRPC and wants the answers of ids that never existed.
-func (h *testHouse) walkCalls(t *testing.T, token string, x minted) {
+// probeGRPC tries the ids over gRPC and wants the answers of ids that never existed.
+func (h *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
 	t.Helper()
 	conn := h.dialGRPC(t)
-	for _, method := range a2agrpc.Methods() {
-		if missing := unnamed(t, method); len(missing) > 0 {
+	for _, method := range a2agrpc.MethodNames() {
+		if missing := findUnprobedIDs(t, method); len(missing) > 0 {
 			t.Errorf("%s: the isolation proof has no message that names somebody else's %v", method, missing)
 		}
 		for _, agent := range []string{"assistant", x.agent, ""} {
-			for _, message := range callWalks[method].messages {
+			for _, message := range grpcProbes[method].messages {
 				if agent != "" && !regexp.MustCompile(`^/a2a`).MatchString(method) {
 					continue // 1.0 names the agent in its messages
 				}
@@ -113,7 +113,7 @@ func (h *testHouse) walkCalls(t *testing.T, token string, x minted) {
 				if agent == x.agent {
 					of = "{agent}"
 				}
-				theirs, none := h.overGRPC(t, conn, token, method, message, of, x), h.overGRPC(t, conn, token, method, message, of, nobody)
+				theirs, none := h.sendGRPCProbe(t, conn, token, method, message, of, x), h.sendGRPCProbe(t, conn, token, method, message, of, unknownIDs)
 				if theirs != none {
 					t.Errorf("%s %s for %q: their id answers\n%s\none that never existed\n%s", method, message, agent, theirs, none)
 				}
@@ -122,25 +122,25 @@ func (h *testHouse) walkCalls(t *testing.T, token string, x minted) {
 	}
 }
 
-// ids are the places of ids in messages of gRPC, as the library calls the fields.
-var ids = map[string]string{
+// idFields are the places of ids in messages of gRPC, as the library calls the fields.
+var idFields = map[string]string{
 	"task_id": "{task}", "context_id": "{context}", "message_id": "{message}", "page_token": "{cursor}", "tenant": "{app}", "parent": "{task}", "name": "{task}",
 	"reference_task_ids": "{task}", "id": "{task}",
 }
 
-// unnamed returns the fields with ids of a method's message, and of what lies in it, that none of its walks fills with one of a
+// findUnprobedIDs returns the fields with ids of a method's message, and of what lies in it, that none of its walks fills with one of a
 // stranger's.
-func unnamed(t *testing.T, method string) (missing []string) {
+func findUnprobedIDs(t *testing.T, method string) (missing []string) {
 	t.Helper()
-	all := strings.Join(callWalks[method].messages, "\n")
+	all := strings.Join(grpcProbes[method].messages, "\n")
 	if all == "" {
 		return []string{"ids"}
 	}
-	var look func(d protoreflect.MessageDescriptor, depth int)
-	look = func(d protoreflect.MessageDescriptor, depth int) {
+	var check func(d protoreflect.MessageDescriptor, depth int)
+	check = func(d protoreflect.MessageDescriptor, depth int) {
 		for i := range d.Fields().Len() {
 			f := d.Fields().Get(i)
-			place, isID := ids[string(f.Name())]
+			place, isID := idFields[string(f.Name())]
 			if f.Name() == "name" && depth > 0 { // of a file or an extension
 				isID = false
 			}
@@ -148,17 +148,17 @@ func unnamed(t *testing.T, method string) (missing []string) {
 				missing = append(missing, f.JSONName())
 			}
 			if f.Message() != nil && !f.IsMap() && depth < 1 && f.Message().ParentFile() == d.ParentFile() {
-				look(f.Message(), depth+1)
+				check(f.Message(), depth+1)
 			}
 		}
 	}
-	look(methodOf(t, method).Input(), 0)
+	check(findMethod(t, method).Input(), 0)
 	return missing
 }
 
-func (h *testHouse) dialGRPC(t *testing.T) *grpc.ClientConn {
+func (h *testServer) dialGRPC(t *testing.T) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(h.dialled.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(h.grpcListener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,30 +166,30 @@ func (h *testHouse) dialGRPC(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// working matches the events of an agent at work, whose text may come in one piece or in several.
+// workingEvents matches the events of an agent at work, whose text may come in one piece or in several.
 var (
-	working = regexp.MustCompile(`(?m)^.*TASK_STATE_WORKING.*\n`)
-	protoMS = regexp.MustCompile(`"(timestamp|totalSize|total_size|execution_time)":("[^"]*"|[0-9.e-]+)`)
-	protoID = regexp.MustCompile(`request_id:? ?"?[0-9a-f-]{36}"?`)
+	workingEvents   = regexp.MustCompile(`(?m)^.*TASK_STATE_WORKING.*\n`)
+	protoTimes      = regexp.MustCompile(`"(timestamp|totalSize|total_size|execution_time)":("[^"]*"|[0-9.e-]+)`)
+	protoRequestIDs = regexp.MustCompile(`request_id:? ?"?[0-9a-f-]{36}"?`)
 )
 
-// overGRPC calls a method and returns all that is answered.
-func (h *testHouse) overGRPC(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string, x minted) string {
+// sendGRPCProbe calls a method and returns all that is answered.
+func (h *testServer) sendGRPCProbe(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string, x appIDs) string {
 	t.Helper()
-	answers, err := call(t, conn, token, method, x.on(message), x.on(agent))
+	answers, err := callGRPC(t, conn, token, method, x.replaceIDs(message), x.replaceIDs(agent))
 	st := grpcstatus.Convert(err)
 	text := answers + st.Code().String() + " " + st.Message()
 	for _, d := range st.Details() {
 		if m, ok := d.(proto.Message); ok {
-			text += "\n" + compact(m)
+			text += "\n" + compactJSON(m)
 		}
 	}
-	text = protoID.ReplaceAllString(working.ReplaceAllString(text, ""), "REQUEST")
-	return neutral(protoMS.ReplaceAllString(text, "TIME"), x)
+	text = protoRequestIDs.ReplaceAllString(workingEvents.ReplaceAllString(text, ""), "REQUEST")
+	return normalizeAnswer(protoTimes.ReplaceAllString(text, "TIME"), x)
 }
 
-// call has a method answer a message in JSON, and returns its answers as lines of JSON.
-func call(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string) (answers string, err error) {
+// callGRPC has a method answer a message in JSON, and returns its answers as lines of JSON.
+func callGRPC(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string) (answers string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -199,13 +199,13 @@ func call(t *testing.T, conn *grpc.ClientConn, token, method, message, agent str
 	if agent != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "agent-name", agent)
 	}
-	return callIn(ctx, t, conn, method, message)
+	return callGRPCWithContext(ctx, t, conn, method, message)
 }
 
-// callIn is [call] with the metadata that ctx carries.
-func callIn(ctx context.Context, t *testing.T, conn *grpc.ClientConn, method, message string) (answers string, err error) {
+// callGRPCWithContext is [call] with the metadata that ctx carries.
+func callGRPCWithContext(ctx context.Context, t *testing.T, conn *grpc.ClientConn, method, message string) (answers string, err error) {
 	t.Helper()
-	d := methodOf(t, method)
+	d := findMethod(t, method)
 	in := dynamicpb.NewMessage(d.Input())
 	if err := protojson.Unmarshal([]byte(message), in); err != nil {
 		t.Fatalf("%s %s: %v", method, message, err)
@@ -225,19 +225,19 @@ func callIn(ctx context.Context, t *testing.T, conn *grpc.ClientConn, method, me
 		} else if err != nil {
 			return answers, err
 		}
-		answers += compact(out) + "\n"
+		answers += compactJSON(out) + "\n"
 	}
 }
 
-// compact is m as JSON without the white space that the library varies.
-func compact(m proto.Message) string {
+// compactJSON is m as JSON without the white space that the library varies.
+func compactJSON(m proto.Message) string {
 	raw, _ := protojson.Marshal(m)
 	var out bytes.Buffer
 	_ = json.Compact(&out, raw)
 	return out.String()
 }
 
-func methodOf(t *testing.T, method string) protoreflect.MethodDescriptor {
+func findMethod(t *testing.T, method string) protoreflect.MethodDescriptor {
 	t.Helper()
 	name := protoreflect.FullName(regexp.MustCompile(`^/(.*)/(.*)$`).ReplaceAllString(method, "$1.$2"))
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
@@ -247,24 +247,24 @@ func methodOf(t *testing.T, method string) protoreflect.MethodDescriptor {
 	return d.(protoreflect.MethodDescriptor)
 }
 
-// knockCalls has every kind of caller use every method of gRPC: what its row does not allow is refused, what it allows is not.
-func (h *testHouse) knockCalls(t *testing.T, callers []matrixCaller) {
+// checkGRPCAccess has every kind of caller use every method of gRPC: what its row does not allow is refused, what it allows is not.
+func (h *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
 	t.Helper()
 	conn := h.dialGRPC(t)
-	for _, method := range a2agrpc.Methods() {
-		row, ok := callWalks[method]
+	for _, method := range a2agrpc.MethodNames() {
+		row, ok := grpcProbes[method]
 		if !ok {
 			t.Errorf("%s: the proofs of isolation and of roles have no row for this method", method)
 			continue
 		}
 		for _, c := range callers {
 			message := row.messages[0]
-			_, err := call(t, conn, c.token, method, nobody.on(message), "assistant")
+			_, err := callGRPC(t, conn, c.token, method, unknownIDs.replaceIDs(message), "assistant")
 			want := codes.OK // let in
 			switch {
 			case c.stranger && c.token != "", c.token == "":
 				want = codes.Unauthenticated
-			case c.operator, !slices.ContainsFunc(row.any, func(s string) bool { return slices.Contains(c.scopes, s) }):
+			case c.operator, !slices.ContainsFunc(row.anyOf, func(s string) bool { return slices.Contains(c.scopes, s) }):
 				want = codes.PermissionDenied
 			}
 			if c.token == "" {
@@ -282,7 +282,7 @@ func (h *testHouse) knockCalls(t *testing.T, callers []matrixCaller) {
 // TestGRPCPort has a process answer gRPC at a port of its own, and its card say so.
 func TestGRPCPort(t *testing.T) {
 	t.Parallel()
-	p := serveIn(t, t.TempDir())
+	p := startProcess(t, t.TempDir())
 	at := regexp.MustCompile(`gRPC is at (\S+)\.`).FindStringSubmatch(p.Output())
 	if at == nil {
 		t.Fatalf("the process does not say where gRPC is:\n%s", p.Output())
@@ -293,13 +293,13 @@ func TestGRPCPort(t *testing.T) {
 	}
 	defer conn.Close()
 	message := `{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}`
-	if answer, err := call(t, conn, "", service10+"SendMessage", message, ""); err != nil || !regexp.MustCompile(`You said: hi`).MatchString(answer) {
+	if answer, err := callGRPC(t, conn, "", service10+"SendMessage", message, ""); err != nil || !regexp.MustCompile(`You said: hi`).MatchString(answer) {
 		t.Errorf("it answers %s, %v", answer, err)
 	}
 	var card struct {
 		SupportedInterfaces []struct{ URL, ProtocolBinding, ProtocolVersion, Tenant string }
 	}
-	p.want(t, http.StatusOK, &card, "GET", "/a2a/assistant/.well-known/agent-card.json", "", nil)
+	p.requireStatus(t, http.StatusOK, &card, "GET", "/a2a/assistant/.well-known/agent-card.json", "", nil)
 	if want := fmt.Sprintf("{%s GRPC 1.0 default/assistant}", at[1]); !slices.ContainsFunc(card.SupportedInterfaces, func(i struct{ URL, ProtocolBinding, ProtocolVersion, Tenant string }) bool {
 		return fmt.Sprint(i) == want
 	}) {

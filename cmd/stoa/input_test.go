@@ -13,32 +13,38 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// saying are ways to send a message over HTTP, one for each dialect and binding. Only the JSON-RPC ones answer 200 to a call that
+// dialectRequests are ways to send a message over HTTP, one for each dialect and binding. Only the JSON-RPC ones answer 200 to a call that
 // they cannot take.
-var saying = []struct {
+var dialectRequests = []struct {
 	name, path string
 	rpc        bool
 	body       func(text string) any
 }{
 	{"extension", "/agents/assistant", true, func(s string) any {
-		return rpc("message/send", words(s))
+		return newRPCCall("message/send", newTextMessage(s))
 	}},
-	{"versioned", "/v1/agents/assistant/message:send", false, func(s string) any { return official(nobody, map[string]any{"text": s}) }},
-	{"A2A 1.0, JSON-RPC", "/a2a/assistant", true, func(s string) any { return rpc("SendMessage", official(nobody, map[string]any{"text": s})) }},
-	{"A2A 1.0, REST", "/a2a/assistant/message:send", false, func(s string) any { return official(nobody, map[string]any{"text": s}) }},
-	{"A2A 0.3, JSON-RPC", "/a2a/assistant", true, func(s string) any { return rpc("message/send", official(nobody, map[string]any{"text": s})) }},
-	{"A2A 0.3, REST", "/a2a/assistant/v0.3/v1/message:send", false, func(s string) any { return officialProto(nobody, map[string]any{"text": s}) }},
-	{"root", "/?agent=assistant", true, func(s string) any { return rpc("SendMessage", official(nobody, map[string]any{"text": s})) }},
+	{"versioned", "/v1/agents/assistant/message:send", false, func(s string) any { return newA2AParams(unknownIDs, map[string]any{"text": s}) }},
+	{"A2A 1.0, JSON-RPC", "/a2a/assistant", true, func(s string) any {
+		return newRPCCall("SendMessage", newA2AParams(unknownIDs, map[string]any{"text": s}))
+	}},
+	{"A2A 1.0, REST", "/a2a/assistant/message:send", false, func(s string) any { return newA2AParams(unknownIDs, map[string]any{"text": s}) }},
+	{"A2A 0.3, JSON-RPC", "/a2a/assistant", true, func(s string) any {
+		return newRPCCall("message/send", newA2AParams(unknownIDs, map[string]any{"text": s}))
+	}},
+	{"A2A 0.3, REST", "/a2a/assistant/v0.3/v1/message:send", false, func(s string) any { return newA2AProtoParams(unknownIDs, map[string]any{"text": s}) }},
+	{"root", "/?agent=assistant", true, func(s string) any {
+		return newRPCCall("SendMessage", newA2AParams(unknownIDs, map[string]any{"text": s}))
+	}},
 	{"OpenAI", "/openai/v1/chat/completions", false, func(s string) any {
 		return map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": s}}}
 	}},
 	{"MCP", "/mcp/assistant", true, func(s string) any {
-		return rpc("tools/call", map[string]any{"name": "assistant", "arguments": map[string]any{"message": s}})
+		return newRPCCall("tools/call", map[string]any{"name": "assistant", "arguments": map[string]any{"message": s}})
 	}},
 }
 
-// post sends a body under a content type, "" = none.
-func (h *testHouse) post(t *testing.T, path, kind string, body io.Reader) (int, string) {
+// postBody sends a body under a content type, "" = none.
+func (h *testServer) postBody(t *testing.T, path, kind string, body io.Reader) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, h.url+path, body)
 	if err != nil {
@@ -47,20 +53,20 @@ func (h *testHouse) post(t *testing.T, path, kind string, body io.Reader) (int, 
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
 	}
-	return h.do(t, req)
+	return h.sendRequest(t, req)
 }
 
 // TestContentTypes sends one message to every dialect under different types: all take the same ones.
 func TestContentTypes(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, dbtest.SQLiteURL(t))
-	for _, d := range saying {
+	h := openTestServer(t, dbtest.NewSQLiteURL(t))
+	for _, d := range dialectRequests {
 		for kind, taken := range map[string]bool{
 			"": true, "application/json": true, "application/json; charset=utf-8": true, "application/a2a+json": true,
 			"text/plain": false, "application/x-www-form-urlencoded": false, "application/jsonp": false, "json": false,
 		} {
 			body, _ := json.Marshal(d.body("hello"))
-			status, answer := h.post(t, d.path, kind, strings.NewReader(string(body)))
+			status, answer := h.postBody(t, d.path, kind, strings.NewReader(string(body)))
 			want := "200 "
 			if !taken && d.rpc {
 				want = `200 -32600 Content-Type: must be application/json`
@@ -83,20 +89,20 @@ func TestContentTypes(t *testing.T) {
 // TestTooLarge sends 64 MiB to every dialect, and 10,000 parts to those whose own tests do not.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, dbtest.SQLiteURL(t))
+	h := openTestServer(t, dbtest.NewSQLiteURL(t))
 	huge := strings.Repeat(" ", 64<<20)
-	for _, d := range saying {
-		status, answer := h.post(t, d.path, "application/json", strings.NewReader(huge))
+	for _, d := range dialectRequests {
+		status, answer := h.postBody(t, d.path, "application/json", strings.NewReader(huge))
 		if status != http.StatusRequestEntityTooLarge || !strings.Contains(answer, "28 MiB are allowed") {
 			t.Errorf("%s: %d %.300s", d.name, status, answer)
 		}
 	}
 	parts := slices.Repeat([]any{map[string]any{"type": "text", "text": "a"}}, 10_000)
 	for path, body := range map[string]any{
-		"/agents/assistant":           rpc("message/send", map[string]any{"message": map[string]any{"role": "user", "parts": parts}}),
+		"/agents/assistant":           newRPCCall("message/send", map[string]any{"message": map[string]any{"role": "user", "parts": parts}}),
 		"/openai/v1/chat/completions": map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": parts}}},
 	} {
-		if status, answer := h.ask(t, http.MethodPost, path, "", body); !strings.Contains(answer, "at most 1000 parts") {
+		if status, answer := h.doRequest(t, http.MethodPost, path, "", body); !strings.Contains(answer, "at most 1000 parts") {
 			t.Errorf("%s: %d %.300s", path, status, answer)
 		}
 	}
@@ -105,15 +111,15 @@ func TestTooLarge(t *testing.T) {
 // TestInternal takes a table away under a serving house: every dialect says that something went wrong inside, and not what.
 func TestInternal(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, dbtest.SQLiteURL(t))
+	h := openTestServer(t, dbtest.NewSQLiteURL(t))
 	var b db.Batch
 	b.Exec(nil, `ALTER TABLE event RENAME TO elsewhere`)
 	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range saying {
+	for _, d := range dialectRequests {
 		body, _ := json.Marshal(d.body("hello"))
-		status, answer := h.post(t, d.path, "application/json", strings.NewReader(string(body)))
+		status, answer := h.postBody(t, d.path, "application/json", strings.NewReader(string(body)))
 		want := http.StatusInternalServerError
 		if d.rpc {
 			want = http.StatusOK
@@ -127,7 +133,7 @@ func TestInternal(t *testing.T) {
 		service10 + "SendMessage": `{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
 		service03 + "SendMessage": `{"request": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`,
 	} {
-		if _, err := call(t, conn, "", method, message, "assistant"); err == nil || !strings.Contains(err.Error(), "code = Internal") || strings.Contains(err.Error(), "table") {
+		if _, err := callGRPC(t, conn, "", method, message, "assistant"); err == nil || !strings.Contains(err.Error(), "code = Internal") || strings.Contains(err.Error(), "table") {
 			t.Errorf("%s: %v", method, err)
 		}
 	}

@@ -29,23 +29,23 @@ type invoiceAnswer struct {
 // taken back, and is there when the app is gone.
 func TestInvoices(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
-		h.prices(t)
-		h.create(t, "acme", paidApp)
-		ana, eve := h.token(t, "acme", "ana", nil), h.token(t, "acme", "eve", map[string]any{"roles": []string{"viewer"}})
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		h.createPrices(t)
+		h.createApp(t, "acme", paidApp)
+		ana, eve := h.createToken(t, "acme", "ana", nil), h.createToken(t, "acme", "eve", map[string]any{"roles": []string{"viewer"}})
 		const base = "/admin/apps/acme"
 		var credit struct {
 			ID, Status string
 			Pending    int64
 		}
-		h.want(t, http.StatusCreated, &credit, "POST", base+"/credits", testSecret, map[string]any{"amount": 150, "expires_at": "2999-01-01", "note": "welcome"})
-		if status, body := h.say(t, ana, "hi"); status != http.StatusOK {
+		h.requireStatus(t, http.StatusCreated, &credit, "POST", base+"/credits", testSecret, map[string]any{"amount": 150, "expires_at": "2999-01-01", "note": "welcome"})
+		if status, body := h.sendText(t, ana, "hi"); status != http.StatusOK {
 			t.Fatal(status, body)
 		}
 		month := time.Now().UTC().Format("2006-01")
 		var draft invoiceAnswer
-		within(t, 20*time.Second, "the call is on the draft", func() bool {
-			status, body := h.ask(t, "GET", base+"/invoices/"+month, testSecret, nil)
+		waitWithin(t, 20*time.Second, "the call is on the draft", func() bool {
+			status, body := h.doRequest(t, "GET", base+"/invoices/"+month, testSecret, nil)
 			return status == http.StatusOK && json.Unmarshal([]byte(body), &draft) == nil && len(draft.Totals) == 1 && draft.Totals[0].Charge == 400
 		})
 		if draft.Status != "draft" || draft.Number != 0 || draft.Totals[0].Credits != 150 || draft.Totals[0].Due != 250 {
@@ -57,73 +57,73 @@ func TestInvoices(t *testing.T) {
 				Status             string
 			}
 		}
-		h.want(t, http.StatusOK, &list, "GET", base+"/credits", testSecret, nil)
+		h.requireStatus(t, http.StatusOK, &list, "GET", base+"/credits", testSecret, nil)
 		if len(list.Credits) != 1 || list.Credits[0].Pending != 150 || list.Credits[0].Status != "open" {
 			t.Errorf("credits %+v", list)
 		}
-		own := func() (invoices struct{ Invoices []invoiceAnswer }) {
-			h.want(t, http.StatusOK, &invoices, "GET", "/billing/invoices", eve, nil)
+		specific := func() (invoices struct{ Invoices []invoiceAnswer }) {
+			h.requireStatus(t, http.StatusOK, &invoices, "GET", "/billing/invoices", eve, nil)
 			return invoices
 		}
-		if got := own(); len(got.Invoices) != 0 {
+		if got := specific(); len(got.Invoices) != 0 {
 			t.Errorf("the app sees %+v before anything is final", got)
 		}
-		if status, _ := h.ask(t, "GET", "/billing/invoices/"+month, eve, nil); status != http.StatusNotFound {
+		if status, _ := h.doRequest(t, "GET", "/billing/invoices/"+month, eve, nil); status != http.StatusNotFound {
 			t.Errorf("the app's draft: %d", status)
 		}
 		var final invoiceAnswer
-		h.want(t, http.StatusPreconditionFailed, nil, "POST", base+"/invoices/"+month+":reverse", testSecret, nil)
-		h.want(t, http.StatusPreconditionFailed, nil, "POST", base+"/invoices/2999-01:finalize", testSecret, nil)
-		h.want(t, http.StatusNotFound, nil, "POST", base+"/invoices/soon:finalize", testSecret, nil)
+		h.requireStatus(t, http.StatusPreconditionFailed, nil, "POST", base+"/invoices/"+month+":reverse", testSecret, nil)
+		h.requireStatus(t, http.StatusPreconditionFailed, nil, "POST", base+"/invoices/2999-01:finalize", testSecret, nil)
+		h.requireStatus(t, http.StatusNotFound, nil, "POST", base+"/invoices/soon:finalize", testSecret, nil)
 		for range 2 {
-			h.want(t, http.StatusOK, &final, "POST", base+"/invoices/"+month+":finalize", testSecret, nil)
+			h.requireStatus(t, http.StatusOK, &final, "POST", base+"/invoices/"+month+":finalize", testSecret, nil)
 		}
 		if final.Status != "final" || final.Number != 1 || final.Totals[0] != draft.Totals[0] {
 			t.Errorf("final %+v", final)
 		}
-		if got := own(); len(got.Invoices) != 1 || got.Invoices[0].Number != 1 {
+		if got := specific(); len(got.Invoices) != 1 || got.Invoices[0].Number != 1 {
 			t.Errorf("the app sees %+v", got)
 		}
 		for path, accept := range map[string]string{".csv": "", "": "text/csv, */*;q=0.1"} {
-			h.wantForm(t, "/billing/invoices/"+month+path, accept, eve, "text/csv; charset=utf-8", "total,due,,,,,,,,USD,0.00000025")
+			h.requireMediaType(t, "/billing/invoices/"+month+path, accept, eve, "text/csv; charset=utf-8", "total,due,,,,,,,,USD,0.00000025")
 		}
 		for path, accept := range map[string]string{".html": "", "": "text/html"} {
-			h.wantForm(t, base+"/invoices/"+month+path, accept, testSecret, "text/html; charset=utf-8", "0.00000025 USD")
+			h.requireMediaType(t, base+"/invoices/"+month+path, accept, testSecret, "text/html; charset=utf-8", "0.00000025 USD")
 		}
 		var books struct {
 			Balances map[string]map[string]int64
 			Entries  []struct{ Kind string }
 			Before   int64 `json:"next_before"`
 		}
-		h.want(t, http.StatusOK, &books, "GET", base+"/ledger?page_size=2", testSecret, nil)
+		h.requireStatus(t, http.StatusOK, &books, "GET", base+"/ledger?page_size=2", testSecret, nil)
 		if books.Balances["USD"]["receivable"] != 250 || books.Balances["USD"]["cost"] != 11 || len(books.Entries) != 2 || books.Before == 0 {
 			t.Errorf("books %+v", books)
 		}
 		var note invoiceAnswer
-		h.want(t, http.StatusOK, &note, "POST", base+"/invoices/"+month+":reverse", testSecret, nil)
+		h.requireStatus(t, http.StatusOK, &note, "POST", base+"/invoices/"+month+":reverse", testSecret, nil)
 		if note.Kind != "credit_note" || note.Number != 2 || note.Totals[0].Due != -250 {
 			t.Errorf("credit note %+v", note)
 		}
-		h.want(t, http.StatusNoContent, nil, "DELETE", base+"/credits/"+credit.ID, testSecret, nil)
-		h.want(t, http.StatusNotFound, nil, "DELETE", base+"/credits/nosuch", testSecret, nil)
-		if status, body := h.say(t, ana, "hi"); status != http.StatusOK {
+		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", base+"/credits/"+credit.ID, testSecret, nil)
+		h.requireStatus(t, http.StatusNotFound, nil, "DELETE", base+"/credits/nosuch", testSecret, nil)
+		if status, body := h.sendText(t, ana, "hi"); status != http.StatusOK {
 			t.Fatal(status, body)
 		}
-		h.want(t, http.StatusNoContent, nil, "DELETE", base, testSecret, nil)
-		h.want(t, http.StatusNotFound, nil, "GET", base, testSecret, nil)
+		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", base, testSecret, nil)
+		h.requireStatus(t, http.StatusNotFound, nil, "GET", base, testSecret, nil)
 		var kept struct{ Invoices []invoiceAnswer }
-		h.want(t, http.StatusOK, &kept, "GET", base+"/invoices", testSecret, nil)
+		h.requireStatus(t, http.StatusOK, &kept, "GET", base+"/invoices", testSecret, nil)
 		if len(kept.Invoices) != 3 || kept.Invoices[0].Number != 3 || kept.Invoices[0].Totals[0].Due != 400 || kept.Invoices[2].Status != "reversed" {
 			t.Errorf("after the app is gone: %+v", kept)
 		}
-		h.want(t, http.StatusNotFound, nil, "GET", "/admin/apps/globex/invoices", testSecret, nil)
+		h.requireStatus(t, http.StatusNotFound, nil, "GET", "/admin/apps/globex/invoices", testSecret, nil)
 	})
 }
 
-// wantForm asks for an invoice in a form and fails the test unless it has that media type and holds part.
-func (h *testHouse) wantForm(t *testing.T, path, accept, bearer, form, part string) {
+// requireMediaType asks for an invoice in a form and fails the test unless it has that media type and holds part.
+func (h *testServer) requireMediaType(t *testing.T, path, accept, bearer, form, part string) {
 	t.Helper()
-	req := h.request(t, "GET", path, bearer, nil)
+	req := h.newRequest(t, "GET", path, bearer, nil)
 	if accept != "" {
 		req.Header.Set("Accept", accept)
 	}
@@ -132,7 +132,7 @@ func (h *testHouse) wantForm(t *testing.T, path, accept, bearer, form, part stri
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if status, body := h.do(t, req); status != http.StatusOK || resp.Header.Get("Content-Type") != form || !strings.Contains(body, part) {
+	if status, body := h.sendRequest(t, req); status != http.StatusOK || resp.Header.Get("Content-Type") != form || !strings.Contains(body, part) {
 		t.Errorf("%s (%s): %d %s %s", path, accept, status, resp.Header.Get("Content-Type"), body)
 	}
 }
@@ -150,18 +150,18 @@ func TestExports(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	h := openTestHouse(t, dbtest.SQLiteURL(t))
-	h.create(t, "acme", paidApp)
-	within(t, 20*time.Second, "the exports have begun", func() bool {
-		list, err := h.shared.Billing.Exports(t.Context())
+	h := openTestServer(t, dbtest.NewSQLiteURL(t))
+	h.createApp(t, "acme", paidApp)
+	waitWithin(t, 20*time.Second, "the exports have begun", func() bool {
+		list, err := h.deps.Billing.ListExports(t.Context())
 		return err == nil && len(list) == 2
 	})
-	if status, body := h.say(t, h.token(t, "acme", "ana", nil), "hi"); status != http.StatusOK {
+	if status, body := h.sendText(t, h.createToken(t, "acme", "ana", nil), "hi"); status != http.StatusOK {
 		t.Fatal(status, body)
 	}
-	within(t, 20*time.Second, "the call is exported", func() bool {
+	waitWithin(t, 20*time.Second, "the call is exported", func() bool {
 		files, err := os.ReadDir(folder)
-		return err == nil && h.exports.Deliver(t.Context()) == nil && len(files) > 0 && posts.Load() > 0
+		return err == nil && h.exporter.DeliverAll(t.Context()) == nil && len(files) > 0 && posts.Load() > 0
 	})
 	var out struct {
 		Exports []struct {
@@ -169,7 +169,7 @@ func TestExports(t *testing.T) {
 			Rows int64
 		}
 	}
-	h.want(t, http.StatusOK, &out, "GET", "/admin/exports", testSecret, nil)
+	h.requireStatus(t, http.StatusOK, &out, "GET", "/admin/exports", testSecret, nil)
 	if len(out.Exports) != 2 || out.Exports[0].Rows < 1 || out.Exports[1].Name != "webhook" {
 		t.Errorf("exports %+v", out)
 	}

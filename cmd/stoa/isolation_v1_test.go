@@ -11,33 +11,35 @@ import (
 	"github.com/coder/websocket"
 )
 
-// sendWalks says how a stranger would send messages of the versioned surface to paths.
-func sendWalks(paths ...string) (walks []trespass) {
+// newSendProbes says how a stranger would send messages of the versioned surface to paths.
+func newSendProbes(paths ...string) (probes []isolationProbe) {
 	for _, path := range paths {
-		for _, said := range said {
-			walks = append(walks, trespass{path: path, header: "agent-name", value: "assistant", body: said})
+		for _, written := range foreignV1Messages {
+			probes = append(probes, isolationProbe{path: path, header: "agent-name", value: "assistant", body: written})
 		}
 	}
-	return walks
+	return probes
 }
 
-// said are messages of the versioned surface that name somebody else's ids.
-var said = []func(x minted) any{
-	func(x minted) any { return spoken("mine now", "taskId", x.task) },
-	func(x minted) any { return spoken("recall", "contextId", x.context) },
-	func(x minted) any { return spoken("hello", "messageId", x.message, "contextId", x.context) },
-	func(x minted) any { return parted(map[string]any{"data": ruling(x)}, "taskId", x.held) },
-	func(x minted) any {
-		return parted(map[string]any{"data": secretFor("locked", "mine now")}, "taskId", x.wanting)
+// foreignV1Messages are messages of the versioned surface that name somebody else's ids.
+var foreignV1Messages = []func(x appIDs) any{
+	func(x appIDs) any { return newV1TextMessage("mine now", "taskId", x.task) },
+	func(x appIDs) any { return newV1TextMessage("recall", "contextId", x.context) },
+	func(x appIDs) any { return newV1TextMessage("hello", "messageId", x.message, "contextId", x.context) },
+	func(x appIDs) any {
+		return newV1Message(map[string]any{"data": newDecisionData(x)}, "taskId", x.approvalTask)
+	},
+	func(x appIDs) any {
+		return newV1Message(map[string]any{"data": newCredentialData("locked", "mine now")}, "taskId", x.credentialTask)
 	},
 }
 
-// spoken is a message of the versioned surface with text, whose answer is waited for, and what else is given of it.
-func spoken(text string, more ...any) map[string]any {
-	return parted(map[string]any{"text": text}, more...)
+// newV1TextMessage is a message of the versioned surface with text, whose answer is waited for, and what else is given of it.
+func newV1TextMessage(text string, more ...any) map[string]any {
+	return newV1Message(map[string]any{"text": text}, more...)
 }
 
-func parted(part map[string]any, more ...any) map[string]any {
+func newV1Message(part map[string]any, more ...any) map[string]any {
 	m := map[string]any{"role": "user", "parts": []any{part}}
 	for i := 0; i+1 < len(more); i += 2 {
 		m[fmt.Sprint(more[i])] = more[i+1]
@@ -45,19 +47,19 @@ func parted(part map[string]any, more ...any) map[string]any {
 	return map[string]any{"message": m, "configuration": map[string]any{"blocking": true}}
 }
 
-// walkSocket tries the ids over a WebSocket and wants the answers of ids that never existed.
-func (h *testHouse) walkSocket(t *testing.T, token string, x minted) {
+// probeWebSocket tries the ids over a WebSocket and wants the answers of ids that never existed.
+func (h *testServer) probeWebSocket(t *testing.T, token string, x appIDs) {
 	t.Helper()
-	for _, body := range said {
-		theirs, none := h.overSocket(t, token, body(x), x), h.overSocket(t, token, body(nobody), nobody)
+	for _, body := range foreignV1Messages {
+		theirs, none := h.sendOverWebSocket(t, token, body(x), x), h.sendOverWebSocket(t, token, body(unknownIDs), unknownIDs)
 		if theirs != none {
 			t.Errorf("WebSocket %v: their id answers\n%s\none that never existed\n%s", body(x), theirs, none)
 		}
 	}
 }
 
-// overSocket sends a message over a WebSocket and returns the frames of its answer.
-func (h *testHouse) overSocket(t *testing.T, token string, body any, x minted) string {
+// sendOverWebSocket sends a message over a WebSocket and returns the frames of its answer.
+func (h *testServer) sendOverWebSocket(t *testing.T, token string, body any, x appIDs) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -80,7 +82,7 @@ func (h *testHouse) overSocket(t *testing.T, token string, body any, x minted) s
 			t.Fatal(err)
 		}
 		if text := string(frame); strings.Contains(text, `"done":true`) {
-			return neutral(frames.String()+text, x)
+			return normalizeAnswer(frames.String()+text, x)
 		} else if strings.Contains(text, `"eventId"`) {
 			frames.WriteString(text + "\n")
 		}

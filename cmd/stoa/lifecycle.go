@@ -14,7 +14,7 @@ type appSuspendCmd struct {
 
 // Run suspends the app.
 func (cmd *appSuspendCmd) Run(ctx context.Context, c *console) error {
-	return cmd.call(ctx, c, http.MethodPost, ":suspend", reason(cmd.Reason), cmd.shows(c, "suspended"))
+	return cmd.callAPI(ctx, c, http.MethodPost, ":suspend", newReasonBody(cmd.Reason), cmd.newAppPrinter(c, "suspended"))
 }
 
 type appResumeCmd struct {
@@ -24,7 +24,7 @@ type appResumeCmd struct {
 
 // Run ends the suspension of the app.
 func (cmd *appResumeCmd) Run(ctx context.Context, c *console) error {
-	return cmd.call(ctx, c, http.MethodPost, ":resume", reason(cmd.Reason), cmd.shows(c, "resumed"))
+	return cmd.callAPI(ctx, c, http.MethodPost, ":resume", newReasonBody(cmd.Reason), cmd.newAppPrinter(c, "resumed"))
 }
 
 type appDeleteCmd struct {
@@ -35,24 +35,24 @@ type appDeleteCmd struct {
 
 // Run deletes the app with every row, secret and key it owns. On a terminal it asks for the name once more.
 func (cmd *appDeleteCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
-	if c.prompts && !cmd.Yes {
-		typed, err := c.ask("This cannot be undone. Type the app's name to delete it: ", false)
+	if c.interactive && !cmd.Yes {
+		typed, err := c.promptValue("This cannot be undone. Type the app's name to delete it: ", false)
 		if err != nil || typed != cmd.Name {
 			return errors.New("nothing was deleted")
 		}
 	}
-	if err := api.do(ctx, http.MethodDelete, "/admin/apps/"+url.PathEscape(cmd.Name), nil, nil); err != nil {
+	if err := api.doJSON(ctx, http.MethodDelete, "/admin/apps/"+url.PathEscape(cmd.Name), nil, nil); err != nil {
 		return err
 	}
-	c.say("%s deleted", cmd.Name)
+	c.printStatus("%s deleted", cmd.Name)
 	return nil
 }
 
-func reason(why string) map[string]string {
+func newReasonBody(why string) map[string]string {
 	if why == "" {
 		return map[string]string{}
 	}

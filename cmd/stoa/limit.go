@@ -8,18 +8,18 @@ import (
 	"stoa/ratelimit"
 )
 
-// openCounts says where calls are counted that limits hold for. Redis is asked through a client of its own, which waits
+// openRateCounts says where calls are counted that limits hold for. Redis is asked through a client of its own, which waits
 // for nothing for long.
-func (h *house) openCounts() error {
+func (h *server) openRateCounts() error {
 	var client redis.UniversalClient
-	if h.settings.redis != "" {
-		o, err := redis.ParseURL(h.settings.redis)
+	if h.settings.redisURL != "" {
+		o, err := redis.ParseURL(h.settings.redisURL)
 		if err != nil {
 			return fmt.Errorf("--redis: %w", err)
 		}
-		client = redis.NewClient(ratelimit.Patient(o))
-		h.closing(client.Close)
+		client = redis.NewClient(ratelimit.BoundRedisOptions(o))
+		h.addCloser(client.Close)
 	}
-	h.shared.Counts = ratelimit.NewCounts(h.db, client, h.log)
+	h.deps.RateCounts = ratelimit.NewBackends(h.db, client, h.log)
 	return nil
 }

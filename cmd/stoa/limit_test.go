@@ -22,20 +22,20 @@ agents: {assistant: {llm: demo}}
 // TestLimitsOfAFleet has 200 callers at two processes ask at once: together they are let in as often as the operator
 // allows. A change of what is allowed acts at both within two seconds.
 func TestLimitsOfAFleet(t *testing.T) {
-	fleetsAlone(t, func(t *testing.T, _ bool, args []string) {
-		replicas := []*process{serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)}
-		replicas[0].create(t, "acme", limitedApp)
-		replicas[0].create(t, "globex", limitedApp)
+	onEachFleetSerially(t, func(t *testing.T, _ bool, args []string) {
+		replicas := []*process{startProcess(t, t.TempDir(), args...), startProcess(t, t.TempDir(), args...)}
+		replicas[0].createApp(t, "acme", limitedApp)
+		replicas[0].createApp(t, "globex", limitedApp)
 		limit := func(app string, n int) {
 			t.Helper()
 			rate := map[string]any{"per": "app", "type": "count", "window": "month", "limit": n}
-			replicas[0].want(t, http.StatusOK, nil, "PUT", "/admin/apps/"+app, testSecret, map[string]any{"limits": map[string]any{"rate": []any{rate}}})
+			replicas[0].requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/"+app, testSecret, map[string]any{"limits": map[string]any{"rate": []any{rate}}})
 		}
 		limit("acme", 25)
 		limit("globex", 25)
-		token := replicas[0].token(t, "acme", "ana", nil)
+		token := replicas[0].createToken(t, "acme", "ana", nil)
 		answer := func(i int) int {
-			status, body := replicas[i%2].ask(t, "POST", "/agents/assistant", token, rpc("message:send", words("hello")))
+			status, body := replicas[i%2].doRequest(t, "POST", "/agents/assistant", token, newRPCCall("message:send", newTextMessage("hello")))
 			if status != http.StatusOK && status != http.StatusTooManyRequests {
 				t.Errorf("%d %s", status, body)
 			}
@@ -72,7 +72,7 @@ func TestLimitsOfAFleet(t *testing.T) {
 		if answer(0) == http.StatusOK || answer(1) == http.StatusOK {
 			t.Error("one more is let in than is allowed")
 		}
-		token = replicas[0].token(t, "globex", "ana", nil)
+		token = replicas[0].createToken(t, "globex", "ana", nil)
 		for i := range 25 {
 			if answer(i) != http.StatusOK {
 				t.Errorf("another app is refused its call %d", i)
@@ -95,7 +95,7 @@ func TestRateArguments(t *testing.T) {
 		{"app:count:minute:second=3", nil},
 		{"app:count:minute=many", nil},
 	} {
-		got, err := rates([]string{tt.arg})
+		got, err := parseRates([]string{tt.arg})
 		if tt.want == nil {
 			if err == nil {
 				t.Errorf("%s is read as %+v", tt.arg, got)
@@ -105,7 +105,7 @@ func TestRateArguments(t *testing.T) {
 		if err != nil || cmp.Diff([]tenancy.Rate{*tt.want}, got) != "" {
 			t.Errorf("%s is read as %+v (%v)", tt.arg, got, err)
 		}
-		if text := (limitsRecord{Rate: got}).rates(); text != tt.arg {
+		if text := (limitsRecord{Rate: got}).formatRates(); text != tt.arg {
 			t.Errorf("%s is shown as %s", tt.arg, text)
 		}
 	}

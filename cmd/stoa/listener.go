@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// unsent bounds what waits in the system's buffer of a connection, in bytes, beyond what is on its way. Without a bound
+// maxUnsentBytes bounds what waits in the system's buffer of a connection, in bytes, beyond what is on its way. Without a bound
 // the system takes in megabytes for a client who does not read: memory, and work that nobody has use for.
-const unsent = 128 << 10
+const maxUnsentBytes = 128 << 10
 
 // listenTCP opens a port of the house.
 func listenTCP(host string, port int) (net.Listener, error) {

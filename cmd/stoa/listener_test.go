@@ -39,7 +39,7 @@ func TestUnsent(t *testing.T) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("a write that nobody reads: %v", err)
 	}
-	if n > 4*unsent {
-		t.Errorf("the system took in %d bytes for a client who reads nothing, the bound is %d", n, unsent)
+	if n > 4*maxUnsentBytes {
+		t.Errorf("the system took in %d bytes for a client who reads nothing, the bound is %d", n, maxUnsentBytes)
 	}
 }

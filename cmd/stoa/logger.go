@@ -31,8 +31,8 @@ func newLogger(ctx context.Context, s settings) (*slog.Logger, func() error, err
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
 		return nil, nil, fmt.Errorf("--log-level: %w", err)
 	}
-	h := lines(out, s.logFormat, level)
-	exported, end, err := exportLogs(ctx)
+	h := newLineHandler(out, s.logFormat, level)
+	exported, end, err := newLogExporter(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -40,7 +40,7 @@ func newLogger(ctx context.Context, s settings) (*slog.Logger, func() error, err
 		h = slog.NewMultiHandler(h, exported)
 		closers = append(closers, end)
 	}
-	return slog.New(correlated{Handler: h, level: level}), func() error {
+	return slog.New(correlatingHandler{Handler: h, level: level}), func() error {
 		var errs []error
 		for _, c := range slices.Backward(closers) {
 			errs = append(errs, c())
@@ -49,8 +49,8 @@ func newLogger(ctx context.Context, s settings) (*slog.Logger, func() error, err
 	}, nil
 }
 
-// lines writes a line for each record. Line ends within a record are escaped, so that nobody makes up lines.
-func lines(out io.Writer, format string, level slog.Level) slog.Handler {
+// newLineHandler writes a line for each record. Line ends within a record are escaped, so that nobody makes up lines.
+func newLineHandler(out io.Writer, format string, level slog.Level) slog.Handler {
 	o := &slog.HandlerOptions{Level: level, AddSource: format == "verbose"}
 	if format == "json" {
 		return slog.NewJSONHandler(out, o)
@@ -58,27 +58,27 @@ func lines(out io.Writer, format string, level slog.Level) slog.Handler {
 	return slog.NewTextHandler(out, o)
 }
 
-// correlated is a handler that adds to each record what it belongs to: the request, the app, the run's task, the trace.
+// correlatingHandler is a handler that adds to each record what it belongs to: the request, the app, the run's task, the trace.
 // What a record says of that itself stands.
-type correlated struct {
+type correlatingHandler struct {
 	slog.Handler
 	level slog.Level
-	said  []string // keys that every record has
+	keys  []string // keys that every record has
 }
 
 // Enabled implements [slog.Handler].
-func (h correlated) Enabled(ctx context.Context, level slog.Level) bool {
+func (h correlatingHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= h.level && h.Handler.Enabled(ctx, level)
 }
 
 // Handle implements [slog.Handler].
-func (h correlated) Handle(ctx context.Context, r slog.Record) error {
-	if about := about(ctx); len(about) > 0 {
-		said := slices.Clip(h.said)
-		r.Attrs(func(a slog.Attr) bool { said = append(said, a.Key); return true })
+func (h correlatingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if details := contextAttrs(ctx); len(details) > 0 {
+		written := slices.Clip(h.keys)
+		r.Attrs(func(a slog.Attr) bool { written = append(written, a.Key); return true })
 		r = r.Clone()
-		for _, a := range about {
-			if !slices.Contains(said, a.Key) {
+		for _, a := range details {
+			if !slices.Contains(written, a.Key) {
 				r.AddAttrs(a)
 			}
 		}
@@ -87,30 +87,30 @@ func (h correlated) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements [slog.Handler].
-func (h correlated) WithAttrs(attrs []slog.Attr) slog.Handler {
-	h.Handler, h.said = h.Handler.WithAttrs(attrs), slices.Clip(h.said)
+func (h correlatingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.Handler, h.keys = h.Handler.WithAttrs(attrs), slices.Clip(h.keys)
 	for _, a := range attrs {
-		h.said = append(h.said, a.Key)
+		h.keys = append(h.keys, a.Key)
 	}
 	return h
 }
 
 // WithGroup implements [slog.Handler].
-func (h correlated) WithGroup(name string) slog.Handler {
+func (h correlatingHandler) WithGroup(name string) slog.Handler {
 	h.Handler = h.Handler.WithGroup(name)
 	return h
 }
 
-// workKey is the key of the run that a context belongs to.
-type workKey struct{}
+// runKey is the key of the run that a context belongs to.
+type runKey struct{}
 
-// work is a run, as far as a line of the log tells of it.
-type work struct{ app, task string }
+// runInfo is a run, as far as a line of the log tells of it.
+type runInfo struct{ app, task string }
 
-// about is what is known of what ctx belongs to.
-func about(ctx context.Context) []slog.Attr {
+// contextAttrs is what is known of what ctx belongs to.
+func contextAttrs(ctx context.Context) []slog.Attr {
 	attrs := surface.LogAttrs(ctx)
-	if w, ok := ctx.Value(workKey{}).(work); ok {
+	if w, ok := ctx.Value(runKey{}).(runInfo); ok {
 		attrs = append(attrs, slog.String("app", w.app), slog.String("task", w.task))
 	}
 	if at := trace.SpanContextFromContext(ctx); at.IsValid() {
@@ -119,11 +119,11 @@ func about(ctx context.Context) []slog.Attr {
 	return attrs
 }
 
-// redisLog has the Redis client speak through the process's logger, in a low voice: it tells of every attempt to
+// redisLogger has the Redis client speak through the process's logger, in a low voice: it tells of every attempt to
 // reach a server that is not there, and whoever uses it tells of the outage.
-type redisLog struct{ log *slog.Logger }
+type redisLogger struct{ log *slog.Logger }
 
 // Printf logs what the client has to say of its connections.
-func (l redisLog) Printf(_ context.Context, format string, args ...any) {
+func (l redisLogger) Printf(_ context.Context, format string, args ...any) {
 	l.log.Debug("redis: " + fmt.Sprintf(format, args...))
 }

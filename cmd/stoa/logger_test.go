@@ -14,11 +14,11 @@ import (
 func TestCorrelated(t *testing.T) {
 	t.Parallel()
 	at := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
-	ctx := trace.ContextWithSpanContext(context.WithValue(t.Context(), workKey{}, work{"acme", "t1"}), at)
+	ctx := trace.ContextWithSpanContext(context.WithValue(t.Context(), runKey{}, runInfo{"acme", "t1"}), at)
 	for _, format := range []string{"simple", "json"} {
 		t.Run(format, func(t *testing.T) {
 			var out bytes.Buffer
-			log := slog.New(correlated{Handler: lines(&out, format, slog.LevelInfo), level: slog.LevelInfo})
+			log := slog.New(correlatingHandler{Handler: newLineHandler(&out, format, slog.LevelInfo), level: slog.LevelInfo})
 			log.With("app", "acme").WarnContext(ctx, "one\r\nlevel=ERROR msg=two", "error", "three\nfour", "task", "t1")
 			log.DebugContext(ctx, "unheard")
 			log.Info("alone")

@@ -43,30 +43,30 @@ const (
 	exitInterrupted = 130 // as shells count SIGINT
 )
 
-// exit is an error that ends the process with its code. Without a cause, all has been said already.
-type exit struct {
+// exitError is an error that ends the process with its code. Without a cause, all has been said already.
+type exitError struct {
 	code  int
 	cause error
 }
 
-func (e *exit) Error() string {
+func (e *exitError) Error() string {
 	if e.cause == nil {
 		return ""
 	}
 	return e.cause.Error()
 }
 
-func (e *exit) Unwrap() error { return e.cause }
+func (e *exitError) Unwrap() error { return e.cause }
 
 func main() {
-	sandbox.Enter(os.Getenv(sandbox.Variable))
+	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(run(ctx, os.Args[1:], standardConsole()))
+	os.Exit(runCommand(ctx, os.Args[1:], newStandardConsole()))
 }
 
-// run executes one command line and returns the exit code.
-func run(ctx context.Context, args []string, c *console) int {
+// runCommand executes one command line and returns the exit code.
+func runCommand(ctx context.Context, args []string, c *console) int {
 	parser, err := kong.New(&commands{},
 		kong.Name("stoa"),
 		kong.Description("Stoa hosts AI agents for many tenants."),
@@ -76,20 +76,20 @@ func run(ctx context.Context, args []string, c *console) int {
 		kong.Bind(c),
 	)
 	if err != nil {
-		return c.report(err)
+		return c.reportError(err)
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		return c.report(usageError(err))
+		return c.reportError(usageError(err))
 	}
 	err = command.Run()
 	if err != nil && ctx.Err() != nil {
-		err = &exit{code: exitInterrupted}
+		err = &exitError{code: exitInterrupted}
 	}
-	return c.report(err)
+	return c.reportError(err)
 }
 
 // usageError says how a command line went wrong and where its help is.
@@ -101,5 +101,5 @@ func usageError(err error) error {
 			help = node.FullPath() + " --help"
 		}
 	}
-	return &exit{code: exitUsage, cause: errors.New(err.Error() + " (see " + help + ")")}
+	return &exitError{code: exitUsage, cause: errors.New(err.Error() + " (see " + help + ")")}
 }

@@ -25,15 +25,15 @@ import (
 
 // TestMain makes the command stoa available to scripts, in this test's own binary.
 func TestMain(m *testing.M) {
-	sandbox.Enter(os.Getenv(sandbox.Variable)) // the server in this binary finds itself as the helper
-	testscript.Main(tests{m}, map[string]func(){"stoa": main})
+	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable)) // the server in this binary finds itself as the helper
+	testscript.Main(testRunner{m}, map[string]func(){"stoa": main})
 }
 
-// tests run in an environment that has the secrets of their houses. They wait for processes more than they work, so that
+// testRunner run in an environment that has the secrets of their houses. They wait for processes more than they work, so that
 // there are more of them at once than usual.
-type tests struct{ *testing.M }
+type testRunner struct{ *testing.M }
 
-func (m tests) Run() int {
+func (m testRunner) Run() int {
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		panic(err)
 	}
@@ -92,8 +92,8 @@ func cmdServed(ts *testscript.TestScript, neg bool, args []string) {
 	d := ts.Value("dialogue").(*dialogue)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.wrong != "" {
-		ts.Fatalf("%s", d.wrong)
+	if d.failure != "" {
+		ts.Fatalf("%s", d.failure)
 	}
 	if len(d.exchanges) > 0 {
 		ts.Fatalf("nobody asked for %s", d.exchanges[0].Request)
@@ -130,20 +130,20 @@ type exchange struct {
 type dialogue struct {
 	mu        sync.Mutex
 	exchanges []exchange
-	wrong     string
+	failure   string
 }
 
 func (d *dialogue) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.exchanges) == 0 {
-		d.refuse(w, fmt.Sprintf("nothing more was to come, but %s %s did", r.Method, r.URL))
+		d.failRequest(w, fmt.Sprintf("nothing more was to come, but %s %s did", r.Method, r.URL))
 		return
 	}
 	e := d.exchanges[0]
 	d.exchanges = d.exchanges[1:]
-	if diff := cmp.Diff(e.expects(), received(r, e.Header)); diff != "" {
-		d.refuse(w, "wrong request (-want +got):\n"+diff)
+	if diff := cmp.Diff(e.expectedRequest(), readWireRequest(r, e.Header)); diff != "" {
+		d.failRequest(w, "wrong request (-want +got):\n"+diff)
 		return
 	}
 	if e.Retry != "" {
@@ -162,8 +162,8 @@ func (d *dialogue) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (d *dialogue) refuse(w http.ResponseWriter, wrong string) {
-	d.wrong = wrong
+func (d *dialogue) failRequest(w http.ResponseWriter, wrong string) {
+	d.failure = wrong
 	http.Error(w, wrong, http.StatusTeapot)
 }
 
@@ -175,11 +175,11 @@ type wireRequest struct {
 	Body   any
 }
 
-func (e exchange) expects() wireRequest {
+func (e exchange) expectedRequest() wireRequest {
 	return wireRequest{Line: e.Request, Bearer: e.Bearer, Header: e.Header, Body: decodeBody(e.Body)}
 }
 
-func received(r *http.Request, headers map[string]string) wireRequest {
+func readWireRequest(r *http.Request, headers map[string]string) wireRequest {
 	body, _ := io.ReadAll(r.Body)
 	got := wireRequest{
 		Line:   r.Method + " " + r.URL.RequestURI(),
@@ -248,7 +248,7 @@ func TestEvents(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for data, err := range events(strings.NewReader(tt.stream)) {
+			for data, err := range readEvents(strings.NewReader(tt.stream)) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -266,8 +266,8 @@ func TestTerminal(t *testing.T) {
 	t.Parallel()
 	for _, shown := range []bool{true, false} {
 		var out strings.Builder
-		c := &console{out: &out, err: os.Stderr, outShown: shown}
-		c.print("a\x1b]0;owned\x07\u009bb\n\tc")
+		c := &console{out: &out, err: os.Stderr, outIsTerminal: shown}
+		c.printText("a\x1b]0;owned\x07\u009bb\n\tc")
 		want := "a\x1b]0;owned\x07\u009bb\n\tc"
 		if shown {
 			want = "a]0;ownedb\n\tc"

@@ -10,21 +10,21 @@ import (
 	"stoa/agentsvc/trail"
 )
 
-// TestMetricsKeepTheirLabels: as many apps and models as may have labels have them at once, and no server of a model makes
+// TestMetricsLabelBounds: as many apps and models as may have labels have them at once, and no server of a model makes
 // more of them by what it answers.
-func TestMetricsKeepTheirLabels(t *testing.T) {
+func TestMetricsLabelBounds(t *testing.T) {
 	t.Parallel()
-	m, err := newMeters(true)
+	m, err := newMetricsRecorder(true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range topApps {
 		for k := range topModels {
-			m.ask(t.Context(), fmt.Sprint("app", i), app.ModelCall{Provider: "openai", Model: fmt.Sprint("model", k), Usage: agentsvc.Usage{InputTokens: 1}})
+			m.recordModelCall(t.Context(), fmt.Sprint("app", i), app.ModelCall{Provider: "openai", Model: fmt.Sprint("model", k), Usage: agentsvc.Usage{InputTokens: 1}})
 		}
 	}
 	for status := range 1000 {
-		m.ask(t.Context(), "app0", app.ModelCall{Provider: "openai", Model: "model0", Fault: trail.Kind(&llm.Error{Status: status})})
+		m.recordModelCall(t.Context(), "app0", app.ModelCall{Provider: "openai", Model: "model0", ErrorKind: trail.ErrorKind(&llm.Error{Status: status})})
 	}
 	families, err := m.registry.Gather()
 	if err != nil {

@@ -23,37 +23,37 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-var rewrite = flag.Bool("update", false, "write the table of docs/metrics.md")
+var updatePage = flag.Bool("update", false, "write the table of docs/metrics.md")
 
-const figuresHeading = "## Every metric\n"
+const metricsHeading = "## Every metric\n"
 
-// exercised serves a house on PostgreSQL of whose every figure there is something to see.
-func exercised(t *testing.T) *testHouse {
+// openExercisedServer serves a house on PostgreSQL of whose every figure there is something to see.
+func openExercisedServer(t *testing.T) *testServer {
 	t.Helper()
-	h := openTestHouse(t, dbtest.PostgresURL(t))
-	h.want(t, 200, nil, "POST", "/agents/assistant", "", rpc("message:send", words("hello")))
+	h := openTestServer(t, dbtest.NewPostgresURL(t))
+	h.requireStatus(t, 200, nil, "POST", "/agents/assistant", "", newRPCCall("message:send", newTextMessage("hello")))
 	// A run that rests until it is tried again.
-	if err := h.db.Platform().Tx(t.Context(), func(tx *db.Tx) error {
+	if err := h.db.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, ready, last_error, created_at)
 			VALUES ('default', 'resting', 1, 'pending', 1, 1, 1, '', stoa_now() + 3600000000, FALSE, 'no', stoa_now())`)
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	m := h.meters
-	m.observe(surface.Observation{App: "acme", Agent: "a", Route: "/agents/{agent}", Status: 429, Code: surface.ResourceExhausted})
-	m.refuse("acme", "user-count-minute")
-	m.ask(t.Context(), "acme", app.ModelCall{Provider: "openai", Model: "m", Took: time.Second, FirstChunk: time.Second, Fault: "500", Usage: agentsvc.Usage{InputTokens: 3}})
-	m.call(t.Context(), "acme", app.ToolCall{Tool: "x", Took: time.Second, Fault: "timeout"})
-	m.end(t.Context(), "acme", store.Run{}, "", time.Second)
-	m.judge(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Action: guardrail.Block})
-	m.charge(t.Context(), "acme", "m", "EUR", 1_500_000_000)
-	m.notified("acme", "delivered")
-	m.sweep(store.Swept{Tasks: 1})
-	m.load(time.Second, errors.New("no"))
-	m.tick("acme", errors.New("no"))
-	m.deliver("acme", "unsigned")
-	m.evictions.Add(t.Context(), 1)
+	m := h.metrics
+	m.recordRequest(surface.Observation{App: "acme", Agent: "a", Route: "/agents/{agent}", Status: 429, Code: surface.ResourceExhausted})
+	m.recordRefusal("acme", "user-count-minute")
+	m.recordModelCall(t.Context(), "acme", app.ModelCall{Provider: "openai", Model: "m", Duration: time.Second, TimeToFirstChunk: time.Second, ErrorKind: "500", Usage: agentsvc.Usage{InputTokens: 3}})
+	m.recordToolCall(t.Context(), "acme", app.ToolCall{Tool: "x", Duration: time.Second, ErrorKind: "timeout"})
+	m.recordRunEnd(t.Context(), "acme", store.Run{}, "", time.Second)
+	m.recordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Action: guardrail.Block})
+	m.recordCharge(t.Context(), "acme", "m", "EUR", 1_500_000_000)
+	m.recordNotification("acme", "delivered")
+	m.recordSweep(store.SweepCounts{Tasks: 1})
+	m.recordAppLoad(time.Second, errors.New("no"))
+	m.recordTick("acme", errors.New("no"))
+	m.recordDelivery("acme", "unsigned")
+	m.appEvictions.Add(t.Context(), 1)
 	return h
 }
 
@@ -61,12 +61,12 @@ func exercised(t *testing.T) *testHouse {
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	const file = "../../docs/metrics.md"
-	h := exercised(t)
-	shown, err := h.meters.registry.Gather()
+	h := openExercisedServer(t)
+	shown, err := h.metrics.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]figure{}
+	got := map[string]metricInfo{}
 	for _, f := range shown {
 		if strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_") {
 			continue
@@ -77,31 +77,31 @@ func TestMetricsPage(t *testing.T) {
 				labels[l.GetName()] = true
 			}
 		}
-		got[f.GetName()] = figure{f.GetName(), strings.ToLower(f.GetType().String()), f.GetHelp(), slices.Sorted(maps.Keys(labels))}
+		got[f.GetName()] = metricInfo{f.GetName(), strings.ToLower(f.GetType().String()), f.GetHelp(), slices.Sorted(maps.Keys(labels))}
 	}
-	want := map[string]figure{}
-	for _, f := range h.meters.figures {
+	want := map[string]metricInfo{}
+	for _, f := range h.metrics.infos {
 		f.labels = slices.Sorted(slices.Values(f.labels))
 		want[f.name] = f
 	}
-	if d := diff.Diff(want, got, diff.AllowUnexported(figure{})); d != "" {
+	if d := diff.Diff(want, got, diff.AllowUnexported(metricInfo{})); d != "" {
 		t.Errorf("what is shown is not what is described (-described +shown):\n%s", d)
 	}
 	src, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, _, _ := strings.Cut(string(src), figuresHeading)
+	reported, _, _ := strings.Cut(string(src), metricsHeading)
 	var page strings.Builder
-	page.WriteString(told + figuresHeading + "\nWritten by `go generate ./cmd/stoa` from what the code counts. Beside them stand those of the Go runtime (`go_*`) and of the\nprocess (`process_*`).\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n")
-	for _, f := range slices.SortedFunc(slices.Values(h.meters.figures), func(a, b figure) int { return cmp.Compare(a.name, b.name) }) {
+	page.WriteString(reported + metricsHeading + "\nWritten by `go generate ./cmd/stoa` from what the code counts. Beside them stand those of the Go runtime (`go_*`) and of the\nprocess (`process_*`).\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n")
+	for _, f := range slices.SortedFunc(slices.Values(h.metrics.infos), func(a, b metricInfo) int { return cmp.Compare(a.name, b.name) }) {
 		labels := "-"
 		if len(f.labels) > 0 {
 			labels = "`" + strings.Join(f.labels, "`, `") + "`"
 		}
 		fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", f.name, f.kind, labels, f.help)
 	}
-	if *rewrite {
+	if *updatePage {
 		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -8,22 +8,22 @@ import (
 	"stoa/agentsvc/guardrail"
 )
 
-// TestVerdicts: findings are counted by guardrail and action, and by app where apps may be told.
-func TestVerdicts(t *testing.T) {
+// TestGuardrailFindings: findings are counted by guardrail and action, and by app where apps may be told.
+func TestGuardrailFindings(t *testing.T) {
 	t.Parallel()
 	for _, withApps := range []bool{true, false} {
-		m, err := newMeters(withApps)
+		m, err := newMetricsRecorder(withApps)
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := &house{meters: m}
-		h.judged(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Check: "input.length", Action: guardrail.Block})
-		h.judged(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Check: "output.pii", Action: guardrail.Modify, Shadow: true})
-		for range topRails {
-			h.judged(t.Context(), "many", guardrail.Finding{Guardrail: "g" + string(rune('A'+len(m.rails.labels))), Action: guardrail.Warn})
+		h := &server{metrics: m}
+		h.recordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Check: "input.length", Action: guardrail.Block})
+		h.recordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Check: "output.pii", Action: guardrail.Modify, Shadow: true})
+		for range topGuardrails {
+			h.recordFinding(t.Context(), "many", guardrail.Finding{Guardrail: "g" + string(rune('A'+len(m.guardrailLabels.labels))), Action: guardrail.Warn})
 		}
 		w := httptest.NewRecorder()
-		m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		m.newHandler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		app := ""
 		if withApps {
 			app = `app="acme",`
@@ -38,5 +38,5 @@ func TestVerdicts(t *testing.T) {
 			}
 		}
 	}
-	(&house{}).judged(t.Context(), "acme", guardrail.Finding{}) // where nothing is counted
+	(&server{}).recordFinding(t.Context(), "acme", guardrail.Finding{}) // where nothing is counted
 }

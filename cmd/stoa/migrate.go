@@ -27,27 +27,27 @@ func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
 	defer func() { _ = d.Close() }()
 
 	if cmd.Action == "up" {
-		if err := migrate(ctx, d, cmd.MigrateDatabase); err != nil {
+		if err := migrateSchema(ctx, d, cmd.MigrateDatabase); err != nil {
 			return err
 		}
 	}
 	var status migrations.Status
-	err = d.Schema(ctx, cmd.MigrateDatabase, func(s *sql.DB) error {
+	err = d.ChangeSchema(ctx, cmd.MigrateDatabase, func(s *sql.DB) error {
 		var err error
-		status, err = migrations.Version(ctx, string(d.Engine()), s)
+		status, err = migrations.ReadStatus(ctx, string(d.Engine()), s)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	if cmd.JSON {
-		return c.json(status)
+		return c.printJSON(status)
 	}
-	_, err = fmt.Fprintln(c.out, describe(status))
+	_, err = fmt.Fprintln(c.out, describeStatus(status))
 	return err
 }
 
-func describe(s migrations.Status) string {
+func describeStatus(s migrations.Status) string {
 	switch {
 	case s.Dirty:
 		return fmt.Sprintf("migration %d of %d was cut off; stoa migrate up runs it again", s.Current, s.Latest)
@@ -59,13 +59,13 @@ func describe(s migrations.Status) string {
 	return fmt.Sprintf("the schema is at %d of %d: up to date", s.Current, s.Latest)
 }
 
-// migrate brings the schema of d up to this version. It logs in at as, or where d was opened if as is "", and lets
+// migrateSchema brings the schema of d up to this version. It logs in at as, or where d was opened if as is "", and lets
 // the login that d was opened with act under Stoa's roles.
-func migrate(ctx context.Context, d *db.DB, as string) error {
-	return d.Schema(ctx, as, func(s *sql.DB) error {
+func migrateSchema(ctx context.Context, d *db.DB, as string) error {
+	return d.ChangeSchema(ctx, as, func(s *sql.DB) error {
 		var logins []string
 		if d.Engine() == db.Postgres {
-			login, err := loginOf(ctx, d, as, s)
+			login, err := findLogin(ctx, d, as, s)
 			if err != nil {
 				return err
 			}
@@ -75,9 +75,9 @@ func migrate(ctx context.Context, d *db.DB, as string) error {
 	})
 }
 
-// loginOf returns the name of the login that d was opened with. Where the same login migrates, the database knows
+// findLogin returns the name of the login that d was opened with. Where the same login migrates, the database knows
 // it, whatever the URL leaves to defaults.
-func loginOf(ctx context.Context, d *db.DB, as string, s *sql.DB) (string, error) {
+func findLogin(ctx context.Context, d *db.DB, as string, s *sql.DB) (string, error) {
 	if as == "" || as == d.URL() {
 		var login string
 		err := s.QueryRowContext(ctx, "SELECT current_user").Scan(&login)

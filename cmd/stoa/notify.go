@@ -27,72 +27,72 @@ type notificationSettings struct {
 	PrivateNetwork bool `split_words:"true"` // whoever may call the app may have private addresses told
 }
 
-// tell reads how the default app's callers are told.
-func (o *own) tell() error {
+// loadNotificationSettings reads how the default app's callers are told.
+func (o *defaultApp) loadNotificationSettings() error {
 	var s notificationSettings
 	if err := envconfig.Process("stoa_notification", &s); err != nil {
 		return envError(err)
 	}
-	text, err := secretFrom(notificationSecretName)
+	text, err := readSecret(notificationSecretName)
 	if err != nil {
 		return err
 	}
-	o.telling.Inside = s.PrivateNetwork
+	o.notifications.PrivateNetwork = s.PrivateNetwork
 	if text != "" {
-		if o.telling.Secret, err = egress.ParseSecret(text); err != nil {
+		if o.notifications.Secret, err = egress.ParseSecret(text); err != nil {
 			return fmt.Errorf("%s: %w", notificationSecretName, err)
 		}
 	}
 	return nil
 }
 
-// openNotify makes ready to tell addresses of tasks: those that configurations name or let webhooks name, and those of callers
+// openNotifications makes ready to tell addresses of tasks: those that configurations name or let webhooks name, and those of callers
 // if the operator wants that.
-func (h *house) openNotify(context.Context) error {
-	if err := h.own.tell(); err != nil {
+func (h *server) openNotifications(context.Context) error {
+	if err := h.defaultApp.loadNotificationSettings(); err != nil {
 		return err
 	}
-	forms := maps.Clone(a2a.Forms)
-	maps.Copy(forms, webhook.Forms)
-	databases := []*db.DB{h.shared.Volatile.DB} // no other process knows what is in memory here
+	forms := maps.Clone(a2a.Formats)
+	maps.Copy(forms, webhook.Formats)
+	databases := []*db.DB{h.deps.InMemory.DB} // no other process knows what is in memory here
 	if h.settings.role != roleWeb {
 		databases = append(databases, h.db)
 	}
 	for _, d := range databases {
-		h.couriers = append(h.couriers, notify.NewCourier(d, notify.CourierOptions{Desk: h.desk, Forms: forms, Log: h.log}))
+		h.dispatchers = append(h.dispatchers, notify.NewDispatcher(d, notify.DispatcherOptions{Notifier: h.acquireNotifier, Formats: forms, Log: h.log}))
 	}
-	cfg := h.own.cfg.Load()
-	h.shared.Notify = &app.Notify{Push: cfg != nil && cfg.Server.PushNotifications, Made: func() {
-		for _, c := range h.couriers {
+	cfg := h.defaultApp.cfg.Load()
+	h.deps.Notifications = &app.NotifyOptions{PushEnabled: cfg != nil && cfg.Server.PushNotifications, OnQueued: func() {
+		for _, c := range h.dispatchers {
 			c.Wake()
 		}
 	}}
-	if h.meters != nil {
-		h.shared.Notify.Tried = h.meters.notified
+	if h.metrics != nil {
+		h.deps.Notifications.OnAttempt = h.metrics.recordNotification
 	}
 	return nil
 }
 
-// desk lends the desk of an app that answers.
-func (h *house) desk(ctx context.Context, tenant db.ID) (*notify.Desk, func(), error) {
-	a, _, release, err := h.live.Acquire(ctx, tenant)
+// acquireNotifier lends the desk of an app that answers.
+func (h *server) acquireNotifier(ctx context.Context, tenant db.ID) (*notify.Notifier, func(), error) {
+	a, _, release, err := h.runtimes.Acquire(ctx, tenant)
 	if err != nil {
 		return nil, nil, fmt.Errorf("load app %s: %w", tenant, err)
 	}
-	return a.Desk(), release, nil
+	return a.Notifier(), release, nil
 }
 
-// notify tells addresses until ctx ends.
-func (h *house) notify(ctx context.Context) error {
+// runDispatchers tells addresses until ctx ends.
+func (h *server) runDispatchers(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, c := range h.couriers {
+	for _, c := range h.dispatchers {
 		g.Go(func() error { return c.Run(ctx) })
 	}
 	return g.Wait()
 }
 
-// signing returns what signs the notifications of an app with these secrets, nil if nothing does.
-func signing(secret func(name string) (string, bool)) ([]byte, error) {
+// parseNotificationSecret returns what signs the notifications of an app with these secrets, nil if nothing does.
+func parseNotificationSecret(secret func(name string) (string, bool)) ([]byte, error) {
 	text, there := secret(notificationSecretName)
 	if !there {
 		return nil, nil

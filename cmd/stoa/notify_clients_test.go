@@ -19,9 +19,9 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// officials are the ways in which official clients speak, and where.
-func (h *testHouse) officials() map[string]*spec.AgentInterface {
-	web, dialled := h.url+"/a2a/assistant", h.dialled.Addr().String()
+// officialInterfaces are the ways in which official clients speak, and where.
+func (h *testServer) officialInterfaces() map[string]*spec.AgentInterface {
+	web, dialled := h.url+"/a2a/assistant", h.grpcListener.Addr().String()
 	return map[string]*spec.AgentInterface{
 		"1.0 JSON-RPC": {URL: web, ProtocolBinding: spec.TransportProtocolJSONRPC, ProtocolVersion: "1.0"},
 		"1.0 REST":     {URL: web, ProtocolBinding: spec.TransportProtocolHTTPJSON, ProtocolVersion: "1.0"},
@@ -32,26 +32,26 @@ func (h *testHouse) officials() map[string]*spec.AgentInterface {
 	}
 }
 
-// showing is a client over HTTP that shows a token.
-type showing string
+// bearerTransport is a client over HTTP that shows a token.
+type bearerTransport string
 
-func (s showing) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+string(s))
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// officialClient is the official client of Go that speaks in one of these ways.
-func officialClient(t *testing.T, way *spec.AgentInterface, token string) *a2aclient.Client {
+// newOfficialClient is the official client of Go that speaks in one of these ways.
+func newOfficialClient(t *testing.T, transport *spec.AgentInterface, token string) *a2aclient.Client {
 	t.Helper()
-	hc := &http.Client{Transport: showing(token)}
+	hc := &http.Client{Transport: bearerTransport(token)}
 	dial := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
 			return next(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token), method, req, reply, cc, o...)
 		}),
 	}
-	c, err := a2aclient.NewFromEndpoints(t.Context(), []*spec.AgentInterface{way},
+	c, err := a2aclient.NewFromEndpoints(t.Context(), []*spec.AgentInterface{transport},
 		a2aclient.WithJSONRPCTransport(hc), a2aclient.WithRESTTransport(hc), lib10.WithGRPCTransport(dial...), lib03.WithGRPCTransport(dial...),
 		a2av0.WithJSONRPCTransport(a2av0.JSONRPCTransportConfig{Client: hc}), a2av0.WithRESTTransport(a2av0.RESTTransportConfig{Client: hc}))
 	if err != nil {
@@ -65,13 +65,13 @@ func officialClient(t *testing.T, way *spec.AgentInterface, token string) *a2acl
 // strangers find none of them.
 func TestPushClients(t *testing.T) {
 	t.Parallel()
-	h := openHouseOf(t, dbtest.PostgresURL(t), testLog(t), "../../examples/notifications.yaml")
-	token := h.notified(t)
-	eve := h.token(t, "acme", "eve", nil)
-	for name, way := range h.officials() {
+	h := openServerWith(t, dbtest.NewPostgresURL(t), newTestLog(t), "../../examples/notifications.yaml")
+	token := h.createNotifyingApp(t)
+	eve := h.createToken(t, "acme", "eve", nil)
+	for name, transport := range h.officialInterfaces() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, in, c := t.Context(), openInbox(t), officialClient(t, way, token)
+			ctx, in, c := t.Context(), newInbox(t), newOfficialClient(t, transport, token)
 			secret := &spec.PushAuthInfo{Scheme: "Bearer", Credentials: "secret"}
 			answer, err := c.SendMessage(ctx, &spec.SendMessageRequest{
 				Message: spec.NewMessage(spec.MessageRoleUser, spec.NewTextPart("ask")),
@@ -104,14 +104,14 @@ func TestPushClients(t *testing.T) {
 					t.Errorf("delete: %v", err)
 				}
 			}
-			stranger := officialClient(t, way, eve)
+			stranger := newOfficialClient(t, transport, eve)
 			for what, err := range map[string]error{
-				"a deleted one":     second(c.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: task.ID, ID: "other"})),
-				"a stranger's get":  second(stranger.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: task.ID, ID: "with-it"})),
-				"a stranger's list": second(stranger.ListTaskPushConfigs(ctx, &spec.ListTaskPushConfigRequest{TaskID: task.ID})),
-				"a stranger's new":  second(stranger.CreateTaskPushConfig(ctx, &spec.PushConfig{TaskID: task.ID, URL: in.url})),
+				"a deleted one":     onlyError(c.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: task.ID, ID: "other"})),
+				"a stranger's get":  onlyError(stranger.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: task.ID, ID: "with-it"})),
+				"a stranger's list": onlyError(stranger.ListTaskPushConfigs(ctx, &spec.ListTaskPushConfigRequest{TaskID: task.ID})),
+				"a stranger's new":  onlyError(stranger.CreateTaskPushConfig(ctx, &spec.PushConfig{TaskID: task.ID, URL: in.url})),
 				"a stranger's end":  stranger.DeleteTaskPushConfig(ctx, &spec.DeleteTaskPushConfigRequest{TaskID: task.ID, ID: "with-it"}),
-				"no such task":      second(c.ListTaskPushConfigs(ctx, &spec.ListTaskPushConfigRequest{TaskID: "none"})),
+				"no such task":      onlyError(c.ListTaskPushConfigs(ctx, &spec.ListTaskPushConfigRequest{TaskID: "none"})),
 			} {
 				if !errors.Is(err, spec.ErrTaskNotFound) {
 					t.Errorf("%s: %v, want %v", what, err, spec.ErrTaskNotFound)
@@ -124,12 +124,12 @@ func TestPushClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			word := "TASK_STATE_CANCELED"
-			if way.ProtocolVersion == "0.3" {
+			if transport.ProtocolVersion == "0.3" {
 				word = `"canceled"`
 			}
-			in.until(t, word)
+			in.awaitMessage(t, word)
 		})
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+func onlyError[T any](_ T, err error) error { return err }

@@ -27,18 +27,18 @@ llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "wh
 agents: {assistant: {llm: m}}
 `
 
-// notified creates an app that may call private addresses, and returns a caller's token.
-func (h *testHouse) notified(t *testing.T) (token string) {
+// createNotifyingApp creates an app that may call private addresses, and returns a caller's token.
+func (h *testServer) createNotifyingApp(t *testing.T) (token string) {
 	t.Helper()
-	return h.notifying(t, "acme", "")
+	return h.createNotifyingAppNamed(t, "acme", "")
 }
 
-// notifying is notified with a name and more of a configuration.
-func (h *testHouse) notifying(t *testing.T, name, more string) (token string) {
+// createNotifyingAppNamed is notified with a name and more of a configuration.
+func (h *testServer) createNotifyingAppNamed(t *testing.T, name, more string) (token string) {
 	t.Helper()
 	app := map[string]any{"name": name, "config": notifyingApp + more, "grants": []string{"private_network"}}
-	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, app)
-	return h.token(t, name, "ana", nil)
+	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, app)
+	return h.createToken(t, name, "ana", nil)
 }
 
 // notification is how it goes with the one address that is told of a task.
@@ -47,10 +47,10 @@ type notification struct {
 	Attempts      int `json:"failed_attempts"`
 }
 
-func (h *testHouse) notification(t *testing.T, token, task string) notification {
+func (h *testServer) getNotification(t *testing.T, token, task string) notification {
 	t.Helper()
 	var out struct{ Notifications []notification }
-	h.want(t, http.StatusOK, &out, "GET", "/tasks/"+task+"/notifications", token, nil)
+	h.requireStatus(t, http.StatusOK, &out, "GET", "/tasks/"+task+"/notifications", token, nil)
 	if len(out.Notifications) != 1 {
 		t.Fatalf("%d addresses are told", len(out.Notifications))
 	}
@@ -59,14 +59,14 @@ func (h *testHouse) notification(t *testing.T, token, task string) notification 
 
 // inbox is a receiver of notifications. It answers with status, 204 at first.
 type inbox struct {
-	url    string
-	mu     sync.Mutex
-	status int
-	got    []string
-	signed int // of got
+	url      string
+	mu       sync.Mutex
+	status   int
+	received []string
+	signed   int // of got
 }
 
-func openInbox(t *testing.T) *inbox {
+func newInbox(t *testing.T) *inbox {
 	t.Helper()
 	in := &inbox{status: http.StatusNoContent}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +74,7 @@ func openInbox(t *testing.T) *inbox {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		w.WriteHeader(in.status)
-		in.got = append(in.got, string(body))
+		in.received = append(in.received, string(body))
 		if strings.HasPrefix(r.Header.Get("Webhook-Signature"), "v1,") && r.Header.Get("Webhook-Id") != "" {
 			in.signed++
 		}
@@ -84,31 +84,31 @@ func openInbox(t *testing.T) *inbox {
 	return in
 }
 
-func (in *inbox) answer(status int) {
+func (in *inbox) respondWith(status int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.status, in.got, in.signed = status, nil, 0
+	in.status, in.received, in.signed = status, nil, 0
 }
 
-func (in *inbox) all() []string {
+func (in *inbox) listMessages() []string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return slices.Clone(in.got)
+	return slices.Clone(in.received)
 }
 
-// until waits until the last message of the inbox says something, for longer than the lease of a process that was killed.
-func (in *inbox) until(t *testing.T, what string) []string {
+// awaitMessage waits until the last message of the inbox says something, for longer than the lease of a process that was killed.
+func (in *inbox) awaitMessage(t *testing.T, what string) []string {
 	t.Helper()
 	var all []string
-	within(t, time.Minute, "the inbox is told "+what, func() bool {
-		all = in.all()
+	waitWithin(t, time.Minute, "the inbox is told "+what, func() bool {
+		all = in.listMessages()
 		return len(all) > 0 && strings.Contains(all[len(all)-1], what)
 	})
 	return all
 }
 
-// states are those of messages of version 1.0, and what artifacts there are, or of tasks of version 0.3.
-func states(t *testing.T, messages []string) (out []string) {
+// parseStates are those of messages of version 1.0, and what artifacts there are, or of tasks of version 0.3.
+func parseStates(t *testing.T, messages []string) (out []string) {
 	t.Helper()
 	for _, m := range messages {
 		var ev spec.StreamResponse
@@ -138,19 +138,19 @@ func states(t *testing.T, messages []string) (out []string) {
 	return out
 }
 
-// sendTold sends a message of which an address is to be told, by a configuration of that id, and returns the task.
-func (h *testHouse) sendTold(t *testing.T, token, text, config, url string) (id string) {
+// sendWithPush sends a message of which an address is to be told, by a configuration of that id, and returns the task.
+func (h *testServer) sendWithPush(t *testing.T, token, text, config, url string) (id string) {
 	t.Helper()
 	var out struct{ Task struct{ ID string } }
-	h.want(t, http.StatusOK, &out, "POST", "/a2a/assistant/message:send", token, map[string]any{
+	h.requireStatus(t, http.StatusOK, &out, "POST", "/a2a/assistant/message:send", token, map[string]any{
 		"message":       map[string]any{"messageId": "m" + config, "role": "ROLE_USER", "parts": []any{map[string]any{"text": text}}},
 		"configuration": map[string]any{"returnImmediately": true, "taskPushNotificationConfig": map[string]any{"id": config, "url": url}},
 	})
 	return out.Task.ID
 }
 
-// noted is what an app's audit trail tells of notifications: what was done, who did it and with which configuration.
-func (h *testHouse) noted(t *testing.T, app string) (noted []string) {
+// listNotificationAudit is what an app's audit trail tells of notifications: what was done, who did it and with which configuration.
+func (h *testServer) listNotificationAudit(t *testing.T, app string) (entries []string) {
 	t.Helper()
 	var trail struct {
 		Entries []struct {
@@ -158,43 +158,43 @@ func (h *testHouse) noted(t *testing.T, app string) (noted []string) {
 			Detail        map[string]any
 		}
 	}
-	h.want(t, http.StatusOK, &trail, "GET", "/admin/audit?action=notification&app="+app, testSecret, nil)
+	h.requireStatus(t, http.StatusOK, &trail, "GET", "/admin/audit?action=notification&app="+app, testSecret, nil)
 	for _, e := range trail.Entries {
-		noted = append(noted, fmt.Sprint(e.Action, " ", e.Actor, " ", e.Detail["config"]))
+		entries = append(entries, fmt.Sprint(e.Action, " ", e.Actor, " ", e.Detail["config"]))
 	}
-	slices.Sort(noted)
-	return noted
+	slices.Sort(entries)
+	return entries
 }
 
-// auditHash returns the keyed hash of a text of an app on the audit trail.
-func (h *testHouse) auditHash(t *testing.T, app, text string) string {
+// hashForAudit returns the keyed hash of a text of an app on the audit trail.
+func (h *testServer) hashForAudit(t *testing.T, app, text string) string {
 	t.Helper()
-	a, err := h.apps.Get(t.Context(), app)
+	a, err := h.apps.LoadApp(t.Context(), app)
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := h.apps.Snapshot(t.Context(), a.ID, 0)
+	snapshot, err := h.apps.LoadSnapshot(t.Context(), a.ID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return snapshot.Hasher.Sum([]byte(text))
 }
 
-// postponed reports whether the one receiver of a task that is still told rests.
-func (h *testHouse) postponed(t *testing.T, task string) (rests bool) {
+// isPostponed reports whether the one receiver of a task that is still told rests.
+func (h *testServer) isPostponed(t *testing.T, task string) (postponed bool) {
 	t.Helper()
 	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&rests) }, `SELECT due_at > stoa_now() + 20000000 FROM receiver WHERE task = $1 AND state = 'open'`, task)
+	b.Query(func(r db.Row) error { return r.Scan(&postponed) }, `SELECT due_at > stoa_now() + 20000000 FROM receiver WHERE task = $1 AND state = 'open'`, task)
 	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	return rests
+	return postponed
 }
 
-// receivers counts those that are told, of all apps.
-func (h *testHouse) receivers(t *testing.T) int64 {
+// countReceivers counts those that are told, of all apps.
+func (h *testServer) countReceivers(t *testing.T) int64 {
 	t.Helper()
-	open, _, err := store.NewReceivers(h.db).Count(t.Context())
+	open, _, err := store.NewReceiverQueue(h.db).CountReceivers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,63 +205,63 @@ func (h *testHouse) receivers(t *testing.T) int64 {
 // tells nothing, one that is deleted leaves nothing to tell.
 func TestNotifications(t *testing.T) {
 	t.Parallel()
-	onEachOf(t, "../../examples/notifications.yaml", func(t *testing.T, h *testHouse) {
-		token := h.notified(t)
-		newer, older := openInbox(t), openInbox(t)
-		h.sendTold(t, token, "file", "newer", newer.url)
-		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant", token, rpc("message/send", map[string]any{
+	onEachEngineWith(t, "../../examples/notifications.yaml", func(t *testing.T, h *testServer) {
+		token := h.createNotifyingApp(t)
+		newer, older := newInbox(t), newInbox(t)
+		h.sendWithPush(t, token, "file", "newer", newer.url)
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/a2a/assistant", token, newRPCCall("message/send", map[string]any{
 			"message":       map[string]any{"kind": "message", "messageId": "m2", "role": "user", "parts": []any{map[string]any{"kind": "text", "text": "file"}}},
 			"configuration": map[string]any{"blocking": true, "pushNotificationConfig": map[string]any{"id": "older", "url": older.url}},
 		}))
 		want := []string{"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "out.txt", "TASK_STATE_COMPLETED"}
-		got := states(t, newer.until(t, "TASK_STATE_COMPLETED"))
+		got := parseStates(t, newer.awaitMessage(t, "TASK_STATE_COMPLETED"))
 		if diff := cmp.Diff(want, slices.DeleteFunc(got, func(s string) bool { return s == "TASK_STATE_UNSPECIFIED" })); diff != "" {
 			t.Errorf("version 1.0 (-want +got):\n%s", diff)
 		}
-		got = states(t, older.until(t, `"completed"`))
+		got = parseStates(t, older.awaitMessage(t, `"completed"`))
 		if diff := cmp.Diff([]string{"submitted 0", "working 0", "working 1", "completed 1"}, got); diff != "" {
 			t.Errorf("version 0.3 (-want +got):\n%s", diff)
 		}
 
-		memory := openInbox(t)
-		h.sendTold(t, h.notifying(t, "memory", "storage: {tasks: {backend: inmemory}}\n"), "hello", "brief", memory.url)
-		memory.until(t, "COMPLETED")
-		if diff := cmp.Diff([]string{"notification.set ana " + h.auditHash(t, "memory", "brief")}, h.noted(t, "memory")); diff != "" {
+		memory := newInbox(t)
+		h.sendWithPush(t, h.createNotifyingAppNamed(t, "memory", "storage: {tasks: {backend: inmemory}}\n"), "hello", "brief", memory.url)
+		memory.awaitMessage(t, "COMPLETED")
+		if diff := cmp.Diff([]string{"notification.set ana " + h.hashForAudit(t, "memory", "brief")}, h.listNotificationAudit(t, "memory")); diff != "" {
 			t.Errorf("on the trail of tasks in memory (-want +got):\n%s", diff)
 		}
 
-		later := openInbox(t)
-		task := h.sendTold(t, token, "ask", "later", later.url)
-		later.until(t, "INPUT_REQUIRED")
+		later := newInbox(t)
+		task := h.sendWithPush(t, token, "ask", "later", later.url)
+		later.awaitMessage(t, "INPUT_REQUIRED")
 		const configs = "/pushNotificationConfigs"
-		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task+configs, token, map[string]any{"taskId": task, "id": "other", "url": later.url})
-		h.want(t, http.StatusOK, nil, "DELETE", "/a2a/assistant/tasks/"+task+configs+"/other", token, nil)
-		h.want(t, http.StatusOK, nil, "DELETE", "/a2a/assistant/tasks/"+task+configs+"/other", token, nil)
-		more := openInbox(t)
-		asked := h.sendTold(t, token, "ask", "more", more.url)
-		more.until(t, "INPUT_REQUIRED")
-		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/message:send", token, map[string]any{
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task+configs, token, map[string]any{"taskId": task, "id": "other", "url": later.url})
+		h.requireStatus(t, http.StatusOK, nil, "DELETE", "/a2a/assistant/tasks/"+task+configs+"/other", token, nil)
+		h.requireStatus(t, http.StatusOK, nil, "DELETE", "/a2a/assistant/tasks/"+task+configs+"/other", token, nil)
+		more := newInbox(t)
+		asked := h.sendWithPush(t, token, "ask", "more", more.url)
+		more.awaitMessage(t, "INPUT_REQUIRED")
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/a2a/assistant/message:send", token, map[string]any{
 			"message":       map[string]any{"messageId": "m3", "taskId": asked, "role": "ROLE_USER", "parts": []any{map[string]any{"text": "Lisbon"}}},
 			"configuration": map[string]any{"returnImmediately": true, "taskPushNotificationConfig": map[string]any{"id": "again", "url": more.url}},
 		})
-		want = []string{"notification.drop ana " + h.auditHash(t, "acme", "other")}
+		want = []string{"notification.drop ana " + h.hashForAudit(t, "acme", "other")}
 		for _, config := range []string{"again", "later", "more", "newer", "older", "other"} {
-			want = append(want, "notification.set ana "+h.auditHash(t, "acme", config))
+			want = append(want, "notification.set ana "+h.hashForAudit(t, "acme", config))
 		}
 		slices.Sort(want)
-		if diff := cmp.Diff(want, h.noted(t, "acme")); diff != "" {
+		if diff := cmp.Diff(want, h.listNotificationAudit(t, "acme")); diff != "" {
 			t.Errorf("on the trail (-want +got):\n%s", diff)
 		}
-		later.answer(http.StatusServiceUnavailable)
-		h.want(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task+":cancel", token, map[string]any{})
-		within(t, 20*time.Second, "the address fails", func() bool {
-			at := h.notification(t, token, task)
+		later.respondWith(http.StatusServiceUnavailable)
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task+":cancel", token, map[string]any{})
+		waitWithin(t, 20*time.Second, "the address fails", func() bool {
+			at := h.getNotification(t, token, task)
 			return at.Status == "open" && at.Attempts > 0 && at.Error == "it answered 503 Service Unavailable"
 		})
-		h.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{})
-		within(t, 20*time.Second, "nothing is tried for a while", func() bool { return h.postponed(t, task) })
-		h.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
-		if open := h.receivers(t); open != 0 {
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{})
+		waitWithin(t, 20*time.Second, "nothing is tried for a while", func() bool { return h.isPostponed(t, task) })
+		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
+		if open := h.countReceivers(t); open != 0 {
 			t.Errorf("%d addresses are left of a deleted app", open)
 		}
 	})
@@ -270,7 +270,7 @@ func TestNotifications(t *testing.T) {
 // TestNotifiedAfterKill kills a process between what happens and what is told of it: the next one tells it.
 func TestNotifiedAfterKill(t *testing.T) {
 	t.Parallel()
-	databases(t, func(t *testing.T, dir, database string) {
+	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {
 		src, err := os.ReadFile("../../examples/notifications.yaml")
 		if err != nil {
 			t.Fatal(err)
@@ -280,20 +280,20 @@ func TestNotifiedAfterKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		args := []string{"--database", database, "--config", file}
-		first := serveIn(t, dir, args...)
-		token := first.notified(t)
-		in := openInbox(t)
-		in.answer(http.StatusServiceUnavailable)
-		task := first.sendTold(t, token, "hello", "in", in.url)
-		within(t, 20*time.Second, "the first try", func() bool { return len(in.all()) > 0 })
-		within(t, 20*time.Second, "the task ends", func() bool {
-			_, body := first.ask(t, "GET", "/a2a/assistant/tasks/"+task, token, nil)
+		first := startProcess(t, dir, args...)
+		token := first.createNotifyingApp(t)
+		in := newInbox(t)
+		in.respondWith(http.StatusServiceUnavailable)
+		task := first.sendWithPush(t, token, "hello", "in", in.url)
+		waitWithin(t, 20*time.Second, "the first try", func() bool { return len(in.listMessages()) > 0 })
+		waitWithin(t, 20*time.Second, "the task ends", func() bool {
+			_, body := first.doRequest(t, "GET", "/a2a/assistant/tasks/"+task, token, nil)
 			return strings.Contains(body, "TASK_STATE_COMPLETED")
 		})
-		_ = first.End(syscall.SIGKILL)
-		in.answer(http.StatusOK)
-		serveIn(t, dir, args...)
-		got := states(t, in.until(t, "COMPLETED"))
+		_ = first.SignalAndWait(syscall.SIGKILL)
+		in.respondWith(http.StatusOK)
+		startProcess(t, dir, args...)
+		got := parseStates(t, in.awaitMessage(t, "COMPLETED"))
 		if diff := cmp.Diff([]string{"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"}, slices.Compact(got)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
@@ -303,12 +303,12 @@ func TestNotifiedAfterKill(t *testing.T) {
 // TestNotificationSecret: what cannot sign is refused, by the admin API and at the start.
 func TestNotificationSecret(t *testing.T) {
 	t.Parallel()
-	onEachOf(t, "../../examples/notifications.yaml", func(t *testing.T, h *testHouse) {
-		h.notified(t)
+	onEachEngineWith(t, "../../examples/notifications.yaml", func(t *testing.T, h *testServer) {
+		h.createNotifyingApp(t)
 		const path = "/admin/apps/acme/secrets/" + notificationSecretName
-		if status, body := h.ask(t, "PUT", path, testSecret, map[string]any{"value": "secret"}); status != http.StatusBadRequest || !strings.Contains(body, "whsec_ and 24 to 64 bytes") {
+		if status, body := h.doRequest(t, "PUT", path, testSecret, map[string]any{"value": "secret"}); status != http.StatusBadRequest || !strings.Contains(body, "whsec_ and 24 to 64 bytes") {
 			t.Errorf("a secret that is none: %d %s", status, body)
 		}
-		h.want(t, http.StatusNoContent, nil, "PUT", path, testSecret, map[string]any{"value": "whsec_" + strings.Repeat("YWFh", 10)})
+		h.requireStatus(t, http.StatusNoContent, nil, "PUT", path, testSecret, map[string]any{"value": "whsec_" + strings.Repeat("YWFh", 10)})
 	})
 }

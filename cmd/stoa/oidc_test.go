@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// openIDProvider starts a certified OpenID provider and returns its address.
-func openIDProvider(t *testing.T) string {
+// startOpenIDProvider starts a certified OpenID provider and returns its address.
+func startOpenIDProvider(t *testing.T) string {
 	t.Helper()
 	folder := os.Getenv("STOA_TEST_OIDC_PROVIDER")
 	if folder == "" {
@@ -48,8 +48,8 @@ func openIDProvider(t *testing.T) string {
 	return ""
 }
 
-// granted has the provider grant a token to one of its clients.
-func granted(t *testing.T, provider, client, resource, scope string) string {
+// requestToken has the provider grant a token to one of its clients.
+func requestToken(t *testing.T, provider, client, resource, scope string) string {
 	t.Helper()
 	form := url.Values{"grant_type": {"client_credentials"}, "resource": {resource}, "scope": {scope}}
 	req, err := http.NewRequest(http.MethodPost, provider+"/token", strings.NewReader(form.Encode()))
@@ -76,7 +76,7 @@ func granted(t *testing.T, provider, client, resource, scope string) string {
 // TestOpenIDProvider takes the tokens of a real provider, found by what it says of itself, of each kind of key.
 func TestOpenIDProvider(t *testing.T) {
 	t.Parallel()
-	provider := openIDProvider(t)
+	provider := startOpenIDProvider(t)
 	resp, err := http.Get(provider + "/.well-known/openid-configuration")
 	if err != nil {
 		t.Fatal(err)
@@ -98,31 +98,31 @@ server: {auth: {enabled: true, issuer: %q, jwks_url: %q, audience: "https://stoa
 	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := openHouseOf(t, sqliteURL(t), slog.New(slog.DiscardHandler), file)
+	h := openServerWith(t, newSQLiteURL(t), slog.New(slog.DiscardHandler), file)
 	app := map[string]any{"config": "llms: {default: {provider: scripted}}\nagents: {assistant: {}}", "grants": []string{"private_network"}}
 	app["name"] = "acme"
-	h.want(t, 201, nil, "POST", "/admin/apps", testSecret, app)
+	h.requireStatus(t, 201, nil, "POST", "/admin/apps", testSecret, app)
 	app["name"], app["auth"] = "globex", map[string]any{"issuer": says.Issuer, "jwks_url": says.JWKSURI, "audience": "https://globex.test"}
-	h.want(t, 201, nil, "POST", "/admin/apps", testSecret, app)
-	get := func(client, resource, scope string) string { return granted(t, provider, client, resource, scope) }
+	h.requireStatus(t, 201, nil, "POST", "/admin/apps", testSecret, app)
+	get := func(client, resource, scope string) string { return requestToken(t, provider, client, resource, scope) }
 	const api, globex = "https://stoa.test/api", "https://globex.test"
-	soon(t, "the app's issuer is known", func() bool {
-		status, _ := h.ask(t, "GET", "/apps/globex/agents", get("rsa", globex, ""), nil)
+	awaitPropagation(t, "the app's issuer is known", func() bool {
+		status, _ := h.doRequest(t, "GET", "/apps/globex/agents", get("rsa", globex, ""), nil)
 		return status == 200
 	})
-	h.knocks(t, []knock{
-		{"RS256", "POST", "/agents/assistant", get("rsa", api, ""), hello, 200, "You said: hi"},
-		{"ES256", "POST", "/agents/assistant", get("ec", api, ""), hello, 200, "You said: hi"},
-		{"EdDSA", "POST", "/agents/assistant", get("ed", api, ""), hello, 200, "You said: hi"},
+	h.checkRequests(t, []requestCase{
+		{"RS256", "POST", "/agents/assistant", get("rsa", api, ""), helloCall, 200, "You said: hi"},
+		{"ES256", "POST", "/agents/assistant", get("ec", api, ""), helloCall, 200, "You said: hi"},
+		{"EdDSA", "POST", "/agents/assistant", get("ed", api, ""), helloCall, 200, "You said: hi"},
 		{"a role", "GET", "/api/schema", get("ed", api, ""), nil, 200, ""},
 		{"no role", "GET", "/api/schema", get("ec", api, ""), nil, 403, ""},
-		{"a scope that narrows nothing", "POST", "/agents/assistant", get("rsa", api, "profile"), hello, 200, ""},
-		{"a scope that narrows", "POST", "/agents/assistant", get("rsa", api, "profile agents:read"), hello, 403, ""},
-		{"another resource", "POST", "/agents/assistant", get("rsa", "https://elsewhere.test", ""), hello, 401, ""},
+		{"a scope that narrows nothing", "POST", "/agents/assistant", get("rsa", api, "profile"), helloCall, 200, ""},
+		{"a scope that narrows", "POST", "/agents/assistant", get("rsa", api, "profile agents:read"), helloCall, 403, ""},
+		{"another resource", "POST", "/agents/assistant", get("rsa", "https://elsewhere.test", ""), helloCall, 401, ""},
 		{"an app by name", "GET", "/apps/acme/tasks", get("acme", api, ""), nil, 200, ""},
-		{"an app by name, its role", "POST", "/agents/assistant", get("acme", api, ""), hello, 403, ""},
+		{"an app by name, its role", "POST", "/agents/assistant", get("acme", api, ""), helloCall, 403, ""},
 		{"the platform's operator", "GET", "/admin/apps", get("root", api, ""), nil, 200, "globex"},
-		{"an app's own", "POST", "/apps/globex/agents/assistant", get("ed", globex, ""), hello, 200, ""},
+		{"an app's own", "POST", "/apps/globex/agents/assistant", get("ed", globex, ""), helloCall, 200, ""},
 		{"an app's own elsewhere", "GET", "/apps/acme/agents", get("ed", globex, ""), nil, 404, ""},
 		{"an app's own with another's name", "GET", "/agents", get("acme", globex, ""), nil, 401, ""},
 		{"an app's own makes no operator", "GET", "/admin/apps", get("root", globex, ""), nil, 403, ""},

@@ -26,30 +26,30 @@ import (
 // The OTEL_* variables say what leaves the process for a collector. What nobody asks for does not exist: no exporter, no
 // queue, no span. Endpoints, headers, time-outs, queues and bounds the exporters and the SDK read themselves.
 
-// exports reports whether a signal, TRACES, METRICS or LOGS, is to go to a collector. Traces do where there is one,
+// isSignalExported reports whether a signal, TRACES, METRICS or LOGS, is to go to a collector. Traces do where there is one,
 // the others where their variable says so.
-func exports(signal string) (bool, error) {
-	if off, _ := environ("OTEL_SDK_DISABLED"); strings.EqualFold(off, "true") {
+func isSignalExported(signal string) (bool, error) {
+	if off, _ := lookupEnv("OTEL_SDK_DISABLED"); strings.EqualFold(off, "true") {
 		return false, nil
 	}
 	name := "OTEL_" + signal + "_EXPORTER"
-	switch wish, given := environ(name); {
-	case wish == "none":
+	switch exporterName, given := lookupEnv(name); {
+	case exporterName == "none":
 		return false, nil
-	case given && wish != "otlp":
-		return false, fmt.Errorf("%s must be otlp or none, %q is not available", name, wish)
+	case given && exporterName != "otlp":
+		return false, fmt.Errorf("%s must be otlp or none, %q is not available", name, exporterName)
 	case !given && signal != "TRACES":
 		return false, nil
 	case !given:
-		if _, own := environ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); own {
+		if _, specific := lookupEnv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); specific {
 			break
 		}
-		if _, all := environ("OTEL_EXPORTER_OTLP_ENDPOINT"); !all {
+		if _, all := lookupEnv("OTEL_EXPORTER_OTLP_ENDPOINT"); !all {
 			return false, nil
 		}
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
-		if protocol, given := environ(name); given && protocol != "http/protobuf" {
+		if protocol, given := lookupEnv(name); given && protocol != "http/protobuf" {
 			return false, fmt.Errorf("%s must be http/protobuf, %q is not available", name, protocol)
 		} else if given {
 			break
@@ -58,19 +58,19 @@ func exports(signal string) (bool, error) {
 	return true, nil
 }
 
-// identity is who sends: this process of Stoa, unless OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say otherwise.
-func identity(ctx context.Context) (*resource.Resource, error) {
+// newResource is who sends: this process of Stoa, unless OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say otherwise.
+func newResource(ctx context.Context) (*resource.Resource, error) {
 	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
 		semconv.ServiceName("stoa"), semconv.ServiceVersion(version), semconv.ServiceInstanceID(agentsvc.NewID())), resource.WithFromEnv())
 }
 
-// farewell bounds how long a stopping process waits for its collector.
-const farewell = 5 * time.Second
+// telemetryFlushTimeout bounds how long a stopping process waits for its collector.
+const telemetryFlushTimeout = 5 * time.Second
 
-// shutting returns what ends a provider, in time.
-func shutting(shutdown func(context.Context) error) func() error {
+// newShutdown returns what ends a provider, in time.
+func newShutdown(shutdown func(context.Context) error) func() error {
 	return func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), farewell)
+		ctx, cancel := context.WithTimeout(context.Background(), telemetryFlushTimeout)
 		defer cancel()
 		if err := shutdown(ctx); err != nil {
 			slog.Warn("not all telemetry was delivered", "error", err)
@@ -79,12 +79,12 @@ func shutting(shutdown func(context.Context) error) func() error {
 	}
 }
 
-// exportLogs returns a handler that sends records to a collector, nil if nobody asks for it.
-func exportLogs(ctx context.Context) (slog.Handler, func() error, error) {
-	if wanted, err := exports("LOGS"); err != nil || !wanted {
+// newLogExporter returns a handler that sends records to a collector, nil if nobody asks for it.
+func newLogExporter(ctx context.Context) (slog.Handler, func() error, error) {
+	if wanted, err := isSignalExported("LOGS"); err != nil || !wanted {
 		return nil, nil, err
 	}
-	who, err := identity(ctx)
+	who, err := newResource(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -93,12 +93,12 @@ func exportLogs(ctx context.Context) (slog.Handler, func() error, error) {
 		return nil, nil, fmt.Errorf("export of logs: %w", err)
 	}
 	p := sdklog.NewLoggerProvider(sdklog.WithResource(who), sdklog.WithProcessor(sdklog.NewBatchProcessor(exporter)))
-	return otelslog.NewHandler("stoa", otelslog.WithLoggerProvider(p)), shutting(p.Shutdown), nil
+	return otelslog.NewHandler("stoa", otelslog.WithLoggerProvider(p)), newShutdown(p.Shutdown), nil
 }
 
-// exportMetrics returns what sends metrics to a collector every OTEL_METRIC_EXPORT_INTERVAL, nil if nobody asks for it.
-func exportMetrics(ctx context.Context) (metric.Reader, error) {
-	if wanted, err := exports("METRICS"); err != nil || !wanted {
+// newMetricReader returns what sends metrics to a collector every OTEL_METRIC_EXPORT_INTERVAL, nil if nobody asks for it.
+func newMetricReader(ctx context.Context) (metric.Reader, error) {
+	if wanted, err := isSignalExported("METRICS"); err != nil || !wanted {
 		return nil, err
 	}
 	exporter, err := otlpmetrichttp.New(ctx)
@@ -108,8 +108,8 @@ func exportMetrics(ctx context.Context) (metric.Reader, error) {
 	return metric.NewPeriodicReader(exporter), nil
 }
 
-// tellOf has the SDK's own errors logged, once a minute at most: a collector that is away is away for every batch.
-func tellOf(log *slog.Logger) {
+// logTelemetryErrors has the SDK's own errors logged, once a minute at most: a collector that is away is away for every batch.
+func logTelemetryErrors(log *slog.Logger) {
 	var last atomic.Int64
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		now, before := time.Now().Unix(), last.Load()
@@ -121,7 +121,7 @@ func tellOf(log *slog.Logger) {
 
 // checkPropagators refuses forms of trace headers that are not understood.
 func checkPropagators() error {
-	list, given := environ("OTEL_PROPAGATORS")
+	list, given := lookupEnv("OTEL_PROPAGATORS")
 	for name := range strings.SplitSeq(list, ",") {
 		if given && !slices.Contains([]string{"tracecontext", "baggage"}, strings.TrimSpace(name)) {
 			return fmt.Errorf("OTEL_PROPAGATORS: %q is not available; callers are understood in tracecontext", name)
@@ -130,9 +130,9 @@ func checkPropagators() error {
 	return nil
 }
 
-// ratio reads the part of all traces that OTEL_TRACES_SAMPLER_ARG names.
-func ratio() (float64, error) {
-	text, given := environ("OTEL_TRACES_SAMPLER_ARG")
+// readSampleRatio reads the part of all traces that OTEL_TRACES_SAMPLER_ARG names.
+func readSampleRatio() (float64, error) {
+	text, given := lookupEnv("OTEL_TRACES_SAMPLER_ARG")
 	if !given {
 		return 1, nil
 	}

@@ -11,17 +11,17 @@ import (
 // would; one that never had its keys does not start.
 func TestStartInOutage(t *testing.T) {
 	o := newForeignIssuer(t)
-	config, database := o.fileWith(t, ""), "sqlite://"+filepath.Join(t.TempDir(), "stoa.db")
+	config, database := o.writeConfig(t, ""), "sqlite://"+filepath.Join(t.TempDir(), "stoa.db")
 	log := slog.New(slog.DiscardHandler)
 	hello := func(t *testing.T) {
 		t.Helper()
-		h := openHouseOf(t, database, log, config)
-		h.want(t, http.StatusOK, nil, "POST", "/agents/assistant", o.token(nil), rpc("message:send", words("hi")))
+		h := openServerWith(t, database, log, config)
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", o.signToken(nil), newRPCCall("message:send", newTextMessage("hi")))
 	}
 	t.Run("before", hello)
 	o.down.Store(true)
 	t.Run("in the outage", hello)
-	if h, err := prepare(t, sqliteURL(t), log, config); err == nil {
+	if h, err := prepareServer(t, newSQLiteURL(t), log, config); err == nil {
 		_ = h.close()
 		t.Error("a first start without keys is no error")
 	}

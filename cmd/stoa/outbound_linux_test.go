@@ -23,135 +23,135 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// ownAddress is a public address that the network of [TestOutbound] has.
-const ownAddress = "93.184.215.14"
+// publicAddress is a public address that the network of [TestOutbound] has.
+const publicAddress = "93.184.215.14"
 
-// forbidden are hosts that an app without the grant private_network may not reach, in every form in which one could be written.
-var forbidden = []string{
+// forbiddenHosts are hosts that an app without the grant private_network may not reach, in every form in which one could be written.
+var forbiddenHosts = []string{
 	"127.0.0.1", "127.9.9.9", "localhost", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "2130706433", "0x7f000001", "0177.0.0.1", "127.1",
 	"0.0.0.0", "[::]", "10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "169.254.169.254", "[::ffff:169.254.169.254]", "168.63.129.16", "100.100.100.200",
-	"[fd00::1]", "[fe80::1]", "[fd00:ec2::254]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", ownAddress, "[::ffff:" + ownAddress + "]",
+	"[fd00::1]", "[fe80::1]", "[fd00:ec2::254]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", publicAddress, "[::ffff:" + publicAddress + "]",
 }
 
-// way is one way for an app to have the server call an address.
-type way struct {
+// outboundCall is one way for an app to have the server call an address.
+type outboundCall struct {
 	name string
 	// config is the app's, in which HOST and PORT are the address.
 	config string
-	// use has the address called, and returns what is told of that; nil = the agent assistant is called.
-	use func(t *testing.T, h *testHouse, app, host, port string) string
-	// recalls says that it is used when a caller of whom something is remembered comes again; the log tells of it.
-	recalls bool
+	// trigger has the address called, and returns what is told of that; nil = the agent assistant is called.
+	trigger func(t *testing.T, h *testServer, app, host, port string) string
+	// usesMemory says that it is used when a caller of whom something is remembered comes again; the log tells of it.
+	usesMemory bool
 	// slow says that it is tried again for seconds: it is held to a few of the addresses.
 	slow bool
 }
 
-// hosts are the addresses that w is held to.
-func (w way) hosts() []string {
+// testedHosts are the addresses that w is held to.
+func (w outboundCall) testedHosts() []string {
 	if w.slow {
-		return []string{"127.0.0.1", "169.254.169.254", ownAddress}
+		return []string{"127.0.0.1", "169.254.169.254", publicAddress}
 	}
-	return forbidden
+	return forbiddenHosts
 }
 
-// later has the address called once more where that takes a further conversation.
-func (w way) later(t *testing.T, h *testHouse, app string) bool {
-	if w.recalls {
-		asked(t, h, app, "", "")
+// repeatCall has the address called once more where that takes a further conversation.
+func (w outboundCall) repeatCall(t *testing.T, h *testServer, app string) bool {
+	if w.usesMemory {
+		callAgent(t, h, app, "", "")
 	}
-	return w.recalls
+	return w.usesMemory
 }
 
-// ways are all that an app's configuration or its callers can have called. What the operator alone names is not among them.
-var ways = []way{
-	{name: "model openai", config: vendor("openai")},
-	{name: "model anthropic", config: vendor("anthropic")},
-	{name: "model gemini", config: vendor("gemini")},
-	{name: "model ollama", config: vendor("ollama")},
-	{name: "tool http_request", config: calls("http_request")},
-	{name: "tool web_fetch", config: calls("web_fetch")},
+// outboundCalls are all that an app's configuration or its callers can have called. What the operator alone names is not among them.
+var outboundCalls = []outboundCall{
+	{name: "model openai", config: newModelConfig("openai")},
+	{name: "model anthropic", config: newModelConfig("anthropic")},
+	{name: "model gemini", config: newModelConfig("gemini")},
+	{name: "model ollama", config: newModelConfig("ollama")},
+	{name: "tool http_request", config: newToolConfig("http_request")},
+	{name: "tool web_fetch", config: newToolConfig("web_fetch")},
 	{name: "MCP", config: `{llms: {m: {provider: scripted}}, tools: {shop: {url: "http://HOST:PORT/mcp"}}, agents: {assistant: {llm: m, tools: [shop]}}}`},
 	{name: "MCP over SSE", config: `{llms: {m: {provider: scripted}}, tools: {shop: {url: "http://HOST:PORT/sse"}}, agents: {assistant: {llm: m, tools: [shop]}}}`},
 	{name: "remote agent", config: `{llms: {m: {provider: scripted}}, agents: {assistant: {type: remote, url: "http://HOST:PORT/agent"}}}`},
 	{name: "database", config: `{llms: {m: {provider: scripted}}, databases: {d: {driver: postgres, host: "BARE", port: PORT, database: x, username: u}}, storage: {sessions: {database: d}}, agents: {assistant: {llm: m}}}`, slow: true},
-	{name: "embedder openai", config: embeds("openai"), recalls: true},
-	{name: "embedder ollama", config: embeds("ollama"), recalls: true},
-	{name: "embedder cohere", config: embeds("cohere"), recalls: true},
-	{name: "push notification", config: scriptedApp, use: toldPushed},
-	{name: "standing notification", config: `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m, notifications: [{id: all, url: "https://HOST:PORT/told", events: [task.completed]}]}}}`, use: toldStanding},
-	{name: "callback", config: strings.Replace(calledBack("HOST:PORT"), "agents:\n", "agents:\n  assistant: {llm: m}\n", 1), use: calledBackAt},
-	{name: "issuer's keys", config: scriptedApp, use: keysFetched},
+	{name: "embedder openai", config: newEmbedderConfig("openai"), usesMemory: true},
+	{name: "embedder ollama", config: newEmbedderConfig("ollama"), usesMemory: true},
+	{name: "embedder cohere", config: newEmbedderConfig("cohere"), usesMemory: true},
+	{name: "push notification", config: scriptedApp, trigger: triggerPush},
+	{name: "standing notification", config: `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m, notifications: [{id: all, url: "https://HOST:PORT/told", events: [task.completed]}]}}}`, trigger: triggerStanding},
+	{name: "callback", config: strings.Replace(callbackApp("HOST:PORT"), "agents:\n", "agents:\n  assistant: {llm: m}\n", 1), trigger: triggerCallback},
+	{name: "issuer's keys", config: scriptedApp, trigger: fetchIssuerKeys},
 }
 
 const scriptedApp = `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m}}}`
 
-func vendor(name string) string {
+func newModelConfig(name string) string {
 	return `{llms: {m: {provider: ` + name + `, model: x, api_key: k, base_url: "http://HOST:PORT"}}, agents: {assistant: {llm: m}}}`
 }
 
-func calls(handler string) string {
+func newToolConfig(handler string) string {
 	return `{llms: {m: {provider: scripted, script: [{when: {tool_result: go}, then: [{say: "{{result}}"}]}, {then: [{call: {tool: go, arguments: {url: "http://HOST:PORT/x"}}}]}]}},
 tools: {go: {type: function, handler: ` + handler + `}}, agents: {assistant: {llm: m, tools: [go]}}}`
 }
 
-func embeds(provider string) string {
+func newEmbedderConfig(provider string) string {
 	return `{llms: {m: {provider: scripted}}, embedders: {e: {provider: ` + provider + `, model: x, api_key: k, base_url: "http://HOST:PORT"}},
 storage: {memory: {backend: vector, embedder: e}}, agents: {assistant: {llm: m}}}`
 }
 
-// asked calls the app's agent and returns the answer, and what is remembered of it.
-func asked(t *testing.T, h *testHouse, app, _, _ string) string {
+// callAgent calls the app's agent and returns the answer, and what is remembered of it.
+func callAgent(t *testing.T, h *testServer, app, _, _ string) string {
 	t.Helper()
-	_, body := h.ask(t, "POST", "/agents/assistant", h.token(t, app, "ana", nil), rpc("message:send", words("what do you remember")))
+	_, body := h.doRequest(t, "POST", "/agents/assistant", h.createToken(t, app, "ana", nil), newRPCCall("message:send", newTextMessage("what do you remember")))
 	return body
 }
 
-// toldOf waits until an address of a task is given up or reached, and returns what is told of it.
-func (h *testHouse) toldOf(t *testing.T, token, task string) (why string) {
+// awaitDeliveryError waits until an address of a task is given up or reached, and returns what is told of it.
+func (h *testServer) awaitDeliveryError(t *testing.T, token, task string) (why string) {
 	t.Helper()
-	within(t, 30*time.Second, "an address is given up or tried again", func() bool {
-		at := h.notification(t, token, task)
+	waitWithin(t, 30*time.Second, "an address is given up or tried again", func() bool {
+		at := h.getNotification(t, token, task)
 		why = at.Error
 		return at.Status == "dead" || at.Attempts > 0
 	})
 	return why
 }
 
-func toldPushed(t *testing.T, h *testHouse, app, host, port string) string {
-	ana := h.token(t, app, "ana", nil)
-	status, body := h.ask(t, "POST", "/a2a/assistant/message:send", ana, map[string]any{
+func triggerPush(t *testing.T, h *testServer, app, host, port string) string {
+	ana := h.createToken(t, app, "ana", nil)
+	status, body := h.doRequest(t, "POST", "/a2a/assistant/message:send", ana, map[string]any{
 		"message":       map[string]any{"messageId": "m", "role": "ROLE_USER", "parts": []any{map[string]any{"text": "hello"}}},
 		"configuration": map[string]any{"taskPushNotificationConfig": map[string]any{"url": "https://" + host + ":" + port + "/told"}},
 	})
-	task := idIn(body)
+	task := findTaskID(body)
 	if status != http.StatusOK || task == "" {
 		return body
 	}
-	return h.toldOf(t, ana, task)
+	return h.awaitDeliveryError(t, ana, task)
 }
 
-func toldStanding(t *testing.T, h *testHouse, app, host, port string) string {
-	task := idIn(asked(t, h, app, host, port))
-	return h.toldOf(t, h.token(t, app, "otto", map[string]any{"roles": []string{"operator"}}), task)
+func triggerStanding(t *testing.T, h *testServer, app, host, port string) string {
+	task := findTaskID(callAgent(t, h, app, host, port))
+	return h.awaitDeliveryError(t, h.createToken(t, app, "otto", map[string]any{"roles": []string{"operator"}}), task)
 }
 
-func calledBackAt(t *testing.T, h *testHouse, app, host, port string) string {
-	req := h.signedDelivery(t, app, "hello", "https://"+host+":"+port+"/told")
-	status, body := h.do(t, req)
+func triggerCallback(t *testing.T, h *testServer, app, host, port string) string {
+	req := h.newSignedDelivery(t, app, "hello", "https://"+host+":"+port+"/told")
+	status, body := h.sendRequest(t, req)
 	if status != http.StatusAccepted {
 		return body
 	}
-	return h.toldOf(t, h.token(t, app, "otto", map[string]any{"roles": []string{"operator"}}), idIn(body))
+	return h.awaitDeliveryError(t, h.createToken(t, app, "otto", map[string]any{"roles": []string{"operator"}}), findTaskID(body))
 }
 
-// keysFetched has an app bring an issuer of its own, and fetches its keys as [house.wayTo] has them fetched.
-func keysFetched(t *testing.T, h *testHouse, app, host, port string) string {
+// fetchIssuerKeys has an app bring an issuer of its own, and fetches its keys as [server.issuerHTTPClient] has them fetched.
+func fetchIssuerKeys(t *testing.T, h *testServer, app, host, port string) string {
 	at := "https://" + host + ":" + port + "/jwks"
-	status, body := h.ask(t, "PUT", "/admin/apps/"+app, testSecret, map[string]any{"auth": map[string]any{"issuer": "https://login.example/" + app, "jwks_url": at, "audience": app}})
+	status, body := h.doRequest(t, "PUT", "/admin/apps/"+app, testSecret, map[string]any{"auth": map[string]any{"issuer": "https://login.example/" + app, "jwks_url": at, "audience": app}})
 	if status == http.StatusOK && !strings.Contains(app, "granted") {
 		t.Errorf("the keys at %s are taken for an issuer's: %s", at, body)
 	}
-	client := h.wayTo(strings.Contains(app, "granted"))
+	client := h.issuerHTTPClient(strings.Contains(app, "granted"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
@@ -166,10 +166,10 @@ func keysFetched(t *testing.T, h *testHouse, app, host, port string) string {
 	return resp.Status
 }
 
-// idIn returns the first id of a task in an answer, "" if there is none.
-func idIn(answer string) string { return taskIDs.FindString(answer) }
+// findTaskID returns the first id of a task in an answer, "" if there is none.
+func findTaskID(answer string) string { return taskIDForm.FindString(answer) }
 
-var taskIDs = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
+var taskIDForm = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 // TestOutbound has an app call every forbidden address in every way there is: nothing is reached, and it is told that the address is
 // not allowed. The same ways reach what the operator grants. It runs in a network of its own that has a public address.
@@ -193,57 +193,57 @@ func TestOutbound(t *testing.T) {
 		}
 		return
 	}
-	openNetwork(t)
+	configureNetwork(t)
 	granted, port := listenEverywhere(t)
-	stray, elsewhere := listenEverywhere(t) // a port that no granted app knows, and so none of its retries
+	unexpected, elsewhere := listenEverywhere(t) // a port that no granted app knows, and so none of its retries
 	var log syncBuffer
-	h := openHouseOf(t, dbtest.SQLiteURL(t), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), "../../examples/notifications.yaml")
-	try := func(t *testing.T, name string, w way, host string, grants ...string) (answer string) {
+	h := openServerWith(t, dbtest.NewSQLiteURL(t), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), "../../examples/notifications.yaml")
+	try := func(t *testing.T, name string, w outboundCall, host string, grants ...string) (answer string) {
 		t.Helper()
 		config := strings.NewReplacer("HOST", host, "BARE", strings.Trim(host, "[]"), "PORT", port).Replace(w.config)
-		status, body := h.ask(t, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": config, "grants": grants})
+		status, body := h.doRequest(t, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": config, "grants": grants})
 		if status != http.StatusCreated {
 			return body
 		}
-		if w.use == nil {
-			w.use = asked
+		if w.trigger == nil {
+			w.trigger = callAgent
 		}
-		return w.use(t, h, name, host, port)
+		return w.trigger(t, h, name, host, port)
 	}
 	app := func(i int, host string) string { return fmt.Sprintf("granted-%d-%d", i, len(host)) }
-	for i, w := range ways {
+	for i, w := range outboundCalls {
 		t.Run("granted/"+w.name, func(t *testing.T) {
-			for _, host := range []string{"127.0.0.1", ownAddress} {
+			for _, host := range []string{"127.0.0.1", publicAddress} {
 				before := granted.Load()
 				answer := try(t, app(i, host), w, host, "private_network")
-				within(t, 20*time.Second, fmt.Sprintf("%s is reached with the grant (%.300s)", host, answer), func() bool {
-					return granted.Load() > before || w.later(t, h, app(i, host)) && granted.Load() > before
+				waitWithin(t, 20*time.Second, fmt.Sprintf("%s is reached with the grant (%.300s)", host, answer), func() bool {
+					return granted.Load() > before || w.repeatCall(t, h, app(i, host)) && granted.Load() > before
 				})
 			}
 		})
 	}
 	port = elsewhere
 	t.Run("refused", func(t *testing.T) {
-		for i, w := range ways {
-			for j, host := range w.hosts() {
+		for i, w := range outboundCalls {
+			for j, host := range w.testedHosts() {
 				t.Run(w.name+" "+host, func(t *testing.T) {
 					t.Parallel() // some of them are tried again for seconds before they are told
 					app := fmt.Sprintf("app-%d-%d", i, j)
 					answer := try(t, app, w, host)
-					told := func(text string) bool {
+					reported := func(text string) bool {
 						return strings.Contains(text, "not allowed") || strings.Contains(text, "private network") || strings.Contains(text, "never called") ||
 							strings.Contains(text, "INVALID_ARGUMENT") || strings.Contains(text, "can be neither read nor kept")
 					}
-					if !w.recalls {
-						if !told(answer) {
+					if !w.usesMemory {
+						if !reported(answer) {
 							t.Errorf("it is told %.500s", answer)
 						}
 						return
 					}
-					within(t, 30*time.Second, "it is refused", func() bool {
-						w.later(t, h, app)
+					waitWithin(t, 30*time.Second, "it is refused", func() bool {
+						w.repeatCall(t, h, app)
 						for line := range strings.SplitSeq(log.String(), "\n") {
-							if strings.Contains(line, "app="+app+" ") && told(line) {
+							if strings.Contains(line, "app="+app+" ") && reported(line) {
 								return true
 							}
 						}
@@ -253,13 +253,13 @@ func TestOutbound(t *testing.T) {
 			}
 		}
 	})
-	if n := stray.Load(); n != 0 {
+	if n := unexpected.Load(); n != 0 {
 		t.Errorf("%d connections were made to forbidden addresses", n)
 	}
 }
 
-// openNetwork brings the loopback interface of this test's network up and gives it [ownAddress].
-func openNetwork(t *testing.T) {
+// configureNetwork brings the loopback interface of this test's network up and gives it [publicAddress].
+func configureNetwork(t *testing.T) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -271,14 +271,14 @@ func openNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	up.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	own, err := unix.NewIfreq("lo:0")
+	specific, err := unix.NewIfreq("lo:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := own.SetInet4Addr(net.ParseIP(ownAddress).To4()); err != nil {
+	if err := specific.SetInet4Addr(net.ParseIP(publicAddress).To4()); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, up), unix.IoctlIfreq(fd, unix.SIOCSIFADDR, own)); err != nil {
+	if err := errors.Join(unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, up), unix.IoctlIfreq(fd, unix.SIOCSIFADDR, specific)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -54,14 +54,14 @@ func TestPagesInBrowser(t *testing.T) {
 		p.Socket.Opened = status == 200
 		return p
 	}
-	away := port(webPage(t))
+	foreignPort := port(serveWebPage(t))
 	for name, tt := range map[string]struct {
 		cors             string
 		foreign, rebound page
 		acts             bool // a call was approved and ran
 	}{
 		"default":        {"", all(403), all(403), false},
-		"a named origin": {fmt.Sprintf(", cors: {allowed_origins: ['http://evil.example:%s']}", away), all(200), all(200), true},
+		"a named origin": {fmt.Sprintf(", cors: {allowed_origins: ['http://evil.example:%s']}", foreignPort), all(200), all(200), true},
 		"every origin":   {", cors: {allowed_origins: ['*']}", all(200), all(200), true},
 		// Whose origin is not among those that are named reads nothing, and changes nothing by what it sends unseen.
 		"another origin": {", cors: {allowed_origins: ['https://app.example.com']}", page{Landed: 200, Read: []int{0, 0}, Blob: make([]int, 7)}, all(403), false},
@@ -72,13 +72,13 @@ func TestPagesInBrowser(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), fmt.Appendf(nil, commandApp, dir, tt.cors), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			p := serveIn(t, dir, "--config", "stoa.yaml")
-			var held struct {
+			p := startProcess(t, dir, "--config", "stoa.yaml")
+			var pending struct {
 				Result struct {
 					TaskID string `json:"task_id"`
 				}
 			}
-			p.want(t, http.StatusOK, &held, "POST", "/agents/assistant", "", rpc("message:send", words("run")))
+			p.requireStatus(t, http.StatusOK, &pending, "POST", "/agents/assistant", "", newRPCCall("message:send", newTextMessage("run")))
 			waiting := func() (list struct {
 				Tasks []struct {
 					TaskID    string `json:"task_id"`
@@ -87,15 +87,15 @@ func TestPagesInBrowser(t *testing.T) {
 					}
 				}
 			}) {
-				p.want(t, http.StatusOK, &list, "GET", "/tasks", "", nil)
+				p.requireStatus(t, http.StatusOK, &list, "GET", "/tasks", "", nil)
 				return list
 			}
 			before := waiting()
 			if len(before.Tasks) != 1 || len(before.Tasks[0].Approvals) != 1 {
 				t.Fatalf("before: %+v", before)
 			}
-			cmd := exec.CommandContext(t.Context(), "node", "testdata/browser/pages.mjs", folder, chromium, port(p.url), away,
-				held.Result.TaskID, before.Tasks[0].Approvals[0].CallID)
+			cmd := exec.CommandContext(t.Context(), "node", "testdata/browser/pages.mjs", folder, chromium, port(p.url), foreignPort,
+				pending.Result.TaskID, before.Tasks[0].Approvals[0].CallID)
 			cmd.Stderr = t.Output()
 			out, err := cmd.Output()
 			if err != nil {

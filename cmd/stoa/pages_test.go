@@ -27,8 +27,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// openApp is an app that asks for no credential, with a webhook that asks for no signature and one that does. %s is more of server.
-const openApp = `
+// anonymousApp is an app that asks for no credential, with a webhook that asks for no signature and one that does. %s is more of server.
+const anonymousApp = `
 llms: {m: {provider: scripted}}
 tools: {calc: {type: function, handler: calculator, require_approval: true}}
 agents:
@@ -38,20 +38,20 @@ agents:
 server: {push_notifications: true%s}
 `
 
-// openAppHouse serves openApp, with more keys of server.
-func openAppHouse(t *testing.T, more string) *testHouse {
+// openAnonymousServer serves anonymousApp, with more keys of server.
+func openAnonymousServer(t *testing.T, more string) *testServer {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "stoa.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, openApp, more), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, anonymousApp, more), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return openHouseOf(t, dbtest.SQLiteURL(t), slog.New(slog.DiscardHandler), file)
+	return openServerWith(t, dbtest.NewSQLiteURL(t), slog.New(slog.DiscardHandler), file)
 }
 
-// shown is what a browser says of the page that a request comes from.
-type shown struct{ origin, site, host string }
+// pageOrigin is what a browser says of the page that a request comes from.
+type pageOrigin struct{ origin, site, host string }
 
-func (s shown) to(req *http.Request) {
+func (s pageOrigin) setHeaders(req *http.Request) {
 	if s.origin != "" {
 		req.Header.Set("Origin", s.origin)
 	}
@@ -63,8 +63,8 @@ func (s shown) to(req *http.Request) {
 	}
 }
 
-// foreign are requests that an open app refuses, with what the refusal names as the remedy.
-var foreign = map[shown]string{
+// refusedOrigins are requests that an open app refuses, with what the refusal names as the remedy.
+var refusedOrigins = map[pageOrigin]string{
 	{origin: "https://evil.example"}:                                              "server.cors.allowed_origins",
 	{origin: "https://evil.example", site: "cross-site"}:                          "server.cors.allowed_origins",
 	{origin: "http://localhost.evil.example"}:                                     "server.cors.allowed_origins",
@@ -81,23 +81,23 @@ var foreign = map[shown]string{
 	{host: "93.184.216.34", origin: "http://93.184.216.34", site: "same-origin"}:  "--public-url",
 }
 
-// welcome are requests that no open app refuses for where they come from. %s is the server's own host and port.
-var welcome = []shown{
+// acceptedOrigins are requests that no open app refuses for where they come from. %s is the server's own host and port.
+var acceptedOrigins = []pageOrigin{
 	{}, {site: "none"}, {origin: "http://%s"}, {origin: "http://%s", site: "same-origin"}, {site: "same-origin"},
 	{origin: "http://localhost:3000", site: "cross-site"}, {origin: "https://127.0.0.1"}, {origin: "http://[::1]:5173"}, {origin: "http://app.localhost"},
 	{host: "localhost:8080"}, {host: "[::1]:8080"}, {host: "127.0.0.1"}, {host: "LOCALHOST."},
 }
 
-var parameters = regexp.MustCompile(`\{[a-z]+\}`)
+var pathParameters = regexp.MustCompile(`\{[a-z]+\}`)
 
-// pathsOf are paths at which a route answers, in the default app and as such.
-func pathsOf(route surface.Route) (paths []string) {
-	for _, p := range append([]string{route.Pattern}, route.Also...) {
+// expandPaths are paths at which a route answers, in the default app and as such.
+func expandPaths(route surface.Route) (paths []string) {
+	for _, p := range append([]string{route.Pattern}, route.Aliases...) {
 		p = strings.ReplaceAll(p, "{agent}", "assistant")
 		p = strings.ReplaceAll(p, "{webhook}", "unsigned")
 		p = strings.ReplaceAll(p, "{tenant}/{of}", "default/assistant")
 		p = strings.ReplaceAll(p, "{tenant}", "default")
-		p = parameters.ReplaceAllString(p, "nosuch")
+		p = pathParameters.ReplaceAllString(p, "nosuch")
 		paths = append(paths, p, "/apps/default"+p)
 	}
 	return paths
@@ -107,33 +107,33 @@ func pathsOf(route surface.Route) (paths []string) {
 // names of the server, on every route that is registered; what only shows what is here answers them as anybody else.
 func TestForeignPages(t *testing.T) {
 	t.Parallel()
-	h := openAppHouse(t, "")
+	h := openAnonymousServer(t, "")
 	self := strings.TrimPrefix(h.url, "http://")
-	front, err := h.front(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
+	frontend, err := h.newSurfaceServer(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
 	if err != nil {
 		t.Fatal(err)
 	}
 	acting := 0
-	for _, route := range front.Routes() {
+	for _, route := range frontend.Routes() {
 		if route.Kind != surface.Tenant {
 			continue
 		}
-		for _, path := range pathsOf(route) {
-			ask := func(s shown) (int, string) {
+		for _, path := range expandPaths(route) {
+			request := func(s pageOrigin) (int, string) {
 				var body any
 				if route.Method != http.MethodGet {
 					body = map[string]any{}
 				}
-				req := h.request(t, route.Method, path, "", body)
-				s.to(req)
-				return h.do(t, req)
+				req := h.newRequest(t, route.Method, path, "", body)
+				s.setHeaders(req)
+				return h.sendRequest(t, req)
 			}
-			plain, answer := ask(shown{})
+			plain, answer := request(pageOrigin{})
 			if plain == http.StatusUnauthorized || plain == http.StatusForbidden {
 				t.Fatalf("%s %s: %d %s to a caller who is no page", route.Method, path, plain, answer)
 			}
-			for s, remedy := range foreign {
-				status, answer := ask(s)
+			for s, remedy := range refusedOrigins {
+				status, answer := request(s)
 				switch {
 				case route.Discovery && status != plain:
 					t.Errorf("%s %s shows %+v %d %s, and others %d", route.Method, path, s, status, answer, plain)
@@ -142,11 +142,11 @@ func TestForeignPages(t *testing.T) {
 					t.Errorf("%s %s answers %+v %d %.200s, want 403 and %s", route.Method, path, s, status, answer, remedy)
 				}
 			}
-			for _, s := range welcome {
+			for _, s := range acceptedOrigins {
 				if s.origin = strings.ReplaceAll(s.origin, "%s", self); route.Discovery {
 					continue
 				}
-				if status, answer := ask(s); status != plain {
+				if status, answer := request(s); status != plain {
 					t.Errorf("%s %s answers %+v %d %.200s, want %d", route.Method, path, s, status, answer, plain)
 				}
 			}
@@ -163,10 +163,10 @@ func TestForeignPages(t *testing.T) {
 // TestForeignPagesCode: the refusal is the one that the surfaces have for what a caller may not do, and a page may read it.
 func TestForeignPagesCode(t *testing.T) {
 	t.Parallel()
-	h := openAppHouse(t, "")
+	h := openAnonymousServer(t, "")
 	for _, path := range []string{"/tasks", "/v1/agents/assistant/tasks", "/a2a/assistant/tasks"} {
-		req := h.request(t, "GET", path, "", nil)
-		shown{origin: "https://evil.example"}.to(req)
+		req := h.newRequest(t, "GET", path, "", nil)
+		pageOrigin{origin: "https://evil.example"}.setHeaders(req)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -175,7 +175,7 @@ func TestForeignPagesCode(t *testing.T) {
 		if resp.StatusCode != http.StatusForbidden || resp.Header.Get("Access-Control-Allow-Origin") != "*" {
 			t.Errorf("%s: %d, %q", path, resp.StatusCode, resp.Header.Get("Access-Control-Allow-Origin"))
 		}
-		if _, answer := h.do(t, req); path != "/a2a/assistant/tasks" && !strings.Contains(answer, `"PERMISSION_DENIED"`) {
+		if _, answer := h.sendRequest(t, req); path != "/a2a/assistant/tasks" && !strings.Contains(answer, `"PERMISSION_DENIED"`) {
 			t.Errorf("%s: %s", path, answer)
 		}
 	}
@@ -184,9 +184,9 @@ func TestForeignPagesCode(t *testing.T) {
 // TestForeignCalls: the same holds over gRPC. Browsers cannot speak it, but a proxy that translates gRPC-Web hands on what they show.
 func TestForeignCalls(t *testing.T) {
 	t.Parallel()
-	h := openAppHouse(t, "")
+	h := openAnonymousServer(t, "")
 	dial := func(authority string) *grpc.ClientConn {
-		conn, err := grpc.NewClient(h.dialled.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority(authority))
+		conn, err := grpc.NewClient(h.grpcListener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority(authority))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,23 +194,23 @@ func TestForeignCalls(t *testing.T) {
 		return conn
 	}
 	here, elsewhere := dial("localhost"), dial("evil.example")
-	ask := func(conn *grpc.ClientConn, method string, shown ...string) error {
+	request := func(conn *grpc.ClientConn, method string, shown ...string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		ctx = metadata.AppendToOutgoingContext(ctx, append(shown, "agent-name", "assistant")...)
-		_, err := callIn(ctx, t, conn, method, nobody.on(callWalks[method].messages[0]))
+		_, err := callGRPCWithContext(ctx, t, conn, method, unknownIDs.replaceIDs(grpcProbes[method].messages[0]))
 		return err
 	}
-	for _, method := range a2agrpc.Methods() {
+	for _, method := range a2agrpc.MethodNames() {
 		for name, err := range map[string]error{
-			"server.cors.allowed_origins": ask(here, method, "origin", "https://evil.example"),
-			"--public-url":                ask(elsewhere, method),
+			"server.cors.allowed_origins": request(here, method, "origin", "https://evil.example"),
+			"--public-url":                request(elsewhere, method),
 		} {
 			if st := grpcstatus.Convert(err); st.Code() != codes.PermissionDenied || !strings.Contains(st.Message(), name) {
 				t.Errorf("%s: %v, want PermissionDenied and %s", method, err, name)
 			}
 		}
-		if err := ask(here, method); grpcstatus.Code(err) == codes.PermissionDenied {
+		if err := request(here, method); grpcstatus.Code(err) == codes.PermissionDenied {
 			t.Errorf("%s: %v to a caller who is no page", method, err)
 		}
 	}
@@ -219,18 +219,18 @@ func TestForeignCalls(t *testing.T) {
 // TestWelcomePages: origins that the operator wrote out, signed deliveries, and callers with a credential are not refused.
 func TestWelcomePages(t *testing.T) {
 	t.Parallel()
-	evil, rebound := shown{origin: "https://evil.example", site: "cross-site"}, shown{host: "evil.example", origin: "http://evil.example"}
+	evil, rebound := pageOrigin{origin: "https://evil.example", site: "cross-site"}, pageOrigin{host: "evil.example", origin: "http://evil.example"}
 	const config = `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m}}}`
 	for _, tt := range []struct {
 		name, more string
-		shown      shown
+		shown      pageOrigin
 		app        string // whose token is shown, "" = none is
 		want       int
 	}{
 		{"every origin", ", cors: {allowed_origins: ['*']}", evil, "", 200},
 		{"every origin, any name", ", cors: {allowed_origins: ['*']}", rebound, "", 200},
 		{"a named origin", ", cors: {allowed_origins: ['https://evil.example']}", evil, "", 200},
-		{"a named origin's host", ", cors: {allowed_origins: ['https://evil.example']}", shown{host: "evil.example"}, "", 200},
+		{"a named origin's host", ", cors: {allowed_origins: ['https://evil.example']}", pageOrigin{host: "evil.example"}, "", 200},
 		{"another origin", ", cors: {allowed_origins: ['https://good.example']}", evil, "", 403},
 		{"another name", ", cors: {allowed_origins: ['https://good.example']}", rebound, "", 403},
 		{"no origin", ", cors: {allowed_origins: []}", evil, "", 403},
@@ -240,15 +240,15 @@ func TestWelcomePages(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := openAppHouse(t, tt.more)
-			h.create(t, "acme", config)
+			h := openAnonymousServer(t, tt.more)
+			h.createApp(t, "acme", config)
 			token := ""
 			if tt.app != "" {
-				token = h.token(t, tt.app, "ana", nil)
+				token = h.createToken(t, tt.app, "ana", nil)
 			}
-			req := h.request(t, "POST", "/agents/assistant", token, rpc("message:send", words("hello")))
-			tt.shown.to(req)
-			if status, answer := h.do(t, req); status != tt.want {
+			req := h.newRequest(t, "POST", "/agents/assistant", token, newRPCCall("message:send", newTextMessage("hello")))
+			tt.shown.setHeaders(req)
+			if status, answer := h.sendRequest(t, req); status != tt.want {
 				t.Errorf("%d %s, want %d", status, answer, tt.want)
 			}
 		})
@@ -258,15 +258,15 @@ func TestWelcomePages(t *testing.T) {
 // TestSignedPages: what a signature proves comes from no page, under whatever name.
 func TestSignedPages(t *testing.T) {
 	t.Parallel()
-	h := openAppHouse(t, "")
+	h := openAnonymousServer(t, "")
 	for path, want := range map[string]int{"/webhooks/signed": http.StatusOK, "/webhooks/unsigned": http.StatusForbidden} {
 		const body = `{"a": 1}`
-		req := h.request(t, "POST", path, "", body)
+		req := h.newRequest(t, "POST", path, "", body)
 		mac := hmac.New(sha256.New, []byte("a-secret-of-all-the-webhooks"))
 		mac.Write([]byte(body))
 		req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
-		shown{origin: "https://evil.example", host: "evil.example"}.to(req)
-		if status, answer := h.do(t, req); status != want {
+		pageOrigin{origin: "https://evil.example", host: "evil.example"}.setHeaders(req)
+		if status, answer := h.sendRequest(t, req); status != want {
 			t.Errorf("%s: %d %s, want %d", path, status, answer, want)
 		}
 	}

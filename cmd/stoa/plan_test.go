@@ -15,12 +15,12 @@ import (
 	"testing"
 )
 
-// module is the path before every room's own.
-const module = "stoa"
+// modulePath is the path before every room's own.
+const modulePath = "stoa"
 
-// floors is the plan of the house. A room imports rooms on lower floors only; rooms on one floor do not know each
+// layers is the plan of the house. A room imports rooms on lower floors only; rooms on one floor do not know each
 // other, except in tests that stand outside the package they test.
-var floors = map[string]int{
+var layers = map[string]int{
 	"cmd/stoa": 11, "cmd/stoa/faults": 11,
 
 	"tenancy":        1,
@@ -67,13 +67,13 @@ var floors = map[string]int{
 	"agentsvc/surface/ops": 9, "agentsvc/surface/webhook": 9,
 }
 
-// grounds are the top-level folders that may hold Go. bench is a module of its own.
-var grounds = []string{"cmd", "tenancy", "agentsvc", "authz", "billing", "ratelimit", "migrations", "web", "deploy", "bench"}
+// topFolders are the top-level folders that may hold Go. bench is a module of its own.
+var topFolders = []string{"cmd", "tenancy", "agentsvc", "authz", "billing", "ratelimit", "migrations", "web", "deploy", "bench"}
 
-// guests says which rooms may import which third-party module: the room itself, every room below one that ends in
+// dependencyRules says which rooms may import which third-party module: the room itself, every room below one that ends in
 // "/...", any room for "*". A room with "(test)" behind it may in its tests. The longest module path that fits an
 // import counts.
-var guests = map[string][]string{
+var dependencyRules = map[string][]string{
 	"code.dny.dev/ssrf": {"agentsvc/egress"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {
 		"agentsvc/tool/function", "agentsvc/rag",
@@ -137,33 +137,33 @@ var guests = map[string][]string{
 	"pgregory.net/rapid":                    {"*(test)"},
 }
 
-// TestPlanFloors keeps the plan of the house: every folder with Go stands on a floor, and no room looks up.
-func TestPlanFloors(t *testing.T) {
+// TestPlanLayers keeps the plan of the house: every folder with Go stands on a floor, and no room looks up.
+func TestPlanLayers(t *testing.T) {
 	t.Parallel()
-	for _, f := range goFiles(t) {
-		for _, offence := range floorOffences(f) {
-			t.Error(offence)
+	for _, f := range listGoFiles(t) {
+		for _, violation := range findLayerViolations(f) {
+			t.Error(violation)
 		}
 	}
 }
 
-// TestPlanGuests keeps third-party modules in the rooms that the plan gives them.
-func TestPlanGuests(t *testing.T) {
+// TestPlanDependencies keeps third-party modules in the rooms that the plan gives them.
+func TestPlanDependencies(t *testing.T) {
 	t.Parallel()
-	for _, f := range goFiles(t) {
-		for _, offence := range guestOffences(f) {
-			t.Error(offence)
+	for _, f := range listGoFiles(t) {
+		for _, violation := range findDependencyViolations(f) {
+			t.Error(violation)
 		}
 	}
 }
 
-// TestPlanGrounds keeps Go out of top-level folders that the plan does not name.
-func TestPlanGrounds(t *testing.T) {
+// TestPlanTopFolders keeps Go out of top-level folders that the plan does not name.
+func TestPlanTopFolders(t *testing.T) {
 	t.Parallel()
-	for _, f := range goFiles(t) {
-		ground, _, _ := strings.Cut(f.room, "/")
-		if !slices.Contains(grounds, ground) {
-			t.Errorf("%s: Go lives below %s only; is there no room for it yet?", f.path, strings.Join(grounds, ", "))
+	for _, f := range listGoFiles(t) {
+		topFolder, _, _ := strings.Cut(f.folder, "/")
+		if !slices.Contains(topFolders, topFolder) {
+			t.Errorf("%s: Go lives below %s only; is there no room for it yet?", f.path, strings.Join(topFolders, ", "))
 		}
 	}
 }
@@ -171,60 +171,60 @@ func TestPlanGrounds(t *testing.T) {
 // TestPlanEnvironment keeps the process environment to cmd: whoever wants a setting is given it.
 func TestPlanEnvironment(t *testing.T) {
 	t.Parallel()
-	for _, f := range goFiles(t) {
-		if strings.HasPrefix(f.room, "cmd/") || f.test || isTestRoom(f.room) {
+	for _, f := range listGoFiles(t) {
+		if strings.HasPrefix(f.folder, "cmd/") || f.isTest || isTestPackage(f.folder) {
 			continue
 		}
-		for _, name := range environmentReads(f) {
+		for _, name := range findEnvironmentReads(f) {
 			t.Errorf("%s must not call %s: only cmd/stoa reads the environment, and hands on what others need", f.path, name)
 		}
 	}
 }
 
-// TestPlanSpeaks proves that each rule can fail, and that it says so in a sentence.
-func TestPlanSpeaks(t *testing.T) {
+// TestPlanMessages proves that each rule can fail, and that it says so in a sentence.
+func TestPlanMessages(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
 		file goFile
 		want string
 	}{
-		{"lower floor", file("agentsvc/task/task.go", "stoa/agentsvc/store"), ""},
-		{"higher floor", file("agentsvc/task/task.go", "stoa/agentsvc/runner"),
+		{"lower floor", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/store"), ""},
+		{"higher floor", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/runner"),
 			"agentsvc/task/task.go: agentsvc/task (floor 3) must not import agentsvc/runner (floor 6): a room imports rooms on lower floors only"},
-		{"higher floor from outside", file("agentsvc/task/task_test.go", "stoa/agentsvc/runner"),
+		{"higher floor from outside", newGoFile("agentsvc/task/task_test.go", "stoa/agentsvc/runner"),
 			"agentsvc/task/task_test.go: agentsvc/task (floor 3) must not import agentsvc/runner (floor 6): a room imports rooms on lower floors only"},
-		{"same floor", file("agentsvc/task/task.go", "stoa/agentsvc/queue"),
+		{"same floor", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/queue"),
 			"agentsvc/task/task.go: agentsvc/task and agentsvc/queue are both on floor 3: rooms on one floor do not import each other (a test in a package agentsvc/task_test may)"},
-		{"same floor from outside", file("agentsvc/task/task_test.go", "stoa/agentsvc/queue"), ""},
-		{"own room from outside", file("agentsvc/task/task_test.go", "stoa/agentsvc/task"), ""},
-		{"no floor", file("agentsvc/util/util.go"),
+		{"same floor from outside", newGoFile("agentsvc/task/task_test.go", "stoa/agentsvc/queue"), ""},
+		{"own room from outside", newGoFile("agentsvc/task/task_test.go", "stoa/agentsvc/task"), ""},
+		{"no floor", newGoFile("agentsvc/util/util.go"),
 			"agentsvc/util/util.go: agentsvc/util has no floor: give it a row in the table floors of cmd/stoa/plan_test.go"},
-		{"import of no floor", file("agentsvc/task/task.go", "stoa/agentsvc/util"),
+		{"import of no floor", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/util"),
 			"agentsvc/task/task.go: agentsvc/util has no floor: give it a row in the table floors of cmd/stoa/plan_test.go"},
-		{"test room in a test", file("agentsvc/store/task_test.go", "stoa/tenancy/db/dbtest"), ""},
-		{"test room in a room", file("agentsvc/store/task.go", "stoa/tenancy/db/dbtest"),
+		{"test room in a test", newGoFile("agentsvc/store/task_test.go", "stoa/tenancy/db/dbtest"), ""},
+		{"test room in a room", newGoFile("agentsvc/store/task.go", "stoa/tenancy/db/dbtest"),
 			"agentsvc/store/task.go: agentsvc/store must not import tenancy/db/dbtest outside its tests: that room is for tests"},
-		{"test room on its parent", file("tenancy/db/dbtest/dbtest.go", "stoa/tenancy/db", "stoa/migrations"), ""},
-		{"test room looks up", file("tenancy/db/dbtest/dbtest.go", "stoa/tenancy"),
+		{"test room on its parent", newGoFile("tenancy/db/dbtest/dbtest.go", "stoa/tenancy/db", "stoa/migrations"), ""},
+		{"test room looks up", newGoFile("tenancy/db/dbtest/dbtest.go", "stoa/tenancy"),
 			"tenancy/db/dbtest/dbtest.go: tenancy/db/dbtest (floor 0) must not import tenancy (floor 1): a room imports rooms on lower floors only"},
 
-		{"guest at home", file("authz/policy.go", "github.com/casbin/casbin/v2/model"), ""},
-		{"guest astray", file("agentsvc/task/task.go", "github.com/casbin/casbin/v2"),
+		{"guest at home", newGoFile("authz/policy.go", "github.com/casbin/casbin/v2/model"), ""},
+		{"guest astray", newGoFile("agentsvc/task/task.go", "github.com/casbin/casbin/v2"),
 			"agentsvc/task/task.go: github.com/casbin/casbin/v2 is a guest of authz only, not of agentsvc/task"},
-		{"guest below a room", file("agentsvc/surface/ext/routes.go", "github.com/go-chi/chi/v5"), ""},
-		{"guest of tests", file("agentsvc/task/task_test.go", "github.com/google/go-cmp/cmp"), ""},
-		{"guest of tests in a room", file("agentsvc/task/task.go", "github.com/google/go-cmp/cmp"),
+		{"guest below a room", newGoFile("agentsvc/surface/ext/routes.go", "github.com/go-chi/chi/v5"), ""},
+		{"guest of tests", newGoFile("agentsvc/task/task_test.go", "github.com/google/go-cmp/cmp"), ""},
+		{"guest of tests in a room", newGoFile("agentsvc/task/task.go", "github.com/google/go-cmp/cmp"),
 			"agentsvc/task/task.go: github.com/google/go-cmp/cmp is a guest of *(test) only, not of agentsvc/task"},
-		{"guest of tests in a test room", file("agentsvc/llm/llmtest/llmtest.go", "github.com/google/go-cmp/cmp"), ""},
-		{"stranger", file("agentsvc/task/task.go", "example.com/left-pad"),
+		{"guest of tests in a test room", newGoFile("agentsvc/llm/llmtest/llmtest.go", "github.com/google/go-cmp/cmp"), ""},
+		{"stranger", newGoFile("agentsvc/task/task.go", "example.com/left-pad"),
 			"agentsvc/task/task.go: example.com/left-pad is a guest that nobody invited: give its module a row in the table guests of cmd/stoa/plan_test.go"},
-		{"longest row wins", file("agentsvc/task/task.go", "go.opentelemetry.io/otel/sdk/trace"),
+		{"longest row wins", newGoFile("agentsvc/task/task.go", "go.opentelemetry.io/otel/sdk/trace"),
 			"agentsvc/task/task.go: go.opentelemetry.io/otel/sdk/trace is a guest of cmd/stoa, *(test) only, not of agentsvc/task"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := strings.Join(append(floorOffences(tt.file), guestOffences(tt.file)...), "\n")
+			got := strings.Join(append(findLayerViolations(tt.file), findDependencyViolations(tt.file)...), "\n")
 			if got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
@@ -232,8 +232,8 @@ func TestPlanSpeaks(t *testing.T) {
 	}
 }
 
-// TestPlanSeesEnvironment proves that a read of the environment is seen under any name.
-func TestPlanSeesEnvironment(t *testing.T) {
+// TestPlanDetectsEnvironment proves that a read of the environment is seen under any name.
+func TestPlanDetectsEnvironment(t *testing.T) {
 	t.Parallel()
 	src := `package x
 import ( host "os"; "syscall" )
@@ -245,111 +245,111 @@ var d = host.Args`
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := environmentReads(goFile{tree: tree})
+	got := findEnvironmentReads(goFile{tree: tree})
 	if want := []string{"os.Getenv", "syscall.Getenv", "os.LookupEnv"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
-// floorOffences says how f breaks the table of floors.
-func floorOffences(f goFile) []string {
-	var offences []string
-	complain := func(format string, args ...any) {
-		offences = append(offences, f.path+": "+fmt.Sprintf(format, args...))
+// findLayerViolations says how f breaks the table of floors.
+func findLayerViolations(f goFile) []string {
+	var violations []string
+	addViolation := func(format string, args ...any) {
+		violations = append(violations, f.path+": "+fmt.Sprintf(format, args...))
 	}
-	own, ok := floor(f.room)
+	specific, ok := findLayer(f.folder)
 	if !ok {
-		complain("%s has no floor: give it a row in the table floors of cmd/stoa/plan_test.go", f.room)
-		return offences
+		addViolation("%s has no floor: give it a row in the table floors of cmd/stoa/plan_test.go", f.folder)
+		return violations
 	}
 	for _, imported := range f.imports {
-		room, ok := strings.CutPrefix(imported, module+"/")
-		if !ok || room == f.room {
+		folder, ok := strings.CutPrefix(imported, modulePath+"/")
+		if !ok || folder == f.folder {
 			continue
 		}
-		other, ok := floor(room)
+		other, ok := findLayer(folder)
 		switch {
 		case !ok:
-			complain("%s has no floor: give it a row in the table floors of cmd/stoa/plan_test.go", room)
-		case isTestRoom(room) && !f.test && !isTestRoom(f.room):
-			complain("%s must not import %s outside its tests: that room is for tests", f.room, room)
-		case other > own:
-			complain("%s (floor %d) must not import %s (floor %d): a room imports rooms on lower floors only", f.room, own, room, other)
-		case other == own && !f.outside && !f.mayMeet(room):
-			complain("%s and %s are both on floor %d: rooms on one floor do not import each other (a test in a package %s_test may)",
-				f.room, room, own, f.room)
+			addViolation("%s has no floor: give it a row in the table floors of cmd/stoa/plan_test.go", folder)
+		case isTestPackage(folder) && !f.isTest && !isTestPackage(f.folder):
+			addViolation("%s must not import %s outside its tests: that room is for tests", f.folder, folder)
+		case other > specific:
+			addViolation("%s (floor %d) must not import %s (floor %d): a room imports rooms on lower floors only", f.folder, specific, folder, other)
+		case other == specific && !f.isExternal && !f.mayImportSameLayer(folder):
+			addViolation("%s and %s are both on floor %d: rooms on one floor do not import each other (a test in a package %s_test may)",
+				f.folder, folder, specific, f.folder)
 		}
 	}
-	return offences
+	return violations
 }
 
-// mayMeet says whether f may import a room on its own floor: a test room its parent and the migrations, a test any
+// mayImportSameLayer says whether f may import a room on its own floor: a test room its parent and the migrations, a test any
 // test room.
-func (f goFile) mayMeet(room string) bool {
-	if isTestRoom(f.room) && (room == path.Dir(f.room) || room == "migrations") {
+func (f goFile) mayImportSameLayer(folder string) bool {
+	if isTestPackage(f.folder) && (folder == path.Dir(f.folder) || folder == "migrations") {
 		return true
 	}
-	return isTestRoom(room) && (f.test || isTestRoom(f.room))
+	return isTestPackage(folder) && (f.isTest || isTestPackage(f.folder))
 }
 
-// guestOffences says how f breaks the table of guests.
-func guestOffences(f goFile) []string {
-	var offences []string
+// findDependencyViolations says how f breaks the table of guests.
+func findDependencyViolations(f goFile) []string {
+	var violations []string
 	for _, imported := range f.imports {
 		first, _, _ := strings.Cut(imported, "/")
-		if first == module || !strings.Contains(first, ".") {
+		if first == modulePath || !strings.Contains(first, ".") {
 			continue
 		}
-		rooms, ok := roomsOf(imported)
+		folders, ok := findDependencyRule(imported)
 		switch {
 		case !ok:
-			offences = append(offences, fmt.Sprintf("%s: %s is a guest that nobody invited: give its module a row in the table guests of cmd/stoa/plan_test.go",
+			violations = append(violations, fmt.Sprintf("%s: %s is a guest that nobody invited: give its module a row in the table guests of cmd/stoa/plan_test.go",
 				f.path, imported))
-		case !slices.ContainsFunc(rooms, f.receives):
-			offences = append(offences, fmt.Sprintf("%s: %s is a guest of %s only, not of %s", f.path, imported, strings.Join(rooms, ", "), f.room))
+		case !slices.ContainsFunc(folders, f.matchesEntry):
+			violations = append(violations, fmt.Sprintf("%s: %s is a guest of %s only, not of %s", f.path, imported, strings.Join(folders, ", "), f.folder))
 		}
 	}
-	return offences
+	return violations
 }
 
-// receives says whether an entry of the table of guests speaks of f.
-func (f goFile) receives(entry string) bool {
+// matchesEntry says whether an entry of the table of guests speaks of f.
+func (f goFile) matchesEntry(entry string) bool {
 	entry, tests := strings.CutSuffix(entry, "(test)")
-	if tests && !f.test && !isTestRoom(f.room) {
+	if tests && !f.isTest && !isTestPackage(f.folder) {
 		return false
 	}
-	below, isTree := strings.CutSuffix(entry, "/...")
-	return entry == "*" || entry == f.room || isTree && (f.room == below || strings.HasPrefix(f.room, below+"/"))
+	subpath, isTree := strings.CutSuffix(entry, "/...")
+	return entry == "*" || entry == f.folder || isTree && (f.folder == subpath || strings.HasPrefix(f.folder, subpath+"/"))
 }
 
-// roomsOf returns the row of the module that an import belongs to.
-func roomsOf(imported string) ([]string, bool) {
+// findDependencyRule returns the row of the module that an import belongs to.
+func findDependencyRule(imported string) ([]string, bool) {
 	best := ""
-	for m := range guests {
+	for m := range dependencyRules {
 		under := imported == m || strings.HasPrefix(imported, strings.TrimSuffix(m, "/")+"/")
 		if under && len(m) > len(best) {
 			best = m
 		}
 	}
-	return guests[best], best != ""
+	return dependencyRules[best], best != ""
 }
 
-// isTestRoom says whether a room holds what tests share: its name is its parent's with "test" behind it, and it
+// isTestPackage says whether a room holds what tests share: its name is its parent's with "test" behind it, and it
 // stands on its parent's floor.
-func isTestRoom(room string) bool {
-	return path.Base(room) == path.Base(path.Dir(room))+"test"
+func isTestPackage(folder string) bool {
+	return path.Base(folder) == path.Base(path.Dir(folder))+"test"
 }
 
-func floor(room string) (int, bool) {
-	if isTestRoom(room) {
-		room = path.Dir(room)
+func findLayer(folder string) (int, bool) {
+	if isTestPackage(folder) {
+		folder = path.Dir(folder)
 	}
-	n, ok := floors[room]
+	n, ok := layers[folder]
 	return n, ok
 }
 
-// environmentReads returns each use of the process environment in f.
-func environmentReads(f goFile) []string {
+// findEnvironmentReads returns each use of the process environment in f.
+func findEnvironmentReads(f goFile) []string {
 	readers := map[string][]string{
 		"os":      {"Getenv", "LookupEnv", "Environ", "ExpandEnv"},
 		"syscall": {"Getenv", "Environ"},
@@ -382,22 +382,22 @@ func environmentReads(f goFile) []string {
 
 // goFile is one Go file of this module, whatever its build tags.
 type goFile struct {
-	path    string // from the module's root, with slashes
-	room    string // its folder
-	test    bool   // a _test.go file
-	outside bool   // of an external _test package
-	imports []string
-	tree    *ast.File
+	path       string // from the module's root, with slashes
+	folder     string // its folder
+	isTest     bool   // a _test.go file
+	isExternal bool   // of an external _test package
+	imports    []string
+	tree       *ast.File
 }
 
-// file makes up a file for the tests of the rules themselves. A _test.go file stands outside its package.
-func file(name string, imports ...string) goFile {
+// newGoFile makes up a file for the tests of the rules themselves. A _test.go file stands outside its package.
+func newGoFile(name string, imports ...string) goFile {
 	test := strings.HasSuffix(name, "_test.go")
-	return goFile{path: name, room: path.Dir(name), test: test, outside: test, imports: imports}
+	return goFile{path: name, folder: path.Dir(name), isTest: test, isExternal: test, imports: imports}
 }
 
-// goFiles returns every Go file of this module. Modules inside it are not part of it.
-func goFiles(t *testing.T) []goFile {
+// listGoFiles returns every Go file of this module. Modules inside it are not part of it.
+func listGoFiles(t *testing.T) []goFile {
 	t.Helper()
 	root := filepath.Join("..", "..")
 	var files []goFile
@@ -406,7 +406,7 @@ func goFiles(t *testing.T) []goFile {
 			return err
 		}
 		if entry.IsDir() {
-			return skipFolder(root, name, entry)
+			return checkFolder(root, name, entry)
 		}
 		if filepath.Ext(name) != ".go" {
 			return nil
@@ -415,7 +415,7 @@ func goFiles(t *testing.T) []goFile {
 		if err != nil {
 			return err
 		}
-		f, err := parse(name, filepath.ToSlash(relative))
+		f, err := parseGoFile(name, filepath.ToSlash(relative))
 		files = append(files, f)
 		return err
 	})
@@ -428,8 +428,8 @@ func goFiles(t *testing.T) []goFile {
 	return files
 }
 
-// skipFolder says whether the go command looks into a folder.
-func skipFolder(root, name string, entry fs.DirEntry) error {
+// checkFolder says whether the go command looks into a folder.
+func checkFolder(root, name string, entry fs.DirEntry) error {
 	if name == root {
 		return nil
 	}
@@ -443,13 +443,13 @@ func skipFolder(root, name string, entry fs.DirEntry) error {
 	return nil
 }
 
-func parse(name, relative string) (goFile, error) {
+func parseGoFile(name, relative string) (goFile, error) {
 	tree, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 	if err != nil {
 		return goFile{}, err
 	}
-	f := goFile{path: relative, room: path.Dir(relative), test: strings.HasSuffix(relative, "_test.go"), tree: tree}
-	f.outside = f.test && strings.HasSuffix(tree.Name.Name, "_test")
+	f := goFile{path: relative, folder: path.Dir(relative), isTest: strings.HasSuffix(relative, "_test.go"), tree: tree}
+	f.isExternal = f.isTest && strings.HasSuffix(tree.Name.Name, "_test")
 	for _, spec := range tree.Imports {
 		imported, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {

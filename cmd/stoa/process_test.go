@@ -16,14 +16,14 @@ import (
 // process is a real stoa process.
 type process struct {
 	*stoatest.Process
-	*testHouse
+	*testServer
 }
 
-// serveIn starts stoa serve in a folder and waits until it serves.
-func serveIn(t *testing.T, dir string, args ...string) *process {
+// startProcess starts stoa serve in a folder and waits until it serves.
+func startProcess(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	p := stoatest.Serve(t, "stoa", dir, args...)
-	return &process{p, &testHouse{url: p.URL}}
+	p := stoatest.StartServing(t, "stoa", dir, args...)
+	return &process{p, &testServer{url: p.URL}}
 }
 
 // slowApp is an app whose agent takes two seconds over each answer.
@@ -32,9 +32,9 @@ llms: {m: {provider: scripted, script: [{when: {text: "^slow"}, then: [{say: "on
 agents: {assistant: {llm: m}}
 `
 
-func (h *testHouse) create(t *testing.T, name, config string) {
+func (h *testServer) createApp(t *testing.T, name, config string) {
 	t.Helper()
-	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": config})
+	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": config})
 }
 
 type taskAnswer struct {
@@ -47,8 +47,8 @@ type taskAnswer struct {
 	}
 }
 
-// text is what the task's agent said last.
-func (a taskAnswer) text() string {
+// statusText is what the task's agent said last.
+func (a taskAnswer) statusText() string {
 	var b strings.Builder
 	for _, p := range a.Result.Status.Message.Parts {
 		b.WriteString(p.Text)
@@ -56,52 +56,52 @@ func (a taskAnswer) text() string {
 	return b.String()
 }
 
-// databases are the addresses that process tests run on.
-func databases(t *testing.T, f func(t *testing.T, dir, database string)) {
+// onEachProcessDatabase are the addresses that process tests run on.
+func onEachProcessDatabase(t *testing.T, f func(t *testing.T, dir, database string)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, t.TempDir(), "sqlite://stoa.db") })
-	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, t.TempDir(), dbtest.PostgresURL(t)) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, t.TempDir(), dbtest.NewPostgresURL(t)) })
 }
 
 // TestTwoProcesses serves one PostgreSQL twice: each answers every tenant, and a change made at one is in force at
 // the other within two seconds.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
-	database := dbtest.PostgresURL(t)
-	one, two := serveIn(t, t.TempDir(), "--database", database), serveIn(t, t.TempDir(), "--database", database)
+	database := dbtest.NewPostgresURL(t)
+	one, two := startProcess(t, t.TempDir(), "--database", database), startProcess(t, t.TempDir(), "--database", database)
 	both := []*process{one, two}
 	tokens := map[string]string{}
 	for i, app := range []string{"acme", "globex"} {
-		both[i].create(t, app, fmt.Sprintf(slowApp, app))
-		tokens[app] = both[i].token(t, app, "ana", nil)
+		both[i].createApp(t, app, fmt.Sprintf(slowApp, app))
+		tokens[app] = both[i].createToken(t, app, "ana", nil)
 	}
-	ask := func(p *process, app string) string {
+	request := func(p *process, app string) string {
 		var got taskAnswer
-		p.want(t, http.StatusOK, &got, "POST", "/agents/assistant", tokens[app], rpc("message:send", words("hi")))
-		return got.text()
+		p.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", tokens[app], newRPCCall("message:send", newTextMessage("hi")))
+		return got.statusText()
 	}
 	for _, p := range both {
 		for app := range tokens {
-			if got := ask(p, app); got != app+": hi" {
+			if got := request(p, app); got != app+": hi" {
 				t.Errorf("%s at %s says %q", app, p.url, got)
 			}
 		}
 	}
-	one.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
-	within(t, 20*time.Second, "the new revision serves at the other process", func() bool { return ask(two, "acme") == "new acme: hi" })
-	one.want(t, http.StatusOK, nil, "POST", "/admin/apps/globex:suspend", testSecret, map[string]any{})
-	within(t, 20*time.Second, "the other process refuses the suspended app", func() bool {
-		status, _ := two.ask(t, "POST", "/agents/assistant", tokens["globex"], rpc("message:send", words("hi")))
+	one.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
+	waitWithin(t, 20*time.Second, "the new revision serves at the other process", func() bool { return request(two, "acme") == "new acme: hi" })
+	one.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/globex:suspend", testSecret, map[string]any{})
+	waitWithin(t, 20*time.Second, "the other process refuses the suspended app", func() bool {
+		status, _ := two.doRequest(t, "POST", "/agents/assistant", tokens["globex"], newRPCCall("message:send", newTextMessage("hi")))
 		return status == http.StatusForbidden
 	})
-	one.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
-	within(t, 20*time.Second, "the other process refuses tokens of the deleted app", func() bool {
-		status, _ := two.ask(t, "POST", "/agents/assistant", tokens["acme"], rpc("message:send", words("hi")))
+	one.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
+	waitWithin(t, 20*time.Second, "the other process refuses tokens of the deleted app", func() bool {
+		status, _ := two.doRequest(t, "POST", "/agents/assistant", tokens["acme"], newRPCCall("message:send", newTextMessage("hi")))
 		return status == http.StatusUnauthorized
 	})
 }
 
-func within(t *testing.T, d time.Duration, what string, holds func() bool) {
+func waitWithin(t *testing.T, d time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for began := time.Now(); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Since(began) > d {
@@ -113,9 +113,9 @@ func within(t *testing.T, d time.Duration, what string, holds func() bool) {
 // TestCardAddress wants the URL of a card to be where the server was found.
 func TestCardAddress(t *testing.T) {
 	t.Parallel()
-	p := serveIn(t, t.TempDir())
+	p := startProcess(t, t.TempDir())
 	var card struct{ URL string }
-	p.want(t, http.StatusOK, &card, "GET", "/agents/assistant", "", nil)
+	p.requireStatus(t, http.StatusOK, &card, "GET", "/agents/assistant", "", nil)
 	if want := p.url + "/agents/assistant"; card.URL != want {
 		t.Errorf("the card says %s, want %s", card.URL, want)
 	}
@@ -124,7 +124,7 @@ func TestCardAddress(t *testing.T) {
 // TestRefusesToStart wants one clear line and exit code 1 for each way a start can go wrong.
 func TestRefusesToStart(t *testing.T) {
 	t.Parallel()
-	taken := serveIn(t, t.TempDir())
+	taken := startProcess(t, t.TempDir())
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -151,7 +151,7 @@ func TestRefusesToStart(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := stoatest.Start(t, "stoa", t.TempDir(), c.args...)
+			p := stoatest.StartServer(t, "stoa", t.TempDir(), c.args...)
 			select {
 			case <-p.Ended():
 			case <-time.After(30 * time.Second):
@@ -184,60 +184,60 @@ agents: {assistant: {llm: m}}
 `, greeting)
 	}
 	write("stoa.yaml", config("one"))
-	p := serveIn(t, dir, "--config", "stoa.yaml", "--watch")
+	p := startProcess(t, dir, "--config", "stoa.yaml", "--watch")
 	send := func(m map[string]any) (got taskAnswer) {
-		p.want(t, http.StatusOK, &got, "POST", "/agents/assistant", "", rpc("message:send", m))
+		p.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", "", newRPCCall("message:send", m))
 		return got
 	}
 	says := func(want string) func() bool {
-		return func() bool { got := send(words("hi")); return got.text() == want }
+		return func() bool { got := send(newTextMessage("hi")); return got.statusText() == want }
 	}
-	waiting := send(words("ask"))
-	within(t, 20*time.Second, "the file serves", says("one: hi"))
+	waiting := send(newTextMessage("ask"))
+	waitWithin(t, 20*time.Second, "the file serves", says("one: hi"))
 	write("stoa.yaml", config("two"))
-	within(t, 20*time.Second, "a changed file serves", says("two: hi"))
+	waitWithin(t, 20*time.Second, "a changed file serves", says("two: hi"))
 	write("stoa.yaml", "agnets: {}\n")
-	within(t, 20*time.Second, "a broken file is told", func() bool { return strings.Contains(p.Output(), "agnets") })
+	waitWithin(t, 20*time.Second, "a broken file is told", func() bool { return strings.Contains(p.Output(), "agnets") })
 	if !says("two: hi")() {
 		t.Error("a broken file replaced the one before")
 	}
 	write("stoa.yaml", config("two")+"server: {port: 9999}\n")
-	within(t, 20*time.Second, "a change that takes a restart is told", func() bool { return strings.Contains(p.Output(), "take a restart") })
-	if _, app := p.ask(t, "GET", "/admin/apps/default", testSecret, nil); !strings.Contains(app, `"awaits_restart":["server.port"]`) {
+	waitWithin(t, 20*time.Second, "a change that takes a restart is told", func() bool { return strings.Contains(p.Output(), "take a restart") })
+	if _, app := p.doRequest(t, "GET", "/admin/apps/default", testSecret, nil); !strings.Contains(app, `"awaits_restart":["server.port"]`) {
 		t.Errorf("the admin API does not say what takes a restart: %s", app)
 	}
 	write("stoa.yaml", config("${GREETING:three}"))
-	within(t, 20*time.Second, "a mended file serves", says("three: hi"))
-	if _, app := p.ask(t, "GET", "/admin/apps/default", testSecret, nil); strings.Contains(app, "awaits_restart") {
+	waitWithin(t, 20*time.Second, "a mended file serves", says("three: hi"))
+	if _, app := p.doRequest(t, "GET", "/admin/apps/default", testSecret, nil); strings.Contains(app, "awaits_restart") {
 		t.Errorf("the file is what it was at the start, but for what needs no restart: %s", app)
 	}
 	write(".env", "GREETING=four\n")
-	within(t, 20*time.Second, "a changed .env serves", says("four: hi"))
-	within(t, 20*time.Second, "each configuration is on the audit trail", func() bool {
-		_, trail := p.ask(t, "GET", "/admin/audit?app=default&action=config", testSecret, nil)
+	waitWithin(t, 20*time.Second, "a changed .env serves", says("four: hi"))
+	waitWithin(t, 20*time.Second, "each configuration is on the audit trail", func() bool {
+		_, trail := p.doRequest(t, "GET", "/admin/audit?app=default&action=config", testSecret, nil)
 		return strings.Count(trail, `"config.load"`) == 4 // what stands in .env is in the environment
 	})
-	answer := words("go on")
+	answer := newTextMessage("go on")
 	answer["message"].(map[string]any)["task_id"] = waiting.Result.TaskID
-	if got := send(answer); got.text() != "four: go on" {
-		t.Errorf("the task that waited goes on with %q", got.text())
+	if got := send(answer); got.statusText() != "four: go on" {
+		t.Errorf("the task that waited goes on with %q", got.statusText())
 	}
 }
 
 // TestFilesDiffer gives two processes of one database different configuration files: both say so.
 func TestFilesDiffer(t *testing.T) {
 	t.Parallel()
-	database := dbtest.PostgresURL(t)
+	database := dbtest.NewPostgresURL(t)
 	var both []*process
 	for _, greeting := range []string{"one", "two"} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), fmt.Appendf(nil, slowApp, greeting), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		both = append(both, serveIn(t, dir, "--database", database, "--config", "stoa.yaml", "--queue-stale-threshold", "1s"))
+		both = append(both, startProcess(t, dir, "--database", database, "--config", "stoa.yaml", "--queue-stale-threshold", "1s"))
 	}
 	for _, p := range both {
-		within(t, 20*time.Second, "the process warns of the other's file", func() bool {
+		waitWithin(t, 20*time.Second, "the process warns of the other's file", func() bool {
 			return strings.Contains(p.Output(), "another configuration file")
 		})
 	}
@@ -247,7 +247,7 @@ func TestFilesDiffer(t *testing.T) {
 func TestOpenDefault(t *testing.T) {
 	t.Parallel()
 	for host, warned := range map[string]bool{"0.0.0.0": true, "127.0.0.1": false} {
-		if got := strings.Contains(serveIn(t, t.TempDir(), "--host", host).Output(), "the app default is open"); got != warned {
+		if got := strings.Contains(startProcess(t, t.TempDir(), "--host", host).Output(), "the app default is open"); got != warned {
 			t.Errorf("at %s it is said: %v", host, got)
 		}
 	}

@@ -28,16 +28,16 @@ func TestPrometheus(t *testing.T) {
 		}
 	}
 	t.Setenv(metricsTokenName, "token-of-the-metrics")
-	h := exercised(t)
-	req := h.request(t, "GET", "/metrics", "token-of-the-metrics", nil)
-	status, page := h.do(t, req)
+	h := openExercisedServer(t)
+	req := h.newRequest(t, "GET", "/metrics", "token-of-the-metrics", nil)
+	status, page := h.sendRequest(t, req)
 	if status != http.StatusOK {
 		t.Fatal(status, page)
 	}
 	check := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
 	check.Stdin = strings.NewReader(page)
-	if said, err := check.CombinedOutput(); err != nil || len(bytes.TrimSpace(said)) > 0 {
-		t.Errorf("promtool check metrics: %v\n%s", err, said)
+	if written, err := check.CombinedOutput(); err != nil || len(bytes.TrimSpace(written)) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, written)
 	}
 	prometheus := startPrometheus(t, strings.TrimPrefix(h.url, "http://"))
 	for query, want := range map[string]string{
@@ -49,8 +49,8 @@ func TestPrometheus(t *testing.T) {
 		`sum(stoa_queue_app_runs{state="pending",app="default"})`:                                                             "1",
 	} {
 		got := ""
-		within(t, 20*time.Second, "the answer to "+query, func() bool {
-			got = ask(t, prometheus, query)
+		waitWithin(t, 20*time.Second, "the answer to "+query, func() bool {
+			got = queryPrometheus(t, prometheus, query)
 			return got != ""
 		})
 		if got != want {
@@ -76,8 +76,8 @@ func startPrometheus(t *testing.T, target string) string {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("prometheus", "--config.file", config, "--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", addr, "--log.level", "error")
-	var said syncBuffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var written syncBuffer
+	cmd.Stdout, cmd.Stderr = &written, &written
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,14 +85,14 @@ func startPrometheus(t *testing.T, target string) string {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Log(said.String())
+			t.Log(written.String())
 		}
 	})
 	return "http://" + addr
 }
 
-// ask returns the one value that a query comes to, "" if there is none yet.
-func ask(t *testing.T, prometheus, query string) string {
+// queryPrometheus returns the one value that a query comes to, "" if there is none yet.
+func queryPrometheus(t *testing.T, prometheus, query string) string {
 	t.Helper()
 	resp, err := http.Get(prometheus + "/api/v1/query?query=" + url.QueryEscape(query)) //nolint:noctx // it is beside us
 	if err != nil {

@@ -24,16 +24,16 @@ type queueListCmd struct {
 
 // Run shows the queue at a glance.
 func (cmd *queueListCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
 	var answer json.RawMessage
-	if err := api.do(ctx, http.MethodGet, "/admin/queue", nil, &answer); err != nil {
+	if err := api.doJSON(ctx, http.MethodGet, "/admin/queue", nil, &answer); err != nil {
 		return err
 	}
 	if cmd.JSON {
-		return c.json(answer)
+		return c.printJSON(answer)
 	}
 	var q struct {
 		Pending, Running, Completed, Failed int64
@@ -48,7 +48,7 @@ func (cmd *queueListCmd) Run(ctx context.Context, c *console) error {
 	if err := json.Unmarshal(answer, &q); err != nil {
 		return fmt.Errorf("read the queue: %w", err)
 	}
-	c.print(fmt.Sprintf("pending %d (the oldest for %.0f s), running %d, waiting for somebody %d, failed %d, completed %d\n",
+	c.printText(fmt.Sprintf("pending %d (the oldest for %.0f s), running %d, waiting for somebody %d, failed %d, completed %d\n",
 		q.Pending, q.Oldest, q.Running, q.InputRequired, q.Failed, q.Completed))
 	if len(q.Apps) == 0 {
 		return nil
@@ -57,8 +57,8 @@ func (cmd *queueListCmd) Run(ctx context.Context, c *console) error {
 	for i, a := range q.Apps {
 		rows[i] = []string{a.App, strconv.FormatInt(a.Pending, 10), strconv.FormatInt(a.Running, 10)}
 	}
-	c.print("\n")
-	return c.table([]string{"APP", "PENDING", "RUNNING"}, rows)
+	c.printText("\n")
+	return c.printTable([]string{"APP", "PENDING", "RUNNING"}, rows)
 }
 
 // deadFilter chooses dead letters.
@@ -76,16 +76,16 @@ type queueDeadCmd struct {
 
 // Run lists all dead letters that were asked for, however many pages they fill.
 func (cmd *queueDeadCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
-	all, err := pages(ctx, api, "/admin/queue/dead", "runs", url.Values{"app": {cmd.App}, "agent": {cmd.Agent}, "error": {cmd.Error}})
+	all, err := readPages(ctx, api, "/admin/queue/dead", "runs", url.Values{"app": {cmd.App}, "agent": {cmd.Agent}, "error": {cmd.Error}})
 	if err != nil {
 		return err
 	}
 	if cmd.JSON {
-		return c.json(map[string]any{"runs": all, "total_size": len(all)})
+		return c.printJSON(map[string]any{"runs": all, "total_size": len(all)})
 	}
 	rows := make([][]string, len(all))
 	for i, raw := range all {
@@ -100,7 +100,7 @@ func (cmd *queueDeadCmd) Run(ctx context.Context, c *console) error {
 		}
 		rows[i] = []string{d.ID, d.App, d.Agent, strconv.FormatInt(d.Attempts, 10), d.FailedAt, d.LastError}
 	}
-	return c.table([]string{"ID", "APP", "AGENT", "ATTEMPTS", "FAILED", "ERROR"}, rows)
+	return c.printTable([]string{"ID", "APP", "AGENT", "ATTEMPTS", "FAILED", "ERROR"}, rows)
 }
 
 type queueRequeueCmd struct {
@@ -114,9 +114,9 @@ type queueRequeueCmd struct {
 func (cmd *queueRequeueCmd) Run(ctx context.Context, c *console) error {
 	filtered := cmd.deadFilter != deadFilter{}
 	if (len(cmd.ID) > 0) == (cmd.All || filtered) {
-		return &exit{code: exitUsage, cause: errors.New("name dead letters, or choose them with --app, --agent and --error, or take --all")}
+		return &exitError{code: exitUsage, cause: errors.New("name dead letters, or choose them with --app, --agent and --error, or take --all")}
 	}
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
@@ -124,10 +124,10 @@ func (cmd *queueRequeueCmd) Run(ctx context.Context, c *console) error {
 		var next struct {
 			TaskID string `json:"task_id"`
 		}
-		if err := api.do(ctx, http.MethodPost, "/admin/queue/dead/"+url.PathEscape(id)+":requeue", map[string]any{}, &next); err != nil {
+		if err := api.doJSON(ctx, http.MethodPost, "/admin/queue/dead/"+url.PathEscape(id)+":requeue", map[string]any{}, &next); err != nil {
 			return fmt.Errorf("requeue %s: %w", id, err)
 		}
-		c.say("%s goes on as task %s", id, next.TaskID)
+		c.printStatus("%s goes on as task %s", id, next.TaskID)
 	}
 	if len(cmd.ID) > 0 {
 		return nil
@@ -135,11 +135,11 @@ func (cmd *queueRequeueCmd) Run(ctx context.Context, c *console) error {
 	body := map[string]string{"app": cmd.App, "agent": cmd.Agent, "error": cmd.Error}
 	for total := 0; ; {
 		var did struct{ Requeued, Remaining int }
-		if err := api.do(ctx, http.MethodPost, "/admin/queue/dead:requeue", body, &did); err != nil {
+		if err := api.doJSON(ctx, http.MethodPost, "/admin/queue/dead:requeue", body, &did); err != nil {
 			return err
 		}
 		if total += did.Requeued; did.Requeued == 0 || did.Remaining == 0 {
-			c.say("%d requeued, %d remaining", total, did.Remaining)
+			c.printStatus("%d requeued, %d remaining", total, did.Remaining)
 			return nil
 		}
 	}

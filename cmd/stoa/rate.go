@@ -16,8 +16,8 @@ type limitsRecord struct {
 	Rate               []tenancy.Rate `json:"rate"`
 }
 
-// rates returns the rates as --rate takes them.
-func (l limitsRecord) rates() string {
+// formatRates returns the rates as --rate takes them.
+func (l limitsRecord) formatRates() string {
 	texts := make([]string, len(l.Rate))
 	for i, r := range l.Rate {
 		per := r.Per
@@ -29,15 +29,15 @@ func (l limitsRecord) rates() string {
 	return strings.Join(texts, ", ")
 }
 
-// rates reads the arguments of --rate. Whether the words are ones that the server knows, it says itself.
-func rates(args []string) ([]tenancy.Rate, error) {
+// parseRates reads the arguments of --rate. Whether the words are ones that the server knows, it says itself.
+func parseRates(args []string) ([]tenancy.Rate, error) {
 	out := make([]tenancy.Rate, len(args))
 	for i, arg := range args {
 		what, number, ok := strings.Cut(arg, "=")
 		words := strings.Split(what, ":")
 		n, err := strconv.ParseInt(number, 10, 64)
 		if !ok || len(words) != 3 || err != nil {
-			return nil, &exit{code: exitUsage, cause: fmt.Errorf("--rate takes one such as app:count:minute=100 or agent/helper:token:day=50000, it is %q", arg)}
+			return nil, &exitError{code: exitUsage, cause: fmt.Errorf("--rate takes one such as app:count:minute=100 or agent/helper:token:day=50000, it is %q", arg)}
 		}
 		per, agent, _ := strings.Cut(words[0], "/")
 		out[i] = tenancy.Rate{Per: per, Agent: agent, Type: words[1], Window: words[2], Limit: n}

@@ -17,16 +17,16 @@ func BenchmarkRead(b *testing.B) {
 	if err := os.WriteFile(config, []byte("llms: {m: {provider: scripted}}\nagents: {assistant: {llm: m}}\n"), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	h := openHouseOf(b, dbtest.PostgresURL(b), slog.New(slog.DiscardHandler), config)
+	h := openServerWith(b, dbtest.NewPostgresURL(b), slog.New(slog.DiscardHandler), config)
 	var sent taskAnswer
 	for i := range 100 {
-		h.want(b, http.StatusOK, &sent, "POST", "/agents/assistant", "", rpc("message:send", words(fmt.Sprint("hello ", i))))
+		h.requireStatus(b, http.StatusOK, &sent, "POST", "/agents/assistant", "", newRPCCall("message:send", newTextMessage(fmt.Sprint("hello ", i))))
 	}
 	for name, path := range map[string]string{"list": "/tasks", "get": "/tasks/" + sent.Result.TaskID, "card": "/.well-known/agent-card.json"} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				h.want(b, http.StatusOK, nil, "GET", "/v1/agents/assistant"+path, "", nil)
+				h.requireStatus(b, http.StatusOK, nil, "GET", "/v1/agents/assistant"+path, "", nil)
 			}
 		})
 	}

@@ -12,10 +12,10 @@ import (
 // TestReadme types the README's tour into a shell, word for word but for the port, on each engine.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	databases(t, tour)
+	onEachProcessDatabase(t, runReadmeTour)
 }
 
-func tour(t *testing.T, dir, database string) {
+func runReadmeTour(t *testing.T, dir, database string) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func tour(t *testing.T, dir, database string) {
 	if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
 		t.Fatal(err)
 	}
-	p := serveIn(t, dir, "--config", "examples/default.yaml", "--database", database)
+	p := startProcess(t, dir, "--config", "examples/default.yaml", "--database", database)
 	sh := exec.Command("bash", "-euo", "pipefail")
 	sh.Dir = dir
 	sh.Stdin = strings.NewReader(strings.ReplaceAll(steps, "http://localhost:8080", p.url))

@@ -12,31 +12,31 @@ import (
 // TestNoRecovery kills a process in the middle of a task whose app does not let such tasks go on: it fails and says why.
 func TestNoRecovery(t *testing.T) {
 	t.Parallel()
-	databases(t, func(t *testing.T, dir, database string) {
+	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {
 		args := []string{"--database", database, "--queue-stale-threshold", "1s"}
-		first := serveIn(t, dir, args...)
-		first.create(t, "acme", fmt.Sprintf(slowApp, "acme")+"\nstorage: {checkpoint: {recovery: {auto_resume: false}}}\n")
-		token := first.token(t, "acme", "ana", nil)
+		first := startProcess(t, dir, args...)
+		first.createApp(t, "acme", fmt.Sprintf(slowApp, "acme")+"\nstorage: {checkpoint: {recovery: {auto_resume: false}}}\n")
+		token := first.createToken(t, "acme", "ana", nil)
 		var sent taskAnswer
-		first.want(t, http.StatusOK, &sent, "POST", "/agents/assistant", token,
+		first.requireStatus(t, http.StatusOK, &sent, "POST", "/agents/assistant", token,
 			map[string]any{"jsonrpc": "2.0", "id": 1, "method": "message:send", "params": map[string]any{
 				"message":       map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "text": "slow please"}}},
 				"configuration": map[string]any{"blocking": false},
 			}})
-		get := rpc("tasks/get", map[string]any{"id": sent.Result.TaskID})
+		get := newRPCCall("tasks/get", map[string]any{"id": sent.Result.TaskID})
 		var got taskAnswer
-		within(t, 20*time.Second, "the task is at work", func() bool {
-			first.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)
+		waitWithin(t, 20*time.Second, "the task is at work", func() bool {
+			first.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)
 			return got.Result.Status.State == "working"
 		})
-		_ = first.End(syscall.SIGKILL)
-		second := serveIn(t, dir, args...)
-		within(t, 20*time.Second, "the task failed", func() bool {
-			second.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)
+		_ = first.SignalAndWait(syscall.SIGKILL)
+		second := startProcess(t, dir, args...)
+		waitWithin(t, 20*time.Second, "the task failed", func() bool {
+			second.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)
 			return got.Result.Status.State == "failed"
 		})
-		if want := "does not let such tasks go on"; !strings.Contains(got.text(), want) {
-			t.Errorf("the task says %q, want %q in it", got.text(), want)
+		if want := "does not let such tasks go on"; !strings.Contains(got.statusText(), want) {
+			t.Errorf("the task says %q, want %q in it", got.statusText(), want)
 		}
 	})
 }

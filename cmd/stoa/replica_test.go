@@ -24,33 +24,33 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// fleets runs f with the arguments that connect the processes of a fleet: over PostgreSQL alone, and over Redis, which
+// onEachFleet runs f with the arguments that connect the processes of a fleet: over PostgreSQL alone, and over Redis, which
 // carries live text as well.
-func fleets(t *testing.T, f func(t *testing.T, text bool, args []string)) {
+func onEachFleet(t *testing.T, f func(t *testing.T, text bool, args []string)) {
 	t.Helper()
 	t.Parallel()
-	fleetsOf(t, (*testing.T).Parallel, f)
+	runOnEachFleet(t, (*testing.T).Parallel, f)
 }
 
-// fleetsAlone is fleets while no other test runs, for one that takes slowness for failure.
-func fleetsAlone(t *testing.T, f func(t *testing.T, text bool, args []string)) {
+// onEachFleetSerially is fleets while no other test runs, for one that takes slowness for failure.
+func onEachFleetSerially(t *testing.T, f func(t *testing.T, text bool, args []string)) {
 	t.Helper()
-	fleetsOf(t, func(*testing.T) {}, f)
+	runOnEachFleet(t, func(*testing.T) {}, f)
 }
 
-func fleetsOf(t *testing.T, begin func(t *testing.T), f func(t *testing.T, text bool, args []string)) {
+func runOnEachFleet(t *testing.T, begin func(t *testing.T), f func(t *testing.T, text bool, args []string)) {
 	t.Helper()
 	t.Run("postgres", func(t *testing.T) {
 		begin(t)
-		f(t, false, []string{"--database", dbtest.PostgresURL(t)})
+		f(t, false, []string{"--database", dbtest.NewPostgresURL(t)})
 	})
 	t.Run("redis", func(t *testing.T) {
 		begin(t)
-		f(t, true, []string{"--database", dbtest.PostgresURL(t), "--redis", redisURL(t)})
+		f(t, true, []string{"--database", dbtest.NewPostgresURL(t), "--redis", requireRedisURL(t)})
 	})
 }
 
-func redisURL(t *testing.T) string {
+func requireRedisURL(t *testing.T) string {
 	t.Helper()
 	url := os.Getenv("STOA_TEST_REDIS")
 	if url == "" {
@@ -84,8 +84,8 @@ tools: {sum: {type: function, handler: calculator}}
 agents: {assistant: {llm: m, tools: [sum]}}
 `
 
-// told is one event of a stream.
-type told struct {
+// streamEvent is one event of a stream.
+type streamEvent struct {
 	ID   int64
 	Body struct {
 		TaskID   string `json:"task_id"`
@@ -98,26 +98,26 @@ type told struct {
 	}
 }
 
-func (e told) text() (s string) {
+func (e streamEvent) statusText() (s string) {
 	for _, p := range e.Body.Status.Message.Parts {
 		s += p.Text
 	}
 	return s
 }
 
-// stream is an open stream of events.
-type stream struct {
-	t     *testing.T
-	body  io.ReadCloser
-	lines *bufio.Reader
-	close context.CancelFunc
-	hint  bool // the stream asked to come back
-	err   error
+// eventStream is an open stream of events.
+type eventStream struct {
+	t           *testing.T
+	body        io.ReadCloser
+	lines       *bufio.Reader
+	close       context.CancelFunc
+	retryHinted bool // the stream asked to come back
+	err         error
 }
 
-func (p *process) stream(t *testing.T, token string, last int64, envelope map[string]any) *stream {
+func (p *process) openStream(t *testing.T, token string, last int64, envelope map[string]any) *eventStream {
 	t.Helper()
-	req := p.request(t, "POST", "/agents/assistant", token, envelope)
+	req := p.newRequest(t, "POST", "/agents/assistant", token, envelope)
 	if last > 0 {
 		req.Header.Set("Last-Event-ID", strconv.FormatInt(last, 10))
 	}
@@ -127,11 +127,11 @@ func (p *process) stream(t *testing.T, token string, last int64, envelope map[st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); _ = resp.Body.Close() })
-	return &stream{t: t, body: resp.Body, lines: bufio.NewReader(resp.Body), close: cancel}
+	return &eventStream{t: t, body: resp.Body, lines: bufio.NewReader(resp.Body), close: cancel}
 }
 
-// next returns the next event, false at the end of the stream or where it broke off.
-func (s *stream) next() (ev told, ok bool) {
+// nextEvent returns the next event, false at the end of the stream or where it broke off.
+func (s *eventStream) nextEvent() (ev streamEvent, ok bool) {
 	s.t.Helper()
 	for {
 		line, err := s.lines.ReadString('\n')
@@ -143,7 +143,7 @@ func (s *stream) next() (ev told, ok bool) {
 		case "id":
 			ev.ID, _ = strconv.ParseInt(value, 10, 64)
 		case "retry":
-			s.hint = true
+			s.retryHinted = true
 		case "data":
 			if err := json.Unmarshal([]byte(value), &ev.Body); err != nil {
 				s.t.Fatalf("%v in %s", err, value)
@@ -153,11 +153,11 @@ func (s *stream) next() (ev told, ok bool) {
 	}
 }
 
-// facts reads to the end and returns the events that have an id.
-func (s *stream) facts() (all []told) {
+// readFacts reads to the end and returns the events that have an id.
+func (s *eventStream) readFacts() (all []streamEvent) {
 	s.t.Helper()
 	for {
-		ev, ok := s.next()
+		ev, ok := s.nextEvent()
 		if !ok {
 			return all
 		}
@@ -167,8 +167,8 @@ func (s *stream) facts() (all []told) {
 	}
 }
 
-// resumes is how often TestResume cuts a stream: STOA_TEST_RESUMES, or 200 times.
-func resumes(t *testing.T) int {
+// countResumes is how often TestResume cuts a stream: STOA_TEST_RESUMES, or 200 times.
+func countResumes(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("STOA_TEST_RESUMES"))
 	if err != nil {
 		n = 200
@@ -182,25 +182,25 @@ func resumes(t *testing.T) int {
 // TestResume opens streams at one replica, cuts them anywhere and goes on at the other: together both parts are the
 // log, whichever part of it the task's worker has written by then.
 func TestResume(t *testing.T) {
-	fleets(t, func(t *testing.T, _ bool, args []string) {
-		replicas := []*process{serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)}
-		replicas[0].create(t, "acme", streamingApp)
-		token := replicas[0].token(t, "acme", "ana", nil)
+	onEachFleet(t, func(t *testing.T, _ bool, args []string) {
+		replicas := []*process{startProcess(t, t.TempDir(), args...), startProcess(t, t.TempDir(), args...)}
+		replicas[0].createApp(t, "acme", streamingApp)
+		token := replicas[0].createToken(t, "acme", "ana", nil)
 		work := make(chan int)
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
 				for i := range work {
 					one, two := replicas[i%2], replicas[(i+1)%2]
-					s := one.stream(t, token, 0, rpc("message:stream", words("go")))
-					first, ok := s.next()
+					s := one.openStream(t, token, 0, newRPCCall("message:stream", newTextMessage("go")))
+					first, ok := s.nextEvent()
 					if !ok {
 						t.Errorf("no event came: %v", s.err)
 						continue
 					}
-					id, got := first.Body.TaskID, []told{first}
+					id, got := first.Body.TaskID, []streamEvent{first}
 					for range rand.IntN(16) {
-						ev, ok := s.next()
+						ev, ok := s.nextEvent()
 						if !ok {
 							break
 						}
@@ -209,13 +209,13 @@ func TestResume(t *testing.T) {
 						}
 					}
 					s.close()
-					got = append(got, two.stream(t, token, got[len(got)-1].ID, rpc("tasks/subscribe", map[string]any{"id": id})).facts()...)
-					log := one.stream(t, token, 0, rpc("tasks/subscribe", map[string]any{"id": id, "after": 0})).facts()
-					seen := func(evs []told) (out []string) {
+					got = append(got, two.openStream(t, token, got[len(got)-1].ID, newRPCCall("tasks/subscribe", map[string]any{"id": id})).readFacts()...)
+					log := one.openStream(t, token, 0, newRPCCall("tasks/subscribe", map[string]any{"id": id, "after": 0})).readFacts()
+					seen := func(evs []streamEvent) (out []string) {
 						for _, ev := range evs {
 							text := fmt.Sprintf("%d %s %s", ev.ID, ev.Body.Status.State, ev.Body.Artifact.Name)
 							if ev.Body.Status.State == "completed" {
-								text += ev.text()
+								text += ev.statusText()
 							}
 							out = append(out, text)
 						}
@@ -227,7 +227,7 @@ func TestResume(t *testing.T) {
 				}
 			})
 		}
-		for i := range resumes(t) {
+		for i := range countResumes(t) {
 			work <- i
 		}
 		close(work)
@@ -235,20 +235,20 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// author is a model that says "one ", and the next word when it is told to.
-type author struct {
-	url  string
-	next []chan struct{} // closed for "two", and for the end
+// steppedModel is a model that says "one ", and the next word when it is told to.
+type steppedModel struct {
+	url   string
+	steps []chan struct{} // closed for "two", and for the end
 }
 
-func newAuthor(t *testing.T) *author {
-	a := &author{next: []chan struct{}{make(chan struct{}), make(chan struct{})}}
+func newSteppedModel(t *testing.T) *steppedModel {
+	a := &steppedModel{steps: []chan struct{}{make(chan struct{}), make(chan struct{})}}
 	srv := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		out.Header().Set("Content-Type", "text/event-stream")
 		for i, delta := range []string{`"delta":{"role":"assistant","content":"one "}`, `"delta":{"content":"two"}`, `"delta":{},"finish_reason":"stop"`} {
 			if i > 0 {
 				select {
-				case <-a.next[i-1]:
+				case <-a.steps[i-1]:
 				case <-r.Context().Done():
 					return
 				}
@@ -263,10 +263,10 @@ func newAuthor(t *testing.T) *author {
 	return a
 }
 
-// hire creates the app acme, whose assistant the author is.
-func (a *author) hire(t *testing.T, p *process) {
+// createApp creates the app acme, whose assistant the author is.
+func (a *steppedModel) createApp(t *testing.T, p *process) {
 	t.Helper()
-	p.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "grants": []string{"private_network"}, "config": fmt.Sprintf(`
+	p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "grants": []string{"private_network"}, "config": fmt.Sprintf(`
 llms: {m: {provider: openai, model: m, base_url: %q, api_key: k}, s: {provider: scripted}}
 agents: {assistant: {llm: m}, echo: {llm: s}}
 `, a.url)})
@@ -275,54 +275,54 @@ agents: {assistant: {llm: m}, echo: {llm: s}}
 // TestLiveElsewhere: who subscribes at another replica in the middle of a message reads it from its start where text is
 // carried, and in any case hears its end at once.
 func TestLiveElsewhere(t *testing.T) {
-	fleets(t, func(t *testing.T, text bool, args []string) {
-		model := newAuthor(t)
-		one, two := serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)
-		model.hire(t, one)
-		token := one.token(t, "acme", "ana", nil)
-		var here, there [5]*stream
+	onEachFleet(t, func(t *testing.T, text bool, args []string) {
+		model := newSteppedModel(t)
+		one, two := startProcess(t, t.TempDir(), args...), startProcess(t, t.TempDir(), args...)
+		model.createApp(t, one)
+		token := one.createToken(t, "acme", "ana", nil)
+		var here, there [5]*eventStream
 		for i := range here {
-			here[i] = one.stream(t, token, 0, rpc("message:stream", words("go")))
-			var ev told
-			for ok := true; ok && ev.text() != "one "; {
-				ev, ok = here[i].next()
+			here[i] = one.openStream(t, token, 0, newRPCCall("message:stream", newTextMessage("go")))
+			var ev streamEvent
+			for ok := true; ok && ev.statusText() != "one "; {
+				ev, ok = here[i].nextEvent()
 			}
-			there[i] = two.stream(t, token, 0, rpc("tasks/subscribe", map[string]any{"id": ev.Body.TaskID}))
-			if ev, _ := there[i].next(); ev.Body.Status.State != "working" {
+			there[i] = two.openStream(t, token, 0, newRPCCall("tasks/subscribe", map[string]any{"id": ev.Body.TaskID}))
+			if ev, _ := there[i].nextEvent(); ev.Body.Status.State != "working" {
 				t.Fatalf("a subscription begins with %+v", ev)
 			}
 			if text {
-				if ev, _ := there[i].next(); ev.text() != "one " {
-					t.Errorf("who comes in the middle reads %q", ev.text())
+				if ev, _ := there[i].nextEvent(); ev.statusText() != "one " {
+					t.Errorf("who comes in the middle reads %q", ev.statusText())
 				}
 			}
 		}
-		close(model.next[0])
+		close(model.steps[0])
 		for _, s := range there {
 			if text {
-				if ev, _ := s.next(); ev.text() != "two" || ev.ID != 0 {
-					t.Errorf("then %q with id %d", ev.text(), ev.ID)
+				if ev, _ := s.nextEvent(); ev.statusText() != "two" || ev.ID != 0 {
+					t.Errorf("then %q with id %d", ev.statusText(), ev.ID)
 				}
 			}
 		}
 		time.Sleep(3 * time.Second) // so that who looks for himself looks seldom
-		close(model.next[1])
+		close(model.steps[1])
 		var late [len(here)]time.Duration
 		var readers sync.WaitGroup
 		for i := range here {
-			var heard time.Time
-			whole := make(chan struct{})
+			var localEnd time.Time
+			complete := make(chan struct{})
 			readers.Go(func() {
-				here[i].facts()
-				heard = time.Now()
-				close(whole)
+				here[i].readFacts()
+				localEnd = time.Now()
+				close(complete)
 			})
 			readers.Go(func() {
-				facts := there[i].facts()
+				facts := there[i].readFacts()
 				ended := time.Now()
-				<-whole
-				late[i] = ended.Sub(heard)
-				if len(facts) == 0 || facts[len(facts)-1].text() != "one two" || facts[len(facts)-1].Body.Status.State != "completed" {
+				<-complete
+				late[i] = ended.Sub(localEnd)
+				if len(facts) == 0 || facts[len(facts)-1].statusText() != "one two" || facts[len(facts)-1].Body.Status.State != "completed" {
 					t.Errorf("it ends with %+v", facts)
 				}
 			})
@@ -336,7 +336,7 @@ func TestLiveElsewhere(t *testing.T) {
 
 // TestCancelAnywhere: a task is cancelled, and a tool call ended, through a replica that does not run it.
 func TestCancelAnywhere(t *testing.T) {
-	fleets(t, func(t *testing.T, _ bool, args []string) {
+	onEachFleet(t, func(t *testing.T, _ bool, args []string) {
 		begun, left := make(chan struct{}, 1), make(chan struct{}, 1)
 		slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			begun <- struct{}{}
@@ -344,14 +344,14 @@ func TestCancelAnywhere(t *testing.T) {
 			left <- struct{}{}
 		}))
 		defer slow.Close()
-		one, two := serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)
-		one.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
+		one, two := startProcess(t, t.TempDir(), args...), startProcess(t, t.TempDir(), args...)
+		one.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
 			map[string]any{"name": "acme", "config": fmt.Sprintf(hangingConfig, slow.URL), "grants": []string{"private_network"}})
-		token := one.token(t, "acme", "ana", nil)
-		begin := func() (s *stream, id, call string) {
+		token := one.createToken(t, "acme", "ana", nil)
+		begin := func() (s *eventStream, id, call string) {
 			t.Helper()
-			s = one.stream(t, token, 0, rpc("message:stream", words("go")))
-			ev, ok := s.next()
+			s = one.openStream(t, token, 0, newRPCCall("message:stream", newTextMessage("go")))
+			ev, ok := s.nextEvent()
 			if !ok {
 				t.Fatalf("no event: %v", s.err)
 			}
@@ -363,7 +363,7 @@ func TestCancelAnywhere(t *testing.T) {
 					}
 				}
 			}
-			two.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, rpc("tasks/get", map[string]any{"id": ev.Body.TaskID}))
+			two.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", token, newRPCCall("tasks/get", map[string]any{"id": ev.Body.TaskID}))
 			return s, ev.Body.TaskID, got.Result.History[len(got.Result.History)-1].ToolCalls[0].ID
 		}
 		ended := func(what string, began time.Time) {
@@ -380,22 +380,22 @@ func TestCancelAnywhere(t *testing.T) {
 
 		s, id, call := begin()
 		path := "/api/tasks/" + id + "/toolCalls/"
-		two.want(t, http.StatusNotFound, nil, "POST", path+"nosuchcall/cancel", token, nil)
+		two.requireStatus(t, http.StatusNotFound, nil, "POST", path+"nosuchcall/cancel", token, nil)
 		began := time.Now()
-		two.want(t, http.StatusOK, nil, "POST", path+call+"/cancel", token, map[string]any{"reason": "too slow"})
+		two.requireStatus(t, http.StatusOK, nil, "POST", path+call+"/cancel", token, map[string]any{"reason": "too slow"})
 		ended("cancel of the call", began)
-		facts := s.facts()
-		if last := facts[len(facts)-1]; last.text() != "It says: cancelled by user: too slow" {
+		facts := s.readFacts()
+		if last := facts[len(facts)-1]; last.statusText() != "It says: cancelled by user: too slow" {
 			t.Errorf("the task ends with %+v", last)
 		}
-		two.want(t, http.StatusNotFound, nil, "POST", path+call+"/cancel", token, nil)
+		two.requireStatus(t, http.StatusNotFound, nil, "POST", path+call+"/cancel", token, nil)
 
 		s, id, _ = begin()
-		official := two.subscribe(t, token, id)
+		official := two.subscribeA2A(t, token, id)
 		began = time.Now()
-		two.want(t, http.StatusOK, nil, "POST", "/agents/assistant", token, rpc("tasks/cancel", map[string]any{"id": id}))
+		two.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", token, newRPCCall("tasks/cancel", map[string]any{"id": id}))
 		ended("cancel of the task", began)
-		facts = s.facts()
+		facts = s.readFacts()
 		if last := facts[len(facts)-1]; last.Body.Status.State != "cancelled" || time.Since(began) > 5*time.Second {
 			t.Errorf("after %v the stream ends with %+v", time.Since(began), last)
 		}
@@ -407,33 +407,33 @@ func TestCancelAnywhere(t *testing.T) {
 
 // TestRoles: a web process accepts and serves, and leaves the work to a worker, which answers nobody.
 func TestRoles(t *testing.T) {
-	fleets(t, func(t *testing.T, text bool, args []string) {
-		web := serveIn(t, t.TempDir(), append(args, "--role", "web")...)
-		worker := serveIn(t, t.TempDir(), append(args, "--role", "worker")...)
+	onEachFleet(t, func(t *testing.T, text bool, args []string) {
+		web := startProcess(t, t.TempDir(), append(args, "--role", "web")...)
+		worker := startProcess(t, t.TempDir(), append(args, "--role", "worker")...)
 		for p, role := range map[*process]string{web: "web", worker: "worker"} {
 			var ready struct{ Status, Role string }
-			p.want(t, http.StatusOK, &ready, "GET", "/ready", "", nil)
+			p.requireStatus(t, http.StatusOK, &ready, "GET", "/ready", "", nil)
 			if ready.Status != "ready" || ready.Role != role {
 				t.Errorf("%s says it is %+v", role, ready)
 			}
-			p.want(t, http.StatusOK, nil, "GET", "/health", "", nil)
+			p.requireStatus(t, http.StatusOK, nil, "GET", "/health", "", nil)
 		}
-		web.create(t, "acme", streamingApp)
-		token := web.token(t, "acme", "ana", nil)
+		web.createApp(t, "acme", streamingApp)
+		token := web.createToken(t, "acme", "ana", nil)
 		for _, path := range []string{"/agents", "/tasks", "/admin/apps"} {
-			worker.want(t, http.StatusNotFound, nil, "GET", path, testSecret, nil)
+			worker.requireStatus(t, http.StatusNotFound, nil, "GET", path, testSecret, nil)
 		}
-		worker.want(t, http.StatusNotFound, nil, "POST", "/agents/assistant", token, rpc("message:send", words("hi")))
+		worker.requireStatus(t, http.StatusNotFound, nil, "POST", "/agents/assistant", token, newRPCCall("message:send", newTextMessage("hi")))
 		var took, alone []time.Duration
 		for range 20 {
 			var got taskAnswer
 			began := time.Now()
-			web.want(t, http.StatusOK, nil, "POST", "/agents/assistant", token, rpc("tasks/get", map[string]any{"id": "nosuch"}))
+			web.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", token, newRPCCall("tasks/get", map[string]any{"id": "nosuch"}))
 			alone = append(alone, time.Since(began))
 			began = time.Now()
-			web.want(t, http.StatusOK, &got, "POST", "/agents/assistant", token, rpc("message:send", words("hi")))
+			web.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", token, newRPCCall("message:send", newTextMessage("hi")))
 			took = append(took, time.Since(began))
-			if got.text() != "and the second answer" {
+			if got.statusText() != "and the second answer" {
 				t.Fatalf("%+v", got)
 			}
 		}
@@ -443,26 +443,26 @@ func TestRoles(t *testing.T) {
 		if took[10] > 500*time.Millisecond+10*alone[10] { // looking for oneself would take a second
 			t.Errorf("half of the calls took %v, a look into the database takes %v", took[10], alone[10])
 		}
-		s := web.stream(t, token, 0, rpc("message:stream", words("slow")))
-		whole := 0
-		for ev, ok := s.next(); ok; ev, ok = s.next() {
-			if ev.ID == 0 && ev.text() != "" {
-				whole++
+		s := web.openStream(t, token, 0, newRPCCall("message:stream", newTextMessage("slow")))
+		complete := 0
+		for ev, ok := s.nextEvent(); ok; ev, ok = s.nextEvent() {
+			if ev.ID == 0 && ev.statusText() != "" {
+				complete++
 			}
 		}
-		if text != (whole > 0) {
-			t.Errorf("%d pieces of text came as they were written", whole)
+		if text != (complete > 0) {
+			t.Errorf("%d pieces of text came as they were written", complete)
 		}
 		// Without its worker the task waits; another one, later, goes on.
-		if err := worker.End(syscall.SIGTERM); err != nil {
+		if err := worker.SignalAndWait(syscall.SIGTERM); err != nil {
 			t.Errorf("the worker ended with %v:\n%s", err, worker.Output())
 		}
-		s = web.stream(t, token, 0, rpc("message:stream", words("go")))
-		if ev, _ := s.next(); ev.Body.Status.State != "submitted" {
+		s = web.openStream(t, token, 0, newRPCCall("message:stream", newTextMessage("go")))
+		if ev, _ := s.nextEvent(); ev.Body.Status.State != "submitted" {
 			t.Errorf("without a worker a task is %+v", ev)
 		}
-		serveIn(t, t.TempDir(), append(args, "--role", "worker")...)
-		facts := s.facts()
+		startProcess(t, t.TempDir(), append(args, "--role", "worker")...)
+		facts := s.readFacts()
 		if last := facts[len(facts)-1]; last.Body.Status.State != "completed" {
 			t.Errorf("it ends with %+v", last)
 		}
@@ -472,19 +472,19 @@ func TestRoles(t *testing.T) {
 // TestRoll stops a process while it has a balancer, a stream and work: it serves on for a while, with a word to each
 // client to connect anew; then it hands its work over, and whoever listened goes on at the other.
 func TestRoll(t *testing.T) {
-	fleets(t, func(t *testing.T, _ bool, args []string) {
-		model := newAuthor(t)
-		one := serveIn(t, t.TempDir(), append(args, "--drain-delay", "3s", "--shutdown-timeout", "4s")...)
-		two := serveIn(t, t.TempDir(), args...)
-		model.hire(t, one)
-		token := one.token(t, "acme", "ana", nil)
-		s := one.stream(t, token, 0, rpc("message:stream", words("go")))
-		first, _ := s.next()
+	onEachFleet(t, func(t *testing.T, _ bool, args []string) {
+		model := newSteppedModel(t)
+		one := startProcess(t, t.TempDir(), append(args, "--drain-delay", "3s", "--shutdown-timeout", "4s")...)
+		two := startProcess(t, t.TempDir(), args...)
+		model.createApp(t, one)
+		token := one.createToken(t, "acme", "ana", nil)
+		s := one.openStream(t, token, 0, newRPCCall("message:stream", newTextMessage("go")))
+		first, _ := s.nextEvent()
 		// A balancer's connection that is idle when the process begins to stop.
 		kept := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
 		defer kept.CloseIdleConnections()
-		ask := func(method, path string, body any) (status int, closes bool) {
-			resp, err := kept.Do(one.request(t, method, path, token, body))
+		request := func(method, path string, body any) (status int, closes bool) {
+			resp, err := kept.Do(one.newRequest(t, method, path, token, body))
 			if err != nil {
 				t.Fatalf("%s: %v", path, err)
 			}
@@ -492,22 +492,22 @@ func TestRoll(t *testing.T) {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			return resp.StatusCode, resp.Close
 		}
-		if status, closes := ask("GET", "/ready", nil); status != http.StatusOK || closes {
+		if status, closes := request("GET", "/ready", nil); status != http.StatusOK || closes {
 			t.Errorf("before: %d, close %v", status, closes)
 		}
 		if err := one.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		within(t, 20*time.Second, "the process is not ready", func() bool {
-			status, closes := ask("GET", "/ready", nil)
+		waitWithin(t, 20*time.Second, "the process is not ready", func() bool {
+			status, closes := request("GET", "/ready", nil)
 			return status == http.StatusServiceUnavailable && closes
 		})
-		if status, closes := ask("POST", "/agents/echo", rpc("message:send", words("go"))); status != http.StatusOK || !closes {
+		if status, closes := request("POST", "/agents/echo", newRPCCall("message:send", newTextMessage("go"))); status != http.StatusOK || !closes {
 			t.Errorf("a call while the balancer does not know yet: %d, close %v", status, closes)
 		}
-		facts := append([]told{first}, s.facts()...)
-		if !s.hint || facts[len(facts)-1].Body.Status.State == "completed" {
-			t.Errorf("the stream ended with a hint to come back: %v, after %+v", s.hint, facts)
+		facts := append([]streamEvent{first}, s.readFacts()...)
+		if !s.retryHinted || facts[len(facts)-1].Body.Status.State == "completed" {
+			t.Errorf("the stream ended with a hint to come back: %v, after %+v", s.retryHinted, facts)
 		}
 		select {
 		case <-one.Ended():
@@ -517,11 +517,11 @@ func TestRoll(t *testing.T) {
 		case <-time.After(30 * time.Second):
 			t.Fatalf("it does not end:\n%s", one.Output())
 		}
-		close(model.next[0])
-		close(model.next[1])
+		close(model.steps[0])
+		close(model.steps[1])
 		id := first.Body.TaskID
-		facts = append(facts, two.stream(t, token, facts[len(facts)-1].ID, rpc("tasks/subscribe", map[string]any{"id": id})).facts()...)
-		if last := facts[len(facts)-1]; last.text() != "one two" {
+		facts = append(facts, two.openStream(t, token, facts[len(facts)-1].ID, newRPCCall("tasks/subscribe", map[string]any{"id": id})).readFacts()...)
+		if last := facts[len(facts)-1]; last.statusText() != "one two" {
 			t.Errorf("the task ends with %+v", last)
 		}
 		for i, ev := range facts[1:] {
@@ -536,29 +536,29 @@ func TestRoll(t *testing.T) {
 // once, and text is live again.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
-	target := strings.TrimPrefix(redisURL(t), "redis://")
+	target := strings.TrimPrefix(requireRedisURL(t), "redis://")
 	target, _, _ = strings.Cut(target, "/")
-	cable := plug(t, target)
-	args := []string{"--database", dbtest.PostgresURL(t), "--redis", "redis://" + cable.address}
-	one, two := serveIn(t, t.TempDir(), args...), serveIn(t, t.TempDir(), args...)
-	one.create(t, "acme", streamingApp)
-	token := one.token(t, "acme", "ana", nil)
-	both := func(text string) (facts []told, live bool) {
+	proxy := newTCPProxy(t, target)
+	args := []string{"--database", dbtest.NewPostgresURL(t), "--redis", "redis://" + proxy.address}
+	one, two := startProcess(t, t.TempDir(), args...), startProcess(t, t.TempDir(), args...)
+	one.createApp(t, "acme", streamingApp)
+	token := one.createToken(t, "acme", "ana", nil)
+	both := func(text string) (facts []streamEvent, live bool) {
 		t.Helper()
-		s := one.stream(t, token, 0, rpc("message:stream", words(text)))
-		ev, ok := s.next()
+		s := one.openStream(t, token, 0, newRPCCall("message:stream", newTextMessage(text)))
+		ev, ok := s.nextEvent()
 		if !ok {
 			t.Fatalf("no event: %v", s.err)
 		}
-		there := two.stream(t, token, 0, rpc("tasks/subscribe", map[string]any{"id": ev.Body.TaskID, "after": 0}))
-		for ev, ok := there.next(); ok; ev, ok = there.next() {
+		there := two.openStream(t, token, 0, newRPCCall("tasks/subscribe", map[string]any{"id": ev.Body.TaskID, "after": 0}))
+		for ev, ok := there.nextEvent(); ok; ev, ok = there.nextEvent() {
 			if ev.ID > 0 {
 				facts = append(facts, ev)
-			} else if ev.text() != "" {
+			} else if ev.statusText() != "" {
 				live = true
 			}
 		}
-		here := append([]told{ev}, s.facts()...)
+		here := append([]streamEvent{ev}, s.readFacts()...)
 		if last := facts[len(facts)-1]; len(here) != len(facts) || last.Body.Status.State != "completed" {
 			t.Errorf("told %d events here and %d there, at last %+v", len(here), len(facts), last)
 		}
@@ -567,14 +567,14 @@ func TestRedisDown(t *testing.T) {
 	if _, live := both("slow"); !live {
 		t.Error("with Redis no text came as it was written")
 	}
-	cable.pull()
+	proxy.disconnect()
 	if _, live := both("slow"); live {
 		t.Error("without Redis text came as it was written")
 	}
 	both("go")
-	cable.plug()
+	proxy.reconnect()
 	for _, p := range []*process{one, two} {
-		within(t, 20*time.Second, "the end of the outage is told", func() bool { return strings.Count(p.Output(), "flow again") == 1 })
+		waitWithin(t, 20*time.Second, "the end of the outage is told", func() bool { return strings.Count(p.Output(), "flow again") == 1 })
 		if n := strings.Count(p.Output(), "are interrupted"); n != 1 {
 			t.Errorf("the outage is told %d times:\n%s", n, p.Output())
 		}
@@ -584,41 +584,41 @@ func TestRedisDown(t *testing.T) {
 	}
 }
 
-// cable is a connection to a server that can be pulled out.
-type cable struct {
+// tcpProxy is a connection to a server that can be pulled out.
+type tcpProxy struct {
 	address, target string
 	mu              sync.Mutex
-	in              bool
+	connected       bool
 	conns           []net.Conn
 	wg              sync.WaitGroup
 }
 
-func plug(t *testing.T, target string) *cable {
+func newTCPProxy(t *testing.T, target string) *tcpProxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cable{address: l.Addr().String(), target: target, in: true}
+	c := &tcpProxy{address: l.Addr().String(), target: target, connected: true}
 	c.wg.Go(func() {
 		for {
 			near, err := l.Accept()
 			if err != nil {
 				return
 			}
-			c.carry(near)
+			c.forwardConn(near)
 		}
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		c.pull()
+		c.disconnect()
 		c.wg.Wait()
 	})
 	return c
 }
 
-// carry passes a connection on, or closes it where the cable is out.
-func (c *cable) carry(near net.Conn) {
+// forwardConn passes a connection on, or closes it where the cable is out.
+func (c *tcpProxy) forwardConn(near net.Conn) {
 	far, err := net.Dial("tcp", c.target)
 	if err != nil {
 		_ = near.Close()
@@ -626,7 +626,7 @@ func (c *cable) carry(near net.Conn) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.in {
+	if !c.connected {
 		_, _ = near.Close(), far.Close()
 		return
 	}
@@ -635,16 +635,16 @@ func (c *cable) carry(near net.Conn) {
 	c.wg.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
 }
 
-func (c *cable) plug() {
+func (c *tcpProxy) reconnect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.in = true
+	c.connected = true
 }
 
-func (c *cable) pull() {
+func (c *tcpProxy) disconnect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.in = false
+	c.connected = false
 	for _, conn := range c.conns {
 		_ = conn.Close()
 	}

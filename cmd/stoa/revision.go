@@ -14,7 +14,7 @@ type appRevisionsCmd struct {
 
 // Run lists the app's revisions.
 func (cmd *appRevisionsCmd) Run(ctx context.Context, c *console) error {
-	return cmd.call(ctx, c, http.MethodGet, "/revisions", nil, func(answer json.RawMessage) error {
+	return cmd.callAPI(ctx, c, http.MethodGet, "/revisions", nil, func(answer json.RawMessage) error {
 		var list struct {
 			Revisions []struct {
 				Revision  int64  `json:"revision"`
@@ -34,7 +34,7 @@ func (cmd *appRevisionsCmd) Run(ctx context.Context, c *console) error {
 			}
 			rows[i] = []string{strconv.FormatInt(r.Revision, 10), r.CreatedAt, r.Actor, mark}
 		}
-		return c.table([]string{"REVISION", "CREATED", "BY", ""}, rows)
+		return c.printTable([]string{"REVISION", "CREATED", "BY", ""}, rows)
 	})
 }
 
@@ -45,6 +45,6 @@ type appRestoreCmd struct {
 
 // Run makes the configuration of an earlier revision the current one, as a new revision.
 func (cmd *appRestoreCmd) Run(ctx context.Context, c *console) error {
-	below := fmt.Sprintf("/revisions/%d:restore", cmd.Revision)
-	return cmd.call(ctx, c, http.MethodPost, below, nil, cmd.shows(c, fmt.Sprintf("restored from revision %d", cmd.Revision)))
+	subpath := fmt.Sprintf("/revisions/%d:restore", cmd.Revision)
+	return cmd.callAPI(ctx, c, http.MethodPost, subpath, nil, cmd.newAppPrinter(c, fmt.Sprintf("restored from revision %d", cmd.Revision)))
 }

@@ -11,9 +11,9 @@ import (
 // TestRolesEverywhere changes roles at one process: within two seconds tokens that name them may more or less at another.
 func TestRolesEverywhere(t *testing.T) {
 	t.Parallel()
-	database := dbtest.PostgresURL(t)
-	one, two := serveIn(t, t.TempDir(), "--database", database), serveIn(t, t.TempDir(), "--database", database)
-	one.create(t, "acme", `
+	database := dbtest.NewPostgresURL(t)
+	one, two := startProcess(t, t.TempDir(), "--database", database), startProcess(t, t.TempDir(), "--database", database)
+	one.createApp(t, "acme", `
 llms: {m: {provider: scripted}}
 agents: {assistant: {llm: m}, helper: {llm: m}}
 `)
@@ -23,20 +23,20 @@ agents: {assistant: {llm: m}, helper: {llm: m}}
 		if method == "POST" {
 			body["name"] = "desk"
 		}
-		one.want(t, status, nil, method, "/admin/apps/acme/roles"+path, testSecret, body)
+		one.requireStatus(t, status, nil, method, "/admin/apps/acme/roles"+path, testSecret, body)
 	}
 	role("POST", "", http.StatusCreated, "agents:call:helper")
-	token := one.token(t, "acme", "ana", map[string]any{"roles": []string{"desk"}})
-	asks := func(p *process, agent string) int {
-		status, _ := p.ask(t, "POST", "/agents/"+agent, token, rpc("message:send", words("hi")))
+	token := one.createToken(t, "acme", "ana", map[string]any{"roles": []string{"desk"}})
+	callStatus := func(p *process, agent string) int {
+		status, _ := p.doRequest(t, "POST", "/agents/"+agent, token, newRPCCall("message:send", newTextMessage("hi")))
 		return status
 	}
 	becomes := func(what, agent string, status int) {
 		t.Helper()
-		if got := asks(one, agent); got != status { // who changed it sees it at once
+		if got := callStatus(one, agent); got != status { // who changed it sees it at once
 			t.Errorf("%s: %d where it was changed, want %d", what, got, status)
 		}
-		within(t, 20*time.Second, what+" at the other process", func() bool { return asks(two, agent) == status })
+		waitWithin(t, 20*time.Second, what+" at the other process", func() bool { return callStatus(two, agent) == status })
 	}
 	becomes("the role may call the helper", "helper", http.StatusOK)
 	becomes("the role may not call the assistant", "assistant", http.StatusForbidden)

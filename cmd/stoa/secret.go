@@ -34,17 +34,17 @@ type secretSetCmd struct {
 
 // Run sets the secret.
 func (cmd *secretSetCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
 	value := cmd.Value
 	switch {
 	case value != "":
-	case c.prompts:
-		value, err = c.ask("value of "+cmd.Name+": ", true)
+	case c.interactive:
+		value, err = c.promptValue("value of "+cmd.Name+": ", true)
 	default:
-		value, err = c.read("-")
+		value, err = c.readInput("-")
 	}
 	if err != nil {
 		return err
@@ -52,10 +52,10 @@ func (cmd *secretSetCmd) Run(ctx context.Context, c *console) error {
 	if value = strings.TrimRight(value, "\r\n"); value == "" {
 		return errors.New("the secret has no value, so nothing was set")
 	}
-	if err := api.do(ctx, http.MethodPut, secretPath(cmd.App, cmd.Name), map[string]string{"value": value}, nil); err != nil {
+	if err := api.doJSON(ctx, http.MethodPut, secretPath(cmd.App, cmd.Name), map[string]string{"value": value}, nil); err != nil {
 		return err
 	}
-	c.say("%s of %s set", cmd.Name, cmd.App)
+	c.printStatus("%s of %s set", cmd.Name, cmd.App)
 	return nil
 }
 
@@ -65,7 +65,7 @@ type secretListCmd struct {
 
 // Run lists the names of the app's secrets.
 func (cmd *secretListCmd) Run(ctx context.Context, c *console) error {
-	return cmd.call(ctx, c, http.MethodGet, "/secrets", nil, func(answer json.RawMessage) error {
+	return cmd.callAPI(ctx, c, http.MethodGet, "/secrets", nil, func(answer json.RawMessage) error {
 		var list struct {
 			Secrets []struct {
 				Name      string `json:"name"`
@@ -80,7 +80,7 @@ func (cmd *secretListCmd) Run(ctx context.Context, c *console) error {
 		for i, s := range list.Secrets {
 			rows[i] = []string{s.Name, s.CreatedAt, s.UpdatedAt}
 		}
-		return c.table([]string{"NAME", "CREATED", "UPDATED"}, rows)
+		return c.printTable([]string{"NAME", "CREATED", "UPDATED"}, rows)
 	})
 }
 
@@ -92,13 +92,13 @@ type secretDeleteCmd struct {
 
 // Run deletes the secret.
 func (cmd *secretDeleteCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.admin()
+	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
-	if err := api.do(ctx, http.MethodDelete, secretPath(cmd.App, cmd.Name), nil, nil); err != nil {
+	if err := api.doJSON(ctx, http.MethodDelete, secretPath(cmd.App, cmd.Name), nil, nil); err != nil {
 		return err
 	}
-	c.say("%s of %s deleted", cmd.Name, cmd.App)
+	c.printStatus("%s of %s deleted", cmd.Name, cmd.App)
 	return nil
 }

@@ -39,13 +39,13 @@ type serveCmd struct {
 // Run serves until ctx ends, then finishes or hands back what is under way.
 func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 	tuneGC()
-	mine, err := loadOwn(cmd.Config)
+	mine, err := loadDefaultApp(cmd.Config)
 	if err != nil {
 		return err
 	}
-	s, err := resolve(cmd.flags, mine.cfg.Load())
+	s, err := resolveSettings(cmd.flags, mine.cfg.Load())
 	if err != nil {
-		return &exit{code: exitUsage, cause: err}
+		return &exitError{code: exitUsage, cause: err}
 	}
 	log, closeLog, err := newLogger(ctx, s)
 	if err != nil {
@@ -53,47 +53,47 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 	}
 	defer func() { _ = closeLog() }()
 	slog.SetDefault(log)
-	h, err := openHouse(ctx, s, mine, log)
+	h, err := openServer(ctx, s, mine, log)
 	if err != nil {
 		return err
 	}
-	return errors.Join(h.listen(ctx, c), h.close())
+	return errors.Join(h.listenAndServe(ctx, c), h.close())
 }
 
-// house is the whole of a serving process, from the ground up.
-type house struct {
-	settings settings
-	own      *own
-	log      *slog.Logger
-	secrets  secrets
-	keys     *tenancy.Keyring
-	db       *db.DB
-	redis    *redis.Client
-	bus      *signal.Bus
-	apps     *tenancy.Service
-	issuer   *authz.Issuer
-	verifier *authz.Verifier
-	registry *authz.Registry
-	apiKeys  *authz.APIKeys
-	pool     *queue.Pool
-	passing  *queue.Pool  // of the tasks in memory
-	quota    *store.Quota // of what apps store in the database
-	dead     *task.DeadLetters
-	shared   app.House
-	live     *tenancy.Live[*app.App]
-	router   *tenancy.Router
-	meters   *meters      // nil = nothing is counted
-	tracer   trace.Tracer // nil = nothing is recorded
-	leave    *leave
-	dialled  net.Listener    // of gRPC, nil = none
-	calls    *a2agrpc.Server // over gRPC
-	garbage  *gcTuner
-	clients  *connections
-	tls      *tls.Config // nil = nothing is encrypted here
-	exports  *billing.Exporter
-	couriers []*notify.Courier
-	cardKeys func() []byte // what cards are signed with, nil = they are not
-	closers  []func() error
+// server is the whole of a serving process, from the ground up.
+type server struct {
+	settings       settings
+	defaultApp     *defaultApp
+	log            *slog.Logger
+	secrets        processSecrets
+	keyring        *tenancy.Keyring
+	db             *db.DB
+	redis          *redis.Client
+	bus            *signal.Bus
+	apps           *tenancy.Service
+	issuer         *authz.Issuer
+	verifier       *authz.Verifier
+	issuerRegistry *authz.IssuerRegistry
+	apiKeys        *authz.APIKeys
+	runPool        *queue.Pool
+	inMemoryPool   *queue.Pool  // of the tasks in memory
+	storageQuota   *store.Quota // of what apps store in the database
+	deadLetters    *task.DeadLetters
+	deps           app.Dependencies
+	runtimes       *tenancy.RuntimeCache[*app.App]
+	router         *tenancy.Router
+	metrics        *metricsRecorder // nil = nothing is counted
+	tracer         trace.Tracer     // nil = nothing is recorded
+	drainer        *drainer
+	grpcListener   net.Listener    // of gRPC, nil = none
+	grpcServer     *a2agrpc.Server // over gRPC
+	gcTuner        *gcTuner
+	connections    *connectionLimiter
+	tlsConfig      *tls.Config // nil = nothing is encrypted here
+	exporter       *billing.Exporter
+	dispatchers    []*notify.Dispatcher
+	cardJWKS       func() []byte // what cards are signed with, nil = they are not
+	closers        []func() error
 }
 
 // The roles of a process: it serves requests and works, or does only one of both.
@@ -103,17 +103,17 @@ const (
 	roleWorker = "worker"
 )
 
-// openHouse brings everything up but the listeners. What it opened before an error it closes again.
-func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h *house, err error) {
-	h = &house{settings: s, own: mine, log: log, leave: newLeave(), garbage: newGCTuner()}
-	h.clients = newConnections(s.maxConnections, s.maxAddressConnections, s.proxies)
+// openServer brings everything up but the listeners. What it opened before an error it closes again.
+func openServer(ctx context.Context, s settings, mine *defaultApp, log *slog.Logger) (h *server, err error) {
+	h = &server{settings: s, defaultApp: mine, log: log, drainer: newDrainer(), gcTuner: newGCTuner()}
+	h.connections = newConnectionLimiter(s.maxConnections, s.maxAddressConnections, s.trustedProxies)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
 			h = nil
 		}
 	}()
-	for _, open := range []func(context.Context) error{h.openTLS, h.openTracing, h.openDatabase, h.openTenancy, h.openIdentity, h.openQueue, h.openNotify, h.openLive, h.openGRPC} {
+	for _, open := range []func(context.Context) error{h.openTLS, h.openTracing, h.openDatabase, h.openTenancy, h.openIdentity, h.openQueue, h.openNotifications, h.openRuntimes, h.openGRPC} {
 		if err := open(ctx); err != nil {
 			return h, err
 		}
@@ -121,10 +121,10 @@ func openHouse(ctx context.Context, s settings, mine *own, log *slog.Logger) (h 
 	return h, nil
 }
 
-func (h *house) closing(f func() error) { h.closers = append(h.closers, f) }
+func (h *server) addCloser(f func() error) { h.closers = append(h.closers, f) }
 
 // close undoes what was opened, the last first.
-func (h *house) close() error {
+func (h *server) close() error {
 	var errs []error
 	for i := len(h.closers) - 1; i >= 0; i-- {
 		errs = append(errs, h.closers[i]())
@@ -132,55 +132,55 @@ func (h *house) close() error {
 	return errors.Join(errs...)
 }
 
-func (h *house) openDatabase(ctx context.Context) (err error) {
-	if h.db, err = db.Open(ctx, h.settings.database, db.Options{Grouped: h.grouped, Log: h.log}); err != nil {
+func (h *server) openDatabase(ctx context.Context) (err error) {
+	if h.db, err = db.Open(ctx, h.settings.databaseURL, db.Options{OnCommit: h.recordCommitGroup, Log: h.log}); err != nil {
 		return err
 	}
-	h.closing(h.db.Close)
+	h.addCloser(h.db.Close)
 	if h.settings.role != roleAll && h.db.Engine() == db.SQLite {
 		return fmt.Errorf("--role %s needs PostgreSQL: the one process on a SQLite file does everything", h.settings.role)
 	}
-	if h.secrets, err = loadSecrets(h.db.Engine(), h.settings.database); err != nil {
+	if h.secrets, err = loadSecrets(h.db.Engine(), h.settings.databaseURL); err != nil {
 		return err
 	}
-	if h.keys, err = h.secrets.keyring(); err != nil {
+	if h.keyring, err = h.secrets.openKeyring(); err != nil {
 		return err
 	}
-	if err := h.openMeters(ctx); err != nil {
+	if err := h.openMetrics(ctx); err != nil {
 		return err
 	}
-	if err := migrate(ctx, h.db, h.settings.migrateDatabase); err != nil {
+	if err := migrateSchema(ctx, h.db, h.settings.migrateDatabaseURL); err != nil {
 		return err
 	}
-	h.boundStored()
-	if h.shared.Volatile, err = app.OpenVolatile(ctx, h.db, app.VolatileOptions{Log: h.log}); err != nil {
+	h.openStorageQuota()
+	if h.deps.InMemory, err = app.OpenInMemoryDB(ctx, h.db, app.InMemoryDBOptions{Log: h.log}); err != nil {
 		return err
 	}
-	h.closing(h.shared.Volatile.Close)
+	h.addCloser(h.deps.InMemory.Close)
 	return nil
 }
 
-func (h *house) openTenancy(ctx context.Context) (err error) {
+func (h *server) openTenancy(ctx context.Context) (err error) {
 	var link signal.Link
 	switch {
-	case h.settings.redis != "":
-		o, err := redis.ParseURL(h.settings.redis)
+	case h.settings.redisURL != "":
+		o, err := redis.ParseURL(h.settings.redisURL)
 		if err != nil {
 			return fmt.Errorf("--redis: %w", err)
 		}
-		redis.SetLogger(redisLog{h.log})
+		redis.SetLogger(redisLogger{h.log})
 		h.redis = redis.NewClient(o)
 		if h.tracer != nil {
-			h.redis.AddHook(redisSpans{})
+			h.redis.AddHook(redisTracer{})
 		}
-		h.closing(h.redis.Close)
-		link = signal.Redis(h.redis, "stoa")
+		h.addCloser(h.redis.Close)
+		link = signal.NewRedisLink(h.redis, "stoa")
 	case h.db.Engine() == db.Postgres:
-		link = signal.Postgres(h.db.URL())
+		link = signal.NewPostgresLink(h.db.URL())
 	}
 	h.bus = signal.New(link, h.log)
-	if h.own.cfg.Load() == nil && h.db.Engine() == db.SQLite {
-		if err := h.own.builtin(h.settings.loopback()); err != nil {
+	if h.defaultApp.cfg.Load() == nil && h.db.Engine() == db.SQLite {
+		if err := h.defaultApp.useBuiltinConfig(h.settings.isLoopback()); err != nil {
 			return err
 		}
 	}
@@ -188,144 +188,144 @@ func (h *house) openTenancy(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	guard, err := h.guard()
+	guard, err := h.newFolderGuard()
 	if err != nil {
 		return err
 	}
-	h.shared = app.House{
-		DB: h.db, Volatile: h.shared.Volatile, Keys: h.keys, Hub: task.NewHub(h.bus), Databases: &app.Databases{},
-		Retry:      queue.Retry{Max: h.settings.maxRetries, Initial: h.settings.initialDelay, Limit: h.settings.maxDelay},
-		LongestRun: h.settings.longestRun, Memory: capacity.NewPool(int64(h.settings.answerMemory)<<20, h.garbage.watch()), MaxAnswer: h.settings.maxAnswer << 20,
-		Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
-		Guard: guard, Sandbox: sandbox.NewHost(helper, sandbox.Options{User: h.settings.sandboxUser, Programs: h.settings.sandboxPrograms, Log: h.log}), Judged: h.judged, Watch: h.watch(), Log: h.log,
+	h.deps = app.Dependencies{
+		DB: h.db, InMemory: h.deps.InMemory, Keys: h.keyring, Hub: task.NewHub(h.bus), ExternalDatabases: &app.ExternalDatabases{},
+		Retry:      queue.Retry{MaxRetries: h.settings.maxRetries, InitialDelay: h.settings.retryInitialDelay, MaxDelay: h.settings.retryMaxDelay},
+		MaxRunTime: h.settings.maxRunTime, Memory: capacity.NewPool(int64(h.settings.answerMemoryMiB)<<20, h.gcTuner.newBytesTracker()), MaxAnswerBytes: h.settings.maxAnswerMiB << 20,
+		PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}),
+		FolderGuard: guard, Sandbox: sandbox.NewHost(helper, sandbox.Options{User: h.settings.sandboxUser, ProgramFolders: h.settings.sandboxPrograms, Log: h.log}), OnFinding: h.recordFinding, Instrumentation: h.newInstrumentation(), Log: h.log,
 	}
-	if err := h.openCounts(); err != nil {
+	if err := h.openRateCounts(); err != nil {
 		return err
 	}
-	h.closing(func() error { h.shared.Outside.Close(); h.shared.Inside.Close(); return nil })
+	h.addCloser(func() error { h.deps.PublicEgress.Close(); h.deps.PrivateEgress.Close(); return nil })
 	if err := h.openBilling(ctx); err != nil {
 		return err
 	}
 	if err := h.openExports(); err != nil {
 		return err
 	}
-	o := tenancyOptions(h.shared, h.settings.stale)
-	o.Reserved, o.Reach = h.reserved, h.reach
-	h.apps = tenancy.New(h.db, h.keys, h.bus, o)
+	o := newTenancyOptions(h.deps, h.settings.staleThreshold)
+	o.IsReservedIssuer, o.CheckHost = h.isReservedIssuer, h.checkIssuerHost
+	h.apps = tenancy.New(h.db, h.keyring, h.bus, o)
 	return nil
 }
 
-func (h *house) openQueue(ctx context.Context) error {
-	h.dead = task.NewDeadLetters(h.db, h.shared.Hub, func() { h.pool.Wake() }, task.DeadOptions{Unhold: h.unhold})
+func (h *server) openQueue(ctx context.Context) error {
+	h.deadLetters = task.NewDeadLetters(h.db, h.deps.Hub, func() { h.runPool.WakeClaimers() }, task.DeadOptions{ReleaseReservation: h.releaseReservation})
 	o := queue.Options{
-		Workers: h.settings.workers, MaxInflight: h.settings.maxInflight, AppInflight: h.settings.appInflight, Stale: h.settings.stale, Retry: h.shared.Retry, GiveUp: h.giveUp(h.dead),
-		Config: h.own.fingerprint, Idle: h.settings.role == roleWeb, Bus: h.bus, Calls: h.shared.Hub, Log: h.log,
+		Workers: h.settings.queueWorkers, MaxInflight: h.settings.maxInflight, AppInflight: h.settings.appInflight, StaleAfter: h.settings.staleThreshold, Retry: h.deps.Retry, GiveUp: h.newDeadLetterFunc(h.deadLetters),
+		ConfigHash: h.defaultApp.fileFingerprint, AcceptOnly: h.settings.role == roleWeb, Bus: h.bus, Calls: h.deps.Hub, Log: h.log,
 	}
-	h.pool = queue.New(store.NewRuns(h.db), h.run, o)
+	h.runPool = queue.New(store.NewRunQueue(h.db), h.executeRun, o)
 	// No other process reaches the tasks in memory, to work them or to be told of them.
-	o.GiveUp = h.giveUp(task.NewDeadLetters(h.shared.Volatile.DB, h.shared.Hub, func() { h.passing.Wake() }, task.DeadOptions{Unhold: h.unhold}))
-	o.Idle, o.Bus = false, nil
-	h.passing = queue.New(store.NewRuns(h.shared.Volatile.DB), func(ctx context.Context, run store.Run) error {
-		run.Volatile = true
-		return h.run(ctx, run)
+	o.GiveUp = h.newDeadLetterFunc(task.NewDeadLetters(h.deps.InMemory.DB, h.deps.Hub, func() { h.inMemoryPool.WakeClaimers() }, task.DeadOptions{ReleaseReservation: h.releaseReservation}))
+	o.AcceptOnly, o.Bus = false, nil
+	h.inMemoryPool = queue.New(store.NewRunQueue(h.deps.InMemory.DB), func(ctx context.Context, run store.Run) error {
+		run.InMemory = true
+		return h.executeRun(ctx, run)
 	}, o)
-	h.shared.Workers, h.shared.Volatile.Workers = h.pool, h.passing
-	return errors.Join(h.pool.Open(ctx, h.db.Engine() == db.SQLite), h.passing.Open(ctx, true))
+	h.deps.Workers, h.deps.InMemory.Workers = h.runPool, h.inMemoryPool
+	return errors.Join(h.runPool.Open(ctx, h.db.Engine() == db.SQLite), h.inMemoryPool.Open(ctx, true))
 }
 
-// pools are this process's workers.
-func (h *house) pools() []*queue.Pool { return []*queue.Pool{h.pool, h.passing} }
+// workerPools are this process's workers.
+func (h *server) workerPools() []*queue.Pool { return []*queue.Pool{h.runPool, h.inMemoryPool} }
 
-// inflight counts the runs at work in this process.
-func (h *house) inflight() (n int) {
-	for _, p := range h.pools() {
+// countInflight counts the runs at work in this process.
+func (h *server) countInflight() (n int) {
+	for _, p := range h.workerPools() {
 		n += p.Inflight()
 	}
 	return n
 }
 
-func (h *house) openLive(ctx context.Context) (err error) {
-	h.live = tenancy.NewLive(h.apps, h.own.build(h.shared), h.liveOptions())
-	h.closing(func() error { h.live.Close(); return nil })
-	h.shared.Hub.CheckTenants(h.live.Ended)
+func (h *server) openRuntimes(ctx context.Context) (err error) {
+	h.runtimes = tenancy.NewRuntimeCache(h.apps, h.defaultApp.newAppBuilder(h.deps), h.newRuntimeOptions())
+	h.addCloser(func() error { h.runtimes.Close(); return nil })
+	h.deps.Hub.SetTenantCheck(h.runtimes.CheckActive)
 	if h.router, err = tenancy.NewRouter(h.apps, h.settings.appHosts); err != nil {
 		return err
 	}
-	h.closing(func() error { h.router.Close(); return nil })
-	if cfg := h.own.cfg.Load(); cfg != nil {
-		if err := h.own.try(cfg, h.shared); err != nil {
+	h.addCloser(func() error { h.router.Close(); return nil })
+	if cfg := h.defaultApp.cfg.Load(); cfg != nil {
+		if err := h.defaultApp.checkBuild(cfg, h.deps); err != nil {
 			return err
 		}
-		if err := h.own.announce(h.apps); err != nil {
+		if err := h.defaultApp.publishConfig(h.apps); err != nil {
 			return err
 		}
 	}
-	return h.apps.NoteDefault(ctx)
+	return h.apps.AuditDefaultConfig(ctx)
 }
 
-// run hands a run to the app it belongs to, at the revision it began with or where that is no longer kept at the
+// executeRun hands a run to the app it belongs to, at the revision it began with or where that is no longer kept at the
 // current one.
-func (h *house) run(ctx context.Context, run store.Run) error {
+func (h *server) executeRun(ctx context.Context, run store.Run) error {
 	began := time.Now()
-	a, of, release, err := h.live.At(ctx, run.Tenant, run.Revision)
+	a, of, release, err := h.runtimes.AcquireRevision(ctx, run.Tenant, run.Revision)
 	if errors.Is(err, tenancy.ErrNotFound) {
-		a, of, release, err = h.live.Acquire(ctx, run.Tenant)
+		a, of, release, err = h.runtimes.Acquire(ctx, run.Tenant)
 	}
 	switch {
 	case errors.Is(err, tenancy.ErrSuspended), errors.Is(err, tenancy.ErrNotFound):
-		h.shared.Hub.End(run.Tenant, err) // whoever was let in just before waits for nothing
+		h.deps.Hub.EndTenant(run.Tenant, err) // whoever was let in just before waits for nothing
 		return queue.ErrPostponed
 	case err != nil:
 		return fmt.Errorf("load app %s at revision %d: %w", run.Tenant, run.Revision, err)
 	}
 	defer release()
-	return h.work(ctx, began, of, a, run)
+	return h.executeWithSpan(ctx, began, of, a, run)
 }
 
-// appChanged ends the runs of an app that no longer answers, and whoever listens to them. What rested while an app was
+// handleAppChange ends the runs of an app that no longer answers, and whoever listens to them. What rested while an app was
 // suspended goes on when it answers again.
-func (h *house) appChanged(a tenancy.App) {
+func (h *server) handleAppChange(a tenancy.App) {
 	switch a.Status {
 	case tenancy.Active:
-		for _, p := range h.pools() {
-			p.Resume(a.ID)
+		for _, p := range h.workerPools() {
+			p.ResumeTenant(a.ID)
 		}
-		for _, c := range h.couriers {
-			c.Resume(context.Background(), a.ID)
+		for _, c := range h.dispatchers {
+			c.ExpediteTenant(context.Background(), a.ID)
 		}
 		return
 	case tenancy.Suspended:
-		h.shared.Hub.End(a.ID, tenancy.ErrSuspended)
+		h.deps.Hub.EndTenant(a.ID, tenancy.ErrSuspended)
 	default:
-		h.shared.Hub.End(a.ID, tenancy.ErrNotFound)
+		h.deps.Hub.EndTenant(a.ID, tenancy.ErrNotFound)
 	}
-	for _, p := range h.pools() {
+	for _, p := range h.workerPools() {
 		p.StopTenant(a.ID)
 	}
-	for _, c := range h.couriers {
-		c.Stop(a.ID)
+	for _, c := range h.dispatchers {
+		c.StopTenant(a.ID)
 	}
 	if a.Status == tenancy.Suspended {
 		return
 	}
-	if err := h.shared.Volatile.Forget(context.Background(), a.ID); err != nil {
+	if err := h.deps.InMemory.DeleteApp(context.Background(), a.ID); err != nil {
 		h.log.Error("what a deleted app has in memory could not be deleted", "app", a.Name, "error", err)
 	}
 }
 
-// listen serves at the settings' address until ctx ends.
-func (h *house) listen(ctx context.Context, c *console) error {
+// listenAndServe serves at the settings' address until ctx ends.
+func (h *server) listenAndServe(ctx context.Context, c *console) error {
 	l, err := listenTCP(h.settings.host, h.settings.port)
 	if err != nil {
 		return fmt.Errorf("listen: %w (another --port is the cure if this one is taken)", err)
 	}
-	return h.serve(ctx, l, func() { h.greet(c, l.Addr()) })
+	return h.serveListener(ctx, l, func() { h.announceServing(c, l.Addr()) })
 }
 
-// serve works until ctx ends, then drains. It calls serving when requests are answered.
-func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error {
-	l = h.clients.listen(l)
-	front, err := h.front(l.Addr())
+// serveListener works until ctx ends, then drains. It calls serving when requests are answered.
+func (h *server) serveListener(ctx context.Context, l net.Listener, serving func()) error {
+	l = h.connections.limitListener(l)
+	frontend, err := h.newSurfaceServer(l.Addr())
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -333,18 +333,18 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
 	for _, run := range []func(context.Context) error{
-		h.bus.Run, h.apps.Run, h.issuer.Run, h.registry.Run, h.apiKeys.Run, h.live.Run, h.pool.Run, h.passing.Run, h.quota.Run,
-		h.shared.Billing.Run, h.keepBooks, h.shared.Volatile.Run, newSweeper(h).run, newInspector(h).run, h.notify, h.keepTime, h.garbage.Run,
+		h.bus.Run, h.apps.Run, h.issuer.Run, h.issuerRegistry.Run, h.apiKeys.Run, h.runtimes.Run, h.runPool.Run, h.inMemoryPool.Run, h.storageQuota.Run,
+		h.deps.Billing.Run, h.runBilling, h.deps.InMemory.RunCleanup, newSweeper(h).run, newAuditInspector(h).run, h.runDispatchers, h.runSchedules, h.gcTuner.Run,
 	} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
-	if h.settings.watch && h.own.path != "" {
-		g.Go(func() error { return ignoreCancelled(h.own.watch(gctx, h.apps, h.shared, h.log)) })
+	if h.settings.watch && h.defaultApp.path != "" {
+		g.Go(func() error { return ignoreCancelled(h.defaultApp.watchFile(gctx, h.apps, h.deps, h.log)) })
 	}
-	server := front.HTTP()
-	server.Handler = h.leave.watch(server.Handler)
+	server := frontend.NewHTTPServer()
+	server.Handler = h.drainer.trackRequests(server.Handler)
 	g.Go(func() error { return h.serveHTTP(server, l) })
-	h.serveGRPC(gctx, g, front)
+	h.serveGRPC(gctx, g, frontend)
 	if err := h.serveMetrics(gctx, g); err != nil {
 		stop()
 		return errors.Join(err, server.Close(), g.Wait())
@@ -354,7 +354,7 @@ func (h *house) serve(ctx context.Context, l net.Listener, serving func()) error
 	case <-ctx.Done():
 	case <-gctx.Done():
 	}
-	err = h.drain(context.WithoutCancel(ctx), gctx, front, server)
+	err = h.drain(context.WithoutCancel(ctx), gctx, frontend, server)
 	stop()
 	return errors.Join(err, g.Wait())
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// events reads a stream of server-sent events (WHATWG HTML, 9.2.6) and yields the data of each. Comments and
+// readEvents reads a stream of server-sent events (WHATWG HTML, 9.2.6) and yields the data of each. Comments and
 // events without data are passed over. An error is the last thing yielded; the end of the stream is none.
-func events(r io.Reader) iter.Seq2[string, error] {
+func readEvents(r io.Reader) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		lines := bufio.NewReader(r)
 		var data []string

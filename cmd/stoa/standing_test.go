@@ -14,8 +14,8 @@ import (
 	"stoa/agentsvc/notify"
 )
 
-// standingApp is the configuration of an app that has addresses told of its agent's tasks.
-func standingApp(url string) string {
+// newStandingApp is the configuration of an app that has addresses told of its agent's tasks.
+func newStandingApp(url string) string {
 	return fmt.Sprintf(`
 llms: {m: {provider: scripted, script: [{when: {text: "^break"}, then: [{fail: {status: 400, message: "upstream said no"}}]}, {then: [{say: "You said: {{text}}"}]}]}}
 agents:
@@ -32,25 +32,25 @@ agents:
 // app is suspended. How that goes is the operators' business.
 func TestStandingNotifications(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
-		in := openInbox(t)
-		create := map[string]any{"name": "acme", "config": standingApp(in.url)}
-		if status, body := h.ask(t, "POST", "/admin/apps", testSecret, create); status != http.StatusBadRequest || !strings.Contains(body, "agents.assistant.notifications[0].url") {
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		in := newInbox(t)
+		create := map[string]any{"name": "acme", "config": newStandingApp(in.url)}
+		if status, body := h.doRequest(t, "POST", "/admin/apps", testSecret, create); status != http.StatusBadRequest || !strings.Contains(body, "agents.assistant.notifications[0].url") {
 			t.Errorf("http outside: %d %s", status, body)
 		}
 		create["grants"] = []string{"private_network"}
-		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, create)
-		ana, operator := h.token(t, "acme", "ana", nil), h.token(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, create)
+		ana, operator := h.createToken(t, "acme", "ana", nil), h.createToken(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})
 		send := func(text string) (task string) {
 			var out struct{ Task struct{ ID string } }
-			h.want(t, http.StatusOK, &out, "POST", "/v1/agents/assistant/message:send", ana, map[string]any{
+			h.requireStatus(t, http.StatusOK, &out, "POST", "/v1/agents/assistant/message:send", ana, map[string]any{
 				"message": map[string]any{"role": "user", "parts": []any{map[string]any{"text": text}}}, "configuration": map[string]any{"blocking": true},
 			})
 			return out.Task.ID
 		}
-		told := func(n int) (notices []notify.Notice, texts []string) {
-			within(t, 20*time.Second, "everything is told", func() bool { return len(in.all()) >= n })
-			for _, m := range in.all() {
+		reported := func(n int) (notices []notify.Notice, texts []string) {
+			waitWithin(t, 20*time.Second, "everything is told", func() bool { return len(in.listMessages()) >= n })
+			for _, m := range in.listMessages() {
 				var one notify.Notice
 				if err := json.Unmarshal([]byte(m), &one); err != nil || one.Type == "" {
 					texts = append(texts, m)
@@ -61,7 +61,7 @@ func TestStandingNotifications(t *testing.T) {
 			return notices, texts
 		}
 		task := send("hello")
-		notices, texts := told(3)
+		notices, texts := reported(3)
 		want := []notify.Notice{
 			{Type: "task.started", AgentName: "assistant", Status: "working"},
 			{Type: "task.completed", AgentName: "assistant", Status: "completed", Result: "You said: hello"},
@@ -74,23 +74,23 @@ func TestStandingNotifications(t *testing.T) {
 			t.Errorf("told by a template (-want +got):\n%s", diff)
 		}
 		var mine, all struct{ Notifications []struct{ ID, Form string } }
-		h.want(t, http.StatusOK, &mine, "GET", "/tasks/"+task+"/notifications", ana, nil)
-		h.want(t, http.StatusOK, &all, "GET", "/tasks/"+task+"/notifications", operator, nil)
+		h.requireStatus(t, http.StatusOK, &mine, "GET", "/tasks/"+task+"/notifications", ana, nil)
+		h.requireStatus(t, http.StatusOK, &all, "GET", "/tasks/"+task+"/notifications", operator, nil)
 		if len(mine.Notifications) != 0 || len(all.Notifications) != 2 || all.Notifications[0].ID != "all" || all.Notifications[0].Form != "notification" {
 			t.Errorf("the owner sees %+v, an operator %+v", mine, all)
 		}
 
-		in.answer(http.StatusServiceUnavailable)
+		in.respondWith(http.StatusServiceUnavailable)
 		task = send("break")
-		within(t, 20*time.Second, "it fails", func() bool { return len(in.all()) > 0 })
-		h.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{})
-		in.answer(http.StatusOK)
-		within(t, 20*time.Second, "nothing is tried for a while", func() bool { return h.postponed(t, task) })
-		if late := in.all(); len(late) > 0 {
+		waitWithin(t, 20*time.Second, "it fails", func() bool { return len(in.listMessages()) > 0 })
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{})
+		in.respondWith(http.StatusOK)
+		waitWithin(t, 20*time.Second, "nothing is tried for a while", func() bool { return h.isPostponed(t, task) })
+		if late := in.listMessages(); len(late) > 0 {
 			t.Errorf("a suspended app tells %v", late)
 		}
-		h.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, map[string]any{})
-		notices, _ = told(2)
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, map[string]any{})
+		notices, _ = reported(2)
 		want = []notify.Notice{
 			{Type: "task.started", AgentName: "assistant", Status: "working"},
 			{Type: "task.failed", AgentName: "assistant", Status: "failed", Error: "model provider scripted answered 400: the request was refused as invalid"},

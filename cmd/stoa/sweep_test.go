@@ -23,18 +23,18 @@ import (
 // a time; what it was answers as what never was.
 func TestSweep(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
-		own := filepath.Join(t.TempDir(), "own.db")
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		specific := filepath.Join(t.TempDir(), "own.db")
 		config := `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}, storage: {%s}%s}`
 		sessions := "sessions: {database: own}, retention: {tasks: 1h, sessions: 1h}"
 		for name, c := range map[string]string{
 			"short": fmt.Sprintf(config, "retention: {tasks: 1h, sessions: 1h}", ""),
 			"long":  fmt.Sprintf(config, "retention: {tasks: 720h}", ""),
 			"ever":  fmt.Sprintf(config, "", ""),
-			"apart": fmt.Sprintf(config, sessions, fmt.Sprintf(", databases: {own: {driver: sqlite, database: %q}}", own)),
+			"apart": fmt.Sprintf(config, sessions, fmt.Sprintf(", databases: {own: {driver: sqlite, database: %q}}", specific)),
 		} {
-			h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
-				map[string]any{"name": name, "config": c, "grants": []any{"sqlite", map[string]any{"filesystem": []string{filepath.Dir(own)}}}})
+			h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
+				map[string]any{"name": name, "config": c, "grants": []any{"sqlite", map[string]any{"filesystem": []string{filepath.Dir(specific)}}}})
 		}
 		asked := map[string]string{}
 		for _, name := range []string{"short", "long", "ever", "apart"} {
@@ -43,13 +43,13 @@ func TestSweep(t *testing.T) {
 					ID string `json:"task_id"`
 				} `json:"result"`
 			}
-			h.want(t, http.StatusOK, &out, "POST", "/apps/"+name+"/agents/a", h.token(t, name, "ana", nil),
-				rpc("message/send", words("hello", "context_id", "c1")))
+			h.requireStatus(t, http.StatusOK, &out, "POST", "/apps/"+name+"/agents/a", h.createToken(t, name, "ana", nil),
+				newRPCCall("message/send", newTextMessage("hello", "context_id", "c1")))
 			asked[name] = out.Result.ID
 		}
-		prefix := age(t, h.db, 2*time.Hour)
-		ownRows := func() (n int) {
-			d, err := db.OpenGuest(t.Context(), db.Guest{Driver: db.SQLite, Database: own, MaxConns: 1}, db.Way{})
+		prefix := ageRows(t, h.db, 2*time.Hour)
+		countExternalRows := func() (n int) {
+			d, err := db.OpenExternal(t.Context(), db.ExternalDB{Driver: db.SQLite, Database: specific, MaxConns: 1}, db.Dialer{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,42 +62,42 @@ func TestSweep(t *testing.T) {
 			}
 			return n
 		}
-		if ownRows() != 1 {
+		if countExternalRows() != 1 {
 			t.Fatal("the app's own database has no conversation")
 		}
 
-		other := newSweeper(h.house)
-		if mine, err := other.duty.Take(t.Context(), time.Hour); err != nil || !mine {
+		other := newSweeper(h.server)
+		if mine, err := other.lease.Acquire(t.Context(), time.Hour); err != nil || !mine {
 			t.Fatal(mine, err)
 		}
-		var said bytes.Buffer
-		h.log = slog.New(slog.NewTextHandler(&said, nil))
-		s := newSweeper(h.house)
-		if err := s.round(t.Context()); err != nil {
+		var written bytes.Buffer
+		h.log = slog.New(slog.NewTextHandler(&written, nil))
+		s := newSweeper(h.server)
+		if err := s.sweepDueApps(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := ownRows(); n != 1 {
+		if n := countExternalRows(); n != 1 {
 			t.Errorf("a process without the duty has swept")
 		}
-		if err := other.duty.Leave(t.Context()); err != nil {
+		if err := other.lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.round(t.Context()); err != nil {
+		if err := s.sweepDueApps(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := ownRows(); n != 0 {
+		if n := countExternalRows(); n != 0 {
 			t.Errorf("%d turns in the app's own database", n)
 		}
 		for _, line := range []string{
 			`msg="deleted what an app keeps no longer" app=short tasks=1 events=0 sessions=1`,
 			`msg="deleted what an app keeps no longer" app=apart tasks=1 events=0 sessions=1`,
 		} {
-			if !strings.Contains(said.String(), line) {
-				t.Errorf("the log has no %s:\n%s", line, &said)
+			if !strings.Contains(written.String(), line) {
+				t.Errorf("the log has no %s:\n%s", line, &written)
 			}
 		}
 		metrics := httptest.NewRecorder()
-		h.guardedMetrics().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/", nil))
+		h.newMetricsHandler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/", nil))
 		for _, line := range []string{`stoa_retention_deleted_total{kind="tasks"} 2`, `stoa_retention_deleted_total{kind="sessions"} 2`, `stoa_retention_deleted_total{kind="events"} 0`} {
 			if !strings.Contains(metrics.Body.String(), line) {
 				t.Errorf("the metrics have no %s", line)
@@ -106,28 +106,28 @@ func TestSweep(t *testing.T) {
 		for name, c := range map[string]struct{ gone, silent bool }{"short": {true, true}, "long": {}, "ever": {}, "apart": {true, true}} {
 			id := prefix + asked[name][13:]
 			get := func(id string) string {
-				_, text := h.ask(t, "POST", "/apps/"+name+"/agents/a", h.token(t, name, "ana", nil), rpc("tasks/get", map[string]any{"id": id}))
+				_, text := h.doRequest(t, "POST", "/apps/"+name+"/agents/a", h.createToken(t, name, "ana", nil), newRPCCall("tasks/get", map[string]any{"id": id}))
 				return regexp.MustCompile(`"request_id":"[^"]*"`).ReplaceAllString(text, "")
 			}
 			if same := get(id) == get(agentsvc.NewID()); same != c.gone {
 				t.Errorf("%s: %s, want it gone: %v", name, get(id), c.gone)
 			}
-			app, err := h.apps.Get(t.Context(), name)
+			app, err := h.apps.LoadApp(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := rowsOf(t, h.db, app.ID, "task"); (n == 0) != c.gone {
+			if n := countRows(t, h.db, app.ID, "task"); (n == 0) != c.gone {
 				t.Errorf("%s: %d tasks left", name, n)
 			}
-			if n := rowsOf(t, h.db, app.ID, "session_turn"); (n == 0) != c.silent {
+			if n := countRows(t, h.db, app.ID, "session_turn"); (n == 0) != c.silent {
 				t.Errorf("%s: %d turns left", name, n)
 			}
 		}
 	})
 }
 
-// age makes all tasks and sessions older. It returns what their ids begin with then.
-func age(t *testing.T, d *db.DB, by time.Duration) string {
+// ageRows makes all tasks and sessions older. It returns what their ids begin with then.
+func ageRows(t *testing.T, d *db.DB, by time.Duration) string {
 	t.Helper()
 	at := time.Now().Add(-by)
 	ms := at.UnixMilli()
@@ -145,7 +145,7 @@ func age(t *testing.T, d *db.DB, by time.Duration) string {
 	return prefix
 }
 
-func rowsOf(t *testing.T, d *db.DB, id db.ID, table string) (n int) {
+func countRows(t *testing.T, d *db.DB, id db.ID, table string) (n int) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM "+table+" WHERE tenant = $1", string(id))
@@ -155,8 +155,8 @@ func rowsOf(t *testing.T, d *db.DB, id db.ID, table string) (n int) {
 	return n
 }
 
-// TestPace: what is kept long is looked for seldom.
-func TestPace(t *testing.T) {
+// TestSweepPeriod: what is kept long is looked for seldom.
+func TestSweepPeriod(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		r    store.Retention
@@ -166,21 +166,21 @@ func TestPace(t *testing.T) {
 		{store.Retention{Tasks: 720 * time.Hour}, 6 * time.Hour},
 		{store.Retention{Events: 40 * time.Minute, Tasks: 720 * time.Hour}, 2 * time.Minute},
 	} {
-		if got := pace(c.r); got != c.want {
+		if got := sweepPeriod(c.r); got != c.want {
 			t.Errorf("%+v: every %s, want %s", c.r, got, c.want)
 		}
 	}
 }
 
-// TestKeeps reads the retention of the operator's own file as well.
-func TestKeeps(t *testing.T) {
+// TestLoadRetention reads the retention of the operator's own file as well.
+func TestLoadRetention(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, dbtest.SQLiteURL(t))
-	cfg := *h.own.cfg.Load()
+	h := openTestServer(t, dbtest.NewSQLiteURL(t))
+	cfg := *h.defaultApp.cfg.Load()
 	cfg.Storage.Retention.Tasks = time.Hour
-	h.own.cfg.Store(&cfg)
-	var k keeping
-	if err := h.keeps(t.Context(), tenancy.App{ID: tenancy.DefaultID}, &k); err != nil || k.retention != (store.Retention{Tasks: time.Hour}) {
+	h.defaultApp.cfg.Store(&cfg)
+	var k retentionState
+	if err := h.loadRetention(t.Context(), tenancy.App{ID: tenancy.DefaultID}, &k); err != nil || k.retention != (store.Retention{Tasks: time.Hour}) {
 		t.Errorf("%+v %v", k.retention, err)
 	}
 }
@@ -189,19 +189,19 @@ func TestKeeps(t *testing.T) {
 // with escaped letters.
 func TestSpelledOtherwise(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, dbtest.SQLiteURL(t))
+	h := openTestServer(t, dbtest.NewSQLiteURL(t))
 	config := `{"llms": {"m": {"provider": "scripted"}}, "agents": {"a": {"llm": "m", "trigger": {"type": "${KIND}", "cron": "0 7 * * *", "input": "Go."}}},
 		"storage": {"\u0072etention": {"tasks": "1h"}}}`
-	h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": config, "secrets": map[string]string{"KIND": "schedule"}})
-	a, err := h.apps.Get(t.Context(), "acme")
+	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": config, "secrets": map[string]string{"KIND": "schedule"}})
+	a, err := h.apps.LoadApp(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := h.plan(t.Context(), a.ID); err != nil || p.Crons["a"] == nil {
+	if p, err := h.loadSchedules(t.Context(), a.ID); err != nil || p.Crons["a"] == nil {
 		t.Errorf("the schedules are %+v, error %v", p, err)
 	}
-	var k keeping
-	if err := h.keeps(t.Context(), a, &k); err != nil || k.retention != (store.Retention{Tasks: time.Hour}) {
+	var k retentionState
+	if err := h.loadRetention(t.Context(), a, &k); err != nil || k.retention != (store.Retention{Tasks: time.Hour}) {
 		t.Errorf("the retention is %+v, error %v", k.retention, err)
 	}
 }

@@ -10,26 +10,26 @@ import (
 
 // openTLS reads the certificate that the configuration names, if it names one. A process that was told to encrypt and
 // cannot does not start.
-func (h *house) openTLS(context.Context) (err error) {
-	if cfg := h.own.cfg.Load(); cfg != nil {
-		h.tls, err = surface.TLS(cfg.Server.TLS, h.log)
+func (h *server) openTLS(context.Context) (err error) {
+	if cfg := h.defaultApp.cfg.Load(); cfg != nil {
+		h.tlsConfig, err = surface.NewTLSConfig(cfg.Server.TLS, h.log)
 	}
 	return err
 }
 
 // serveHTTP answers what comes in at l, encrypted where the house encrypts, until server is shut down.
-func (h *house) serveHTTP(server *http.Server, l net.Listener) error {
-	if h.tls == nil {
+func (h *server) serveHTTP(server *http.Server, l net.Listener) error {
+	if h.tlsConfig == nil {
 		return ignoreClosed(server.Serve(l))
 	}
-	server.TLSConfig = h.tls.Clone()
+	server.TLSConfig = h.tlsConfig.Clone()
 	return ignoreClosed(server.ServeTLS(l, "", ""))
 }
 
-// site is the address at which this machine reaches a listener of the house, as a URL.
-func (h *house) site(addr net.Addr) string {
-	if h.tls != nil {
-		return "https://" + reachable(addr)
+// localURL is the address at which this machine reaches a listener of the house, as a URL.
+func (h *server) localURL(addr net.Addr) string {
+	if h.tlsConfig != nil {
+		return "https://" + reachableAddress(addr)
 	}
-	return "http://" + reachable(addr)
+	return "http://" + reachableAddress(addr)
 }

@@ -19,8 +19,8 @@ import (
 	"stoa/cmd/stoa/stoatest"
 )
 
-// layCertificate writes a certificate for this machine and its key into dir, and returns who trusts it.
-func layCertificate(t *testing.T, dir string) *x509.CertPool {
+// writeCertificate writes a certificate for this machine and its key into dir, and returns who trusts it.
+func writeCertificate(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -47,7 +47,7 @@ func layCertificate(t *testing.T, dir string) *x509.CertPool {
 	return trusted
 }
 
-const encrypted = `
+const encryptedApp = `
 llms: {m: {provider: scripted}}
 agents: {assistant: {llm: m}}
 server: {tls: {enabled: true, cert_file: cert.pem, key_file: key.pem}}
@@ -57,16 +57,16 @@ server: {tls: {enabled: true, cert_file: cert.pem, key_file: key.pem}}
 func TestServeTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(encrypted), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(encryptedApp), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := stoatest.Start(t, "stoa", dir, "--config", "stoa.yaml")
+	p := stoatest.StartServer(t, "stoa", dir, "--config", "stoa.yaml")
 	<-p.Ended()
 	if code := p.Cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(p.Output(), "server.tls: cert_file: open cert.pem") {
 		t.Errorf("without a certificate: exit code %d, %s", code, p.Output())
 	}
-	trusted := layCertificate(t, dir)
-	p = stoatest.Serve(t, "stoa", dir, "--config", "stoa.yaml")
+	trusted := writeCertificate(t, dir)
+	p = stoatest.StartServing(t, "stoa", dir, "--config", "stoa.yaml")
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
 	resp, err := client.Get(p.URL + "/agents/assistant")
 	if err != nil {

@@ -29,7 +29,7 @@ func (cmd *appTokenCmd) Run(ctx context.Context, c *console) error {
 	if cmd.TTL != 0 {
 		body["ttl"] = cmd.TTL.String()
 	}
-	return cmd.call(ctx, c, http.MethodPost, "/tokens", body, func(answer json.RawMessage) error {
+	return cmd.callAPI(ctx, c, http.MethodPost, "/tokens", body, func(answer json.RawMessage) error {
 		var t struct {
 			AccessToken string `json:"access_token"`
 		}
@@ -57,8 +57,8 @@ func (cmd *appRevokeCmd) Run(ctx context.Context, c *console) error {
 		body["sub"] = cmd.Sub
 		whose = "the tokens of " + cmd.Sub + " in " + cmd.Name
 	}
-	return cmd.call(ctx, c, http.MethodPost, "/tokens:revoke", body, func(json.RawMessage) error {
-		c.say("%s revoked", whose)
+	return cmd.callAPI(ctx, c, http.MethodPost, "/tokens:revoke", body, func(json.RawMessage) error {
+		c.printStatus("%s revoked", whose)
 		return nil
 	})
 }

@@ -24,19 +24,19 @@ import (
 )
 
 // openTracing starts recording, if the OTEL_* variables ask for it.
-func (h *house) openTracing(ctx context.Context) error {
-	wanted, err := exports("TRACES")
+func (h *server) openTracing(ctx context.Context) error {
+	wanted, err := isSignalExported("TRACES")
 	if err != nil || !wanted {
 		return err
 	}
 	if err := checkPropagators(); err != nil {
 		return err
 	}
-	usual, err := usualSampler()
+	processSampler, err := newProcessSampler()
 	if err != nil {
 		return err
 	}
-	who, err := identity(ctx)
+	who, err := newResource(ctx)
 	if err != nil {
 		return err
 	}
@@ -44,38 +44,38 @@ func (h *house) openTracing(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("export of traces: %w", err)
 	}
-	tellOf(h.log)
-	p := sdk.NewTracerProvider(sdk.WithResource(who), sdk.WithSampler(sampler{usual}), sdk.WithBatcher(exporter))
-	h.closing(shutting(p.Shutdown))
+	logTelemetryErrors(h.log)
+	p := sdk.NewTracerProvider(sdk.WithResource(who), sdk.WithSampler(appSampler{processSampler}), sdk.WithBatcher(exporter))
+	h.addCloser(newShutdown(p.Shutdown))
 	h.tracer = p.Tracer("stoa")
 	return nil
 }
 
-// sampler records the part of an app's traces that the app has of its own, whatever its callers wish, and of all others
+// appSampler records the part of an app's traces that the app has of its own, whatever its callers wish, and of all others
 // what the process records.
-type sampler struct{ usual sdk.Sampler }
+type appSampler struct{ processSampler sdk.Sampler }
 
 // ShouldSample implements [sdk.Sampler].
-func (s sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
-	if part, own := trail.Ratio(p.ParentContext); own && !trace.SpanFromContext(p.ParentContext).IsRecording() {
+func (s appSampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+	if part, specific := trail.SamplingRatio(p.ParentContext); specific && !trace.SpanFromContext(p.ParentContext).IsRecording() {
 		if rand.Float64() < part { // and not by the trace's id, which a caller may have chosen
 			return sdk.AlwaysSample().ShouldSample(p)
 		}
 		return sdk.NeverSample().ShouldSample(p)
 	}
-	return s.usual.ShouldSample(p)
+	return s.processSampler.ShouldSample(p)
 }
 
 // Description implements [sdk.Sampler].
-func (s sampler) Description() string { return "App{" + s.usual.Description() + "}" }
+func (s appSampler) Description() string { return "App{" + s.processSampler.Description() + "}" }
 
-// usualSampler is what OTEL_TRACES_SAMPLER names.
-func usualSampler() (sdk.Sampler, error) {
-	part, err := ratio()
+// newProcessSampler is what OTEL_TRACES_SAMPLER names.
+func newProcessSampler() (sdk.Sampler, error) {
+	part, err := readSampleRatio()
 	if err != nil {
 		return nil, err
 	}
-	name, given := environ("OTEL_TRACES_SAMPLER")
+	name, given := lookupEnv("OTEL_TRACES_SAMPLER")
 	if !given {
 		name = "parentbased_always_on"
 	}
@@ -96,15 +96,15 @@ func usualSampler() (sdk.Sampler, error) {
 	return nil, fmt.Errorf("OTEL_TRACES_SAMPLER: %q is none of always_on, always_off, traceidratio and those with parentbased_ before them", name)
 }
 
-// work runs a run of a. Its span stands below that of what asked for it, in whichever process that was.
-func (h *house) work(ctx context.Context, began time.Time, of *tenancy.App, a *app.App, run store.Run) error {
-	ctx = context.WithValue(ctx, workKey{}, work{of.Name, string(run.Task)})
+// executeWithSpan runs a run of a. Its span stands below that of what asked for it, in whichever process that was.
+func (h *server) executeWithSpan(ctx context.Context, began time.Time, of *tenancy.App, a *app.App, run store.Run) error {
+	ctx = context.WithValue(ctx, runKey{}, runInfo{of.Name, string(run.Task)})
 	if h.tracer == nil {
-		return h.counted(ctx, of.Name, a.Run(ctx, run))
+		return h.recordOutcome(ctx, of.Name, a.ExecuteRun(ctx, run))
 	}
-	ctx = trail.Below(ctx, run.Trace)
-	if part, own := of.TraceRatio(); own && run.Trace == "" {
-		ctx = trail.WithRatio(ctx, part)
+	ctx = trail.WithTraceParent(ctx, run.Trace)
+	if part, specific := of.TraceRatio(); specific && run.Trace == "" {
+		ctx = trail.WithSamplingRatio(ctx, part)
 	}
 	kind := trace.SpanKindInternal
 	if run.Epoch == 0 {
@@ -112,26 +112,26 @@ func (h *house) work(ctx context.Context, began time.Time, of *tenancy.App, a *a
 	}
 	ctx, span := h.tracer.Start(ctx, "run", trace.WithTimestamp(began), trace.WithSpanKind(kind), trace.WithAttributes(
 		trail.AppKey.String(of.Name), trail.TaskKey.String(string(run.Task)), attribute.Int64("stoa.turn", run.Turn), attribute.Int64("stoa.attempt", run.Attempts)))
-	err := a.Run(ctx, run)
-	if out := outcome(err); out != "" {
-		span.SetAttributes(stateKey.String(out))
+	err := a.ExecuteRun(ctx, run)
+	if out := runOutcome(err); out != "" {
+		span.SetAttributes(runStateKey.String(out))
 	}
-	trail.End(span, err)
-	return h.counted(ctx, of.Name, err)
+	trail.EndSpan(span, err)
+	return h.recordOutcome(ctx, of.Name, err)
 }
 
-// stateKey is what a run's span says became of it.
-const stateKey = attribute.Key("stoa.state")
+// runStateKey is what a run's span says became of it.
+const runStateKey = attribute.Key("stoa.state")
 
-// outcome names what became of a run without an end of its own on the log.
-func outcome(err error) string {
-	var cancelled *agentsvc.CancelledError
+// runOutcome names what became of a run without an end of its own on the log.
+func runOutcome(err error) string {
+	var cancelled *agentsvc.CallCancelledError
 	switch {
 	case err == nil:
 		return ""
 	case errors.As(err, &cancelled):
 		return "cancelled"
-	case errors.Is(err, agentsvc.ErrLost):
+	case errors.Is(err, agentsvc.ErrLeaseLost):
 		return "lost"
 	case errors.Is(err, queue.ErrPostponed):
 		return "postponed"
@@ -141,44 +141,44 @@ func outcome(err error) string {
 	return "unrecorded"
 }
 
-// redisSpans records what calls have Redis do, without keys and values.
-type redisSpans struct{}
+// redisTracer records what calls have Redis do, without keys and values.
+type redisTracer struct{}
 
 // DialHook implements [redis.Hook].
-func (redisSpans) DialHook(next redis.DialHook) redis.DialHook {
+func (redisTracer) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
 
 // ProcessHook implements [redis.Hook].
-func (redisSpans) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (redisTracer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !trail.Recorded(ctx) {
+		if !trail.IsRecorded(ctx) {
 			return next(ctx, cmd)
 		}
-		ctx, span := trail.Start(ctx, cmd.Name(), ofRedis, trace.WithSpanKind(trace.SpanKindClient))
+		ctx, span := trail.StartSpan(ctx, cmd.Name(), redisAttributes, trace.WithSpanKind(trace.SpanKindClient))
 		err := next(ctx, cmd)
-		trail.End(span, miss(err))
+		trail.EndSpan(span, ignoreRedisNil(err))
 		return err
 	}
 }
 
 // ProcessPipelineHook implements [redis.Hook].
-func (redisSpans) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (redisTracer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if !trail.Recorded(ctx) {
+		if !trail.IsRecorded(ctx) {
 			return next(ctx, cmds)
 		}
-		ctx, span := trail.Start(ctx, "pipeline", ofRedis, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(semconv.DBOperationBatchSize(len(cmds))))
+		ctx, span := trail.StartSpan(ctx, "pipeline", redisAttributes, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(semconv.DBOperationBatchSize(len(cmds))))
 		err := next(ctx, cmds)
-		trail.End(span, miss(err))
+		trail.EndSpan(span, ignoreRedisNil(err))
 		return err
 	}
 }
 
-var ofRedis = trace.WithAttributes(semconv.DBSystemNameRedis)
+var redisAttributes = trace.WithAttributes(semconv.DBSystemNameRedis)
 
-// miss is err unless it says that there is nothing under a key.
-func miss(err error) error {
+// ignoreRedisNil is err unless it says that there is nothing under a key.
+func ignoreRedisNil(err error) error {
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}

@@ -21,8 +21,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// shop is an MCP server that keeps the trace header of each call of its tool.
-func shop(t *testing.T) (url string, parents func() []string) {
+// newTracedShop is an MCP server that keeps the trace header of each call of its tool.
+func newTracedShop(t *testing.T) (url string, parents func() []string) {
 	t.Helper()
 	var mu sync.Mutex
 	var seen []string
@@ -52,7 +52,7 @@ func TestTraceAcrossProcesses(t *testing.T) {
 	c := &collector{}
 	receiver := httptest.NewServer(c)
 	t.Cleanup(receiver.Close)
-	tools, parents := shop(t)
+	tools, parents := newTracedShop(t)
 	config := filepath.Join(t.TempDir(), "stoa.yaml")
 	err := os.WriteFile(config, fmt.Appendf(nil, `
 llms: {m: {provider: scripted, model: demo-1, script: [{when: {tool_result: search}, then: [{say: "{{result}}"}]}, {then: [{call: {tool: search}}]}]}}
@@ -62,25 +62,25 @@ agents: {assistant: {llm: m, tools: [shop]}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	database := dbtest.PostgresURL(t)
-	start := func(role string) *testHouse {
+	database := dbtest.NewPostgresURL(t)
+	start := func(role string) *testServer {
 		t.Helper()
-		p, err := stoatest.Launch("stoa", t.TempDir(), []string{
+		p, err := stoatest.LaunchProcess("stoa", t.TempDir(), []string{
 			"OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.URL, "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_RESOURCE_ATTRIBUTES=role=" + role,
 		}, "serve", "--host", "127.0.0.1", "--port", "0", "--database", database, "--config", config, "--role", role)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = p.End(syscall.SIGKILL) })
-		if err := p.Serving(t.Context()); err != nil {
+		t.Cleanup(func() { _ = p.SignalAndWait(syscall.SIGKILL) })
+		if err := p.AwaitServing(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return &testHouse{url: p.URL}
+		return &testServer{url: p.URL}
 	}
 	web := start(roleWeb)
 	start(roleWorker)
 	trace := strings.Repeat("7c", 16)
-	if got := web.traced(t, trace, "assistant"); !strings.Contains(got, "found") {
+	if got := web.sendTraced(t, trace, "assistant"); !strings.Contains(got, "found") {
 		t.Fatalf("the answer is %s", got)
 	}
 	above := map[string]string{
@@ -91,7 +91,7 @@ agents: {assistant: {llm: m, tools: [shop]}}
 	for name := range above {
 		names = append(names, name)
 	}
-	spans := c.of(t, trace, names...)
+	spans := c.awaitSpans(t, trace, names...)
 	byID := map[string]*tracepb.Span{}
 	for _, s := range spans {
 		byID[hex.EncodeToString(s.SpanId)] = s
@@ -115,7 +115,7 @@ agents: {assistant: {llm: m, tools: [shop]}}
 	if len(commits) < 2 {
 		t.Errorf("commits stand below %v, want some of either process", commits)
 	}
-	if run := named(spans, "run"); run.Kind != tracepb.Span_SPAN_KIND_CONSUMER {
+	if run := findSpan(spans, "run"); run.Kind != tracepb.Span_SPAN_KIND_CONSUMER {
 		t.Errorf("the run's span is of the kind %v: it was worked where it came in", run.Kind)
 	}
 	calls := parents()

@@ -49,34 +49,34 @@ agents:
 observability: {metrics: {enabled: true}}
 `
 
-// canaries is what nothing that leaves the house for its operator may hold.
-var canaries = []string{"canary-answer", "canary-prompt", "canary-api-key", "canary-instruction", "canary-upstream", "77777", testSecret}
+// forbiddenTexts is what nothing that leaves the house for its operator may hold.
+var forbiddenTexts = []string{"canary-answer", "canary-prompt", "canary-api-key", "canary-instruction", "canary-upstream", "77777", testSecret}
 
-// outsider is a server that refuses with a canary, and keeps the trace headers that it was sent, by path.
-type outsider struct {
+// refusingServer is a server that refuses with a canary, and keeps the trace headers that it was sent, by path.
+type refusingServer struct {
 	mu     sync.Mutex
 	parent map[string]string
 }
 
 // ServeHTTP refuses.
-func (o *outsider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (o *refusingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	o.parent[r.URL.Path] = r.Header.Get("Traceparent")
 	o.mu.Unlock()
 	http.Error(w, `{"error": {"message": "canary-upstream"}}`, http.StatusBadRequest)
 }
 
-func (o *outsider) sent(path string) (string, bool) {
+func (o *refusingServer) traceParent(path string) (string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	parent, ok := o.parent[path]
 	return parent, ok
 }
 
-// openTracedHouse serves tracedApp, and returns what it logs.
-func openTracedHouse(t *testing.T, database string) (*testHouse, *outsider, *syncBuffer) {
+// openTracedServer serves tracedApp, and returns what it logs.
+func openTracedServer(t *testing.T, database string) (*testServer, *refusingServer, *syncBuffer) {
 	t.Helper()
-	out := &outsider{parent: map[string]string{}}
+	out := &refusingServer{parent: map[string]string{}}
 	server := httptest.NewServer(out)
 	t.Cleanup(server.Close)
 	config := filepath.Join(t.TempDir(), "stoa.yaml")
@@ -84,7 +84,7 @@ func openTracedHouse(t *testing.T, database string) (*testHouse, *outsider, *syn
 		t.Fatal(err)
 	}
 	var log syncBuffer
-	return openHouseOf(t, database, slog.New(correlated{Handler: lines(&log, "json", slog.LevelDebug), level: slog.LevelDebug}), config), out, &log
+	return openServerWith(t, database, slog.New(correlatingHandler{Handler: newLineHandler(&log, "json", slog.LevelDebug), level: slog.LevelDebug}), config), out, &log
 }
 
 // syncBuffer is a buffer for many writers.
@@ -106,12 +106,12 @@ func (b *syncBuffer) String() string {
 	return b.buf.String()
 }
 
-// traced sends a message within a trace of the caller's, and returns the answer.
-func (h *testHouse) traced(t *testing.T, trace, agent string, more ...any) string {
+// sendTraced sends a message within a trace of the caller's, and returns the answer.
+func (h *testServer) sendTraced(t *testing.T, trace, agent string, more ...any) string {
 	t.Helper()
-	req := h.request(t, "POST", "/agents/"+agent, "", rpc("message:send", words("canary-prompt", more...)))
+	req := h.newRequest(t, "POST", "/agents/"+agent, "", newRPCCall("message:send", newTextMessage("canary-prompt", more...)))
 	req.Header.Set("Traceparent", "00-"+trace+"-00000000000000aa-01")
-	status, body := h.do(t, req)
+	status, body := h.sendRequest(t, req)
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -123,19 +123,19 @@ func (h *testHouse) traced(t *testing.T, trace, agent string, more ...any) strin
 func TestTraces(t *testing.T) {
 	for engine, database := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "stoa.db") },
-		"postgres": func(t *testing.T) string { return dbtest.PostgresURL(t) },
+		"postgres": func(t *testing.T) string { return dbtest.NewPostgresURL(t) },
 	} {
 		t.Run(engine, func(t *testing.T) {
 			c := newCollector(t)
-			h, _, log := openTracedHouse(t, database(t))
+			h, _, log := openTracedServer(t, database(t))
 			live, queued := strings.Repeat("1a", 16), strings.Repeat("2b", 16)
-			if got := h.traced(t, live, "assistant"); !strings.Contains(got, "42") {
+			if got := h.sendTraced(t, live, "assistant"); !strings.Contains(got, "42") {
 				t.Fatalf("the answer is %s", got)
 			}
-			req := h.request(t, "POST", "/agents/assistant", "", rpc("message:send", map[string]any{
-				"message": words("canary-prompt")["message"], "configuration": map[string]any{"blocking": false}}))
+			req := h.newRequest(t, "POST", "/agents/assistant", "", newRPCCall("message:send", map[string]any{
+				"message": newTextMessage("canary-prompt")["message"], "configuration": map[string]any{"blocking": false}}))
 			req.Header.Set("Traceparent", "00-"+queued+"-00000000000000aa-01")
-			if status, body := h.do(t, req); status != http.StatusOK {
+			if status, body := h.sendRequest(t, req); status != http.StatusOK {
 				t.Fatalf("%d %s", status, body)
 			}
 			parents := map[string]string{
@@ -143,13 +143,13 @@ func TestTraces(t *testing.T) {
 				"invoke_agent assistant": "run", "chat demo-1": "invoke_agent assistant", "execute_tool calculator": "invoke_agent assistant",
 			}
 			for trace, kind := range map[string]tracepb.Span_SpanKind{live: tracepb.Span_SPAN_KIND_INTERNAL, queued: tracepb.Span_SPAN_KIND_CONSUMER} {
-				spans := c.of(t, trace, "POST /agents/{agent}", "enter", "admit", "submit", "run", "invoke_agent assistant", "chat demo-1",
+				spans := c.awaitSpans(t, trace, "POST /agents/{agent}", "enter", "admit", "submit", "run", "invoke_agent assistant", "chat demo-1",
 					"execute_tool calculator", "commit")
 				byID := map[string]*tracepb.Span{}
 				for _, s := range spans {
 					byID[string(s.SpanId)] = s
 				}
-				root := named(spans, "POST /agents/{agent}")
+				root := findSpan(spans, "POST /agents/{agent}")
 				if hex.EncodeToString(root.ParentSpanId) != "00000000000000aa" || root.Kind != tracepb.Span_SPAN_KIND_SERVER {
 					t.Errorf("the request's span is %v", root)
 				}
@@ -163,15 +163,15 @@ func TestTraces(t *testing.T) {
 						t.Errorf("%s stands below %s, not %s", s.Name, above.Name, want)
 					}
 				}
-				chat := texts(named(spans, "chat demo-1").Attributes)
+				chat := attributeTexts(findSpan(spans, "chat demo-1").Attributes)
 				if chat["gen_ai.operation.name"] != "chat" || chat["gen_ai.provider.name"] != "scripted" || chat["gen_ai.request.model"] != "demo-1" || chat["stoa.app"] != "default" {
 					t.Errorf("the model's span says %v", chat)
 				}
-				run := texts(named(spans, "run").Attributes)
-				if named(spans, "run").Kind != kind {
-					t.Errorf("the run came another way: %v, want %v", named(spans, "run").Kind, kind)
+				run := attributeTexts(findSpan(spans, "run").Attributes)
+				if findSpan(spans, "run").Kind != kind {
+					t.Errorf("the run came another way: %v, want %v", findSpan(spans, "run").Kind, kind)
 				}
-				if run["stoa.app"] != "default" || run["stoa.state"] != "completed" || run["stoa.task"] == "" || run["stoa.task"] != texts(named(spans, "submit").Attributes)["stoa.task"] {
+				if run["stoa.app"] != "default" || run["stoa.state"] != "completed" || run["stoa.task"] == "" || run["stoa.task"] != attributeTexts(findSpan(spans, "submit").Attributes)["stoa.task"] {
 					t.Errorf("the run's span says %v", run)
 				}
 			}
@@ -181,9 +181,9 @@ func TestTraces(t *testing.T) {
 				t.Fatal(err)
 			}
 			const method = "lf.a2a.v1.A2AService/GetExtendedAgentCard"
-			about := texts(named(c.of(t, dialled, method, "enter"), method).Attributes)
-			if about["rpc.system.name"] != "grpc" || about["rpc.method"] != method || about["stoa.app"] != "default" || about["http.route"] != "" {
-				t.Errorf("the span of a call over gRPC says %v", about)
+			details := attributeTexts(findSpan(c.awaitSpans(t, dialled, method, "enter"), method).Attributes)
+			if details["rpc.system.name"] != "grpc" || details["rpc.method"] != method || details["stoa.app"] != "default" || details["http.route"] != "" {
+				t.Errorf("the span of a call over gRPC says %v", details)
 			}
 			if c.service["service.name"] != "stoa" {
 				t.Errorf("the resource is %v", c.service)
@@ -201,29 +201,29 @@ func TestTracesOutward(t *testing.T) {
 	c := newCollector(t)
 	t.Setenv("OTEL_LOGS_EXPORTER", "otlp")
 	t.Setenv("OTEL_METRICS_EXPORTER", "otlp")
-	h, out, log := openTracedHouse(t, "sqlite://:memory:")
-	exported, end, err := exportLogs(t.Context())
+	h, out, log := openTracedServer(t, "sqlite://:memory:")
+	exported, end, err := newLogExporter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	trace := strings.Repeat("3c", 16)
-	slog.New(correlated{Handler: exported, level: slog.LevelInfo}).Info("a line of the process")
+	slog.New(correlatingHandler{Handler: exported, level: slog.LevelInfo}).Info("a line of the process")
 	for _, agent := range []string{"broken", "remote", "assistant"} {
-		h.traced(t, trace, agent)
+		h.sendTraced(t, trace, agent)
 	}
-	spans := c.of(t, trace, "chat gpt-canary", "invoke_agent remote")
-	chat := named(spans, "chat gpt-canary")
-	if chat.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR || texts(chat.Attributes)["error.type"] != "400" {
+	spans := c.awaitSpans(t, trace, "chat gpt-canary", "invoke_agent remote")
+	chat := findSpan(spans, "chat gpt-canary")
+	if chat.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR || attributeTexts(chat.Attributes)["error.type"] != "400" {
 		t.Errorf("a refused call is %v", chat)
 	}
-	if parent, ok := out.sent("/v1/chat/completions"); !ok || parent != "" {
+	if parent, ok := out.traceParent("/v1/chat/completions"); !ok || parent != "" {
 		t.Errorf("the vendor was asked: %t, and told of the trace: %q", ok, parent)
 	}
-	if parent, ok := out.sent("/agent/.well-known/agent-card.json"); !ok || !strings.HasPrefix(parent, "00-"+trace+"-") {
+	if parent, ok := out.traceParent("/agent/.well-known/agent-card.json"); !ok || !strings.HasPrefix(parent, "00-"+trace+"-") {
 		t.Errorf("the other agent was asked: %t, and told of the trace: %q", ok, parent)
 	}
-	_, page := h.ask(t, "GET", "/metrics", "", nil)
-	within(t, 20*time.Second, "logs and metrics", func() bool {
+	_, page := h.doRequest(t, "GET", "/metrics", "", nil)
+	waitWithin(t, 20*time.Second, "logs and metrics", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.logs) > 0 && len(c.metrics) > 0
@@ -231,11 +231,11 @@ func TestTracesOutward(t *testing.T) {
 	if err := end(); err != nil {
 		t.Error(err)
 	}
-	for where, text := range map[string]string{"what was exported": c.everything(), "the log": log.String(), "the metrics": page} {
+	for where, text := range map[string]string{"what was exported": c.exportedText(), "the log": log.String(), "the metrics": page} {
 		if len(text) < 500 {
 			t.Errorf("%s is %q: nothing was held against the canaries", where, text)
 		}
-		for _, canary := range canaries {
+		for _, canary := range forbiddenTexts {
 			if strings.Contains(text, canary) {
 				t.Errorf("%s holds %s", where, canary)
 			}
@@ -247,27 +247,27 @@ func TestTracesOutward(t *testing.T) {
 func TestTraceContent(t *testing.T) {
 	c := newCollector(t)
 	t.Setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
-	h, _, _ := openTracedHouse(t, "sqlite://:memory:")
+	h, _, _ := openTracedServer(t, "sqlite://:memory:")
 	trace := strings.Repeat("4d", 16)
-	h.traced(t, trace, "assistant")
+	h.sendTraced(t, trace, "assistant")
 	var got []string
-	for _, s := range c.of(t, trace, "run", "POST /agents/{agent}") {
+	for _, s := range c.awaitSpans(t, trace, "run", "POST /agents/{agent}") {
 		if s.Name == "chat demo-1" {
-			got = append(got, texts(s.Attributes)["gen_ai.output.messages"])
+			got = append(got, attributeTexts(s.Attributes)["gen_ai.output.messages"])
 		}
 	}
 	all := strings.Join(got, " ")
 	if !strings.Contains(all, `"name":"calculator"`) || !strings.Contains(all, `"content":"canary-answer 42"`) {
 		t.Errorf("the spans say %s", all)
 	}
-	h.create(t, "acme", `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`)
-	h.want(t, http.StatusOK, nil, "POST", "/apps/acme/agents/a", h.token(t, "acme", "ana", nil), rpc("message:send", words("canary-foreign")))
-	within(t, 20*time.Second, "the spans of acme", func() bool {
+	h.createApp(t, "acme", `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`)
+	h.requireStatus(t, http.StatusOK, nil, "POST", "/apps/acme/agents/a", h.createToken(t, "acme", "ana", nil), newRPCCall("message:send", newTextMessage("canary-foreign")))
+	waitWithin(t, 20*time.Second, "the spans of acme", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return named(c.spans, "invoke_agent a") != nil
+		return findSpan(c.spans, "invoke_agent a") != nil
 	})
-	if strings.Contains(c.everything(), "canary-foreign") {
+	if strings.Contains(c.exportedText(), "canary-foreign") {
 		t.Error("a span holds what another app's caller said")
 	}
 }
@@ -276,19 +276,19 @@ func TestTraceContent(t *testing.T) {
 func TestTraceRatio(t *testing.T) {
 	c := newCollector(t)
 	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
-	h, _, _ := openTracedHouse(t, "sqlite://:memory:")
+	h, _, _ := openTracedServer(t, "sqlite://:memory:")
 	send := func(app, trace, flags string) {
 		t.Helper()
-		req := h.request(t, "POST", "/apps/"+app+"/agents/a", h.token(t, app, "ana", nil), rpc("message:send", words("hello")))
+		req := h.newRequest(t, "POST", "/apps/"+app+"/agents/a", h.createToken(t, app, "ana", nil), newRPCCall("message:send", newTextMessage("hello")))
 		req.Header.Set("Traceparent", "00-"+trace+"-00000000000000aa-"+flags)
-		if status, body := h.do(t, req); status != http.StatusOK {
+		if status, body := h.sendRequest(t, req); status != http.StatusOK {
 			t.Fatalf("%d %s", status, body)
 		}
 	}
 	for name, label := range map[string]map[string]string{"never": {"trace_ratio": "0"}, "always": {"trace_ratio": "1"}, "usual": nil} {
-		h.create(t, name, `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`)
+		h.createApp(t, name, `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`)
 		if label != nil {
-			h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/"+name, testSecret, map[string]any{"labels": label})
+			h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/"+name, testSecret, map[string]any{"labels": label})
 		}
 	}
 	wants := map[string]bool{"never 01": false, "always 00": true, "usual 00": false, "usual 01": true}
@@ -300,17 +300,17 @@ func TestTraceRatio(t *testing.T) {
 		traces[which] = fmt.Sprintf("%032x", n)
 		send(app, traces[which], flags)
 	}
-	c.of(t, traces["always 00"], "run", "POST /agents/{agent}")
-	c.of(t, traces["usual 01"], "run", "POST /agents/{agent}")
+	c.awaitSpans(t, traces["always 00"], "run", "POST /agents/{agent}")
+	c.awaitSpans(t, traces["usual 01"], "run", "POST /agents/{agent}")
 	got := map[string]bool{}
 	for which, trace := range traces {
-		got[which] = len(c.of(t, trace)) > 0
+		got[which] = len(c.awaitSpans(t, trace)) > 0
 	}
 	if diff := cmp.Diff(wants, got); diff != "" {
 		t.Errorf("what is recorded (-want +got):\n%s", diff)
 	}
 	for _, wrong := range []string{"2", "-0.1", "half", "NaN", ""} {
-		status, body := h.ask(t, "PUT", "/admin/apps/usual", testSecret, map[string]any{"labels": map[string]string{"trace_ratio": wrong}})
+		status, body := h.doRequest(t, "PUT", "/admin/apps/usual", testSecret, map[string]any{"labels": map[string]string{"trace_ratio": wrong}})
 		if status != http.StatusBadRequest || !strings.Contains(body, "from 0 to 1") {
 			t.Errorf("the ratio %q: %d %s", wrong, status, body)
 		}
@@ -320,32 +320,32 @@ func TestTraceRatio(t *testing.T) {
 // TestChosenTraceIDs: who chooses the id of a trace does not choose that it is among the few of an app that are recorded.
 func TestChosenTraceIDs(t *testing.T) {
 	t.Parallel()
-	s := sampler{sdk.NeverSample()}
+	s := appSampler{sdk.NeverSample()}
 	for part, want := range map[float64]sdk.SamplingDecision{1e-12: sdk.Drop, 1: sdk.RecordAndSample} {
-		got := s.ShouldSample(sdk.SamplingParameters{ParentContext: trail.WithRatio(t.Context(), part), TraceID: trace.TraceID{15: 1}})
+		got := s.ShouldSample(sdk.SamplingParameters{ParentContext: trail.WithSamplingRatio(t.Context(), part), TraceID: trace.TraceID{15: 1}})
 		if got.Decision != want {
 			t.Errorf("of %v of all: %v, want %v", part, got.Decision, want)
 		}
 	}
 }
 
-// TestTracesOfTheDoor: whoever is not let in chooses nothing about what is recorded.
-func TestTracesOfTheDoor(t *testing.T) {
+// TestTracesOfRefusedCallers: whoever is not let in chooses nothing about what is recorded.
+func TestTracesOfRefusedCallers(t *testing.T) {
 	c := newCollector(t)
-	h, _, _ := openTracedHouse(t, "sqlite://:memory:")
+	h, _, _ := openTracedServer(t, "sqlite://:memory:")
 	trace := strings.Repeat("5e", 16)
-	req := h.request(t, "POST", "/agents/assistant", "wrong", rpc("message:send", words("hello")))
+	req := h.newRequest(t, "POST", "/agents/assistant", "wrong", newRPCCall("message:send", newTextMessage("hello")))
 	req.Header.Set("Traceparent", "00-"+trace+"-00000000000000aa-01")
-	if status, _ := h.do(t, req); status != http.StatusUnauthorized {
+	if status, _ := h.sendRequest(t, req); status != http.StatusUnauthorized {
 		t.Fatal(status)
 	}
-	within(t, 20*time.Second, "a span of the refusal", func() bool {
+	waitWithin(t, 20*time.Second, "a span of the refusal", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		s := named(c.spans, "POST /agents/{agent}")
-		return s != nil && texts(s.Attributes)["error.type"] == "UNAUTHENTICATED"
+		s := findSpan(c.spans, "POST /agents/{agent}")
+		return s != nil && attributeTexts(s.Attributes)["error.type"] == "UNAUTHENTICATED"
 	})
-	if got := c.of(t, trace); len(got) > 0 {
+	if got := c.awaitSpans(t, trace); len(got) > 0 {
 		t.Errorf("it stands in the trace of whoever was refused: %v", got)
 	}
 }
@@ -363,10 +363,10 @@ func TestTelemetryRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			newCollector(t)
 			t.Setenv(tt.name, tt.value)
-			h := &house{log: slog.New(slog.DiscardHandler), own: &own{}}
+			h := &server{log: slog.New(slog.DiscardHandler), defaultApp: &defaultApp{}}
 			err := h.openTracing(t.Context())
 			if err == nil {
-				err = h.openMeters(t.Context())
+				err = h.openMetrics(t.Context())
 			}
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %s", err, tt.want)
@@ -379,7 +379,7 @@ func TestTelemetryRefused(t *testing.T) {
 	t.Run("disabled", func(t *testing.T) {
 		newCollector(t)
 		t.Setenv("OTEL_SDK_DISABLED", "true")
-		h := &house{log: slog.New(slog.DiscardHandler), own: &own{}}
+		h := &server{log: slog.New(slog.DiscardHandler), defaultApp: &defaultApp{}}
 		if err := h.openTracing(t.Context()); err != nil || h.tracer != nil {
 			t.Errorf("a tracer %v, %v", h.tracer, err)
 		}
@@ -389,13 +389,13 @@ func TestTelemetryRefused(t *testing.T) {
 // TestTracesOfRedis: what a recorded call has Redis do is recorded, without keys and values.
 func TestTracesOfRedis(t *testing.T) {
 	t.Parallel()
-	o, err := redis.ParseURL(redisURL(t))
+	o, err := redis.ParseURL(requireRedisURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := redis.NewClient(o)
 	defer func() { _ = r.Close() }()
-	r.AddHook(redisSpans{})
+	r.AddHook(redisTracer{})
 	seen := tracetest.NewSpanRecorder()
 	ctx, _ := sdk.NewTracerProvider(sdk.WithSpanProcessor(seen)).Tracer("test").Start(t.Context(), "call")
 	for _, ctx := range []context.Context{ctx, t.Context()} {

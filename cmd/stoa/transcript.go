@@ -9,24 +9,24 @@ import (
 // transcript shows a task to a human while it goes on: what the agent says on out, tool calls, artifacts and what the
 // task waits for on err.
 type transcript struct {
-	c   *console
-	cmd *callCmd
+	console *console
+	cmd     *callCmd
 
-	task    string
-	state   string
-	waiting []approval      // decisions that the task waits for
-	wanted  []credential    // what else it waits for
-	last    string          // the whole text of the last status
-	said    strings.Builder // what out has seen of the message that is being written
-	calls   map[string]bool // the tool calls shown
-	midline bool
+	taskID      string
+	state       string
+	approvals   []approval      // decisions that the task waits for
+	credentials []credential    // what else it waits for
+	lastText    string          // the whole text of the last status
+	printed     strings.Builder // what out has seen of the message that is being written
+	shownCalls  map[string]bool // the tool calls shown
+	lineOpen    bool
 }
 
-// add shows an update and says whether the task is at rest.
-func (t *transcript) add(u update) (ended bool) {
-	t.task = cmp.Or(u.TaskID, t.task)
+// applyUpdate shows an update and says whether the task is at rest.
+func (t *transcript) applyUpdate(u taskUpdate) (ended bool) {
+	t.taskID = cmp.Or(u.TaskID, t.taskID)
 	if u.Artifact != nil {
-		t.artifact(u.Artifact)
+		t.printArtifact(u.Artifact)
 	}
 	if u.Status == nil {
 		if u.Message == nil {
@@ -35,122 +35,122 @@ func (t *transcript) add(u update) (ended bool) {
 		u.Status = &status{State: "completed", Message: u.Message}
 	}
 	t.state = u.Status.State
-	t.last = u.Status.Message.text()
+	t.lastText = u.Status.Message.joinText()
 	if u.Status.Message != nil {
 		for _, call := range u.Status.Message.ToolCalls {
-			t.toolCall(call)
+			t.printToolCall(call)
 		}
-		t.waiting, t.wanted = approvals(u.Status.Message.Parts), credentials(u.Status.Message.Parts)
+		t.approvals, t.credentials = findApprovals(u.Status.Message.Parts), findCredentials(u.Status.Message.Parts)
 	}
 	switch t.state {
 	case "submitted":
 		return false
 	case "working":
-		t.say(t.last)
+		t.printText(t.lastText)
 		return false
 	case "completed", "input_required", "auth_required":
-		t.say(t.unsaid())
+		t.printText(t.unprintedText())
 	}
 	return true
 }
 
-// unsaid returns what out has not seen of the last, whole text: all of it where it was not streamed.
-func (t *transcript) unsaid() string {
-	said := t.said.String()
-	if rest, ok := strings.CutPrefix(t.last, said); ok {
-		return rest
+// unprintedText returns what out has not seen of the last, whole text: all of it where it was not streamed.
+func (t *transcript) unprintedText() string {
+	written := t.printed.String()
+	if remaining, ok := strings.CutPrefix(t.lastText, written); ok {
+		return remaining
 	}
-	if strings.HasSuffix(said, t.last) {
+	if strings.HasSuffix(written, t.lastText) {
 		return ""
 	}
-	t.newline()
-	return t.last
+	t.endLine()
+	return t.lastText
 }
 
-func (t *transcript) say(text string) {
+func (t *transcript) printText(text string) {
 	if text == "" {
 		return
 	}
-	t.said.WriteString(text)
-	t.midline = !strings.HasSuffix(text, "\n")
+	t.printed.WriteString(text)
+	t.lineOpen = !strings.HasSuffix(text, "\n")
 	if !t.cmd.JSON {
-		t.c.print(text)
+		t.console.printText(text)
 	}
 }
 
-// newline ends the line that the agent was writing.
-func (t *transcript) newline() {
-	if t.midline && !t.cmd.JSON {
-		t.c.print("\n")
+// endLine ends the line that the agent was writing.
+func (t *transcript) endLine() {
+	if t.lineOpen && !t.cmd.JSON {
+		t.console.printText("\n")
 	}
-	t.midline = false
+	t.lineOpen = false
 }
 
-func (t *transcript) toolCall(call toolCall) {
-	if t.calls[call.ID] {
+func (t *transcript) printToolCall(call toolCall) {
+	if t.shownCalls[call.ID] {
 		return
 	}
-	if t.calls == nil {
-		t.calls = map[string]bool{}
+	if t.shownCalls == nil {
+		t.shownCalls = map[string]bool{}
 	}
-	t.calls[call.ID] = true
-	t.newline()
-	t.said.Reset()
+	t.shownCalls[call.ID] = true
+	t.endLine()
+	t.printed.Reset()
 	if !t.cmd.JSON {
-		t.c.aside("> %s(%s)", call.Function.Name, call.Function.Arguments)
+		t.console.printDimmed("> %s(%s)", call.Function.Name, call.Function.Arguments)
 	}
 }
 
-func (t *transcript) artifact(a *artifact) {
+func (t *transcript) printArtifact(a *artifact) {
 	if t.cmd.JSON {
 		return
 	}
-	t.newline()
+	t.endLine()
 	kind := "data"
 	if len(a.Parts) > 0 {
 		kind = cmp.Or(a.Parts[0].Mime, a.Parts[0].Type)
 	}
-	t.c.aside("> artifact %s (%s)", cmp.Or(a.Name, a.ID), kind)
+	t.console.printDimmed("> artifact %s (%s)", cmp.Or(a.Name, a.ID), kind)
 }
 
-// end says how the task came to rest, and turns that into the exit code.
-func (t *transcript) end() error {
-	t.newline()
+// reportEnd says how the task came to rest, and turns that into the exit code.
+func (t *transcript) reportEnd() error {
+	t.endLine()
 	switch t.state {
 	case "completed":
 		return nil
 	case "failed":
-		return errors.New(because("the task failed", t.last))
+		return errors.New(formatReason("the task failed", t.lastText))
 	case "rejected", "cancelled":
-		why := t.last
-		if strings.HasSuffix(t.said.String(), why) {
+		why := t.lastText
+		if strings.HasSuffix(t.printed.String(), why) {
 			why = "" // it stands there
 		}
-		return &exit{code: exitRejected, cause: errors.New(because("the task was "+t.state, why))}
+		return &exitError{code: exitRejected, cause: errors.New(formatReason("the task was "+t.state, why))}
 	case "input_required", "auth_required":
 		switch {
-		case len(t.wanted) > 0:
-			t.c.say("task %s waits for a credential of yours: send a message with its task_id and the data part "+
-				`{"type": "tool_credential", "tool": %q, "value": ...}`, t.task, t.wanted[0].Tool)
-		case len(t.waiting) > 0:
-			t.c.say("task %s waits for an approval: POST /tasks/%s/approve or /tasks/%s/reject", t.task, t.task, t.task)
+		case len(t.credentials) > 0:
+			t.console.printStatus("task %s waits for a credential of yours: send a message with its task_id and the data part "+
+				`{"type": "tool_credential", "tool": %q, "value": ...}`, t.taskID, t.credentials[0].Tool)
+		case len(t.approvals) > 0:
+			t.console.printStatus("task %s waits for an approval: POST /tasks/%s/approve or /tasks/%s/reject", t.taskID, t.taskID, t.taskID)
 		default:
-			t.c.say("task %s waits for an answer: stoa call %s TEXT --task %s", t.task, t.cmd.Agent, t.task)
+			t.console.printStatus("task %s waits for an answer: stoa call %s TEXT --task %s", t.taskID, t.cmd.Agent, t.taskID)
 		}
-		return &exit{code: exitWaiting}
+		return &exitError{code: exitWaiting}
 	}
-	return errors.New("the stream ended before the task did" + t.trace())
+	return errors.New("the stream ended before the task did" + t.describeTask())
 }
 
-// trace names the task, for messages about a stream that broke off.
-func (t *transcript) trace() string {
-	if t.task == "" {
+// describeTask names the task, for messages about a stream that broke off.
+func (t *transcript) describeTask() string {
+	if t.taskID == "" {
 		return ""
 	}
-	return "; the task " + t.task + " may go on without us"
+	return "; the task " + t.taskID + " may go on without us"
 }
 
-func because(what, why string) string {
+func formatReason(what, why string) string {
 	if why == "" {
 		return what
 	}

@@ -19,8 +19,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// scheduled is the configuration of an app with a schedule, and more of it.
-func scheduled(cron, more string) string {
+// newScheduledApp is the configuration of an app with a schedule, and more of it.
+func newScheduledApp(cron, more string) string {
 	return fmt.Sprintf(`
 llms: {m: {provider: scripted}}
 agents:
@@ -28,8 +28,8 @@ agents:
 %s`, cron, more)
 }
 
-// started is what GET /triggers tells of a schedule.
-type started struct {
+// scheduleAnswer is what GET /triggers tells of a schedule.
+type scheduleAnswer struct {
 	Agent     string    `json:"agent"`
 	Cron      string    `json:"cron"`
 	Timezone  string    `json:"timezone"`
@@ -39,27 +39,27 @@ type started struct {
 	LastError string    `json:"last_error"`
 }
 
-// schedule returns what an app's operator is told of its one schedule.
-func (h *testHouse) schedule(t *testing.T, app string) (s started) {
+// getSchedule returns what an app's operator is told of its one schedule.
+func (h *testServer) getSchedule(t *testing.T, app string) (s scheduleAnswer) {
 	t.Helper()
 	var out struct {
-		Triggers []started `json:"triggers"`
+		Triggers []scheduleAnswer `json:"triggers"`
 	}
 	token := ""
 	if app != "default" {
-		token = h.token(t, app, "otto", map[string]any{"roles": []string{"operator"}})
+		token = h.createToken(t, app, "otto", map[string]any{"roles": []string{"operator"}})
 	}
-	h.want(t, http.StatusOK, &out, "GET", "/apps/"+app+"/triggers", token, nil)
+	h.requireStatus(t, http.StatusOK, &out, "GET", "/apps/"+app+"/triggers", token, nil)
 	for _, one := range out.Triggers {
 		if one.Cron != "" {
 			return one
 		}
 	}
-	return started{}
+	return scheduleAnswer{}
 }
 
-// overdue makes the schedules of an app due since the last of their ticks.
-func (h *testHouse) overdue(t *testing.T, app string) {
+// makeOverdue makes the schedules of an app due since the last of their ticks.
+func (h *testServer) makeOverdue(t *testing.T, app string) {
 	t.Helper()
 	var b db.Batch
 	b.Exec(nil, `UPDATE schedule SET next_at = next_at - 86400000000 WHERE tenant = (SELECT tenant FROM app WHERE name = $1) OR tenant = $1`, app)
@@ -72,24 +72,24 @@ func (h *testHouse) overdue(t *testing.T, app string) {
 // changes with its app, rests while that is suspended, and goes with it.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, h *testHouse) {
+	onEachEngine(t, func(t *testing.T, h *testServer) {
 		daily := func(minute int) string { // hours away, so that no tick comes by itself
 			return fmt.Sprint(minute, " ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *")
 		}
 		cron, second, third := daily(30), daily(40), daily(50)
-		h.want(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": scheduled(cron, "")})
-		eventually(t, "the schedule is known", func() bool { return !h.schedule(t, "acme").NextAt.IsZero() })
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": newScheduledApp(cron, "")})
+		waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
 		k, err := trigger.ParseCron(cron, "Europe/Berlin")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := h.schedule(t, "acme"); !s.NextAt.Equal(k.Next(time.Now())) || s.Timezone != "Europe/Berlin" || !s.LastAt.IsZero() {
+		if s := h.getSchedule(t, "acme"); !s.NextAt.Equal(k.Next(time.Now())) || s.Timezone != "Europe/Berlin" || !s.LastAt.IsZero() {
 			t.Errorf("a new schedule is %+v", s)
 		}
-		h.overdue(t, "acme")
-		eventually(t, "what was missed is a task", func() bool { return h.schedule(t, "acme").LastTask != "" })
-		s := h.schedule(t, "acme")
-		if last := k.Latest(time.Now().Add(-48*time.Hour), time.Now()); !s.LastAt.Equal(last) || !s.NextAt.Equal(k.Next(time.Now())) || s.LastError != "" {
+		h.makeOverdue(t, "acme")
+		waitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, "acme").LastTask != "" })
+		s := h.getSchedule(t, "acme")
+		if last := k.LatestTick(time.Now().Add(-48*time.Hour), time.Now()); !s.LastAt.Equal(last) || !s.NextAt.Equal(k.Next(time.Now())) || s.LastError != "" {
 			t.Errorf("the schedule is %+v, want the last tick at %v", s, last)
 		}
 		var tasks struct {
@@ -104,9 +104,9 @@ func TestSchedule(t *testing.T) {
 				}
 			}
 		}
-		operator := h.token(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})
-		eventually(t, "the task ends", func() bool {
-			h.want(t, http.StatusOK, &tasks, "GET", "/apps/acme/tasks", operator, nil)
+		operator := h.createToken(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})
+		waitUntil(t, "the task ends", func() bool {
+			h.requireStatus(t, http.StatusOK, &tasks, "GET", "/apps/acme/tasks", operator, nil)
 			return len(tasks.Tasks) == 1 && tasks.Tasks[0].Status.State == "completed"
 		})
 		if got := tasks.Tasks[0]; got.ID != s.LastTask || got.Agent != "daily" || got.Status.Message.Parts[0].Text != "You said: Write the report." {
@@ -115,33 +115,33 @@ func TestSchedule(t *testing.T) {
 
 		// Another schedule, under a limit that the first tick has used up.
 		limit := "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"
-		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": scheduled(second, limit)})
-		eventually(t, "the schedule has changed", func() bool { s := h.schedule(t, "acme"); return s.Cron == second && !s.NextAt.IsZero() })
-		h.overdue(t, "acme")
-		eventually(t, "the first is started", func() bool { return h.schedule(t, "acme").LastTask != s.LastTask })
-		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": scheduled(third, limit)})
-		eventually(t, "the schedule has changed again", func() bool { s := h.schedule(t, "acme"); return s.Cron == third && !s.NextAt.IsZero() })
-		h.overdue(t, "acme")
-		eventually(t, "the refusal is noted", func() bool { return h.schedule(t, "acme").LastError != "" })
-		if s := h.schedule(t, "acme"); s.LastTask != "" || !strings.Contains(s.LastError, "limit") || s.NextAt.Before(time.Now()) {
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(second, limit)})
+		waitUntil(t, "the schedule has changed", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == second && !s.NextAt.IsZero() })
+		h.makeOverdue(t, "acme")
+		waitUntil(t, "the first is started", func() bool { return h.getSchedule(t, "acme").LastTask != s.LastTask })
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(third, limit)})
+		waitUntil(t, "the schedule has changed again", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == third && !s.NextAt.IsZero() })
+		h.makeOverdue(t, "acme")
+		waitUntil(t, "the refusal is noted", func() bool { return h.getSchedule(t, "acme").LastError != "" })
+		if s := h.getSchedule(t, "acme"); s.LastTask != "" || !strings.Contains(s.LastError, "limit") || s.NextAt.Before(time.Now()) {
 			t.Errorf("after a refusal the schedule is %+v", s)
 		}
 
-		h.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, nil)
-		eventually(t, "it rests", func() bool { return h.schedules(t, "acme") == 0 })
-		h.want(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, nil)
-		eventually(t, "it goes on", func() bool { return h.schedules(t, "acme") == 1 })
-		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": `{llms: {m: {provider: scripted}}, agents: {daily: {llm: m}}}`})
-		eventually(t, "it is taken away", func() bool { return h.schedules(t, "acme") == 0 })
-		h.want(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": scheduled(cron, "")})
-		eventually(t, "it is back", func() bool { return h.schedules(t, "acme") == 1 })
-		h.want(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
-		eventually(t, "no row is left", func() bool { return h.schedules(t, "") == 0 })
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, nil)
+		waitUntil(t, "it rests", func() bool { return h.countSchedules(t, "acme") == 0 })
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, nil)
+		waitUntil(t, "it goes on", func() bool { return h.countSchedules(t, "acme") == 1 })
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": `{llms: {m: {provider: scripted}}, agents: {daily: {llm: m}}}`})
+		waitUntil(t, "it is taken away", func() bool { return h.countSchedules(t, "acme") == 0 })
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(cron, "")})
+		waitUntil(t, "it is back", func() bool { return h.countSchedules(t, "acme") == 1 })
+		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
+		waitUntil(t, "no row is left", func() bool { return h.countSchedules(t, "") == 0 })
 	})
 }
 
-// schedules counts the schedules of an app, or of all.
-func (h *testHouse) schedules(t *testing.T, app string) (n int) {
+// countSchedules counts the schedules of an app, or of all.
+func (h *testServer) countSchedules(t *testing.T, app string) (n int) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) },
@@ -152,8 +152,8 @@ func (h *testHouse) schedules(t *testing.T, app string) (n int) {
 	return n
 }
 
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
+// waitUntil waits until a condition holds.
+func waitUntil(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -164,13 +164,13 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestOwnTriggers has the operator's file start agents: its schedule fires once a start after the time has come, also in an app
+// TestDefaultAppTriggers has the operator's file start agents: its schedule fires once a start after the time has come, also in an app
 // that keeps its tasks in memory, and its webhook counts against the limits.
-func TestOwnTriggers(t *testing.T) {
+func TestDefaultAppTriggers(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stoa.yaml")
 	hourly := fmt.Sprint(time.Now().UTC().Add(30*time.Minute).Minute(), " * * * *") // half an hour away
-	config := scheduled(hourly, `
+	config := newScheduledApp(hourly, `
   hooked: {llm: m, trigger: {type: webhook, secret: a-secret-of-all-the-hooks, response: {mode: async}}}
 storage: {tasks: {backend: inmemory}, sessions: {backend: inmemory}}
 rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 2}]}
@@ -178,17 +178,17 @@ rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := openHouseOf(t, dbtest.SQLiteURL(t), slog.New(slog.DiscardHandler), file)
-	eventually(t, "the schedule is known", func() bool { return !h.schedule(t, tenancy.DefaultName).NextAt.IsZero() })
-	h.overdue(t, tenancy.DefaultName)
-	eventually(t, "what was missed is a task", func() bool { return h.schedule(t, tenancy.DefaultName).LastTask != "" })
+	h := openServerWith(t, dbtest.NewSQLiteURL(t), slog.New(slog.DiscardHandler), file)
+	waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, tenancy.DefaultName).NextAt.IsZero() })
+	h.makeOverdue(t, tenancy.DefaultName)
+	waitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, tenancy.DefaultName).LastTask != "" })
 	for i, want := range []int{http.StatusAccepted, http.StatusAccepted, http.StatusTooManyRequests, http.StatusAccepted} {
 		body := fmt.Sprintf(`{"n": %d}`, i%3) // the last is the first again, which is no further call
 		mac := hmac.New(sha256.New, []byte("a-secret-of-all-the-hooks"))
 		mac.Write([]byte(body))
-		req := h.request(t, "POST", "/webhooks/hooked", "", body)
+		req := h.newRequest(t, "POST", "/webhooks/hooked", "", body)
 		req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
-		if status, answer := h.do(t, req); status != want {
+		if status, answer := h.sendRequest(t, req); status != want {
 			t.Errorf("delivery %d: %d %s, want %d", i, status, answer, want)
 		}
 	}

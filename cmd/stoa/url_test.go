@@ -10,21 +10,21 @@ import (
 // and a query of which a part would be lost is refused as a whole.
 func TestURLs(t *testing.T) {
 	t.Parallel()
-	h := openTestHouse(t, dbtest.PostgresURL(t))
-	h.create(t, "acme", `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m}}}`)
-	ana := h.token(t, "acme", "ana", map[string]any{"roles": []string{"admin"}})
-	var knocks []knock
+	h := openTestServer(t, dbtest.NewPostgresURL(t))
+	h.createApp(t, "acme", `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m}}}`)
+	ana := h.createToken(t, "acme", "ana", map[string]any{"roles": []string{"admin"}})
+	var cases []requestCase
 	for _, path := range []string{"/admin/apps/%00/ledger", "/admin/apps/%ff/credits", "/admin/apps/acme/invoices/a%00b", "/admin/apps/acme/invoices/%C3%28"} {
-		knocks = append(knocks, knock{"no text", "GET", path, testSecret, nil, 404, "NOT_FOUND"})
+		cases = append(cases, requestCase{"no text", "GET", path, testSecret, nil, 404, "NOT_FOUND"})
 	}
 	for _, query := range []string{"app=%00", "actor=%ff", "action=a%00b", "app=%zz", "app=acme;actor=x", "%00=1"} {
-		knocks = append(knocks, knock{"no text", "GET", "/admin/audit?" + query, testSecret, nil, 400, "query"})
+		cases = append(cases, requestCase{"no text", "GET", "/admin/audit?" + query, testSecret, nil, 400, "query"})
 	}
-	h.knocks(t, append(knocks,
-		knock{"a key that is none", "DELETE", "/admin/apps/acme/keys/%00", testSecret, nil, 404, "NOT_FOUND"},
-		knock{"an invoice of one's own", "GET", "/billing/invoices/%00", ana, nil, 404, "NOT_FOUND"},
-		knock{"a task of one's own", "GET", "/tasks/%00/checkpoints", ana, nil, 404, "NOT_FOUND"},
-		knock{"without a credential", "GET", "/admin/audit?app=%00", "", nil, 401, "UNAUTHENTICATED"},
-		knock{"text", "GET", "/admin/audit?app=%C3%A4&action=a%20b", testSecret, nil, 200, `"entries":[]`},
+	h.checkRequests(t, append(cases,
+		requestCase{"a key that is none", "DELETE", "/admin/apps/acme/keys/%00", testSecret, nil, 404, "NOT_FOUND"},
+		requestCase{"an invoice of one's own", "GET", "/billing/invoices/%00", ana, nil, 404, "NOT_FOUND"},
+		requestCase{"a task of one's own", "GET", "/tasks/%00/checkpoints", ana, nil, 404, "NOT_FOUND"},
+		requestCase{"without a credential", "GET", "/admin/audit?app=%00", "", nil, 401, "UNAUTHENTICATED"},
+		requestCase{"text", "GET", "/admin/audit?app=%C3%A4&action=a%20b", testSecret, nil, 200, `"entries":[]`},
 	))
 }

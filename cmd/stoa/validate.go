@@ -19,7 +19,7 @@ type validateCmd struct {
 
 // Run checks the file as serve would and shows everything that is wrong with it at once.
 func (cmd *validateCmd) Run(c *console) error {
-	err := cmd.check()
+	err := cmd.checkFile()
 	var invalid *config.Error
 	if err != nil && !errors.As(err, &invalid) {
 		return err
@@ -33,24 +33,24 @@ func (cmd *validateCmd) Run(c *console) error {
 		if invalid != nil {
 			result.Errors = invalid.Problems
 		}
-		if err := c.json(result); err != nil {
+		if err := c.printJSON(result); err != nil {
 			return err
 		}
 	}
 	switch {
 	case invalid != nil && cmd.JSON:
-		return &exit{code: exitFailed}
+		return &exitError{code: exitFailed}
 	case invalid != nil:
-		return c.refuse(invalid)
+		return c.printProblems(invalid)
 	case !cmd.JSON:
-		c.say("%s is valid", cmd.File)
+		c.printStatus("%s is valid", cmd.File)
 	}
 	return nil
 }
 
-// check reads the file and builds what it describes, which calls nobody and needs no database.
-func (cmd *validateCmd) check() error {
-	cfg, err := config.Load(cmd.File, environ)
+// checkFile reads the file and builds what it describes, which calls nobody and needs no database.
+func (cmd *validateCmd) checkFile() error {
+	cfg, err := config.Load(cmd.File, lookupEnv)
 	if err != nil {
 		return err
 	}
@@ -62,22 +62,22 @@ func (cmd *validateCmd) check() error {
 	if err != nil {
 		return err
 	}
-	house := app.House{
-		Keys: keys, Outside: egress.New(egress.Options{}), Inside: egress.New(egress.Options{PrivateNetwork: true}),
+	deps := app.Dependencies{
+		Keys: keys, PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper, sandbox.Options{}), Log: slog.New(slog.DiscardHandler),
 	}
-	defer house.Outside.Close()
-	defer house.Inside.Close()
-	return (&own{path: cmd.File}).try(cfg, house)
+	defer deps.PublicEgress.Close()
+	defer deps.PrivateEgress.Close()
+	return (&defaultApp{path: cmd.File}).checkBuild(cfg, deps)
 }
 
-// refuse lists what is wrong with a configuration, one line each that editors can jump to, and counts it.
-func (c *console) refuse(invalid *config.Error) error {
-	c.say("%s", invalid.Error())
+// printProblems lists what is wrong with a configuration, one line each that editors can jump to, and counts it.
+func (c *console) printProblems(invalid *config.Error) error {
+	c.printStatus("%s", invalid.Error())
 	noun := "errors"
 	if len(invalid.Problems) == 1 {
 		noun = "error"
 	}
-	c.say("%d %s in %s", len(invalid.Problems), noun, invalid.File)
-	return &exit{code: exitFailed}
+	c.printStatus("%d %s in %s", len(invalid.Problems), noun, invalid.File)
+	return &exitError{code: exitFailed}
 }

@@ -19,18 +19,18 @@ type versionCmd struct {
 // Run prints the version, the commit and the Go version this binary was built from.
 func (cmd *versionCmd) Run(c *console) error {
 	if cmd.JSON {
-		return c.json(struct {
+		return c.printJSON(struct {
 			Version string `json:"version"`
 			Commit  string `json:"commit"`
 			Go      string `json:"go"`
-		}{version, revision(), runtime.Version()})
+		}{version, buildCommit(), runtime.Version()})
 	}
-	fmt.Fprintf(c.out, "stoa %s (commit %s, %s, %s/%s)\n", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(c.out, "stoa %s (commit %s, %s, %s/%s)\n", version, buildCommit(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return nil
 }
 
-// revision returns the commit this binary was built from, or "unknown".
-func revision() string {
+// buildCommit returns the commit this binary was built from, or "unknown".
+func buildCommit() string {
 	if commit != "" {
 		return commit
 	}

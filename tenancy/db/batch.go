@@ -11,27 +11,27 @@ type Batch struct {
 	// it. It is for a batch that as good as always finds all as it should be: where one does not, or something is there that
 	// another would insert, nothing has happened and each goes by its own statements. Only PostgreSQL takes it.
 	Shared *Batch
-	// Stores says what the batch adds to what its tenant stores, which the database's [Quota] may refuse.
-	Stores Storing
+	// StorageKind says what the batch adds to what its tenant stores, which the database's [Quota] may refuse.
+	StorageKind StorageKind
 
 	stmts  []stmt
 	writes bool
 }
 
 type stmt struct {
-	sql  string
-	args []any
-	n    *int64
-	read func(Row) error
+	sql      string
+	args     []any
+	affected *int64
+	readRow  func(Row) error
 
-	about *rows // of which these are, instead of args
-	rows  [][]any
+	rowStmt *rowStatement // of which these are, instead of args
+	rows    [][]any
 }
 
 // Exec adds a statement. Where n is not nil it receives how many rows the statement touched.
 func (b *Batch) Exec(n *int64, sql string, args ...any) {
 	b.writes = true
-	b.stmts = append(b.stmts, stmt{sql: sql, args: args, n: n})
+	b.stmts = append(b.stmts, stmt{sql: sql, args: args, affected: n})
 }
 
 // Append adds the statements of other, which may be nil, to b and to what it shares.
@@ -46,8 +46,8 @@ func (b *Batch) Append(other *Batch) {
 	b.stmts = append(b.stmts, other.stmts...)
 }
 
-// Empty reports whether there is nothing to execute.
-func (b *Batch) Empty() bool { return len(b.stmts) == 0 }
+// IsEmpty reports whether there is nothing to execute.
+func (b *Batch) IsEmpty() bool { return len(b.stmts) == 0 }
 
 // Query adds a statement and calls read for each row of its result. An error of read is returned and undoes nothing.
 // In a [Handle.Write] the rows may be read a second time from the start: there read assigns and never appends.
@@ -55,5 +55,5 @@ func (b *Batch) Query(read func(Row) error, sql string, args ...any) {
 	if !strings.HasPrefix(sql, "SELECT") {
 		b.writes = true
 	}
-	b.stmts = append(b.stmts, stmt{sql: sql, args: args, read: read})
+	b.stmts = append(b.stmts, stmt{sql: sql, args: args, readRow: read})
 }

@@ -48,35 +48,35 @@ var ErrClosed = errors.New("the database is closed")
 // Options tune a [DB]. The zero value works.
 type Options struct {
 	MaxConns int // connections of the pool on PostgreSQL; 0 = what the URL says, else 16
-	// Grouped is told, after each commit of [Handle.Write], how many batches it held; it may be nil.
-	Grouped func(ctx context.Context, batches int)
-	// Lost is when an answer of PostgreSQL counts as lost on the way where its caller has set no deadline; 30 seconds.
-	Lost time.Duration
-	Log  *slog.Logger
+	// OnCommit is told, after each commit of [Handle.Write], how many batches it held; it may be nil.
+	OnCommit func(ctx context.Context, batches int)
+	// ResponseTimeout is when an answer of PostgreSQL counts as lost on the way where its caller has set no deadline; 30 seconds.
+	ResponseTimeout time.Duration
+	Log             *slog.Logger
 }
 
-// writers is how many group commits may be under way at a time.
-var writers = map[Engine]int{Postgres: 2, SQLite: 1}
+// maxWriters is how many group commits may be under way at a time.
+var maxWriters = map[Engine]int{Postgres: 2, SQLite: 1}
 
 // engine is what PostgreSQL and SQLite do differently.
 type engine interface {
-	// run executes c alone, in one transaction.
-	run(ctx context.Context, c *call) error
+	// runBatch executes c alone, in one transaction.
+	runBatch(ctx context.Context, c *pendingBatch) error
 	// runGroup executes calls in one transaction and sends each its outcome.
-	runGroup(calls []*call)
-	tx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error
-	ping(ctx context.Context) error
-	stats() Stats
-	close() error
+	runGroup(calls []*pendingBatch)
+	runTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error
+	pingServer(ctx context.Context) error
+	poolStats() Stats
+	closeEngine() error
 }
 
 // DB is the platform's database. It is safe for concurrent use.
 type DB struct {
-	kind   Engine
-	url    string
-	engine engine
-	group  *coalescer
-	quota  Quota // nil = tenants may store what they like
+	engineKind Engine
+	url        string
+	engine     engine
+	coalescer  *coalescer
+	quota      Quota // nil = tenants may store what they like
 }
 
 // Open connects to the database at url: sqlite://PATH, sqlite://:memory: or postgres://... . It does not migrate.
@@ -87,12 +87,12 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	}
 	d := &DB{url: url}
 	var err error
-	switch scheme, rest, _ := strings.Cut(url, "://"); scheme {
+	switch scheme, remaining, _ := strings.Cut(url, "://"); scheme {
 	case "sqlite":
-		d.kind = SQLite
-		d.engine, err = openSQLite(ctx, rest, platformFile)
+		d.engineKind = SQLite
+		d.engine, err = openSQLite(ctx, remaining, platformFileOptions)
 	case "postgres", "postgresql":
-		d.kind = Postgres
+		d.engineKind = Postgres
 		d.engine, err = openPostgres(ctx, url, o)
 	default:
 		return nil, fmt.Errorf("database URL must begin with sqlite:// or postgres://")
@@ -100,13 +100,13 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.group = newCoalescer(d.engine, writers[d.kind])
-	d.group.grouped = o.Grouped
+	d.coalescer = newCoalescer(d.engine, maxWriters[d.engineKind])
+	d.coalescer.onCommit = o.OnCommit
 	return d, nil
 }
 
 // Engine tells which engine d runs on.
-func (d *DB) Engine() Engine { return d.kind }
+func (d *DB) Engine() Engine { return d.engineKind }
 
 // URL returns the address d was opened with. It may hold a password.
 func (d *DB) URL() string { return d.url }
@@ -118,7 +118,7 @@ func (d *DB) Tenant(id ID) *Handle { return &Handle{d: d, role: roleTenant, tena
 func (d *DB) Platform() *Handle { return &Handle{d: d, role: rolePlatform} }
 
 // Ping reports whether the database answers.
-func (d *DB) Ping(ctx context.Context) error { return d.engine.ping(ctx) }
+func (d *DB) Ping(ctx context.Context) error { return d.engine.pingServer(ctx) }
 
 // Stats is the pool of connections to PostgreSQL at present. On SQLite there is none, and all of it is zero.
 type Stats struct {
@@ -128,25 +128,25 @@ type Stats struct {
 }
 
 // Stats tells of the pool.
-func (d *DB) Stats() Stats { return d.engine.stats() }
+func (d *DB) Stats() Stats { return d.engine.poolStats() }
 
-// ErrBusy says that [DB.Erase] has to wait for those who read.
+// ErrBusy says that [DB.EraseDeleted] has to wait for those who read.
 var ErrBusy = errors.New("the database is being read")
 
-// Erase sees to it that what was deleted is in no file of the database any more. On SQLite it rebuilds a file
+// EraseDeleted sees to it that what was deleted is in no file of the database any more. On SQLite it rebuilds a file
 // of at most 256 MiB and empties the journal, and is [ErrBusy] while somebody reads an older state; PostgreSQL does it by
 // itself, when it vacuums.
-func (d *DB) Erase(ctx context.Context) error {
-	if l, ok := d.engine.(*lite); ok {
-		return l.erase(ctx)
+func (d *DB) EraseDeleted(ctx context.Context) error {
+	if l, ok := d.engine.(*sqliteEngine); ok {
+		return l.eraseDeleted(ctx)
 	}
 	return nil
 }
 
 // Close finishes the writes under way and disconnects.
 func (d *DB) Close() error {
-	d.group.close()
-	return d.engine.close()
+	d.coalescer.closeAndWait()
+	return d.engine.closeEngine()
 }
 
 // Handle reaches a tenant's rows, or every tenant's where it came from [DB.Platform].
@@ -160,42 +160,42 @@ type Handle struct {
 func (h *Handle) Tenant() ID { return h.tenant }
 
 // Engine tells which engine h runs on.
-func (h *Handle) Engine() Engine { return h.d.kind }
+func (h *Handle) Engine() Engine { return h.d.engineKind }
 
 // Do executes b in one transaction and one round trip. The database's [Quota] may refuse it.
 func (h *Handle) Do(ctx context.Context, b *Batch) (err error) {
-	if err := h.admit(b); err != nil {
+	if err := h.checkQuota(b); err != nil {
 		return err
 	}
-	ctx, span := h.trace(ctx, b)
+	ctx, span := h.startSpan(ctx, b)
 	if span != nil {
-		defer func() { end(span, err) }()
+		defer func() { endSpan(span, err) }()
 	}
-	return h.d.engine.run(ctx, &call{role: h.role, tenant: h.tenant, batch: b})
+	return h.d.engine.runBatch(ctx, &pendingBatch{role: h.role, tenant: h.tenant, batch: b})
 }
 
 // Write executes b in one transaction, grouped with concurrent writes into one commit. A statement that fails undoes
 // its own batch and no other. When ctx ends first the error is [ErrUnknownOutcome] if the batch may still take effect;
 // what it then finds reaches nobody: no count is set and no read function called once Write has returned.
 func (h *Handle) Write(ctx context.Context, b *Batch) (err error) {
-	if err := h.admit(b); err != nil {
+	if err := h.checkQuota(b); err != nil {
 		return err
 	}
-	ctx, span := h.trace(ctx, b)
+	ctx, span := h.startSpan(ctx, b)
 	if span != nil {
-		defer func() { end(span, err) }()
+		defer func() { endSpan(span, err) }()
 	}
-	return h.d.group.write(ctx, &call{ctx: ctx, role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1), span: span})
+	return h.d.coalescer.writeBatch(ctx, &pendingBatch{ctx: ctx, role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1), span: span})
 }
 
-// Tx runs f in a transaction that commits when f returns nil. It holds a connection, on SQLite the only writing one,
+// RunTx runs f in a transaction that commits when f returns nil. It holds a connection, on SQLite the only writing one,
 // for as long as f takes: it is for administration, not for calls.
-func (h *Handle) Tx(ctx context.Context, f func(tx *Tx) error) (err error) {
-	ctx, span := h.trace(ctx, nil)
+func (h *Handle) RunTx(ctx context.Context, f func(tx *Tx) error) (err error) {
+	ctx, span := h.startSpan(ctx, nil)
 	if span != nil {
-		defer func() { end(span, err) }()
+		defer func() { endSpan(span, err) }()
 	}
-	return h.d.engine.tx(ctx, h.role, h.tenant, f)
+	return h.d.engine.runTx(ctx, h.role, h.tenant, f)
 }
 
 // Row is one row of a result.

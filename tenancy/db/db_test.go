@@ -17,13 +17,13 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// insert adds a bare task row, the simplest thing a tenant owns.
-func insert(b *db.Batch, tenant db.ID, id string) {
+// insertTask adds a bare task row, the simplest thing a tenant owns.
+func insertTask(b *db.Batch, tenant db.ID, id string) {
 	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		VALUES ($1, $2, 'a', 'c', 'i', 's', 'working', 1, 1, 1, 1, stoa_now(), stoa_now())`, string(tenant), id)
 }
 
-func count(t *testing.T, h *db.Handle) (n int) {
+func countTasks(t *testing.T, h *db.Handle) (n int) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM task`)
@@ -35,12 +35,12 @@ func count(t *testing.T, h *db.Handle) (n int) {
 
 func TestBatch(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		alice := d.Tenant("alice")
 		var b db.Batch
 		var n int64
 		var seq int64
-		insert(&b, "alice", "1")
+		insertTask(&b, "alice", "1")
 		b.Exec(&n, `UPDATE task SET seq = seq + $2 WHERE tenant = $1 AND id = $3`, "alice", 4, "1")
 		b.Query(func(r db.Row) error { return r.Scan(&seq) }, `SELECT seq FROM task WHERE tenant = $1 AND id = $2`, "alice", "1")
 		if err := alice.Write(t.Context(), &b); err != nil {
@@ -50,12 +50,12 @@ func TestBatch(t *testing.T) {
 			t.Errorf("updated %d rows to seq %d, want 1 row to 5", n, seq)
 		}
 		var bad db.Batch
-		insert(&bad, "alice", "2")
-		insert(&bad, "alice", "1")
+		insertTask(&bad, "alice", "2")
+		insertTask(&bad, "alice", "1")
 		if err := alice.Write(t.Context(), &bad); !db.IsDuplicate(err) {
 			t.Errorf("second insert of a key: %v, want a duplicate", err)
 		}
-		if got := count(t, alice); got != 1 {
+		if got := countTasks(t, alice); got != 1 {
 			t.Errorf("after a batch that failed: %d rows, want 1: a batch is whole or absent", got)
 		}
 	})
@@ -64,7 +64,7 @@ func TestBatch(t *testing.T) {
 // TestGroup sends many writes at once, some of which fail: each gets its own outcome and nothing of its neighbours'.
 func TestGroup(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		const writers = 200
 		var wg sync.WaitGroup
 		errs := make([]error, writers)
@@ -72,9 +72,9 @@ func TestGroup(t *testing.T) {
 			wg.Go(func() {
 				tenant := db.ID(fmt.Sprintf("t%d", i%7))
 				var b db.Batch
-				insert(&b, tenant, fmt.Sprint(i))
+				insertTask(&b, tenant, fmt.Sprint(i))
 				if i%10 == 0 {
-					insert(&b, tenant, fmt.Sprint(i))
+					insertTask(&b, tenant, fmt.Sprint(i))
 				}
 				errs[i] = d.Tenant(tenant).Write(context.Background(), &b)
 			})
@@ -85,7 +85,7 @@ func TestGroup(t *testing.T) {
 				t.Errorf("write %d: %v", i, err)
 			}
 		}
-		if got, want := count(t, d.Platform()), writers-writers/10; got != want {
+		if got, want := countTasks(t, d.Platform()), writers-writers/10; got != want {
 			t.Errorf("%d rows, want %d", got, want)
 		}
 	})
@@ -94,13 +94,13 @@ func TestGroup(t *testing.T) {
 // TestGroupIsolation: in a group of the writes of many, each reaches the rows of its tenant alone, and the platform's all.
 func TestGroupIsolation(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
+	d := dbtest.NewPostgres(t)
 	const tenants, writers = 5, 100
 	all := int64(0)
 	for i := range tenants {
 		var b db.Batch
 		for row := range i + 1 {
-			insert(&b, db.ID(fmt.Sprint("t", i)), fmt.Sprint(row))
+			insertTask(&b, db.ID(fmt.Sprint("t", i)), fmt.Sprint(row))
 			all++
 		}
 		if err := d.Platform().Write(t.Context(), &b); err != nil {
@@ -129,21 +129,21 @@ func TestGroupIsolation(t *testing.T) {
 // TestIsolation: on PostgreSQL a tenant's handle sees no other tenant's rows even where the SQL forgets to ask.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
+	d := dbtest.NewPostgres(t)
 	for _, tenant := range []db.ID{"alice", "bob"} {
 		var b db.Batch
-		insert(&b, tenant, "1")
+		insertTask(&b, tenant, "1")
 		if err := d.Tenant(tenant).Write(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := count(t, d.Tenant("bob")); got != 1 {
+	if got := countTasks(t, d.Tenant("bob")); got != 1 {
 		t.Errorf("bob sees %d rows, want his own", got)
 	}
-	if got := count(t, d.Tenant("")); got != 0 {
+	if got := countTasks(t, d.Tenant("")); got != 0 {
 		t.Errorf("no tenant sees %d rows, want none", got)
 	}
-	if got := count(t, d.Platform()); got != 2 {
+	if got := countTasks(t, d.Platform()); got != 2 {
 		t.Errorf("the platform sees %d rows, want 2", got)
 	}
 	var b db.Batch
@@ -153,7 +153,7 @@ func TestIsolation(t *testing.T) {
 		t.Errorf("bob changed %d rows (%v), want his own", n, err)
 	}
 	var forged db.Batch
-	insert(&forged, "alice", "2")
+	insertTask(&forged, "alice", "2")
 	if err := d.Tenant("bob").Write(t.Context(), &forged); err == nil {
 		t.Error("bob wrote a row of alice")
 	}
@@ -163,14 +163,14 @@ func TestIsolation(t *testing.T) {
 // a fresh connection (setting absent) and on a used one (setting empty).
 func TestNoSetting(t *testing.T) {
 	t.Parallel()
-	url := dbtest.PostgresURL(t)
+	url := dbtest.NewPostgresURL(t)
 	d, err := db.Open(t.Context(), url, db.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = d.Close() }()
 	var b db.Batch
-	insert(&b, "alice", "1")
+	insertTask(&b, "alice", "1")
 	if err := d.Tenant("alice").Write(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestNoSetting(t *testing.T) {
 		if _, err := conn.Exec(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
-		for _, table := range tables(t, conn) {
+		for _, table := range listTenantTables(t, conn) {
 			var n int
 			if err := conn.QueryRow(t.Context(), "SELECT COUNT(*) FROM "+table).Scan(&n); err != nil || n != 0 {
 				t.Errorf("%s: %d rows (%v), want none", table, n, err)
@@ -195,12 +195,12 @@ func TestNoSetting(t *testing.T) {
 // TestForced looks into the catalogue: every table with a tenant has forced row-level security and its two policies.
 func TestForced(t *testing.T) {
 	t.Parallel()
-	conn, err := pgx.Connect(t.Context(), dbtest.PostgresURL(t))
+	conn, err := pgx.Connect(t.Context(), dbtest.NewPostgresURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
-	for _, table := range tables(t, conn) {
+	for _, table := range listTenantTables(t, conn) {
 		var forced bool
 		var policies int
 		err := conn.QueryRow(t.Context(), `SELECT c.relrowsecurity AND c.relforcerowsecurity,
@@ -211,7 +211,7 @@ func TestForced(t *testing.T) {
 	}
 }
 
-func tables(t *testing.T, conn *pgx.Conn) (names []string) {
+func listTenantTables(t *testing.T, conn *pgx.Conn) (names []string) {
 	t.Helper()
 	rows, err := conn.Query(t.Context(), `SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 		WHERE c.relkind IN ('r', 'p') AND a.attname = 'tenant' AND c.relnamespace = CAST('public' AS REGNAMESPACE)`)
@@ -228,11 +228,11 @@ func tables(t *testing.T, conn *pgx.Conn) (names []string) {
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	held, err := db.Open(t.Context(), "sqlite://"+filepath.Join(dir, "held.db"), db.Options{})
+	existing, err := db.Open(t.Context(), "sqlite://"+filepath.Join(dir, "held.db"), db.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = held.Close() }()
+	defer func() { _ = existing.Close() }()
 	for _, c := range []struct{ url, want string }{
 		{"mysql://x", "sqlite:// or postgres://"},
 		{"stoa.db", "sqlite:// or postgres://"},
@@ -252,13 +252,13 @@ func TestMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	migrate(t, d)
+	migrateDB(t, d)
 	var b db.Batch
-	insert(&b, "alice", "1")
+	insertTask(&b, "alice", "1")
 	if err := d.Tenant("alice").Write(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	if got := count(t, d.Tenant("alice")); got != 1 {
+	if got := countTasks(t, d.Tenant("alice")); got != 1 {
 		t.Errorf("%d rows, want 1", got)
 	}
 	if err := d.Close(); err != nil {
@@ -273,7 +273,7 @@ func TestMemory(t *testing.T) {
 // connections.
 func TestReadersDoNotWait(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var wg sync.WaitGroup
@@ -301,13 +301,13 @@ func TestCloseLeavesOneFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	migrate(t, d)
+	migrateDB(t, d)
 	var b db.Batch
-	insert(&b, "alice", "1")
+	insertTask(&b, "alice", "1")
 	if err := d.Tenant("alice").Write(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	if got := count(t, d.Platform()); got != 1 {
+	if got := countTasks(t, d.Platform()); got != 1 {
 		t.Fatalf("%d rows, want 1", got)
 	}
 	for _, name := range []string{path, path + "-wal"} {
@@ -334,7 +334,7 @@ func TestCloseLeavesOneFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = again.Close() }()
-	if got := count(t, again.Platform()); got != 1 {
+	if got := countTasks(t, again.Platform()); got != 1 {
 		t.Errorf("the copy has %d rows, want 1", got)
 	}
 }

@@ -49,7 +49,7 @@ func TestErase(t *testing.T) {
 	for _, table := range []string{"x", "y"} {
 		do(`DELETE FROM ` + table + ` WHERE tenant = 'gone'`)
 	}
-	if err := d.Erase(t.Context()); err != nil {
+	if err := d.EraseDeleted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stays := 0

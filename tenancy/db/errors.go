@@ -16,17 +16,17 @@ func IsDuplicate(err error) bool {
 	if errors.As(err, &e) {
 		return e.Code == "23505"
 	}
-	return sqliteDuplicate(err)
+	return isSQLiteDuplicate(err)
 }
 
 // IsFull reports whether err says that the database has no room left.
 func IsFull(err error) bool {
 	var e *sqlite.Error
-	return code(err) == "53100" || errors.As(err, &e) && e.Code() == sqlite3.SQLITE_FULL
+	return sqlState(err) == "53100" || errors.As(err, &e) && e.Code() == sqlite3.SQLITE_FULL
 }
 
-// lostConnection reports whether err tells of a connection that broke.
-func lostConnection(err error) bool {
+// isConnectionLost reports whether err tells of a connection that broke.
+func isConnectionLost(err error) bool {
 	var n net.Error
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &n)
 }

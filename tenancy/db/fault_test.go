@@ -21,12 +21,12 @@ import (
 // again, and both get through.
 func TestDeadlock(t *testing.T) {
 	t.Parallel()
-	url := dbtest.PostgresURL(t) + "&options=-c%20deadlock_timeout%3D20ms"
-	one, other := open(t, url), open(t, url)
+	url := dbtest.NewPostgresURL(t) + "&options=-c%20deadlock_timeout%3D20ms"
+	one, other := openDB(t, url), openDB(t, url)
 	defer func() { _, _ = one.Close(), other.Close() }()
 	var b db.Batch
-	insert(&b, "alice", "1")
-	insert(&b, "alice", "2")
+	insertTask(&b, "alice", "1")
+	insertTask(&b, "alice", "2")
 	if err := one.Tenant("alice").Write(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -55,25 +55,25 @@ func TestDeadlock(t *testing.T) {
 // TestKilled has an operator end the sessions under writers' hands: what a writer was told is true.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
+	d := dbtest.NewPostgres(t)
 	killer, err := pgx.Connect(t.Context(), d.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = killer.Close(context.Background()) }()
 	const writers, each = 16, 60
-	told := make([]error, writers*each)
+	reported := make([]error, writers*each)
 	var wg sync.WaitGroup
 	for i := range writers {
 		wg.Go(func() {
 			for j := range each {
 				var b db.Batch
 				n := i*each + j
-				insert(&b, "alice", fmt.Sprint(n))
+				insertTask(&b, "alice", fmt.Sprint(n))
 				if n%3 == 0 {
-					told[n] = d.Tenant("alice").Do(context.Background(), &b)
+					reported[n] = d.Tenant("alice").Do(context.Background(), &b)
 				} else {
-					told[n] = d.Tenant("alice").Write(context.Background(), &b)
+					reported[n] = d.Tenant("alice").Write(context.Background(), &b)
 				}
 			}
 		})
@@ -111,7 +111,7 @@ func TestKilled(t *testing.T) {
 		there[id] = true
 	}
 	lost, unknown := 0, 0
-	for n, err := range told {
+	for n, err := range reported {
 		switch row := there[fmt.Sprint(n)]; {
 		case errors.Is(err, db.ErrUnknownOutcome):
 			unknown++
@@ -123,16 +123,16 @@ func TestKilled(t *testing.T) {
 			lost++
 		}
 	}
-	if lost > len(told)/4 {
-		t.Errorf("%d of %d writes failed where trying again would have helped", lost, len(told))
+	if lost > len(reported)/4 {
+		t.Errorf("%d of %d writes failed where trying again would have helped", lost, len(reported))
 	}
-	t.Logf("%d sessions ended; %d writes failed, %d of unknown outcome, of %d", kills, lost, unknown, len(told))
+	t.Logf("%d sessions ended; %d writes failed, %d of unknown outcome, of %d", kills, lost, unknown, len(reported))
 }
 
-// TestLost: an answer that does not come is waited for as long as its caller has said, and no caller waits for ever.
-func TestLost(t *testing.T) {
+// TestResponseTimeout: an answer that does not come is waited for as long as its caller has said, and no caller waits for ever.
+func TestResponseTimeout(t *testing.T) {
 	t.Parallel()
-	d, err := db.Open(t.Context(), dbtest.PostgresURL(t), db.Options{Lost: 300 * time.Millisecond})
+	d, err := db.Open(t.Context(), dbtest.NewPostgresURL(t), db.Options{ResponseTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestLost(t *testing.T) {
 	sleep := func(seconds string, also ...string) *db.Batch {
 		b := &db.Batch{}
 		for _, id := range also {
-			insert(b, "alice", id)
+			insertTask(b, "alice", id)
 		}
 		b.Query(func(db.Row) error { return nil }, "SELECT pg_sleep("+seconds+")")
 		return b
@@ -150,7 +150,7 @@ func TestLost(t *testing.T) {
 	alice := d.Tenant("alice")
 	inTx := func(seconds string) func(context.Context) error {
 		return func(ctx context.Context) error {
-			return alice.Tx(ctx, func(tx *db.Tx) error {
+			return alice.RunTx(ctx, func(tx *db.Tx) error {
 				return tx.Query(ctx, func(db.Row) error { return nil }, "SELECT pg_sleep("+seconds+")")
 			})
 		}
@@ -179,7 +179,7 @@ func TestLost(t *testing.T) {
 // TestReads: however many tenants read, and however long that takes, the platform and whoever writes find a connection.
 func TestReads(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
+	d := dbtest.NewPostgres(t)
 	conn, err := pgx.Connect(t.Context(), d.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -207,11 +207,11 @@ func TestReads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := count(t, d.Platform()); got != 0 {
+	if got := countTasks(t, d.Platform()); got != 0 {
 		t.Errorf("%d rows", got)
 	}
 	var b db.Batch
-	insert(&b, "bob", "1")
+	insertTask(&b, "bob", "1")
 	if err := d.Tenant("bob").Write(ctx, &b); err != nil {
 		t.Errorf("a write beside many readers: %v", err)
 	}
@@ -224,7 +224,7 @@ func TestReads(t *testing.T) {
 // TestTx: a transaction is whole or absent, and one that panics leaves the database usable.
 func TestTx(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		alice := d.Tenant("alice")
 		put := func(tx *db.Tx, id string) error {
 			_, err := tx.Exec(t.Context(), `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
@@ -232,7 +232,7 @@ func TestTx(t *testing.T) {
 			return err
 		}
 		no := errors.New("no")
-		if err := alice.Tx(t.Context(), func(tx *db.Tx) error { return errors.Join(put(tx, "1"), no) }); !errors.Is(err, no) {
+		if err := alice.RunTx(t.Context(), func(tx *db.Tx) error { return errors.Join(put(tx, "1"), no) }); !errors.Is(err, no) {
 			t.Errorf("the function's error came back as %v", err)
 		}
 		func() {
@@ -241,24 +241,24 @@ func TestTx(t *testing.T) {
 					t.Error("the panic was swallowed")
 				}
 			}()
-			_ = alice.Tx(t.Context(), func(tx *db.Tx) error { _ = put(tx, "2"); panic("bug") })
+			_ = alice.RunTx(t.Context(), func(tx *db.Tx) error { _ = put(tx, "2"); panic("bug") })
 		}()
 		stopped, cancel := context.WithCancel(t.Context())
-		err := alice.Tx(stopped, func(*db.Tx) error { cancel(); return stopped.Err() })
+		err := alice.RunTx(stopped, func(*db.Tx) error { cancel(); return stopped.Err() })
 		if !errors.Is(err, context.Canceled) || errors.Is(err, db.ErrUnknownOutcome) {
 			t.Errorf("a function that stopped: %v, want its error and nothing unknown", err)
 		}
-		if got := count(t, alice); got != 0 {
+		if got := countTasks(t, alice); got != 0 {
 			t.Fatalf("%d rows of transactions that failed", got)
 		}
 		var seen int64
-		err = alice.Tx(t.Context(), func(tx *db.Tx) error {
+		err = alice.RunTx(t.Context(), func(tx *db.Tx) error {
 			if err := put(tx, "3"); err != nil {
 				return err
 			}
 			return tx.Query(t.Context(), func(r db.Row) error { return r.Scan(&seen) }, `SELECT COUNT(*) FROM task WHERE tenant = $1`, "alice")
 		})
-		if got := count(t, alice); err != nil || seen != 1 || got != 1 {
+		if got := countTasks(t, alice); err != nil || seen != 1 || got != 1 {
 			t.Errorf("saw %d inside and %d outside (%v), want 1 and 1", seen, got, err)
 		}
 	})
@@ -273,7 +273,7 @@ func TestUnwritable(t *testing.T) {
 		t.Fatal(err)
 	}
 	readOnly := filepath.Join(dir, "readonly.db")
-	d := open(t, "sqlite://"+readOnly)
+	d := openDB(t, "sqlite://"+readOnly)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 // TestFull: a write for which there is no room fails alone and says so, also in a group, and nothing is left of it.
 func TestFull(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t)
+	d := dbtest.NewSQLite(t)
 	var b db.Batch
 	b.Exec(nil, "CREATE TABLE heap (n BIGINT, x TEXT)")
 	b.Query(func(db.Row) error { return nil }, "PRAGMA max_page_count = 300")

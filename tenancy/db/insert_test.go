@@ -18,16 +18,16 @@ const taskColumns = `tenant TEXT, id TEXT, agent TEXT, seq BIGINT, context_id = 
 	status_seq = 1, turn = 1, created_at = stoa_now(), updated_at = stoa_now()`
 
 var (
-	intoTask  = db.NewInto("task", taskColumns, "")
-	intoTask2 = db.NewInto("task", taskColumns, "tenant, id") // leaves those that are there
-	intoNote  = db.NewInto("note", "tenant TEXT, text TEXT", "")
+	taskTarget    = db.NewInsertTarget("task", taskColumns, "")
+	newTaskTarget = db.NewInsertTarget("task", taskColumns, "tenant, id") // leaves those that are there
+	noteTarget    = db.NewInsertTarget("note", "tenant TEXT, text TEXT", "")
 )
 
 // TestInsert has many insert at once, in a group and alone: each gets its own outcome, and what it inserts stands there as it
 // said, once.
 func TestInsert(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		const writers, odd = 200, `it's {"a", NULL}`
 		var want []string
 		var wg sync.WaitGroup
@@ -38,18 +38,18 @@ func TestInsert(t *testing.T) {
 			var b db.Batch
 			switch i % 5 {
 			case 0:
-				b.Insert(intoTask, row(one), row(two))
+				b.InsertRows(taskTarget, row(one), row(two))
 			case 1: // what is there already stays
-				b.Insert(intoTask, row(one))
-				b.Insert(intoTask2, row(one), row(two))
+				b.InsertRows(taskTarget, row(one))
+				b.InsertRows(newTaskTarget, row(one), row(two))
 			case 2: // the second is there
-				b.Insert(intoTask, row(one))
-				b.Insert(intoTask, row(one))
+				b.InsertRows(taskTarget, row(one))
+				b.InsertRows(taskTarget, row(one))
 			case 3: // somebody else's
-				b.Insert(intoTask, row(one), []any{"t9", two, odd + two, int64(i)})
+				b.InsertRows(taskTarget, row(one), []any{"t9", two, odd + two, int64(i)})
 			case 4:
-				b.Insert(intoTask)
-				b.Insert(intoTask2, row(one), row(two), row(two))
+				b.InsertRows(taskTarget)
+				b.InsertRows(newTaskTarget, row(one), row(two), row(two))
 			}
 			refused := i%5 == 2 || i%5 == 3 && d.Engine() == db.Postgres
 			if !refused {
@@ -89,17 +89,17 @@ func TestInsertTogether(t *testing.T) {
 	t.Parallel()
 	var a, b, c, other db.Batch
 	row := func(id string) []any { return []any{"t", id, "", int64(1)} }
-	a.Insert(intoTask, row("1"), row("2"))
+	a.InsertRows(taskTarget, row("1"), row("2"))
 	a.Exec(nil, "UPDATE a")
 	b.Exec(nil, "UPDATE b")
-	b.Insert(intoTask, row("3"))
-	b.Insert(intoNote, []any{"t", "x"})
-	c.Insert(intoTask, row("4"))
-	c.Insert(intoNote, []any{"t", "y"})
-	other.Insert(intoTask, row("5"))
+	b.InsertRows(taskTarget, row("3"))
+	b.InsertRows(noteTarget, []any{"t", "x"})
+	c.InsertRows(taskTarget, row("4"))
+	c.InsertRows(noteTarget, []any{"t", "y"})
+	other.InsertRows(taskTarget, row("5"))
 	for range 2 { // again, as after a failure
-		sql, rows := db.Pipeline([]db.ID{"t", "t", "t", "u"}, &a, &b, &c, &other)
-		want := []string{"enter", intoTask.Many(), "UPDATE a", "UPDATE b", intoNote.Many(), "enter", intoTask.Many()}
+		sql, rows := db.PipelineSQL([]db.ID{"t", "t", "t", "u"}, &a, &b, &c, &other)
+		want := []string{"enter", taskTarget.ManySQL(), "UPDATE a", "UPDATE b", noteTarget.ManySQL(), "enter", taskTarget.ManySQL()}
 		if diff := cmp.Diff(want, sql); diff != "" {
 			t.Errorf("statements\n%s", diff)
 		}
@@ -120,7 +120,7 @@ func TestInsertMistake(t *testing.T) {
 				}
 			}()
 			var b db.Batch
-			b.Insert(intoTask, row)
+			b.InsertRows(taskTarget, row)
 		}()
 	}
 }

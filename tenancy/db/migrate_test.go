@@ -15,9 +15,9 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-func migrate(t *testing.T, d *db.DB) {
+func migrateDB(t *testing.T, d *db.DB) {
 	t.Helper()
-	err := d.Schema(t.Context(), "", func(s *sql.DB) error { return migrations.Up(t.Context(), string(d.Engine()), s) })
+	err := d.ChangeSchema(t.Context(), "", func(s *sql.DB) error { return migrations.Up(t.Context(), string(d.Engine()), s) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,13 +26,13 @@ func migrate(t *testing.T, d *db.DB) {
 // TestMigrateAtOnce starts five replicas on one empty database, and a cluster that has no roles to share but these.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	d := dbtest.Postgres(t)
-	empty := schemaOf(t, d)
+	d := dbtest.NewPostgres(t)
+	empty := createEmptySchema(t, d)
 	var wg sync.WaitGroup
 	errs := make([]error, 5)
 	for i := range errs {
 		wg.Go(func() {
-			errs[i] = d.Schema(context.Background(), empty, func(s *sql.DB) error {
+			errs[i] = d.ChangeSchema(context.Background(), empty, func(s *sql.DB) error {
 				return migrations.Up(context.Background(), "postgres", s, "postgres")
 			})
 		})
@@ -41,8 +41,8 @@ func TestMigrateAtOnce(t *testing.T) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	err := d.Schema(t.Context(), empty, func(s *sql.DB) error {
-		st, err := migrations.Version(t.Context(), "postgres", s)
+	err := d.ChangeSchema(t.Context(), empty, func(s *sql.DB) error {
+		st, err := migrations.ReadStatus(t.Context(), "postgres", s)
 		if err == nil && (st.Current != st.Latest || st.Dirty || st.Current == 0) {
 			t.Errorf("status %+v, want the latest and clean", st)
 		}
@@ -53,8 +53,8 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// schemaOf returns the address of a second, empty schema in d's database.
-func schemaOf(t *testing.T, d *db.DB) string {
+// createEmptySchema returns the address of a second, empty schema in d's database.
+func createEmptySchema(t *testing.T, d *db.DB) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), d.URL())
 	if err != nil {
@@ -70,33 +70,33 @@ func schemaOf(t *testing.T, d *db.DB) string {
 // TestDirty leaves the mark of a process killed inside a migration: the next start repairs it.
 func TestDirty(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		err := d.Schema(t.Context(), "", func(s *sql.DB) error {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		err := d.ChangeSchema(t.Context(), "", func(s *sql.DB) error {
 			_, err := s.ExecContext(t.Context(), "UPDATE stoa_migrations SET dirty = true")
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		migrate(t, d)
+		migrateDB(t, d)
 	})
 }
 
 // TestNewer lets this version start on the schema of a newer one, whole or cut off in the middle: it leaves both alone.
 func TestNewer(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		for _, dirty := range []bool{false, true} {
-			err := d.Schema(t.Context(), "", func(s *sql.DB) error {
+			err := d.ChangeSchema(t.Context(), "", func(s *sql.DB) error {
 				_, err := s.ExecContext(t.Context(), fmt.Sprintf("UPDATE stoa_migrations SET version = 9999, dirty = %v", dirty))
 				return err
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			migrate(t, d)
-			err = d.Schema(t.Context(), "", func(s *sql.DB) error {
-				st, err := migrations.Version(t.Context(), string(d.Engine()), s)
+			migrateDB(t, d)
+			err = d.ChangeSchema(t.Context(), "", func(s *sql.DB) error {
+				st, err := migrations.ReadStatus(t.Context(), string(d.Engine()), s)
 				if st.Current != 9999 || st.Dirty != dirty {
 					t.Errorf("it left the newer schema at %+v", st)
 				}

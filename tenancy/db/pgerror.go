@@ -9,30 +9,30 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// undone reports whether err says for certain that a pipeline had no effect, for a reason that lies in it.
-func undone(err error) bool {
+// isRolledBack reports whether err says for certain that a pipeline had no effect, for a reason that lies in it.
+func isRolledBack(err error) bool {
 	var pgErr *pgconn.PgError
 	var early pgx.ErrPreprocessingBatch
 	return errors.As(err, &pgErr) || errors.As(err, &early)
 }
 
-// conflict reports whether err is a deadlock or a serialization failure: the same transaction may succeed now.
-func conflict(err error) bool { return code(err) == "40P01" || code(err) == "40001" }
+// isConflict reports whether err is a deadlock or a serialization failure: the same transaction may succeed now.
+func isConflict(err error) bool { return sqlState(err) == "40P01" || sqlState(err) == "40001" }
 
-// otherwise reports whether err says that a row was not as what is shared takes it to be.
-func otherwise(err error) bool { return code(err) == "22012" }
+// isPreconditionFailed reports whether err says that a row was not as what is shared takes it to be.
+func isPreconditionFailed(err error) bool { return sqlState(err) == "22012" }
 
-// locked reports whether err says that a row stayed locked for longer than the transaction would wait.
-func locked(err error) bool { return code(err) == "55P03" }
+// isLockTimeout reports whether err says that a row stayed locked for longer than the transaction would wait.
+func isLockTimeout(err error) bool { return sqlState(err) == "55P03" }
 
-// unsent reports whether err says that the connection was closed before anything was sent on it.
-func unsent(err error) bool { return errors.Is(err, pgconn.ErrConnClosed) }
+// isUnsent reports whether err says that the connection was closed before anything was sent on it.
+func isUnsent(err error) bool { return errors.Is(err, pgconn.ErrConnClosed) }
 
-// ended reports whether err says that the server ended the session before the transaction did: at a restart, or
+// isSessionEnded reports whether err says that the server ended the session before the transaction did: at a restart, or
 // because an operator said so.
-func ended(err error) bool { return code(err) == "57P01" }
+func isSessionEnded(err error) bool { return sqlState(err) == "57P01" }
 
-func code(err error) string {
+func sqlState(err error) string {
 	var e *pgconn.PgError
 	if errors.As(err, &e) {
 		return e.Code
@@ -40,12 +40,12 @@ func code(err error) string {
 	return ""
 }
 
-// outcome tells an error after which the transaction may have committed from one after which it has not.
-func outcome(err error) error {
+// classifyCommitError tells an error after which the transaction may have committed from one after which it has not.
+func classifyCommitError(err error) error {
 	switch {
-	case err == nil, undone(err), pgconn.SafeToRetry(err):
+	case err == nil, isRolledBack(err), pgconn.SafeToRetry(err):
 		return err
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), lostConnection(err):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), isConnectionLost(err):
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	return err

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-func (p *postgres) runGroup(calls []*call) {
+func (p *postgresEngine) runGroup(calls []*pendingBatch) {
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	if len(calls) == 1 {
-		p.deliver(ctx, calls[0])
+		p.runAloneAndReply(ctx, calls[0])
 		return
 	}
-	steps, shares := pipeline(p.enter.group, p.enter.shared, p.isWary, calls)
-	err := p.execute(ctx, steps, calls)
-	if shares && (otherwise(err) || IsDuplicate(err)) {
+	steps, shares := buildPipeline(p.begin.group, p.begin.shared, p.isBackedOff, calls)
+	err := p.executeSteps(ctx, steps, calls)
+	if shares && (isPreconditionFailed(err) || IsDuplicate(err)) {
 		for _, c := range calls {
 			if c.batch.Shared != nil {
-				p.wary.Store(c.tenant, time.Now())
-				c.untell()
+				p.sharedBackoff.Store(c.tenant, time.Now())
+				c.resetRowCounts()
 			}
 		}
-		err = p.send(ctx, p.enter.group, calls...)
+		err = p.runPipeline(ctx, p.begin.group, calls...)
 	}
-	if !undone(err) {
+	if !isRolledBack(err) {
 		for _, c := range calls {
 			c.done <- cmp.Or(err, c.readErr)
 		}
@@ -34,36 +34,36 @@ func (p *postgres) runGroup(calls []*call) {
 	// One of them failed and took the others with it: nothing has happened, so each goes alone.
 	var alone sync.WaitGroup
 	for _, c := range calls {
-		alone.Go(func() { p.deliver(ctx, c) })
+		alone.Go(func() { p.runAloneAndReply(ctx, c) })
 	}
 	alone.Wait()
 }
 
-// isWary reports whether the batches of id are to go by their own statements.
-func (p *postgres) isWary(id ID) bool {
-	at, ok := p.wary.Load(id)
-	if !ok || time.Since(at.(time.Time)) < p.wariness {
+// isBackedOff reports whether the batches of id are to go by their own statements.
+func (p *postgresEngine) isBackedOff(id ID) bool {
+	at, ok := p.sharedBackoff.Load(id)
+	if !ok || time.Since(at.(time.Time)) < p.sharedBackoffTime {
 		return ok
 	}
-	p.wary.CompareAndDelete(id, at)
+	p.sharedBackoff.CompareAndDelete(id, at)
 	return false
 }
 
-// deliver executes c alone and sends its outcome. Where a row is locked it leaves c to a goroutine of its own, so that
+// runAloneAndReply executes c alone and sends its outcome. Where a row is locked it leaves c to a goroutine of its own, so that
 // nobody waits behind it.
-func (p *postgres) deliver(ctx context.Context, c *call) {
-	err := p.alone(ctx, p.enter.group, c)
-	if !locked(err) {
+func (p *postgresEngine) runAloneAndReply(ctx context.Context, c *pendingBatch) {
+	err := p.runAlone(ctx, p.begin.group, c)
+	if !isLockTimeout(err) {
 		c.done <- err
 		return
 	}
-	p.wait.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lateTimeout)
+	p.lockWaits.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), lockWaitTimeout)
 		defer cancel()
 		select {
-		case p.late <- struct{}{}:
-			defer func() { <-p.late }()
-			c.done <- p.alone(ctx, p.enter.late, c)
+		case p.lockWaitSlots <- struct{}{}:
+			defer func() { <-p.lockWaitSlots }()
+			c.done <- p.runAlone(ctx, p.begin.lockWait, c)
 		case <-ctx.Done():
 			c.done <- err
 		}

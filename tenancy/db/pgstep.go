@@ -6,133 +6,133 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// step is a statement of a pipeline, and whose it is: nil = nobody's alone.
-type step struct {
+// pipelineStep is a statement of a pipeline, and whose it is: nil = nobody's alone.
+type pipelineStep struct {
 	stmt
-	of    *call
-	whose []share // of each of the rows that it is about
+	owner     *pendingBatch
+	rowOwners []rowOwner // of each of the rows that it is about
 }
 
-// share is a row's call, and what counts it.
-type share struct {
-	of *call
-	n  *int64
+// rowOwner is a row's call, and what counts it.
+type rowOwner struct {
+	owner    *pendingBatch
+	affected *int64
 }
 
-// company is how many batches of a tenant are worth statements that they share.
-const company = 3
+// minBatch is how many batches of a tenant are worth statements that they share.
+const minBatch = 3
 
-// pipeline returns the statements of calls, where one is about the rows of several of the same role and tenant. Where shared,
+// buildPipeline returns the statements of calls, where one is about the rows of several of the same role and tenant. Where shared,
 // which begins a transaction as enter does, is not empty, batches in company go by what they share, unless their tenant is one
 // to be wary of; shares reports whether there are any.
-func pipeline(enter, shared string, wary func(ID) bool, calls []*call) (steps []step, shares bool) {
-	about := map[*rows]int{} // where in steps
-	together := false
+func buildPipeline(beginSQL, shared string, backedOff func(ID) bool, calls []*pendingBatch) (steps []pipelineStep, shares bool) {
+	about := map[*rowStatement]int{} // where in steps
+	sharing := false
 	for i, c := range calls {
 		c.readErr = nil
-		if i == 0 || !c.beside(calls[i-1]) {
+		if i == 0 || !c.hasSameScope(calls[i-1]) {
 			clear(about)
-			begin := enter
-			if together = shared != "" && inCompany(calls[i:]) && !wary(c.tenant); together {
+			begin := beginSQL
+			if sharing = shared != "" && hasMinBatch(calls[i:]) && !backedOff(c.tenant); sharing {
 				begin, shares = shared, true
 			}
-			steps = append(steps, step{stmt: stmt{sql: begin, args: []any{c.role, string(c.tenant)}}})
+			steps = append(steps, pipelineStep{stmt: stmt{sql: begin, args: []any{c.role, string(c.tenant)}}})
 		}
 		b := c.batch
-		if together && b.Shared != nil {
+		if sharing && b.Shared != nil {
 			b = b.Shared
 		}
 		for _, s := range b.stmts {
-			if s.about == nil {
-				steps = append(steps, step{stmt: s, of: c})
+			if s.rowStmt == nil {
+				steps = append(steps, pipelineStep{stmt: s, owner: c})
 				continue
 			}
-			at, ok := about[s.about]
+			at, ok := about[s.rowStmt]
 			if !ok {
-				at, about[s.about] = len(steps), len(steps)
-				one := step{stmt: stmt{sql: s.about.sql, about: s.about}}
-				if together {
-					one.sql = s.about.shared
+				at, about[s.rowStmt] = len(steps), len(steps)
+				one := pipelineStep{stmt: stmt{sql: s.rowStmt.sql, rowStmt: s.rowStmt}}
+				if sharing {
+					one.sql = s.rowStmt.shared
 				}
 				steps = append(steps, one)
 			}
 			to := &steps[at]
 			to.rows = append(to.rows, s.rows...)
 			for range s.rows {
-				to.whose = append(to.whose, share{c, s.n})
+				to.rowOwners = append(to.rowOwners, rowOwner{c, s.affected})
 			}
 		}
 	}
 	for i := range steps {
-		steps[i].fill()
+		steps[i].setArgs()
 	}
 	return steps, shares
 }
 
-// inCompany reports whether enough of the first calls, those of one tenant, have something to share.
-func inCompany(calls []*call) bool {
+// hasMinBatch reports whether enough of the first calls, those of one tenant, have something to share.
+func hasMinBatch(calls []*pendingBatch) bool {
 	n := 0
 	for _, c := range calls {
-		if !c.beside(calls[0]) {
+		if !c.hasSameScope(calls[0]) {
 			break
 		}
 		if c.batch.Shared != nil {
 			n++
 		}
 	}
-	return n >= company
+	return n >= minBatch
 }
 
-// fill sets the arguments of a step that is about rows.
-func (s *step) fill() {
-	if s.about == nil {
+// setArgs sets the arguments of a step that is about rows.
+func (s *pipelineStep) setArgs() {
+	if s.rowStmt == nil {
 		return
 	}
-	s.args = s.about.args(s.rows)
-	if s.changes() {
+	s.args = s.rowStmt.columnArgs(s.rows)
+	if s.isRowChange() {
 		s.args = append(s.args, int64(len(s.rows)))
 	}
 }
 
-// changes reports whether the step changes rows that are there.
-func (s *step) changes() bool { return s.about != nil && s.about.sql == "" }
+// isRowChange reports whether the step changes rows that are there.
+func (s *pipelineStep) isRowChange() bool { return s.rowStmt != nil && s.rowStmt.sql == "" }
 
-func receive(res pgx.BatchResults, steps []step) error {
+func receiveResults(res pgx.BatchResults, steps []pipelineStep) error {
 	for _, s := range steps {
-		if err := s.receive(res); err != nil {
+		if err := s.receiveResult(res); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *step) receive(res pgx.BatchResults) error {
+func (s *pipelineStep) receiveResult(res pgx.BatchResults) error {
 	switch {
-	case s.changes() && s.about.told:
+	case s.isRowChange() && s.rowStmt.returnsRow:
 		rows, err := res.Query()
 		if err != nil {
 			return err
 		}
-		readErr, err := readAll(rows, func(r Row) error {
+		readErr, err := readPostgresRows(rows, func(r Row) error {
 			var n int64
 			err := r.Scan(&n)
 			if err == nil {
-				s.whose[n-1].tell()
+				s.rowOwners[n-1].countRow()
 			}
 			return err
 		})
 		return cmp.Or(err, readErr)
-	case s.read == nil:
+	case s.readRow == nil:
 		tag, err := res.Exec()
 		if err != nil {
 			return err
 		}
-		if s.changes() {
-			for _, w := range s.whose {
-				w.tell()
+		if s.isRowChange() {
+			for _, w := range s.rowOwners {
+				w.countRow()
 			}
-		} else if s.n != nil {
-			s.of.count(s.n, tag.RowsAffected())
+		} else if s.affected != nil {
+			s.owner.setRowCount(s.affected, tag.RowsAffected())
 		}
 		return nil
 	}
@@ -140,19 +140,19 @@ func (s *step) receive(res pgx.BatchResults) error {
 	if err != nil {
 		return err
 	}
-	readErr, err := readAll(rows, s.of.reader(s.stmt))
+	readErr, err := readPostgresRows(rows, s.owner.rowReader(s.stmt))
 	if err != nil {
 		return err
 	}
-	s.of.readErr = cmp.Or(s.of.readErr, readErr)
+	s.owner.readErr = cmp.Or(s.owner.readErr, readErr)
 	return nil
 }
 
-// tell tells the row's waiter that it counts.
-func (w share) tell() { w.of.count(w.n, 1) }
+// countRow tells the row's waiter that it counts.
+func (w rowOwner) countRow() { w.owner.setRowCount(w.affected, 1) }
 
-// readAll calls read for each row. It tells an error of read, which undoes nothing, from one of the database.
-func readAll(rows pgx.Rows, read func(Row) error) (readErr, err error) {
+// readPostgresRows calls read for each row. It tells an error of read, which undoes nothing, from one of the database.
+func readPostgresRows(rows pgx.Rows, read func(Row) error) (readErr, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		if err := read(rows); err != nil {

@@ -7,74 +7,74 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-func (p *postgres) tx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error {
+func (p *postgresEngine) runTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error {
 	// What went wrong first, within the transaction or at its commit: pgx hides it behind the error of the rollback, which finds the
 	// connection closed.
 	var failed, commit error
-	err := pgx.BeginFunc(ctx, beginner{p, &commit}, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, timedBeginner{p, &commit}, func(tx pgx.Tx) error {
 		exec := func(ctx context.Context, sql string, args []any) (int64, error) {
-			ctx, cancel := p.bounded(ctx)
+			ctx, cancel := p.withTimeout(ctx)
 			defer cancel()
 			tag, err := tx.Exec(ctx, sql, args...)
 			return tag.RowsAffected(), err
 		}
-		if _, failed = exec(ctx, p.enter.alone, []any{role, string(tenant)}); failed != nil {
+		if _, failed = exec(ctx, p.begin.standalone, []any{role, string(tenant)}); failed != nil {
 			return failed
 		}
 		failed = f(&Tx{
 			exec: exec,
 			query: func(ctx context.Context, read func(Row) error, sql string, args []any) error {
-				ctx, cancel := p.bounded(ctx)
+				ctx, cancel := p.withTimeout(ctx)
 				defer cancel()
 				rows, err := tx.Query(ctx, sql, args...)
 				if err != nil {
 					return err
 				}
-				return cmp.Or(readAll(rows, read))
+				return cmp.Or(readPostgresRows(rows, read))
 			},
 		})
 		return failed
 	})
 	if commit != nil {
-		return outcome(commit)
+		return classifyCommitError(commit)
 	}
 	return cmp.Or(failed, err)
 }
 
-// beginner begins transactions that wait for the server's answers as long as [postgres.bounded] says.
-type beginner struct {
-	p      *postgres
-	commit *error // receives the error of the commit
+// timedBeginner begins transactions that wait for the server's answers as long as [postgresEngine.withTimeout] says.
+type timedBeginner struct {
+	p         *postgresEngine
+	commitErr *error // receives the error of the commit
 }
 
 // Begin begins a transaction, on another connection where the pool lent one that was closed meanwhile.
-func (b beginner) Begin(ctx context.Context) (pgx.Tx, error) {
-	ctx, cancel := b.p.bounded(ctx)
+func (b timedBeginner) Begin(ctx context.Context) (pgx.Tx, error) {
+	ctx, cancel := b.p.withTimeout(ctx)
 	defer cancel()
 	tx, err := b.p.pool.Begin(ctx)
-	for try := 1; unsent(err) && try <= int(b.p.pool.Config().MaxConns); try++ {
+	for try := 1; isUnsent(err) && try <= int(b.p.pool.Config().MaxConns); try++ {
 		tx, err = b.p.pool.Begin(ctx)
 	}
-	return ender{tx, b.p, b.commit}, err
+	return timedTx{tx, b.p, b.commitErr}, err
 }
 
-// ender ends them.
-type ender struct {
+// timedTx ends them.
+type timedTx struct {
 	pgx.Tx
-	p      *postgres
-	commit *error // as of [beginner]
+	p         *postgresEngine
+	commitErr *error // as of [timedBeginner]
 }
 
-func (e ender) Commit(ctx context.Context) error {
-	ctx, cancel := e.p.bounded(ctx)
+func (e timedTx) Commit(ctx context.Context) error {
+	ctx, cancel := e.p.withTimeout(ctx)
 	defer cancel()
 	err := e.Tx.Commit(ctx)
-	*e.commit = err
+	*e.commitErr = err
 	return err
 }
 
-func (e ender) Rollback(ctx context.Context) error {
-	ctx, cancel := e.p.bounded(ctx)
+func (e timedTx) Rollback(ctx context.Context) error {
+	ctx, cancel := e.p.withTimeout(ctx)
 	defer cancel()
 	return e.Tx.Rollback(ctx)
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// Schema lends f a connection that may change the schema. On PostgreSQL it logs in at url, or where d was opened if
+// ChangeSchema lends f a connection that may change the schema. On PostgreSQL it logs in at url, or where d was opened if
 // url is ""; on SQLite url means nothing and all else waits for f.
-func (d *DB) Schema(ctx context.Context, url string, f func(*sql.DB) error) error {
-	if l, ok := d.engine.(*lite); ok {
-		return l.schema(ctx, f)
+func (d *DB) ChangeSchema(ctx context.Context, url string, f func(*sql.DB) error) error {
+	if l, ok := d.engine.(*sqliteEngine); ok {
+		return l.changeSchema(ctx, f)
 	}
 	if url == "" {
 		url = d.url
@@ -26,22 +26,22 @@ func (d *DB) Schema(ctx context.Context, url string, f func(*sql.DB) error) erro
 	return f(s)
 }
 
-// schema hands the writing connection to f through its pool and takes it back.
-func (l *lite) schema(ctx context.Context, f func(*sql.DB) error) error {
+// changeSchema hands the writing connection to f through its pool and takes it back.
+func (l *sqliteEngine) changeSchema(ctx context.Context, f func(*sql.DB) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, st := range l.stmts {
+	for _, st := range l.writeStmts {
 		_ = st.Close()
 	}
-	clear(l.stmts)
-	if err := l.conn.Close(); err != nil {
+	clear(l.writeStmts)
+	if err := l.writeConn.Close(); err != nil {
 		return err
 	}
-	ferr := f(l.write)
-	conn, err := l.write.Conn(ctx)
+	ferr := f(l.writeDB)
+	conn, err := l.writeDB.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	l.conn = conn
+	l.writeConn = conn
 	return ferr
 }

@@ -15,24 +15,24 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// maxValue is the longest value, in bytes, that is written to or read from a tenant's file.
-const maxValue = 64 << 20
+// maxValueSize is the longest value, in bytes, that is written to or read from a tenant's file.
+const maxValueSize = 64 << 20
 
 // fileError reports a SQLite file that a guest may not use. What it says may be shown to whoever chose the file.
-type fileError struct{ why error }
+type fileError struct{ err error }
 
-func (e *fileError) Error() string { return "the database file cannot be used: " + e.why.Error() }
-func (e *fileError) Unwrap() error { return e.why }
+func (e *fileError) Error() string { return "the database file cannot be used: " + e.err.Error() }
+func (e *fileError) Unwrap() error { return e.err }
 
 // tenantFile is a SQLite file that a tenant has chosen, and may have written. What lies in it beside rows is never
 // executed, and it is opened in the folder that was looked at, whatever becomes of the path to it.
 type tenantFile struct {
-	folder *pinnedFolder
-	name   string
-	look   func() (*os.File, error) // opens the folder by its path and looks at the file
-	allow  func(SchemaObject) error // looks at what lies in the file beside rows
+	folder      *pinnedFolder
+	name        string
+	openFolder  func() (*os.File, error) // opens the folder by its path and looks at the file
+	allowObject func(SchemaObject) error // looks at what lies in the file beside rows
 
-	checked atomic.Pointer[int64] // the version of the schema that was looked at last; nil = none was
+	checkedVersion atomic.Pointer[int64] // the version of the schema that was looked at last; nil = none was
 }
 
 // SchemaObject is a table, an index, a view or a trigger in a SQLite file.
@@ -41,22 +41,22 @@ type SchemaObject struct {
 	SQL        string // the statement that made it; empty of the indexes that SQLite makes by itself
 }
 
-// TenantFile is what a tenant's SQLite file is held to.
-type TenantFile struct {
-	// Folder opens the folder of the file, having looked at the file. It is called before the file is made or opened and after
+// TenantFileRules is what a tenant's SQLite file is held to.
+type TenantFileRules struct {
+	// OpenFolder opens the folder of the file, having looked at the file. It is called before the file is made or opened and after
 	// each connection has opened it.
-	Folder func() (*os.File, error)
-	// Allow returns an error for what may not lie in the file beside rows. Of a table it sees what may be executed with it: checks,
+	OpenFolder func() (*os.File, error)
+	// AllowObject returns an error for what may not lie in the file beside rows. Of a table it sees what may be executed with it: checks,
 	// generated columns, defaults.
-	Allow func(SchemaObject) error
+	AllowObject func(SchemaObject) error
 }
 
 // openTenantFile looks at the file at path and pins its folder.
-func openTenantFile(path string, use *TenantFile) (*tenantFile, error) {
+func openTenantFile(path string, use *TenantFileRules) (*tenantFile, error) {
 	if err := registerPinnedVFS(); err != nil {
 		return nil, err
 	}
-	dir, err := use.Folder()
+	dir, err := use.OpenFolder()
 	if err != nil {
 		return nil, &fileError{err}
 	}
@@ -64,30 +64,30 @@ func openTenantFile(path string, use *TenantFile) (*tenantFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tenantFile{folder: folder, name: filepath.Base(path), look: use.Folder, allow: use.Allow}, nil
+	return &tenantFile{folder: folder, name: filepath.Base(path), openFolder: use.OpenFolder, allowObject: use.AllowObject}, nil
 }
 
-// path returns the file's path through the pinned folder.
-func (f *tenantFile) path() string { return f.folder.file(f.name) }
+// filePath returns the file's path through the pinned folder.
+func (f *tenantFile) filePath() string { return f.folder.filePath(f.name) }
 
-// check looks at the file anew.
-func (f *tenantFile) check() error {
-	dir, err := f.look()
+// checkFolder looks at the file anew.
+func (f *tenantFile) checkFolder() error {
+	dir, err := f.openFolder()
 	if err != nil {
 		return &fileError{err}
 	}
 	defer func() { _ = dir.Close() }()
-	if !f.folder.is(dir) {
+	if !f.folder.isSameFolder(dir) {
 		return &fileError{errors.New("the folder that was granted has moved")}
 	}
 	return nil
 }
 
-// open returns connections to the file. The statements of setup run on each first; none may look at the schema, since no value
+// openConnections returns connections to the file. The statements of setup run on each first; none may look at the schema, since no value
 // of it is bounded yet.
-func (f *tenantFile) open(setup ...string) (*sql.DB, error) {
+func (f *tenantFile) openConnections(setup ...string) (*sql.DB, error) {
 	query := url.Values{"vfs": {pinnedVFS}, "_defensive": {"1"}, "_pragma": append([]string{"trusted_schema(0)", "cell_size_check(1)"}, setup...)}
-	dsn := (&url.URL{Scheme: "file", Path: f.path(), RawQuery: query.Encode()}).String()
+	dsn := (&url.URL{Scheme: "file", Path: f.filePath(), RawQuery: query.Encode()}).String()
 	plain, err := sql.Open("sqlite", dsn)
 	if err != nil {
 		return nil, err
@@ -108,14 +108,14 @@ func (c *tenantConnector) Driver() driver.Driver { return c.driver }
 
 // Connect implements [driver.Connector].
 func (c *tenantConnector) Connect(context.Context) (driver.Conn, error) {
-	if err := c.file.check(); err != nil { // readers connect long after the file was opened first
+	if err := c.file.checkFolder(); err != nil { // readers connect long after the file was opened first
 		return nil, err
 	}
 	conn, err := c.driver.Open(c.dsn)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.file.check(); err != nil { // a second name that was there only in that moment shows
+	if err := c.file.checkFolder(); err != nil { // a second name that was there only in that moment shows
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
@@ -128,7 +128,7 @@ func (f *tenantFile) checkSchema(query func(read func(Row) error, sql string) er
 	if err := query(func(r Row) error { return r.Scan(&version) }, "PRAGMA schema_version"); err != nil {
 		return err
 	}
-	if checked := f.checked.Load(); checked != nil && *checked == version {
+	if checked := f.checkedVersion.Load(); checked != nil && *checked == version {
 		return nil
 	}
 	err := query(func(r Row) error {
@@ -136,34 +136,34 @@ func (f *tenantFile) checkSchema(query func(read func(Row) error, sql string) er
 		if err := r.Scan(&o.Type, &o.Name, &o.SQL); err != nil {
 			return err
 		}
-		if err := f.allow(o); err != nil {
+		if err := f.allowObject(o); err != nil {
 			return &fileError{err}
 		}
 		return nil
 	}, "SELECT type, name, COALESCE(sql, '') FROM sqlite_schema")
 	if err == nil {
-		f.checked.Store(&version)
+		f.checkedVersion.Store(&version)
 	}
 	return err
 }
 
-// boundValues holds values on a connection to [maxValue].
-func boundValues(conn *sql.Conn) error {
-	_, err := sqlite.Limit(conn, sqlite3.SQLITE_LIMIT_LENGTH, maxValue)
+// limitValueSize holds values on a connection to [maxValueSize].
+func limitValueSize(conn *sql.Conn) error {
+	_, err := sqlite.Limit(conn, sqlite3.SQLITE_LIMIT_LENGTH, maxValueSize)
 	return err
 }
 
-// viewTenant reads in one snapshot of a tenant's file. Statements are compiled for each call: a connection's values are bounded
+// readTenantSnapshot reads in one snapshot of a tenant's file. Statements are compiled for each call: a connection's values are bounded
 // before it looks at the schema.
-func (l *lite) viewTenant(ctx context.Context, c *call) error {
-	ctx, cancel := l.bound(ctx)
+func (l *sqliteEngine) readTenantSnapshot(ctx context.Context, c *pendingBatch) error {
+	ctx, cancel := l.withTimeout(ctx)
 	defer cancel()
-	conn, err := l.read.Conn(ctx)
+	conn, err := l.readDB.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := boundValues(conn); err != nil {
+	if err := limitValueSize(conn); err != nil {
 		return err
 	}
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
@@ -175,12 +175,12 @@ func (l *lite) viewTenant(ctx context.Context, c *call) error {
 		if err != nil {
 			return err
 		}
-		return cmp.Or(readRows(rows, read))
+		return cmp.Or(readSQLiteRows(rows, read))
 	}
-	err = l.file.checkSchema(func(read func(Row) error, text string) error { return query(read, text) })
+	err = l.tenantFile.checkSchema(func(read func(Row) error, text string) error { return query(read, text) })
 	for _, s := range c.batch.stmts {
 		if err == nil {
-			err = query(s.read, s.sql, s.args...)
+			err = query(s.readRow, s.sql, s.args...)
 		}
 	}
 	if err != nil {

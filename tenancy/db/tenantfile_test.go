@@ -22,20 +22,20 @@ import (
 // plainTable makes the table that tenants' files may hold here.
 const plainTable = "CREATE TABLE x (n TEXT)"
 
-// tenantFile is a SQLite file below root as an app brings one.
-func tenantFile(t *testing.T, root, name string) (db.Guest, db.Way) {
+// newTenantFile is a SQLite file below root as an app brings one.
+func newTenantFile(t *testing.T, root, name string) (db.ExternalDB, db.Dialer) {
 	t.Helper()
 	guard, err := grant.NewGuard()
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := guard.Find([]string{root}, name)
+	at, err := guard.ResolvePath([]string{root}, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return db.Guest{Driver: db.SQLite, Database: at.Name(), MaxConns: 3, MaxIdle: 1}, db.Way{Tenant: &db.TenantFile{
-		Folder: func() (*os.File, error) { return guard.DatabaseFolder(at) },
-		Allow: func(o db.SchemaObject) error {
+	return db.ExternalDB{Driver: db.SQLite, Database: at.FullPath(), MaxConns: 3, MaxIdle: 1}, db.Dialer{TenantFile: &db.TenantFileRules{
+		OpenFolder: func() (*os.File, error) { return guard.OpenDatabaseFolder(at) },
+		AllowObject: func(o db.SchemaObject) error {
 			if o.Type == "table" && o.Name == "x" && (o.SQL == plainTable || o.SQL == "CREATE TABLE x (n)") {
 				return nil
 			}
@@ -75,13 +75,13 @@ func TestExchangedFolder(t *testing.T) {
 	})
 	opened := 0
 	for i := range 600 {
-		g, way := tenantFile(t, root, filepath.Join(root, "sub", fmt.Sprintf("%d.db", i)))
-		d, err := db.OpenGuest(t.Context(), g, way)
+		g, dialer := newTenantFile(t, root, filepath.Join(root, "sub", fmt.Sprintf("%d.db", i)))
+		d, err := db.OpenExternal(t.Context(), g, dialer)
 		if err != nil {
 			continue
 		}
 		opened++
-		_ = run(t, d, "CREATE TABLE x (n)")
+		_ = runSQL(t, d, "CREATE TABLE x (n)")
 		_ = d.Close()
 	}
 	stop.Store(true)
@@ -99,8 +99,8 @@ func TestExchangedFolder(t *testing.T) {
 	}
 }
 
-// prepare runs statements in the file at path as somebody does who is not this server.
-func prepare(t *testing.T, path string, statements ...string) {
+// execInFile runs statements in the file at path as somebody does who is not this server.
+func execInFile(t *testing.T, path string, statements ...string) {
 	t.Helper()
 	d, err := sql.Open("sqlite", path)
 	if err != nil {
@@ -114,8 +114,8 @@ func prepare(t *testing.T, path string, statements ...string) {
 	}
 }
 
-// tenantRoot is a folder of a tenant.
-func tenantRoot(t *testing.T) string {
+// newTenantRoot is a folder of a tenant.
+func newTenantRoot(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -124,8 +124,8 @@ func tenantRoot(t *testing.T) string {
 	return root
 }
 
-// endless is an expression that never has a value.
-const endless = "(SELECT count(*) FROM (WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n FROM c))"
+// endlessSQL is an expression that never has a value.
+const endlessSQL = "(SELECT count(*) FROM (WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n FROM c))"
 
 // TestPreparedFile: what a tenant has put into its file beside rows does nothing when the server writes and reads, be it
 // there when the file is opened or come later.
@@ -137,10 +137,10 @@ func TestPreparedFile(t *testing.T) {
 		prepared []string
 		does     string
 	}{
-		{"trigger", []string{table, "CREATE TRIGGER boom AFTER INSERT ON x BEGIN SELECT " + endless + "; END"}, "INSERT INTO x VALUES ('1')"},
-		{"trigger on each row", []string{table, "INSERT INTO x VALUES ('1')", "CREATE TRIGGER boom BEFORE UPDATE ON x WHEN " + endless + " > 0 BEGIN SELECT 1; END"}, "UPDATE x SET n = '2'"},
-		{"trigger named as ours", []string{table, "CREATE TRIGGER change AFTER INSERT ON x BEGIN SELECT " + endless + "; END"}, "INSERT INTO x VALUES ('1')"},
-		{"view", []string{"CREATE VIEW x AS SELECT " + endless + " AS n"}, "SELECT n FROM x"},
+		{"trigger", []string{table, "CREATE TRIGGER boom AFTER INSERT ON x BEGIN SELECT " + endlessSQL + "; END"}, "INSERT INTO x VALUES ('1')"},
+		{"trigger on each row", []string{table, "INSERT INTO x VALUES ('1')", "CREATE TRIGGER boom BEFORE UPDATE ON x WHEN " + endlessSQL + " > 0 BEGIN SELECT 1; END"}, "UPDATE x SET n = '2'"},
+		{"trigger named as ours", []string{table, "CREATE TRIGGER change AFTER INSERT ON x BEGIN SELECT " + endlessSQL + "; END"}, "INSERT INTO x VALUES ('1')"},
+		{"view", []string{"CREATE VIEW x AS SELECT " + endlessSQL + " AS n"}, "SELECT n FROM x"},
 		{"view in its place", []string{"CREATE VIEW x AS SELECT 1 AS n"}, "SELECT n FROM x"},
 		{"check", []string{"CREATE TABLE x (n TEXT CHECK (length(hex(zeroblob(300000000))) > 0))"}, "INSERT INTO x VALUES ('1')"},
 		{"check with a pattern", []string{"CREATE TABLE x (n TEXT CHECK (hex(zeroblob(100000)) NOT LIKE '" + strings.Repeat("%0", 30) + "1'))"}, "INSERT INTO x VALUES ('1')"},
@@ -153,25 +153,25 @@ func TestPreparedFile(t *testing.T) {
 		for _, when := range []string{"before", "after"} {
 			t.Run(c.name+" "+when, func(t *testing.T) {
 				t.Parallel()
-				root := tenantRoot(t)
+				root := newTenantRoot(t)
 				path := filepath.Join(root, "own.db")
-				g, way := tenantFile(t, root, path)
+				g, dialer := newTenantFile(t, root, path)
 				if when == "before" {
-					prepare(t, path, c.prepared...)
+					execInFile(t, path, c.prepared...)
 				}
-				d, err := db.OpenGuest(t.Context(), g, way)
+				d, err := db.OpenExternal(t.Context(), g, dialer)
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer func() { _ = d.Close() }()
 				if when == "after" {
-					if err := run(t, d, "SELECT name FROM sqlite_schema"); err != nil {
+					if err := runSQL(t, d, "SELECT name FROM sqlite_schema"); err != nil {
 						t.Fatal(err)
 					}
-					prepare(t, path, c.prepared...)
+					execInFile(t, path, c.prepared...)
 				}
-				if err := run(t, d, c.does); err == nil || db.Refusal(err) == "" || db.Refusal(err) == "no answer in time" {
-					t.Errorf("%s: %v, %q", c.does, err, db.Refusal(err))
+				if err := runSQL(t, d, c.does); err == nil || db.PublicMessage(err) == "" || db.PublicMessage(err) == "no answer in time" {
+					t.Errorf("%s: %v, %q", c.does, err, db.PublicMessage(err))
 				}
 			})
 		}
@@ -188,11 +188,11 @@ func TestTenantStatementsEnd(t *testing.T) {
 		for _, grouped := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " grouped ", grouped), func(t *testing.T) {
 				t.Parallel()
-				root := tenantRoot(t)
+				root := newTenantRoot(t)
 				path := filepath.Join(root, "own.db")
-				prepare(t, path, "CREATE TABLE x (n TEXT)", "WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 3000) INSERT INTO x SELECT CAST(n AS TEXT) FROM c")
-				g, way := tenantFile(t, root, path)
-				d, err := db.OpenGuest(t.Context(), g, way)
+				execInFile(t, path, "CREATE TABLE x (n TEXT)", "WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 3000) INSERT INTO x SELECT CAST(n AS TEXT) FROM c")
+				g, dialer := newTenantFile(t, root, path)
+				d, err := db.OpenExternal(t.Context(), g, dialer)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -11,26 +11,26 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// trace begins the span of a batch, or of a transaction where b is nil, if what it belongs to is recorded. It tells of the
+// startSpan begins the span of a batch, or of a transaction where b is nil, if what it belongs to is recorded. It tells of the
 // statements without their arguments: what stands in them is ours, what goes with them is the tenants'.
-func (h *Handle) trace(ctx context.Context, b *Batch) (context.Context, trace.Span) {
+func (h *Handle) startSpan(ctx context.Context, b *Batch) (context.Context, trace.Span) {
 	above := trace.SpanFromContext(ctx)
 	if !above.IsRecording() {
 		return ctx, nil
 	}
-	name, more := "transaction", []attribute.KeyValue{systems[h.d.kind]}
+	name, more := "transaction", []attribute.KeyValue{systemAttributes[h.d.engineKind]}
 	if b != nil {
-		name = b.summary()
+		name = b.summarizeBatch()
 		more = append(more, semconv.DBQuerySummary(name), semconv.DBOperationBatchSize(len(b.stmts)))
 	}
 	return above.TracerProvider().Tracer("stoa").Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(more...))
 }
 
-var systems = map[Engine]attribute.KeyValue{Postgres: semconv.DBSystemNamePostgreSQL, SQLite: semconv.DBSystemNameSQLite}
+var systemAttributes = map[Engine]attribute.KeyValue{Postgres: semconv.DBSystemNamePostgreSQL, SQLite: semconv.DBSystemNameSQLite}
 
-func end(span trace.Span, err error) {
+func endSpan(span trace.Span, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
-		kind := code(err)
+		kind := sqlState(err)
 		if kind == "" {
 			kind = semconv.ErrorTypeOther.Value.AsString()
 		}
@@ -40,9 +40,9 @@ func end(span trace.Span, err error) {
 	span.End()
 }
 
-// together begins the span of a commit, if some of what it holds is recorded: below the first such batch, with a link to
+// startCommitSpan begins the span of a commit, if some of what it holds is recorded: below the first such batch, with a link to
 // each further one, and from each to it.
-func together(group []*call) (context.Context, trace.Span) {
+func startCommitSpan(group []*pendingBatch) (context.Context, trace.Span) {
 	ctx := context.Background()
 	var links []trace.Link
 	var first trace.Span
@@ -68,15 +68,15 @@ func together(group []*call) (context.Context, trace.Span) {
 	return ctx, span
 }
 
-// maxSummary bounds a summary, as the conventions for database spans do.
-const maxSummary = 255
+// maxSummaryLength bounds a summary, as the conventions for database spans do.
+const maxSummaryLength = 255
 
-// summary names what a batch does to which tables, such as "INSERT task, INSERT event".
-func (b *Batch) summary() string {
+// summarizeBatch names what a batch does to which tables, such as "INSERT task, INSERT event".
+func (b *Batch) summarizeBatch() string {
 	var out strings.Builder
 	for _, s := range b.stmts {
-		one := summarize(s.sql)
-		if out.Len()+len(one)+2 > maxSummary {
+		one := summarizeSQL(s.sql)
+		if out.Len()+len(one)+2 > maxSummaryLength {
 			break
 		}
 		if out.Len() > 0 {
@@ -87,9 +87,9 @@ func (b *Batch) summary() string {
 	return out.String()
 }
 
-// summarize names what the parts of a statement do that write, or where none does its verb and the first table that it
+// summarizeSQL names what the parts of a statement do that write, or where none does its verb and the first table that it
 // reads.
-func summarize(sql string) string {
+func summarizeSQL(sql string) string {
 	words := strings.FieldsFunc(sql, func(r rune) bool { return strings.ContainsRune(" \t\n(),;", r) })
 	var parts []string
 	read := ""

@@ -19,7 +19,7 @@ import (
 // that it shared; what is not recorded has none.
 func TestSpans(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		seen := tracetest.NewSpanRecorder()
 		tracer := sdk.NewTracerProvider(sdk.WithSpanProcessor(seen)).Tracer("test")
 		var all sync.WaitGroup
@@ -32,7 +32,7 @@ func TestSpans(t *testing.T) {
 						ctx, _ = tracer.Start(ctx, "call")
 					}
 					var b db.Batch
-					insert(&b, "alice", fmt.Sprint("canary", i, recorded))
+					insertTask(&b, "alice", fmt.Sprint("canary", i, recorded))
 					b.Query(func(db.Row) error { return nil }, `SELECT id FROM task WHERE tenant = $1`, "alice")
 					if err := d.Tenant("alice").Write(ctx, &b); err != nil {
 						t.Error(err)
@@ -84,7 +84,7 @@ func TestSpanNames(t *testing.T) {
 		`WITH t AS (INSERT INTO task (id) VALUES ($1)) INSERT INTO run (task) SELECT id FROM (SELECT 1) AS v`: "INSERT task, INSERT run",
 		`SELECT stoa_now()`: "SELECT",
 	} {
-		if got := db.Summarize(sql); got != want {
+		if got := db.SummarizeSQL(sql); got != want {
 			t.Errorf("%s is called %q, want %q", sql, got, want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestSpanNames(t *testing.T) {
 func TestGrouped(t *testing.T) {
 	t.Parallel()
 	var commits, writes atomic.Int64
-	d, err := db.Open(t.Context(), "sqlite://:memory:", db.Options{Grouped: func(_ context.Context, n int) {
+	d, err := db.Open(t.Context(), "sqlite://:memory:", db.Options{OnCommit: func(_ context.Context, n int) {
 		commits.Add(1)
 		writes.Add(int64(n))
 	}})

@@ -20,33 +20,33 @@ var registerPinnedVFS = sync.OnceValue(func() error {
 	tls := libc.NewTLS()
 	defer tls.Close()
 	usual := sqlite3.Xsqlite3_vfs_find(tls, 0)
-	own := sqlite3.Xsqlite3_malloc(tls, int32(unsafe.Sizeof(sqlite3.Tsqlite3_vfs{})))
+	vfsMemory := sqlite3.Xsqlite3_malloc(tls, int32(unsafe.Sizeof(sqlite3.Tsqlite3_vfs{})))
 	name, err := libc.CString(pinnedVFS)
-	if usual == 0 || own == 0 || err != nil {
+	if usual == 0 || vfsMemory == 0 || err != nil {
 		return errors.New("SQLite has no file system")
 	}
-	vfs := (*sqlite3.Tsqlite3_vfs)(pointer(own))
-	*vfs = *(*sqlite3.Tsqlite3_vfs)(pointer(usual))
+	vfs := (*sqlite3.Tsqlite3_vfs)(toPointer(vfsMemory))
+	*vfs = *(*sqlite3.Tsqlite3_vfs)(toPointer(usual))
 	vfs.FpNext, vfs.FzName = 0, name
 	// SQLite's functions are pointers to Go's, as a variable of a function's type holds them.
-	keep := keepPathname
-	vfs.FxFullPathname = *(*uintptr)(unsafe.Pointer(&keep))
-	if code := sqlite3.Xsqlite3_vfs_register(tls, own, 0); code != sqlite3.SQLITE_OK {
+	fullPathname := copyPathname
+	vfs.FxFullPathname = *(*uintptr)(unsafe.Pointer(&fullPathname))
+	if code := sqlite3.Xsqlite3_vfs_register(tls, vfsMemory, 0); code != sqlite3.SQLITE_OK {
 		return errors.New("SQLite takes no other file system")
 	}
 	return nil
 })
 
-// keepPathname is the xFullPathname of [pinnedVFS]: it copies a path of C to out, which has room for n bytes.
-func keepPathname(_ *libc.TLS, _, path uintptr, n int32, out uintptr) int32 {
+// copyPathname is the xFullPathname of [pinnedVFS]: it copies a path of C to out, which has room for n bytes.
+func copyPathname(_ *libc.TLS, _, path uintptr, n int32, out uintptr) int32 {
 	name := libc.GoString(path)
 	if len(name) >= int(n) {
 		return sqlite3.SQLITE_CANTOPEN
 	}
-	room := unsafe.Slice((*byte)(pointer(out)), n)
-	room[copy(room, name)] = 0
+	buffer := unsafe.Slice((*byte)(toPointer(out)), n)
+	buffer[copy(buffer, name)] = 0
 	return sqlite3.SQLITE_OK
 }
 
-// pointer returns an address of C's memory, which Go's collector does not move, as a pointer.
-func pointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+// toPointer returns an address of C's memory, which Go's collector does not move, as a pointer.
+func toPointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }

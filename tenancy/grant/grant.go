@@ -22,13 +22,13 @@ const (
 	Stdio          = "stdio"           // MCP servers that are programs of the host
 )
 
-var names = []string{Command, Filesystem, OperatorModels, PrivateNetwork, SQLite, Stdio}
+var grantNames = []string{Command, Filesystem, OperatorModels, PrivateNetwork, SQLite, Stdio}
 
 // Bounds of what an app is granted.
 const (
-	maxGrants = 32
-	maxRoots  = 32 // of one grant
-	maxRoot   = 1024
+	maxGrants     = 32
+	maxRoots      = 32 // of one grant
+	maxRootLength = 1024
 )
 
 // Grant is one power. In JSON it is its name, or an object with its name as the only key and its roots as the value.
@@ -37,8 +37,8 @@ type Grant struct {
 	Roots []string // absolute paths of folders; of filesystem and command alone
 }
 
-// takesRoots reports whether a grant means nothing without roots.
-func takesRoots(name string) bool { return name == Command || name == Filesystem }
+// needsRoots reports whether a grant means nothing without roots.
+func needsRoots(name string) bool { return name == Command || name == Filesystem }
 
 // MarshalJSON implements [json.Marshaler].
 func (g Grant) MarshalJSON() ([]byte, error) {
@@ -76,8 +76,8 @@ func (g Grant) String() string {
 // List is all that an app is granted.
 type List []Grant
 
-// Parse reads grants as the command line takes them: NAME, or NAME=ROOT, once for each root. It does not check them.
-func Parse(words []string) List {
+// ParseList reads grants as the command line takes them: NAME, or NAME=ROOT, once for each root. It does not check them.
+func ParseList(words []string) List {
 	list := List{}
 	for _, word := range words {
 		name, root, _ := strings.Cut(word, "=")
@@ -94,12 +94,12 @@ func Parse(words []string) List {
 
 // Has reports whether the list gives a power. One that takes roots gives nothing without any.
 func (l List) Has(name string) bool {
-	return slices.ContainsFunc(l, func(g Grant) bool { return g.Name == name && (!takesRoots(name) || len(g.Roots) > 0) })
+	return slices.ContainsFunc(l, func(g Grant) bool { return g.Name == name && (!needsRoots(name) || len(g.Roots) > 0) })
 }
 
 // IsRootless reports whether the list names a power that takes roots without any, as lists of earlier versions do.
 func (l List) IsRootless(name string) bool {
-	return takesRoots(name) && !l.Has(name) && slices.ContainsFunc(l, func(g Grant) bool { return g.Name == name })
+	return needsRoots(name) && !l.Has(name) && slices.ContainsFunc(l, func(g Grant) bool { return g.Name == name })
 }
 
 // Roots returns the folders that a power reaches.
@@ -113,14 +113,14 @@ func (l List) Roots(name string) []string {
 	return roots
 }
 
-// ProgramsIn reports whether programs that l lets run reach folders in which other lets SQLite files lie, and names one of each.
-func (l List) ProgramsIn(other List) (folder, files string, overlaps bool) {
+// FindProgramOverlap reports whether programs that l lets run reach folders in which other lets SQLite files lie, and names one of each.
+func (l List) FindProgramOverlap(other List) (folder, files string, overlaps bool) {
 	if !other.Has(SQLite) {
 		return "", "", false
 	}
 	for _, folder := range l.Roots(Command) {
 		for _, files := range other.Roots(Filesystem) {
-			if overlap(filepath.Clean(folder), filepath.Clean(files)) || overlap(resolve(folder), resolve(files)) {
+			if pathsOverlap(filepath.Clean(folder), filepath.Clean(files)) || pathsOverlap(resolveSymlinks(folder), resolveSymlinks(files)) {
 				return folder, files, true
 			}
 		}
@@ -133,50 +133,50 @@ func (l List) Equal(other List) bool {
 	return slices.EqualFunc(l, other, func(a, b Grant) bool { return a.Name == b.Name && slices.Equal(a.Roots, b.Roots) })
 }
 
-// Tidy returns what an operator has written, in order and each once, or what is wrong with it.
-func (l List) Tidy(guard *Guard) (List, error) {
+// Normalize returns what an operator has written, in order and each once, or what is wrong with it.
+func (l List) Normalize(guard *Guard) (List, error) {
 	if len(l) > maxGrants {
 		return nil, fmt.Errorf("there are %d, %d are allowed", len(l), maxGrants)
 	}
 	for _, g := range l {
-		if err := g.check(guard); err != nil {
+		if err := g.checkGrant(guard); err != nil {
 			return nil, err
 		}
 	}
-	tidy := l.merged()
-	for _, g := range tidy {
+	normalized := l.mergeRoots()
+	for _, g := range normalized {
 		if len(g.Roots) > maxRoots {
 			return nil, fmt.Errorf("%s has %d folders, %d are allowed", g.Name, len(g.Roots), maxRoots)
 		}
 	}
-	return tidy, nil
+	return normalized, nil
 }
 
-func (g Grant) check(guard *Guard) error {
+func (g Grant) checkGrant(guard *Guard) error {
 	switch {
-	case !slices.Contains(names, g.Name):
-		return fmt.Errorf("%.40q is no grant; there are %s", g.Name, strings.Join(names, ", "))
-	case takesRoots(g.Name) && len(g.Roots) == 0:
+	case !slices.Contains(grantNames, g.Name):
+		return fmt.Errorf("%.40q is no grant; there are %s", g.Name, strings.Join(grantNames, ", "))
+	case needsRoots(g.Name) && len(g.Roots) == 0:
 		return fmt.Errorf(`%[1]s names the folders that it reaches: {"%[1]s": ["/srv/acme"]}, on the command line --grant %[1]s=/srv/acme`, g.Name)
-	case !takesRoots(g.Name) && g.Roots != nil:
+	case !needsRoots(g.Name) && g.Roots != nil:
 		return fmt.Errorf("%s takes no folders", g.Name)
 	}
 	for _, root := range g.Roots {
 		switch {
-		case len(root) > maxRoot:
-			return fmt.Errorf("%s: the folder %.40q... is longer than %d bytes", g.Name, root, maxRoot)
+		case len(root) > maxRootLength:
+			return fmt.Errorf("%s: the folder %.40q... is longer than %d bytes", g.Name, root, maxRootLength)
 		case !filepath.IsAbs(root) || strings.ContainsFunc(root, func(r rune) bool { return r < ' ' || r == 0x7f }):
 			return fmt.Errorf("%s: the folder %.80q must be an absolute path", g.Name, root)
 		}
-		if err := guard.Check(root); err != nil {
+		if err := guard.CheckRoot(root); err != nil {
 			return fmt.Errorf("%s: %w", g.Name, err)
 		}
 	}
 	return nil
 }
 
-// merged puts the roots of one name together, cleans and sorts them.
-func (l List) merged() List {
+// mergeRoots puts the roots of one name together, cleans and sorts them.
+func (l List) mergeRoots() List {
 	roots := map[string][]string{}
 	for _, g := range l {
 		roots[g.Name] = append(roots[g.Name], nil...)

@@ -12,7 +12,7 @@ import (
 	"stoa/tenancy/grant"
 )
 
-func TestTidy(t *testing.T) {
+func TestNormalize(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, in, out, err string }{
 		{"none", `[]`, `[]`, ""},
@@ -34,7 +34,7 @@ func TestTidy(t *testing.T) {
 			if err := json.Unmarshal([]byte(c.in), &in); err != nil {
 				t.Fatal(err)
 			}
-			out, err := in.Tidy(nil)
+			out, err := in.Normalize(nil)
 			if err != nil {
 				if err.Error() != c.err {
 					t.Errorf("got  %v\nwant %s", err, c.err)
@@ -70,14 +70,14 @@ func TestStored(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(grant.List{{Name: "filesystem", Roots: []string{"/b", "/a", "/c"}}, {Name: "stdio"}},
-		grant.Parse([]string{"filesystem=/b", "stdio", "filesystem=/a", "filesystem=/c"})); diff != "" {
+		grant.ParseList([]string{"filesystem=/b", "stdio", "filesystem=/a", "filesystem=/c"})); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestCheck: the folders of the system, those that belong to all, and the server's own are granted to nobody, by no spelling
+// TestCheckRoot: the folders of the system, those that belong to all, and the server's own are granted to nobody, by no spelling
 // and through no link.
-func TestCheck(t *testing.T) {
+func TestCheckRoot(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -98,29 +98,29 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, no := range []string{
+	for _, denied := range []string{
 		"/", "/.", "/etc", "/etc/ssh", "/usr/../etc", "/proc", "/proc/1/root", "/sys/kernel", "/dev/shm", "/usr/local", "/bin", "/sbin/x", "/lib", "/lib64/x",
 		"/boot", "/root", "/root/x", "/run", "/run/docker", "/var/run/x", "/var", "/var/lib", "/var/spool", "/var/spool/cron", "/var/lib/postgresql", "/var/lib/redis/dump",
 		"/var/lib/docker/volumes", "/var/log/acme", "/var/cache", "/tmp", "/home", "/var/tmp",
 		dir, filepath.Join(dir, "data"), filepath.Join(dir, "data", "backup"), filepath.Join(dir, "data", "not there yet"), filepath.Join(dir, "etc"),
 		filepath.Join(dir, "secrets"), link("to-etc", "/etc"), link("to-data", "data"), filepath.Join(link("to-root", "/"), "etc"), link("to-above", "."),
 	} {
-		if guard.Check(no) == nil {
-			t.Errorf("%s can be granted", no)
+		if guard.CheckRoot(denied) == nil {
+			t.Errorf("%s can be granted", denied)
 		}
-		if _, err := guard.Find([]string{no}, filepath.Join(no, "x")); err == nil {
-			t.Errorf("what lies in %s can be used", no)
+		if _, err := guard.ResolvePath([]string{denied}, filepath.Join(denied, "x")); err == nil {
+			t.Errorf("what lies in %s can be used", denied)
 		}
 	}
-	for _, yes := range []string{"/srv", "/srv/acme", "/home/ana", "/tmp/acme", "/var/lib/acme", "/data", "/etcetera", filepath.Join(dir, "apps"), filepath.Join(dir, "data2")} {
-		if err := guard.Check(yes); err != nil {
+	for _, allowed := range []string{"/srv", "/srv/acme", "/home/ana", "/tmp/acme", "/var/lib/acme", "/data", "/etcetera", filepath.Join(dir, "apps"), filepath.Join(dir, "data2")} {
+		if err := guard.CheckRoot(allowed); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// TestFind: a path leads below its root when it is used, whatever has become of the folders on the way.
-func TestFind(t *testing.T) {
+// TestResolvePath: a path leads below its root when it is used, whatever has become of the folders on the way.
+func TestResolvePath(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -145,46 +145,46 @@ func TestFind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, no := range []string{"acme", outside, dir, filepath.Join(root, "..", "globex"), root + "2", "/etc/passwd"} {
-		if _, err := guard.Find([]string{root}, no); err == nil {
-			t.Errorf("%s lies below %s", no, root)
+	for _, denied := range []string{"acme", outside, dir, filepath.Join(root, "..", "globex"), root + "2", "/etc/passwd"} {
+		if _, err := guard.ResolvePath([]string{root}, denied); err == nil {
+			t.Errorf("%s lies below %s", denied, root)
 		}
 	}
-	if _, err := guard.Find(nil, root); err == nil {
+	if _, err := guard.ResolvePath(nil, root); err == nil {
 		t.Error("without roots a path can be used")
 	}
 	for _, roots := range [][]string{{root}, {"/srv/none", alias}} {
-		for _, yes := range []string{root, filepath.Join(root, "sub"), filepath.Join(root, "in"), filepath.Join(roots[len(roots)-1], "sub")} {
-			p, err := guard.Find(roots, yes)
+		for _, allowed := range []string{root, filepath.Join(root, "sub"), filepath.Join(root, "in"), filepath.Join(roots[len(roots)-1], "sub")} {
+			p, err := guard.ResolvePath(roots, allowed)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, info, err := p.Stat(); err != nil || !info.IsDir() {
-				t.Errorf("%s: %v", yes, err)
+			if _, info, err := p.StatFolder(); err != nil || !info.IsDir() {
+				t.Errorf("%s: %v", allowed, err)
 			}
 		}
-		p, err := guard.Find(roots, filepath.Join(root, "out"))
+		p, err := guard.ResolvePath(roots, filepath.Join(root, "out"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := p.Stat(); err == nil {
+		if _, _, err := p.StatFolder(); err == nil {
 			t.Error("a link leads out")
 		}
 		for _, name := range []string{"leak", "out/file"} {
-			p, err := guard.Find(roots, filepath.Join(root, name))
+			p, err := guard.ResolvePath(roots, filepath.Join(root, name))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f, err := p.Open(); err == nil {
+			if f, err := p.OpenFile(); err == nil {
 				_ = f.Close()
 				t.Errorf("%s is read", name)
 			}
 		}
-		p, err = guard.Find(roots, filepath.Join(root, "in", "file"))
+		p, err = guard.ResolvePath(roots, filepath.Join(root, "in", "file"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := p.Open()
+		f, err := p.OpenFile()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,20 +226,20 @@ func TestCheckDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	check := func(g *grant.Guard, name string) error {
-		p, err := g.Find([]string{root}, filepath.Join(root, name))
+		p, err := g.ResolvePath([]string{root}, filepath.Join(root, name))
 		if err != nil {
 			return err
 		}
 		return g.CheckDatabase(p)
 	}
-	for _, yes := range []string{"good.db", "new.db"} {
-		if err := check(guard, yes); err != nil {
-			t.Errorf("%s: %v", yes, err)
+	for _, allowed := range []string{"good.db", "new.db"} {
+		if err := check(guard, allowed); err != nil {
+			t.Errorf("%s: %v", allowed, err)
 		}
 	}
-	for _, no := range []string{"platform.db", "secrets.db", "beside.db", "other.db", "link.db", "moved.db", "near.db", "sub/own.db", "sub/new.db", "dir.db"} {
-		if err := check(guard, no); err == nil {
-			t.Errorf("%s can be a database", no)
+	for _, denied := range []string{"platform.db", "secrets.db", "beside.db", "other.db", "link.db", "moved.db", "near.db", "sub/own.db", "sub/new.db", "dir.db"} {
+		if err := check(guard, denied); err == nil {
+			t.Errorf("%s can be a database", denied)
 		}
 	}
 	if err := os.Remove(platform); err != nil { // the platform's file by its only name is still the platform's
@@ -249,13 +249,13 @@ func TestCheckDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := moved.CheckDatabase(grant.Place{Root: root, Path: "platform.db"}); err == nil {
+	if err := moved.CheckDatabase(grant.RootedPath{Root: root, Path: "platform.db"}); err == nil {
 		t.Error("the platform's file can be a database")
 	}
 }
 
-// TestProgramsIn: the folders of one app's programs and those of another's SQLite files are apart, as they are written and where links lead.
-func TestProgramsIn(t *testing.T) {
+// TestFindProgramOverlap: the folders of one app's programs and those of another's SQLite files are apart, as they are written and where links lead.
+func TestFindProgramOverlap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	alias := filepath.Join(dir, "alias")
@@ -265,7 +265,7 @@ func TestProgramsIn(t *testing.T) {
 	if err := os.Symlink("acme", alias); err != nil {
 		t.Fatal(err)
 	}
-	files := grant.Parse([]string{"sqlite", "filesystem=/srv/acme/db"})
+	files := grant.ParseList([]string{"sqlite", "filesystem=/srv/acme/db"})
 	for _, c := range []struct {
 		folder string
 		other  grant.List
@@ -274,13 +274,13 @@ func TestProgramsIn(t *testing.T) {
 		{"/srv/acme/db", files, true},
 		{"/srv/acme", files, true},
 		{"/srv/acme/db/tools", files, true},
-		{alias, grant.Parse([]string{"sqlite", "filesystem=" + filepath.Join(dir, "acme", "db")}), true},
+		{alias, grant.ParseList([]string{"sqlite", "filesystem=" + filepath.Join(dir, "acme", "db")}), true},
 		{"/srv/acme/tools", files, false},
 		{"/srv/acme/db2", files, false},
-		{"/srv/acme/db", grant.Parse([]string{"filesystem=/srv/acme/db"}), false},
-		{"/srv/acme/db", grant.Parse([]string{"sqlite"}), false},
+		{"/srv/acme/db", grant.ParseList([]string{"filesystem=/srv/acme/db"}), false},
+		{"/srv/acme/db", grant.ParseList([]string{"sqlite"}), false},
 	} {
-		if _, _, got := grant.Parse([]string{"command=" + c.folder}).ProgramsIn(c.other); got != c.want {
+		if _, _, got := grant.ParseList([]string{"command=" + c.folder}).FindProgramOverlap(c.other); got != c.want {
 			t.Errorf("%s and %v: %t, want %t", c.folder, c.other, got, c.want)
 		}
 	}

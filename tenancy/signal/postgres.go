@@ -8,33 +8,33 @@ import (
 )
 
 const (
-	// channel is where every process listens; it is private to the database. Each has one of its own as well.
-	channel = "stoa_signal"
-	// quiet is how long a connection may say nothing before it is asked whether it still lives.
-	quiet = 10 * time.Second
-	// patience bounds connecting, sending and asking.
-	patience = 5 * time.Second
+	// broadcastChannel is where every process listens; it is private to the database. Each has one of its own as well.
+	broadcastChannel = "stoa_signal"
+	// idleTimeout is how long a connection may say nothing before it is asked whether it still lives.
+	idleTimeout = 10 * time.Second
+	// ioTimeout bounds connecting, sending and asking.
+	ioTimeout = 5 * time.Second
 )
 
-// Postgres returns a link over LISTEN and NOTIFY on one connection of its own to the database at url. It needs a
+// NewPostgresLink returns a link over LISTEN and NOTIFY on one connection of its own to the database at url. It needs a
 // session: behind a pooler that shares connections between transactions nothing arrives, so give it the direct
 // address or use Redis.
-func Postgres(url string) Link { return &postgres{url: url} }
+func NewPostgresLink(url string) Link { return &postgresLink{url: url} }
 
-type postgres struct{ url string }
+type postgresLink struct{ url string }
 
-// limit: PostgreSQL carries less than 8,000 bytes.
-func (*postgres) limit() int { return 7_500 }
+// maxMessageSize: PostgreSQL carries less than 8,000 bytes.
+func (*postgresLink) maxMessageSize() int { return 7_500 }
 
-// data: what is notified passes through one queue that every listener of the database reads.
-func (*postgres) data() bool { return false }
+// carriesData: what is notified passes through one queue that every listener of the database reads.
+func (*postgresLink) carriesData() bool { return false }
 
-// connect listens and sends on one connection: while nothing is to be sent it waits for notifications, and a message
+// serveConnection listens and sends on one connection: while nothing is to be sent it waits for notifications, and a message
 // in out interrupts the wait.
-func (p *postgres) connect(ctx context.Context, self string, ready func(), receive func(string), out <-chan parcel) error {
-	conn, err := p.open(ctx, self)
+func (p *postgresLink) serveConnection(ctx context.Context, self string, ready func(), receive func(string), out <-chan outgoingBatch) error {
+	conn, err := p.openConnection(ctx, self)
 	if err != nil {
-		return lost(err, "connect to PostgreSQL for signals")
+		return connectionError(err, "connect to PostgreSQL for signals")
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -43,9 +43,9 @@ func (p *postgres) connect(ctx context.Context, self string, ready func(), recei
 	}()
 	ready()
 	for {
-		next, err := wait(ctx, conn, receive, out)
+		next, err := receiveUntilOutgoing(ctx, conn, receive, out)
 		if err == nil {
-			err = notify(ctx, conn, next.letters)
+			err = sendNotifications(ctx, conn, next.messages)
 		}
 		if next.sent != nil {
 			next.sent <- err == nil
@@ -54,39 +54,39 @@ func (p *postgres) connect(ctx context.Context, self string, ready func(), recei
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			return lost(err, "exchange notifications")
+			return connectionError(err, "exchange notifications")
 		}
 	}
 }
 
-func (p *postgres) open(ctx context.Context, self string) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (p *postgresLink) openConnection(ctx context.Context, self string) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, p.url)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, "LISTEN "+channel+"; LISTEN "+pgx.Identifier{address(self)}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+broadcastChannel+"; LISTEN "+pgx.Identifier{channelFor(self)}.Sanitize()); err != nil {
 		_ = conn.Close(ctx)
 		return nil, err
 	}
 	return conn, nil
 }
 
-// address is the channel of one process, or where to is "" that of all.
-func address(to string) string {
+// channelFor is the channel of one process, or where to is "" that of all.
+func channelFor(to string) string {
 	if to == "" {
-		return channel
+		return broadcastChannel
 	}
-	return channel + "_" + to
+	return broadcastChannel + "_" + to
 }
 
-// wait hands notifications to receive until there is something to send, or nothing was heard for a while: then it
+// receiveUntilOutgoing hands notifications to receive until there is something to send, or nothing was heard for a while: then it
 // returns an empty parcel, and sending none is a question whether the connection lives.
-func wait(ctx context.Context, conn *pgx.Conn, receive func(string), out <-chan parcel) (parcel, error) {
-	waiting, interrupt := context.WithTimeout(ctx, quiet)
+func receiveUntilOutgoing(ctx context.Context, conn *pgx.Conn, receive func(string), out <-chan outgoingBatch) (outgoingBatch, error) {
+	waiting, interrupt := context.WithTimeout(ctx, idleTimeout)
 	defer interrupt()
-	got := make(chan parcel, 1)
+	got := make(chan outgoingBatch, 1)
 	go func() {
 		defer close(got)
 		select {
@@ -114,15 +114,15 @@ func wait(ctx context.Context, conn *pgx.Conn, receive func(string), out <-chan 
 	}
 }
 
-func notify(ctx context.Context, conn *pgx.Conn, letters []letter) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func sendNotifications(ctx context.Context, conn *pgx.Conn, messages []addressedMessage) error {
+	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
-	if len(letters) == 0 {
+	if len(messages) == 0 {
 		return conn.Ping(ctx)
 	}
 	var b pgx.Batch
-	for _, l := range letters {
-		b.Queue("SELECT pg_notify($1, $2)", address(l.to), l.payload)
+	for _, l := range messages {
+		b.Queue("SELECT pg_notify($1, $2)", channelFor(l.to), l.payload)
 	}
 	return conn.SendBatch(ctx, &b).Close()
 }

@@ -23,18 +23,18 @@ func TestReconnect(t *testing.T) {
 	t.Parallel()
 	cut := func(t *testing.T, link func() signal.Link, kill func()) {
 		a, b := signal.New(link(), nil), signal.New(link(), nil)
-		atA, atB := listen(t, a, "app"), listen(t, b, "app")
-		run(t, a)
-		run(t, b)
+		atA, atB := watchTopic(t, a, "app"), watchTopic(t, b, "app")
+		startBus(t, a)
+		startBus(t, b)
 		kill()
-		atA.wait(t, "", 1)
-		atB.wait(t, "", 1)
+		atA.waitForKey(t, "", 1)
+		atB.waitForKey(t, "", 1)
 		a.Publish("app", "again")
-		atB.wait(t, "again", 0)
+		atB.waitForKey(t, "again", 0)
 	}
 	t.Run("postgres", func(t *testing.T) {
-		url := dbtest.PostgresURL(t)
-		cut(t, func() signal.Link { return signal.Postgres(url) }, func() {
+		url := dbtest.NewPostgresURL(t)
+		cut(t, func() signal.Link { return signal.NewPostgresLink(url) }, func() {
 			ctx := context.Background()
 			conn, err := pgx.Connect(ctx, url)
 			if err != nil {
@@ -49,11 +49,11 @@ func TestReconnect(t *testing.T) {
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
-		o := *redisClient(t).Options()
+		o := *newRedisClient(t).Options()
 		o.ClientName = "stoa-cut"
 		client := redis.NewClient(&o)
 		t.Cleanup(func() { _ = client.Close() })
-		cut(t, func() signal.Link { return signal.Redis(client, "stoa-cut") }, func() {
+		cut(t, func() signal.Link { return signal.NewRedisLink(client, "stoa-cut") }, func() {
 			all, err := client.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
 			if err != nil {
 				t.Fatal(err)
@@ -79,13 +79,13 @@ func TestReconnect(t *testing.T) {
 // TestUnreachable starts with nobody to connect to: Run keeps trying and ends with its context.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	b := signal.New(signal.Postgres("postgres://nobody@127.0.0.1:1/none?sslmode=disable"), nil)
-	h := listen(t, b, "app")
+	b := signal.New(signal.NewPostgresLink("postgres://nobody@127.0.0.1:1/none?sslmode=disable"), nil)
+	h := watchTopic(t, b, "app")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
 	b.Publish("app", "here")
-	h.wait(t, "here", 0)
+	h.waitForKey(t, "here", 0)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("Run: %v, want context.Canceled", err)
@@ -95,12 +95,12 @@ func TestUnreachable(t *testing.T) {
 // TestOutage has nobody to connect to for a while: that is told once, and its end once.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	client := redisClient(t)
+	client := newRedisClient(t)
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var turnedAway atomic.Int64
+	var rejected atomic.Int64
 	up := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -111,38 +111,38 @@ func TestOutage(t *testing.T) {
 			}
 			select {
 			case <-up:
-				wg.Go(func() { relay(near, client.Options().Addr) })
+				wg.Go(func() { relayConnection(near, client.Options().Addr) })
 			default:
-				turnedAway.Add(1)
+				rejected.Add(1)
 				_ = near.Close()
 			}
 		}
 	})
 	through := redis.NewClient(&redis.Options{Addr: proxy.Addr().String(), MaxRetries: -1})
 	defer func() { _ = through.Close() }()
-	var said lines
-	b := signal.New(signal.Redis(through, "stoa-outage"), slog.New(slog.NewTextHandler(&said, nil)))
-	h := listen(t, b, "app")
+	var logs logBuffer
+	b := signal.New(signal.NewRedisLink(through, "stoa-outage"), slog.New(slog.NewTextHandler(&logs, nil)))
+	h := watchTopic(t, b, "app")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
-	eventually(t, "the outage is told", func() bool { return said.count("interrupted") == 1 })
-	eventually(t, "it is tried several times", func() bool { return turnedAway.Load() > 3 })
+	waitUntil(t, "the outage is told", func() bool { return logs.countWord("interrupted") == 1 })
+	waitUntil(t, "it is tried several times", func() bool { return rejected.Load() > 3 })
 	close(up)
-	h.wait(t, "", 0)
-	eventually(t, "its end is told", func() bool { return said.count("flow again") == 1 })
+	h.waitForKey(t, "", 0)
+	waitUntil(t, "its end is told", func() bool { return logs.countWord("flow again") == 1 })
 	cancel()
 	<-done
 	_ = proxy.Close()
 	_ = through.Close()
 	wg.Wait()
-	if said.count("interrupted") != 1 {
-		t.Errorf("an outage was told more than once:\n%s", said.text.String())
+	if logs.countWord("interrupted") != 1 {
+		t.Errorf("an outage was told more than once:\n%s", logs.text.String())
 	}
 }
 
-// relay passes a connection on to an address until both have ended.
-func relay(near net.Conn, to string) {
+// relayConnection passes a connection on to an address until both have ended.
+func relayConnection(near net.Conn, to string) {
 	defer func() { _ = near.Close() }()
 	far, err := net.Dial("tcp", to)
 	if err != nil {
@@ -155,18 +155,18 @@ func relay(near net.Conn, to string) {
 	wg.Wait()
 }
 
-type lines struct {
+type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *lines) count(word string) int {
+func (l *logBuffer) countWord(word string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), word)

@@ -1,7 +1,7 @@
 // Package signal says "look again": a [Bus] tells this process at once, and the others through PostgreSQL or Redis,
 // that something behind a key of a topic has changed.
 //
-// There are two ways to listen. [Bus.Watch] hears of every key of a topic, whichever process publishes it: that is for
+// There are two ways to listen. [Bus.WatchTopic] hears of every key of a topic, whichever process publishes it: that is for
 // what changes seldom or concerns everybody. [Bus.Follow] hears of one key, and only from processes that know somebody
 // follows it: that is for what changes often and hardly ever concerns another process. Followed keys may also carry
 // data, where the link has room for it.
@@ -27,24 +27,24 @@ type Signal struct {
 // Bus spreads signals. It is safe for concurrent use and its methods never wait for a listener or the network. A nil
 // bus reaches nobody.
 type Bus struct {
-	remote    *outbox // nil: this process only
-	following following
-	followers followers
+	remote          *sendQueue // nil: this process only
+	localFollowers  localFollowers
+	remoteFollowers remoteFollowers
 
 	mu       sync.RWMutex
-	watching map[string]map[*watcher]struct{}
+	watchers map[string]map[*watcher]struct{}
 }
 
-type watcher struct{ look func(key string) }
+type watcher struct{ callback func(key string) }
 
 // New returns a bus that reaches this process alone, or with a link all processes that share it. A bus with a link
 // sends and receives while [Bus.Run] runs, and tells log when its connection breaks and when it is back.
 func New(link Link, log *slog.Logger) *Bus {
-	b := &Bus{watching: map[string]map[*watcher]struct{}{}}
-	b.following.keys = map[Signal]map[*follower]struct{}{}
-	b.followers.keys = map[Signal]map[string]int64{}
+	b := &Bus{watchers: map[string]map[*watcher]struct{}{}}
+	b.localFollowers.keys = map[Signal]map[*follower]struct{}{}
+	b.remoteFollowers.keys = map[Signal]map[string]int64{}
 	if link != nil {
-		b.remote = newOutbox(link, log)
+		b.remote = newSendQueue(link, log)
 	}
 	return b
 }
@@ -58,8 +58,8 @@ func (b *Bus) Run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { b.renewing(ctx) })
-	return b.remote.run(ctx, b.connected, b.receive)
+	wg.Go(func() { b.renewFollows(ctx) })
+	return b.remote.maintainConnection(ctx, b.handleConnected, b.handleMessage)
 }
 
 // Publish tells the watchers of topic in every process to look at key again. Call it after the commit, never inside a
@@ -69,46 +69,46 @@ func (b *Bus) Publish(topic, key string) {
 		return
 	}
 	s := Signal{topic, key}
-	b.look(s)
+	b.notifyWatchers(s)
 	if b.remote != nil {
-		b.remote.put("", func(m *mail) { m.signal(s) })
+		b.remote.enqueue("", func(m *pendingSignals) { m.addSignal(s) })
 	}
 }
 
 // Flush waits until what was published has left this process, or ctx ends.
 func (b *Bus) Flush(ctx context.Context) {
 	if b != nil && b.remote != nil {
-		b.remote.flush(ctx)
+		b.remote.waitUntilSent(ctx)
 	}
 }
 
-// Watch calls look for each signal of topic until stop is called, with the empty key for "look at all of them". It is
+// WatchTopic calls look for each signal of topic until stop is called, with the empty key for "look at all of them". It is
 // called by the publisher and so must return at once and must not call the bus.
-func (b *Bus) Watch(topic string, look func(key string)) (stop func()) {
+func (b *Bus) WatchTopic(topic string, callback func(key string)) (stop func()) {
 	if b == nil {
 		return func() {}
 	}
-	w := &watcher{look}
+	w := &watcher{callback}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.watching[topic] == nil {
-		b.watching[topic] = map[*watcher]struct{}{}
+	if b.watchers[topic] == nil {
+		b.watchers[topic] = map[*watcher]struct{}{}
 	}
-	b.watching[topic][w] = struct{}{}
+	b.watchers[topic][w] = struct{}{}
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if delete(b.watching[topic], w); len(b.watching[topic]) == 0 {
-			delete(b.watching, topic)
+		if delete(b.watchers[topic], w); len(b.watchers[topic]) == 0 {
+			delete(b.watchers, topic)
 		}
 	}
 }
 
-// look tells this process's watchers.
-func (b *Bus) look(s Signal) {
+// notifyWatchers tells this process's watchers.
+func (b *Bus) notifyWatchers(s Signal) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	for topic, watchers := range b.watching {
+	for topic, watchers := range b.watchers {
 		key := s.Key
 		switch s.Topic {
 		case topic:
@@ -118,41 +118,41 @@ func (b *Bus) look(s Signal) {
 			continue
 		}
 		for w := range watchers {
-			w.look(key)
+			w.callback(key)
 		}
 	}
 }
 
-// connected begins a connection: what happened since the last one is unknown, here and there.
-func (b *Bus) connected() {
-	b.remote.put("", func(m *mail) { m.hello = true })
-	b.announce()
-	b.lookAtAll()
+// handleConnected begins a connection: what happened since the last one is unknown, here and there.
+func (b *Bus) handleConnected() {
+	b.remote.enqueue("", func(m *pendingSignals) { m.hello = true })
+	b.announceFollows()
+	b.notifyAll()
 }
 
-func (b *Bus) lookAtAll() {
-	b.look(Signal{})
-	b.following.hear(Signal{}, "")
+func (b *Bus) notifyAll() {
+	b.notifyWatchers(Signal{})
+	b.localFollowers.notifyFollowers(Signal{}, "")
 }
 
-// receive takes in what another process says.
-func (b *Bus) receive(m message) {
-	b.followers.add(m.From, m.Follow, b.joined)
-	b.followers.remove(m.From, m.Leave)
+// handleMessage takes in what another process says.
+func (b *Bus) handleMessage(m message) {
+	b.remoteFollowers.addPeer(m.From, m.Follow, b.handleFollow)
+	b.remoteFollowers.removePeer(m.From, m.Unfollow)
 	if m.Hello {
-		b.announce()
+		b.announceFollows()
 	}
 	for _, p := range m.Signals {
 		if s := (Signal{p[0], p[1]}); s.Topic == "" {
-			b.lookAtAll()
+			b.notifyAll()
 		} else {
-			b.look(s)
+			b.notifyWatchers(s)
 		}
 	}
-	for _, p := range m.Told {
-		b.heard(m.From, Signal{p[0], p[1]}, "")
+	for _, p := range m.Followed {
+		b.deliverFollowed(m.From, Signal{p[0], p[1]}, "")
 	}
 	for _, p := range m.Data {
-		b.heard(m.From, Signal{p[0], p[1]}, p[2])
+		b.deliverFollowed(m.From, Signal{p[0], p[1]}, p[2])
 	}
 }

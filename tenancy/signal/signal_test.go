@@ -20,40 +20,40 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// heard gathers the keys that a watcher was told.
-type heard struct {
-	mu   sync.Mutex
-	keys map[string]int
-	more chan struct{}
+// watchRecorder gathers the keys that a watcher was told.
+type watchRecorder struct {
+	mu      sync.Mutex
+	keys    map[string]int
+	changed chan struct{}
 }
 
-func listen(t *testing.T, b *signal.Bus, topic string) *heard {
-	h := &heard{keys: map[string]int{}, more: make(chan struct{}, 1)}
-	t.Cleanup(b.Watch(topic, func(key string) {
+func watchTopic(t *testing.T, b *signal.Bus, topic string) *watchRecorder {
+	h := &watchRecorder{keys: map[string]int{}, changed: make(chan struct{}, 1)}
+	t.Cleanup(b.WatchTopic(topic, func(key string) {
 		h.mu.Lock()
 		h.keys[key]++
 		h.mu.Unlock()
 		select {
-		case h.more <- struct{}{}:
+		case h.changed <- struct{}{}:
 		default:
 		}
 	}))
 	return h
 }
 
-func (h *heard) count(key string) int {
+func (h *watchRecorder) countKey(key string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.keys[key]
 }
 
-// wait returns when key was heard more than n times.
-func (h *heard) wait(t *testing.T, key string, n int) {
+// waitForKey returns when key was heard more than n times.
+func (h *watchRecorder) waitForKey(t *testing.T, key string, n int) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
-	for h.count(key) <= n {
+	for h.countKey(key) <= n {
 		select {
-		case <-h.more:
+		case <-h.changed:
 		case <-deadline:
 			t.Fatalf("no signal about %q", key)
 		}
@@ -64,7 +64,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	b := signal.New(nil, nil)
 	var keys []string
-	stop := b.Watch("app", func(key string) { keys = append(keys, key) })
+	stop := b.WatchTopic("app", func(key string) { keys = append(keys, key) })
 	b.Publish("app", "x")
 	b.Publish("role", "y")
 	b.Publish("app", "")
@@ -76,22 +76,22 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// links returns each way to reach another process that this machine has.
-func links(t *testing.T, f func(t *testing.T, link func() signal.Link)) {
+// forEachLink returns each way to reach another process that this machine has.
+func forEachLink(t *testing.T, f func(t *testing.T, link func() signal.Link)) {
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		url := dbtest.PostgresURL(t)
-		f(t, func() signal.Link { return signal.Postgres(url) })
+		url := dbtest.NewPostgresURL(t)
+		f(t, func() signal.Link { return signal.NewPostgresLink(url) })
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		client := redisClient(t)
+		client := newRedisClient(t)
 		channel := "stoa-" + t.Name()
-		f(t, func() signal.Link { return signal.Redis(client, channel) })
+		f(t, func() signal.Link { return signal.NewRedisLink(client, channel) })
 	})
 }
 
-func redisClient(t *testing.T) *redis.Client {
+func newRedisClient(t *testing.T) *redis.Client {
 	t.Helper()
 	url := os.Getenv("STOA_TEST_REDIS")
 	if url == "" {
@@ -109,10 +109,10 @@ func redisClient(t *testing.T) *redis.Client {
 	return client
 }
 
-// run starts b and returns when it is connected.
-func run(t *testing.T, b *signal.Bus) {
+// startBus starts b and returns when it is connected.
+func startBus(t *testing.T, b *signal.Bus) {
 	t.Helper()
-	h := listen(t, b, "run")
+	h := watchTopic(t, b, "run")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
@@ -122,39 +122,39 @@ func run(t *testing.T, b *signal.Bus) {
 			t.Errorf("Run: %v, want context.Canceled", err)
 		}
 	})
-	h.wait(t, "", 0)
+	h.waitForKey(t, "", 0)
 }
 
 func TestProcesses(t *testing.T) {
 	t.Parallel()
-	links(t, func(t *testing.T, link func() signal.Link) {
+	forEachLink(t, func(t *testing.T, link func() signal.Link) {
 		a, b := signal.New(link(), nil), signal.New(link(), nil)
-		atA, atB := listen(t, a, "app"), listen(t, b, "app")
-		run(t, a)
-		run(t, b)
+		atA, atB := watchTopic(t, a, "app"), watchTopic(t, b, "app")
+		startBus(t, a)
+		startBus(t, b)
 		a.Publish("app", "from a")
 		b.Publish("app", "from b")
-		atB.wait(t, "from a", 0)
-		atA.wait(t, "from b", 0)
+		atB.waitForKey(t, "from a", 0)
+		atA.waitForKey(t, "from b", 0)
 
 		odd := []string{"a\tb\n\"c\"", "é😀", strings.Repeat("k", 3000)}
 		for _, key := range odd {
 			a.Publish("app", key)
 		}
 		for _, key := range odd {
-			atB.wait(t, key, 0)
+			atB.waitForKey(t, key, 0)
 		}
-		all := atB.count("")
+		all := atB.countKey("")
 		a.Publish("app", strings.Repeat("k", 100_000))
-		atB.wait(t, "", all)
+		atB.waitForKey(t, "", all)
 
 		for i := range 2000 {
 			a.Publish("app", fmt.Sprintf("many-%d", i))
 		}
 		for i := range 2000 {
-			atB.wait(t, fmt.Sprintf("many-%d", i), 0)
+			atB.waitForKey(t, fmt.Sprintf("many-%d", i), 0)
 		}
-		if n := atA.count("from a"); n != 1 {
+		if n := atA.countKey("from a"); n != 1 {
 			t.Errorf("the publisher heard itself %d times, want once", n)
 		}
 	})
@@ -163,15 +163,15 @@ func TestProcesses(t *testing.T) {
 // TestFlood publishes more than the outbox holds before anything is connected: it becomes one "look at everything".
 func TestFlood(t *testing.T) {
 	t.Parallel()
-	links(t, func(t *testing.T, link func() signal.Link) {
+	forEachLink(t, func(t *testing.T, link func() signal.Link) {
 		a, b := signal.New(link(), nil), signal.New(link(), nil)
-		atB := listen(t, b, "app")
-		run(t, b)
-		all := atB.count("")
+		atB := watchTopic(t, b, "app")
+		startBus(t, b)
+		all := atB.countKey("")
 		for i := range 25_000 {
 			a.Publish("app", fmt.Sprint(i))
 		}
-		run(t, a)
-		atB.wait(t, "", all)
+		startBus(t, a)
+		atB.waitForKey(t, "", all)
 	})
 }

@@ -17,7 +17,7 @@ type Options struct {
 }
 
 type (
-	request struct {
+	embedRequest struct {
 		Model           string   `json:"model"`
 		Texts           []string `json:"texts"`
 		InputType       string   `json:"input_type"`
@@ -25,7 +25,7 @@ type (
 		OutputDimension int      `json:"output_dimension,omitempty"`
 		Truncate        string   `json:"truncate,omitempty"`
 	}
-	answer struct {
+	embedResponse struct {
 		Embeddings struct {
 			Float [][]float32 `json:"float"`
 		} `json:"embeddings"`
@@ -34,18 +34,18 @@ type (
 
 var inputTypes = map[embedder.Purpose]string{embedder.Document: "search_document", embedder.Query: "search_query"}
 
-// maxBatch is how many texts Cohere takes in one request.
-const maxBatch = 96
+// maxBatchSize is how many texts Cohere takes in one request.
+const maxBatchSize = 96
 
 // New returns an embedder. Without more it uses embed-v4.0.
 func New(o Options) embedder.Embedder {
 	o.Model = cmp.Or(o.Model, "embed-v4.0")
 	o.BaseURL = cmp.Or(o.BaseURL, "https://api.cohere.com")
-	o.BatchSize = min(cmp.Or(o.BatchSize, maxBatch), maxBatch)
+	o.BatchSize = min(cmp.Or(o.BatchSize, maxBatchSize), maxBatchSize)
 	o.Dimension = cmp.Or(o.Dimension, o.OutputDimension)
 	return embedder.New("cohere", o.Options, func(ctx context.Context, p embedder.Purpose, texts []string) ([][]float32, error) {
-		var a answer
-		err := o.Post(ctx, "cohere", "/v2/embed", request{
+		var a embedResponse
+		err := o.PostJSON(ctx, "cohere", "/v2/embed", embedRequest{
 			o.Model, texts, cmp.Or(o.InputType, inputTypes[p]), []string{"float"}, o.OutputDimension, o.Truncate,
 		}, &a)
 		return a.Embeddings.Float, err

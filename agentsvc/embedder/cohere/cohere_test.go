@@ -10,16 +10,16 @@ import (
 
 func TestEmbedder(t *testing.T) {
 	t.Parallel()
-	embeddertest.Run(t, embeddertest.Vendor{
+	embeddertest.RunSuite(t, embeddertest.Vendor{
 		New:  func(o embedder.Options) embedder.Embedder { return cohere.New(cohere.Options{Options: o}) },
 		Path: "/v2/embed", Model: "embed-v4.0",
 	})
 }
 
-// TestOwnFields sees what only cohere is told.
-func TestOwnFields(t *testing.T) {
+// TestCohereFields sees what only cohere is told.
+func TestCohereFields(t *testing.T) {
 	t.Parallel()
-	s := embeddertest.New(t)
+	s := embeddertest.NewServer(t)
 	for _, c := range []struct {
 		o       cohere.Options
 		purpose embedder.Purpose
@@ -35,7 +35,7 @@ func TestOwnFields(t *testing.T) {
 			t.Fatal(err)
 		}
 		for field, want := range c.want {
-			if got := s.Last()[field]; got != want {
+			if got := s.LastRequestBody()[field]; got != want {
 				t.Errorf("%s is %v, want %v", field, got, want)
 			}
 		}
@@ -45,7 +45,7 @@ func TestOwnFields(t *testing.T) {
 // TestBatches asks for no more texts at once than cohere takes.
 func TestBatches(t *testing.T) {
 	t.Parallel()
-	s := embeddertest.New(t)
+	s := embeddertest.NewServer(t)
 	e := cohere.New(cohere.Options{Options: embedder.Options{BaseURL: s.URL, HTTP: s.Client(), BatchSize: 500}})
 	if _, err := e.Embed(t.Context(), embedder.Document, make([]string, 100)); err != nil {
 		t.Fatal(err)

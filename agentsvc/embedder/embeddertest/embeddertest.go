@@ -19,10 +19,10 @@ const Dimension = 27
 type Server struct {
 	*httptest.Server
 
-	mu       sync.Mutex
-	requests []Request
-	fail     int
-	vector   func(text string) []float32
+	mu         sync.Mutex
+	requests   []Request
+	failStatus int
+	embedText  func(text string) []float32
 }
 
 // Request is what a client sent.
@@ -42,26 +42,26 @@ func (r Request) Texts() (texts []string) {
 	return texts
 }
 
-// New starts a server that stops with the test.
-func New(t testing.TB) *Server {
-	s := &Server{vector: Letters}
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+// NewServer starts a server that stops with the test.
+func NewServer(t testing.TB) *Server {
+	s := &Server{embedText: LetterVector}
+	s.Server = httptest.NewServer(http.HandlerFunc(s.handleEmbed))
 	t.Cleanup(s.Close)
 	return s
 }
 
-// Fail has the server answer every request with an HTTP status, 0 for success again.
-func (s *Server) Fail(status int) {
+// FailWith has the server answer every request with an HTTP status, 0 for success again.
+func (s *Server) FailWith(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fail = status
+	s.failStatus = status
 }
 
-// Vector has the server make vectors by f.
-func (s *Server) Vector(f func(text string) []float32) {
+// SetEmbedText has the server make vectors by f.
+func (s *Server) SetEmbedText(f func(text string) []float32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.vector = f
+	s.embedText = f
 }
 
 // Requests returns what came in so far.
@@ -71,8 +71,8 @@ func (s *Server) Requests() []Request {
 	return append([]Request{}, s.requests...)
 }
 
-// Letters is the vector of a text.
-func Letters(text string) []float32 {
+// LetterVector is the vector of a text.
+func LetterVector(text string) []float32 {
 	v := make([]float32, Dimension)
 	v[Dimension-1] = 0.1 // a text without letters has a direction as well
 	for _, r := range text {
@@ -83,7 +83,7 @@ func Letters(text string) []float32 {
 	return v
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+func (s *Server) handleEmbed(w http.ResponseWriter, r *http.Request) {
 	raw, _ := io.ReadAll(r.Body)
 	req := Request{Path: r.URL.Path, Key: r.Header.Get("Authorization")}
 	if json.Unmarshal(raw, &req.Body) != nil {
@@ -92,16 +92,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.requests = append(s.requests, req)
-	fail, vector := s.fail, s.vector
+	failStatus, embedText := s.failStatus, s.embedText
 	s.mu.Unlock()
-	if fail != 0 {
-		http.Error(w, "a secret body", fail)
+	if failStatus != 0 {
+		http.Error(w, "a secret body", failStatus)
 		return
 	}
 	texts := req.Texts()
 	vectors := make([]any, len(texts))
 	for i, text := range texts {
-		vectors[i] = vector(text)
+		vectors[i] = embedText(text)
 	}
 	var answer any
 	switch r.URL.Path {

@@ -19,33 +19,33 @@ type Vendor struct {
 	Model string // that it uses where none is named
 }
 
-// Run holds a vendor's embedder to what [embedder.Embedder] promises.
-func Run(t *testing.T, v Vendor) {
+// RunSuite holds a vendor's embedder to what [embedder.Embedder] promises.
+func RunSuite(t *testing.T, v Vendor) {
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T, v Vendor, s *Server)
 	}{
-		{"batches", batches}, {"nothing", nothing}, {"dimension", dimension}, {"refusals", refusals}, {"timeout", timeout},
+		{"batches", testBatches}, {"nothing", testNoTexts}, {"dimension", testDimension}, {"refusals", testHTTPErrors}, {"timeout", testTimeout},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, v, New(t)) })
+		t.Run(c.name, func(t *testing.T) { c.test(t, v, NewServer(t)) })
 	}
 }
 
-// on makes an embedder that asks s.
-func (v Vendor) on(s *Server, o embedder.Options) embedder.Embedder {
+// newEmbedder makes an embedder that asks s.
+func (v Vendor) newEmbedder(s *Server, o embedder.Options) embedder.Embedder {
 	o.BaseURL, o.HTTP = s.URL, s.Client()
 	return v.New(o)
 }
 
-func batches(t *testing.T, v Vendor, s *Server) {
-	e := v.on(s, embedder.Options{APIKey: "key", BatchSize: 2})
+func testBatches(t *testing.T, v Vendor, s *Server) {
+	e := v.newEmbedder(s, embedder.Options{APIKey: "key", BatchSize: 2})
 	texts := []string{"one", "two", "three", "four", "five"}
 	got, err := e.Embed(t.Context(), embedder.Document, texts)
 	if err != nil || len(got) != len(texts) {
 		t.Fatal(got, err)
 	}
 	for i, text := range texts {
-		if fmt.Sprint(got[i]) != fmt.Sprint(Letters(text)) {
+		if fmt.Sprint(got[i]) != fmt.Sprint(LetterVector(text)) {
 			t.Errorf("the vector of %q is %v", text, got[i])
 		}
 	}
@@ -59,13 +59,13 @@ func batches(t *testing.T, v Vendor, s *Server) {
 	if fmt.Sprint(sizes) != "[2 2 1]" {
 		t.Errorf("asked in batches of %v", sizes)
 	}
-	if !strings.Contains(e.Model(), v.Model) || e.Model() == v.on(s, embedder.Options{Model: "other"}).Model() {
+	if !strings.Contains(e.Model(), v.Model) || e.Model() == v.newEmbedder(s, embedder.Options{Model: "other"}).Model() {
 		t.Errorf("the model is %s", e.Model())
 	}
 }
 
-func nothing(t *testing.T, v Vendor, s *Server) {
-	if got, err := v.on(s, embedder.Options{}).Embed(t.Context(), embedder.Query, nil); err != nil || len(got) != 0 {
+func testNoTexts(t *testing.T, v Vendor, s *Server) {
+	if got, err := v.newEmbedder(s, embedder.Options{}).Embed(t.Context(), embedder.Query, nil); err != nil || len(got) != 0 {
 		t.Error(got, err)
 	}
 	if n := len(s.Requests()); n > 0 {
@@ -73,33 +73,33 @@ func nothing(t *testing.T, v Vendor, s *Server) {
 	}
 }
 
-func dimension(t *testing.T, v Vendor, s *Server) {
-	refused := func(what string, e embedder.Embedder) {
+func testDimension(t *testing.T, v Vendor, s *Server) {
+	requireError := func(what string, e embedder.Embedder) {
 		t.Helper()
-		var blame *embedder.Error
-		if _, err := e.Embed(t.Context(), embedder.Query, []string{"x"}); !errors.As(err, &blame) {
+		var vendorErr *embedder.Error
+		if _, err := e.Embed(t.Context(), embedder.Query, []string{"x"}); !errors.As(err, &vendorErr) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	refused("vectors of another dimension", v.on(s, embedder.Options{Dimension: 5}))
-	detects := v.on(s, embedder.Options{})
+	requireError("vectors of another dimension", v.newEmbedder(s, embedder.Options{Dimension: 5}))
+	detects := v.newEmbedder(s, embedder.Options{})
 	if _, err := detects.Embed(t.Context(), embedder.Query, []string{"x"}); err != nil {
 		t.Fatal(err)
 	}
-	s.Vector(func(string) []float32 { return []float32{1} })
-	refused("a dimension that has changed", detects)
-	s.Vector(func(string) []float32 { return nil })
-	refused("an empty vector", v.on(s, embedder.Options{}))
-	s.Vector(func(string) []float32 { return []float32{0, 0} })
-	refused("a vector without direction", v.on(s, embedder.Options{}))
+	s.SetEmbedText(func(string) []float32 { return []float32{1} })
+	requireError("a dimension that has changed", detects)
+	s.SetEmbedText(func(string) []float32 { return nil })
+	requireError("an empty vector", v.newEmbedder(s, embedder.Options{}))
+	s.SetEmbedText(func(string) []float32 { return []float32{0, 0} })
+	requireError("a vector without direction", v.newEmbedder(s, embedder.Options{}))
 }
 
-func refusals(t *testing.T, v Vendor, s *Server) {
+func testHTTPErrors(t *testing.T, v Vendor, s *Server) {
 	for status, retryable := range map[int]bool{401: false, 400: false, 404: false, 429: true, 500: true, 503: true} {
-		s.Fail(status)
-		_, err := v.on(s, embedder.Options{}).Embed(t.Context(), embedder.Query, []string{"x"})
-		var blame *embedder.Error
-		if !errors.As(err, &blame) || blame.Status != status || blame.Retryable != retryable {
+		s.FailWith(status)
+		_, err := v.newEmbedder(s, embedder.Options{}).Embed(t.Context(), embedder.Query, []string{"x"})
+		var vendorErr *embedder.Error
+		if !errors.As(err, &vendorErr) || vendorErr.Status != status || vendorErr.Retryable != retryable {
 			t.Errorf("HTTP %d: %v", status, err)
 			continue
 		}
@@ -109,23 +109,23 @@ func refusals(t *testing.T, v Vendor, s *Server) {
 	}
 }
 
-func timeout(t *testing.T, v Vendor, _ *Server) {
-	waits := roundTripper(func(r *http.Request) (*http.Response, error) {
+func testTimeout(t *testing.T, v Vendor, _ *Server) {
+	blockingTransport := roundTripFunc(func(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	})
-	e := v.New(embedder.Options{Timeout: time.Millisecond, HTTP: &http.Client{Transport: waits}})
+	e := v.New(embedder.Options{Timeout: time.Millisecond, HTTP: &http.Client{Transport: blockingTransport}})
 	if _, err := e.Embed(t.Context(), embedder.Query, []string{"x"}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
+type roundTripFunc func(*http.Request) (*http.Response, error)
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Last returns the body of the last request.
-func (s *Server) Last() map[string]any {
+// LastRequestBody returns the body of the last request.
+func (s *Server) LastRequestBody() map[string]any {
 	all := s.Requests()
 	return all[len(all)-1].Body
 }

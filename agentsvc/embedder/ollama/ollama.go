@@ -9,12 +9,12 @@ import (
 )
 
 type (
-	request struct {
+	embedRequest struct {
 		Model      string   `json:"model"`
 		Input      []string `json:"input"`
 		Dimensions int      `json:"dimensions,omitempty"`
 	}
-	answer struct {
+	embedResponse struct {
 		Embeddings [][]float32 `json:"embeddings"`
 	}
 )
@@ -24,8 +24,8 @@ func New(o embedder.Options) embedder.Embedder {
 	o.Model = cmp.Or(o.Model, "nomic-embed-text")
 	o.BaseURL = cmp.Or(o.BaseURL, "http://localhost:11434")
 	return embedder.New("ollama", o, func(ctx context.Context, _ embedder.Purpose, texts []string) ([][]float32, error) {
-		var a answer
-		err := o.Post(ctx, "ollama", "/api/embed", request{o.Model, texts, o.Dimension}, &a)
+		var a embedResponse
+		err := o.PostJSON(ctx, "ollama", "/api/embed", embedRequest{o.Model, texts, o.Dimension}, &a)
 		return a.Embeddings, err
 	})
 }

@@ -10,13 +10,13 @@ import (
 
 func TestEmbedder(t *testing.T) {
 	t.Parallel()
-	embeddertest.Run(t, embeddertest.Vendor{New: ollama.New, Path: "/api/embed", Model: "nomic-embed-text"})
+	embeddertest.RunSuite(t, embeddertest.Vendor{New: ollama.New, Path: "/api/embed", Model: "nomic-embed-text"})
 }
 
 // TestDimension asks for vectors of the length that was set, and for none where it was not.
 func TestDimension(t *testing.T) {
 	t.Parallel()
-	s := embeddertest.New(t)
+	s := embeddertest.NewServer(t)
 	for _, want := range []any{nil, float64(embeddertest.Dimension)} {
 		o := embedder.Options{BaseURL: s.URL, HTTP: s.Client()}
 		if want != nil {
@@ -25,7 +25,7 @@ func TestDimension(t *testing.T) {
 		if _, err := ollama.New(o).Embed(t.Context(), embedder.Query, []string{"x"}); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.Last()["dimensions"]; got != want {
+		if got := s.LastRequestBody()["dimensions"]; got != want {
 			t.Errorf("asked for %v dimensions, want %v", got, want)
 		}
 	}

@@ -9,13 +9,13 @@ import (
 )
 
 type (
-	request struct {
+	embedRequest struct {
 		Model      string   `json:"model"`
 		Input      []string `json:"input"`
 		Dimensions int      `json:"dimensions,omitempty"`
 		Encoding   string   `json:"encoding_format"`
 	}
-	answer struct {
+	embedResponse struct {
 		Data []struct {
 			Index     int       `json:"index"`
 			Embedding []float32 `json:"embedding"`
@@ -28,8 +28,8 @@ func New(o embedder.Options) embedder.Embedder {
 	o.Model = cmp.Or(o.Model, "text-embedding-3-small")
 	o.BaseURL = cmp.Or(o.BaseURL, "https://api.openai.com/v1")
 	return embedder.New("openai", o, func(ctx context.Context, _ embedder.Purpose, texts []string) ([][]float32, error) {
-		var a answer
-		if err := o.Post(ctx, "openai", "/embeddings", request{o.Model, texts, o.Dimension, "float"}, &a); err != nil {
+		var a embedResponse
+		if err := o.PostJSON(ctx, "openai", "/embeddings", embedRequest{o.Model, texts, o.Dimension, "float"}, &a); err != nil {
 			return nil, err
 		}
 		vectors := make([][]float32, len(a.Data))

@@ -45,7 +45,7 @@ type Options struct {
 	// where the model decides by itself.
 	Thinking       bool
 	ThinkingBudget int64
-	// FirstTimeout bounds the wait for the first word of an answer, [upstream.FirstWord] if zero; IdleTimeout the wait
+	// FirstTimeout bounds the wait for the first word of an answer, [upstream.DefaultFirstTimeout] if zero; IdleTimeout the wait
 	// for the next piece from there on, 60 s if zero.
 	FirstTimeout, IdleTimeout time.Duration
 }
@@ -72,27 +72,27 @@ func New(opts Options) (*Provider, error) {
 	if opts.BaseURL == "" {
 		opts.BaseURL = BaseURL
 	}
-	if err := upstream.CheckURL(opts.BaseURL); err != nil {
+	if err := upstream.CheckBaseURL(opts.BaseURL); err != nil {
 		return nil, err
 	}
-	effort := opts.effort()
-	if err := opts.limits(); err != nil {
+	effort := opts.thinkingEffort()
+	if err := opts.applyTokenLimits(); err != nil {
 		return nil, err
 	}
 	p := &Provider{opts: opts, effort: effort}
-	p.vendor = upstream.Vendor{Name: opts.Name, First: opts.FirstTimeout, Idle: opts.IdleTimeout, Last: "event:message_stop", Explain: explain}
-	with := []option.RequestOption{
+	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, EndMarker: "event:message_stop", RefineError: refineError}
+	clientOptions := []option.RequestOption{
 		option.WithBaseURL(opts.BaseURL),
-		option.WithHTTPClient(p.vendor.Client(opts.HTTP)),
+		option.WithHTTPClient(p.vendor.NewClient(opts.HTTP)),
 		option.WithMaxRetries(0),
 		// Else the environment decides whether spans hold prompts.
 		option.WithoutOpenTelemetry(),
 		option.WithOpenTelemetryPropagation(false),
 	}
 	if opts.APIKey != "" {
-		with = append(with, option.WithAPIKey(opts.APIKey))
+		clientOptions = append(clientOptions, option.WithAPIKey(opts.APIKey))
 	}
-	p.messages = anthropic.NewMessageService(with...)
+	p.messages = anthropic.NewMessageService(clientOptions...)
 	return p, nil
 }
 
@@ -102,17 +102,17 @@ func New(opts Options) (*Provider, error) {
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
-			params, err := p.params(req)
+			params, err := p.encodeRequest(req)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			p.read(ctx, params, newAnswer(upstream.NewAnswer(ctx, p.opts.Name, p.opts.Model, req)), yield)
+			p.readStream(ctx, params, newAnswerDecoder(upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)), yield)
 		}
 	})
 }
 
-func (p *Provider) read(ctx context.Context, params anthropic.MessageNewParams, a *answer, yield func([]llm.Chunk, error) bool) {
+func (p *Provider) readStream(ctx context.Context, params anthropic.MessageNewParams, a *answerDecoder, yield func([]llm.Chunk, error) bool) {
 	stream := p.messages.NewStreaming(ctx, params)
 	defer func() { _ = stream.Close() }()
 	for stream.Next() {
@@ -120,20 +120,20 @@ func (p *Provider) read(ctx context.Context, params anthropic.MessageNewParams, 
 		if ev.Type == "message_stop" {
 			break
 		}
-		chunks, err := a.add(ev)
+		chunks, err := a.addEvent(ev)
 		if !yield(chunks, err) || err != nil {
 			return
 		}
 	}
 	if err := stream.Err(); err != nil {
-		yield(nil, inStream(err))
+		yield(nil, translateStreamError(err))
 		return
 	}
-	yield(a.end())
+	yield(a.finishAnswer())
 }
 
-// inStream tells an error that the server reports in the middle of an answer from others.
-func inStream(err error) error {
+// translateStreamError tells an error that the server reports in the middle of an answer from others.
+func translateStreamError(err error) error {
 	var reported *anthropic.Error
 	if errors.As(err, &reported) {
 		return upstream.ErrReported
@@ -141,8 +141,8 @@ func inStream(err error) error {
 	return err
 }
 
-// explain adds to e what the type in an error's body says.
-func explain(e *llm.Error, body []byte) {
+// refineError adds to e what the type in an error's body says.
+func refineError(e *llm.Error, body []byte) {
 	var in struct {
 		Error struct {
 			Type    string `json:"type"`

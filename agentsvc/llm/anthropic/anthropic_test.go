@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func provider(t *testing.T, opts anthropic.Options) *anthropic.Provider {
+func newProvider(t *testing.T, opts anthropic.Options) *anthropic.Provider {
 	t.Helper()
 	if opts.HTTP == nil {
-		opts.HTTP = llmtest.WayOut(t)
+		opts.HTTP = llmtest.NewLocalClient(t)
 	}
 	if opts.APIKey == "" {
 		opts.APIKey = llmtest.Key
@@ -39,17 +39,17 @@ func TestSuite(t *testing.T) {
 	hot := 0.7
 	for name, opts := range map[string]anthropic.Options{"plain": {Temperature: &hot}, "thinking": {Temperature: &hot, Thinking: true}} {
 		t.Run(name, func(t *testing.T) {
-			llmtest.Run(t, func(t *testing.T, script []llmtest.Turn) llmtest.Subject {
+			llmtest.RunSuite(t, func(t *testing.T, script []llmtest.Reply) llmtest.Subject {
 				srv := llmtest.NewServer(t, script)
 				opts.BaseURL = srv.URL
-				return llmtest.Subject{Provider: provider(t, opts), Open: srv.Open, Refuses: true}
+				return llmtest.Subject{Provider: newProvider(t, opts), OpenRequests: srv.OpenRequests, ReportsRefusal: true}
 			})
 		})
 	}
 }
 
-// event is the server-sent event of data, which names its type.
-func event(data string) string {
+// sseEvent is the server-sent event of data, which names its type.
+func sseEvent(data string) string {
 	kind := "content_block_delta"
 	if _, after, ok := strings.Cut(data, `{"type":"`); ok {
 		kind, _, _ = strings.Cut(after, `"`)
@@ -58,32 +58,32 @@ func event(data string) string {
 }
 
 func TestHostileServers(t *testing.T) {
-	llmtest.RunHostile(t, llmtest.Wire{
+	llmtest.RunHostileSuite(t, llmtest.WireFormat{
 		Provider: func(t *testing.T, base string, client *http.Client) llm.Provider {
-			return provider(t, anthropic.Options{BaseURL: base, HTTP: client})
+			return newProvider(t, anthropic.Options{BaseURL: base, HTTP: client})
 		},
-		Begin: event(`{"type":"message_start","message":{"usage":{"input_tokens":1}}}`),
-		Event: event,
+		Begin: sseEvent(`{"type":"message_start","message":{"usage":{"input_tokens":1}}}`),
+		Event: sseEvent,
 		Text: func(text string) string {
-			return event(fmt.Sprintf(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%q}}`, text))
+			return sseEvent(fmt.Sprintf(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%q}}`, text))
 		},
 		Call: func(n int, name, text string) string {
-			return event(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":{"type":"tool_use","id":"%d","name":%q,"input":{}}}`, n, n, name)) +
-				event(fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":"input_json_delta","partial_json":%q}}`, n, text))
+			return sseEvent(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":{"type":"tool_use","id":"%d","name":%q,"input":{}}}`, n, n, name)) +
+				sseEvent(fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":"input_json_delta","partial_json":%q}}`, n, text))
 		},
-		End:     event(`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}`) + event(`{"type":"message_stop"}`),
-		Failed:  event(`{"type":"error","error":{"type":"overloaded_error","message":"` + llmtest.Canary + `"}}`),
-		Comment: event(`{"type":"ping"}`),
+		End:         sseEvent(`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}`) + sseEvent(`{"type":"message_stop"}`),
+		StreamError: sseEvent(`{"type":"error","error":{"type":"overloaded_error","message":"` + llmtest.Canary + `"}}`),
+		Comment:     sseEvent(`{"type":"ping"}`),
 	})
 }
 
 func TestNothingFromEnvironment(t *testing.T) {
-	llmtest.KeepsOffTheEnvironment(t, []string{
+	llmtest.RequireEnvironmentIgnored(t, []string{
 		"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_PROFILE",
 		"ANTHROPIC_FEDERATION_RULE_ID", "ANTHROPIC_ORGANIZATION_ID", "ANTHROPIC_IDENTITY_TOKEN", "ANTHROPIC_WORKSPACE_ID",
 		"ANTHROPIC_SERVICE_ACCOUNT_ID", "ANTHROPIC_CONFIG_DIR", "ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE",
 	}, http.StatusUnauthorized, func(url string) llm.Provider {
-		p, err := anthropic.New(anthropic.Options{BaseURL: url, HTTP: llmtest.WayOut(t)})
+		p, err := anthropic.New(anthropic.Options{BaseURL: url, HTTP: llmtest.NewLocalClient(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,8 +91,8 @@ func TestNothingFromEnvironment(t *testing.T) {
 	})
 }
 
-// talk is a conversation with everything that a message may hold.
-var talk = []agentsvc.Entry{
+// fullConversation is a conversation with everything that a message may hold.
+var fullConversation = []agentsvc.Entry{
 	{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{
 		{Text: "data "}, {Data: &agentsvc.Data{Value: map[string]any{"a": 1.0}}}, {Text: " "},
 		{File: &agentsvc.File{MediaType: "image/PNG", Bytes: []byte("hi")}},
@@ -109,9 +109,9 @@ var talk = []agentsvc.Entry{
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	srv := llmtest.NewServer(t, nil)
-	p := provider(t, anthropic.Options{BaseURL: srv.URL, Model: "m", MaxTokens: 5000, Thinking: true, ThinkingBudget: 2000})
+	p := newProvider(t, anthropic.Options{BaseURL: srv.URL, Model: "m", MaxTokens: 5000, Thinking: true, ThinkingBudget: 2000})
 	for range p.Stream(t.Context(), llm.Request{
-		System: "Be kind.", Conversation: talk,
+		System: "Be kind.", Conversation: fullConversation,
 		Tools: []agentsvc.ToolSpec{
 			{Name: "bare"},
 			{Name: "get", Description: "gets", Parameters: []byte(`{"type":"object","properties":{"q":{"type":"number"}},"required":["q"],"additionalProperties":false}`)},
@@ -119,7 +119,7 @@ func TestRequest(t *testing.T) {
 	}) {
 		continue
 	}
-	llmtest.SameJSON(t, `{
+	llmtest.RequireSameJSON(t, `{
 		"model": "m", "max_tokens": 5000, "stream": true, "thinking": {"type": "enabled", "budget_tokens": 2000},
 		"system": [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
 		"tools": [
@@ -161,9 +161,9 @@ func TestAdaptiveThinking(t *testing.T) {
 		{anthropic.Options{Model: "claude-sonnet-5-5", ThinkingBudget: 8000, MaxTokens: 9000}, map[string]any{"effort": "medium"}, 9000},
 		{anthropic.Options{Model: "claude-mythos-preview", ThinkingBudget: 30_000}, map[string]any{"effort": "high"}, 38_192},
 	} {
-		srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "x", Say: []string{"ok"}}})
+		srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "x", Pieces: []string{"ok"}}})
 		tt.o.BaseURL, tt.o.Thinking = srv.URL, true
-		if a := llmtest.Ask(t.Context(), t, provider(t, tt.o), llmtest.User("x")); a.Err != nil {
+		if a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, tt.o), llmtest.UserConversation("x")); a.Err != nil {
 			t.Error(a.Err)
 		}
 		var sent map[string]any
@@ -191,7 +191,7 @@ func TestRefusedSettings(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": map[string]any{"type": "invalid_request_error", "message": message}})
 		}))
 		t.Cleanup(srv.Close)
-		a := llmtest.Ask(t.Context(), t, provider(t, anthropic.Options{BaseURL: srv.URL}), llmtest.User("x"))
+		a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, anthropic.Options{BaseURL: srv.URL}), llmtest.UserConversation("x"))
 		var e *llm.Error
 		if !errors.As(a.Err, &e) || e.Status != 400 || e.Reason != want || e.Retryable {
 			t.Errorf("%s: %v, want %q", message, a.Err, want)
@@ -203,11 +203,11 @@ func TestRefusedSettings(t *testing.T) {
 // demands.
 func TestForeignCalls(t *testing.T) {
 	t.Parallel()
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Tool: "get", Say: []string{"ok"}}})
-	p := provider(t, anthropic.Options{BaseURL: srv.URL, Thinking: true})
-	foreign := *talk[1].Message
+	srv := llmtest.NewServer(t, []llmtest.Reply{{ToolName: "get", Pieces: []string{"ok"}}})
+	p := newProvider(t, anthropic.Options{BaseURL: srv.URL, Thinking: true})
+	foreign := *fullConversation[1].Message
 	foreign.ToolCalls = []agentsvc.ToolCall{{ID: "c1", Name: "get", Thought: "gemini:c2lnbmVk"}}
-	a := llmtest.Ask(t.Context(), t, p, []agentsvc.Entry{talk[0], {Message: &foreign}, talk[2]})
+	a := llmtest.CollectAnswer(t.Context(), t, p, []agentsvc.Entry{fullConversation[0], {Message: &foreign}, fullConversation[2]})
 	if a.Err != nil || a.Text != "ok" || strings.Contains(string(srv.Requests()[0].Body), `"thinking"`) {
 		t.Errorf("answer %+v to %s", a, srv.Requests()[0].Body)
 	}
@@ -216,8 +216,8 @@ func TestForeignCalls(t *testing.T) {
 func TestUsageClasses(t *testing.T) {
 	t.Parallel()
 	usage := agentsvc.Usage{InputTokens: 100, OutputTokens: 50, CacheReadTokens: 60, CacheWriteTokens: 30, ReasoningTokens: 40}
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "x", Say: []string{"y"}, Usage: usage, Stop: llm.StopLength}})
-	a := llmtest.Ask(t.Context(), t, provider(t, anthropic.Options{Name: "mine", BaseURL: srv.URL}), llmtest.User("x"))
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "x", Pieces: []string{"y"}, Usage: usage, Stop: llm.StopLength}})
+	a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, anthropic.Options{Name: "mine", BaseURL: srv.URL}), llmtest.UserConversation("x"))
 	usage.Provider, usage.Model = "mine", "claude-haiku-4-5"
 	if diff := cmp.Diff(&usage, a.Usage); diff != "" || a.Stop != llm.StopLength {
 		t.Errorf("stop %q, usage (-want +got):\n%s", a.Stop, diff)
@@ -242,7 +242,7 @@ func TestErrors(t *testing.T) {
 			_, _ = w.Write([]byte(tt.body))
 		}))
 		t.Cleanup(srv.Close)
-		a := llmtest.Ask(t.Context(), t, provider(t, anthropic.Options{BaseURL: srv.URL}), llmtest.User("x"))
+		a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, anthropic.Options{BaseURL: srv.URL}), llmtest.UserConversation("x"))
 		var e *llm.Error
 		if !errors.As(a.Err, &e) {
 			t.Fatalf("error = %v", a.Err)
@@ -256,7 +256,7 @@ func TestErrors(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	out := llmtest.WayOut(t)
+	out := llmtest.NewLocalClient(t)
 	for field, opts := range map[string]anthropic.Options{
 		"base_url":               {HTTP: out, BaseURL: "ftp://x"},
 		"thinking.budget_tokens": {HTTP: out, Thinking: true, ThinkingBudget: 1000},

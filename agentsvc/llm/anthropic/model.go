@@ -7,18 +7,18 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 )
 
-// generation finds the version in the name of a Claude, wherever gateways put that: claude-haiku-4-5,
+// versionPattern finds the version in the name of a Claude, wherever gateways put that: claude-haiku-4-5,
 // claude-opus-4-20250514, claude-3-7-sonnet-latest, anthropic.claude-opus-4-6-v1.
-var generation = regexp.MustCompile(`claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?:[-@:]|$)`)
+var versionPattern = regexp.MustCompile(`claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?:[-@:]|$)`)
 
-// budgeted reports whether a model is told how much it may think. Claude up to 4.5 knows nothing else, from 4.7 on it
+// hasThinkingBudget reports whether a model is told how much it may think. Claude up to 4.5 knows nothing else, from 4.7 on it
 // refuses a budget and decides by itself, which 4.6 can as well. A Claude without a version is a new one; what is no
 // Claude only speaks its protocol, as old Claudes did.
-func budgeted(model string) bool {
-	if !claude.MatchString(model) {
+func hasThinkingBudget(model string) bool {
+	if !claudePattern.MatchString(model) {
 		return true
 	}
-	v := generation.FindStringSubmatch(model)
+	v := versionPattern.FindStringSubmatch(model)
 	if v == nil {
 		return false
 	}
@@ -27,21 +27,21 @@ func budgeted(model string) bool {
 	return major < 4 || major == 4 && minor < 6
 }
 
-var claude = regexp.MustCompile(`(^|[./:])claude-`)
+var claudePattern = regexp.MustCompile(`(^|[./:])claude-`)
 
-// thinking is how the model is asked to think.
-func (p *Provider) thinking() anthropic.ThinkingConfigParamUnion {
-	if budgeted(p.opts.Model) {
+// thinkingConfig is how the model is asked to think.
+func (p *Provider) thinkingConfig() anthropic.ThinkingConfigParamUnion {
+	if hasThinkingBudget(p.opts.Model) {
 		return anthropic.ThinkingConfigParamOfEnabled(p.opts.ThinkingBudget)
 	}
 	return anthropic.ThinkingConfigParamUnion{OfAdaptive: &anthropic.ThinkingConfigAdaptiveParam{}}
 }
 
-// effort is what a budget comes to for a model that takes none: how hard it tries. It is empty, the model's own
+// thinkingEffort is what a budget comes to for a model that takes none: how hard it tries. It is empty, the model's own
 // default, where no budget is set.
-func (o Options) effort() anthropic.OutputConfigEffort {
+func (o Options) thinkingEffort() anthropic.OutputConfigEffort {
 	switch {
-	case !o.Thinking || o.ThinkingBudget == 0 || budgeted(o.Model):
+	case !o.Thinking || o.ThinkingBudget == 0 || hasThinkingBudget(o.Model):
 		return ""
 	case o.ThinkingBudget <= 2048:
 		return anthropic.OutputConfigEffortLow

@@ -33,7 +33,7 @@ func TestBudgeted(t *testing.T) {
 		"my-claude-like-model":                   true,
 		"projects/x/models/claude-opus-4-7@2026": false,
 	} {
-		if got := budgeted(model); got != want {
+		if got := hasThinkingBudget(model); got != want {
 			t.Errorf("%s: %v, want %v", model, got, want)
 		}
 	}

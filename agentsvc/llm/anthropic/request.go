@@ -13,42 +13,42 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// vendor marks the thoughts of this vendor's models.
-const vendor = "anthropic"
+// vendorName marks the thoughts of this vendor's models.
+const vendorName = "anthropic"
 
-// limits fills in the bounds of an answer, or says what is wrong with them.
-func (o *Options) limits() error {
+// applyTokenLimits fills in the bounds of an answer, or says what is wrong with them.
+func (o *Options) applyTokenLimits() error {
 	if o.Thinking && o.ThinkingBudget == 0 {
 		o.ThinkingBudget = MinThinking
 	}
 	if o.Thinking && o.ThinkingBudget < MinThinking {
-		return agentsvc.Invalid("thinking.budget_tokens", "must be at least %d", MinThinking)
+		return agentsvc.NewInvalidError("thinking.budget_tokens", "must be at least %d", MinThinking)
 	}
 	if !o.Thinking {
 		o.ThinkingBudget = 0
 	}
 	switch {
 	case o.MaxTokens > 0:
-	case budgeted(o.Model):
+	case hasThinkingBudget(o.Model):
 		o.MaxTokens = MaxTokens + o.ThinkingBudget
 	default:
 		o.MaxTokens = max(MaxTokensThinking, MaxTokens+o.ThinkingBudget)
 	}
 	if o.ThinkingBudget >= o.MaxTokens {
-		return agentsvc.Invalid("thinking.budget_tokens", "must be less than max_tokens, %d", o.MaxTokens)
+		return agentsvc.NewInvalidError("thinking.budget_tokens", "must be less than max_tokens, %d", o.MaxTokens)
 	}
 	return nil
 }
 
-// params puts req into the API's words. An error is an [agentsvc.InvalidError].
-func (p *Provider) params(req llm.Request) (anthropic.MessageNewParams, error) {
-	out := anthropic.MessageNewParams{Model: p.opts.Model, MaxTokens: req.Most(p.opts.MaxTokens)}
-	if err := llm.FilesOf("anthropic").Check(req.Conversation); err != nil {
+// encodeRequest puts req into the API's words. An error is an [agentsvc.InvalidError].
+func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, error) {
+	out := anthropic.MessageNewParams{Model: p.opts.Model, MaxTokens: req.TokenLimit(p.opts.MaxTokens)}
+	if err := llm.FileSupportOf("anthropic").CheckFiles(req.Conversation); err != nil {
 		return out, err
 	}
 	switch {
-	case p.opts.Thinking && mayThink(req.Conversation):
-		out.Thinking = p.thinking()
+	case p.opts.Thinking && canThink(req.Conversation):
+		out.Thinking = p.thinkingConfig()
 		out.OutputConfig.Effort = p.effort
 	case p.opts.Temperature != nil && !p.opts.Thinking:
 		out.Temperature = anthropic.Float(*p.opts.Temperature)
@@ -57,7 +57,7 @@ func (p *Provider) params(req llm.Request) (anthropic.MessageNewParams, error) {
 		out.System = []anthropic.TextBlockParam{{Text: req.System, CacheControl: anthropic.NewCacheControlEphemeralParam()}}
 	}
 	for i, spec := range req.Tools {
-		tool, err := toolParam(spec)
+		tool, err := encodeTool(spec)
 		if err != nil {
 			return out, err
 		}
@@ -67,7 +67,7 @@ func (p *Provider) params(req llm.Request) (anthropic.MessageNewParams, error) {
 		out.Tools = append(out.Tools, anthropic.ToolUnionParam{OfTool: &tool})
 	}
 	for _, e := range req.Conversation {
-		role, blocks := content(e)
+		role, blocks := encodeEntry(e)
 		if len(blocks) == 0 {
 			continue
 		}
@@ -80,23 +80,23 @@ func (p *Provider) params(req llm.Request) (anthropic.MessageNewParams, error) {
 	return out, nil
 }
 
-// mayThink reports whether the API lets the model think as it continues the conversation: in the middle of a turn it
+// canThink reports whether the API lets the model think as it continues the conversation: in the middle of a turn it
 // does only if the model's last calls of tools come with their thoughts. They do not where another model made them.
-func mayThink(conversation []agentsvc.Entry) bool {
+func canThink(conversation []agentsvc.Entry) bool {
 	for _, e := range slices.Backward(conversation) {
 		switch {
 		case e.Message == nil:
 		case e.Message.Role != agentsvc.RoleAgent || len(e.Message.ToolCalls) == 0:
 			return true
 		default:
-			return len(thoughts(e.Message.ToolCalls)) > 0
+			return len(decodeThoughts(e.Message.ToolCalls)) > 0
 		}
 	}
 	return true
 }
 
-func toolParam(spec agentsvc.ToolSpec) (anthropic.ToolParam, error) {
-	schema, err := upstream.Parameters(spec)
+func encodeTool(spec agentsvc.ToolSpec) (anthropic.ToolParam, error) {
+	schema, err := upstream.ParameterSchema(spec)
 	if err != nil {
 		return anthropic.ToolParam{}, err
 	}
@@ -111,9 +111,9 @@ func toolParam(spec agentsvc.ToolSpec) (anthropic.ToolParam, error) {
 	return tool, nil
 }
 
-// content returns what an entry is to the API: who speaks, and the blocks. Files that the model made are left out, and
+// encodeEntry returns what an entry is to the API: who speaks, and the blocks. Files that the model made are left out, and
 // so is text without words, which the API refuses.
-func content(e agentsvc.Entry) (anthropic.MessageParamRole, []anthropic.ContentBlockParamUnion) {
+func encodeEntry(e agentsvc.Entry) (anthropic.MessageParamRole, []anthropic.ContentBlockParamUnion) {
 	if r := e.Result; r != nil {
 		block := anthropic.NewToolResultBlock(string(r.Call), r.Text, r.Failed)
 		if r.Text == "" {
@@ -126,39 +126,39 @@ func content(e agentsvc.Entry) (anthropic.MessageParamRole, []anthropic.ContentB
 	}
 	var blocks []anthropic.ContentBlockParamUnion
 	if e.Message.Role == agentsvc.RoleAgent {
-		blocks = thoughts(e.Message.ToolCalls)
+		blocks = decodeThoughts(e.Message.ToolCalls)
 	}
 	for _, part := range e.Message.Parts {
-		if text := upstream.Text(part); strings.TrimSpace(text) != "" {
+		if text := upstream.PartsText(part); strings.TrimSpace(text) != "" {
 			blocks = append(blocks, anthropic.NewTextBlock(text))
 		}
 		if f := part.File; f != nil && e.Message.Role != agentsvc.RoleAgent {
-			blocks = append(blocks, anthropic.NewImageBlockBase64(llm.MediaType(f.MediaType), base64.StdEncoding.EncodeToString(f.Bytes)))
+			blocks = append(blocks, anthropic.NewImageBlockBase64(llm.NormalizeMediaType(f.MediaType), base64.StdEncoding.EncodeToString(f.Bytes)))
 		}
 	}
 	if e.Message.Role != agentsvc.RoleAgent {
 		return anthropic.MessageParamRoleUser, blocks
 	}
 	for _, call := range e.Message.ToolCalls {
-		blocks = append(blocks, anthropic.NewToolUseBlock(string(call.ID), upstream.Arguments(call), call.Name))
+		blocks = append(blocks, anthropic.NewToolUseBlock(string(call.ID), upstream.CallArguments(call), call.Name))
 	}
 	return anthropic.MessageParamRoleAssistant, blocks
 }
 
-// thought is a block of what a model thought, as the API wants it back.
-type thought struct {
+// sealedThought is a block of what a model thought, as the API wants it back.
+type sealedThought struct {
 	Thinking  string `json:"thinking,omitempty"`
 	Signature string `json:"signature,omitempty"`
 	Redacted  string `json:"redacted,omitempty"`
 }
 
-// thoughts returns what led to the calls, which all of them carry on the first.
-func thoughts(calls []agentsvc.ToolCall) []anthropic.ContentBlockParamUnion {
+// decodeThoughts returns what led to the calls, which all of them carry on the first.
+func decodeThoughts(calls []agentsvc.ToolCall) []anthropic.ContentBlockParamUnion {
 	if len(calls) == 0 {
 		return nil
 	}
-	text, ok := upstream.Unseal(vendor, calls[0])
-	var list []thought
+	text, ok := upstream.UnsealThought(vendorName, calls[0])
+	var list []sealedThought
 	if !ok || json.Unmarshal([]byte(text), &list) != nil {
 		return nil
 	}

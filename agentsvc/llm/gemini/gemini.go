@@ -31,7 +31,7 @@ type Options struct {
 	HTTP        *http.Client
 	Temperature *float64 // the server's default if nil
 	MaxTokens   int64    // of one answer, the server's default if zero
-	// FirstTimeout bounds the wait for the first word of an answer, [upstream.FirstWord] if zero; IdleTimeout the wait
+	// FirstTimeout bounds the wait for the first word of an answer, [upstream.DefaultFirstTimeout] if zero; IdleTimeout the wait
 	// for the next piece from there on, 60 s if zero.
 	FirstTimeout, IdleTimeout time.Duration
 }
@@ -44,8 +44,8 @@ type Provider struct {
 }
 
 const (
-	keyHeader = "X-Goog-Api-Key"
-	noKey     = "none" // the client wants a key, and would take the environment's
+	keyHeader      = "X-Goog-Api-Key"
+	placeholderKey = "none" // the client wants a key, and would take the environment's
 )
 
 // New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work, and calls nobody.
@@ -62,18 +62,18 @@ func New(opts Options) (*Provider, error) {
 	if opts.BaseURL == "" {
 		opts.BaseURL = BaseURL
 	}
-	if err := upstream.CheckURL(opts.BaseURL); err != nil {
+	if err := upstream.CheckBaseURL(opts.BaseURL); err != nil {
 		return nil, err
 	}
 	p := &Provider{opts: opts}
-	p.vendor = upstream.Vendor{Name: opts.Name, First: opts.FirstTimeout, Idle: opts.IdleTimeout, Quiet: true, Explain: explain, Dress: func(req *http.Request) {
+	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, EndOnReadError: true, RefineError: refineError, PrepareRequest: func(req *http.Request) {
 		req.Header.Del(keyHeader)
 		if opts.APIKey != "" {
 			req.Header.Set(keyHeader, opts.APIKey)
 		}
 	}}
 	client, err := genai.NewClient(context.Background(), &genai.ClientConfig{
-		Backend: genai.BackendGeminiAPI, APIKey: noKey, HTTPClient: p.vendor.Client(opts.HTTP),
+		Backend: genai.BackendGeminiAPI, APIKey: placeholderKey, HTTPClient: p.vendor.NewClient(opts.HTTP),
 		HTTPOptions: genai.HTTPOptions{BaseURL: opts.BaseURL},
 	})
 	if err != nil {
@@ -89,40 +89,40 @@ func New(opts Options) (*Provider, error) {
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
-			contents, config, err := p.params(req)
+			contents, config, err := p.encodeRequest(req)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			a := &answer{Answer: upstream.NewAnswer(ctx, p.opts.Name, p.opts.Model, req)}
-			p.read(ctx, contents, config, a, yield)
+			a := &answerDecoder{AnswerBuilder: upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)}
+			p.readStream(ctx, contents, config, a, yield)
 		}
 	})
 }
 
-func (p *Provider) read(ctx context.Context, contents []*genai.Content, config *genai.GenerateContentConfig, a *answer, yield func([]llm.Chunk, error) bool) {
+func (p *Provider) readStream(ctx context.Context, contents []*genai.Content, config *genai.GenerateContentConfig, a *answerDecoder, yield func([]llm.Chunk, error) bool) {
 	next, stop := iter.Pull2(p.models.GenerateContentStream(ctx, p.opts.Model, contents, config))
 	defer stop()
 	for {
-		ev, ok, err := guarded(next)
+		ev, ok, err := nextEvent(next)
 		switch {
 		case err != nil:
-			yield(nil, inStream(err))
+			yield(nil, translateStreamError(err))
 			return
 		case !ok:
-			yield(a.end())
+			yield(a.finishAnswer())
 			return
 		}
-		chunks, err := a.add(ev)
+		chunks, err := a.addEvent(ev)
 		if !yield(chunks, err) || err != nil {
 			return
 		}
 	}
 }
 
-// guarded returns the next event of a stream. The client panics on JSON of a shape that it does not expect: that is
+// nextEvent returns the next event of a stream. The client panics on JSON of a shape that it does not expect: that is
 // [upstream.ErrMalformed].
-func guarded(next func() (*genai.GenerateContentResponse, error, bool)) (ev *genai.GenerateContentResponse, ok bool, err error) {
+func nextEvent(next func() (*genai.GenerateContentResponse, error, bool)) (ev *genai.GenerateContentResponse, ok bool, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			ev, ok, err = nil, true, fmt.Errorf("%w: %T", upstream.ErrMalformed, v)
@@ -132,8 +132,8 @@ func guarded(next func() (*genai.GenerateContentResponse, error, bool)) (ev *gen
 	return ev, ok, err
 }
 
-// inStream tells what the server says in the middle of an answer, and what cannot be read of it, from other errors.
-func inStream(err error) error {
+// translateStreamError tells what the server says in the middle of an answer, and what cannot be read of it, from other errors.
+func translateStreamError(err error) error {
 	var reported genai.APIError
 	switch {
 	case errors.As(err, &reported):
@@ -144,8 +144,8 @@ func inStream(err error) error {
 	return err
 }
 
-// explain adds to e what the details in an error's body say.
-func explain(e *llm.Error, body []byte) {
+// refineError adds to e what the details in an error's body say.
+func refineError(e *llm.Error, body []byte) {
 	var in struct {
 		Error struct {
 			Details []struct {

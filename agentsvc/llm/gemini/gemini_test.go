@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func provider(t *testing.T, opts gemini.Options) *gemini.Provider {
+func newProvider(t *testing.T, opts gemini.Options) *gemini.Provider {
 	t.Helper()
 	if opts.HTTP == nil {
-		opts.HTTP = llmtest.WayOut(t)
+		opts.HTTP = llmtest.NewLocalClient(t)
 	}
 	if opts.APIKey == "" {
 		opts.APIKey = llmtest.Key
@@ -36,31 +36,31 @@ func provider(t *testing.T, opts gemini.Options) *gemini.Provider {
 }
 
 func TestSuite(t *testing.T) {
-	llmtest.Run(t, func(t *testing.T, script []llmtest.Turn) llmtest.Subject {
+	llmtest.RunSuite(t, func(t *testing.T, script []llmtest.Reply) llmtest.Subject {
 		srv := llmtest.NewServer(t, script)
-		return llmtest.Subject{Provider: provider(t, gemini.Options{BaseURL: srv.URL}), Open: srv.Open, Refuses: true}
+		return llmtest.Subject{Provider: newProvider(t, gemini.Options{BaseURL: srv.URL}), OpenRequests: srv.OpenRequests, ReportsRefusal: true}
 	})
 }
 
-func event(data string) string { return "data: " + data + "\n\n" }
+func sseEvent(data string) string { return "data: " + data + "\n\n" }
 
-// candidate is the event of one part of an answer.
-func candidate(part, finish string) string {
-	return event(fmt.Sprintf(`{"candidates":[{"content":{"role":"model","parts":[%s]}%s}]}`, part, finish))
+// candidateEvent is the event of one part of an answer.
+func candidateEvent(part, finish string) string {
+	return sseEvent(fmt.Sprintf(`{"candidates":[{"content":{"role":"model","parts":[%s]}%s}]}`, part, finish))
 }
 
 func TestHostileServers(t *testing.T) {
-	llmtest.RunHostile(t, llmtest.Wire{
+	llmtest.RunHostileSuite(t, llmtest.WireFormat{
 		Provider: func(t *testing.T, base string, client *http.Client) llm.Provider {
-			return provider(t, gemini.Options{BaseURL: base, HTTP: client})
+			return newProvider(t, gemini.Options{BaseURL: base, HTTP: client})
 		},
-		Event: event,
-		Text:  func(text string) string { return candidate(fmt.Sprintf(`{"text":%q}`, text), "") },
+		Event: sseEvent,
+		Text:  func(text string) string { return candidateEvent(fmt.Sprintf(`{"text":%q}`, text), "") },
 		Call: func(_ int, name, text string) string {
-			return candidate(fmt.Sprintf(`{"functionCall":{"name":%q,"args":%s}}`, name, text), "")
+			return candidateEvent(fmt.Sprintf(`{"functionCall":{"name":%q,"args":%s}}`, name, text), "")
 		},
-		End:    candidate(`{"text":""}`, `,"finishReason":"STOP"`),
-		Failed: event(`{"error":{"code":503,"message":"` + llmtest.Canary + `"}}`),
+		End:         candidateEvent(`{"text":""}`, `,"finishReason":"STOP"`),
+		StreamError: sseEvent(`{"error":{"code":503,"message":"` + llmtest.Canary + `"}}`),
 	})
 }
 
@@ -72,9 +72,9 @@ func TestShapes(t *testing.T) {
 		`{"candidates":[{"content":{"parts":[null]}}]}`, `{"candidates":[{"content":{"parts":[{"functionCall":[]}]}}]}`, `{"usageMetadata":[]}`,
 		`{"candidates":[{"content":{"parts":[{"inlineData":"x"}]}}]}`, `{"promptFeedback":3}`, `null`, `{"error":"` + llmtest.Canary + `"}`, `{"error":7}`,
 	} {
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(event(data))) }))
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(sseEvent(data))) }))
 		t.Cleanup(srv.Close)
-		a := llmtest.Ask(t.Context(), t, provider(t, gemini.Options{BaseURL: srv.URL}), llmtest.User("x"))
+		a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, gemini.Options{BaseURL: srv.URL}), llmtest.UserConversation("x"))
 		var e *llm.Error
 		if !errors.As(a.Err, &e) || strings.Contains(e.Error(), llmtest.Canary) || e.Reason == "the connection failed" {
 			t.Errorf("%s: error = %v", data, a.Err)
@@ -83,11 +83,11 @@ func TestShapes(t *testing.T) {
 }
 
 func TestNothingFromEnvironment(t *testing.T) {
-	llmtest.KeepsOffTheEnvironment(t, []string{
+	llmtest.RequireEnvironmentIgnored(t, []string{
 		"GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_CLOUD_PROJECT",
 		"GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "GOOGLE_APPLICATION_CREDENTIALS",
 	}, http.StatusUnauthorized, func(url string) llm.Provider {
-		p, err := gemini.New(gemini.Options{BaseURL: url, HTTP: llmtest.WayOut(t)})
+		p, err := gemini.New(gemini.Options{BaseURL: url, HTTP: llmtest.NewLocalClient(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,9 +97,9 @@ func TestNothingFromEnvironment(t *testing.T) {
 
 func TestRequest(t *testing.T) {
 	t.Parallel()
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "go on", Say: []string{"ok"}}})
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "go on", Pieces: []string{"ok"}}})
 	half := 0.5
-	p := provider(t, gemini.Options{BaseURL: srv.URL, Model: "m", Temperature: &half, MaxTokens: 9})
+	p := newProvider(t, gemini.Options{BaseURL: srv.URL, Model: "m", Temperature: &half, MaxTokens: 9})
 	for _, err := range p.Stream(t.Context(), llm.Request{
 		System: "Be kind.",
 		Tools: []agentsvc.ToolSpec{
@@ -127,7 +127,7 @@ func TestRequest(t *testing.T) {
 	if sent.URL != "/v1beta/models/m:streamGenerateContent?alt=sse" {
 		t.Errorf("asked %s", sent.URL)
 	}
-	llmtest.SameJSON(t, `{
+	llmtest.RequireSameJSON(t, `{
 		"systemInstruction": {"role": "user", "parts": [{"text": "Be kind."}]},
 		"generationConfig": {"temperature": 0.5, "maxOutputTokens": 9},
 		"tools": [{"functionDeclarations": [
@@ -155,8 +155,8 @@ func TestRequest(t *testing.T) {
 func TestUsageClasses(t *testing.T) {
 	t.Parallel()
 	usage := agentsvc.Usage{InputTokens: 100, OutputTokens: 50, CacheReadTokens: 60, ReasoningTokens: 40}
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "x", Say: []string{"y"}, Usage: usage, Stop: llm.StopLength}})
-	a := llmtest.Ask(t.Context(), t, provider(t, gemini.Options{Name: "mine", BaseURL: srv.URL}), llmtest.User("x"))
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "x", Pieces: []string{"y"}, Usage: usage, Stop: llm.StopLength}})
+	a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, gemini.Options{Name: "mine", BaseURL: srv.URL}), llmtest.UserConversation("x"))
 	usage.Provider, usage.Model = "mine", "gemini-2.5-pro"
 	if diff := cmp.Diff(&usage, a.Usage); diff != "" || a.Stop != llm.StopLength {
 		t.Errorf("stop %q, usage (-want +got):\n%s", a.Stop, diff)
@@ -168,19 +168,19 @@ func TestAnswers(t *testing.T) {
 	tests := []struct {
 		name   string
 		events string
-		stop   llm.Stop
+		stop   llm.StopReason
 		text   string
 		reason string
 	}{
-		{"blocked prompt", event(`{"promptFeedback":{"blockReason":"SAFETY"}}`), llm.StopRefusal, "The model's content filter stopped the answer.", ""},
-		{"recitation", candidate(`{"text":"a"}`, `,"finishReason":"RECITATION"`), llm.StopRefusal, "a", ""},
-		{"malformed call", candidate(`{"text":"a"}`, `,"finishReason":"MALFORMED_FUNCTION_CALL"`), "", "a", "the model made a malformed tool call"},
-		{"thoughts", candidate(`{"text":"hm","thought":true},{"text":"a"}`, `,"finishReason":"STOP"`), llm.StopEnd, "a", ""},
+		{"blocked prompt", sseEvent(`{"promptFeedback":{"blockReason":"SAFETY"}}`), llm.StopRefusal, "The model's content filter stopped the answer.", ""},
+		{"recitation", candidateEvent(`{"text":"a"}`, `,"finishReason":"RECITATION"`), llm.StopRefusal, "a", ""},
+		{"malformed call", candidateEvent(`{"text":"a"}`, `,"finishReason":"MALFORMED_FUNCTION_CALL"`), "", "a", "the model made a malformed tool call"},
+		{"thoughts", candidateEvent(`{"text":"hm","thought":true},{"text":"a"}`, `,"finishReason":"STOP"`), llm.StopEnd, "a", ""},
 	}
 	for _, tt := range tests {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(tt.events)) }))
 		t.Cleanup(srv.Close)
-		a := llmtest.Ask(t.Context(), t, provider(t, gemini.Options{BaseURL: srv.URL}), llmtest.User("x"))
+		a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, gemini.Options{BaseURL: srv.URL}), llmtest.UserConversation("x"))
 		var reason string
 		if e := (*llm.Error)(nil); errors.As(a.Err, &e) {
 			reason = e.Reason
@@ -194,11 +194,11 @@ func TestAnswers(t *testing.T) {
 func TestMadeFile(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(candidate(`{"inlineData":{"mimeType":"image/png","data":"aGk="}}`, `,"finishReason":"STOP"`)))
+		_, _ = w.Write([]byte(candidateEvent(`{"inlineData":{"mimeType":"image/png","data":"aGk="}}`, `,"finishReason":"STOP"`)))
 	}))
 	t.Cleanup(srv.Close)
 	var made []agentsvc.File
-	for c, err := range provider(t, gemini.Options{BaseURL: srv.URL}).Stream(t.Context(), llm.Request{Conversation: llmtest.User("x")}) {
+	for c, err := range newProvider(t, gemini.Options{BaseURL: srv.URL}).Stream(t.Context(), llm.Request{Conversation: llmtest.UserConversation("x")}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,7 @@ func TestErrors(t *testing.T) {
 			_, _ = w.Write([]byte(tt.body))
 		}))
 		t.Cleanup(srv.Close)
-		a := llmtest.Ask(t.Context(), t, provider(t, gemini.Options{BaseURL: srv.URL}), llmtest.User("x"))
+		a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, gemini.Options{BaseURL: srv.URL}), llmtest.UserConversation("x"))
 		var e *llm.Error
 		if !errors.As(a.Err, &e) {
 			t.Fatalf("error = %v", a.Err)

@@ -11,26 +11,26 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// vendor marks the thoughts of this vendor's models.
-const vendor = "gemini"
+// vendorName marks the thoughts of this vendor's models.
+const vendorName = "gemini"
 
-// params puts req into the API's words. An error is an [agentsvc.InvalidError].
-func (p *Provider) params(req llm.Request) ([]*genai.Content, *genai.GenerateContentConfig, error) {
+// encodeRequest puts req into the API's words. An error is an [agentsvc.InvalidError].
+func (p *Provider) encodeRequest(req llm.Request) ([]*genai.Content, *genai.GenerateContentConfig, error) {
 	config := &genai.GenerateContentConfig{AutomaticContinuation: genai.Ptr(false)}
-	if err := llm.FilesOf("gemini").Check(req.Conversation); err != nil {
+	if err := llm.FileSupportOf("gemini").CheckFiles(req.Conversation); err != nil {
 		return nil, nil, err
 	}
 	if p.opts.Temperature != nil {
 		config.Temperature = genai.Ptr(float32(*p.opts.Temperature))
 	}
-	config.MaxOutputTokens = int32(min(req.Most(p.opts.MaxTokens), math.MaxInt32))
+	config.MaxOutputTokens = int32(min(req.TokenLimit(p.opts.MaxTokens), math.MaxInt32))
 	if req.System != "" {
 		config.SystemInstruction = &genai.Content{Parts: []*genai.Part{{Text: req.System}}}
 	}
 	if len(req.Tools) > 0 {
 		tool := &genai.Tool{}
 		for _, spec := range req.Tools {
-			schema, err := upstream.Parameters(spec)
+			schema, err := upstream.ParameterSchema(spec)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -42,7 +42,7 @@ func (p *Provider) params(req llm.Request) ([]*genai.Content, *genai.GenerateCon
 	}
 	var contents []*genai.Content
 	for _, e := range req.Conversation {
-		role, parts := parts(e)
+		role, parts := encodeParts(e)
 		if len(parts) == 0 {
 			continue
 		}
@@ -55,8 +55,8 @@ func (p *Provider) params(req llm.Request) ([]*genai.Content, *genai.GenerateCon
 	return contents, config, nil
 }
 
-// parts returns what an entry is to the API: who speaks, and what. Files that the model made are left out.
-func parts(e agentsvc.Entry) (string, []*genai.Part) {
+// encodeParts returns what an entry is to the API: who speaks, and what. Files that the model made are left out.
+func encodeParts(e agentsvc.Entry) (string, []*genai.Part) {
 	if r := e.Result; r != nil {
 		key := "output"
 		if r.Failed {
@@ -72,19 +72,19 @@ func parts(e agentsvc.Entry) (string, []*genai.Part) {
 	agent := e.Message.Role == agentsvc.RoleAgent
 	var out []*genai.Part
 	for _, part := range e.Message.Parts {
-		if text := upstream.Text(part); text != "" {
+		if text := upstream.PartsText(part); text != "" {
 			out = append(out, &genai.Part{Text: text})
 		}
 		if part.File != nil && !agent {
-			out = append(out, filePart(*part.File))
+			out = append(out, encodeFilePart(*part.File))
 		}
 	}
 	if !agent {
 		return genai.RoleUser, out
 	}
 	for _, call := range e.Message.ToolCalls {
-		p := &genai.Part{FunctionCall: &genai.FunctionCall{ID: string(call.ID), Name: call.Name, Args: upstream.Arguments(call)}}
-		if text, ok := upstream.Unseal(vendor, call); ok {
+		p := &genai.Part{FunctionCall: &genai.FunctionCall{ID: string(call.ID), Name: call.Name, Args: upstream.CallArguments(call)}}
+		if text, ok := upstream.UnsealThought(vendorName, call); ok {
 			// A signature that is not base64 is nobody's.
 			p.ThoughtSignature, _ = base64.StdEncoding.DecodeString(text)
 		}
@@ -93,8 +93,8 @@ func parts(e agentsvc.Entry) (string, []*genai.Part) {
 	return genai.RoleModel, out
 }
 
-func filePart(f agentsvc.File) *genai.Part {
-	media := llm.MediaType(f.MediaType)
+func encodeFilePart(f agentsvc.File) *genai.Part {
+	media := llm.NormalizeMediaType(f.MediaType)
 	if f.URI != "" {
 		return &genai.Part{FileData: &genai.FileData{FileURI: f.URI, MIMEType: media}}
 	}

@@ -45,35 +45,35 @@ type chatCall struct {
 	} `json:"function"`
 }
 
-// chat is OpenAI's chat completions.
-var chat = dialect{key: bearer, read: readChat, play: playChat, refuse: refuseJSON(func(_ int, message string) any {
+// chatDialect is OpenAI's chat completions.
+var chatDialect = dialect{apiKey: bearerToken, readRequest: readChat, writeReply: writeChatReply, writeError: jsonErrorWriter(func(_ int, message string) any {
 	return object{"error": object{"message": message, "type": "error", "code": message}}
 })}
 
-func readChat(_ *http.Request, body []byte) (asked, error) {
+func readChat(_ *http.Request, body []byte) (parsedRequest, error) {
 	var req chatRequest
 	if err := json.Unmarshal(body, &req); err != nil {
-		return asked{}, err
+		return parsedRequest{}, err
 	}
-	text, tool, err := req.check()
-	return asked{model: req.Model, text: text, tool: tool, usage: req.StreamOptions.IncludeUsage}, err
+	text, tool, err := req.checkMessages()
+	return parsedRequest{model: req.Model, text: text, tool: tool, includeUsage: req.StreamOptions.IncludeUsage}, err
 }
 
-func playChat(w http.ResponseWriter, r *http.Request, turn Turn, a asked) {
-	stream := chatStream{sse: newSSE(w), model: a.model}
-	stream.play(r, turn, a.text)
-	if turn.Hang {
+func writeChatReply(w http.ResponseWriter, r *http.Request, reply Reply, a parsedRequest) {
+	stream := chatStream{sseWriter: newSSEWriter(w), model: a.model}
+	stream.writeReply(r, reply, a.text)
+	if reply.Hang {
 		return
 	}
-	if a.usage {
-		stream.usage(turn.Usage)
+	if a.includeUsage {
+		stream.writeUsage(reply.Usage)
 	}
-	stream.raw("[DONE]")
+	stream.writeData("[DONE]")
 }
 
-// check reports what a real server would not accept. It returns the text that the conversation ends with, and the
+// checkMessages reports what a real server would not accept. It returns the text that the conversation ends with, and the
 // tool whose result that is.
-func (r chatRequest) check() (text, tool string, err error) {
+func (r chatRequest) checkMessages() (text, tool string, err error) {
 	if r.Model == "" || len(r.Messages) == 0 || !r.Stream {
 		return "", "", errors.New("model, messages and stream are required")
 	}
@@ -82,9 +82,9 @@ func (r chatRequest) check() (text, tool string, err error) {
 			return "", "", errors.New("a tool is malformed")
 		}
 	}
-	open := map[string]string{} // calls that wait for a result: id to name
+	pendingCalls := map[string]string{} // calls that wait for a result: id to name
 	for i, m := range r.Messages {
-		if m.Role != "tool" && len(open) > 0 {
+		if m.Role != "tool" && len(pendingCalls) > 0 {
 			return "", "", fmt.Errorf("messages[%d] comes before all tool results", i)
 		}
 		tool = ""
@@ -95,34 +95,34 @@ func (r chatRequest) check() (text, tool string, err error) {
 				if c.ID == "" || c.Type != "function" || c.Function.Name == "" || !json.Valid([]byte(c.Function.Arguments)) {
 					return "", "", fmt.Errorf("messages[%d] has a malformed tool call", i)
 				}
-				open[c.ID] = c.Function.Name
+				pendingCalls[c.ID] = c.Function.Name
 			}
 		case "tool":
-			if tool = open[m.ToolCallID]; tool == "" {
+			if tool = pendingCalls[m.ToolCallID]; tool == "" {
 				return "", "", fmt.Errorf("messages[%d] answers no tool call", i)
 			}
-			delete(open, m.ToolCallID)
+			delete(pendingCalls, m.ToolCallID)
 		default:
 			return "", "", fmt.Errorf("messages[%d] has the unknown role %q", i, m.Role)
 		}
-		if text, err = m.text(); err != nil {
+		if text, err = m.contentText(); err != nil {
 			return "", "", fmt.Errorf("messages[%d]: %w", i, err)
 		}
 	}
 	return text, tool, nil
 }
 
-// text returns the text of a message's content, which is a string or a list of parts.
-func (m chatMessage) text() (string, error) {
+// contentText returns the text of a message's content, which is a string or a list of parts.
+func (m chatMessage) contentText() (string, error) {
 	if len(m.Content) == 0 || string(m.Content) == "null" {
 		if len(m.ToolCalls) == 0 {
 			return "", errors.New("no content")
 		}
 		return "", nil
 	}
-	var whole string
-	if json.Unmarshal(m.Content, &whole) == nil {
-		return whole, nil
+	var fullText string
+	if json.Unmarshal(m.Content, &fullText) == nil {
+		return fullText, nil
 	}
 	var parts []struct{ Type, Text string }
 	if err := json.Unmarshal(m.Content, &parts); err != nil || len(parts) == 0 {
@@ -132,66 +132,66 @@ func (m chatMessage) text() (string, error) {
 		if !slices.Contains([]string{"text", "image_url"}, p.Type) {
 			return "", fmt.Errorf("unknown part %q", p.Type)
 		}
-		whole += p.Text
+		fullText += p.Text
 	}
-	return whole, nil
+	return fullText, nil
 }
 
 // chatStream writes chat.completion.chunk events.
 type chatStream struct {
-	sse
+	sseWriter
 	model string
 }
 
-func (s chatStream) chunk(choices []object, more object) {
+func (s chatStream) writeChunk(choices []object, more object) {
 	event := object{"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": s.model, "choices": choices}
 	for k, v := range more {
 		event[k] = v
 	}
-	s.data(event)
+	s.writeJSON(event)
 }
 
-func (s chatStream) delta(delta object, finish any) {
-	s.chunk([]object{{"index": 0, "delta": delta, "finish_reason": finish}}, nil)
+func (s chatStream) writeDelta(delta object, finish any) {
+	s.writeChunk([]object{{"index": 0, "delta": delta, "finish_reason": finish}}, nil)
 }
 
-func (s chatStream) play(r *http.Request, turn Turn, result string) {
-	s.delta(object{"role": "assistant", "content": ""}, nil)
+func (s chatStream) writeReply(r *http.Request, reply Reply, result string) {
+	s.writeDelta(object{"role": "assistant", "content": ""}, nil)
 	field, finish := "content", "stop"
-	if turn.Stop == llm.StopRefusal {
+	if reply.Stop == llm.StopRefusal {
 		field = "refusal"
 	}
-	for _, piece := range turn.Say {
-		s.delta(object{field: fill(piece, result)}, nil)
+	for _, piece := range reply.Pieces {
+		s.writeDelta(object{field: fillResult(piece, result)}, nil)
 	}
-	if turn.Hang {
+	if reply.Hang {
 		<-r.Context().Done()
 		return
 	}
-	for i, call := range turn.Calls {
-		s.call(i, call)
+	for i, call := range reply.Calls {
+		s.writeCall(i, call)
 		finish = "tool_calls"
 	}
-	if turn.Stop == llm.StopLength {
+	if reply.Stop == llm.StopLength {
 		finish = "length"
 	}
-	s.delta(object{}, finish)
+	s.writeDelta(object{}, finish)
 }
 
-// call writes a tool call in pieces: its name, then its arguments in three.
-func (s chatStream) call(index int, call agentsvc.ToolCall) {
-	piece := chatCall{Index: index, ID: id(call, "call_"), Type: "function"}
+// writeCall writes a tool call in pieces: its name, then its arguments in three.
+func (s chatStream) writeCall(index int, call agentsvc.ToolCall) {
+	piece := chatCall{Index: index, ID: callID(call, "call_"), Type: "function"}
 	piece.Function.Name = call.Name
-	s.delta(object{"tool_calls": []chatCall{piece}}, nil)
-	for _, cut := range thirds(string(call.Arguments)) {
-		rest := chatCall{Index: index}
-		rest.Function.Arguments = cut
-		s.delta(object{"tool_calls": []chatCall{rest}}, nil)
+	s.writeDelta(object{"tool_calls": []chatCall{piece}}, nil)
+	for _, cut := range splitInThree(string(call.Arguments)) {
+		continuation := chatCall{Index: index}
+		continuation.Function.Arguments = cut
+		s.writeDelta(object{"tool_calls": []chatCall{continuation}}, nil)
 	}
 }
 
-func (s chatStream) usage(u agentsvc.Usage) {
-	s.chunk([]object{}, object{"usage": object{
+func (s chatStream) writeUsage(u agentsvc.Usage) {
+	s.writeChunk([]object{}, object{"usage": object{
 		"prompt_tokens":             u.InputTokens,
 		"completion_tokens":         u.OutputTokens,
 		"total_tokens":              u.InputTokens + u.OutputTokens,

@@ -11,16 +11,16 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// User returns a conversation that ends with this user message, after an earlier exchange.
-func User(text string) []agentsvc.Entry {
+// UserConversation returns a conversation that ends with this user message, after an earlier exchange.
+func UserConversation(text string) []agentsvc.Entry {
 	return []agentsvc.Entry{
-		message(agentsvc.RoleUser, "earlier question"),
-		message(agentsvc.RoleAgent, "earlier answer"),
-		message(agentsvc.RoleUser, text),
+		newMessage(agentsvc.RoleUser, "earlier question"),
+		newMessage(agentsvc.RoleAgent, "earlier answer"),
+		newMessage(agentsvc.RoleUser, text),
 	}
 }
 
-func message(role agentsvc.Role, text string) agentsvc.Entry {
+func newMessage(role agentsvc.Role, text string) agentsvc.Entry {
 	return agentsvc.Entry{Message: &agentsvc.Message{
 		ID: agentsvc.MessageID(agentsvc.NewID()), Role: role, Parts: []agentsvc.Part{agentsvc.TextPart(text)},
 	}}
@@ -32,16 +32,16 @@ type Answer struct {
 	Pieces int // chunks with text
 	Calls  []agentsvc.ToolCall
 	Usage  *agentsvc.Usage
-	Stop   llm.Stop
+	Stop   llm.StopReason
 	Err    error
 }
 
-// Ask streams one call with the conversation and gathers the answer. It fails the test where the order of the chunks
+// CollectAnswer streams one call with the conversation and gathers the answer. It fails the test where the order of the chunks
 // breaks the promise of [llm.Provider].
-func Ask(ctx context.Context, t *testing.T, p llm.Provider, conversation []agentsvc.Entry) Answer {
+func CollectAnswer(ctx context.Context, t *testing.T, p llm.Provider, conversation []agentsvc.Entry) Answer {
 	t.Helper()
 	var a Answer
-	req := llm.Request{System: "Be brief.", Conversation: conversation, Tools: tools, Step: "step-1"}
+	req := llm.Request{System: "Be brief.", Conversation: conversation, Tools: suiteTools, Step: "step-1"}
 	for c, err := range p.Stream(ctx, req) {
 		if a.Stop != "" || a.Err != nil {
 			t.Errorf("%+v, %v was yielded after the end", c, err)
@@ -71,23 +71,23 @@ func Ask(ctx context.Context, t *testing.T, p llm.Provider, conversation []agent
 	return a
 }
 
-// leakCheck fails the test if goroutines outlive it.
-func leakCheck(t *testing.T) {
+// checkLeaks fails the test if goroutines outlive it.
+func checkLeaks(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 }
 
-// closes fails the test if the subject's upstream requests go on.
-func closes(t *testing.T, s Subject) {
+// requireClosed fails the test if the subject's upstream requests go on.
+func requireClosed(t *testing.T, s Subject) {
 	t.Helper()
-	if s.Open == nil {
+	if s.OpenRequests == nil {
 		return
 	}
 	for range 500 {
-		if s.Open() == 0 {
+		if s.OpenRequests() == 0 {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Errorf("%d upstream requests are still open", s.Open())
+	t.Errorf("%d upstream requests are still open", s.OpenRequests())
 }

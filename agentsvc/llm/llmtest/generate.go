@@ -11,11 +11,11 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// generate is Gemini's generateContent, streamed.
-var generate = dialect{
-	key:  func(r *http.Request) string { return r.Header.Get("X-Goog-Api-Key") },
-	read: readGenerate, play: playGenerate,
-	refuse: refuseJSON(func(status int, message string) any {
+// generateDialect is Gemini's generateContent, streamed.
+var generateDialect = dialect{
+	apiKey:      func(r *http.Request) string { return r.Header.Get("X-Goog-Api-Key") },
+	readRequest: readGenerate, writeReply: writeGenerateReply,
+	writeError: jsonErrorWriter(func(status int, message string) any {
 		return object{"error": object{"code": status, "message": message, "status": "ERROR"}}
 	}),
 }
@@ -48,10 +48,10 @@ type generatePart struct {
 	} `json:"functionResponse"`
 }
 
-func readGenerate(r *http.Request, body []byte) (asked, error) {
+func readGenerate(r *http.Request, body []byte) (parsedRequest, error) {
 	model, verb, _ := strings.Cut(r.PathValue("call"), ":")
 	if verb != "streamGenerateContent" || r.URL.Query().Get("alt") != "sse" {
-		return asked{}, errors.New("only streams of events are served")
+		return parsedRequest{}, errors.New("only streams of events are served")
 	}
 	var req struct {
 		Contents []generateContent `json:"contents"`
@@ -63,20 +63,20 @@ func readGenerate(r *http.Request, body []byte) (asked, error) {
 		} `json:"tools"`
 	}
 	if err := json.Unmarshal(body, &req); err != nil {
-		return asked{}, err
+		return parsedRequest{}, err
 	}
 	for _, t := range req.Tools {
 		for _, f := range t.FunctionDeclarations {
 			if f.Name == "" || f.ParametersJSONSchema["type"] != "object" {
-				return asked{}, errors.New("a tool is malformed")
+				return parsedRequest{}, errors.New("a tool is malformed")
 			}
 		}
 	}
-	a := asked{model: model, usage: true}
-	var open []string // the names of the calls that wait for a result
+	a := parsedRequest{model: model, includeUsage: true}
+	var pendingCalls []string // the names of the calls that wait for a result
 	for i, c := range req.Contents {
 		if want := []string{"user", "model"}[i%2]; c.Role != want || len(c.Parts) == 0 {
-			return asked{}, fmt.Errorf("contents[%d]: want parts of role %s", i, want)
+			return parsedRequest{}, fmt.Errorf("contents[%d]: want parts of role %s", i, want)
 		}
 		a.text, a.tool = "", ""
 		answered := 0
@@ -112,24 +112,24 @@ func readGenerate(r *http.Request, body []byte) (asked, error) {
 				a.text += p.Text
 			}
 			if err != nil {
-				return asked{}, fmt.Errorf("contents[%d].parts[%d]: %w", i, j, err)
+				return parsedRequest{}, fmt.Errorf("contents[%d].parts[%d]: %w", i, j, err)
 			}
 		}
-		if answered != len(open) {
-			return asked{}, fmt.Errorf("contents[%d]: as many function responses as function calls are needed", i)
+		if answered != len(pendingCalls) {
+			return parsedRequest{}, fmt.Errorf("contents[%d]: as many function responses as function calls are needed", i)
 		}
-		open = called
+		pendingCalls = called
 	}
 	return a, nil
 }
 
-func playGenerate(w http.ResponseWriter, r *http.Request, turn Turn, a asked) {
-	s := newSSE(w)
+func writeGenerateReply(w http.ResponseWriter, r *http.Request, reply Reply, a parsedRequest) {
+	s := newSSEWriter(w)
 	send := func(finish string, parts ...object) {
 		candidate := object{"index": 0, "content": object{"role": "model", "parts": parts}}
 		event := object{"candidates": []object{candidate}, "modelVersion": a.model, "responseId": "1"}
 		if finish != "" {
-			u := turn.Usage
+			u := reply.Usage
 			candidate["finishReason"] = finish
 			event["usageMetadata"] = object{
 				"promptTokenCount": u.InputTokens, "candidatesTokenCount": u.OutputTokens - u.ReasoningTokens,
@@ -137,30 +137,30 @@ func playGenerate(w http.ResponseWriter, r *http.Request, turn Turn, a asked) {
 				"totalTokenCount": u.InputTokens + u.OutputTokens,
 			}
 		}
-		s.data(event)
+		s.writeJSON(event)
 	}
-	if turn.Think != "" {
-		send("", object{"text": turn.Think, "thought": true})
+	if reply.Thought != "" {
+		send("", object{"text": reply.Thought, "thought": true})
 	}
-	for _, piece := range turn.Say {
-		send("", object{"text": fill(piece, a.text)})
+	for _, piece := range reply.Pieces {
+		send("", object{"text": fillResult(piece, a.text)})
 	}
-	if turn.Hang {
+	if reply.Hang {
 		<-r.Context().Done()
 		return
 	}
-	for i, call := range turn.Calls {
+	for i, call := range reply.Calls {
 		fn := object{"name": call.Name, "args": json.RawMessage(call.Arguments)}
 		if call.ID != "" {
 			fn["id"] = call.ID
 		}
 		part := object{"functionCall": fn}
 		if i == 0 {
-			part["thoughtSignature"] = signature
+			part["thoughtSignature"] = thoughtSignature
 		}
 		send("", part)
 	}
-	switch turn.Stop {
+	switch reply.Stop {
 	case llm.StopLength:
 		send("MAX_TOKENS", object{"text": ""})
 	case llm.StopRefusal:

@@ -20,8 +20,8 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// Wire is how a protocol writes an answer, piece by piece.
-type Wire struct {
+// WireFormat is how a protocol writes an answer, piece by piece.
+type WireFormat struct {
 	// Provider returns the provider that speaks the protocol with the server at base, through client.
 	Provider func(t *testing.T, base string, client *http.Client) llm.Provider
 	// Event frames JSON as an event.
@@ -34,15 +34,15 @@ type Wire struct {
 	Call func(n int, name, text string) string
 	// End ends an answer.
 	End string
-	// Failed is an error in the middle of an answer, with [Canary] in it.
-	Failed string
+	// StreamError is an error in the middle of an answer, with [Canary] in it.
+	StreamError string
 	// Comment is what a server may send to keep the line open, if there is such a thing.
 	Comment string
 }
 
-// RunHostile checks that what no server should send ends in a typed error, soon and in little memory: not in a tool
+// RunHostileSuite checks that what no server should send ends in a typed error, soon and in little memory: not in a tool
 // call, a success or a hang.
-func RunHostile(t *testing.T, w Wire) {
+func RunHostileSuite(t *testing.T, w WireFormat) {
 	t.Run("garbage", func(t *testing.T) { testGarbage(t, w) })
 	t.Run("memory", func(t *testing.T) { testMemory(t, w) })
 	t.Run("drip feed", func(t *testing.T) { testDripFeed(t, w) })
@@ -51,13 +51,13 @@ func RunHostile(t *testing.T, w Wire) {
 }
 
 const (
-	brokeOff  = "the answer broke off"
-	malformed = "the answer is malformed"
-	tooLong   = "the answer is too long"
+	reasonBrokeOff  = "the answer broke off"
+	reasonMalformed = "the answer is malformed"
+	reasonTooLong   = "the answer is too long"
 )
 
-// against returns a provider whose server is h.
-func (w Wire) against(t *testing.T, h http.HandlerFunc) llm.Provider {
+// startProvider returns a provider whose server is h.
+func (w WireFormat) startProvider(t *testing.T, h http.HandlerFunc) llm.Provider {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
@@ -66,7 +66,7 @@ func (w Wire) against(t *testing.T, h http.HandlerFunc) llm.Provider {
 	return w.Provider(t, srv.URL, client)
 }
 
-func testGarbage(t *testing.T, w Wire) {
+func testGarbage(t *testing.T, w WireFormat) {
 	hi := w.Text("hi")
 	half := w.Event(`{"a":1}`)
 	half = half[:strings.Index(half, "{")+4]
@@ -75,23 +75,23 @@ func testGarbage(t *testing.T, w Wire) {
 		events  []string
 		reasons []string
 	}{
-		{"nothing", nil, []string{brokeOff}},
-		{"no end", []string{hi}, []string{brokeOff}},
-		{"half an event", []string{hi, half}, []string{brokeOff, malformed}},
-		{"a whole tool call without end", []string{w.Call(0, "get", `{"a":1}`)}, []string{brokeOff}},
+		{"nothing", nil, []string{reasonBrokeOff}},
+		{"no end", []string{hi}, []string{reasonBrokeOff}},
+		{"half an event", []string{hi, half}, []string{reasonBrokeOff, reasonMalformed}},
+		{"a whole tool call without end", []string{w.Call(0, "get", `{"a":1}`)}, []string{reasonBrokeOff}},
 		{"a nameless tool", []string{w.Call(0, "", `{}`), w.End}, []string{"the model made a malformed tool call"}},
-		{"cut arguments", []string{w.Call(0, "get", `{"a":`), w.End}, []string{"the model made a malformed tool call", malformed}},
-		{"garbage", []string{hi, w.Event("\x00\xff not JSON")}, []string{malformed}},
-		{"wrong types", []string{hi, w.Event("[1]")}, []string{malformed, brokeOff}},
-		{"HTML", []string{"<html><body>" + Canary + "</body></html>\n\n"}, []string{brokeOff, malformed}},
-		{"an error", []string{hi, w.Failed}, []string{"the server reported an error in the middle of the answer"}},
-		{"too many calls", []string{many(w), w.End}, []string{tooLong}},
+		{"cut arguments", []string{w.Call(0, "get", `{"a":`), w.End}, []string{"the model made a malformed tool call", reasonMalformed}},
+		{"garbage", []string{hi, w.Event("\x00\xff not JSON")}, []string{reasonMalformed}},
+		{"wrong types", []string{hi, w.Event("[1]")}, []string{reasonMalformed, reasonBrokeOff}},
+		{"HTML", []string{"<html><body>" + Canary + "</body></html>\n\n"}, []string{reasonBrokeOff, reasonMalformed}},
+		{"an error", []string{hi, w.StreamError}, []string{"the server reported an error in the middle of the answer"}},
+		{"too many calls", []string{manyCalls(w), w.End}, []string{reasonTooLong}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := w.against(t, func(rw http.ResponseWriter, _ *http.Request) { write(rw, w.Begin, tt.events...) })
-			a := Ask(t.Context(), t, p, User("x"))
+			p := w.startProvider(t, func(rw http.ResponseWriter, _ *http.Request) { writeEvents(rw, w.Begin, tt.events...) })
+			a := CollectAnswer(t.Context(), t, p, UserConversation("x"))
 			var e *llm.Error
 			if !errors.As(a.Err, &e) || !slices.Contains(tt.reasons, e.Reason) || strings.Contains(e.Error(), Canary) {
 				t.Errorf("error = %v, want %q", a.Err, tt.reasons)
@@ -103,7 +103,7 @@ func testGarbage(t *testing.T, w Wire) {
 	}
 }
 
-func many(w Wire) string {
+func manyCalls(w WireFormat) string {
 	var b strings.Builder
 	for n := range 200 {
 		b.WriteString(w.Call(n, "get", "{}"))
@@ -111,7 +111,7 @@ func many(w Wire) string {
 	return b.String()
 }
 
-func write(w http.ResponseWriter, begin string, events ...string) {
+func writeEvents(w http.ResponseWriter, begin string, events ...string) {
 	for _, ev := range append([]string{begin}, events...) {
 		if _, err := io.WriteString(w, ev); err != nil {
 			return
@@ -120,7 +120,7 @@ func write(w http.ResponseWriter, begin string, events ...string) {
 	w.(http.Flusher).Flush()
 }
 
-func testMemory(t *testing.T, w Wire) {
+func testMemory(t *testing.T, w WireFormat) {
 	block := strings.Repeat("x", 1<<20)
 	start, _, _ := strings.Cut(w.Event("DATA"), "DATA")
 	tests := []struct {
@@ -133,7 +133,7 @@ func testMemory(t *testing.T, w Wire) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := w.against(t, func(rw http.ResponseWriter, _ *http.Request) {
+			p := w.startProvider(t, func(rw http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(rw, w.Begin+tt.first)
 				for range 100 {
 					if _, err := io.WriteString(rw, tt.each); err != nil {
@@ -146,7 +146,7 @@ func testMemory(t *testing.T, w Wire) {
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 			var got error
-			for c, err := range p.Stream(t.Context(), llm.Request{Conversation: User("x")}) {
+			for c, err := range p.Stream(t.Context(), llm.Request{Conversation: UserConversation("x")}) {
 				if c.ToolCall != nil {
 					t.Error("a tool call was yielded")
 				}
@@ -154,32 +154,32 @@ func testMemory(t *testing.T, w Wire) {
 			}
 			runtime.ReadMemStats(&after)
 			var e *llm.Error
-			if !errors.As(got, &e) || e.Retryable || e.Reason != tooLong {
+			if !errors.As(got, &e) || e.Retryable || e.Reason != reasonTooLong {
 				t.Errorf("error = %v", got)
 			}
 			// What was allocated in all, garbage included, is far more than what is held.
 			if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 600 {
 				t.Errorf("%d MiB were allocated", grown)
 			}
-			if held := int64(after.HeapInuse) - int64(before.HeapInuse); held > 128<<20 {
-				t.Errorf("the heap grew by %d MiB", held>>20)
+			if heapGrowth := int64(after.HeapInuse) - int64(before.HeapInuse); heapGrowth > 128<<20 {
+				t.Errorf("the heap grew by %d MiB", heapGrowth>>20)
 			}
 		})
 	}
 }
 
-// roundTrip answers without a network.
-type roundTrip func(*http.Request) (*http.Response, error)
+// roundTripFunc answers without a network.
+type roundTripFunc func(*http.Request) (*http.Response, error)
 
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // How long a model may take before its first word, and for a whole answer.
 const (
-	firstWord   = 10 * time.Minute
-	wholeAnswer = 20 * time.Minute
+	firstTimeout = 10 * time.Minute
+	totalTimeout = 20 * time.Minute
 )
 
-func testDripFeed(t *testing.T, w Wire) {
+func testDripFeed(t *testing.T, w WireFormat) {
 	tests := []struct {
 		name    string
 		drip    string
@@ -187,17 +187,17 @@ func testDripFeed(t *testing.T, w Wire) {
 		begun   bool
 		endless bool
 	}{
-		{name: "silence", want: firstWord},
-		{name: "a byte a second", drip: "x", want: firstWord},
-		{name: "comments", drip: w.Comment, want: firstWord},
+		{name: "silence", want: firstTimeout},
+		{name: "a byte a second", drip: "x", want: firstTimeout},
+		{name: "comments", drip: w.Comment, want: firstTimeout},
 		{name: "events, then silence", drip: w.Text("a"), want: 5*time.Second + time.Minute, begun: true},
-		{name: "a word a second without end", drip: w.Text("a"), want: wholeAnswer, begun: true, endless: true},
+		{name: "a word a second without end", drip: w.Text("a"), want: totalTimeout, begun: true, endless: true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := w.Provider(t, "http://model.example", &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				p := w.Provider(t, "http://model.example", &http.Client{Transport: roundTripFunc(func(r *http.Request) (*http.Response, error) {
 					body, out := io.Pipe()
 					go func() {
 						if tt.begun {
@@ -218,7 +218,7 @@ func testDripFeed(t *testing.T, w Wire) {
 					return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body, Request: r}, nil
 				})})
 				start := time.Now()
-				a := Ask(t.Context(), t, p, User("x"))
+				a := CollectAnswer(t.Context(), t, p, UserConversation("x"))
 				var e *llm.Error
 				reason := "no further piece of the answer came in time"
 				if tt.endless {
@@ -238,13 +238,13 @@ func testDripFeed(t *testing.T, w Wire) {
 	}
 }
 
-// live is a body that breaks off when its request is cancelled.
-type live struct {
+// cancellableBody is a body that breaks off when its request is cancelled.
+type cancellableBody struct {
 	req  *http.Request
 	next io.Reader
 }
 
-func (l *live) Read(p []byte) (int, error) {
+func (l *cancellableBody) Read(p []byte) (int, error) {
 	if err := l.req.Context().Err(); err != nil {
 		return 0, err
 	}
@@ -252,14 +252,14 @@ func (l *live) Read(p []byte) (int, error) {
 }
 
 // testSlowReader takes longer than the idle timeout to look at each chunk: that is not the model's silence.
-func testSlowReader(t *testing.T, w Wire) {
+func testSlowReader(t *testing.T, w WireFormat) {
 	synctest.Test(t, func(t *testing.T) {
-		p := w.Provider(t, "http://model.example", &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		p := w.Provider(t, "http://model.example", &http.Client{Transport: roundTripFunc(func(r *http.Request) (*http.Response, error) {
 			body := w.Begin + w.Text("a") + w.Text("b") + w.End
-			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(&live{r, iotest.OneByteReader(strings.NewReader(body))}), Request: r}, nil
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(&cancellableBody{r, iotest.OneByteReader(strings.NewReader(body))}), Request: r}, nil
 		})})
 		var text string
-		for c, err := range p.Stream(t.Context(), llm.Request{Conversation: User("x")}) {
+		for c, err := range p.Stream(t.Context(), llm.Request{Conversation: UserConversation("x")}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -273,24 +273,24 @@ func testSlowReader(t *testing.T, w Wire) {
 }
 
 // testLostLease: a run that somebody else has by now sends neither a first request nor another one.
-func testLostLease(t *testing.T, w Wire) {
+func testLostLease(t *testing.T, w WireFormat) {
 	for requests := range 2 {
 		t.Run(fmt.Sprintf("after %d requests", requests), func(t *testing.T) {
 			t.Parallel()
 			var sent atomic.Int64
-			p := llm.Retry(w.against(t, func(rw http.ResponseWriter, _ *http.Request) {
+			p := llm.WithRetry(w.startProvider(t, func(rw http.ResponseWriter, _ *http.Request) {
 				sent.Add(1)
 				rw.WriteHeader(http.StatusServiceUnavailable)
 			}))
-			ctx, lose := context.WithCancelCause(t.Context())
-			defer lose(nil)
-			asked := 0
-			ctx = agentsvc.WithLease(ctx, func(context.Context) {
-				if asked++; asked > requests {
-					lose(agentsvc.ErrLost)
+			ctx, cancelLease := context.WithCancelCause(t.Context())
+			defer cancelLease(nil)
+			checks := 0
+			ctx = agentsvc.WithLeaseRenewal(ctx, func(context.Context) {
+				if checks++; checks > requests {
+					cancelLease(agentsvc.ErrLeaseLost)
 				}
 			})
-			a := Ask(ctx, t, p, User("x"))
+			a := CollectAnswer(ctx, t, p, UserConversation("x"))
 			if !errors.Is(a.Err, context.Canceled) || sent.Load() != int64(requests) {
 				t.Errorf("error %v after %d requests, want %d", a.Err, sent.Load(), requests)
 			}

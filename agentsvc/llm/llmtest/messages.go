@@ -12,11 +12,11 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// messages is Anthropic's messages API.
-var messages = dialect{
-	key:  func(r *http.Request) string { return r.Header.Get("X-Api-Key") },
-	read: readMessages, play: playMessages,
-	refuse: refuseJSON(func(status int, message string) any {
+// messagesDialect is Anthropic's messages API.
+var messagesDialect = dialect{
+	apiKey:      func(r *http.Request) string { return r.Header.Get("X-Api-Key") },
+	readRequest: readMessages, writeReply: writeMessagesReply,
+	writeError: jsonErrorWriter(func(status int, message string) any {
 		kind := map[int]string{400: "invalid_request_error", 401: "authentication_error", 429: "rate_limit_error", 529: "overloaded_error"}[status]
 		if kind == "" {
 			kind = "api_error"
@@ -25,8 +25,8 @@ var messages = dialect{
 	}),
 }
 
-// signature is what vendors sign the thoughts of their models with here.
-const signature = "c2lnbmVk"
+// thoughtSignature is what vendors sign the thoughts of their models with here.
+const thoughtSignature = "c2lnbmVk"
 
 type messagesRequest struct {
 	Model       string          `json:"model"`
@@ -38,14 +38,14 @@ type messagesRequest struct {
 		Type         string `json:"type"`
 		BudgetTokens int    `json:"budget_tokens"`
 	} `json:"thinking"`
-	Messages []messagesTurn `json:"messages"`
+	Messages []messagesMessage `json:"messages"`
 	Tools    []struct {
 		Name        string         `json:"name"`
 		InputSchema map[string]any `json:"input_schema"`
 	} `json:"tools"`
 }
 
-type messagesTurn struct {
+type messagesMessage struct {
 	Role    string          `json:"role"`
 	Content []messagesBlock `json:"content"`
 }
@@ -67,47 +67,47 @@ type messagesBlock struct {
 	} `json:"source"`
 }
 
-func readMessages(r *http.Request, body []byte) (asked, error) {
+func readMessages(r *http.Request, body []byte) (parsedRequest, error) {
 	var req messagesRequest
 	if err := json.Unmarshal(body, &req); err != nil {
-		return asked{}, err
+		return parsedRequest{}, err
 	}
 	think := req.Thinking.Type == "enabled"
 	switch {
 	case r.Header.Get("Anthropic-Version") == "":
-		return asked{}, errors.New("anthropic-version: header is required")
+		return parsedRequest{}, errors.New("anthropic-version: header is required")
 	case req.Model == "" || req.MaxTokens < 1 || !req.Stream || len(req.Messages) == 0:
-		return asked{}, errors.New("model, max_tokens, messages and stream are required")
+		return parsedRequest{}, errors.New("model, max_tokens, messages and stream are required")
 	case think && (req.Thinking.BudgetTokens < 1024 || req.Thinking.BudgetTokens >= req.MaxTokens):
-		return asked{}, errors.New("max_tokens must be greater than thinking.budget_tokens, which must be at least 1024")
+		return parsedRequest{}, errors.New("max_tokens must be greater than thinking.budget_tokens, which must be at least 1024")
 	case think && req.Temperature != nil && *req.Temperature != 1:
-		return asked{}, errors.New("temperature may only be set to 1 when thinking is enabled")
+		return parsedRequest{}, errors.New("temperature may only be set to 1 when thinking is enabled")
 	case req.Temperature != nil && (*req.Temperature < 0 || *req.Temperature > 1):
-		return asked{}, errors.New("temperature: range: 0..1")
+		return parsedRequest{}, errors.New("temperature: range: 0..1")
 	}
 	for _, t := range req.Tools {
 		if t.Name == "" || t.InputSchema["type"] != "object" {
-			return asked{}, errors.New("a tool is malformed")
+			return parsedRequest{}, errors.New("a tool is malformed")
 		}
 	}
-	a := asked{model: req.Model, think: think, usage: true}
-	open := map[string]string{} // calls that wait for a result: id to name
+	a := parsedRequest{model: req.Model, thinking: think, includeUsage: true}
+	pendingCalls := map[string]string{} // calls that wait for a result: id to name
 	for i, m := range req.Messages {
 		if want := []string{"user", "assistant"}[i%2]; m.Role != want || len(m.Content) == 0 {
-			return asked{}, fmt.Errorf("messages.%d: want content of role %s", i, want)
+			return parsedRequest{}, fmt.Errorf("messages.%d: want content of role %s", i, want)
 		}
-		if think && i >= len(req.Messages)-2 && m.Role == "assistant" && m.calls() && m.Content[0].Type != "thinking" {
-			return asked{}, fmt.Errorf("messages.%d: expected a thinking block first", i)
+		if think && i >= len(req.Messages)-2 && m.Role == "assistant" && m.hasCalls() && m.Content[0].Type != "thinking" {
+			return parsedRequest{}, fmt.Errorf("messages.%d: expected a thinking block first", i)
 		}
-		waiting := len(open) > 0
+		waiting := len(pendingCalls) > 0
 		a.text, a.tool = "", ""
 		for j, b := range m.Content {
-			if err := b.check(m.Role, open); err != nil {
-				return asked{}, fmt.Errorf("messages.%d.content.%d: %w", i, j, err)
+			if err := b.checkBlock(m.Role, pendingCalls); err != nil {
+				return parsedRequest{}, fmt.Errorf("messages.%d.content.%d: %w", i, j, err)
 			}
 			if b.Type == "tool_result" {
-				a.tool = open[b.ToolUseID]
-				delete(open, b.ToolUseID)
+				a.tool = pendingCalls[b.ToolUseID]
+				delete(pendingCalls, b.ToolUseID)
 				b.Text = ""
 				for _, c := range b.Content {
 					b.Text += c.Text
@@ -116,19 +116,19 @@ func readMessages(r *http.Request, body []byte) (asked, error) {
 			}
 			a.text += b.Text
 		}
-		if waiting && len(open) > 0 {
-			return asked{}, fmt.Errorf("messages.%d: tool_use ids were found without tool_result blocks immediately after", i)
+		if waiting && len(pendingCalls) > 0 {
+			return parsedRequest{}, fmt.Errorf("messages.%d: tool_use ids were found without tool_result blocks immediately after", i)
 		}
 	}
 	return a, nil
 }
 
-// calls reports whether the model called tools.
-func (m messagesTurn) calls() bool {
+// hasCalls reports whether the model called tools.
+func (m messagesMessage) hasCalls() bool {
 	return slices.ContainsFunc(m.Content, func(b messagesBlock) bool { return b.Type == "tool_use" })
 }
 
-func (b messagesBlock) check(role string, open map[string]string) error {
+func (b messagesBlock) checkBlock(role string, pendingCalls map[string]string) error {
 	switch role + " " + b.Type {
 	case "user text", "assistant text":
 		if strings.TrimSpace(b.Text) == "" {
@@ -139,16 +139,16 @@ func (b messagesBlock) check(role string, open map[string]string) error {
 			return errors.New("malformed image")
 		}
 	case "user tool_result":
-		if open[b.ToolUseID] == "" {
+		if pendingCalls[b.ToolUseID] == "" {
 			return errors.New("unexpected tool_use_id")
 		}
 	case "assistant tool_use":
 		if b.ID == "" || b.Name == "" || b.Input == nil {
 			return errors.New("malformed tool_use")
 		}
-		open[b.ID] = b.Name
+		pendingCalls[b.ID] = b.Name
 	case "assistant thinking":
-		if b.Signature != signature {
+		if b.Signature != thoughtSignature {
 			return errors.New("invalid signature in thinking block")
 		}
 	default:
@@ -157,13 +157,13 @@ func (b messagesBlock) check(role string, open map[string]string) error {
 	return nil
 }
 
-func playMessages(w http.ResponseWriter, r *http.Request, turn Turn, a asked) {
-	s := newSSE(w)
+func writeMessagesReply(w http.ResponseWriter, r *http.Request, reply Reply, a parsedRequest) {
+	s := newSSEWriter(w)
 	send := func(kind string, more object) {
 		more["type"] = kind
-		s.event(kind, more)
+		s.writeEvent(kind, more)
 	}
-	u := turn.Usage
+	u := reply.Usage
 	usage := object{
 		"input_tokens": u.InputTokens - u.CacheReadTokens - u.CacheWriteTokens, "cache_read_input_tokens": u.CacheReadTokens,
 		"cache_creation_input_tokens": u.CacheWriteTokens, "output_tokens": 1,
@@ -172,45 +172,45 @@ func playMessages(w http.ResponseWriter, r *http.Request, turn Turn, a asked) {
 		"id": "msg_1", "type": "message", "role": "assistant", "model": a.model, "content": []any{}, "stop_reason": nil, "usage": usage,
 	}})
 	send("ping", object{})
-	place := 0
+	index := 0
 	block := func(start object, deltas ...object) {
-		send("content_block_start", object{"index": place, "content_block": start})
+		send("content_block_start", object{"index": index, "content_block": start})
 		for _, d := range deltas {
-			send("content_block_delta", object{"index": place, "delta": d})
+			send("content_block_delta", object{"index": index, "delta": d})
 		}
 	}
 	stop := func() {
-		send("content_block_stop", object{"index": place})
-		place++
+		send("content_block_stop", object{"index": index})
+		index++
 	}
-	if turn.Think != "" && a.think {
+	if reply.Thought != "" && a.thinking {
 		block(object{"type": "thinking", "thinking": "", "signature": ""},
-			object{"type": "thinking_delta", "thinking": turn.Think}, object{"type": "signature_delta", "signature": signature})
+			object{"type": "thinking_delta", "thinking": reply.Thought}, object{"type": "signature_delta", "signature": thoughtSignature})
 		stop()
 	}
-	if len(turn.Say) > 0 {
+	if len(reply.Pieces) > 0 {
 		var deltas []object
-		for _, piece := range turn.Say {
-			deltas = append(deltas, object{"type": "text_delta", "text": fill(piece, a.text)})
+		for _, piece := range reply.Pieces {
+			deltas = append(deltas, object{"type": "text_delta", "text": fillResult(piece, a.text)})
 		}
 		block(object{"type": "text", "text": ""}, deltas...)
-		if turn.Hang {
+		if reply.Hang {
 			<-r.Context().Done()
 			return
 		}
 		stop()
 	}
 	reason := "end_turn"
-	for _, call := range turn.Calls {
+	for _, call := range reply.Calls {
 		reason = "tool_use"
 		var deltas []object
-		for _, cut := range thirds(string(call.Arguments)) {
+		for _, cut := range splitInThree(string(call.Arguments)) {
 			deltas = append(deltas, object{"type": "input_json_delta", "partial_json": cut})
 		}
-		block(object{"type": "tool_use", "id": id(call, "toolu_"), "name": call.Name, "input": object{}}, deltas...)
+		block(object{"type": "tool_use", "id": callID(call, "toolu_"), "name": call.Name, "input": object{}}, deltas...)
 		stop()
 	}
-	switch turn.Stop {
+	switch reply.Stop {
 	case llm.StopLength:
 		reason = "max_tokens"
 	case llm.StopRefusal:

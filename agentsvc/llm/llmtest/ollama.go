@@ -10,16 +10,16 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// ollama is Ollama's chat. Its server asks for no key: a request without one passes.
-var ollama = dialect{
-	key: func(r *http.Request) string {
+// ollamaDialect is Ollama's chat. Its server asks for no key: a request without one passes.
+var ollamaDialect = dialect{
+	apiKey: func(r *http.Request) string {
 		if r.Header.Get("Authorization") == "" {
 			return Key
 		}
-		return bearer(r)
+		return bearerToken(r)
 	},
-	read: readOllama, play: playOllama,
-	refuse: refuseJSON(func(_ int, message string) any { return object{"error": message} }),
+	readRequest: readOllama, writeReply: writeOllamaReply,
+	writeError: jsonErrorWriter(func(_ int, message string) any { return object{"error": message} }),
 }
 
 type ollamaMessage struct {
@@ -40,7 +40,7 @@ type ollamaCall struct {
 	} `json:"function"`
 }
 
-func readOllama(_ *http.Request, body []byte) (asked, error) {
+func readOllama(_ *http.Request, body []byte) (parsedRequest, error) {
 	var req struct {
 		Model    string          `json:"model"`
 		Stream   *bool           `json:"stream"`
@@ -57,17 +57,17 @@ func readOllama(_ *http.Request, body []byte) (asked, error) {
 		} `json:"tools"`
 	}
 	if err := json.Unmarshal(body, &req); err != nil {
-		return asked{}, err
+		return parsedRequest{}, err
 	}
 	if req.Model == "" || len(req.Messages) == 0 || req.Stream != nil && !*req.Stream {
-		return asked{}, errors.New("model and messages are required, and only streams are served")
+		return parsedRequest{}, errors.New("model and messages are required, and only streams are served")
 	}
 	for _, t := range req.Tools {
 		if t.Type != "function" || t.Function.Name == "" || t.Function.Parameters.Type != "object" {
-			return asked{}, errors.New("a tool is malformed")
+			return parsedRequest{}, errors.New("a tool is malformed")
 		}
 	}
-	a := asked{model: req.Model, usage: true}
+	a := parsedRequest{model: req.Model, includeUsage: true}
 	called := map[string]bool{}
 	for i, m := range req.Messages {
 		a.text, a.tool = m.Content, ""
@@ -94,13 +94,13 @@ func readOllama(_ *http.Request, body []byte) (asked, error) {
 			err = fmt.Errorf("unknown role %q", m.Role)
 		}
 		if err != nil {
-			return asked{}, fmt.Errorf("messages[%d]: %w", i, err)
+			return parsedRequest{}, fmt.Errorf("messages[%d]: %w", i, err)
 		}
 	}
 	return a, nil
 }
 
-func playOllama(w http.ResponseWriter, r *http.Request, turn Turn, a asked) {
+func writeOllamaReply(w http.ResponseWriter, r *http.Request, reply Reply, a parsedRequest) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	send := func(m ollamaMessage, more object) {
 		m.Role = "assistant"
@@ -111,26 +111,26 @@ func playOllama(w http.ResponseWriter, r *http.Request, turn Turn, a asked) {
 		_ = json.NewEncoder(w).Encode(line)
 		w.(http.Flusher).Flush()
 	}
-	if turn.Think != "" {
-		send(ollamaMessage{Thinking: turn.Think}, nil)
+	if reply.Thought != "" {
+		send(ollamaMessage{Thinking: reply.Thought}, nil)
 	}
-	for _, piece := range turn.Say {
-		send(ollamaMessage{Content: fill(piece, a.text)}, nil)
+	for _, piece := range reply.Pieces {
+		send(ollamaMessage{Content: fillResult(piece, a.text)}, nil)
 	}
-	if turn.Hang {
+	if reply.Hang {
 		<-r.Context().Done()
 		return
 	}
-	for i, call := range turn.Calls {
+	for i, call := range reply.Calls {
 		var out ollamaCall
 		out.ID, out.Function.Index, out.Function.Name, out.Function.Arguments = string(call.ID), i, call.Name, call.Arguments
 		send(ollamaMessage{ToolCalls: []ollamaCall{out}}, nil)
 	}
 	reason := "stop"
-	if turn.Stop == llm.StopLength {
+	if reply.Stop == llm.StopLength {
 		reason = "length"
 	}
 	send(ollamaMessage{}, object{
-		"done": true, "done_reason": reason, "total_duration": 5, "prompt_eval_count": turn.Usage.InputTokens, "eval_count": turn.Usage.OutputTokens,
+		"done": true, "done_reason": reason, "total_duration": 5, "prompt_eval_count": reply.Usage.InputTokens, "eval_count": reply.Usage.OutputTokens,
 	})
 }

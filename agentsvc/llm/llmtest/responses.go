@@ -9,8 +9,8 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// responses is OpenAI's responses API.
-var responses = dialect{key: bearer, read: readResponses, play: playResponses, refuse: chat.refuse}
+// responsesDialect is OpenAI's responses API.
+var responsesDialect = dialect{apiKey: bearerToken, readRequest: readResponses, writeReply: writeResponsesReply, writeError: chatDialect.writeError}
 
 // responseItem is one item of a request's input.
 type responseItem struct {
@@ -23,7 +23,7 @@ type responseItem struct {
 	Output    string          `json:"output"`
 }
 
-func readResponses(_ *http.Request, body []byte) (asked, error) {
+func readResponses(_ *http.Request, body []byte) (parsedRequest, error) {
 	var req struct {
 		Model  string         `json:"model"`
 		Stream bool           `json:"stream"`
@@ -36,24 +36,24 @@ func readResponses(_ *http.Request, body []byte) (asked, error) {
 		} `json:"tools"`
 	}
 	if err := json.Unmarshal(body, &req); err != nil {
-		return asked{}, err
+		return parsedRequest{}, err
 	}
 	if req.Model == "" || !req.Stream || len(req.Input) == 0 || req.Store == nil || *req.Store {
-		return asked{}, errors.New("model, stream and input are required, and store must be off")
+		return parsedRequest{}, errors.New("model, stream and input are required, and store must be off")
 	}
 	for _, t := range req.Tools {
 		if t.Type != "function" || t.Name == "" || t.Parameters == nil || t.Strict == nil {
-			return asked{}, errors.New("a tool is malformed")
+			return parsedRequest{}, errors.New("a tool is malformed")
 		}
 	}
-	a := asked{model: req.Model, usage: true}
+	a := parsedRequest{model: req.Model, includeUsage: true}
 	called := map[string]string{}
 	for i, item := range req.Input {
 		a.tool = ""
 		var err error
 		switch item.Type {
 		case "", "message":
-			a.text, err = item.text()
+			a.text, err = item.contentText()
 		case "function_call":
 			if item.CallID == "" || item.Name == "" || !json.Valid([]byte(item.Arguments)) {
 				err = errors.New("malformed call")
@@ -68,16 +68,16 @@ func readResponses(_ *http.Request, body []byte) (asked, error) {
 			err = fmt.Errorf("unknown type %q", item.Type)
 		}
 		if err != nil {
-			return asked{}, fmt.Errorf("input[%d]: %w", i, err)
+			return parsedRequest{}, fmt.Errorf("input[%d]: %w", i, err)
 		}
 	}
 	return a, nil
 }
 
-func (i responseItem) text() (string, error) {
-	var whole string
-	if json.Unmarshal(i.Content, &whole) == nil {
-		return whole, nil
+func (i responseItem) contentText() (string, error) {
+	var fullText string
+	if json.Unmarshal(i.Content, &fullText) == nil {
+		return fullText, nil
 	}
 	var parts []struct{ Type, Text string }
 	if err := json.Unmarshal(i.Content, &parts); err != nil || len(parts) == 0 || i.Role != "user" {
@@ -87,59 +87,59 @@ func (i responseItem) text() (string, error) {
 		if p.Type != "input_text" && p.Type != "input_image" {
 			return "", fmt.Errorf("unknown part %q", p.Type)
 		}
-		whole += p.Text
+		fullText += p.Text
 	}
-	return whole, nil
+	return fullText, nil
 }
 
-func playResponses(w http.ResponseWriter, r *http.Request, turn Turn, a asked) {
-	s := newSSE(w)
+func writeResponsesReply(w http.ResponseWriter, r *http.Request, reply Reply, a parsedRequest) {
+	s := newSSEWriter(w)
 	send := func(kind string, more object) {
 		more["type"], more["sequence_number"] = kind, 0
-		s.event(kind, more)
+		s.writeEvent(kind, more)
 	}
 	send("response.created", object{"response": object{"id": "resp_1", "object": "response", "status": "in_progress", "model": a.model, "output": []any{}}})
-	place := 0
+	index := 0
 	item := func(added object) func() {
-		at := place
-		place++
+		at := index
+		index++
 		send("response.output_item.added", object{"output_index": at, "item": added})
 		return func() { send("response.output_item.done", object{"output_index": at, "item": added}) }
 	}
-	if turn.Think != "" {
+	if reply.Thought != "" {
 		done := item(object{"type": "reasoning", "id": "rs_1", "summary": []any{}})
-		send("response.reasoning_summary_text.delta", object{"item_id": "rs_1", "output_index": 0, "summary_index": 0, "delta": turn.Think})
+		send("response.reasoning_summary_text.delta", object{"item_id": "rs_1", "output_index": 0, "summary_index": 0, "delta": reply.Thought})
 		done()
 	}
-	if len(turn.Say) > 0 {
+	if len(reply.Pieces) > 0 {
 		kind, done := "response.output_text.delta", item(object{"type": "message", "id": "msg_1", "role": "assistant", "content": []any{}})
-		if turn.Stop == llm.StopRefusal {
+		if reply.Stop == llm.StopRefusal {
 			kind = "response.refusal.delta"
 		}
-		for _, piece := range turn.Say {
-			send(kind, object{"item_id": "msg_1", "output_index": place - 1, "content_index": 0, "delta": fill(piece, a.text)})
+		for _, piece := range reply.Pieces {
+			send(kind, object{"item_id": "msg_1", "output_index": index - 1, "content_index": 0, "delta": fillResult(piece, a.text)})
 		}
-		if turn.Hang {
+		if reply.Hang {
 			<-r.Context().Done()
 			return
 		}
 		done()
 	}
-	for _, call := range turn.Calls {
-		done := item(object{"type": "function_call", "id": "fc_1", "call_id": id(call, "call_"), "name": call.Name, "arguments": ""})
-		for _, cut := range thirds(string(call.Arguments)) {
-			send("response.function_call_arguments.delta", object{"item_id": "fc_1", "output_index": place - 1, "delta": cut})
+	for _, call := range reply.Calls {
+		done := item(object{"type": "function_call", "id": "fc_1", "call_id": callID(call, "call_"), "name": call.Name, "arguments": ""})
+		for _, cut := range splitInThree(string(call.Arguments)) {
+			send("response.function_call_arguments.delta", object{"item_id": "fc_1", "output_index": index - 1, "delta": cut})
 		}
 		done()
 	}
-	u := turn.Usage
+	u := reply.Usage
 	end := object{"id": "resp_1", "object": "response", "status": "completed", "model": a.model, "output": []any{}, "error": nil, "usage": object{
 		"input_tokens": u.InputTokens, "output_tokens": u.OutputTokens, "total_tokens": u.InputTokens + u.OutputTokens,
 		"input_tokens_details":  object{"cached_tokens": u.CacheReadTokens, "cache_write_tokens": u.CacheWriteTokens},
 		"output_tokens_details": object{"reasoning_tokens": u.ReasoningTokens},
 	}}
 	kind := "response.completed"
-	if turn.Stop == llm.StopLength {
+	if reply.Stop == llm.StopLength {
 		kind, end["status"], end["incomplete_details"] = "response.incomplete", "incomplete", object{"reason": "max_output_tokens"}
 	}
 	send(kind, object{"response": end})

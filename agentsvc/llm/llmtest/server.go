@@ -21,9 +21,9 @@ const Key = "key-of-the-test"
 // URL+"/v1", and at URL Anthropic's messages, Gemini's generateContent and Ollama's chat. It refuses what the vendors
 // refuse: a missing key, a conversation out of order, a tool result without its call, a thought that is not given back.
 type Server struct {
-	URL    string
-	script []Turn
-	open   atomic.Int64
+	URL          string
+	script       []Reply
+	openRequests atomic.Int64
 
 	mu       sync.Mutex
 	requests []Request
@@ -37,14 +37,14 @@ type Request struct {
 }
 
 // NewServer starts a server, which ends with the test.
-func NewServer(t testing.TB, script []Turn) *Server {
+func NewServer(t testing.TB, script []Reply) *Server {
 	s := &Server{script: script}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/chat/completions", s.record(chat))
-	mux.HandleFunc("POST /v1/responses", s.record(responses))
-	mux.HandleFunc("POST /v1/messages", s.record(messages))
-	mux.HandleFunc("POST /v1beta/models/{call}", s.record(generate))
-	mux.HandleFunc("POST /api/chat", s.record(ollama))
+	mux.HandleFunc("POST /v1/chat/completions", s.recordRequests(chatDialect))
+	mux.HandleFunc("POST /v1/responses", s.recordRequests(responsesDialect))
+	mux.HandleFunc("POST /v1/messages", s.recordRequests(messagesDialect))
+	mux.HandleFunc("POST /v1beta/models/{call}", s.recordRequests(generateDialect))
+	mux.HandleFunc("POST /api/chat", s.recordRequests(ollamaDialect))
 	srv := httptest.NewServer(mux)
 	t.Cleanup(func() {
 		srv.CloseClientConnections()
@@ -54,8 +54,8 @@ func NewServer(t testing.TB, script []Turn) *Server {
 	return s
 }
 
-// Open counts the requests that are being answered.
-func (s *Server) Open() int { return int(s.open.Load()) }
+// OpenRequests counts the requests that are being answered.
+func (s *Server) OpenRequests() int { return int(s.openRequests.Load()) }
 
 // Requests returns what was sent so far, in order.
 func (s *Server) Requests() []Request {
@@ -66,29 +66,29 @@ func (s *Server) Requests() []Request {
 
 // dialect is one of the protocols that the server speaks.
 type dialect struct {
-	// key returns the API key of a request.
-	key func(r *http.Request) string
-	// read returns what a request's body asks for, or what a real server would not accept about it.
-	read func(r *http.Request, body []byte) (asked, error)
-	// refuse answers with an error.
-	refuse func(w http.ResponseWriter, status int, code string)
-	// play answers with a turn.
-	play func(w http.ResponseWriter, r *http.Request, t Turn, a asked)
+	// apiKey returns the API key of a request.
+	apiKey func(r *http.Request) string
+	// readRequest returns what a request's body asks for, or what a real server would not accept about it.
+	readRequest func(r *http.Request, body []byte) (parsedRequest, error)
+	// writeError answers with an error.
+	writeError func(w http.ResponseWriter, status int, code string)
+	// writeReply answers with a turn.
+	writeReply func(w http.ResponseWriter, r *http.Request, t Reply, a parsedRequest)
 }
 
-// asked is what a request asks for.
-type asked struct {
-	model string
-	text  string // what the conversation ends with
-	tool  string // the tool whose result that is
-	think bool   // the model is to think
-	usage bool   // usage is to be told
+// parsedRequest is what a request asks for.
+type parsedRequest struct {
+	model        string
+	text         string // what the conversation ends with
+	tool         string // the tool whose result that is
+	thinking     bool   // the model is to think
+	includeUsage bool   // includeUsage is to be told
 }
 
-func (s *Server) record(d dialect) http.HandlerFunc {
+func (s *Server) recordRequests(d dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.open.Add(1)
-		defer s.open.Add(-1)
+		s.openRequests.Add(1)
+		defer s.openRequests.Add(-1)
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
@@ -96,34 +96,34 @@ func (s *Server) record(d dialect) http.HandlerFunc {
 		s.mu.Lock()
 		s.requests = append(s.requests, Request{Header: r.Header.Clone(), URL: r.URL.String(), Body: body})
 		s.mu.Unlock()
-		s.serve(w, r, d, body)
+		s.serveRequest(w, r, d, body)
 	}
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, d dialect, body []byte) {
-	if d.key(r) != Key {
-		d.refuse(w, http.StatusUnauthorized, "invalid_api_key")
+func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request, d dialect, body []byte) {
+	if d.apiKey(r) != Key {
+		d.writeError(w, http.StatusUnauthorized, "invalid_api_key")
 		return
 	}
-	a, err := d.read(r, body)
+	a, err := d.readRequest(r, body)
 	if err != nil {
-		d.refuse(w, http.StatusBadRequest, err.Error())
+		d.writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	turn, ok := s.turn(a.text, a.tool)
+	reply, ok := s.findReply(a.text, a.tool)
 	switch {
 	case !ok:
-		d.refuse(w, http.StatusUnprocessableEntity, "the script has no turn for this")
-	case turn.Status != 0:
-		retryAfter(w, turn)
-		d.refuse(w, turn.Status, "scripted")
+		d.writeError(w, http.StatusUnprocessableEntity, "the script has no turn for this")
+	case reply.Status != 0:
+		setRetryAfter(w, reply)
+		d.writeError(w, reply.Status, "scripted")
 	default:
-		d.play(w, r, turn, a)
+		d.writeReply(w, r, reply, a)
 	}
 }
 
-// refuseJSON answers with an error whose body is shaped by shape.
-func refuseJSON(shape func(status int, message string) any) func(http.ResponseWriter, int, string) {
+// jsonErrorWriter answers with an error whose body is shaped by shape.
+func jsonErrorWriter(shape func(status int, message string) any) func(http.ResponseWriter, int, string) {
 	return func(w http.ResponseWriter, status int, code string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
@@ -131,21 +131,21 @@ func refuseJSON(shape func(status int, message string) any) func(http.ResponseWr
 	}
 }
 
-func bearer(r *http.Request) string {
+func bearerToken(r *http.Request) string {
 	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return key
 }
 
-// id returns the id of a call, a new one where the script gives none.
-func id(call agentsvc.ToolCall, prefix string) string {
+// callID returns the id of a call, a new one where the script gives none.
+func callID(call agentsvc.ToolCall, prefix string) string {
 	if call.ID != "" {
 		return string(call.ID)
 	}
 	return prefix + agentsvc.NewID()
 }
 
-// thirds cuts text into three pieces, of which the first may be empty.
-func thirds(text string) []string {
+// splitInThree cuts text into three pieces, of which the first may be empty.
+func splitInThree(text string) []string {
 	r := []rune(text)
 	return []string{string(r[:len(r)/3]), string(r[len(r)/3 : len(r)/2]), string(r[len(r)/2:])}
 }
@@ -153,49 +153,49 @@ func thirds(text string) []string {
 // object is a JSON object to write.
 type object = map[string]any
 
-// turn returns the answer to a conversation that ends with text, which is the result of tool if that is not empty.
-func (s *Server) turn(text, tool string) (Turn, bool) {
+// findReply returns the answer to a conversation that ends with text, which is the result of tool if that is not empty.
+func (s *Server) findReply(text, tool string) (Reply, bool) {
 	for _, t := range s.script {
-		if t.Tool == tool && (tool != "" || t.Text == text) {
+		if t.ToolName == tool && (tool != "" || t.UserText == text) {
 			return t, true
 		}
 	}
-	return Turn{}, false
+	return Reply{}, false
 }
 
-// fill puts a tool result's text into a piece of an answer.
-func fill(piece, result string) string { return strings.ReplaceAll(piece, "{{result}}", result) }
+// fillResult puts a tool result's text into a piece of an answer.
+func fillResult(piece, result string) string { return strings.ReplaceAll(piece, "{{result}}", result) }
 
-// sse writes server-sent events.
-type sse struct {
+// sseWriter writes server-sent events.
+type sseWriter struct {
 	w http.ResponseWriter
 }
 
-func newSSE(w http.ResponseWriter) sse {
+func newSSEWriter(w http.ResponseWriter) sseWriter {
 	w.Header().Set("Content-Type", "text/event-stream")
-	return sse{w}
+	return sseWriter{w}
 }
 
-func (s sse) data(v any) {
+func (s sseWriter) writeJSON(v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
 	}
-	s.raw(string(text))
+	s.writeData(string(text))
 }
 
-// event writes an event that has a name.
-func (s sse) event(name string, v any) {
+// writeEvent writes an event that has a name.
+func (s sseWriter) writeEvent(name string, v any) {
 	_, _ = io.WriteString(s.w, "event: "+name+"\n")
-	s.data(v)
+	s.writeJSON(v)
 }
 
-func (s sse) raw(text string) {
+func (s sseWriter) writeData(text string) {
 	_, _ = io.WriteString(s.w, "data: "+text+"\n\n")
 	s.w.(http.Flusher).Flush()
 }
 
-func retryAfter(w http.ResponseWriter, t Turn) {
+func setRetryAfter(w http.ResponseWriter, t Reply) {
 	if t.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(t.RetryAfter.Seconds())))
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func testText(t *testing.T, s Subject) {
-	a := Ask(t.Context(), t, s.Provider, User("hello"))
+	a := CollectAnswer(t.Context(), t, s.Provider, UserConversation("hello"))
 	if a.Err != nil || a.Text != "Hello to you." || a.Stop != llm.StopEnd || len(a.Calls) != 0 {
 		t.Errorf("answer = %+v", a)
 	}
@@ -25,23 +25,23 @@ func testText(t *testing.T, s Subject) {
 }
 
 func testCall(t *testing.T, s Subject) {
-	a := Ask(t.Context(), t, s.Provider, User("weather"))
+	a := CollectAnswer(t.Context(), t, s.Provider, UserConversation("weather"))
 	if a.Err != nil || a.Stop != llm.StopTools {
 		t.Fatalf("answer = %+v", a)
 	}
-	wantCalls(t, a.Calls, "get_weather", `{"city":"Köln","days":[1,2]}`)
+	requireCalls(t, a.Calls, "get_weather", `{"city":"Köln","days":[1,2]}`)
 }
 
 func testParallelCalls(t *testing.T, s Subject) {
-	a := Ask(t.Context(), t, s.Provider, User("two"))
+	a := CollectAnswer(t.Context(), t, s.Provider, UserConversation("two"))
 	if a.Err != nil || a.Stop != llm.StopTools || a.Text != "Let me look." {
 		t.Fatalf("answer = %+v", a)
 	}
-	wantCalls(t, a.Calls, "get_weather", `{"city":"Rome"}`, "get_time", `{}`)
+	requireCalls(t, a.Calls, "get_weather", `{"city":"Rome"}`, "get_time", `{}`)
 }
 
-// wantCalls compares calls with pairs of a name and arguments.
-func wantCalls(t *testing.T, calls []agentsvc.ToolCall, want ...string) {
+// requireCalls compares calls with pairs of a name and arguments.
+func requireCalls(t *testing.T, calls []agentsvc.ToolCall, want ...string) {
 	t.Helper()
 	if len(calls) != len(want)/2 {
 		t.Fatalf("%d calls, want %d", len(calls), len(want)/2)
@@ -67,26 +67,26 @@ func wantCalls(t *testing.T, calls []agentsvc.ToolCall, want ...string) {
 }
 
 func testResults(t *testing.T, s Subject) {
-	conversation := User("two")
-	first := Ask(t.Context(), t, s.Provider, conversation)
+	conversation := UserConversation("two")
+	first := CollectAnswer(t.Context(), t, s.Provider, conversation)
 	if first.Err != nil {
 		t.Fatal(first.Err)
 	}
-	said := message(agentsvc.RoleAgent, first.Text)
-	said.Message.ToolCalls = first.Calls
-	conversation = append(conversation, said)
+	agentMessage := newMessage(agentsvc.RoleAgent, first.Text)
+	agentMessage.Message.ToolCalls = first.Calls
+	conversation = append(conversation, agentMessage)
 	for i, text := range []string{"sunny", "noon"} {
 		call := first.Calls[i]
 		conversation = append(conversation, agentsvc.Entry{Result: &agentsvc.ToolResult{Call: call.ID, Name: call.Name, Text: text}})
 	}
-	a := Ask(t.Context(), t, s.Provider, conversation)
+	a := CollectAnswer(t.Context(), t, s.Provider, conversation)
 	if a.Err != nil || a.Text != "It is noon." || a.Stop != llm.StopEnd {
 		t.Errorf("answer = %+v", a)
 	}
 }
 
 func testUsage(t *testing.T, s Subject) {
-	a := Ask(t.Context(), t, s.Provider, User("hello"))
+	a := CollectAnswer(t.Context(), t, s.Provider, UserConversation("hello"))
 	if a.Usage == nil {
 		t.Fatal("no usage")
 	}
@@ -100,10 +100,10 @@ func testUsage(t *testing.T, s Subject) {
 
 func testRefusal(t *testing.T, s Subject) {
 	want := llm.StopEnd
-	if s.Refuses {
+	if s.ReportsRefusal {
 		want = llm.StopRefusal
 	}
-	a := Ask(t.Context(), t, s.Provider, User("may I"))
+	a := CollectAnswer(t.Context(), t, s.Provider, UserConversation("may I"))
 	if a.Err != nil || a.Text != "I may not." || a.Stop != want {
 		t.Errorf("answer = %+v", a)
 	}
@@ -116,7 +116,7 @@ func testErrors(t *testing.T, s Subject) {
 		retryable bool
 	}{{"key", 401, false}, {"malformed", 400, false}, {"busy", 429, true}, {"broken", 500, true}}
 	for _, tt := range tests {
-		a := Ask(t.Context(), t, s.Provider, User(tt.text))
+		a := CollectAnswer(t.Context(), t, s.Provider, UserConversation(tt.text))
 		var e *llm.Error
 		if !errors.As(a.Err, &e) {
 			t.Errorf("%s: error = %v, want an llm.Error", tt.text, a.Err)
@@ -135,7 +135,7 @@ func testCancel(t *testing.T, s Subject) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var last error
-	for c, err := range s.Provider.Stream(ctx, llm.Request{Conversation: User("hang")}) {
+	for c, err := range s.Provider.Stream(ctx, llm.Request{Conversation: UserConversation("hang")}) {
 		if c.Text != "" {
 			cancel()
 		}
@@ -144,33 +144,33 @@ func testCancel(t *testing.T, s Subject) {
 	if !errors.Is(last, context.Canceled) {
 		t.Errorf("error = %v, want context.Canceled", last)
 	}
-	closes(t, s)
+	requireClosed(t, s)
 }
 
 func testBreak(t *testing.T, s Subject) {
-	for _, err := range s.Provider.Stream(t.Context(), llm.Request{Conversation: User("hang")}) {
+	for _, err := range s.Provider.Stream(t.Context(), llm.Request{Conversation: UserConversation("hang")}) {
 		if err != nil {
 			t.Error(err)
 		}
 		break
 	}
-	closes(t, s)
+	requireClosed(t, s)
 }
 
 func testCancelledBefore(t *testing.T, s Subject) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if a := Ask(ctx, t, s.Provider, User("hello")); !errors.Is(a.Err, context.Canceled) || a.Text != "" {
+	if a := CollectAnswer(ctx, t, s.Provider, UserConversation("hello")); !errors.Is(a.Err, context.Canceled) || a.Text != "" {
 		t.Errorf("answer = %+v, want context.Canceled", a)
 	}
-	closes(t, s)
+	requireClosed(t, s)
 }
 
 func testConcurrent(t *testing.T, s Subject) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if a := Ask(t.Context(), t, s.Provider, User("hello")); a.Err != nil || a.Text != "Hello to you." {
+			if a := CollectAnswer(t.Context(), t, s.Provider, UserConversation("hello")); a.Err != nil || a.Text != "Hello to you." {
 				t.Errorf("answer = %+v", a)
 			}
 		})

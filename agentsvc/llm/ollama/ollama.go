@@ -31,17 +31,17 @@ type Options struct {
 	HTTP        *http.Client
 	Temperature *float64 // the model's default if nil
 	MaxTokens   int64    // of one answer, the model's default if zero
-	// FirstTimeout bounds the wait for the first word of an answer, [upstream.FirstWord] if zero; IdleTimeout the wait
+	// FirstTimeout bounds the wait for the first word of an answer, [upstream.DefaultFirstTimeout] if zero; IdleTimeout the wait
 	// for the next piece from there on, 60 s if zero.
 	FirstTimeout, IdleTimeout time.Duration
 }
 
 // Provider asks one model. It is safe for concurrent use.
 type Provider struct {
-	opts   Options
-	vendor upstream.Vendor
-	http   *http.Client
-	chat   string // address
+	opts       Options
+	vendor     upstream.Vendor
+	httpClient *http.Client
+	chatURL    string // address
 }
 
 // New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work, and calls nobody.
@@ -58,16 +58,16 @@ func New(opts Options) (*Provider, error) {
 	if opts.BaseURL == "" {
 		opts.BaseURL = BaseURL
 	}
-	if err := upstream.CheckURL(opts.BaseURL); err != nil {
+	if err := upstream.CheckBaseURL(opts.BaseURL); err != nil {
 		return nil, err
 	}
 	chat, err := url.JoinPath(opts.BaseURL, "api/chat")
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{opts: opts, chat: chat}
-	p.vendor = upstream.Vendor{Name: opts.Name, First: opts.FirstTimeout, Idle: opts.IdleTimeout, Lines: true}
-	p.http = p.vendor.Client(opts.HTTP)
+	p := &Provider{opts: opts, chatURL: chat}
+	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, LineDelimited: true}
+	p.httpClient = p.vendor.NewClient(opts.HTTP)
 	return p, nil
 }
 
@@ -76,18 +76,18 @@ func New(opts Options) (*Provider, error) {
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
-			out, err := p.request(ctx, req)
+			out, err := p.newRequest(ctx, req)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			p.read(out, &answer{Answer: upstream.NewAnswer(ctx, p.opts.Name, p.opts.Model, req)}, yield)
+			p.readAnswer(out, &answerDecoder{AnswerBuilder: upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)}, yield)
 		}
 	})
 }
 
-func (p *Provider) request(ctx context.Context, req llm.Request) (*http.Request, error) {
-	params, err := p.params(req)
+func (p *Provider) newRequest(ctx context.Context, req llm.Request) (*http.Request, error) {
+	params, err := p.encodeRequest(req)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (p *Provider) request(ctx context.Context, req llm.Request) (*http.Request,
 	if err != nil {
 		return nil, err
 	}
-	out, err := http.NewRequestWithContext(ctx, http.MethodPost, p.chat, bytes.NewReader(body))
+	out, err := http.NewRequestWithContext(ctx, http.MethodPost, p.chatURL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +106,8 @@ func (p *Provider) request(ctx context.Context, req llm.Request) (*http.Request,
 	return out, nil
 }
 
-func (p *Provider) read(req *http.Request, a *answer, yield func([]llm.Chunk, error) bool) {
-	resp, err := p.http.Do(req)
+func (p *Provider) readAnswer(req *http.Request, a *answerDecoder, yield func([]llm.Chunk, error) bool) {
+	resp, err := p.httpClient.Do(req)
 	if err != nil {
 		yield(nil, err)
 		return
@@ -121,13 +121,13 @@ func (p *Provider) read(req *http.Request, a *answer, yield func([]llm.Chunk, er
 			return
 		}
 		if len(bytes.TrimSpace(line)) > 0 {
-			chunks, bad := a.line(line, err == nil)
+			chunks, bad := a.decodeLine(line, err == nil)
 			if !yield(chunks, bad) || bad != nil {
 				return
 			}
 		}
 		if err != nil {
-			yield(a.end())
+			yield(a.finishAnswer())
 			return
 		}
 	}

@@ -19,10 +19,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func provider(t *testing.T, opts ollama.Options) *ollama.Provider {
+func newProvider(t *testing.T, opts ollama.Options) *ollama.Provider {
 	t.Helper()
 	if opts.HTTP == nil {
-		opts.HTTP = llmtest.WayOut(t)
+		opts.HTTP = llmtest.NewLocalClient(t)
 	}
 	p, err := ollama.New(opts)
 	if err != nil {
@@ -32,9 +32,9 @@ func provider(t *testing.T, opts ollama.Options) *ollama.Provider {
 }
 
 func TestSuite(t *testing.T) {
-	llmtest.Run(t, func(t *testing.T, script []llmtest.Turn) llmtest.Subject {
+	llmtest.RunSuite(t, func(t *testing.T, script []llmtest.Reply) llmtest.Subject {
 		srv := llmtest.NewServer(t, script)
-		return llmtest.Subject{Provider: provider(t, ollama.Options{BaseURL: srv.URL, APIKey: llmtest.Key}), Open: srv.Open}
+		return llmtest.Subject{Provider: newProvider(t, ollama.Options{BaseURL: srv.URL, APIKey: llmtest.Key}), OpenRequests: srv.OpenRequests}
 	})
 }
 
@@ -42,9 +42,9 @@ func TestSuite(t *testing.T) {
 // have it refuse the whole request is refused before.
 func TestToolSchema(t *testing.T) {
 	t.Parallel()
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "hi", Say: []string{"ok"}}})
-	ask := func(schema string) error {
-		for _, err := range provider(t, ollama.Options{BaseURL: srv.URL}).Stream(t.Context(), llm.Request{
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "hi", Pieces: []string{"ok"}}})
+	send := func(schema string) error {
+		for _, err := range newProvider(t, ollama.Options{BaseURL: srv.URL}).Stream(t.Context(), llm.Request{
 			Tools:        []agentsvc.ToolSpec{{Name: "get", Parameters: []byte(schema)}},
 			Conversation: []agentsvc.Entry{{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{Text: "hi"}}}}},
 		}) {
@@ -56,33 +56,33 @@ func TestToolSchema(t *testing.T) {
 	}
 	for _, schema := range []string{`{"type":"object","required":"q"}`, `{"type":"object","properties":{"q":{"type":7}}}`, `{"type":"object","properties":{"q":{"type":["string",7]}}}`} {
 		var invalid *agentsvc.InvalidError
-		if err := ask(schema); !errors.As(err, &invalid) {
+		if err := send(schema); !errors.As(err, &invalid) {
 			t.Errorf("%s: %v", schema, err)
 		}
 	}
-	if err := ask(`{"type":"object","title":"T","$defs":{"d":{"type":"string"}},"additionalProperties":false,"properties":{"a":{"anyOf":[{"type":"string"},{"type":["number","null"]}],"default":1},"b":{"type":"array","items":{"$ref":"#/$defs/d"},"enum":[["x"]],"description":"D"}}}`); err != nil {
+	if err := send(`{"type":"object","title":"T","$defs":{"d":{"type":"string"}},"additionalProperties":false,"properties":{"a":{"anyOf":[{"type":"string"},{"type":["number","null"]}],"default":1},"b":{"type":"array","items":{"$ref":"#/$defs/d"},"enum":[["x"]],"description":"D"}}}`); err != nil {
 		t.Fatal(err)
 	}
-	llmtest.SameJSON(t, `{"model":"qwen3","options":{},"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"get","parameters":{
+	llmtest.RequireSameJSON(t, `{"model":"qwen3","options":{},"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"get","parameters":{
 		"type":"object","$defs":{"d":{"type":"string"}},"properties":{"a":{"anyOf":[{"type":"string"},{"type":["number","null"]}]},"b":{"type":"array","items":{"$ref":"#/$defs/d"},"enum":[["x"]],"description":"D"}}
 	}}}]}`, srv.Requests()[0].Body)
 }
 
-func line(data string) string { return data + "\n" }
+func ndjsonLine(data string) string { return data + "\n" }
 
 func TestHostileServers(t *testing.T) {
-	llmtest.RunHostile(t, llmtest.Wire{
+	llmtest.RunHostileSuite(t, llmtest.WireFormat{
 		Provider: func(t *testing.T, base string, client *http.Client) llm.Provider {
-			return provider(t, ollama.Options{BaseURL: base, HTTP: client})
+			return newProvider(t, ollama.Options{BaseURL: base, HTTP: client})
 		},
-		Event: line,
-		Text:  func(text string) string { return line(fmt.Sprintf(`{"message":{"content":%q}}`, text)) },
+		Event: ndjsonLine,
+		Text:  func(text string) string { return ndjsonLine(fmt.Sprintf(`{"message":{"content":%q}}`, text)) },
 		Call: func(_ int, name, text string) string {
-			return line(fmt.Sprintf(`{"message":{"tool_calls":[{"function":{"name":%q,"arguments":%s}}]}}`, name, text))
+			return ndjsonLine(fmt.Sprintf(`{"message":{"tool_calls":[{"function":{"name":%q,"arguments":%s}}]}}`, name, text))
 		},
-		End:     line(`{"done":true,"done_reason":"stop"}`),
-		Failed:  line(`{"error":"` + llmtest.Canary + `"}`),
-		Comment: "\n",
+		End:         ndjsonLine(`{"done":true,"done_reason":"stop"}`),
+		StreamError: ndjsonLine(`{"error":"` + llmtest.Canary + `"}`),
+		Comment:     "\n",
 	})
 }
 
@@ -96,16 +96,16 @@ func TestNothingFromEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("HOME", home)
-	llmtest.KeepsOffTheEnvironment(t, []string{"OLLAMA_HOST", "OLLAMA_AUTH", "OLLAMA_API_KEY", "OLLAMA_MODELS"}, http.StatusOK, func(url string) llm.Provider {
-		return provider(t, ollama.Options{BaseURL: url})
+	llmtest.RequireEnvironmentIgnored(t, []string{"OLLAMA_HOST", "OLLAMA_AUTH", "OLLAMA_API_KEY", "OLLAMA_MODELS"}, http.StatusOK, func(url string) llm.Provider {
+		return newProvider(t, ollama.Options{BaseURL: url})
 	})
 }
 
 func TestRequest(t *testing.T) {
 	t.Parallel()
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "look", Say: []string{"ok"}, Stop: llm.StopLength, Usage: agentsvc.Usage{InputTokens: 7, OutputTokens: 3}}})
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "look", Pieces: []string{"ok"}, Stop: llm.StopLength, Usage: agentsvc.Usage{InputTokens: 7, OutputTokens: 3}}})
 	half := 0.5
-	p := provider(t, ollama.Options{Name: "mine", BaseURL: srv.URL + "/", Model: "m", Temperature: &half, MaxTokens: 9})
+	p := newProvider(t, ollama.Options{Name: "mine", BaseURL: srv.URL + "/", Model: "m", Temperature: &half, MaxTokens: 9})
 	var usage *agentsvc.Usage
 	for c, err := range p.Stream(t.Context(), llm.Request{
 		System: "Be kind.",
@@ -128,7 +128,7 @@ func TestRequest(t *testing.T) {
 			usage = c.Usage
 		}
 	}
-	llmtest.SameJSON(t, `{
+	llmtest.RequireSameJSON(t, `{
 		"model": "m", "options": {"temperature": 0.5, "num_predict": 9},
 		"tools": [
 			{"type": "function", "function": {"name": "bare", "parameters": {"type": "object", "properties": {}}}},

@@ -9,16 +9,16 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// params puts req into the API's words. An error is an [agentsvc.InvalidError].
-func (p *Provider) params(req llm.Request) (*chatRequest, error) {
+// encodeRequest puts req into the API's words. An error is an [agentsvc.InvalidError].
+func (p *Provider) encodeRequest(req llm.Request) (*chatRequest, error) {
 	out := &chatRequest{Model: p.opts.Model, Options: map[string]any{}}
-	if err := llm.FilesOf("ollama").Check(req.Conversation); err != nil {
+	if err := llm.FileSupportOf("ollama").CheckFiles(req.Conversation); err != nil {
 		return nil, err
 	}
 	if p.opts.Temperature != nil {
 		out.Options["temperature"] = *p.opts.Temperature
 	}
-	if n := req.Most(p.opts.MaxTokens); n > 0 {
+	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 {
 		out.Options["num_predict"] = n
 	}
 	for _, spec := range req.Tools {
@@ -32,7 +32,7 @@ func (p *Provider) params(req llm.Request) (*chatRequest, error) {
 		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: req.System})
 	}
 	for _, e := range req.Conversation {
-		m, err := message(e)
+		m, err := encodeMessage(e)
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +45,7 @@ func (p *Provider) params(req llm.Request) (*chatRequest, error) {
 
 func encodeTool(spec agentsvc.ToolSpec) (tool, error) {
 	t := tool{Type: "function", Function: function{Name: spec.Name, Description: spec.Description}}
-	schema, err := upstream.Parameters(spec)
+	schema, err := upstream.ParameterSchema(spec)
 	if err != nil {
 		return t, err
 	}
@@ -57,21 +57,21 @@ func encodeTool(spec agentsvc.ToolSpec) (tool, error) {
 		return t, err
 	}
 	if err := json.Unmarshal(text, &t.Function.Parameters); err != nil {
-		return t, agentsvc.Invalid(spec.Name+".parameters", "hold what this model's server cannot read in a schema")
+		return t, agentsvc.NewInvalidError(spec.Name+".parameters", "hold what this model's server cannot read in a schema")
 	}
 	return t, nil
 }
 
-// message returns what an entry is to the API, without a role where it is nothing. Files that the model made are left
+// encodeMessage returns what an entry is to the API, without a role where it is nothing. Files that the model made are left
 // out.
-func message(e agentsvc.Entry) (chatMessage, error) {
+func encodeMessage(e agentsvc.Entry) (chatMessage, error) {
 	if r := e.Result; r != nil {
 		return chatMessage{Role: "tool", Content: r.Text, ToolName: r.Name, ToolCallID: string(r.Call)}, nil
 	}
 	if e.Message == nil {
 		return chatMessage{}, nil
 	}
-	m := chatMessage{Role: "user", Content: upstream.Text(e.Message.Parts...)}
+	m := chatMessage{Role: "user", Content: upstream.PartsText(e.Message.Parts...)}
 	if e.Message.Role != agentsvc.RoleAgent {
 		for _, part := range e.Message.Parts {
 			if part.File != nil {
@@ -88,7 +88,7 @@ func message(e agentsvc.Entry) (chatMessage, error) {
 			args = []byte("{}")
 		}
 		if !isObject(args) {
-			return m, agentsvc.Invalid("tool call "+string(call.ID), "its arguments are no JSON object")
+			return m, agentsvc.NewInvalidError("tool call "+string(call.ID), "its arguments are no JSON object")
 		}
 		out.Function.Arguments = args
 		m.ToolCalls = append(m.ToolCalls, out)

@@ -11,22 +11,22 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// codes tells what a code in an error's body means.
-var codes = map[string]string{
+// codeReasons tells what a code in an error's body means.
+var codeReasons = map[string]string{
 	"context_length_exceeded": "the conversation is longer than the model can read",
 	"insufficient_quota":      "the account's quota is used up",
 	"model_not_found":         "the model is unknown there",
 }
 
-// params tells what to do about a parameter that is refused.
-var params = map[string]string{
+// paramReasons tells what to do about a parameter that is refused.
+var paramReasons = map[string]string{
 	"temperature":      "it takes no such temperature: leave temperature out",
 	"max_tokens":       "it takes no such max_tokens: leave max_tokens out, or set api: responses",
 	"reasoning_effort": "it takes tools in another protocol only: set api: responses",
 }
 
-// explain adds to e what the code in an error's body says.
-func explain(e *llm.Error, body []byte) {
+// refineError adds to e what the code in an error's body says.
+func refineError(e *llm.Error, body []byte) {
 	var in struct {
 		Error struct {
 			Code  any    `json:"code"`
@@ -38,10 +38,10 @@ func explain(e *llm.Error, body []byte) {
 		return // no code; the status says enough
 	}
 	code, _ := in.Error.Code.(string)
-	if known := codes[code]; known != "" {
+	if known := codeReasons[code]; known != "" {
 		e.Reason = known
 	}
-	if known := params[in.Error.Param]; known != "" && e.Status == http.StatusBadRequest {
+	if known := paramReasons[in.Error.Param]; known != "" && e.Status == http.StatusBadRequest {
 		e.Reason = known
 	}
 	if code == "insufficient_quota" || in.Error.Type == "insufficient_quota" {
@@ -49,8 +49,8 @@ func explain(e *llm.Error, body []byte) {
 	}
 }
 
-// inStream tells an error that the server reports in the middle of an answer from others.
-func inStream(err error) error {
+// translateStreamError tells an error that the server reports in the middle of an answer from others.
+func translateStreamError(err error) error {
 	var reported *ssestream.StreamError
 	if errors.As(err, &reported) {
 		return upstream.ErrReported

@@ -15,25 +15,25 @@ import (
 	"stoa/agentsvc/llm/openai"
 )
 
-// against returns a provider whose server is h.
-func against(t *testing.T, h http.HandlerFunc) *openai.Provider {
+// newProviderFor returns a provider whose server is h.
+func newProviderFor(t *testing.T, h http.HandlerFunc) *openai.Provider {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	return provider(t, openai.Options{BaseURL: srv.URL})
+	return newProvider(t, openai.Options{BaseURL: srv.URL})
 }
 
-// delta is the event of one piece of an answer. Both arguments are JSON.
-func delta(piece, finish string) string {
+// deltaEvent is the event of one piece of an answer. Both arguments are JSON.
+func deltaEvent(piece, finish string) string {
 	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n", piece, finish)
 }
 
-// piece is the delta of a piece of a tool call.
-func piece(index int, id, name, arguments string) string {
-	return delta(fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":%q,"function":{"name":%q,"arguments":%q}}]}`, index, id, name, arguments), "null")
+// callPieceEvent is the delta of a piece of a tool call.
+func callPieceEvent(index int, id, name, arguments string) string {
+	return deltaEvent(fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":%q,"function":{"name":%q,"arguments":%q}}]}`, index, id, name, arguments), "null")
 }
 
-func write(w http.ResponseWriter, events ...string) {
+func writeEvents(w http.ResponseWriter, events ...string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, ev := range events {
 		if _, err := io.WriteString(w, ev); err != nil {
@@ -46,7 +46,7 @@ func write(w http.ResponseWriter, events ...string) {
 // TestHostile feeds a provider what no server should send. None of it may end in a tool call, a success or a large heap.
 func TestHostile(t *testing.T) {
 	const done = "data: [DONE]\n\n"
-	hi := delta(`{"content":"hi"}`, "null")
+	hi := deltaEvent(`{"content":"hi"}`, "null")
 	tests := []struct {
 		name   string
 		events []string
@@ -56,22 +56,22 @@ func TestHostile(t *testing.T) {
 		{"only done", []string{done}, "the answer broke off"},
 		{"no finish", []string{hi, done}, "the answer broke off"},
 		{"half an event", []string{hi, `data: {"choices":[{"index":0,"del`}, "the answer broke off"},
-		{"half a tool call", []string{piece(0, "c", "get", `{"a":`)}, "the answer broke off"},
-		{"whole tool call without finish", []string{piece(0, "c", "get", `{"a":1}`), done}, "the answer broke off"},
-		{"cut arguments", []string{piece(0, "c", "get", `{"a":`), delta("{}", `"tool_calls"`), done}, "the model made a malformed tool call"},
-		{"nameless tool", []string{piece(0, "c", "", `{}`), delta("{}", `"tool_calls"`), done}, "the model made a malformed tool call"},
+		{"half a tool call", []string{callPieceEvent(0, "c", "get", `{"a":`)}, "the answer broke off"},
+		{"whole tool call without finish", []string{callPieceEvent(0, "c", "get", `{"a":1}`), done}, "the answer broke off"},
+		{"cut arguments", []string{callPieceEvent(0, "c", "get", `{"a":`), deltaEvent("{}", `"tool_calls"`), done}, "the model made a malformed tool call"},
+		{"nameless tool", []string{callPieceEvent(0, "c", "", `{}`), deltaEvent("{}", `"tool_calls"`), done}, "the model made a malformed tool call"},
 		{"garbage", []string{hi, "data: \x00\xff not JSON\n\n"}, "the answer is malformed"},
 		{"wrong types", []string{hi, "data: [1]\n\n"}, "the answer is malformed"},
 		{"HTML", []string{"<html><body>secret</body></html>"}, "the answer broke off"},
-		{"NaN usage", []string{hi, delta("{}", `"stop"`), `data: {"choices":[],"usage":{"prompt_tokens":NaN}}` + "\n\n"}, "the answer is malformed"},
+		{"NaN usage", []string{hi, deltaEvent("{}", `"stop"`), `data: {"choices":[],"usage":{"prompt_tokens":NaN}}` + "\n\n"}, "the answer is malformed"},
 		{"error in the stream", []string{hi, `data: {"error":{"message":"secret"}}` + "\n\n"}, "the server reported an error in the middle of the answer"},
-		{"too many calls", calls(200), "the answer is too long"},
+		{"too many calls", callEvents(200), "the answer is too long"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := against(t, func(w http.ResponseWriter, _ *http.Request) { write(w, tt.events...) })
-			a := llmtest.Ask(t.Context(), t, p, llmtest.User("x"))
+			p := newProviderFor(t, func(w http.ResponseWriter, _ *http.Request) { writeEvents(w, tt.events...) })
+			a := llmtest.CollectAnswer(t.Context(), t, p, llmtest.UserConversation("x"))
 			var e *llm.Error
 			if !errors.As(a.Err, &e) || e.Reason != tt.reason || strings.Contains(e.Error(), "secret") {
 				t.Errorf("error = %v, want %s", a.Err, tt.reason)
@@ -83,20 +83,20 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-func calls(n int) (events []string) {
+func callEvents(n int) (events []string) {
 	for i := range n {
-		events = append(events, piece(i, fmt.Sprint(i), "get", "{}"))
+		events = append(events, callPieceEvent(i, fmt.Sprint(i), "get", "{}"))
 	}
-	return append(events, delta("{}", `"tool_calls"`))
+	return append(events, deltaEvent("{}", `"tool_calls"`))
 }
 
 func TestUsageOutOfRange(t *testing.T) {
 	t.Parallel()
-	p := against(t, func(w http.ResponseWriter, _ *http.Request) {
-		write(w, delta(`{"content":"hi"}`, `"stop"`),
+	p := newProviderFor(t, func(w http.ResponseWriter, _ *http.Request) {
+		writeEvents(w, deltaEvent(`{"content":"hi"}`, `"stop"`),
 			`data: {"choices":[],"usage":{"prompt_tokens":-5,"completion_tokens":9e18,"prompt_tokens_details":{"cached_tokens":70}}}`+"\n\n")
 	})
-	a := llmtest.Ask(t.Context(), t, p, llmtest.User("x"))
+	a := llmtest.CollectAnswer(t.Context(), t, p, llmtest.UserConversation("x"))
 	if a.Err != nil || a.Usage == nil || a.Usage.InputTokens != 0 || a.Usage.OutputTokens != 0 || a.Usage.CacheReadTokens != 0 {
 		t.Errorf("usage = %+v, error %v; want no tokens", a.Usage, a.Err)
 	}
@@ -110,24 +110,24 @@ func TestCompatible(t *testing.T) {
 	tests := []struct {
 		name   string
 		events []string
-		stop   llm.Stop
+		stop   llm.StopReason
 		calls  []string // names and arguments
 	}{
-		{"one index for two calls", []string{piece(0, "a", "get", "{}"), piece(0, "b", "put", "{}"), delta("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}", "put{}"}},
-		{"no ids", []string{piece(0, "", "get", ""), piece(1, "", "put", "{}"), delta("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}", "put{}"}},
-		{"an id that is taken", []string{piece(0, "call_0", "get", "{}"), delta("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}"}},
-		{"id in every piece", []string{piece(0, "a", "get", `{"a"`), piece(0, "a", "", `:1}`), delta("{}", `"stop"`)}, llm.StopTools, []string{`get{"a":1}`}},
-		{"interleaved", []string{piece(0, "a", "get", `{"a"`), piece(1, "b", "put", `{"b"`), piece(0, "", "", `:1}`), piece(1, "", "", `:2}`), delta("{}", `"tool_calls"`)}, llm.StopTools, []string{`get{"a":1}`, `put{"b":2}`}},
-		{"cut by the limit", []string{piece(0, "a", "get", `{"a"`), delta("{}", `"length"`)}, llm.StopLength, nil},
-		{"content filter", []string{delta("{}", `"content_filter"`)}, llm.StopRefusal, nil},
-		{"another choice", []string{`data: {"choices":[{"index":1,"delta":{"content":"no"}}]}` + "\n\n", delta("{}", `"stop"`)}, llm.StopEnd, nil},
-		{"comments and no done", []string{": waiting\n\n", delta("{}", `"stop"`)}, llm.StopEnd, nil},
+		{"one index for two calls", []string{callPieceEvent(0, "a", "get", "{}"), callPieceEvent(0, "b", "put", "{}"), deltaEvent("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}", "put{}"}},
+		{"no ids", []string{callPieceEvent(0, "", "get", ""), callPieceEvent(1, "", "put", "{}"), deltaEvent("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}", "put{}"}},
+		{"an id that is taken", []string{callPieceEvent(0, "call_0", "get", "{}"), deltaEvent("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}"}},
+		{"id in every piece", []string{callPieceEvent(0, "a", "get", `{"a"`), callPieceEvent(0, "a", "", `:1}`), deltaEvent("{}", `"stop"`)}, llm.StopTools, []string{`get{"a":1}`}},
+		{"interleaved", []string{callPieceEvent(0, "a", "get", `{"a"`), callPieceEvent(1, "b", "put", `{"b"`), callPieceEvent(0, "", "", `:1}`), callPieceEvent(1, "", "", `:2}`), deltaEvent("{}", `"tool_calls"`)}, llm.StopTools, []string{`get{"a":1}`, `put{"b":2}`}},
+		{"cut by the limit", []string{callPieceEvent(0, "a", "get", `{"a"`), deltaEvent("{}", `"length"`)}, llm.StopLength, nil},
+		{"content filter", []string{deltaEvent("{}", `"content_filter"`)}, llm.StopRefusal, nil},
+		{"another choice", []string{`data: {"choices":[{"index":1,"delta":{"content":"no"}}]}` + "\n\n", deltaEvent("{}", `"stop"`)}, llm.StopEnd, nil},
+		{"comments and no done", []string{": waiting\n\n", deltaEvent("{}", `"stop"`)}, llm.StopEnd, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := against(t, func(w http.ResponseWriter, _ *http.Request) { write(w, tt.events...) })
-			a := llmtest.Ask(t.Context(), t, p, append(llmtest.User("x"), earlier, answered))
+			p := newProviderFor(t, func(w http.ResponseWriter, _ *http.Request) { writeEvents(w, tt.events...) })
+			a := llmtest.CollectAnswer(t.Context(), t, p, append(llmtest.UserConversation("x"), earlier, answered))
 			if a.Err != nil || a.Stop != tt.stop || len(a.Calls) != len(tt.calls) {
 				t.Fatalf("answer = %+v", a)
 			}
@@ -145,32 +145,32 @@ func TestCompatible(t *testing.T) {
 	}
 }
 
-func event(data string) string { return "data: " + data + "\n\n" }
+func sseEvent(data string) string { return "data: " + data + "\n\n" }
 
 func TestHostileServers(t *testing.T) {
-	for name, responses := range apis {
-		wire := llmtest.Wire{
+	for name, responses := range apiVariants {
+		wire := llmtest.WireFormat{
 			Provider: func(t *testing.T, base string, client *http.Client) llm.Provider {
-				return provider(t, openai.Options{BaseURL: base, HTTP: client, Responses: responses})
+				return newProvider(t, openai.Options{BaseURL: base, HTTP: client, Responses: responses})
 			},
-			Event:   event,
-			Text:    func(text string) string { return delta(fmt.Sprintf(`{"content":%q}`, text), "null") },
-			Call:    func(n int, name, text string) string { return piece(n, fmt.Sprint(n), name, text) },
-			End:     delta("{}", `"stop"`) + "data: [DONE]\n\n",
-			Failed:  event(`{"error":{"message":"` + llmtest.Canary + `"}}`),
-			Comment: ": still here\n\n",
+			Event:       sseEvent,
+			Text:        func(text string) string { return deltaEvent(fmt.Sprintf(`{"content":%q}`, text), "null") },
+			Call:        func(n int, name, text string) string { return callPieceEvent(n, fmt.Sprint(n), name, text) },
+			End:         deltaEvent("{}", `"stop"`) + "data: [DONE]\n\n",
+			StreamError: sseEvent(`{"error":{"message":"` + llmtest.Canary + `"}}`),
+			Comment:     ": still here\n\n",
 		}
 		if responses {
 			wire.Text = func(text string) string {
-				return event(fmt.Sprintf(`{"type":"response.output_text.delta","output_index":0,"delta":%q}`, text))
+				return sseEvent(fmt.Sprintf(`{"type":"response.output_text.delta","output_index":0,"delta":%q}`, text))
 			}
 			wire.Call = func(n int, name, text string) string {
-				return event(fmt.Sprintf(`{"type":"response.output_item.added","output_index":%d,"item":{"type":"function_call","call_id":"%d","name":%q}}`, n, n, name)) +
-					event(fmt.Sprintf(`{"type":"response.function_call_arguments.delta","output_index":%d,"delta":%q}`, n, text))
+				return sseEvent(fmt.Sprintf(`{"type":"response.output_item.added","output_index":%d,"item":{"type":"function_call","call_id":"%d","name":%q}}`, n, n, name)) +
+					sseEvent(fmt.Sprintf(`{"type":"response.function_call_arguments.delta","output_index":%d,"delta":%q}`, n, text))
 			}
-			wire.End = event(`{"type":"response.completed","response":{"status":"completed"}}`)
-			wire.Failed = event(`{"type":"response.failed","response":{"error":{"message":"` + llmtest.Canary + `"}}}`)
+			wire.End = sseEvent(`{"type":"response.completed","response":{"status":"completed"}}`)
+			wire.StreamError = sseEvent(`{"type":"response.failed","response":{"error":{"message":"` + llmtest.Canary + `"}}}`)
 		}
-		t.Run(name, func(t *testing.T) { llmtest.RunHostile(t, wire) })
+		t.Run(name, func(t *testing.T) { llmtest.RunHostileSuite(t, wire) })
 	}
 }

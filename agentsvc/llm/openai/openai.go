@@ -33,7 +33,7 @@ type Options struct {
 	MaxTokens   int64    // of one answer, the server's default if zero
 	// Responses asks OpenAI's responses instead of chat completions, which every compatible server has.
 	Responses bool
-	// FirstTimeout bounds the wait for the first word of an answer, [upstream.FirstWord] if zero; IdleTimeout the wait
+	// FirstTimeout bounds the wait for the first word of an answer, [upstream.DefaultFirstTimeout] if zero; IdleTimeout the wait
 	// for the next piece from there on, 60 s if zero.
 	FirstTimeout, IdleTimeout time.Duration
 }
@@ -60,24 +60,24 @@ func New(opts Options) (*Provider, error) {
 	if opts.BaseURL == "" {
 		opts.BaseURL = BaseURL
 	}
-	if err := upstream.CheckURL(opts.BaseURL); err != nil {
+	if err := upstream.CheckBaseURL(opts.BaseURL); err != nil {
 		return nil, err
 	}
 	p := &Provider{opts: opts}
-	p.vendor = upstream.Vendor{Name: opts.Name, First: opts.FirstTimeout, Idle: opts.IdleTimeout, Last: "data:[DONE]", Explain: explain}
+	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, EndMarker: "data:[DONE]", RefineError: refineError}
 	if opts.Responses {
-		p.vendor.Last = "event:response.completed"
+		p.vendor.EndMarker = "event:response.completed"
 	}
-	with := []option.RequestOption{
+	clientOptions := []option.RequestOption{
 		option.WithBaseURL(opts.BaseURL),
-		option.WithHTTPClient(p.vendor.Client(opts.HTTP)),
+		option.WithHTTPClient(p.vendor.NewClient(opts.HTTP)),
 		option.WithMaxRetries(0),
 	}
 	if opts.APIKey != "" {
-		with = append(with, option.WithAPIKey(opts.APIKey))
+		clientOptions = append(clientOptions, option.WithAPIKey(opts.APIKey))
 	}
-	p.chat = openai.NewChatService(with...).Completions
-	p.responses = responses.NewResponseService(with...)
+	p.chat = openai.NewChatService(clientOptions...).Completions
+	p.responses = responses.NewResponseService(clientOptions...)
 	return p, nil
 }
 
@@ -86,38 +86,38 @@ func New(opts Options) (*Provider, error) {
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		if p.opts.Responses {
-			return p.askResponses(ctx, req)
+			return p.streamResponses(ctx, req)
 		}
-		return p.askChat(ctx, req)
+		return p.streamChat(ctx, req)
 	})
 }
 
-func (p *Provider) askChat(ctx context.Context, req llm.Request) iter.Seq2[[]llm.Chunk, error] {
+func (p *Provider) streamChat(ctx context.Context, req llm.Request) iter.Seq2[[]llm.Chunk, error] {
 	return func(yield func([]llm.Chunk, error) bool) {
-		params, err := p.chatParams(req)
+		params, err := p.encodeChatRequest(req)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		a := newChatAnswer(upstream.NewAnswer(ctx, p.opts.Name, p.opts.Model, req))
-		drain(p.chat.NewStreaming(ctx, params), a.add, a.end, yield)
+		a := newChatDecoder(upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req))
+		forwardStream(p.chat.NewStreaming(ctx, params), a.addEvent, a.finishAnswer, yield)
 	}
 }
 
-func (p *Provider) askResponses(ctx context.Context, req llm.Request) iter.Seq2[[]llm.Chunk, error] {
+func (p *Provider) streamResponses(ctx context.Context, req llm.Request) iter.Seq2[[]llm.Chunk, error] {
 	return func(yield func([]llm.Chunk, error) bool) {
-		params, err := p.responseParams(req)
+		params, err := p.encodeResponsesRequest(req)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		a := newResponse(upstream.NewAnswer(ctx, p.opts.Name, p.opts.Model, req))
-		drain(p.responses.NewStreaming(ctx, params), a.add, a.end, yield)
+		a := newResponsesDecoder(upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req))
+		forwardStream(p.responses.NewStreaming(ctx, params), a.addEvent, a.finishAnswer, yield)
 	}
 }
 
-// drain yields what add makes of each event of a stream, and at last what end does.
-func drain[E any](stream *ssestream.Stream[E], add func(E) ([]llm.Chunk, error), end func() ([]llm.Chunk, error), yield func([]llm.Chunk, error) bool) {
+// forwardStream yields what add makes of each event of a stream, and at last what end does.
+func forwardStream[E any](stream *ssestream.Stream[E], add func(E) ([]llm.Chunk, error), end func() ([]llm.Chunk, error), yield func([]llm.Chunk, error) bool) {
 	defer func() { _ = stream.Close() }()
 	for stream.Next() {
 		chunks, err := add(stream.Current())
@@ -126,7 +126,7 @@ func drain[E any](stream *ssestream.Stream[E], add func(E) ([]llm.Chunk, error),
 		}
 	}
 	if err := stream.Err(); err != nil {
-		yield(nil, inStream(err))
+		yield(nil, translateStreamError(err))
 		return
 	}
 	yield(end())

@@ -26,10 +26,10 @@ func TestNothingFromEnvironment(t *testing.T) {
 		"OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_WEBHOOK_SECRET", "OPENAI_ORGANIZATION",
 		"OPENAI_BASE_URL", "OPENAI_CUSTOM_HEADERS",
 	}
-	for name, responses := range apis {
+	for name, responses := range apiVariants {
 		t.Run(name, func(t *testing.T) {
-			llmtest.KeepsOffTheEnvironment(t, variables, http.StatusUnauthorized, func(url string) llm.Provider {
-				p, err := openai.New(openai.Options{BaseURL: url + "/v1", HTTP: llmtest.WayOut(t), Responses: responses})
+			llmtest.RequireEnvironmentIgnored(t, variables, http.StatusUnauthorized, func(url string) llm.Provider {
+				p, err := openai.New(openai.Options{BaseURL: url + "/v1", HTTP: llmtest.NewLocalClient(t), Responses: responses})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -41,9 +41,9 @@ func TestNothingFromEnvironment(t *testing.T) {
 
 func TestRequest(t *testing.T) {
 	t.Parallel()
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "look at this", Say: []string{"ok"}}})
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "look at this", Pieces: []string{"ok"}}})
 	half := 0.5
-	p := provider(t, openai.Options{BaseURL: srv.URL + "/v1/", Model: "m", Temperature: &half, MaxTokens: 9})
+	p := newProvider(t, openai.Options{BaseURL: srv.URL + "/v1/", Model: "m", Temperature: &half, MaxTokens: 9})
 	conversation := []agentsvc.Entry{
 		{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{
 			{Text: "data "}, {Data: &agentsvc.Data{Value: map[string]any{"a": 1.0}}},
@@ -83,25 +83,25 @@ func TestRequest(t *testing.T) {
 			]}
 		]
 	}`
-	llmtest.SameJSON(t, want, srv.Requests()[0].Body)
+	llmtest.RequireSameJSON(t, want, srv.Requests()[0].Body)
 }
 
-// transport answers without a network.
-type transport func(*http.Request) (*http.Response, error)
+// roundTripFunc answers without a network.
+type roundTripFunc func(*http.Request) (*http.Response, error)
 
-func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestMaxTokensAtOpenAI(t *testing.T) {
 	t.Parallel()
 	var body map[string]any
-	client := &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+	client := &http.Client{Transport: roundTripFunc(func(r *http.Request) (*http.Response, error) {
 		if r.URL.String() != "https://api.openai.com/v1/chat/completions" {
 			t.Errorf("asked %s", r.URL)
 		}
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		return nil, errors.New("no network")
 	})}
-	a := llmtest.Ask(t.Context(), t, provider(t, openai.Options{HTTP: client, MaxTokens: 5}), llmtest.User("x"))
+	a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, openai.Options{HTTP: client, MaxTokens: 5}), llmtest.UserConversation("x"))
 	if a.Err == nil || body["max_completion_tokens"] != 5.0 || body["max_tokens"] != nil || body["temperature"] != nil || body["model"] != "gpt-4o" {
 		t.Errorf("error %v, body %v", a.Err, body)
 	}
@@ -118,12 +118,12 @@ func TestFilesRefused(t *testing.T) {
 	for name, f := range files {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := &http.Client{Transport: transport(func(*http.Request) (*http.Response, error) {
+			client := &http.Client{Transport: roundTripFunc(func(*http.Request) (*http.Response, error) {
 				t.Error("the server was asked")
 				return nil, errors.New("no network")
 			})}
 			conversation := []agentsvc.Entry{{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{File: &f}}}}}
-			a := llmtest.Ask(t.Context(), t, provider(t, openai.Options{HTTP: client}), conversation)
+			a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, openai.Options{HTTP: client}), conversation)
 			var e *agentsvc.InvalidError
 			if !errors.As(a.Err, &e) || !strings.Contains(e.Field, f.Name) {
 				t.Errorf("error = %v", a.Err)
@@ -135,8 +135,8 @@ func TestFilesRefused(t *testing.T) {
 func TestUsageClasses(t *testing.T) {
 	t.Parallel()
 	usage := agentsvc.Usage{InputTokens: 100, OutputTokens: 50, CacheReadTokens: 60, ReasoningTokens: 40}
-	srv := llmtest.NewServer(t, []llmtest.Turn{{Text: "x", Say: []string{"y"}, Usage: usage, Stop: llm.StopLength}})
-	a := llmtest.Ask(t.Context(), t, provider(t, openai.Options{Name: "mine", BaseURL: srv.URL + "/v1"}), llmtest.User("x"))
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "x", Pieces: []string{"y"}, Usage: usage, Stop: llm.StopLength}})
+	a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, openai.Options{Name: "mine", BaseURL: srv.URL + "/v1"}), llmtest.UserConversation("x"))
 	usage.Provider, usage.Model = "mine", "gpt-4o"
 	if diff := cmp.Diff(&usage, a.Usage); diff != "" || a.Stop != llm.StopLength {
 		t.Errorf("stop %q, usage (-want +got):\n%s", a.Stop, diff)
@@ -172,14 +172,14 @@ func TestErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := against(t, func(w http.ResponseWriter, _ *http.Request) {
+			p := newProviderFor(t, func(w http.ResponseWriter, _ *http.Request) {
 				if tt.header != "" {
 					w.Header().Set(tt.header, tt.value)
 				}
 				w.WriteHeader(tt.status)
 				_, _ = w.Write([]byte(tt.body))
 			})
-			a := llmtest.Ask(t.Context(), t, p, llmtest.User("x"))
+			a := llmtest.CollectAnswer(t.Context(), t, p, llmtest.UserConversation("x"))
 			var e *llm.Error
 			if !errors.As(a.Err, &e) {
 				t.Fatalf("error = %v", a.Err)
@@ -199,14 +199,14 @@ func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.NotFoundHandler())
 	srv.Close()
-	a := llmtest.Ask(t.Context(), t, provider(t, openai.Options{BaseURL: srv.URL}), llmtest.User("x"))
+	a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, openai.Options{BaseURL: srv.URL}), llmtest.UserConversation("x"))
 	var e *llm.Error
 	if !errors.As(a.Err, &e) || !e.Retryable || e.Status != 0 || e.Reason != "the connection was refused" {
 		t.Errorf("closed port: %v", a.Err)
 	}
 	guarded := egress.New(egress.Options{})
 	t.Cleanup(guarded.Close)
-	a = llmtest.Ask(t.Context(), t, provider(t, openai.Options{BaseURL: srv.URL, HTTP: guarded.HTTP()}), llmtest.User("x"))
+	a = llmtest.CollectAnswer(t.Context(), t, newProvider(t, openai.Options{BaseURL: srv.URL, HTTP: guarded.HTTP()}), llmtest.UserConversation("x"))
 	if !errors.As(a.Err, &e) || e.Retryable || !strings.Contains(e.Reason, "not allowed") {
 		t.Errorf("inside address: %v", a.Err)
 	}
@@ -216,7 +216,7 @@ func TestConnectionIsReused(t *testing.T) {
 	t.Parallel()
 	var conns atomic.Int64
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		write(w, delta(`{"content":"hi"}`, `"stop"`), "data: [DONE]\n\n")
+		writeEvents(w, deltaEvent(`{"content":"hi"}`, `"stop"`), "data: [DONE]\n\n")
 		time.Sleep(5 * time.Millisecond) // the body ends a little after its last event
 	}))
 	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
@@ -226,9 +226,9 @@ func TestConnectionIsReused(t *testing.T) {
 	}
 	srv.Start()
 	t.Cleanup(srv.Close)
-	p := provider(t, openai.Options{BaseURL: srv.URL})
+	p := newProvider(t, openai.Options{BaseURL: srv.URL})
 	for range 5 {
-		if a := llmtest.Ask(t.Context(), t, p, llmtest.User("x")); a.Err != nil {
+		if a := llmtest.CollectAnswer(t.Context(), t, p, llmtest.UserConversation("x")); a.Err != nil {
 			t.Fatal(a.Err)
 		}
 	}
@@ -241,11 +241,11 @@ func TestDeadline(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	p := against(t, func(w http.ResponseWriter, r *http.Request) {
-		write(w, delta(`{"content":"hi"}`, `null`))
+	p := newProviderFor(t, func(w http.ResponseWriter, r *http.Request) {
+		writeEvents(w, deltaEvent(`{"content":"hi"}`, `null`))
 		<-r.Context().Done()
 	})
-	if a := llmtest.Ask(ctx, t, p, llmtest.User("x")); !errors.Is(a.Err, context.DeadlineExceeded) || a.Text != "hi" {
+	if a := llmtest.CollectAnswer(ctx, t, p, llmtest.UserConversation("x")); !errors.Is(a.Err, context.DeadlineExceeded) || a.Text != "hi" {
 		t.Errorf("answer = %+v", a)
 	}
 }
@@ -257,7 +257,7 @@ func TestOptions(t *testing.T) {
 	}
 	for _, base := range []string{"ftp://x", "/v1", "http://", ":"} {
 		var invalid *agentsvc.InvalidError
-		if _, err := openai.New(openai.Options{HTTP: llmtest.WayOut(t), BaseURL: base}); !errors.As(err, &invalid) || invalid.Field != "base_url" {
+		if _, err := openai.New(openai.Options{HTTP: llmtest.NewLocalClient(t), BaseURL: base}); !errors.As(err, &invalid) || invalid.Field != "base_url" {
 			t.Errorf("base URL %q: %v", base, err)
 		}
 	}

@@ -9,24 +9,24 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// responseParams puts req into the words of the responses API. The server keeps nothing of it. An error is an
+// encodeResponsesRequest puts req into the words of the responses API. The server keeps nothing of it. An error is an
 // [agentsvc.InvalidError].
-func (p *Provider) responseParams(req llm.Request) (responses.ResponseNewParams, error) {
+func (p *Provider) encodeResponsesRequest(req llm.Request) (responses.ResponseNewParams, error) {
 	out := responses.ResponseNewParams{Model: p.opts.Model, Store: openai.Bool(false)}
-	if err := llm.FilesOf("openai").Check(req.Conversation); err != nil {
+	if err := llm.FileSupportOf("openai").CheckFiles(req.Conversation); err != nil {
 		return out, err
 	}
 	if p.opts.Temperature != nil {
 		out.Temperature = openai.Float(*p.opts.Temperature)
 	}
-	if n := req.Most(p.opts.MaxTokens); n > 0 {
+	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 {
 		out.MaxOutputTokens = openai.Int(n)
 	}
 	if req.System != "" {
 		out.Instructions = openai.String(req.System)
 	}
 	for _, spec := range req.Tools {
-		schema, err := upstream.Parameters(spec)
+		schema, err := upstream.ParameterSchema(spec)
 		if err != nil {
 			return out, err
 		}
@@ -44,18 +44,18 @@ func (p *Provider) responseParams(req llm.Request) (responses.ResponseNewParams,
 			out.Input.OfInputItemList = append(out.Input.OfInputItemList, item)
 		case e.Message == nil:
 		case e.Message.Role == agentsvc.RoleAgent:
-			out.Input.OfInputItemList = append(out.Input.OfInputItemList, agentItems(*e.Message)...)
+			out.Input.OfInputItemList = append(out.Input.OfInputItemList, encodeAgentItems(*e.Message)...)
 		default:
-			out.Input.OfInputItemList = append(out.Input.OfInputItemList, userItem(*e.Message))
+			out.Input.OfInputItemList = append(out.Input.OfInputItemList, encodeUserItem(*e.Message))
 		}
 	}
 	return out, nil
 }
 
-// agentItems returns what the model said and which tools it called.
-func agentItems(m agentsvc.Message) []responses.ResponseInputItemUnionParam {
+// encodeAgentItems returns what the model said and which tools it called.
+func encodeAgentItems(m agentsvc.Message) []responses.ResponseInputItemUnionParam {
 	var items []responses.ResponseInputItemUnionParam
-	if text := upstream.Text(m.Parts...); text != "" {
+	if text := upstream.PartsText(m.Parts...); text != "" {
 		items = append(items, responses.ResponseInputItemParamOfMessage(text, responses.EasyInputMessageRoleAssistant))
 	}
 	for _, call := range m.ToolCalls {
@@ -64,61 +64,61 @@ func agentItems(m agentsvc.Message) []responses.ResponseInputItemUnionParam {
 	return items
 }
 
-func userItem(m agentsvc.Message) responses.ResponseInputItemUnionParam {
+func encodeUserItem(m agentsvc.Message) responses.ResponseInputItemUnionParam {
 	const user = responses.EasyInputMessageRoleUser
 	if !upstream.HasFile(m.Parts) {
-		return responses.ResponseInputItemParamOfMessage(upstream.Text(m.Parts...), user)
+		return responses.ResponseInputItemParamOfMessage(upstream.PartsText(m.Parts...), user)
 	}
 	var parts responses.ResponseInputMessageContentListParam
 	for _, part := range m.Parts {
 		if part.File == nil {
-			parts = append(parts, responses.ResponseInputContentParamOfInputText(upstream.Text(part)))
+			parts = append(parts, responses.ResponseInputContentParamOfInputText(upstream.PartsText(part)))
 			continue
 		}
 		parts = append(parts, responses.ResponseInputContentUnionParam{OfInputImage: &responses.ResponseInputImageParam{
-			Detail: responses.ResponseInputImageDetailAuto, ImageURL: openai.String(address(*part.File)),
+			Detail: responses.ResponseInputImageDetailAuto, ImageURL: openai.String(fileURL(*part.File)),
 		}})
 	}
 	return responses.ResponseInputItemParamOfMessage(parts, user)
 }
 
-// response puts the events of one response together.
-type response struct {
-	*upstream.Answer
-	current map[int64]*upstream.Call // by the place of the item in the output
-	refused bool
-	status  string
-	cut     string // why it is incomplete
+// responsesDecoder puts the events of one response together.
+type responsesDecoder struct {
+	*upstream.AnswerBuilder
+	callsByIndex     map[int64]*upstream.PartialCall // by the place of the item in the output
+	refused          bool
+	endEvent         string
+	incompleteReason string // why it is incomplete
 }
 
-func newResponse(a *upstream.Answer) *response {
-	return &response{Answer: a, current: map[int64]*upstream.Call{}}
+func newResponsesDecoder(a *upstream.AnswerBuilder) *responsesDecoder {
+	return &responsesDecoder{AnswerBuilder: a, callsByIndex: map[int64]*upstream.PartialCall{}}
 }
 
-// add takes in the next event and returns what can be shown at once: text.
-func (r *response) add(ev responses.ResponseStreamEventUnion) ([]llm.Chunk, error) {
+// addEvent takes in the next event and returns what can be shown at once: text.
+func (r *responsesDecoder) addEvent(ev responses.ResponseStreamEventUnion) ([]llm.Chunk, error) {
 	switch ev.Type {
 	case "response.output_text.delta":
-		return r.Text(ev.Delta)
+		return r.AddText(ev.Delta)
 	case "response.refusal.delta":
 		r.refused = true
-		return r.Text(ev.Delta)
+		return r.AddText(ev.Delta)
 	case "response.output_item.added":
 		if ev.Item.Type != "function_call" {
 			return nil, nil
 		}
-		call, err := r.Call(ev.Item.CallID, ev.Item.Name)
-		r.current[ev.OutputIndex] = call
+		call, err := r.StartCall(ev.Item.CallID, ev.Item.Name)
+		r.callsByIndex[ev.OutputIndex] = call
 		return nil, err
 	case "response.function_call_arguments.delta":
-		if call := r.current[ev.OutputIndex]; call != nil {
-			return nil, r.Arguments(call, ev.Delta)
+		if call := r.callsByIndex[ev.OutputIndex]; call != nil {
+			return nil, r.AppendArguments(call, ev.Delta)
 		}
 		return nil, upstream.ErrMalformed
 	case "response.completed", "response.incomplete":
-		r.status, r.cut = ev.Type, ev.Response.IncompleteDetails.Reason
+		r.endEvent, r.incompleteReason = ev.Type, ev.Response.IncompleteDetails.Reason
 		if u := ev.Response.Usage; ev.Response.JSON.Usage.Valid() {
-			r.Count(u.InputTokens, u.OutputTokens, u.InputTokensDetails.CachedTokens, u.InputTokensDetails.CacheWriteTokens, u.OutputTokensDetails.ReasoningTokens)
+			r.SetUsage(u.InputTokens, u.OutputTokens, u.InputTokensDetails.CachedTokens, u.InputTokensDetails.CacheWriteTokens, u.OutputTokensDetails.ReasoningTokens)
 		}
 	case "error", "response.failed":
 		return nil, upstream.ErrReported
@@ -126,15 +126,15 @@ func (r *response) add(ev responses.ResponseStreamEventUnion) ([]llm.Chunk, erro
 	return nil, nil
 }
 
-// end returns the last chunks of a response that came to its end.
-func (r *response) end() ([]llm.Chunk, error) {
+// finishAnswer returns the last chunks of a response that came to its end.
+func (r *responsesDecoder) finishAnswer() ([]llm.Chunk, error) {
 	switch {
-	case r.status == "":
+	case r.endEvent == "":
 		return nil, upstream.ErrBrokeOff
-	case r.cut == "content_filter", r.refused:
-		return r.End(llm.StopRefusal)
-	case r.status == "response.incomplete":
-		return r.End(llm.StopLength)
+	case r.incompleteReason == "content_filter", r.refused:
+		return r.Finish(llm.StopRefusal)
+	case r.endEvent == "response.incomplete":
+		return r.Finish(llm.StopLength)
 	}
-	return r.End(llm.StopEnd)
+	return r.Finish(llm.StopEnd)
 }

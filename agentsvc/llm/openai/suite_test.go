@@ -11,25 +11,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// apis are the two protocols that the provider speaks.
-var apis = map[string]bool{"chat": false, "responses": true}
+// apiVariants are the two protocols that the provider speaks.
+var apiVariants = map[string]bool{"chat": false, "responses": true}
 
 func TestSuite(t *testing.T) {
-	for name, responses := range apis {
+	for name, responses := range apiVariants {
 		t.Run(name, func(t *testing.T) {
-			llmtest.Run(t, func(t *testing.T, script []llmtest.Turn) llmtest.Subject {
+			llmtest.RunSuite(t, func(t *testing.T, script []llmtest.Reply) llmtest.Subject {
 				srv := llmtest.NewServer(t, script)
-				p := provider(t, openai.Options{BaseURL: srv.URL + "/v1", Responses: responses})
-				return llmtest.Subject{Provider: p, Open: srv.Open, Refuses: true}
+				p := newProvider(t, openai.Options{BaseURL: srv.URL + "/v1", Responses: responses})
+				return llmtest.Subject{Provider: p, OpenRequests: srv.OpenRequests, ReportsRefusal: true}
 			})
 		})
 	}
 }
 
-func provider(t *testing.T, opts openai.Options) *openai.Provider {
+func newProvider(t *testing.T, opts openai.Options) *openai.Provider {
 	t.Helper()
 	if opts.HTTP == nil {
-		opts.HTTP = llmtest.WayOut(t)
+		opts.HTTP = llmtest.NewLocalClient(t)
 	}
 	if opts.APIKey == "" {
 		opts.APIKey = llmtest.Key

@@ -13,85 +13,85 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// compile checks rule number n of a script.
-func compile(n int, r Rule) (rule, error) {
-	c := checker{at: fmt.Sprintf("script[%d]", n), known: []string{"text", "result"}}
-	out := rule{tool: r.When.ToolResult, items: slices.Clone(r.Then), usage: r.Usage, alone: r.Alone}
-	c.usage("usage", r.Usage)
-	out.text = c.pattern("when.text", r.When.Text)
-	out.messageID = c.pattern("when.message_id", r.When.MessageID)
+// compileRule checks rule number n of a script.
+func compileRule(n int, r Rule) (compiledRule, error) {
+	c := ruleChecker{path: fmt.Sprintf("script[%d]", n), knownPlaceholders: []string{"text", "result"}}
+	out := compiledRule{toolName: r.When.ToolResult, items: slices.Clone(r.Then), usage: r.Usage, standalone: r.Standalone}
+	c.checkUsage("usage", r.Usage)
+	out.text = c.compilePattern("when.text", r.When.Text)
+	out.messageID = c.compilePattern("when.message_id", r.When.MessageID)
 	if len(r.Then) == 0 {
-		c.fail("then", "is empty; say at least what to answer")
+		c.addError("then", "is empty; say at least what to answer")
 	}
 	for i, it := range out.items {
-		out.items[i] = c.item(fmt.Sprintf("then[%d]", i), it)
-		if it.ends() && i < len(r.Then)-1 {
-			c.fail(fmt.Sprintf("then[%d]", i+1), "comes after the answer's end: nothing can follow fail, ask or refuse")
+		out.items[i] = c.checkItem(fmt.Sprintf("then[%d]", i), it)
+		if it.isTerminal() && i < len(r.Then)-1 {
+			c.addError(fmt.Sprintf("then[%d]", i+1), "comes after the answer's end: nothing can follow fail, ask or refuse")
 		}
-		if r.Alone && (it.Call != nil || it.Artifact != nil || it.Ask != "" || it.Refuse != "") {
-			c.fail(fmt.Sprintf("then[%d]", i), "is the work of a task; an answer with reply: message only says words")
+		if r.Standalone && (it.Call != nil || it.Artifact != nil || it.Question != "" || it.Refusal != "") {
+			c.addError(fmt.Sprintf("then[%d]", i), "is the work of a task; an answer with reply: message only says words")
 		}
 	}
 	calls := slices.ContainsFunc(r.Then, func(it Item) bool { return it.Call != nil })
-	if last := len(r.Then) - 1; calls && r.Then[last].ends() && r.Then[last].Fail == nil {
-		c.fail(fmt.Sprintf("then[%d]", last), "cannot go with a call: the model either waits for a tool or for the user")
+	if last := len(r.Then) - 1; calls && r.Then[last].isTerminal() && r.Then[last].Failure == nil {
+		c.addError(fmt.Sprintf("then[%d]", last), "cannot go with a call: the model either waits for a tool or for the user")
 	}
 	return out, errors.Join(c.errs...)
 }
 
-// ends reports whether an answer ends with it.
-func (it Item) ends() bool { return it.Fail != nil || it.Ask != "" || it.Refuse != "" }
+// isTerminal reports whether an answer ends with it.
+func (it Item) isTerminal() bool { return it.Failure != nil || it.Question != "" || it.Refusal != "" }
 
-// checker gathers the mistakes of one rule.
-type checker struct {
-	at    string
-	known []string // names of placeholders
-	errs  []error
+// ruleChecker gathers the mistakes of one rule.
+type ruleChecker struct {
+	path              string
+	knownPlaceholders []string // names of placeholders
+	errs              []error
 }
 
-func (c *checker) fail(field, format string, args ...any) {
-	c.errs = append(c.errs, agentsvc.Invalid(c.at+"."+field, format, args...))
+func (c *ruleChecker) addError(field, format string, args ...any) {
+	c.errs = append(c.errs, agentsvc.NewInvalidError(c.path+"."+field, format, args...))
 }
 
-func (c *checker) pattern(field, expr string) *pattern.Pattern {
+func (c *ruleChecker) compilePattern(field, expr string) *pattern.Pattern {
 	if expr == "" {
 		return nil
 	}
 	p, err := pattern.Compile(expr)
 	if err != nil {
-		c.fail(field, "%v", err)
+		c.addError(field, "%v", err)
 		return nil
 	}
-	c.known = append(c.known, p.Names()...)
+	c.knownPlaceholders = append(c.knownPlaceholders, p.Names()...)
 	return p
 }
 
-// item checks it and returns it with its JSON values as they will be sent.
-func (c *checker) item(field string, it Item) Item {
+// checkItem checks it and returns it with its JSON values as they will be sent.
+func (c *ruleChecker) checkItem(field string, it Item) Item {
 	effects := 0
-	for _, set := range []bool{it.Say != "", it.Call != nil, it.Fail != nil, it.Ask != "", it.Refuse != "", it.Artifact != nil} {
+	for _, set := range []bool{it.Text != "", it.Call != nil, it.Failure != nil, it.Question != "", it.Refusal != "", it.Artifact != nil} {
 		if set {
 			effects++
 		}
 	}
 	if effects > 1 || (effects == 0 && it.Pause == 0 && it.Usage == nil) {
-		c.fail(field, "needs exactly one of say, call, fail, ask, refuse and artifact; pause and usage may stand beside it or alone")
+		c.addError(field, "needs exactly one of say, call, fail, ask, refuse and artifact; pause and usage may stand beside it or alone")
 	}
-	c.usage(field+".usage", it.Usage)
+	c.checkUsage(field+".usage", it.Usage)
 	switch {
 	case it.Pause < 0:
-		c.fail(field+".pause", "is negative")
+		c.addError(field+".pause", "is negative")
 	case it.Pause > MaxPause:
-		c.fail(field+".pause", "is %v; at most %v", it.Pause, MaxPause)
+		c.addError(field+".pause", "is %v; at most %v", it.Pause, MaxPause)
 	}
-	c.placeholders(field, it.Say+it.Ask+it.Refuse)
+	c.checkPlaceholders(field, it.Text+it.Question+it.Refusal)
 	switch {
 	case it.Call != nil:
-		it.Call = c.call(field+".call", *it.Call)
-	case it.Fail != nil && it.Fail.Status != 0 && (it.Fail.Status < 400 || it.Fail.Status > 599):
-		c.fail(field+".fail.status", "is %d; an error has 400 to 599", it.Fail.Status)
+		it.Call = c.checkCall(field+".call", *it.Call)
+	case it.Failure != nil && it.Failure.Status != 0 && (it.Failure.Status < 400 || it.Failure.Status > 599):
+		c.addError(field+".fail.status", "is %d; an error has 400 to 599", it.Failure.Status)
 	case it.Artifact != nil:
-		it.Artifact = c.artifact(field+".artifact", *it.Artifact)
+		it.Artifact = c.checkArtifact(field+".artifact", *it.Artifact)
 	}
 	return it
 }
@@ -99,28 +99,28 @@ func (c *checker) item(field string, it Item) Item {
 // MaxPause bounds one pause of a script. How long all those of an answer take together, the longest run bounds.
 const MaxPause = 10 * time.Minute
 
-// maxUsage bounds a count of tokens, so that the sum of many calls is still a number.
-const maxUsage = 1_000_000_000_000
+// maxTokens bounds a count of tokens, so that the sum of many calls is still a number.
+const maxTokens = 1_000_000_000_000
 
-func (c *checker) usage(field string, u *Usage) {
-	if u != nil && (min(u.InputTokens, u.OutputTokens) < 0 || max(u.InputTokens, u.OutputTokens) > maxUsage) {
-		c.fail(field, "has counts that are not 0 to %d", int64(maxUsage))
+func (c *ruleChecker) checkUsage(field string, u *Usage) {
+	if u != nil && (min(u.InputTokens, u.OutputTokens) < 0 || max(u.InputTokens, u.OutputTokens) > maxTokens) {
+		c.addError(field, "has counts that are not 0 to %d", int64(maxTokens))
 	}
 }
 
-func (c *checker) call(field string, call Call) *Call {
+func (c *ruleChecker) checkCall(field string, call Call) *Call {
 	if call.Tool == "" {
-		c.fail(field+".tool", "is missing")
+		c.addError(field+".tool", "is missing")
 	}
 	if len(call.Arguments) > 0 {
-		call.Arguments, _ = c.value(field+".arguments", call.Arguments).(map[string]any)
+		call.Arguments, _ = c.normalizeValue(field+".arguments", call.Arguments).(map[string]any)
 	}
 	return &call
 }
 
-func (c *checker) artifact(field string, a Artifact) *Artifact {
+func (c *ruleChecker) checkArtifact(field string, a Artifact) *Artifact {
 	if a.Name == "" {
-		c.fail(field+".name", "is missing")
+		c.addError(field+".name", "is missing")
 	}
 	sources := 0
 	for _, set := range []bool{a.Text != "", a.Data != nil, a.FileBase64 != "", a.URL != ""} {
@@ -129,35 +129,35 @@ func (c *checker) artifact(field string, a Artifact) *Artifact {
 		}
 	}
 	if sources != 1 {
-		c.fail(field, "needs exactly one of text, data, file_base64 and url")
+		c.addError(field, "needs exactly one of text, data, file_base64 and url")
 	}
 	if _, err := base64.StdEncoding.DecodeString(a.FileBase64); err != nil {
-		c.fail(field+".file_base64", "is no base64: %v", err)
+		c.addError(field+".file_base64", "is no base64: %v", err)
 	}
-	c.placeholders(field, a.Text+a.URL)
+	c.checkPlaceholders(field, a.Text+a.URL)
 	if a.Data != nil {
-		a.Data = c.value(field+".data", a.Data)
+		a.Data = c.normalizeValue(field+".data", a.Data)
 	}
 	return &a
 }
 
-// value returns v as JSON knows it, whatever Go types it was made of.
-func (c *checker) value(field string, v any) any {
+// normalizeValue returns v as JSON knows it, whatever Go types it was made of.
+func (c *ruleChecker) normalizeValue(field string, v any) any {
 	text, err := json.Marshal(v)
 	if err != nil {
-		c.fail(field, "cannot be written as JSON: %v", err)
+		c.addError(field, "cannot be written as JSON: %v", err)
 		return nil
 	}
-	c.placeholders(field, string(text))
+	c.checkPlaceholders(field, string(text))
 	var out any
 	_ = json.Unmarshal(text, &out)
 	return out
 }
 
-func (c *checker) placeholders(field, s string) {
-	for _, found := range placeholder.FindAllStringSubmatch(s, -1) {
-		if !slices.Contains(c.known, found[1]) {
-			c.fail(field, "%s stands for nothing; this rule knows {{%s}}", found[0], strings.Join(c.known, "}}, {{"))
+func (c *ruleChecker) checkPlaceholders(field, s string) {
+	for _, found := range placeholderPattern.FindAllStringSubmatch(s, -1) {
+		if !slices.Contains(c.knownPlaceholders, found[1]) {
+			c.addError(field, "%s stands for nothing; this rule knows {{%s}}", found[0], strings.Join(c.knownPlaceholders, "}}, {{"))
 		}
 	}
 }

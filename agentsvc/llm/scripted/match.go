@@ -5,61 +5,61 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// scene is what a rule looks at.
-type scene struct {
+// ruleInput is what a rule looks at.
+type ruleInput struct {
 	text      string // of the matching message
-	tool      string // whose result it is, if it is one
-	said      string // by the user last
+	toolName  string // whose result it is, if it is one
+	userText  string // by the user last
 	messageID string
 }
 
-func look(conversation []agentsvc.Entry) scene {
-	var sc scene
+func newRuleInput(conversation []agentsvc.Entry) ruleInput {
+	var input ruleInput
 	for i := len(conversation) - 1; i >= 0; i-- {
 		if m := conversation[i].Message; m != nil && m.Role == agentsvc.RoleUser {
-			sc.said = m.Text()
-			sc.messageID = string(m.ID)
+			input.userText = m.Text()
+			input.messageID = string(m.ID)
 			break
 		}
 	}
-	sc.text = sc.said
+	input.text = input.userText
 	if n := len(conversation); n > 0 && conversation[n-1].Result != nil {
 		result := conversation[n-1].Result
-		sc.text, sc.tool = result.Text, result.Name
+		input.text, input.toolName = result.Text, result.Name
 	}
-	return sc
+	return input
 }
 
-// rule is a [Rule] that was checked.
-type rule struct {
+// compiledRule is a [Rule] that was checked.
+type compiledRule struct {
 	text, messageID *pattern.Pattern
-	tool            string
+	toolName        string
 	items           []Item
 	usage           *Usage
-	alone           bool
+	standalone      bool
 }
 
-// match reports whether r holds for sc, and the values of its placeholders. Where the work fails it reports false.
-func (r rule) match(w *pattern.Work, sc scene) (map[string]string, bool) {
-	if r.tool != "" && r.tool != sc.tool {
+// matchInput reports whether r holds for sc, and the values of its placeholders. Where the work fails it reports false.
+func (r compiledRule) matchInput(w *pattern.StepBudget, input ruleInput) (map[string]string, bool) {
+	if r.toolName != "" && r.toolName != input.toolName {
 		return nil, false
 	}
-	values := map[string]string{"text": sc.said, "result": ""}
-	if sc.tool != "" {
-		values["result"] = sc.text
+	values := map[string]string{"text": input.userText, "result": ""}
+	if input.toolName != "" {
+		values["result"] = input.text
 	}
-	if !groups(w, r.text, sc.text, values) || !groups(w, r.messageID, sc.messageID, values) {
+	if !matchGroups(w, r.text, input.text, values) || !matchGroups(w, r.messageID, input.messageID, values) {
 		return nil, false
 	}
 	return values, true
 }
 
-// groups reports whether p, if there is one, matches s, and puts its named groups into values.
-func groups(w *pattern.Work, p *pattern.Pattern, s string, values map[string]string) bool {
+// matchGroups reports whether p, if there is one, matches s, and puts its named groups into values.
+func matchGroups(w *pattern.StepBudget, p *pattern.Pattern, s string, values map[string]string) bool {
 	if p == nil {
 		return true
 	}
-	found, ok, _ := p.Groups(w, s) // the error stays in the work
+	found, ok, _ := p.FindGroups(w, s) // the error stays in the work
 	for i, text := range found {
 		values[p.Names()[i]] = text
 	}

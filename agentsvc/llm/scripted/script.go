@@ -4,10 +4,10 @@ import "time"
 
 // Rule says what to answer when. A rule without conditions matches always.
 type Rule struct {
-	When  When
-	Then  []Item
-	Usage *Usage // instead of the counted tokens
-	Alone bool   // the answer is a message by itself; it holds words alone
+	When       When
+	Then       []Item
+	Usage      *Usage // instead of the counted tokens
+	Standalone bool   // the answer is a message by itself; it holds words alone
 }
 
 // When holds a rule's conditions; all that are set must hold. Text and MessageID are RE2 expressions; their named
@@ -21,12 +21,12 @@ type When struct {
 // Item is one step of an answer: exactly one of its fields, and Pause and Usage with any of them or alone. Strings may hold
 // {{text}}, the last user message's text, {{result}}, the tool result's text, and {{name}} for a named group.
 type Item struct {
-	Say      string        // joins what was said before
+	Text     string        // joins what was said before
 	Pause    time.Duration // a delay after the rest of the item
 	Call     *Call         // calls a tool; several calls of an answer run in parallel
-	Fail     *Fail         // ends in an error
-	Ask      string        // ends with a question to the user
-	Refuse   string        // ends with the model's refusal
+	Failure  *Failure      // ends in an error
+	Question string        // ends with a question to the user
+	Refusal  string        // ends with the model's refusal
 	Artifact *Artifact
 	Usage    *Usage // instead of the counted tokens, and of the rule's
 }
@@ -37,9 +37,9 @@ type Call struct {
 	Arguments map[string]any
 }
 
-// Fail is an error as a model's server would answer it. Status is 500 if zero. Message stands for the body of that
+// Failure is an error as a model's server would answer it. Status is 500 if zero. Message stands for the body of that
 // answer: like that of any model it reaches nobody.
-type Fail struct {
+type Failure struct {
 	Status  int
 	Message string
 }

@@ -27,7 +27,7 @@ type Options struct {
 // Provider plays one script. It is safe for concurrent use.
 type Provider struct {
 	name, model string
-	rules       []rule
+	rules       []compiledRule
 }
 
 // New returns a provider that plays opts.Script. An error joins an [agentsvc.InvalidError] for each mistake of it, whose
@@ -35,12 +35,12 @@ type Provider struct {
 func New(opts Options) (*Provider, error) {
 	script := opts.Script
 	if len(script) == 0 {
-		script = []Rule{{Then: []Item{{Say: "You said: {{text}}"}}}}
+		script = []Rule{{Then: []Item{{Text: "You said: {{text}}"}}}}
 	}
 	p := &Provider{name: cmp.Or(opts.Name, "scripted"), model: cmp.Or(opts.Model, "scripted")}
 	var errs []error
 	for i, r := range script {
-		compiled, err := compile(i, r)
+		compiled, err := compileRule(i, r)
 		errs = append(errs, err)
 		p.rules = append(p.rules, compiled)
 	}
@@ -50,8 +50,8 @@ func New(opts Options) (*Provider, error) {
 	return p, nil
 }
 
-// lookedAt is how often a script may look at a text at the usual cost of a pattern; most patterns cost far less.
-const lookedAt = 4
+// patternWorkFactor is how often a script may look at a text at the usual cost of a pattern; most patterns cost far less.
+const patternWorkFactor = 4
 
 // Stream plays the first rule that matches, word by word: each chunk of text is a word with the space after it. Where
 // no rule matches the answer is empty.
@@ -61,27 +61,27 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 			yield(llm.Chunk{}, err)
 			return
 		}
-		sc := look(req.Conversation)
-		a := &answer{ctx: ctx, yield: yield, req: req, name: p.name, room: req.Bytes()}
-		a.usage = agentsvc.Usage{Provider: p.name, Model: p.model, InputTokens: inputTokens(req)}
-		work := pattern.NewWork(ctx, lookedAt*(len(sc.text)+len(sc.messageID)))
+		input := newRuleInput(req.Conversation)
+		a := &answerWriter{ctx: ctx, yield: yield, req: req, provider: p.name, remainingBytes: req.ByteLimit()}
+		a.usage = agentsvc.Usage{Provider: p.name, Model: p.model, InputTokens: countInputTokens(req)}
+		work := pattern.NewStepBudget(ctx, patternWorkFactor*(len(input.text)+len(input.messageID)))
 		for _, r := range p.rules {
-			values, ok := r.match(work, sc)
+			values, ok := r.matchInput(work, input)
 			if err := work.Err(); err != nil {
-				if errors.Is(err, pattern.ErrTooMuch) {
-					err = agentsvc.Invalid("", "the patterns of the script cannot be looked for in a text of %d bytes: %v", len(sc.text), err)
+				if errors.Is(err, pattern.ErrTooManySteps) {
+					err = agentsvc.NewInvalidError("", "the patterns of the script cannot be looked for in a text of %d bytes: %v", len(input.text), err)
 				}
 				yield(llm.Chunk{}, err)
 				return
 			}
 			if ok {
-				a.values, a.fixed = values, r.usage
-				if !r.alone || a.give(llm.Chunk{Alone: true}) {
-					a.play(r.items)
+				a.values, a.fixedUsage = values, r.usage
+				if !r.standalone || a.yieldChunk(llm.Chunk{Standalone: true}) {
+					a.writeItems(r.items)
 				}
 				return
 			}
 		}
-		a.end(llm.StopEnd)
+		a.writeEnd(llm.StopEnd)
 	}
 }

@@ -15,23 +15,23 @@ import (
 	"stoa/agentsvc/llm/scripted"
 )
 
-// contract is the script that the documentation shows.
-var contract = []scripted.Rule{
+// contractScript is the script that the documentation shows.
+var contractScript = []scripted.Rule{
 	{
 		When: scripted.When{Text: `(?i)weather in (?P<city>\w+)`},
 		Then: []scripted.Item{{Call: &scripted.Call{Tool: "get_weather", Arguments: map[string]any{"city": "{{city}}"}}}},
 	},
-	{When: scripted.When{ToolResult: "get_weather"}, Then: []scripted.Item{{Say: "It is {{result}}."}}},
-	{When: scripted.When{MessageID: "^slow-"}, Then: []scripted.Item{{Say: "one ", Pause: 500 * time.Millisecond}, {Say: "two"}}},
-	{When: scripted.When{Text: "^break$"}, Then: []scripted.Item{{Fail: &scripted.Fail{Status: 500, Message: "upstream said no"}}}},
-	{When: scripted.When{Text: "^ask$"}, Then: []scripted.Item{{Ask: "Which city?"}}},
-	{When: scripted.When{Text: "^refuse$"}, Then: []scripted.Item{{Refuse: "I may not do that."}}},
+	{When: scripted.When{ToolResult: "get_weather"}, Then: []scripted.Item{{Text: "It is {{result}}."}}},
+	{When: scripted.When{MessageID: "^slow-"}, Then: []scripted.Item{{Text: "one ", Pause: 500 * time.Millisecond}, {Text: "two"}}},
+	{When: scripted.When{Text: "^break$"}, Then: []scripted.Item{{Failure: &scripted.Failure{Status: 500, Message: "upstream said no"}}}},
+	{When: scripted.When{Text: "^ask$"}, Then: []scripted.Item{{Question: "Which city?"}}},
+	{When: scripted.When{Text: "^refuse$"}, Then: []scripted.Item{{Refusal: "I may not do that."}}},
 	{When: scripted.When{Text: "^file$"}, Then: []scripted.Item{{Artifact: &scripted.Artifact{Name: "out.txt", MediaType: "text/plain", Text: "hello"}}}},
-	{Then: []scripted.Item{{Say: "You said: {{text}}"}}},
+	{Then: []scripted.Item{{Text: "You said: {{text}}"}}},
 }
 
-// stream gathers what a call yields.
-func stream(t *testing.T, p *scripted.Provider, conversation ...agentsvc.Entry) ([]llm.Chunk, error) {
+// collectChunks gathers what a call yields.
+func collectChunks(t *testing.T, p *scripted.Provider, conversation ...agentsvc.Entry) ([]llm.Chunk, error) {
 	t.Helper()
 	var chunks []llm.Chunk
 	for c, err := range p.Stream(t.Context(), llm.Request{Conversation: conversation, Step: "s"}) {
@@ -43,13 +43,13 @@ func stream(t *testing.T, p *scripted.Provider, conversation ...agentsvc.Entry) 
 	return chunks, nil
 }
 
-func user(id, text string) agentsvc.Entry {
+func userMessage(id, text string) agentsvc.Entry {
 	return agentsvc.Entry{Message: &agentsvc.Message{
 		ID: agentsvc.MessageID(id), Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)},
 	}}
 }
 
-func result(name, text string) agentsvc.Entry {
+func toolResult(name, text string) agentsvc.Entry {
 	return agentsvc.Entry{Result: &agentsvc.ToolResult{Call: "c", Name: name, Text: text}}
 }
 
@@ -59,29 +59,29 @@ func TestContract(t *testing.T) {
 		name         string
 		conversation []agentsvc.Entry
 		pieces       []string
-		stop         llm.Stop
+		stop         llm.StopReason
 	}{
-		{"catch-all", []agentsvc.Entry{user("m", "good  morning\nall")}, []string{"You ", "said: ", "good  ", "morning\n", "all"}, llm.StopEnd},
-		{"call", []agentsvc.Entry{user("m", "the weather in Paris?")}, nil, llm.StopTools},
-		{"result", []agentsvc.Entry{user("m", "weather in Paris"), result("get_weather", "warm")}, []string{"It ", "is ", "warm."}, llm.StopEnd},
-		{"another tool's result", []agentsvc.Entry{user("m", "ask"), result("get_time", "noon")}, []string{"You ", "said: ", "ask"}, llm.StopEnd},
+		{"catch-all", []agentsvc.Entry{userMessage("m", "good  morning\nall")}, []string{"You ", "said: ", "good  ", "morning\n", "all"}, llm.StopEnd},
+		{"call", []agentsvc.Entry{userMessage("m", "the weather in Paris?")}, nil, llm.StopTools},
+		{"result", []agentsvc.Entry{userMessage("m", "weather in Paris"), toolResult("get_weather", "warm")}, []string{"It ", "is ", "warm."}, llm.StopEnd},
+		{"another tool's result", []agentsvc.Entry{userMessage("m", "ask"), toolResult("get_time", "noon")}, []string{"You ", "said: ", "ask"}, llm.StopEnd},
 		{
 			"last of parallel results",
-			[]agentsvc.Entry{user("m", "x"), result("get_time", "noon"), result("get_weather", "warm")},
+			[]agentsvc.Entry{userMessage("m", "x"), toolResult("get_time", "noon"), toolResult("get_weather", "warm")},
 			[]string{"It ", "is ", "warm."},
 			llm.StopEnd,
 		},
-		{"an old result", []agentsvc.Entry{result("get_weather", "warm"), user("m", "thanks")}, []string{"You ", "said: ", "thanks"}, llm.StopEnd},
-		{"ask", []agentsvc.Entry{user("m", "ask")}, []string{"Which ", "city?"}, llm.StopAsk},
-		{"refuse", []agentsvc.Entry{user("m", "refuse")}, []string{"I ", "may ", "not ", "do ", "that."}, llm.StopRefusal},
-		{"file", []agentsvc.Entry{user("m", "file")}, nil, llm.StopEnd},
+		{"an old result", []agentsvc.Entry{toolResult("get_weather", "warm"), userMessage("m", "thanks")}, []string{"You ", "said: ", "thanks"}, llm.StopEnd},
+		{"ask", []agentsvc.Entry{userMessage("m", "ask")}, []string{"Which ", "city?"}, llm.StopInputRequired},
+		{"refuse", []agentsvc.Entry{userMessage("m", "refuse")}, []string{"I ", "may ", "not ", "do ", "that."}, llm.StopRefusal},
+		{"file", []agentsvc.Entry{userMessage("m", "file")}, nil, llm.StopEnd},
 		{"nothing said", nil, []string{"You ", "said: "}, llm.StopEnd},
 	}
-	p := provider(t, scripted.Options{Script: contract})
+	p := newProvider(t, scripted.Options{Script: contractScript})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			chunks, err := stream(t, p, tt.conversation...)
+			chunks, err := collectChunks(t, p, tt.conversation...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func TestContract(t *testing.T) {
 
 func TestWithoutScript(t *testing.T) {
 	t.Parallel()
-	chunks, err := stream(t, provider(t, scripted.Options{}), user("m", "hello"))
+	chunks, err := collectChunks(t, newProvider(t, scripted.Options{}), userMessage("m", "hello"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestWithoutScript(t *testing.T) {
 
 func TestCallIDs(t *testing.T) {
 	t.Parallel()
-	p := provider(t, scripted.Options{Script: []scripted.Rule{{Then: []scripted.Item{
+	p := newProvider(t, scripted.Options{Script: []scripted.Rule{{Then: []scripted.Item{
 		{Call: &scripted.Call{Tool: "a"}}, {Call: &scripted.Call{Tool: "a"}},
 	}}}})
 	ids := func(step string, conversation ...agentsvc.Entry) (out []agentsvc.CallID) {
@@ -135,12 +135,12 @@ func TestCallIDs(t *testing.T) {
 		}
 		return out
 	}
-	first := ids("1", user("m", "x"))
-	if diff := cmp.Diff(first, ids("1", user("m", "x"))); diff != "" {
+	first := ids("1", userMessage("m", "x"))
+	if diff := cmp.Diff(first, ids("1", userMessage("m", "x"))); diff != "" {
 		t.Errorf("a repeated step has other ids:\n%s", diff)
 	}
 	seen := map[agentsvc.CallID]bool{}
-	for _, id := range append(append(first, ids("2", user("m", "x"))...), ids("1", user("m", "x"), user("n", "y"))...) {
+	for _, id := range append(append(first, ids("2", userMessage("m", "x"))...), ids("1", userMessage("m", "x"), userMessage("n", "y"))...) {
 		if seen[id] {
 			t.Errorf("id %s is used twice", id)
 		}
@@ -150,13 +150,13 @@ func TestCallIDs(t *testing.T) {
 
 func TestArgumentsAndMessageID(t *testing.T) {
 	t.Parallel()
-	p := provider(t, scripted.Options{Script: []scripted.Rule{{
+	p := newProvider(t, scripted.Options{Script: []scripted.Rule{{
 		When: scripted.When{Text: `from (?P<from>\w+) to (?P<to>\w+)`, MessageID: `^trip-(?P<n>\d+)`},
 		Then: []scripted.Item{{Call: &scripted.Call{Tool: "book", Arguments: map[string]any{
 			"legs": []any{"{{from}}", "{{to}}"}, "meta": map[string]any{"n": "no {{n}}", "text": "{{text}}"}, "seats": 2,
 		}}}},
 	}}})
-	chunks, err := stream(t, p, user("trip-7", `from A to B "now"`))
+	chunks, err := collectChunks(t, p, userMessage("trip-7", `from A to B "now"`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestArgumentsAndMessageID(t *testing.T) {
 	if got := string(chunks[0].ToolCall.Arguments); got != want {
 		t.Errorf("arguments = %s, want %s", got, want)
 	}
-	chunks, err = stream(t, p, user("other", "from A to B"))
+	chunks, err = collectChunks(t, p, userMessage("other", "from A to B"))
 	if err != nil || len(chunks) != 1 || chunks[0].Stop != llm.StopEnd {
 		t.Errorf("no rule matches: %+v, %v; want an empty answer", chunks, err)
 	}
@@ -172,7 +172,7 @@ func TestArgumentsAndMessageID(t *testing.T) {
 
 func TestArtifacts(t *testing.T) {
 	t.Parallel()
-	p := provider(t, scripted.Options{Script: []scripted.Rule{{Then: []scripted.Item{
+	p := newProvider(t, scripted.Options{Script: []scripted.Rule{{Then: []scripted.Item{
 		{Artifact: &scripted.Artifact{Name: "log", Text: "one {{text}}"}},
 		{Artifact: &scripted.Artifact{Name: "log", Text: "two", Append: true, Last: true}},
 		{Artifact: &scripted.Artifact{Name: "d", Description: "about", MediaType: "application/json", Data: map[string]any{"k": []string{"{{text}}"}, "n": 1}}},
@@ -180,7 +180,7 @@ func TestArtifacts(t *testing.T) {
 		{Artifact: &scripted.Artifact{Name: "u", MediaType: "text/html", URL: "https://example.com/{{text}}"}},
 		{Artifact: &scripted.Artifact{Name: "t", MediaType: "text/csv", Text: "a,b"}},
 	}}}})
-	chunks, err := stream(t, p, user("m", "x"))
+	chunks, err := collectChunks(t, p, userMessage("m", "x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestArtifacts(t *testing.T) {
 
 func TestFail(t *testing.T) {
 	t.Parallel()
-	_, err := stream(t, provider(t, scripted.Options{Script: contract}), user("m", "break"))
+	_, err := collectChunks(t, newProvider(t, scripted.Options{Script: contractScript}), userMessage("m", "break"))
 	want := &llm.Error{Provider: "scripted", Status: 500, Reason: "the model's server failed", Retryable: true}
 	var got *llm.Error
 	if !errors.As(err, &got) {
@@ -229,8 +229,8 @@ func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
-		p := provider(t, scripted.Options{Script: contract})
-		for _, err := range p.Stream(t.Context(), llm.Request{Conversation: []agentsvc.Entry{user("slow-1", "x")}}) {
+		p := newProvider(t, scripted.Options{Script: contractScript})
+		for _, err := range p.Stream(t.Context(), llm.Request{Conversation: []agentsvc.Entry{userMessage("slow-1", "x")}}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,11 +244,11 @@ func TestPause(t *testing.T) {
 
 func TestCountedTokens(t *testing.T) {
 	t.Parallel()
-	p := provider(t, scripted.Options{Name: "demo", Model: "m1", Script: []scripted.Rule{{Then: []scripted.Item{
-		{Say: "let me see"}, {Call: &scripted.Call{Tool: "get", Arguments: map[string]any{"q": "two words"}}},
+	p := newProvider(t, scripted.Options{Name: "demo", Model: "m1", Script: []scripted.Rule{{Then: []scripted.Item{
+		{Text: "let me see"}, {Call: &scripted.Call{Tool: "get", Arguments: map[string]any{"q": "two words"}}},
 	}}}})
 	var got agentsvc.Usage
-	req := llm.Request{System: " be  brief ", Conversation: []agentsvc.Entry{user("m", "one two"), result("get", "three")}}
+	req := llm.Request{System: " be  brief ", Conversation: []agentsvc.Entry{userMessage("m", "one two"), toolResult("get", "three")}}
 	for c, err := range p.Stream(t.Context(), req) {
 		if err != nil {
 			t.Fatal(err)
@@ -265,32 +265,32 @@ func TestCountedTokens(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	say := []scripted.Item{{Say: "x"}}
+	answer := []scripted.Item{{Text: "x"}}
 	tests := []struct {
 		name string
 		rule scripted.Rule
 		want string
 	}{
-		{"text", scripted.Rule{When: scripted.When{Text: "("}, Then: say}, "script[0].when.text: is no RE2 expression"},
-		{"look-ahead", scripted.Rule{When: scripted.When{Text: "(?=x)"}, Then: say}, "script[0].when.text: is no RE2 expression"},
-		{"message id", scripted.Rule{When: scripted.When{MessageID: "["}, Then: say}, "script[0].when.message_id: "},
+		{"text", scripted.Rule{When: scripted.When{Text: "("}, Then: answer}, "script[0].when.text: is no RE2 expression"},
+		{"look-ahead", scripted.Rule{When: scripted.When{Text: "(?=x)"}, Then: answer}, "script[0].when.text: is no RE2 expression"},
+		{"message id", scripted.Rule{When: scripted.When{MessageID: "["}, Then: answer}, "script[0].when.message_id: "},
 		{"empty then", scripted.Rule{}, "script[0].then: is empty"},
 		{"empty item", scripted.Rule{Then: []scripted.Item{{}}}, "script[0].then[0]: needs exactly one of"},
-		{"two effects", scripted.Rule{Then: []scripted.Item{{Say: "x", Ask: "y"}}}, "script[0].then[0]: needs exactly one of"},
+		{"two effects", scripted.Rule{Then: []scripted.Item{{Text: "x", Question: "y"}}}, "script[0].then[0]: needs exactly one of"},
 		{"negative pause", scripted.Rule{Then: []scripted.Item{{Pause: -1}}}, "script[0].then[0].pause: is negative"},
 		{"long pause", scripted.Rule{Then: []scripted.Item{{Pause: 240 * time.Hour}}}, "script[0].then[0].pause: is 240h0m0s; at most 10m0s"},
-		{"unknown placeholder", scripted.Rule{Then: []scripted.Item{{Say: "{{city}}"}}}, "script[0].then[0]: {{city}} stands for nothing; this rule knows {{text}}, {{result}}"},
+		{"unknown placeholder", scripted.Rule{Then: []scripted.Item{{Text: "{{city}}"}}}, "script[0].then[0]: {{city}} stands for nothing; this rule knows {{text}}, {{result}}"},
 		{"unknown placeholder in arguments", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a", Arguments: map[string]any{"a": "{{b}}"}}}}}, "script[0].then[0].call.arguments: {{b}}"},
 		{"call without tool", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{}}}}, "script[0].then[0].call.tool: is missing"},
 		{"arguments", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a", Arguments: map[string]any{"f": func() {}}}}}}, "script[0].then[0].call.arguments: cannot be written as JSON"},
-		{"status", scripted.Rule{Then: []scripted.Item{{Fail: &scripted.Fail{Status: 200}}}}, "script[0].then[0].fail.status: is 200"},
+		{"status", scripted.Rule{Then: []scripted.Item{{Failure: &scripted.Failure{Status: 200}}}}, "script[0].then[0].fail.status: is 200"},
 		{"usage", scripted.Rule{Then: []scripted.Item{{Usage: &scripted.Usage{InputTokens: -1}}}}, "script[0].then[0].usage: has counts that are not 0 to 1000000000000"},
-		{"usage of the rule", scripted.Rule{Then: say, Usage: &scripted.Usage{OutputTokens: -1}}, "script[0].usage: has counts that are not 0 to 1000000000000"},
-		{"usage beyond count", scripted.Rule{Then: say, Usage: &scripted.Usage{OutputTokens: math.MaxInt64}}, "script[0].usage: has counts that are not 0 to 1000000000000"},
-		{"after the end", scripted.Rule{Then: []scripted.Item{{Ask: "x"}, {Say: "y"}}}, "script[0].then[1]: comes after the answer's end"},
-		{"a call in a message", scripted.Rule{Alone: true, Then: []scripted.Item{{Say: "x"}, {Call: &scripted.Call{Tool: "a"}}}}, "script[0].then[1]: is the work of a task"},
-		{"a question in a message", scripted.Rule{Alone: true, Then: []scripted.Item{{Ask: "x"}}}, "script[0].then[0]: is the work of a task"},
-		{"call and ask", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a"}}, {Ask: "y"}}}, "script[0].then[1]: cannot go with a call"},
+		{"usage of the rule", scripted.Rule{Then: answer, Usage: &scripted.Usage{OutputTokens: -1}}, "script[0].usage: has counts that are not 0 to 1000000000000"},
+		{"usage beyond count", scripted.Rule{Then: answer, Usage: &scripted.Usage{OutputTokens: math.MaxInt64}}, "script[0].usage: has counts that are not 0 to 1000000000000"},
+		{"after the end", scripted.Rule{Then: []scripted.Item{{Question: "x"}, {Text: "y"}}}, "script[0].then[1]: comes after the answer's end"},
+		{"a call in a message", scripted.Rule{Standalone: true, Then: []scripted.Item{{Text: "x"}, {Call: &scripted.Call{Tool: "a"}}}}, "script[0].then[1]: is the work of a task"},
+		{"a question in a message", scripted.Rule{Standalone: true, Then: []scripted.Item{{Question: "x"}}}, "script[0].then[0]: is the work of a task"},
+		{"call and ask", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a"}}, {Question: "y"}}}, "script[0].then[1]: cannot go with a call"},
 		{"artifact name", scripted.Rule{Then: []scripted.Item{{Artifact: &scripted.Artifact{Text: "x"}}}}, "script[0].then[0].artifact.name: is missing"},
 		{"artifact source", scripted.Rule{Then: []scripted.Item{{Artifact: &scripted.Artifact{Name: "a"}}}}, "script[0].then[0].artifact: needs exactly one of"},
 		{"two sources", scripted.Rule{Then: []scripted.Item{{Artifact: &scripted.Artifact{Name: "a", Text: "x", URL: "y"}}}}, "script[0].then[0].artifact: needs exactly one of"},
@@ -306,7 +306,7 @@ func TestMistakes(t *testing.T) {
 			}
 		})
 	}
-	_, err := scripted.New(scripted.Options{Script: []scripted.Rule{{}, {When: scripted.When{Text: "("}, Then: say}}})
+	_, err := scripted.New(scripted.Options{Script: []scripted.Rule{{}, {When: scripted.When{Text: "("}, Then: answer}}})
 	if err == nil || !strings.Contains(err.Error(), "script[0].then") || !strings.Contains(err.Error(), "script[1].when.text") {
 		t.Errorf("error = %v, want both mistakes", err)
 	}

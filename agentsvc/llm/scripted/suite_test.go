@@ -16,16 +16,16 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSuite(t *testing.T) {
-	llmtest.Run(t, func(t *testing.T, script []llmtest.Turn) llmtest.Subject {
+	llmtest.RunSuite(t, func(t *testing.T, script []llmtest.Reply) llmtest.Subject {
 		var opts scripted.Options
-		for _, turn := range script {
-			opts.Script = append(opts.Script, rule(t, turn))
+		for _, reply := range script {
+			opts.Script = append(opts.Script, newRule(t, reply))
 		}
-		return llmtest.Subject{Provider: provider(t, opts), Refuses: true}
+		return llmtest.Subject{Provider: newProvider(t, opts), ReportsRefusal: true}
 	})
 }
 
-func provider(t *testing.T, opts scripted.Options) *scripted.Provider {
+func newProvider(t *testing.T, opts scripted.Options) *scripted.Provider {
 	t.Helper()
 	p, err := scripted.New(opts)
 	if err != nil {
@@ -34,36 +34,36 @@ func provider(t *testing.T, opts scripted.Options) *scripted.Provider {
 	return p
 }
 
-// rule says in a script what a turn asks for.
-func rule(t *testing.T, turn llmtest.Turn) scripted.Rule {
+// newRule says in a script what a turn asks for.
+func newRule(t *testing.T, reply llmtest.Reply) scripted.Rule {
 	t.Helper()
-	r := scripted.Rule{When: scripted.When{ToolResult: turn.Tool}}
-	if turn.Tool == "" {
-		r.When.Text = "^" + regexp.QuoteMeta(turn.Text) + "$"
+	r := scripted.Rule{When: scripted.When{ToolResult: reply.ToolName}}
+	if reply.ToolName == "" {
+		r.When.Text = "^" + regexp.QuoteMeta(reply.UserText) + "$"
 	}
-	if turn.Usage.InputTokens > 0 {
-		r.Then = append(r.Then, scripted.Item{Usage: &scripted.Usage{InputTokens: turn.Usage.InputTokens, OutputTokens: turn.Usage.OutputTokens}})
+	if reply.Usage.InputTokens > 0 {
+		r.Then = append(r.Then, scripted.Item{Usage: &scripted.Usage{InputTokens: reply.Usage.InputTokens, OutputTokens: reply.Usage.OutputTokens}})
 	}
-	var whole string
-	for _, piece := range turn.Say {
-		whole += piece
+	var fullText string
+	for _, piece := range reply.Pieces {
+		fullText += piece
 	}
 	switch {
-	case turn.Stop == llm.StopRefusal:
-		r.Then = append(r.Then, scripted.Item{Refuse: whole})
-	case turn.Status != 0:
-		r.Then = append(r.Then, scripted.Item{Fail: &scripted.Fail{Status: turn.Status}})
-	case whole != "":
-		r.Then = append(r.Then, scripted.Item{Say: whole})
+	case reply.Stop == llm.StopRefusal:
+		r.Then = append(r.Then, scripted.Item{Refusal: fullText})
+	case reply.Status != 0:
+		r.Then = append(r.Then, scripted.Item{Failure: &scripted.Failure{Status: reply.Status}})
+	case fullText != "":
+		r.Then = append(r.Then, scripted.Item{Text: fullText})
 	}
-	for _, call := range turn.Calls {
+	for _, call := range reply.Calls {
 		var args map[string]any
 		if err := json.Unmarshal(call.Arguments, &args); err != nil {
 			t.Fatal(err)
 		}
 		r.Then = append(r.Then, scripted.Item{Call: &scripted.Call{Tool: call.Name, Arguments: args}})
 	}
-	if turn.Hang {
+	if reply.Hang {
 		r.Then = append(r.Then, scripted.Item{Pause: 10 * time.Minute})
 	}
 	return r

@@ -6,24 +6,24 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// inputTokens counts the words that the model reads: of the system prompt, of every message and of every tool result.
+// countInputTokens counts the words that the model reads: of the system prompt, of every message and of every tool result.
 // A word, what stands between white space, is this model's token.
-func inputTokens(req llm.Request) int64 {
-	n := words(req.System)
+func countInputTokens(req llm.Request) int64 {
+	n := countWords(req.System)
 	for _, e := range req.Conversation {
 		switch {
 		case e.Result != nil:
-			n += words(e.Result.Text)
+			n += countWords(e.Result.Text)
 		case e.Message != nil:
 			for _, p := range e.Message.Parts {
-				n += words(p.Text)
+				n += countWords(p.Text)
 			}
 		}
 	}
 	return n
 }
 
-func words(s string) int64 {
+func countWords(s string) int64 {
 	var n int64
 	in := false
 	for _, r := range s {
@@ -36,8 +36,8 @@ func words(s string) int64 {
 	return n
 }
 
-// word returns the first word of s with the white space around it, and the rest.
-func word(s string) (first, rest string) {
+// cutWord returns the first word of s with the white space around it, and the rest.
+func cutWord(s string) (first, remaining string) {
 	seen, after := false, false
 	for i, r := range s {
 		switch space := unicode.IsSpace(r); {

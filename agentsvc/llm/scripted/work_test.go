@@ -16,20 +16,20 @@ import (
 // so, before any rule answers, and one whose context ends while they are looked for ends with it.
 func TestCostlyText(t *testing.T) {
 	t.Parallel()
-	p := provider(t, scripted.Options{Script: []scripted.Rule{
-		{When: scripted.When{Text: `(?P<x>(a|b|c|d|e){300,600})Z`}, Then: []scripted.Item{{Say: "found"}}},
-		{Then: []scripted.Item{{Say: "not found"}}},
+	p := newProvider(t, scripted.Options{Script: []scripted.Rule{
+		{When: scripted.When{Text: `(?P<x>(a|b|c|d|e){300,600})Z`}, Then: []scripted.Item{{Text: "found"}}},
+		{Then: []scripted.Item{{Text: "not found"}}},
 	}})
 	text := strings.Repeat("abcde", 2<<20/5)
-	chunks, err := stream(t, p, user("m", text))
+	chunks, err := collectChunks(t, p, userMessage("m", text))
 	var invalid *agentsvc.InvalidError
-	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "the patterns of the script") || !strings.Contains(err.Error(), pattern.ErrTooMuch.Error()) || len(chunks) > 0 {
+	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "the patterns of the script") || !strings.Contains(err.Error(), pattern.ErrTooManySteps.Error()) || len(chunks) > 0 {
 		t.Errorf("%v, %d chunks", err, len(chunks))
 	}
-	ctx := &ends{Context: t.Context(), after: 5}
-	for _, err = range p.Stream(ctx, llm.Request{Conversation: []agentsvc.Entry{user("m", text)}}) {
-		if !errors.Is(err, context.Canceled) || ctx.looks != 5 {
-			t.Errorf("%v after %d looks at the context", err, ctx.looks)
+	ctx := &endingContext{Context: t.Context(), maxErrCalls: 5}
+	for _, err = range p.Stream(ctx, llm.Request{Conversation: []agentsvc.Entry{userMessage("m", text)}}) {
+		if !errors.Is(err, context.Canceled) || ctx.errCalls != 5 {
+			t.Errorf("%v after %d looks at the context", err, ctx.errCalls)
 		}
 	}
 }
@@ -40,11 +40,11 @@ func TestManyRules(t *testing.T) {
 	var script []scripted.Rule
 	for _, word := range strings.Fields("one two three four five six seven eight nine ten eleven twelve") {
 		for _, expr := range []string{`^` + word + ` (?P<n>\S+)`, `(?i)\b` + word + `s?\b\s+is`, word + `: (?P<n>\d+)$`} {
-			script = append(script, scripted.Rule{When: scripted.When{Text: expr}, Then: []scripted.Item{{Say: word}}})
+			script = append(script, scripted.Rule{When: scripted.When{Text: expr}, Then: []scripted.Item{{Text: word}}})
 		}
 	}
-	script = append(script, scripted.Rule{Then: []scripted.Item{{Say: "none"}}})
-	chunks, err := stream(t, provider(t, scripted.Options{Script: script}), user("m", strings.Repeat("It is the fourth of 12 letters. ", 2<<20/32)))
+	script = append(script, scripted.Rule{Then: []scripted.Item{{Text: "none"}}})
+	chunks, err := collectChunks(t, newProvider(t, scripted.Options{Script: script}), userMessage("m", strings.Repeat("It is the fourth of 12 letters. ", 2<<20/32)))
 	if err != nil || chunks[0].Text != "none" {
 		t.Errorf("%v, %v", chunks, err)
 	}
@@ -55,27 +55,27 @@ func TestOverfull(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat("{{text}}", 2000)
 	for name, it := range map[string]scripted.Item{
-		"say":      {Say: many},
+		"say":      {Text: many},
 		"call":     {Call: &scripted.Call{Tool: "t", Arguments: map[string]any{"a": []any{many}}}},
 		"artifact": {Artifact: &scripted.Artifact{Name: "a", Text: many}},
 		"data":     {Artifact: &scripted.Artifact{Name: "a", Data: map[string]any{"a": many}}},
-		"ask":      {Ask: many},
+		"ask":      {Question: many},
 	} {
-		chunks, err := stream(t, provider(t, scripted.Options{Script: []scripted.Rule{{Then: []scripted.Item{it}}}}), user("m", strings.Repeat("x", 1<<20)))
+		chunks, err := collectChunks(t, newProvider(t, scripted.Options{Script: []scripted.Rule{{Then: []scripted.Item{it}}}}), userMessage("m", strings.Repeat("x", 1<<20)))
 		if err == nil || !strings.Contains(err.Error(), "an answer of more than 4194304 bytes") || len(chunks) > 0 {
 			t.Errorf("%s: %v, %d chunks", name, err, len(chunks))
 		}
 	}
 }
 
-// ends is a context that has ended after some looks at it.
-type ends struct {
+// endingContext is a context that has ended after some looks at it.
+type endingContext struct {
 	context.Context
-	after, looks int
+	maxErrCalls, errCalls int
 }
 
-func (c *ends) Err() error {
-	if c.looks++; c.looks >= c.after {
+func (c *endingContext) Err() error {
+	if c.errCalls++; c.errCalls >= c.maxErrCalls {
 		return context.Canceled
 	}
 	return nil

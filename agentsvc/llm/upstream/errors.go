@@ -25,20 +25,20 @@ var (
 )
 
 var (
-	errStopped = errors.New("the reader stopped")
-	errIdle    = errors.New("no further piece of the answer came in time")
+	errReaderStopped = errors.New("the reader stopped")
+	errIdleTimeout   = errors.New("no further piece of the answer came in time")
 )
 
-// lateError says that an answer went on for longer than it may. To ask again would cost as much and end no earlier.
-type lateError struct{ limit time.Duration }
+// answerTimeoutError says that an answer went on for longer than it may. To ask again would cost as much and end no earlier.
+type answerTimeoutError struct{ limit time.Duration }
 
-func (e *lateError) Error() string { return "the answer took longer than " + e.limit.String() }
+func (e *answerTimeoutError) Error() string { return "the answer took longer than " + e.limit.String() }
 
 // maxErrorBody bounds how much of an error's body is looked at.
 const maxErrorBody = 64 << 10
 
-// failure puts what went wrong into words that a caller may read.
-func (v Vendor) failure(err error) error {
+// publicError puts what went wrong into words that a caller may read.
+func (v Vendor) publicError(err error) error {
 	var invalid *agentsvc.InvalidError
 	var known *llm.Error
 	var large *capacity.TooLargeError
@@ -56,25 +56,25 @@ func (v Vendor) failure(err error) error {
 	var (
 		refused *egress.NotAllowedError
 		tooMuch *egress.TooLargeError
-		late    *lateError
+		late    *answerTimeoutError
 	)
 	switch {
 	case errors.As(err, &refused), errors.As(err, &tooMuch):
 		out.Retryable = false
-		out.Reason = egress.Reason(err)
+		out.Reason = egress.PublicMessage(err)
 	case errors.As(err, &late):
 		out.Retryable = false
 		out.Reason = late.Error()
 	case errors.Is(err, ErrTooLong):
 		out.Retryable = false
 		out.Reason = ErrTooLong.Error()
-	case malformed(err):
+	case isMalformed(err):
 		out.Reason = ErrMalformed.Error()
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		out.Reason = ErrBrokeOff.Error()
 	default:
-		out.Reason = egress.Reason(err)
-		for _, plain := range []error{errIdle, ErrBrokeOff, ErrMalformedCall, ErrReported} {
+		out.Reason = egress.PublicMessage(err)
+		for _, plain := range []error{errIdleTimeout, ErrBrokeOff, ErrMalformedCall, ErrReported} {
 			if errors.Is(err, plain) {
 				out.Reason = plain.Error()
 			}
@@ -83,37 +83,37 @@ func (v Vendor) failure(err error) error {
 	return out
 }
 
-func malformed(err error) bool {
+func isMalformed(err error) bool {
 	var syntax *json.SyntaxError
 	var typed *json.UnmarshalTypeError
 	return errors.Is(err, ErrMalformed) || errors.As(err, &syntax) || errors.As(err, &typed)
 }
 
-// status returns the error that an answer other than 200 stands for. It closes the body.
-func (v Vendor) status(resp *http.Response) error {
+// statusError returns the error that an answer other than 200 stands for. It closes the body.
+func (v Vendor) statusError(resp *http.Response) error {
 	defer func() { _ = resp.Body.Close() }()
 	out := &llm.Error{
 		Provider:   v.Name,
 		Status:     resp.StatusCode,
-		RetryAfter: retryAfter(resp.Header),
-		Retryable:  llm.RetryableStatus(resp.StatusCode),
+		RetryAfter: parseRetryAfter(resp.Header),
+		Retryable:  llm.IsRetryableStatus(resp.StatusCode),
 		Reason:     llm.StatusReason(resp.StatusCode),
 	}
-	if v.Explain != nil {
+	if v.RefineError != nil {
 		// A body that cannot be read has no code; the status says enough.
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-		v.Explain(out, text)
+		v.RefineError(out, text)
 	}
 	return out
 }
 
-// retryAfter reads the wait a server asks for: milliseconds in a header that some vendors send, else seconds or a date
+// parseRetryAfter reads the wait a server asks for: milliseconds in a header that some vendors send, else seconds or a date
 // (RFC 9110, section 10.2.3).
-func retryAfter(h http.Header) time.Duration {
-	if d, ok := duration(h.Get("Retry-After-Ms"), time.Millisecond); ok {
+func parseRetryAfter(h http.Header) time.Duration {
+	if d, ok := parseDuration(h.Get("Retry-After-Ms"), time.Millisecond); ok {
 		return d
 	}
-	if d, ok := duration(h.Get("Retry-After"), time.Second); ok {
+	if d, ok := parseDuration(h.Get("Retry-After"), time.Second); ok {
 		return d
 	}
 	if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
@@ -122,7 +122,7 @@ func retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-func duration(s string, unit time.Duration) (time.Duration, bool) {
+func parseDuration(s string, unit time.Duration) (time.Duration, bool) {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(n) || n < 0 {
 		return 0, false

@@ -16,39 +16,39 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// FirstWord bounds the wait for the first word of an answer where nothing else is said: some models think before they
+// DefaultFirstTimeout bounds the wait for the first word of an answer where nothing else is said: some models think before they
 // say anything, and some servers load the model first. It is as long as vendors' own clients wait.
-const FirstWord = 10 * time.Minute
+const DefaultFirstTimeout = 10 * time.Minute
 
-// whole bounds the time that an answer is waited for from its request to its end where nothing else is said: a server that
+// defaultTotalTimeout bounds the time that an answer is waited for from its request to its end where nothing else is said: a server that
 // always sends one more piece in time would never end it.
-const whole = 20 * time.Minute
+const defaultTotalTimeout = 20 * time.Minute
 
-// idle bounds the wait for the next piece of an answer where nothing else is said.
-const idle = time.Minute
+// defaultIdleTimeout bounds the wait for the next piece of an answer where nothing else is said.
+const defaultIdleTimeout = time.Minute
 
 // Vendor is what tells one vendor's protocol from another's. The zero value of a field means the usual.
 type Vendor struct {
 	// Name is how errors and usage call the provider.
 	Name string
-	// First bounds the wait for each piece up to the first word of an answer, [FirstWord] if zero.
-	First time.Duration
-	// Idle bounds the wait for the next piece of an answer from there on, 60 s if zero.
-	Idle time.Duration
-	// Whole bounds the time that an answer is waited for from its request to its end, 20 min if zero.
-	Whole time.Duration
-	// Last is the line that ends an answer, blanks aside; empty where only the end of the body does.
-	Last string
-	// Lines says that each line is an event. Else events are server-sent ones, which an empty line ends.
-	Lines bool
-	// Quiet lets a body that cannot be read any further simply end. The vendor's client would write the error to the
+	// FirstTimeout bounds the wait for each piece up to the first word of an answer, [DefaultFirstTimeout] if zero.
+	FirstTimeout time.Duration
+	// IdleTimeout bounds the wait for the next piece of an answer from there on, 60 s if zero.
+	IdleTimeout time.Duration
+	// TotalTimeout bounds the time that an answer is waited for from its request to its end, 20 min if zero.
+	TotalTimeout time.Duration
+	// EndMarker is the line that ends an answer, blanks aside; empty where only the end of the body does.
+	EndMarker string
+	// LineDelimited says that each line is an event. Else events are server-sent ones, which an empty line ends.
+	LineDelimited bool
+	// EndOnReadError lets a body that cannot be read any further simply end. The vendor's client would write the error to the
 	// process's log.
-	Quiet bool
-	// Explain adds to an error, whose reason follows from the status, what the vendor's codes in the body say.
+	EndOnReadError bool
+	// RefineError adds to an error, whose reason follows from the status, what the vendor's codes in the body say.
 	// It takes no text from the body: that may hold prompts and keys.
-	Explain func(e *llm.Error, body []byte)
-	// Dress changes a request just before it goes out.
-	Dress func(req *http.Request)
+	RefineError func(e *llm.Error, body []byte)
+	// PrepareRequest changes a request just before it goes out.
+	PrepareRequest func(req *http.Request)
 }
 
 // Stream makes one call and yields what it comes to as [llm.Provider] promises. Events makes the call with the context
@@ -56,66 +56,66 @@ type Vendor struct {
 // anything: Stream puts them into words that a caller may read.
 func (v Vendor) Stream(ctx context.Context, events func(ctx context.Context) iter.Seq2[[]llm.Chunk, error]) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
-		err := v.read(ctx, events, func(c llm.Chunk) bool { return yield(c, nil) })
+		err := v.readEvents(ctx, events, func(c llm.Chunk) bool { return yield(c, nil) })
 		switch {
-		case err == nil, errors.Is(err, errStopped):
+		case err == nil, errors.Is(err, errReaderStopped):
 		case ctx.Err() != nil:
 			yield(llm.Chunk{}, ctx.Err())
 		default:
-			yield(llm.Chunk{}, v.failure(err))
+			yield(llm.Chunk{}, v.publicError(err))
 		}
 	}
 }
 
-// read passes on what events yields. It returns errStopped where yield wants no more.
-func (v Vendor) read(ctx context.Context, events func(context.Context) iter.Seq2[[]llm.Chunk, error], yield func(llm.Chunk) bool) error {
+// readEvents passes on what events yields. It returns errReaderStopped where yield wants no more.
+func (v Vendor) readEvents(ctx context.Context, events func(context.Context) iter.Seq2[[]llm.Chunk, error], yield func(llm.Chunk) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	wait := cmp.Or(v.First, FirstWord)
+	wait := cmp.Or(v.FirstTimeout, DefaultFirstTimeout)
 	// The timers run only while the model is waited for, not while the reader is.
-	timer := time.AfterFunc(wait, func() { cancel(errIdle) })
+	timer := time.AfterFunc(wait, func() { cancel(errIdleTimeout) })
 	defer timer.Stop()
-	late := &lateError{cmp.Or(v.Whole, whole)}
-	left, since := late.limit, time.Now()
-	end := time.AfterFunc(left, func() { cancel(late) })
-	defer end.Stop()
+	late := &answerTimeoutError{cmp.Or(v.TotalTimeout, defaultTotalTimeout)}
+	remaining, since := late.limit, time.Now()
+	totalTimer := time.AfterFunc(remaining, func() { cancel(late) })
+	defer totalTimer.Stop()
 
-	var broken error
-	if v.Quiet {
-		ctx = context.WithValue(ctx, brokenKey{}, &broken)
+	var bodyErr error
+	if v.EndOnReadError {
+		ctx = context.WithValue(ctx, bodyErrKey{}, &bodyErr)
 	}
 	for chunks, err := range events(ctx) {
 		timer.Stop()
-		end.Stop()
-		left -= time.Since(since)
+		totalTimer.Stop()
+		remaining -= time.Since(since)
 		if err != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, errIdle) || errors.Is(cause, late) {
+			if cause := context.Cause(ctx); errors.Is(cause, errIdleTimeout) || errors.Is(cause, late) {
 				return cause
 			}
-			return cmp.Or(broken, err)
+			return cmp.Or(bodyErr, err)
 		}
 		if len(chunks) > 0 {
-			wait = cmp.Or(v.Idle, idle)
+			wait = cmp.Or(v.IdleTimeout, defaultIdleTimeout)
 		}
 		for _, c := range chunks {
 			if !yield(c) {
-				return errStopped
+				return errReaderStopped
 			}
 		}
 		timer.Reset(wait)
-		end.Reset(left)
+		totalTimer.Reset(remaining)
 		since = time.Now()
 	}
 	return nil
 }
 
-// brokenKey is where the context of a quiet call holds a pointer to what broke its body off.
-type brokenKey struct{}
+// bodyErrKey is where the context of a quiet call holds a pointer to what broke its body off.
+type bodyErrKey struct{}
 
-// CheckURL returns an [agentsvc.InvalidError] for a base URL that is none.
-func CheckURL(base string) error {
+// CheckBaseURL returns an [agentsvc.InvalidError] for a base URL that is none.
+func CheckBaseURL(base string) error {
 	if u, err := url.Parse(base); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return agentsvc.Invalid("base_url", "is no http or https URL")
+		return agentsvc.NewInvalidError("base_url", "is no http or https URL")
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
 // Package a2a is the official A2A protocol, versions 1.0 and 0.3, over JSON-RPC and REST: one dialect with two vocabularies.
 //
 // A call takes the same way whatever its version and binding. rpc.go and rest.go, the bindings, read it into the shapes of
-// wire.go, which hold what any version sends; read.go makes of them the types of the protocol's library, and convert.go the words,
-// and back. call.go carries it out. A [vocabulary] says what its version calls things; errors.go does for errors.
+// wire.go, which hold what any version sends; decode.go makes of them the types of the protocol's library, and convert.go the words,
+// and back. call.go carries it out. A [versionCodec] says what its version calls things; errors.go does for errors.
 package a2a
 
 import (
@@ -25,55 +25,55 @@ func Routes(o Options) []surface.Route {
 	blockFor := cmp.Or(o.BlockFor, 5*time.Minute)
 	rpc := func(pattern string, streams bool) surface.Route {
 		return surface.Route{
-			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, Messages: true, Waits: true, Serve: endpoint(blockFor, streams),
+			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: newEndpoint(blockFor, streams),
 		}
 	}
 	routes := []surface.Route{
 		rpc("/", false), rpc("/stream", true), rpc("/a2a/{agent}", false),
-		{Method: http.MethodGet, Pattern: "/a2a/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: publicCard},
+		{Method: http.MethodGet, Pattern: "/a2a/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: handlePublicCard},
 	}
-	for _, r := range restRoutes("/a2a/{agent}", "/extendedAgentCard", binding{&v10, blockFor, tell}) {
+	for _, r := range newRESTRoutes("/a2a/{agent}", "/extendedAgentCard", binding{&codec10, blockFor, encodeError}) {
 		// A client whose interface names a tenant, {app} or {app}/{agent}, puts it before the path.
-		rest := strings.TrimPrefix(r.Pattern, "/a2a/{agent}")
-		r.Also = []string{"/a2a/{agent}/{tenant}" + rest, "/a2a/{agent}/{tenant}/{of}" + rest}
+		suffix := strings.TrimPrefix(r.Pattern, "/a2a/{agent}")
+		r.Aliases = []string{"/a2a/{agent}/{tenant}" + suffix, "/a2a/{agent}/{tenant}/{of}" + suffix}
 		routes = append(routes, r)
 	}
-	return append(routes, restRoutes("/a2a/{agent}/v0.3/v1", "/card", binding{&v03REST, blockFor, tell03})...)
+	return append(routes, newRESTRoutes("/a2a/{agent}/v0.3/v1", "/card", binding{&codec03REST, blockFor, encodeError03})...)
 }
 
-// restRoutes returns what a binding answers below base; the two versions differ in where the extended card is.
-func restRoutes(base, cardPath string, b binding) []surface.Route {
+// newRESTRoutes returns what a binding answers below base; the two versions differ in where the extended card is.
+func newRESTRoutes(base, cardPath string, b binding) []surface.Route {
 	of := func(method, path string, serve surface.Handler) surface.Route {
-		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, Tell: b.tell, Serve: func(w http.ResponseWriter, r *http.Request) error {
-			return Spelled(serve(w, r))
+		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, EncodeError: b.encodeError, Serve: func(w http.ResponseWriter, r *http.Request) error {
+			return RespellField(serve(w, r))
 		}}
 	}
-	sends, streams := of(http.MethodPost, "/message:send", b.answer(send)), of(http.MethodPost, "/message:stream", b.open(stream))
-	sends.Messages, streams.Messages = true, true
-	follow := of(http.MethodGet, "/tasks/{task}:subscribe", b.open(subscribe))
-	posted := of(http.MethodPost, "/tasks/{task}:subscribe", b.open(subscribe)) // clients of 1.0 do
+	sends, streams := of(http.MethodPost, "/message:send", b.unaryHandler(handleSend)), of(http.MethodPost, "/message:stream", b.streamHandler(handleStream))
+	sends.LargeBody, streams.LargeBody = true, true
+	follow := of(http.MethodGet, "/tasks/{task}:subscribe", b.streamHandler(handleSubscribe))
+	posted := of(http.MethodPost, "/tasks/{task}:subscribe", b.streamHandler(handleSubscribe)) // clients of 1.0 do
 	for _, r := range []*surface.Route{&sends, &streams, &follow, &posted} {
-		r.Waits = true
+		r.NoDeadline = true
 	}
-	cancels := of(http.MethodPost, "/tasks/{task}:cancel", b.answer(cancel))
-	cancels.Once = true
+	cancels := of(http.MethodPost, "/tasks/{task}:cancel", b.unaryHandler(handleCancel))
+	cancels.Idempotent = true
 	const pushes = "/tasks/{task}/pushNotificationConfigs"
 	return []surface.Route{
 		sends, streams, follow, posted, cancels,
-		of(http.MethodGet, "/tasks", b.answer(list)), of(http.MethodGet, "/tasks/{task}", b.answer(get)), of(http.MethodGet, cardPath, b.answer(card)),
-		of(http.MethodPost, pushes, b.answer(setPush)), of(http.MethodGet, pushes, b.answer(listPushes)),
-		of(http.MethodGet, pushes+"/{config}", b.answer(getPush)), of(http.MethodDelete, pushes+"/{config}", b.answer(dropPush)),
+		of(http.MethodGet, "/tasks", b.unaryHandler(handleList)), of(http.MethodGet, "/tasks/{task}", b.unaryHandler(handleGet)), of(http.MethodGet, cardPath, b.unaryHandler(handleCard)),
+		of(http.MethodPost, pushes, b.unaryHandler(handleSetPush)), of(http.MethodGet, pushes, b.unaryHandler(handleListPushes)),
+		of(http.MethodGet, pushes+"/{config}", b.unaryHandler(handleGetPush)), of(http.MethodDelete, pushes+"/{config}", b.unaryHandler(handleDeletePush)),
 	}
 }
 
-// publicCard answers with the card of an agent.
-func publicCard(w http.ResponseWriter, r *http.Request) error {
-	v := surface.VisitOf(r)
-	c, err := v.Card(surface.Param(r, "agent"))
+// handlePublicCard answers with the card of an agent.
+func handlePublicCard(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	c, err := v.Card(surface.PathParam(r, "agent"))
 	if err != nil {
 		return err
 	}
-	answer, err := v.Official(c)
+	answer, err := v.BuildOfficialCard(c)
 	if err != nil {
 		return err
 	}

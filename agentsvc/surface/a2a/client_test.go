@@ -18,16 +18,16 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// client returns the official client for one version and binding, made of the card that the app shows.
-func client(t *testing.T, h *surfacetest.House, agent string, version spec.ProtocolVersion, binding spec.TransportProtocol, token string) *a2aclient.Client {
+// newClient returns the official client for one version and binding, made of the card that the app shows.
+func newClient(t *testing.T, h *surfacetest.Fixture, agent string, version spec.ProtocolVersion, binding spec.TransportProtocol, token string) *a2aclient.Client {
 	t.Helper()
-	return clientOf(t, h, "/a2a/"+agent, version, binding, token)
+	return newClientAt(t, h, "/a2a/"+agent, version, binding, token)
 }
 
-// clientOf is client for the card below a path.
-func clientOf(t *testing.T, h *surfacetest.House, path string, version spec.ProtocolVersion, binding spec.TransportProtocol, token string) *a2aclient.Client {
+// newClientAt is client for the card below a path.
+func newClientAt(t *testing.T, h *surfacetest.Fixture, path string, version spec.ProtocolVersion, binding spec.TransportProtocol, token string) *a2aclient.Client {
 	t.Helper()
-	hc := &http.Client{Transport: surfacetest.Bearer(token)}
+	hc := &http.Client{Transport: surfacetest.BearerTransport(token)}
 	resp, err := hc.Get(h.URL + path + "/.well-known/agent-card.json")
 	if err != nil {
 		t.Fatal(err)
@@ -68,11 +68,11 @@ var bindings = []struct {
 	{"0.3 JSON-RPC", "0.3", spec.TransportProtocolJSONRPC}, {"0.3 REST", "0.3", spec.TransportProtocolHTTPJSON},
 }
 
-func says(text string) *spec.Message {
+func textMessage(text string) *spec.Message {
 	return spec.NewMessage(spec.MessageRoleUser, spec.NewTextPart(text))
 }
 
-func text(m *spec.Message) string {
+func messageText(m *spec.Message) string {
 	if m == nil {
 		return ""
 	}
@@ -83,8 +83,8 @@ func text(m *spec.Message) string {
 	return b.String()
 }
 
-// told is what a stream tells: the states in their order, and the text of the last status.
-type told struct {
+// streamSummary is what a stream tells: the states in their order, and the text of the last status.
+type streamSummary struct {
 	id     spec.TaskID
 	states []spec.TaskState
 	first  string // kind of the first event
@@ -93,13 +93,13 @@ type told struct {
 	calls  []string
 }
 
-func listen(t *testing.T, events iter.Seq2[spec.Event, error]) (out told) {
+func readStream(t *testing.T, events iter.Seq2[spec.Event, error]) (out streamSummary) {
 	t.Helper()
 	note := func(s spec.TaskStatus) {
 		if len(out.states) == 0 || out.states[len(out.states)-1] != s.State {
 			out.states = append(out.states, s.State)
 		}
-		if out.last = text(s.Message); s.State == spec.TaskStateWorking {
+		if out.last = messageText(s.Message); s.State == spec.TaskStateWorking {
 			out.deltas += out.last
 		}
 		if s.Message != nil {
@@ -133,21 +133,21 @@ func listen(t *testing.T, events iter.Seq2[spec.Event, error]) (out told) {
 // TestClients has the official client do everything in every version and binding.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, b := range bindings {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			c := client(t, h, "assistant", b.version, b.binding, tokenOf(t, h, "acme", "ana "+b.name))
+			c := newClient(t, h, "assistant", b.version, b.binding, mintToken(t, h, "acme", "ana "+b.name))
 			ctx := t.Context()
-			done := say(t, c, says("hello"))
-			if done.Status.State != spec.TaskStateCompleted || text(done.Status.Message) != "You said: hello" || done.ContextID == "" || done.Status.Timestamp == nil {
+			done := sendMessage(t, c, textMessage("hello"))
+			if done.Status.State != spec.TaskStateCompleted || messageText(done.Status.Message) != "You said: hello" || done.ContextID == "" || done.Status.Timestamp == nil {
 				t.Errorf("send answers %+v", done)
 			}
-			asked := says("weather Rome")
+			sent := textMessage("weather Rome")
 			if b.version != a2av0.Version { // whose texts have no type
-				asked.Parts[0].MediaType = "text/markdown"
+				sent.Parts[0].MediaType = "text/markdown"
 			}
-			streamed := listen(t, c.SendStreamingMessage(ctx, &spec.SendMessageRequest{Message: asked}))
+			streamed := readStream(t, c.SendStreamingMessage(ctx, &spec.SendMessageRequest{Message: sent}))
 			want := []spec.TaskState{spec.TaskStateSubmitted, spec.TaskStateWorking, spec.TaskStateCompleted}
 			if diff := cmp.Diff(want, streamed.states); diff != "" || streamed.first != "task" || streamed.last != "It is 21 degrees." || streamed.deltas != "Let me see."+streamed.last {
 				t.Errorf("the stream tells %+v: %s", streamed, diff)
@@ -157,29 +157,29 @@ func TestClients(t *testing.T) {
 			}
 			one := 1
 			got, err := c.GetTask(ctx, &spec.GetTaskRequest{ID: streamed.id, HistoryLength: &one})
-			if err != nil || len(got.History) != 1 || text(got.History[0]) != "It is 21 degrees." || got.Status.State != spec.TaskStateCompleted {
+			if err != nil || len(got.History) != 1 || messageText(got.History[0]) != "It is 21 degrees." || got.Status.State != spec.TaskStateCompleted {
 				t.Errorf("get answers %+v, %v", got, err)
 			}
-			if got, err = c.GetTask(ctx, &spec.GetTaskRequest{ID: streamed.id}); err != nil || len(got.History) < 3 || text(got.History[0]) != "weather Rome" || got.History[0].Role != spec.MessageRoleUser {
+			if got, err = c.GetTask(ctx, &spec.GetTaskRequest{ID: streamed.id}); err != nil || len(got.History) < 3 || messageText(got.History[0]) != "weather Rome" || got.History[0].Role != spec.MessageRoleUser {
 				t.Errorf("get with the history answers %+v, %v", got, err)
-			} else if diff := cmp.Diff(asked.Parts, got.History[0].Parts); diff != "" {
+			} else if diff := cmp.Diff(sent.Parts, got.History[0].Parts); diff != "" {
 				t.Error("the message in the history", diff)
 			}
-			asks(t, c)
-			approves(t, c)
-			subscribes(t, c)
-			file := say(t, c, says("file"))
+			checkInputRequired(t, c)
+			checkApproval(t, c)
+			checkSubscription(t, c)
+			file := sendMessage(t, c, textMessage("file"))
 			if len(file.Artifacts) != 1 || file.Artifacts[0].Name != "out.txt" {
 				t.Errorf("artifacts: %+v", file.Artifacts)
 			}
-			lists(t, c, b.version)
-			fails(t, c, done.ID)
+			checkListing(t, c, b.version)
+			checkErrors(t, c, done.ID)
 		})
 	}
 }
 
-// say sends a message and returns its task.
-func say(t *testing.T, c *a2aclient.Client, m *spec.Message) *spec.Task {
+// sendMessage sends a message and returns its task.
+func sendMessage(t *testing.T, c *a2aclient.Client, m *spec.Message) *spec.Task {
 	t.Helper()
 	result, err := c.SendMessage(t.Context(), &spec.SendMessageRequest{Message: m})
 	if err != nil {
@@ -192,52 +192,52 @@ func say(t *testing.T, c *a2aclient.Client, m *spec.Message) *spec.Task {
 	return task
 }
 
-// asks answers what an agent asks for.
-func asks(t *testing.T, c *a2aclient.Client) {
+// checkInputRequired answers what an agent asks for.
+func checkInputRequired(t *testing.T, c *a2aclient.Client) {
 	t.Helper()
-	asked := say(t, c, says("ask"))
-	if asked.Status.State != spec.TaskStateInputRequired || text(asked.Status.Message) != "Which city?" {
-		t.Errorf("the agent asks %+v", asked.Status)
+	sent := sendMessage(t, c, textMessage("ask"))
+	if sent.Status.State != spec.TaskStateInputRequired || messageText(sent.Status.Message) != "Which city?" {
+		t.Errorf("the agent asks %+v", sent.Status)
 	}
-	answer := spec.NewMessageForTask(spec.MessageRoleUser, asked, spec.NewTextPart("Rome"))
-	if told := listen(t, c.SendStreamingMessage(t.Context(), &spec.SendMessageRequest{Message: answer})); told.id != asked.ID || told.first != "task" || told.last != "You said: Rome" {
-		t.Errorf("the answer leads to %+v", told)
+	answer := spec.NewMessageForTask(spec.MessageRoleUser, sent, spec.NewTextPart("Rome"))
+	if reported := readStream(t, c.SendStreamingMessage(t.Context(), &spec.SendMessageRequest{Message: answer})); reported.id != sent.ID || reported.first != "task" || reported.last != "You said: Rome" {
+		t.Errorf("the answer leads to %+v", reported)
 	}
 }
 
-// approves decides on a tool call by a message.
-func approves(t *testing.T, c *a2aclient.Client) {
+// checkApproval decides on a tool call by a message.
+func checkApproval(t *testing.T, c *a2aclient.Client) {
 	t.Helper()
-	held := say(t, c, says("sum"))
-	if held.Status.State != spec.TaskStateInputRequired {
-		t.Fatalf("the tool does not wait: %+v", held.Status)
+	pendingApproval := sendMessage(t, c, textMessage("sum"))
+	if pendingApproval.Status.State != spec.TaskStateInputRequired {
+		t.Fatalf("the tool does not wait: %+v", pendingApproval.Status)
 	}
 	call := ""
-	for _, p := range held.Status.Message.Parts {
+	for _, p := range pendingApproval.Status.Message.Parts {
 		if question, ok := p.Data().(map[string]any); ok && question["call_id"] != nil {
 			call, _ = question["call_id"].(string)
 		}
 	}
 	yes := map[string]any{"type": "tool_approval", "call_id": call, "decision": "approve"}
-	task := say(t, c, spec.NewMessageForTask(spec.MessageRoleUser, held, spec.NewDataPart(yes)))
-	if task.Status.State != spec.TaskStateCompleted || text(task.Status.Message) != "It is 2." {
+	task := sendMessage(t, c, spec.NewMessageForTask(spec.MessageRoleUser, pendingApproval, spec.NewDataPart(yes)))
+	if task.Status.State != spec.TaskStateCompleted || messageText(task.Status.Message) != "It is 2." {
 		t.Errorf("after the approval the task is %+v", task.Status)
 	}
 }
 
-// subscribes follows a task that waits until somebody cancels it.
-func subscribes(t *testing.T, c *a2aclient.Client) {
+// checkSubscription follows a task that waits until somebody cancels it.
+func checkSubscription(t *testing.T, c *a2aclient.Client) {
 	t.Helper()
-	asked := say(t, c, says("ask"))
+	sent := sendMessage(t, c, textMessage("ask"))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	next, end := iter.Pull2(c.SubscribeToTask(ctx, &spec.SubscribeToTaskRequest{ID: asked.ID}))
+	next, end := iter.Pull2(c.SubscribeToTask(ctx, &spec.SubscribeToTaskRequest{ID: sent.ID}))
 	defer end()
 	first, err, _ := next()
 	if task, ok := first.(*spec.Task); !ok || err != nil || task.Status.State != spec.TaskStateInputRequired {
 		t.Fatalf("a subscription begins with %+v, %v", first, err)
 	}
-	cancelled, err := c.CancelTask(t.Context(), &spec.CancelTaskRequest{ID: asked.ID})
+	cancelled, err := c.CancelTask(t.Context(), &spec.CancelTaskRequest{ID: sent.ID})
 	if err != nil || cancelled.Status.State != spec.TaskStateCanceled {
 		t.Fatalf("cancel answers %+v, %v", cancelled, err)
 	}
@@ -250,8 +250,8 @@ func subscribes(t *testing.T, c *a2aclient.Client) {
 	}
 }
 
-// lists pages through the tasks. Version 0.3 has no such method over JSON-RPC in its client.
-func lists(t *testing.T, c *a2aclient.Client, version spec.ProtocolVersion) {
+// checkListing pages through the tasks. Version 0.3 has no such method over JSON-RPC in its client.
+func checkListing(t *testing.T, c *a2aclient.Client, version spec.ProtocolVersion) {
 	t.Helper()
 	page, err := c.ListTasks(t.Context(), &spec.ListTasksRequest{PageSize: 2, Status: spec.TaskStateCompleted, IncludeArtifacts: true})
 	if version == a2av0.Version && err != nil {
@@ -276,8 +276,8 @@ func lists(t *testing.T, c *a2aclient.Client, version spec.ProtocolVersion) {
 	}
 }
 
-// fails provokes the errors that the client has names for.
-func fails(t *testing.T, c *a2aclient.Client, ended spec.TaskID) {
+// checkErrors provokes the errors that the client has names for.
+func checkErrors(t *testing.T, c *a2aclient.Client, ended spec.TaskID) {
 	t.Helper()
 	ctx := t.Context()
 	_, notFound := c.GetTask(ctx, &spec.GetTaskRequest{ID: "01a00000-0000-7000-8000-000000000000"})
@@ -286,11 +286,11 @@ func fails(t *testing.T, c *a2aclient.Client, ended spec.TaskID) {
 	for _, err := range c.SubscribeToTask(ctx, &spec.SubscribeToTaskRequest{ID: ended}) {
 		subscribed = err
 	}
-	late := says("too late")
+	late := textMessage("too late")
 	late.TaskID = ended
 	_, sentLate = c.SendMessage(ctx, &spec.SendMessageRequest{Message: late})
 	_, noPush := c.CreateTaskPushConfig(ctx, &spec.PushConfig{TaskID: ended, URL: "https://example.com/told"})
-	picture := says("look")
+	picture := textMessage("look")
 	picture.Parts = append(picture.Parts, &spec.Part{Content: spec.Raw("PNG"), MediaType: "image/png"})
 	_, content := c.SendMessage(ctx, &spec.SendMessageRequest{Message: picture})
 	negative := -1
@@ -309,13 +309,13 @@ func fails(t *testing.T, c *a2aclient.Client, ended spec.TaskID) {
 // TestStrangers has the client of another app, and another user, ask for a task: it is not there.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, b := range bindings {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			mine := say(t, client(t, h, "assistant", b.version, b.binding, tokenOf(t, h, "acme", "ana")), says("ask"))
-			for _, token := range []string{tokenOf(t, h, "globex", "ana"), h.Token(t, "acme", callerEve)} {
-				c := client(t, h, "assistant", b.version, b.binding, token)
+			mine := sendMessage(t, newClient(t, h, "assistant", b.version, b.binding, mintToken(t, h, "acme", "ana")), textMessage("ask"))
+			for _, token := range []string{mintToken(t, h, "globex", "ana"), h.MintToken(t, "acme", eveSpec)} {
+				c := newClient(t, h, "assistant", b.version, b.binding, token)
 				if _, err := c.GetTask(t.Context(), &spec.GetTaskRequest{ID: mine.ID}); !errors.Is(err, spec.ErrTaskNotFound) {
 					t.Errorf("get by a stranger: %v", err)
 				}

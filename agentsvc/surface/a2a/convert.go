@@ -51,12 +51,12 @@ func newStatus(t agentsvc.Task, s agentsvc.Status) spec.TaskStatus {
 // newMessage returns a message of t. The tools that it calls stand in its metadata.
 func newMessage(t agentsvc.Task, m agentsvc.Message) *spec.Message {
 	out := &spec.Message{
-		ID: string(m.ID), ContextID: string(t.Context), TaskID: spec.TaskID(t.ID), Role: spec.MessageRoleUser, Parts: some(newParts(m.Parts)), Metadata: m.Metadata,
+		ID: string(m.ID), ContextID: string(t.Context), TaskID: spec.TaskID(t.ID), Role: spec.MessageRoleUser, Parts: nonEmptyParts(newParts(m.Parts)), Metadata: m.Metadata,
 	}
 	if m.Role == agentsvc.RoleAgent {
 		out.Role = spec.MessageRoleAgent
 	}
-	if calls := newCalls(m.ToolCalls); calls != nil {
+	if calls := newToolCalls(m.ToolCalls); calls != nil {
 		out.Metadata = maps.Clone(m.Metadata)
 		out.SetMeta("tool_calls", calls)
 	}
@@ -68,16 +68,16 @@ func NewReply(m agentsvc.Message, context agentsvc.ContextID) *spec.Message {
 	return newMessage(agentsvc.Task{Context: context}, m)
 }
 
-// newCalls returns calls as every dialect shows them, in types that Protocol Buffers have as well.
-func newCalls(calls []agentsvc.ToolCall) (out []any) {
+// newToolCalls returns calls as every dialect shows them, in types that Protocol Buffers have as well.
+func newToolCalls(calls []agentsvc.ToolCall) (out []any) {
 	for _, c := range surface.NewToolCallRecords(calls) {
 		out = append(out, map[string]any{"id": c.ID, "type": c.Type, "function": map[string]any{"name": c.Function.Name, "arguments": c.Function.Arguments}})
 	}
 	return out
 }
 
-// some returns parts, of which the protocol wants at least one.
-func some(parts spec.ContentParts) spec.ContentParts {
+// nonEmptyParts returns parts, of which the protocol wants at least one.
+func nonEmptyParts(parts spec.ContentParts) spec.ContentParts {
 	if len(parts) == 0 {
 		return spec.ContentParts{spec.NewTextPart("")}
 	}
@@ -85,7 +85,7 @@ func some(parts spec.ContentParts) spec.ContentParts {
 }
 
 func newArtifact(a agentsvc.Artifact) *spec.Artifact {
-	return &spec.Artifact{ID: spec.ArtifactID(a.ID), Name: a.Name, Description: a.Description, Parts: some(newParts(a.Parts)), Metadata: a.Metadata}
+	return &spec.Artifact{ID: spec.ArtifactID(a.ID), Name: a.Name, Description: a.Description, Parts: nonEmptyParts(newParts(a.Parts)), Metadata: a.Metadata}
 }
 
 func newParts(words []agentsvc.Part) spec.ContentParts {
@@ -105,10 +105,10 @@ func newParts(words []agentsvc.Part) spec.ContentParts {
 	return parts
 }
 
-// Parts returns the parts that ev holds.
-func Parts(ev spec.Event) iter.Seq[*spec.Part] {
+// AllParts returns the parts that ev holds.
+func AllParts(ev spec.Event) iter.Seq[*spec.Part] {
 	return func(yield func(*spec.Part) bool) {
-		for _, parts := range partsOf(ev) {
+		for _, parts := range collectParts(ev) {
 			for _, p := range parts {
 				if !yield(p) {
 					return
@@ -118,59 +118,59 @@ func Parts(ev spec.Event) iter.Seq[*spec.Part] {
 	}
 }
 
-func partsOf(ev spec.Event) (all []spec.ContentParts) {
-	said := func(m *spec.Message) {
+func collectParts(ev spec.Event) (all []spec.ContentParts) {
+	addMessage := func(m *spec.Message) {
 		if m != nil {
 			all = append(all, m.Parts)
 		}
 	}
 	switch ev := ev.(type) {
 	case *spec.Message:
-		said(ev)
+		addMessage(ev)
 	case *spec.Task:
-		said(ev.Status.Message)
+		addMessage(ev.Status.Message)
 		for _, m := range ev.History {
-			said(m)
+			addMessage(m)
 		}
 		for _, a := range ev.Artifacts {
 			all = append(all, a.Parts)
 		}
 	case *spec.TaskStatusUpdateEvent:
-		said(ev.Status.Message)
+		addMessage(ev.Status.Message)
 	case *spec.TaskArtifactUpdateEvent:
 		all = append(all, ev.Artifact.Parts)
 	}
 	return all
 }
 
-// Word returns a message that a client sent as the words have it, or what is wrong with it and where.
-func Word(m *spec.Message) (agentsvc.Message, error) {
+// ToDomainMessage returns a message that a client sent as the words have it, or what is wrong with it and where.
+func ToDomainMessage(m *spec.Message) (agentsvc.Message, error) {
 	if m == nil {
-		return agentsvc.Message{}, agentsvc.Invalid("message", "is missing")
+		return agentsvc.Message{}, agentsvc.NewInvalidError("message", "is missing")
 	}
-	word := agentsvc.Message{
+	converted := agentsvc.Message{
 		ID: agentsvc.MessageID(m.ID), Context: agentsvc.ContextID(m.ContextID), Task: agentsvc.TaskID(m.TaskID), Metadata: m.Metadata,
 	}
 	switch m.Role {
 	case spec.MessageRoleUser:
 	case spec.MessageRoleUnspecified:
-		return word, agentsvc.Invalid("message.role", "is missing: ROLE_USER, or user in version 0.3")
+		return converted, agentsvc.NewInvalidError("message.role", "is missing: ROLE_USER, or user in version 0.3")
 	case spec.MessageRoleAgent:
-		return word, agentsvc.Invalid("message.role", "only users send messages")
+		return converted, agentsvc.NewInvalidError("message.role", "only users send messages")
 	default:
-		return word, agentsvc.Invalid("message.role", "unknown role %.40q: ROLE_USER, or user in version 0.3", string(m.Role))
+		return converted, agentsvc.NewInvalidError("message.role", "unknown role %.40q: ROLE_USER, or user in version 0.3", string(m.Role))
 	}
 	if m.ID == "" {
-		return word, agentsvc.Invalid("message.messageId", "is missing")
+		return converted, agentsvc.NewInvalidError("message.messageId", "is missing")
 	}
-	names := surface.MessageNames{Message: "messageId", Context: "contextId", Task: "taskId"}
-	return word, names.Complete(&word, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return wordPart(m.Parts[i], at) })
+	names := surface.MessageFields{Message: "messageId", Context: "contextId", Task: "taskId"}
+	return converted, names.CompleteMessage(&converted, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return toDomainPart(m.Parts[i], at) })
 }
 
-// wordPart returns p, which stands at the given place, as the words have it.
-func wordPart(p *spec.Part, at string) (agentsvc.Part, error) {
+// toDomainPart returns p, which stands at the given place, as the words have it.
+func toDomainPart(p *spec.Part, at string) (agentsvc.Part, error) {
 	if p == nil {
-		return agentsvc.Part{}, agentsvc.Invalid(at, "is empty")
+		return agentsvc.Part{}, agentsvc.NewInvalidError(at, "is empty")
 	}
 	file := agentsvc.File{Name: p.Filename, MediaType: p.MediaType}
 	switch c := p.Content.(type) {
@@ -180,18 +180,18 @@ func wordPart(p *spec.Part, at string) (agentsvc.Part, error) {
 		return agentsvc.Part{Data: &agentsvc.Data{MediaType: p.MediaType, Value: c.Value}}, nil
 	case spec.Raw:
 		if file.Bytes = c; len(c) == 0 {
-			return agentsvc.Part{}, agentsvc.Invalid(at+".raw", "holds no bytes")
+			return agentsvc.Part{}, agentsvc.NewInvalidError(at+".raw", "holds no bytes")
 		}
 		return agentsvc.Part{File: &file}, nil
 	case spec.URL:
 		file.URI = string(c)
 		return agentsvc.Part{File: &file}, surface.CheckURI(at+".url", file.URI)
 	}
-	return agentsvc.Part{}, agentsvc.Invalid(at, "must have exactly one of text, raw, url and data")
+	return agentsvc.Part{}, agentsvc.NewInvalidError(at, "must have exactly one of text, raw, url and data")
 }
 
-// StateOf returns the state of a name, in the spelling of any version; the unspecified one is none.
-func StateOf(name string) (agentsvc.State, error) {
+// ParseState returns the state of a name, in the spelling of any version; the unspecified one is none.
+func ParseState(name string) (agentsvc.State, error) {
 	plain := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "TASK_STATE_")), "-", "_")
 	if plain == "canceled" {
 		plain = string(agentsvc.Cancelled)
@@ -200,8 +200,8 @@ func StateOf(name string) (agentsvc.State, error) {
 	switch {
 	case plain == "" || plain == "unspecified":
 		return "", nil
-	case !s.Valid():
-		return "", agentsvc.Invalid("status", "unknown state %.40q: one such as TASK_STATE_WORKING, or working in version 0.3", name)
+	case !s.IsValid():
+		return "", agentsvc.NewInvalidError("status", "unknown state %.40q: one such as TASK_STATE_WORKING, or working in version 0.3", name)
 	}
 	return s, nil
 }

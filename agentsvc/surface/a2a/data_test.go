@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// listing is an app whose agent answers with a list.
-const listing = `
+// listingConfig is an app whose agent answers with a list.
+const listingConfig = `
 llms: {demo: {provider: scripted, script: [{then: [{say: "[1,2]"}]}]}}
 agents: {lister: {llm: demo, structured_output: {schema: {type: array}}}}
 `
@@ -16,21 +16,21 @@ agents: {lister: {llm: demo, structured_output: {schema: {type: array}}}}
 // TestObjects sees version 0.3 tell data that is no object as the member of one, in whatever an answer is.
 func TestObjects(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.App(t, "lists", listing)
-	ana := tokenOf(t, h, "lists", "ana")
+	h := newFixture(t)
+	h.CreateApp(t, "lists", listingConfig)
+	ana := mintToken(t, h, "lists", "ana")
 	const (
-		rpc  = "/a2a/lister"
-		rest = "/a2a/lister/v0.3/v1/"
-		says = `{"message":{"messageId":"m","role":"ROLE_USER","content":[{"text":"hi"}]},"configuration":{"blocking":true}}`
+		rpc    = "/a2a/lister"
+		suffix = "/a2a/lister/v0.3/v1/"
+		says   = `{"message":{"messageId":"m","role":"ROLE_USER","content":[{"text":"hi"}]},"configuration":{"blocking":true}}`
 	)
 	id := ""
 	plain := strings.NewReplacer(" ", "", "\n", "")
 	for _, x := range []struct{ name, method, path, body, want string }{
-		{"send", "POST", rest + "message:send", says, `"data":{"data":{"value":[1,2]}},"metadata":{"data_part_compat":true}`},
-		{"stream", "POST", rest + "message:stream", strings.Replace(says, `"m"`, `"n"`, 1), `"data":{"data":{"value":[1,2]}},"metadata":{"data_part_compat":true}`},
-		{"get", "GET", rest + "tasks/ID", "", `"data":{"data":{"value":[1,2]}},"metadata":{"data_part_compat":true}`},
-		{"list", "GET", rest + "tasks?historyLength=5", "", `"data":{"data":{"value":[1,2]}},"metadata":{"data_part_compat":true}`},
+		{"send", "POST", suffix + "message:send", says, `"data":{"data":{"value":[1,2]}},"metadata":{"data_part_compat":true}`},
+		{"stream", "POST", suffix + "message:stream", strings.Replace(says, `"m"`, `"n"`, 1), `"data":{"data":{"value":[1,2]}},"metadata":{"data_part_compat":true}`},
+		{"get", "GET", suffix + "tasks/ID", "", `"data":{"data":{"value":[1,2]}},"metadata":{"data_part_compat":true}`},
+		{"list", "GET", suffix + "tasks?historyLength=5", "", `"data":{"data":{"value":[1,2]}},"metadata":{"data_part_compat":true}`},
 		{"list over JSON-RPC", "POST", rpc, `{"jsonrpc":"2.0","id":1,"method":"tasks/list","params":{"historyLength":5}}`,
 			`"data":{"value":[1,2]},"metadata":{"data_part_compat":true}`},
 		{"list over 1.0", "GET", rpc + "/tasks?historyLength=5", "", `"data":[1,2]`},

@@ -8,11 +8,11 @@ import (
 
 func TestDialogues(t *testing.T) {
 	t.Parallel()
-	surfacetest.Dialogues(t, routes)
+	surfacetest.RunDialogues(t, newRoutes)
 }
 
 func TestPage(t *testing.T) {
 	t.Parallel()
-	surfacetest.Page(t, "../../../docs/api/a2a.md", routes)
-	surfacetest.Page(t, "../../../docs/notifications.md", routes)
+	surfacetest.CheckPage(t, "../../../docs/api/a2a.md", newRoutes)
+	surfacetest.CheckPage(t, "../../../docs/notifications.md", newRoutes)
 }

@@ -14,8 +14,8 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// kinds are the errors that A2A has numbers for: their reason, and what REST and gRPC call them.
-var kinds = map[int]struct{ reason, status string }{
+// errorKinds are the errors that A2A has numbers for: their reason, and what REST and gRPC call them.
+var errorKinds = map[int]struct{ reason, status string }{
 	-32700: {spec.ErrorReason(spec.ErrParseError), "INVALID_ARGUMENT"},
 	-32600: {spec.ErrorReason(spec.ErrInvalidRequest), "INVALID_ARGUMENT"},
 	-32601: {spec.ErrorReason(spec.ErrMethodNotFound), "UNIMPLEMENTED"},
@@ -28,50 +28,50 @@ var kinds = map[int]struct{ reason, status string }{
 	-32009: {spec.ErrorReason(spec.ErrVersionNotSupported), "FAILED_PRECONDITION"},
 }
 
-// reasons are those of the door.
-var reasons = map[surface.Code]string{
+// transportReasons are those of the door.
+var transportReasons = map[surface.Code]string{
 	surface.Unauthenticated: spec.ErrorReason(spec.ErrUnauthenticated), surface.PermissionDenied: spec.ErrorReason(spec.ErrUnauthorized),
 	surface.ResourceExhausted: string(surface.ResourceExhausted), surface.Unavailable: string(surface.Unavailable),
 	surface.Internal: spec.ErrorReason(spec.ErrInternalError), surface.NotFound: string(surface.NotFound),
 }
 
-// internal is the number of what has none of its own; doors are those that version 0.3 has for errors of the door over REST.
-const internal = -32603
+// codeInternal is the number of what has none of its own; doors are those that version 0.3 has for errors of the door over REST.
+const codeInternal = -32603
 
-var doors = map[surface.Code]int{
+var transportCodes = map[surface.Code]int{
 	surface.Unauthenticated: -31401, surface.PermissionDenied: -31403, surface.ResourceExhausted: -32000, surface.Unavailable: -32000,
 }
 
-// spelling is how the protocol spells the fields that the rooms behind it know in another way.
-var spelling = strings.NewReplacer("page_token", "pageToken", "page_size", "pageSize", "context_id", "contextId", "message_id", "messageId", "task_id", "taskId")
+// fieldSpelling is how the protocol spells the fields that the rooms behind it know in another way.
+var fieldSpelling = strings.NewReplacer("page_token", "pageToken", "page_size", "pageSize", "context_id", "contextId", "message_id", "messageId", "task_id", "taskId")
 
-// Spelled returns err with the field that it is about as the protocol spells it.
-func Spelled(err error) error {
+// RespellField returns err with the field that it is about as the protocol spells it.
+func RespellField(err error) error {
 	var wrong *agentsvc.InvalidError
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	return agentsvc.Invalid(spelling.Replace(wrong.Field), "%s", wrong.Reason)
+	return agentsvc.NewInvalidError(fieldSpelling.Replace(wrong.Field), "%s", wrong.Reason)
 }
 
-// Named returns the reason of a fault, as google.rpc.ErrorInfo tells it, and the name of its status.
-func Named(f surface.Fault) (reason, status string) {
-	kind, known := kinds[f.RPC]
-	door := reasons[f.Code]
+// ErrorReason returns the reason of a fault, as google.rpc.ErrorInfo tells it, and the name of its status.
+func ErrorReason(f surface.Fault) (reason, status string) {
+	kind, known := errorKinds[f.RPC]
+	transportReason := transportReasons[f.Code]
 	switch {
 	case f.RPC == -32001:
 		return kind.reason, kind.status
-	case door != "":
-		return door, string(f.Code)
+	case transportReason != "":
+		return transportReason, string(f.Code)
 	case known:
 		return kind.reason, kind.status
 	}
 	return string(f.Code), string(f.Code)
 }
 
-// Metadata is what google.rpc.ErrorInfo tells of a fault beside the reason: its details that are texts or numbers, such as the
+// ErrorMetadata is what google.rpc.ErrorInfo tells of a fault beside the reason: its details that are texts or numbers, such as the
 // limit or the budget that is reached.
-func Metadata(f surface.Fault) map[string]string {
+func ErrorMetadata(f surface.Fault) map[string]string {
 	out := map[string]string{}
 	for name, v := range f.Details {
 		switch v := v.(type) {
@@ -86,10 +86,10 @@ func Metadata(f surface.Fault) map[string]string {
 	return out
 }
 
-// details are what is told of a fault beside its number and message: why, and which field is wrong.
-func details(f surface.Fault) []*errordetails.Typed {
-	reason, _ := Named(f)
-	all := []*errordetails.Typed{errordetails.NewErrorInfo(reason, spec.ProtocolDomain, Metadata(f))}
+// faultDetails are what is told of a fault beside its number and message: why, and which field is wrong.
+func faultDetails(f surface.Fault) []*errordetails.Typed {
+	reason, _ := ErrorReason(f)
+	all := []*errordetails.Typed{errordetails.NewErrorInfo(reason, spec.ProtocolDomain, ErrorMetadata(f))}
 	if f.Field != "" {
 		violation := map[string]any{"field": f.Field, "description": f.Text}
 		all = append(all, errordetails.NewTyped("type.googleapis.com/google.rpc.BadRequest", map[string]any{"fieldViolations": []any{violation}}))
@@ -97,36 +97,36 @@ func details(f surface.Fault) []*errordetails.Typed {
 	return all
 }
 
-// problem is an error of REST (google.rpc.Status, AIP-193). Version 0.3 has number, message and data at the top.
-type problem struct {
+// restError is an error of REST (google.rpc.Status, AIP-193). Version 0.3 has number, message and data at the top.
+type restError struct {
 	Code    int                   `json:"code,omitempty"`
 	Message string                `json:"message,omitempty"`
 	Data    []*errordetails.Typed `json:"data,omitempty"`
-	Error   problemStatus         `json:"error"`
+	Error   restErrorStatus       `json:"error"`
 }
 
-type problemStatus struct {
+type restErrorStatus struct {
 	Code    int                   `json:"code"`
 	Status  string                `json:"status"`
 	Message string                `json:"message"`
 	Details []*errordetails.Typed `json:"details"`
 }
 
-// tell tells of errors as version 1.0 does over REST.
-func tell(f surface.Fault) (int, any) {
-	_, name := Named(f)
+// encodeError tells of errors as version 1.0 does over REST.
+func encodeError(f surface.Fault) (int, any) {
+	_, name := ErrorReason(f)
 	status := f.Status
 	if name == "FAILED_PRECONDITION" {
 		status = http.StatusBadRequest
 	}
-	return status, problem{Error: problemStatus{status, name, f.Sentence(), details(f)}}
+	return status, restError{Error: restErrorStatus{status, name, f.FullMessage(), faultDetails(f)}}
 }
 
-// tell03 tells of them so that clients of version 0.3 find them, those too that read the form of 1.0.
-func tell03(f surface.Fault) (int, any) {
-	status, body := tell(f)
-	p, _ := body.(problem)
-	if n, ok := doors[f.Code]; ok && f.RPC == internal {
+// encodeError03 tells of them so that clients of version 0.3 find them, those too that read the form of 1.0.
+func encodeError03(f surface.Fault) (int, any) {
+	status, body := encodeError(f)
+	p, _ := body.(restError)
+	if n, ok := transportCodes[f.Code]; ok && f.RPC == codeInternal {
 		f.RPC = n
 	}
 	p.Code, p.Message, p.Data = f.RPC, p.Error.Message, p.Error.Details

@@ -18,7 +18,7 @@ import (
 // TestTooMuch refuses what is too large before anything is made of it, in every version and binding.
 func TestTooMuch(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	parts := func(n int, name string) string {
 		return `{"message": {"messageId": "m", "role": "ROLE_USER", "` + name + `": [` + strings.TrimSuffix(strings.Repeat(`{"text": "a"},`, n), ",") + `]}}`
 	}
@@ -55,15 +55,15 @@ func TestTooMuch(t *testing.T) {
 // TestPageToken refuses the page tokens of another user, another app and another query.
 func TestPageToken(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	list := func(token string, req spec.ListTasksRequest) (*spec.ListTasksResponse, error) {
 		req.PageSize = 1
-		return client(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, token).ListTasks(t.Context(), &req)
+		return newClient(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, token).ListTasks(t.Context(), &req)
 	}
-	ana := tokenOf(t, h, "acme", "ana")
-	c := client(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, ana)
-	say(t, c, says("hello"))
-	say(t, c, says("hello again"))
+	ana := mintToken(t, h, "acme", "ana")
+	c := newClient(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, ana)
+	sendMessage(t, c, textMessage("hello"))
+	sendMessage(t, c, textMessage("hello again"))
 	first, err := list(ana, spec.ListTasksRequest{})
 	if err != nil || first.NextPageToken == "" {
 		t.Fatal(first, err)
@@ -71,7 +71,7 @@ func TestPageToken(t *testing.T) {
 	if second, err := list(ana, spec.ListTasksRequest{PageToken: first.NextPageToken}); err != nil || len(second.Tasks) != 1 {
 		t.Errorf("the second page is %+v, %v", second, err)
 	}
-	for name, token := range map[string]string{"another user": h.Token(t, "acme", callerEve), "another app": tokenOf(t, h, "globex", "ana")} {
+	for name, token := range map[string]string{"another user": h.MintToken(t, "acme", eveSpec), "another app": mintToken(t, h, "globex", "ana")} {
 		if _, err := list(token, spec.ListTasksRequest{PageToken: first.NextPageToken}); !errors.Is(err, spec.ErrInvalidParams) {
 			t.Errorf("the page token of %s: %v", name, err)
 		}
@@ -85,15 +85,15 @@ func TestPageToken(t *testing.T) {
 // bindings have for it.
 func TestTenant(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, b := range bindings[:2] {
-		c := client(t, h, "assistant", b.version, b.binding, tokenOf(t, h, "acme", "ana"))
+		c := newClient(t, h, "assistant", b.version, b.binding, mintToken(t, h, "acme", "ana"))
 		for tenant, want := range map[string]error{"acme": nil, "assistant": nil, "acme/assistant": nil, "globex": errAny, "acme/clerk": errAny} {
 			_, err := c.ListTasks(t.Context(), &spec.ListTasksRequest{Tenant: tenant})
 			if (err == nil) != (want == nil) {
 				t.Errorf("%s: the tenant %s: %v", b.name, tenant, err)
 			}
-			_, err = c.SendMessage(t.Context(), &spec.SendMessageRequest{Tenant: tenant, Message: says("hello")})
+			_, err = c.SendMessage(t.Context(), &spec.SendMessageRequest{Tenant: tenant, Message: textMessage("hello")})
 			if (err == nil) != (want == nil) {
 				t.Errorf("%s: a message to the tenant %s: %v", b.name, tenant, err)
 			}
@@ -103,10 +103,10 @@ func TestTenant(t *testing.T) {
 
 var errAny = errors.New("refused")
 
-// TestGoesOn follows a task from the event that the client saw last, without the task before it.
-func TestGoesOn(t *testing.T) {
+// TestResumesStream follows a task from the event that the client saw last, without the task before it.
+func TestResumesStream(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	resp, body := h.Do(t, http.MethodPost, "/a2a/assistant/message:send", "", `{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`)
 	var sent struct{ Task struct{ ID string } }
 	if err := json.Unmarshal([]byte(body), &sent); err != nil || resp.StatusCode != http.StatusOK {
@@ -123,12 +123,12 @@ func TestGoesOn(t *testing.T) {
 // TestCardOfExtension has the official client find its way from the card of the extension surface.
 func TestCardOfExtension(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, func(*surfacetest.House) []surface.Route {
+	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, func(*surfacetest.Fixture) []surface.Route {
 		return append(a2a.Routes(a2a.Options{}), ext.Routes(ext.Options{})...)
 	})
 	for _, b := range bindings {
-		c := clientOf(t, h, "/agents/assistant", b.version, b.binding, "")
-		if done := say(t, c, says("hello")); text(done.Status.Message) != "You said: hello" {
+		c := newClientAt(t, h, "/agents/assistant", b.version, b.binding, "")
+		if done := sendMessage(t, c, textMessage("hello")); messageText(done.Status.Message) != "You said: hello" {
 			t.Errorf("%s: %+v", b.name, done.Status)
 		}
 	}
@@ -137,7 +137,7 @@ func TestCardOfExtension(t *testing.T) {
 // TestExhausted tells over every binding which limit is reached, and in 0.3 with a number that does not blame the server.
 func TestExhausted(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script + "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"}, func(*surfacetest.House) []surface.Route {
+	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script + "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"}, func(*surfacetest.Fixture) []surface.Route {
 		return a2a.Routes(a2a.Options{})
 	})
 	const message = `{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}`
@@ -151,15 +151,15 @@ func TestExhausted(t *testing.T) {
 	}
 	for path, number := range map[string]int{base + "/message:send": 0, base + "/v0.3/v1/message:send": -32000} {
 		resp, body := h.Do(t, http.MethodPost, path, "", strings.NewReplacer(`"m"`, `"m2"`).Replace(message), "Content-Type", "application/json")
-		var told struct {
+		var reported struct {
 			Code  int
 			Error struct{ Details []detail }
 		}
-		if err := json.Unmarshal([]byte(body), &told); err != nil || resp.StatusCode != http.StatusTooManyRequests || told.Code != number || len(told.Error.Details) == 0 {
+		if err := json.Unmarshal([]byte(body), &reported); err != nil || resp.StatusCode != http.StatusTooManyRequests || reported.Code != number || len(reported.Error.Details) == 0 {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
 			continue
 		}
-		d := told.Error.Details[0]
+		d := reported.Error.Details[0]
 		if m := d.Metadata; d.Reason != "RESOURCE_EXHAUSTED" || m["rule"] != "user-count-month" || m["scope"] != "user" || m["limit"] != "1" || m["reset"] == "" || m["request_id"] == "" {
 			t.Errorf("%s tells %+v", path, d)
 		}

@@ -21,23 +21,23 @@ import (
 // one of those that a task may have, and does not go with a decision.
 func TestPushWithAnswer(t *testing.T) {
 	t.Parallel()
-	told := make(chan string, 100)
+	reported := make(chan string, 100)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		told <- string(body)
+		reported <- string(body)
 	}))
 	t.Cleanup(receiver.Close)
 	h := surfacetest.New(t, surfacetest.Options{
-		Default: surfacetest.Script + "server: {push_notifications: true}\n", Forms: a2a.Forms, Surface: surface.Options{KeepAlive: time.Minute},
-	}, routes)
-	ctx, c := t.Context(), client(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, "")
+		Default: surfacetest.Script + "server: {push_notifications: true}\n", Formats: a2a.Formats, Surface: surface.Options{KeepAlive: time.Minute},
+	}, newRoutes)
+	ctx, c := t.Context(), newClient(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, "")
 	answer := func(task *spec.Task, id string, part *spec.Part) (spec.SendMessageResult, error) {
 		return c.SendMessage(ctx, &spec.SendMessageRequest{
 			Message: spec.NewMessageForTask(spec.MessageRoleUser, task, part),
 			Config:  &spec.SendMessageConfig{PushConfig: &spec.PushConfig{ID: id, URL: receiver.URL}},
 		})
 	}
-	waiting := say(t, c, says("ask"))
+	waiting := sendMessage(t, c, textMessage("ask"))
 	for i := range 10 {
 		if _, err := c.CreateTaskPushConfig(ctx, &spec.PushConfig{TaskID: waiting.ID, ID: fmt.Sprint(i), URL: "https://receiver.invalid"}); err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestPushWithAnswer(t *testing.T) {
 	var got []string
 	for range 2 {
 		select {
-		case body := <-told:
+		case body := <-reported:
 			var ev spec.StreamResponse
 			if err := ev.UnmarshalJSON([]byte(body)); err != nil {
 				t.Fatalf("%s: %v", body, err)
@@ -64,7 +64,7 @@ func TestPushWithAnswer(t *testing.T) {
 			if !ok || u.TaskID != waiting.ID {
 				t.Fatalf("told %s", body)
 			}
-			got = append(got, string(u.Status.State)+" "+text(u.Status.Message))
+			got = append(got, string(u.Status.State)+" "+messageText(u.Status.Message))
 		case <-time.After(20 * time.Second):
 			t.Fatalf("told %q and no more", got)
 		}
@@ -72,9 +72,9 @@ func TestPushWithAnswer(t *testing.T) {
 	if diff := cmp.Diff([]string{"TASK_STATE_WORKING ", "TASK_STATE_COMPLETED You said: Rome"}, got); diff != "" {
 		t.Error(diff)
 	}
-	held := say(t, c, says("sum"))
+	pendingApproval := sendMessage(t, c, textMessage("sum"))
 	decision := &spec.Part{Content: spec.Data{Value: map[string]any{"type": "tool_approval", "decision": "approve"}}}
-	if _, err := answer(held, "x", decision); !errors.Is(err, spec.ErrInvalidParams) {
+	if _, err := answer(pendingApproval, "x", decision); !errors.Is(err, spec.ErrInvalidParams) {
 		t.Errorf("with a decision: %v", err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 )
 
-// terse is an app whose agent answers without a task where it can.
-const terse = `
+// terseConfig is an app whose agent answers without a task where it can.
+const terseConfig = `
 llms:
   demo:
     provider: scripted
@@ -24,39 +24,39 @@ agents: {brief: {llm: demo}}
 // TestReply has the official client ask an agent that answers without a task where it can.
 func TestReply(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.App(t, "terse", terse)
+	h := newFixture(t)
+	h.CreateApp(t, "terse", terseConfig)
 	for _, b := range bindings {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			c := client(t, h, "brief", b.version, b.binding, tokenOf(t, h, "terse", "ana "+b.name))
-			answer, err := c.SendMessage(ctx, &spec.SendMessageRequest{Message: says("hello")})
+			c := newClient(t, h, "brief", b.version, b.binding, mintToken(t, h, "terse", "ana "+b.name))
+			answer, err := c.SendMessage(ctx, &spec.SendMessageRequest{Message: textMessage("hello")})
 			m, alone := answer.(*spec.Message)
-			if err != nil || !alone || text(m) != "You said: hello" || m.Role != spec.MessageRoleAgent || m.TaskID != "" || m.ContextID == "" || m.ID == "" {
+			if err != nil || !alone || messageText(m) != "You said: hello" || m.Role != spec.MessageRoleAgent || m.TaskID != "" || m.ContextID == "" || m.ID == "" {
 				t.Fatalf("send answers %T %+v, %v", answer, answer, err)
 			}
-			next := says("again")
+			next := textMessage("again")
 			next.ContextID = m.ContextID
-			var told []spec.Event
+			var reported []spec.Event
 			for ev, err := range c.SendStreamingMessage(ctx, &spec.SendMessageRequest{Message: next}) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				told = append(told, ev)
+				reported = append(reported, ev)
 			}
-			if len(told) != 1 {
-				t.Fatalf("the stream tells %d events", len(told))
+			if len(reported) != 1 {
+				t.Fatalf("the stream tells %d events", len(reported))
 			}
-			if m, ok := told[0].(*spec.Message); !ok || text(m) != "You said: again" || m.TaskID != "" || m.ContextID != next.ContextID {
-				t.Errorf("the stream tells %T %+v", told[0], told[0])
+			if m, ok := reported[0].(*spec.Message); !ok || messageText(m) != "You said: again" || m.TaskID != "" || m.ContextID != next.ContextID {
+				t.Errorf("the stream tells %T %+v", reported[0], reported[0])
 			}
-			work := listen(t, c.SendStreamingMessage(ctx, &spec.SendMessageRequest{Message: says("task please")}))
+			work := readStream(t, c.SendStreamingMessage(ctx, &spec.SendMessageRequest{Message: textMessage("task please")}))
 			if work.first != "task" || work.deltas != "one two" || work.last != "one two" || len(work.states) != 3 {
 				t.Errorf("the stream of a task tells %+v", work)
 			}
-			asks(t, c)
-			once := says("later")
+			checkInputRequired(t, c)
+			once := textMessage("later")
 			now := func(wait bool) spec.SendMessageResult {
 				t.Helper()
 				answer, err := c.SendMessage(ctx, &spec.SendMessageRequest{Message: once, Config: &spec.SendMessageConfig{ReturnImmediately: !wait}})
@@ -69,13 +69,13 @@ func TestReply(t *testing.T) {
 			if !isTask {
 				t.Fatal("who does not wait is told of no task")
 			}
-			if m, ok := now(true).(*spec.Message); !ok || text(m) != "You said: later" {
+			if m, ok := now(true).(*spec.Message); !ok || messageText(m) != "You said: later" {
 				t.Errorf("sent again, the same message is answered with %+v", m)
 			}
-			if again, ok := now(false).(*spec.Task); !ok || again.ID != accepted.ID || again.Status.State != spec.TaskStateCompleted {
-				t.Errorf("and to who does not wait with %+v", again)
+			if repeated, ok := now(false).(*spec.Task); !ok || repeated.ID != accepted.ID || repeated.Status.State != spec.TaskStateCompleted {
+				t.Errorf("and to who does not wait with %+v", repeated)
 			}
-			if got, err := c.GetTask(ctx, &spec.GetTaskRequest{ID: accepted.ID}); err != nil || got.Status.State != spec.TaskStateCompleted || text(got.Status.Message) != "You said: later" {
+			if got, err := c.GetTask(ctx, &spec.GetTaskRequest{ID: accepted.ID}); err != nil || got.Status.State != spec.TaskStateCompleted || messageText(got.Status.Message) != "You said: later" {
 				t.Errorf("its task is %+v, %v", got, err)
 			}
 		})

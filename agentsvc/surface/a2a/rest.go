@@ -13,15 +13,15 @@ import (
 
 // binding is the REST binding of a version.
 type binding struct {
-	as       *vocabulary
-	blockFor time.Duration
-	tell     surface.Telling
+	codec       *versionCodec
+	blockFor    time.Duration
+	encodeError surface.ErrorEncoder
 }
 
-// answer returns the handler of a method.
-func (b binding) answer(m method) surface.Handler {
+// unaryHandler returns the handler of a method.
+func (b binding) unaryHandler(m unaryMethod) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		c, err := b.call(r)
+		c, err := b.decodeCall(r)
 		if err != nil {
 			return err
 		}
@@ -33,14 +33,14 @@ func (b binding) answer(m method) surface.Handler {
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
-		return surface.WriteKind(w, b.as.kind, answer)
+		return surface.WriteMediaType(w, b.codec.mediaType, answer)
 	}
 }
 
-// open returns the handler of a method whose answer is a stream.
-func (b binding) open(m opening) surface.Handler {
+// streamHandler returns the handler of a method whose answer is a stream.
+func (b binding) streamHandler(m streamMethod) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		c, err := b.call(r)
+		c, err := b.decodeCall(r)
 		if err != nil {
 			return err
 		}
@@ -49,20 +49,20 @@ func (b binding) open(m opening) surface.Handler {
 			return err
 		}
 		fault := func(err error) any {
-			_, body := b.tell(surface.FaultOf(surface.RequestID(r), err))
+			_, body := b.encodeError(surface.NewFault(surface.RequestID(r), err))
 			return body
 		}
-		return c.tell(w, f, surface.Dialect{Fault: fault, FaultName: "error"}, func(body any) any { return body })
+		return c.writeEvents(w, f, surface.StreamEncoder{EncodeError: fault, ErrorEventName: "error"}, func(body any) any { return body })
 	}
 }
 
-// call reads a request: the query, the path, and the body where there is one.
-func (b binding) call(r *http.Request) (*call, error) {
-	c := &call{as: b.as, r: r, v: surface.VisitOf(r), blockFor: b.blockFor}
-	if _, err := Spoken(r, b.as.version); err != nil {
+// decodeCall reads a request: the query, the path, and the body where there is one.
+func (b binding) decodeCall(r *http.Request) (*call, error) {
+	c := &call{codec: b.codec, r: r, request: surface.RequestOf(r), blockFor: b.blockFor}
+	if _, err := NegotiateVersion(r, b.codec.version); err != nil {
 		return nil, err
 	}
-	if err := asked(r.URL.Query(), &c.params); err != nil {
+	if err := decodeQuery(r.URL.Query(), &c.params); err != nil {
 		return nil, err
 	}
 	if r.ContentLength != 0 && r.Method == http.MethodPost {
@@ -70,21 +70,21 @@ func (b binding) call(r *http.Request) (*call, error) {
 			return nil, err
 		}
 	}
-	c.path.task, c.path.push = surface.Param(r, "task"), surface.Param(r, "config")
-	if tenant := surface.Param(r, "tenant"); tenant != "" {
-		if of := surface.Param(r, "of"); of != "" {
+	c.path.task, c.path.toPushConfig = surface.PathParam(r, "task"), surface.PathParam(r, "config")
+	if tenant := surface.PathParam(r, "tenant"); tenant != "" {
+		if of := surface.PathParam(r, "of"); of != "" {
 			tenant += "/" + of
 		}
 		if c.Tenant != "" && c.Tenant != tenant {
-			return nil, agentsvc.Invalid("tenant", "is %.80q in the path and another in the request", tenant)
+			return nil, agentsvc.NewInvalidError("tenant", "is %.80q in the path and another in the request", tenant)
 		}
 		c.Tenant = tenant
 	}
-	return c, c.address()
+	return c, c.resolveAgent()
 }
 
-// asked reads what a query asks for into p. Names that are not known are passed over.
-func asked(q url.Values, p *params) error {
+// decodeQuery reads what a query asks for into p. Names that are not known are passed over.
+func decodeQuery(q url.Values, p *params) error {
 	members := map[string]any{}
 	for name := range q {
 		value := q.Get(name)
@@ -92,13 +92,13 @@ func asked(q url.Values, p *params) error {
 		case "historyLength", "history_length", "pageSize", "page_size":
 			n, err := strconv.Atoi(value)
 			if err != nil {
-				return agentsvc.Invalid(name, "must be a number")
+				return agentsvc.NewInvalidError(name, "must be a number")
 			}
 			members[name] = n
 		case "includeArtifacts", "include_artifacts":
 			b, err := strconv.ParseBool(value)
 			if err != nil {
-				return agentsvc.Invalid(name, "must be true or false")
+				return agentsvc.NewInvalidError(name, "must be true or false")
 			}
 			members[name] = b
 		case "tenant", "contextId", "context_id", "status", "pageToken", "page_token",

@@ -10,38 +10,38 @@ import (
 
 // rpcMethod is a method of the JSON-RPC binding: what carries it out, exactly one of a method and an opening.
 type rpcMethod struct {
-	answer method
-	open   opening
-	once   bool // it takes effect once under an Idempotency-Key
-	waits  bool // for a task
+	unary        unaryMethod
+	stream       streamMethod
+	idempotent   bool // it takes effect once under an Idempotency-Key
+	waitsForTask bool // for a task
 }
 
-var sendMessage = rpcMethod{answer: send, waits: true}
+var sendMethod = rpcMethod{unary: handleSend, waitsForTask: true}
 
-// dialects are the methods of each version by name. No name is in both.
-var dialects = []struct {
-	as      *vocabulary
+// versionMethods are the methods of each version by name. No name is in both.
+var versionMethods = []struct {
+	as      *versionCodec
 	methods map[string]rpcMethod
 }{
-	{&v10, map[string]rpcMethod{
-		"SendMessage": sendMessage, "SendStreamingMessage": {open: stream},
-		"GetTask": {answer: get}, "ListTasks": {answer: list}, "CancelTask": {answer: cancel, once: true}, "SubscribeToTask": {open: subscribe},
-		"CreateTaskPushNotificationConfig": {answer: setPush}, "GetTaskPushNotificationConfig": {answer: getPush},
-		"ListTaskPushNotificationConfigs": {answer: listPushes}, "DeleteTaskPushNotificationConfig": {answer: dropPush},
-		"GetExtendedAgentCard": {answer: card},
+	{&codec10, map[string]rpcMethod{
+		"SendMessage": sendMethod, "SendStreamingMessage": {stream: handleStream},
+		"GetTask": {unary: handleGet}, "ListTasks": {unary: handleList}, "CancelTask": {unary: handleCancel, idempotent: true}, "SubscribeToTask": {stream: handleSubscribe},
+		"CreateTaskPushNotificationConfig": {unary: handleSetPush}, "GetTaskPushNotificationConfig": {unary: handleGetPush},
+		"ListTaskPushNotificationConfigs": {unary: handleListPushes}, "DeleteTaskPushNotificationConfig": {unary: handleDeletePush},
+		"GetExtendedAgentCard": {unary: handleCard},
 	}},
-	{&v03, map[string]rpcMethod{
-		"message/send": sendMessage, "message/stream": {open: stream},
-		"tasks/get": {answer: get}, "tasks/list": {answer: list}, "tasks/cancel": {answer: cancel, once: true}, "tasks/resubscribe": {open: subscribe},
-		"tasks/pushNotificationConfig/set": {answer: setPush}, "tasks/pushNotificationConfig/get": {answer: getPush},
-		"tasks/pushNotificationConfig/list": {answer: listPushes}, "tasks/pushNotificationConfig/delete": {answer: dropPush},
-		"agent/getAuthenticatedExtendedCard": {answer: card},
+	{&codec03, map[string]rpcMethod{
+		"message/send": sendMethod, "message/stream": {stream: handleStream},
+		"tasks/get": {unary: handleGet}, "tasks/list": {unary: handleList}, "tasks/cancel": {unary: handleCancel, idempotent: true}, "tasks/resubscribe": {stream: handleSubscribe},
+		"tasks/pushNotificationConfig/set": {unary: handleSetPush}, "tasks/pushNotificationConfig/get": {unary: handleGetPush},
+		"tasks/pushNotificationConfig/list": {unary: handleListPushes}, "tasks/pushNotificationConfig/delete": {unary: handleDeletePush},
+		"agent/getAuthenticatedExtendedCard": {unary: handleCard},
 	}},
 }
 
-// Methods lists the JSON-RPC methods of every version.
-func Methods() (names []string) {
-	for _, d := range dialects {
+// MethodNames lists the JSON-RPC methods of every version.
+func MethodNames() (names []string) {
+	for _, d := range versionMethods {
 		for name := range d.methods {
 			names = append(names, name)
 		}
@@ -50,65 +50,67 @@ func Methods() (names []string) {
 	return names
 }
 
-// endpoint answers JSON-RPC. Which version is spoken says the header, else the method's name. Where streams is set a message
+// newEndpoint answers JSON-RPC. Which version is spoken says the header, else the method's name. Where streams is set a message
 // is answered with a stream whichever method sends it.
-func endpoint(blockFor time.Duration, streams bool) surface.Handler {
+func newEndpoint(blockFor time.Duration, streams bool) surface.Handler {
 	find := func(r *http.Request, name string) (surface.Method, error) {
-		version, err := Spoken(r, surface.A2A10, surface.A2A03)
+		version, err := NegotiateVersion(r, surface.A2A10, surface.A2A03)
 		if err != nil {
 			return nil, err
 		}
-		for _, d := range dialects {
+		for _, d := range versionMethods {
 			m, ok := d.methods[name]
 			if !ok || version != "" && version != d.as.version {
 				continue
 			}
-			if streams && m.waits {
-				m = rpcMethod{open: stream}
+			if streams && m.waitsForTask {
+				m = rpcMethod{stream: handleStream}
 			}
-			return m.bind(d.as, blockFor), nil
+			return m.bindVersion(d.as, blockFor), nil
 		}
 		return nil, nil
 	}
-	return surface.Endpoint{Find: find, Data: func(f surface.Fault) any { return details(f) }}.Serve
+	return surface.Endpoint{FindMethod: find, EncodeErrorData: func(f surface.Fault) any { return faultDetails(f) }}.ServeRPC
 }
 
-// bind returns m as the front door calls it.
-func (m rpcMethod) bind(as *vocabulary, blockFor time.Duration) surface.Method {
+// bindVersion returns m as the front door calls it.
+func (m rpcMethod) bindVersion(codec *versionCodec, blockFor time.Duration) surface.Method {
 	run := func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
-		if m.open != nil {
-			rpc.Streams()
+		if m.stream != nil {
+			rpc.AcceptEventStream()
 		}
-		c := &call{as: as, r: r, v: surface.VisitOf(r), blockFor: blockFor}
+		c := &call{codec: codec, r: r, request: surface.RequestOf(r), blockFor: blockFor}
 		if len(rpc.Params) > 0 {
-			if err := rpc.Decode(&c.params); err != nil {
+			if err := rpc.DecodeParams(&c.params); err != nil {
 				return err
 			}
 		}
-		if err := c.address(); err != nil {
+		if err := c.resolveAgent(); err != nil {
 			return err
 		}
-		if m.open != nil {
-			f, err := m.open(c)
+		if m.stream != nil {
+			f, err := m.stream(c)
 			if err != nil {
 				return err
 			}
-			return c.tell(w, f, surface.Dialect{Fault: rpc.Fault}, rpc.Envelope)
+			return c.writeEvents(w, f, surface.StreamEncoder{EncodeError: rpc.EncodeError}, rpc.EncodeResult)
 		}
-		if !m.waits {
-			ctx, stop := c.v.InTime(r.Context())
+		if !m.waitsForTask {
+			ctx, stop := c.request.WithDeadline(r.Context())
 			defer stop()
 			c.r = r.WithContext(ctx)
 		}
-		answer, err := m.answer(c)
+		answer, err := m.unary(c)
 		if err != nil {
 			return err
 		}
-		return rpc.Reply(answer)
+		return rpc.WriteResult(answer)
 	}
-	spelled := func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error { return Spelled(run(w, r, rpc)) }
-	if m.once {
-		return surface.Once(spelled)
+	spelled := func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+		return RespellField(run(w, r, rpc))
+	}
+	if m.idempotent {
+		return surface.NewIdempotentMethod(spelled)
 	}
 	return spelled
 }

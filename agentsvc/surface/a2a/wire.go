@@ -19,11 +19,11 @@ type (
 
 		HistoryLength      *int `json:"historyLength"`
 		HistoryLengthSnake *int `json:"history_length"`
-		listing
-		pushing
-		path struct{ task, push string } // ids that stand there, and then nowhere else
+		listParams
+		pushParams
+		path struct{ task, toPushConfig string } // ids that stand there, and then nowhere else
 	}
-	listing struct {
+	listParams struct {
 		ContextID             string          `json:"contextId"`
 		ContextIDSnake        string          `json:"context_id"`
 		Status                string          `json:"status"`
@@ -40,9 +40,9 @@ type (
 		UpdatedTime           json.RawMessage `json:"lastUpdatedTime"`
 		UpdatedTimeSnake      json.RawMessage `json:"last_updated_time"`
 	}
-	// pushing is what calls about push notification configs say beside an id: 1.0 has the config's members beside its task,
+	// pushParams is what calls about push notification configs say beside an id: 1.0 has the config's members beside its task,
 	// 0.3 in a member of their own, and over REST in one within another.
-	pushing struct {
+	pushParams struct {
 		TaskID      string `json:"taskId"`
 		TaskIDSnake string `json:"task_id"`
 		PushID      string `json:"pushNotificationConfigId"`
@@ -138,9 +138,11 @@ type (
 	}
 )
 
-func timed(s spec.TaskStatus) timedStatus { return timedStatus{s, surface.Timestamp(*s.Timestamp)} }
+func newTimedStatus(s spec.TaskStatus) timedStatus {
+	return timedStatus{s, surface.FormatTime(*s.Timestamp)}
+}
 
-func newTimedTask(t *spec.Task) timedTask { return timedTask{t, timed(t.Status)} }
+func newTimedTask(t *spec.Task) timedTask { return timedTask{t, newTimedStatus(t.Status)} }
 
 // What goes out of version 0.3 as a page of tasks. No member is ever left out.
 type (
@@ -155,7 +157,7 @@ type (
 	}
 )
 
-// newList returns a page that has room for the tasks of l.
-func newList(l *spec.ListTasksResponse) list03 {
+// newList03 returns a page that has room for the tasks of l.
+func newList03(l *spec.ListTasksResponse) list03 {
 	return list03{make([]any, len(l.Tasks)), l.NextPageToken, l.TotalSize}
 }

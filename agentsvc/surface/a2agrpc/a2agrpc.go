@@ -2,9 +2,9 @@
 // a2a.v1.A2AService of version 0.3, beside gRPC's own health and reflection, on a port of their own.
 //
 // A call passes the same front door as a request over HTTP ([surface.Server.Carry]): what stands in its metadata is what stands in
-// headers there. carry.go takes it through, before anything of its message is received; input.go checks what the protocol's
+// headers there. call.go takes it through, before anything of its message is received; input.go checks what the protocol's
 // library lets pass; handler.go carries out what the library has decoded, and package a2a makes its words ours and back; data.go
-// and file.go hold what the library would not take as clients send it; fault.go makes errors gRPC's. attend.go ends calls whose
+// and file.go hold what the library would not take as clients send it; status.go makes errors gRPC's. calltime.go ends calls whose
 // client neither gives nor takes, health.go tells balancers how the process is.
 package a2agrpc
 
@@ -31,24 +31,24 @@ import (
 
 // Options tune a server. The zero value works.
 type Options struct {
-	TLS      *tls.Config                 // nil = nothing is encrypted here
-	Ready    func(context.Context) error // whether calls may come; nil = always
-	Begun    func()                      // called when a call of an agent comes
-	BlockFor time.Duration               // how long a blocking call waits for its task; 5 minutes
-	Stall    time.Duration               // how long a client may take to accept a message; 30 seconds
-	Arrive   time.Duration               // how long it may take to send one; 2 minutes
-	Log      *slog.Logger
+	TLS            *tls.Config                 // nil = nothing is encrypted here
+	Ready          func(context.Context) error // whether calls may come; nil = always
+	OnCall         func()                      // called when a call of an agent comes
+	BlockFor       time.Duration               // how long a blocking call waits for its task; 5 minutes
+	SendTimeout    time.Duration               // how long a client may take to accept a message; 30 seconds
+	ReceiveTimeout time.Duration               // how long it may take to send one; 2 minutes
+	Log            *slog.Logger
 }
 
-func (o *Options) defaults() {
+func (o *Options) setDefaults() {
 	o.BlockFor = cmp.Or(o.BlockFor, 5*time.Minute)
-	o.Stall = cmp.Or(o.Stall, 30*time.Second)
-	o.Arrive = cmp.Or(o.Arrive, 2*time.Minute)
+	o.SendTimeout = cmp.Or(o.SendTimeout, 30*time.Second)
+	o.ReceiveTimeout = cmp.Or(o.ReceiveTimeout, 2*time.Minute)
 	if o.Ready == nil {
 		o.Ready = func(context.Context) error { return nil }
 	}
-	if o.Begun == nil {
-		o.Begun = func() {}
+	if o.OnCall == nil {
+		o.OnCall = func() {}
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -57,14 +57,14 @@ func (o *Options) defaults() {
 
 // Server answers gRPC.
 type Server struct {
-	options Options
-	front   *surface.Server
-	grpc    *grpc.Server
-	health  *healthServer
-	calls   sync.WaitGroup // under way
-	closing chan struct{}  // closed when those end that wait for nothing
-	end     func()         // closes it, once
-	others  chan struct{}  // places for calls of services that are not agents' and read what they are sent
+	options       Options
+	surfaceServer *surface.Server
+	grpc          *grpc.Server
+	health        *healthServer
+	calls         sync.WaitGroup // under way
+	closing       chan struct{}  // closed when those end that wait for nothing
+	signalClosing func()         // closes it, once
+	otherSlots    chan struct{}  // places for calls of services that are not agents' and read what they are sent
 }
 
 const (
@@ -81,40 +81,40 @@ const (
 // Anybody may ask which methods there are (reflection), and gRPC receives what they send up to the size of a message: so few may ask at
 // a time, and for so long.
 const (
-	maxOthers   = 4
-	longestTalk = 30 * time.Second
+	maxOtherCalls    = 4
+	maxOtherDuration = 30 * time.Second
 )
 
 // New returns a server whose calls enter by front. It bounds messages, metadata and how much one connection may ask for at a
 // time, and asks connections that say nothing whether they are still there. Of a message that is beyond twice the bound gRPC itself
 // tells, in its own words; it is not received.
 func New(front *surface.Server, o Options) *Server {
-	o.defaults()
-	s := &Server{options: o, front: front, closing: make(chan struct{}), health: newHealth(o.Ready), others: make(chan struct{}, maxOthers)}
-	s.end = sync.OnceFunc(func() { close(s.closing) })
+	o.setDefaults()
+	s := &Server{options: o, surfaceServer: front, closing: make(chan struct{}), health: newHealthServer(o.Ready), otherSlots: make(chan struct{}, maxOtherCalls)}
+	s.signalClosing = sync.OnceFunc(func() { close(s.closing) })
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(2 * surface.MaxMessage), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
-		grpc.ConnectionTimeout(10 * time.Second), grpc.ForceServerCodecV2(codec()), grpc.RPCDecompressor(refusing{"gzip"}), //nolint:staticcheck // nothing else hinders it
+		grpc.ConnectionTimeout(10 * time.Second), grpc.ForceServerCodecV2(newCodec()), grpc.RPCDecompressor(rejectingDecompressor{"gzip"}), //nolint:staticcheck // nothing else hinders it
 		// Windows that do not grow: what a connection has sent and nobody has read yet is bounded by them.
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second, Timeout: 15 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.StreamInterceptor(s.attend),
+		grpc.StreamInterceptor(s.limitCallTime),
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS.Clone())))
 	}
 	s.grpc = grpc.NewServer(options...)
 	h := &handler{blockFor: o.BlockFor}
-	s.grpc.RegisterService(s.carried(&pb10.A2AService_ServiceDesc, version10), lib10.NewHandler(h))
-	s.grpc.RegisterService(s.carried(&pb03.A2AService_ServiceDesc, version03), lib03.NewHandler(h))
-	s.grpc.RegisterService(s.health.service(), s.health)
+	s.grpc.RegisterService(s.wrapService(&pb10.A2AService_ServiceDesc, version10), lib10.NewHandler(h))
+	s.grpc.RegisterService(s.wrapService(&pb03.A2AService_ServiceDesc, version03), lib03.NewHandler(h))
+	s.grpc.RegisterService(s.health.newServiceDesc(), s.health)
 	reflection.Register(s.grpc)
 	return s
 }
 
-// Methods lists the full names of the methods of agents that are answered.
-func Methods() (names []string) {
+// MethodNames lists the full names of the methods of agents that are answered.
+func MethodNames() (names []string) {
 	for _, d := range []grpc.ServiceDesc{pb10.A2AService_ServiceDesc, pb03.A2AService_ServiceDesc} {
 		for _, m := range d.Methods {
 			names = append(names, "/"+d.ServiceName+"/"+m.MethodName)
@@ -139,7 +139,7 @@ func (s *Server) Drain() { s.health.Shutdown() }
 // waits for them, and is called after [surface.Server.EndStreams], which has streams end.
 func (s *Server) Close(ctx context.Context) {
 	s.Drain()
-	s.end()
+	s.signalClosing()
 	stop := context.AfterFunc(ctx, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	stop()

@@ -24,11 +24,11 @@ import (
 func TestCards(t *testing.T) {
 	t.Parallel()
 	for preferred, want := range map[bool][]string{true: {"GRPC", "GRPC", "JSONRPC"}, false: {"JSONRPC", "HTTP+JSON"}} {
-		h := newHouse(t, surface.Options{GRPC: surface.GRPC{Address: "grpc.example.com:443", Preferred: preferred}}, a2agrpc.Options{})
-		ana := h.token(t, "acme", "ana")
+		h := newFixture(t, surface.Options{GRPC: surface.GRPC{Address: "grpc.example.com:443", Preferred: preferred}}, a2agrpc.Options{})
+		ana := h.mintToken(t, "acme", "ana")
 		card := func(agent string) (bindings, over []string) {
 			t.Helper()
-			c, err := pb10.NewA2AServiceClient(h.conn).GetExtendedAgentCard(as(t.Context(), ana, agent), &pb10.GetExtendedAgentCardRequest{})
+			c, err := pb10.NewA2AServiceClient(h.conn).GetExtendedAgentCard(withCredentials(t.Context(), ana, agent), &pb10.GetExtendedAgentCardRequest{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,14 +49,14 @@ func TestCards(t *testing.T) {
 		if _, over := card("clerk"); len(over) != 1 || !strings.HasSuffix(over[0], " acme/clerk") {
 			t.Errorf("the card of another agent lists %v", over)
 		}
-		older, err := pb03.NewA2AServiceClient(h.conn).GetAgentCard(as(t.Context(), ana, ""), &pb03.GetAgentCardRequest{})
+		older, err := pb03.NewA2AServiceClient(h.conn).GetAgentCard(withCredentials(t.Context(), ana, ""), &pb03.GetAgentCardRequest{})
 		if err != nil || (older.GetPreferredTransport() == "GRPC") != preferred {
 			t.Errorf("preferred %v: %v, %v", preferred, older, err)
 		}
 	}
 	for preferred, want := range map[bool]string{true: `"preferred_transport":"grpc"`, false: `"preferred_transport":"jsonrpc"`} {
 		so := surface.Options{GRPC: surface.GRPC{Address: "grpc.example.com:443", Preferred: preferred}}
-		h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script, Surface: so}, func(*surfacetest.House) []surface.Route { return ext.Routes(ext.Options{}) })
+		h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script, Surface: so}, func(*surfacetest.Fixture) []surface.Route { return ext.Routes(ext.Options{}) })
 		if _, body := h.Do(t, http.MethodGet, "/agents/assistant", "", nil); !strings.Contains(body, want) {
 			t.Errorf("the card of the extension surface is %s, want %s", body, want)
 		}
@@ -68,15 +68,15 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	site := httptest.NewTLSServer(http.NotFoundHandler())
 	defer site.Close()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{TLS: &tls.Config{Certificates: site.TLS.Certificates}})
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{TLS: &tls.Config{Certificates: site.TLS.Certificates}})
 	trusted := x509.NewCertPool()
 	trusted.AddCert(site.Certificate())
-	ctx := as(t.Context(), h.token(t, "acme", "ana"), "")
-	conn := h.dial(t, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: trusted, ServerName: "example.com"})))
-	if _, err := pb10.NewA2AServiceClient(conn).SendMessage(ctx, saying("hello")); err != nil {
+	ctx := withCredentials(t.Context(), h.mintToken(t, "acme", "ana"), "")
+	conn := h.dialServer(t, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: trusted, ServerName: "example.com"})))
+	if _, err := pb10.NewA2AServiceClient(conn).SendMessage(ctx, newSendRequest("hello")); err != nil {
 		t.Errorf("over TLS: %v", err)
 	}
-	if _, err := pb10.NewA2AServiceClient(h.conn).SendMessage(ctx, saying("hello")); err == nil {
+	if _, err := pb10.NewA2AServiceClient(h.conn).SendMessage(ctx, newSendRequest("hello")); err == nil {
 		t.Error("it answers without TLS as well")
 	}
 }

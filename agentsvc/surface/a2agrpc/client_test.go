@@ -14,18 +14,18 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 )
 
-func says(text string) *spec.SendMessageRequest {
+func textRequest(text string) *spec.SendMessageRequest {
 	return &spec.SendMessageRequest{Message: spec.NewMessage(spec.MessageRoleUser, spec.NewTextPart(text))}
 }
 
-// about is says, for a task.
-func about(id spec.TaskID, parts ...*spec.Part) *spec.SendMessageRequest {
+// taskRequest is says, for a task.
+func taskRequest(id spec.TaskID, parts ...*spec.Part) *spec.SendMessageRequest {
 	m := spec.NewMessage(spec.MessageRoleUser, parts...)
 	m.TaskID = id
 	return &spec.SendMessageRequest{Message: m}
 }
 
-func text(m *spec.Message) string {
+func messageText(m *spec.Message) string {
 	if m == nil {
 		return ""
 	}
@@ -36,7 +36,7 @@ func text(m *spec.Message) string {
 	return b.String()
 }
 
-func send(t *testing.T, c *a2aclient.Client, req *spec.SendMessageRequest) *spec.Task {
+func sendMessage(t *testing.T, c *a2aclient.Client, req *spec.SendMessageRequest) *spec.Task {
 	t.Helper()
 	answer, err := c.SendMessage(t.Context(), req)
 	if err != nil {
@@ -49,23 +49,23 @@ func send(t *testing.T, c *a2aclient.Client, req *spec.SendMessageRequest) *spec
 	return task
 }
 
-// told is what a stream tells.
-type told struct {
+// streamSummary is what a stream tells.
+type streamSummary struct {
 	id     spec.TaskID
 	states []spec.TaskState
-	said   string // while it was working
+	text   string // while it was working
 	last   string
 	files  []string
 }
 
-func listen(t *testing.T, events iter.Seq2[spec.Event, error]) (out told) {
+func readStream(t *testing.T, events iter.Seq2[spec.Event, error]) (out streamSummary) {
 	t.Helper()
 	note := func(s spec.TaskStatus) {
 		if n := len(out.states); n == 0 || out.states[n-1] != s.State {
 			out.states = append(out.states, s.State)
 		}
-		if out.last = text(s.Message); s.State == spec.TaskStateWorking {
-			out.said += out.last
+		if out.last = messageText(s.Message); s.State == spec.TaskStateWorking {
+			out.text += out.last
 		}
 	}
 	for ev, err := range events {
@@ -88,49 +88,49 @@ func listen(t *testing.T, events iter.Seq2[spec.Event, error]) (out told) {
 // TestClients has the official client do everything in both versions.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
 	for _, v := range versions {
 		t.Run(string(v.name), func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			c := h.client(t, v.name, h.token(t, "acme", "ana "+string(v.name)), "")
-			done := send(t, c, says("hello"))
-			if done.Status.State != spec.TaskStateCompleted || text(done.Status.Message) != "You said: hello" || done.ContextID == "" || done.Status.Timestamp == nil {
+			c := h.newClient(t, v.name, h.mintToken(t, "acme", "ana "+string(v.name)), "")
+			done := sendMessage(t, c, textRequest("hello"))
+			if done.Status.State != spec.TaskStateCompleted || messageText(done.Status.Message) != "You said: hello" || done.ContextID == "" || done.Status.Timestamp == nil {
 				t.Errorf("send answers %+v", done)
 			}
 
-			streamed := listen(t, c.SendStreamingMessage(ctx, says("weather Rome")))
+			streamed := readStream(t, c.SendStreamingMessage(ctx, textRequest("weather Rome")))
 			want := []spec.TaskState{spec.TaskStateSubmitted, spec.TaskStateWorking, spec.TaskStateCompleted}
-			if diff := cmp.Diff(want, streamed.states); diff != "" || streamed.last != "It is 21 degrees." || streamed.said != "Let me see."+streamed.last {
+			if diff := cmp.Diff(want, streamed.states); diff != "" || streamed.last != "It is 21 degrees." || streamed.text != "Let me see."+streamed.last {
 				t.Errorf("the stream tells %+v: %s", streamed, diff)
 			}
-			if files := listen(t, c.SendStreamingMessage(ctx, says("file"))).files; len(files) != 1 || files[0] != "out.txt" {
+			if files := readStream(t, c.SendStreamingMessage(ctx, textRequest("file"))).files; len(files) != 1 || files[0] != "out.txt" {
 				t.Errorf("the stream tells the files %v", files)
 			}
 			one := 1
 			got, err := c.GetTask(ctx, &spec.GetTaskRequest{ID: streamed.id, HistoryLength: &one})
-			if err != nil || len(got.History) != 1 || text(got.History[0]) != "It is 21 degrees." || got.Status.State != spec.TaskStateCompleted {
+			if err != nil || len(got.History) != 1 || messageText(got.History[0]) != "It is 21 degrees." || got.Status.State != spec.TaskStateCompleted {
 				t.Errorf("get answers %+v, %v", got, err)
 			}
 
-			asked := send(t, c, says("ask"))
+			asked := sendMessage(t, c, textRequest("ask"))
 			if asked.Status.State != spec.TaskStateInputRequired {
 				t.Errorf("asking, the task is %s", asked.Status.State)
 			}
-			if answered := send(t, c, about(asked.ID, spec.NewTextPart("Rome"))); answered.ID != asked.ID || answered.Status.State != spec.TaskStateCompleted {
-				t.Errorf("answered, the task is %+v", answered)
+			if resumed := sendMessage(t, c, taskRequest(asked.ID, spec.NewTextPart("Rome"))); resumed.ID != asked.ID || resumed.Status.State != spec.TaskStateCompleted {
+				t.Errorf("answered, the task is %+v", resumed)
 			}
 
-			held := send(t, c, says("sum"))
-			if held.Status.State != spec.TaskStateInputRequired {
-				t.Fatalf("a call that needs approval: %+v", held)
+			pendingApproval := sendMessage(t, c, textRequest("sum"))
+			if pendingApproval.Status.State != spec.TaskStateInputRequired {
+				t.Fatalf("a call that needs approval: %+v", pendingApproval)
 			}
-			ruling := map[string]any{"type": "tool_approval", "decision": "approve", "call_id": callID(t, held)}
-			if approved := send(t, c, about(held.ID, spec.NewDataPart(ruling))); text(approved.Status.Message) != "It is 2." {
+			decision := map[string]any{"type": "tool_approval", "decision": "approve", "call_id": pendingCallID(t, pendingApproval)}
+			if approved := sendMessage(t, c, taskRequest(pendingApproval.ID, spec.NewDataPart(decision))); messageText(approved.Status.Message) != "It is 2." {
 				t.Errorf("approved, the task is %+v", approved)
 			}
 
-			long := send(t, c, &spec.SendMessageRequest{Message: says("never").Message, Config: &spec.SendMessageConfig{ReturnImmediately: true}})
+			long := sendMessage(t, c, &spec.SendMessageRequest{Message: textRequest("never").Message, Config: &spec.SendMessageConfig{ReturnImmediately: true}})
 			if long.Status.State.Terminal() {
 				t.Errorf("not waited for, the task is %s", long.Status.State)
 			}
@@ -165,10 +165,10 @@ func TestClients(t *testing.T) {
 				t.Errorf("the card is %+v, %v", card, err)
 			}
 			for what, err := range map[error]error{
-				spec.ErrTaskNotFound:                 second(c.GetTask(ctx, &spec.GetTaskRequest{ID: "none"})),
-				spec.ErrTaskNotCancelable:            second(c.CancelTask(ctx, &spec.CancelTaskRequest{ID: done.ID})),
-				spec.ErrUnsupportedOperation:         second(c.SendMessage(ctx, about(done.ID, spec.NewTextPart("more")))),
-				spec.ErrPushNotificationNotSupported: second(c.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: done.ID, ID: "x"})),
+				spec.ErrTaskNotFound:                 errorOf(c.GetTask(ctx, &spec.GetTaskRequest{ID: "none"})),
+				spec.ErrTaskNotCancelable:            errorOf(c.CancelTask(ctx, &spec.CancelTaskRequest{ID: done.ID})),
+				spec.ErrUnsupportedOperation:         errorOf(c.SendMessage(ctx, taskRequest(done.ID, spec.NewTextPart("more")))),
+				spec.ErrPushNotificationNotSupported: errorOf(c.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: done.ID, ID: "x"})),
 			} {
 				if !errors.Is(err, what) {
 					t.Errorf("%v is told as %v", what, err)
@@ -178,10 +178,10 @@ func TestClients(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
-// callID is the id of the tool call that a task waits for.
-func callID(t *testing.T, task *spec.Task) string {
+// pendingCallID is the id of the tool call that a task waits for.
+func pendingCallID(t *testing.T, task *spec.Task) string {
 	t.Helper()
 	for _, m := range append(task.History, task.Status.Message) {
 		if m == nil {

@@ -13,55 +13,55 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// incoming is a message that is about to be decoded, before which admit is asked whether it may, given its bytes and what they
+// incomingMessage is a message that is about to be decoded, before which admit is asked whether it may, given its bytes and what they
 // hold.
-type incoming struct {
-	into  any
-	admit func(size, values int) error
-	wrong error // why it was not decoded
+type incomingMessage struct {
+	target  any
+	reserve func(size, values int) error
+	failure error // why it was not decoded
 }
 
-// admitting is gRPC's codec, which knows of [incoming].
-type admitting struct{ encoding.CodecV2 }
+// reservingCodec is gRPC's codec, which knows of [incomingMessage].
+type reservingCodec struct{ encoding.CodecV2 }
 
-func codec() encoding.CodecV2 { return admitting{encoding.GetCodecV2(proto.Name)} }
+func newCodec() encoding.CodecV2 { return reservingCodec{encoding.GetCodecV2(proto.Name)} }
 
 // Unmarshal decodes into v, or into what v is for, which notes itself why it could not be: of an error that is returned here
 // gRPC would tell in its own words.
-func (c admitting) Unmarshal(data mem.BufferSlice, v any) error {
-	in, ok := v.(*incoming)
+func (c reservingCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	in, ok := v.(*incomingMessage)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	in.wrong = in.decode(data)
+	in.failure = in.decodeMessage(data)
 	return nil
 }
 
-func (in *incoming) decode(data mem.BufferSlice) error {
+func (in *incomingMessage) decodeMessage(data mem.BufferSlice) error {
 	size := data.Len()
-	message, ok := in.into.(protobuf.Message)
+	message, ok := in.target.(protobuf.Message)
 	if size > surface.MaxMessage || !ok {
-		return surface.ErrTooLong
+		return surface.ErrMessageTooLong
 	}
-	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer whole.Free()
-	values, err := countValues(message.ProtoReflect().Descriptor(), whole.ReadOnlyData())
+	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buffer.Free()
+	values, err := countValues(message.ProtoReflect().Descriptor(), buffer.ReadOnlyData())
 	if err != nil {
 		return err
 	}
-	if err := in.admit(size, values); err != nil {
+	if err := in.reserve(size, values); err != nil {
 		return err
 	}
-	if err := protobuf.Unmarshal(whole.ReadOnlyData(), message); err != nil {
-		return agentsvc.Invalid("", "the message does not decode: %v", err)
+	if err := protobuf.Unmarshal(buffer.ReadOnlyData(), message); err != nil {
+		return agentsvc.NewInvalidError("", "the message does not decode: %v", err)
 	}
 	return nil
 }
 
-// refusing stands in the place of what would decompress messages: a few bytes of them may become gigabytes.
-type refusing struct{ name string }
+// rejectingDecompressor stands in the place of what would decompress messages: a few bytes of them may become gigabytes.
+type rejectingDecompressor struct{ name string }
 
 var errCompressed = errors.New("messages must not be compressed")
 
-func (r refusing) Type() string                 { return r.name }
-func (r refusing) Do(io.Reader) ([]byte, error) { return nil, errCompressed }
+func (r rejectingDecompressor) Type() string                 { return r.name }
+func (r rejectingDecompressor) Do(io.Reader) ([]byte, error) { return nil, errCompressed }

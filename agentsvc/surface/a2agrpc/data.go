@@ -10,71 +10,71 @@ import (
 
 // In version 1.0 data is any JSON value, and the protocol's library takes and gives objects alone. All data of that version
 // passes it as the only member of an object, whichever way it goes; on the wire and in the house it stands as it is.
-const enclosing = "value"
+const wrapperKey = "value"
 
-// enclosed returns ev, which is about to be told, with its data enclosed where the library wants that.
-func enclosed[E spec.Event](c *call, ev E) E {
+// wrapData returns ev, which is about to be told, with its data enclosed where the library wants that.
+func wrapData[E spec.Event](c *call, ev E) E {
 	if c.version != version10 {
 		return ev
 	}
-	for p := range a2a.Parts(ev) {
+	for p := range a2a.AllParts(ev) {
 		if d, ok := p.Content.(spec.Data); ok {
-			p.Content = spec.Data{Value: map[string]any{enclosing: d.Value}}
+			p.Content = spec.Data{Value: map[string]any{wrapperKey: d.Value}}
 		}
 	}
 	return ev
 }
 
-// freed returns a message that the library has decoded with its data as the client sent it.
-func (c *call) freed(m *spec.Message) *spec.Message {
+// unwrapData returns a message that the library has decoded with its data as the client sent it.
+func (c *call) unwrapData(m *spec.Message) *spec.Message {
 	if c.version != version10 {
 		return m
 	}
-	for p := range a2a.Parts(m) {
+	for p := range a2a.AllParts(m) {
 		if object, ok := p.Data().(map[string]any); ok {
-			p.Content = spec.Data{Value: object[enclosing]}
+			p.Content = spec.Data{Value: object[wrapperKey]}
 		}
 	}
 	return m
 }
 
-// enclose encloses the data of a message that came.
-func enclose(m any) {
-	eachData(m, func(d *pb10.Part_Data) {
-		d.Data = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{enclosing: d.Data}})
+// wrapMessageData encloses the data of a message that came.
+func wrapMessageData(m any) {
+	forEachData(m, func(d *pb10.Part_Data) {
+		d.Data = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{wrapperKey: d.Data}})
 	})
 }
 
-// free frees the data of a message that goes.
-func free(m any) {
-	eachData(m, func(d *pb10.Part_Data) { d.Data = d.Data.GetStructValue().GetFields()[enclosing] })
+// unwrapMessageData frees the data of a message that goes.
+func unwrapMessageData(m any) {
+	forEachData(m, func(d *pb10.Part_Data) { d.Data = d.Data.GetStructValue().GetFields()[wrapperKey] })
 }
 
-// eachData calls do with all data that a message of version 1.0 holds.
-func eachData(m any, do func(*pb10.Part_Data)) {
+// forEachData calls do with all data that a message of version 1.0 holds.
+func forEachData(m any, do func(*pb10.Part_Data)) {
 	var parts []*pb10.Part
 	switch m := m.(type) {
 	case *pb10.SendMessageRequest:
-		eachData(m.GetMessage(), do)
+		forEachData(m.GetMessage(), do)
 	case *pb10.SendMessageResponse:
-		eachData(m.GetTask(), do)
-		eachData(m.GetMessage(), do)
+		forEachData(m.GetTask(), do)
+		forEachData(m.GetMessage(), do)
 	case *pb10.StreamResponse:
-		eachData(m.GetTask(), do)
-		eachData(m.GetMessage(), do)
-		eachData(m.GetStatusUpdate().GetStatus().GetMessage(), do)
-		eachData(m.GetArtifactUpdate().GetArtifact(), do)
+		forEachData(m.GetTask(), do)
+		forEachData(m.GetMessage(), do)
+		forEachData(m.GetStatusUpdate().GetStatus().GetMessage(), do)
+		forEachData(m.GetArtifactUpdate().GetArtifact(), do)
 	case *pb10.ListTasksResponse:
 		for _, t := range m.GetTasks() {
-			eachData(t, do)
+			forEachData(t, do)
 		}
 	case *pb10.Task:
-		eachData(m.GetStatus().GetMessage(), do)
-		for _, said := range m.GetHistory() {
-			eachData(said, do)
+		forEachData(m.GetStatus().GetMessage(), do)
+		for _, entry := range m.GetHistory() {
+			forEachData(entry, do)
 		}
 		for _, a := range m.GetArtifacts() {
-			eachData(a, do)
+			forEachData(a, do)
 		}
 	case *pb10.Message:
 		parts = m.GetParts()

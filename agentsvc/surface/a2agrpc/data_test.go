@@ -17,8 +17,8 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 )
 
-// anything is an app whose agent reads data and makes some of it.
-const anything = `
+// anyDataConfig is an app whose agent reads data and makes some of it.
+const anyDataConfig = `
 llms:
   demo:
     provider: scripted
@@ -35,10 +35,10 @@ agents:
 // as it is, version 0.3 as an object.
 func TestData(t *testing.T) {
 	t.Parallel()
-	h := houseOf(t, anything, surface.Options{}, a2agrpc.Options{})
-	h.App(t, "any", anything)
-	ana := h.token(t, "any", "ana")
-	ctx := as(t.Context(), ana, "reader")
+	h := newFixtureWith(t, anyDataConfig, surface.Options{}, a2agrpc.Options{})
+	h.CreateApp(t, "any", anyDataConfig)
+	ana := h.mintToken(t, "any", "ana")
+	ctx := withCredentials(t.Context(), ana, "reader")
 	c10, c03 := pb10.NewA2AServiceClient(h.conn), pb03.NewA2AServiceClient(h.conn)
 	for i, data := range []string{`[1,2]`, `[]`, `"word"`, `""`, `1.5`, `true`, `{}`, `{"a":[null]}`, `{"value":1}`, `[{"value":{"value":[]}}]`} {
 		var want any
@@ -46,7 +46,7 @@ func TestData(t *testing.T) {
 			t.Fatal(err)
 		}
 		// holds wants the data in the last part of what a call answers.
-		holds := func(call string, err error, parts func() []*pb10.Part) {
+		expectParts := func(call string, err error, parts func() []*pb10.Part) {
 			t.Helper()
 			if err != nil {
 				t.Errorf("%s %s: %v", call, data, err)
@@ -59,43 +59,43 @@ func TestData(t *testing.T) {
 				t.Errorf("%s %s (-want +got):\n%s", call, data, diff)
 			}
 		}
-		begun := func(of *pb10.Task) []*pb10.Part { return of.GetHistory()[0].GetParts() }
+		firstParts := func(of *pb10.Task) []*pb10.Part { return of.GetHistory()[0].GetParts() }
 
 		value, err := structpb.NewValue(want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		req := saying("")
+		req := newSendRequest("")
 		req.Message.MessageId, req.Message.Parts[0].Content = fmt.Sprint("sent ", i), &pb10.Part_Data{Data: value}
 		answer, err := c10.SendMessage(ctx, req)
-		holds("send", err, func() []*pb10.Part { return begun(answer.GetTask()) })
+		expectParts("send", err, func() []*pb10.Part { return firstParts(answer.GetTask()) })
 
 		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"rpc %d","role":"ROLE_USER","parts":[{"data":%s}]}}}`, i, data)
-		_, told := h.Do(t, http.MethodPost, "/a2a/reader", ana, body, "A2A-Version", "1.0")
+		_, reported := h.Do(t, http.MethodPost, "/a2a/reader", ana, body, "A2A-Version", "1.0")
 		var rpc struct {
 			Result struct{ Task struct{ ID string } }
 		}
-		if err := json.Unmarshal([]byte(told), &rpc); err != nil || rpc.Result.Task.ID == "" {
-			t.Fatalf("%s over JSON-RPC: %s", data, told)
+		if err := json.Unmarshal([]byte(reported), &rpc); err != nil || rpc.Result.Task.ID == "" {
+			t.Fatalf("%s over JSON-RPC: %s", data, reported)
 		}
 		id := rpc.Result.Task.ID
 		task, err := c10.GetTask(ctx, &pb10.GetTaskRequest{Id: id})
-		holds("get", err, func() []*pb10.Part { return begun(task) })
-		page, err := c10.ListTasks(ctx, &pb10.ListTasksRequest{PageSize: ptr(int32(1)), HistoryLength: ptr(int32(10))})
-		holds("list", err, func() []*pb10.Part { return begun(page.GetTasks()[0]) })
+		expectParts("get", err, func() []*pb10.Part { return firstParts(task) })
+		page, err := c10.ListTasks(ctx, &pb10.ListTasksRequest{PageSize: pointerTo(int32(1)), HistoryLength: pointerTo(int32(10))})
+		expectParts("list", err, func() []*pb10.Part { return firstParts(page.GetTasks()[0]) })
 		followed, err := c10.SubscribeToTask(ctx, &pb10.SubscribeToTaskRequest{Id: id})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ev, err := followed.Recv()
-		holds("subscribe", err, func() []*pb10.Part { return begun(ev.GetTask()) })
+		expectParts("subscribe", err, func() []*pb10.Part { return firstParts(ev.GetTask()) })
 		task, err = c10.CancelTask(ctx, &pb10.CancelTaskRequest{Id: id})
-		holds("cancel", err, func() []*pb10.Part { return begun(task) })
+		expectParts("cancel", err, func() []*pb10.Part { return firstParts(task) })
 
-		req = saying("make " + data)
+		req = newSendRequest("make " + data)
 		req.Message.MessageId = fmt.Sprint("made ", i)
 		answer, err = c10.SendMessage(ctx, req)
-		holds("make", err, func() []*pb10.Part { return answer.GetTask().GetStatus().GetMessage().GetParts() })
+		expectParts("make", err, func() []*pb10.Part { return answer.GetTask().GetStatus().GetMessage().GetParts() })
 		req.Message.MessageId = fmt.Sprint("streamed ", i)
 		stream, err := c10.SendStreamingMessage(ctx, req)
 		var last *pb10.StreamResponse
@@ -107,7 +107,7 @@ func TestData(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
-		holds("stream", err, func() []*pb10.Part { return last.GetStatusUpdate().GetStatus().GetMessage().GetParts() })
+		expectParts("stream", err, func() []*pb10.Part { return last.GetStatusUpdate().GetStatus().GetMessage().GetParts() })
 
 		older, err := c03.GetTask(ctx, &pb03.GetTaskRequest{Name: "tasks/" + id})
 		if err != nil {

@@ -26,21 +26,21 @@ import (
 // TestDialogues plays the one story in both versions.
 func TestDialogues(t *testing.T) {
 	t.Parallel()
-	surfacetest.Dialogues(t, func(h *surfacetest.House) []surface.Route {
-		var served *house
-		h.Call = func(t testing.TB, method, body string, headers ...string) []string {
+	surfacetest.RunDialogues(t, func(h *surfacetest.Fixture) []surface.Route {
+		var served *fixture
+		h.CallMethod = func(t testing.TB, method, body string, headers ...string) []string {
 			t.Helper()
 			if served == nil {
-				served = serve(t, h, port(t), a2agrpc.Options{})
+				served = serveGRPC(t, h, listenLocal(t), a2agrpc.Options{})
 			}
-			return dialled(t, served.conn, method, body, headers...)
+			return callMethod(t, served.conn, method, body, headers...)
 		}
 		return nil
 	})
 }
 
-// dialled makes a call as grpcurl does, and returns the messages that came, the last one perhaps why no more did.
-func dialled(t testing.TB, conn *grpc.ClientConn, name, body string, headers ...string) (told []string) {
+// callMethod makes a call as grpcurl does, and returns the messages that came, the last one perhaps why no more did.
+func callMethod(t testing.TB, conn *grpc.ClientConn, name, body string, headers ...string) (reported []string) {
 	t.Helper()
 	service, method, _ := strings.Cut(name, "/")
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service + "." + method))
@@ -62,30 +62,30 @@ func dialled(t testing.TB, conn *grpc.ClientConn, name, body string, headers ...
 	for err == nil {
 		out := dynamicpb.NewMessage(d.Output())
 		if err = stream.RecvMsg(out); err == nil {
-			told = append(told, plain(t, out))
+			reported = append(reported, compactJSON(t, out))
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		return told
+		return reported
 	}
 	st := status.Convert(err)
-	why := map[string]any{"code": st.Code().String(), "message": st.Message()}
+	failure := map[string]any{"code": st.Code().String(), "message": st.Message()}
 	for _, detail := range st.Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok {
-			why["reason"], why["domain"], why["metadata"] = info.GetReason(), info.GetDomain(), info.GetMetadata()
+			failure["reason"], failure["domain"], failure["metadata"] = info.GetReason(), info.GetDomain(), info.GetMetadata()
 		} else {
-			why["detail"] = fmt.Sprintf("%T", detail)
+			failure["detail"] = fmt.Sprintf("%T", detail)
 		}
 	}
-	raw, err := json.Marshal(why)
+	raw, err := json.Marshal(failure)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(told, string(raw))
+	return append(reported, string(raw))
 }
 
-// plain is a message as JSON, which the library writes now with spaces and now without.
-func plain(t testing.TB, m *dynamicpb.Message) string {
+// compactJSON is a message as JSON, which the library writes now with spaces and now without.
+func compactJSON(t testing.TB, m *dynamicpb.Message) string {
 	t.Helper()
 	raw, err := protojson.Marshal(m)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 // TestFiles sends files over version 0.3, their bytes as they are and in base64.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
-	h.App(t, "viewers", `
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
+	h.CreateApp(t, "viewers", `
 llms: {demo: {provider: scripted, script: [{then: [{say: "I see."}]}]}}
 agents: {viewer: {llm: demo, input_modes: ["image/png"]}}
 `)
 	const png = "\x89PNG\r\n\x1a\n\x00"
-	ctx := as(t.Context(), h.token(t, "viewers", "ana"), "viewer")
+	ctx := withCredentials(t.Context(), h.mintToken(t, "viewers", "ana"), "viewer")
 	c10, c03 := pb10.NewA2AServiceClient(h.conn), pb03.NewA2AServiceClient(h.conn)
 	for _, x := range []struct{ name, sent, want string }{
 		{"bytes", png, png},

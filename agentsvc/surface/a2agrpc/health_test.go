@@ -17,7 +17,7 @@ import (
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	ready := &atomic.Bool{}
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{Ready: func(context.Context) error {
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{Ready: func(context.Context) error {
 		if ready.Load() {
 			return nil
 		}

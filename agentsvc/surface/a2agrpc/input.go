@@ -13,22 +13,22 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// check returns what is wrong with a message that the protocol's library would pass over in silence: a number that is negative, a
+// checkInput returns what is wrong with a message that the protocol's library would pass over in silence: a number that is negative, a
 // word of an enumeration that nobody knows, data that is null, or that JSON could not hold.
-func check(m proto.Message) error { return checkMessage(m.ProtoReflect(), "", 0) }
+func checkInput(m proto.Message) error { return checkMessage(m.ProtoReflect(), "", 0) }
 
 func checkMessage(m protoreflect.Message, at string, depth int) (wrong error) {
 	if depth > surface.MaxDepth {
-		return agentsvc.Invalid("message", "is nested more than %d levels deep", surface.MaxDepth)
+		return agentsvc.NewInvalidError("message", "is nested more than %d levels deep", surface.MaxDepth)
 	}
 	switch v := m.Interface().(type) {
 	case *structpb.Value:
 		if n, ok := v.GetKind().(*structpb.Value_NumberValue); ok && (math.IsNaN(n.NumberValue) || math.IsInf(n.NumberValue, 0)) {
-			return agentsvc.Invalid(at, "holds a number that JSON does not have")
+			return agentsvc.NewInvalidError(at, "holds a number that JSON does not have")
 		}
 	case *pb10.Part:
 		if d, ok := v.GetContent().(*pb10.Part_Data); ok && isNull(d.Data) {
-			return agentsvc.Invalid(at+".data", "must not be null")
+			return agentsvc.NewInvalidError(at+".data", "must not be null")
 		}
 	}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -55,32 +55,32 @@ func checkField(f protoreflect.FieldDescriptor, v protoreflect.Value, at string,
 	switch {
 	case f.IsList():
 		for i := range v.List().Len() {
-			if wrong = checkOne(f, v.List().Get(i), fmt.Sprintf("%s[%d]", name, i), depth); wrong != nil {
+			if wrong = checkValue(f, v.List().Get(i), fmt.Sprintf("%s[%d]", name, i), depth); wrong != nil {
 				return wrong
 			}
 		}
 	case f.IsMap():
 		v.Map().Range(func(_ protoreflect.MapKey, x protoreflect.Value) bool {
-			wrong = checkOne(f.MapValue(), x, at, depth)
+			wrong = checkValue(f.MapValue(), x, at, depth)
 			return wrong == nil
 		})
 	default:
-		wrong = checkOne(f, v, name, depth)
+		wrong = checkValue(f, v, name, depth)
 	}
 	return wrong
 }
 
-func checkOne(f protoreflect.FieldDescriptor, v protoreflect.Value, at string, depth int) error {
+func checkValue(f protoreflect.FieldDescriptor, v protoreflect.Value, at string, depth int) error {
 	switch f.Kind() {
 	case protoreflect.MessageKind:
 		return checkMessage(v.Message(), at, depth)
 	case protoreflect.EnumKind:
 		if f.Enum().Values().ByNumber(v.Enum()) == nil {
-			return agentsvc.Invalid(at, "there is no %s %d", f.Enum().Name(), v.Enum())
+			return agentsvc.NewInvalidError(at, "there is no %s %d", f.Enum().Name(), v.Enum())
 		}
 	case protoreflect.Int32Kind:
 		if v.Int() < 0 {
-			return agentsvc.Invalid(at, "must not be negative")
+			return agentsvc.NewInvalidError(at, "must not be negative")
 		}
 	}
 	return nil

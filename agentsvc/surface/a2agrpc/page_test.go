@@ -17,7 +17,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
 	calls := regexp.MustCompile(`(?m)^grpcurl -plaintext (?:-H '(.*?): (.*?)' )?-d '(.*)' localhost:50051 (\S+)/(\S+)$`).FindAllStringSubmatch(string(page), -1)
 	if len(calls) < 4 {
 		t.Fatalf("the page holds the calls %q", calls)
@@ -28,9 +28,9 @@ func TestPage(t *testing.T) {
 		if header != "" {
 			headers = []string{header, value}
 		}
-		told := strings.Join(dialled(t, h.conn, service+"/"+method, message, headers...), "\n")
-		if strings.Contains(told, `{"code":`) || strings.Contains(method, "Send") && !strings.Contains(told, "You said: hello") {
-			t.Errorf("%s %s: %s", method, message, told)
+		reported := strings.Join(callMethod(t, h.conn, service+"/"+method, message, headers...), "\n")
+		if strings.Contains(reported, `{"code":`) || strings.Contains(method, "Send") && !strings.Contains(reported, "You said: hello") {
+			t.Errorf("%s %s: %s", method, message, reported)
 		}
 	}
 }

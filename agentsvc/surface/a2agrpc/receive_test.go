@@ -33,8 +33,8 @@ func (c countingConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// counting has a client's bytes counted.
-func counting(sent *atomic.Int64) grpc.DialOption {
+// withCountingDialer has a client's bytes counted.
+func withCountingDialer(sent *atomic.Int64) grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		return countingConn{conn, sent}, err
@@ -44,9 +44,9 @@ func counting(sent *atomic.Int64) grpc.DialOption {
 // TestHealthReadsNothing: the health service, which asks nobody for a credential, answers without receiving what it is sent.
 func TestHealthReadsNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
 	var sent atomic.Int64
-	health := grpc_health_v1.NewHealthClient(h.dial(t, counting(&sent)))
+	health := grpc_health_v1.NewHealthClient(h.dialServer(t, withCountingDialer(&sent)))
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	large := &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", 20<<20)}
@@ -65,10 +65,10 @@ func TestHealthReadsNothing(t *testing.T) {
 // TestFewReflect: so few ask at a time which methods there are that what they send is bounded.
 func TestFewReflect(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	ask := func() (grpc_reflection_v1.ServerReflection_ServerReflectionInfoClient, error) {
+	queryReflection := func() (grpc_reflection_v1.ServerReflection_ServerReflectionInfoClient, error) {
 		c, err := grpc_reflection_v1.NewServerReflectionClient(h.conn).ServerReflectionInfo(ctx)
 		if err == nil {
 			err = c.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}})
@@ -80,13 +80,13 @@ func TestFewReflect(t *testing.T) {
 	}
 	var open []grpc_reflection_v1.ServerReflection_ServerReflectionInfoClient
 	for range 4 {
-		c, err := ask()
+		c, err := queryReflection()
 		if err != nil {
 			t.Fatal(err)
 		}
 		open = append(open, c)
 	}
-	if _, err := ask(); status.Code(err) != codes.ResourceExhausted {
+	if _, err := queryReflection(); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one too many: %v", err)
 	}
 	if _, err := grpc_health_v1.NewHealthClient(h.conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil {
@@ -100,7 +100,7 @@ func TestFewReflect(t *testing.T) {
 			_, err = c.Recv()
 		}
 	}
-	if _, err := ask(); err != nil {
+	if _, err := queryReflection(); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -109,10 +109,10 @@ func TestFewReflect(t *testing.T) {
 // take long.
 func TestSlowSenders(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	slow := as(ctx, h.token(t, "acme", "ana"), "")
+	slow := withCredentials(ctx, h.mintToken(t, "acme", "ana"), "")
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	method := pb10.A2AService_SendMessage_FullMethodName
 	var asked sync.WaitGroup
@@ -129,16 +129,16 @@ func TestSlowSenders(t *testing.T) {
 		})
 	}
 	c := pb10.NewA2AServiceClient(h.conn)
-	surfacetest.Until(t, "a further call of the app waits", func() bool {
+	surfacetest.WaitUntil(t, "a further call of the app waits", func() bool {
 		own, cancel := context.WithTimeout(slow, 500*time.Millisecond)
 		defer cancel()
-		_, err := c.SendMessage(own, saying("hello"))
+		_, err := c.SendMessage(own, newSendRequest("hello"))
 		return status.Code(err) == codes.DeadlineExceeded
 	})
-	if _, err := c.SendMessage(as(ctx, h.token(t, "globex", "bob"), ""), saying("hello")); err != nil {
+	if _, err := c.SendMessage(withCredentials(ctx, h.mintToken(t, "globex", "bob"), ""), newSendRequest("hello")); err != nil {
 		t.Errorf("a call of another app: %v", err)
 	}
-	if _, err := c.SendMessage(slow, saying("hello")); err != nil {
+	if _, err := c.SendMessage(slow, newSendRequest("hello")); err != nil {
 		t.Errorf("a call of the app: %v", err)
 	}
 	stop()

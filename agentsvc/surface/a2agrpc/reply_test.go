@@ -9,8 +9,8 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 )
 
-// terse is an app whose agent answers without a task where it can.
-const terse = `
+// terseConfig is an app whose agent answers without a task where it can.
+const terseConfig = `
 llms:
   demo:
     provider: scripted
@@ -27,34 +27,34 @@ agents: {brief: {llm: demo}}
 // TestReply has the official client ask an agent that answers without a task where it can.
 func TestReply(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
-	h.App(t, "terse", terse)
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
+	h.CreateApp(t, "terse", terseConfig)
 	for _, v := range versions {
 		t.Run(string(v.name), func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			c := h.client(t, v.name, h.token(t, "terse", "ana "+string(v.name)), "")
-			answer, err := c.SendMessage(ctx, says("hello"))
-			if m, ok := answer.(*spec.Message); err != nil || !ok || text(m) != "You said: hello" || m.TaskID != "" || m.ContextID == "" {
+			c := h.newClient(t, v.name, h.mintToken(t, "terse", "ana "+string(v.name)), "")
+			answer, err := c.SendMessage(ctx, textRequest("hello"))
+			if m, ok := answer.(*spec.Message); err != nil || !ok || messageText(m) != "You said: hello" || m.TaskID != "" || m.ContextID == "" {
 				t.Fatalf("send answers %T %+v, %v", answer, answer, err)
 			}
-			var told []spec.Event
-			for ev, err := range c.SendStreamingMessage(ctx, says("again")) {
+			var reported []spec.Event
+			for ev, err := range c.SendStreamingMessage(ctx, textRequest("again")) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				told = append(told, ev)
+				reported = append(reported, ev)
 			}
-			if len(told) != 1 {
-				t.Fatalf("the stream tells %d events", len(told))
+			if len(reported) != 1 {
+				t.Fatalf("the stream tells %d events", len(reported))
 			}
-			if m, ok := told[0].(*spec.Message); !ok || text(m) != "You said: again" || m.TaskID != "" {
-				t.Errorf("the stream tells %T %+v", told[0], told[0])
+			if m, ok := reported[0].(*spec.Message); !ok || messageText(m) != "You said: again" || m.TaskID != "" {
+				t.Errorf("the stream tells %T %+v", reported[0], reported[0])
 			}
-			if work := listen(t, c.SendStreamingMessage(ctx, says("task please"))); work.id == "" || work.said != "one two" || len(work.states) != 3 {
+			if work := readStream(t, c.SendStreamingMessage(ctx, textRequest("task please"))); work.id == "" || work.text != "one two" || len(work.states) != 3 {
 				t.Errorf("the stream of a task tells %+v", work)
 			}
-			answer, err = c.SendMessage(ctx, &spec.SendMessageRequest{Message: says("later").Message, Config: &spec.SendMessageConfig{ReturnImmediately: true}})
+			answer, err = c.SendMessage(ctx, &spec.SendMessageRequest{Message: textRequest("later").Message, Config: &spec.SendMessageConfig{ReturnImmediately: true}})
 			if later, ok := answer.(*spec.Task); err != nil || !ok || later.ID == "" {
 				t.Errorf("who does not wait is told %T %+v, %v", answer, answer, err)
 			}

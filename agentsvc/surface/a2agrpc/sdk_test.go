@@ -21,19 +21,19 @@ func TestJavaScript(t *testing.T) {
 	if folder == "" {
 		t.Skip("ATTENTION: without STOA_TEST_A2A_SDK (the folder that .ci/a2a-sdk prints) nobody saw the official client for JavaScript served")
 	}
-	h := houseOf(t, surfacetest.Script+"server: {push_notifications: true}\n", surface.Options{}, a2agrpc.Options{})
+	h := newFixtureWith(t, surfacetest.Script+"server: {push_notifications: true}\n", surface.Options{}, a2agrpc.Options{})
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL+"/a2a/assistant/.well-known/agent-card.json",
-		h.token(t, "acme", "ana"), h.token(t, "globex", "ana"))
+		h.mintToken(t, "acme", "ana"), h.mintToken(t, "globex", "ana"))
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-	if len(told) != 6 {
-		t.Fatalf("%d stories were told: %s", len(told), out)
+	reported := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+	if len(reported) != 6 {
+		t.Fatalf("%d stories were told: %s", len(reported), out)
 	}
-	for _, line := range told {
+	for _, line := range reported {
 		var got map[string]any
 		if err := json.Unmarshal(line, &got); err != nil {
 			t.Fatal(err)
@@ -41,18 +41,18 @@ func TestJavaScript(t *testing.T) {
 		version, _ := got["version"].(string)
 		want := map[string]any{
 			"version": version, "binding": got["binding"],
-			"send":      list("completed", "You said: hello"),
-			"stream":    list("task submitted", "statusUpdate completed It is 21 degrees."),
-			"get":       list("completed", "1", "It is 21 degrees."),
-			"ask":       list("input_required", "Which city?", "completed", "You said: Rome"),
-			"approve":   list("input_required", "completed", "It is 2."),
-			"subscribe": list("task", "input_required", "canceled", "statusUpdate", "canceled", "true"),
-			"push":      list("true told https://receiver.invalid/told Bearer", "true told https://receiver.invalid/told Bearer", "1", "0"),
-			"card":      list("assistant", "true"),
-			"errors":    list("TaskNotFoundError", "TaskNotCancelableError", "UnsupportedOperationError", "TaskNotFoundError", "TaskNotFoundError"),
+			"send":      newList("completed", "You said: hello"),
+			"stream":    newList("task submitted", "statusUpdate completed It is 21 degrees."),
+			"get":       newList("completed", "1", "It is 21 degrees."),
+			"ask":       newList("input_required", "Which city?", "completed", "You said: Rome"),
+			"approve":   newList("input_required", "completed", "It is 2."),
+			"subscribe": newList("task", "input_required", "canceled", "statusUpdate", "canceled", "true"),
+			"push":      newList("true told https://receiver.invalid/told Bearer", "true told https://receiver.invalid/told Bearer", "1", "0"),
+			"card":      newList("assistant", "true"),
+			"errors":    newList("TaskNotFoundError", "TaskNotCancelableError", "UnsupportedOperationError", "TaskNotFoundError", "TaskNotFoundError"),
 		}
 		if version == "1.0" {
-			want["list"] = list("2", "some", "2", "more")
+			want["list"] = newList("2", "some", "2", "more")
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s over %s (-want +got):\n%s", version, got["binding"], diff)
@@ -60,7 +60,7 @@ func TestJavaScript(t *testing.T) {
 	}
 }
 
-func list(of ...string) []any {
+func newList(of ...string) []any {
 	out := make([]any, len(of))
 	for i, s := range of {
 		out[i] = s

@@ -33,21 +33,21 @@ import (
 // TestDeadline has calls end when their client says, and the server listen no longer.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
 	c := pb10.NewA2AServiceClient(h.conn)
-	ctx, cancel := context.WithTimeout(as(t.Context(), h.token(t, "acme", "ana"), ""), 150*time.Millisecond)
+	ctx, cancel := context.WithTimeout(withCredentials(t.Context(), h.mintToken(t, "acme", "ana"), ""), 150*time.Millisecond)
 	defer cancel()
-	if _, err := c.SendMessage(ctx, saying("never")); status.Code(err) != codes.DeadlineExceeded {
+	if _, err := c.SendMessage(ctx, newSendRequest("never")); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("send: %v", err)
 	}
-	stream, err := c.SendStreamingMessage(ctx, saying("never"))
+	stream, err := c.SendStreamingMessage(ctx, newSendRequest("never"))
 	for err == nil {
 		_, err = stream.Recv()
 	}
 	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("stream: %v", err)
 	}
-	surfacetest.Until(t, "the server has let go", func() bool { return h.Server.Streams() == 0 })
+	surfacetest.WaitUntil(t, "the server has let go", func() bool { return h.Server.OpenStreams() == 0 })
 }
 
 // TestShutdown drains a server under an open stream, a waiting call, a watcher of its health and a client of its reflection.
@@ -55,7 +55,7 @@ func TestShutdown(t *testing.T) {
 	t.Parallel()
 	ready := &atomic.Bool{}
 	ready.Store(true)
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{Ready: func(context.Context) error {
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{Ready: func(context.Context) error {
 		if ready.Load() {
 			return nil
 		}
@@ -63,7 +63,7 @@ func TestShutdown(t *testing.T) {
 	}})
 	serving, not := grpc_health_v1.HealthCheckResponse_SERVING, grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	health := grpc_health_v1.NewHealthClient(h.conn)
-	looks := func() grpc_health_v1.HealthCheckResponse_ServingStatus {
+	checkStatus := func() grpc_health_v1.HealthCheckResponse_ServingStatus {
 		answer, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 		if err != nil {
 			t.Fatal(err)
@@ -74,27 +74,27 @@ func TestShutdown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sees := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
+	expectStatus := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
 		t.Helper()
 		if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
 			t.Errorf("the watcher sees %v, %v, want %v", got, err, want)
 		}
 	}
-	sees(serving)
+	expectStatus(serving)
 	ready.Store(false)
-	if looks() != not {
+	if checkStatus() != not {
 		t.Error("it serves though it is not ready")
 	}
-	sees(not)
+	expectStatus(not)
 	ready.Store(true)
-	if looks() != serving {
+	if checkStatus() != serving {
 		t.Error("it does not serve though it is ready")
 	}
-	sees(serving)
+	expectStatus(serving)
 
-	ctx := as(t.Context(), h.token(t, "acme", "ana"), "")
+	ctx := withCredentials(t.Context(), h.mintToken(t, "acme", "ana"), "")
 	c := pb10.NewA2AServiceClient(h.conn)
-	stream, err := c.SendStreamingMessage(ctx, saying("never"))
+	stream, err := c.SendStreamingMessage(ctx, newSendRequest("never"))
 	if err == nil {
 		_, err = stream.Recv()
 	}
@@ -103,7 +103,7 @@ func TestShutdown(t *testing.T) {
 	}
 	waiting := make(chan *pb10.Task, 1)
 	go func() {
-		req := saying("never")
+		req := newSendRequest("never")
 		req.Message.MessageId = "waits"
 		answer, _ := c.SendMessage(ctx, req)
 		waiting <- answer.GetTask()
@@ -112,7 +112,7 @@ func TestShutdown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(q *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
+	queryReflection := func(q *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
 		t.Helper()
 		if err := mirror.Send(q); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestShutdown(t *testing.T) {
 		return answer
 	}
 	var services []string
-	for _, s := range ask(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}).GetListServicesResponse().GetService() {
+	for _, s := range queryReflection(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}).GetListServicesResponse().GetService() {
 		services = append(services, s.GetName())
 	}
 	for _, v := range versions {
@@ -132,15 +132,15 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("reflection lists %v, not %s", services, v.service)
 		}
 		method := &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: v.service + ".SendMessage"}
-		if files := ask(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: method}).GetFileDescriptorResponse().GetFileDescriptorProto(); len(files) == 0 {
+		if files := queryReflection(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: method}).GetFileDescriptorResponse().GetFileDescriptorProto(); len(files) == 0 {
 			t.Errorf("reflection does not know %s.SendMessage", v.service)
 		}
 	}
-	h.Works(t, 2)
+	h.WaitForWorking(t, 2)
 
 	h.server.Drain()
-	sees(not)
-	if looks() != not {
+	expectStatus(not)
+	if checkStatus() != not {
 		t.Error("it serves though it drains")
 	}
 	h.Server.EndStreams()
@@ -149,7 +149,7 @@ func TestShutdown(t *testing.T) {
 	for err == nil {
 		_, err = stream.Recv()
 	}
-	if status.Code(err) != codes.Unavailable || reason(err) == nil {
+	if status.Code(err) != codes.Unavailable || errorInfo(err) == nil {
 		t.Errorf("the stream ends with %v", err)
 	}
 	if task := <-waiting; task.GetStatus().GetState() != pb10.TaskState_TASK_STATE_WORKING {
@@ -167,22 +167,22 @@ func TestShutdown(t *testing.T) {
 // TestLimits has calls count against the app's limits, as those over HTTP do.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{})
-	h.App(t, "small", surfacetest.Script+"rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: hour, limit: 1}]}\n")
-	ctx := as(t.Context(), h.token(t, "small", "ana"), "")
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
+	h.CreateApp(t, "small", surfacetest.Script+"rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: hour, limit: 1}]}\n")
+	ctx := withCredentials(t.Context(), h.mintToken(t, "small", "ana"), "")
 	c := pb10.NewA2AServiceClient(h.conn)
 	var header metadata.MD
-	if _, err := c.SendMessage(ctx, saying("hello"), grpc.Header(&header)); err != nil || header.Get("x-ratelimit-remaining")[0] != "0" {
+	if _, err := c.SendMessage(ctx, newSendRequest("hello"), grpc.Header(&header)); err != nil || header.Get("x-ratelimit-remaining")[0] != "0" {
 		t.Errorf("the first call: %v, %v", err, header)
 	}
-	req := saying("hello")
+	req := newSendRequest("hello")
 	req.Message.MessageId = "another"
 	_, err := c.SendMessage(ctx, req)
 	retries := slices.ContainsFunc(status.Convert(err).Details(), func(d any) bool {
 		r, ok := d.(*errdetails.RetryInfo)
 		return ok && r.GetRetryDelay().AsDuration() > 0
 	})
-	if status.Code(err) != codes.ResourceExhausted || !retries || reason(err).GetReason() != "RESOURCE_EXHAUSTED" {
+	if status.Code(err) != codes.ResourceExhausted || !retries || errorInfo(err).GetReason() != "RESOURCE_EXHAUSTED" {
 		t.Errorf("the second call: %v with %v", err, status.Convert(err).Details())
 	}
 	log := h.Log.String()
@@ -193,8 +193,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// wire is a connection on which a test says what it likes.
-type wire struct {
+// rawConn is a connection on which a test says what it likes.
+type rawConn struct {
 	*http2.Framer
 	t      *testing.T
 	conn   net.Conn
@@ -202,15 +202,15 @@ type wire struct {
 	hpack  *hpack.Encoder
 }
 
-func (h *house) wire(t *testing.T, settings ...http2.Setting) *wire {
+func (h *fixture) dialRaw(t *testing.T, settings ...http2.Setting) *rawConn {
 	t.Helper()
-	conn, err := net.Dial("tcp", h.at)
+	conn, err := net.Dial("tcp", h.address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	w := &wire{Framer: http2.NewFramer(conn, conn), t: t, conn: conn}
+	w := &rawConn{Framer: http2.NewFramer(conn, conn), t: t, conn: conn}
 	w.hpack = hpack.NewEncoder(&w.header)
 	_, err = io.WriteString(conn, http2.ClientPreface)
 	if err = errors.Join(err, w.WriteSettings(settings...)); err != nil {
@@ -219,8 +219,8 @@ func (h *house) wire(t *testing.T, settings ...http2.Setting) *wire {
 	return w
 }
 
-// call begins a call of SendStreamingMessage, and sends its message unless there is none.
-func (w *wire) call(stream uint32, token string, m proto.Message) error {
+// beginCall begins a call of SendStreamingMessage, and sends its message unless there is none.
+func (w *rawConn) beginCall(stream uint32, token string, m proto.Message) error {
 	w.header.Reset()
 	for _, f := range [][2]string{
 		{":method", "POST"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", "/lf.a2a.v1.A2AService/SendStreamingMessage"},
@@ -251,10 +251,10 @@ func (w *wire) call(stream uint32, token string, m proto.Message) error {
 // than it may, and how much one connection may ask for at a time.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, surface.Options{}, a2agrpc.Options{Stall: time.Second, Arrive: time.Second})
-	ana := h.token(t, "acme", "ana")
-	silent := h.wire(t)
-	if err := silent.call(1, ana, nil); err != nil {
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{SendTimeout: time.Second, ReceiveTimeout: time.Second})
+	ana := h.mintToken(t, "acme", "ana")
+	silent := h.dialRaw(t)
+	if err := silent.beginCall(1, ana, nil); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -263,8 +263,8 @@ func TestSlowClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s, ok := f.(*http2.SettingsFrame); ok && !s.IsAck() {
-			if most, _ := s.Value(http2.SettingMaxConcurrentStreams); most != surface.MaxStreams {
-				t.Errorf("a connection may have %d streams", most)
+			if maximum, _ := s.Value(http2.SettingMaxConcurrentStreams); maximum != surface.MaxStreams {
+				t.Errorf("a connection may have %d streams", maximum)
 			}
 		}
 		if head, ok := f.(*http2.HeadersFrame); ok && head.StreamEnded() {
@@ -272,20 +272,20 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 
-	full := h.wire(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	if err := full.call(1, ana, saying(strings.Repeat("long ", 10_000))); err != nil {
+	full := h.dialRaw(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	if err := full.beginCall(1, ana, newSendRequest(strings.Repeat("long ", 10_000))); err != nil {
 		t.Fatal(err)
 	}
-	surfacetest.Until(t, "the call has begun", func() bool { return h.Server.Streams() == 1 })
-	surfacetest.Until(t, "nobody waits for the reader", func() bool { return h.Server.Streams() == 0 })
+	surfacetest.WaitUntil(t, "the call has begun", func() bool { return h.Server.OpenStreams() == 1 })
+	surfacetest.WaitUntil(t, "nobody waits for the reader", func() bool { return h.Server.OpenStreams() == 0 })
 
-	rapid := h.wire(t)
+	rapid := h.dialRaw(t)
 	for i := range uint32(3000) {
-		if rapid.call(2*i+1, ana, nil) != nil || rapid.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+		if rapid.beginCall(2*i+1, ana, nil) != nil || rapid.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
 			break // the server has had enough
 		}
 	}
-	if _, err := pb10.NewA2AServiceClient(h.conn).SendMessage(as(t.Context(), ana, ""), saying("hello")); err != nil {
+	if _, err := pb10.NewA2AServiceClient(h.conn).SendMessage(withCredentials(t.Context(), ana, ""), newSendRequest("hello")); err != nil {
 		t.Errorf("somebody else is answered %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 const protocolVersion = "1.0"
 
-func listCards(w http.ResponseWriter, r *http.Request) error {
-	v := surface.VisitOf(r)
+func handleListCards(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
 	cards := v.Cards()
 	return surface.WriteList(w, "agents", func(yield func(agentCard) bool) {
 		for _, c := range cards {
@@ -23,9 +23,9 @@ func listCards(w http.ResponseWriter, r *http.Request) error {
 	}, cardTotal{len(cards)})
 }
 
-func card(w http.ResponseWriter, r *http.Request) error {
-	v := surface.VisitOf(r)
-	c, err := v.Card(surface.Param(r, "agent"))
+func handleCard(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	c, err := v.Card(surface.PathParam(r, "agent"))
 	if err != nil {
 		return err
 	}
@@ -36,9 +36,9 @@ func card(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteTagged(w, r, answer)
 }
 
-// defaultCard answers with the card of the agent that stands for the app.
-func defaultCard(w http.ResponseWriter, r *http.Request) error {
-	v := surface.VisitOf(r)
+// handleDefaultCard answers with the card of the agent that stands for the app.
+func handleDefaultCard(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
 	c, err := v.Card("")
 	if err != nil {
 		return err
@@ -52,21 +52,21 @@ func defaultCard(w http.ResponseWriter, r *http.Request) error {
 
 // newFullCard returns the card of an agent with what official clients read of it. The address is that of this surface, which is why
 // the members that say what version 0.3 finds there are left out: it looks among the interfaces.
-func newFullCard(v *surface.Visit, c agentsvc.Card) (agentCard, error) {
+func newFullCard(v *surface.Request, c agentsvc.Card) (agentCard, error) {
 	card := newCard(v, c)
 	if org, site := v.Provider(); org != "" || site != "" {
 		card.Provider = &provider{org, org, site}
 	}
-	official, err := v.Official(c)
+	official, err := v.BuildOfficialCard(c)
 	official.ProtocolVersion, official.PreferredTransport = "", ""
 	card.OfficialCard, card.Capabilities.OfficialCapabilities = &official, &official.Capabilities
 	return card, err
 }
 
-func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
+func newCard(v *surface.Request, c agentsvc.Card) agentCard {
 	card := agentCard{
 		Name: c.Name, Description: c.Description, URL: surface.AgentURL(v.BaseURL(), c.Agent), Version: c.Version,
-		ProtocolVersion: protocolVersion, DefaultInputModes: surface.MediaTypes(c.InputModes), DefaultOutputModes: surface.MediaTypes(c.OutputModes),
+		ProtocolVersion: protocolVersion, DefaultInputModes: surface.MediaTypesOrText(c.InputModes), DefaultOutputModes: surface.MediaTypesOrText(c.OutputModes),
 		Capabilities: capabilities{Streaming: true}, PreferredTransport: "jsonrpc", Skills: []skill{},
 	}
 	if v.PrefersGRPC() {
@@ -78,12 +78,12 @@ func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
 		}
 		card.Skills = append(card.Skills, skill{s.ID, s.Name, cmp.Or(s.Description, s.Name), s.Tags})
 	}
-	schemes, require := v.Security(c, "/agents/"+c.Agent)
+	schemes, require := v.SecuritySchemes(c, "/agents/"+c.Agent)
 	for _, s := range schemes {
 		if card.SecuritySchemes == nil {
 			card.SecuritySchemes = map[string]securityScheme{}
 		}
-		card.SecuritySchemes[s.Name] = newScheme(s)
+		card.SecuritySchemes[s.Name] = newSecurityScheme(s)
 	}
 	if len(require) > 0 {
 		all := map[string][]string{}
@@ -95,14 +95,14 @@ func newCard(v *surface.Visit, c agentsvc.Card) agentCard {
 	return card
 }
 
-func newScheme(s agentsvc.Scheme) securityScheme {
+func newSecurityScheme(s agentsvc.Scheme) securityScheme {
 	if s.Header != "" {
 		return securityScheme{Type: "apiKey", Name: s.Header, In: "header"}
 	}
 	return securityScheme{Type: "http", Scheme: "bearer", BearerFormat: s.Format}
 }
 
-func schema(w http.ResponseWriter, _ *http.Request) error {
+func handleSchema(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(config.Schema())
 	return nil

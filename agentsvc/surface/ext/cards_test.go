@@ -15,8 +15,8 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// manyAgents is a configuration of agents that all say a text of themselves.
-func manyAgents(n int, description string) string {
+// newManyAgentsConfig is a configuration of agents that all say a text of themselves.
+func newManyAgentsConfig(n int, description string) string {
 	var doc strings.Builder
 	doc.WriteString("llms: {m: {provider: scripted}}\nagents:\n")
 	for i := range n {
@@ -28,22 +28,22 @@ func manyAgents(n int, description string) string {
 // TestCardListIsBounded: the cards of all agents of an app, which everybody may read, are a few MiB at most.
 func TestCardListIsBounded(t *testing.T) {
 	t.Parallel()
-	const most = 6 << 20 // bytes
-	h := surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.House) []surface.Route { return ext.Routes(ext.Options{}) })
+	const maximum = 6 << 20 // bytes
+	h := surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.Fixture) []surface.Route { return ext.Routes(ext.Options{}) })
 	for i, c := range []struct {
 		agents, size int
 		taken        bool
 	}{{2000, 480, true}, {120, 8000, true}, {1, 8192, true}, {2000, 1800, false}, {3500, 1, false}, {1, 8193, false}, {200, 8000, false}} {
-		doc := manyAgents(c.agents, strings.Repeat("x", c.size))
+		doc := newManyAgentsConfig(c.agents, strings.Repeat("x", c.size))
 		_, err := config.Parse([]byte(doc), config.Options{Tenant: true})
-		if taken := err == nil; taken != c.taken {
+		if accepted := err == nil; accepted != c.taken {
 			t.Errorf("%d agents with %d bytes each: %.300v", c.agents, c.size, err)
 		}
 		if err != nil {
 			continue
 		}
 		app := fmt.Sprint("app", i)
-		h.App(t, app, doc)
+		h.CreateApp(t, app, doc)
 		resp, err := http.Get(h.URL + "/apps/" + app + "/agents")
 		if err != nil {
 			t.Fatal(err)
@@ -59,8 +59,8 @@ func TestCardListIsBounded(t *testing.T) {
 		if err := json.Unmarshal(body, &list); err != nil || len(list.Agents) != c.agents || list.Total != c.agents {
 			t.Errorf("%d agents of %d, total %d, %v", len(list.Agents), c.agents, list.Total, err)
 		}
-		if len(body) > most {
-			t.Errorf("the list of %d agents with %d bytes each has %d bytes, want at most %d", c.agents, c.size, len(body), most)
+		if len(body) > maximum {
+			t.Errorf("the list of %d agents with %d bytes each has %d bytes, want at most %d", c.agents, c.size, len(body), maximum)
 		}
 		t.Logf("%d agents with %d bytes each: %d bytes", c.agents, c.size, len(body))
 	}

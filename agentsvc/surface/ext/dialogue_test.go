@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func routes(h *surfacetest.House) []surface.Route {
+func newRoutes(h *surfacetest.Fixture) []surface.Route {
 	return ext.Routes(ext.Options{
 		Version: "v1.2.3", JWKS: func() []byte { return []byte(`{"keys":[]}`) },
 		Database: func(ctx context.Context) error { return h.DB.Ping(ctx) },
@@ -22,5 +22,5 @@ func routes(h *surfacetest.House) []surface.Route {
 
 func TestDialogues(t *testing.T) {
 	t.Parallel()
-	surfacetest.Dialogues(t, routes)
+	surfacetest.RunDialogues(t, newRoutes)
 }

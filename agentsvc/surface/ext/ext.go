@@ -30,18 +30,18 @@ func Routes(o Options) []surface.Route {
 	if o.BlockFor == 0 {
 		o.BlockFor = 5 * time.Minute
 	}
-	h, c := newHealth(o), caller{blockFor: o.BlockFor}
+	h, c := newHealthChecker(o), handler{blockFor: o.BlockFor}
 	return []surface.Route{
-		{Method: http.MethodGet, Pattern: "/health", Kind: surface.Open, Serve: h.health},
-		{Method: http.MethodGet, Pattern: "/ready", Kind: surface.Open, Serve: h.ready},
-		{Method: http.MethodGet, Pattern: "/.well-known/jwks.json", Kind: surface.Open, Serve: jwks(o.JWKS)},
-		{Method: http.MethodGet, Pattern: CardKeysPath, Kind: surface.Open, Serve: jwks(o.CardKeys)},
-		{Method: http.MethodGet, Pattern: "/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: defaultCard},
-		{Method: http.MethodGet, Pattern: "/agents", Kind: surface.Tenant, Discovery: true, Serve: listCards},
-		{Method: http.MethodGet, Pattern: "/agents/{agent}", Kind: surface.Tenant, Discovery: true, Serve: card},
-		{Method: http.MethodGet, Pattern: "/agents/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: card},
-		{Method: http.MethodPost, Pattern: "/agents/{agent}", Kind: surface.Tenant, Messages: true, Waits: true, Serve: surface.JSONRPC(c.method)},
-		{Method: http.MethodPost, Pattern: "/api/tasks/{task}/toolCalls/{call}/cancel", Kind: surface.Tenant, Serve: cancelCall, Once: true},
-		{Method: http.MethodGet, Pattern: "/api/schema", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: schema},
+		{Method: http.MethodGet, Pattern: "/health", Kind: surface.Open, Serve: h.handleHealth},
+		{Method: http.MethodGet, Pattern: "/ready", Kind: surface.Open, Serve: h.handleReady},
+		{Method: http.MethodGet, Pattern: "/.well-known/jwks.json", Kind: surface.Open, Serve: newJWKSHandler(o.JWKS)},
+		{Method: http.MethodGet, Pattern: CardKeysPath, Kind: surface.Open, Serve: newJWKSHandler(o.CardKeys)},
+		{Method: http.MethodGet, Pattern: "/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: handleDefaultCard},
+		{Method: http.MethodGet, Pattern: "/agents", Kind: surface.Tenant, Discovery: true, Serve: handleListCards},
+		{Method: http.MethodGet, Pattern: "/agents/{agent}", Kind: surface.Tenant, Discovery: true, Serve: handleCard},
+		{Method: http.MethodGet, Pattern: "/agents/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: handleCard},
+		{Method: http.MethodPost, Pattern: "/agents/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: surface.NewJSONRPCHandler(c.findMethod)},
+		{Method: http.MethodPost, Pattern: "/api/tasks/{task}/toolCalls/{call}/cancel", Kind: surface.Tenant, Serve: handleCancelCall, Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/api/schema", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: handleSchema},
 	}
 }

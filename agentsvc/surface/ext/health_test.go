@@ -34,11 +34,11 @@ func TestDatabase(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				now, asked := after(time.Millisecond, nil), 0
-				h := newHealth(Options{Database: func(ctx context.Context) error { asked++; return now(ctx) }})
+				now, queries := after(time.Millisecond, nil), 0
+				h := newHealthChecker(Options{Database: func(ctx context.Context) error { queries++; return now(ctx) }})
 				for range 3 {
-					if err := h.database(t.Context()); err != nil || asked != 1 {
-						t.Fatalf("asked %d times in a second: %v", asked, err)
+					if err := h.checkDatabase(t.Context()); err != nil || queries != 1 {
+						t.Fatalf("asked %d times in a second: %v", queries, err)
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -46,16 +46,16 @@ func TestDatabase(t *testing.T) {
 				time.Sleep(time.Second)
 				for i, want := range tt.good {
 					began := time.Now()
-					err := h.database(t.Context())
+					err := h.checkDatabase(t.Context())
 					if (err == nil) != want {
 						t.Errorf("after %d s: %v, want good %v", i, err, want)
 					}
-					if took := time.Since(began); took > pingWait {
+					if took := time.Since(began); took > pingTimeout {
 						t.Errorf("after %d s: answered after %v", i, took)
 					}
 					time.Sleep(time.Second - time.Since(began))
 				}
-				time.Sleep(patience) // the last question ends
+				time.Sleep(databaseTimeout) // the last question ends
 			})
 		})
 	}

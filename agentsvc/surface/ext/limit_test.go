@@ -40,42 +40,42 @@ rate_limiting:
   limits: %s
 `
 
-// limitedHouse is a house with two apps that have the same limits.
-func limitedHouse(t *testing.T, scope, backend, limits string) (h *surfacetest.House, alice, bob caller) {
+// newLimitedFixture is a house with two apps that have the same limits.
+func newLimitedFixture(t *testing.T, scope, backend, limits string) (h *surfacetest.Fixture, alice, bob testCaller) {
 	t.Helper()
-	h = surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.House) []surface.Route {
-		return append(ext.Routes(ext.Options{}), ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, Dead: h.Dead})...)
+	h = surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.Fixture) []surface.Route {
+		return append(ext.Routes(ext.Options{}), ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, DeadLetters: h.DeadLetters})...)
 	})
 	for _, name := range []string{"alice", "bob"} {
-		h.App(t, name, fmt.Sprintf(limitedConfig, scope, backend, limits))
+		h.CreateApp(t, name, fmt.Sprintf(limitedConfig, scope, backend, limits))
 	}
 	spec := authz.TokenSpec{Subject: "ana", Roles: []string{"operator"}}
-	return h, caller{h, h.Token(t, "alice", spec)}, caller{h, h.Token(t, "bob", spec)}
+	return h, testCaller{h, h.MintToken(t, "alice", spec)}, testCaller{h, h.MintToken(t, "bob", spec)}
 }
 
-type caller struct {
-	h     *surfacetest.House
+type testCaller struct {
+	h     *surfacetest.Fixture
 	token string
 }
 
-// answer is what a client reads of its limits.
-type answer struct {
+// limitAnswer is what a client reads of its limits.
+type limitAnswer struct {
 	status    int
 	remaining string
 	body      string
 	header    http.Header
 }
 
-func (c caller) send(t *testing.T, method, params string) answer {
+func (c testCaller) sendRPC(t *testing.T, method, params string) limitAnswer {
 	t.Helper()
-	resp, body := c.h.Do(t, http.MethodPost, "/agents/assistant", c.token, call(method, params))
-	return answer{resp.StatusCode, resp.Header.Get("X-RateLimit-Remaining"), body, resp.Header}
+	resp, body := c.h.Do(t, http.MethodPost, "/agents/assistant", c.token, newRPCBody(method, params))
+	return limitAnswer{resp.StatusCode, resp.Header.Get("X-RateLimit-Remaining"), body, resp.Header}
 }
 
-// calmly waits until today, and so every window beneath it, lasts for a while.
-func calmly(t *testing.T) {
+// waitForStableDay waits until today, and so every window beneath it, lasts for a while.
+func waitForStableDay(t *testing.T) {
 	t.Helper()
-	if _, end := ratelimit.Day.Around(time.Now()); time.Until(end) < 30*time.Second {
+	if _, end := ratelimit.Day.BoundsAt(time.Now()); time.Until(end) < 30*time.Second {
 		time.Sleep(time.Until(end))
 	}
 }
@@ -86,38 +86,38 @@ func TestLimits(t *testing.T) {
 	for _, backend := range []string{"memory", "sql"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			calmly(t)
-			h, alice, bob := limitedHouse(t, "user", backend, "[{type: count, window: day, limit: 3}, {type: count, window: month, limit: 100}]")
+			waitForStableDay(t)
+			h, alice, bob := newLimitedFixture(t, "user", backend, "[{type: count, window: day, limit: 3}, {type: count, window: month, limit: 100}]")
 			for i, step := range []struct {
-				who       caller
+				who       testCaller
 				method    string
 				params    string
 				status    int
 				remaining string
 			}{
-				{alice, "message:send", say("hello", ""), 200, "2"},
-				{bob, "message:send", say("hello", ""), 200, "2"},
-				{caller{h, "wrong"}, "message:send", say("hello", ""), 401, ""},
-				{alice, "message:stream", say("hello", ""), 200, "1"},
+				{alice, "message:send", newMessageParams("hello", ""), 200, "2"},
+				{bob, "message:send", newMessageParams("hello", ""), 200, "2"},
+				{testCaller{h, "wrong"}, "message:send", newMessageParams("hello", ""), 401, ""},
+				{alice, "message:stream", newMessageParams("hello", ""), 200, "1"},
 				{alice, "tasks/list", "{}", 200, ""},
 				{alice, "message:send", `{}`, 200, ""}, // no message: no call
-				{alice, "message:send", say("hello", `, "configuration": {"blocking": false}`), 200, "0"},
-				{alice, "message:send", say("hello", ""), 429, "0"},
-				{alice, "message:stream", say("hello", ""), 429, "0"},
+				{alice, "message:send", newMessageParams("hello", `, "configuration": {"blocking": false}`), 200, "0"},
+				{alice, "message:send", newMessageParams("hello", ""), 429, "0"},
+				{alice, "message:stream", newMessageParams("hello", ""), 429, "0"},
 				{alice, "tasks/list", "{}", 200, ""},
-				{bob, "message:send", say("hello", ""), 200, "1"},
+				{bob, "message:send", newMessageParams("hello", ""), 200, "1"},
 			} {
-				got := step.who.send(t, step.method, step.params)
+				got := step.who.sendRPC(t, step.method, step.params)
 				if got.status != step.status || got.remaining != step.remaining {
 					t.Errorf("step %d: %d with %q left, want %d with %q: %s", i, got.status, got.remaining, step.status, step.remaining, got.body)
 				}
 			}
-			got := alice.send(t, "message:send", say("hello", ""))
-			_, day := ratelimit.Day.Around(time.Now())
-			start, month := ratelimit.Month.Around(time.Now())
+			got := alice.sendRPC(t, "message:send", newMessageParams("hello", ""))
+			_, day := ratelimit.Day.BoundsAt(time.Now())
+			start, month := ratelimit.Month.BoundsAt(time.Now())
 			seconds, _ := strconv.Atoi(got.header.Get("Retry-After"))
-			if left := time.Until(day).Seconds(); float64(seconds) < left || float64(seconds) > left+5 {
-				t.Errorf("Retry-After: %d, and the day lasts %.0f s", seconds, left)
+			if untilReset := time.Until(day).Seconds(); float64(seconds) < untilReset || float64(seconds) > untilReset+5 {
+				t.Errorf("Retry-After: %d, and the day lasts %.0f s", seconds, untilReset)
 			}
 			want := map[string]string{
 				"RateLimit-Policy":  fmt.Sprintf(`"user-count-day";q=3;w=86400, "user-count-month";q=100;w=%.0f`, month.Sub(start).Seconds()),
@@ -128,8 +128,8 @@ func TestLimits(t *testing.T) {
 					t.Errorf("%s (-want +got):\n%s", name, diff)
 				}
 			}
-			if rest := got.header.Get("RateLimit"); !strings.HasPrefix(rest, `"user-count-day";r=0;t=`+got.header.Get("Retry-After")) || !strings.Contains(rest, `, "user-count-month";r=97;t=`) {
-				t.Errorf("RateLimit: %s", rest)
+			if remaining := got.header.Get("RateLimit"); !strings.HasPrefix(remaining, `"user-count-day";r=0;t=`+got.header.Get("Retry-After")) || !strings.Contains(remaining, `, "user-count-month";r=97;t=`) {
+				t.Errorf("RateLimit: %s", remaining)
 			}
 			var body struct {
 				Error struct {
@@ -142,7 +142,7 @@ func TestLimits(t *testing.T) {
 			}
 			delete(body.Error.Details, "request_id")
 			details := map[string]any{
-				"rule": "user-count-day", "scope": "user", "type": "count", "window": "day", "limit": 3.0, "reset": surface.Timestamp(day),
+				"rule": "user-count-day", "scope": "user", "type": "count", "window": "day", "limit": 3.0, "reset": surface.FormatTime(day),
 			}
 			if diff := cmp.Diff(details, body.Error.Details); body.Error.Code != "RESOURCE_EXHAUSTED" || diff != "" {
 				t.Errorf("%s, details (-want +got):\n%s", body.Error.Code, diff)
@@ -157,8 +157,8 @@ func TestLimits(t *testing.T) {
 // TestNoLimits has nothing of limits on an answer where there are none.
 func TestNoLimits(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, ext.Options{})
-	resp, _ := h.Do(t, http.MethodPost, "/agents/assistant", "", call("message:send", say("hello", "")))
+	h := newSlowFixture(t, ext.Options{})
+	resp, _ := h.Do(t, http.MethodPost, "/agents/assistant", "", newRPCBody("message:send", newMessageParams("hello", "")))
 	for name := range resp.Header {
 		if strings.Contains(strings.ToLower(name), "ratelimit") {
 			t.Errorf("%s: %s", name, resp.Header.Get(name))
@@ -169,8 +169,8 @@ func TestNoLimits(t *testing.T) {
 // TestLimitOfSessions counts each session for itself, and calls without one under their user.
 func TestLimitOfSessions(t *testing.T) {
 	t.Parallel()
-	calmly(t)
-	_, alice, _ := limitedHouse(t, "session", "memory", "[{type: count, window: day, limit: 2}]")
+	waitForStableDay(t)
+	_, alice, _ := newLimitedFixture(t, "session", "memory", "[{type: count, window: day, limit: 2}]")
 	in := func(session string) string {
 		return `{"message": {"role": "user", "context_id": "` + session + `", "parts": [{"type": "text", "text": "hello"}]}}`
 	}
@@ -178,9 +178,9 @@ func TestLimitOfSessions(t *testing.T) {
 		params string
 		status int
 	}{
-		{in("a"), 200}, {in("a"), 200}, {in("a"), 429}, {in("b"), 200}, {say("hello", ""), 200}, {say("hello", ""), 200}, {say("hello", ""), 429}, {in("b"), 200},
+		{in("a"), 200}, {in("a"), 200}, {in("a"), 429}, {in("b"), 200}, {newMessageParams("hello", ""), 200}, {newMessageParams("hello", ""), 200}, {newMessageParams("hello", ""), 429}, {in("b"), 200},
 	} {
-		if got := alice.send(t, "message:send", step.params); got.status != step.status {
+		if got := alice.sendRPC(t, "message:send", step.params); got.status != step.status {
 			t.Errorf("step %d: %d, want %d: %s", i, got.status, step.status, got.body)
 		}
 	}
@@ -189,23 +189,23 @@ func TestLimitOfSessions(t *testing.T) {
 // TestDecisionsAreNotCounted approves a call of a tool when no further call is allowed.
 func TestDecisionsAreNotCounted(t *testing.T) {
 	t.Parallel()
-	calmly(t)
-	_, alice, _ := limitedHouse(t, "user", "memory", "[{type: count, window: day, limit: 1}]")
+	waitForStableDay(t)
+	_, alice, _ := newLimitedFixture(t, "user", "memory", "[{type: count, window: day, limit: 1}]")
 	var out struct {
 		Result struct {
 			TaskID string `json:"task_id"`
 			Status struct{ State string }
 		}
 	}
-	got := alice.send(t, "message:send", say("pay", ""))
+	got := alice.sendRPC(t, "message:send", newMessageParams("pay", ""))
 	if err := json.Unmarshal([]byte(got.body), &out); err != nil || out.Result.Status.State != "input_required" {
 		t.Fatalf("%d %s", got.status, got.body)
 	}
 	decision := `{"message": {"role": "user", "task_id": "` + out.Result.TaskID + `", "parts": [{"type": "data", "data": {"type": "tool_approval", "decision": "approve"}}]}}`
-	if got := alice.send(t, "message:send", decision); got.status != 200 || got.remaining != "" || !strings.Contains(got.body, "completed") {
+	if got := alice.sendRPC(t, "message:send", decision); got.status != 200 || got.remaining != "" || !strings.Contains(got.body, "completed") {
 		t.Errorf("the decision is answered %d: %s", got.status, got.body)
 	}
-	if got := alice.send(t, "message:send", say("hello", "")); got.status != 429 {
+	if got := alice.sendRPC(t, "message:send", newMessageParams("hello", "")); got.status != 429 {
 		t.Errorf("a second call is answered %d", got.status)
 	}
 }
@@ -216,25 +216,25 @@ func TestLimitOfTokens(t *testing.T) {
 	for _, backend := range []string{"memory", "sql"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			calmly(t)
-			_, alice, bob := limitedHouse(t, "user", backend, "[{type: token, window: month, limit: 100}]")
+			waitForStableDay(t)
+			_, alice, bob := newLimitedFixture(t, "user", backend, "[{type: token, window: month, limit: 100}]")
 			nowhere := `{"message": {"role": "user", "task_id": "01a00000-0000-7000-8000-000000000000", "parts": [{"type": "text", "text": "hello"}]}}`
 			// What is left is what the call leaves that asks, which holds one token, or as many as the last turns used.
 			for i, step := range []struct {
-				who       caller
+				who       testCaller
 				params    string
 				status    int
 				remaining string
 			}{
-				{alice, say(strings.Repeat("word", 40), ""), 200, "59"},
+				{alice, newMessageParams(strings.Repeat("word", 40), ""), 200, "59"},
 				{alice, nowhere, 200, "16"}, // 42 were used and 42 are held, which come back
-				{alice, say("hello", ""), 200, "16"},
+				{alice, newMessageParams("hello", ""), 200, "16"},
 				{alice, nowhere, 429, "16"},
-				{bob, say("hello", ""), 200, "98"},
+				{bob, newMessageParams("hello", ""), 200, "98"},
 			} {
-				var got answer
+				var got limitAnswer
 				for range 100 { // what was used counts when it is on the log, right after the answer
-					if got = step.who.send(t, "message:send", step.params); got.remaining == step.remaining {
+					if got = step.who.sendRPC(t, "message:send", step.params); got.remaining == step.remaining {
 						break
 					}
 					if i == 0 || i == 2 || i == 4 {
@@ -246,36 +246,36 @@ func TestLimitOfTokens(t *testing.T) {
 					t.Errorf("step %d: %d with %q left, want %d with %q: %s", i, got.status, got.remaining, step.status, step.remaining, got.body)
 				}
 			}
-			if got := alice.header(t); !strings.Contains(got, `"user-token-month";q=100;w=`) || !strings.Contains(got, `;qu="tokens"`) {
+			if got := alice.limitHeader(t); !strings.Contains(got, `"user-token-month";q=100;w=`) || !strings.Contains(got, `;qu="tokens"`) {
 				t.Errorf("RateLimit-Policy: %s", got)
 			}
 		})
 	}
 }
 
-func (c caller) header(t *testing.T) string {
+func (c testCaller) limitHeader(t *testing.T) string {
 	t.Helper()
-	return c.send(t, "message:send", say("hello", "")).header.Get("RateLimit-Policy")
+	return c.sendRPC(t, "message:send", newMessageParams("hello", "")).header.Get("RateLimit-Policy")
 }
 
 // TestOperatorsLimits changes what the operator allows an app while a task of it is at work: it acts at once, and the task
 // goes on.
 func TestOperatorsLimits(t *testing.T) {
 	t.Parallel()
-	calmly(t)
-	h, _, bob := limitedHouse(t, "user", "memory", "[{type: count, window: day, limit: 100}]")
-	h.App(t, "carol", strings.Replace(slow, "agents: {", "agents: {other: {llm: demo}, ", 1))
-	carol := caller{h, h.Token(t, "carol", authz.TokenSpec{Subject: "ana"})}
+	waitForStableDay(t)
+	h, _, bob := newLimitedFixture(t, "user", "memory", "[{type: count, window: day, limit: 100}]")
+	h.CreateApp(t, "carol", strings.Replace(slowConfig, "agents: {", "agents: {other: {llm: demo}, ", 1))
+	carol := testCaller{h, h.MintToken(t, "carol", authz.TokenSpec{Subject: "ana"})}
 	var under struct {
 		Result struct {
 			TaskID string `json:"task_id"`
 		}
 	}
-	got := carol.send(t, "message:send", say("slow", `, "configuration": {"blocking": false}`))
+	got := carol.sendRPC(t, "message:send", newMessageParams("slow", `, "configuration": {"blocking": false}`))
 	if err := json.Unmarshal([]byte(got.body), &under); err != nil || under.Result.TaskID == "" {
 		t.Fatalf("%d %s", got.status, got.body)
 	}
-	put := func(rate string) {
+	setRate := func(rate string) {
 		t.Helper()
 		if resp, body := h.Do(t, http.MethodPut, "/admin/apps/carol", surfacetest.Secret, `{"limits": {"rate": `+rate+`}}`); resp.StatusCode != 200 {
 			t.Fatalf("%d %s", resp.StatusCode, body)
@@ -292,19 +292,19 @@ func TestOperatorsLimits(t *testing.T) {
 		{`[{"per": "key", "type": "count", "window": "day", "limit": 1}]`, []int{200, 200}}, // it is no key
 		{`[]`, []int{200, 200}},
 	} {
-		put(step.rate)
+		setRate(step.rate)
 		for j, want := range step.want {
-			if got := carol.send(t, "message:send", say("hello", "")); got.status != want {
+			if got := carol.sendRPC(t, "message:send", newMessageParams("hello", "")); got.status != want {
 				t.Errorf("step %d, call %d: %d, want %d: %s", i, j, got.status, want, got.body)
 			}
 		}
 	}
-	if got := bob.send(t, "message:send", say("hello", "")); got.remaining != "99" {
+	if got := bob.sendRPC(t, "message:send", newMessageParams("hello", "")); got.remaining != "99" {
 		t.Errorf("another app has %s calls left, want 99", got.remaining)
 	}
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		got := carol.send(t, "tasks/get", `{"id": "`+under.Result.TaskID+`"}`)
+		got := carol.sendRPC(t, "tasks/get", `{"id": "`+under.Result.TaskID+`"}`)
 		if strings.Contains(got.body, `"completed"`) {
 			break
 		}
@@ -318,7 +318,7 @@ func TestOperatorsLimits(t *testing.T) {
 // TestOperatorsLimitsAreChecked refuses what makes no sense, and says where.
 func TestOperatorsLimitsAreChecked(t *testing.T) {
 	t.Parallel()
-	h, _, _ := limitedHouse(t, "user", "memory", "[{type: count, window: day, limit: 100}]")
+	h, _, _ := newLimitedFixture(t, "user", "memory", "[{type: count, window: day, limit: 100}]")
 	rate := func(more string) string { return `{"type": "count", "window": "day", "limit": 1, ` + more + `}` }
 	for _, tt := range []struct{ rate, field string }{
 		{rate(`"per": "user"`), "limits.rate[0].per"},
@@ -335,7 +335,7 @@ func TestOperatorsLimitsAreChecked(t *testing.T) {
 			t.Errorf("%s is answered %d %s; want 400 and %s", tt.rate, resp.StatusCode, body, tt.field)
 		}
 	}
-	app, err := h.Apps.Get(t.Context(), "alice")
+	app, err := h.Apps.LoadApp(t.Context(), "alice")
 	if err != nil || len(app.Limits.Rates) > 0 {
 		t.Errorf("the app has %v (%v)", app.Limits.Rates, err)
 	}

@@ -15,7 +15,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-const slow = `
+const slowConfig = `
 llms:
   demo:
     provider: scripted
@@ -28,21 +28,21 @@ llms:
 agents: {assistant: {llm: demo}}
 `
 
-func slowHouse(t *testing.T, o ext.Options) *surfacetest.House {
+func newSlowFixture(t *testing.T, o ext.Options) *surfacetest.Fixture {
 	t.Helper()
-	return surfacetest.New(t, surfacetest.Options{Default: slow}, func(*surfacetest.House) []surface.Route { return ext.Routes(o) })
+	return surfacetest.New(t, surfacetest.Options{Default: slowConfig}, func(*surfacetest.Fixture) []surface.Route { return ext.Routes(o) })
 }
 
-func call(method string, params string) string {
+func newRPCBody(method string, params string) string {
 	return `{"jsonrpc": "2.0", "id": 1, "method": "` + method + `", "params": ` + params + `}`
 }
 
-func say(text, more string) string {
+func newMessageParams(text, more string) string {
 	return `{"message": {"role": "user", "parts": [{"type": "text", "text": "` + text + `"}]}` + more + `}`
 }
 
-// result returns the result of a JSON-RPC call.
-func result(t *testing.T, h *surfacetest.House, body string) (task struct {
+// callForTask returns the result of a JSON-RPC call.
+func callForTask(t *testing.T, h *surfacetest.Fixture, body string) (task struct {
 	TaskID string `json:"task_id"`
 	Status struct{ State string }
 }) {
@@ -56,13 +56,13 @@ func result(t *testing.T, h *surfacetest.House, body string) (task struct {
 	return task
 }
 
-func state(ev surfacetest.Event) string {
+func eventState(ev surfacetest.Event) string {
 	status, _ := ev.Data["status"].(map[string]any)
 	s, _ := status["state"].(string)
 	return s
 }
 
-func text(ev surfacetest.Event) string {
+func eventText(ev surfacetest.Event) string {
 	raw, _ := json.Marshal(ev.Data["status"])
 	var s struct {
 		Message struct{ Parts []struct{ Text string } }
@@ -78,12 +78,12 @@ func text(ev surfacetest.Event) string {
 // TestStreamIsLive reads the first words while the model still pauses, drops the stream and goes on from where it was.
 func TestStreamIsLive(t *testing.T) {
 	t.Parallel()
-	config, goOn := surfacetest.Halting(t)
-	h := surfacetest.New(t, surfacetest.Options{Default: config}, func(*surfacetest.House) []surface.Route { return ext.Routes(ext.Options{}) })
-	resp := h.Open(t, http.MethodPost, "/agents/assistant", "", call("message:stream", say("hello", "")), "Accept", "text/event-stream")
-	next := surfacetest.Events(t, resp)
-	task, last, heard := "", "", ""
-	for heard == "" {
+	config, goOn := surfacetest.NewHaltingModel(t)
+	h := surfacetest.New(t, surfacetest.Options{Default: config}, func(*surfacetest.Fixture) []surface.Route { return ext.Routes(ext.Options{}) })
+	resp := h.OpenResponse(t, http.MethodPost, "/agents/assistant", "", newRPCBody("message:stream", newMessageParams("hello", "")), "Accept", "text/event-stream")
+	next := surfacetest.ReadEvents(t, resp)
+	task, last, received := "", "", ""
+	for received == "" {
 		ev, ok := next()
 		if !ok {
 			t.Fatal("the stream ended before the first words")
@@ -92,19 +92,19 @@ func TestStreamIsLive(t *testing.T) {
 		if ev.ID != "" {
 			last = ev.ID
 		}
-		heard += text(ev)
+		received += eventText(ev)
 	}
 	resp.Body.Close()
 	if !goOn() {
 		t.Error("the first words came when the model had gone on, want them before")
 	}
-	if heard != "one " || last != "2" {
-		t.Errorf("heard %q up to event %s, want %q up to 2", heard, last, "one ")
+	if received != "one " || last != "2" {
+		t.Errorf("heard %q up to event %s, want %q up to 2", received, last, "one ")
 	}
 
-	resp = h.Open(t, http.MethodPost, "/agents/assistant", "", call("tasks/subscribe", `{"id": "`+task+`"}`), "Last-Event-ID", last)
+	resp = h.OpenResponse(t, http.MethodPost, "/agents/assistant", "", newRPCBody("tasks/subscribe", `{"id": "`+task+`"}`), "Last-Event-ID", last)
 	defer resp.Body.Close()
-	next = surfacetest.Events(t, resp)
+	next = surfacetest.ReadEvents(t, resp)
 	var ev surfacetest.Event
 	for {
 		more, ok := next()
@@ -115,36 +115,36 @@ func TestStreamIsLive(t *testing.T) {
 			t.Errorf("event %s came again", ev.ID)
 		}
 	}
-	if state(ev) != "completed" || text(ev) != "one two" {
-		t.Errorf("the stream ended with %s %q, want completed with the whole text", state(ev), text(ev))
+	if eventState(ev) != "completed" || eventText(ev) != "one two" {
+		t.Errorf("the stream ended with %s %q, want completed with the whole text", eventState(ev), eventText(ev))
 	}
 }
 
 // TestSubscribe follows a task that was sent without waiting, from its snapshot to its cancellation.
 func TestSubscribe(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, ext.Options{})
-	task := result(t, h, call("message:send", say("never", `, "configuration": {"blocking": false}`)))
+	h := newSlowFixture(t, ext.Options{})
+	task := callForTask(t, h, newRPCBody("message:send", newMessageParams("never", `, "configuration": {"blocking": false}`)))
 	if task.Status.State != "submitted" {
 		t.Errorf("a call that does not wait answers %s", task.Status.State)
 	}
-	resp := h.Open(t, http.MethodPost, "/agents/assistant", "", call("tasks/subscribe", `{"task_id": "`+task.TaskID+`"}`))
+	resp := h.OpenResponse(t, http.MethodPost, "/agents/assistant", "", newRPCBody("tasks/subscribe", `{"task_id": "`+task.TaskID+`"}`))
 	defer resp.Body.Close()
-	next := surfacetest.Events(t, resp)
-	if first, ok := next(); !ok || first.ID == "" || state(first) == "" {
+	next := surfacetest.ReadEvents(t, resp)
+	if first, ok := next(); !ok || first.ID == "" || eventState(first) == "" {
 		t.Errorf("the first event is %+v, want the task as it stands", first)
 	}
-	if got := result(t, h, call("tasks/cancel", `{"id": "`+task.TaskID+`"}`)); got.Status.State != "cancelled" {
+	if got := callForTask(t, h, newRPCBody("tasks/cancel", `{"id": "`+task.TaskID+`"}`)); got.Status.State != "cancelled" {
 		t.Errorf("cancel answers %s", got.Status.State)
 	}
 	var last surfacetest.Event
 	for ev, ok := next(); ok; ev, ok = next() {
 		last = ev
 	}
-	if state(last) != "cancelled" {
-		t.Errorf("the stream ended with %s", state(last))
+	if eventState(last) != "cancelled" {
+		t.Errorf("the stream ended with %s", eventState(last))
 	}
-	_, answer := h.Do(t, http.MethodPost, "/agents/assistant", "", call("tasks/subscribe", `{"id": "`+task.TaskID+`", "after": 99}`))
+	_, answer := h.Do(t, http.MethodPost, "/agents/assistant", "", newRPCBody("tasks/subscribe", `{"id": "`+task.TaskID+`", "after": 99}`))
 	if !strings.Contains(answer, "the task has no event 99 yet") {
 		t.Errorf("an event that is not there yet: %s", answer)
 	}
@@ -154,10 +154,10 @@ func TestSubscribe(t *testing.T) {
 func TestBlockingGivesUp(t *testing.T) {
 	t.Parallel()
 	state := ""
-	for _, wait := range surfacetest.Waits {
-		h := slowHouse(t, ext.Options{BlockFor: wait})
-		task := result(t, h, call("message:send", say("never", "")))
-		result(t, h, call("tasks/cancel", `{"id": "`+task.TaskID+`"}`))
+	for _, wait := range surfacetest.WaitTimes {
+		h := newSlowFixture(t, ext.Options{BlockFor: wait})
+		task := callForTask(t, h, newRPCBody("message:send", newMessageParams("never", "")))
+		callForTask(t, h, newRPCBody("tasks/cancel", `{"id": "`+task.TaskID+`"}`))
 		if state = task.Status.State; state == "working" {
 			return
 		}
@@ -168,16 +168,18 @@ func TestBlockingGivesUp(t *testing.T) {
 // TestShutdown ends streams with a hint to come back, and blocking calls with the task.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, ext.Options{})
-	resp := h.Open(t, http.MethodPost, "/agents/assistant", "", call("message:stream", say("never", "")))
+	h := newSlowFixture(t, ext.Options{})
+	resp := h.OpenResponse(t, http.MethodPost, "/agents/assistant", "", newRPCBody("message:stream", newMessageParams("never", "")))
 	defer resp.Body.Close()
 	blocked := make(chan string, 1)
-	go func() { blocked <- result(t, h, call("message:send", say("never", ""))).Status.State }()
-	h.Works(t, 2)
+	go func() {
+		blocked <- callForTask(t, h, newRPCBody("message:send", newMessageParams("never", ""))).Status.State
+	}()
+	h.WaitForWorking(t, 2)
 	h.Server.EndStreams()
-	rest, err := io.ReadAll(resp.Body)
-	if err != nil || !strings.HasSuffix(string(rest), "retry: 1000\n\n") {
-		t.Errorf("the stream ended with %q, %v, want a hint to come back", rest, err)
+	remaining, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.HasSuffix(string(remaining), "retry: 1000\n\n") {
+		t.Errorf("the stream ended with %q, %v, want a hint to come back", remaining, err)
 	}
 	if got := <-blocked; got != "working" {
 		t.Errorf("the blocking call answers %s, want working", got)
@@ -195,7 +197,7 @@ func TestHealth(t *testing.T) {
 			return nil
 		}
 	}
-	h := slowHouse(t, ext.Options{
+	h := newSlowFixture(t, ext.Options{
 		Version: "v1.2.3", Database: failing(&broken), Ready: failing(&busy),
 	})
 	check := func(path string, status int, want string) {

@@ -12,58 +12,58 @@ import (
 	"stoa/authz"
 )
 
-// caller answers the JSON-RPC methods of an agent.
-type caller struct {
+// handler answers the JSON-RPC methods of an agent.
+type handler struct {
 	blockFor time.Duration
 }
 
-// method finds the method of that name.
-func (c caller) method(name string) surface.Method {
+// findMethod finds the method of that name.
+func (c handler) findMethod(name string) surface.Method {
 	switch name {
 	case "message:send", "message/send":
-		return c.send
+		return c.handleSend
 	case "message:stream", "message/stream":
-		return c.stream
+		return c.handleStream
 	case "tasks/get":
-		return inTime(get)
+		return withDeadline(handleGet)
 	case "tasks/list":
-		return inTime(list)
+		return withDeadline(handleList)
 	case "tasks/cancel":
-		return inTime(surface.Once(cancel))
+		return withDeadline(surface.NewIdempotentMethod(handleCancel))
 	case "tasks/subscribe":
-		return subscribe
+		return handleSubscribe
 	}
 	if strings.HasPrefix(name, "tasks/pushNotificationConfig/") {
-		return noPush
+		return refusePush
 	}
 	return nil
 }
 
-// inTime bounds how long a method may take that waits for no task.
-func inTime(m surface.Method) surface.Method {
+// withDeadline bounds how long a method may take that waits for no task.
+func withDeadline(m surface.Method) surface.Method {
 	return func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
-		ctx, stop := surface.VisitOf(r).InTime(r.Context())
+		ctx, stop := surface.RequestOf(r).WithDeadline(r.Context())
 		defer stop()
 		return m(w, r.WithContext(ctx), rpc)
 	}
 }
 
-func noPush(_ http.ResponseWriter, r *http.Request, _ *surface.RPC) error {
-	return cmp.Or(surface.VisitOf(r).Use(r.Context(), authz.AgentsCall, surface.Param(r, "agent"), ""), surface.ErrNoPush)
+func refusePush(_ http.ResponseWriter, r *http.Request, _ *surface.RPC) error {
+	return cmp.Or(surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), ""), surface.ErrNoPush)
 }
 
-// decode reads the params of a call, which must be for the agent that it was sent to: tenant, a part of them, may say so.
-func decode(r *http.Request, rpc *surface.RPC, params any, tenant *string) error {
-	if err := rpc.Decode(params); err != nil {
+// decodeParams reads the params of a call, which must be for the agent that it was sent to: tenant, a part of them, may say so.
+func decodeParams(r *http.Request, rpc *surface.RPC, params any, tenant *string) error {
+	if err := rpc.DecodeParams(params); err != nil {
 		return err
 	}
-	return surface.VisitOf(r).Named(*tenant, surface.Param(r, "agent"))
+	return surface.RequestOf(r).CheckTenant(*tenant, surface.PathParam(r, "agent"))
 }
 
-// send answers with the task: as it ends or comes to wait for somebody, or where the caller does not want to wait, as
+// handleSend answers with the task: as it ends or comes to wait for somebody, or where the caller does not want to wait, as
 // it was accepted.
-func (c caller) send(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
-	p, sub, err := submission(r, rpc)
+func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	p, sub, err := admitMessage(r, rpc)
 	if err != nil {
 		return err
 	}
@@ -74,49 +74,49 @@ func (c caller) send(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) e
 	if length == nil {
 		length = new(int) // who sends a message knows what was said
 	}
-	if err := surface.CheckLength("history_length", *length); err != nil {
+	if err := surface.CheckHistoryLength("history_length", *length); err != nil {
 		return err
 	}
-	patience := c.blockFor
+	timeout := c.blockFor
 	if b := p.Configuration.Blocking; b != nil && !*b {
-		patience = 0
+		timeout = 0
 	}
-	t, err := surface.VisitOf(r).Send(r.Context(), sub, patience)
+	t, err := surface.RequestOf(r).SubmitAndWait(r.Context(), sub, timeout)
 	if err != nil {
 		return err
 	}
-	return rpc.Reply(surface.NewTaskRecord(t, length))
+	return rpc.WriteResult(surface.NewTaskRecord(t, length))
 }
 
-// stream answers with the task's events until it ends or waits for somebody.
-func (c caller) stream(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
-	_, sub, err := submission(r, rpc)
+// handleStream answers with the task's events until it ends or waits for somebody.
+func (c handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	_, sub, err := admitMessage(r, rpc)
 	if err != nil {
 		return err
 	}
-	v := surface.VisitOf(r)
-	f, err := v.Call(r.Context(), sub)
+	v := surface.RequestOf(r)
+	f, err := v.SubmitAndSubscribe(r.Context(), sub)
 	if err != nil {
 		return err
 	}
-	return v.Stream(w, f, surface.Dialect{Event: new(teller).event, Fault: rpc.Fault, Rests: true})
+	return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true})
 }
 
-// submission reads what the caller wants to tell the agent.
-func submission(r *http.Request, rpc *surface.RPC) (messageParams, task.Submission, error) {
+// admitMessage reads what the caller wants to tell the agent.
+func admitMessage(r *http.Request, rpc *surface.RPC) (messageParams, task.Submission, error) {
 	var p messageParams
-	if err := decode(r, rpc, &p, &p.Tenant); err != nil {
+	if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
 		return p, task.Submission{}, err
 	}
 	var m agentsvc.Message
-	wrong := surface.InvalidRequest("params.message is missing")
+	wrong := surface.NewInvalidRequestError("params.message is missing")
 	if p.Message != nil {
-		m, wrong = p.Message.word()
+		m, wrong = p.Message.toDomain()
 	}
-	if wrong == nil && p.Configuration.Given() != nil {
+	if wrong == nil && p.Configuration.FirstConfig() != nil {
 		wrong = surface.ErrNoPush
 	}
-	sub, err := surface.VisitOf(r).Submission(r.Context(), surface.Param(r, "agent"), m, wrong)
+	sub, err := surface.RequestOf(r).AdmitMessage(r.Context(), surface.PathParam(r, "agent"), m, wrong)
 	if err == nil {
 		sub.Key, err = surface.IdempotencyKey(r)
 	}

@@ -12,25 +12,25 @@ import (
 	"stoa/authz"
 )
 
-// named reads the params of a method about one task.
-func named(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParams, task.Reach, error) {
+// resolveTask reads the params of a method about one task.
+func resolveTask(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParams, task.Visibility, error) {
 	var p taskParams
-	if err := decode(r, rpc, &p, &p.Tenant); err != nil {
-		return p, task.Reach{}, err
+	if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
+		return p, task.Visibility{}, err
 	}
-	reach, err := surface.VisitOf(r).Within(r.Context(), wide, surface.Param(r, "agent"))
+	visibility, err := surface.RequestOf(r).ResolveAgentVisibility(r.Context(), wide, surface.PathParam(r, "agent"))
 	if err != nil {
-		return p, reach, err
+		return p, visibility, err
 	}
 	p.ID = cmp.Or(p.ID, p.TaskID, p.TaskIDCamel)
 	if p.ID == "" {
-		return p, reach, agentsvc.Invalid("id", "is missing: the id of a task")
+		return p, visibility, agentsvc.NewInvalidError("id", "is missing: the id of a task")
 	}
-	return p, reach, surface.CheckID("id", p.ID)
+	return p, visibility, surface.CheckID("id", p.ID)
 }
 
-func get(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
-	p, reach, err := named(r, rpc, authz.TasksRead)
+func handleGet(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	p, visibility, err := resolveTask(r, rpc, authz.TasksRead)
 	if err != nil {
 		return err
 	}
@@ -38,25 +38,25 @@ func get(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 		p.HistoryLength = p.HistoryLengthCamel
 	}
 	if p.HistoryLength != nil {
-		if err := surface.CheckLength("history_length", *p.HistoryLength); err != nil {
+		if err := surface.CheckHistoryLength("history_length", *p.HistoryLength); err != nil {
 			return err
 		}
 	}
-	t, err := surface.VisitOf(r).Tasks().Get(r.Context(), reach, agentsvc.TaskID(p.ID), store.With{History: true, Artifacts: true})
+	t, err := surface.RequestOf(r).Tasks().Get(r.Context(), visibility, agentsvc.TaskID(p.ID), store.TaskParts{History: true, Artifacts: true})
 	if err != nil {
 		return err
 	}
-	return rpc.Reply(surface.NewTaskRecord(t, p.HistoryLength))
+	return rpc.WriteResult(surface.NewTaskRecord(t, p.HistoryLength))
 }
 
-func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	p := listParams{HistoryLength: new(int)}
 	if len(rpc.Params) > 0 {
-		if err := decode(r, rpc, &p, &p.Tenant); err != nil {
+		if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
 			return err
 		}
 	}
-	reach, err := surface.VisitOf(r).Within(r.Context(), authz.TasksRead, surface.Param(r, "agent"))
+	visibility, err := surface.RequestOf(r).ResolveAgentVisibility(r.Context(), authz.TasksRead, surface.PathParam(r, "agent"))
 	if err != nil {
 		return err
 	}
@@ -64,16 +64,16 @@ func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	if p.HistoryLength == nil {
 		p.HistoryLength = new(int)
 	}
-	err = errors.Join(surface.CheckLength("history_length", *p.HistoryLength), surface.CheckID("context_id", p.ContextID))
+	err = errors.Join(surface.CheckHistoryLength("history_length", *p.HistoryLength), surface.CheckID("context_id", p.ContextID))
 	if p.PageSize != nil {
 		q.Size = *p.PageSize
-		err = errors.Join(err, surface.CheckPageSize(q.Size, task.MaxPage))
+		err = errors.Join(err, surface.CheckPageSize(q.Size, task.MaxPageSize))
 	}
 	if err != nil {
 		return err
 	}
-	q.With = store.With{History: *p.HistoryLength > 0, Artifacts: p.IncludeArtifacts}
-	page, err := surface.VisitOf(r).Tasks().List(r.Context(), reach, q)
+	q.Parts = store.TaskParts{History: *p.HistoryLength > 0, Artifacts: p.IncludeArtifacts}
+	page, err := surface.RequestOf(r).Tasks().List(r.Context(), visibility, q)
 	if err != nil {
 		return err
 	}
@@ -81,28 +81,28 @@ func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	for i, t := range page.Tasks {
 		answer.Tasks[i] = surface.NewTaskRecord(t, p.HistoryLength)
 	}
-	return rpc.Reply(answer)
+	return rpc.WriteResult(answer)
 }
 
-func cancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
-	p, reach, err := named(r, rpc, authz.TasksCancel)
+func handleCancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	p, visibility, err := resolveTask(r, rpc, authz.TasksCancel)
 	if err != nil {
 		return err
 	}
-	t, err := surface.VisitOf(r).Cancel(r.Context(), reach, agentsvc.TaskID(p.ID))
+	t, err := surface.RequestOf(r).CancelTask(r.Context(), visibility, agentsvc.TaskID(p.ID))
 	if err != nil {
 		return err
 	}
-	return rpc.Reply(surface.NewTaskRecord(t, new(int)))
+	return rpc.WriteResult(surface.NewTaskRecord(t, new(int)))
 }
 
 // maxReason bounds why a tool call is cancelled, in bytes.
 const maxReason = 1000
 
-// cancelCall ends one running tool call; its task goes on.
-func cancelCall(w http.ResponseWriter, r *http.Request) error {
-	v := surface.VisitOf(r)
-	reach, err := v.Reach(r.Context(), authz.TasksCancel, "")
+// handleCancelCall ends one running tool call; its task goes on.
+func handleCancelCall(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksCancel, "")
 	if err != nil {
 		return err
 	}
@@ -111,30 +111,30 @@ func cancelCall(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(b.Reason) > maxReason {
-		return agentsvc.Invalid("reason", "must be at most %d bytes", maxReason)
+		return agentsvc.NewInvalidError("reason", "must be at most %d bytes", maxReason)
 	}
-	id, call := surface.Param(r, "task"), surface.Param(r, "call")
-	if err := v.Tasks().CancelCall(r.Context(), reach, agentsvc.TaskID(id), agentsvc.CallID(call), b.Reason); err != nil {
+	id, call := surface.PathParam(r, "task"), surface.PathParam(r, "call")
+	if err := v.Tasks().CancelCall(r.Context(), visibility, agentsvc.TaskID(id), agentsvc.CallID(call), b.Reason); err != nil {
 		return err
 	}
 	return surface.WriteJSON(w, http.StatusOK, callCancelled{Cancelled: true, TaskID: id, CallID: call})
 }
 
-// subscribe answers with the task as it stands and its events from there on until it ends, or with the events after
+// handleSubscribe answers with the task as it stands and its events from there on until it ends, or with the events after
 // the last one that the caller has seen.
-func subscribe(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
-	p, reach, err := named(r, rpc, authz.TasksRead)
+func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	p, visibility, err := resolveTask(r, rpc, authz.TasksRead)
 	if err != nil {
 		return err
 	}
-	after, err := surface.After(r, p.After)
+	after, err := surface.ParseAfter(r, p.After)
 	if err != nil {
 		return err
 	}
-	v := surface.VisitOf(r)
-	f, err := v.Follow(r.Context(), reach, agentsvc.TaskID(p.ID), after)
+	v := surface.RequestOf(r)
+	f, err := v.SubscribeTask(r.Context(), visibility, agentsvc.TaskID(p.ID), after)
 	if err != nil {
 		return err
 	}
-	return v.Stream(w, f, surface.Dialect{Event: new(teller).event, Fault: rpc.Fault})
+	return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError})
 }

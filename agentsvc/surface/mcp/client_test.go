@@ -19,18 +19,18 @@ import (
 	"stoa/authz"
 )
 
-// connect is the official client for Go, as a user of an app at the server of one of its agents.
-func connect(t *testing.T, h *surfacetest.House, app, sub, agent string, o *sdk.ClientOptions) (*sdk.ClientSession, error) {
+// connectClient is the official client for Go, as a user of an app at the server of one of its agents.
+func connectClient(t *testing.T, h *surfacetest.Fixture, app, sub, agent string, o *sdk.ClientOptions) (*sdk.ClientSession, error) {
 	t.Helper()
-	return connectAs(t, h, app, sub, agent, "", o)
+	return connectRevision(t, h, app, sub, agent, "", o)
 }
 
-// connectAs is connect in a revision of the protocol, "" = the newest.
-func connectAs(t *testing.T, h *surfacetest.House, app, sub, agent, revision string, o *sdk.ClientOptions) (*sdk.ClientSession, error) {
+// connectRevision is connect in a revision of the protocol, "" = the newest.
+func connectRevision(t *testing.T, h *surfacetest.Fixture, app, sub, agent, revision string, o *sdk.ClientOptions) (*sdk.ClientSession, error) {
 	t.Helper()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
 	at := &sdk.StreamableClientTransport{
-		Endpoint: h.URL + "/mcp/" + agent, HTTPClient: &http.Client{Transport: surfacetest.Bearer(h.Token(t, app, authz.TokenSpec{Subject: sub}))}, MaxRetries: -1,
+		Endpoint: h.URL + "/mcp/" + agent, HTTPClient: &http.Client{Transport: surfacetest.BearerTransport(h.MintToken(t, app, authz.TokenSpec{Subject: sub}))}, MaxRetries: -1,
 	}
 	s, err := c.Connect(t.Context(), at, &sdk.ClientSessionOptions{ProtocolVersion: revision})
 	if err == nil {
@@ -39,21 +39,21 @@ func connectAs(t *testing.T, h *surfacetest.House, app, sub, agent, revision str
 	return s, err
 }
 
-type outcome struct {
+type taskOutcome struct {
 	TaskID    string `json:"task_id"`
 	ContextID string `json:"context_id"`
 	State     string `json:"state"`
 	Text      string `json:"text"`
 }
 
-// use calls an agent's tool.
-func use(t *testing.T, s *sdk.ClientSession, agent string, args map[string]any) (*sdk.CallToolResult, outcome) {
+// callTool calls an agent's tool.
+func callTool(t *testing.T, s *sdk.ClientSession, agent string, args map[string]any) (*sdk.CallToolResult, taskOutcome) {
 	t.Helper()
 	res, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: agent, Arguments: args})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out outcome
+	var out taskOutcome
 	raw, _ := json.Marshal(res.StructuredContent)
 	if err := json.Unmarshal(raw, &out); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func use(t *testing.T, s *sdk.ClientSession, agent string, args map[string]any) 
 	return res, out
 }
 
-func textOf(res *sdk.CallToolResult) string {
+func resultText(res *sdk.CallToolResult) string {
 	var texts []string
 	for _, c := range res.Content {
 		if text, ok := c.(*sdk.TextContent); ok {
@@ -74,9 +74,9 @@ func textOf(res *sdk.CallToolResult) string {
 // TestVersions: official clients of any revision agree on one with the server, the newest that both have.
 func TestVersions(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for wanted, want := range map[string]string{"": "2026-07-28", "2026-07-28": "2026-07-28", "2025-11-25": "2025-11-25", "2025-06-18": "2025-06-18", "2024-11-05": "2025-11-25"} {
-		s, err := connectAs(t, h, "acme", "ana", "assistant", wanted, nil)
+		s, err := connectRevision(t, h, "acme", "ana", "assistant", wanted, nil)
 		if err != nil {
 			t.Errorf("a client of %q: %v", wanted, err)
 			continue
@@ -84,8 +84,8 @@ func TestVersions(t *testing.T) {
 		if got := s.InitializeResult().ProtocolVersion; got != want {
 			t.Errorf("a client of %q agrees on %s, want %s", wanted, got, want)
 		}
-		if res, _ := use(t, s, "assistant", map[string]any{"message": "hello"}); textOf(res) != "You said: hello" {
-			t.Errorf("a client of %q is answered %q", wanted, textOf(res))
+		if res, _ := callTool(t, s, "assistant", map[string]any{"message": "hello"}); resultText(res) != "You said: hello" {
+			t.Errorf("a client of %q is answered %q", wanted, resultText(res))
 		}
 	}
 }
@@ -93,17 +93,17 @@ func TestVersions(t *testing.T) {
 // TestClient has the official client find the tool, call it and go on with what came of it, with a handshake and without.
 func TestClient(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
 		t.Run(revision, func(t *testing.T) {
 			t.Parallel()
-			useAll(t, h, revision)
+			checkRevision(t, h, revision)
 		})
 	}
 }
 
-func useAll(t *testing.T, h *surfacetest.House, revision string) {
-	s, err := connectAs(t, h, "acme", "ana", "assistant", revision, nil)
+func checkRevision(t *testing.T, h *surfacetest.Fixture, revision string) {
+	s, err := connectRevision(t, h, "acme", "ana", "assistant", revision, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,25 +128,25 @@ func useAll(t *testing.T, h *surfacetest.House, revision string) {
 		{"refuse", "I may not do that.", "rejected", true},
 	}
 	for _, tt := range tests {
-		res, out := use(t, s, "assistant", map[string]any{"message": tt.message})
-		if textOf(res) != tt.text || out.State != tt.state || res.IsError != tt.isError || out.TaskID == "" {
-			t.Errorf("%s: %q %+v, error %v", tt.message, textOf(res), out, res.IsError)
+		res, out := callTool(t, s, "assistant", map[string]any{"message": tt.message})
+		if resultText(res) != tt.text || out.State != tt.state || res.IsError != tt.isError || out.TaskID == "" {
+			t.Errorf("%s: %q %+v, error %v", tt.message, resultText(res), out, res.IsError)
 		}
 		if tt.state != "input_required" {
 			continue
 		}
-		if again, next := use(t, s, "assistant", map[string]any{"message": "Rome", "task_id": out.TaskID}); next.TaskID != out.TaskID || textOf(again) != "You said: Rome" {
-			t.Errorf("the answer to the question: %q %+v", textOf(again), next)
+		if repeated, next := callTool(t, s, "assistant", map[string]any{"message": "Rome", "task_id": out.TaskID}); next.TaskID != out.TaskID || resultText(repeated) != "You said: Rome" {
+			t.Errorf("the answer to the question: %q %+v", resultText(repeated), next)
 		}
-		if _, next := use(t, s, "assistant", map[string]any{"message": "hello", "context_id": out.ContextID}); next.ContextID != out.ContextID || next.TaskID == out.TaskID {
+		if _, next := callTool(t, s, "assistant", map[string]any{"message": "hello", "context_id": out.ContextID}); next.ContextID != out.ContextID || next.TaskID == out.TaskID {
 			t.Errorf("the next message of the conversation: %+v", next)
 		}
 	}
 	for name, args := range map[string]map[string]any{
 		"no message": {}, "unknown task": {"message": "hello", "task_id": "01a00000-0000-7000-8000-000000000000"}, "unknown argument": {"message": "hello", "more": 1},
 	} {
-		if res, _ := use(t, s, "assistant", args); !res.IsError || textOf(res) == "" {
-			t.Errorf("%s: %q, error %v", name, textOf(res), res.IsError)
+		if res, _ := callTool(t, s, "assistant", args); !res.IsError || resultText(res) == "" {
+			t.Errorf("%s: %q, error %v", name, resultText(res), res.IsError)
 		}
 	}
 	if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "clerk", Arguments: map[string]any{"message": "hello"}}); err == nil {
@@ -157,23 +157,23 @@ func useAll(t *testing.T, h *surfacetest.House, revision string) {
 // TestClientElsewhere has a stranger use what is not theirs.
 func TestClientElsewhere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	s, err := connect(t, h, "acme", "ana", "assistant", nil)
+	h := newFixture(t)
+	s, err := connectClient(t, h, "acme", "ana", "assistant", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, out := use(t, s, "assistant", map[string]any{"message": "ask"})
+	_, out := callTool(t, s, "assistant", map[string]any{"message": "ask"})
 	for _, who := range [][2]string{{"acme", "eve"}, {"globex", "ana"}} {
-		other, err := connect(t, h, who[0], who[1], "assistant", nil)
+		other, err := connectClient(t, h, who[0], who[1], "assistant", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if res, _ := use(t, other, "assistant", map[string]any{"message": "mine now", "task_id": out.TaskID}); !res.IsError || textOf(res) != "not found" {
-			t.Errorf("%s continues the task of ana: %q", who, textOf(res))
+		if res, _ := callTool(t, other, "assistant", map[string]any{"message": "mine now", "task_id": out.TaskID}); !res.IsError || resultText(res) != "not found" {
+			t.Errorf("%s continues the task of ana: %q", who, resultText(res))
 		}
 	}
 	for _, agent := range []string{"hidden", "nobody"} {
-		if _, err := connect(t, h, "acme", "ana", agent, nil); err == nil {
+		if _, err := connectClient(t, h, "acme", "ana", agent, nil); err == nil {
 			t.Errorf("there is a server of %s", agent)
 		}
 	}
@@ -182,15 +182,15 @@ func TestClientElsewhere(t *testing.T) {
 // TestClientProgress is told of what the agent says on the way.
 func TestClientProgress(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	var mu sync.Mutex
-	var told []string
+	var received []string
 	last := 0.0
-	s, err := connect(t, h, "acme", "ana", "assistant", &sdk.ClientOptions{
+	s, err := connectClient(t, h, "acme", "ana", "assistant", &sdk.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 			mu.Lock()
 			defer mu.Unlock()
-			if told = append(told, r.Params.Message); r.Params.Progress <= last {
+			if received = append(received, r.Params.Message); r.Params.Progress <= last {
 				t.Errorf("progress went from %v to %v", last, r.Params.Progress)
 			}
 			last = r.Params.Progress
@@ -204,12 +204,12 @@ func TestClientProgress(t *testing.T) {
 	if _, err := s.CallTool(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	surfacetest.Until(t, "all progress was told", func() bool {
+	surfacetest.WaitUntil(t, "all progress was told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(told) == 3
+		return len(received) == 3
 	})
-	if diff := cmp.Diff([]string{"submitted", "working", "Let me see."}, told); diff != "" {
+	if diff := cmp.Diff([]string{"submitted", "working", "Let me see."}, received); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -217,24 +217,24 @@ func TestClientProgress(t *testing.T) {
 // TestClientCancels ends the task of a call that the client gives up: by a notification, or where it has no session by leaving.
 func TestClientCancels(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
-		s, err := connectAs(t, h, "acme", "ana", "assistant", revision, nil)
+		s, err := connectRevision(t, h, "acme", "ana", "assistant", revision, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, giveUp := context.WithCancel(t.Context())
-		gone := make(chan error)
+		clientDone := make(chan error)
 		go func() {
 			_, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "assistant", Arguments: map[string]any{"message": "never"}})
-			gone <- err
+			clientDone <- err
 		}()
-		surfacetest.Until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
+		surfacetest.WaitUntil(t, "the task has begun", func() bool { return h.Workers.Inflight() == 1 })
 		giveUp()
-		if err := <-gone; err == nil {
+		if err := <-clientDone; err == nil {
 			t.Errorf("%s: a call that was given up has a result", revision)
 		}
-		surfacetest.Until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
+		surfacetest.WaitUntil(t, "the task has ended", func() bool { return h.Workers.Inflight() == 0 })
 	}
 }
 
@@ -245,9 +245,9 @@ func TestJavaScript(t *testing.T) {
 	if folder == "" {
 		t.Skip("ATTENTION: without STOA_TEST_CLIENT_SDKS (the folder that .ci/client-sdks prints) nobody saw the official client for JavaScript served")
 	}
-	h := newHouse(t)
+	h := newFixture(t)
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL+"/mcp/assistant",
-		h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}), h.Token(t, "acme", authz.TokenSpec{Subject: "eve"}))
+		h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"}), h.MintToken(t, "acme", authz.TokenSpec{Subject: "eve"}))
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
 	if err != nil {
@@ -269,22 +269,22 @@ func TestJavaScript(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the client saw (-want +got):\n%s", diff)
 	}
-	surfacetest.Until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
+	surfacetest.WaitUntil(t, "the task has ended", func() bool { return h.Workers.Inflight() == 0 })
 }
 
 // TestCancelIsTheOwners has a stranger who knows a session's name and a request's id cancel nothing.
 func TestCancelIsTheOwners(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	post := func(app, sub string, body string) *http.Response {
-		return h.Open(t, http.MethodPost, "/mcp/assistant", h.Token(t, app, authz.TokenSpec{Subject: sub}), body,
+		return h.OpenResponse(t, http.MethodPost, "/mcp/assistant", h.MintToken(t, app, authz.TokenSpec{Subject: sub}), body,
 			"MCP-Session-Id", "known", "Accept", "application/json, text/event-stream")
 	}
 	call := post("acme", "ana", `{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "assistant", "arguments": {"message": "never"}}}`)
 	defer call.Body.Close()
-	surfacetest.Until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
+	surfacetest.WaitUntil(t, "the task has begun", func() bool { return h.Workers.Inflight() == 1 })
 	for _, who := range [][2]string{{"acme", "eve"}, {"globex", "ana"}, {"acme", "ana"}} {
-		if h.Pool.Inflight() != 1 {
+		if h.Workers.Inflight() != 1 {
 			t.Fatal("a stranger has cancelled the call")
 		}
 		resp := post(who[0], who[1], `{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}`)
@@ -292,7 +292,7 @@ func TestCancelIsTheOwners(t *testing.T) {
 			t.Errorf("%s: %d", who, resp.StatusCode)
 		}
 	}
-	next := surfacetest.Events(t, call)
+	next := surfacetest.ReadEvents(t, call)
 	if ev, ok := next(); !ok || !strings.Contains(ev.Text, `"state":"cancelled"`) {
 		t.Errorf("the call ends with %s", ev.Text)
 	}
@@ -303,7 +303,7 @@ func TestOrigins(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{
 		Default: surfacetest.Script, Surface: surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://good.test"}}},
-	}, routes)
+	}, newRoutes)
 	for origin, want := range map[string]int{"": 200, "https://good.test": 200, "https://evil.test": 403, "null": 403} {
 		resp, body := h.Do(t, http.MethodPost, "/mcp/assistant", "", `{"jsonrpc": "2.0", "id": 1, "method": "ping"}`, "Origin", origin)
 		if resp.StatusCode != want {

@@ -4,7 +4,7 @@
 // repetition is harmless and the call can be cancelled, through whichever process.
 //
 // wire.go holds the shapes, revision.go what the newest revision of the protocol asks for, call.go answers calls of the tool,
-// tell.go turns words into what a model reads.
+// encode.go turns words into what a model reads.
 package mcp
 
 import (
@@ -26,10 +26,10 @@ type Options struct {
 
 // Routes returns what the surface answers.
 func Routes(o Options) []surface.Route {
-	c := caller{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
+	c := handler{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
 	return []surface.Route{{
-		Method: http.MethodPost, Pattern: "/mcp/{agent}", Kind: surface.Tenant, Messages: true, Waits: true, Serve: c.serve,
-		Sends: []string{versionHeader, methodHeader, nameHeader, sessionHeader}, Reads: []string{sessionHeader},
+		Method: http.MethodPost, Pattern: "/mcp/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: c.handleRequest,
+		RequestHeaders: []string{versionHeader, methodHeader, nameHeader, sessionHeader}, ResponseHeaders: []string{sessionHeader},
 	}}
 }
 
@@ -40,108 +40,108 @@ const (
 	sessionHeader = "MCP-Session-Id"
 )
 
-// caller answers the methods of one agent's server.
-type caller struct {
+// handler answers the methods of one agent's server.
+type handler struct {
 	blockFor time.Duration
 }
 
-func (c caller) serve(w http.ResponseWriter, r *http.Request) error {
-	return surface.Endpoint{Find: c.find, Status: status}.Serve(w, r)
+func (c handler) handleRequest(w http.ResponseWriter, r *http.Request) error {
+	return surface.Endpoint{FindMethod: c.findMethod, ErrorStatus: errorStatus}.ServeRPC(w, r)
 }
 
-// find returns the method of that name in the revision that the request speaks, which before an initialize it does not say.
-func (c caller) find(r *http.Request, name string) (surface.Method, error) {
+// findMethod returns the method of that name in the revision that the request speaks, which before an initialize it does not say.
+func (c handler) findMethod(r *http.Request, name string) (surface.Method, error) {
 	switch v := r.Header.Get(versionHeader); {
-	case v == newest:
-		return alone(c.method(name)), nil
-	case v == "" || slices.Contains(versions, v):
-		return c.older(name), nil
+	case v == newestRevision:
+		return requireSelfDescription(c.findNewestMethod(name)), nil
+	case v == "" || slices.Contains(supportedVersions, v):
+		return c.findOlderMethod(name), nil
 	default:
-		return unspoken(v), nil
+		return refuseVersion(v), nil
 	}
 }
 
-// method finds a method of the newest revision.
-func (c caller) method(name string) surface.Method {
+// findNewestMethod finds a method of the newest revision.
+func (c handler) findNewestMethod(name string) surface.Method {
 	switch name {
 	case "server/discover":
-		return admitted(discover)
+		return requireAgentAccess(handleDiscover)
 	case "tools/list":
-		return admitted(list)
+		return requireAgentAccess(handleListTools)
 	case "tools/call":
-		return c.call
+		return c.handleCallTool
 	}
 	if strings.HasPrefix(name, "notifications/") {
-		return admitted(heard)
+		return requireAgentAccess(handleNotification)
 	}
 	return nil
 }
 
-// older finds a method of the revisions that begin with a handshake.
-func (c caller) older(name string) surface.Method {
+// findOlderMethod finds a method of the revisions that begin with a handshake.
+func (c handler) findOlderMethod(name string) surface.Method {
 	switch name {
 	case "initialize":
-		return admitted(initialize)
+		return requireAgentAccess(handleInitialize)
 	case "ping":
-		return admitted(ping)
+		return requireAgentAccess(handlePing)
 	case "notifications/cancelled":
-		return cancelled
+		return handleCancelled
 	case "server/discover":
 		return nil
 	}
-	return c.method(name)
+	return c.findNewestMethod(name)
 }
 
-// admitted returns m for those who may call the agent.
-func admitted(m surface.Method) surface.Method {
+// requireAgentAccess returns m for those who may call the agent.
+func requireAgentAccess(m surface.Method) surface.Method {
 	return func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
-		if err := surface.VisitOf(r).Use(r.Context(), authz.AgentsCall, surface.Param(r, "agent"), ""); err != nil {
+		if err := surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), ""); err != nil {
 			return err
 		}
 		return m(w, r, rpc)
 	}
 }
 
-func ping(_ http.ResponseWriter, _ *http.Request, rpc *surface.RPC) error {
-	return rpc.Reply(struct{}{})
+func handlePing(_ http.ResponseWriter, _ *http.Request, rpc *surface.RPC) error {
+	return rpc.WriteResult(struct{}{})
 }
 
-// heard takes a notification that changes nothing.
-func heard(w http.ResponseWriter, _ *http.Request, _ *surface.RPC) error {
+// handleNotification takes a notification that changes nothing.
+func handleNotification(w http.ResponseWriter, _ *http.Request, _ *surface.RPC) error {
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }
 
-// initialize agrees on a version and gives the client its session.
-func initialize(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+// handleInitialize agrees on a version and gives the client its session.
+func handleInitialize(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	var p initializeParams
-	if err := rpc.Decode(&p); err != nil {
+	if err := rpc.DecodeParams(&p); err != nil {
 		return err
 	}
-	card, err := surface.VisitOf(r).Callee(surface.Param(r, "agent"))
+	card, err := surface.RequestOf(r).FindAgent(surface.PathParam(r, "agent"))
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(versions[1:], p.ProtocolVersion) {
-		p.ProtocolVersion = versions[1]
+	if !slices.Contains(supportedVersions[1:], p.ProtocolVersion) {
+		p.ProtocolVersion = supportedVersions[1]
 	}
 	w.Header().Set(sessionHeader, agentsvc.NewID())
-	return rpc.Reply(initializeResult{ProtocolVersion: p.ProtocolVersion, ServerInfo: newImplementation(card), Instructions: card.Description})
+	return rpc.WriteResult(initializeResult{ProtocolVersion: p.ProtocolVersion, ServerInfo: newImplementation(card), Instructions: card.Description})
 }
 
-func list(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
-	card, err := surface.VisitOf(r).Callee(surface.Param(r, "agent"))
+func handleListTools(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	card, err := surface.RequestOf(r).FindAgent(surface.PathParam(r, "agent"))
 	if err != nil {
 		return err
 	}
-	about := card.Description
+	description := card.Description
 	for _, s := range card.Skills {
 		if s.Description != card.Description { // else it is what every agent can do that names no skills
-			about += "\n- " + s.Name + ": " + s.Description
+			description += "\n- " + s.Name + ": " + s.Description
 		}
 	}
-	return rpc.Reply(toolList{complete(r).cacheable(), []tool{{
-		Name: card.Agent, Title: card.Name, Description: cmp.Or(strings.TrimSpace(about), "Sends a message to the agent "+card.Name+"."),
+	return rpc.WriteResult(toolList{newResultBase(r).withCachePolicy(), []tool{{
+		Name: card.Agent, Title: card.Name, Description: cmp.Or(strings.TrimSpace(description), "Sends a message to the agent "+card.Name+"."),
 		InputSchema: inputSchema, OutputSchema: outputSchema,
 	}}})
 }

@@ -13,8 +13,8 @@ type (
 		ProtocolVersion string `json:"protocolVersion"`
 	}
 	callParams struct {
-		Name      string         `json:"name"`
-		Arguments surface.Within `json:"arguments"`
+		Name      string              `json:"name"`
+		Arguments surface.AliasedJSON `json:"arguments"`
 		Meta      struct {
 			ProgressToken json.RawMessage `json:"progressToken"`
 		} `json:"_meta"`
@@ -54,12 +54,12 @@ type (
 		Version string `json:"version"`
 	}
 	discoverResult struct {
-		completion
+		resultBase
 		SupportedVersions []string     `json:"supportedVersions"`
 		Capabilities      capabilities `json:"capabilities"`
 		Instructions      string       `json:"instructions,omitempty"`
 	}
-	completion struct {
+	resultBase struct {
 		ResultType string      `json:"resultType,omitempty"`
 		TTL        *int        `json:"ttlMs,omitempty"`
 		Scope      string      `json:"cacheScope,omitempty"`
@@ -69,7 +69,7 @@ type (
 		Server implementation `json:"io.modelcontextprotocol/serverInfo"`
 	}
 	toolList struct {
-		completion
+		resultBase
 		Tools []tool `json:"tools"`
 	}
 	tool struct {
@@ -80,12 +80,12 @@ type (
 		OutputSchema json.RawMessage `json:"outputSchema"`
 	}
 	callResult struct {
-		completion
-		Content    []content `json:"content"`
-		Structured *outcome  `json:"structuredContent,omitempty"`
-		IsError    bool      `json:"isError"`
+		resultBase
+		Content    []content    `json:"content"`
+		Structured *taskOutcome `json:"structuredContent,omitempty"`
+		IsError    bool         `json:"isError"`
 	}
-	outcome struct {
+	taskOutcome struct {
 		TaskID    string `json:"task_id"`
 		ContextID string `json:"context_id"`
 		State     string `json:"state"`
@@ -106,7 +106,7 @@ type (
 		MimeType string `json:"mimeType,omitempty"`
 		Blob     []byte `json:"blob"`
 	}
-	mismatch struct {
+	headerMismatch struct {
 		Header string `json:"header"`
 	}
 	refusedVersion struct {

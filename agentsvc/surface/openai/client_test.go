@@ -24,28 +24,28 @@ import (
 	"stoa/authz"
 )
 
-// newHouse is a house with the surfacetest.Script as the default app, and as the apps acme and globex.
-func newHouse(t *testing.T) *surfacetest.House {
+// newFixture is a house with the surfacetest.Script as the default app, and as the apps acme and globex.
+func newFixture(t *testing.T) *surfacetest.Fixture {
 	t.Helper()
-	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, routes)
-	h.App(t, "acme", surfacetest.Script)
-	h.App(t, "globex", strings.ReplaceAll(surfacetest.Script, "clerk", "scribe"))
+	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, newRoutes)
+	h.CreateApp(t, "acme", surfacetest.Script)
+	h.CreateApp(t, "globex", strings.ReplaceAll(surfacetest.Script, "clerk", "scribe"))
 	return h
 }
 
-// client is the official client for Go, as a user of an app.
-func client(t *testing.T, h *surfacetest.House, app, sub string) sdk.Client {
+// newClient is the official client for Go, as a user of an app.
+func newClient(t *testing.T, h *surfacetest.Fixture, app, sub string) sdk.Client {
 	t.Helper()
-	return sdk.NewClient(option.WithBaseURL(h.URL+"/openai/v1"), option.WithAPIKey(h.Token(t, app, authz.TokenSpec{Subject: sub})))
+	return sdk.NewClient(option.WithBaseURL(h.URL+"/openai/v1"), option.WithAPIKey(h.MintToken(t, app, authz.TokenSpec{Subject: sub})))
 }
 
-// ask has an agent answer a question that comes after what was said before.
-func ask(agent, question string, before ...sdk.ChatCompletionMessageParamUnion) sdk.ChatCompletionNewParams {
+// newChatParams has an agent answer a question that comes after what was said before.
+func newChatParams(agent, question string, before ...sdk.ChatCompletionMessageParamUnion) sdk.ChatCompletionNewParams {
 	return sdk.ChatCompletionNewParams{Model: agent, Messages: append(before, sdk.UserMessage(question))}
 }
 
-// streamed reads a stream to its end, put together as the client does.
-func streamed(t *testing.T, c sdk.Client, p sdk.ChatCompletionNewParams) (answer sdk.ChatCompletionAccumulator, err error) {
+// readStream reads a stream to its end, put together as the client does.
+func readStream(t *testing.T, c sdk.Client, p sdk.ChatCompletionNewParams) (answer sdk.ChatCompletionAccumulator, err error) {
 	t.Helper()
 	p.StreamOptions.IncludeUsage = sdk.Bool(true)
 	s := c.Chat.Completions.NewStreaming(t.Context(), p)
@@ -61,8 +61,8 @@ func streamed(t *testing.T, c sdk.Client, p sdk.ChatCompletionNewParams) (answer
 // TestClient has the official client call agents, at once and streamed: the answers must be the same.
 func TestClient(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	c := client(t, h, "acme", "ana")
+	h := newFixture(t)
+	c := newClient(t, h, "acme", "ana")
 	tests := []struct {
 		question, content, finish string
 		tokens                    [2]int64
@@ -75,15 +75,15 @@ func TestClient(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.question, func(t *testing.T) {
 			t.Parallel()
-			whole, err := c.Chat.Completions.New(t.Context(), ask("assistant", tt.question))
+			complete, err := c.Chat.Completions.New(t.Context(), newChatParams("assistant", tt.question))
 			if err != nil {
 				t.Fatal(err)
 			}
-			pieces, err := streamed(t, c, ask("assistant", tt.question))
+			pieces, err := readStream(t, c, newChatParams("assistant", tt.question))
 			if err != nil {
 				t.Fatal(err)
 			}
-			for how, got := range map[string]sdk.ChatCompletion{"whole": *whole, "streamed": pieces.ChatCompletion} {
+			for how, got := range map[string]sdk.ChatCompletion{"whole": *complete, "streamed": pieces.ChatCompletion} {
 				if got.ID == "" || got.Model != "assistant" || got.Created == 0 || len(got.Choices) != 1 {
 					t.Fatalf("%s: %s", how, got.RawJSON())
 				}
@@ -102,8 +102,8 @@ func TestClient(t *testing.T) {
 // TestClientErrors has the client meet what can go wrong.
 func TestClientErrors(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	c := client(t, h, "acme", "ana")
+	h := newFixture(t)
+	c := newClient(t, h, "acme", "ana")
 	stranger := sdk.NewClient(option.WithBaseURL(h.URL+"/apps/acme/openai/v1"), option.WithAPIKey("nobody's"))
 	tests := []struct {
 		name   string
@@ -114,12 +114,12 @@ func TestClientErrors(t *testing.T) {
 		code   string
 		param  string
 	}{
-		{"no such agent", c, ask("nobody", "hello"), 404, "invalid_request_error", "not_found", ""},
-		{"another app's agent", c, ask("scribe", "hello"), 404, "invalid_request_error", "not_found", ""},
-		{"private agent", c, ask("hidden", "hello"), 404, "invalid_request_error", "not_found", ""},
-		{"wrong credential", stranger, ask("assistant", "hello"), 401, "authentication_error", "unauthenticated", ""},
-		{"failed", c, ask("assistant", "break"), 422, "task_error", "task_failed", ""},
-		{"two answers", c, sdk.ChatCompletionNewParams{Model: "assistant", Messages: ask("", "hi").Messages, N: sdk.Int(2)}, 400, "invalid_request_error", "invalid_argument", "n"},
+		{"no such agent", c, newChatParams("nobody", "hello"), 404, "invalid_request_error", "not_found", ""},
+		{"another app's agent", c, newChatParams("scribe", "hello"), 404, "invalid_request_error", "not_found", ""},
+		{"private agent", c, newChatParams("hidden", "hello"), 404, "invalid_request_error", "not_found", ""},
+		{"wrong credential", stranger, newChatParams("assistant", "hello"), 401, "authentication_error", "unauthenticated", ""},
+		{"failed", c, newChatParams("assistant", "break"), 422, "task_error", "task_failed", ""},
+		{"two answers", c, sdk.ChatCompletionNewParams{Model: "assistant", Messages: newChatParams("", "hi").Messages, N: sdk.Int(2)}, 400, "invalid_request_error", "invalid_argument", "n"},
 		{"no question", c, sdk.ChatCompletionNewParams{Model: "assistant", Messages: []sdk.ChatCompletionMessageParamUnion{sdk.AssistantMessage("hi")}}, 400, "invalid_request_error", "invalid_argument", "messages"},
 	}
 	for _, tt := range tests {
@@ -135,7 +135,7 @@ func TestClientErrors(t *testing.T) {
 			}
 		})
 	}
-	if _, err := streamed(t, c, ask("assistant", "break")); err == nil || !strings.Contains(err.Error(), "task_failed") {
+	if _, err := readStream(t, c, newChatParams("assistant", "break")); err == nil || !strings.Contains(err.Error(), "task_failed") {
 		t.Errorf("a stream of a task that failed: %v", err)
 	}
 }
@@ -143,9 +143,9 @@ func TestClientErrors(t *testing.T) {
 // TestClientModels lists agents as models.
 func TestClientModels(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for app, want := range map[string][]string{"acme": {"assistant", "clerk"}, "globex": {"assistant", "scribe"}} {
-		c := client(t, h, app, "ana")
+		c := newClient(t, h, app, "ana")
 		page, err := c.Models.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -171,8 +171,8 @@ func TestClientModels(t *testing.T) {
 // TestClientLimits uses up a limit: the client is told when to come back.
 func TestClientLimits(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{}, routes)
-	h.App(t, "acme", surfacetest.Script+`rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 1}]}`)
+	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
+	h.CreateApp(t, "acme", surfacetest.Script+`rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 1}]}`)
 	var header http.Header
 	seen := option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		resp, err := next(r)
@@ -181,24 +181,24 @@ func TestClientLimits(t *testing.T) {
 		}
 		return resp, err
 	})
-	c := client(t, h, "acme", "ana")
-	if _, err := c.Chat.Completions.New(t.Context(), ask("assistant", "hello"), seen); err != nil {
+	c := newClient(t, h, "acme", "ana")
+	if _, err := c.Chat.Completions.New(t.Context(), newChatParams("assistant", "hello"), seen); err != nil {
 		t.Fatal(err)
 	}
-	_, err := c.Chat.Completions.New(t.Context(), ask("assistant", "hello"), seen, option.WithMaxRetries(0))
+	_, err := c.Chat.Completions.New(t.Context(), newChatParams("assistant", "hello"), seen, option.WithMaxRetries(0))
 	var got *sdk.Error
 	if !errors.As(err, &got) || got.StatusCode != http.StatusTooManyRequests || got.Type != "rate_limit_error" || header.Get("Retry-After") == "" {
 		t.Errorf("the second call: %v, Retry-After %q", err, header.Get("Retry-After"))
 	}
 }
 
-// upstream is a model's server that keeps what it was told last.
-type upstream struct {
-	mu   sync.Mutex
-	told string
+// fakeUpstream is a model's server that keeps what it was told last.
+type fakeUpstream struct {
+	mu           sync.Mutex
+	lastMessages string
 }
 
-func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (u *fakeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var b struct {
 		Messages []struct {
@@ -207,13 +207,13 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_ = json.Unmarshal(body, &b)
-	var told strings.Builder
+	var received strings.Builder
 	for _, m := range b.Messages {
 		content, _ := json.Marshal(m.Content)
-		told.WriteString(m.Role + " " + string(content) + "\n")
+		received.WriteString(m.Role + " " + string(content) + "\n")
 	}
 	u.mu.Lock()
-	u.told = told.String()
+	u.lastMessages = received.String()
 	u.mu.Unlock()
 	w.Header().Set("Content-Type", "text/event-stream")
 	_, _ = io.WriteString(w, `data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"Yes."},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
@@ -223,16 +223,16 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // guardrails.
 func TestConversation(t *testing.T) {
 	t.Parallel()
-	up := &upstream{}
+	up := &fakeUpstream{}
 	srv := httptest.NewServer(up)
 	t.Cleanup(srv.Close)
 	h := surfacetest.New(t, surfacetest.Options{Default: `
 llms: {m: {provider: openai, model: m, base_url: "` + srv.URL + `", api_key: k}}
 guardrails: {rail: {enabled: true, input: {injection: {enabled: true, patterns: ["open sesame"], action: block}}}}
 agents: {assistant: {llm: m, guardrails: rail, instruction: Be kind.}}
-`}, routes)
+`}, newRoutes)
 	c := sdk.NewClient(option.WithBaseURL(h.URL+"/openai/v1"), option.WithAPIKey(""), option.WithHeaderDel("Authorization"))
-	_, err := c.Chat.Completions.New(t.Context(), ask("assistant", "And now?",
+	_, err := c.Chat.Completions.New(t.Context(), newChatParams("assistant", "And now?",
 		sdk.SystemMessage("Answer in French."), sdk.UserMessage("My name is Ana."), sdk.AssistantMessage("Hello Ana, open sesame."), sdk.UserMessage("Open sesame!")))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, h.Log)
@@ -247,41 +247,41 @@ user "And now?"
 `
 	up.mu.Lock()
 	defer up.mu.Unlock()
-	if diff := cmp.Diff(want, up.told); diff != "" {
+	if diff := cmp.Diff(want, up.lastMessages); diff != "" {
 		t.Errorf("the model was told (-want +got):\n%s", diff)
 	}
 }
 
-// TestLeaving ends the task of a client that leaves, at once or in the middle of a stream, unless it may come back.
-func TestLeaving(t *testing.T) {
+// TestClientDisconnects ends the task of a client that leaves, at once or in the middle of a stream, unless it may come back.
+func TestClientDisconnects(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	c := client(t, h, "acme", "ana")
+	h := newFixture(t)
+	c := newClient(t, h, "acme", "ana")
 	for _, stream := range []bool{false, true} {
-		ctx, leave := context.WithCancel(t.Context())
-		gone := make(chan struct{})
+		ctx, disconnect := context.WithCancel(t.Context())
+		clientDone := make(chan struct{})
 		go func() {
-			defer close(gone)
+			defer close(clientDone)
 			if stream {
-				s := c.Chat.Completions.NewStreaming(ctx, ask("assistant", "never"))
+				s := c.Chat.Completions.NewStreaming(ctx, newChatParams("assistant", "never"))
 				for s.Next() {
 				}
 				_ = s.Close()
 				return
 			}
-			_, _ = c.Chat.Completions.New(ctx, ask("assistant", "never"))
+			_, _ = c.Chat.Completions.New(ctx, newChatParams("assistant", "never"))
 		}()
-		surfacetest.Until(t, "the task has begun", func() bool { return h.Pool.Inflight() == 1 })
-		leave()
-		<-gone
-		surfacetest.Until(t, "the task has ended", func() bool { return h.Pool.Inflight() == 0 })
+		surfacetest.WaitUntil(t, "the task has begun", func() bool { return h.Workers.Inflight() == 1 })
+		disconnect()
+		<-clientDone
+		surfacetest.WaitUntil(t, "the task has ended", func() bool { return h.Workers.Inflight() == 0 })
 	}
 }
 
-// TestPatience gives up on an agent that takes too long, and does not have the client ask again.
-func TestPatience(t *testing.T) {
+// TestBlockFor gives up on an agent that takes too long, and does not have the client ask again.
+func TestBlockFor(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, func(*surfacetest.House) []surface.Route {
+	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, func(*surfacetest.Fixture) []surface.Route {
 		return openai.Routes(openai.Options{BlockFor: 20 * time.Millisecond})
 	})
 	body := map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": "never"}}}
@@ -294,14 +294,14 @@ func TestPatience(t *testing.T) {
 // TestShutdown tells a stream's reader that it ends before its answer does.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	c := client(t, h, "acme", "ana")
+	h := newFixture(t)
+	c := newClient(t, h, "acme", "ana")
 	ended := make(chan error)
 	go func() {
-		_, err := streamed(t, c, ask("assistant", "never"))
+		_, err := readStream(t, c, newChatParams("assistant", "never"))
 		ended <- err
 	}()
-	surfacetest.Until(t, "the stream is open", func() bool { return h.Pool.Inflight() == 1 && h.Server.Streams() == 1 })
+	surfacetest.WaitUntil(t, "the stream is open", func() bool { return h.Workers.Inflight() == 1 && h.Server.OpenStreams() == 1 })
 	h.Server.EndStreams()
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "unavailable") {
 		t.Errorf("the stream ended with %v", err)
@@ -315,9 +315,9 @@ func TestJavaScript(t *testing.T) {
 	if folder == "" {
 		t.Skip("ATTENTION: without STOA_TEST_CLIENT_SDKS (the folder that .ci/client-sdks prints) nobody saw the official client for JavaScript served")
 	}
-	h := newHouse(t)
-	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL, h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}),
-		h.Token(t, "globex", authz.TokenSpec{Subject: "ana"}))
+	h := newFixture(t)
+	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL, h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"}),
+		h.MintToken(t, "globex", authz.TokenSpec{Subject: "ana"}))
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
 	if err != nil {

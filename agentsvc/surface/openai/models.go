@@ -7,26 +7,26 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-func models(w http.ResponseWriter, r *http.Request) error {
-	v := surface.VisitOf(r)
+func handleListModels(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
 	answer := modelList{Object: "list", Data: []modelRecord{}}
 	for _, c := range v.Cards() {
-		answer.Data = append(answer.Data, newModel(v, c))
+		answer.Data = append(answer.Data, newModelRecord(v, c))
 	}
 	return surface.WriteJSON(w, http.StatusOK, answer)
 }
 
-func model(w http.ResponseWriter, r *http.Request) error {
-	v := surface.VisitOf(r)
-	c, err := v.Card(surface.Param(r, "agent"))
+func handleGetModel(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	c, err := v.Card(surface.PathParam(r, "agent"))
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, newModel(v, c))
+	return surface.WriteJSON(w, http.StatusOK, newModelRecord(v, c))
 }
 
-// newModel returns an agent as a model, which was made when its app was.
-func newModel(v *surface.Visit, c agentsvc.Card) modelRecord {
+// newModelRecord returns an agent as a model, which was made when its app was.
+func newModelRecord(v *surface.Request, c agentsvc.Card) modelRecord {
 	m := modelRecord{ID: c.Agent, Object: "model", OwnedBy: v.App.Name}
 	if at := v.App.CreatedAt; !at.IsZero() {
 		m.Created = at.Unix()

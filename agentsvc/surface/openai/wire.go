@@ -4,7 +4,7 @@ import "encoding/json"
 
 // What comes in. What tunes a model (temperature and the like) is the agent's own affair and passed over.
 type (
-	request struct {
+	chatRequest struct {
 		Model         string    `json:"model"`
 		Messages      []message `json:"messages"`
 		Stream        bool      `json:"stream"`
@@ -59,13 +59,13 @@ type (
 		Usage   any      `json:"usage,omitempty"`
 	}
 	choice struct {
-		Index    int     `json:"index"`
-		Message  *said   `json:"message,omitempty"`
-		Delta    *delta  `json:"delta,omitempty"`
-		Logprobs *string `json:"logprobs"`
-		Finish   *string `json:"finish_reason"`
+		Index    int               `json:"index"`
+		Message  *assistantMessage `json:"message,omitempty"`
+		Delta    *delta            `json:"delta,omitempty"`
+		Logprobs *string           `json:"logprobs"`
+		Finish   *string           `json:"finish_reason"`
 	}
-	said struct {
+	assistantMessage struct {
 		Role    string  `json:"role"`
 		Content string  `json:"content"`
 		Refusal *string `json:"refusal"`
@@ -75,16 +75,16 @@ type (
 		Content *string `json:"content,omitempty"`
 	}
 	usage struct {
-		Prompt        int64         `json:"prompt_tokens"`
-		Completion    int64         `json:"completion_tokens"`
-		Total         int64         `json:"total_tokens"`
-		PromptDetails promptDetails `json:"prompt_tokens_details"`
-		Details       details       `json:"completion_tokens_details"`
+		Prompt        int64             `json:"prompt_tokens"`
+		Completion    int64             `json:"completion_tokens"`
+		Total         int64             `json:"total_tokens"`
+		PromptDetails promptDetails     `json:"prompt_tokens_details"`
+		Details       completionDetails `json:"completion_tokens_details"`
 	}
 	promptDetails struct {
 		Cached int64 `json:"cached_tokens"`
 	}
-	details struct {
+	completionDetails struct {
 		Reasoning int64 `json:"reasoning_tokens"`
 	}
 	modelList struct {

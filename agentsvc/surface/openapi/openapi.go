@@ -18,11 +18,11 @@ import (
 // Path is where the document is served.
 const Path = "/api/openapi.json"
 
-// With returns routes and behind them the one that tells of all of them, itself included.
-func With(version string, routes []surface.Route) []surface.Route {
-	own := surface.Route{Method: http.MethodGet, Pattern: Path, Kind: surface.Open}
-	all := append(slices.Clip(routes), own)
-	document, err := Document(version, all)
+// WithDocument returns routes and behind them the one that tells of all of them, itself included.
+func WithDocument(version string, routes []surface.Route) []surface.Route {
+	documentRoute := surface.Route{Method: http.MethodGet, Pattern: Path, Kind: surface.Open}
+	all := append(slices.Clip(routes), documentRoute)
+	document, err := BuildDocument(version, all)
 	all[len(routes)].Serve = func(w http.ResponseWriter, _ *http.Request) error {
 		if err != nil {
 			return err
@@ -59,9 +59,9 @@ type description struct {
 	Kind    string   `json:"kind"`
 }
 
-// Described lists the operations that are described, each by its method and pattern.
-func Described() (keys []string) {
-	d, err := read()
+// DescribedOperations lists the operations that are described, each by its method and pattern.
+func DescribedOperations() (keys []string) {
+	d, err := readDescriptions()
 	if err != nil {
 		return nil
 	}
@@ -71,141 +71,141 @@ func Described() (keys []string) {
 	return keys
 }
 
-func read() (d descriptions, err error) {
+func readDescriptions() (d descriptions, err error) {
 	err = json.Unmarshal(descriptionsJSON, &d)
 	return d, err
 }
 
-// object is a piece of the document.
-type object = map[string]any
+// jsonObject is a piece of the document.
+type jsonObject = map[string]any
 
-// Document returns the document of routes for a version of the service. Of a route that nobody described it tells what the table
+// BuildDocument returns the document of routes for a version of the service. Of a route that nobody described it tells what the table
 // of routes knows.
-func Document(version string, routes []surface.Route) ([]byte, error) {
-	d, err := read()
+func BuildDocument(version string, routes []surface.Route) ([]byte, error) {
+	d, err := readDescriptions()
 	if err != nil {
 		return nil, err
 	}
-	paths := object{}
+	paths := jsonObject{}
 	for _, r := range routes {
 		key := r.Method + " " + r.Pattern
-		about, ok := d.Operations[key]
+		operationDescription, ok := d.Operations[key]
 		if !ok {
-			about = description{Tag: "other", Summary: key}
+			operationDescription = description{Tag: "other", Summary: key}
 		}
-		at, _ := paths[r.Pattern].(object)
+		at, _ := paths[r.Pattern].(jsonObject)
 		if at == nil {
-			at = object{}
+			at = jsonObject{}
 			paths[r.Pattern] = at
 		}
-		at[strings.ToLower(r.Method)] = d.operation(r, about)
+		at[strings.ToLower(r.Method)] = d.newOperation(r, operationDescription)
 	}
-	return json.Marshal(object{
+	return json.Marshal(jsonObject{
 		"openapi": "3.1.0",
-		"info": object{
+		"info": jsonObject{
 			"title": "Stoa", "version": version,
 			"description": "Agents for many tenants. What is not below /admin answers below /apps/{app} as well, where the app must be the credential's.",
 		},
-		"servers": []any{object{"url": "/"}},
+		"servers": []any{jsonObject{"url": "/"}},
 		"paths":   paths,
-		"components": object{
+		"components": jsonObject{
 			"schemas": d.Schemas,
-			"securitySchemes": object{
-				"bearer": object{"type": "http", "scheme": "bearer", "description": "A token or an API key of the app."},
-				"admin":  object{"type": "http", "scheme": "bearer", "description": "The admin secret or a token of the platform's operator."},
+			"securitySchemes": jsonObject{
+				"bearer": jsonObject{"type": "http", "scheme": "bearer", "description": "A token or an API key of the app."},
+				"admin":  jsonObject{"type": "http", "scheme": "bearer", "description": "The admin secret or a token of the platform's operator."},
 			},
 		},
 	})
 }
 
-var parameter = regexp.MustCompile(`\{(\w+)\}`)
+var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
-// operation returns the operation of a route.
-func (d descriptions) operation(r surface.Route, about description) object {
-	op := object{"operationId": id(r), "summary": about.Summary, "tags": []string{about.Tag}, "responses": d.responses(r, about), "security": security(r)}
+// newOperation returns the operation of a route.
+func (d descriptions) newOperation(r surface.Route, operationDescription description) jsonObject {
+	op := jsonObject{"operationId": operationID(r), "summary": operationDescription.Summary, "tags": []string{operationDescription.Tag}, "responses": d.newResponses(r, operationDescription), "security": newSecurity(r)}
 	var params []any
-	for _, m := range parameter.FindAllStringSubmatch(r.Pattern, -1) {
-		params = append(params, d.parameter("path", m[1], true))
+	for _, m := range pathParameter.FindAllStringSubmatch(r.Pattern, -1) {
+		params = append(params, d.newParameter("path", m[1], true))
 	}
-	for _, name := range about.Query {
-		params = append(params, d.parameter("query", name, false))
+	for _, name := range operationDescription.Query {
+		params = append(params, d.newParameter("query", name, false))
 	}
-	if r.Once {
-		params = append(params, object{
-			"name": "Idempotency-Key", "in": "header", "schema": object{"type": "string"}, "description": "Under one key the request takes effect once.",
+	if r.Idempotent {
+		params = append(params, jsonObject{
+			"name": "Idempotency-Key", "in": "header", "schema": jsonObject{"type": "string"}, "description": "Under one key the request takes effect once.",
 		})
 	}
 	if params != nil {
 		op["parameters"] = params
 	}
-	if about.Body != "" {
-		op["requestBody"] = object{"content": object{"application/json": object{"schema": ref(about.Body)}}}
+	if operationDescription.Body != "" {
+		op["requestBody"] = jsonObject{"content": jsonObject{"application/json": jsonObject{"schema": schemaRef(operationDescription.Body)}}}
 	}
 	return op
 }
 
-func (d descriptions) parameter(in, name string, required bool) object {
-	p := object{"name": name, "in": in, "schema": object{"type": "string"}, "description": d.Parameters[name]}
+func (d descriptions) newParameter(in, name string, required bool) jsonObject {
+	p := jsonObject{"name": name, "in": in, "schema": jsonObject{"type": "string"}, "description": d.Parameters[name]}
 	if required {
 		p["required"] = true
 	}
 	return p
 }
 
-// responses are what a route may answer. Errors of dialects with a form of their own are not shown.
-func (d descriptions) responses(r surface.Route, about description) object {
-	status := about.Status
+// newResponses are what a route may answer. Errors of dialects with a form of their own are not shown.
+func (d descriptions) newResponses(r surface.Route, operationDescription description) jsonObject {
+	status := operationDescription.Status
 	if status == 0 {
 		status = http.StatusOK
 	}
-	ok := object{"description": http.StatusText(status)}
-	content := object{}
-	if about.Answer != "" {
-		content["application/json"] = object{"schema": ref(about.Answer)}
+	ok := jsonObject{"description": http.StatusText(status)}
+	content := jsonObject{}
+	if operationDescription.Answer != "" {
+		content["application/json"] = jsonObject{"schema": schemaRef(operationDescription.Answer)}
 	}
-	if about.Kind != "" {
-		content[about.Kind] = object{"schema": object{"type": "string"}}
+	if operationDescription.Kind != "" {
+		content[operationDescription.Kind] = jsonObject{"schema": jsonObject{"type": "string"}}
 	}
 	if len(content) > 0 {
 		ok["content"] = content
 	}
-	out := object{strconv.Itoa(status): ok}
-	if about.Refused != "" {
-		for _, wrong := range []int{http.StatusBadRequest, http.StatusNotFound} {
-			out[strconv.Itoa(wrong)] = object{"description": http.StatusText(wrong), "content": object{"application/json": object{"schema": ref(about.Refused)}}}
+	out := jsonObject{strconv.Itoa(status): ok}
+	if operationDescription.Refused != "" {
+		for _, errorStatus := range []int{http.StatusBadRequest, http.StatusNotFound} {
+			out[strconv.Itoa(errorStatus)] = jsonObject{"description": http.StatusText(errorStatus), "content": jsonObject{"application/json": jsonObject{"schema": schemaRef(operationDescription.Refused)}}}
 		}
 	}
-	for _, other := range about.Also {
-		shape := ref(about.Answer)
+	for _, other := range operationDescription.Also {
+		shape := schemaRef(operationDescription.Answer)
 		if other >= http.StatusInternalServerError {
-			shape = object{"anyOf": []any{shape, ref("Error")}}
+			shape = jsonObject{"anyOf": []any{shape, schemaRef("Error")}}
 		}
-		out[strconv.Itoa(other)] = object{"description": http.StatusText(other), "content": object{"application/json": object{"schema": shape}}}
+		out[strconv.Itoa(other)] = jsonObject{"description": http.StatusText(other), "content": jsonObject{"application/json": jsonObject{"schema": shape}}}
 	}
-	if r.Tell == nil {
-		out["default"] = object{"description": "What went wrong", "content": object{"application/json": object{"schema": ref("Error")}}}
+	if r.EncodeError == nil {
+		out["default"] = jsonObject{"description": "What went wrong", "content": jsonObject{"application/json": jsonObject{"schema": schemaRef("Error")}}}
 	}
 	return out
 }
 
-// security is who may call a route.
-func security(r surface.Route) []any {
+// newSecurity is who may call a route.
+func newSecurity(r surface.Route) []any {
 	switch {
 	case r.Kind == surface.Admin:
-		return []any{object{"admin": []string{}}}
+		return []any{jsonObject{"admin": []string{}}}
 	case r.Kind == surface.Open, r.Signed:
 		return []any{}
 	case r.Discovery:
-		return []any{object{}, object{"bearer": []string{}}}
+		return []any{jsonObject{}, jsonObject{"bearer": []string{}}}
 	}
-	return []any{object{"bearer": []string{}}}
+	return []any{jsonObject{"bearer": []string{}}}
 }
 
-func ref(schema string) object { return object{"$ref": "#/components/schemas/" + schema} }
+func schemaRef(schema string) jsonObject { return jsonObject{"$ref": "#/components/schemas/" + schema} }
 
-var unnamed = regexp.MustCompile(`[^A-Za-z0-9]+`)
+var nonAlphanumeric = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// id returns an operation's id, made of its method and pattern.
-func id(r surface.Route) string {
-	return strings.Trim(unnamed.ReplaceAllString(strings.ToLower(r.Method)+"_"+r.Pattern, "_"), "_")
+// operationID returns an operation's id, made of its method and pattern.
+func operationID(r surface.Route) string {
+	return strings.Trim(nonAlphanumeric.ReplaceAllString(strings.ToLower(r.Method)+"_"+r.Pattern, "_"), "_")
 }

@@ -29,16 +29,16 @@ import (
 	"stoa/billing"
 )
 
-// routes are all that a server can answer.
-func routes() []surface.Route {
-	return openapi.With("v1.2.3", slices.Concat(ext.Routes(ext.Options{}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}),
+// newRoutes are all that a server can answer.
+func newRoutes() []surface.Route {
+	return openapi.WithDocument("v1.2.3", slices.Concat(ext.Routes(ext.Options{}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}),
 		mcp.Routes(mcp.Options{}), ops.Routes(ops.Options{Billing: &billing.Service{}, Metrics: http.NotFoundHandler()}), webhook.Routes(webhook.Options{})))
 }
 
-// document is the document of all routes.
-func document(t *testing.T) (raw []byte, doc map[string]any) {
+// buildDocument is the document of all routes.
+func buildDocument(t *testing.T) (raw []byte, doc map[string]any) {
 	t.Helper()
-	raw, err := openapi.Document("v1.2.3", routes())
+	raw, err := openapi.BuildDocument("v1.2.3", newRoutes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,24 +67,24 @@ func TestValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, doc := document(t)
+	_, doc := buildDocument(t)
 	if err := schema.Validate(doc); err != nil {
 		t.Error(err)
 	}
-	shapesOf(t, doc)
+	compileSchemas(t, doc)
 	delete(doc, "info")
 	if schema.Validate(doc) == nil {
 		t.Error("a document without info is valid")
 	}
 }
 
-// TestWhole wants an operation for every route, a route for every operation, ids that are all different, and words for every
+// TestDocumentComplete wants an operation for every route, a route for every operation, ids that are all different, and words for every
 // parameter.
-func TestWhole(t *testing.T) {
+func TestDocumentComplete(t *testing.T) {
 	t.Parallel()
-	_, doc := document(t)
-	answered, described := map[string]bool{}, openapi.Described()
-	for _, r := range routes() {
+	_, doc := buildDocument(t)
+	answered, described := map[string]bool{}, openapi.DescribedOperations()
+	for _, r := range newRoutes() {
 		key := r.Method + " " + r.Pattern
 		if answered[key] = true; !slices.Contains(described, key) {
 			t.Errorf("%s is answered, and nobody has described it in descriptions.json", key)
@@ -119,8 +119,8 @@ func TestWhole(t *testing.T) {
 // TestServed asks for the document without a credential. It tells of a route that nobody has described as well.
 func TestServed(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.House) []surface.Route {
-		return openapi.With("v9", []surface.Route{{Method: http.MethodGet, Pattern: "/stray"}})
+	h := surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.Fixture) []surface.Route {
+		return openapi.WithDocument("v9", []surface.Route{{Method: http.MethodGet, Pattern: "/stray"}})
 	})
 	resp, body := h.Do(t, http.MethodGet, openapi.Path, "", nil)
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/json" || !strings.Contains(body, `"version":"v9"`) || !strings.Contains(body, `"/stray"`) {
@@ -128,8 +128,8 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// shapesOf compiles the schemas of the document.
-func shapesOf(t *testing.T, doc map[string]any) map[string]*jsonschema.Schema {
+// compileSchemas compiles the schemas of the document.
+func compileSchemas(t *testing.T, doc map[string]any) map[string]*jsonschema.Schema {
 	t.Helper()
 	c := jsonschema.NewCompiler()
 	if err := c.AddResource("https://stoa.test/openapi.json", doc); err != nil {
@@ -146,22 +146,22 @@ func shapesOf(t *testing.T, doc map[string]any) map[string]*jsonschema.Schema {
 	return shapes
 }
 
-// whole are the shapes that name every member there is; the others may have more.
-var whole = regexp.MustCompile("^(Price|Plan|Overage|Retention|Budget|Usage|Credit|Ledger|Invoice|Export)")
+// strictSchemas are the shapes that name every member there is; the others may have more.
+var strictSchemas = regexp.MustCompile("^(Price|Plan|Overage|Retention|Budget|Usage|Credit|Ledger|Invoice|Export)")
 
-// closed has objects with members take no other.
-func closed(v any) {
+// forbidAdditional has objects with members take no other.
+func forbidAdditional(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		if v["properties"] != nil {
 			v["additionalProperties"] = false
 		}
 		for _, one := range v {
-			closed(one)
+			forbidAdditional(one)
 		}
 	case []any:
 		for _, one := range v {
-			closed(one)
+			forbidAdditional(one)
 		}
 	}
 }
@@ -169,35 +169,35 @@ func closed(v any) {
 // TestAnswers holds the answers of every dialogue, and the bodies that were taken, to the shapes that the document gives them.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	_, doc := document(t)
+	_, doc := buildDocument(t)
 	for name, schema := range doc["components"].(map[string]any)["schemas"].(map[string]any) {
-		if whole.MatchString(name) {
-			closed(schema)
+		if strictSchemas.MatchString(name) {
+			forbidAdditional(schema)
 		}
 	}
-	shapes, ops := shapesOf(t, doc), operations(doc)
-	held := map[string]int{}
-	for _, room := range []string{"ext", "v1", "ops", "openai", "mcp", "a2a", "webhook"} {
-		files, err := filepath.Glob("../" + room + "/testdata/*.txtar")
+	shapes, ops := compileSchemas(t, doc), listOperations(doc)
+	checkedCount := map[string]int{}
+	for _, protocol := range []string{"ext", "v1", "ops", "openai", "mcp", "a2a", "webhook"} {
+		files, err := filepath.Glob("../" + protocol + "/testdata/*.txtar")
 		if err != nil || len(files) == 0 {
-			t.Fatal(room, err)
+			t.Fatal(protocol, err)
 		}
 		for _, file := range files {
 			script, err := txtar.ParseFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			asked := ""
+			requestText := ""
 			for _, f := range script.Files {
 				if strings.HasSuffix(f.Name, ".request") {
-					asked = string(f.Data)
+					requestText = string(f.Data)
 				} else if strings.HasSuffix(f.Name, ".answer") {
-					for name, text := range map[string]string{answerShape(ops, asked, string(f.Data)): string(f.Data), bodyShape(ops, asked, string(f.Data)): asked} {
+					for name, text := range map[string]string{responseSchema(ops, requestText, string(f.Data)): string(f.Data), requestSchema(ops, requestText, string(f.Data)): requestText} {
 						if name == "" {
 							continue
 						}
-						held[name]++
-						if err := shapes[name].Validate(bodyOf(t, text)); err != nil {
+						checkedCount[name]++
+						if err := shapes[name].Validate(parseBody(t, text)); err != nil {
 							t.Errorf("%s, what is said around %s is no %s: %v", file, f.Name, name, err)
 						}
 					}
@@ -210,49 +210,49 @@ func TestAnswers(t *testing.T) {
 		"Ledger", "Invoice", "InvoiceList", "ExportList", "V1Send", "AppDraft", "AppChange", "RoleOrder", "TokenOrder",
 		"Error", "Card", "CardList", "RPC", "Task", "TaskList", "V1SendAnswer", "V1Task", "V1TaskList", "V1Card", "Completion", "ModelList", "App", "AppList", "Token", "RoleList", "Queue", "TriggerList", "WebhookAnswer",
 	} {
-		if held[name] == 0 {
+		if checkedCount[name] == 0 {
 			t.Errorf("no dialogue has an answer of the shape %s", name)
 		}
 	}
 }
 
 var (
-	first       = regexp.MustCompile(`^(GET|POST|PUT|DELETE) (\S+)`)
-	placeholder = regexp.MustCompile(`\{\{[^}]*\}\}`)
-	belowApp    = regexp.MustCompile(`^/apps/[^/]+(/.+)`)
-	variable    = regexp.MustCompile(`\{\w+\}`)
-	quoted      = regexp.MustCompile(`\\\{\w+\\\}`)
-	inexact     = regexp.MustCompile(`: (SECONDS|UNIX)\b`)
+	requestLine    = regexp.MustCompile(`^(GET|POST|PUT|DELETE) (\S+)`)
+	placeholder    = regexp.MustCompile(`\{\{[^}]*\}\}`)
+	appPrefix      = regexp.MustCompile(`^/apps/[^/]+(/.+)`)
+	pathVariable   = regexp.MustCompile(`\{\w+\}`)
+	quotedVariable = regexp.MustCompile(`\\\{\w+\\\}`)
+	inexactNumber  = regexp.MustCompile(`: (SECONDS|UNIX)\b`)
 )
 
-// answered is an operation and the paths that it answers.
-type answered struct {
+// describedOperation is an operation and the paths that it answers.
+type describedOperation struct {
 	method string
 	path   *regexp.Regexp
 	op     map[string]any
 }
 
-// operations are those of the document, of two that answer one path the one with less to fill in first.
-func operations(doc map[string]any) (all []answered) {
-	fixed := func(pattern string) int { return len(variable.ReplaceAllString(pattern, "")) }
+// listOperations are those of the document, of two that answer one path the one with less to fill in first.
+func listOperations(doc map[string]any) (all []describedOperation) {
+	fixed := func(pattern string) int { return len(pathVariable.ReplaceAllString(pattern, "")) }
 	paths := doc["paths"].(map[string]any)
 	for _, pattern := range slices.SortedFunc(maps.Keys(paths), func(x, y string) int { return fixed(y) - fixed(x) }) {
-		path := regexp.MustCompile("^" + quoted.ReplaceAllString(regexp.QuoteMeta(pattern), `[^/:]+`) + "$")
+		path := regexp.MustCompile("^" + quotedVariable.ReplaceAllString(regexp.QuoteMeta(pattern), `[^/:]+`) + "$")
 		for method, op := range paths[pattern].(map[string]any) {
-			all = append(all, answered{strings.ToUpper(method), path, op.(map[string]any)})
+			all = append(all, describedOperation{strings.ToUpper(method), path, op.(map[string]any)})
 		}
 	}
 	return all
 }
 
-// operation returns the operation of a request, nil for one that the document does not tell of.
-func operation(all []answered, asked string) map[string]any {
-	m := first.FindStringSubmatch(asked)
+// findOperation returns the operation of a request, nil for one that the document does not tell of.
+func findOperation(all []describedOperation, requestText string) map[string]any {
+	m := requestLine.FindStringSubmatch(requestText)
 	if m == nil {
 		return nil
 	}
 	path, _, _ := strings.Cut(placeholder.ReplaceAllString(m[2], "x"), "?")
-	path = belowApp.ReplaceAllString(path, "$1")
+	path = appPrefix.ReplaceAllString(path, "$1")
 	for _, a := range all {
 		if a.method == m[1] && a.path.MatchString(path) {
 			return a.op
@@ -261,26 +261,26 @@ func operation(all []answered, asked string) map[string]any {
 	return nil
 }
 
-// bodyShape returns the name of the shape that the body of a request has that was answered well. What is wrong with a call of
+// requestSchema returns the name of the shape that the body of a request has that was answered well. What is wrong with a call of
 // JSON-RPC is answered well, too.
-func bodyShape(all []answered, asked, answer string) string {
-	head, body, _ := strings.Cut(asked, "\n\n")
+func requestSchema(all []describedOperation, requestText, answer string) string {
+	head, body, _ := strings.Cut(requestText, "\n\n")
 	if answer[0] != '2' || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: application/x-www-form-urlencoded") {
 		return ""
 	}
-	of, _ := operation(all, asked)["requestBody"].(map[string]any)
-	if name := shapeIn(of); name != "RPCCall" {
+	of, _ := findOperation(all, requestText)["requestBody"].(map[string]any)
+	if name := schemaName(of); name != "RPCCall" {
 		return name
 	}
 	return ""
 }
 
-// answerShape returns the name of the shape that an answer has by the document, "" for one that it does not tell of.
-func answerShape(all []answered, asked, answer string) string {
+// responseSchema returns the name of the shape that an answer has by the document, "" for one that it does not tell of.
+func responseSchema(all []describedOperation, requestText, answer string) string {
 	if !strings.Contains(answer, "Content-Type: application/json") {
 		return ""
 	}
-	responses, _ := operation(all, asked)["responses"].(map[string]any)
+	responses, _ := findOperation(all, requestText)["responses"].(map[string]any)
 	of, ok := responses[answer[:3]].(map[string]any)
 	if status, _ := strconv.Atoi(answer[:3]); !ok && status >= http.StatusBadRequest {
 		of, ok = responses["default"].(map[string]any)
@@ -288,11 +288,11 @@ func answerShape(all []answered, asked, answer string) string {
 	if !ok {
 		return ""
 	}
-	return shapeIn(of)
+	return schemaName(of)
 }
 
-// shapeIn returns the name of the shape of what is sent or answered as JSON.
-func shapeIn(of map[string]any) string {
+// schemaName returns the name of the shape of what is sent or answered as JSON.
+func schemaName(of map[string]any) string {
 	content, _ := of["content"].(map[string]any)
 	body, _ := content["application/json"].(map[string]any)
 	schema, _ := body["schema"].(map[string]any)
@@ -300,11 +300,11 @@ func shapeIn(of map[string]any) string {
 	return strings.TrimPrefix(ref, "#/components/schemas/")
 }
 
-// bodyOf reads the body of an answer as dialogues show it.
-func bodyOf(t *testing.T, answer string) any {
+// parseBody reads the body of an answer as dialogues show it.
+func parseBody(t *testing.T, answer string) any {
 	t.Helper()
 	_, body, _ := strings.Cut(answer, "\n\n")
-	body = inexact.ReplaceAllString(body, ": 1")
+	body = inexactNumber.ReplaceAllString(body, ": 1")
 	v, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
 	if err != nil {
 		t.Fatalf("%v: %s", err, body)

@@ -15,57 +15,57 @@ import (
 const defaultOverlap = 24 * time.Hour
 
 // createKey makes an API key. This answer is the only one that ever shows it.
-func (a admin) createKey(ctx context.Context, o *order) (answer, error) {
+func (a adminAPI) createKey(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b keyBody
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
+	if err := o.decodeBody(&b, false); err != nil {
+		return mutationResult{}, err
 	}
-	spec := authz.KeySpec{Name: b.Name, Roles: b.Roles, Scope: b.Scope}
+	spec := authz.APIKeySpec{Name: b.Name, Roles: b.Roles, Scope: b.Scope}
 	if b.ExpiresAt != "" {
 		var err error
 		if spec.Expires, err = parseTime("expires_at", b.ExpiresAt, time.Time{}); err != nil {
-			return answer{}, err
+			return mutationResult{}, err
 		}
 	}
-	app, err := a.apps.Get(ctx, o.app())
+	app, err := a.apps.LoadApp(ctx, o.appName())
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	text, key, app, err := a.keys.Create(ctx, o.actor, &app, spec)
-	return shownOnce(http.StatusCreated, text, key, app), err
+	text, key, app, err := a.keys.CreateKey(ctx, o.actor, &app, spec)
+	return newKeyResult(http.StatusCreated, text, key, app), err
 }
 
 // rotateKey gives a key another text; the former one stays good for a while.
-func (a admin) rotateKey(ctx context.Context, o *order) (answer, error) {
+func (a adminAPI) rotateKey(ctx context.Context, o *mutation) (mutationResult, error) {
 	b := rotateBody{}
-	if err := o.decode(&b, true); err != nil {
-		return answer{}, err
+	if err := o.decodeBody(&b, true); err != nil {
+		return mutationResult{}, err
 	}
 	overlap := defaultOverlap
 	if b.Overlap != "" {
 		var err error
 		if overlap, err = time.ParseDuration(b.Overlap); err != nil {
-			return answer{}, agentsvc.Invalid("overlap", "must be a duration such as 24h, or 0s")
+			return mutationResult{}, agentsvc.NewInvalidError("overlap", "must be a duration such as 24h, or 0s")
 		}
 	}
-	text, key, app, err := a.keys.Rotate(ctx, o.actor, o.app(), surface.Param(o.r, "key"), overlap)
-	return shownOnce(http.StatusOK, text, key, app), err
+	text, key, app, err := a.keys.RotateKey(ctx, o.actor, o.appName(), surface.PathParam(o.r, "key"), overlap)
+	return newKeyResult(http.StatusOK, text, key, app), err
 }
 
-func shownOnce(status int, text string, k tenancy.APIKey, app tenancy.App) answer {
-	again := newKeyRecord(app.Name, k)
-	shown := again
+func newKeyResult(status int, text string, k tenancy.APIKey, app tenancy.App) mutationResult {
+	replayed := newKeyRecord(app.Name, k)
+	shown := replayed
 	shown.Key = text
-	return answer{status: status, body: shown, again: again, app: app.ID}
+	return mutationResult{status: status, body: shown, replayBody: replayed, appID: app.ID}
 }
 
-func (a admin) deleteKey(ctx context.Context, o *order) (answer, error) {
-	return answer{status: http.StatusNoContent}, a.apps.DeleteAPIKey(ctx, o.actor, o.app(), surface.Param(o.r, "key"))
+func (a adminAPI) deleteKey(ctx context.Context, o *mutation) (mutationResult, error) {
+	return mutationResult{status: http.StatusNoContent}, a.apps.DeleteAPIKey(ctx, o.actor, o.appName(), surface.PathParam(o.r, "key"))
 }
 
-func (a admin) apiKeys(w http.ResponseWriter, r *http.Request) error {
-	app := surface.Param(r, "app")
-	found, err := a.apps.APIKeys(r.Context(), app)
+func (a adminAPI) handleListAPIKeys(w http.ResponseWriter, r *http.Request) error {
+	app := surface.PathParam(r, "app")
+	found, err := a.apps.ListAPIKeys(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -78,11 +78,11 @@ func (a admin) apiKeys(w http.ResponseWriter, r *http.Request) error {
 
 func newKeyRecord(app string, k tenancy.APIKey) keyRecord {
 	r := keyRecord{
-		ID: k.ID, Name: k.Name, Prefix: authz.KeyPrefix(app, k.ID), Sub: authz.SubjectOfKey + k.ID, Roles: k.Roles, Scope: k.Scope,
-		CreatedAt: stamp(k.CreatedAt), RotatedAt: stamp(k.RotatedAt), ExpiresAt: stamp(k.ExpiresAt), LastUsedAt: stamp(k.LastUsedAt),
+		ID: k.ID, Name: k.Name, Prefix: authz.KeyPrefix(app, k.ID), Sub: authz.APIKeySubjectPrefix + k.ID, Roles: k.Roles, Scope: k.Scope,
+		CreatedAt: formatTime(k.CreatedAt), RotatedAt: formatTime(k.RotatedAt), ExpiresAt: formatTime(k.ExpiresAt), LastUsedAt: formatTime(k.LastUsedAt),
 	}
 	if time.Now().Before(k.FormerUntil) {
-		r.FormerUntil = stamp(k.FormerUntil)
+		r.FormerUntil = formatTime(k.FormerUntil)
 	}
 	return r
 }

@@ -11,91 +11,91 @@ import (
 	"stoa/tenancy"
 )
 
-func (a admin) create(ctx context.Context, o *order) (answer, error) {
+func (a adminAPI) createApp(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b createBody
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
+	if err := o.decodeBody(&b, false); err != nil {
+		return mutationResult{}, err
 	}
-	app, err := a.apps.Create(ctx, o.actor, tenancy.Draft{
+	app, err := a.apps.CreateApp(ctx, o.actor, tenancy.Draft{
 		Name: b.Name, DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits, Labels: b.Labels,
 		Auth: b.Auth,
-	}, o.dry)
-	out := about(app)
-	if !o.dry {
+	}, o.dryRun)
+	out := newAppResult(app)
+	if !o.dryRun {
 		out.status = http.StatusCreated
 	}
 	return out, err
 }
 
-func (a admin) update(ctx context.Context, o *order) (answer, error) {
+func (a adminAPI) updateApp(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b updateBody
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
+	if err := o.decodeBody(&b, false); err != nil {
+		return mutationResult{}, err
 	}
-	revision, err := ifMatch(o.r)
+	revision, err := parseIfMatch(o.r)
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	app, err := a.apps.Update(ctx, o.actor, o.app(), tenancy.Change{
+	app, err := a.apps.UpdateApp(ctx, o.actor, o.appName(), tenancy.AppChange{
 		DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits, Labels: b.Labels,
-		Auth: b.Auth.change(), IfRevision: revision,
-	}, o.dry)
-	return about(app), err
+		Auth: b.Auth.toChange(), IfRevision: revision,
+	}, o.dryRun)
+	return newAppResult(app), err
 }
 
-func (a admin) remove(ctx context.Context, o *order) (answer, error) {
-	return answer{status: http.StatusNoContent}, a.apps.Delete(ctx, o.actor, o.app())
+func (a adminAPI) deleteApp(ctx context.Context, o *mutation) (mutationResult, error) {
+	return mutationResult{status: http.StatusNoContent}, a.apps.DeleteApp(ctx, o.actor, o.appName())
 }
 
-func (a admin) suspend(ctx context.Context, o *order) (answer, error) {
-	return a.turn(ctx, o, a.apps.Suspend)
+func (a adminAPI) suspendApp(ctx context.Context, o *mutation) (mutationResult, error) {
+	return a.setAppStatus(ctx, o, a.apps.SuspendApp)
 }
 
-func (a admin) resume(ctx context.Context, o *order) (answer, error) {
-	return a.turn(ctx, o, a.apps.Resume)
+func (a adminAPI) resumeApp(ctx context.Context, o *mutation) (mutationResult, error) {
+	return a.setAppStatus(ctx, o, a.apps.ResumeApp)
 }
 
-func (a admin) turn(ctx context.Context, o *order, to func(ctx context.Context, actor, name, reason string) (tenancy.App, error)) (answer, error) {
+func (a adminAPI) setAppStatus(ctx context.Context, o *mutation, to func(ctx context.Context, actor, name, reason string) (tenancy.App, error)) (mutationResult, error) {
 	var b reasonBody
-	if err := o.decode(&b, true); err != nil {
-		return answer{}, err
+	if err := o.decodeBody(&b, true); err != nil {
+		return mutationResult{}, err
 	}
-	app, err := to(ctx, o.actor, o.app(), b.Reason)
-	return about(app), err
+	app, err := to(ctx, o.actor, o.appName(), b.Reason)
+	return newAppResult(app), err
 }
 
-func (a admin) restore(ctx context.Context, o *order) (answer, error) {
-	n, err := strconv.ParseInt(surface.Param(o.r, "revision"), 10, 64)
+func (a adminAPI) restoreRevision(ctx context.Context, o *mutation) (mutationResult, error) {
+	n, err := strconv.ParseInt(surface.PathParam(o.r, "revision"), 10, 64)
 	if err != nil {
-		return answer{}, agentsvc.Invalid("revision", "must be the number of a revision")
+		return mutationResult{}, agentsvc.NewInvalidError("revision", "must be the number of a revision")
 	}
-	app, err := a.apps.Restore(ctx, o.actor, o.app(), n)
-	return about(app), err
+	app, err := a.apps.RestoreRevision(ctx, o.actor, o.appName(), n)
+	return newAppResult(app), err
 }
 
-func about(app tenancy.App) answer {
-	return answer{status: http.StatusOK, body: newAppBody(app), app: app.ID, revision: app.Revision}
+func newAppResult(app tenancy.App) mutationResult {
+	return mutationResult{status: http.StatusOK, body: newAppBody(app), appID: app.ID, revision: app.Revision}
 }
 
-func (a admin) get(w http.ResponseWriter, r *http.Request) error {
-	app, err := a.apps.Get(r.Context(), surface.Param(r, "app"))
+func (a adminAPI) handleGetApp(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.apps.LoadApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
 	out := newAppBody(app)
-	if app.ID == tenancy.DefaultID && a.awaits != nil {
-		out.AwaitsRestart = a.awaits()
+	if app.ID == tenancy.DefaultID && a.restartKeys != nil {
+		out.AwaitsRestart = a.restartKeys()
 	}
-	return answer{status: http.StatusOK, body: out, revision: app.Revision}.write(w)
+	return mutationResult{status: http.StatusOK, body: out, revision: app.Revision}.writeResult(w)
 }
 
-func (a admin) list(w http.ResponseWriter, r *http.Request) error {
-	size, err := surface.PageSize(r, tenancy.PageSize, tenancy.MaxPageSize)
+func (a adminAPI) handleListApps(w http.ResponseWriter, r *http.Request) error {
+	size, err := surface.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
 	if err != nil {
 		return err
 	}
 	q := r.URL.Query()
-	page, err := a.apps.List(r.Context(), tenancy.Query{Status: tenancy.Status(q.Get("status")), Size: size, Token: q.Get("page_token")})
+	page, err := a.apps.ListApps(r.Context(), tenancy.AppQuery{Status: tenancy.Status(q.Get("status")), Size: size, Token: q.Get("page_token")})
 	if err != nil {
 		return err
 	}
@@ -107,27 +107,27 @@ func (a admin) list(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-func (a admin) revisions(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.apps.Revisions(r.Context(), surface.Param(r, "app"))
+func (a adminAPI) handleListRevisions(w http.ResponseWriter, r *http.Request) error {
+	found, err := a.apps.ListRevisions(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
 	out := make([]revisionBody, len(found))
 	for i, v := range found {
-		out[i] = revisionBody{v.Number, v.Actor, stamp(v.CreatedAt), v.Current}
+		out[i] = revisionBody{v.Number, v.Actor, formatTime(v.CreatedAt), v.Current}
 	}
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{"revisions": out})
 }
 
-// ifMatch returns the revision that the caller requires, 0 for whichever.
-func ifMatch(r *http.Request) (int64, error) {
+// parseIfMatch returns the revision that the caller requires, 0 for whichever.
+func parseIfMatch(r *http.Request) (int64, error) {
 	tag := strings.TrimSpace(r.Header.Get("If-Match"))
 	if tag == "" || tag == "*" {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(strings.Trim(tag, `"`), 10, 64)
 	if err != nil || n < 1 {
-		return 0, agentsvc.Invalid("If-Match", `must be a revision, such as "3"`)
+		return 0, agentsvc.NewInvalidError("If-Match", `must be a revision, such as "3"`)
 	}
 	return n, nil
 }

@@ -10,74 +10,74 @@ import (
 	"stoa/tenancy"
 )
 
-// audit answers with a page of the audit trail, the newest entry first, and with what is known to be wrong with its chains.
-func (a admin) audit(w http.ResponseWriter, r *http.Request) error {
-	f, err := auditFilter(r)
+// handleAudit answers with a page of the audit trail, the newest entry first, and with what is known to be wrong with its chains.
+func (a adminAPI) handleAudit(w http.ResponseWriter, r *http.Request) error {
+	f, err := parseAuditFilter(r)
 	if err != nil {
 		return err
 	}
-	size, err := surface.PageSize(r, tenancy.PageSize, tenancy.MaxPageSize)
+	size, err := surface.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
 	if err != nil {
 		return err
 	}
-	entries, next, err := a.apps.AuditTrail(r.Context(), tenancy.AuditQuery{AuditFilter: f, Size: size, Token: r.URL.Query().Get("page_token")})
+	entries, next, err := a.apps.ListAuditEntries(r.Context(), tenancy.AuditQuery{AuditFilter: f, Size: size, Token: r.URL.Query().Get("page_token")})
 	if err != nil {
 		return err
 	}
-	known, _, err := a.apps.Damages(r.Context(), f.App)
+	known, _, err := a.apps.ListFoundFlaws(r.Context(), f.App)
 	if err != nil {
 		return err
 	}
 	out := auditList{Entries: make([]entryBody, len(entries)), NextPageToken: next, Flaws: make([]flawBody, len(known))}
 	for i, d := range known {
-		out.Flaws[i] = flawBody{d.App, d.AppID, d.Seq, d.ID, d.Text, stamp(d.At)}
+		out.Flaws[i] = flawBody{d.App, d.AppID, d.Seq, d.ID, d.Text, formatTime(d.At)}
 	}
 	for i, e := range entries {
-		out.Entries[i] = entryBody{e.ID, stamp(e.At), e.Actor, e.Issuer, e.Action, e.App, string(e.AppID), e.Client, e.Request, e.Detail, e.Seq, e.Hash}
+		out.Entries[i] = entryBody{e.ID, formatTime(e.At), e.Actor, e.Issuer, e.Action, e.App, string(e.AppID), e.Client, e.Request, e.Detail, e.Seq, e.Hash}
 	}
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-// auditNames are those of the filters of the trail.
-var auditNames = []string{"app", "actor", "action", "since", "until"}
+// auditParams are those of the filters of the trail.
+var auditParams = []string{"app", "actor", "action", "since", "until"}
 
-// auditFilter reads which entries are asked for.
-func auditFilter(r *http.Request) (f tenancy.AuditFilter, err error) {
+// parseAuditFilter reads which entries are asked for.
+func parseAuditFilter(r *http.Request) (f tenancy.AuditFilter, err error) {
 	q := r.URL.Query()
 	f = tenancy.AuditFilter{App: q.Get("app"), Actor: q.Get("actor"), Action: q.Get("action")}
 	for field, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if text := q.Get(field); text != "" {
 			if *to, err = time.Parse(time.RFC3339, text); err != nil {
-				return f, agentsvc.Invalid(field, "must be a time such as 2026-01-31T00:00:00Z")
+				return f, agentsvc.NewInvalidError(field, "must be a time such as 2026-01-31T00:00:00Z")
 			}
 		}
 	}
 	return f, nil
 }
 
-// exportStall is how long a client may take for the next lines of an export.
-const exportStall = 30 * time.Second
+// exportLineTimeout is how long a client may take for the next lines of an export.
+const exportLineTimeout = 30 * time.Second
 
-// exportAudit answers with the audit trail, a JSON object in each line, as it is read. An answer without a last line that
+// handleExportAudit answers with the audit trail, a JSON object in each line, as it is read. An answer without a last line that
 // says so was cut off.
-func (a admin) exportAudit(w http.ResponseWriter, r *http.Request) error {
-	f, err := auditFilter(r)
+func (a adminAPI) handleExportAudit(w http.ResponseWriter, r *http.Request) error {
+	f, err := parseAuditFilter(r)
 	if err != nil {
 		return err
 	}
 	rc := http.NewResponseController(w)
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
-	begun := false
-	for line, err := range a.apps.Export(r.Context(), f) {
+	started := false
+	for line, err := range a.apps.ExportTrail(r.Context(), f) {
 		if err != nil {
 			return err
 		}
-		if !begun {
+		if !started {
 			w.Header().Set("Content-Type", "application/x-ndjson")
-			begun = true
+			started = true
 		}
-		_ = rc.SetWriteDeadline(time.Now().Add(exportStall)) // not every connection can
+		_ = rc.SetWriteDeadline(time.Now().Add(exportLineTimeout)) // not every connection can
 		if err := out.Encode(line); err != nil {
 			return err
 		}

@@ -10,39 +10,39 @@ import (
 )
 
 // billingRoutes are the prices, plans and budgets of the platform, and what an app sees of its own.
-func billingRoutes(a admin) []surface.Route {
+func billingRoutes(a adminAPI) []surface.Route {
 	return []surface.Route{
-		{Method: http.MethodPost, Pattern: "/admin/prices", Serve: act(a.addPrice), Once: true},
-		{Method: http.MethodGet, Pattern: "/admin/prices", Serve: a.prices},
-		{Method: http.MethodGet, Pattern: "/admin/prices/{version}", Serve: a.price},
-		{Method: http.MethodDelete, Pattern: "/admin/prices/{version}", Serve: act(a.deletePrice), Once: true},
-		{Method: http.MethodPost, Pattern: "/admin/plans", Serve: act(a.addPlan), Once: true},
-		{Method: http.MethodGet, Pattern: "/admin/plans", Serve: a.plans},
-		{Method: http.MethodGet, Pattern: "/admin/plans/{plan}", Serve: a.plan},
-		{Method: http.MethodPut, Pattern: "/admin/plans/{plan}", Serve: act(a.putPlan), Once: true},
-		{Method: http.MethodPost, Pattern: "/admin/budgets", Serve: act(a.addBudget), Once: true},
-		{Method: http.MethodGet, Pattern: "/admin/budgets", Serve: a.budgets},
-		{Method: http.MethodPut, Pattern: "/admin/budgets/{budget}", Serve: act(a.putBudget), Once: true},
-		{Method: http.MethodDelete, Pattern: "/admin/budgets/{budget}", Serve: act(a.deleteBudget), Once: true},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/budgets", Serve: act(a.addBudget), Once: true},
-		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/budgets", Serve: a.budgets},
-		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/budgets/{budget}", Serve: act(a.putBudget), Once: true},
-		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/budgets/{budget}", Serve: act(a.deleteBudget), Once: true},
-		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/usage", Query: usageNames, Serve: a.usage},
-		{Method: http.MethodGet, Pattern: "/billing/usage", Query: usageNames, Kind: surface.Tenant, Scope: authz.UsageRead, Serve: a.ownUsage},
-		{Method: http.MethodGet, Pattern: "/billing/budgets", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: a.ownBudgets},
+		{Method: http.MethodPost, Pattern: "/admin/prices", Serve: newMutationHandler(a.addPrice), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/prices", Serve: a.handleListPrices},
+		{Method: http.MethodGet, Pattern: "/admin/prices/{version}", Serve: a.handleGetPrice},
+		{Method: http.MethodDelete, Pattern: "/admin/prices/{version}", Serve: newMutationHandler(a.deletePrice), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/plans", Serve: newMutationHandler(a.addPlan), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/plans", Serve: a.handleListPlans},
+		{Method: http.MethodGet, Pattern: "/admin/plans/{plan}", Serve: a.handleGetPlan},
+		{Method: http.MethodPut, Pattern: "/admin/plans/{plan}", Serve: newMutationHandler(a.updatePlan), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/budgets", Serve: newMutationHandler(a.addBudget), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/budgets", Serve: a.handleListBudgets},
+		{Method: http.MethodPut, Pattern: "/admin/budgets/{budget}", Serve: newMutationHandler(a.updateBudget), Idempotent: true},
+		{Method: http.MethodDelete, Pattern: "/admin/budgets/{budget}", Serve: newMutationHandler(a.deleteBudget), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/budgets", Serve: newMutationHandler(a.addBudget), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/budgets", Serve: a.handleListBudgets},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/budgets/{budget}", Serve: newMutationHandler(a.updateBudget), Idempotent: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/budgets/{budget}", Serve: newMutationHandler(a.deleteBudget), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/usage", Query: usageParams, Serve: a.handleUsage},
+		{Method: http.MethodGet, Pattern: "/billing/usage", Query: usageParams, Kind: surface.Tenant, Scope: authz.UsageRead, Serve: a.handleAppUsage},
+		{Method: http.MethodGet, Pattern: "/billing/budgets", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: a.handleListAppBudgets},
 	}
 }
 
 // parseTime reads a time, or a day in UTC, usual where it is missing.
-func parseTime(field, text string, usual time.Time) (time.Time, error) {
+func parseTime(field, text string, defaultTime time.Time) (time.Time, error) {
 	if text == "" {
-		return usual, nil
+		return defaultTime, nil
 	}
 	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, agentsvc.Invalid(field, "must be a time such as 2026-11-01T00:00:00Z, or a day such as 2026-11-01")
+	return time.Time{}, agentsvc.NewInvalidError(field, "must be a time such as 2026-11-01T00:00:00Z, or a day such as 2026-11-01")
 }

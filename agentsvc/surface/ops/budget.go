@@ -11,12 +11,12 @@ import (
 	"stoa/tenancy/db"
 )
 
-// owner returns the app whose budgets a path is about, the zero one for the platform.
-func (a admin) owner(ctx context.Context, name string) (tenancy.App, error) {
+// loadBudgetApp returns the app whose budgets a path is about, the zero one for the platform.
+func (a adminAPI) loadBudgetApp(ctx context.Context, name string) (tenancy.App, error) {
 	if name == "" {
 		return tenancy.App{}, nil
 	}
-	return a.apps.Get(ctx, name)
+	return a.apps.LoadApp(ctx, name)
 }
 
 type budgetBody struct {
@@ -41,17 +41,17 @@ type scopeBody struct {
 
 type balanceBody struct {
 	budgetBody
-	Committed int64        `json:"committed"`
-	Reserved  int64        `json:"reserved"`
-	Remaining int64        `json:"remaining"`
-	ResetsAt  *string      `json:"resets_at"`
-	Passed    []passedBody `json:"passed"`
-	CreatedAt *string      `json:"created_at"`
-	UpdatedAt *string      `json:"updated_at"`
+	Committed int64           `json:"committed"`
+	Reserved  int64           `json:"reserved"`
+	Remaining int64           `json:"remaining"`
+	ResetsAt  *string         `json:"resets_at"`
+	Passed    []thresholdBody `json:"passed"`
+	CreatedAt *string         `json:"created_at"`
+	UpdatedAt *string         `json:"updated_at"`
 }
 
-// passedBody is a threshold that was passed in the window under way, and how the budget stood then.
-type passedBody struct {
+// thresholdBody is a threshold that was passed in the window under way, and how the budget stood then.
+type thresholdBody struct {
 	Threshold int     `json:"threshold"`
 	At        *string `json:"at"`
 	Committed int64   `json:"committed"`
@@ -59,12 +59,12 @@ type passedBody struct {
 }
 
 func newBalanceBody(b billing.Balance) balanceBody {
-	passed := []passedBody{}
-	for _, p := range b.Passed {
-		passed = append(passed, passedBody{p.Threshold, stamp(p.At), p.Committed, p.Amount})
+	passed := []thresholdBody{}
+	for _, p := range b.PassedThresholds {
+		passed = append(passed, thresholdBody{p.Threshold, formatTime(p.At), p.Committed, p.Amount})
 	}
 	return balanceBody{
-		newBudgetBody(b.Budget), b.Committed, b.Reserved, b.Remaining(), stamp(b.ResetsAt), passed, stamp(b.CreatedAt), stamp(b.UpdatedAt),
+		newBudgetBody(b.Budget), b.Committed, b.Reserved, b.Remaining(), formatTime(b.ResetsAt), passed, formatTime(b.CreatedAt), formatTime(b.UpdatedAt),
 	}
 }
 
@@ -74,18 +74,18 @@ func newBudgetBody(b billing.Budget) budgetBody {
 	}
 }
 
-// budget reads what a budget is to be.
-func (o *order) budget() (billing.Budget, error) {
+// decodeBudget reads what a budget is to be.
+func (o *mutation) decodeBudget() (billing.Budget, error) {
 	var b budgetBody
-	if err := o.decode(&b, false); err != nil {
+	if err := o.decodeBody(&b, false); err != nil {
 		return billing.Budget{}, err
 	}
-	return b.budget()
+	return b.toBudget()
 }
 
-func (b budgetBody) budget() (billing.Budget, error) {
+func (b budgetBody) toBudget() (billing.Budget, error) {
 	if b.Amount == nil {
-		return billing.Budget{}, agentsvc.Invalid("amount", "is missing")
+		return billing.Budget{}, agentsvc.NewInvalidError("amount", "is missing")
 	}
 	return billing.Budget{
 		Name: b.Name, Scope: billing.Scope(b.Scope), Unit: b.Unit, Amount: *b.Amount, Currency: b.Currency, Window: billing.Window(b.Window),
@@ -93,65 +93,65 @@ func (b budgetBody) budget() (billing.Budget, error) {
 	}, nil
 }
 
-func (a admin) addBudget(ctx context.Context, o *order) (answer, error) {
-	app, err := a.owner(ctx, o.app())
+func (a adminAPI) addBudget(ctx context.Context, o *mutation) (mutationResult, error) {
+	app, err := a.loadBudgetApp(ctx, o.appName())
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	b, err := o.budget()
+	b, err := o.decodeBudget()
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
 	if err := a.checkScope(ctx, app, b.Scope); err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
 	made, err := a.billing.AddBudget(ctx, o.actor, app, b)
-	return answer{status: http.StatusCreated, body: newBalanceBody(made), app: app.ID}, err
+	return mutationResult{status: http.StatusCreated, body: newBalanceBody(made), appID: app.ID}, err
 }
 
-func (a admin) putBudget(ctx context.Context, o *order) (answer, error) {
-	app, err := a.owner(ctx, o.app())
+func (a adminAPI) updateBudget(ctx context.Context, o *mutation) (mutationResult, error) {
+	app, err := a.loadBudgetApp(ctx, o.appName())
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	made, err := a.billing.PutBudget(ctx, o.actor, app, surface.Param(o.r, "budget"), o.changed)
-	return answer{status: http.StatusOK, body: newBalanceBody(made), app: app.ID}, err
+	made, err := a.billing.UpdateBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"), o.decodeBudgetUpdate)
+	return mutationResult{status: http.StatusOK, body: newBalanceBody(made), appID: app.ID}, err
 }
 
-// changed reads what a budget is to be that is there. What is left out stays as it is.
-func (o *order) changed(was billing.Budget) (billing.Budget, error) {
+// decodeBudgetUpdate reads what a budget is to be that is there. What is left out stays as it is.
+func (o *mutation) decodeBudgetUpdate(was billing.Budget) (billing.Budget, error) {
 	b := newBudgetBody(was)
-	if err := o.decode(&b, false); err != nil {
+	if err := o.decodeBody(&b, false); err != nil {
 		return billing.Budget{}, err
 	}
 	if b.Name != was.Name {
-		return billing.Budget{}, agentsvc.Invalid("name", "is another one than in the path; a budget keeps its name")
+		return billing.Budget{}, agentsvc.NewInvalidError("name", "is another one than in the path; a budget keeps its name")
 	}
-	return b.budget()
+	return b.toBudget()
 }
 
-func (a admin) deleteBudget(ctx context.Context, o *order) (answer, error) {
-	app, err := a.owner(ctx, o.app())
+func (a adminAPI) deleteBudget(ctx context.Context, o *mutation) (mutationResult, error) {
+	app, err := a.loadBudgetApp(ctx, o.appName())
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	return answer{status: http.StatusNoContent}, a.billing.DeleteBudget(ctx, o.actor, app, surface.Param(o.r, "budget"))
+	return mutationResult{status: http.StatusNoContent}, a.billing.DeleteBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"))
 }
 
-func (a admin) budgets(w http.ResponseWriter, r *http.Request) error {
-	app, err := a.owner(r.Context(), surface.Param(r, "app"))
+func (a adminAPI) handleListBudgets(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.loadBudgetApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
 	return a.writeBudgets(w, r, app.ID)
 }
 
-func (a admin) ownBudgets(w http.ResponseWriter, r *http.Request) error {
-	return a.writeBudgets(w, r, surface.VisitOf(r).App.ID)
+func (a adminAPI) handleListAppBudgets(w http.ResponseWriter, r *http.Request) error {
+	return a.writeBudgets(w, r, surface.RequestOf(r).App.ID)
 }
 
-func (a admin) writeBudgets(w http.ResponseWriter, r *http.Request, app db.ID) error {
-	found, err := a.billing.Budgets(r.Context(), app)
+func (a adminAPI) writeBudgets(w http.ResponseWriter, r *http.Request, app db.ID) error {
+	found, err := a.billing.ListBudgets(r.Context(), app)
 	if err != nil {
 		return err
 	}

@@ -16,22 +16,22 @@ import (
 // each what it replaced.
 func TestBudgetTogether(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{}, routes)
+	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
 	type m = map[string]any
-	put := func(want int, method, path string, body m) {
+	sendPut := func(want int, method, path string, body m) {
 		resp, text := h.Do(t, method, "/admin/budgets"+path, surfacetest.Secret, body)
 		if resp.StatusCode != want {
 			t.Errorf("%s %v: %d, want %d: %s", method, body, resp.StatusCode, want, text)
 		}
 	}
-	put(201, http.MethodPost, "", m{"name": "cap", "unit": "calls", "amount": 1, "window": "day", "thresholds": []int{1}})
+	sendPut(201, http.MethodPost, "", m{"name": "cap", "unit": "calls", "amount": 1, "window": "day", "thresholds": []int{1}})
 	const rounds = 30
 	for i := 2; i <= rounds; i++ {
 		var both sync.WaitGroup
-		both.Go(func() { put(200, http.MethodPut, "/cap", m{"amount": i}) })
-		both.Go(func() { put(200, http.MethodPut, "/cap", m{"thresholds": []int{i}}) })
+		both.Go(func() { sendPut(200, http.MethodPut, "/cap", m{"amount": i}) })
+		both.Go(func() { sendPut(200, http.MethodPut, "/cap", m{"thresholds": []int{i}}) })
 		both.Wait()
-		b, err := h.Billing.Find(t.Context(), "", "cap")
+		b, err := h.Billing.FindBudget(t.Context(), "", "cap")
 		if err != nil {
 			t.Fatal(err)
 		}

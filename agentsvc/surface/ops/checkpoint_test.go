@@ -31,16 +31,16 @@ storage:
 rate_limiting: {enabled: true, scope: user, limits: [{type: %s, window: month, limit: %d}]}
 `
 
-// breakingHouse has an app that limits its callers.
-func breakingHouse(t *testing.T, unit string, limit int) *surfacetest.House {
+// newBreakingFixture has an app that limits its callers.
+func newBreakingFixture(t *testing.T, unit string, limit int) *surfacetest.Fixture {
 	t.Helper()
-	h := surfacetest.New(t, surfacetest.Options{}, routes)
-	h.App(t, "acme", fmt.Sprintf(breakingConfig, unit, limit))
+	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
+	h.CreateApp(t, "acme", fmt.Sprintf(breakingConfig, unit, limit))
 	return h
 }
 
-// say sends a message to an agent of acme, and returns the task that it opened, if any.
-func say(t *testing.T, h *surfacetest.House, agent, token, text string, headers ...string) (task string, resp *http.Response) {
+// sendMessage sends a message to an agent of acme, and returns the task that it opened, if any.
+func sendMessage(t *testing.T, h *surfacetest.Fixture, agent, token, text string, headers ...string) (task string, resp *http.Response) {
 	t.Helper()
 	resp, body := h.Do(t, http.MethodPost, "/agents/"+agent, token,
 		`{"jsonrpc": "2.0", "id": 1, "method": "message:send", "params": {"message": {"role": "user", "parts": [{"type": "text", "text": "`+text+`"}]}}}`, headers...)
@@ -55,8 +55,8 @@ func say(t *testing.T, h *surfacetest.House, agent, token, text string, headers 
 	return out.Result.TaskID, resp
 }
 
-// restore asks for a task to go on from a checkpoint.
-func restore(t *testing.T, h *surfacetest.House, task, checkpoint, token string, headers ...string) (resp *http.Response, body string) {
+// restoreCheckpoint asks for a task to go on from a checkpoint.
+func restoreCheckpoint(t *testing.T, h *surfacetest.Fixture, task, checkpoint, token string, headers ...string) (resp *http.Response, body string) {
 	t.Helper()
 	return h.Do(t, http.MethodPost, "/tasks/"+task+"/checkpoints/"+checkpoint+":restore", token, nil, headers...)
 }
@@ -64,10 +64,10 @@ func restore(t *testing.T, h *surfacetest.House, task, checkpoint, token string,
 // TestRestoreIsACall counts a restore against the limits of the task's owner, whoever asks for it, and refuses it as a message.
 func TestRestoreIsACall(t *testing.T) {
 	t.Parallel()
-	h := breakingHouse(t, "count", 3)
-	ana, bob := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}), h.Token(t, "acme", authz.TokenSpec{Subject: "bob"})
-	op := h.Token(t, "acme", authz.TokenSpec{Subject: "op", Roles: []string{"operator"}})
-	task, _ := say(t, h, "assistant", ana, "sum")
+	h := newBreakingFixture(t, "count", 3)
+	ana, bob := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"}), h.MintToken(t, "acme", authz.TokenSpec{Subject: "bob"})
+	op := h.MintToken(t, "acme", authz.TokenSpec{Subject: "op", Roles: []string{"operator"}})
+	task, _ := sendMessage(t, h, "assistant", ana, "sum")
 	for i, step := range []struct {
 		task, token string
 		status      int
@@ -80,15 +80,15 @@ func TestRestoreIsACall(t *testing.T) {
 		{task, ana, http.StatusTooManyRequests, "0"},
 		{task, op, http.StatusTooManyRequests, "0"},
 	} {
-		resp, body := restore(t, h, step.task, "7", step.token)
-		if left := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != step.status || left != step.remaining {
-			t.Errorf("step %d: %d with %q left, want %d with %q: %s", i, resp.StatusCode, left, step.status, step.remaining, body)
+		resp, body := restoreCheckpoint(t, h, step.task, "7", step.token)
+		if remaining := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != step.status || remaining != step.remaining {
+			t.Errorf("step %d: %d with %q left, want %d with %q: %s", i, resp.StatusCode, remaining, step.status, step.remaining, body)
 		}
 		if limited := step.status == http.StatusTooManyRequests; limited != strings.Contains(body, `"rule":"user-count-month"`) {
 			t.Errorf("step %d: %s", i, body)
 		}
 	}
-	if _, resp := say(t, h, "assistant", ana, "sum"); resp.StatusCode != http.StatusTooManyRequests {
+	if _, resp := sendMessage(t, h, "assistant", ana, "sum"); resp.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("a message is answered %d", resp.StatusCode)
 	}
 }
@@ -96,24 +96,24 @@ func TestRestoreIsACall(t *testing.T) {
 // TestRestoreReserves has a restore reserve tokens, which are given back where it fails, and else when its run is over.
 func TestRestoreReserves(t *testing.T) {
 	t.Parallel()
-	h := breakingHouse(t, "token", 1000)
-	ana := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"})
-	task, _ := say(t, h, "assistant", ana, "sum")
-	back := func(what string) { // a message that there is no room for tells what is left
+	h := newBreakingFixture(t, "token", 1000)
+	ana := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"})
+	task, _ := sendMessage(t, h, "assistant", ana, "sum")
+	waitReleased := func(what string) { // a message that there is no room for tells what is left
 		t.Helper()
-		surfacetest.Until(t, what, func() bool {
-			_, resp := say(t, h, "assistant", ana, strings.Repeat("much ", 800))
+		surfacetest.WaitUntil(t, what, func() bool {
+			_, resp := sendMessage(t, h, "assistant", ana, strings.Repeat("much ", 800))
 			return resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("X-RateLimit-Remaining") == "958"
 		})
 	}
-	back("what a message has used is counted")
+	waitReleased("what a message has used is counted")
 	for _, step := range []struct {
 		checkpoint string
 		status     int
 	}{{"7", http.StatusCreated}, {"6", http.StatusNotFound}, {"7", http.StatusCreated}} {
-		resp, body := restore(t, h, task, step.checkpoint, ana)
-		if left := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != step.status || left != "916" {
-			t.Errorf("from %s: %d with %q left, want %d with 916: %s", step.checkpoint, resp.StatusCode, left, step.status, body)
+		resp, body := restoreCheckpoint(t, h, task, step.checkpoint, ana)
+		if remaining := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != step.status || remaining != "916" {
+			t.Errorf("from %s: %d with %q left, want %d with 916: %s", step.checkpoint, resp.StatusCode, remaining, step.status, body)
 		}
 		var restored struct {
 			TaskID string `json:"task_id"`
@@ -121,29 +121,29 @@ func TestRestoreReserves(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &restored); err != nil {
 			t.Fatal(err)
 		}
-		surfacetest.Until(t, "the restored task fails", func() bool {
+		surfacetest.WaitUntil(t, "the restored task fails", func() bool {
 			_, failed := h.Do(t, http.MethodGet, "/tasks?status=failed", ana, nil)
 			return strings.Contains(failed, restored.TaskID)
 		})
-		back("what a restore from " + step.checkpoint + " holds is given back")
+		waitReleased("what a restore from " + step.checkpoint + " holds is given back")
 	}
 }
 
 // TestRestoreNeedsTheAgentsKey: whoever may not send an agent a message has no task of it go on either.
 func TestRestoreNeedsTheAgentsKey(t *testing.T) {
 	t.Parallel()
-	h := breakingHouse(t, "count", 100)
-	app, err := h.Apps.Get(t.Context(), "acme")
+	h := newBreakingFixture(t, "count", 100)
+	app, err := h.Apps.LoadApp(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, _, _, err := h.Keys.Create(t.Context(), "test", &app, authz.KeySpec{Name: "k"})
+	key, _, _, err := h.Keys.CreateKey(t.Context(), "test", &app, authz.APIKeySpec{Name: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ana, bob := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}), h.Token(t, "acme", authz.TokenSpec{Subject: "bob"})
-	op := h.Token(t, "acme", authz.TokenSpec{Subject: "op", Roles: []string{"operator"}})
-	task, resp := say(t, h, "guarded", ana, "sum", "X-Key", key)
+	ana, bob := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"}), h.MintToken(t, "acme", authz.TokenSpec{Subject: "bob"})
+	op := h.MintToken(t, "acme", authz.TokenSpec{Subject: "op", Roles: []string{"operator"}})
+	task, resp := sendMessage(t, h, "guarded", ana, "sum", "X-Key", key)
 	if resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
 	}
@@ -158,7 +158,7 @@ func TestRestoreNeedsTheAgentsKey(t *testing.T) {
 		{bob, nil, http.StatusNotFound}, // it is not there for him
 		{ana, []string{"X-Key", key}, http.StatusCreated},
 	} {
-		if resp, body := restore(t, h, task, "7", step.token, step.headers...); resp.StatusCode != step.status {
+		if resp, body := restoreCheckpoint(t, h, task, "7", step.token, step.headers...); resp.StatusCode != step.status {
 			t.Errorf("step %d: %d, want %d: %s", i, resp.StatusCode, step.status, body)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 type (
-	creditOrder struct {
+	creditRequest struct {
 		Amount    *int64 `json:"amount"`
 		Currency  string `json:"currency"`
 		ExpiresAt string `json:"expires_at"`
@@ -30,7 +30,7 @@ type (
 		CreatedAt *string `json:"created_at"`
 		CreatedBy string  `json:"created_by"`
 	}
-	entryLine struct {
+	ledgerEntryBody struct {
 		ID       int64            `json:"id"`
 		Kind     string           `json:"kind"`
 		Invoice  string           `json:"invoice,omitempty"`
@@ -41,42 +41,42 @@ type (
 	}
 	ledgerBody struct {
 		Balances map[string]map[billing.Account]billing.Money `json:"balances"` // by currency and account
-		Entries  []entryLine                                  `json:"entries"`
+		Entries  []ledgerEntryBody                            `json:"entries"`
 		Before   int64                                        `json:"next_before,omitempty"`
 	}
 )
 
-func (a admin) addCredit(ctx context.Context, o *order) (answer, error) {
-	var b creditOrder
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
+func (a adminAPI) addCredit(ctx context.Context, o *mutation) (mutationResult, error) {
+	var b creditRequest
+	if err := o.decodeBody(&b, false); err != nil {
+		return mutationResult{}, err
 	}
 	if b.Amount == nil {
-		return answer{}, agentsvc.Invalid("amount", "is missing: how many nano-units of the currency")
+		return mutationResult{}, agentsvc.NewInvalidError("amount", "is missing: how many nano-units of the currency")
 	}
 	expires, err := parseTime("expires_at", b.ExpiresAt, time.Time{})
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	app, err := a.apps.Get(ctx, o.app())
+	app, err := a.apps.LoadApp(ctx, o.appName())
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
 	key, err := surface.IdempotencyKey(o.r)
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
 	c, err := a.billing.AddCredit(ctx, o.actor, app, billing.Credit{Amount: billing.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
-	return answer{status: http.StatusCreated, body: newCreditBody(c), app: app.ID}, err
+	return mutationResult{status: http.StatusCreated, body: newCreditBody(c), appID: app.ID}, err
 }
 
-// credits lists the credits of an app in the order in which they pay.
-func (a admin) credits(w http.ResponseWriter, r *http.Request) error {
-	app, err := a.payer(r.Context(), surface.Param(r, "app"))
+// handleListCredits lists the credits of an app in the order in which they pay.
+func (a adminAPI) handleListCredits(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
-	list, err := a.billing.Credits(r.Context(), app)
+	list, err := a.billing.ListCredits(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -87,41 +87,41 @@ func (a admin) credits(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{"credits": out})
 }
 
-func (a admin) revokeCredit(ctx context.Context, o *order) (answer, error) {
-	app, err := a.payer(ctx, o.app())
+func (a adminAPI) revokeCredit(ctx context.Context, o *mutation) (mutationResult, error) {
+	app, err := a.loadBilledApp(ctx, o.appName())
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	return answer{status: http.StatusNoContent}, a.billing.RevokeCredit(ctx, o.actor, app, surface.Param(o.r, "credit"))
+	return mutationResult{status: http.StatusNoContent}, a.billing.RevokeCredit(ctx, o.actor, app, surface.PathParam(o.r, "credit"))
 }
 
-// ledger answers with what the accounts of an app stand at, and a page of the entries behind that, the newest first.
-func (a admin) ledger(w http.ResponseWriter, r *http.Request) error {
-	size, err := surface.PageSize(r, 50, 1000)
+// handleLedger answers with what the accounts of an app stand at, and a page of the entries behind that, the newest first.
+func (a adminAPI) handleLedger(w http.ResponseWriter, r *http.Request) error {
+	size, err := surface.ParsePageSize(r, 50, 1000)
 	if err != nil {
 		return err
 	}
 	var before int64
 	if text := r.URL.Query().Get("before"); text != "" {
 		if before, err = strconv.ParseInt(text, 10, 64); err != nil || before < 1 {
-			return agentsvc.Invalid("before", "must be the id of an entry")
+			return agentsvc.NewInvalidError("before", "must be the id of an entry")
 		}
 	}
-	app, err := a.payer(r.Context(), surface.Param(r, "app"))
+	app, err := a.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
-	balances, err := a.billing.Balances(r.Context(), app.ID)
+	balances, err := a.billing.ListAccountBalances(r.Context(), app.ID)
 	if err != nil {
 		return err
 	}
-	entries, err := a.billing.Entries(r.Context(), app.ID, before, size)
+	entries, err := a.billing.ListLedgerEntries(r.Context(), app.ID, before, size)
 	if err != nil {
 		return err
 	}
-	out := ledgerBody{Balances: balances, Entries: make([]entryLine, len(entries))}
+	out := ledgerBody{Balances: balances, Entries: make([]ledgerEntryBody, len(entries))}
 	for i, e := range entries {
-		out.Entries[i] = entryLine{e.ID, string(e.Kind), e.Invoice, e.Credit, e.Currency, surface.Timestamp(e.At), map[string]int64{}}
+		out.Entries[i] = ledgerEntryBody{e.ID, string(e.Kind), e.Invoice, e.Credit, e.Currency, surface.FormatTime(e.At), map[string]int64{}}
 		for _, p := range e.Postings {
 			out.Entries[i].Postings[string(p.Account)] = int64(p.Amount)
 		}
@@ -134,6 +134,6 @@ func (a admin) ledger(w http.ResponseWriter, r *http.Request) error {
 
 func newCreditBody(c billing.Credit) creditBody {
 	return creditBody{
-		c.ID, int64(c.Amount), c.Currency, int64(c.Remaining), int64(c.Pending), string(c.Status), stamp(c.Expires), c.Note, stamp(c.CreatedAt), c.CreatedBy,
+		c.ID, int64(c.Amount), c.Currency, int64(c.Remaining), int64(c.Pending), string(c.Status), formatTime(c.Expires), c.Note, formatTime(c.CreatedAt), c.CreatedBy,
 	}
 }

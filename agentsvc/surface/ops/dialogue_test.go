@@ -14,11 +14,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func routes(h *surfacetest.House) []surface.Route {
-	return slices.Concat(ext.Routes(ext.Options{}), ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, Dead: h.Dead, Billing: h.Billing}))
+func newRoutes(h *surfacetest.Fixture) []surface.Route {
+	return slices.Concat(ext.Routes(ext.Options{}), ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters, Billing: h.Billing}))
 }
 
 func TestDialogues(t *testing.T) {
 	t.Parallel()
-	surfacetest.Dialogues(t, routes)
+	surfacetest.RunDialogues(t, newRoutes)
 }

@@ -13,17 +13,17 @@ import (
 	"stoa/tenancy"
 )
 
-// explain says what an app's policy decides about a principal, and which rule does.
-func (a admin) explain(w http.ResponseWriter, r *http.Request) error {
-	scope, agent, err := asked(r)
+// handleExplain says what an app's policy decides about a principal, and which rule does.
+func (a adminAPI) handleExplain(w http.ResponseWriter, r *http.Request) error {
+	scope, agent, err := parseExplainQuery(r)
 	if err != nil {
 		return err
 	}
-	app, err := a.apps.Get(r.Context(), surface.Param(r, "app"))
+	app, err := a.apps.LoadApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
-	p, err := a.explained(r, &app)
+	p, err := a.loadPrincipal(r, &app)
 	if err != nil {
 		return err
 	}
@@ -31,36 +31,36 @@ func (a admin) explain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x, err := policy.Explain(p, scope, agent)
+	x, err := policy.ExplainAuthorization(p, scope, agent)
 	if err != nil {
 		return err
 	}
 	out := explainBody{
 		Allowed: x.Allowed, Reason: x.Reason, Holders: []ruleBody{},
-		Principal: principalBody{Subject: p.Subject, Roles: p.Roles, Scopes: wordsOf(p.Scopes), UnknownRoles: unknown(p.Roles, &app)},
+		Principal: principalBody{Subject: p.Subject, Roles: p.Roles, Scopes: scopeNames(p.Scopes), UnknownRoles: unknownRoles(p.Roles, &app)},
 		Action:    string(scope), Object: cmp.Or(agent, "*"),
 	}
 	if x.Rule != nil {
 		rule := ruleBody(*x.Rule)
 		out.Rule = &rule
 	}
-	for _, h := range x.Holders {
+	for _, h := range x.GrantingRules {
 		out.Holders = append(out.Holders, ruleBody(h))
 	}
 	if scope == authz.TasksRead || scope == authz.TasksCancel {
-		out.Tasks = reach(policy, p, scope)
+		out.Tasks = describeVisibility(policy, p, scope)
 	}
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-// explained is the principal that is asked about. It need not exist: it is who a token with that sub, roles and scope would
+// loadPrincipal is the principal that is asked about. It need not exist: it is who a token with that sub, roles and scope would
 // speak for. An API key is what it is, unless the query says what else it might be.
-func (a admin) explained(r *http.Request, app *tenancy.App) (authz.Principal, error) {
+func (a adminAPI) loadPrincipal(r *http.Request, app *tenancy.App) (authz.Principal, error) {
 	q := r.URL.Query()
 	subject, scope := q.Get("subject"), q.Get("scope")
 	roles := strings.FieldsFunc(q.Get("roles"), func(c rune) bool { return c == ',' || c == ' ' })
-	if id, isKey := strings.CutPrefix(subject, authz.SubjectOfKey); isKey && len(roles) == 0 && scope == "" {
-		key, of, err := a.apps.APIKey(r.Context(), id)
+	if id, isKey := strings.CutPrefix(subject, authz.APIKeySubjectPrefix); isKey && len(roles) == 0 && scope == "" {
+		key, of, err := a.apps.FindAPIKey(r.Context(), id)
 		if err == nil && of.App != app.ID {
 			err = fmt.Errorf("%w: no such key", tenancy.ErrNotFound)
 		}
@@ -69,14 +69,14 @@ func (a admin) explained(r *http.Request, app *tenancy.App) (authz.Principal, er
 		}
 		roles, scope = key.Roles, key.Scope
 	}
-	return authz.Hypothetical(app, subject, roles, scope)
+	return authz.HypotheticalPrincipal(app, subject, roles, scope)
 }
 
-// asked reads what a decision is asked about. An action is a scope; its object is an agent, or * for every one.
-func asked(r *http.Request) (scope authz.Scope, agent string, err error) {
+// parseExplainQuery reads what a decision is asked about. An action is a scope; its object is an agent, or * for every one.
+func parseExplainQuery(r *http.Request) (scope authz.Scope, agent string, err error) {
 	action, object := r.URL.Query().Get("action"), r.URL.Query().Get("object")
 	if action == "" {
-		return "", "", agentsvc.Invalid("action", "is missing: a scope such as agents:call or tasks:read")
+		return "", "", agentsvc.NewInvalidError("action", "is missing: a scope such as agents:call or tasks:read")
 	}
 	if object == "*" {
 		object = ""
@@ -88,28 +88,28 @@ func asked(r *http.Request) (scope authz.Scope, agent string, err error) {
 	case object == "":
 		return scope, agent, nil
 	case scope != authz.AgentsCall:
-		return "", "", agentsvc.Invalid("object", "must be * or left out: %s is about the whole app", scope)
+		return "", "", agentsvc.NewInvalidError("object", "must be * or left out: %s is about the whole app", scope)
 	case agent != "" && agent != object:
-		return "", "", agentsvc.Invalid("object", "is another agent than the action's")
+		return "", "", agentsvc.NewInvalidError("object", "is another agent than the action's")
 	}
 	return authz.ParseScope("object", string(authz.AgentsCall)+":"+object)
 }
 
-// reach says whose tasks p may act on: all, own or none.
-func reach(policy *authz.Policy, p authz.Principal, scope authz.Scope) string {
-	switch reach, err := policy.Tasks(p, scope, ""); {
+// describeVisibility says whose tasks p may act on: all, own or none.
+func describeVisibility(policy *authz.Policy, p authz.Principal, scope authz.Scope) string {
+	switch visibility, err := policy.AuthorizeTasks(p, scope, ""); {
 	case err != nil:
 		return "none"
-	case reach.All:
+	case visibility.All:
 		return "all"
 	}
 	return "own"
 }
 
-func unknown(roles []string, app *tenancy.App) []string {
+func unknownRoles(roles []string, app *tenancy.App) []string {
 	names := []string{}
 	for _, r := range roles {
-		if _, own := app.Role(r); !own && !slices.Contains(authz.Roles(), r) {
+		if _, own := app.FindRole(r); !own && !slices.Contains(authz.BuiltInRoleNames(), r) {
 			names = append(names, r)
 		}
 	}

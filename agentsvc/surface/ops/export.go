@@ -16,15 +16,15 @@ type exportBody struct {
 	UpdatedAt *string `json:"updated_at"`
 }
 
-// exports answers with how far each export of usage is.
-func (a admin) exports(w http.ResponseWriter, r *http.Request) error {
-	list, err := a.billing.Exports(r.Context())
+// handleListExports answers with how far each export of usage is.
+func (a adminAPI) handleListExports(w http.ResponseWriter, r *http.Request) error {
+	list, err := a.billing.ListExports(r.Context())
 	if err != nil {
 		return err
 	}
 	out := make([]exportBody, len(list))
 	for i, x := range list {
-		out[i] = exportBody{x.Name, x.Batch, x.Pending, x.Rows, x.Refused, x.Error, stamp(x.Updated)}
+		out[i] = exportBody{x.Name, x.Batch, x.Pending, x.Rows, x.Refused, x.Error, formatTime(x.Updated)}
 	}
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{"exports": out})
 }

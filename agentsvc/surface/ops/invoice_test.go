@@ -16,9 +16,9 @@ import (
 // TestInvoicesByID: an app that is there is invoiced by its plan, also where the path names its id.
 func TestInvoicesByID(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{}, routes)
+	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
 	ctx := t.Context()
-	ask := func(want int, into any, method, path string, body any) {
+	sendAdmin := func(want int, into any, method, path string, body any) {
 		t.Helper()
 		resp, text := h.Do(t, method, path, surfacetest.Secret, body)
 		if resp.StatusCode != want {
@@ -30,8 +30,8 @@ func TestInvoicesByID(t *testing.T) {
 	}
 	// The first price book is in another currency than the plan's.
 	for _, currency := range []string{"USD", "EUR"} {
-		_, err := h.Billing.AddPrice(ctx, "admin", billing.Price{
-			Version: currency, Currency: currency, Effective: time.UnixMicro(0), Items: []billing.Item{{Kind: billing.Charge, Meter: "model_calls", Per: 1, Amount: 10}},
+		_, err := h.Billing.AddPriceVersion(ctx, "admin", billing.PriceVersion{
+			Version: currency, Currency: currency, Effective: time.UnixMicro(0), Items: []billing.PriceItem{{Kind: billing.Charge, Meter: "model_calls", Per: 1, Amount: 10}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -43,31 +43,31 @@ func TestInvoicesByID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.App(t, "acme", "llms: {m: {provider: scripted}}\nagents: {clerk: {llm: m}}")
-	ask(200, &struct{}{}, http.MethodPut, "/admin/apps/acme", map[string]any{"plan": "berlin"})
-	app, err := h.Apps.Get(ctx, "acme")
+	h.CreateApp(t, "acme", "llms: {m: {provider: scripted}}\nagents: {clerk: {llm: m}}")
+	sendAdmin(200, &struct{}{}, http.MethodPut, "/admin/apps/acme", map[string]any{"plan": "berlin"})
+	app, err := h.Apps.LoadApp(ctx, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := billing.Facts{Task: "t", Turn: 1, Epoch: 1, Agent: "clerk"}
+	f := billing.RunFacts{Task: "t", Turn: 1, Epoch: 1, Agent: "clerk"}
 	for range 3 {
 		f.Events = append(f.Events, agentsvc.Event{Usage: &agentsvc.Usage{
-			Call: agentsvc.NewID(), Began: time.Date(2026, 1, 15, 0, 0, 0, 0, time.UTC), Provider: "scripted", Model: "scripted", InputTokens: 1,
+			Call: agentsvc.NewID(), StartedAt: time.Date(2026, 1, 15, 0, 0, 0, 0, time.UTC), Provider: "scripted", Model: "scripted", InputTokens: 1,
 		}})
 	}
-	if err := h.Billing.Meter(app.ID, app.Plan).Write(ctx, f); err != nil {
+	if err := h.Billing.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f); err != nil {
 		t.Fatal(err)
 	}
-	ask(201, &struct{}{}, http.MethodPost, "/admin/apps/acme/credits", map[string]any{"amount": 5}) // its books are opened
+	sendAdmin(201, &struct{}{}, http.MethodPost, "/admin/apps/acme/credits", map[string]any{"amount": 5}) // its books are opened
 
 	byID := "/admin/apps/" + string(app.ID) + "/invoices/2026-01"
 	var want, got billing.Invoice
-	ask(200, &want, http.MethodGet, "/admin/apps/acme/invoices/2026-01", nil)
-	ask(200, &got, http.MethodGet, byID, nil)
+	sendAdmin(200, &want, http.MethodGet, "/admin/apps/acme/invoices/2026-01", nil)
+	sendAdmin(200, &got, http.MethodGet, byID, nil)
 	if diff := cmp.Diff(want, got); diff != "" || want.Plan != "berlin" {
 		t.Errorf("the draft by the app's id (-by name +by id):\n%s", diff)
 	}
-	ask(200, &got, http.MethodPost, byID+":finalize", nil)
+	sendAdmin(200, &got, http.MethodPost, byID+":finalize", nil)
 	want.Status, want.Number, want.FinalizedAt = billing.Final, 1, got.FinalizedAt
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the invoice by the app's id (-draft by name +final):\n%s", diff)

@@ -19,9 +19,9 @@ import (
 // TestMemories has users read and erase what is remembered of them, and operators what is remembered of anybody.
 func TestMemories(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{}, routes)
-	h.App(t, "acme", "llms: {m: {provider: scripted}}\nagents: {one: {llm: m}, two: {llm: m}}")
-	id, err := h.Apps.ID(t.Context(), "acme")
+	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
+	h.CreateApp(t, "acme", "llms: {m: {provider: scripted}}\nagents: {one: {llm: m}, two: {llm: m}}")
+	id, err := h.Apps.FindAppID(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,11 +29,11 @@ func TestMemories(t *testing.T) {
 	for _, who := range []struct {
 		sub, role, scope string
 	}{{"ana", "caller", ""}, {"bob", "caller", ""}, {"bob narrow", "caller", "agents:call:two"}, {"vic", "viewer", ""}, {"dev", "developer", ""}, {"olga", "operator", ""}} {
-		tokens[who.sub] = h.Token(t, "acme", authz.TokenSpec{Subject: strings.Fields(who.sub)[0], Roles: []string{who.role}, Scope: who.scope})
+		tokens[who.sub] = h.MintToken(t, "acme", authz.TokenSpec{Subject: strings.Fields(who.sub)[0], Roles: []string{who.role}, Scope: who.scope})
 	}
-	issuer := issuerOf(t, tokens["ana"])
+	issuer := tokenIssuer(t, tokens["ana"])
 	for _, m := range []struct{ sub, agent, text string }{{"ana", "one", "my dog is Rex"}, {"ana", "two", "my cat is Tom"}, {"bob", "one", "one of bob"}, {"bob", "two", "two of bob"}} {
-		err := memory.New(h.DB, id).Add(t.Context(), memory.Memory{
+		err := memory.New(h.DB, id).AddMemories(t.Context(), memory.Memory{
 			Owner: agentsvc.Owner{Issuer: issuer, Subject: m.sub}, Agent: m.agent, Context: "c", Task: "t", Role: agentsvc.RoleUser, Text: m.text,
 		})
 		if err != nil {
@@ -93,9 +93,9 @@ func TestMemories(t *testing.T) {
 		}
 	}
 	first, page := read("ana", "?page_size=1")
-	second, rest := read("ana", "?page_size=1&page_token="+page.Next)
-	if !cmp.Equal(append(first, second...), []string{"my cat is Tom", "my dog is Rex"}) || rest.Next != "" {
-		t.Errorf("pages %v and %v, then %q", first, second, rest.Next)
+	second, nextPage := read("ana", "?page_size=1&page_token="+page.Next)
+	if !cmp.Equal(append(first, second...), []string{"my cat is Tom", "my dog is Rex"}) || nextPage.Next != "" {
+		t.Errorf("pages %v and %v, then %q", first, second, nextPage.Next)
 	}
 	if m := page.Memories[0]; m.User != "ana" || m.Agent != "two" || m.ContextID != "c" || m.TaskID != "t" || m.Role != "user" || m.CreatedAt == "" || m.MemoryID == "" {
 		t.Errorf("a memory is shown as %+v", m)
@@ -120,8 +120,8 @@ func TestMemories(t *testing.T) {
 	}
 }
 
-// issuerOf reads who issued a token.
-func issuerOf(t *testing.T, token string) string {
+// tokenIssuer reads who issued a token.
+func tokenIssuer(t *testing.T, token string) string {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
 	if err != nil {

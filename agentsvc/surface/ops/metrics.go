@@ -11,8 +11,8 @@ import (
 	"stoa/authz"
 )
 
-// metrics returns the route of the metrics, behind their token if they have one.
-func metrics(o Options) surface.Route {
+// newMetricsRoute returns the route of the metrics, behind their token if they have one.
+func newMetricsRoute(o Options) surface.Route {
 	want := sha256.Sum256([]byte(o.MetricsToken))
 	return surface.Route{
 		Method: http.MethodGet, Pattern: cmp.Or(o.MetricsPath, "/metrics"), Kind: surface.Open,

@@ -26,7 +26,7 @@ func TestMetrics(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.House) []surface.Route {
+			h := surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.Fixture) []surface.Route {
 				return ops.Routes(ops.Options{Metrics: figures, MetricsToken: tt.token})
 			})
 			resp, body := h.Do(t, http.MethodGet, tt.path, tt.shown, nil)

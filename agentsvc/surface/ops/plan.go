@@ -31,10 +31,10 @@ type retentionBody struct {
 	Sessions string `json:"sessions,omitempty"`
 }
 
-// plan reads the terms of a plan.
-func (o *order) plan() (billing.Plan, error) {
+// decodePlan reads the terms of a plan.
+func (o *mutation) decodePlan() (billing.Plan, error) {
 	var b planBody
-	if err := o.decode(&b, false); err != nil {
+	if err := o.decodeBody(&b, false); err != nil {
 		return billing.Plan{}, err
 	}
 	p := billing.Plan{
@@ -51,45 +51,45 @@ func (o *order) plan() (billing.Plan, error) {
 			}
 			var err error
 			if *f.to, err = time.ParseDuration(f.text); err != nil || *f.to <= 0 {
-				return p, agentsvc.Invalid("retention."+f.name, `must be a time such as "720h"`)
+				return p, agentsvc.NewInvalidError("retention."+f.name, `must be a time such as "720h"`)
 			}
 		}
 	}
 	return p, nil
 }
 
-func (a admin) addPlan(ctx context.Context, o *order) (answer, error) {
-	p, err := o.plan()
+func (a adminAPI) addPlan(ctx context.Context, o *mutation) (mutationResult, error) {
+	p, err := o.decodePlan()
 	if err == nil {
 		p, err = a.billing.AddPlan(ctx, o.actor, p)
 	}
-	return answer{status: http.StatusCreated, body: newPlanBody(p)}, err
+	return mutationResult{status: http.StatusCreated, body: newPlanBody(p)}, err
 }
 
-func (a admin) putPlan(ctx context.Context, o *order) (answer, error) {
-	p, err := o.plan()
+func (a adminAPI) updatePlan(ctx context.Context, o *mutation) (mutationResult, error) {
+	p, err := o.decodePlan()
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	name := surface.Param(o.r, "plan")
+	name := surface.PathParam(o.r, "plan")
 	if p.Name != "" && p.Name != name {
-		return answer{}, agentsvc.Invalid("name", "is another one than in the path; a plan keeps its name")
+		return mutationResult{}, agentsvc.NewInvalidError("name", "is another one than in the path; a plan keeps its name")
 	}
 	p.Name = name
-	p, err = a.billing.PutPlan(ctx, o.actor, p)
-	return answer{status: http.StatusOK, body: newPlanBody(p)}, err
+	p, err = a.billing.UpdatePlan(ctx, o.actor, p)
+	return mutationResult{status: http.StatusOK, body: newPlanBody(p)}, err
 }
 
-func (a admin) plan(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.billing.FindPlan(r.Context(), surface.Param(r, "plan"))
+func (a adminAPI) handleGetPlan(w http.ResponseWriter, r *http.Request) error {
+	p, err := a.billing.FindPlan(r.Context(), surface.PathParam(r, "plan"))
 	if err != nil {
 		return err
 	}
 	return surface.WriteJSON(w, http.StatusOK, newPlanBody(p))
 }
 
-func (a admin) plans(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.billing.Plans(r.Context())
+func (a adminAPI) handleListPlans(w http.ResponseWriter, r *http.Request) error {
+	found, err := a.billing.ListPlans(r.Context())
 	if err != nil {
 		return err
 	}
@@ -103,15 +103,15 @@ func (a admin) plans(w http.ResponseWriter, r *http.Request) error {
 func newPlanBody(p billing.Plan) planBody {
 	b := planBody{
 		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, Overage: p.Overage, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
-		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: stamp(p.CreatedAt), UpdatedAt: stamp(p.UpdatedAt),
+		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: formatTime(p.CreatedAt), UpdatedAt: formatTime(p.UpdatedAt),
 	}
 	if r := p.Retention; r != (billing.Retention{}) {
-		b.Retention = &retentionBody{lasting(r.Tasks), lasting(r.Events), lasting(r.Sessions)}
+		b.Retention = &retentionBody{formatDuration(r.Tasks), formatDuration(r.Events), formatDuration(r.Sessions)}
 	}
 	return b
 }
 
-func lasting(d time.Duration) string {
+func formatDuration(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}

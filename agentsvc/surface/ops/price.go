@@ -10,28 +10,28 @@ import (
 )
 
 type priceBody struct {
-	Version   string         `json:"version"`
-	Currency  string         `json:"currency"`
-	Effective string         `json:"effective_from"`
-	Items     []billing.Item `json:"items"`
-	CreatedAt *string        `json:"created_at,omitempty"`
+	Version   string              `json:"version"`
+	Currency  string              `json:"currency"`
+	Effective string              `json:"effective_from"`
+	Items     []billing.PriceItem `json:"items"`
+	CreatedAt *string             `json:"created_at,omitempty"`
 }
 
-func (a admin) addPrice(ctx context.Context, o *order) (answer, error) {
+func (a adminAPI) addPrice(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b priceBody
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
+	if err := o.decodeBody(&b, false); err != nil {
+		return mutationResult{}, err
 	}
 	from, err := parseTime("effective_from", b.Effective, time.Time{})
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	p, err := a.billing.AddPrice(ctx, o.actor, billing.Price{Version: b.Version, Currency: b.Currency, Effective: from, Items: b.Items})
-	return answer{status: http.StatusCreated, body: newPriceBody(p)}, err
+	p, err := a.billing.AddPriceVersion(ctx, o.actor, billing.PriceVersion{Version: b.Version, Currency: b.Currency, Effective: from, Items: b.Items})
+	return mutationResult{status: http.StatusCreated, body: newPriceBody(p)}, err
 }
 
-func (a admin) prices(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.billing.Prices(r.Context())
+func (a adminAPI) handleListPrices(w http.ResponseWriter, r *http.Request) error {
+	found, err := a.billing.ListPriceVersions(r.Context())
 	if err != nil {
 		return err
 	}
@@ -42,18 +42,18 @@ func (a admin) prices(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{"prices": out})
 }
 
-func (a admin) price(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.billing.Price(r.Context(), surface.Param(r, "version"))
+func (a adminAPI) handleGetPrice(w http.ResponseWriter, r *http.Request) error {
+	p, err := a.billing.FindPriceVersion(r.Context(), surface.PathParam(r, "version"))
 	if err != nil {
 		return err
 	}
 	return surface.WriteJSON(w, http.StatusOK, newPriceBody(p))
 }
 
-func (a admin) deletePrice(ctx context.Context, o *order) (answer, error) {
-	return answer{status: http.StatusNoContent}, a.billing.RemovePrice(ctx, o.actor, surface.Param(o.r, "version"))
+func (a adminAPI) deletePrice(ctx context.Context, o *mutation) (mutationResult, error) {
+	return mutationResult{status: http.StatusNoContent}, a.billing.RemovePriceVersion(ctx, o.actor, surface.PathParam(o.r, "version"))
 }
 
-func newPriceBody(p billing.Price) priceBody {
-	return priceBody{p.Version, p.Currency, surface.Timestamp(p.Effective), p.Items, stamp(p.CreatedAt)}
+func newPriceBody(p billing.PriceVersion) priceBody {
+	return priceBody{p.Version, p.Currency, surface.FormatTime(p.Effective), p.Items, formatTime(p.CreatedAt)}
 }

@@ -15,8 +15,8 @@ import (
 func TestUnknownQuery(t *testing.T) {
 	t.Parallel()
 	var admin []surface.Route
-	h := surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.House) []surface.Route {
-		all := ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, Dead: h.Dead, Billing: h.Billing})
+	h := surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.Fixture) []surface.Route {
+		all := ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters, Billing: h.Billing})
 		for _, r := range all {
 			if r.Kind == surface.Admin {
 				admin = append(admin, r)
@@ -24,7 +24,7 @@ func TestUnknownQuery(t *testing.T) {
 		}
 		return all
 	})
-	ask := func(method, path string) string {
+	sendAdmin := func(method, path string) string {
 		resp, body := h.Do(t, method, path, surfacetest.Secret, `{"name": "acme", "config": {}}`)
 		if resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s %s: %d %s", method, path, resp.StatusCode, body)
@@ -32,12 +32,12 @@ func TestUnknownQuery(t *testing.T) {
 		return body
 	}
 	for _, r := range admin {
-		body := ask(r.Method, r.Pattern+"?dryrun=true")
+		body := sendAdmin(r.Method, r.Pattern+"?dryrun=true")
 		if !strings.Contains(body, `\"dryrun\" is not known here`) || len(r.Query) > 0 && !strings.Contains(body, r.Query[0]) {
 			t.Errorf("%s %s says %s", r.Method, r.Pattern, body)
 		}
 	}
-	if body := ask(http.MethodGet, "/admin/apps/acme/usage?group_by=agent&group_by=model"); !strings.Contains(body, "group_by: is given more than once") {
+	if body := sendAdmin(http.MethodGet, "/admin/apps/acme/usage?group_by=agent&group_by=model"); !strings.Contains(body, "group_by: is given more than once") {
 		t.Error(body)
 	}
 	if resp, _ := h.Do(t, http.MethodGet, "/admin/apps/acme", surfacetest.Secret, nil); resp.StatusCode != http.StatusNotFound {

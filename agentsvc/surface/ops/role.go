@@ -11,15 +11,15 @@ import (
 	"stoa/tenancy"
 )
 
-// roles lists the roles of an app, the built-in ones first.
-func (a admin) roles(w http.ResponseWriter, r *http.Request) error {
-	app, err := a.apps.Get(r.Context(), surface.Param(r, "app"))
+// handleListRoles lists the roles of an app, the built-in ones first.
+func (a adminAPI) handleListRoles(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.apps.LoadApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
 	out := roleList{Roles: []roleBody{}}
-	for _, b := range authz.BuiltIns() {
-		out.Roles = append(out.Roles, roleBody{b.Name, wordsOf(b.Scopes), b.Description, true})
+	for _, b := range authz.BuiltInRoles() {
+		out.Roles = append(out.Roles, roleBody{b.Name, scopeNames(b.Scopes), b.Description, true})
 	}
 	for _, own := range app.Roles {
 		out.Roles = append(out.Roles, newRoleBody(own))
@@ -27,52 +27,52 @@ func (a admin) roles(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-func (a admin) addRole(ctx context.Context, o *order) (answer, error) {
-	var b roleOrder
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
+func (a adminAPI) addRole(ctx context.Context, o *mutation) (mutationResult, error) {
+	var b roleRequest
+	if err := o.decodeBody(&b, false); err != nil {
+		return mutationResult{}, err
 	}
-	if authz.IsBuiltIn(b.Name) {
-		return answer{}, fmt.Errorf("%w: the role %s is built in", tenancy.ErrExists, b.Name)
+	if authz.IsBuiltInRole(b.Name) {
+		return mutationResult{}, fmt.Errorf("%w: the role %s is built in", tenancy.ErrExists, b.Name)
 	}
 	role, err := authz.CheckRole(tenancy.Role{Name: b.Name, Scopes: b.Scopes, Description: b.Description})
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	return answer{status: http.StatusCreated, body: newRoleBody(role)}, a.apps.AddRole(ctx, o.actor, o.app(), role)
+	return mutationResult{status: http.StatusCreated, body: newRoleBody(role)}, a.apps.AddRole(ctx, o.actor, o.appName(), role)
 }
 
-func (a admin) setRole(ctx context.Context, o *order) (answer, error) {
-	var b roleOrder
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
+func (a adminAPI) updateRole(ctx context.Context, o *mutation) (mutationResult, error) {
+	var b roleRequest
+	if err := o.decodeBody(&b, false); err != nil {
+		return mutationResult{}, err
 	}
-	name, err := ownRole(o)
+	name, err := customRoleName(o)
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
 	if b.Name != "" && b.Name != name {
-		return answer{}, agentsvc.Invalid("name", "must be %s, as the path says: a role keeps its name", name)
+		return mutationResult{}, agentsvc.NewInvalidError("name", "must be %s, as the path says: a role keeps its name", name)
 	}
 	role, err := authz.CheckRole(tenancy.Role{Name: name, Scopes: b.Scopes, Description: b.Description})
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	return answer{status: http.StatusOK, body: newRoleBody(role)}, a.apps.SetRole(ctx, o.actor, o.app(), role)
+	return mutationResult{status: http.StatusOK, body: newRoleBody(role)}, a.apps.UpdateRole(ctx, o.actor, o.appName(), role)
 }
 
-func (a admin) deleteRole(ctx context.Context, o *order) (answer, error) {
-	name, err := ownRole(o)
+func (a adminAPI) deleteRole(ctx context.Context, o *mutation) (mutationResult, error) {
+	name, err := customRoleName(o)
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	return answer{status: http.StatusNoContent}, a.apps.DeleteRole(ctx, o.actor, o.app(), name)
+	return mutationResult{status: http.StatusNoContent}, a.apps.DeleteRole(ctx, o.actor, o.appName(), name)
 }
 
-// ownRole returns the role that the path names, which must not be built in.
-func ownRole(o *order) (string, error) {
-	name := surface.Param(o.r, "role")
-	if authz.IsBuiltIn(name) {
+// customRoleName returns the role that the path names, which must not be built in.
+func customRoleName(o *mutation) (string, error) {
+	name := surface.PathParam(o.r, "role")
+	if authz.IsBuiltInRole(name) {
 		return "", fmt.Errorf("%w: the role %s is built in and cannot be changed", tenancy.ErrPrecondition, name)
 	}
 	return name, nil
@@ -80,7 +80,7 @@ func ownRole(o *order) (string, error) {
 
 func newRoleBody(r tenancy.Role) roleBody { return roleBody{r.Name, r.Scopes, r.Description, false} }
 
-func wordsOf(scopes []authz.Scope) []string {
+func scopeNames(scopes []authz.Scope) []string {
 	words := make([]string, len(scopes))
 	for i, s := range scopes {
 		words[i] = string(s)

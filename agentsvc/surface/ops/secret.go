@@ -8,29 +8,29 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-func (a admin) putSecret(ctx context.Context, o *order) (answer, error) {
+func (a adminAPI) setSecret(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b secretBody
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
+	if err := o.decodeBody(&b, false); err != nil {
+		return mutationResult{}, err
 	}
 	if b.Value == nil {
-		return answer{}, agentsvc.Invalid("value", "is missing")
+		return mutationResult{}, agentsvc.NewInvalidError("value", "is missing")
 	}
-	return answer{status: http.StatusNoContent}, a.apps.PutSecret(ctx, o.actor, o.app(), surface.Param(o.r, "name"), *b.Value)
+	return mutationResult{status: http.StatusNoContent}, a.apps.StoreSecret(ctx, o.actor, o.appName(), surface.PathParam(o.r, "name"), *b.Value)
 }
 
-func (a admin) deleteSecret(ctx context.Context, o *order) (answer, error) {
-	return answer{status: http.StatusNoContent}, a.apps.DeleteSecret(ctx, o.actor, o.app(), surface.Param(o.r, "name"))
+func (a adminAPI) deleteSecret(ctx context.Context, o *mutation) (mutationResult, error) {
+	return mutationResult{status: http.StatusNoContent}, a.apps.DeleteSecret(ctx, o.actor, o.appName(), surface.PathParam(o.r, "name"))
 }
 
-func (a admin) secrets(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.apps.Secrets(r.Context(), surface.Param(r, "app"))
+func (a adminAPI) handleListSecrets(w http.ResponseWriter, r *http.Request) error {
+	found, err := a.apps.ListSecrets(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
 	out := make([]secretInfo, len(found))
 	for i, s := range found {
-		out[i] = secretInfo{s.Name, stamp(s.CreatedAt), stamp(s.UpdatedAt)}
+		out[i] = secretInfo{s.Name, formatTime(s.CreatedAt), formatTime(s.UpdatedAt)}
 	}
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{"secrets": out})
 }

@@ -11,44 +11,44 @@ import (
 	"stoa/tenancy"
 )
 
-// mint makes a token for an app. That it was made stands in the audit trail, the token nowhere.
-func (a admin) mint(ctx context.Context, o *order) (answer, error) {
+// mintToken makes a token for an app. That it was made stands in the audit trail, the token nowhere.
+func (a adminAPI) mintToken(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b tokenBody
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
+	if err := o.decodeBody(&b, false); err != nil {
+		return mutationResult{}, err
 	}
 	spec := authz.TokenSpec{Subject: b.Sub, Roles: b.Roles, Scope: b.Scope}
 	if b.TTL != "" {
 		var err error
 		if spec.TTL, err = time.ParseDuration(b.TTL); err != nil || spec.TTL <= 0 {
-			return answer{}, agentsvc.Invalid("ttl", "must be a duration such as 1h")
+			return mutationResult{}, agentsvc.NewInvalidError("ttl", "must be a duration such as 1h")
 		}
 	}
-	app, err := a.apps.Get(ctx, o.app())
+	app, err := a.apps.LoadApp(ctx, o.appName())
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
 	if app.Status == tenancy.Deleting {
-		return answer{}, fmt.Errorf("%w: the app %s is being deleted", tenancy.ErrPrecondition, app.Name)
+		return mutationResult{}, fmt.Errorf("%w: the app %s is being deleted", tenancy.ErrPrecondition, app.Name)
 	}
-	token, err := a.issuer.Mint(ctx, &app, spec)
+	token, err := a.issuer.IssueToken(ctx, &app, spec)
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	err = a.apps.Audit(ctx, tenancy.Entry{
+	err = a.apps.RecordAuditEntry(ctx, tenancy.AuditEntry{
 		Actor: o.actor, Action: "app.tokens.create", App: app.Name, AppID: app.ID,
 		Detail: map[string]any{"sub": b.Sub, "roles": b.Roles, "scope": b.Scope, "ttl": token.TTL.String()},
 	})
 	shown := tokenAnswer{AccessToken: token.Text, TokenType: "Bearer", ExpiresIn: int64(token.TTL.Seconds())}
 	hidden := shown
 	hidden.AccessToken = ""
-	return answer{status: http.StatusCreated, body: shown, again: hidden, app: app.ID}, err
+	return mutationResult{status: http.StatusCreated, body: shown, replayBody: hidden, appID: app.ID}, err
 }
 
-func (a admin) revoke(ctx context.Context, o *order) (answer, error) {
+func (a adminAPI) revokeTokens(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b revokeBody
-	if err := o.decode(&b, true); err != nil {
-		return answer{}, err
+	if err := o.decodeBody(&b, true); err != nil {
+		return mutationResult{}, err
 	}
-	return answer{status: http.StatusNoContent}, a.apps.Revoke(ctx, o.actor, o.app(), b.Sub)
+	return mutationResult{status: http.StatusNoContent}, a.apps.RevokeTokens(ctx, o.actor, o.appName(), b.Sub)
 }

@@ -10,13 +10,13 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// tools lists what is pinned of the tools that servers bring to an app.
-func (a admin) tools(w http.ResponseWriter, r *http.Request) error {
-	app, err := a.apps.Get(r.Context(), surface.Param(r, "app"))
+// handleListTools lists what is pinned of the tools that servers bring to an app.
+func (a adminAPI) handleListTools(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.apps.LoadApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
-	pins, err := store.New(a.db, app.ID).Pins(r.Context())
+	pins, err := store.New(a.db, app.ID).ListPins(r.Context())
 	if err != nil {
 		return err
 	}
@@ -29,34 +29,34 @@ func (a admin) tools(w http.ResponseWriter, r *http.Request) error {
 
 // acceptTool lifts the block of a tool whose definition has changed. The order names the definition by its hash, so
 // that nobody accepts another one than they have seen.
-func (a admin) acceptTool(ctx context.Context, o *order) (answer, error) {
+func (a adminAPI) acceptTool(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b acceptBody
-	if err := o.decode(&b, false); err != nil {
-		return answer{}, err
+	if err := o.decodeBody(&b, false); err != nil {
+		return mutationResult{}, err
 	}
 	if b.Hash == "" {
-		return answer{}, agentsvc.Invalid("hash", "is missing: it is the one that drift.hash shows")
+		return mutationResult{}, agentsvc.NewInvalidError("hash", "is missing: it is the one that drift.hash shows")
 	}
-	app, err := a.apps.Get(ctx, o.app())
+	app, err := a.apps.LoadApp(ctx, o.appName())
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	server, tool := surface.Param(o.r, "server"), surface.Param(o.r, "tool")
+	server, tool := surface.PathParam(o.r, "server"), surface.PathParam(o.r, "tool")
 	pin, err := store.New(a.db, app.ID).AcceptPin(ctx, o.actor, server, tool, b.Hash)
 	if err != nil {
-		return answer{}, err
+		return mutationResult{}, err
 	}
-	return answer{status: http.StatusOK, body: newPinBody(pin), app: app.ID}, nil
+	return mutationResult{status: http.StatusOK, body: newPinBody(pin), appID: app.ID}, nil
 }
 
-func newPinBody(p store.Pin) pinBody {
+func newPinBody(p store.ToolPin) pinBody {
 	b := pinBody{
 		Server: p.Server, Tool: p.Accepted.Tool, Status: "accepted",
-		Hash: p.Accepted.Hash, Definition: json.RawMessage(p.Accepted.Body), PinnedAt: stamp(p.PinnedAt),
+		Hash: p.Accepted.Hash, Definition: json.RawMessage(p.Accepted.Body), PinnedAt: formatTime(p.PinnedAt),
 	}
 	if p.Drift != nil {
 		b.Status = "blocked"
-		b.Drift = &driftBody{Hash: p.Drift.Hash, Definition: json.RawMessage(p.Drift.Body), At: stamp(p.DriftedAt)}
+		b.Drift = &driftBody{Hash: p.Drift.Hash, Definition: json.RawMessage(p.Drift.Body), At: formatTime(p.DriftedAt)}
 	}
 	return b
 }

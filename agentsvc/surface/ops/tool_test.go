@@ -15,14 +15,14 @@ import (
 // TestTools has an operator see that a tool has changed, and accept it.
 func TestTools(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{Default: "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}"}, routes)
+	h := surfacetest.New(t, surfacetest.Options{Default: "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}"}, newRoutes)
 	pins := store.New(h.DB, tenancy.DefaultID)
 	for _, hash := range []string{"h1", "h2"} {
-		if _, err := pins.SettlePins(t.Context(), "shop", []store.Definition{{Tool: "echo", Hash: hash, Body: `{"name":"echo"}`}}); err != nil {
+		if _, err := pins.UpdatePins(t.Context(), "shop", []store.ToolDefinition{{Tool: "echo", Hash: hash, Body: `{"name":"echo"}`}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ask := func(want int, method, path, body string) string {
+	sendAdmin := func(want int, method, path, body string) string {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, h.URL+path, strings.NewReader(body))
 		if err != nil {
@@ -46,7 +46,7 @@ func TestTools(t *testing.T) {
 	}
 	list := func() (out struct{ Tools []pin }) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(ask(200, "GET", "/admin/apps/default/tools", "")), &out); err != nil {
+		if err := json.Unmarshal([]byte(sendAdmin(200, "GET", "/admin/apps/default/tools", "")), &out); err != nil {
 			t.Fatal(err)
 		}
 		return out
@@ -55,17 +55,17 @@ func TestTools(t *testing.T) {
 		t.Errorf("the tools are %+v", got)
 	}
 	const accept = "/admin/apps/default/tools/shop/echo:accept"
-	ask(400, "POST", accept, `{}`)
-	ask(400, "POST", accept, `{"hash":"h3"}`)
-	ask(404, "POST", "/admin/apps/default/tools/shop/other:accept", `{"hash":"h2"}`)
-	ask(404, "GET", "/admin/apps/nobody/tools", "")
-	if got := ask(200, "POST", accept, `{"hash":"h2"}`); !strings.Contains(got, `"accepted"`) {
+	sendAdmin(400, "POST", accept, `{}`)
+	sendAdmin(400, "POST", accept, `{"hash":"h3"}`)
+	sendAdmin(404, "POST", "/admin/apps/default/tools/shop/other:accept", `{"hash":"h2"}`)
+	sendAdmin(404, "GET", "/admin/apps/nobody/tools", "")
+	if got := sendAdmin(200, "POST", accept, `{"hash":"h2"}`); !strings.Contains(got, `"accepted"`) {
 		t.Error(got)
 	}
 	if got := list().Tools; len(got) != 1 || got[0].Status != "accepted" || got[0].Hash != "h2" || got[0].Drift != nil {
 		t.Errorf("the tools are %+v", got)
 	}
-	if got := ask(200, "GET", "/admin/audit", ""); !strings.Contains(got, `"app.tools.accept"`) {
+	if got := sendAdmin(200, "GET", "/admin/audit", ""); !strings.Contains(got, `"app.tools.accept"`) {
 		t.Error(got)
 	}
 }

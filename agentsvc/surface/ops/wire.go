@@ -25,7 +25,7 @@ type (
 		Plan        string            `json:"plan"`
 
 		Limits tenancy.LimitsChange `json:"limits"`
-		Auth   tenancy.Auth         `json:"auth"`
+		Auth   tenancy.IssuerConfig `json:"auth"`
 	}
 	updateBody struct {
 		Config      document          `json:"config"`
@@ -80,18 +80,18 @@ type (
 // What goes out.
 type (
 	appBody struct {
-		Name        string            `json:"name"`
-		DisplayName string            `json:"display_name"`
-		Status      string            `json:"status"`
-		Revision    int64             `json:"revision"`
-		Config      map[string]any    `json:"config,omitempty"`
-		Grants      grant.List        `json:"grants"`
-		Plan        string            `json:"plan"`
-		Limits      limitsBody        `json:"limits"`
-		Auth        *tenancy.Auth     `json:"auth,omitempty"`
-		Labels      map[string]string `json:"labels"`
-		CreatedAt   *string           `json:"created_at"`
-		UpdatedAt   *string           `json:"updated_at"`
+		Name        string                `json:"name"`
+		DisplayName string                `json:"display_name"`
+		Status      string                `json:"status"`
+		Revision    int64                 `json:"revision"`
+		Config      map[string]any        `json:"config,omitempty"`
+		Grants      grant.List            `json:"grants"`
+		Plan        string                `json:"plan"`
+		Limits      limitsBody            `json:"limits"`
+		Auth        *tenancy.IssuerConfig `json:"auth,omitempty"`
+		Labels      map[string]string     `json:"labels"`
+		CreatedAt   *string               `json:"created_at"`
+		UpdatedAt   *string               `json:"updated_at"`
 
 		AwaitsRestart []string `json:"awaits_restart,omitempty"` // keys of the default app's file
 	}
@@ -204,7 +204,7 @@ type (
 		Pending int64  `json:"pending"`
 		Running int64  `json:"running"`
 	}
-	deadBody struct {
+	deadLetterBody struct {
 		ID        string  `json:"id"`
 		App       string  `json:"app"`
 		Agent     string  `json:"agent"`
@@ -213,10 +213,10 @@ type (
 		LastError string  `json:"last_error"`
 		FailedAt  *string `json:"failed_at"`
 	}
-	deadList struct {
-		Runs          []deadBody `json:"runs"`
-		NextPageToken string     `json:"next_page_token"`
-		TotalSize     int        `json:"total_size"`
+	deadLetterList struct {
+		Runs          []deadLetterBody `json:"runs"`
+		NextPageToken string           `json:"next_page_token"`
+		TotalSize     int              `json:"total_size"`
 	}
 	requeuedBody struct {
 		ID     string `json:"id"`
@@ -271,7 +271,7 @@ type (
 
 // Roles, and what follows from them.
 type (
-	roleOrder struct {
+	roleRequest struct {
 		Name        string   `json:"name"`
 		Scopes      []string `json:"scopes"`
 		Description string   `json:"description"`
@@ -327,25 +327,25 @@ func (d *document) UnmarshalJSON(raw []byte) error {
 		*d = document(text)
 		return nil
 	}
-	return agentsvc.Invalid("config", "must be an object, or a text that holds YAML")
+	return agentsvc.NewInvalidError("config", "must be an object, or a text that holds YAML")
 }
 
 // authField is an issuer that a change may set, take away (null) or leave as it is.
 type authField struct {
 	given bool
-	auth  tenancy.Auth
+	auth  tenancy.IssuerConfig
 }
 
 // UnmarshalJSON takes an issuer or null.
 func (f *authField) UnmarshalJSON(raw []byte) error {
-	f.given, f.auth = true, tenancy.Auth{}
+	f.given, f.auth = true, tenancy.IssuerConfig{}
 	if bytes.Equal(raw, []byte("null")) {
 		return nil
 	}
 	return f.auth.UnmarshalJSON(raw)
 }
 
-func (f *authField) change() *tenancy.Auth {
+func (f *authField) toChange() *tenancy.IssuerConfig {
 	if !f.given {
 		return nil
 	}
@@ -355,22 +355,22 @@ func (f *authField) change() *tenancy.Auth {
 func newAppBody(a tenancy.App) appBody {
 	b := appBody{
 		Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, Config: a.Config,
-		Grants: append(grant.List{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.InForce()), Labels: map[string]string{},
-		CreatedAt: stamp(a.CreatedAt), UpdatedAt: stamp(a.UpdatedAt),
+		Grants: append(grant.List{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.EffectiveLimits()), Labels: map[string]string{},
+		CreatedAt: formatTime(a.CreatedAt), UpdatedAt: formatTime(a.UpdatedAt),
 	}
 	maps.Copy(b.Labels, a.Labels)
 	b.Limits.Rates = append([]tenancy.Rate{}, b.Limits.Rates...)
-	if a.Auth != (tenancy.Auth{}) {
+	if a.Auth != (tenancy.IssuerConfig{}) {
 		b.Auth = &a.Auth
 	}
 	return b
 }
 
-// stamp returns t as text, nil for no time.
-func stamp(t time.Time) *string {
+// formatTime returns t as text, nil for no time.
+func formatTime(t time.Time) *string {
 	if t.IsZero() {
 		return nil
 	}
-	text := surface.Timestamp(t)
+	text := surface.FormatTime(t)
 	return &text
 }

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "write the answers into testdata")
 
-// Dialogues plays every testdata/*.txtar. A file holds the house, then requests and the answers they must get:
+// RunDialogues plays every testdata/*.txtar. A file holds the house, then requests and the answers they must get:
 //
 //	-- default.yaml --        configuration of the default app, if there is to be one
 //	-- apps/NAME.yaml --      an app
@@ -33,10 +33,10 @@ var update = flag.Bool("update", false, "write the answers into testdata")
 //	-- NAME.answer --         what comes back; -update writes it
 //
 // The method WEBSOCKET opens a connection and sends each line of the body when the one before has been answered; the answer
-// is the frames that came. The method CALL makes a call by [House.Call]; the answer is the messages that came. "Authorization: app/sub [role=ROLE...] [scope]" stands for a token of that app, "Authorization: admin" for the admin
+// is the frames that came. The method CALL makes a call by [Fixture.CallMethod]; the answer is the messages that came. "Authorization: app/sub [role=ROLE...] [scope]" stands for a token of that app, "Authorization: admin" for the admin
 // secret, any other value for itself. {{NAME.a.b}} is a value out of the JSON of an earlier answer. What differs from
 // run to run is replaced: identifiers by their order, times by TIME, months by MONTH.
-func Dialogues(t *testing.T, routes func(h *House) []surface.Route) {
+func RunDialogues(t *testing.T, routes func(h *Fixture) []surface.Route) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	must(t, err)
 	if len(files) == 0 {
@@ -45,12 +45,12 @@ func Dialogues(t *testing.T, routes func(h *House) []surface.Route) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			play(t, file, routes)
+			runDialogue(t, file, routes)
 		})
 	}
 }
 
-func play(t *testing.T, file string, routes func(h *House) []surface.Route) {
+func runDialogue(t *testing.T, file string, routes func(h *Fixture) []surface.Route) {
 	script, err := txtar.ParseFile(file)
 	must(t, err)
 	o := Options{Hosts: []string{"{app}.agents.test"}, Surface: surface.Options{PublicURL: "https://stoa.test:8443"}}
@@ -60,16 +60,16 @@ func play(t *testing.T, file string, routes func(h *House) []surface.Route) {
 		}
 	}
 	h := New(t, o, routes)
-	d := &dialogue{h: h, bodies: map[string]string{}, ids: map[string]string{}}
+	d := &dialogue{fixture: h, bodies: map[string]string{}, ids: map[string]string{}}
 	for i, f := range script.Files {
 		if app, ok := strings.CutPrefix(f.Name, "apps/"); ok {
-			h.App(t, strings.TrimSuffix(app, ".yaml"), string(f.Data))
+			h.CreateApp(t, strings.TrimSuffix(app, ".yaml"), string(f.Data))
 		}
 		name, ok := strings.CutSuffix(f.Name, ".request")
 		if !ok {
 			continue
 		}
-		got := d.ask(t, name, string(f.Data))
+		got := d.sendNormalized(t, name, string(f.Data))
 		if i+1 == len(script.Files) || script.Files[i+1].Name != name+".answer" {
 			t.Fatalf("%s: %s has no answer beside it", file, f.Name)
 		}
@@ -87,25 +87,25 @@ func play(t *testing.T, file string, routes func(h *House) []surface.Route) {
 
 // dialogue is what was said so far.
 type dialogue struct {
-	h      *House
-	bodies map[string]string
-	ids    map[string]string
+	fixture *Fixture
+	bodies  map[string]string
+	ids     map[string]string
 }
 
-var reference = regexp.MustCompile(`\{\{([a-z0-9_-]+)\.([A-Za-z0-9_.]+)\}\}`)
+var valueReference = regexp.MustCompile(`\{\{([a-z0-9_-]+)\.([A-Za-z0-9_.]+)\}\}`)
 
-// ask sends a request and returns its answer, without what differs from run to run.
-func (d *dialogue) ask(t *testing.T, name, request string) string {
+// sendNormalized sends a request and returns its answer, without what differs from run to run.
+func (d *dialogue) sendNormalized(t *testing.T, name, request string) string {
 	t.Helper()
-	return d.neutral(d.send(t, name, request))
+	return d.normalizeAnswer(d.sendRequest(t, name, request))
 }
 
-// send sends a request and returns its answer.
-func (d *dialogue) send(t *testing.T, name, request string) string {
+// sendRequest sends a request and returns its answer.
+func (d *dialogue) sendRequest(t *testing.T, name, request string) string {
 	t.Helper()
-	request = reference.ReplaceAllStringFunc(request, func(s string) string {
-		m := reference.FindStringSubmatch(s)
-		return d.value(t, m[1], m[2])
+	request = valueReference.ReplaceAllStringFunc(request, func(s string) string {
+		m := valueReference.FindStringSubmatch(s)
+		return d.lookupValue(t, m[1], m[2])
 	})
 	head, body, _ := strings.Cut(request, "\n\n")
 	lines := strings.Split(strings.TrimSpace(head), "\n")
@@ -116,7 +116,7 @@ func (d *dialogue) send(t *testing.T, name, request string) string {
 		key, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		if key == "Authorization" {
-			credential = d.credential(t, value)
+			credential = d.resolveCredential(t, value)
 			continue
 		}
 		headers = append(headers, key, value)
@@ -129,21 +129,21 @@ func (d *dialogue) send(t *testing.T, name, request string) string {
 		if credential != "" {
 			headers = append(headers, "authorization", "Bearer "+credential)
 		}
-		told := joinChunks(d.h.Call(t, path, body, headers...))
-		d.bodies[name] = told[0]
-		return strings.Join(told, "\n") + "\n"
+		received := joinChunks(d.fixture.CallMethod(t, path, body, headers...))
+		d.bodies[name] = received[0]
+		return strings.Join(received, "\n") + "\n"
 	}
 	if method == "WEBSOCKET" {
-		d.bodies[name] = d.h.converse(t, path, credential, strings.Split(body, "\n"), headers...)
+		d.bodies[name] = d.fixture.exchangeFrames(t, path, credential, strings.Split(body, "\n"), headers...)
 		return d.bodies[name]
 	}
-	resp, answer := d.h.Do(t, method, path, credential, content, headers...) //nolint:bodyclose // Do closes it
+	resp, answer := d.fixture.Do(t, method, path, credential, content, headers...) //nolint:bodyclose // Do closes it
 	d.bodies[name] = answer
-	return show(resp, answer)
+	return formatAnswer(resp, answer)
 }
 
-// credential returns what an Authorization line stands for.
-func (d *dialogue) credential(t *testing.T, text string) string {
+// resolveCredential returns what an Authorization line stands for.
+func (d *dialogue) resolveCredential(t *testing.T, text string) string {
 	t.Helper()
 	if text == "admin" {
 		return Secret
@@ -163,10 +163,10 @@ func (d *dialogue) credential(t *testing.T, text string) string {
 		scopes = append(scopes, w)
 	}
 	spec.Scope = strings.Join(scopes, " ")
-	return d.h.Token(t, app, spec)
+	return d.fixture.MintToken(t, app, spec)
 }
 
-func (d *dialogue) value(t *testing.T, name, path string) string {
+func (d *dialogue) lookupValue(t *testing.T, name, path string) string {
 	t.Helper()
 	var v any
 	body := d.bodies[name]
@@ -189,13 +189,13 @@ func (d *dialogue) value(t *testing.T, name, path string) string {
 	return fmt.Sprint(v)
 }
 
-var shown = []string{"Content-Type", "WWW-Authenticate", "Retry-After", "Allow", "Etag", "Vary", "Cache-Control", "Idempotent-Replayed"}
+var shownHeaders = []string{"Content-Type", "WWW-Authenticate", "Retry-After", "Allow", "Etag", "Vary", "Cache-Control", "Idempotent-Replayed"}
 
-// show writes an answer for people: JSON is indented, pieces of a text that come one after the other are joined.
-func show(resp *http.Response, body string) string {
+// formatAnswer writes an answer for people: JSON is indented, pieces of a text that come one after the other are joined.
+func formatAnswer(resp *http.Response, body string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", resp.Status)
-	for _, key := range shown {
+	for _, key := range shownHeaders {
 		for _, value := range resp.Header.Values(key) {
 			fmt.Fprintf(&b, "%s: %s\n", key, value)
 		}
@@ -205,7 +205,7 @@ func show(resp *http.Response, body string) string {
 	}
 	b.WriteString("\n")
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		b.WriteString(joined(body))
+		b.WriteString(joinStream(body))
 		return b.String()
 	}
 	var indented bytes.Buffer
@@ -215,8 +215,8 @@ func show(resp *http.Response, body string) string {
 	return b.String() + strings.TrimRight(indented.String(), "\n") + "\n"
 }
 
-// joined joins chunks, which the reader may have been given in larger or smaller pieces.
-func joined(stream string) string {
+// joinStream joins chunks, which the reader may have been given in larger or smaller pieces.
+func joinStream(stream string) string {
 	events := strings.Split(strings.TrimRight(stream, "\n"), "\n\n")
 	return strings.Join(joinChunks(events), "\n\n") + "\n"
 }
@@ -225,7 +225,7 @@ func joined(stream string) string {
 func joinChunks(events []string) (out []string) {
 	last := ""
 	for _, event := range events {
-		of, text := chunk(event)
+		of, text := parseChunk(event)
 		if of == "" || of != last {
 			out, last = append(out, event), of
 			continue
@@ -252,8 +252,8 @@ type (
 	}
 )
 
-// chunk returns which message an event holds a piece of, and the piece, in whatever dialect.
-func chunk(event string) (of, text string) {
+// parseChunk returns which message an event holds a piece of, and the piece, in whatever dialect.
+func parseChunk(event string) (of, text string) {
 	type parts []struct{ Text string }
 	var u struct {
 		Status struct {
@@ -280,9 +280,9 @@ func chunk(event string) (of, text string) {
 	}
 	for _, o := range []official{u.official, u.Result} {
 		for _, m := range []officialMessage{o.Status.Message, o.StatusUpdate.Status.Message} {
-			for _, said := range slices.Concat(m.Parts, m.Content) {
+			for _, sent := range slices.Concat(m.Parts, m.Content) {
 				if m.Metadata == nil {
-					return m.ID, said.Text
+					return m.ID, sent.Text
 				}
 			}
 		}
@@ -301,35 +301,35 @@ func chunk(event string) (of, text string) {
 }
 
 var (
-	uuids  = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-	times  = regexp.MustCompile(`"20\d\d-[^"]*Z"`)
-	took   = regexp.MustCompile(`"execution_time": ?[0-9.e-]+`)
-	unix   = regexp.MustCompile(`"created": ?[1-9][0-9]{9}`)
-	calls  = regexp.MustCompile(`call_[0-9a-f]{24}`)
-	chain  = regexp.MustCompile(`"(hash|prev)": ?"[0-9a-f]{64}"`)
-	keyed  = regexp.MustCompile(`"hmac-sha256:[0-9a-f]{32}"`) // by a key that is made anew in each run
-	worked = regexp.MustCompile(`"run_seconds": ?[0-9.e-]+`)
-	months = regexp.MustCompile(`\b20\d\d-\d\d((-reversal)?[":])`)
-	tokens = regexp.MustCompile(`"(access_token|page_token|next_page_token|nextPageToken)": ?"[^"]+"`)
+	uuidPattern          = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	timePattern          = regexp.MustCompile(`"20\d\d-[^"]*Z"`)
+	executionTimePattern = regexp.MustCompile(`"execution_time": ?[0-9.e-]+`)
+	unixTimePattern      = regexp.MustCompile(`"created": ?[1-9][0-9]{9}`)
+	callIDPattern        = regexp.MustCompile(`call_[0-9a-f]{24}`)
+	hashPattern          = regexp.MustCompile(`"(hash|prev)": ?"[0-9a-f]{64}"`)
+	keyedHashPattern     = regexp.MustCompile(`"hmac-sha256:[0-9a-f]{32}"`) // by a key that is made anew in each run
+	runSecondsPattern    = regexp.MustCompile(`"run_seconds": ?[0-9.e-]+`)
+	monthPattern         = regexp.MustCompile(`\b20\d\d-\d\d((-reversal)?[":])`)
+	tokenPattern         = regexp.MustCompile(`"(access_token|page_token|next_page_token|nextPageToken)": ?"[^"]+"`)
 )
 
-func (d *dialogue) neutral(answer string) string {
+func (d *dialogue) normalizeAnswer(answer string) string {
 	answer = regexp.MustCompile(`"request_id": ?"[^"]*"`).ReplaceAllString(answer, `"request_id": "REQUEST"`)
-	answer = chain.ReplaceAllString(answer, `"$1": "HASH"`)
-	answer = keyed.ReplaceAllString(answer, `"hmac-sha256:HASH"`)
-	answer = uuids.ReplaceAllStringFunc(answer, func(id string) string {
+	answer = hashPattern.ReplaceAllString(answer, `"$1": "HASH"`)
+	answer = keyedHashPattern.ReplaceAllString(answer, `"hmac-sha256:HASH"`)
+	answer = uuidPattern.ReplaceAllStringFunc(answer, func(id string) string {
 		if d.ids[id] == "" {
 			d.ids[id] = fmt.Sprintf("ID%d", len(d.ids)+1)
 		}
 		return d.ids[id]
 	})
-	answer = months.ReplaceAllString(answer, `MONTH$1`)
-	answer = worked.ReplaceAllString(answer, `"run_seconds": SECONDS`)
-	answer = calls.ReplaceAllString(answer, "CALL")
-	answer = took.ReplaceAllString(answer, `"execution_time": SECONDS`)
-	answer = unix.ReplaceAllString(answer, `"created": UNIX`)
-	answer = tokens.ReplaceAllString(answer, `"$1": "TOKEN"`)
-	return times.ReplaceAllStringFunc(answer, func(at string) string {
+	answer = monthPattern.ReplaceAllString(answer, `MONTH$1`)
+	answer = runSecondsPattern.ReplaceAllString(answer, `"run_seconds": SECONDS`)
+	answer = callIDPattern.ReplaceAllString(answer, "CALL")
+	answer = executionTimePattern.ReplaceAllString(answer, `"execution_time": SECONDS`)
+	answer = unixTimePattern.ReplaceAllString(answer, `"created": UNIX`)
+	answer = tokenPattern.ReplaceAllString(answer, `"$1": "TOKEN"`)
+	return timePattern.ReplaceAllStringFunc(answer, func(at string) string {
 		// The one form that times have; but for those of A2A 0.3, whose library leaves zeros at the end out.
 		if _, err := time.Parse(`"2006-01-02T15:04:05.999Z"`, at); err != nil || len(at) > len(`"2006-01-02T15:04:05.000Z"`) {
 			return at
@@ -346,8 +346,8 @@ type Event struct {
 	Text string         // of the data
 }
 
-// Events reads a stream event by event. Comments are passed over. It returns false at the stream's end.
-func Events(t testing.TB, resp *http.Response) func() (Event, bool) {
+// ReadEvents reads a stream event by event. Comments are passed over. It returns false at the stream's end.
+func ReadEvents(t testing.TB, resp *http.Response) func() (Event, bool) {
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	return func() (Event, bool) {

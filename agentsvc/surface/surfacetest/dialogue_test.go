@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestJoined gives a reader a message in two pieces: in every dialect they become one, and what is no piece stays.
-func TestJoined(t *testing.T) {
+// TestJoinStream gives a reader a message in two pieces: in every dialect they become one, and what is no piece stays.
+func TestJoinStream(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string][3]string{
 		"ext": {
@@ -22,7 +22,7 @@ func TestJoined(t *testing.T) {
 		},
 	} {
 		end := "data: [DONE]"
-		got := joined(x[0] + "\n\n" + x[1] + "\n\n" + end + "\n")
+		got := joinStream(x[0] + "\n\n" + x[1] + "\n\n" + end + "\n")
 		if diff := cmp.Diff(x[2]+"\n\n"+end+"\n", got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

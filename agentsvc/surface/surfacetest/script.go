@@ -44,21 +44,21 @@ agents:
   hidden: {llm: demo, visibility: private}
 `
 
-// Scripted is [New] with [Script] as the apps acme and globex, and as the default app where o has no other.
-func Scripted(t testing.TB, o Options, routes func(h *House) []surface.Route) *House {
+// NewScripted is [New] with [Script] as the apps acme and globex, and as the default app where o has no other.
+func NewScripted(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixture {
 	t.Helper()
 	o.Default = cmp.Or(o.Default, Script)
 	h := New(t, o, routes)
-	h.App(t, "acme", Script)
-	h.App(t, "globex", Script)
+	h.CreateApp(t, "acme", Script)
+	h.CreateApp(t, "globex", Script)
 	return h
 }
 
-// Bearer is a client's transport that shows a token with every request, "" = none.
-type Bearer string
+// BearerTransport is a client's transport that shows a token with every request, "" = none.
+type BearerTransport string
 
 // RoundTrip sends a request with the token.
-func (b Bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b BearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b != "" {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+string(b))
@@ -66,10 +66,10 @@ func (b Bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// Until waits for up to ten seconds until something holds.
-func Until(t testing.TB, what string, holds func() bool) {
+// WaitUntil waits for up to ten seconds until something holds.
+func WaitUntil(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it does not come to hold that " + what)
 		}

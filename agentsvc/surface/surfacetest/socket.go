@@ -17,8 +17,8 @@ type Socket struct {
 	t testing.TB
 }
 
-// Dial opens a WebSocket, or returns the answer by which it was refused.
-func (h *House) Dial(t testing.TB, path, credential string, o websocket.DialOptions) (*Socket, *http.Response) {
+// DialSocket opens a WebSocket, or returns the answer by which it was refused.
+func (h *Fixture) DialSocket(t testing.TB, path, credential string, o websocket.DialOptions) (*Socket, *http.Response) {
 	t.Helper()
 	if o.HTTPHeader == nil {
 		o.HTTPHeader = http.Header{}
@@ -26,7 +26,7 @@ func (h *House) Dial(t testing.TB, path, credential string, o websocket.DialOpti
 	if credential != "" {
 		o.HTTPHeader.Set("Authorization", "Bearer "+credential)
 	}
-	ctx, cancel := patience(t)
+	ctx, cancel := withFrameTimeout(t)
 	defer cancel()
 	conn, resp, err := websocket.Dial(ctx, h.URL+path, &o)
 	if err != nil {
@@ -40,33 +40,33 @@ func (h *House) Dial(t testing.TB, path, credential string, o websocket.DialOpti
 	return &Socket{conn, t}, resp
 }
 
-// patience is how long a test waits for a frame.
-func patience(t testing.TB) (context.Context, context.CancelFunc) {
+// withFrameTimeout is how long a test waits for a frame.
+func withFrameTimeout(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), 40*time.Second)
 }
 
-// Say sends a frame.
-func (s *Socket) Say(text string) {
+// WriteFrame sends a frame.
+func (s *Socket) WriteFrame(text string) {
 	s.t.Helper()
-	ctx, cancel := patience(s.t)
+	ctx, cancel := withFrameTimeout(s.t)
 	defer cancel()
 	must(s.t, s.Write(ctx, websocket.MessageText, []byte(text)))
 }
 
-// Hear waits for a frame and returns its text, or how the server closed the connection.
-func (s *Socket) Hear() (string, error) {
+// ReadFrame waits for a frame and returns its text, or how the server closed the connection.
+func (s *Socket) ReadFrame() (string, error) {
 	s.t.Helper()
-	ctx, cancel := patience(s.t)
+	ctx, cancel := withFrameTimeout(s.t)
 	defer cancel()
 	_, body, err := s.Read(ctx)
 	return string(body), err
 }
 
-// HearAll returns the frames up to the last one of an answer.
-func (s *Socket) HearAll() (frames []string) {
+// ReadAnswer returns the frames up to the last one of an answer.
+func (s *Socket) ReadAnswer() (frames []string) {
 	s.t.Helper()
 	for {
-		text, err := s.Hear()
+		text, err := s.ReadFrame()
 		must(s.t, err)
 		frames = append(frames, text)
 		var f struct{ Done bool }
@@ -77,23 +77,23 @@ func (s *Socket) HearAll() (frames []string) {
 	}
 }
 
-// converse sends frames, each when the one before has been answered, and shows what came.
-func (h *House) converse(t testing.TB, path, credential string, frames []string, headers ...string) string {
+// exchangeFrames sends frames, each when the one before has been answered, and shows what came.
+func (h *Fixture) exchangeFrames(t testing.TB, path, credential string, frames []string, headers ...string) string {
 	t.Helper()
 	o := websocket.DialOptions{HTTPHeader: http.Header{}}
 	for i := 0; i+1 < len(headers); i += 2 {
 		o.HTTPHeader.Set(headers[i], headers[i+1])
 	}
-	s, resp := h.Dial(t, path, credential, o)
+	s, resp := h.DialSocket(t, path, credential, o)
 	if s == nil {
 		defer resp.Body.Close()
-		return show(resp, "")
+		return formatAnswer(resp, "")
 	}
-	var heard []string
+	var received []string
 	for _, frame := range frames {
-		s.Say(frame)
-		heard = append(heard, joinChunks(s.HearAll())...)
+		s.WriteFrame(frame)
+		received = append(received, joinChunks(s.ReadAnswer())...)
 	}
 	must(t, s.Close(websocket.StatusNormalClosure, ""))
-	return strings.Join(heard, "\n") + "\n"
+	return strings.Join(received, "\n") + "\n"
 }

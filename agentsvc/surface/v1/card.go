@@ -7,36 +7,36 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// listCards answers with the names under which agents are called and where they live.
-func listCards(w http.ResponseWriter, r *http.Request) error {
-	v := surface.VisitOf(r)
-	answer := cardList{Agents: []listed{}}
+// handleListCards answers with the names under which agents are called and where they live.
+func handleListCards(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	answer := cardList{Agents: []cardEntry{}}
 	for _, c := range v.Cards() {
-		answer.Agents = append(answer.Agents, listed{c.Agent, surface.AgentURL(v.BaseURL()+"/v1", c.Agent)})
+		answer.Agents = append(answer.Agents, cardEntry{c.Agent, surface.AgentURL(v.BaseURL()+"/v1", c.Agent)})
 	}
 	return surface.WriteJSON(w, http.StatusOK, answer)
 }
 
-func card(w http.ResponseWriter, r *http.Request) error {
-	v := surface.VisitOf(r)
-	c, err := v.Card(surface.Param(r, "agent"))
+func handleCard(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	c, err := v.Card(surface.PathParam(r, "agent"))
 	if err != nil {
 		return err
 	}
 	answer := agentCard{
 		Name: c.Name, Description: c.Description, Version: c.Version, Capabilities: []string{"streaming", "websocket"}, ContentTypes: c.InputModes,
 	}
-	schemes, _ := v.Security(c, "/v1/agents/"+c.Agent)
+	schemes, _ := v.SecuritySchemes(c, "/v1/agents/"+c.Agent)
 	for _, s := range schemes {
 		if answer.Security == nil {
 			answer.Security = &security{map[string]scheme{}}
 		}
-		answer.Security.Schemes[s.Name] = newScheme(s)
+		answer.Security.Schemes[s.Name] = newSecurityScheme(s)
 	}
 	return surface.WriteJSON(w, http.StatusOK, wrappedCard{answer})
 }
 
-func newScheme(s agentsvc.Scheme) scheme {
+func newSecurityScheme(s agentsvc.Scheme) scheme {
 	if s.Header != "" {
 		return scheme{Type: "apiKey", Name: s.Header, In: "header"}
 	}

@@ -23,9 +23,9 @@ const (
 	statePrefix = "TASK_STATE_"
 )
 
-// word returns m as the words have it, or what is wrong with it and where.
-func (m *inMessage) word() (agentsvc.Message, error) {
-	word := agentsvc.Message{
+// toDomain returns m as the words have it, or what is wrong with it and where.
+func (m *inMessage) toDomain() (agentsvc.Message, error) {
+	converted := agentsvc.Message{
 		ID:      agentsvc.MessageID(cmp.Or(m.MessageID, m.MessageIDSnake)),
 		Context: agentsvc.ContextID(cmp.Or(m.ContextID, m.ContextIDSnake)),
 		Task:    agentsvc.TaskID(cmp.Or(m.TaskID, m.TaskIDSnake)), Metadata: m.Metadata,
@@ -33,16 +33,16 @@ func (m *inMessage) word() (agentsvc.Message, error) {
 	switch roles[string(m.Role)] {
 	case agentsvc.RoleUser:
 	case agentsvc.RoleAgent:
-		return word, agentsvc.Invalid("message.role", "must be ROLE_USER: only users send messages")
+		return converted, agentsvc.NewInvalidError("message.role", "must be ROLE_USER: only users send messages")
 	default:
-		return word, agentsvc.Invalid("message.role", "unknown role %.40s: ROLE_USER or user", m.Role)
+		return converted, agentsvc.NewInvalidError("message.role", "unknown role %.40s: ROLE_USER or user", m.Role)
 	}
-	names := surface.MessageNames{Message: "messageId", Context: "contextId", Task: "taskId"}
-	return word, names.Complete(&word, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return m.Parts[i].word(at) })
+	names := surface.MessageFields{Message: "messageId", Context: "contextId", Task: "taskId"}
+	return converted, names.CompleteMessage(&converted, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return m.Parts[i].toDomain(at) })
 }
 
-// word returns p, which stands at the given place, as the words have it.
-func (p *inPart) word(at string) (agentsvc.Part, error) {
+// toDomain returns p, which stands at the given place, as the words have it.
+func (p *inPart) toDomain(at string) (agentsvc.Part, error) {
 	hasData := len(p.Data) > 0 && string(p.Data) != "null"
 	given := 0
 	for _, there := range []bool{p.Text != nil, p.File != nil, hasData} {
@@ -52,30 +52,30 @@ func (p *inPart) word(at string) (agentsvc.Part, error) {
 	}
 	switch {
 	case given != 1:
-		return agentsvc.Part{}, agentsvc.Invalid(at, "must have exactly one of text, file and data")
+		return agentsvc.Part{}, agentsvc.NewInvalidError(at, "must have exactly one of text, file and data")
 	case p.Text != nil:
 		return agentsvc.TextPart(*p.Text), nil
 	case p.File != nil:
 		f := &agentsvc.File{Name: p.File.Name, MediaType: cmp.Or(p.File.MediaType, p.File.MediaTypeCamel)}
-		names := surface.FileNames{URI: "file_with_uri", Bytes: "file_with_bytes"}
-		return agentsvc.Part{File: f}, names.Complete(f, at+".file", cmp.Or(p.File.URI, p.File.URICamel), cmp.Or(p.File.Bytes, p.File.BytesCamel))
+		names := surface.FileFields{URI: "file_with_uri", Bytes: "file_with_bytes"}
+		return agentsvc.Part{File: f}, names.CompleteFile(f, at+".file", cmp.Or(p.File.URI, p.File.URICamel), cmp.Or(p.File.Bytes, p.File.BytesCamel))
 	}
 	var value map[string]any
 	if json.Unmarshal(p.Data, &value) != nil || value == nil {
-		return agentsvc.Part{}, agentsvc.Invalid(at+".data", "must be a JSON object")
+		return agentsvc.Part{}, agentsvc.NewInvalidError(at+".data", "must be a JSON object")
 	}
 	return agentsvc.Part{Data: &agentsvc.Data{Value: value}}, nil
 }
 
-// stateOf returns the state of a name, in either spelling. The unspecified one is none.
-func stateOf(name string) (agentsvc.State, error) {
+// parseState returns the state of a name, in either spelling. The unspecified one is none.
+func parseState(name string) (agentsvc.State, error) {
 	plain, enum := strings.CutPrefix(name, statePrefix)
 	s := agentsvc.State(strings.ToLower(plain))
 	switch {
 	case name == "", enum && plain == "UNSPECIFIED":
 		return "", nil
-	case !s.Valid(), enum && plain != strings.ToUpper(plain), !enum && plain != string(s):
-		return "", agentsvc.Invalid("status", "unknown state %.40q: one such as TASK_STATE_WORKING", name)
+	case !s.IsValid(), enum && plain != strings.ToUpper(plain), !enum && plain != string(s):
+		return "", agentsvc.NewInvalidError("status", "unknown state %.40q: one such as TASK_STATE_WORKING", name)
 	}
 	return s, nil
 }
@@ -103,7 +103,7 @@ func newTask(t agentsvc.Task, length *int, artifacts bool) taskBody {
 
 // newStatus returns s. What a user said is not the status's update, though it may have brought the status about.
 func newStatus(s agentsvc.Status) status {
-	out := status{State: stateName(s.State), Timestamp: surface.Timestamp(s.At)}
+	out := status{State: stateName(s.State), Timestamp: surface.FormatTime(s.At)}
 	if s.Message != nil && s.Message.Role == agentsvc.RoleAgent {
 		m := newMessage(*s.Message)
 		out.Update = &m

@@ -12,14 +12,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func routes(*surfacetest.House) []surface.Route { return v1.Routes(v1.Options{}) }
+func newRoutes(*surfacetest.Fixture) []surface.Route { return v1.Routes(v1.Options{}) }
 
 func TestDialogues(t *testing.T) {
 	t.Parallel()
-	surfacetest.Dialogues(t, routes)
+	surfacetest.RunDialogues(t, newRoutes)
 }
 
 func TestPage(t *testing.T) {
 	t.Parallel()
-	surfacetest.Page(t, "../../../docs/api/v1.md", routes)
+	surfacetest.CheckPage(t, "../../../docs/api/v1.md", newRoutes)
 }

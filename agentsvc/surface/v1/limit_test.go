@@ -16,11 +16,11 @@ import (
 // WebSocket each message is a call.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	if _, end := ratelimit.Day.Around(time.Now()); time.Until(end) < 30*time.Second {
+	if _, end := ratelimit.Day.BoundsAt(time.Now()); time.Until(end) < 30*time.Second {
 		time.Sleep(time.Until(end))
 	}
-	limited := slow + "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 4}]}\n"
-	h := surfacetest.New(t, surfacetest.Options{Default: limited}, func(*surfacetest.House) []surface.Route { return v1.Routes(v1.Options{}) })
+	limited := slowConfig + "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 4}]}\n"
+	h := surfacetest.New(t, surfacetest.Options{Default: limited}, func(*surfacetest.Fixture) []surface.Route { return v1.Routes(v1.Options{}) })
 	for i, step := range []struct {
 		path      string
 		status    int
@@ -30,15 +30,15 @@ func TestLimits(t *testing.T) {
 		{"/message:send", 429, "0"}, {"/message:stream", 429, "0"}, {"", 0, ""},
 	} {
 		if step.path == "" {
-			s := dial(t, h, "")
-			s.Say(numbered("m"+step.remaining, "hello"))
-			heard := strings.Join(s.HearAll(), "\n")
-			if refused := strings.Contains(heard, "RESOURCE_EXHAUSTED") && strings.Contains(heard, `"user-count-day"`); refused != (step.remaining == "") {
-				t.Errorf("step %d is told %s", i, heard)
+			s := dialSocket(t, h, "")
+			s.WriteFrame(newNumberedMessage("m"+step.remaining, "hello"))
+			receivedText := strings.Join(s.ReadAnswer(), "\n")
+			if refused := strings.Contains(receivedText, "RESOURCE_EXHAUSTED") && strings.Contains(receivedText, `"user-count-day"`); refused != (step.remaining == "") {
+				t.Errorf("step %d is told %s", i, receivedText)
 			}
 			continue
 		}
-		resp, body := h.Do(t, http.MethodPost, agent+step.path, "", numbered("", "hello"))
+		resp, body := h.Do(t, http.MethodPost, agentPath+step.path, "", newNumberedMessage("", "hello"))
 		if got := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != step.status || got != step.remaining {
 			t.Errorf("step %d: %d with %q left, want %d with %q: %s", i, resp.StatusCode, got, step.status, step.remaining, body)
 		}

@@ -16,7 +16,7 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-const slow = `
+const slowConfig = `
 llms:
   demo:
     provider: scripted
@@ -29,14 +29,14 @@ llms:
 agents: {assistant: {llm: demo}}
 `
 
-func slowHouse(t *testing.T, o v1.Options, so surface.Options) *surfacetest.House {
+func newSlowFixture(t *testing.T, o v1.Options, so surface.Options) *surfacetest.Fixture {
 	t.Helper()
-	return surfacetest.New(t, surfacetest.Options{Default: slow, Surface: so}, func(*surfacetest.House) []surface.Route { return v1.Routes(o) })
+	return surfacetest.New(t, surfacetest.Options{Default: slowConfig, Surface: so}, func(*surfacetest.Fixture) []surface.Route { return v1.Routes(o) })
 }
 
-const agent = "/v1/agents/assistant"
+const agentPath = "/v1/agents/assistant"
 
-func say(text, more string) string {
+func newMessageBody(text, more string) string {
 	return `{"message": {"role": "user", "parts": [{"text": "` + text + `"}]}` + more + `}`
 }
 
@@ -45,10 +45,10 @@ type task struct {
 	Status struct{ State string }
 }
 
-// send sends a message and returns its task.
-func send(t *testing.T, h *surfacetest.House, body string) task {
+// sendMessage sends a message and returns its task.
+func sendMessage(t *testing.T, h *surfacetest.Fixture, body string) task {
 	t.Helper()
-	resp, answer := h.Do(t, http.MethodPost, agent+"/message:send", "", body)
+	resp, answer := h.Do(t, http.MethodPost, agentPath+"/message:send", "", body)
 	var out struct{ Task task }
 	if err := json.Unmarshal([]byte(answer), &out); err != nil || resp.StatusCode != http.StatusOK || out.Task.ID == "" {
 		t.Fatalf("%d %s: %v", resp.StatusCode, answer, err)
@@ -59,10 +59,10 @@ func send(t *testing.T, h *surfacetest.House, body string) task {
 // TestStreamIsLive reads the first words while the model still pauses, drops the stream and goes on from where it was.
 func TestStreamIsLive(t *testing.T) {
 	t.Parallel()
-	config, goOn := surfacetest.Halting(t)
-	h := surfacetest.New(t, surfacetest.Options{Default: config}, routes)
-	resp := h.Open(t, http.MethodPost, agent+"/message:stream?format=response", "", say("hello", ""))
-	next := surfacetest.Events(t, resp)
+	config, goOn := surfacetest.NewHaltingModel(t)
+	h := surfacetest.New(t, surfacetest.Options{Default: config}, newRoutes)
+	resp := h.OpenResponse(t, http.MethodPost, agentPath+"/message:stream?format=response", "", newMessageBody("hello", ""))
+	next := surfacetest.ReadEvents(t, resp)
 	id, last := "", ""
 	for {
 		ev, ok := next()
@@ -81,33 +81,33 @@ func TestStreamIsLive(t *testing.T) {
 	if !goOn() {
 		t.Error("the first words came when the model had gone on, want them before")
 	}
-	_, rest := h.Do(t, http.MethodGet, agent+"/tasks/"+id+":subscribe", "", nil, "Last-Event-ID", last)
-	if strings.Contains(rest, "id: "+last+"\n") || !strings.Contains(rest, `"update":`) || !strings.Contains(rest, `"one two"`) ||
-		!strings.HasSuffix(rest, "event: done\ndata: {}\n\n") {
-		t.Errorf("after event %s came %s", last, rest)
+	_, remaining := h.Do(t, http.MethodGet, agentPath+"/tasks/"+id+":subscribe", "", nil, "Last-Event-ID", last)
+	if strings.Contains(remaining, "id: "+last+"\n") || !strings.Contains(remaining, `"update":`) || !strings.Contains(remaining, `"one two"`) ||
+		!strings.HasSuffix(remaining, "event: done\ndata: {}\n\n") {
+		t.Errorf("after event %s came %s", last, remaining)
 	}
 }
 
 // TestSubscribe follows a task that was sent without waiting, from its snapshot to its cancellation.
 func TestSubscribe(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
-	sent := send(t, h, say("never", ""))
+	h := newSlowFixture(t, v1.Options{}, surface.Options{})
+	sent := sendMessage(t, h, newMessageBody("never", ""))
 	if sent.Status.State != "TASK_STATE_SUBMITTED" {
 		t.Errorf("a call that does not wait answers %s", sent.Status.State)
 	}
-	resp := h.Open(t, http.MethodGet, agent+"/tasks/"+sent.ID+":subscribe", "", nil)
+	resp := h.OpenResponse(t, http.MethodGet, agentPath+"/tasks/"+sent.ID+":subscribe", "", nil)
 	defer resp.Body.Close()
-	next := surfacetest.Events(t, resp)
+	next := surfacetest.ReadEvents(t, resp)
 	if first, ok := next(); !ok || first.Name != "message" || first.ID == "" || first.Data["task"] == nil {
 		t.Errorf("the first event is %+v, want the task as it stands", first)
 	}
-	if _, body := h.Do(t, http.MethodPost, agent+"/tasks/"+sent.ID+":cancel", "", nil); !strings.Contains(body, `"TASK_STATE_CANCELLED"`) {
+	if _, body := h.Do(t, http.MethodPost, agentPath+"/tasks/"+sent.ID+":cancel", "", nil); !strings.Contains(body, `"TASK_STATE_CANCELLED"`) {
 		t.Errorf("cancel answers %s", body)
 	}
-	rest, err := io.ReadAll(resp.Body)
-	if err != nil || !strings.HasSuffix(string(rest), "event: done\ndata: {}\n\n") {
-		t.Errorf("the stream of a cancelled task ends with %q, %v", rest, err)
+	remaining, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.HasSuffix(string(remaining), "event: done\ndata: {}\n\n") {
+		t.Errorf("the stream of a cancelled task ends with %q, %v", remaining, err)
 	}
 }
 
@@ -115,9 +115,9 @@ func TestSubscribe(t *testing.T) {
 func TestBlockingGivesUp(t *testing.T) {
 	t.Parallel()
 	state := ""
-	for _, wait := range surfacetest.Waits {
-		h := slowHouse(t, v1.Options{BlockFor: wait}, surface.Options{})
-		if state = send(t, h, say("never", `, "configuration": {"blocking": true}`)).Status.State; state == "TASK_STATE_WORKING" {
+	for _, wait := range surfacetest.WaitTimes {
+		h := newSlowFixture(t, v1.Options{BlockFor: wait}, surface.Options{})
+		if state = sendMessage(t, h, newMessageBody("never", `, "configuration": {"blocking": true}`)).Status.State; state == "TASK_STATE_WORKING" {
 			return
 		}
 	}
@@ -127,21 +127,21 @@ func TestBlockingGivesUp(t *testing.T) {
 // TestShutdown ends a stream with a hint to come back, and does not call it done.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
-	resp := h.Open(t, http.MethodPost, agent+"/message:stream", "", say("never", ""))
+	h := newSlowFixture(t, v1.Options{}, surface.Options{})
+	resp := h.OpenResponse(t, http.MethodPost, agentPath+"/message:stream", "", newMessageBody("never", ""))
 	defer resp.Body.Close()
-	h.Works(t, 1)
+	h.WaitForWorking(t, 1)
 	h.Server.EndStreams()
-	rest, err := io.ReadAll(resp.Body)
-	if err != nil || !strings.HasSuffix(string(rest), "retry: 1000\n\n") || strings.Contains(string(rest), "event: done") {
-		t.Errorf("the stream ended with %q, %v", rest, err)
+	remaining, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.HasSuffix(string(remaining), "retry: 1000\n\n") || strings.Contains(string(remaining), "event: done") {
+		t.Errorf("the stream ended with %q, %v", remaining, err)
 	}
 }
 
 // TestTooMuch refuses what is too large before anything is made of it.
 func TestTooMuch(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{})
 	parts := func(n int) string {
 		return `{"message": {"role": "user", "parts": [` + strings.TrimSuffix(strings.Repeat(`{"text": "a"},`, n), ",") + `]}}`
 	}
@@ -150,15 +150,15 @@ func TestTooMuch(t *testing.T) {
 		status           int
 		text             string
 	}{
-		{"64 MiB", "/message:send", say(strings.Repeat("a", 64<<20), ""), 413, "the body is too large, 28 MiB are allowed"},
-		{"64 MiB streamed", "/message:stream", say(strings.Repeat("a", 64<<20), ""), 413, `"RESOURCE_EXHAUSTED"`},
+		{"64 MiB", "/message:send", newMessageBody(strings.Repeat("a", 64<<20), ""), 413, "the body is too large, 28 MiB are allowed"},
+		{"64 MiB streamed", "/message:stream", newMessageBody(strings.Repeat("a", 64<<20), ""), 413, `"RESOURCE_EXHAUSTED"`},
 		{"10,000 parts", "/message:send", parts(10_000), 400, "message.parts: a message has at most 1000 parts"},
 		{"1,000 parts", "/message:send", parts(1000), 200, "TASK_STATE_SUBMITTED"},
 		{"too deep", "/message:send", `{"message": ` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, 400, "nested more than 64 levels deep"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			resp, body := h.Do(t, http.MethodPost, agent+tt.path, "", tt.body)
+			resp, body := h.Do(t, http.MethodPost, agentPath+tt.path, "", tt.body)
 			if resp.StatusCode != tt.status || !strings.Contains(body, tt.text) {
 				t.Errorf("%d %.300s, want %d with %q", resp.StatusCode, body, tt.status, tt.text)
 			}
@@ -169,15 +169,15 @@ func TestTooMuch(t *testing.T) {
 // TestPageToken refuses the page tokens of another user, another app and another query.
 func TestPageToken(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
-	h.App(t, "acme", slow)
-	h.App(t, "globex", slow)
-	ana := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{})
+	h.CreateApp(t, "acme", slowConfig)
+	h.CreateApp(t, "globex", slowConfig)
+	ana := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"})
 	for range 3 {
-		h.Do(t, http.MethodPost, agent+"/message:send", ana, say("hello", `, "configuration": {"blocking": true}`))
+		h.Do(t, http.MethodPost, agentPath+"/message:send", ana, newMessageBody("hello", `, "configuration": {"blocking": true}`))
 	}
 	page := func(token, query string) (int, string, []string) {
-		resp, body := h.Do(t, http.MethodGet, agent+"/tasks?page_size=1"+query, token, nil)
+		resp, body := h.Do(t, http.MethodGet, agentPath+"/tasks?page_size=1"+query, token, nil)
 		var out struct {
 			Tasks         []task
 			NextPageToken string
@@ -190,13 +190,13 @@ func TestPageToken(t *testing.T) {
 		return resp.StatusCode, out.NextPageToken, ids
 	}
 	_, next, first := page(ana, "")
-	h.Do(t, http.MethodPost, agent+"/message:send", ana, say("hello", `, "configuration": {"blocking": true}`))
+	h.Do(t, http.MethodPost, agentPath+"/message:send", ana, newMessageBody("hello", `, "configuration": {"blocking": true}`))
 	status, _, second := page(ana, "&page_token="+next)
 	if status != 200 || len(first) != 1 || len(second) != 1 || first[0] == second[0] {
 		t.Errorf("the second page is %d %v after %v: a task that came between moved it", status, second, first)
 	}
 	for name, token := range map[string]string{
-		"another user": h.Token(t, "acme", authz.TokenSpec{Subject: "eve"}), "another app": h.Token(t, "globex", authz.TokenSpec{Subject: "ana"}),
+		"another user": h.MintToken(t, "acme", authz.TokenSpec{Subject: "eve"}), "another app": h.MintToken(t, "globex", authz.TokenSpec{Subject: "ana"}),
 	} {
 		if status, _, _ := page(token, "&page_token="+next); status != 400 {
 			t.Errorf("the page token of %s: %d", name, status)
@@ -207,20 +207,20 @@ func TestPageToken(t *testing.T) {
 	}
 }
 
-// TestListAsAsked: a page holds what it is asked for, whatever was asked for before.
-func TestListAsAsked(t *testing.T) {
+// TestListVariants: a page holds what it is asked for, whatever was asked for before.
+func TestListVariants(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
-	h.App(t, "acme", slow)
-	ana := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"})
-	h.Do(t, http.MethodPost, agent+"/message:send", ana, say("hello", `, "configuration": {"blocking": true}`))
-	for _, asked := range []int{2, 0, 1, 0, 2, 1} {
-		_, body := h.Do(t, http.MethodGet, fmt.Sprintf("%s/tasks?history_length=%d", agent, asked), ana, nil)
+	h := newSlowFixture(t, v1.Options{}, surface.Options{})
+	h.CreateApp(t, "acme", slowConfig)
+	ana := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"})
+	h.Do(t, http.MethodPost, agentPath+"/message:send", ana, newMessageBody("hello", `, "configuration": {"blocking": true}`))
+	for _, historyLength := range []int{2, 0, 1, 0, 2, 1} {
+		_, body := h.Do(t, http.MethodGet, fmt.Sprintf("%s/tasks?history_length=%d", agentPath, historyLength), ana, nil)
 		var out struct {
 			Tasks []struct{ History []any }
 		}
-		if err := json.Unmarshal([]byte(body), &out); err != nil || len(out.Tasks) != 1 || len(out.Tasks[0].History) != asked {
-			t.Errorf("asked for %d messages (%v): %s", asked, err, body)
+		if err := json.Unmarshal([]byte(body), &out); err != nil || len(out.Tasks) != 1 || len(out.Tasks[0].History) != historyLength {
+			t.Errorf("asked for %d messages (%v): %s", historyLength, err, body)
 		}
 	}
 }
@@ -228,25 +228,25 @@ func TestListAsAsked(t *testing.T) {
 // TestStreamEnds ends the streams of clients that would not be let in any more, and nobody else's.
 func TestStreamEnds(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})
-	h.App(t, "acme", slow)
+	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})
+	h.CreateApp(t, "acme", slowConfig)
 	listen := func(user string, life time.Duration) *http.Response {
-		token := h.Token(t, "acme", authz.TokenSpec{Subject: user, TTL: life})
-		return h.Open(t, http.MethodPost, agent+"/message:stream", token, say("never", ""))
+		token := h.MintToken(t, "acme", authz.TokenSpec{Subject: user, TTL: life})
+		return h.OpenResponse(t, http.MethodPost, agentPath+"/message:stream", token, newMessageBody("never", ""))
 	}
 	ana, ben, cat := listen("ana", time.Hour), listen("ben", time.Hour), listen("cat", 3*time.Second)
 	defer ana.Body.Close()
-	if err := h.Apps.Revoke(t.Context(), "test", "acme", "ben"); err != nil {
+	if err := h.Apps.RevokeTokens(t.Context(), "test", "acme", "ben"); err != nil {
 		t.Fatal(err)
 	}
 	for user, resp := range map[string]*http.Response{"ben, revoked": ben, "cat, expired": cat} {
-		rest, err := io.ReadAll(resp.Body)
+		remaining, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || !strings.Contains(string(rest), `"UNAUTHENTICATED"`) || strings.Contains(string(rest), "event: done") {
-			t.Errorf("%s: the stream ends with %q, %v", user, rest, err)
+		if err != nil || !strings.Contains(string(remaining), `"UNAUTHENTICATED"`) || strings.Contains(string(remaining), "event: done") {
+			t.Errorf("%s: the stream ends with %q, %v", user, remaining, err)
 		}
 	}
-	if n := h.Server.Streams(); n != 1 {
+	if n := h.Server.OpenStreams(); n != 1 {
 		t.Errorf("%d streams are open, want ana's", n)
 	}
 }

@@ -9,34 +9,34 @@ import (
 	"stoa/authz"
 )
 
-// converse opens a WebSocket to an agent for whoever may send it messages or decide on its tool calls.
-func converse(w http.ResponseWriter, r *http.Request) error {
-	v, agent := surface.VisitOf(r), surface.Param(r, "agent")
-	if v.Admit(r.Context(), authz.TasksApprove, agent, "") != nil {
-		if err := v.Admit(r.Context(), authz.AgentsCall, agent, ""); err != nil {
+// handleSocket opens a WebSocket to an agent for whoever may send it messages or decide on its tool calls.
+func handleSocket(w http.ResponseWriter, r *http.Request) error {
+	v, agent := surface.RequestOf(r), surface.PathParam(r, "agent")
+	if v.Authorize(r.Context(), authz.TasksApprove, agent, "") != nil {
+		if err := v.Authorize(r.Context(), authz.AgentsCall, agent, ""); err != nil {
 			return err
 		}
 	}
-	if _, err := v.Callee(agent); err != nil {
+	if _, err := v.FindAgent(agent); err != nil {
 		return err
 	}
-	return v.Converse(w, r, func(r *http.Request, decode func(any) error) (surface.Dialect, func(context.Context, *surface.Visit) (*surface.Following, error)) {
+	return v.ServeWebSocket(w, r, func(r *http.Request, decode func(any) error) (surface.StreamEncoder, func(context.Context, *surface.Request) (*surface.Subscription, error)) {
 		var b sendBody
 		err := decode(&b)
 		id := ""
 		if b.Message != nil {
 			id = cmp.Or(b.Message.MessageID, b.Message.MessageIDSnake)
 		}
-		t := &teller{r: r}
-		return t.frames(id), func(ctx context.Context, v *surface.Visit) (*surface.Following, error) {
+		t := &eventEncoder{r: r}
+		return t.frameFormat(id), func(ctx context.Context, v *surface.Request) (*surface.Subscription, error) {
 			if err != nil {
 				return nil, err
 			}
-			sub, err := b.submission(ctx, v, agent)
+			sub, err := b.admitMessage(ctx, v, agent)
 			if err != nil {
 				return nil, err
 			}
-			f, err := v.Call(ctx, sub)
+			f, err := v.SubmitAndSubscribe(ctx, sub)
 			if err == nil {
 				t.context = f.Task.Context
 			}

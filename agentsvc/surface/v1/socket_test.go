@@ -22,41 +22,41 @@ import (
 	"stoa/authz"
 )
 
-const socket = agent + "/stream"
+const socketPath = agentPath + "/stream"
 
-func dial(t *testing.T, h *surfacetest.House, credential string, protocols ...string) *surfacetest.Socket {
+func dialSocket(t *testing.T, h *surfacetest.Fixture, credential string, protocols ...string) *surfacetest.Socket {
 	t.Helper()
-	s, resp := h.Dial(t, socket, credential, websocket.DialOptions{Subprotocols: protocols})
+	s, resp := h.DialSocket(t, socketPath, credential, websocket.DialOptions{Subprotocols: protocols})
 	if s == nil {
 		t.Fatalf("refused with %s", resp.Status)
 	}
 	return s
 }
 
-// numbered is a message with an id.
-func numbered(id, text string) string {
+// newNumberedMessage is a message with an id.
+func newNumberedMessage(id, text string) string {
 	return `{"message": {"messageId": "` + id + `", "role": "user", "parts": [{"text": "` + text + `"}]}}`
 }
 
-// closing waits for the end of the connection and returns its code, passing over what comes before.
-func closing(t *testing.T, s *surfacetest.Socket) (websocket.StatusCode, string) {
+// readUntilClosed waits for the end of the connection and returns its code, passing over what comes before.
+func readUntilClosed(t *testing.T, s *surfacetest.Socket) (websocket.StatusCode, string) {
 	t.Helper()
-	heard := ""
+	receivedText := ""
 	for {
-		text, err := s.Hear()
+		text, err := s.ReadFrame()
 		if err != nil {
-			return websocket.CloseStatus(err), heard
+			return websocket.CloseStatus(err), receivedText
 		}
-		heard += text + "\n"
+		receivedText += text + "\n"
 	}
 }
 
 // TestSocketCredential shows the credential in either place, and is answered a subprotocol that it offered.
 func TestSocketCredential(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
-	h.App(t, "acme", slow)
-	ana := h.Token(t, "acme", authz.TokenSpec{Subject: "ana"})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{})
+	h.CreateApp(t, "acme", slowConfig)
+	ana := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"})
 	tests := []struct {
 		name, header string
 		protocols    []string
@@ -72,7 +72,7 @@ func TestSocketCredential(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, resp := h.Dial(t, "/apps/acme"+socket, tt.header, websocket.DialOptions{Subprotocols: tt.protocols})
+			s, resp := h.DialSocket(t, "/apps/acme"+socketPath, tt.header, websocket.DialOptions{Subprotocols: tt.protocols})
 			if s == nil {
 				if got := fmt.Sprint(resp.StatusCode); got != tt.want {
 					t.Errorf("refused with %s, want %q", got, tt.want)
@@ -82,8 +82,8 @@ func TestSocketCredential(t *testing.T) {
 			if got := s.Subprotocol(); got != tt.want {
 				t.Errorf("the answer names %q, want %q", got, tt.want)
 			}
-			s.Say(numbered("", "hello"))
-			if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, "TASK_STATE_COMPLETED") {
+			s.WriteFrame(newNumberedMessage("", "hello"))
+			if all := strings.Join(s.ReadAnswer(), ""); !strings.Contains(all, "TASK_STATE_COMPLETED") {
 				t.Errorf("the answer is %s", all)
 			}
 		})
@@ -96,11 +96,11 @@ func TestSocketCredential(t *testing.T) {
 // TestSocketOrigin holds pages to the origins that may call.
 func TestSocketOrigin(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://app.example.com"}}})
-	all := slowHouse(t, v1.Options{}, surface.Options{CORS: config.CORS{AllowedOrigins: []string{"*"}}})
-	unset := slowHouse(t, v1.Options{}, surface.Options{})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://app.example.com"}}})
+	all := newSlowFixture(t, v1.Options{}, surface.Options{CORS: config.CORS{AllowedOrigins: []string{"*"}}})
+	unset := newSlowFixture(t, v1.Options{}, surface.Options{})
 	tests := []struct {
-		h      *surfacetest.House
+		h      *surfacetest.Fixture
 		origin string
 		ok     bool
 	}{
@@ -113,26 +113,26 @@ func TestSocketOrigin(t *testing.T) {
 		if tt.origin != "" {
 			o.HTTPHeader.Set("Origin", tt.origin)
 		}
-		s, resp := tt.h.Dial(t, socket, "", o)
+		s, resp := tt.h.DialSocket(t, socketPath, "", o)
 		if (s != nil) != tt.ok || s == nil && resp.StatusCode != http.StatusForbidden {
 			t.Errorf("a page of %q: %s, want it let in: %v", tt.origin, resp.Status, tt.ok)
 		}
 	}
 }
 
-// TestSocketTurns sends messages while others are being answered, as many as are allowed and one more.
-func TestSocketTurns(t *testing.T) {
+// TestSocketConcurrentMessages sends messages while others are being answered, as many as are allowed and one more.
+func TestSocketConcurrentMessages(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
-	s := dial(t, h, "")
+	h := newSlowFixture(t, v1.Options{}, surface.Options{})
+	s := dialSocket(t, h, "")
 	for i := range 15 {
-		s.Say(numbered(fmt.Sprintf("n%d", i), "never"))
+		s.WriteFrame(newNumberedMessage(fmt.Sprintf("n%d", i), "never"))
 	}
-	s.Say(numbered("quick", "slow"))
-	s.Say(numbered("more", "hello"))
-	told := map[string]string{}
-	for told["quick"] == "" || told["more"] == "" {
-		text, err := s.Hear()
+	s.WriteFrame(newNumberedMessage("quick", "slow"))
+	s.WriteFrame(newNumberedMessage("more", "hello"))
+	received := map[string]string{}
+	for received["quick"] == "" || received["more"] == "" {
+		text, err := s.ReadFrame()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,23 +146,23 @@ func TestSocketTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range f.Response.Content {
-			told[f.MessageID+" text"] += p.Text
+			received[f.MessageID+" text"] += p.Text
 		}
 		if f.Done {
-			told[f.MessageID] = "done " + f.Error.Code
+			received[f.MessageID] = "done " + f.Error.Code
 		}
 	}
-	if told["quick"] != "done " || told["quick text"] != "one two" || told["more"] != "done RESOURCE_EXHAUSTED" {
-		t.Errorf("told %v", told)
+	if received["quick"] != "done " || received["quick text"] != "one two" || received["more"] != "done RESOURCE_EXHAUSTED" {
+		t.Errorf("told %v", received)
 	}
-	s.Say(numbered("again", "hello")) // there is a place again
-	if code, heard := "", ""; true {
-		for !strings.Contains(heard, `"messageId":"again","done":true`) {
-			text, err := s.Hear()
+	s.WriteFrame(newNumberedMessage("again", "hello")) // there is a place again
+	if code, receivedText := "", ""; true {
+		for !strings.Contains(receivedText, `"messageId":"again","done":true`) {
+			text, err := s.ReadFrame()
 			if err != nil {
 				t.Fatal(code, err)
 			}
-			heard += text
+			receivedText += text
 		}
 	}
 }
@@ -170,61 +170,61 @@ func TestSocketTurns(t *testing.T) {
 // TestSocketFrames sends frames that are large, too large, broken off and no text.
 func TestSocketFrames(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{KeepAlive: time.Hour}) // a client of the library answers no ping while it sends
+	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: time.Hour}) // a client of the library answers no ping while it sends
 	t.Run("3 MiB", func(t *testing.T) {
-		s := dial(t, h, "")
-		s.Say(numbered("large", strings.Repeat("a", 3<<20)))
-		if all := s.HearAll(); !strings.Contains(all[len(all)-1], `"done":true`) || strings.Contains(all[len(all)-1], "error") {
+		s := dialSocket(t, h, "")
+		s.WriteFrame(newNumberedMessage("large", strings.Repeat("a", 3<<20)))
+		if all := s.ReadAnswer(); !strings.Contains(all[len(all)-1], `"done":true`) || strings.Contains(all[len(all)-1], "error") {
 			t.Errorf("the last frame is %.300s", all[len(all)-1])
 		}
 	})
 	t.Run("40 MB", func(t *testing.T) {
-		s := dial(t, h, "")
+		s := dialSocket(t, h, "")
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
 		go func() { _ = s.Write(ctx, websocket.MessageText, make([]byte, 40_000_000)) }()
-		if code, _ := closing(t, s); code != websocket.StatusMessageTooBig {
+		if code, _ := readUntilClosed(t, s); code != websocket.StatusMessageTooBig {
 			t.Errorf("closed with %d, want 1009", code)
 		}
 	})
 	t.Run("binary", func(t *testing.T) {
-		s := dial(t, h, "")
-		if err := s.Write(t.Context(), websocket.MessageBinary, []byte(numbered("", "hello"))); err != nil {
+		s := dialSocket(t, h, "")
+		if err := s.Write(t.Context(), websocket.MessageBinary, []byte(newNumberedMessage("", "hello"))); err != nil {
 			t.Fatal(err)
 		}
-		if code, _ := closing(t, s); code != websocket.StatusUnsupportedData {
+		if code, _ := readUntilClosed(t, s); code != websocket.StatusUnsupportedData {
 			t.Errorf("closed with %d, want 1003", code)
 		}
 	})
 	t.Run("too deep", func(t *testing.T) {
-		s := dial(t, h, "")
-		s.Say(`{"message": ` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`)
-		if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, "nested more than 64 levels deep") {
+		s := dialSocket(t, h, "")
+		s.WriteFrame(`{"message": ` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`)
+		if all := strings.Join(s.ReadAnswer(), ""); !strings.Contains(all, "nested more than 64 levels deep") {
 			t.Errorf("the answer is %s", all)
 		}
 	})
 	t.Run("half a frame", func(t *testing.T) {
-		conn, r := raw(t, slowHouse(t, v1.Options{}, surface.Options{Stall: 100 * time.Millisecond}))
+		conn, r := openRawSocket(t, newSlowFixture(t, v1.Options{}, surface.Options{PieceTimeout: 100 * time.Millisecond}))
 		if _, err := conn.Write([]byte{0x81, 0x85, 0, 0, 0, 0, '{', '"'}); err != nil {
 			t.Fatal(err)
 		}
-		if took := gone(t, conn, r); took >= patience {
+		if took := timeUntilClosed(t, conn, r); took >= closeTimeout {
 			t.Errorf("not dropped within %v", took)
 		}
 	})
 	t.Run("a frame that trickles", func(t *testing.T) {
-		conn, r := raw(t, slowHouse(t, v1.Options{}, surface.Options{Stall: patience, Arrive: 300 * time.Millisecond}))
+		conn, r := openRawSocket(t, newSlowFixture(t, v1.Options{}, surface.Options{PieceTimeout: closeTimeout, BodyTimeout: 300 * time.Millisecond}))
 		if _, err := conn.Write([]byte{0x81, 0xfe, 0x80, 0, 0, 0, 0, 0}); err != nil {
 			t.Fatal(err)
 		}
-		if took := gone(t, trickling(t, conn), r); took >= patience {
+		if took := timeUntilClosed(t, keepSending(t, conn), r); took >= closeTimeout {
 			t.Errorf("not dropped within %v", took)
 		}
 	})
 }
 
-// trickling goes on sending a little on a connection.
-func trickling(t *testing.T, conn net.Conn) net.Conn {
+// keepSending goes on sending a little on a connection.
+func keepSending(t *testing.T, conn net.Conn) net.Conn {
 	tick := time.NewTicker(20 * time.Millisecond)
 	t.Cleanup(tick.Stop)
 	done := t.Context().Done()
@@ -241,15 +241,15 @@ func trickling(t *testing.T, conn net.Conn) net.Conn {
 	return conn
 }
 
-// raw opens a WebSocket of which the test reads and writes the bytes itself.
-func raw(t *testing.T, h *surfacetest.House) (net.Conn, *bufio.Reader) {
+// openRawSocket opens a WebSocket of which the test reads and writes the bytes itself.
+func openRawSocket(t *testing.T, h *surfacetest.Fixture) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", socket)
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", socketPath)
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -258,14 +258,14 @@ func raw(t *testing.T, h *surfacetest.House) (net.Conn, *bufio.Reader) {
 	return conn, r
 }
 
-// patience is how long a test waits for a connection to end.
-const patience = time.Minute
+// closeTimeout is how long a test waits for a connection to end.
+const closeTimeout = time.Minute
 
-// gone reports how long it took until the server had closed a connection that is only read, not answered.
-func gone(t *testing.T, conn net.Conn, r *bufio.Reader) time.Duration {
+// timeUntilClosed reports how long it took until the server had closed a connection that is only read, not answered.
+func timeUntilClosed(t *testing.T, conn net.Conn, r *bufio.Reader) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	_ = conn.SetReadDeadline(begin.Add(patience))
+	_ = conn.SetReadDeadline(begin.Add(closeTimeout))
 	for {
 		if _, err := r.ReadByte(); err != nil {
 			return time.Since(begin)
@@ -276,15 +276,15 @@ func gone(t *testing.T, conn net.Conn, r *bufio.Reader) time.Duration {
 // TestSocketPing drops a client that does not answer pings, and keeps one that does.
 func TestSocketPing(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond, Stall: 2 * time.Second})
-	s := dial(t, h, "")
+	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond, PieceTimeout: 2 * time.Second})
+	s := dialSocket(t, h, "")
 	pings := make(chan error, 1)
 	go func() { // whoever reads answers pings
 		_, _, err := s.Read(context.Background())
 		pings <- err
 	}()
-	conn, r := raw(t, h)
-	if took := gone(t, conn, r); took >= patience {
+	conn, r := openRawSocket(t, h)
+	if took := timeUntilClosed(t, conn, r); took >= closeTimeout {
 		t.Errorf("a client that answers no ping was not dropped within %v", took)
 	}
 	select {
@@ -300,10 +300,10 @@ func TestSocketPing(t *testing.T) {
 // the middle of a frame.
 func TestSocketSlowSender(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond, Stall: 1500 * time.Millisecond})
-	conn, r := raw(t, h)
+	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond, PieceTimeout: 1500 * time.Millisecond})
+	conn, r := openRawSocket(t, h)
 	const pieces = 60
-	text := numbered("long", strings.Repeat("a", pieces<<16))
+	text := newNumberedMessage("long", strings.Repeat("a", pieces<<16))
 	frame := []byte{0x81, 0xff, 0, 0, 0, 0, byte(len(text) >> 24), byte(len(text) >> 16), byte(len(text) >> 8), byte(len(text)), 0, 0, 0, 0}
 	frame = append(frame, text...)
 	for i := range pieces {
@@ -312,28 +312,28 @@ func TestSocketSlowSender(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	for heard := ""; !strings.Contains(heard, `"messageId":"long"`); {
+	_ = conn.SetReadDeadline(time.Now().Add(closeTimeout))
+	for receivedText := ""; !strings.Contains(receivedText, `"messageId":"long"`); {
 		b, err := r.ReadByte()
 		if err != nil {
-			t.Fatalf("after its message the client is told %q, %v", heard, err)
+			t.Fatalf("after its message the client is told %q, %v", receivedText, err)
 		}
-		heard += string(b)
+		receivedText += string(b)
 	}
 }
 
 // TestSocketSlowReader drops a client that does not take what it is sent.
 func TestSocketSlowReader(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{Stall: 3 * time.Second})
-	conn, _ := raw(t, h)
+	h := newSlowFixture(t, v1.Options{}, surface.Options{PieceTimeout: 3 * time.Second})
+	conn, _ := openRawSocket(t, h)
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-	text := numbered("big", strings.Repeat("a", 6<<20)) // more than the system takes in
+	text := newNumberedMessage("big", strings.Repeat("a", 6<<20)) // more than the system takes in
 	frame := []byte{0x81, 0xff, 0, 0, 0, 0, byte(len(text) >> 24), byte(len(text) >> 16), byte(len(text) >> 8), byte(len(text)), 0, 0, 0, 0}
 	if _, err := conn.Write(append(frame, text...)); err != nil { // and is told the text again
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(closeTimeout)
 	for !strings.Contains(h.Log.String(), "route=/v1/agents/{agent}/stream status=101") {
 		if time.Now().After(deadline) {
 			t.Fatal("the conversation of a client that reads nothing goes on")
@@ -345,38 +345,38 @@ func TestSocketSlowReader(t *testing.T) {
 // TestSocketEnds closes conversations whose clients may not go on.
 func TestSocketEnds(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})
-	h.App(t, "acme", slow)
-	h.App(t, "globex", slow)
-	ana := dial(t, h, h.Token(t, "acme", authz.TokenSpec{Subject: "ana"}))
-	ben := dial(t, h, h.Token(t, "globex", authz.TokenSpec{Subject: "ben"}))
-	open := dial(t, h, "")
-	short, err := h.Apps.Get(t.Context(), "acme")
+	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})
+	h.CreateApp(t, "acme", slowConfig)
+	h.CreateApp(t, "globex", slowConfig)
+	ana := dialSocket(t, h, h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"}))
+	ben := dialSocket(t, h, h.MintToken(t, "globex", authz.TokenSpec{Subject: "ben"}))
+	open := dialSocket(t, h, "")
+	short, err := h.Apps.LoadApp(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Apps.Suspend(t.Context(), "test", "acme", ""); err != nil {
+	if _, err := h.Apps.SuspendApp(t.Context(), "test", "acme", ""); err != nil {
 		t.Fatal(err)
 	}
-	if code, _ := closing(t, ana); code != websocket.StatusGoingAway {
+	if code, _ := readUntilClosed(t, ana); code != websocket.StatusGoingAway {
 		t.Errorf("of app %s, which was suspended: closed with %d, want 1001", short.Name, code)
 	}
-	if err := h.Apps.Revoke(t.Context(), "test", "globex", "ben"); err != nil {
+	if err := h.Apps.RevokeTokens(t.Context(), "test", "globex", "ben"); err != nil {
 		t.Fatal(err)
 	}
-	if code, _ := closing(t, ben); code != websocket.StatusPolicyViolation {
+	if code, _ := readUntilClosed(t, ben); code != websocket.StatusPolicyViolation {
 		t.Errorf("a revoked token: closed with %d, want 1008", code)
 	}
-	open.Say(numbered("n", "never"))
-	if _, err := open.Hear(); err != nil {
+	open.WriteFrame(newNumberedMessage("n", "never"))
+	if _, err := open.ReadFrame(); err != nil {
 		t.Fatal(err)
 	}
 	go h.Server.EndStreams()
-	code, heard := closing(t, open)
-	if code != websocket.StatusServiceRestart || strings.Contains(heard, "done") {
-		t.Errorf("a server that stops: closed with %d after %s, want 1012", code, heard)
+	code, receivedText := readUntilClosed(t, open)
+	if code != websocket.StatusServiceRestart || strings.Contains(receivedText, "done") {
+		t.Errorf("a server that stops: closed with %d after %s, want 1012", code, receivedText)
 	}
-	if s, resp := h.Dial(t, socket, "", websocket.DialOptions{}); s != nil || resp.StatusCode != http.StatusServiceUnavailable {
+	if s, resp := h.DialSocket(t, socketPath, "", websocket.DialOptions{}); s != nil || resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a server that stops lets somebody in: %s", resp.Status)
 	}
 }
@@ -384,15 +384,15 @@ func TestSocketEnds(t *testing.T) {
 // TestSocketAdmission admits each message by itself.
 func TestSocketAdmission(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
-	h.App(t, "acme", slow)
-	s := dial(t, h, h.Token(t, "acme", authz.TokenSpec{Subject: "otto", Roles: []string{"approver"}}))
-	s.Say(numbered("m", "hello"))
-	if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, `"PERMISSION_DENIED"`) || !strings.Contains(all, `"messageId":"m","done":true`) {
+	h := newSlowFixture(t, v1.Options{}, surface.Options{})
+	h.CreateApp(t, "acme", slowConfig)
+	s := dialSocket(t, h, h.MintToken(t, "acme", authz.TokenSpec{Subject: "otto", Roles: []string{"approver"}}))
+	s.WriteFrame(newNumberedMessage("m", "hello"))
+	if all := strings.Join(s.ReadAnswer(), ""); !strings.Contains(all, `"PERMISSION_DENIED"`) || !strings.Contains(all, `"messageId":"m","done":true`) {
 		t.Errorf("an approver who calls is told %s", all)
 	}
-	s.Say(`{"message": {"role": "user", "taskId": "nosuch", "parts": [{"data": {"type": "tool_approval", "decision": "approve"}}]}}`)
-	if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, `"NOT_FOUND"`) {
+	s.WriteFrame(`{"message": {"role": "user", "taskId": "nosuch", "parts": [{"data": {"type": "tool_approval", "decision": "approve"}}]}}`)
+	if all := strings.Join(s.ReadAnswer(), ""); !strings.Contains(all, `"NOT_FOUND"`) {
 		t.Errorf("an approver who decides about nothing is told %s", all)
 	}
 }
@@ -400,15 +400,15 @@ func TestSocketAdmission(t *testing.T) {
 // TestSocketResumes goes on over HTTP where a connection broke off.
 func TestSocketResumes(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{})
-	s := dial(t, h, "")
-	s.Say(numbered("m", "slow"))
+	h := newSlowFixture(t, v1.Options{}, surface.Options{})
+	s := dialSocket(t, h, "")
+	s.WriteFrame(newNumberedMessage("m", "slow"))
 	var f struct {
 		Task    struct{ ID string }
 		EventID int64
 	}
 	for f.EventID < 2 {
-		text, err := s.Hear()
+		text, err := s.ReadFrame()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -417,9 +417,9 @@ func TestSocketResumes(t *testing.T) {
 		}
 	}
 	s.CloseNow()
-	_, rest := h.Do(t, http.MethodGet, agent+"/tasks/"+f.Task.ID+":subscribe?format=response", "", nil, "Last-Event-ID", "2")
-	if strings.Contains(rest, "\nid: 2\n") || !strings.Contains(rest, "two") || !strings.HasSuffix(rest, "data: [DONE]\n\n") {
-		t.Errorf("after event 2 came %s", rest)
+	_, remaining := h.Do(t, http.MethodGet, agentPath+"/tasks/"+f.Task.ID+":subscribe?format=response", "", nil, "Last-Event-ID", "2")
+	if strings.Contains(remaining, "\nid: 2\n") || !strings.Contains(remaining, "two") || !strings.HasSuffix(remaining, "data: [DONE]\n\n") {
+		t.Errorf("after event 2 came %s", remaining)
 	}
 }
 
@@ -427,12 +427,12 @@ func TestSocketResumes(t *testing.T) {
 func TestSocketLimits(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{
-		Default: slow + "rate_limiting: {enabled: true, limits: [{type: count, window: month, limit: 2}]}\n",
-	}, routes)
-	s := dial(t, h, "")
+		Default: slowConfig + "rate_limiting: {enabled: true, limits: [{type: count, window: month, limit: 2}]}\n",
+	}, newRoutes)
+	s := dialSocket(t, h, "")
 	for i, want := range []string{"TASK_STATE_COMPLETED", "TASK_STATE_COMPLETED", "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"} {
-		s.Say(`{"message": {"contextId": "c", "role": "user", "parts": [{"text": "hello"}]}}`)
-		if all := strings.Join(s.HearAll(), ""); !strings.Contains(all, want) {
+		s.WriteFrame(`{"message": {"contextId": "c", "role": "user", "parts": [{"text": "hello"}]}}`)
+		if all := strings.Join(s.ReadAnswer(), ""); !strings.Contains(all, want) {
 			t.Errorf("message %d is told %s, want %s", i+1, all, want)
 		}
 	}
@@ -442,13 +442,13 @@ func TestSocketLimits(t *testing.T) {
 func TestSocketTrace(t *testing.T) {
 	t.Parallel()
 	seen := tracetest.NewSpanRecorder()
-	h := slowHouse(t, v1.Options{}, surface.Options{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(seen)).Tracer("test")})
-	s := dial(t, h, "")
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(seen)).Tracer("test")})
+	s := dialSocket(t, h, "")
 	for range 2 {
-		s.Say(numbered("", "hello"))
-		s.HearAll()
+		s.WriteFrame(newNumberedMessage("", "hello"))
+		s.ReadAnswer()
 	}
-	if n := h.Server.Streams(); n != 1 {
+	if n := h.Server.OpenStreams(); n != 1 {
 		t.Errorf("%d streams are open, want the conversation", n)
 	}
 	if err := s.Close(websocket.StatusNormalClosure, ""); err != nil {
@@ -469,15 +469,15 @@ func TestSocketTrace(t *testing.T) {
 // TestTrickle: a body of which a little arrives again and again is given up, as one is that stops.
 func TestTrickle(t *testing.T) {
 	t.Parallel()
-	h := slowHouse(t, v1.Options{}, surface.Options{Stall: patience, Arrive: 300 * time.Millisecond})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{PieceTimeout: closeTimeout, BodyTimeout: 300 * time.Millisecond})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	fmt.Fprintf(conn, "POST /v1/agents/assistant/message:send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20000000\r\n\r\n")
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	resp, err := http.ReadResponse(bufio.NewReader(trickling(t, conn)), nil)
+	_ = conn.SetReadDeadline(time.Now().Add(closeTimeout))
+	resp, err := http.ReadResponse(bufio.NewReader(keepSending(t, conn)), nil)
 	if err != nil || resp.StatusCode != http.StatusBadRequest {
 		t.Error(resp, err)
 	}

@@ -51,9 +51,9 @@ type (
 // What goes out.
 type (
 	cardList struct {
-		Agents []listed `json:"agents"`
+		Agents []cardEntry `json:"agents"`
 	}
-	listed struct {
+	cardEntry struct {
 		Name string `json:"name"`
 		URL  string `json:"url"`
 	}
@@ -80,7 +80,7 @@ type (
 	taskAnswer struct {
 		Task taskBody `json:"task"`
 	}
-	listEnd struct { // what follows the tasks of a list
+	listTrailer struct { // what follows the tasks of a list
 		NextPageToken string `json:"nextPageToken"`
 		TotalSize     int    `json:"totalSize"`
 	}

@@ -21,9 +21,9 @@ func TestSlowDeliveries(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-all-the-hooks"
 	var weighed atomic.Int64 // how often a large body took room
-	h := surfacetest.New(t, surfacetest.Options{Surface: surface.Options{Large: func(int64) { weighed.Add(1) }}}, routes)
+	h := surfacetest.New(t, surfacetest.Options{Surface: surface.Options{OnLargeBodies: func(int64) { weighed.Add(1) }}}, newRoutes)
 	for _, app := range []string{"one", "two", "quiet"} {
-		h.App(t, app, "{llms: {demo: {provider: scripted}}, agents: {hooked: {llm: demo, trigger: {type: webhook, secret: "+secret+", response: {mode: async}}}}}")
+		h.CreateApp(t, app, "{llms: {demo: {provider: scripted}}, agents: {hooked: {llm: demo, trigger: {type: webhook, secret: "+secret+", response: {mode: async}}}}}")
 	}
 	for i := range 16 {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
@@ -37,7 +37,7 @@ func TestSlowDeliveries(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	surfacetest.Until(t, "the large deliveries have room", func() bool { return weighed.Load() >= 16 })
+	surfacetest.WaitUntil(t, "the large deliveries have room", func() bool { return weighed.Load() >= 16 })
 	body := `{"text": "` + strings.Repeat("x", 200_000) + `"}`
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(body))

@@ -2,7 +2,7 @@
 // becomes a message to the agent whose trigger listens there; the answer says what came of it. It also shows an app's operators
 // what starts their agents without a caller.
 //
-// wire.go holds the shapes, callback.go is what is posted where the sender wants the result, list.go shows the triggers.
+// wire.go holds the shapes, callback.go is what is posted where the sender wants the result, triggers.go shows the triggers.
 package webhook
 
 import (
@@ -22,72 +22,72 @@ import (
 // Options tune the surface.
 type Options struct {
 	DB *db.DB // where the schedules stand
-	// Count is told what came of each delivery to a webhook that there is: started, repeated, unsigned, refused (by a limit or
+	// OnDelivery is told what came of each delivery to a webhook that there is: started, repeated, unsigned, refused (by a limit or
 	// a budget), invalid or failed; nil = nobody wants to know.
-	Count func(app, outcome string)
+	OnDelivery func(app, outcome string)
 }
 
 // Routes returns what the surface answers.
 func Routes(o Options) []surface.Route {
-	if o.Count == nil {
-		o.Count = func(string, string) {}
+	if o.OnDelivery == nil {
+		o.OnDelivery = func(string, string) {}
 	}
-	h := hooks{o.DB, o.Count}
-	routes := []surface.Route{{Method: http.MethodGet, Pattern: "/triggers", Kind: surface.Tenant, Scope: authz.TasksRead, Query: []string{}, Serve: h.list}}
+	h := handler{o.DB, o.OnDelivery}
+	routes := []surface.Route{{Method: http.MethodGet, Pattern: "/triggers", Kind: surface.Tenant, Scope: authz.TasksRead, Query: []string{}, Serve: h.handleListTriggers}}
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch} {
-		routes = append(routes, surface.Route{Method: method, Pattern: "/webhooks/{webhook}", Kind: surface.Tenant, Signed: true, Waits: true, Serve: h.receive})
+		routes = append(routes, surface.Route{Method: method, Pattern: "/webhooks/{webhook}", Kind: surface.Tenant, Signed: true, NoDeadline: true, Serve: h.handleDelivery})
 	}
 	return routes
 }
 
-type hooks struct {
-	db    *db.DB
-	count func(app, outcome string)
+type handler struct {
+	db           *db.DB
+	countOutcome func(app, outcome string)
 }
 
-// receive takes a delivery in.
-func (h hooks) receive(w http.ResponseWriter, r *http.Request) error {
-	v := surface.VisitOf(r)
-	hook, err := v.Webhook(r.Method, "/webhooks/"+surface.Param(r, "webhook"))
+// handleDelivery takes a delivery in.
+func (h handler) handleDelivery(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	hook, err := v.FindWebhook(r.Method, "/webhooks/"+surface.PathParam(r, "webhook"))
 	if err != nil {
 		return err
 	}
-	t, again, err := deliver(r, v, hook)
-	h.count(v.App.Name, outcome(again, err))
+	t, repeated, err := submitDelivery(r, v, hook)
+	h.countOutcome(v.App.Name, deliveryOutcome(repeated, err))
 	if err != nil {
 		return err
 	}
-	if again {
+	if repeated {
 		w.Header().Set("Idempotent-Replayed", "true")
 	}
-	status, body := answerOf(t, hook.Waits > 0)
+	status, body := newDeliveryResponse(t, hook.ResultTimeout > 0)
 	return surface.WriteJSON(w, status, body)
 }
 
-// deliver hands on what the sender of a request has proven to have sent.
-func deliver(r *http.Request, v *surface.Visit, hook *app.Webhook) (t agentsvc.Task, again bool, err error) {
-	id, body, err := v.Receive(r, hook)
+// submitDelivery hands on what the sender of a request has proven to have sent.
+func submitDelivery(r *http.Request, v *surface.Request, hook *app.Webhook) (t agentsvc.Task, repeated bool, err error) {
+	id, body, err := v.ReceiveDelivery(r, hook)
 	if err != nil {
 		return t, false, err
 	}
-	return v.Deliver(r.Context(), hook, trigger.Delivery(id, body), func(sub *task.Submission) error {
-		said, err := hook.Input.Message(r.Header.Get("Content-Type"), body)
+	return v.SubmitDelivery(r.Context(), hook, trigger.DeliveryKey(id, body), func(sub *task.Submission) error {
+		text, err := hook.Input.BuildMessage(r.Header.Get("Content-Type"), body)
 		if err != nil {
 			return err
 		}
-		sub.Message.Parts, sub.Message.Metadata = []agentsvc.Part{agentsvc.TextPart(said)}, map[string]any{"trigger": "webhook"}
-		sub.Receiver, err = v.CallBack(hook, form, r.Header.Get("Content-Type"), body)
+		sub.Message.Parts, sub.Message.Metadata = []agentsvc.Part{agentsvc.TextPart(text)}, map[string]any{"trigger": "webhook"}
+		sub.Receiver, err = v.NewCallbackReceiver(hook, callbackFormat, r.Header.Get("Content-Type"), body)
 		return err
 	})
 }
 
-// outcome names what came of a delivery.
-func outcome(again bool, err error) string {
-	var spent *agentsvc.ExhaustedError
-	var full *agentsvc.StoredError
+// deliveryOutcome names what came of a delivery.
+func deliveryOutcome(repeated bool, err error) string {
+	var spent *agentsvc.BudgetExhaustedError
+	var full *agentsvc.StorageLimitError
 	var invalid *agentsvc.InvalidError
 	switch {
-	case err == nil && again:
+	case err == nil && repeated:
 		return "repeated"
 	case err == nil:
 		return "started"

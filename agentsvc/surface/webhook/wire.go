@@ -6,8 +6,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// answer is what the sender of a delivery is told.
-type answer struct {
+// deliveryResponse is what the sender of a delivery is told.
+type deliveryResponse struct {
 	TaskID    agentsvc.TaskID `json:"task_id"`
 	Status    string          `json:"status"`
 	Result    *string         `json:"result,omitempty"`
@@ -15,21 +15,21 @@ type answer struct {
 	AgentName string          `json:"agent_name"`
 }
 
-// answerOf tells how a task stands that a webhook has started. Where nobody waits for it, that it was.
-func answerOf(t agentsvc.Task, waits bool) (status int, a answer) {
-	a = answer{TaskID: t.ID, AgentName: t.Agent}
-	said := ""
+// newDeliveryResponse tells how a task stands that a webhook has started. Where nobody waits for it, that it was.
+func newDeliveryResponse(t agentsvc.Task, waits bool) (status int, a deliveryResponse) {
+	a = deliveryResponse{TaskID: t.ID, AgentName: t.Agent}
+	text := ""
 	if m := t.Status.Message; m != nil {
-		said = m.Text()
+		text = m.Text()
 	}
 	switch state := t.Status.State; {
-	case !waits, state.Interrupted(): // or it waits for somebody itself
+	case !waits, state.IsInterrupted(): // or it waits for somebody itself
 		status, a.Status = http.StatusAccepted, "accepted"
 	case state == agentsvc.Completed:
-		status, a.Status, a.Result = http.StatusOK, "completed", &said
-	case state.Terminal():
-		status, a.Status, a.Error = http.StatusInternalServerError, "failed", said
-		if said == "" {
+		status, a.Status, a.Result = http.StatusOK, "completed", &text
+	case state.IsTerminal():
+		status, a.Status, a.Error = http.StatusInternalServerError, "failed", text
+		if text == "" {
 			a.Error = "the task is " + string(state)
 		}
 	default:

@@ -22,11 +22,11 @@ import (
 
 // Bounds of a call.
 const (
-	maxWords   = 256
-	maxBytes   = 64 << 10 // of all words
-	maxListed  = 20       // programs that the description names
-	usualTime  = 30 * time.Second
-	usualBytes = 1 << 20
+	maxWords          = 256
+	maxWordBytes      = 64 << 10 // of all words
+	maxListedPrograms = 20       // programs that the description names
+	defaultTimeout    = 30 * time.Second
+	defaultMaxOutput  = 1 << 20
 )
 
 // Options describe a command tool.
@@ -47,7 +47,7 @@ type Tool struct {
 	spec   agentsvc.ToolSpec
 	opts   Options
 	folder string
-	lists  lists
+	lists  programLists
 	host   *sandbox.Host
 }
 
@@ -55,27 +55,27 @@ type Tool struct {
 // of the lists that is neither a name nor an absolute path.
 func New(host *sandbox.Host, opts Options) (*Tool, error) {
 	if opts.Timeout == 0 {
-		opts.Timeout = usualTime
+		opts.Timeout = defaultTimeout
 	}
 	if opts.MaxOutput == 0 {
-		opts.MaxOutput = usualBytes
+		opts.MaxOutput = defaultMaxOutput
 	}
-	folder, err := jail(opts.Folder)
+	folder, err := resolveFolder(opts.Folder)
 	if err == nil && opts.Root != "" {
-		folder, _, err = pin(opts)
+		folder, _, err = pinFolder(opts)
 	}
 	if err != nil {
-		return nil, agentsvc.Invalid("working_directory", "%v", err)
+		return nil, agentsvc.NewInvalidError("working_directory", "%v", err)
 	}
-	l, err := newLists(opts)
+	l, err := newProgramLists(opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Tool{spec: describe(opts), opts: opts, folder: folder, lists: l, host: host}, nil
+	return &Tool{spec: newToolSpec(opts), opts: opts, folder: folder, lists: l, host: host}, nil
 }
 
-// jail returns the folder that programs are held to, without symbolic links.
-func jail(dir string) (string, error) {
+// resolveFolder returns the folder that programs are held to, without symbolic links.
+func resolveFolder(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
@@ -90,20 +90,20 @@ func jail(dir string) (string, error) {
 	return folder, nil
 }
 
-// pin returns the folder below the root of opts as it is now: its path without symbolic links, and what it is.
-func pin(opts Options) (string, fs.FileInfo, error) {
-	below, ok := grant.Below(opts.Root, opts.Folder)
+// pinFolder returns the folder below the root of opts as it is now: its path without symbolic links, and what it is.
+func pinFolder(opts Options) (string, fs.FileInfo, error) {
+	below, ok := grant.RelBelow(opts.Root, opts.Folder)
 	if !ok {
 		return "", nil, fmt.Errorf("%s lies outside of %s", opts.Folder, opts.Root)
 	}
-	folder, info, err := grant.Place{Root: opts.Root, Path: below}.Stat()
+	folder, info, err := grant.RootedPath{Root: opts.Root, Path: below}.StatFolder()
 	if err != nil {
 		return "", nil, fmt.Errorf("%s is no folder below %s", opts.Folder, opts.Root)
 	}
 	return folder, info, nil
 }
 
-func describe(opts Options) agentsvc.ToolSpec {
+func newToolSpec(opts Options) agentsvc.ToolSpec {
 	spec := agentsvc.ToolSpec{Name: opts.Name, Description: opts.Description, Parameters: json.RawMessage(`{
 		"type": "object",
 		"properties": {
@@ -118,8 +118,8 @@ func describe(opts Options) agentsvc.ToolSpec {
 	}
 	spec.Description = "Runs a program in a folder and returns its exit code and what it printed. There is no shell: no pipes, redirections, variables or wildcards."
 	switch n := len(opts.Allowed); {
-	case n > maxListed:
-		spec.Description += fmt.Sprintf(" Programs: %s and %d more.", strings.Join(opts.Allowed[:maxListed], ", "), n-maxListed)
+	case n > maxListedPrograms:
+		spec.Description += fmt.Sprintf(" Programs: %s and %d more.", strings.Join(opts.Allowed[:maxListedPrograms], ", "), n-maxListedPrograms)
 	case n > 0:
 		spec.Description += " Programs: " + strings.Join(opts.Allowed, ", ") + "."
 	}
@@ -129,25 +129,25 @@ func describe(opts Options) agentsvc.ToolSpec {
 // Spec implements [tool.Tool].
 func (t *Tool) Spec() agentsvc.ToolSpec { return t.spec }
 
-// Idempotent implements [tool.Tool]: nobody knows what a program does when it runs again.
-func (t *Tool) Idempotent() bool { return false }
+// IsIdempotent implements [tool.Tool]: nobody knows what a program does when it runs again.
+func (t *Tool) IsIdempotent() bool { return false }
 
 // Call runs a program to its end, or to the end of its time. A program that fails is an error with what it printed.
 func (t *Tool) Call(ctx context.Context, in tool.Input) (string, error) {
-	words, err := arguments(in)
+	words, err := parseArguments(in)
 	if err != nil {
 		return "", err
 	}
-	p, err := t.lists.find(words[0], t.folder)
+	p, err := t.lists.findProgram(words[0], t.folder)
 	if err != nil {
 		return "", err
 	}
-	words[0] = filepath.Base(p.called)
-	return t.run(ctx, p, words)
+	words[0] = filepath.Base(p.foundPath)
+	return t.runProgram(ctx, p, words)
 }
 
-// arguments returns the words of a call: the program and its arguments.
-func arguments(in tool.Input) ([]string, error) {
+// parseArguments returns the words of a call: the program and its arguments.
+func parseArguments(in tool.Input) ([]string, error) {
 	var args struct {
 		Command string   `json:"command"`
 		Args    []string `json:"args"`
@@ -155,7 +155,7 @@ func arguments(in tool.Input) ([]string, error) {
 	if err := json.Unmarshal(in.Arguments, &args); err != nil {
 		return nil, err
 	}
-	words, err := split(args.Command)
+	words, err := splitWords(args.Command)
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +172,8 @@ func arguments(in tool.Input) ([]string, error) {
 		return nil, errors.New("command names no program")
 	case len(words) > maxWords:
 		return nil, fmt.Errorf("more than %d arguments", maxWords)
-	case total > maxBytes:
-		return nil, fmt.Errorf("the arguments are longer than %d bytes", maxBytes)
+	case total > maxWordBytes:
+		return nil, fmt.Errorf("the arguments are longer than %d bytes", maxWordBytes)
 	}
 	return words, nil
 }

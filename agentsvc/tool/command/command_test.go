@@ -19,25 +19,25 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.Enter(os.Getenv(sandbox.Variable))
+	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable))
 	goleak.VerifyTestMain(m)
 }
 
-func host(t *testing.T) *sandbox.Host {
+func newHost(t *testing.T) *sandbox.Host {
 	t.Helper()
 	helper, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := sandbox.NewHost(helper, sandbox.Options{})
-	if name, whole := h.Sandbox(); !whole {
+	if name, complete := h.DescribeIsolation(); !complete {
 		t.Skipf("NOTHING IS PROVED HERE: this machine's sandbox is %s", name)
 	}
 	return h
 }
 
-// build makes a tool in a folder with a file of two lines and a way out of it.
-func build(t *testing.T, opts command.Options) *command.Tool {
+// newTool makes a tool in a folder with a file of two lines and a way out of it.
+func newTool(t *testing.T, opts command.Options) *command.Tool {
 	t.Helper()
 	opts.Name = "shell"
 	if opts.Folder == "" {
@@ -52,15 +52,15 @@ func build(t *testing.T, opts command.Options) *command.Tool {
 	if err := os.Symlink(outside, filepath.Join(opts.Folder, "out")); err != nil {
 		t.Fatal(err)
 	}
-	c, err := command.New(host(t), opts)
+	c, err := command.New(newHost(t), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// call runs a command the way an agent does: through a set.
-func call(t *testing.T, c *command.Tool, line string, args ...string) agentsvc.ToolResult {
+// runCommand runs a command the way an agent does: through a set.
+func runCommand(t *testing.T, c *command.Tool, line string, args ...string) agentsvc.ToolResult {
 	t.Helper()
 	s, err := tool.NewSet([]tool.Tool{c}, tool.Options{})
 	if err != nil {
@@ -70,13 +70,13 @@ func call(t *testing.T, c *command.Tool, line string, args ...string) agentsvc.T
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: "shell", Arguments: text}, "s")
+	res, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "shell", Arguments: text}, "s")
 	return res
 }
 
 func TestCall(t *testing.T) {
 	t.Parallel()
-	c := build(t, command.Options{Allowed: []string{"ls", "cat", "grep", "echo", "touch", "env", "pwd", "sh"}})
+	c := newTool(t, command.Options{Allowed: []string{"ls", "cat", "grep", "echo", "touch", "env", "pwd", "sh"}})
 	tests := []struct {
 		name, line string
 		args       []string
@@ -122,7 +122,7 @@ func TestCall(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got := call(t, c, tt.line, tt.args...)
+			got := runCommand(t, c, tt.line, tt.args...)
 			exact := !tt.failed || strings.HasSuffix(tt.want, "\n") && strings.HasPrefix(tt.want, "shell: exit") && len(tt.want) > 40
 			if got.Failed != tt.failed || !strings.Contains(got.Text, tt.want) || exact && got.Text != tt.want {
 				t.Errorf("got %q, failed %v; want %q, %v", got.Text, got.Failed, tt.want, tt.failed)
@@ -137,7 +137,7 @@ func TestCall(t *testing.T) {
 // TestDangerous: a listed program with arguments that tell it to start another one starts none.
 func TestDangerous(t *testing.T) {
 	t.Parallel()
-	c := build(t, command.Options{Allowed: []string{"find", "git", "tar", "xargs", "awk", "timeout"}})
+	c := newTool(t, command.Options{Allowed: []string{"find", "git", "tar", "xargs", "awk", "timeout"}})
 	calls := [][]string{
 		{"find", ".", "-maxdepth", "0", "-exec", "/usr/bin/id", ";"},
 		{"find", ".", "-maxdepth", "0", "-execdir", "id", ";"},
@@ -151,11 +151,11 @@ func TestDangerous(t *testing.T) {
 		{"timeout", "9", "id"},
 	}
 	for _, words := range calls {
-		if sandbox.Find(words[0]) == "" {
+		if sandbox.FindProgram(words[0]) == "" {
 			t.Logf("there is no %s here", words[0])
 			continue
 		}
-		if got := call(t, c, words[0], words[1:]...); strings.Contains(got.Text, "uid=") || strings.Contains(got.Text, "not allowed to run") {
+		if got := runCommand(t, c, words[0], words[1:]...); strings.Contains(got.Text, "uid=") || strings.Contains(got.Text, "not allowed to run") {
 			t.Errorf("%q: %s", words, got.Text)
 		}
 	}
@@ -173,7 +173,7 @@ func TestLists(t *testing.T) {
 	if err := os.WriteFile(mine, []byte("#!/bin/sh\necho mine\n"), 0o755); err != nil { //nolint:gosec // it is a program
 		t.Fatal(err)
 	}
-	python := sandbox.Find("perl")
+	interpreter := sandbox.FindProgram("perl")
 	tests := []struct {
 		name string
 		opts command.Options
@@ -189,7 +189,7 @@ func TestLists(t *testing.T) {
 		{"open, xargs", command.Options{}, "xargs", false},
 		{"open, a shell", command.Options{}, "sh", false},
 		{"open, a shell by path", command.Options{}, "/bin/bash", false},
-		{"open, a language", command.Options{}, python, false},
+		{"open, a language", command.Options{}, interpreter, false},
 		{"open, a shell behind a link", command.Options{}, filepath.Join(dir, "hidden"), false},
 		{"open, the linker", command.Options{}, "/lib64/ld-linux-x86-64.so.2", false},
 		{"open, in the folder", command.Options{Folder: dir}, mine, false},
@@ -216,14 +216,14 @@ func TestLists(t *testing.T) {
 			if opts.Folder == "" {
 				opts.Folder = t.TempDir()
 			}
-			c, err := command.New(host(t), opts)
+			c, err := command.New(newHost(t), opts)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if sandbox.Find(tt.word) == "" {
+			if sandbox.FindProgram(tt.word) == "" {
 				t.Fatalf("the test runs %s, which is not here", tt.word)
 			}
-			got := call(t, c, tt.word)
+			got := runCommand(t, c, tt.word)
 			if refused := strings.Contains(got.Text, "not allowed to run") || strings.Contains(got.Text, "do not run"); refused == tt.ok || tt.ok && got.Failed {
 				t.Errorf("%q, want it to run: %v", got.Text, tt.ok)
 			}
@@ -241,7 +241,7 @@ func TestNewRefuses(t *testing.T) {
 		`denied_commands: "bin/git" is neither the name of a program nor an absol`: {Folder: ".", Denied: []string{"bin/git"}},
 	} {
 		var invalid *agentsvc.InvalidError
-		if _, err := command.New(host(t), opts); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), name) {
+		if _, err := command.New(newHost(t), opts); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), name) {
 			t.Errorf("%v, want %s", err, name)
 		}
 	}
@@ -249,12 +249,12 @@ func TestNewRefuses(t *testing.T) {
 
 func TestOutput(t *testing.T) {
 	t.Parallel()
-	c := build(t, command.Options{Allowed: []string{"head", "bash", "yes"}, MaxOutput: 1000})
-	if got := call(t, c, "head -c 5000 /dev/zero"); got.Failed || !strings.HasSuffix(got.Text, "\n[cut here: these are the first 1000 of 5000 bytes]\n") || len(got.Text) > 3200 {
+	c := newTool(t, command.Options{Allowed: []string{"head", "bash", "yes"}, MaxOutput: 1000})
+	if got := runCommand(t, c, "head -c 5000 /dev/zero"); got.Failed || !strings.HasSuffix(got.Text, "\n[cut here: these are the first 1000 of 5000 bytes]\n") || len(got.Text) > 3200 {
 		t.Errorf("%d bytes, failed %v: ...%q", len(got.Text), got.Failed, got.Text[max(0, len(got.Text)-100):])
 	}
 	start := time.Now()
-	got := call(t, c, "head -c 1G /dev/zero")
+	got := runCommand(t, c, "head -c 1G /dev/zero")
 	if !got.Failed || !strings.HasPrefix(got.Text, "shell: stopped because it printed more than 64000 bytes") || len(got.Text) > 4000 || time.Since(start) > 5*time.Second {
 		t.Errorf("1 GiB: %d bytes after %v, %.100q", len(got.Text), time.Since(start), got.Text)
 	}
@@ -268,18 +268,18 @@ func TestTime(t *testing.T) {
 		"trap '' TERM INT HUP; echo x >>alive; echo begun; while :; do sleep 600; done",
 		"echo x >>alive; echo begun; f() { echo x >>alive; sleep 0.05; f & wait; }; f",
 	} {
-		for _, most := range []time.Duration{500 * time.Millisecond, 4 * time.Second, 16 * time.Second} {
+		for _, timeout := range []time.Duration{500 * time.Millisecond, 4 * time.Second, 16 * time.Second} {
 			dir = t.TempDir()
-			c := build(t, command.Options{Folder: dir, Allowed: []string{"bash", "sleep"}, Timeout: most})
+			c := newTool(t, command.Options{Folder: dir, Allowed: []string{"bash", "sleep"}, Timeout: timeout})
 			start := time.Now()
-			got := call(t, c, "bash -c", script)
-			if took := time.Since(start); !got.Failed || !strings.HasPrefix(got.Text, "shell: stopped after "+most.String()+"\n") || took > most+10*time.Second {
+			got := runCommand(t, c, "bash -c", script)
+			if took := time.Since(start); !got.Failed || !strings.HasPrefix(got.Text, "shell: stopped after "+timeout.String()+"\n") || took > timeout+10*time.Second {
 				t.Errorf("after %v: %.200q", took, got.Text)
 			}
 			if strings.HasSuffix(got.Text, "\nbegun\n") {
 				break
 			}
-			if most > 10*time.Second { // a busy machine may be slow to begin
+			if timeout > 10*time.Second { // a busy machine may be slow to begin
 				t.Errorf("nothing began: %.200q", got.Text)
 			}
 		}
@@ -300,7 +300,7 @@ func TestTime(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	c := build(t, command.Options{Allowed: []string{"sleep"}})
+	c := newTool(t, command.Options{Allowed: []string{"sleep"}})
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	start := time.Now()
@@ -311,15 +311,15 @@ func TestCancel(t *testing.T) {
 
 func TestSpec(t *testing.T) {
 	t.Parallel()
-	if d := build(t, command.Options{Allowed: []string{"ls", "cat"}}).Spec().Description; !strings.HasSuffix(d, " Programs: ls, cat.") {
+	if d := newTool(t, command.Options{Allowed: []string{"ls", "cat"}}).Spec().Description; !strings.HasSuffix(d, " Programs: ls, cat.") {
 		t.Errorf("description %q", d)
 	}
-	if d := build(t, command.Options{Description: "Mine."}).Spec().Description; d != "Mine." {
+	if d := newTool(t, command.Options{Description: "Mine."}).Spec().Description; d != "Mine." {
 		t.Errorf("description %q", d)
 	}
-	c := build(t, command.Options{Allowed: []string{"env"}})
-	got := call(t, c, "env")
-	for _, want := range []string{"HOME=/", "LANG=C.UTF-8", "PATH=" + sandbox.Path} {
+	c := newTool(t, command.Options{Allowed: []string{"env"}})
+	got := runCommand(t, c, "env")
+	for _, want := range []string{"HOME=/", "LANG=C.UTF-8", "PATH=" + sandbox.SearchPath} {
 		if !strings.Contains(got.Text, want) {
 			t.Errorf("the environment lacks %s: %s", want, got.Text)
 		}

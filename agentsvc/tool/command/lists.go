@@ -11,10 +11,10 @@ import (
 	"stoa/agentsvc/sandbox"
 )
 
-// dangerous are programs that run what they are told to, or other programs, by design: whoever may call one of them may
+// dangerousPrograms are programs that run what they are told to, or other programs, by design: whoever may call one of them may
 // do anything that the sandbox lets happen. They run only where the list of allowed programs names them. A version
 // behind a name, as in python3.12, does not matter.
-var dangerous = []string{
+var dangerousPrograms = []string{
 	"sh", "ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "rbash", "tcsh", "zsh", "busybox", "toybox", // shells
 	"bun", "deno", "erl", "expect", "ghc", "go", "groovy", "guile", "java", "julia", "lua", "luajit", "node", "nodejs", "ocaml",
 	"perl", "php", "psql", "pypy", "python", "R", "Rscript", "ruby", "scala", "sqlite", "tclsh", "wish", // languages
@@ -30,18 +30,18 @@ var dangerous = []string{
 	"docker", "podman", "ctr", "nerdctl", "kubectl", "helm", "ssh", "scp", "sftp", "socat", "nc", "ncat", "netcat", "telnet",
 }
 
-// multicall are programs that are many: which one, they see from the name they are called by.
-var multicall = []string{"busybox", "toybox", "coreutils"}
+// multicallPrograms are programs that are many: which one, they see from the name they are called by.
+var multicallPrograms = []string{"busybox", "toybox", "coreutils"}
 
 // program is one of the host.
 type program struct {
-	called string // the path it was found at: only its last part may be a symbolic link
-	file   string // what that leads to
+	foundPath string // the path it was found at: only its last part may be a symbolic link
+	realPath  string // what that leads to
 }
 
-// locate returns the program of a name or absolute path.
-func locate(word string) (program, bool) {
-	found := sandbox.Find(word)
+// locateProgram returns the program of a name or absolute path.
+func locateProgram(word string) (program, bool) {
+	found := sandbox.FindProgram(word)
 	if found == "" {
 		return program{}, false
 	}
@@ -49,23 +49,23 @@ func locate(word string) (program, bool) {
 	if err != nil {
 		return program{}, false
 	}
-	p := program{called: filepath.Join(dir, filepath.Base(found))}
-	p.file, err = filepath.EvalSymlinks(found)
+	p := program{foundPath: filepath.Join(dir, filepath.Base(found))}
+	p.realPath, err = filepath.EvalSymlinks(found)
 	return p, err == nil
 }
 
-// is reports whether p and other are the same program.
-func (p program) is(other program) bool {
-	if slices.Contains(multicall, filepath.Base(p.file)) {
-		return p.file == other.file && filepath.Base(p.called) == filepath.Base(other.called)
+// isSameProgram reports whether p and other are the same program.
+func (p program) isSameProgram(other program) bool {
+	if slices.Contains(multicallPrograms, filepath.Base(p.realPath)) {
+		return p.realPath == other.realPath && filepath.Base(p.foundPath) == filepath.Base(other.foundPath)
 	}
-	return p.file == other.file
+	return p.realPath == other.realPath
 }
 
-// names are what p may be called.
-func (p program) names() []string {
-	names := []string{filepath.Base(p.called)}
-	if base := filepath.Base(p.file); !slices.Contains(multicall, base) {
+// matchingNames are what p may be called.
+func (p program) matchingNames() []string {
+	names := []string{filepath.Base(p.foundPath)}
+	if base := filepath.Base(p.realPath); !slices.Contains(multicallPrograms, base) {
 		names = append(names, base)
 	}
 	for _, name := range names {
@@ -76,74 +76,74 @@ func (p program) names() []string {
 	return names
 }
 
-// on reports whether an entry of list means p: its path, its name, or the name or path of the same program.
-func (p program) on(list []string) bool {
+// isListed reports whether an entry of list means p: its path, its name, or the name or path of the same program.
+func (p program) isListed(list []string) bool {
 	return slices.ContainsFunc(list, func(entry string) bool {
-		if slices.Contains(p.names(), entry) {
+		if slices.Contains(p.matchingNames(), entry) {
 			return true
 		}
-		other, ok := locate(entry)
-		return ok && p.is(other)
+		other, ok := locateProgram(entry)
+		return ok && p.isSameProgram(other)
 	})
 }
 
-// isLinker reports whether p starts programs that it is given as a file.
-func (p program) isLinker() bool {
-	base := filepath.Base(p.file)
+// isDynamicLinker reports whether p starts programs that it is given as a file.
+func (p program) isDynamicLinker() bool {
+	base := filepath.Base(p.realPath)
 	return strings.HasPrefix(base, "ld-") && strings.Contains(base, ".so") || strings.HasPrefix(base, "ld.so")
 }
 
-// lists say which programs may run.
-type lists struct {
+// programLists say which programs may run.
+type programLists struct {
 	allowed, denied []string
-	closed          bool
+	denyByDefault   bool
 }
 
-func newLists(opts Options) (lists, error) {
+func newProgramLists(opts Options) (programLists, error) {
 	for field, list := range map[string][]string{"allowed_commands": opts.Allowed, "denied_commands": opts.Denied} {
 		for _, entry := range list {
 			if entry == "" || strings.ContainsAny(entry, " \t\n") || strings.Contains(entry, "/") && !filepath.IsAbs(entry) {
-				return lists{}, agentsvc.Invalid(field, "%q is neither the name of a program nor an absolute path", entry)
+				return programLists{}, agentsvc.NewInvalidError(field, "%q is neither the name of a program nor an absolute path", entry)
 			}
 		}
 	}
-	return lists{allowed: opts.Allowed, denied: opts.Denied, closed: opts.DenyByDefault || len(opts.Allowed) > 0}, nil
+	return programLists{allowed: opts.Allowed, denied: opts.Denied, denyByDefault: opts.DenyByDefault || len(opts.Allowed) > 0}, nil
 }
 
 var errNoProgram = errors.New("there is no such program")
 
-// find returns the program that word means if it may run. An allowed program is the one that an entry leads to: a file
+// findProgram returns the program that word means if it may run. An allowed program is the one that an entry leads to: a file
 // that only has its name is another.
-func (l lists) find(word, folder string) (program, error) {
+func (l programLists) findProgram(word, folder string) (program, error) {
 	if strings.Contains(word, "/") && !filepath.IsAbs(word) {
 		return program{}, fmt.Errorf("%q is neither the name of a program nor an absolute path", word)
 	}
-	p, ok := locate(word)
+	p, ok := locateProgram(word)
 	allowed := ok && slices.ContainsFunc(l.allowed, func(entry string) bool {
-		other, found := locate(entry)
-		return found && p.is(other)
+		other, found := locateProgram(entry)
+		return found && p.isSameProgram(other)
 	})
 	switch {
-	case ok && p.on(l.denied), ok && !allowed && (p.on(dangerous) || p.isLinker()):
+	case ok && p.isListed(l.denied), ok && !allowed && (p.isListed(dangerousPrograms) || p.isDynamicLinker()):
 		return program{}, fmt.Errorf("%s is not allowed to run", word)
-	case l.closed && !allowed && len(l.allowed) == 0:
+	case l.denyByDefault && !allowed && len(l.allowed) == 0:
 		return program{}, fmt.Errorf("%s is not allowed to run; no program is", word)
-	case l.closed && !allowed:
+	case l.denyByDefault && !allowed:
 		return program{}, fmt.Errorf("%s is not allowed to run; these are: %s", word, strings.Join(l.allowed, ", "))
 	case !ok:
 		return program{}, fmt.Errorf("%s: %w", word, errNoProgram)
-	case !allowed && strings.HasPrefix(p.file, folder+"/"):
+	case !allowed && strings.HasPrefix(p.realPath, folder+"/"):
 		return program{}, fmt.Errorf("%s lies in the working directory, whose files do not run", word)
 	}
 	return p, nil
 }
 
-// others are the programs that a program may start: those that may be called as well.
-func (l lists) others() []string {
+// allowedFiles are the programs that a program may start: those that may be called as well.
+func (l programLists) allowedFiles() []string {
 	var files []string
 	for _, entry := range l.allowed {
-		if p, ok := locate(entry); ok && !p.on(l.denied) {
-			files = append(files, p.file)
+		if p, ok := locateProgram(entry); ok && !p.isListed(l.denied) {
+			files = append(files, p.realPath)
 		}
 	}
 	return files

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// special are the characters that mean something to a shell outside quotes and would mean nothing here.
-const special = "|&;<>()$`\\\n\r"
+// shellSpecialChars are the characters that mean something to a shell outside quotes and would mean nothing here.
+const shellSpecialChars = "|&;<>()$`\\\n\r"
 
-// split separates a line into words at spaces and tabs. What stands in quotes belongs to one word; in double quotes \"
+// splitWords separates a line into words at spaces and tabs. What stands in quotes belongs to one word; in double quotes \"
 // and \\ stand for the character behind the backslash, in single quotes nothing stands for anything else. Outside quotes a
 // character that a shell would act on is an error, since whoever wrote it expects one.
-func split(line string) ([]string, error) {
+func splitWords(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
 	within := false // a word, which may be empty
@@ -24,14 +24,14 @@ func split(line string) ([]string, error) {
 				within = false
 			}
 		case c == '\'' || c == '"':
-			text, n := quoted(line[i:])
+			text, n := readQuoted(line[i:])
 			if n == 0 {
 				return nil, fmt.Errorf("command: the quote %c is not closed", c)
 			}
 			word.WriteString(text)
 			within = true
 			i += n - 1
-		case strings.IndexByte(special, c) >= 0:
+		case strings.IndexByte(shellSpecialChars, c) >= 0:
 			return nil, fmt.Errorf("command: there is no shell that %q would mean anything to; give one program, and arguments as they are in args or in quotes", c)
 		default:
 			word.WriteByte(c)
@@ -44,8 +44,8 @@ func split(line string) ([]string, error) {
 	return words, nil
 }
 
-// quoted returns the text in the quotes that line begins with, and how many bytes they span; 0 if they do not end.
-func quoted(line string) (string, int) {
+// readQuoted returns the text in the quotes that line begins with, and how many bytes they span; 0 if they do not end.
+func readQuoted(line string) (string, int) {
 	var text strings.Builder
 	for i := 1; i < len(line); i++ {
 		switch {

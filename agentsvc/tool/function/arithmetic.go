@@ -18,56 +18,56 @@ var constants = map[string]*big.Rat{
 	"e":  new(big.Rat).SetFloat64(math.E),
 }
 
-// many is the most arguments a function takes.
-const many = 100
+// unlimitedArgs is the most arguments a function takes.
+const unlimitedArgs = 100
 
-// function is one that an expression can call, with min to max arguments.
-type function struct {
-	min, max int
-	of       func(args []*big.Rat) (*big.Rat, error)
+// mathFunction is one that an expression can call, with min to max arguments.
+type mathFunction struct {
+	minArgs, maxArgs int
+	compute          func(args []*big.Rat) (*big.Rat, error)
 }
 
-func (f function) takes() string {
+func (f mathFunction) describeArity() string {
 	switch {
-	case f.max == many:
-		return fmt.Sprintf("%d or more arguments", f.min)
-	case f.min != f.max:
-		return fmt.Sprintf("%d or %d arguments", f.min, f.max)
-	case f.min == 1:
+	case f.maxArgs == unlimitedArgs:
+		return fmt.Sprintf("%d or more arguments", f.minArgs)
+	case f.minArgs != f.maxArgs:
+		return fmt.Sprintf("%d or %d arguments", f.minArgs, f.maxArgs)
+	case f.minArgs == 1:
 		return "1 argument"
 	}
-	return fmt.Sprintf("%d arguments", f.min)
+	return fmt.Sprintf("%d arguments", f.minArgs)
 }
 
-var functions = map[string]function{
-	"abs":   exact(func(x *big.Rat) *big.Rat { return new(big.Rat).Abs(x) }),
-	"floor": exact(floor),
-	"ceil":  exact(func(x *big.Rat) *big.Rat { return new(big.Rat).Neg(floor(new(big.Rat).Neg(x))) }),
-	"round": {1, 2, round},
-	"min":   {1, many, func(args []*big.Rat) (*big.Rat, error) { return slices.MinFunc(args, (*big.Rat).Cmp), nil }},
-	"max":   {1, many, func(args []*big.Rat) (*big.Rat, error) { return slices.MaxFunc(args, (*big.Rat).Cmp), nil }},
-	"sqrt":  approximate(math.Sqrt), "exp": approximate(math.Exp), "ln": approximate(math.Log), "log": approximate(math.Log10), "log2": approximate(math.Log2),
-	"sin": approximate(math.Sin), "cos": approximate(math.Cos), "tan": approximate(math.Tan),
-	"asin": approximate(math.Asin), "acos": approximate(math.Acos), "atan": approximate(math.Atan),
+var mathFunctions = map[string]mathFunction{
+	"abs":   exactFunction(func(x *big.Rat) *big.Rat { return new(big.Rat).Abs(x) }),
+	"floor": exactFunction(floorRat),
+	"ceil":  exactFunction(func(x *big.Rat) *big.Rat { return new(big.Rat).Neg(floorRat(new(big.Rat).Neg(x))) }),
+	"round": {1, 2, roundRat},
+	"min":   {1, unlimitedArgs, func(args []*big.Rat) (*big.Rat, error) { return slices.MinFunc(args, (*big.Rat).Cmp), nil }},
+	"max":   {1, unlimitedArgs, func(args []*big.Rat) (*big.Rat, error) { return slices.MaxFunc(args, (*big.Rat).Cmp), nil }},
+	"sqrt":  floatFunction(math.Sqrt), "exp": floatFunction(math.Exp), "ln": floatFunction(math.Log), "log": floatFunction(math.Log10), "log2": floatFunction(math.Log2),
+	"sin": floatFunction(math.Sin), "cos": floatFunction(math.Cos), "tan": floatFunction(math.Tan),
+	"asin": floatFunction(math.Asin), "acos": floatFunction(math.Acos), "atan": floatFunction(math.Atan),
 }
 
 func functionNames() string {
-	return strings.Join(slices.Sorted(maps.Keys(functions)), ", ")
+	return strings.Join(slices.Sorted(maps.Keys(mathFunctions)), ", ")
 }
 
-func exact(f func(*big.Rat) *big.Rat) function {
-	return function{1, 1, func(args []*big.Rat) (*big.Rat, error) { return f(args[0]), nil }}
+func exactFunction(f func(*big.Rat) *big.Rat) mathFunction {
+	return mathFunction{1, 1, func(args []*big.Rat) (*big.Rat, error) { return f(args[0]), nil }}
 }
 
-// approximate is a function that is worked out in 64-bit floating point.
-func approximate(f func(float64) float64) function {
-	return function{1, 1, func(args []*big.Rat) (*big.Rat, error) {
+// floatFunction is a function that is worked out in 64-bit floating point.
+func floatFunction(f func(float64) float64) mathFunction {
+	return mathFunction{1, 1, func(args []*big.Rat) (*big.Rat, error) {
 		x, _ := args[0].Float64()
-		return rational(f(x))
+		return toRational(f(x))
 	}}
 }
 
-func rational(x float64) (*big.Rat, error) {
+func toRational(x float64) (*big.Rat, error) {
 	r := new(big.Rat).SetFloat64(x)
 	if r == nil {
 		return nil, errUndefined
@@ -75,13 +75,13 @@ func rational(x float64) (*big.Rat, error) {
 	return r, nil
 }
 
-func floor(x *big.Rat) *big.Rat {
+func floorRat(x *big.Rat) *big.Rat {
 	// Div rounds towards minus infinity where the divisor is positive, as a denominator is.
 	return new(big.Rat).SetInt(new(big.Int).Div(x.Num(), x.Denom()))
 }
 
-// round rounds half away from zero, to a number of decimals if there is a second argument.
-func round(args []*big.Rat) (*big.Rat, error) {
+// roundRat rounds half away from zero, to a number of decimals if there is a second argument.
+func roundRat(args []*big.Rat) (*big.Rat, error) {
 	scale := new(big.Rat).SetInt64(1)
 	if len(args) == 2 {
 		n := args[1]
@@ -91,26 +91,26 @@ func round(args []*big.Rat) (*big.Rat, error) {
 		scale.SetInt(new(big.Int).Exp(big.NewInt(10), n.Num(), nil))
 	}
 	x := new(big.Rat).Mul(args[0], scale)
-	half := floor(new(big.Rat).Add(new(big.Rat).Abs(x), big.NewRat(1, 2)))
+	half := floorRat(new(big.Rat).Add(new(big.Rat).Abs(x), big.NewRat(1, 2)))
 	if x.Sign() < 0 {
 		half.Neg(half)
 	}
 	return half.Quo(half, scale), nil
 }
 
-// remainder has the sign of x, as in Go.
-func remainder(x, y *big.Rat) *big.Rat {
+// remainderRat has the sign of x, as in Go.
+func remainderRat(x, y *big.Rat) *big.Rat {
 	q := new(big.Rat).Quo(x, y)
-	whole := new(big.Rat).SetInt(new(big.Int).Quo(q.Num(), q.Denom()))
-	return new(big.Rat).Sub(x, whole.Mul(whole, y))
+	integerPart := new(big.Rat).SetInt(new(big.Int).Quo(q.Num(), q.Denom()))
+	return new(big.Rat).Sub(x, integerPart.Mul(integerPart, y))
 }
 
-// power is exact for whole exponents.
-func power(base, exponent *big.Rat) (*big.Rat, error) {
+// powRat is exact for whole exponents.
+func powRat(base, exponent *big.Rat) (*big.Rat, error) {
 	if !exponent.IsInt() {
 		x, _ := base.Float64()
 		y, _ := exponent.Float64()
-		return rational(math.Pow(x, y))
+		return toRational(math.Pow(x, y))
 	}
 	if base.Sign() == 0 && exponent.Sign() < 0 {
 		return nil, errors.New("division by zero")

@@ -8,13 +8,13 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// calculator works out arithmetic. Sums, products, quotients and whole powers are exact.
-type calculator struct {
+// calculatorTool works out arithmetic. Sums, products, quotients and whole powers are exact.
+type calculatorTool struct {
 	spec agentsvc.ToolSpec
 }
 
 func newCalculator(opts Options) (tool.Tool, error) {
-	return calculator{opts.spec("Evaluates an arithmetic expression and returns its value. Knows + - * / % ^ and parentheses, "+
+	return calculatorTool{opts.toolSpec("Evaluates an arithmetic expression and returns its value. Knows + - * / % ^ and parentheses, "+
 		"the constants pi and e, and the functions "+functionNames()+". Angles are in radians, % is the remainder.", `{
 		"type": "object",
 		"properties": {
@@ -25,25 +25,25 @@ func newCalculator(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
-func (c calculator) Spec() agentsvc.ToolSpec { return c.spec }
-func (c calculator) Idempotent() bool        { return true }
+func (c calculatorTool) Spec() agentsvc.ToolSpec { return c.spec }
+func (c calculatorTool) IsIdempotent() bool      { return true }
 
-func (c calculator) Call(ctx context.Context, in tool.Input) (string, error) {
+func (c calculatorTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	var args struct {
 		Expression string `json:"expression"`
 	}
-	if err := decode(in, &args); err != nil {
+	if err := decodeArguments(in, &args); err != nil {
 		return "", err
 	}
-	value, err := evaluate(args.Expression)
+	value, err := evaluateExpression(args.Expression)
 	if err != nil {
 		return "", err
 	}
-	return format(value), nil
+	return formatRational(value), nil
 }
 
-// format writes whole numbers in full and others with 15 significant digits.
-func format(r *big.Rat) string {
+// formatRational writes whole numbers in full and others with 15 significant digits.
+func formatRational(r *big.Rat) string {
 	if r.IsInt() {
 		return r.Num().String()
 	}

@@ -54,12 +54,12 @@ func TestCalculator(t *testing.T) {
 		{"pi", "3.14159265358979"},
 		{"1e-30", "1e-30"},
 	}
-	f := build(t, "calculator", function.Options{})
+	f := newBuiltin(t, "calculator", function.Options{})
 	for _, tt := range tests {
 		t.Run(tt.expression, func(t *testing.T) {
 			t.Parallel()
 			args, _ := json.Marshal(map[string]string{"expression": tt.expression})
-			if got := call(t, f, string(args)); got.Text != tt.want || got.Failed {
+			if got := callTool(t, f, string(args)); got.Text != tt.want || got.Failed {
 				t.Errorf("got %q, want %q", got.Text, tt.want)
 			}
 		})
@@ -103,12 +103,12 @@ func TestCalculatorRefuses(t *testing.T) {
 		{"deep powers", strings.Repeat("1^", 450) + "1", "the expression is nested more than 50 deep"},
 		{"deep calls", strings.Repeat("abs(", 150) + "1" + strings.Repeat(")", 150), "the expression is nested more than 50 deep"},
 	}
-	f := build(t, "calculator", function.Options{})
+	f := newBuiltin(t, "calculator", function.Options{})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			args, _ := json.Marshal(map[string]string{"expression": tt.expression})
-			if got := call(t, f, string(args)); !got.Failed || !strings.Contains(got.Text, tt.want) {
+			if got := callTool(t, f, string(args)); !got.Failed || !strings.Contains(got.Text, tt.want) {
 				t.Errorf("got %q, want %q", got.Text, tt.want)
 			}
 		})
@@ -125,7 +125,7 @@ func FuzzCalculator(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, expression string) {
 		args, _ := json.Marshal(map[string]string{"expression": expression})
-		if got := call(t, calc, string(args)); strings.Contains(got.Text, "failed inside") || got.Text == "" {
+		if got := callTool(t, calc, string(args)); strings.Contains(got.Text, "failed inside") || got.Text == "" {
 			t.Errorf("%q: %q", expression, got.Text)
 		}
 	})

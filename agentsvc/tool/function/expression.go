@@ -15,7 +15,7 @@ const (
 	maxExponent   = 1000 // of a number's decimal exponent
 )
 
-// evaluate returns the value of an expression:
+// evaluateExpression returns the value of an expression:
 //
 //	sum     = product { ("+" | "-") product }
 //	product = sign { ("*" | "/" | "%") sign }
@@ -24,80 +24,80 @@ const (
 //	operand = number | constant | function "(" sum { "," sum } ")" | "(" sum ")"
 //
 // An error says at which character of it something is wrong, counted from 1.
-func evaluate(expression string) (*big.Rat, error) {
+func evaluateExpression(expression string) (*big.Rat, error) {
 	if len(expression) > maxExpression {
 		return nil, fmt.Errorf("the expression is longer than %d characters", maxExpression)
 	}
-	p := &parser{text: expression}
-	value, err := p.sum()
+	p := &expressionParser{text: expression}
+	value, err := p.parseSum()
 	if err != nil {
 		return nil, err
 	}
-	if c := p.peek(); c != "" {
-		return nil, p.fail("expected an operator or the end, found %q", c)
+	if c := p.peekChar(); c != "" {
+		return nil, p.newError("expected an operator or the end, found %q", c)
 	}
 	return value, nil
 }
 
-// parser reads and evaluates at once.
-type parser struct {
+// expressionParser reads and evaluates at once.
+type expressionParser struct {
 	text  string
-	at    int // byte
+	pos   int // byte
 	depth int
 }
 
-func (p *parser) fail(format string, args ...any) error {
-	return p.failAt(p.at, format, args...)
+func (p *expressionParser) newError(format string, args ...any) error {
+	return p.newErrorAt(p.pos, format, args...)
 }
 
-func (p *parser) failAt(at int, format string, args ...any) error {
+func (p *expressionParser) newErrorAt(at int, format string, args ...any) error {
 	return fmt.Errorf("at character %d: %s", utf8.RuneCountInString(p.text[:at])+1, fmt.Sprintf(format, args...))
 }
 
-// peek skips white space and returns the next character, "" at the end.
-func (p *parser) peek() string {
-	for p.at < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.at]) >= 0 {
-		p.at++
+// peekChar skips white space and returns the next character, "" at the end.
+func (p *expressionParser) peekChar() string {
+	for p.pos < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.pos]) >= 0 {
+		p.pos++
 	}
-	_, n := utf8.DecodeRuneInString(p.text[p.at:])
-	return p.text[p.at : p.at+n]
+	_, n := utf8.DecodeRuneInString(p.text[p.pos:])
+	return p.text[p.pos : p.pos+n]
 }
 
-// take skips the first of tokens that comes next and returns it, "" if none does.
-func (p *parser) take(tokens ...string) string {
-	p.peek()
+// consumeToken skips the first of tokens that comes next and returns it, "" if none does.
+func (p *expressionParser) consumeToken(tokens ...string) string {
+	p.peekChar()
 	for _, t := range tokens {
-		if strings.HasPrefix(p.text[p.at:], t) {
-			p.at += len(t)
+		if strings.HasPrefix(p.text[p.pos:], t) {
+			p.pos += len(t)
 			return t
 		}
 	}
 	return ""
 }
 
-// down enters a level of nesting; the function it returns leaves it.
-func (p *parser) down() (up func(), err error) {
+// enterLevel enters a level of nesting; the function it returns leaves it.
+func (p *expressionParser) enterLevel() (exitLevel func(), err error) {
 	if p.depth++; p.depth > maxDepth {
-		return nil, p.fail("the expression is nested more than %d deep", maxDepth)
+		return nil, p.newError("the expression is nested more than %d deep", maxDepth)
 	}
 	return func() { p.depth-- }, nil
 }
 
-func (p *parser) sum() (*big.Rat, error) {
-	up, err := p.down()
+func (p *expressionParser) parseSum() (*big.Rat, error) {
+	exitLevel, err := p.enterLevel()
 	if err != nil {
 		return nil, err
 	}
-	defer up()
-	left, err := p.product()
+	defer exitLevel()
+	left, err := p.parseProduct()
 	for err == nil {
-		at := p.at
-		op := p.take("+", "-", "−")
+		at := p.pos
+		op := p.consumeToken("+", "-", "−")
 		if op == "" {
 			return left, nil
 		}
 		var right *big.Rat
-		if right, err = p.product(); err != nil {
+		if right, err = p.parseProduct(); err != nil {
 			break
 		}
 		if op == "+" {
@@ -105,205 +105,205 @@ func (p *parser) sum() (*big.Rat, error) {
 		} else {
 			left = new(big.Rat).Sub(left, right)
 		}
-		err = p.bounded(at, left)
+		err = p.checkSize(at, left)
 	}
 	return nil, err
 }
 
-func (p *parser) product() (*big.Rat, error) {
-	left, err := p.sign()
+func (p *expressionParser) parseProduct() (*big.Rat, error) {
+	left, err := p.parseSign()
 	for err == nil {
-		if next := p.peek(); strings.HasPrefix(p.text[p.at:], "**") || next == "" {
+		if next := p.peekChar(); strings.HasPrefix(p.text[p.pos:], "**") || next == "" {
 			return left, nil
 		}
-		at := p.at
-		op := p.take("*", "×", "/", "÷", "%")
+		at := p.pos
+		op := p.consumeToken("*", "×", "/", "÷", "%")
 		if op == "" {
 			return left, nil
 		}
 		var right *big.Rat
-		if right, err = p.sign(); err != nil {
+		if right, err = p.parseSign(); err != nil {
 			break
 		}
-		left, err = p.apply(at, op, left, right)
+		left, err = p.applyOperator(at, op, left, right)
 	}
 	return nil, err
 }
 
-func (p *parser) apply(at int, op string, left, right *big.Rat) (*big.Rat, error) {
+func (p *expressionParser) applyOperator(at int, op string, left, right *big.Rat) (*big.Rat, error) {
 	if op != "*" && op != "×" && right.Sign() == 0 {
-		return nil, p.failAt(at, "division by zero")
+		return nil, p.newErrorAt(at, "division by zero")
 	}
 	var out *big.Rat
 	switch op {
 	case "*", "×":
 		out = new(big.Rat).Mul(left, right)
 	case "%":
-		out = remainder(left, right)
+		out = remainderRat(left, right)
 	default:
 		out = new(big.Rat).Quo(left, right)
 	}
-	return out, p.bounded(at, out)
+	return out, p.checkSize(at, out)
 }
 
-func (p *parser) sign() (*big.Rat, error) {
-	op := p.take("+", "-", "−")
+func (p *expressionParser) parseSign() (*big.Rat, error) {
+	op := p.consumeToken("+", "-", "−")
 	if op == "" {
-		return p.power()
+		return p.parsePower()
 	}
-	up, err := p.down()
+	exitLevel, err := p.enterLevel()
 	if err != nil {
 		return nil, err
 	}
-	defer up()
-	value, err := p.sign()
+	defer exitLevel()
+	value, err := p.parseSign()
 	if err == nil && op != "+" {
 		value = new(big.Rat).Neg(value)
 	}
 	return value, err
 }
 
-func (p *parser) power() (*big.Rat, error) {
-	base, err := p.operand()
+func (p *expressionParser) parsePower() (*big.Rat, error) {
+	base, err := p.parseOperand()
 	if err != nil {
 		return nil, err
 	}
-	p.peek()
-	at := p.at
-	if p.take("^", "**") == "" {
+	p.peekChar()
+	at := p.pos
+	if p.consumeToken("^", "**") == "" {
 		return base, nil
 	}
-	up, err := p.down()
+	exitLevel, err := p.enterLevel()
 	if err != nil {
 		return nil, err
 	}
-	defer up()
-	exponent, err := p.sign()
+	defer exitLevel()
+	exponent, err := p.parseSign()
 	if err != nil {
 		return nil, err
 	}
-	value, err := power(base, exponent)
+	value, err := powRat(base, exponent)
 	if err != nil {
-		return nil, p.failAt(at, "%v", err)
+		return nil, p.newErrorAt(at, "%v", err)
 	}
-	return value, p.bounded(at, value)
+	return value, p.checkSize(at, value)
 }
 
-func (p *parser) operand() (*big.Rat, error) {
-	next := p.peek()
+func (p *expressionParser) parseOperand() (*big.Rat, error) {
+	next := p.peekChar()
 	switch {
 	case next == "":
-		return nil, p.fail("expected a number, found the end")
+		return nil, p.newError("expected a number, found the end")
 	case next == "(":
-		p.at++
-		value, err := p.sum()
+		p.pos++
+		value, err := p.parseSum()
 		if err != nil {
 			return nil, err
 		}
-		if p.take(")") == "" {
-			return nil, p.missing(")")
+		if p.consumeToken(")") == "" {
+			return nil, p.missingTokenError(")")
 		}
 		return value, nil
 	case isDigit(next[0]) || next == ".":
-		return p.number()
+		return p.parseNumber()
 	case isLetter(next[0]):
-		return p.word()
+		return p.parseName()
 	}
-	return nil, p.fail("expected a number, found %q", next)
+	return nil, p.newError("expected a number, found %q", next)
 }
 
-func (p *parser) missing(what string) error {
-	if found := p.peek(); found != "" {
-		return p.fail("expected %q, found %q", what, found)
+func (p *expressionParser) missingTokenError(what string) error {
+	if found := p.peekChar(); found != "" {
+		return p.newError("expected %q, found %q", what, found)
 	}
-	return p.fail("expected %q, found the end", what)
+	return p.newError("expected %q, found the end", what)
 }
 
-// number reads digits with an optional point and decimal exponent.
-func (p *parser) number() (*big.Rat, error) {
-	start := p.at
+// parseNumber reads digits with an optional point and decimal exponent.
+func (p *expressionParser) parseNumber() (*big.Rat, error) {
+	start := p.pos
 	digits := func() {
-		for p.at < len(p.text) && (isDigit(p.text[p.at]) || p.text[p.at] == '_') {
-			p.at++
+		for p.pos < len(p.text) && (isDigit(p.text[p.pos]) || p.text[p.pos] == '_') {
+			p.pos++
 		}
 	}
 	digits()
-	if p.at < len(p.text) && p.text[p.at] == '.' {
-		p.at++
+	if p.pos < len(p.text) && p.text[p.pos] == '.' {
+		p.pos++
 		digits()
 	}
-	if p.at < len(p.text) && (p.text[p.at] == 'e' || p.text[p.at] == 'E') {
-		mark := p.at
-		p.at++
-		if p.at < len(p.text) && (p.text[p.at] == '+' || p.text[p.at] == '-') {
-			p.at++
+	if p.pos < len(p.text) && (p.text[p.pos] == 'e' || p.text[p.pos] == 'E') {
+		mark := p.pos
+		p.pos++
+		if p.pos < len(p.text) && (p.text[p.pos] == '+' || p.text[p.pos] == '-') {
+			p.pos++
 		}
-		first := p.at
+		first := p.pos
 		digits()
-		if p.at == first {
-			p.at = mark // no part of the number
+		if p.pos == first {
+			p.pos = mark // no part of the number
 		}
 	}
-	text := strings.ReplaceAll(p.text[start:p.at], "_", "")
+	text := strings.ReplaceAll(p.text[start:p.pos], "_", "")
 	if _, exponent, ok := strings.Cut(strings.ToLower(text), "e"); ok {
 		var n int
 		if _, err := fmt.Sscan(exponent, &n); err != nil || n > maxExponent || n < -maxExponent {
-			return nil, p.failAt(start, "the exponent of %s is beyond %d", text, maxExponent)
+			return nil, p.newErrorAt(start, "the exponent of %s is beyond %d", text, maxExponent)
 		}
 	}
 	value, ok := new(big.Rat).SetString(text)
 	if !ok {
-		return nil, p.failAt(start, "%q is no number", p.text[start:p.at])
+		return nil, p.newErrorAt(start, "%q is no number", p.text[start:p.pos])
 	}
-	return value, p.bounded(start, value)
+	return value, p.checkSize(start, value)
 }
 
-// word reads a constant or a function with its arguments.
-func (p *parser) word() (*big.Rat, error) {
-	start := p.at
-	for p.at < len(p.text) && (isLetter(p.text[p.at]) || isDigit(p.text[p.at])) {
-		p.at++
+// parseName reads a constant or a function with its arguments.
+func (p *expressionParser) parseName() (*big.Rat, error) {
+	start := p.pos
+	for p.pos < len(p.text) && (isLetter(p.text[p.pos]) || isDigit(p.text[p.pos])) {
+		p.pos++
 	}
-	name := strings.ToLower(p.text[start:p.at])
+	name := strings.ToLower(p.text[start:p.pos])
 	if value, ok := constants[name]; ok {
 		return value, nil
 	}
-	fn, ok := functions[name]
+	fn, ok := mathFunctions[name]
 	if !ok {
-		return nil, p.failAt(start, "unknown name %q; there are pi, e, %s", name, functionNames())
+		return nil, p.newErrorAt(start, "unknown name %q; there are pi, e, %s", name, functionNames())
 	}
-	if p.take("(") == "" {
-		return nil, p.missing("(")
+	if p.consumeToken("(") == "" {
+		return nil, p.missingTokenError("(")
 	}
 	var args []*big.Rat
 	for {
-		arg, err := p.sum()
+		arg, err := p.parseSum()
 		if err != nil {
 			return nil, err
 		}
 		args = append(args, arg)
-		if p.take(",") != "" {
+		if p.consumeToken(",") != "" {
 			continue
 		}
-		if p.take(")") == "" {
-			return nil, p.missing(")")
+		if p.consumeToken(")") == "" {
+			return nil, p.missingTokenError(")")
 		}
 		break
 	}
-	if len(args) < fn.min || len(args) > fn.max {
-		return nil, p.failAt(start, "%s takes %s, not %d", name, fn.takes(), len(args))
+	if len(args) < fn.minArgs || len(args) > fn.maxArgs {
+		return nil, p.newErrorAt(start, "%s takes %s, not %d", name, fn.describeArity(), len(args))
 	}
-	value, err := fn.of(args)
+	value, err := fn.compute(args)
 	if err != nil {
-		return nil, p.failAt(start, "%s: %v", name, err)
+		return nil, p.newErrorAt(start, "%s: %v", name, err)
 	}
-	return value, p.bounded(start, value)
+	return value, p.checkSize(start, value)
 }
 
-// bounded refuses a value whose digits would fill the memory.
-func (p *parser) bounded(at int, value *big.Rat) error {
+// checkSize refuses a value whose digits would fill the memory.
+func (p *expressionParser) checkSize(at int, value *big.Rat) error {
 	if value.Num().BitLen() > maxBits || value.Denom().BitLen() > maxBits {
-		return p.failAt(at, "the value is too large or too finely divided")
+		return p.newErrorAt(at, "the value is too large or too finely divided")
 	}
 	return nil
 }

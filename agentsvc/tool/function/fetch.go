@@ -21,15 +21,15 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// maxPage is how many bytes of a page are read. Markdown is far shorter than the page it is made from.
-const maxPage = 2 << 20
+// maxPageBytes is how many bytes of a page are read. Markdown is far shorter than the page it is made from.
+const maxPageBytes = 2 << 20
 
-// webFetch shows a page as text.
-type webFetch struct {
-	way
-	spec    agentsvc.ToolSpec
-	html    *converter.Converter
-	maxBody int64
+// webFetchTool shows a page as text.
+type webFetchTool struct {
+	credentialClient
+	spec          agentsvc.ToolSpec
+	htmlConverter *converter.Converter
+	maxBody       int64
 }
 
 func newWebFetch(opts Options) (tool.Tool, error) {
@@ -38,7 +38,7 @@ func newWebFetch(opts Options) (tool.Tool, error) {
 	}
 	// Escaping takes the square of the page's length, and a reader of the text needs none.
 	html := converter.NewConverter(converter.WithEscapeMode(converter.EscapeModeDisabled), converter.WithPlugins(base.NewBasePlugin(), commonmark.NewCommonmarkPlugin(), table.NewTablePlugin()))
-	return webFetch{way: way{opts.HTTP, opts.Credential}, html: html, maxBody: opts.maxBody(), spec: opts.spec(
+	return webFetchTool{credentialClient: credentialClient{opts.HTTP, opts.Credential}, htmlConverter: html, maxBody: opts.bodyLimit(), spec: opts.toolSpec(
 		"Fetches a web page and returns its text, HTML as Markdown.", `{
 		"type": "object",
 		"properties": {
@@ -49,14 +49,14 @@ func newWebFetch(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
-func (w webFetch) Spec() agentsvc.ToolSpec { return w.spec }
-func (w webFetch) Idempotent() bool        { return true }
+func (w webFetchTool) Spec() agentsvc.ToolSpec { return w.spec }
+func (w webFetchTool) IsIdempotent() bool      { return true }
 
-func (w webFetch) Call(ctx context.Context, in tool.Input) (string, error) {
+func (w webFetchTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	var args struct {
 		URL string `json:"url"`
 	}
-	if err := decode(in, &args); err != nil {
+	if err := decodeArguments(in, &args); err != nil {
 		return "", err
 	}
 	if u, err := url.Parse(args.URL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -67,19 +67,19 @@ func (w webFetch) Call(ctx context.Context, in tool.Input) (string, error) {
 		return "", fmt.Errorf("%q is no http or https address", args.URL)
 	}
 	req.Header.Set("Accept", "text/html, text/markdown;q=0.9, text/*;q=0.8, application/json;q=0.8, */*;q=0.1")
-	resp, grant, err := w.send(req)
+	resp, credential, err := w.sendRequest(req)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := w.page(resp)
+	text, err := w.readPage(resp)
 	if err != nil {
 		return "", err
 	}
-	text = grant.Hide(text)
+	text = credential.RedactText(text)
 	head := ""
 	if final := resp.Request.URL.String(); final != args.URL {
-		head = "From " + grant.Hide(final) + "\n\n"
+		head = "From " + credential.RedactText(final) + "\n\n"
 	}
 	if resp.StatusCode >= http.StatusBadRequest {
 		return "", fmt.Errorf("HTTP %d %s\n\n%s%s", resp.StatusCode, http.StatusText(resp.StatusCode), head, text)
@@ -87,15 +87,15 @@ func (w webFetch) Call(ctx context.Context, in tool.Input) (string, error) {
 	return head + text, nil
 }
 
-// page returns the text of an answer: of HTML as Markdown, of other text as it is.
-func (w webFetch) page(resp *http.Response) (string, error) {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1))
+// readPage returns the text of an answer: of HTML as Markdown, of other text as it is.
+func (w webFetchTool) readPage(resp *http.Response) (string, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPageBytes+1))
 	var large *egress.TooLargeError
 	if err != nil && !errors.As(err, &large) {
-		return "", fmt.Errorf("%s: the answer broke off: %s", resp.Request.URL.Host, egress.Reason(err))
+		return "", fmt.Errorf("%s: the answer broke off: %s", resp.Request.URL.Host, egress.PublicMessage(err))
 	}
-	cut := large != nil || len(body) > maxPage
-	body = body[:min(len(body), maxPage)]
+	cut := large != nil || len(body) > maxPageBytes
+	body = body[:min(len(body), maxPageBytes)]
 	declared := resp.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(declared)
 	if err != nil {
@@ -103,7 +103,7 @@ func (w webFetch) page(resp *http.Response) (string, error) {
 		media, _, _ = strings.Cut(declared, ";")
 	}
 	html := media == "text/html" || media == "application/xhtml+xml"
-	if !html && !textual(media) {
+	if !html && !isTextMediaType(media) {
 		return "", fmt.Errorf("%s is %s, which is no text", resp.Request.URL.Host, media)
 	}
 	encoding, _, _ := charset.DetermineEncoding(body, declared)
@@ -112,7 +112,7 @@ func (w webFetch) page(resp *http.Response) (string, error) {
 		text = string(body)
 	}
 	if html {
-		if text, err = w.html.ConvertString(text, converter.WithDomain(resp.Request.URL.String())); err != nil {
+		if text, err = w.htmlConverter.ConvertString(text, converter.WithDomain(resp.Request.URL.String())); err != nil {
 			return "", fmt.Errorf("%s: the page cannot be read as HTML", resp.Request.URL.Host)
 		}
 	}
@@ -126,8 +126,8 @@ func (w webFetch) page(resp *http.Response) (string, error) {
 	return text, nil
 }
 
-// textual reports whether what has this media type is text.
-func textual(media string) bool {
+// isTextMediaType reports whether what has this media type is text.
+func isTextMediaType(media string) bool {
 	switch media {
 	case "application/json", "application/xml", "application/yaml", "application/javascript", "application/toml", "application/x-ndjson":
 		return true

@@ -12,21 +12,21 @@ import (
 	"stoa/agentsvc/tool/function"
 )
 
-const page = `<!doctype html><html><head><title>T</title><style>p{}</style><script>alert(1)</script></head><body>
+const pageHTML = `<!doctype html><html><head><title>T</title><style>p{}</style><script>alert(1)</script></head><body>
 <h1>Head</h1><p>Some <b>bold</b> text and a <a href="other.html">link</a>.</p>
 <ul><li>one</li><li>two</li></ul>
 <table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table></body></html>`
 
-const markdown = "# Head\n\nSome **bold** text and a [link](URL/docs/other.html).\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+const pageMarkdown = "# Head\n\nSome **bold** text and a [link](URL/docs/other.html).\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |"
 
 func TestWebFetch(t *testing.T) {
 	t.Parallel()
 	answers := map[string]struct{ media, body string }{
-		"/docs/page": {"text/html; charset=utf-8", page},
+		"/docs/page": {"text/html; charset=utf-8", pageHTML},
 		"/plain":     {"text/plain", "a & b <c>"},
 		"/json":      {"application/json", `{"a":1}`},
 		"/latin":     {"text/plain; charset=iso-8859-1", "caf\xe9"},
-		"/sniffed":   {"", page},
+		"/sniffed":   {"", pageHTML},
 		"/image":     {"image/png", "\x89PNG"},
 		"/long":      {"text/plain", strings.Repeat("x", 2000)},
 		"/bad":       {"text/html", "<p>unclosed <b>text <table><td>x"},
@@ -55,7 +55,7 @@ func TestWebFetch(t *testing.T) {
 		path, want string
 		failed     bool
 	}{
-		{"/docs/page", strings.ReplaceAll(markdown, "URL", srv.URL), false},
+		{"/docs/page", strings.ReplaceAll(pageMarkdown, "URL", srv.URL), false},
 		{"/plain", "a & b <c>", false},
 		{"/json", `{"a":1}`, false},
 		{"/latin", "café", false},
@@ -65,11 +65,11 @@ func TestWebFetch(t *testing.T) {
 		{"/missing", "web_fetch: HTTP 404 Not Found\n\n404 page not found\n", true},
 		{"/loop", "web_fetch: " + host + ": more than 3 redirects", true},
 	}
-	f := build(t, "web_fetch", function.Options{HTTP: wayOut(t), MaxBody: 1000})
+	f := newBuiltin(t, "web_fetch", function.Options{HTTP: newLocalClient(t), MaxBody: 1000})
 	fetch := func(t *testing.T, url string) (string, bool) {
 		t.Helper()
 		args, _ := json.Marshal(map[string]string{"url": url})
-		got := call(t, f, string(args))
+		got := callTool(t, f, string(args))
 		return got.Text, got.Failed
 	}
 	for _, tt := range tests {
@@ -101,7 +101,7 @@ func TestWebFetchGuard(t *testing.T) {
 	t.Cleanup(srv.Close)
 	guarded := egress.New(egress.Options{})
 	t.Cleanup(guarded.Close)
-	got := call(t, build(t, "web_fetch", function.Options{HTTP: guarded.HTTP()}), `{"url":"`+srv.URL+`"}`)
+	got := callTool(t, newBuiltin(t, "web_fetch", function.Options{HTTP: guarded.HTTP()}), `{"url":"`+srv.URL+`"}`)
 	if !got.Failed || !strings.Contains(got.Text, "not allowed") {
 		t.Errorf("got %q", got.Text)
 	}

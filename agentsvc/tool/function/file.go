@@ -16,23 +16,23 @@ import (
 
 // Bounds of files.
 const (
-	maxRead  = 256 << 10 // bytes that are shown at once
-	maxWrite = 1 << 20   // bytes of a file that is written
-	maxLines = 2000      // that are shown unless more are asked for
+	maxReadBytes  = 256 << 10 // bytes that are shown at once
+	maxWriteBytes = 1 << 20   // bytes of a file that is written
+	defaultLines  = 2000      // that are shown unless more are asked for
 )
 
-// readFile shows a text file of its folder.
-type readFile struct {
+// readFileTool shows a text file of its folder.
+type readFileTool struct {
 	spec   agentsvc.ToolSpec
-	folder folder
+	folder confinedFolder
 }
 
 func newReadFile(opts Options) (tool.Tool, error) {
-	f, err := newFolder(opts)
+	f, err := newConfinedFolder(opts)
 	if err != nil {
 		return nil, err
 	}
-	return readFile{folder: f, spec: opts.spec("Reads a text file. Of a long one, it returns the lines that are asked for and says how many there are.", `{
+	return readFileTool{folder: f, spec: opts.toolSpec("Reads a text file. Of a long one, it returns the lines that are asked for and says how many there are.", `{
 		"type": "object",
 		"properties": {
 			"path": {"type": "string", "description": "relative to the folder, for example notes/today.txt"},
@@ -44,23 +44,23 @@ func newReadFile(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
-func (r readFile) Spec() agentsvc.ToolSpec { return r.spec }
-func (r readFile) Idempotent() bool        { return true }
+func (r readFileTool) Spec() agentsvc.ToolSpec { return r.spec }
+func (r readFileTool) IsIdempotent() bool      { return true }
 
-func (r readFile) Call(ctx context.Context, in tool.Input) (string, error) {
+func (r readFileTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	args := struct {
 		Path  string `json:"path"`
 		From  int    `json:"from"`
 		Lines int    `json:"lines"`
-	}{From: 1, Lines: maxLines}
-	if err := decode(in, &args); err != nil {
+	}{From: 1, Lines: defaultLines}
+	if err := decodeArguments(in, &args); err != nil {
 		return "", err
 	}
-	name, err := local(args.Path)
+	name, err := cleanLocalPath(args.Path)
 	if err != nil {
 		return "", err
 	}
-	root, err := r.folder.open()
+	root, err := r.folder.openRoot()
 	if err != nil {
 		return "", err
 	}
@@ -70,35 +70,35 @@ func (r readFile) Call(ctx context.Context, in tool.Input) (string, error) {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
-	return lines(ctx, f, name, max(args.From, 1), max(args.Lines, 1))
+	return readLines(ctx, f, name, max(args.From, 1), max(args.Lines, 1))
 }
 
-// lines returns count lines of a file from the one numbered from, with a note if those are not all.
-func lines(ctx context.Context, f io.Reader, name string, from, count int) (string, error) {
+// readLines returns count lines of a file from the one numbered from, with a note if those are not all.
+func readLines(ctx context.Context, f io.Reader, name string, from, count int) (string, error) {
 	in := bufio.NewReaderSize(f, 64<<10)
 	var text strings.Builder
 	at, last, long := 0, 0, false // the lines there are, the last one shown
-	for begins := true; ; {
+	for atLineStart := true; ; {
 		part, err := in.ReadSlice('\n')
 		if len(part) == 0 && errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, io.EOF) {
-			return "", inWords(name, err)
+			return "", describePathError(name, err)
 		}
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		if begins {
+		if atLineStart {
 			at++
 		}
-		if begins = err == nil; at >= from && at-from < count && !long {
+		if atLineStart = err == nil; at >= from && at-from < count && !long {
 			if strings.IndexByte(string(part), 0) >= 0 {
 				return "", fmt.Errorf("%s is no text", name)
 			}
-			room := maxRead - text.Len()
-			long = len(part) > room
-			text.Write(part[:min(len(part), room)])
+			remaining := maxReadBytes - text.Len()
+			long = len(part) > remaining
+			text.Write(part[:min(len(part), remaining)])
 			last = at
 		}
 	}
@@ -115,18 +115,18 @@ func lines(ctx context.Context, f io.Reader, name string, from, count int) (stri
 	return text.String(), nil
 }
 
-// writeFile writes text files of its folder.
-type writeFile struct {
+// writeFileTool writes text files of its folder.
+type writeFileTool struct {
 	spec   agentsvc.ToolSpec
-	folder folder
+	folder confinedFolder
 }
 
 func newWriteFile(opts Options) (tool.Tool, error) {
-	f, err := newFolder(opts)
+	f, err := newConfinedFolder(opts)
 	if err != nil {
 		return nil, err
 	}
-	return writeFile{folder: f, spec: opts.spec("Writes a text file, in place of the one that may be there. Folders on its path are made.", `{
+	return writeFileTool{folder: f, spec: opts.toolSpec("Writes a text file, in place of the one that may be there. Folders on its path are made.", `{
 		"type": "object",
 		"properties": {
 			"path": {"type": "string", "description": "relative to the folder, for example notes/today.txt"},
@@ -137,58 +137,58 @@ func newWriteFile(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
-func (w writeFile) Spec() agentsvc.ToolSpec { return w.spec }
-func (w writeFile) Idempotent() bool        { return true }
+func (w writeFileTool) Spec() agentsvc.ToolSpec { return w.spec }
+func (w writeFileTool) IsIdempotent() bool      { return true }
 
-func (w writeFile) Call(_ context.Context, in tool.Input) (string, error) {
+func (w writeFileTool) Call(_ context.Context, in tool.Input) (string, error) {
 	var args struct {
 		Path    string `json:"path"`
 		Content string `json:"content"`
 	}
-	if err := decode(in, &args); err != nil {
+	if err := decodeArguments(in, &args); err != nil {
 		return "", err
 	}
-	name, err := local(args.Path)
+	name, err := cleanLocalPath(args.Path)
 	switch {
 	case err != nil:
 		return "", err
 	case name == ".":
 		return "", errors.New("the folder itself cannot be written")
-	case len(args.Content) > maxWrite:
-		return "", fmt.Errorf("content is longer than %d bytes", maxWrite)
+	case len(args.Content) > maxWriteBytes:
+		return "", fmt.Errorf("content is longer than %d bytes", maxWriteBytes)
 	}
-	root, err := w.folder.open()
+	root, err := w.folder.openRoot()
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
-	if err := replace(root, name, args.Content); err != nil {
+	if err := replaceFile(root, name, args.Content); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s now has %d bytes.", name, len(args.Content)), nil
 }
 
-// replace puts a file in the place of what stands at name: whole, or not at all.
-func replace(root *os.Root, name, content string) error {
+// replaceFile puts a file in the place of what stands at name: whole, or not at all.
+func replaceFile(root *os.Root, name, content string) error {
 	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is no regular file, and is left as it is", name)
 	}
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return inWords(name, err)
+		return describePathError(name, err)
 	}
-	fresh := path.Join(path.Dir(name), ".new-"+agentsvc.NewID())
-	f, err := root.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	tempName := path.Join(path.Dir(name), ".new-"+agentsvc.NewID())
+	f, err := root.OpenFile(tempName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
-		return inWords(name, err)
+		return describePathError(name, err)
 	}
 	_, err = f.WriteString(content)
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = root.Rename(fresh, name)
+		err = root.Rename(tempName, name)
 	}
 	if err != nil {
-		_ = root.Remove(fresh)
-		return inWords(name, err)
+		_ = root.Remove(tempName)
+		return describePathError(name, err)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"stoa/agentsvc/tool/function"
 )
 
-// folder makes one with a few files, and with links that lead out of it.
-func folder(t *testing.T) string {
+// newTestFolder makes one with a few files, and with links that lead out of it.
+func newTestFolder(t *testing.T) string {
 	t.Helper()
 	dir, outside := t.TempDir(), t.TempDir()
 	for name, text := range map[string]string{
@@ -45,7 +45,7 @@ func folder(t *testing.T) string {
 
 func TestReadFile(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := newTestFolder(t)
 	long := filepath.Join(dir, "long.txt")
 	if err := os.WriteFile(long, []byte(strings.Repeat("0123456789abcdef\n", 50_000)), 0o600); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestReadFile(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "line.txt"), []byte(strings.Repeat("x", 1<<20)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := build(t, "read_file", function.Options{Folder: dir})
+	f := newBuiltin(t, "read_file", function.Options{Folder: dir})
 	tests := []struct {
 		arguments, want string
 		failed          bool
@@ -80,26 +80,26 @@ func TestReadFile(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.arguments, func(t *testing.T) {
 			t.Parallel()
-			if got := call(t, f, tt.arguments); got.Text != tt.want || got.Failed != tt.failed {
+			if got := callTool(t, f, tt.arguments); got.Text != tt.want || got.Failed != tt.failed {
 				t.Errorf("got %q, failed %v; want %q", got.Text, got.Failed, tt.want)
 			}
 		})
 	}
-	if got := call(t, f, `{"path":"long.txt"}`); !strings.HasSuffix(got.Text, "\n[lines 1 to 2000 of 50000]") {
+	if got := callTool(t, f, `{"path":"long.txt"}`); !strings.HasSuffix(got.Text, "\n[lines 1 to 2000 of 50000]") {
 		t.Errorf("a long file: ...%q", got.Text[len(got.Text)-100:])
 	}
-	if got := call(t, f, `{"path":"long.txt","lines":40000}`); len(got.Text) > 300_000 || !strings.Contains(got.Text, "\n[cut here: lines 1 to 15421 of 50000, the last one not whole]") {
+	if got := callTool(t, f, `{"path":"long.txt","lines":40000}`); len(got.Text) > 300_000 || !strings.Contains(got.Text, "\n[cut here: lines 1 to 15421 of 50000, the last one not whole]") {
 		t.Errorf("many lines: %d bytes, ...%q", len(got.Text), got.Text[len(got.Text)-100:])
 	}
-	if got := call(t, f, `{"path":"line.txt"}`); len(got.Text) > 300_000 || !strings.Contains(got.Text, "\n[cut here: lines 1 to 1 of 1, the last one not whole]") {
+	if got := callTool(t, f, `{"path":"line.txt"}`); len(got.Text) > 300_000 || !strings.Contains(got.Text, "\n[cut here: lines 1 to 1 of 1, the last one not whole]") {
 		t.Errorf("a long line: %d bytes, ...%q", len(got.Text), got.Text[len(got.Text)-100:])
 	}
 }
 
 func TestWriteFile(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	f := build(t, "write_file", function.Options{Folder: dir})
+	dir := newTestFolder(t)
+	f := newBuiltin(t, "write_file", function.Options{Folder: dir})
 	tests := []struct {
 		path, content, want string
 		failed              bool
@@ -119,7 +119,7 @@ func TestWriteFile(t *testing.T) {
 	}
 	for _, tt := range tests {
 		args, _ := json.Marshal(map[string]string{"path": tt.path, "content": tt.content})
-		if got := call(t, f, string(args)); got.Text != tt.want || got.Failed != tt.failed {
+		if got := callTool(t, f, string(args)); got.Text != tt.want || got.Failed != tt.failed {
 			t.Errorf("%s: got %q, failed %v; want %q", tt.path, got.Text, got.Failed, tt.want)
 		}
 		if tt.failed {
@@ -141,7 +141,7 @@ func TestWriteFile(t *testing.T) {
 
 func TestSearchFiles(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := newTestFolder(t)
 	many := filepath.Join(dir, "many")
 	if err := os.Mkdir(many, 0o700); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestSearchFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f := build(t, "search_files", function.Options{Folder: dir})
+	f := newBuiltin(t, "search_files", function.Options{Folder: dir})
 	tests := []struct {
 		name, arguments, want string
 		failed                bool
@@ -173,23 +173,23 @@ func TestSearchFiles(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got := call(t, f, tt.arguments)
+			got := callTool(t, f, tt.arguments)
 			if diff := cmp.Diff(tt.want, got.Text); diff != "" || got.Failed != tt.failed {
 				t.Errorf("failed %v: %s", got.Failed, diff)
 			}
 		})
 	}
-	if got := call(t, f, `{"files":"many/*"}`); strings.Count(got.Text, "\n") != 200 || !strings.HasSuffix(got.Text, "\n[cut here: these are the first 200]") {
+	if got := callTool(t, f, `{"files":"many/*"}`); strings.Count(got.Text, "\n") != 200 || !strings.HasSuffix(got.Text, "\n[cut here: these are the first 200]") {
 		t.Errorf("many files: %d lines", strings.Count(got.Text, "\n"))
 	}
-	if got := call(t, f, `{"files":"many/f000","text":"w"}`); got.Text != "many/f000:1: "+strings.Repeat("w", 300)+"..." {
+	if got := callTool(t, f, `{"files":"many/f000","text":"w"}`); got.Text != "many/f000:1: "+strings.Repeat("w", 300)+"..." {
 		t.Errorf("a long line: %q", got.Text)
 	}
 }
 
 func TestTodo(t *testing.T) {
 	t.Parallel()
-	f := build(t, "todo", function.Options{})
+	f := newBuiltin(t, "todo", function.Options{})
 	tests := []struct {
 		arguments, want string
 		failed          bool
@@ -199,7 +199,7 @@ func TestTodo(t *testing.T) {
 		{`{"items":[{"text":"plan","state":"soon"}]}`, "the arguments of todo do not fit its schema: at /items/0/state: value must be one of 'open', 'doing', 'done'", true},
 	}
 	for _, tt := range tests {
-		if got := call(t, f, tt.arguments); got.Text != tt.want || got.Failed != tt.failed {
+		if got := callTool(t, f, tt.arguments); got.Text != tt.want || got.Failed != tt.failed {
 			t.Errorf("%s: got %q", tt.arguments, got.Text)
 		}
 	}

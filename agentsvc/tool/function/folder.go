@@ -15,41 +15,41 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// folder is the one that a tool is held to. Paths in it are relative, with slashes; what leads out of it, by dots or by
+// confinedFolder is the one that a tool is held to. Paths in it are relative, with slashes; what leads out of it, by dots or by
 // a symbolic link, does not exist.
-type folder struct {
-	path  string      // where it lies anywhere
-	place grant.Place // where it lies below a root; Root is "" otherwise
+type confinedFolder struct {
+	path     string           // where it lies anywhere
+	location grant.RootedPath // where it lies below a root; Root is "" otherwise
 }
 
-// newFolder returns the folder of opts. It must be there.
-func newFolder(opts Options) (folder, error) {
+// newConfinedFolder returns the folder of opts. It must be there.
+func newConfinedFolder(opts Options) (confinedFolder, error) {
 	if opts.Folder == "" {
-		return folder{}, agentsvc.Invalid("working_directory", "is needed")
+		return confinedFolder{}, agentsvc.NewInvalidError("working_directory", "is needed")
 	}
 	abs, err := filepath.Abs(opts.Folder)
 	if err != nil {
-		return folder{}, err
+		return confinedFolder{}, err
 	}
-	f := folder{path: abs}
+	f := confinedFolder{path: abs}
 	if opts.Root != "" {
-		below, ok := grant.Below(opts.Root, abs)
+		below, ok := grant.RelBelow(opts.Root, abs)
 		if !ok {
-			return folder{}, agentsvc.Invalid("working_directory", "lies outside of %s", opts.Root)
+			return confinedFolder{}, agentsvc.NewInvalidError("working_directory", "lies outside of %s", opts.Root)
 		}
-		f.place = grant.Place{Root: opts.Root, Path: below}
+		f.location = grant.RootedPath{Root: opts.Root, Path: below}
 	}
-	root, err := f.open()
+	root, err := f.openRoot()
 	if err != nil {
-		return folder{}, agentsvc.Invalid("working_directory", "%s is no folder", opts.Folder)
+		return confinedFolder{}, agentsvc.NewInvalidError("working_directory", "%s is no folder", opts.Folder)
 	}
 	return f, root.Close()
 }
 
-// open returns the folder as a root that nothing leads out of.
-func (f folder) open() (*os.Root, error) {
-	open := f.place.Folder
-	if f.place.Root == "" {
+// openRoot returns the folder as a root that nothing leads out of.
+func (f confinedFolder) openRoot() (*os.Root, error) {
+	open := f.location.OpenFolder
+	if f.location.Root == "" {
 		open = func() (*os.Root, error) { return os.OpenRoot(f.path) }
 	}
 	root, err := open()
@@ -59,8 +59,8 @@ func (f folder) open() (*os.Root, error) {
 	return root, nil
 }
 
-// local returns the path that a model means by name.
-func local(name string) (string, error) {
+// cleanLocalPath returns the path that a model means by name.
+func cleanLocalPath(name string) (string, error) {
 	clean := path.Clean(strings.TrimPrefix(name, "./"))
 	if name == "" || strings.IndexByte(name, 0) >= 0 || !filepath.IsLocal(filepath.FromSlash(clean)) {
 		return "", fmt.Errorf("%q is no path in the folder; give one such as notes/today.txt", name)
@@ -72,7 +72,7 @@ func local(name string) (string, error) {
 func openFile(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, inWords(name, err)
+		return nil, nil, describePathError(name, err)
 	}
 	info, err := f.Stat()
 	switch {
@@ -89,8 +89,8 @@ func openFile(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// inWords says what went wrong with a path without telling where the folder lies.
-func inWords(name string, err error) error {
+// describePathError says what went wrong with a path without telling where the folder lies.
+func describePathError(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("there is no %s", name)

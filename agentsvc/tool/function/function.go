@@ -16,18 +16,18 @@ import (
 
 // Options adapt a built-in. Empty fields keep what the handler brings.
 type Options struct {
-	Name        string           // that the model calls it by, the handler's if empty
-	Description string           // that the model reads
-	Parameters  json.RawMessage  // JSON Schema that the arguments must fit
-	HTTP        *http.Client     // the way out, for http_request and web_fetch; see package egress
-	MaxBody     int64            // bytes of a body that are sent or shown, for http_request and web_fetch; 256 KiB if zero
-	Credential  *tool.Credential // of the caller, for http_request and web_fetch; nil = none
-	Folder      string           // that read_file, write_file and search_files are held to
-	Root        string           // the folder below which Folder must lie, without symbolic links; "" = anywhere
+	Name        string                   // that the model calls it by, the handler's if empty
+	Description string                   // that the model reads
+	Parameters  json.RawMessage          // JSON Schema that the arguments must fit
+	HTTP        *http.Client             // the way out, for http_request and web_fetch; see package egress
+	MaxBody     int64                    // bytes of a body that are sent or shown, for http_request and web_fetch; 256 KiB if zero
+	Credential  *tool.CredentialProvider // of the caller, for http_request and web_fetch; nil = none
+	Folder      string                   // that read_file, write_file and search_files are held to
+	Root        string                   // the folder below which Folder must lie, without symbolic links; "" = anywhere
 }
 
-// handlers are the built-ins by name.
-var handlers = map[string]func(Options) (tool.Tool, error){
+// builtins are the built-ins by name.
+var builtins = map[string]func(Options) (tool.Tool, error){
 	"current_time": newCurrentTime,
 	"calculator":   newCalculator,
 	"http_request": newHTTPRequest,
@@ -43,14 +43,14 @@ func NeedsFolder(handler string) bool {
 	return slices.Contains([]string{"read_file", "search_files", "write_file"}, handler)
 }
 
-// Handlers returns the names of the built-ins in alphabetical order.
-func Handlers() []string { return slices.Sorted(maps.Keys(handlers)) }
+// HandlerNames returns the names of the built-ins in alphabetical order.
+func HandlerNames() []string { return slices.Sorted(maps.Keys(builtins)) }
 
 // New returns the built-in of this name. It returns an [agentsvc.InvalidError] for a name that is none.
 func New(handler string, opts Options) (tool.Tool, error) {
-	build, ok := handlers[handler]
+	build, ok := builtins[handler]
 	if !ok {
-		return nil, agentsvc.Invalid("handler", "%q is no built-in function; there are %s", handler, strings.Join(Handlers(), ", "))
+		return nil, agentsvc.NewInvalidError("handler", "%q is no built-in function; there are %s", handler, strings.Join(HandlerNames(), ", "))
 	}
 	if opts.Name == "" {
 		opts.Name = handler
@@ -58,8 +58,8 @@ func New(handler string, opts Options) (tool.Tool, error) {
 	return build(opts)
 }
 
-// spec describes a built-in, with what opts say instead.
-func (o Options) spec(description, parameters string) agentsvc.ToolSpec {
+// toolSpec describes a built-in, with what opts say instead.
+func (o Options) toolSpec(description, parameters string) agentsvc.ToolSpec {
 	s := agentsvc.ToolSpec{Name: o.Name, Description: description, Parameters: json.RawMessage(parameters)}
 	if o.Description != "" {
 		s.Description = o.Description
@@ -70,19 +70,19 @@ func (o Options) spec(description, parameters string) agentsvc.ToolSpec {
 	return s
 }
 
-func (o Options) maxBody() int64 {
+func (o Options) bodyLimit() int64 {
 	if o.MaxBody <= 0 {
 		return 256 << 10
 	}
 	return o.MaxBody
 }
 
-// decode reads arguments into v. The schema the model was given may be the tenant's own, so types are checked again.
-func decode(in tool.Input, v any) error {
+// decodeArguments reads arguments into v. The schema the model was given may be the tenant's own, so types are checked again.
+func decodeArguments(in tool.Input, v any) error {
 	err := json.Unmarshal(in.Arguments, v)
 	var typed *json.UnmarshalTypeError
 	if errors.As(err, &typed) {
-		return agentsvc.Invalid(typed.Field, "must be a %s, not a %s", typed.Type, typed.Value)
+		return agentsvc.NewInvalidError(typed.Field, "must be a %s, not a %s", typed.Type, typed.Value)
 	}
 	return err
 }

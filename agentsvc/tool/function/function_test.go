@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func build(t *testing.T, handler string, opts function.Options) tool.Tool {
+func newBuiltin(t *testing.T, handler string, opts function.Options) tool.Tool {
 	t.Helper()
 	f, err := function.New(handler, opts)
 	if err != nil {
@@ -26,37 +26,37 @@ func build(t *testing.T, handler string, opts function.Options) tool.Tool {
 	return f
 }
 
-// call runs a built-in the way an agent does: through a set.
-func call(t *testing.T, f tool.Tool, arguments string) agentsvc.ToolResult {
+// callTool runs a built-in the way an agent does: through a set.
+func callTool(t *testing.T, f tool.Tool, arguments string) agentsvc.ToolResult {
 	t.Helper()
 	s, err := tool.NewSet([]tool.Tool{f}, tool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, _ := s.Run(t.Context(), agentsvc.ToolCall{Name: f.Spec().Name, Arguments: json.RawMessage(arguments)}, "step-1")
+	res, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: f.Spec().Name, Arguments: json.RawMessage(arguments)}, "step-1")
 	return res
 }
 
 func TestTable(t *testing.T) {
 	t.Parallel()
 	all := []string{"calculator", "current_time", "http_request", "read_file", "search_files", "todo", "web_fetch", "write_file"}
-	if diff := cmp.Diff(all, function.Handlers()); diff != "" {
+	if diff := cmp.Diff(all, function.HandlerNames()); diff != "" {
 		t.Errorf("handlers (-want +got):\n%s", diff)
 	}
-	for _, handler := range function.Handlers() {
-		f := build(t, handler, function.Options{HTTP: wayOut(t), Folder: t.TempDir()})
+	for _, handler := range function.HandlerNames() {
+		f := newBuiltin(t, handler, function.Options{HTTP: newLocalClient(t), Folder: t.TempDir()})
 		spec := f.Spec()
 		if spec.Name != handler || spec.Description == "" || !json.Valid(spec.Parameters) {
 			t.Errorf("spec = %+v", spec)
 		}
-		if want := handler != "http_request"; f.Idempotent() != want {
-			t.Errorf("%s: idempotent = %v, want %v", handler, f.Idempotent(), want)
+		if want := handler != "http_request"; f.IsIdempotent() != want {
+			t.Errorf("%s: idempotent = %v, want %v", handler, f.IsIdempotent(), want)
 		}
-		own := function.Options{
-			Name: "mine", Description: "does it", Parameters: json.RawMessage(`{"type":"object","title":"own"}`), HTTP: wayOut(t), Folder: t.TempDir(),
+		custom := function.Options{
+			Name: "mine", Description: "does it", Parameters: json.RawMessage(`{"type":"object","title":"own"}`), HTTP: newLocalClient(t), Folder: t.TempDir(),
 		}
-		want := agentsvc.ToolSpec{Name: "mine", Description: "does it", Parameters: own.Parameters}
-		if diff := cmp.Diff(want, build(t, handler, own).Spec()); diff != "" {
+		want := agentsvc.ToolSpec{Name: "mine", Description: "does it", Parameters: custom.Parameters}
+		if diff := cmp.Diff(want, newBuiltin(t, handler, custom).Spec()); diff != "" {
 			t.Errorf("%s: own spec (-want +got):\n%s", handler, diff)
 		}
 	}
@@ -72,11 +72,11 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestOwnParametersAreNoHole(t *testing.T) {
+func TestCustomParametersAreChecked(t *testing.T) {
 	t.Parallel()
-	for _, handler := range function.Handlers() {
-		f := build(t, handler, function.Options{Parameters: json.RawMessage(`{}`), HTTP: wayOut(t), Folder: t.TempDir()})
-		got := call(t, f, `{"timezone":7,"expression":7,"url":7,"path":7,"files":7,"items":[{"text":7}]}`)
+	for _, handler := range function.HandlerNames() {
+		f := newBuiltin(t, handler, function.Options{Parameters: json.RawMessage(`{}`), HTTP: newLocalClient(t), Folder: t.TempDir()})
+		got := callTool(t, f, `{"timezone":7,"expression":7,"url":7,"path":7,"files":7,"items":[{"text":7}]}`)
 		if !got.Failed || !strings.Contains(got.Text, "must be a string, not a number") {
 			t.Errorf("%s: %+v", handler, got)
 		}
@@ -100,7 +100,7 @@ func TestCurrentTime(t *testing.T) {
 		t.Run(tt.arguments, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { // where it is midnight of 2000-01-01 UTC
-				got := call(t, build(t, "current_time", function.Options{}), tt.arguments)
+				got := callTool(t, newBuiltin(t, "current_time", function.Options{}), tt.arguments)
 				if got.Text != tt.want || got.Failed != tt.failed {
 					t.Errorf("got %q, failed %v; want %q, %v", got.Text, got.Failed, tt.want, tt.failed)
 				}

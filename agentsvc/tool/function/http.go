@@ -16,12 +16,12 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// methods are what http_request sends.
-var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+// allowedMethods are what http_request sends.
+var allowedMethods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
-// reserved are the headers that belong to the connection (RFC 9110, section 7.6.1) or to the message's framing and
+// forbiddenHeaders are the headers that belong to the connection (RFC 9110, section 7.6.1) or to the message's framing and
 // routing; a model must not set them.
-var reserved = map[string]bool{
+var forbiddenHeaders = map[string]bool{
 	"Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true, "Proxy-Connection": true,
 	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "Http2-Settings": true,
 	"Host": true, "Content-Length": true, "Accept-Encoding": true, "Expect": true,
@@ -31,9 +31,9 @@ var reserved = map[string]bool{
 // maxHeaders bounds the headers of one request.
 const maxHeaders = 50
 
-// httpRequest sends a request to a server.
-type httpRequest struct {
-	way
+// httpRequestTool sends a request to a server.
+type httpRequestTool struct {
+	credentialClient
 	spec    agentsvc.ToolSpec
 	maxBody int64
 }
@@ -42,7 +42,7 @@ func newHTTPRequest(opts Options) (tool.Tool, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("http_request: an HTTP client is required")
 	}
-	return httpRequest{way: way{opts.HTTP, opts.Credential}, maxBody: opts.maxBody(), spec: opts.spec(
+	return httpRequestTool{credentialClient: credentialClient{opts.HTTP, opts.Credential}, maxBody: opts.bodyLimit(), spec: opts.toolSpec(
 		"Sends an HTTP request and returns the status and the text of the answer.", `{
 		"type": "object",
 		"properties": {
@@ -56,8 +56,8 @@ func newHTTPRequest(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
-func (h httpRequest) Spec() agentsvc.ToolSpec { return h.spec }
-func (h httpRequest) Idempotent() bool        { return false }
+func (h httpRequestTool) Spec() agentsvc.ToolSpec { return h.spec }
+func (h httpRequestTool) IsIdempotent() bool      { return false }
 
 // requestArguments are the arguments of http_request.
 type requestArguments struct {
@@ -67,31 +67,31 @@ type requestArguments struct {
 	Body    string            `json:"body"`
 }
 
-func (h httpRequest) Call(ctx context.Context, in tool.Input) (string, error) {
+func (h httpRequestTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	var args requestArguments
-	if err := decode(in, &args); err != nil {
+	if err := decodeArguments(in, &args); err != nil {
 		return "", err
 	}
-	req, err := h.request(ctx, in.Step, args)
+	req, err := h.newRequest(ctx, in.Step, args)
 	if err != nil {
 		return "", err
 	}
-	resp, grant, err := h.send(req)
+	resp, credential, err := h.sendRequest(req)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := h.answer(resp)
-	return grant.Hide(text), err
+	text, err := h.formatResponse(resp)
+	return credential.RedactText(text), err
 }
 
-func (h httpRequest) request(ctx context.Context, step string, args requestArguments) (*http.Request, error) {
+func (h httpRequestTool) newRequest(ctx context.Context, step string, args requestArguments) (*http.Request, error) {
 	method := strings.ToUpper(args.Method)
 	if method == "" {
 		method = http.MethodGet
 	}
-	if !slices.Contains(methods, method) {
-		return nil, fmt.Errorf("method %q is not sent; there are %s", args.Method, strings.Join(methods, ", "))
+	if !slices.Contains(allowedMethods, method) {
+		return nil, fmt.Errorf("method %q is not sent; there are %s", args.Method, strings.Join(allowedMethods, ", "))
 	}
 	if u, err := url.Parse(args.URL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, fmt.Errorf("%q is no http or https address", args.URL)
@@ -129,7 +129,7 @@ func checkHeader(name, value string) error {
 	switch {
 	case !token:
 		return fmt.Errorf("%q is no header name", name)
-	case reserved[canonical] || strings.HasPrefix(canonical, "Proxy-"):
+	case forbiddenHeaders[canonical] || strings.HasPrefix(canonical, "Proxy-"):
 		return fmt.Errorf("header %s may not be set", canonical)
 	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
 		return fmt.Errorf("the value of header %s holds a control character", canonical)
@@ -137,12 +137,12 @@ func checkHeader(name, value string) error {
 	return nil
 }
 
-// answer puts resp into text: the status, the media type, and the body where it is text.
-func (h httpRequest) answer(resp *http.Response) (string, error) {
+// formatResponse puts resp into text: the status, the media type, and the body where it is text.
+func (h httpRequestTool) formatResponse(resp *http.Response) (string, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, h.maxBody+1))
 	var large *egress.TooLargeError
 	if err != nil && !errors.As(err, &large) {
-		return "", fmt.Errorf("%s: HTTP %d, then the answer broke off: %s", resp.Request.URL.Host, resp.StatusCode, egress.Reason(err))
+		return "", fmt.Errorf("%s: HTTP %d, then the answer broke off: %s", resp.Request.URL.Host, resp.StatusCode, egress.PublicMessage(err))
 	}
 	cut := large != nil || int64(len(body)) > h.maxBody
 	if int64(len(body)) > h.maxBody {
@@ -159,7 +159,7 @@ func (h httpRequest) answer(resp *http.Response) (string, error) {
 	}
 	b.WriteString("\n")
 	switch {
-	case !readable(body, cut):
+	case !isTextBody(body, cut):
 		fmt.Fprintf(&b, "[%d bytes that are no text]", len(body))
 	default:
 		b.WriteString(strings.ToValidUTF8(string(body), ""))
@@ -170,8 +170,8 @@ func (h httpRequest) answer(resp *http.Response) (string, error) {
 	return b.String(), nil
 }
 
-// readable reports whether body is text. One that was cut may end within a character.
-func readable(body []byte, cut bool) bool {
+// isTextBody reports whether body is text. One that was cut may end within a character.
+func isTextBody(body []byte, cut bool) bool {
 	if cut {
 		for range utf8.UTFMax - 1 {
 			if r, n := utf8.DecodeLastRune(body); r != utf8.RuneError || n != 1 {

@@ -12,24 +12,24 @@ import (
 	"stoa/agentsvc/tool/function"
 )
 
-// wayOut is a client that may call this machine.
-func wayOut(t *testing.T) *http.Client {
+// newLocalClient is a client that may call this machine.
+func newLocalClient(t *testing.T) *http.Client {
 	t.Helper()
 	c := egress.New(egress.Options{PrivateNetwork: true})
 	t.Cleanup(c.Close)
 	return c.HTTP()
 }
 
-func request(t *testing.T, arguments map[string]any, opts function.Options) (text string, failed bool) {
+func callHTTPRequest(t *testing.T, arguments map[string]any, opts function.Options) (text string, failed bool) {
 	t.Helper()
 	if opts.HTTP == nil {
-		opts.HTTP = wayOut(t)
+		opts.HTTP = newLocalClient(t)
 	}
 	args, err := json.Marshal(arguments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := call(t, build(t, "http_request", opts), string(args))
+	got := callTool(t, newBuiltin(t, "http_request", opts), string(args))
 	return got.Text, got.Failed
 }
 
@@ -60,7 +60,7 @@ func TestHTTPRequest(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got, failed := request(t, tt.args, function.Options{}); got != tt.want || failed {
+			if got, failed := callHTTPRequest(t, tt.args, function.Options{}); got != tt.want || failed {
 				t.Errorf("got %q, failed %v; want %q", got, failed, tt.want)
 			}
 		})
@@ -103,7 +103,7 @@ func TestHTTPRequestRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got, failed := request(t, tt.args, function.Options{MaxBody: 1000}); !failed || !strings.Contains(got, tt.want) {
+			if got, failed := callHTTPRequest(t, tt.args, function.Options{MaxBody: 1000}); !failed || !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, failed %v; want %q", got, failed, tt.want)
 			}
 		})
@@ -116,7 +116,7 @@ func TestHTTPRequestGuard(t *testing.T) {
 	t.Cleanup(srv.Close)
 	guarded := egress.New(egress.Options{})
 	t.Cleanup(guarded.Close)
-	got, failed := request(t, map[string]any{"url": srv.URL + "/?secret=1"}, function.Options{HTTP: guarded.HTTP()})
+	got, failed := callHTTPRequest(t, map[string]any{"url": srv.URL + "/?secret=1"}, function.Options{HTTP: guarded.HTTP()})
 	if !failed || !strings.Contains(got, "not allowed") || strings.Contains(got, "secret") {
 		t.Errorf("got %q, failed %v", got, failed)
 	}
@@ -126,7 +126,7 @@ func TestHTTPRequestUnreachable(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.NotFoundHandler())
 	srv.Close()
-	got, failed := request(t, map[string]any{"url": srv.URL}, function.Options{})
+	got, failed := callHTTPRequest(t, map[string]any{"url": srv.URL}, function.Options{})
 	if !failed || !strings.HasSuffix(got, ": the connection was refused") {
 		t.Errorf("got %q, failed %v", got, failed)
 	}
@@ -152,7 +152,7 @@ func TestHTTPAnswers(t *testing.T) {
 				_, _ = io.WriteString(w, tt.body)
 			}))
 			t.Cleanup(srv.Close)
-			got, failed := request(t, map[string]any{"url": srv.URL}, function.Options{MaxBody: 7})
+			got, failed := callHTTPRequest(t, map[string]any{"url": srv.URL}, function.Options{MaxBody: 7})
 			_, body, _ := strings.Cut(got, "\n\n")
 			if body != tt.want || failed {
 				t.Errorf("body %q, failed %v; want %q", body, failed, tt.want)
@@ -171,7 +171,7 @@ func TestHTTPAnswerOverTheClientsCap(t *testing.T) {
 	t.Cleanup(srv.Close)
 	capped := egress.New(egress.Options{PrivateNetwork: true, MaxBytes: 5})
 	t.Cleanup(capped.Close)
-	got, failed := request(t, map[string]any{"url": srv.URL}, function.Options{HTTP: capped.HTTP()})
+	got, failed := callHTTPRequest(t, map[string]any{"url": srv.URL}, function.Options{HTTP: capped.HTTP()})
 	if failed || !strings.HasSuffix(got, "12345\n[cut here: the answer is longer than 5 bytes]") {
 		t.Errorf("got %q, failed %v", got, failed)
 	}

@@ -10,13 +10,13 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// currentTime tells the time of day.
-type currentTime struct {
+// currentTimeTool tells the time of day.
+type currentTimeTool struct {
 	spec agentsvc.ToolSpec
 }
 
 func newCurrentTime(opts Options) (tool.Tool, error) {
-	return currentTime{opts.spec("Returns the current date and time, with the day of the week.", `{
+	return currentTimeTool{opts.toolSpec("Returns the current date and time, with the day of the week.", `{
 		"type": "object",
 		"properties": {
 			"timezone": {"type": "string", "description": "IANA time zone, for example Europe/Berlin. UTC if left out."}
@@ -25,14 +25,14 @@ func newCurrentTime(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
-func (t currentTime) Spec() agentsvc.ToolSpec { return t.spec }
-func (t currentTime) Idempotent() bool        { return true }
+func (t currentTimeTool) Spec() agentsvc.ToolSpec { return t.spec }
+func (t currentTimeTool) IsIdempotent() bool      { return true }
 
-func (t currentTime) Call(_ context.Context, in tool.Input) (string, error) {
+func (t currentTimeTool) Call(_ context.Context, in tool.Input) (string, error) {
 	var args struct {
 		Timezone string `json:"timezone"`
 	}
-	if err := decode(in, &args); err != nil {
+	if err := decodeArguments(in, &args); err != nil {
 		return "", err
 	}
 	zone, err := time.LoadLocation(args.Timezone)

@@ -9,14 +9,14 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// todo gives a model a list of what is to be done. It keeps nothing: the list is in the conversation, and each call
+// todoTool gives a model a list of what is to be done. It keeps nothing: the list is in the conversation, and each call
 // brings the whole of it.
-type todo struct {
+type todoTool struct {
 	spec agentsvc.ToolSpec
 }
 
 func newTodo(opts Options) (tool.Tool, error) {
-	return todo{opts.spec("Notes the plan of a larger task. Call it with the whole list whenever an item begins, ends or is added; it returns the list as it now is.", `{
+	return todoTool{opts.toolSpec("Notes the plan of a larger task. Call it with the whole list whenever an item begins, ends or is added; it returns the list as it now is.", `{
 		"type": "object",
 		"properties": {
 			"items": {
@@ -38,20 +38,20 @@ func newTodo(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
-func (t todo) Spec() agentsvc.ToolSpec { return t.spec }
-func (t todo) Idempotent() bool        { return true }
+func (t todoTool) Spec() agentsvc.ToolSpec { return t.spec }
+func (t todoTool) IsIdempotent() bool      { return true }
 
-// marks are the states of an item as they are shown.
-var marks = map[string]string{"": "[ ]", "open": "[ ]", "doing": "[>]", "done": "[x]"}
+// stateMarks are the states of an item as they are shown.
+var stateMarks = map[string]string{"": "[ ]", "open": "[ ]", "doing": "[>]", "done": "[x]"}
 
-func (t todo) Call(_ context.Context, in tool.Input) (string, error) {
+func (t todoTool) Call(_ context.Context, in tool.Input) (string, error) {
 	var args struct {
 		Items []struct {
 			Text  string `json:"text"`
 			State string `json:"state"`
 		} `json:"items"`
 	}
-	if err := decode(in, &args); err != nil {
+	if err := decodeArguments(in, &args); err != nil {
 		return "", err
 	}
 	if len(args.Items) == 0 {
@@ -60,9 +60,9 @@ func (t todo) Call(_ context.Context, in tool.Input) (string, error) {
 	var b strings.Builder
 	done := 0
 	for i, item := range args.Items {
-		mark, ok := marks[item.State]
+		mark, ok := stateMarks[item.State]
 		if !ok {
-			return "", agentsvc.Invalid("items", "the state %q is none of open, doing, done", item.State)
+			return "", agentsvc.NewInvalidError("items", "the state %q is none of open, doing, done", item.State)
 		}
 		if item.State == "done" {
 			done++

@@ -35,36 +35,36 @@ func TestCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var made atomic.Int64
-			next := streamable(t, shop(), &sdk.StreamableHTTPOptions{JSONResponse: true})
-			srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var callCount atomic.Int64
+			next := newStreamableHandler(t, newShopServer(), &sdk.StreamableHTTPOptions{JSONResponse: true})
+			srv := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
-				if strings.Contains(string(body), `"tools/call"`) && made.Add(1) == 1 {
+				if strings.Contains(string(body), `"tools/call"`) && callCount.Add(1) == 1 {
 					cut(w, r)
 					return
 				}
 				r.Body = io.NopCloser(strings.NewReader(string(body)))
 				next.ServeHTTP(w, r)
 			}))
-			src := source(t, mcp.Options{URL: srv.URL, Transport: mcp.StreamableHTTP})
-			echo := tools(t, src)["echo"]
-			if got := call(t, echo, `{}`); !strings.HasPrefix(got, "error: its server gave no result: ") || !strings.HasSuffix(got, "; whether the call took effect is unknown") {
+			src := newSource(t, mcp.Options{URL: srv.URL, Transport: mcp.StreamableHTTP})
+			echo := toolsByName(t, src)["echo"]
+			if got := callTool(t, echo, `{}`); !strings.HasPrefix(got, "error: its server gave no result: ") || !strings.HasSuffix(got, "; whether the call took effect is unknown") {
 				t.Error(got)
 			}
-			if n := made.Load(); n != 1 {
+			if n := callCount.Load(); n != 1 {
 				t.Errorf("the call was made %d times", n)
 			}
-			if got := call(t, echo, `{"a":1}`); got != `{"a":1}` {
+			if got := callTool(t, echo, `{"a":1}`); got != `{"a":1}` {
 				t.Errorf("the next call: %q", got)
 			}
 		})
 	}
 }
 
-// TestGone: a server that nobody can reach any more has run nothing, and the model is told so.
-func TestGone(t *testing.T) {
+// TestServerUnreachable: a server that nobody can reach any more has run nothing, and the model is told so.
+func TestServerUnreachable(t *testing.T) {
 	t.Parallel()
-	next := streamable(t, shop(), &sdk.StreamableHTTPOptions{JSONResponse: true})
+	next := newStreamableHandler(t, newShopServer(), &sdk.StreamableHTTPOptions{JSONResponse: true})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// So that nothing but a call tells the client that the server is gone.
 		w.Header().Set("Connection", "close")
@@ -75,9 +75,9 @@ func TestGone(t *testing.T) {
 		next.ServeHTTP(w, r)
 	}))
 	t.Cleanup(srv.Close)
-	echo := tools(t, source(t, mcp.Options{URL: srv.URL, Transport: mcp.StreamableHTTP}))["echo"]
+	echo := toolsByName(t, newSource(t, mcp.Options{URL: srv.URL, Transport: mcp.StreamableHTTP}))["echo"]
 	srv.Close()
-	if got := call(t, echo, `{}`); got != "error: its server is not available: the connection was refused" {
+	if got := callTool(t, echo, `{}`); got != "error: its server is not available: the connection was refused" {
 		t.Error(got)
 	}
 }
@@ -91,29 +91,29 @@ func TestFifty(t *testing.T) {
 			t.Parallel()
 			var inside atomic.Int64
 			all := make(chan struct{})
-			s := shop()
-			add(s, "meet", "", func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			s := newShopServer()
+			addTool(s, "meet", "", func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 				if inside.Add(1) == width {
 					close(all)
 				}
 				select {
 				case <-all:
-					return says("met"), nil
+					return textResult("met"), nil
 				case <-ctx.Done():
 				case <-time.After(30 * time.Second):
 				}
-				return says("alone"), nil
+				return textResult("alone"), nil
 			})
-			handler := streamable(t, s)
+			handler := newStreamableHandler(t, s)
 			if transport == mcp.SSE {
 				handler = sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return s }, nil)
 			}
-			meet := tools(t, source(t, mcp.Options{URL: serve(t, handler).URL, Transport: transport}))["meet"]
+			meet := toolsByName(t, newSource(t, mcp.Options{URL: startServer(t, handler).URL, Transport: transport}))["meet"]
 			var met atomic.Int64
 			var calls sync.WaitGroup
 			for range width {
 				calls.Go(func() {
-					if call(t, meet, `{}`) == "met" {
+					if callTool(t, meet, `{}`) == "met" {
 						met.Add(1)
 					}
 				})

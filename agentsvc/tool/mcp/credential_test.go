@@ -24,72 +24,72 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// purse is where the callers of a test keep what they have.
-type purse struct {
-	d     *db.DB
-	vault *store.Vault
-	of    agentsvc.Credential
+// credentialFixture is where the callers of a test keep what they have.
+type credentialFixture struct {
+	database *db.DB
+	vault    *store.Vault
+	spec     agentsvc.Credential
 }
 
-func newPurse(t *testing.T, server string) *purse {
+func newCredentialFixture(t *testing.T, server string) *credentialFixture {
 	t.Helper()
 	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := dbtest.SQLite(t)
-	return &purse{d, store.NewVault(d, "acme", keys), agentsvc.Credential{Tool: "shop", Header: "X-Key", Server: server}}
+	d := dbtest.NewSQLite(t)
+	return &credentialFixture{d, store.NewVault(d, "acme", keys), agentsvc.Credential{Tool: "shop", Header: "X-Key", Server: server}}
 }
 
-func (p *purse) credential() *tool.Credential {
-	return &tool.Credential{Credential: p.of, Vault: p.vault, Log: slog.New(slog.DiscardHandler)}
+func (p *credentialFixture) newProvider() *tool.CredentialProvider {
+	return &tool.CredentialProvider{Credential: p.spec, Vault: p.vault, Logger: slog.New(slog.DiscardHandler)}
 }
 
-func user(name string) agentsvc.Owner { return agentsvc.Owner{Issuer: "test", Subject: name} }
+func newOwner(name string) agentsvc.Owner { return agentsvc.Owner{Issuer: "test", Subject: name} }
 
-// as is the context of a turn of a user.
-func as(t *testing.T, name string) context.Context {
-	return agentsvc.WithSession(t.Context(), agentsvc.SessionKey{Owner: user(name)})
+// callerContext is the context of a turn of a user.
+func callerContext(t *testing.T, name string) context.Context {
+	return agentsvc.WithSession(t.Context(), agentsvc.SessionKey{Owner: newOwner(name)})
 }
 
-// gives has a user supply a value, on a task that waits for it.
-func (p *purse) gives(t *testing.T, name, value string) {
+// supplyCredential has a user supply a value, on a task that waits for it.
+func (p *credentialFixture) supplyCredential(t *testing.T, name, value string) {
 	t.Helper()
-	st := store.New(p.d, "acme")
+	st := store.New(p.database, "acme")
 	id := agentsvc.TaskID(agentsvc.NewID())
 	at := func(seq int64, state agentsvc.State) agentsvc.Event {
 		return agentsvc.Event{Task: id, Seq: seq, At: time.Now(), Status: &agentsvc.Status{State: state}}
 	}
-	run := store.Run{Task: id, Turn: 1, Agent: "a", Context: "c", Owner: user(name), Epoch: 1, Seq: 1, FirstSeq: 1}
-	if err := st.Accept(t.Context(), run, []agentsvc.Event{at(1, agentsvc.AuthRequired)}, nil); err != nil {
+	run := store.Run{Task: id, Turn: 1, Agent: "a", Context: "c", Owner: newOwner(name), Epoch: 1, Seq: 1, FirstSeq: 1}
+	if err := st.CreateTask(t.Context(), run, []agentsvc.Event{at(1, agentsvc.AuthRequired)}, nil); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := st.Task(t.Context(), id, store.With{})
+	seen, err := st.LoadTask(t.Context(), id, store.TaskParts{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed, err := p.vault.Seal(user(name), p.of, value)
+	sealed, err := p.vault.SealCredential(newOwner(name), p.spec, value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Decide(t.Context(), seen, store.Ruling{Events: []agentsvc.Event{at(2, agentsvc.Cancelled)}, Supply: []store.Sealed{sealed}}); err != nil {
+	if err := st.RecordDecisions(t.Context(), seen, store.DecisionRecord{Events: []agentsvc.Event{at(2, agentsvc.Cancelled)}, Credentials: []store.SealedCredential{sealed}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// club is a server that knows its callers by a key, and which sessions they began.
-type club struct {
-	mu       sync.Mutex
-	names    map[string]string // by key
-	closed   bool              // it lists its tools for members alone
-	sessions map[string]string // who began each
-	mixed    []string
-	stray    int // requests with a key that were no member's
+// memberServer is a server that knows its callers by a key, and which sessions they began.
+type memberServer struct {
+	mu             sync.Mutex
+	members        map[string]string // by key
+	membersOnly    bool              // it lists its tools for members alone
+	sessions       map[string]string // who began each
+	sharedSessions []string
+	unknownKeys    int // requests with a key that were no member's
 }
 
-func openClub(t *testing.T, closed bool, old bool) (*club, string) {
+func newMemberServer(t *testing.T, closed bool, old bool) (*memberServer, string) {
 	t.Helper()
-	c := &club{names: map[string]string{"key of ana": "ana", "key of bob": "bob"}, closed: closed, sessions: map[string]string{}}
+	c := &memberServer{members: map[string]string{"key of ana": "ana", "key of bob": "bob"}, membersOnly: closed, sessions: map[string]string{}}
 	opened := 0
 	open := func(r *http.Request) *sdk.Server { // a session is its opener's, whoever uses it
 		key := r.Header.Get("X-Key")
@@ -98,8 +98,8 @@ func openClub(t *testing.T, closed bool, old bool) (*club, string) {
 		n := opened
 		c.mu.Unlock()
 		s := sdk.NewServer(&sdk.Implementation{Name: "club", Version: "1"}, nil)
-		add(s, "who", "Tells who calls.", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			return says(fmt.Sprintf("%s with %s at %d", c.name(key), key, n)), nil
+		addTool(s, "who", "Tells who calls.", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return textResult(fmt.Sprintf("%s with %s at %d", c.memberName(key), key, n)), nil
 		})
 		t.Cleanup(func() {
 			for session := range s.Sessions() {
@@ -107,7 +107,7 @@ func openClub(t *testing.T, closed bool, old bool) (*club, string) {
 			}
 		})
 		if strings.HasPrefix(key, "key of") {
-			add(s, "leak", "For "+key, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { return says(""), nil })
+			addTool(s, "leak", "For "+key, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { return textResult(""), nil })
 		}
 		return s
 	}
@@ -115,39 +115,39 @@ func openClub(t *testing.T, closed bool, old bool) (*club, string) {
 	if old {
 		next = sdk.NewSSEHandler(open, nil)
 	}
-	srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c.refuses(r) {
+	srv := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.isUnauthorized(r) {
 			http.Error(w, "no "+r.Header.Get("X-Key"), http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)
-		c.note(w.Header().Get("Mcp-Session-Id"), r)
+		c.recordSession(w.Header().Get("Mcp-Session-Id"), r)
 	}))
 	return c, srv.URL
 }
 
-func (c *club) name(key string) string {
+func (c *memberServer) memberName(key string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.names[key]
+	return c.members[key]
 }
 
-func (c *club) refuses(r *http.Request) bool {
+func (c *memberServer) isUnauthorized(r *http.Request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := r.Header.Get("X-Key")
 	if key == "" {
-		return c.closed
+		return c.membersOnly
 	}
-	if c.names[key] == "" {
-		c.stray++
+	if c.members[key] == "" {
+		c.unknownKeys++
 		return true
 	}
 	return false
 }
 
-// note keeps who used a session, and whether somebody else had begun it.
-func (c *club) note(session string, r *http.Request) {
+// recordSession keeps who used a session, and whether somebody else had begun it.
+func (c *memberServer) recordSession(session string, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := r.Header.Get("X-Key")
@@ -156,34 +156,34 @@ func (c *club) note(session string, r *http.Request) {
 			continue
 		}
 		if first, ok := c.sessions[id]; ok && first != key {
-			c.mixed = append(c.mixed, id)
+			c.sharedSessions = append(c.sharedSessions, id)
 		}
 		c.sessions[id] = key
 	}
 }
 
-func (c *club) expel(key string) {
+func (c *memberServer) removeMember(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.names, key)
+	delete(c.members, key)
 }
 
-// who calls the tool as a user.
-func who(t *testing.T, s *mcp.Server, name string) (string, error) {
+// callWho calls the tool as a user.
+func callWho(t *testing.T, s *mcp.Server, name string) (string, error) {
 	t.Helper()
-	list, err := s.Tools(as(t, name))
+	list, err := s.ListTools(callerContext(t, name))
 	if err != nil {
 		return "", err
 	}
 	if len(list) != 1 || list[0].Spec().Name != "who" {
 		t.Errorf("%s sees %d tools", name, len(list))
 	}
-	return list[0].Call(as(t, name), tool.Input{Arguments: json.RawMessage(`{}`)})
+	return list[0].Call(callerContext(t, name), tool.Input{Arguments: json.RawMessage(`{}`)})
 }
 
-func wanted(err error) bool {
-	var wants *tool.CredentialError
-	return errors.As(err, &wants)
+func isCredentialError(err error) bool {
+	var credentialErr *tool.CredentialError
+	return errors.As(err, &credentialErr)
 }
 
 // TestCallers: each caller has a session of its own, under its own credential, which no other is shown.
@@ -194,30 +194,30 @@ func TestCallers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, url := openClub(t, o.closed, o.old)
-			p := newPurse(t, url)
-			var out log
-			s := source(t, mcp.Options{URL: url, Credential: p.credential(), Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-			if _, err := who(t, s, "ana"); !wanted(err) {
+			c, url := newMemberServer(t, o.closed, o.old)
+			p := newCredentialFixture(t, url)
+			var out logBuffer
+			s := newSource(t, mcp.Options{URL: url, Credential: p.newProvider(), Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+			if _, err := callWho(t, s, "ana"); !isCredentialError(err) {
 				t.Fatalf("without a credential: %v", err)
 			}
-			p.gives(t, "ana", "key of ana")
-			p.gives(t, "bob", "key of bob")
+			p.supplyCredential(t, "ana", "key of ana")
+			p.supplyCredential(t, "bob", "key of bob")
 			var wg sync.WaitGroup
 			for range 5 {
 				for _, name := range []string{"ana", "bob"} {
 					wg.Go(func() {
-						if got, err := who(t, s, name); err != nil || !strings.HasPrefix(got, name+" with [credential] at ") {
+						if got, err := callWho(t, s, name); err != nil || !strings.HasPrefix(got, name+" with [credential] at ") {
 							t.Errorf("%s is told %q, %v", name, got, err)
 						}
 					})
 				}
 			}
 			wg.Wait()
-			if len(c.mixed) > 0 {
-				t.Errorf("sessions %v had callers with different credentials", c.mixed)
+			if len(c.sharedSessions) > 0 {
+				t.Errorf("sessions %v had callers with different credentials", c.sharedSessions)
 			}
-			if _, err := who(t, s, "eve"); !wanted(err) {
+			if _, err := callWho(t, s, "eve"); !isCredentialError(err) {
 				t.Errorf("eve: %v", err)
 			}
 			if strings.Contains(out.String(), "key of") {
@@ -233,30 +233,30 @@ func TestCallerRefused(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		t.Run(fmt.Sprint("closed ", closed), func(t *testing.T) {
 			t.Parallel()
-			c, url := openClub(t, closed, false)
-			p := newPurse(t, url)
-			s := source(t, mcp.Options{URL: url, Credential: p.credential()})
-			p.gives(t, "ana", "key of nobody")
-			if _, err := who(t, s, "ana"); !wanted(err) {
+			c, url := newMemberServer(t, closed, false)
+			p := newCredentialFixture(t, url)
+			s := newSource(t, mcp.Options{URL: url, Credential: p.newProvider()})
+			p.supplyCredential(t, "ana", "key of nobody")
+			if _, err := callWho(t, s, "ana"); !isCredentialError(err) {
 				t.Fatalf("a wrong one: %v", err)
 			}
-			p.gives(t, "ana", "key of ana")
-			if _, err := who(t, s, "ana"); err != nil {
+			p.supplyCredential(t, "ana", "key of ana")
+			if _, err := callWho(t, s, "ana"); err != nil {
 				t.Fatal(err)
 			}
-			c.expel("key of ana")
-			if _, err := who(t, s, "ana"); !wanted(err) {
+			c.removeMember("key of ana")
+			if _, err := callWho(t, s, "ana"); !isCredentialError(err) {
 				t.Errorf("expelled: %v", err)
 			}
-			if kept, err := p.vault.List(t.Context(), user("ana")); err != nil || len(kept) != 0 {
-				t.Errorf("kept %+v, %v", kept, err)
+			if stored, err := p.vault.ListCredentials(t.Context(), newOwner("ana")); err != nil || len(stored) != 0 {
+				t.Errorf("kept %+v, %v", stored, err)
 			}
-			before := c.stray
-			if _, err := who(t, s, "ana"); !wanted(err) || c.stray != before {
+			before := c.unknownKeys
+			if _, err := callWho(t, s, "ana"); !isCredentialError(err) || c.unknownKeys != before {
 				t.Errorf("the forgotten one went out again: %v", err)
 			}
-			p.gives(t, "ana", "key of bob")
-			if got, err := who(t, s, "ana"); err != nil || !strings.HasPrefix(got, "bob ") {
+			p.supplyCredential(t, "ana", "key of bob")
+			if got, err := callWho(t, s, "ana"); err != nil || !strings.HasPrefix(got, "bob ") {
 				t.Errorf("with another key: %q, %v", got, err)
 			}
 		})
@@ -266,24 +266,24 @@ func TestCallerRefused(t *testing.T) {
 // TestCallerIdle: a caller's session ends when it is not used for a while.
 func TestCallerIdle(t *testing.T) {
 	t.Parallel()
-	c, url := openClub(t, false, false)
-	p := newPurse(t, url)
-	s := source(t, mcp.Options{URL: url, Credential: p.credential(), Idle: 50 * time.Millisecond})
-	p.gives(t, "ana", "key of ana")
-	first, err := who(t, s, "ana")
+	c, url := newMemberServer(t, false, false)
+	p := newCredentialFixture(t, url)
+	s := newSource(t, mcp.Options{URL: url, Credential: p.newProvider(), IdleTimeout: 50 * time.Millisecond})
+	p.supplyCredential(t, "ana", "key of ana")
+	first, err := callWho(t, s, "ana")
 	if err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(100 * time.Millisecond)
 	var later string
-	eventually(t, "a new session", func() bool {
+	waitUntil(t, "a new session", func() bool {
 		time.Sleep(100 * time.Millisecond)
-		if later, err = who(t, s, "ana"); err != nil {
+		if later, err = callWho(t, s, "ana"); err != nil {
 			t.Fatal(err)
 		}
 		return later != first
 	})
-	if len(c.mixed) > 0 {
-		t.Errorf("mixed %v", c.mixed)
+	if len(c.sharedSessions) > 0 {
+		t.Errorf("mixed %v", c.sharedSessions)
 	}
 }

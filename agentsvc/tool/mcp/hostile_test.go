@@ -24,10 +24,10 @@ import (
 	"stoa/agentsvc/tool/mcp"
 )
 
-// away returns why the tools are not available.
-func away(t *testing.T, s *mcp.Server) string {
+// unavailableReason returns why the tools are not available.
+func unavailableReason(t *testing.T, s *mcp.Server) string {
 	t.Helper()
-	_, err := s.Tools(t.Context())
+	_, err := s.ListTools(t.Context())
 	var unavailable *tool.UnavailableError
 	if !errors.As(err, &unavailable) || unavailable.Source != "tools.shop" {
 		t.Fatalf("error = %v, want an UnavailableError of tools.shop", err)
@@ -35,28 +35,28 @@ func away(t *testing.T, s *mcp.Server) string {
 	return unavailable.Reason
 }
 
-// TestAway has servers that cannot be connected to.
-func TestAway(t *testing.T) {
+// TestUnavailable has servers that cannot be connected to.
+func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	status := func(code int) string {
-		return serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		return startServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "the upstream's secret words", code)
 		})).URL
 	}
-	redirect := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	redirect := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusTemporaryRedirect)
 	})).URL
 	outside := egress.New(egress.Options{})
 	t.Cleanup(outside.Close)
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
-	page := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>hello</html>") })).URL
+	page := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>hello</html>") })).URL
 	hangs := make(chan struct{})
-	slow := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hangs })).URL
+	slow := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hangs })).URL
 	t.Cleanup(func() { close(hangs) })
-	short := self(t, "mute")
-	short.Connect = 300 * time.Millisecond
-	endless := self(t, "endless line")
+	short := programOptions(t, "mute")
+	short.ConnectTimeout = 300 * time.Millisecond
+	endless := programOptions(t, "endless line")
 	endless.MaxMessage = 1 << 20
 	for name, tt := range map[string]struct {
 		o    mcp.Options
@@ -68,26 +68,26 @@ func TestAway(t *testing.T) {
 		"a private address":      {mcp.Options{URL: page, HTTP: outside.HTTP()}, `the address of "127.0.0.1" is not allowed: only public addresses may be called`},
 		"redirected inside":      {mcp.Options{URL: redirect}, `the address of "169.254.169.254" is not allowed: only public addresses may be called`},
 		"a web page":             {mcp.Options{URL: page}, "it does not speak MCP as expected"},
-		"hangs":                  {mcp.Options{URL: slow, Connect: 300 * time.Millisecond}, "no answer in time"},
+		"hangs":                  {mcp.Options{URL: slow, ConnectTimeout: 300 * time.Millisecond}, "no answer in time"},
 		"no program":             {mcp.Options{Command: "no-such-program"}, "its program was not found"},
-		"a program that quits":   {self(t, "quits"), "its program ended: exit status 3"},
-		"a program that chats":   {self(t, "garbage"), "it does not speak MCP as expected"},
+		"a program that quits":   {programOptions(t, "quits"), "its program ended: exit status 3"},
+		"a program that chats":   {programOptions(t, "garbage"), "it does not speak MCP as expected"},
 		"a program that is mute": {short, "no answer in time"},
 		"an endless line":        {endless, "it does not speak MCP as expected"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var out log
+			var out logBuffer
 			tt.o.Logger = slog.New(slog.NewTextHandler(&out, nil))
-			src := source(t, tt.o)
-			if got := away(t, src); got != tt.want {
+			src := newSource(t, tt.o)
+			if got := unavailableReason(t, src); got != tt.want {
 				t.Errorf("reason %q, want %q", got, tt.want)
 			}
 			if strings.Contains(out.String(), "secret") || !strings.Contains(out.String(), "is away") {
 				t.Errorf("log %s", &out)
 			}
 			tt.o.Optional = true
-			if list, err := source(t, tt.o).Tools(t.Context()); err != nil || len(list) != 0 {
+			if list, err := newSource(t, tt.o).ListTools(t.Context()); err != nil || len(list) != 0 {
 				t.Errorf("optional: %d tools, %v", len(list), err)
 			}
 		})
@@ -97,43 +97,43 @@ func TestAway(t *testing.T) {
 // TestReturns has a server come late, go, and come back.
 func TestReturns(t *testing.T) {
 	t.Parallel()
-	var up atomic.Bool
-	var asked atomic.Int64
+	var ready atomic.Bool
+	var requests atomic.Int64
 	var handler atomic.Pointer[http.Handler]
 	renew := func() {
-		h := streamable(t, shop())
+		h := newStreamableHandler(t, newShopServer())
 		handler.Store(&h)
 	}
 	renew()
-	srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		if !up.Load() {
+	srv := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		if !ready.Load() {
 			http.Error(w, "away", http.StatusBadGateway)
 			return
 		}
 		(*handler.Load()).ServeHTTP(w, r)
 	}))
-	src := source(t, mcp.Options{URL: srv.URL, Transport: mcp.StreamableHTTP})
-	if got := away(t, src); got != "the server answered HTTP 502" {
+	src := newSource(t, mcp.Options{URL: srv.URL, Transport: mcp.StreamableHTTP})
+	if got := unavailableReason(t, src); got != "the server answered HTTP 502" {
 		t.Error(got)
 	}
-	before := asked.Load()
-	away(t, src)
-	if asked.Load() != before {
+	before := requests.Load()
+	unavailableReason(t, src)
+	if requests.Load() != before {
 		t.Error("the server was asked again at once")
 	}
-	up.Store(true)
-	eventually(t, "the server is tried again", func() bool { _, err := src.Tools(t.Context()); return err == nil })
-	have := tools(t, src)
+	ready.Store(true)
+	waitUntil(t, "the server is tried again", func() bool { _, err := src.ListTools(t.Context()); return err == nil })
+	have := toolsByName(t, src)
 	renew() // it has forgotten our session
-	if got := call(t, have["echo"], `{"a":1}`); got != `{"a":1}` {
+	if got := callTool(t, have["echo"], `{"a":1}`); got != `{"a":1}` {
 		t.Errorf("after the session was forgotten: %q", got)
 	}
-	up.Store(false)
-	if got := call(t, have["echo"], `{}`); !strings.HasPrefix(got, "error: its server gave no result: the server answered HTTP 502") {
+	ready.Store(false)
+	if got := callTool(t, have["echo"], `{}`); !strings.HasPrefix(got, "error: its server gave no result: the server answered HTTP 502") {
 		t.Errorf("while it is away: %q", got)
 	}
-	if len(tools(t, src)) != 2 {
+	if len(toolsByName(t, src)) != 2 {
 		t.Error("a server that went away takes the tools it is known for with it")
 	}
 }
@@ -141,13 +141,13 @@ func TestReturns(t *testing.T) {
 // TestDies has the program die within a call: the call is not repeated, and the next one starts it anew.
 func TestDies(t *testing.T) {
 	t.Parallel()
-	o := self(t, "nasty")
-	src := source(t, o)
-	have := tools(t, src)
-	if got := call(t, have["die"], `{}`); got != "error: its server gave no result: the connection was lost; whether the call took effect is unknown" {
+	o := programOptions(t, "nasty")
+	src := newSource(t, o)
+	have := toolsByName(t, src)
+	if got := callTool(t, have["die"], `{}`); got != "error: its server gave no result: the connection was lost; whether the call took effect is unknown" {
 		t.Error(got)
 	}
-	if got := call(t, have["echo"], `{}`); got != `{}` {
+	if got := callTool(t, have["echo"], `{}`); got != `{}` {
 		t.Errorf("the next call: %q", got)
 	}
 	starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "started-*"))
@@ -159,21 +159,21 @@ func TestDies(t *testing.T) {
 // TestFlood has the program print 1 GB within a call.
 func TestFlood(t *testing.T) {
 	t.Parallel()
-	o := self(t, "nasty")
+	o := programOptions(t, "nasty")
 	o.MaxMessage = 1 << 20
-	src := source(t, o)
-	if got := call(t, tools(t, src)["flood"], `{}`); !strings.HasPrefix(got, "error: its server gave no result") {
+	src := newSource(t, o)
+	if got := callTool(t, toolsByName(t, src)["flood"], `{}`); !strings.HasPrefix(got, "error: its server gave no result") {
 		t.Error(got)
 	}
 	starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "started-*"))
-	eventually(t, "the program is stopped", func() bool { return gone(pid(starts[0])) })
+	waitUntil(t, "the program is stopped", func() bool { return hasEnded(parsePID(starts[0])) })
 	if _, err := os.Stat(filepath.Join(o.Env["MCP_TEST_FOLDER"], "flooded")); err == nil {
 		t.Error("it could print all of it")
 	}
 }
 
-// pid reads the id of a process off the file that it left.
-func pid(path string) int {
+// parsePID reads the id of a process off the file that it left.
+func parsePID(path string) int {
 	_, id, _ := strings.Cut(filepath.Base(path), "-")
 	n, _ := strconv.Atoi(id)
 	return n
@@ -182,19 +182,19 @@ func pid(path string) int {
 // TestLargeAnswer has a server answer a call with more than a message may have.
 func TestLargeAnswer(t *testing.T) {
 	t.Parallel()
-	s := shop()
-	add(s, "large", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		return says(strings.Repeat("a", 2<<20)), nil
+	s := newShopServer()
+	addTool(s, "large", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return textResult(strings.Repeat("a", 2<<20)), nil
 	})
 	for name, json := range map[string]bool{"JSON": true, "SSE": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := serve(t, streamable(t, s, &sdk.StreamableHTTPOptions{JSONResponse: json}))
-			src := source(t, mcp.Options{URL: srv.URL, MaxMessage: 1 << 20})
-			if got := call(t, tools(t, src)["large"], `{}`); !strings.HasPrefix(got, "error: its server gave no result") {
+			srv := startServer(t, newStreamableHandler(t, s, &sdk.StreamableHTTPOptions{JSONResponse: json}))
+			src := newSource(t, mcp.Options{URL: srv.URL, MaxMessage: 1 << 20})
+			if got := callTool(t, toolsByName(t, src)["large"], `{}`); !strings.HasPrefix(got, "error: its server gave no result") {
 				t.Errorf("%.100q", got)
 			}
-			if got := call(t, tools(t, src)["echo"], `{}`); got != "{}" {
+			if got := callTool(t, toolsByName(t, src)["echo"], `{}`); got != "{}" {
 				t.Errorf("the next call: %q", got)
 			}
 		})
@@ -204,33 +204,33 @@ func TestLargeAnswer(t *testing.T) {
 // TestCancel has a caller give up: the server is told.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	o := self(t, "nasty")
-	src := source(t, o)
-	wait := tools(t, src)["wait"]
+	o := programOptions(t, "nasty")
+	src := newSource(t, o)
+	wait := toolsByName(t, src)["wait"]
 	there := func(name string) func() bool {
 		return func() bool { _, err := os.Stat(filepath.Join(o.Env["MCP_TEST_FOLDER"], name)); return err == nil }
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { _, err := wait.Call(ctx, tool.Input{Arguments: []byte(`{}`)}); done <- err }()
-	eventually(t, "the call has arrived", there("waiting"))
+	waitUntil(t, "the call has arrived", there("waiting"))
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v", err)
 	}
-	eventually(t, "the server knows", there("cancelled"))
+	waitUntil(t, "the server knows", there("cancelled"))
 }
 
 // TestClose closes a source whose program does not want to end, while a call is under way.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	o := self(t, "stubborn")
+	o := programOptions(t, "stubborn")
 	o.Name, o.Logger = "shop", slog.New(slog.DiscardHandler)
 	src, err := mcp.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	echo := tools(t, src)["echo"]
+	echo := toolsByName(t, src)["echo"]
 	if err := src.Close(); err != nil {
 		t.Error(err)
 	}
@@ -239,15 +239,15 @@ func TestClose(t *testing.T) {
 		t.Fatalf("the processes are %v", starts)
 	}
 	for _, path := range starts {
-		eventually(t, path+" is gone", func() bool { return gone(pid(path)) })
+		waitUntil(t, path+" is gone", func() bool { return hasEnded(parsePID(path)) })
 	}
-	if got := call(t, echo, `{}`); got != "error: its server is not available: the app was closed" {
+	if got := callTool(t, echo, `{}`); got != "error: its server is not available: the app was closed" {
 		t.Error(got)
 	}
 }
 
-// gone reports whether a process has ended, though nobody may have asked how.
-func gone(pid int) bool {
+// hasEnded reports whether a process has ended, though nobody may have asked how.
+func hasEnded(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true
 	}
@@ -258,8 +258,8 @@ func gone(pid int) bool {
 // TestEnvironment has the program see nothing of this process's environment.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("STOA_CANARY", "chirp")
-	o := self(t, "shop")
-	tools(t, source(t, o))
+	o := programOptions(t, "shop")
+	toolsByName(t, newSource(t, o))
 	starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "started-*"))
 	env, err := os.ReadFile(starts[0])
 	if err != nil {
@@ -274,22 +274,22 @@ func TestEnvironment(t *testing.T) {
 
 // TestSandbox has the program held: it works, writes nowhere but in its own folder, and leaves nothing behind.
 func TestSandbox(t *testing.T) {
-	o := self(t, "shop")
+	o := programOptions(t, "shop")
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	o.Name, o.Logger, o.Sandbox = "shop", slog.New(slog.DiscardHandler), sandbox.NewHost(o.Command, sandbox.Options{Programs: []string{filepath.Dir(o.Command)}})
+	o.Name, o.Logger, o.Sandbox = "shop", slog.New(slog.DiscardHandler), sandbox.NewHost(o.Command, sandbox.Options{ProgramFolders: []string{filepath.Dir(o.Command)}})
 	src, err := mcp.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = src.Close() }()
-	if _, whole := o.Sandbox.Sandbox(); !whole {
-		if got := away(t, src); got != "this host has no sandbox to hold its program" {
+	if _, complete := o.Sandbox.DescribeIsolation(); !complete {
+		if got := unavailableReason(t, src); got != "this host has no sandbox to hold its program" {
 			t.Error(got)
 		}
 		t.Skip("ATTENTION: there is no sandbox here, so nobody saw one hold a program")
 	}
-	if got := call(t, tools(t, src)["echo"], `{"a":1}`); got != `{"a":1}` {
+	if got := callTool(t, toolsByName(t, src)["echo"], `{"a":1}`); got != `{"a":1}` {
 		t.Errorf("echo said %q", got)
 	}
 	if starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "started-*")); len(starts) != 0 {
@@ -306,30 +306,30 @@ func TestSandbox(t *testing.T) {
 // TestHeaders has a server redirect us elsewhere: its credentials stay behind.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
-	s := shop()
-	var keys, strays atomic.Int64
-	there := streamable(t, s)
-	other := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := newShopServer()
+	var keys, leaked atomic.Int64
+	there := newStreamableHandler(t, s)
+	other := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Key") != "" {
-			strays.Add(1)
+			leaked.Add(1)
 		}
 		there.ServeHTTP(w, r)
 	}))
-	home := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	origin := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Key") == "secret" {
 			keys.Add(1)
 		}
 		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 	}))
-	src := source(t, mcp.Options{URL: home.URL, Headers: map[string]string{"X-Key": "secret"}})
-	_, _ = src.Tools(t.Context())
-	if keys.Load() == 0 || strays.Load() != 0 {
-		t.Errorf("%d requests had the key, %d of them elsewhere", keys.Load(), strays.Load())
+	src := newSource(t, mcp.Options{URL: origin.URL, Headers: map[string]string{"X-Key": "secret"}})
+	_, _ = src.ListTools(t.Context())
+	if keys.Load() == 0 || leaked.Load() != 0 {
+		t.Errorf("%d requests had the key, %d of them elsewhere", keys.Load(), leaked.Load())
 	}
 }
 
-// TestLies has a server describe its tools so that no model could call them.
-func TestLies(t *testing.T) {
+// TestInvalidDefinitions has a server describe its tools so that no model could call them.
+func TestInvalidDefinitions(t *testing.T) {
 	t.Parallel()
 	schema := func(name, input, description string) string {
 		return `{"name":` + strconv.Quote(name) + `,"description":` + strconv.Quote(description) + `,"inputSchema":` + input + `}`
@@ -341,7 +341,7 @@ func TestLies(t *testing.T) {
 		schema("remote", `{"$ref":"http://169.254.169.254/schema"}`, ""), schema("a.b", `{"type":"object"}`, ""),
 		schema("long", `{"type":"object"}`, strings.Repeat("a", 9<<10)), schema("wide", `{"type":"object","title":"`+strings.Repeat("a", 65<<10)+`"}`, ""), `null`,
 	}, ",")
-	srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		id := "0"
 		if _, after, ok := strings.Cut(string(body), `"id":`); ok {
@@ -367,13 +367,13 @@ func TestLies(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":`+answer+`}`)
 	}))
-	var out log
+	var out logBuffer
 	logger := slog.New(slog.NewTextHandler(&out, nil))
-	set, err := tool.NewSet(nil, tool.Options{Logger: logger, Sources: []tool.Source{source(t, mcp.Options{URL: srv.URL, Logger: logger})}})
+	set, err := tool.NewSet(nil, tool.Options{Logger: logger, Sources: []tool.Source{newSource(t, mcp.Options{URL: srv.URL, Logger: logger})}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := set.Live(t.Context())
+	live, err := set.LoadLiveSet(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

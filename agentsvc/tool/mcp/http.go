@@ -13,109 +13,109 @@ import (
 	"stoa/agentsvc/egress"
 )
 
-// client returns the way out for one connection, with the server's headers to its own host alone. Nothing goes out once
+// newHTTPClient returns the way out for one connection, with the server's headers to its own host alone. Nothing goes out once
 // life has ended.
-func (l *line) client(life context.Context) *http.Client {
-	home, _ := url.Parse(l.o.URL)
-	out := *l.o.HTTP
-	out.Transport = &courier{life: life, next: l.o.HTTP.Transport, home: home, headers: l.headers, max: int64(l.o.MaxMessage)}
+func (l *connector) newHTTPClient(lifetime context.Context) *http.Client {
+	origin, _ := url.Parse(l.options.URL)
+	out := *l.options.HTTP
+	out.Transport = &serverTransport{lifetime: lifetime, next: l.options.HTTP.Transport, origin: origin, headers: l.headers, maxBytes: int64(l.options.MaxMessage)}
 	return &out
 }
 
-// courier adds headers to what goes to one host, caps what comes back, and notes what became of it.
-type courier struct {
-	life    context.Context
-	next    http.RoundTripper
-	home    *url.URL
-	headers map[string]string
-	max     int64
+// serverTransport adds headers to what goes to one host, caps what comes back, and notes what became of it.
+type serverTransport struct {
+	lifetime context.Context
+	next     http.RoundTripper
+	origin   *url.URL
+	headers  map[string]string
+	maxBytes int64
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (c *courier) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := c.life.Err(); err != nil {
+func (c *serverTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := c.lifetime.Err(); err != nil {
 		return nil, err
 	}
-	if req.URL.Scheme == c.home.Scheme && req.URL.Host == c.home.Host && len(c.headers) > 0 {
+	if req.URL.Scheme == c.origin.Scheme && req.URL.Host == c.origin.Host && len(c.headers) > 0 {
 		req = req.Clone(req.Context())
 		for name, value := range c.headers {
 			req.Header.Set(name, value)
 		}
 	}
 	resp, err := c.next.RoundTrip(req)
-	seen, _ := req.Context().Value(exchangeKey{}).(*exchange)
-	seen.note(req, resp, err)
+	seen, _ := req.Context().Value(exchangeKey{}).(*httpExchange)
+	seen.recordResponse(req, resp, err)
 	if err != nil {
 		return nil, err
 	}
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
-		resp.Body = http.MaxBytesReader(nil, resp.Body, c.max)
+		resp.Body = http.MaxBytesReader(nil, resp.Body, c.maxBytes)
 	}
 	return resp, nil
 }
 
-// exchange is what was seen of the HTTP below an exchange with a server: the client library keeps it to itself. It is
+// httpExchange is what was seen of the HTTP below an exchange with a server: the client library keeps it to itself. It is
 // handed down in the context.
-type exchange struct {
-	mu   sync.Mutex
-	last error // the last failure
-	sent bool  // something has left
-	// refused says that the server rejected a request of an established session: it knows the session no more.
-	refused bool
+type httpExchange struct {
+	mu      sync.Mutex
+	lastErr error // the last failure
+	sent    bool  // something has left
+	// refusedSession says that the server rejected a request of an established session: it knows the session no more.
+	refusedSession bool
 }
 
 type exchangeKey struct{}
 
-// answeredError is a failure of a server that did answer.
-type answeredError struct{ error }
+// responseError is a failure of a server that did answer.
+type responseError struct{ error }
 
-func (e *answeredError) Unwrap() error { return e.error }
+func (e *responseError) Unwrap() error { return e.error }
 
-func (x *exchange) note(req *http.Request, resp *http.Response, err error) {
+func (x *httpExchange) recordResponse(req *http.Request, resp *http.Response, err error) {
 	if x == nil {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.sent = x.sent || err == nil || !egress.Unsent(err)
+	x.sent = x.sent || err == nil || !egress.IsUnsent(err)
 	switch {
 	case err != nil:
-		x.last = fmt.Errorf("%s", egress.Reason(err))
+		x.lastErr = fmt.Errorf("%s", egress.PublicMessage(err))
 	case resp.StatusCode >= http.StatusBadRequest:
-		x.last = &answeredError{fmt.Errorf("the server answered HTTP %d", resp.StatusCode)}
+		x.lastErr = &responseError{fmt.Errorf("the server answered HTTP %d", resp.StatusCode)}
 		if resp.StatusCode == http.StatusUnauthorized {
-			x.last = &answeredError{errUnauthorized}
+			x.lastErr = &responseError{errUnauthorized}
 		}
 		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusBadRequest {
-			x.refused = req.Header.Get("Mcp-Session-Id") != ""
+			x.refusedSession = req.Header.Get("Mcp-Session-Id") != ""
 		}
 	}
 }
 
-func (x *exchange) failure() error {
+func (x *httpExchange) lastFailure() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.last
+	return x.lastErr
 }
 
-// unsent returns the failure of an exchange of which nothing has left.
-func (x *exchange) unsent() error {
+// unsentFailure returns the failure of an exchange of which nothing has left.
+func (x *httpExchange) unsentFailure() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.sent {
 		return nil
 	}
-	return x.last
+	return x.lastErr
 }
 
-func (x *exchange) sessionRefused() bool {
+func (x *httpExchange) isSessionRefused() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.refused
+	return x.refusedSession
 }
 
-// protocol are the headers that belong to the connection or the protocol.
-var protocol = map[string]bool{
+// protocolHeaders are the headers that belong to the connection or the protocol.
+var protocolHeaders = map[string]bool{
 	"Accept": true, "Accept-Encoding": true, "Connection": true, "Content-Length": true, "Content-Type": true, "Expect": true,
 	"Host": true, "Last-Event-Id": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 }
@@ -136,11 +136,11 @@ func checkHeader(at, name, value string) error {
 	case name == "" || strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 	}):
-		return agentsvc.Invalid("headers", "%q is no header name", name)
-	case protocol[canonical] || strings.HasPrefix(canonical, "Mcp-"):
-		return agentsvc.Invalid(at, "belongs to the protocol and cannot be set")
+		return agentsvc.NewInvalidError("headers", "%q is no header name", name)
+	case protocolHeaders[canonical] || strings.HasPrefix(canonical, "Mcp-"):
+		return agentsvc.NewInvalidError(at, "belongs to the protocol and cannot be set")
 	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
-		return agentsvc.Invalid(at, "holds a control character")
+		return agentsvc.NewInvalidError(at, "holds a control character")
 	}
 	return nil
 }

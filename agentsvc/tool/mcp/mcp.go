@@ -45,67 +45,67 @@ type Options struct {
 	Headers map[string]string // sent to the server's own host alone
 	HTTP    *http.Client      // the way out; see package egress
 	// Credential is what each caller's own connection sends; nil = there are none, and all share one.
-	Credential *tool.Credential
+	Credential *tool.CredentialProvider
 
-	Command string            // a path, or a name looked up in Env's PATH
-	Args    []string          // its arguments
-	Env     map[string]string // all of its environment but for a plain PATH
-	Sandbox *sandbox.Host     // holds the program; nil = it runs as it is
-	Network bool              // what is held has the host's network
+	Command      string            // a path, or a name looked up in Env's PATH
+	Args         []string          // its arguments
+	Env          map[string]string // all of its environment but for a plain PATH
+	Sandbox      *sandbox.Host     // holds the program; nil = it runs as it is
+	AllowNetwork bool              // what is held has the host's network
 
-	Filter      []string      // which tools there are; empty = all
-	Description string        // put before what each tool says about itself
-	Optional    bool          // without the server there are no tools, rather than no turn
-	Pins        *store.Store  // where first definitions are kept; nil = nowhere
-	Connect     time.Duration // that an attempt to connect may take, 30 s if zero
-	Idle        time.Duration // after which a caller's own connection is closed, 5 min if zero
-	MaxMessage  int           // bytes of one message, 8 MiB if zero
-	Logger      *slog.Logger
+	Filter         []string      // which tools there are; empty = all
+	Description    string        // put before what each tool says about itself
+	Optional       bool          // without the server there are no tools, rather than no turn
+	Pins           *store.Store  // where first definitions are kept; nil = nowhere
+	ConnectTimeout time.Duration // that an attempt to connect may take, 30 s if zero
+	IdleTimeout    time.Duration // after which a caller's own connection is closed, 5 min if zero
+	MaxMessage     int           // bytes of one message, 8 MiB if zero
+	Logger         *slog.Logger
 }
 
 // Bounds of what a server may make us hold.
 const (
-	maxMessage     = 8 << 20 // bytes of a message, unless the options say otherwise
-	maxUnasked     = 4       // messages of that size that a program may print between two calls
-	maxTools       = 512
-	maxDescription = 8 << 10
-	maxSchema      = 64 << 10
-	maxOutput      = 1 << 20 // bytes of a result as text
-	maxOwn         = 256     // callers with a connection of their own
+	defaultMaxMessage   = 8 << 20 // bytes of a message, unless the options say otherwise
+	maxUnsolicited      = 4       // messages of that size that a program may print between two calls
+	maxTools            = 512
+	maxDescription      = 8 << 10
+	maxSchema           = 64 << 10
+	maxOutput           = 1 << 20 // bytes of a result as text
+	maxCallerConnectors = 256     // callers with a connection of their own
 )
 
 // Times.
 const (
-	connectTimeout = 30 * time.Second
-	idleTime       = 5 * time.Minute
-	patience       = 2 * time.Second // that a turn waits for a server whose tools are known
-	listAge        = 5 * time.Minute // after which the list is asked for again, even if no change was told
+	defaultConnectTimeout = 30 * time.Second
+	defaultIdleTimeout    = 5 * time.Minute
+	knownToolsTimeout     = 2 * time.Second // that a turn waits for a server whose tools are known
+	maxListAge            = 5 * time.Minute // after which the list is asked for again, even if no change was told
 )
 
 // Server is one server. It is safe for concurrent use.
 type Server struct {
-	o      Options
-	filter map[string]bool
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	work   sync.WaitGroup
-	shared *line
+	options Options
+	filter  map[string]bool
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	shared  *connector
 
-	mu      sync.Mutex
-	fitting Transport                // the transport that worked, "" = not known yet
-	last    *list                    // of whichever line; nil = none yet
-	own     map[agentsvc.Owner]*line // of callers with a credential
+	mu                sync.Mutex
+	detectedTransport Transport                     // the transport that worked, "" = not known yet
+	lastList          *toolList                     // of whichever line; nil = none yet
+	callerConnectors  map[agentsvc.Owner]*connector // of callers with a credential
 }
 
 // New returns a server. It connects to nobody. It returns an [agentsvc.InvalidError] for options that do not fit
 // together.
 func New(o Options) (*Server, error) {
-	if err := o.settle(); err != nil {
+	if err := o.normalizeOptions(); err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, fitting: o.Transport, own: map[agentsvc.Owner]*line{}}
+	s := &Server{options: o, detectedTransport: o.Transport, callerConnectors: map[agentsvc.Owner]*connector{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.shared = s.newLine(o.Headers)
+	s.shared = s.newConnector(o.Headers)
 	if len(o.Filter) > 0 {
 		s.filter = make(map[string]bool, len(o.Filter))
 		for _, name := range o.Filter {
@@ -115,10 +115,10 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// settle checks the options and fills in what follows from others.
-func (o *Options) settle() error {
-	o.Connect, o.Idle = cmp.Or(o.Connect, connectTimeout), cmp.Or(o.Idle, idleTime)
-	o.MaxMessage = cmp.Or(o.MaxMessage, maxMessage)
+// normalizeOptions checks the options and fills in what follows from others.
+func (o *Options) normalizeOptions() error {
+	o.ConnectTimeout, o.IdleTimeout = cmp.Or(o.ConnectTimeout, defaultConnectTimeout), cmp.Or(o.IdleTimeout, defaultIdleTimeout)
+	o.MaxMessage = cmp.Or(o.MaxMessage, defaultMaxMessage)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -127,25 +127,25 @@ func (o *Options) settle() error {
 	}
 	if o.Transport == Stdio {
 		if o.Command == "" {
-			return agentsvc.Invalid("command", "is needed for transport stdio")
+			return agentsvc.NewInvalidError("command", "is needed for transport stdio")
 		}
 		if o.URL != "" {
-			return agentsvc.Invalid("url", "does not go with a command")
+			return agentsvc.NewInvalidError("url", "does not go with a command")
 		}
 		if o.Credential != nil {
-			return agentsvc.Invalid("credential", "is a header, which a program is not sent")
+			return agentsvc.NewInvalidError("credential", "is a header, which a program is not sent")
 		}
 		return nil
 	}
 	if o.Command != "" {
-		return agentsvc.Invalid("command", "does not go with transport %s", o.Transport)
+		return agentsvc.NewInvalidError("command", "does not go with transport %s", o.Transport)
 	}
 	u, err := url.Parse(o.URL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return agentsvc.Invalid("url", "must be an http or https address")
+		return agentsvc.NewInvalidError("url", "must be an http or https address")
 	}
 	if u.User != nil {
-		return agentsvc.Invalid("url", "must hold no user or password: set headers instead")
+		return agentsvc.NewInvalidError("url", "must hold no user or password: set headers instead")
 	}
 	if o.Credential != nil {
 		if err := checkHeader("credential.header", o.Credential.Header, ""); err != nil {
@@ -156,43 +156,43 @@ func (o *Options) settle() error {
 }
 
 // Name implements [tool.Source].
-func (s *Server) Name() string { return "tools." + s.o.Name }
+func (s *Server) Name() string { return "tools." + s.options.Name }
 
-// Tools implements [tool.Source]. It connects if there is no connection. If the server is away and its tools are known
+// ListTools implements [tool.Source]. It connects if there is no connection. If the server is away and its tools are known
 // from before, those are returned, and their calls say so; if they never were, an optional server has none. The shared
 // connection is asked, which has no caller's credential; only a server that does not let it in is asked with the caller's
 // own, and then a [*tool.CredentialError] says that there is none.
-func (s *Server) Tools(ctx context.Context) ([]tool.Tool, error) {
-	tools, err := s.shared.tools(ctx)
-	if s.o.Credential != nil && errors.Is(err, errUnauthorized) {
-		err = s.asCaller(ctx, func(l *line, _ *tool.Grant) (err error) {
-			tools, err = l.tools(ctx)
+func (s *Server) ListTools(ctx context.Context) ([]tool.Tool, error) {
+	tools, err := s.shared.listTools(ctx)
+	if s.options.Credential != nil && errors.Is(err, errUnauthorized) {
+		err = s.withCallerConnector(ctx, func(l *connector, _ *tool.CallerCredential) (err error) {
+			tools, err = l.listTools(ctx)
 			return err
 		})
 	}
-	var wants *tool.CredentialError
+	var credentialErr *tool.CredentialError
 	switch {
 	case err == nil:
 		return tools, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case errors.As(err, &wants):
-		return nil, wants
-	case s.o.Optional:
+	case errors.As(err, &credentialErr):
+		return nil, credentialErr
+	case s.options.Optional:
 		return nil, nil
 	}
-	return nil, &tool.UnavailableError{Source: s.Name(), Reason: reason(err)}
+	return nil, &tool.UnavailableError{Source: s.Name(), Reason: describeReason(err)}
 }
 
 // Close ends the connections and with them all calls, and stops the program. The server cannot be used afterwards.
 func (s *Server) Close() error {
 	s.cancel()
-	s.work.Wait()
+	s.wg.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.own {
-		if l.idle != nil {
-			l.idle.Stop()
+	for _, l := range s.callerConnectors {
+		if l.idleTimer != nil {
+			l.idleTimer.Stop()
 		}
 	}
 	return nil

@@ -24,45 +24,45 @@ import (
 
 // TestMain is a server's program itself where a test has started it as one.
 func TestMain(m *testing.M) {
-	sandbox.Enter(os.Getenv(sandbox.Variable))
+	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable))
 	if act := os.Getenv("MCP_TEST_PROGRAM"); act != "" {
-		program(act)
+		runTestProgram(act)
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// shop is a server with a few tools.
-func shop() *sdk.Server {
+// newShopServer is a server with a few tools.
+func newShopServer() *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "shop", Version: "1"}, nil)
-	add(s, "echo", "Says it again.", func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		return says(string(req.Params.Arguments)), nil
+	addTool(s, "echo", "Says it again.", func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return textResult(string(req.Params.Arguments)), nil
 	})
-	add(s, "meta", "Tells what came with the call.", func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	addTool(s, "meta", "Tells what came with the call.", func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		key, _ := req.Params.Meta["idempotencyKey"].(string)
-		return says(key), nil
+		return textResult(key), nil
 	})
 	return s
 }
 
-func says(text string) *sdk.CallToolResult {
+func textResult(text string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 }
 
-func add(s *sdk.Server, name, description string, h sdk.ToolHandler) {
+func addTool(s *sdk.Server, name, description string, h sdk.ToolHandler) {
 	s.AddTool(&sdk.Tool{Name: name, Description: description, InputSchema: json.RawMessage(`{"type":"object"}`)}, h)
 }
 
-// client returns a way out that reaches this machine.
-func client(t *testing.T) *http.Client {
+// newLocalClient returns a way out that reaches this machine.
+func newLocalClient(t *testing.T) *http.Client {
 	t.Helper()
 	c := egress.New(egress.Options{PrivateNetwork: true})
 	t.Cleanup(c.Close)
 	return c.HTTP()
 }
 
-// serve serves h until the test ends, whatever is still open.
-func serve(t *testing.T, h http.Handler) *httptest.Server {
+// startServer serves h until the test ends, whatever is still open.
+func startServer(t *testing.T, h http.Handler) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(func() {
@@ -72,8 +72,8 @@ func serve(t *testing.T, h http.Handler) *httptest.Server {
 	return srv
 }
 
-// streamable serves s over streamable HTTP. Sessions that nobody ended end with the test.
-func streamable(t *testing.T, s *sdk.Server, opts ...*sdk.StreamableHTTPOptions) http.Handler {
+// newStreamableHandler serves s over streamable HTTP. Sessions that nobody ended end with the test.
+func newStreamableHandler(t *testing.T, s *sdk.Server, opts ...*sdk.StreamableHTTPOptions) http.Handler {
 	t.Helper()
 	t.Cleanup(func() {
 		for session := range s.Sessions() {
@@ -83,14 +83,14 @@ func streamable(t *testing.T, s *sdk.Server, opts ...*sdk.StreamableHTTPOptions)
 	return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, append(opts, nil)[0])
 }
 
-// source returns a server that is closed when the test ends.
-func source(t *testing.T, o mcp.Options) *mcp.Server {
+// newSource returns a server that is closed when the test ends.
+func newSource(t *testing.T, o mcp.Options) *mcp.Server {
 	t.Helper()
 	if o.Name == "" {
 		o.Name = "shop"
 	}
 	if o.HTTP == nil && o.URL != "" {
-		o.HTTP = client(t)
+		o.HTTP = newLocalClient(t)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -107,10 +107,10 @@ func source(t *testing.T, o mcp.Options) *mcp.Server {
 	return s
 }
 
-// tools returns the server's tools by name.
-func tools(t *testing.T, s *mcp.Server) map[string]tool.Tool {
+// toolsByName returns the server's tools by name.
+func toolsByName(t *testing.T, s *mcp.Server) map[string]tool.Tool {
 	t.Helper()
-	list, err := s.Tools(t.Context())
+	list, err := s.ListTools(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +121,8 @@ func tools(t *testing.T, s *mcp.Server) map[string]tool.Tool {
 	return named
 }
 
-// call calls a tool and returns what the model would read.
-func call(t *testing.T, tl tool.Tool, arguments string) string {
+// callTool calls a tool and returns what the model would read.
+func callTool(t *testing.T, tl tool.Tool, arguments string) string {
 	t.Helper()
 	if tl == nil {
 		t.Fatal("there is no such tool")
@@ -134,8 +134,8 @@ func call(t *testing.T, tl tool.Tool, arguments string) string {
 	return text
 }
 
-// self returns options that start this test as a server's program.
-func self(t *testing.T, act string) mcp.Options {
+// programOptions returns options that start this test as a server's program.
+func programOptions(t *testing.T, act string) mcp.Options {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -144,26 +144,26 @@ func self(t *testing.T, act string) mcp.Options {
 	return mcp.Options{Command: exe, Env: map[string]string{"MCP_TEST_PROGRAM": act, "MCP_TEST_FOLDER": t.TempDir()}}
 }
 
-// log collects what is logged.
-type log struct {
+// logBuffer collects what is logged.
+type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *log) Write(b []byte) (int, error) {
+func (l *logBuffer) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(b)
 }
 
-func (l *log) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
+// waitUntil waits for a condition.
+func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -174,9 +174,9 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func TestTransports(t *testing.T) {
 	t.Parallel()
-	s := shop()
-	modern := serve(t, streamable(t, s))
-	old := serve(t, sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return s }, nil))
+	s := newShopServer()
+	modern := startServer(t, newStreamableHandler(t, s))
+	old := startServer(t, sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return s }, nil))
 	at := func(transport mcp.Transport, url string) mcp.Options {
 		return mcp.Options{Transport: transport, URL: url}
 	}
@@ -186,19 +186,19 @@ func TestTransports(t *testing.T) {
 		"SSE":                       at(mcp.SSE, old.URL),
 		"SSE, detected":             at("", old.URL),
 		"SSE, detected by its path": at("", old.URL+"/sse"),
-		"stdio":                     self(t, "shop"),
+		"stdio":                     programOptions(t, "shop"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			src := source(t, o)
-			have := tools(t, src)
-			if got := call(t, have["echo"], `{"a":1}`); got != `{"a":1}` {
+			src := newSource(t, o)
+			have := toolsByName(t, src)
+			if got := callTool(t, have["echo"], `{"a":1}`); got != `{"a":1}` {
 				t.Errorf("echo said %q", got)
 			}
-			if got := call(t, have["meta"], `{}`); got != "task/call" {
+			if got := callTool(t, have["meta"], `{}`); got != "task/call" {
 				t.Errorf("the call's key was %q", got)
 			}
-			again := tools(t, src)
+			again := toolsByName(t, src)
 			if have["echo"] != again["echo"] {
 				t.Error("a tool that did not change is another value")
 			}
@@ -209,12 +209,12 @@ func TestTransports(t *testing.T) {
 // TestShared has many callers at once start one connection.
 func TestShared(t *testing.T) {
 	t.Parallel()
-	o := self(t, "shop")
-	src := source(t, o)
+	o := programOptions(t, "shop")
+	src := newSource(t, o)
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			if got := call(t, tools(t, src)["echo"], `{}`); got != `{}` {
+			if got := callTool(t, toolsByName(t, src)["echo"], `{}`); got != `{}` {
 				t.Errorf("echo said %q", got)
 			}
 		})
@@ -228,10 +228,10 @@ func TestShared(t *testing.T) {
 
 func TestFilter(t *testing.T) {
 	t.Parallel()
-	var out log
-	srv := serve(t, streamable(t, shop()))
-	src := source(t, mcp.Options{URL: srv.URL, Filter: []string{"echo", "ehco"}, Description: "From the shop.", Logger: slog.New(slog.NewTextHandler(&out, nil))})
-	list, err := src.Tools(t.Context())
+	var out logBuffer
+	srv := startServer(t, newStreamableHandler(t, newShopServer()))
+	src := newSource(t, mcp.Options{URL: srv.URL, Filter: []string{"echo", "ehco"}, Description: "From the shop.", Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	list, err := src.ListTools(t.Context())
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d tools, %v", len(list), err)
 	}
@@ -245,17 +245,17 @@ func TestFilter(t *testing.T) {
 
 func TestIdempotent(t *testing.T) {
 	t.Parallel()
-	s := shop()
+	s := newShopServer()
 	hinted := func(name string, hints sdk.ToolAnnotations) {
 		s.AddTool(&sdk.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`), Annotations: &hints},
-			func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { return says(""), nil })
+			func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { return textResult(""), nil })
 	}
 	hinted("reads", sdk.ToolAnnotations{ReadOnlyHint: true})
 	hinted("repeats", sdk.ToolAnnotations{IdempotentHint: true})
-	srv := serve(t, streamable(t, s))
-	for name, tl := range tools(t, source(t, mcp.Options{URL: srv.URL})) {
-		if want := name == "reads"; tl.Idempotent() != want {
-			t.Errorf("%s: %v, want %v", name, tl.Idempotent(), want)
+	srv := startServer(t, newStreamableHandler(t, s))
+	for name, tl := range toolsByName(t, newSource(t, mcp.Options{URL: srv.URL})) {
+		if want := name == "reads"; tl.IsIdempotent() != want {
+			t.Errorf("%s: %v, want %v", name, tl.IsIdempotent(), want)
 		}
 	}
 }

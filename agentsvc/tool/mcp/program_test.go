@@ -15,14 +15,14 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// program is a server's program: act says how it behaves.
-func program(act string) {
+// runTestProgram is a server's program: act says how it behaves.
+func runTestProgram(act string) {
 	folder := os.Getenv("MCP_TEST_FOLDER")
-	leave := func(name, text string) {
+	writeMarker := func(name, text string) {
 		_ = os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600)
 	}
-	leave(fmt.Sprintf("started-%d", os.Getpid()), strings.Join(os.Environ(), "\n"))
-	s := shop()
+	writeMarker(fmt.Sprintf("started-%d", os.Getpid()), strings.Join(os.Environ(), "\n"))
+	s := newShopServer()
 	switch act {
 	case "quits":
 		os.Exit(3)
@@ -43,26 +43,26 @@ func program(act string) {
 		signal.Ignore(syscall.SIGTERM)
 		child := exec.Command("sleep", "3600")
 		if child.Start() == nil {
-			leave(fmt.Sprintf("child-%d", child.Process.Pid), "")
+			writeMarker(fmt.Sprintf("child-%d", child.Process.Pid), "")
 		}
 		_ = s.Run(context.Background(), &sdk.StdioTransport{})
 		time.Sleep(time.Hour)
 	}
-	add(s, "die", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { os.Exit(4); return nil, nil })
-	add(s, "flood", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	addTool(s, "die", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { os.Exit(4); return nil, nil })
+	addTool(s, "flood", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		line := []byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"` + strings.Repeat("a", 1<<19) + `"}}` + "\n")
 		for range 1 << 11 {
 			if _, err := os.Stdout.Write(line); err != nil {
 				os.Exit(5)
 			}
 		}
-		leave("flooded", "")
-		return says("flooded"), nil
+		writeMarker("flooded", "")
+		return textResult("flooded"), nil
 	})
-	add(s, "wait", "", func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		leave("waiting", "")
+	addTool(s, "wait", "", func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		writeMarker("waiting", "")
 		<-ctx.Done()
-		leave("cancelled", "")
+		writeMarker("cancelled", "")
 		return nil, ctx.Err()
 	})
 	_ = s.Run(context.Background(), &sdk.StdioTransport{})

@@ -16,8 +16,8 @@ import (
 	"stoa/agentsvc/tool/mcp"
 )
 
-// reference returns the path of a reference server's program.
-func reference(t *testing.T, name string) string {
+// findReferenceServer returns the path of a reference server's program.
+func findReferenceServer(t *testing.T, name string) string {
 	t.Helper()
 	folder := os.Getenv("STOA_TEST_MCP_SERVERS")
 	if folder == "" {
@@ -26,10 +26,10 @@ func reference(t *testing.T, name string) string {
 	return filepath.Join(folder, name)
 }
 
-// listen starts the reference server on a port and returns its address.
-func listen(t *testing.T, transport, path string) string {
+// startReferenceServer starts the reference server on a port and returns its address.
+func startReferenceServer(t *testing.T, transport, path string) string {
 	t.Helper()
-	program := reference(t, "mcp-server-everything")
+	program := findReferenceServer(t, "mcp-server-everything")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func listen(t *testing.T, transport, path string) string {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	eventually(t, "the reference server listens", func() bool {
+	waitUntil(t, "the reference server listens", func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()
@@ -64,17 +64,17 @@ func TestEverything(t *testing.T) {
 		options func(t *testing.T) mcp.Options
 	}{
 		{"stdio", func(t *testing.T) mcp.Options {
-			return mcp.Options{Command: reference(t, "mcp-server-everything"), Args: []string{"stdio"}, Env: map[string]string{"GREETING": "hello"}}
+			return mcp.Options{Command: findReferenceServer(t, "mcp-server-everything"), Args: []string{"stdio"}, Env: map[string]string{"GREETING": "hello"}}
 		}},
 		{"streamable HTTP", func(t *testing.T) mcp.Options {
-			return mcp.Options{URL: listen(t, "streamableHttp", "/mcp")}
+			return mcp.Options{URL: startReferenceServer(t, "streamableHttp", "/mcp")}
 		}},
-		{"SSE", func(t *testing.T) mcp.Options { return mcp.Options{URL: listen(t, "sse", "/sse")} }},
+		{"SSE", func(t *testing.T) mcp.Options { return mcp.Options{URL: startReferenceServer(t, "sse", "/sse")} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			src := source(t, tt.options(t))
-			have := tools(t, src)
+			src := newSource(t, tt.options(t))
+			have := toolsByName(t, src)
 			for _, c := range []struct{ tool, arguments, want string }{
 				{"echo", `{"message":"hi"}`, "Echo: hi"},
 				{"get-sum", `{"a":2,"b":40}`, "The sum of 2 and 40 is 42."},
@@ -83,7 +83,7 @@ func TestEverything(t *testing.T) {
 				{"get-resource-reference", `{"resourceType":"Text","resourceId":1}`, "Returning resource reference for Resource 1:"},
 				{"echo", `{}`, "error: "},
 			} {
-				if got := call(t, have[c.tool], c.arguments); !strings.HasPrefix(got, c.want) {
+				if got := callTool(t, have[c.tool], c.arguments); !strings.HasPrefix(got, c.want) {
 					t.Errorf("%s said %q, want %q", c.tool, got, c.want)
 				}
 			}
@@ -92,14 +92,14 @@ func TestEverything(t *testing.T) {
 					t.Errorf("the server offers %s, as if we had offered it something", offered)
 				}
 			}
-			within, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			limitedCtx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			began := time.Now()
-			_, err := have["trigger-long-running-operation"].Call(within, tool.Input{Arguments: []byte(`{"duration":30,"steps":3}`)})
+			_, err := have["trigger-long-running-operation"].Call(limitedCtx, tool.Input{Arguments: []byte(`{"duration":30,"steps":3}`)})
 			if err == nil || time.Since(began) > 5*time.Second {
 				t.Errorf("the long call: %v after %v", err, time.Since(began))
 			}
-			if got := call(t, have["echo"], `{"message":"still"}`); got != "Echo: still" {
+			if got := callTool(t, have["echo"], `{"message":"still"}`); got != "Echo: still" {
 				t.Errorf("after it: %q", got)
 			}
 		})
@@ -110,27 +110,27 @@ func TestEverything(t *testing.T) {
 func TestFilesystem(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	src := source(t, mcp.Options{
-		Command: reference(t, "mcp-server-filesystem"), Args: []string{folder}, Filter: []string{"write_file", "read_text_file", "list_directory"},
+	src := newSource(t, mcp.Options{
+		Command: findReferenceServer(t, "mcp-server-filesystem"), Args: []string{folder}, Filter: []string{"write_file", "read_text_file", "list_directory"},
 	})
-	have := tools(t, src)
+	have := toolsByName(t, src)
 	if len(have) != 3 {
 		t.Errorf("%d tools", len(have))
 	}
 	file := filepath.Join(folder, "a.txt")
-	call(t, have["write_file"], fmt.Sprintf(`{"path":%q,"content":"words"}`, file))
+	callTool(t, have["write_file"], fmt.Sprintf(`{"path":%q,"content":"words"}`, file))
 	if text, err := os.ReadFile(file); string(text) != "words" {
 		t.Errorf("the file holds %q, %v", text, err)
 	}
-	if got := call(t, have["read_text_file"], fmt.Sprintf(`{"path":%q}`, file)); got != "words" {
+	if got := callTool(t, have["read_text_file"], fmt.Sprintf(`{"path":%q}`, file)); got != "words" {
 		t.Errorf("read %q", got)
 	}
-	if got := call(t, have["read_text_file"], `{"path":"/etc/passwd"}`); !strings.HasPrefix(got, "error: ") || strings.Contains(got, "root:") {
+	if got := callTool(t, have["read_text_file"], `{"path":"/etc/passwd"}`); !strings.HasPrefix(got, "error: ") || strings.Contains(got, "root:") {
 		t.Errorf("read %q", got)
 	}
 	var again []string
 	for name, tl := range have {
-		if tl.Idempotent() {
+		if tl.IsIdempotent() {
 			again = append(again, name)
 		}
 	}

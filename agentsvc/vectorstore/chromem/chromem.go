@@ -22,43 +22,43 @@ type Options struct {
 
 // Store is a vector store in this process.
 type Store struct {
-	o  Options
-	mu sync.RWMutex // the library reads some of its maps without its own
-	db *chromem.DB  // nil until it is first used
+	options Options
+	mu      sync.RWMutex // the library reads some of its maps without its own
+	db      *chromem.DB  // nil until it is first used
 }
 
 // New returns a store. It touches the folder when it is first used.
-func New(o Options) *Store { return &Store{o: o} }
+func New(o Options) *Store { return &Store{options: o} }
 
-// open reads the folder once. The caller holds the lock for writing.
-func (s *Store) open() error {
+// openDB reads the folder once. The caller holds the lock for writing.
+func (s *Store) openDB() error {
 	switch {
 	case s.db != nil:
 		return nil
-	case s.o.Path == "":
+	case s.options.Path == "":
 		s.db = chromem.NewDB()
 		return nil
 	}
-	db, err := chromem.NewPersistentDB(s.o.Path, s.o.Compress)
+	db, err := chromem.NewPersistentDB(s.options.Path, s.options.Compress)
 	if err != nil {
-		return fmt.Errorf("open the vector store at %s: %w", s.o.Path, err)
+		return fmt.Errorf("open the vector store at %s: %w", s.options.Path, err)
 	}
 	s.db = db
 	return nil
 }
 
-// collection returns a collection, nil for one that is not there. The caller holds the lock for reading.
-func (s *Store) collection(name string) *chromem.Collection {
-	return s.db.GetCollection(name, noEmbedding)
+// findCollection returns a collection, nil for one that is not there. The caller holds the lock for reading.
+func (s *Store) findCollection(name string) *chromem.Collection {
+	return s.db.GetCollection(name, rejectEmbedding)
 }
 
-// reading locks for reading what is open.
-func (s *Store) reading() (unlock func(), err error) {
+// lockForRead locks for reading what is open.
+func (s *Store) lockForRead() (unlock func(), err error) {
 	s.mu.RLock()
 	if s.db == nil {
 		s.mu.RUnlock()
 		s.mu.Lock()
-		err := s.open()
+		err := s.openDB()
 		s.mu.Unlock()
 		if err != nil {
 			return nil, err
@@ -68,19 +68,19 @@ func (s *Store) reading() (unlock func(), err error) {
 	return s.mu.RUnlock, nil
 }
 
-// noEmbedding is called for documents without a vector, of which there are none.
-func noEmbedding(context.Context, string) ([]float32, error) {
+// rejectEmbedding is called for documents without a vector, of which there are none.
+func rejectEmbedding(context.Context, string) ([]float32, error) {
 	return nil, errors.New("a document has no vector")
 }
 
-// Put implements [vectorstore.Store].
-func (s *Store) Put(ctx context.Context, collection string, docs []vectorstore.Document) error {
+// UpsertDocuments implements [vectorstore.Store].
+func (s *Store) UpsertDocuments(ctx context.Context, collection string, docs []vectorstore.Document) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.open(); err != nil || len(docs) == 0 {
+	if err := s.openDB(); err != nil || len(docs) == 0 {
 		return err
 	}
-	c, err := s.db.GetOrCreateCollection(collection, nil, noEmbedding)
+	c, err := s.db.GetOrCreateCollection(collection, nil, rejectEmbedding)
 	if err != nil {
 		return fmt.Errorf("open collection %s: %w", collection, err)
 	}
@@ -92,14 +92,14 @@ func (s *Store) Put(ctx context.Context, collection string, docs []vectorstore.D
 	return nil
 }
 
-// Missing implements [vectorstore.Store].
-func (s *Store) Missing(ctx context.Context, collection string, ids []string) ([]string, error) {
-	unlock, err := s.reading()
+// FindMissing implements [vectorstore.Store].
+func (s *Store) FindMissing(ctx context.Context, collection string, ids []string) ([]string, error) {
+	unlock, err := s.lockForRead()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	c := s.collection(collection)
+	c := s.findCollection(collection)
 	if c == nil {
 		return ids, nil
 	}
@@ -111,12 +111,12 @@ func (s *Store) Missing(ctx context.Context, collection string, ids []string) ([
 
 // Search implements [vectorstore.Store].
 func (s *Store) Search(ctx context.Context, collection string, q vectorstore.Query) ([]vectorstore.Match, error) {
-	unlock, err := s.reading()
+	unlock, err := s.lockForRead()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	c := s.collection(collection)
+	c := s.findCollection(collection)
 	if c == nil || c.Count() == 0 || q.Limit < 1 {
 		return nil, nil
 	}
@@ -135,35 +135,35 @@ func (s *Store) Search(ctx context.Context, collection string, q vectorstore.Que
 	return matches, nil
 }
 
-// Delete implements [vectorstore.Store].
-func (s *Store) Delete(ctx context.Context, collection string, ids []string) error {
+// DeleteDocuments implements [vectorstore.Store].
+func (s *Store) DeleteDocuments(ctx context.Context, collection string, ids []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.open(); err != nil {
+	if err := s.openDB(); err != nil {
 		return err
 	}
-	c := s.collection(collection)
+	c := s.findCollection(collection)
 	if c == nil {
 		return nil
 	}
-	there := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+	existing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 		_, err := c.GetByID(ctx, id)
 		return err != nil
 	})
-	if len(there) == 0 {
+	if len(existing) == 0 {
 		return nil
 	}
-	if err := c.Delete(ctx, nil, nil, there...); err != nil {
+	if err := c.Delete(ctx, nil, nil, existing...); err != nil {
 		return fmt.Errorf("delete from collection %s: %w", collection, err)
 	}
 	return nil
 }
 
-// Drop implements [vectorstore.Store].
-func (s *Store) Drop(_ context.Context, collection string) error {
+// DropCollection implements [vectorstore.Store].
+func (s *Store) DropCollection(_ context.Context, collection string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.open(); err != nil {
+	if err := s.openDB(); err != nil {
 		return err
 	}
 	if err := s.db.DeleteCollection(collection); err != nil {

@@ -15,7 +15,7 @@ func TestStore(t *testing.T) {
 	for name, o := range map[string]chromem.Options{"memory": {}, "folder": {Path: "x"}, "compressed": {Path: "x", Compress: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			vectorstoretest.Run(t, func(t *testing.T) vectorstore.Store {
+			vectorstoretest.RunSuite(t, func(t *testing.T) vectorstore.Store {
 				if o.Path != "" {
 					o.Path = filepath.Join(t.TempDir(), "vectors")
 				}
@@ -34,7 +34,7 @@ func TestFolder(t *testing.T) {
 	if _, err := os.Stat(o.Path); err == nil {
 		t.Error("the folder is made before it is used")
 	}
-	if err := first.Put(t.Context(), "c", docs); err != nil {
+	if err := first.UpsertDocuments(t.Context(), "c", docs); err != nil {
 		t.Fatal(err)
 	}
 	got, err := chromem.New(o).Search(t.Context(), "c", vectorstore.Query{Vector: []float32{0, 2}, Limit: 1, Where: map[string]string{"a": "b"}})
@@ -43,15 +43,15 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestFolderThatCannotBe tells so instead of keeping vectors nowhere.
-func TestFolderThatCannotBe(t *testing.T) {
+// TestUnusableFolder tells so instead of keeping vectors nowhere.
+func TestUnusableFolder(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := chromem.New(chromem.Options{Path: file})
-	if err := s.Put(t.Context(), "c", []vectorstore.Document{{ID: "x", Vector: []float32{1}}}); err == nil {
+	if err := s.UpsertDocuments(t.Context(), "c", []vectorstore.Document{{ID: "x", Vector: []float32{1}}}); err == nil {
 		t.Error("a file serves as a folder")
 	}
 	if _, err := s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{1}, Limit: 1}); err == nil {

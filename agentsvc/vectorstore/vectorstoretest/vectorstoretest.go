@@ -12,17 +12,17 @@ import (
 	"stoa/agentsvc/vectorstore"
 )
 
-// Run holds the stores that open returns to what [vectorstore.Store] promises. Each test has one of its own.
-func Run(t *testing.T, open func(t *testing.T) vectorstore.Store) {
+// RunSuite holds the stores that open returns to what [vectorstore.Store] promises. Each test has one of its own.
+func RunSuite(t *testing.T, newStore func(t *testing.T) vectorstore.Store) {
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T, s vectorstore.Store)
 	}{
-		{"search", search}, {"score", score}, {"limits", limits}, {"where", where}, {"replace", replace}, {"missing", missing},
-		{"delete", remove}, {"drop", drop}, {"collections are apart", apart}, {"empty", empty}, {"concurrent", concurrent},
+		{"search", testSearch}, {"score", testScore}, {"limits", testLimits}, {"where", testWhere}, {"replace", testReplace}, {"missing", testMissing},
+		{"delete", testDelete}, {"drop", testDropCollection}, {"collections are apart", testCollectionsIsolated}, {"empty", testEmpty}, {"concurrent", testConcurrentUse},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := open(t)
+			s := newStore(t)
 			c.test(t, s)
 			if err := s.Close(); err != nil {
 				t.Error(err)
@@ -31,8 +31,8 @@ func Run(t *testing.T, open func(t *testing.T) vectorstore.Store) {
 	}
 }
 
-// compass are documents that point in four directions.
-func compass() []vectorstore.Document {
+// compassDocuments are documents that point in four directions.
+func compassDocuments() []vectorstore.Document {
 	return []vectorstore.Document{
 		{ID: "east", Vector: []float32{1, 0}, Text: "east of here", Metadata: map[string]string{"axis": "x", "sign": "+"}},
 		{ID: "north", Vector: []float32{0, 3}, Text: "north of here", Metadata: map[string]string{"axis": "y", "sign": "+"}},
@@ -41,15 +41,15 @@ func compass() []vectorstore.Document {
 	}
 }
 
-func put(t *testing.T, s vectorstore.Store, collection string, docs ...vectorstore.Document) {
+func upsertDocuments(t *testing.T, s vectorstore.Store, collection string, docs ...vectorstore.Document) {
 	t.Helper()
-	if err := s.Put(t.Context(), collection, docs); err != nil {
+	if err := s.UpsertDocuments(t.Context(), collection, docs); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// found returns the ids of what a search finds.
-func found(t *testing.T, s vectorstore.Store, collection string, q vectorstore.Query) []string {
+// searchIDs returns the ids of what a search finds.
+func searchIDs(t *testing.T, s vectorstore.Store, collection string, q vectorstore.Query) []string {
 	t.Helper()
 	matches, err := s.Search(t.Context(), collection, q)
 	if err != nil {
@@ -62,21 +62,21 @@ func found(t *testing.T, s vectorstore.Store, collection string, q vectorstore.Q
 	return ids
 }
 
-func want(t *testing.T, got []string, want ...string) {
+func requireIDs(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(append([]string{}, want...), append([]string{}, got...)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func search(t *testing.T, s vectorstore.Store) {
-	put(t, s, "c", compass()...)
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{10, 1}, Limit: 2}), "east", "north")
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{-1, -2}, Limit: 4, MinScore: -2}), "south", "west", "east", "north")
+func testSearch(t *testing.T, s vectorstore.Store) {
+	upsertDocuments(t, s, "c", compassDocuments()...)
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{10, 1}, Limit: 2}), "east", "north")
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{-1, -2}, Limit: 4, MinScore: -2}), "south", "west", "east", "north")
 }
 
-func score(t *testing.T, s vectorstore.Store) {
-	put(t, s, "c", compass()...)
+func testScore(t *testing.T, s vectorstore.Store) {
+	upsertDocuments(t, s, "c", compassDocuments()...)
 	got, err := s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{5, 5}, Limit: 1})
 	if err != nil || len(got) != 1 {
 		t.Fatal(got, err)
@@ -89,108 +89,108 @@ func score(t *testing.T, s vectorstore.Store) {
 	}
 }
 
-func limits(t *testing.T, s vectorstore.Store) {
-	put(t, s, "c", compass()...)
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 100, MinScore: 0.5}), "east")
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}}))
+func testLimits(t *testing.T, s vectorstore.Store) {
+	upsertDocuments(t, s, "c", compassDocuments()...)
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 100, MinScore: 0.5}), "east")
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}}))
 }
 
-func where(t *testing.T, s vectorstore.Store) {
-	put(t, s, "c", compass()...)
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2, Where: map[string]string{"axis": "y"}}), "north", "south")
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2, Where: map[string]string{"axis": "y", "sign": "-"}}), "south")
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2, Where: map[string]string{"axis": "z"}}))
+func testWhere(t *testing.T, s vectorstore.Store) {
+	upsertDocuments(t, s, "c", compassDocuments()...)
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2, Where: map[string]string{"axis": "y"}}), "north", "south")
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2, Where: map[string]string{"axis": "y", "sign": "-"}}), "south")
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2, Where: map[string]string{"axis": "z"}}))
 }
 
-func replace(t *testing.T, s vectorstore.Store) {
-	put(t, s, "c", compass()...)
-	put(t, s, "c", vectorstore.Document{ID: "west", Vector: []float32{1, 0.01}, Text: "moved"})
+func testReplace(t *testing.T, s vectorstore.Store) {
+	upsertDocuments(t, s, "c", compassDocuments()...)
+	upsertDocuments(t, s, "c", vectorstore.Document{ID: "west", Vector: []float32{1, 0.01}, Text: "moved"})
 	got, err := s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{1, 0.02}, Limit: 2})
 	if err != nil || len(got) != 2 || got[0].Text != "moved" || got[1].ID != "east" {
 		t.Error(got, err)
 	}
 }
 
-func missing(t *testing.T, s vectorstore.Store) {
+func testMissing(t *testing.T, s vectorstore.Store) {
 	ids := []string{"up", "east", "down", "south"}
-	got, err := s.Missing(t.Context(), "c", ids)
+	got, err := s.FindMissing(t.Context(), "c", ids)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, got, ids...)
-	put(t, s, "c", compass()...)
-	if got, err = s.Missing(t.Context(), "c", ids); err != nil {
+	requireIDs(t, got, ids...)
+	upsertDocuments(t, s, "c", compassDocuments()...)
+	if got, err = s.FindMissing(t.Context(), "c", ids); err != nil {
 		t.Fatal(err)
 	}
-	want(t, got, "up", "down")
+	requireIDs(t, got, "up", "down")
 }
 
-func remove(t *testing.T, s vectorstore.Store) {
-	put(t, s, "c", compass()...)
+func testDelete(t *testing.T, s vectorstore.Store) {
+	upsertDocuments(t, s, "c", compassDocuments()...)
 	for range 2 {
-		if err := s.Delete(t.Context(), "c", []string{"east", "nowhere"}); err != nil {
+		if err := s.DeleteDocuments(t.Context(), "c", []string{"east", "nowhere"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2}), "north", "south", "west")
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2}), "north", "south", "west")
 }
 
-func drop(t *testing.T, s vectorstore.Store) {
-	put(t, s, "c", compass()...)
-	put(t, s, "d", compass()...)
+func testDropCollection(t *testing.T, s vectorstore.Store) {
+	upsertDocuments(t, s, "c", compassDocuments()...)
+	upsertDocuments(t, s, "d", compassDocuments()...)
 	for range 2 {
-		if err := s.Drop(t.Context(), "c"); err != nil {
+		if err := s.DropCollection(t.Context(), "c"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}))
-	want(t, found(t, s, "d", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}), "east")
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}))
+	requireIDs(t, searchIDs(t, s, "d", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}), "east")
 }
 
-func apart(t *testing.T, s vectorstore.Store) {
-	put(t, s, "alice", compass()...)
-	put(t, s, "bob", vectorstore.Document{ID: "mine", Vector: []float32{0, 1}})
-	want(t, found(t, s, "bob", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2}), "mine")
-	if err := s.Delete(t.Context(), "bob", []string{"east"}); err != nil {
+func testCollectionsIsolated(t *testing.T, s vectorstore.Store) {
+	upsertDocuments(t, s, "alice", compassDocuments()...)
+	upsertDocuments(t, s, "bob", vectorstore.Document{ID: "mine", Vector: []float32{0, 1}})
+	requireIDs(t, searchIDs(t, s, "bob", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2}), "mine")
+	if err := s.DeleteDocuments(t.Context(), "bob", []string{"east"}); err != nil {
 		t.Fatal(err)
 	}
-	want(t, found(t, s, "alice", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 1}), "east")
-	got, err := s.Missing(t.Context(), "bob", []string{"east"})
+	requireIDs(t, searchIDs(t, s, "alice", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 1}), "east")
+	got, err := s.FindMissing(t.Context(), "bob", []string{"east"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, got, "east")
+	requireIDs(t, got, "east")
 }
 
-func empty(t *testing.T, s vectorstore.Store) {
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}))
-	if err := s.Delete(t.Context(), "c", []string{"x"}); err != nil {
+func testEmpty(t *testing.T, s vectorstore.Store) {
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}))
+	if err := s.DeleteDocuments(t.Context(), "c", []string{"x"}); err != nil {
 		t.Error(err)
 	}
-	put(t, s, "c")
-	want(t, found(t, s, "c", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}))
+	upsertDocuments(t, s, "c")
+	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}))
 }
 
-func concurrent(t *testing.T, s vectorstore.Store) {
+func testConcurrentUse(t *testing.T, s vectorstore.Store) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
 			id := fmt.Sprint(i)
-			if err := s.Put(t.Context(), "c", []vectorstore.Document{{ID: id, Vector: []float32{1, float32(i)}}}); err != nil {
+			if err := s.UpsertDocuments(t.Context(), "c", []vectorstore.Document{{ID: id, Vector: []float32{1, float32(i)}}}); err != nil {
 				t.Error(err)
 			}
 			if _, err := s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{1, 1}, Limit: 3}); err != nil {
 				t.Error(err)
 			}
 			if i%2 == 0 {
-				if err := s.Delete(t.Context(), "c", []string{id}); err != nil {
+				if err := s.DeleteDocuments(t.Context(), "c", []string{id}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if n := len(found(t, s, "c", vectorstore.Query{Vector: []float32{1, 1}, Limit: 100, MinScore: -2})); n != 4 {
+	if n := len(searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 1}, Limit: 100, MinScore: -2})); n != 4 {
 		t.Errorf("%d documents are left, want 4", n)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // TestDrain stops a process in the middle of a call: the call is answered before the process ends.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	engines(t, func(t *testing.T, c *cluster) {
+	forEachEngine(t, func(t *testing.T, c *cluster) {
 		n := c.nodes[0]
 		type end struct {
 			task task
@@ -24,15 +24,15 @@ func TestDrain(t *testing.T) {
 		}
 		answered := make(chan end, 1)
 		go func() {
-			got, err := n.send(t.Context(), message{text: "slow answer"})
+			got, err := n.sendMessage(t.Context(), message{text: "slow answer"})
 			answered <- end{got, err}
 		}()
-		c.within(5*time.Second, "the call is at work", func() bool { return n.metric("stoa_runs_inflight") == 1 })
-		if err := n.End(syscall.SIGTERM); err != nil {
-			t.Errorf("the process ended with %v:\n%s", err, n.complaints())
+		c.waitWithin(5*time.Second, "the call is at work", func() bool { return n.readMetric("stoa_runs_inflight") == 1 })
+		if err := n.SignalAndWait(syscall.SIGTERM); err != nil {
+			t.Errorf("the process ended with %v:\n%s", err, n.filteredOutput())
 		}
-		if a := <-answered; a.err != nil || a.task.text() != "one two answer" {
-			t.Errorf("the call was answered %q, %v", a.task.text(), a.err)
+		if a := <-answered; a.err != nil || a.task.lastText() != "one two answer" {
+			t.Errorf("the call was answered %q, %v", a.task.lastText(), a.err)
 		}
 	})
 }
@@ -41,43 +41,43 @@ func TestDrain(t *testing.T) {
 // begins later is of the new revision. What is invalid changes nothing and says why.
 func TestF17Reload(t *testing.T) {
 	t.Parallel()
-	c := up(t, setup{nodes: 2})
-	put := func(config string) error {
-		return c.nodes[1].admin().ask(t.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"config": config}, nil)
+	c := startCluster(t, clusterOptions{nodes: 2})
+	setConfig := func(config string) error {
+		return c.nodes[1].adminClient().requestJSON(t.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"config": config}, nil)
 	}
-	held, repeated := c.tools.gates.close("held"), c.tools.gates.close("killed")
-	first := c.live(c.nodes[0], message{text: "record held"})
-	second := c.live(c.nodes[0], message{text: "repeat killed"})
-	held.await(t)
-	repeated.await(t)
-	newer := strings.NewReplacer("recorded: ", "NEWER: ", "repeated: ", "NEWER: ").Replace(c.config())
-	c.must(put(newer))
-	c.within(5*time.Second, "every process has the new revision", func() bool {
+	blocked, repeated := c.tools.barriers.blockRequests("held"), c.tools.barriers.blockRequests("killed")
+	first := c.startTaskAt(c.nodes[0], message{text: "record held"})
+	second := c.startTaskAt(c.nodes[0], message{text: "repeat killed"})
+	blocked.waitForRequest(t)
+	repeated.waitForRequest(t)
+	newer := strings.NewReplacer("recorded: ", "NEWER: ", "repeated: ", "NEWER: ").Replace(c.appConfig())
+	c.requireNoError(setConfig(newer))
+	c.waitWithin(5*time.Second, "every process has the new revision", func() bool {
 		for i, n := range c.nodes {
-			if got, err := n.send(t.Context(), message{text: "record probe" + itoa(i)}); err != nil || !strings.HasPrefix(got.text(), "NEWER") {
+			if got, err := n.sendMessage(t.Context(), message{text: "record probe" + itoa(i)}); err != nil || !strings.HasPrefix(got.lastText(), "NEWER") {
 				return false
 			}
 		}
 		return true
 	})
-	held.release()
-	if got := c.restsAs(c.nodes[1], "", first, "completed", rescue); !strings.Contains(got.text(), "recorded: ") {
-		t.Errorf("a run that began before says %q", got.text())
+	blocked.releaseRequests()
+	if got := c.waitForState(c.nodes[1], "", first, "completed", rescueTimeout); !strings.Contains(got.lastText(), "recorded: ") {
+		t.Errorf("a run that began before says %q", got.lastText())
 	}
-	c.nodes[0].kill()
-	repeated.release()
-	if got := c.restsAs(c.nodes[1], "", second, "completed", rescue); !strings.Contains(got.text(), "repeated: ") {
-		t.Errorf("a run that began before and was rescued says %q", got.text())
+	c.nodes[0].killProcess()
+	repeated.releaseRequests()
+	if got := c.waitForState(c.nodes[1], "", second, "completed", rescueTimeout); !strings.Contains(got.lastText(), "repeated: ") {
+		t.Errorf("a run that began before and was rescued says %q", got.lastText())
 	}
-	err := put("agnets: {}\n")
-	var r *refusal
+	err := setConfig("agnets: {}\n")
+	var r *responseError
 	if !errors.As(err, &r) || r.status != http.StatusBadRequest || !strings.Contains(r.body, "agnets") {
 		t.Errorf("an invalid configuration is answered %v", err)
 	}
-	got, err := c.nodes[1].send(t.Context(), message{text: "record last"})
-	c.must(err)
-	if !strings.HasPrefix(got.text(), "NEWER") {
-		t.Errorf("after an invalid configuration the agent says %q", got.text())
+	got, err := c.nodes[1].sendMessage(t.Context(), message{text: "record last"})
+	c.requireNoError(err)
+	if !strings.HasPrefix(got.lastText(), "NEWER") {
+		t.Errorf("after an invalid configuration the agent says %q", got.lastText())
 	}
 }
 
@@ -92,30 +92,30 @@ func TestF17File(t *testing.T) {
 		}
 	}
 	write("llms: {m: {provider: scripted}}\nagents: {assistant: {llm: m}}\n")
-	c := up(t, setup{sqlite: true, args: []string{"--config", file, "--watch"}})
+	c := startCluster(t, clusterOptions{sqlite: true, args: []string{"--config", file, "--watch"}})
 	n := c.nodes[0]
-	n.token = c.mint("default", "ana")
+	n.token = c.createToken("default", "ana")
 	probes := 0
-	says := func(begins string) bool {
+	hasPrefix := func(begins string) bool {
 		probes++
-		got, err := n.send(t.Context(), message{text: "record probe" + itoa(probes)})
-		return err == nil && strings.HasPrefix(got.text(), begins)
+		got, err := n.sendMessage(t.Context(), message{text: "record probe" + itoa(probes)})
+		return err == nil && strings.HasPrefix(got.lastText(), begins)
 	}
-	write(c.config())
-	c.within(5*time.Second, "the file is read", func() bool { return says("recorded: ") })
-	held := c.tools.gates.close("held")
-	id := c.live(n, message{text: "record held"})
-	held.await(t)
-	write(strings.ReplaceAll(c.config(), "recorded: ", "NEWER: "))
-	c.within(5*time.Second, "the changed file is read", func() bool { return says("NEWER: ") })
+	write(c.appConfig())
+	c.waitWithin(5*time.Second, "the file is read", func() bool { return hasPrefix("recorded: ") })
+	blocked := c.tools.barriers.blockRequests("held")
+	id := c.startTaskAt(n, message{text: "record held"})
+	blocked.waitForRequest(t)
+	write(strings.ReplaceAll(c.appConfig(), "recorded: ", "NEWER: "))
+	c.waitWithin(5*time.Second, "the changed file is read", func() bool { return hasPrefix("NEWER: ") })
 	write("agnets: {}\n")
-	c.within(5*time.Second, "what is wrong with the file is told", func() bool { return strings.Contains(n.Output(), "agnets") })
-	if !says("NEWER: ") {
+	c.waitWithin(5*time.Second, "what is wrong with the file is told", func() bool { return strings.Contains(n.Output(), "agnets") })
+	if !hasPrefix("NEWER: ") {
 		t.Error("an invalid file has replaced the one before")
 	}
-	held.release()
-	if got := c.restsAs(n, "", id, "completed", rescue); !strings.Contains(got.text(), "recorded: ") {
-		t.Errorf("a run that began before says %q", got.text())
+	blocked.releaseRequests()
+	if got := c.waitForState(n, "", id, "completed", rescueTimeout); !strings.Contains(got.lastText(), "recorded: ") {
+		t.Errorf("a run that began before says %q", got.lastText())
 	}
 }
 
@@ -124,34 +124,36 @@ func TestF17File(t *testing.T) {
 // no row stays. Its neighbour has the same schedules, and at each hour that strikes shows that they would have started something.
 func TestF18Suspend(t *testing.T) {
 	t.Parallel()
-	c := up(t, setup{nodes: 2})
-	timed := c.config() + "  hourly: {llm: script, trigger: {type: schedule, cron: \"0 * * * *\", input: hello tick}}\n"
+	c := startCluster(t, clusterOptions{nodes: 2})
+	timed := c.appConfig() + "  hourly: {llm: script, trigger: {type: schedule, cron: \"0 * * * *\", input: hello tick}}\n"
 	for i := range 8 {
 		timed += fmt.Sprintf("  half%d: {llm: script, trigger: {type: schedule, cron: \"30 * * * *\", input: hello tick}}\n", i)
 	}
-	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"config": timed}, nil))
-	c.app("globex", timed)
-	neighbour := &client{base: c.nodes[0].base, token: c.mint("globex", "bob"), http: c.client}
-	_, err := neighbour.send(t.Context(), message{text: "hi"})
-	c.must(err)
+	c.requireNoError(c.nodes[0].adminClient().requestJSON(t.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"config": timed}, nil))
+	c.createApp("globex", timed)
+	neighbour := &client{baseURL: c.nodes[0].baseURL, token: c.createToken("globex", "bob"), http: c.client}
+	_, err := neighbour.sendMessage(t.Context(), message{text: "hi"})
+	c.requireNoError(err)
 	tenants := map[string]string{}
-	for _, row := range c.sql("SELECT name, tenant FROM app") {
+	for _, row := range c.querySQL("SELECT name, tenant FROM app") {
 		tenants[row[0].(string)] = row[1].(string)
 	}
 	tenant := tenants["acme"]
-	count := func(query, app string) int64 { return c.sql("SELECT COUNT(*) FROM "+query, tenants[app])[0][0].(int64) }
+	count := func(query, app string) int64 {
+		return c.querySQL("SELECT COUNT(*) FROM "+query, tenants[app])[0][0].(int64)
+	}
 	known := func(app string) bool { return count("schedule WHERE tenant = $1", app) == 9 }
 	ticks := func(app string) int64 { return count("task WHERE agent = 'hourly' AND tenant = $1", app) }
-	c.within(15*time.Second, "the schedules are known", func() bool { return known("acme") && known("globex") })
+	c.waitWithin(15*time.Second, "the schedules are known", func() bool { return known("acme") && known("globex") })
 
 	// strike has the next hour begin, and wants both apps to have had as many ticks as that.
 	strike := func(acme, globex int64) {
 		t.Helper()
-		c.calm()
-		c.setTime(c.time().Truncate(time.Hour).Add(time.Hour))
-		c.within(30*time.Second, "the neighbour's tick is a task", func() bool { return ticks("globex") == globex })
-		time.Sleep(stale) // each process looks twice and more
-		c.calm()
+		c.waitUntilIdle()
+		c.setDatabaseTime(c.databaseTime().Truncate(time.Hour).Add(time.Hour))
+		c.waitWithin(30*time.Second, "the neighbour's tick is a task", func() bool { return ticks("globex") == globex })
+		time.Sleep(staleThreshold) // each process looks twice and more
+		c.waitUntilIdle()
 		if n := ticks("acme"); n != acme {
 			t.Errorf("the app has had %d ticks, want %d", n, acme)
 		}
@@ -159,19 +161,19 @@ func TestF18Suspend(t *testing.T) {
 	// due makes schedules due that have started nothing in the last hour.
 	due := func() {
 		t.Helper()
-		at := c.time().Truncate(time.Hour).Add(-30 * time.Minute)
-		c.sql("UPDATE schedule SET next_at = $1 WHERE tenant = $2 AND agent LIKE 'half%' RETURNING agent", at.UnixMicro(), tenant)
+		at := c.databaseTime().Truncate(time.Hour).Add(-30 * time.Minute)
+		c.querySQL("UPDATE schedule SET next_at = $1 WHERE tenant = $2 AND agent LIKE 'half%' RETURNING agent", at.UnixMicro(), tenant)
 	}
 	begin := func() chan error {
 		ended := make(chan error, 4)
 		for _, n := range c.nodes {
 			go func() {
-				_, err := n.send(t.Context(), message{text: "record late"})
+				_, err := n.sendMessage(t.Context(), message{text: "record late"})
 				ended <- err
 			}()
 			go func() {
 				m := message{text: "record late"}
-				ended <- n.stream(t.Context(), m.path(), call("message:stream", m.params()), func(event) bool { return true })
+				ended <- n.streamEvents(t.Context(), m.agentPath(), rpcCall("message:stream", m.rpcParams()), func(event) bool { return true })
 			}()
 		}
 		return ended
@@ -188,44 +190,44 @@ func TestF18Suspend(t *testing.T) {
 			}
 		}
 		for _, n := range c.nodes {
-			c.within(5*time.Second-time.Since(began), "every process refuses", func() bool {
-				_, err := n.send(t.Context(), message{text: "hi"})
+			c.waitWithin(5*time.Second-time.Since(began), "every process refuses", func() bool {
+				_, err := n.sendMessage(t.Context(), message{text: "hi"})
 				return err != nil
 			})
 		}
-		say(t, "refused everywhere after %v", time.Since(began).Round(time.Millisecond))
+		reportf(t, "refused everywhere after %v", time.Since(began).Round(time.Millisecond))
 	}
 
 	// owe has a callback under way whose receiver has not answered yet: it would be sent again.
-	owe := func(word string) *gate {
+	startCallback := func(word string) *requestBarrier {
 		t.Helper()
-		gate := c.tools.gates.close("callback/" + word)
-		c.callBack(c.nodes[0], "hello "+word, word)
-		gate.await(t)
-		return gate
+		barrier := c.tools.barriers.blockRequests("callback/" + word)
+		c.deliverWithCallback(c.nodes[0], "hello "+word, word)
+		barrier.waitForRequest(t)
+		return barrier
 	}
-	calledBack := func(word string, times int) bool { return len(c.tools.of("callback/"+word)) == times }
+	calledBack := func(word string, times int) bool { return len(c.tools.effectsNamed("callback/"+word)) == times }
 
 	strike(1, 1)
-	gate := c.tools.gates.close("late")
+	barrier := c.tools.barriers.blockRequests("late")
 	ended := begin()
 	for range 4 {
-		gate.await(t)
+		barrier.waitForRequest(t)
 	}
 	due()
-	owed := owe("suspended")
+	callback := startCallback("suspended")
 	began := time.Now()
-	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPost, "/admin/apps/acme:suspend", map[string]any{}, nil))
+	c.requireNoError(c.nodes[0].adminClient().requestJSON(t.Context(), http.MethodPost, "/admin/apps/acme:suspend", map[string]any{}, nil))
 	refusals(ended, began)
-	c.within(5*time.Second-time.Since(began), "no run of the app is at work and no tick of it is due", func() bool {
+	c.waitWithin(5*time.Second-time.Since(began), "no run of the app is at work and no tick of it is due", func() bool {
 		return count("run WHERE state = 'running' AND tenant = $1", "acme")+count("schedule WHERE tenant = $1", "acme") == 0
 	})
 	before := count("event WHERE tenant = $1", "acme")
-	gate.release()
-	owed.release()
+	barrier.releaseRequests()
+	callback.releaseRequests()
 	strike(1, 2)
 	if !calledBack("suspended", 1) {
-		t.Errorf("a suspended app calls back: %v", c.tools.of("callback/suspended"))
+		t.Errorf("a suspended app calls back: %v", c.tools.effectsNamed("callback/suspended"))
 	}
 	if after := count("event WHERE tenant = $1", "acme"); after != before {
 		t.Errorf("a suspended app's log grew from %v to %v events", before, after)
@@ -233,50 +235,50 @@ func TestF18Suspend(t *testing.T) {
 	if n := count("schedule WHERE tenant = $1", "acme"); n != 0 {
 		t.Errorf("a suspended app has %d schedules", n)
 	}
-	c.must(c.nodes[1].admin().ask(t.Context(), http.MethodPost, "/admin/apps/acme:resume", map[string]any{}, nil))
+	c.requireNoError(c.nodes[1].adminClient().requestJSON(t.Context(), http.MethodPost, "/admin/apps/acme:resume", map[string]any{}, nil))
 	for _, n := range c.nodes {
-		c.within(5*time.Second, "every process answers again", func() bool {
-			_, err := n.send(t.Context(), message{text: "hi"})
+		c.waitWithin(5*time.Second, "every process answers again", func() bool {
+			_, err := n.sendMessage(t.Context(), message{text: "hi"})
 			return err == nil
 		})
 	}
-	c.within(15*time.Second, "the schedules are known again", func() bool { return known("acme") })
-	c.within(15*time.Second, "who is owed an answer is called back again", func() bool { return calledBack("suspended", 2) })
-	if told := c.tools.of("callback/suspended"); told[0].key != told[1].key || told[0].key == "" {
-		t.Errorf("the same is told under the ids %q and %q", told[0].key, told[1].key)
+	c.waitWithin(15*time.Second, "the schedules are known again", func() bool { return known("acme") })
+	c.waitWithin(15*time.Second, "who is owed an answer is called back again", func() bool { return calledBack("suspended", 2) })
+	if reported := c.tools.effectsNamed("callback/suspended"); reported[0].key != reported[1].key || reported[0].key == "" {
+		t.Errorf("the same is told under the ids %q and %q", reported[0].key, reported[1].key)
 	}
 	strike(2, 3) // the one that it was suspended over is not made up for
 
-	gate = c.tools.gates.close("late")
+	barrier = c.tools.barriers.blockRequests("late")
 	ended = begin()
 	for range 4 {
-		gate.await(t)
+		barrier.waitForRequest(t)
 	}
 	due()
-	owed = owe("deleted")
+	callback = startCallback("deleted")
 	began = time.Now()
-	a, err := c.nodes[1].admin().do(t.Context(), http.MethodDelete, "/admin/apps/acme", nil)
+	a, err := c.nodes[1].adminClient().doRequest(t.Context(), http.MethodDelete, "/admin/apps/acme", nil)
 	if err != nil || a.status != http.StatusNoContent {
 		t.Fatalf("delete: %d %s (%v)", a.status, a.body, err)
 	}
 	refusals(ended, began)
-	gate.release()
-	owed.release()
+	barrier.releaseRequests()
+	callback.releaseRequests()
 	strike(0, 4)
 	if !calledBack("deleted", 1) || !calledBack("suspended", 2) {
-		t.Errorf("a deleted app calls back: %v, %v", c.tools.of("callback/deleted"), c.tools.of("callback/suspended"))
+		t.Errorf("a deleted app calls back: %v, %v", c.tools.effectsNamed("callback/deleted"), c.tools.effectsNamed("callback/suspended"))
 	}
 	// What a call that was under way still wrote goes with the next look for such rows, which is every half minute.
-	c.within(45*time.Second, "no row of the deleted app is left", func() bool {
+	c.waitWithin(45*time.Second, "no row of the deleted app is left", func() bool {
 		left := int64(0)
-		for _, table := range c.sql(`SELECT table_name FROM information_schema.columns WHERE column_name = 'tenant' AND table_schema = 'public'`) {
+		for _, table := range c.querySQL(`SELECT table_name FROM information_schema.columns WHERE column_name = 'tenant' AND table_schema = 'public'`) {
 			left += count(table[0].(string)+" WHERE tenant = $1", "acme")
 		}
 		return left == 0
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := neighbour.send(ctx, message{text: "hi"}); err != nil {
+	if _, err := neighbour.sendMessage(ctx, message{text: "hi"}); err != nil {
 		t.Errorf("the neighbour is answered %v", err)
 	}
 }

@@ -17,29 +17,29 @@ import (
 
 // client calls one process, or a balancer before several, as one user of one app.
 type client struct {
-	base, token string
-	http        *http.Client
+	baseURL, token string
+	http           *http.Client
 }
 
-// answer is what came back.
-type answer struct {
+// response is what came back.
+type response struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// do sends body, unless it is nil, as JSON. An error means that no whole answer came.
-func (c *client) do(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
-	resp, err := c.open(ctx, method, path, body, header...)
+// doRequest sends body, unless it is nil, as JSON. An error means that no whole answer came.
+func (c *client) doRequest(ctx context.Context, method, path string, body any, header ...string) (response, error) {
+	resp, err := c.openRequest(ctx, method, path, body, header...)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header, raw}, err
+	return response{resp.StatusCode, resp.Header, raw}, err
 }
 
-func (c *client) open(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
+func (c *client) openRequest(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		raw, err := json.Marshal(body)
@@ -48,7 +48,7 @@ func (c *client) open(ctx context.Context, method, path string, body any, header
 		}
 		content = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	req, err := http.NewRequestWithContext(ctx, method, c.baseURL+path, content)
 	if err != nil {
 		return nil, err
 	}
@@ -60,36 +60,36 @@ func (c *client) open(ctx context.Context, method, path string, body any, header
 	return c.http.Do(req)
 }
 
-// refusal is an answer that is not the one that was asked for.
-type refusal struct {
-	status int
-	rpc    int
-	retry  string // Retry-After
-	body   string
+// responseError is an answer that is not the one that was asked for.
+type responseError struct {
+	status     int
+	rpcCode    int
+	retryAfter string // Retry-After
+	body       string
 }
 
-func (e *refusal) Error() string { return fmt.Sprintf("HTTP %d: %.500s", e.status, e.body) }
+func (e *responseError) Error() string { return fmt.Sprintf("HTTP %d: %.500s", e.status, e.body) }
 
 // statusOf returns the HTTP status that err tells of, 0 where there was none.
 func statusOf(err error) int {
-	var r *refusal
+	var r *responseError
 	if errors.As(err, &r) {
 		return r.status
 	}
 	return 0
 }
 
-// read decodes a good answer into v and makes any other an error.
-func (a answer) read(v any) error {
+// decodeInto decodes a good answer into v and makes any other an error.
+func (a response) decodeInto(v any) error {
 	if a.status/100 != 2 {
-		return &refusal{status: a.status, retry: a.header.Get("Retry-After"), body: string(a.body)}
+		return &responseError{status: a.status, retryAfter: a.header.Get("Retry-After"), body: string(a.body)}
 	}
 	var rpc struct {
 		Result json.RawMessage
 		Error  *struct{ Code int }
 	}
 	if err := json.Unmarshal(a.body, &rpc); err == nil && rpc.Error != nil {
-		return &refusal{status: a.status, rpc: rpc.Error.Code, body: string(a.body)}
+		return &responseError{status: a.status, rpcCode: rpc.Error.Code, body: string(a.body)}
 	}
 	if rpc.Result != nil {
 		a.body = rpc.Result
@@ -100,13 +100,13 @@ func (a answer) read(v any) error {
 	return json.Unmarshal(a.body, v)
 }
 
-// ask is do for an answer that is to be read.
-func (c *client) ask(ctx context.Context, method, path string, body, into any, header ...string) error {
-	a, err := c.do(ctx, method, path, body, header...)
+// requestJSON is do for an answer that is to be read.
+func (c *client) requestJSON(ctx context.Context, method, path string, body, into any, header ...string) error {
+	a, err := c.doRequest(ctx, method, path, body, header...)
 	if err != nil {
 		return err
 	}
-	return a.read(into)
+	return a.decodeInto(into)
 }
 
 // task is a task as the API shows it.
@@ -129,8 +129,8 @@ type approval struct {
 	Kind   string
 }
 
-// text is what the agent said last.
-func (t task) text() string {
+// lastText is what the agent said last.
+func (t task) lastText() string {
 	var b strings.Builder
 	if t.Status.Message != nil {
 		for _, p := range t.Status.Message.Parts {
@@ -140,9 +140,9 @@ func (t task) text() string {
 	return b.String()
 }
 
-var terminal = []string{"completed", "failed", "cancelled", "rejected"}
+var terminalStates = []string{"completed", "failed", "cancelled", "rejected"}
 
-func (t task) ended() bool { return slices.Contains(terminal, t.Status.State) }
+func (t task) isTerminal() bool { return slices.Contains(terminalStates, t.Status.State) }
 
 // message is what a user sends.
 type message struct {
@@ -150,7 +150,7 @@ type message struct {
 	background                     bool // nobody waits for the answer
 }
 
-func (m message) params() map[string]any {
+func (m message) rpcParams() map[string]any {
 	msg := map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "text": m.text}}}
 	for name, value := range map[string]string{"message_id": m.id, "task_id": m.task, "context_id": m.context} {
 		if value != "" {
@@ -160,33 +160,33 @@ func (m message) params() map[string]any {
 	return map[string]any{"message": msg, "configuration": map[string]any{"blocking": !m.background}}
 }
 
-func (m message) path() string {
+func (m message) agentPath() string {
 	if m.agent == "" {
 		return "/agents/assistant"
 	}
 	return "/agents/" + m.agent
 }
 
-func call(method string, params any) map[string]any {
+func rpcCall(method string, params any) map[string]any {
 	return map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 }
 
-// send sends a message and returns the task, at rest unless the message is for the background.
-func (c *client) send(ctx context.Context, m message) (t task, err error) {
-	err = c.ask(ctx, http.MethodPost, m.path(), call("message:send", m.params()), &t)
+// sendMessage sends a message and returns the task, at rest unless the message is for the background.
+func (c *client) sendMessage(ctx context.Context, m message) (t task, err error) {
+	err = c.requestJSON(ctx, http.MethodPost, m.agentPath(), rpcCall("message:send", m.rpcParams()), &t)
 	return t, err
 }
 
-// get returns a task as it stands.
-func (c *client) get(ctx context.Context, agent, id string) (t task, err error) {
-	err = c.ask(ctx, http.MethodPost, message{agent: agent}.path(), call("tasks/get", map[string]any{"id": id}), &t)
+// getTask returns a task as it stands.
+func (c *client) getTask(ctx context.Context, agent, id string) (t task, err error) {
+	err = c.requestJSON(ctx, http.MethodPost, message{agent: agent}.agentPath(), rpcCall("tasks/get", map[string]any{"id": id}), &t)
 	return t, err
 }
 
-// approvals returns what of a task waits for a human, if it waits at all.
-func (c *client) approvals(ctx context.Context, t task) ([]approval, error) {
+// listApprovals returns what of a task waits for a human, if it waits at all.
+func (c *client) listApprovals(ctx context.Context, t task) ([]approval, error) {
 	var l struct{ Tasks []task }
-	err := c.ask(ctx, http.MethodGet, "/tasks?status=input_required&context_id="+t.ContextID, nil, &l)
+	err := c.requestJSON(ctx, http.MethodGet, "/tasks?status=input_required&context_id="+t.ContextID, nil, &l)
 	for _, x := range l.Tasks {
 		if x.TaskID == t.TaskID {
 			return x.Approvals, err
@@ -195,11 +195,11 @@ func (c *client) approvals(ctx context.Context, t task) ([]approval, error) {
 	return nil, err
 }
 
-// rest polls until a task has ended or waits for somebody.
-func (c *client) rest(ctx context.Context, agent, id string) (task, error) {
+// waitSettled polls until a task has ended or waits for somebody.
+func (c *client) waitSettled(ctx context.Context, agent, id string) (task, error) {
 	for {
-		t, err := c.get(ctx, agent, id)
-		if err != nil || t.ended() || t.Status.State == "input_required" {
+		t, err := c.getTask(ctx, agent, id)
+		if err != nil || t.isTerminal() || t.Status.State == "input_required" {
 			return t, err
 		}
 		select {
@@ -217,12 +217,12 @@ type event struct {
 	task
 }
 
-// errCut says that a stream ended although its task had not.
-var errCut = errors.New("the stream broke off")
+// errStreamCut says that a stream ended although its task had not.
+var errStreamCut = errors.New("the stream broke off")
 
-// stream opens a stream and calls f for each event until f says that it has enough, or the task has come to rest.
-func (c *client) stream(ctx context.Context, path string, body any, f func(event) bool, header ...string) error {
-	resp, err := c.open(ctx, http.MethodPost, path, body, header...)
+// streamEvents opens a stream and calls f for each event until f says that it has enough, or the task has come to rest.
+func (c *client) streamEvents(ctx context.Context, path string, body any, f func(event) bool, header ...string) error {
+	resp, err := c.openRequest(ctx, http.MethodPost, path, body, header...)
 	if err != nil {
 		return err
 	}
@@ -230,30 +230,30 @@ func (c *client) stream(ctx context.Context, path string, body any, f func(event
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		raw, err := io.ReadAll(resp.Body)
 		if err == nil {
-			err = answer{resp.StatusCode, resp.Header, raw}.read(nil)
+			err = response{resp.StatusCode, resp.Header, raw}.decodeInto(nil)
 		}
 		if err == nil {
 			err = fmt.Errorf("no stream: %s", raw)
 		}
 		return err
 	}
-	for ev, err := range events(resp.Body) {
+	for ev, err := range readEvents(resp.Body) {
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w: %w", errCut, err)
+			return fmt.Errorf("%w: %w", errStreamCut, err)
 		case strings.Contains(ev.data, `"error"`) && ev.TaskID == "":
-			return &refusal{status: resp.StatusCode, body: ev.data}
+			return &responseError{status: resp.StatusCode, body: ev.data}
 		case !f(ev):
 			return nil
-		case ev.ended():
+		case ev.isTerminal():
 			return nil
 		}
 	}
-	return errCut
+	return errStreamCut
 }
 
-// events reads server-sent events. A comment is none.
-func events(r io.Reader) func(yield func(event, error) bool) {
+// readEvents reads server-sent events. A comment is none.
+func readEvents(r io.Reader) func(yield func(event, error) bool) {
 	return func(yield func(event, error) bool) {
 		lines := bufio.NewReaderSize(r, 64<<10)
 		var ev event
@@ -282,10 +282,10 @@ func events(r io.Reader) func(yield func(event, error) bool) {
 	}
 }
 
-// log reads what is on a task's log so far and can be told to a client, from its beginning. The task has ended.
-func (c *client) log(ctx context.Context, agent, id string) (log []event, err error) {
+// readLog reads what is on a task's log so far and can be told to a client, from its beginning. The task has ended.
+func (c *client) readLog(ctx context.Context, agent, id string) (log []event, err error) {
 	params := map[string]any{"id": id, "after": 0}
-	err = c.stream(ctx, message{agent: agent}.path(), call("tasks/subscribe", params), func(ev event) bool {
+	err = c.streamEvents(ctx, message{agent: agent}.agentPath(), rpcCall("tasks/subscribe", params), func(ev event) bool {
 		if ev.id > 0 { // words that are heard on the way are no facts
 			log = append(log, ev)
 		}
@@ -294,12 +294,12 @@ func (c *client) log(ctx context.Context, agent, id string) (log []event, err er
 	return log, err
 }
 
-// decide approves or rejects a call of a task.
-func (c *client) decide(ctx context.Context, verdict, id, call string) error {
-	return c.ask(ctx, http.MethodPost, "/tasks/"+id+"/"+verdict, map[string]any{"call_id": call}, nil)
+// decideCall approves or rejects a call of a task.
+func (c *client) decideCall(ctx context.Context, outcome, id, call string) error {
+	return c.requestJSON(ctx, http.MethodPost, "/tasks/"+id+"/"+outcome, map[string]any{"call_id": call}, nil)
 }
 
-// cancel ends a task.
-func (c *client) cancel(ctx context.Context, agent, id string) error {
-	return c.ask(ctx, http.MethodPost, message{agent: agent}.path(), call("tasks/cancel", map[string]any{"id": id}), nil)
+// cancelTask ends a task.
+func (c *client) cancelTask(ctx context.Context, agent, id string) error {
+	return c.requestJSON(ctx, http.MethodPost, message{agent: agent}.agentPath(), rpcCall("tasks/cancel", map[string]any{"id": id}), nil)
 }

@@ -19,23 +19,23 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// stale is the age of a heartbeat at which a worker of a cluster counts as dead.
-const stale = 2 * time.Second
+// staleThreshold is the age of a heartbeat at which a worker of a cluster counts as dead.
+const staleThreshold = 2 * time.Second
 
 // cluster is some stoa processes on one database, and all that they depend on.
 type cluster struct {
 	*testing.T
-	nodes    []*node
-	database string   // its address without the proxy
-	cache    *service // Redis; nil without
-	model    *model
-	tools    *recorder
-	client   *http.Client
-	token    string // of the user ana of the app acme, who may do everything
+	nodes       []*node
+	database    string           // its address without the proxy
+	redisServer *externalService // Redis; nil without
+	model       *modelServer
+	tools       *recorder
+	client      *http.Client
+	token       string // of the user ana of the app acme, who may do everything
 }
 
-// setup says how a cluster differs from the usual: two processes on PostgreSQL.
-type setup struct {
+// clusterOptions says how a cluster differs from the usual: two processes on PostgreSQL.
+type clusterOptions struct {
 	nodes    int
 	sqlite   bool
 	redis    bool
@@ -49,38 +49,38 @@ type setup struct {
 type node struct {
 	*stoatest.Process
 	*client
-	c       *cluster
-	pg      *proxy // between the process and PostgreSQL; nil on SQLite
-	redis   *proxy // between the process and Redis; nil without
-	program string
-	dir     string
-	args    []string
-	env     []string
-	metrics string // where its metrics are
-	earlier []*stoatest.Process
+	cluster          *cluster
+	postgresProxy    *proxy // between the process and PostgreSQL; nil on SQLite
+	redisProxy       *proxy // between the process and Redis; nil without
+	program          string
+	dir              string
+	args             []string
+	env              []string
+	metricsAddr      string // where its metrics are
+	earlierProcesses []*stoatest.Process
 }
 
-// up starts a cluster with an app acme.
-func up(t *testing.T, s setup) *cluster {
+// startCluster starts a cluster with an app acme.
+func startCluster(t *testing.T, s clusterOptions) *cluster {
 	t.Helper()
 	c := &cluster{T: t, database: s.database, tools: newRecorder(t)}
-	c.model = newModel(t, c.tools)
+	c.model = newModelServer(t, c.tools)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 100
 	c.client = &http.Client{Transport: transport}
 	t.Cleanup(transport.CloseIdleConnections)
-	c.services(s)
+	c.startServices(s)
 	if s.build == nil {
-		s.build = plain
+		s.build = plainBuild
 	}
 	for i := range max(s.nodes, 1) {
 		port := itoa(freePort(t))
-		n := &node{c: c, program: s.build.program(t), dir: t.TempDir()}
-		n.metrics = "127.0.0.1:" + itoa(freePort(t))
-		n.args = append([]string{"serve", "--host", "127.0.0.1", "--port", port, "--grpc-port", "0", "--metrics-addr", n.metrics,
-			"--queue-stale-threshold", stale.String(), "--queue-initial-delay", "100ms"}, n.wires()...)
+		n := &node{cluster: c, program: s.build.programPath(t), dir: t.TempDir()}
+		n.metricsAddr = "127.0.0.1:" + itoa(freePort(t))
+		n.args = append([]string{"serve", "--host", "127.0.0.1", "--port", port, "--grpc-port", "0", "--metrics-addr", n.metricsAddr,
+			"--queue-stale-threshold", staleThreshold.String(), "--queue-initial-delay", "100ms"}, n.connectionArgs()...)
 		n.args = append(n.args, s.args...)
-		n.client = &client{base: "http://127.0.0.1:" + port, http: c.client}
+		n.client = &client{baseURL: "http://127.0.0.1:" + port, http: c.client}
 		if s.env != nil {
 			n.env = s.env(i)
 		}
@@ -88,56 +88,56 @@ func up(t *testing.T, s setup) *cluster {
 	}
 	t.Cleanup(func() {
 		for _, n := range c.nodes {
-			n.kill()
+			n.killProcess()
 			if t.Failed() && n.Process != nil {
-				t.Logf("%s said:\n%s", n.base, tail(n.complaints(), 4000))
+				t.Logf("%s said:\n%s", n.baseURL, lastBytes(n.filteredOutput(), 4000))
 			}
 		}
 	})
 	for _, n := range c.nodes {
-		if err := n.start(); err != nil {
+		if err := n.startProcess(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.app("acme", c.config())
-	c.token = c.mint("acme", "ana")
+	c.createApp("acme", c.appConfig())
+	c.token = c.createToken("acme", "ana")
 	for _, n := range c.nodes {
 		n.token = c.token
 	}
 	return c
 }
 
-// services brings up what the processes depend on.
-func (c *cluster) services(s setup) {
+// startServices brings up what the processes depend on.
+func (c *cluster) startServices(s clusterOptions) {
 	switch {
 	case s.sqlite && c.database == "":
 		c.database = "sqlite://" + filepath.Join(c.TempDir(), "stoa.db")
 	case c.database == "":
-		c.database = dbtest.PostgresURL(c)
+		c.database = dbtest.NewPostgresURL(c)
 	}
 	if s.redis {
-		c.cache = newRedis(c)
+		c.redisServer = startRedis(c)
 	}
 }
 
-// wires returns where the process finds what it depends on.
-func (n *node) wires() []string {
-	database := n.c.database
+// connectionArgs returns where the process finds what it depends on.
+func (n *node) connectionArgs() []string {
+	database := n.cluster.database
 	if strings.HasPrefix(database, "postgres") {
-		n.pg = newProxy(n.c, host(database))
-		database = through(database, n.pg)
+		n.postgresProxy = newProxy(n.cluster, hostOf(database))
+		database = viaProxy(database, n.postgresProxy)
 	}
-	if n.c.cache == nil {
+	if n.cluster.redisServer == nil {
 		return []string{"--database", database}
 	}
-	n.redis = newProxy(n.c, n.c.cache.addr)
-	return []string{"--database", database, "--redis", "redis://" + n.redis.addr + "/0"}
+	n.redisProxy = newProxy(n.cluster, n.cluster.redisServer.addr)
+	return []string{"--database", database, "--redis", "redis://" + n.redisProxy.addr + "/0"}
 }
 
-// config is the configuration of the app acme. Its agent assistant plays a script, modelled talks to a vendor, and hooked is
+// appConfig is the configuration of the app acme. Its agent assistant plays a script, modelled talks to a vendor, and hooked is
 // started by a webhook, whose sender is called back.
-func (c *cluster) config() string {
-	return strings.NewReplacer("RECORDER", c.tools.URL, "HOST", host(c.tools.URL), "MODEL", c.model.URL, "SECRET", hookSecret).Replace(`
+func (c *cluster) appConfig() string {
+	return strings.NewReplacer("RECORDER", c.tools.URL, "HOST", hostOf(c.tools.URL), "MODEL", c.model.URL, "SECRET", hookSecret).Replace(`
 llms:
   script:
     provider: scripted
@@ -173,55 +173,55 @@ agents:
 `)
 }
 
-// wire puts the wires of all processes to PostgreSQL into a state.
-func (c *cluster) wire(w wire) {
+// setDatabaseLinks puts the wires of all processes to PostgreSQL into a state.
+func (c *cluster) setDatabaseLinks(w linkState) {
 	for _, n := range c.nodes {
-		n.pg.set(w)
+		n.postgresProxy.setState(w)
 	}
 }
 
-// start launches the process and waits until it serves.
-func (n *node) start() error {
-	p, err := stoatest.Launch(n.program, n.dir, n.env, n.args...)
+// startProcess launches the process and waits until it serves.
+func (n *node) startProcess() error {
+	p, err := stoatest.LaunchProcess(n.program, n.dir, n.env, n.args...)
 	if err != nil {
 		return err
 	}
 	if n.Process != nil {
-		n.earlier = append(n.earlier, n.Process)
+		n.earlierProcesses = append(n.earlierProcesses, n.Process)
 	}
 	n.Process = p
-	return p.Serving(context.Background())
+	return p.AwaitServing(context.Background())
 }
 
-func (n *node) restart() {
-	n.c.Helper()
-	if err := n.start(); err != nil {
-		n.c.Fatal(err)
+func (n *node) restartProcess() {
+	n.cluster.Helper()
+	if err := n.startProcess(); err != nil {
+		n.cluster.Fatal(err)
 	}
 }
 
-// kill ends the process at once, as a machine that loses its power would.
-func (n *node) kill() {
+// killProcess ends the process at once, as a machine that loses its power would.
+func (n *node) killProcess() {
 	if n.Process != nil {
-		_ = n.End(syscall.SIGKILL)
+		_ = n.SignalAndWait(syscall.SIGKILL)
 	}
 }
 
-func (n *node) signal(s syscall.Signal) {
-	n.c.Helper()
+func (n *node) sendSignal(s syscall.Signal) {
+	n.cluster.Helper()
 	if err := n.Cmd.Process.Signal(s); err != nil {
-		n.c.Fatal(err)
+		n.cluster.Fatal(err)
 	}
 }
 
-// freeze stops the process and waits until the last of its threads stands still: on a busy machine they go on for a
+// freezeProcess stops the process and waits until the last of its threads stands still: on a busy machine they go on for a
 // while after the signal.
-func (n *node) freeze() {
-	n.c.Helper()
-	n.signal(syscall.SIGSTOP)
-	n.c.within(10*time.Second, "the process stands still", func() bool {
+func (n *node) freezeProcess() {
+	n.cluster.Helper()
+	n.sendSignal(syscall.SIGSTOP)
+	n.cluster.waitWithin(10*time.Second, "the process stands still", func() bool {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", n.Cmd.Process.Pid))
-		n.c.must(err)
+		n.cluster.requireNoError(err)
 		return !slices.ContainsFunc(threads, func(path string) bool {
 			raw, err := os.ReadFile(path)
 			_, after, _ := strings.Cut(string(raw), ") ")
@@ -230,94 +230,94 @@ func (n *node) freeze() {
 	})
 }
 
-// admin speaks with the operator's secret.
-func (n *node) admin() *client {
-	return &client{base: n.base, token: stoatest.AdminSecret, http: n.c.client}
+// adminClient speaks with the operator's secret.
+func (n *node) adminClient() *client {
+	return &client{baseURL: n.baseURL, token: stoatest.AdminSecret, http: n.cluster.client}
 }
 
-// metric reads one figure of the process.
-func (n *node) metric(name string) float64 {
-	n.c.Helper()
-	a, err := (&client{base: "http://" + n.metrics, http: n.c.client}).do(n.c.Context(), http.MethodGet, "/", nil)
-	n.c.must(err)
+// readMetric reads one figure of the process.
+func (n *node) readMetric(name string) float64 {
+	n.cluster.Helper()
+	a, err := (&client{baseURL: "http://" + n.metricsAddr, http: n.cluster.client}).doRequest(n.cluster.Context(), http.MethodGet, "/", nil)
+	n.cluster.requireNoError(err)
 	for line := range strings.Lines(string(a.body)) {
-		if rest, ok := strings.CutPrefix(line, name+" "); ok {
+		if remainder, ok := strings.CutPrefix(line, name+" "); ok {
 			var v float64
-			_, err := fmt.Sscan(rest, &v)
-			n.c.must(err)
+			_, err := fmt.Sscan(remainder, &v)
+			n.cluster.requireNoError(err)
 			return v
 		}
 	}
-	n.c.Fatalf("there is no metric %s", name)
+	n.cluster.Fatalf("there is no metric %s", name)
 	return 0
 }
 
-// app creates an app that may reach this machine's own addresses.
-func (c *cluster) app(name, config string) {
+// createApp creates an app that may reach this machine's own addresses.
+func (c *cluster) createApp(name, config string) {
 	c.Helper()
 	body := map[string]any{"name": name, "config": config, "grants": []string{"private_network"}}
-	c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPost, "/admin/apps", body, nil))
+	c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPost, "/admin/apps", body, nil))
 }
 
-// mint returns a token of an app.
-func (c *cluster) mint(app, sub string) string { return c.nodes[0].mint(app, sub) }
+// createToken returns a token of an app.
+func (c *cluster) createToken(app, sub string) string { return c.nodes[0].createToken(app, sub) }
 
-func (n *node) mint(app, sub string) string {
-	n.c.Helper()
+func (n *node) createToken(app, sub string) string {
+	n.cluster.Helper()
 	var out struct {
 		AccessToken string `json:"access_token"`
 	}
 	body := map[string]any{"sub": sub, "roles": []string{"admin"}, "ttl": "24h"}
-	n.c.must(n.admin().ask(n.c.Context(), http.MethodPost, "/admin/apps/"+app+"/tokens", body, &out))
+	n.cluster.requireNoError(n.adminClient().requestJSON(n.cluster.Context(), http.MethodPost, "/admin/apps/"+app+"/tokens", body, &out))
 	return out.AccessToken
 }
 
-// key returns an API key of an app, which is good whatever a clock says.
-func (c *cluster) key(app string) string {
+// createAPIKey returns an API key of an app, which is good whatever a clock says.
+func (c *cluster) createAPIKey(app string) string {
 	c.Helper()
 	var out struct{ Key string }
 	body := map[string]any{"name": "test", "roles": []string{"admin"}}
-	c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPost, "/admin/apps/"+app+"/keys", body, &out))
+	c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPost, "/admin/apps/"+app+"/keys", body, &out))
 	return out.Key
 }
 
-func (c *cluster) must(err error) {
+func (c *cluster) requireNoError(err error) {
 	c.Helper()
 	if err != nil {
 		c.Fatal(err)
 	}
 }
 
-// sql reads rows, past the API: for what nothing else can show.
-func (c *cluster) sql(query string, args ...any) (rows [][]any) {
+// querySQL reads rows, past the API: for what nothing else can show.
+func (c *cluster) querySQL(query string, args ...any) (rows [][]any) {
 	c.Helper()
 	conn, err := pgx.Connect(c.Context(), c.database)
-	c.must(err)
+	c.requireNoError(err)
 	defer conn.Close(context.Background())
 	got, err := conn.Query(c.Context(), query, args...)
-	c.must(err)
+	c.requireNoError(err)
 	rows, err = pgx.CollectRows(got, func(r pgx.CollectableRow) ([]any, error) { return r.Values() })
-	c.must(err)
+	c.requireNoError(err)
 	return rows
 }
 
-// hold takes a lock in a transaction, which ends when the returned function is called.
-func (c *cluster) hold(lock string) (free func()) {
+// acquireLock takes a lock in a transaction, which ends when the returned function is called.
+func (c *cluster) acquireLock(lock string) (free func()) {
 	c.Helper()
 	conn, err := pgx.Connect(c.Context(), c.database)
-	c.must(err)
+	c.requireNoError(err)
 	_, err = conn.Exec(c.Context(), "BEGIN; "+lock)
-	c.must(err)
+	c.requireNoError(err)
 	return sync.OnceFunc(func() { _ = conn.Close(context.Background()) })
 }
 
-// within waits until something holds, at most for d, and returns how long that took.
-func (c *cluster) within(d time.Duration, what string, holds func() bool) time.Duration {
+// waitWithin waits until something holds, at most for d, and returns how long that took.
+func (c *cluster) waitWithin(d time.Duration, what string, condition func() bool) time.Duration {
 	c.Helper()
 	began := time.Now()
-	hangs := time.AfterFunc(d+10*time.Second, c.stacks)
-	defer hangs.Stop()
-	for !holds() {
+	timeout := time.AfterFunc(d+10*time.Second, c.dumpStacks)
+	defer timeout.Stop()
+	for !condition() {
 		if time.Since(began) > d {
 			c.Fatalf("after %v it does not hold that %s", d, what)
 		}
@@ -330,35 +330,35 @@ func (c *cluster) within(d time.Duration, what string, holds func() bool) time.D
 	return took
 }
 
-// stacks ends the processes of a test that hangs, and tells where their runs and calls stand.
-func (c *cluster) stacks() {
+// dumpStacks ends the processes of a test that hangs, and tells where their runs and calls stand.
+func (c *cluster) dumpStacks() {
 	for _, n := range c.nodes {
-		_ = n.End(syscall.SIGQUIT)
+		_ = n.SignalAndWait(syscall.SIGQUIT)
 		for one := range strings.SplitSeq(n.Output(), "\n\n") {
 			if strings.HasPrefix(one, "goroutine ") && (strings.Contains(one, "agentsvc/runner.") || strings.Contains(one, "agentsvc/task.") || strings.Contains(one, "agentsvc/queue.")) {
-				c.Logf("%s:\n%s", n.base, one)
+				c.Logf("%s:\n%s", n.baseURL, one)
 			}
 		}
 	}
 }
 
-// restsAs waits until a task comes to rest, at most for d, and wants it to be in a state.
-func (c *cluster) restsAs(n *node, agent, id, state string, d time.Duration) task {
+// waitForState waits until a task comes to rest, at most for d, and wants it to be in a state.
+func (c *cluster) waitForState(n *node, agent, id, state string, d time.Duration) task {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), d)
 	defer cancel()
-	t, err := n.rest(ctx, agent, id)
-	c.must(err)
+	t, err := n.waitSettled(ctx, agent, id)
+	c.requireNoError(err)
 	if t.Status.State != state {
-		c.Fatalf("task %s is %s (%s), want %s", id, t.Status.State, t.text(), state)
+		c.Fatalf("task %s is %s (%s), want %s", id, t.Status.State, t.lastText(), state)
 	}
 	return t
 }
 
-// complaints is what the process has said, beside the requests it answered well, in all of its lives.
-func (n *node) complaints() string {
+// filteredOutput is what the process has said, beside the requests it answered well, in all of its lives.
+func (n *node) filteredOutput() string {
 	var b strings.Builder
-	for _, p := range append(n.earlier, n.Process) {
+	for _, p := range append(n.earlierProcesses, n.Process) {
 		for line := range strings.Lines(p.Output()) {
 			if !strings.Contains(line, "level=INFO msg=request ") || strings.Contains(line, " status=5") {
 				b.WriteString(line)
@@ -368,4 +368,4 @@ func (n *node) complaints() string {
 	return b.String()
 }
 
-func tail(s string, n int) string { return s[max(0, len(s)-n):] }
+func lastBytes(s string, n int) string { return s[max(0, len(s)-n):] }

@@ -12,41 +12,41 @@ import (
 // asks again under the same key, until it is answered, has granted it once; without a key, what was answered as granted is.
 func TestCreditCommit(t *testing.T) {
 	t.Parallel()
-	c := up(t, setup{nodes: 1})
+	c := startCluster(t, clusterOptions{nodes: 1})
 	n := c.nodes[0]
-	c.sql(`CREATE FUNCTION held() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$`)
-	c.sql(`CREATE CONSTRAINT TRIGGER held AFTER INSERT ON credit DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION held()`)
+	c.querySQL(`CREATE FUNCTION held() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$`)
+	c.querySQL(`CREATE CONSTRAINT TRIGGER held AFTER INSERT ON credit DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION held()`)
 	for i, x := range []struct {
 		name   string
 		header []string
 	}{{"under a key", []string{"Idempotency-Key", "grant-1"}}, {"without a key", nil}} {
-		free := c.hold("SELECT pg_advisory_xact_lock(7)")
+		free := c.acquireLock("SELECT pg_advisory_xact_lock(7)")
 		body := map[string]any{"amount": 1000 + i, "currency": "USD"}
-		ask := func() (int, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+		request := func() (int, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), requestDeadline)
 			defer cancel()
-			a, err := n.admin().do(ctx, http.MethodPost, "/admin/apps/acme/credits", body, x.header...)
+			a, err := n.adminClient().doRequest(ctx, http.MethodPost, "/admin/apps/acme/credits", body, x.header...)
 			return a.status, err
 		}
 		first := make(chan string, 1)
 		go func() {
-			status, err := ask()
+			status, err := request()
 			first <- fmt.Sprint(status, err)
 		}()
-		c.within(10*time.Second, "the commit of the credit is under way", func() bool {
-			return len(c.sql(`SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'advisory'`)) > 0
+		c.waitWithin(10*time.Second, "the commit of the credit is under way", func() bool {
+			return len(c.querySQL(`SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'advisory'`)) > 0
 		})
-		n.pg.cut()
+		n.postgresProxy.cutConnections()
 		free()
-		say(t, "%s: the call whose commit broke off was answered %s", x.name, <-first)
+		reportf(t, "%s: the call whose commit broke off was answered %s", x.name, <-first)
 		if x.header != nil {
-			c.within(10*time.Second, "the credit is granted", func() bool {
-				status, err := ask()
+			c.waitWithin(10*time.Second, "the credit is granted", func() bool {
+				status, err := request()
 				return err == nil && status == http.StatusCreated
 			})
 		}
-		count := c.sql("SELECT COUNT(*) FROM credit WHERE amount = $1", 1000+i)[0][0].(int64)
-		posted := c.sql("SELECT COUNT(*) FROM ledger_entry WHERE kind = 'grant'")[0][0].(int64)
+		count := c.querySQL("SELECT COUNT(*) FROM credit WHERE amount = $1", 1000+i)[0][0].(int64)
+		posted := c.querySQL("SELECT COUNT(*) FROM ledger_entry WHERE kind = 'grant'")[0][0].(int64)
 		if count != 1 || posted != int64(i+1) {
 			t.Errorf("%s: %d credits were granted, %d are in the books", x.name, count, posted)
 		}

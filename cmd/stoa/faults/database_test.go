@@ -16,67 +16,67 @@ import (
 	"stoa/cmd/stoa/stoatest"
 )
 
-// deadline is how long a request may take until it is accepted or refused: the server's own deadline, the look that
+// requestDeadline is how long a request may take until it is accepted or refused: the server's own deadline, the look that
 // follows a commit whose outcome is unknown, and something for the way.
-const deadline = 30*time.Second + 5*time.Second + 2*time.Second
+const requestDeadline = 30*time.Second + 5*time.Second + 2*time.Second
 
 // TestF5Restart restarts PostgreSQL under load, once as an operator does and once as a crash. Meanwhile calls are told
 // to come back, and soon after it accepts connections they are answered again. Nothing that was acknowledged is lost.
 func TestF5Restart(t *testing.T) {
 	t.Parallel()
 	pg := newPostgres(t)
-	c := up(t, setup{nodes: 2, database: pg.create("stoa"), args: []string{"--queue-max-retries", "100", "--queue-max-delay", "500ms"}})
-	l := &load{c: c, to: c.anyOf, tries: 60, kinds: kinds}
-	l.begin(chance(t), 6)
+	c := startCluster(t, clusterOptions{nodes: 2, database: pg.createDatabase("stoa"), args: []string{"--queue-max-retries", "100", "--queue-max-delay", "500ms"}})
+	l := &loadGenerator{cluster: c, pickClient: c.randomClient, maxAttempts: 60, kinds: messageKinds}
+	l.startClients(newRand(t), 6)
 	for _, mode := range []string{"fast", "immediate"} {
 		time.Sleep(time.Second)
-		pg.stop(mode)
-		c.within(5*time.Second, "a call is told to come back", func() bool { return c.comeBack(c.nodes[0]) })
-		c.alive("while PostgreSQL is down")
-		pg.start()
+		pg.stopServer(mode)
+		c.waitWithin(5*time.Second, "a call is told to come back", func() bool { return c.isRetryLater(c.nodes[0]) })
+		c.checkAliveNotReady("while PostgreSQL is down")
+		pg.startServer()
 		for i, n := range c.nodes {
-			took := c.within(5*time.Second, "calls are answered again", func() bool {
-				_, err := n.send(t.Context(), message{text: "hi"})
+			took := c.waitWithin(5*time.Second, "calls are answered again", func() bool {
+				_, err := n.sendMessage(t.Context(), message{text: "hi"})
 				return err == nil
 			})
-			say(t, "%s: process %d answers %v after PostgreSQL accepts", mode, i+1, took.Round(time.Millisecond))
+			reportf(t, "%s: process %d answers %v after PostgreSQL accepts", mode, i+1, took.Round(time.Millisecond))
 		}
 	}
-	l.end()
-	c.check(l.history, c.nodes[1], time.Minute)
-	for _, err := range l.failures() {
+	l.stopClients()
+	c.checkHistory(l.history, c.nodes[1], time.Minute)
+	for _, err := range l.listFailures() {
 		if s := statusOf(err); s != 0 && s != http.StatusServiceUnavailable {
 			t.Errorf("a request was answered %v", err)
 		}
 	}
 }
 
-// comeBack reports whether a call to n is answered 503 with a Retry-After.
-func (c *cluster) comeBack(n *node) bool {
+// isRetryLater reports whether a call to n is answered 503 with a Retry-After.
+func (c *cluster) isRetryLater(n *node) bool {
 	c.Helper()
-	_, err := n.send(c.Context(), message{text: "hi"})
-	var r *refusal
-	if r, _ = err.(*refusal); r == nil { //nolint:errorlint // what the client returns as it is
+	_, err := n.sendMessage(c.Context(), message{text: "hi"})
+	var r *responseError
+	if r, _ = err.(*responseError); r == nil { //nolint:errorlint // what the client returns as it is
 		return false
 	}
-	if r.status != http.StatusServiceUnavailable || r.retry == "" {
-		c.Errorf("a call without a database is answered %v, Retry-After %q", err, r.retry)
+	if r.status != http.StatusServiceUnavailable || r.retryAfter == "" {
+		c.Errorf("a call without a database is answered %v, Retry-After %q", err, r.retryAfter)
 	}
 	return true
 }
 
-// alive wants each process to say, in two seconds, that it lives and, in six, that it is not ready.
-func (c *cluster) alive(when string) {
+// checkAliveNotReady wants each process to say, in two seconds, that it lives and, in six, that it is not ready.
+func (c *cluster) checkAliveNotReady(when string) {
 	c.Helper()
 	for _, n := range c.nodes {
 		ctx, cancel := context.WithTimeout(c.Context(), 2*time.Second)
-		a, err := n.do(ctx, http.MethodGet, "/health", nil)
+		a, err := n.doRequest(ctx, http.MethodGet, "/health", nil)
 		cancel()
 		if err != nil || a.status != http.StatusOK {
 			c.Errorf("%s /health says %d (%v)", when, a.status, err)
 		}
-		c.within(6*time.Second, when+" a process is not ready", func() bool {
-			a, err := n.do(c.Context(), http.MethodGet, "/ready", nil)
+		c.waitWithin(6*time.Second, when+" a process is not ready", func() bool {
+			a, err := n.doRequest(c.Context(), http.MethodGet, "/ready", nil)
 			return err == nil && a.status == http.StatusServiceUnavailable
 		})
 	}
@@ -86,58 +86,58 @@ func (c *cluster) alive(when string) {
 // its deadline, the processes live and are not ready, and afterwards they are as they were.
 func TestF6Network(t *testing.T) {
 	t.Parallel()
-	c := up(t, setup{nodes: 2})
+	c := startCluster(t, clusterOptions{nodes: 2})
 	answered := func() bool {
 		for _, n := range c.nodes {
-			if _, err := n.send(t.Context(), message{text: "hi"}); err != nil {
+			if _, err := n.sendMessage(t.Context(), message{text: "hi"}); err != nil {
 				return false
 			}
 		}
 		return true
 	}
-	c.within(10*time.Second, "calls are answered", answered)
-	c.crowd(40)
-	before := c.goroutines()
+	c.waitWithin(10*time.Second, "calls are answered", answered)
+	c.sendMany(40)
+	before := c.countGoroutines()
 	for _, x := range []struct {
 		name  string
-		state wire
+		state linkState
 		slow  bool // answers come all the same
 		long  bool
 	}{
-		{"slow", wire{delay: 100 * time.Millisecond}, true, false},
-		{"refused", refused, false, false},
-		{"black hole", blackHole, false, true},
-		{"half open", halfOpen, false, true},
+		{"slow", linkState{delay: 100 * time.Millisecond}, true, false},
+		{"refused", linkRefused, false, false},
+		{"black hole", linkBlackHole, false, true},
+		{"half open", linkHalfOpen, false, true},
 	} {
-		if x.long && !full {
-			leftOut(t, "%s: every request waits for its deadline there; make faults does it", x.name)
+		if x.long && !isFull {
+			reportSkipped(t, "%s: every request waits for its deadline there; make faults does it", x.name)
 			continue
 		}
-		c.wire(x.state)
-		if x.state.refuse || x.slow {
+		c.setDatabaseLinks(x.state)
+		if x.state.refuses || x.slow {
 			for _, n := range c.nodes {
-				n.pg.cut()
+				n.postgresProxy.cutConnections()
 			}
 		}
 		if x.slow { // the leases are renewed over new connections as well, which take longer
-			time.Sleep(stale)
-			c.within(deadline, "calls are answered over slow wires", answered)
+			time.Sleep(staleThreshold)
+			c.waitWithin(requestDeadline, "calls are answered over slow wires", answered)
 		}
-		failed, longest := c.crowd(40)
-		say(t, "%s: %d of 40 requests failed, the longest took %v", x.name, failed, longest.Round(time.Millisecond))
-		if longest > deadline || x.slow && failed > 0 || !x.slow && failed != 40 {
+		failed, longest := c.sendMany(40)
+		reportf(t, "%s: %d of 40 requests failed, the longest took %v", x.name, failed, longest.Round(time.Millisecond))
+		if longest > requestDeadline || x.slow && failed > 0 || !x.slow && failed != 40 {
 			t.Errorf("%s: %d of 40 requests failed, the longest took %v", x.name, failed, longest)
 		}
 		if !x.slow {
-			c.alive("with PostgreSQL " + x.name)
+			c.checkAliveNotReady("with PostgreSQL " + x.name)
 		}
-		c.wire(whole)
-		took := c.within(15*time.Second, "calls are answered again after "+x.name, answered)
-		say(t, "%s: answers %v after it was over", x.name, took.Round(time.Millisecond))
+		c.setDatabaseLinks(linkUp)
+		took := c.waitWithin(15*time.Second, "calls are answered again after "+x.name, answered)
+		reportf(t, "%s: answers %v after it was over", x.name, took.Round(time.Millisecond))
 	}
 	var after float64
 	for range 100 {
-		if after = c.goroutines(); after <= before+20 {
+		if after = c.countGoroutines(); after <= before+20 {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -151,48 +151,48 @@ func TestF6Network(t *testing.T) {
 // in the queue is claimed all the same when answers come again.
 func TestF6Claim(t *testing.T) {
 	t.Parallel()
-	c := up(t, setup{nodes: 2})
-	free := c.hold("LOCK TABLE run IN ACCESS EXCLUSIVE MODE")
+	c := startCluster(t, clusterOptions{nodes: 2})
+	free := c.acquireLock("LOCK TABLE run IN ACCESS EXCLUSIVE MODE")
 	defer free()
-	c.within(20*time.Second, "each process waits for its claim", func() bool {
-		waiting := c.sql(`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'UPDATE run SET ready = TRUE%'`)
+	c.waitWithin(20*time.Second, "each process waits for its claim", func() bool {
+		waiting := c.querySQL(`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'UPDATE run SET ready = TRUE%'`)
 		return len(waiting) >= len(c.nodes) // more where one has given up and waits again
 	})
-	c.wire(halfOpen)
+	c.setDatabaseLinks(linkHalfOpen)
 	free()
-	time.Sleep(stale)
-	c.wire(whole)
+	time.Sleep(staleThreshold)
+	c.setDatabaseLinks(linkUp)
 	began := time.Now()
 	for i, n := range c.nodes {
 		var sent task
-		c.within(15*time.Second, "a message is accepted", func() (ok bool) {
+		c.waitWithin(15*time.Second, "a message is accepted", func() (ok bool) {
 			var err error
-			sent, err = n.send(t.Context(), message{text: "hi", id: "m" + itoa(i), background: true})
+			sent, err = n.sendMessage(t.Context(), message{text: "hi", id: "m" + itoa(i), background: true})
 			return err == nil
 		})
-		c.restsAs(n, "", sent.TaskID, "completed", deadline)
+		c.waitForState(n, "", sent.TaskID, "completed", requestDeadline)
 	}
-	say(t, "what was queued is done %v after answers come again", time.Since(began).Round(time.Millisecond))
+	reportf(t, "what was queued is done %v after answers come again", time.Since(began).Round(time.Millisecond))
 }
 
-// goroutines is how many all processes have.
-func (c *cluster) goroutines() (n float64) {
+// countGoroutines is how many all processes have.
+func (c *cluster) countGoroutines() (n float64) {
 	for _, node := range c.nodes {
-		n += node.metric("go_goroutines")
+		n += node.readMetric("go_goroutines")
 	}
 	return n
 }
 
-// crowd sends many messages at once, more than there are connections to the database. It returns how many failed and how
+// sendMany sends many messages at once, more than there are connections to the database. It returns how many failed and how
 // long the longest took. A failure that is not 503 with Retry-After fails the test.
-func (c *cluster) crowd(many int) (failed int, longest time.Duration) {
+func (c *cluster) sendMany(many int) (failed int, longest time.Duration) {
 	c.Helper()
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for i := range many {
 		all.Go(func() {
 			began := time.Now()
-			_, err := c.nodes[i%len(c.nodes)].send(c.Context(), message{text: "hi"})
+			_, err := c.nodes[i%len(c.nodes)].sendMessage(c.Context(), message{text: "hi"})
 			mu.Lock()
 			defer mu.Unlock()
 			longest = max(longest, time.Since(began))
@@ -200,7 +200,7 @@ func (c *cluster) crowd(many int) (failed int, longest time.Duration) {
 				return
 			}
 			failed++
-			if r, ok := err.(*refusal); !ok || r.status != http.StatusServiceUnavailable || r.retry == "" { //nolint:errorlint // as above
+			if r, ok := err.(*responseError); !ok || r.status != http.StatusServiceUnavailable || r.retryAfter == "" { //nolint:errorlint // as above
 				c.Errorf("a request was answered %v", err)
 			}
 		})
@@ -219,13 +219,13 @@ func TestF16Disk(t *testing.T) {
 		t.SkipNow()
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	c := up(t, setup{sqlite: true, database: "sqlite://" + filepath.Join(dir, "stoa.db")})
+	c := startCluster(t, clusterOptions{sqlite: true, database: "sqlite://" + filepath.Join(dir, "stoa.db")})
 	n := c.nodes[0]
-	kept, err := n.send(t.Context(), message{text: "hello before"})
-	c.must(err)
+	stored, err := n.sendMessage(t.Context(), message{text: "hello before"})
+	c.requireNoError(err)
 
 	t.Run("second process", func(t *testing.T) {
-		p := stoatest.Start(t, n.program, t.TempDir(), "--database", c.database)
+		p := stoatest.StartServer(t, n.program, t.TempDir(), "--database", c.database)
 		select {
 		case <-p.Ended():
 		case <-time.After(20 * time.Second):
@@ -237,40 +237,40 @@ func TestF16Disk(t *testing.T) {
 	})
 
 	ballast := filepath.Join(dir, "ballast")
-	fill(t, ballast)
-	var told error
+	fillDisk(t, ballast)
+	var reported error
 	sent := map[string]message{}
-	for i := 0; told == nil && i < 200; i++ {
+	for i := 0; reported == nil && i < 200; i++ {
 		m := message{text: fmt.Sprintf("%d %s", i, strings.Repeat("x", 20_000)), id: "m" + itoa(i), background: true}
 		var got task
-		if got, told = n.send(t.Context(), m); told == nil {
+		if got, reported = n.sendMessage(t.Context(), m); reported == nil {
 			sent[got.TaskID] = m
 		}
 	}
-	if statusOf(told) != http.StatusServiceUnavailable {
-		t.Errorf("a call on a full disk is answered %v", told)
+	if statusOf(reported) != http.StatusServiceUnavailable {
+		t.Errorf("a call on a full disk is answered %v", reported)
 	}
-	c.must(os.Remove(ballast))
-	took := c.within(10*time.Second, "calls are answered again", func() bool {
-		_, err := n.send(t.Context(), message{text: "hi"})
+	c.requireNoError(os.Remove(ballast))
+	took := c.waitWithin(10*time.Second, "calls are answered again", func() bool {
+		_, err := n.sendMessage(t.Context(), message{text: "hi"})
 		return err == nil
 	})
-	say(t, "%d calls were acknowledged until the disk was full; answers %v after there was room", len(sent), took.Round(time.Millisecond))
-	sent[kept.TaskID] = message{text: "hello before"}
+	reportf(t, "%d calls were acknowledged until the disk was full; answers %v after there was room", len(sent), took.Round(time.Millisecond))
+	sent[stored.TaskID] = message{text: "hello before"}
 	for id, m := range sent {
-		if got := c.restsAs(n, "", id, "completed", rescue); got.text() != m.text {
-			t.Errorf("task %s says %.40q, want %.40q", id, got.text(), m.text)
+		if got := c.waitForState(n, "", id, "completed", rescueTimeout); got.lastText() != m.text {
+			t.Errorf("task %s says %.40q, want %.40q", id, got.lastText(), m.text)
 		}
 	}
-	n.kill()
-	n.restart()
+	n.killProcess()
+	n.restartProcess()
 	for id := range sent {
-		c.restsAs(n, "", id, "completed", rescue)
+		c.waitForState(n, "", id, "completed", rescueTimeout)
 	}
 }
 
-// fill writes a file until there is room for little more.
-func fill(t *testing.T, path string) {
+// fillDisk writes a file until there is room for little more.
+func fillDisk(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
 	if err != nil {

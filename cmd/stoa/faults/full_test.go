@@ -2,5 +2,5 @@
 
 package faults_test
 
-// full says whether the long forms run.
-const full = true
+// isFull says whether the long forms run.
+const isFull = true

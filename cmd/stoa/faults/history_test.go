@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// next is the life of a task: what may follow each state. It is the contract's own table.
-var next = map[string][]string{
+// nextStates is the life of a task: what may follow each state. It is the contract's own table.
+var nextStates = map[string][]string{
 	"":               {"submitted"},
 	"submitted":      {"working", "rejected", "auth_required", "cancelled", "failed"},
 	"working":        {"completed", "failed", "cancelled", "input_required", "rejected", "auth_required"},
@@ -22,56 +22,56 @@ var next = map[string][]string{
 // history is what clients were told: each message that was sent, and the task that came of it where that was
 // acknowledged. Every message's text ends with a word of its own, so that what is not its answer shows.
 type history struct {
-	mu   sync.Mutex
-	sent []*sent
+	mu       sync.Mutex
+	messages []*sentMessage
 }
 
-// sent is one message.
-type sent struct {
+// sentMessage is one message.
+type sentMessage struct {
 	message
 	task string // "" where nothing was acknowledged
 }
 
-func (h *history) add(m message, id string) {
+func (h *history) addMessage(m message, id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.sent = append(h.sent, &sent{m, id})
+	h.messages = append(h.messages, &sentMessage{m, id})
 }
 
-// verdict is what a check of a history comes to.
-type verdict struct {
+// checkResult is what a check of a history comes to.
+type checkResult struct {
 	acknowledged, unknown int
 	states                map[string]int
 	faults                []string
 }
 
-func (v *verdict) fault(format string, args ...any) {
+func (v *checkResult) addFault(format string, args ...any) {
 	v.faults = append(v.faults, fmt.Sprintf(format, args...))
 }
 
-func (v verdict) String() string {
+func (v checkResult) String() string {
 	return fmt.Sprintf("%d messages acknowledged, %d unacknowledged, tasks %v, %d faults", v.acknowledged, v.unknown, v.states, len(v.faults))
 }
 
-// check waits until every acknowledged task has ended, at most for d beside what reading them takes, and holds the history
+// checkHistory waits until every acknowledged task has ended, at most for d beside what reading them takes, and holds the history
 // against what there is: acknowledged is durable, unacknowledged is absent or whole, the states follow the table, one
 // terminal event, no answer or event of another task, a sequence without gaps, at most one effect of a call that may not be
 // repeated.
-func (c *cluster) check(h *history, n *node, d time.Duration) {
+func (c *cluster) checkHistory(h *history, n *node, d time.Duration) {
 	c.Helper()
 	const reading = 50 * time.Millisecond // of one task
-	ctx, cancel := context.WithTimeout(c.Context(), d+reading*time.Duration(len(h.sent)))
+	ctx, cancel := context.WithTimeout(c.Context(), d+reading*time.Duration(len(h.messages)))
 	defer cancel()
-	v := verdict{states: map[string]int{}}
-	owner := map[string]*sent{}
-	for _, s := range h.sent {
+	v := checkResult{states: map[string]int{}}
+	owner := map[string]*sentMessage{}
+	for _, s := range h.messages {
 		if s.task == "" {
 			v.unknown++
 			continue
 		}
 		v.acknowledged++
 		if other := owner[s.task]; other != nil && other.id != s.id {
-			v.fault("task %s answers two messages, %s and %s", s.task, other.id, s.id)
+			v.addFault("task %s answers two messages, %s and %s", s.task, other.id, s.id)
 		}
 		owner[s.task] = s
 	}
@@ -79,41 +79,41 @@ func (c *cluster) check(h *history, n *node, d time.Duration) {
 		c.checkTask(ctx, n, id, s, &v)
 	}
 	c.checkRows(owner, &v)
-	say(c.T, "%v", v)
+	reportf(c.T, "%v", v)
 	for _, f := range v.faults[:min(len(v.faults), 20)] {
 		c.Error(f)
 	}
 }
 
-func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v *verdict) {
-	t, err := n.rest(ctx, s.agent, id)
+func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sentMessage, v *checkResult) {
+	t, err := n.waitSettled(ctx, s.agent, id)
 	for err == nil && t.Status.State == "input_required" {
-		if err = c.settle(ctx, n.client, t); err == nil {
-			t, err = n.rest(ctx, s.agent, id)
+		if err = c.decideApprovals(ctx, n.client, t); err == nil {
+			t, err = n.waitSettled(ctx, s.agent, id)
 		}
 	}
 	if err != nil {
-		v.fault("task %s of %q was acknowledged: %v", id, s.text, err)
+		v.addFault("task %s of %q was acknowledged: %v", id, s.text, err)
 		return
 	}
 	v.states[t.Status.State]++
-	log, err := n.log(ctx, s.agent, id)
+	log, err := n.readLog(ctx, s.agent, id)
 	if err != nil {
-		v.fault("the log of task %s: %v", id, err)
+		v.addFault("the log of task %s: %v", id, err)
 		return
 	}
 	state, last, ends := "", int64(0), 0
 	for _, ev := range log {
-		if ev.ended() {
+		if ev.isTerminal() {
 			ends++
 		}
 		switch {
 		case ev.TaskID != id:
-			v.fault("the log of task %s tells of task %s", id, ev.TaskID)
+			v.addFault("the log of task %s tells of task %s", id, ev.TaskID)
 		case ev.id <= last:
-			v.fault("the log of task %s tells event %d after %d", id, ev.id, last)
-		case ev.Status.State != "" && ev.Status.State != state && !slices.Contains(next[state], ev.Status.State):
-			v.fault("task %s went from %q to %q", id, state, ev.Status.State)
+			v.addFault("the log of task %s tells event %d after %d", id, ev.id, last)
+		case ev.Status.State != "" && ev.Status.State != state && !slices.Contains(nextStates[state], ev.Status.State):
+			v.addFault("task %s went from %q to %q", id, state, ev.Status.State)
 		}
 		last = max(last, ev.id)
 		if ev.Status.State != "" {
@@ -121,28 +121,28 @@ func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sent, v 
 		}
 	}
 	if state != t.Status.State || ends != 1 {
-		v.fault("task %s is %s and its log ends %d times, with %s", id, t.Status.State, ends, state)
+		v.addFault("task %s is %s and its log ends %d times, with %s", id, t.Status.State, ends, state)
 	}
 	word := s.text[strings.LastIndex(s.text, " ")+1:]
-	if t.Status.State == "completed" && !strings.Contains(t.text(), word) {
-		v.fault("task %s of %q was answered %q", id, s.text, t.text())
+	if t.Status.State == "completed" && !strings.Contains(t.lastText(), word) {
+		v.addFault("task %s of %q was answered %q", id, s.text, t.lastText())
 	}
 	if !strings.HasPrefix(s.text, "repeat") {
-		if n := c.tools.steps(id); n > 1 {
-			v.fault("a call of task %s of %q had %d effects", id, s.text, n)
+		if n := c.tools.maxEffectsPerCall(id); n > 1 {
+			v.addFault("a call of task %s of %q had %d effects", id, s.text, n)
 		}
 	}
 }
 
-// settle decides as a human would who looks at the world first: what has taken effect is not to be done again.
-func (c *cluster) settle(ctx context.Context, n *client, t task) error {
-	waiting, err := n.approvals(ctx, t)
+// decideApprovals decides as a human would who looks at the world first: what has taken effect is not to be done again.
+func (c *cluster) decideApprovals(ctx context.Context, n *client, t task) error {
+	waiting, err := n.listApprovals(ctx, t)
 	for _, a := range waiting {
-		verdict := "approve"
-		if a.Kind == "rerun" && c.tools.steps(t.TaskID) > 0 {
-			verdict = "reject"
+		outcome := "approve"
+		if a.Kind == "rerun" && c.tools.maxEffectsPerCall(t.TaskID) > 0 {
+			outcome = "reject"
 		}
-		if err := n.decide(ctx, verdict, t.TaskID, a.CallID); err != nil && statusOf(err) != http.StatusConflict {
+		if err := n.decideCall(ctx, outcome, t.TaskID, a.CallID); err != nil && statusOf(err) != http.StatusConflict {
 			return err
 		}
 	}
@@ -150,27 +150,27 @@ func (c *cluster) settle(ctx context.Context, n *client, t task) error {
 }
 
 // checkRows looks at what no client is shown: the whole sequence of each log, and the runs.
-func (c *cluster) checkRows(owner map[string]*sent, v *verdict) {
-	rows := c.sql(`SELECT t.id, t.seq, COUNT(e.seq), MIN(e.seq), MAX(e.seq),
+func (c *cluster) checkRows(owner map[string]*sentMessage, v *checkResult) {
+	rows := c.querySQL(`SELECT t.id, t.seq, COUNT(e.seq), MIN(e.seq), MAX(e.seq),
 		(SELECT COUNT(*) FROM run r WHERE r.tenant = t.tenant AND r.task = t.id)
 		FROM task t LEFT JOIN event e ON e.tenant = t.tenant AND e.task = t.id GROUP BY t.tenant, t.id`)
 	for _, r := range rows {
 		id, seq, events, first, last, runs := r[0].(string), r[1].(int64), r[2].(int64), r[3], r[4], r[5].(int64)
 		if events != seq || first != any(int64(1)) || last != any(seq) {
-			v.fault("task %s stands at %d with %d events from %v to %v", id, seq, events, first, last)
+			v.addFault("task %s stands at %d with %d events from %v to %v", id, seq, events, first, last)
 		}
 		if runs == 0 {
-			v.fault("task %s has no run", id)
+			v.addFault("task %s has no run", id)
 		}
 		delete(owner, id)
 	}
 	for id := range owner {
-		v.fault("task %s was acknowledged and has no row", id)
+		v.addFault("task %s was acknowledged and has no row", id)
 	}
 }
 
-// wait sleeps unless ctx ends first.
-func wait(ctx context.Context, d time.Duration) {
+// sleepContext sleeps unless ctx ends first.
+func sleepContext(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):

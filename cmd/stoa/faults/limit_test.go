@@ -16,19 +16,19 @@ func TestF7Limits(t *testing.T) {
 	const limit, before = 20, 15
 	states := []struct {
 		name  string
-		state wire
-	}{{"half-open", halfOpen}, {"black-hole", blackHole}, {"refused", refused}}
-	if !full {
-		leftOut(t, "Redis that swallows or refuses; make faults does it")
+		state linkState
+	}{{"half-open", linkHalfOpen}, {"black-hole", linkBlackHole}, {"refused", linkRefused}}
+	if !isFull {
+		reportSkipped(t, "Redis that swallows or refuses; make faults does it")
 		states = states[:1]
 	}
-	c := up(t, setup{nodes: 2, redis: true})
+	c := startCluster(t, clusterOptions{nodes: 2, redis: true})
 	for _, x := range states {
-		c.app(x.name, c.config())
+		c.createApp(x.name, c.appConfig())
 		rate := map[string]any{"per": "app", "type": "count", "window": "month", "limit": limit}
-		c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPut, "/admin/apps/"+x.name, map[string]any{"limits": map[string]any{"rate": []any{rate}}}, nil))
-		token := c.mint(x.name, "ana")
-		ask := func(n int) (in int, slowest time.Duration) {
+		c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPut, "/admin/apps/"+x.name, map[string]any{"limits": map[string]any{"rate": []any{rate}}}, nil))
+		token := c.createToken(x.name, "ana")
+		request := func(n int) (in int, slowest time.Duration) {
 			t.Helper()
 			var mu sync.Mutex
 			var all sync.WaitGroup
@@ -38,8 +38,8 @@ func TestF7Limits(t *testing.T) {
 					defer cancel()
 					began := time.Now()
 					m := message{text: "hello " + itoa(i)}
-					cl := &client{base: c.nodes[i%2].base, token: token, http: c.client}
-					a, err := cl.do(ctx, http.MethodPost, m.path(), call("message:send", m.params()))
+					cl := &client{baseURL: c.nodes[i%2].baseURL, token: token, http: c.client}
+					a, err := cl.doRequest(ctx, http.MethodPost, m.agentPath(), rpcCall("message:send", m.rpcParams()))
 					mu.Lock()
 					defer mu.Unlock()
 					slowest = max(slowest, time.Since(began))
@@ -54,28 +54,28 @@ func TestF7Limits(t *testing.T) {
 			all.Wait()
 			return in, slowest
 		}
-		if in, _ := ask(before); in != before {
+		if in, _ := request(before); in != before {
 			t.Errorf("%s: %d of the first %d calls were let in", x.name, in, before)
 		}
 		for _, n := range c.nodes {
-			n.redis.set(x.state)
-			if x.state.refuse {
-				n.redis.cut()
+			n.redisProxy.setState(x.state)
+			if x.state.refuses {
+				n.redisProxy.cutConnections()
 			}
 		}
 		// Where this machine was too slow for Redis to be in time, the database has counted some calls before.
-		counted := c.sql("SELECT CAST(COALESCE(SUM(used), 0) AS BIGINT) FROM rate_count WHERE tenant = (SELECT tenant FROM app WHERE name = $1)", x.name)[0][0].(int64)
-		in, slowest := ask(3 * limit)
+		counted := c.querySQL("SELECT CAST(COALESCE(SUM(used), 0) AS BIGINT) FROM rate_count WHERE tenant = (SELECT tenant FROM app WHERE name = $1)", x.name)[0][0].(int64)
+		in, slowest := request(3 * limit)
 		if want := limit - int(counted); in != want || slowest > 5*time.Second {
 			t.Errorf("%s: without Redis %d calls were let in, want %d; the slowest answer took %v", x.name, in, want, slowest)
 		}
-		say(t, "%s: the slowest of %d answers took %v", x.name, 3*limit, slowest.Round(time.Millisecond))
+		reportf(t, "%s: the slowest of %d answers took %v", x.name, 3*limit, slowest.Round(time.Millisecond))
 		for _, n := range c.nodes {
-			n.redis.set(whole)
-			n.redis.cut() // what was swallowed does not come later
+			n.redisProxy.setState(linkUp)
+			n.redisProxy.cutConnections() // what was swallowed does not come later
 		}
 		time.Sleep(5500 * time.Millisecond)
-		if in, _ := ask(2 * limit); in > limit-before+int(counted) || in == 0 && x.state != halfOpen { // half of it has counted what it could not say
+		if in, _ := request(2 * limit); in > limit-before+int(counted) || in == 0 && x.state != linkHalfOpen { // half of it has counted what it could not say
 			t.Errorf("%s: with Redis back %d calls were let in, want 1 to %d", x.name, in, limit-before+int(counted))
 		}
 	}

@@ -33,8 +33,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// workshop is where binaries and what belongs to no single test lie.
-var workshop string
+// buildDir is where binaries and what belongs to no single test lie.
+var buildDir string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "stoa-faults.")
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	workshop = dir
+	buildDir = dir
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == itoa(runtime.GOMAXPROCS(0)) {
 		_ = parallel.Value.Set("4") // they wait more than they compute
@@ -58,16 +58,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onlyFull skips a test that `make test` has no time for.
-func onlyFull(t *testing.T) {
+// requireFull skips a test that `make test` has no time for.
+func requireFull(t *testing.T) {
 	t.Helper()
-	if !full {
+	if !isFull {
 		t.Skip("runs in make faults only")
 	}
 }
 
-// amount reads how much of something is to be done.
-func amount(t *testing.T, name string, long, short int) int {
+// readCount reads how much of something is to be done.
+func readCount(t *testing.T, name string, long, short int) int {
 	t.Helper()
 	text := os.Getenv(name)
 	switch {
@@ -77,14 +77,14 @@ func amount(t *testing.T, name string, long, short int) int {
 			t.Fatalf("%s=%s is no number", name, text)
 		}
 		return n
-	case full:
+	case isFull:
 		return long
 	}
 	return short
 }
 
-// chance returns the random choices of a test and prints what they began with.
-func chance(t *testing.T) *rand.Rand {
+// newRand returns the random choices of a test and prints what they began with.
+func newRand(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("STOA_FAULTS_SEED"); text != "" {
@@ -93,20 +93,20 @@ func chance(t *testing.T) *rand.Rand {
 			t.Fatalf("STOA_FAULTS_SEED=%s is no number", text)
 		}
 	}
-	say(t, "seed %d", seed)
+	reportf(t, "seed %d", seed)
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// say prints a figure, whether the test fails or not.
-func say(t *testing.T, format string, args ...any) {
+// reportf prints a figure, whether the test fails or not.
+func reportf(t *testing.T, format string, args ...any) {
 	t.Helper()
 	fmt.Fprintf(os.Stdout, "    %s: %s\n", t.Name(), fmt.Sprintf(format, args...))
 }
 
-// leftOut says loudly what a test does not show.
-func leftOut(t *testing.T, format string, args ...any) {
+// reportSkipped says loudly what a test does not show.
+func reportSkipped(t *testing.T, format string, args ...any) {
 	t.Helper()
-	say(t, "LEFT OUT: "+format, args...)
+	reportf(t, "LEFT OUT: "+format, args...)
 }
 
 // A build is a way to make the program.
@@ -121,27 +121,27 @@ type build struct {
 // The programs: as it is, with a clock that STOA_FAULTS_CLOCK moves, and as the next version would be, whose schema has
 // one more migration.
 var (
-	plain   = &build{name: "stoa"}
-	skewed  = &build{name: "stoa-skewed", overlay: skewClock}
-	younger = &build{name: "stoa-younger", overlay: addMigration}
+	plainBuild  = &build{name: "stoa"}
+	skewedBuild = &build{name: "stoa-skewed", overlay: skewClock}
+	nextBuild   = &build{name: "stoa-younger", overlay: addMigration}
 )
 
-// program returns the path of the built program.
-func (b *build) program(t testing.TB) string {
+// programPath returns the path of the built program.
+func (b *build) programPath(t testing.TB) string {
 	t.Helper()
-	b.once.Do(func() { b.path, b.err = b.make() })
+	b.once.Do(func() { b.path, b.err = b.compileProgram() })
 	if b.err != nil {
 		t.Fatal(b.err)
 	}
 	return b.path
 }
 
-func (b *build) make() (string, error) {
+func (b *build) compileProgram() (string, error) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(workshop, b.name)
+	path := filepath.Join(buildDir, b.name)
 	args := []string{"build", "-trimpath", "-o", path}
 	if b.overlay != nil {
 		files, err := b.overlay(root)
@@ -210,7 +210,7 @@ func skew() int64 {
 }
 `...)
 	text = bytes.Replace(text, []byte("import (\n"), []byte("import (\n\t\"syscall\"\n"), 1)
-	patched := filepath.Join(workshop, "time.go")
+	patched := filepath.Join(buildDir, "time.go")
 	return map[string]string{source: patched}, os.WriteFile(patched, text, 0o600)
 }
 

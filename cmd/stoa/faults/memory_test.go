@@ -27,20 +27,20 @@ import (
 // Bounds of the memory that what comes in may take: multiple times the bytes received, and what a process that serves small
 // calls takes now and then as well.
 const (
-	multiple = 4
-	constant = 32 << 20
+	maxMemoryFactor = 4
+	memoryAllowance = 32 << 20
 )
 
-// fortress is a process under attack.
-type fortress struct {
+// targetProcess is a process under attack.
+type targetProcess struct {
 	*stoatest.Process
-	grpc   string // where it answers gRPC
-	idle   int64  // bytes that it takes when it has served some calls
-	client *http.Client
-	h2     *http.Client
+	grpcURL     string // where it answers gRPC
+	idleMemory  int64  // bytes that it takes when it has served some calls
+	client      *http.Client
+	http2Client *http.Client
 }
 
-const fortressConfig = `
+const targetConfig = `
 llms: {m: {provider: scripted, script: [{then: [{say: ok}]}]}}
 agents:
   assistant: {llm: m}
@@ -48,14 +48,14 @@ agents:
   open: {llm: m, trigger: {type: webhook, response: {mode: async}}}
 `
 
-// besiege starts a process and has it serve some calls.
-func besiege(t *testing.T, database string, args ...string) *fortress {
+// startTarget starts a process and has it serve some calls.
+func startTarget(t *testing.T, database string, args ...string) *targetProcess {
 	t.Helper()
-	return besiegeWith(t, fortressConfig, database, args...)
+	return startTargetWith(t, targetConfig, database, args...)
 }
 
-// besiegeWith is besiege with a configuration, which has an agent called assistant.
-func besiegeWith(t *testing.T, config, database string, args ...string) *fortress {
+// startTargetWith is besiege with a configuration, which has an agent called assistant.
+func startTargetWith(t *testing.T, config, database string, args ...string) *targetProcess {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "stoa.yaml")
@@ -63,27 +63,27 @@ func besiegeWith(t *testing.T, config, database string, args ...string) *fortres
 		t.Fatal(err)
 	}
 	port := freePort(t)
-	f := &fortress{grpc: "http://127.0.0.1:" + itoa(port)}
-	f.Process = stoatest.Serve(t, plain.program(t), dir, append([]string{"--config", path, "--database", database, "--grpc-port", itoa(port)}, args...)...)
+	f := &targetProcess{grpcURL: "http://127.0.0.1:" + itoa(port)}
+	f.Process = stoatest.StartServing(t, plainBuild.programPath(t), dir, append([]string{"--config", path, "--database", database, "--grpc-port", itoa(port)}, args...)...)
 	both := &http.Protocols{}
 	both.SetUnencryptedHTTP2(true)
 	h2 := &http.Transport{Protocols: both}
 	h1 := &http.Transport{MaxIdleConnsPerHost: 64}
-	f.client, f.h2 = &http.Client{Transport: h1, Timeout: time.Minute}, &http.Client{Transport: h2, Timeout: time.Minute}
+	f.client, f.http2Client = &http.Client{Transport: h1, Timeout: time.Minute}, &http.Client{Transport: h2, Timeout: time.Minute}
 	t.Cleanup(func() { h1.CloseIdleConnections(); h2.CloseIdleConnections() })
 	calm := stoatest.Attack{Path: "/agents/assistant", Header: map[string]string{"Content-Type": "application/json"},
 		Body: []byte(`{"jsonrpc":"2.0","id":1,"method":"message:send","params":{"message":{"parts":[{"type":"text","text":"hi"}]}}}`)}
 	for range 200 {
-		if status, err := f.send(t.Context(), calm); err != nil || status != http.StatusOK {
+		if status, err := f.sendAttack(t.Context(), calm); err != nil || status != http.StatusOK {
 			t.Fatalf("a call: %d, %v", status, err)
 		}
 	}
-	f.idle = f.memory(t, "VmRSS")
+	f.idleMemory = f.readMemory(t, "VmRSS")
 	return f
 }
 
-// memory reads one of the kernel's figures of the process, in bytes.
-func (f *fortress) memory(t *testing.T, name string) int64 {
+// readMemory reads one of the kernel's figures of the process, in bytes.
+func (f *targetProcess) readMemory(t *testing.T, name string) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.Cmd.Process.Pid))
 	if err != nil {
@@ -97,14 +97,14 @@ func (f *fortress) memory(t *testing.T, name string) int64 {
 	return kb << 10
 }
 
-// send carries out one attack and returns the status of HTTP that it is answered with, 0 = none.
-func (f *fortress) send(ctx context.Context, a stoatest.Attack) (int, error) {
+// sendAttack carries out one attack and returns the status of HTTP that it is answered with, 0 = none.
+func (f *targetProcess) sendAttack(ctx context.Context, a stoatest.Attack) (int, error) {
 	if a.Socket {
-		return 0, f.converse(ctx, a)
+		return 0, f.sendOverSocket(ctx, a)
 	}
 	client, url := f.client, f.URL
 	if a.GRPC {
-		client, url = f.h2, f.grpc
+		client, url = f.http2Client, f.grpcURL
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+a.Path, bytes.NewReader(a.Body))
 	if err != nil {
@@ -126,8 +126,8 @@ func (f *fortress) send(ctx context.Context, a stoatest.Attack) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// converse sends an attack as a message and waits for the first frame of what it is told.
-func (f *fortress) converse(ctx context.Context, a stoatest.Attack) error {
+// sendOverSocket sends an attack as a message and waits for the first frame of what it is told.
+func (f *targetProcess) sendOverSocket(ctx context.Context, a stoatest.Attack) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	conn, resp, err := websocket.Dial(ctx, f.URL+a.Path, nil)
@@ -145,16 +145,16 @@ func (f *fortress) converse(ctx context.Context, a stoatest.Attack) error {
 	return nil
 }
 
-// peak carries out attacks at the same time, and returns by how much the process's memory exceeded that of the idle one,
+// measurePeak carries out attacks at the same time, and returns by how much the process's memory exceeded that of the idle one,
 // and how long /health took at most meanwhile.
-func (f *fortress) peak(t *testing.T, attacks ...stoatest.Attack) (over int64, slowest time.Duration) {
+func (f *targetProcess) measurePeak(t *testing.T, attacks ...stoatest.Attack) (over int64, slowest time.Duration) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", f.Cmd.Process.Pid), []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
-	var asked sync.WaitGroup
-	asked.Go(func() {
+	var requested sync.WaitGroup
+	requested.Go(func() {
 		for {
 			began := time.Now()
 			resp, err := http.Get(f.URL + "/health")
@@ -174,46 +174,46 @@ func (f *fortress) peak(t *testing.T, attacks ...stoatest.Attack) (over int64, s
 	var sent sync.WaitGroup
 	for _, a := range attacks {
 		sent.Go(func() {
-			if _, err := f.send(t.Context(), a); err != nil {
+			if _, err := f.sendAttack(t.Context(), a); err != nil {
 				t.Errorf("%s: %v", a.Name(), err)
 			}
 		})
 	}
 	sent.Wait()
 	close(done)
-	asked.Wait()
-	return f.memory(t, "VmHWM") - f.idle, slowest
+	requested.Wait()
+	return f.readMemory(t, "VmHWM") - f.idleMemory, slowest
 }
 
-// hold fails the test if attacks take more memory than they may.
-func (f *fortress) hold(t *testing.T, name string, attacks ...stoatest.Attack) {
+// checkMemory fails the test if attacks take more memory than they may.
+func (f *targetProcess) checkMemory(t *testing.T, name string, attacks ...stoatest.Attack) {
 	t.Helper()
 	var received int64
 	for _, a := range attacks {
 		received += int64(len(a.Body))
 	}
-	over, slowest := f.peak(t, attacks...)
-	say(t, "%-40s %8.1f MiB received, peak %7.1f MiB over idle (%.1f), /health %v", name, mib(received), mib(over), float64(over)/float64(received), slowest.Round(time.Millisecond))
-	if over > multiple*received+constant {
-		t.Errorf("%s: %.1f MiB received, %.1f MiB over idle, want at most %d times as many and %d", name, mib(received), mib(over), multiple, constant>>20)
+	over, slowest := f.measurePeak(t, attacks...)
+	reportf(t, "%-40s %8.1f MiB received, peak %7.1f MiB over idle (%.1f), /health %v", name, toMiB(received), toMiB(over), float64(over)/float64(received), slowest.Round(time.Millisecond))
+	if over > maxMemoryFactor*received+memoryAllowance {
+		t.Errorf("%s: %.1f MiB received, %.1f MiB over idle, want at most %d times as many and %d", name, toMiB(received), toMiB(over), maxMemoryFactor, memoryAllowance>>20)
 	}
 }
 
-func mib(n int64) float64 { return float64(n) / (1 << 20) }
+func toMiB(n int64) float64 { return float64(n) / (1 << 20) }
 
-// bomb is a message of gRPC that is small as long as it is compressed.
-func bomb(size int) stoatest.Attack {
+// newGzipBomb is a message of gRPC that is small as long as it is compressed.
+func newGzipBomb(size int) stoatest.Attack {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	_, _ = w.Write(stoatest.ProtoMessages(false, size)["empty parts"])
 	_ = w.Close()
 	return stoatest.Attack{
-		Surface: "gRPC 1.0", Shape: "gzip", Path: "/lf.a2a.v1.A2AService/SendMessage", GRPC: true, Body: stoatest.Frame(true, b.Bytes()),
+		Surface: "gRPC 1.0", Shape: "gzip", Path: "/lf.a2a.v1.A2AService/SendMessage", GRPC: true, Body: stoatest.FrameGRPC(true, b.Bytes()),
 		Header: map[string]string{"Grpc-Encoding": "gzip"},
 	}
 }
 
-func times(n int, a stoatest.Attack) []stoatest.Attack {
+func repeatAttack(n int, a stoatest.Attack) []stoatest.Attack {
 	all := make([]stoatest.Attack, n)
 	for i := range all {
 		all[i] = a
@@ -225,45 +225,45 @@ func times(n int, a stoatest.Attack) []stoatest.Attack {
 func TestMemory(t *testing.T) {
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
-			start := func(t *testing.T) *fortress {
+			start := func(t *testing.T) *targetProcess {
 				if engine == "sqlite" {
-					return besiege(t, "sqlite://stoa.db")
+					return startTarget(t, "sqlite://stoa.db")
 				}
-				return besiege(t, dbtest.PostgresURL(t))
+				return startTarget(t, dbtest.NewPostgresURL(t))
 			}
 			each := func(name string, attacks ...stoatest.Attack) {
-				start(t).hold(t, name, attacks...)
+				start(t).checkMemory(t, name, attacks...)
 			}
 			// Bodies that are refused leave so little behind that one process meets them all.
 			one := start(t)
-			hostile := append(stoatest.HostileJSON(4<<20), stoatest.HostileForms(1<<20-100, stoatest.AdminSecret)...)
+			hostile := append(stoatest.HostileJSON(4<<20), stoatest.HostileNonMessages(1<<20-100, stoatest.AdminSecret)...)
 			seen := map[string]int{}
 			for i, a := range hostile {
-				if seen[a.Surface]++; full || engine == "sqlite" && seen[a.Surface] == 1+i%5 || engine == "sqlite" && strings.HasPrefix(a.Shape, "parts") {
-					one.hold(t, a.Name(), a)
+				if seen[a.Surface]++; isFull || engine == "sqlite" && seen[a.Surface] == 1+i%5 || engine == "sqlite" && strings.HasPrefix(a.Shape, "parts") {
+					one.checkMemory(t, a.Name(), a)
 				}
 			}
 			for _, a := range stoatest.HonestJSON(16 << 20) {
-				if full || a.Surface == "extension" {
+				if isFull || a.Surface == "extension" {
 					each(a.Name()+" of 16 MiB", a)
 				}
 			}
 			for _, a := range stoatest.HostileJSON(27 << 20)[:5] {
-				if full || a.Shape == "parts of {}" {
-					one.hold(t, a.Name()+" of 27 MiB", a)
+				if isFull || a.Shape == "parts of {}" {
+					one.checkMemory(t, a.Name()+" of 27 MiB", a)
 				}
 			}
 			// As much as is let in: below the bound of values, which data of {} reaches at 150 KB.
 			dense := stoatest.HostileJSON(145 << 10)
 			for _, a := range dense[2:4] {
-				each("24 x "+a.Name()+" below the bound", times(24, a)...)
+				each("24 x "+a.Name()+" below the bound", repeatAttack(24, a)...)
 			}
 			small := stoatest.HostileJSON(1<<20 - 1024)
 			for _, a := range small[:5] {
-				one.hold(t, "24 x "+a.Name()+" of 1 MiB", times(24, a)...)
+				one.checkMemory(t, "24 x "+a.Name()+" of 1 MiB", repeatAttack(24, a)...)
 			}
-			each("24 x honest", times(24, stoatest.HonestJSON(1 << 20)[0])...)
-			one.hold(t, "gzip", bomb(12<<20))
+			each("24 x honest", repeatAttack(24, stoatest.HonestJSON(1 << 20)[0])...)
+			one.checkMemory(t, "gzip", newGzipBomb(12<<20))
 		})
 	}
 }

@@ -18,39 +18,39 @@ import (
 	"stoa/agentsvc/llm/llmtest"
 )
 
-// model is a vendor's server: the emulated one of llmtest, which plays a script, behind a door with the faults that
+// modelServer is a vendor's server: the emulated one of llmtest, which plays a script, behind a door with the faults that
 // vendors have. What happens to a call depends on the user's message that it answers: a gate of that name holds it, a
 // fault of that name answers in place of the script.
-type model struct {
-	URL   string
-	gates gates
+type modelServer struct {
+	URL      string
+	barriers requestBarriers
 
-	mu     sync.Mutex
-	calls  map[string][]time.Time // when it was asked, by message
-	whole  map[string]int         // how often it has answered to the last byte, by message
-	faults map[string]http.HandlerFunc
+	mu        sync.Mutex
+	calls     map[string][]time.Time // when it was asked, by message
+	completed map[string]int         // how often it has answered to the last byte, by message
+	faults    map[string]http.HandlerFunc
 }
 
-// script is what the emulated model says.
-func script(tools *recorder) []llmtest.Turn {
-	effect := func(text, tool, name string) llmtest.Turn {
+// modelScript is what the emulated model says.
+func modelScript(tools *recorder) []llmtest.Reply {
+	effect := func(text, tool, name string) llmtest.Reply {
 		args, _ := json.Marshal(map[string]string{"url": tools.URL + "/" + name, "method": "POST"})
-		return llmtest.Turn{Text: text, Say: []string{"I shall."}, Calls: []agentsvc.ToolCall{{Name: tool, Arguments: args}}}
+		return llmtest.Reply{UserText: text, Pieces: []string{"I shall."}, Calls: []agentsvc.ToolCall{{Name: tool, Arguments: args}}}
 	}
-	return []llmtest.Turn{
-		{Text: "hello", Say: []string{"Hello ", "to ", "you."}, Usage: agentsvc.Usage{InputTokens: 10, OutputTokens: 3}},
-		{Text: "poison", Say: []string{"never said"}},
+	return []llmtest.Reply{
+		{UserText: "hello", Pieces: []string{"Hello ", "to ", "you."}, Usage: agentsvc.Usage{InputTokens: 10, OutputTokens: 3}},
+		{UserText: "poison", Pieces: []string{"never said"}},
 		effect("once", "record", "once"),
 		effect("again", "repeat", "again"),
-		{Tool: "record", Say: []string{"It is done."}},
-		{Tool: "repeat", Say: []string{"It is done."}},
+		{ToolName: "record", Pieces: []string{"It is done."}},
+		{ToolName: "repeat", Pieces: []string{"It is done."}},
 	}
 }
 
-func newModel(t testing.TB, tools *recorder) *model {
+func newModelServer(t testing.TB, tools *recorder) *modelServer {
 	t.Helper()
-	m := &model{calls: map[string][]time.Time{}, whole: map[string]int{}, faults: map[string]http.HandlerFunc{}}
-	back, err := url.Parse(llmtest.NewServer(t, script(tools)).URL)
+	m := &modelServer{calls: map[string][]time.Time{}, completed: map[string]int{}, faults: map[string]http.HandlerFunc{}}
+	back, err := url.Parse(llmtest.NewServer(t, modelScript(tools)).URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +63,12 @@ func newModel(t testing.TB, tools *recorder) *model {
 		if err != nil {
 			return
 		}
-		asked := lastUser(body)
+		requested := lastUserText(body)
 		m.mu.Lock()
-		m.calls[asked] = append(m.calls[asked], time.Now())
-		fault := m.faults[asked]
+		m.calls[requested] = append(m.calls[requested], time.Now())
+		fault := m.faults[requested]
 		m.mu.Unlock()
-		m.gates.pass(r, asked)
+		m.barriers.waitIfBlocked(r, requested)
 		if fault != nil {
 			fault(w, r)
 			return
@@ -77,7 +77,7 @@ func newModel(t testing.TB, tools *recorder) *model {
 		proxy.ServeHTTP(w, r)
 		if r.Context().Err() == nil {
 			m.mu.Lock()
-			m.whole[asked]++
+			m.completed[requested]++
 			m.mu.Unlock()
 		}
 	}))
@@ -90,8 +90,8 @@ func newModel(t testing.TB, tools *recorder) *model {
 	return m
 }
 
-// lastUser returns the text of the last message of a user.
-func lastUser(body []byte) (text string) {
+// lastUserText returns the text of the last message of a user.
+func lastUserText(body []byte) (text string) {
 	var req struct {
 		Messages []struct {
 			Role    string
@@ -111,32 +111,32 @@ func lastUser(body []byte) (text string) {
 	return text
 }
 
-// asked returns how often the model was called for a message.
-func (m *model) asked(text string) int { return len(m.at(text)) }
+// countCalls returns how often the model was called for a message.
+func (m *modelServer) countCalls(text string) int { return len(m.callTimes(text)) }
 
-// answered returns how often the model has answered a message to the last byte.
-func (m *model) answered(text string) int {
+// countCompleted returns how often the model has answered a message to the last byte.
+func (m *modelServer) countCompleted(text string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.whole[text]
+	return m.completed[text]
 }
 
-// at returns when the model was called for a message.
-func (m *model) at(text string) []time.Time {
+// callTimes returns when the model was called for a message.
+func (m *modelServer) callTimes(text string) []time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.calls[text])
 }
 
-// fault has calls for a message answered by f.
-func (m *model) fault(text string, f http.HandlerFunc) {
+// setFault has calls for a message answered by f.
+func (m *modelServer) setFault(text string, f http.HandlerFunc) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.faults[text] = f
 }
 
-// status answers with an error and, where it is not "", a Retry-After.
-func status(code int, retryAfter string) http.HandlerFunc {
+// respondStatus answers with an error and, where it is not "", a Retry-After.
+func respondStatus(code int, retryAfter string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if retryAfter != "" {
 			w.Header().Set("Retry-After", retryAfter)
@@ -147,11 +147,11 @@ func status(code int, retryAfter string) http.HandlerFunc {
 	}
 }
 
-// hang accepts a call and never answers.
-func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+// hangForever accepts a call and never answers.
+func hangForever(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// drip sends a comment a second and nothing else.
-func drip(w http.ResponseWriter, r *http.Request) {
+// respondComments sends a comment a second and nothing else.
+func respondComments(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for r.Context().Err() == nil {
 		_, _ = io.WriteString(w, ": wait\n\n")
@@ -160,8 +160,8 @@ func drip(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream answers with pieces of a stream as they are.
-func stream(pieces ...string) http.HandlerFunc {
+// respondStream answers with pieces of a stream as they are.
+func respondStream(pieces ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for _, p := range pieces {
@@ -171,8 +171,8 @@ func stream(pieces ...string) http.HandlerFunc {
 	}
 }
 
-// longLine answers with one line of 100 MB.
-func longLine(w http.ResponseWriter, _ *http.Request) {
+// respondLongLine answers with one line of 100 MB.
+func respondLongLine(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	_, _ = io.WriteString(w, "data: ")
 	block := strings.Repeat("x", 1<<20)
@@ -184,13 +184,13 @@ func longLine(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "\n\n")
 }
 
-// delta is one event of a chat completion.
-func delta(fields string) string {
+// deltaEvent is one event of a chat completion.
+func deltaEvent(fields string) string {
 	return `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{` + fields + `},"finish_reason":null}]}` + "\n\n"
 }
 
-// finish is the event that ends a chat completion, with usage as it is given.
-func finish(reason, usage string) string {
+// finishEvents is the event that ends a chat completion, with usage as it is given.
+func finishEvents(reason, usage string) string {
 	return `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"` + reason + `"}]}` + "\n\n" +
 		`data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[],"usage":` + usage + "}\n\ndata: [DONE]\n\n"
 }

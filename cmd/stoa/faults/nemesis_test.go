@@ -14,7 +14,7 @@ import (
 func TestNemesis(t *testing.T) {
 	t.Parallel()
 	length := 6 * time.Second
-	if full {
+	if isFull {
 		length = 3 * time.Minute
 	}
 	if text := os.Getenv("STOA_FAULTS_NEMESIS"); text != "" {
@@ -23,104 +23,112 @@ func TestNemesis(t *testing.T) {
 			t.Fatalf("STOA_FAULTS_NEMESIS: %v", err)
 		}
 	}
-	r := chance(t)
-	c := up(t, setup{nodes: 3, redis: true, args: []string{"--queue-max-retries", "1000", "--queue-max-delay", "500ms", "--shutdown-timeout", "2s"}})
-	l := &load{c: c, to: c.anyOf, tries: 60, kinds: append(kinds, "slow %s", "careful %s"), cancels: true}
-	l.begin(r, 8)
+	r := newRand(t)
+	c := startCluster(t, clusterOptions{nodes: 3, redis: true, args: []string{"--queue-max-retries", "1000", "--queue-max-delay", "500ms", "--shutdown-timeout", "2s"}})
+	l := &loadGenerator{cluster: c, pickClient: c.randomClient, maxAttempts: 60, kinds: append(messageKinds, "slow %s", "careful %s"), cancels: true}
+	l.startClients(r, 8)
 	done := map[string]int{}
 	for began := time.Now(); time.Since(began) < length; {
-		strike := strikes[r.IntN(len(strikes))]
-		strike.do(c, c.nodes[r.IntN(len(c.nodes))], r)
+		strike := faultActions[r.IntN(len(faultActions))]
+		strike.run(c, c.nodes[r.IntN(len(c.nodes))], r)
 		done[strike.name]++
 		time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
 	}
 	for _, n := range c.nodes {
-		n.pg.set(whole)
-		n.redis.set(whole)
-		if !n.Alive() {
-			n.restart()
+		n.postgresProxy.setState(linkUp)
+		n.redisProxy.setState(linkUp)
+		if !n.IsAlive() {
+			n.restartProcess()
 		}
 	}
-	l.end()
-	say(t, "%v of %v, %d messages", length, done, l.count)
-	c.check(l.history, c.nodes[0], time.Minute)
+	l.stopClients()
+	reportf(t, "%v of %v, %d messages", length, done, l.count)
+	c.checkHistory(l.history, c.nodes[0], time.Minute)
 }
 
-// strike is one way to hurt a process. It lasts for as long as do takes.
-type strike struct {
+// faultAction is one way to hurt a process. It lasts for as long as do takes.
+type faultAction struct {
 	name string
-	do   func(c *cluster, n *node, r *rand.Rand)
+	run  func(c *cluster, n *node, r *rand.Rand)
 }
 
-// some is a time up to d.
-func some(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+// randomDuration is a time up to d.
+func randomDuration(r *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(d)))
+}
 
-var strikes = []strike{
+var faultActions = []faultAction{
 	{"kill", func(c *cluster, n *node, r *rand.Rand) {
-		n.kill()
-		time.Sleep(some(r, time.Second))
-		c.again(n)
+		n.killProcess()
+		time.Sleep(randomDuration(r, time.Second))
+		c.restartWithRetry(n)
 	}},
 	{"kill all", func(c *cluster, _ *node, r *rand.Rand) {
 		for _, n := range c.nodes {
-			n.kill()
+			n.killProcess()
 		}
-		time.Sleep(some(r, time.Second))
+		time.Sleep(randomDuration(r, time.Second))
 		for _, n := range c.nodes {
-			c.again(n)
+			c.restartWithRetry(n)
 		}
 	}},
 	{"restart", func(c *cluster, n *node, _ *rand.Rand) {
-		_ = n.End(syscall.SIGTERM)
-		c.again(n)
+		_ = n.SignalAndWait(syscall.SIGTERM)
+		c.restartWithRetry(n)
 	}},
 	{"stop", func(_ *cluster, n *node, r *rand.Rand) {
 		_ = n.Cmd.Process.Signal(syscall.SIGSTOP)
-		time.Sleep(some(r, 3*stale/2))
+		time.Sleep(randomDuration(r, 3*staleThreshold/2))
 		_ = n.Cmd.Process.Signal(syscall.SIGCONT)
 	}},
-	{"cut PostgreSQL", func(_ *cluster, n *node, _ *rand.Rand) { n.pg.cut() }},
+	{"cut PostgreSQL", func(_ *cluster, n *node, _ *rand.Rand) { n.postgresProxy.cutConnections() }},
 	{"slow PostgreSQL", func(_ *cluster, n *node, r *rand.Rand) {
-		n.hurt(n.pg, wire{delay: some(r, 100*time.Millisecond)}, some(r, time.Second))
+		n.disturbProxy(n.postgresProxy, linkState{delay: randomDuration(r, 100*time.Millisecond)}, randomDuration(r, time.Second))
 	}},
 	{"no PostgreSQL", func(_ *cluster, n *node, r *rand.Rand) {
-		n.pg.set(refused)
-		n.pg.cut()
-		time.Sleep(some(r, 2*time.Second))
-		n.pg.set(whole)
+		n.postgresProxy.setState(linkRefused)
+		n.postgresProxy.cutConnections()
+		time.Sleep(randomDuration(r, 2*time.Second))
+		n.postgresProxy.setState(linkUp)
 	}},
-	{"PostgreSQL swallowed", func(_ *cluster, n *node, r *rand.Rand) { n.hurt(n.pg, blackHole, some(r, 3*stale/2)) }},
-	{"PostgreSQL half open", func(_ *cluster, n *node, r *rand.Rand) { n.hurt(n.pg, halfOpen, some(r, 3*stale/2)) }},
+	{"PostgreSQL swallowed", func(_ *cluster, n *node, r *rand.Rand) {
+		n.disturbProxy(n.postgresProxy, linkBlackHole, randomDuration(r, 3*staleThreshold/2))
+	}},
+	{"PostgreSQL half open", func(_ *cluster, n *node, r *rand.Rand) {
+		n.disturbProxy(n.postgresProxy, linkHalfOpen, randomDuration(r, 3*staleThreshold/2))
+	}},
 	{"PostgreSQL sessions ended", func(c *cluster, _ *node, _ *rand.Rand) {
-		c.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		c.querySQL("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 	}},
-	{"cut Redis", func(_ *cluster, n *node, _ *rand.Rand) { n.redis.cut() }},
-	{"Redis swallowed", func(_ *cluster, n *node, r *rand.Rand) { n.hurt(n.redis, blackHole, some(r, time.Second)) }},
-	{"Redis flushed", func(c *cluster, _ *node, _ *rand.Rand) { redisDo(c, c.cache.addr, "FLUSHALL") }},
+	{"cut Redis", func(_ *cluster, n *node, _ *rand.Rand) { n.redisProxy.cutConnections() }},
+	{"Redis swallowed", func(_ *cluster, n *node, r *rand.Rand) {
+		n.disturbProxy(n.redisProxy, linkBlackHole, randomDuration(r, time.Second))
+	}},
+	{"Redis flushed", func(c *cluster, _ *node, _ *rand.Rand) { sendRedisCommand(c, c.redisServer.addr, "FLUSHALL") }},
 }
 
-// hurt puts a wire into a state for a while. What went into a hole is lost, so its connections are broken afterwards.
-func (n *node) hurt(p *proxy, w wire, d time.Duration) {
-	p.set(w)
+// disturbProxy puts a wire into a state for a while. What went into a hole is lost, so its connections are broken afterwards.
+func (n *node) disturbProxy(p *proxy, w linkState, d time.Duration) {
+	p.setState(w)
 	time.Sleep(d)
-	p.set(whole)
-	if w.in || w.out {
-		p.cut()
+	p.setState(linkUp)
+	if w.dropsRequests || w.dropsResponses {
+		p.cutConnections()
 	}
 }
 
-// again starts a process whose dependencies may be away at the moment.
-func (c *cluster) again(n *node) {
+// restartWithRetry starts a process whose dependencies may be away at the moment.
+func (c *cluster) restartWithRetry(n *node) {
 	c.Helper()
-	err := n.start()
+	err := n.startProcess()
 	for try := 0; err != nil && try < 5; try++ {
 		time.Sleep(200 * time.Millisecond)
-		err = n.start()
+		err = n.startProcess()
 	}
 	if err != nil {
 		c.Fatal(err)
 	}
 	if out := n.Output(); strings.Contains(out, "panic:") {
-		c.Errorf("a process panicked:\n%s", tail(out, 3000))
+		c.Errorf("a process panicked:\n%s", lastBytes(out, 3000))
 	}
 }

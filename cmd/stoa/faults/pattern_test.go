@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// hostile is the configuration of an app that keeps processors busy: its guardrails and its scripted model look for
+// hostileConfig is the configuration of an app that keeps processors busy: its guardrails and its scripted model look for
 // patterns whose matches are under way at every character, hundreds at a time, in whatever is sent.
-func hostile(patterns, least, most int) string {
+func hostileConfig(patterns, least, atMost int) string {
 	var list, rules []string
 	for i := range patterns {
-		p := fmt.Sprintf("(a|b|c|d|e){%d,%d}Z%d", least+i, most+i, i)
+		p := fmt.Sprintf("(a|b|c|d|e){%d,%d}Z%d", least+i, atMost+i, i)
 		list = append(list, "'"+p+"'")
 		rules = append(rules, "      - {when: {text: '"+p+"'}, then: [{say: found}]}\n")
 	}
@@ -59,31 +59,31 @@ func (n *node) processorTime() time.Duration {
 // than the bound are refused in the configuration.
 func TestF18Patterns(t *testing.T) {
 	t.Parallel()
-	c := up(t, setup{nodes: 2})
-	var refused *refusal
-	body := map[string]any{"name": "mallory", "config": hostile(20, 100, 195)}
-	if err := c.nodes[0].admin().ask(t.Context(), http.MethodPost, "/admin/apps", body, nil); !errors.As(err, &refused) || refused.status != http.StatusBadRequest ||
+	c := startCluster(t, clusterOptions{nodes: 2})
+	var refused *responseError
+	body := map[string]any{"name": "mallory", "config": hostileConfig(20, 100, 195)}
+	if err := c.nodes[0].adminClient().requestJSON(t.Context(), http.MethodPost, "/admin/apps", body, nil); !errors.As(err, &refused) || refused.status != http.StatusBadRequest ||
 		!strings.Contains(refused.body, "patterns") || !strings.Contains(refused.body, "instructions") {
 		t.Errorf("patterns beyond the bound are answered %v", err)
 	}
 	if refused == nil {
-		c.must(c.nodes[0].admin().ask(t.Context(), http.MethodDelete, "/admin/apps/mallory", nil, nil))
+		c.requireNoError(c.nodes[0].adminClient().requestJSON(t.Context(), http.MethodDelete, "/admin/apps/mallory", nil, nil))
 	}
-	c.app("mallory", hostile(6, 50, 99))
-	tenant := c.sql("SELECT tenant FROM app WHERE name = 'mallory'")[0][0].(string)
-	count := func(query string) int64 { return c.sql("SELECT COUNT(*) FROM "+query, tenant)[0][0].(int64) }
+	c.createApp("mallory", hostileConfig(6, 50, 99))
+	tenant := c.querySQL("SELECT tenant FROM app WHERE name = 'mallory'")[0][0].(string)
+	count := func(query string) int64 { return c.querySQL("SELECT COUNT(*) FROM "+query, tenant)[0][0].(int64) }
 	text := strings.Repeat("abcde", 2<<20/5)
-	token := c.mint("mallory", "eve")
+	token := c.createToken("mallory", "eve")
 	clients := make([]*client, len(c.nodes))
 	for i, n := range c.nodes {
-		clients[i] = &client{base: n.base, token: token, http: c.client}
+		clients[i] = &client{baseURL: n.baseURL, token: token, http: c.client}
 	}
 	agents := []string{"scripted", "guarded", "answering"}
 	begin := func(many int) (ids []string) {
 		t.Helper()
 		for i := range many {
-			got, err := clients[i%len(clients)].send(t.Context(), message{agent: agents[i%len(agents)], text: text, background: true})
-			c.must(err)
+			got, err := clients[i%len(clients)].sendMessage(t.Context(), message{agent: agents[i%len(agents)], text: text, background: true})
+			c.requireNoError(err)
 			ids = append(ids, got.TaskID)
 		}
 		return ids
@@ -91,7 +91,7 @@ func TestF18Patterns(t *testing.T) {
 	// idle wants the app's work to be over, and no process to do any more for it.
 	idle := func(when string) {
 		t.Helper()
-		took := c.within(2*time.Second, "no run of the app is at work: "+when, func() bool {
+		took := c.waitWithin(2*time.Second, "no run of the app is at work: "+when, func() bool {
 			return count("run WHERE state = 'running' AND tenant = $1") == 0
 		})
 		events, before := count("event WHERE tenant = $1"), time.Duration(0)
@@ -104,7 +104,7 @@ func TestF18Patterns(t *testing.T) {
 		for _, n := range c.nodes {
 			used += n.processorTime()
 		}
-		say(t, "%s: at rest after %v, then %v of processor time in %v", when, took.Round(time.Millisecond), used, watched)
+		reportf(t, "%s: at rest after %v, then %v of processor time in %v", when, took.Round(time.Millisecond), used, watched)
 		if used > watched/3 {
 			t.Errorf("%s: the processes went on working for %v of processor time in %v", when, used, watched)
 		}
@@ -115,37 +115,37 @@ func TestF18Patterns(t *testing.T) {
 	refusedEverywhere := func(began time.Time) {
 		t.Helper()
 		for _, to := range clients {
-			c.within(5*time.Second-time.Since(began), "every process refuses", func() bool {
-				_, err := to.send(t.Context(), message{agent: "guarded", text: "hi"})
+			c.waitWithin(5*time.Second-time.Since(began), "every process refuses", func() bool {
+				_, err := to.sendMessage(t.Context(), message{agent: "guarded", text: "hi"})
 				return err != nil
 			})
 		}
 	}
 
 	for i, id := range begin(6) {
-		_ = clients[i%2].cancel(t.Context(), agents[i%len(agents)], id) // one that has ended already cannot be cancelled
+		_ = clients[i%2].cancelTask(t.Context(), agents[i%len(agents)], id) // one that has ended already cannot be cancelled
 	}
 	idle("cancelled")
 
 	begin(8)
 	began := time.Now()
-	c.must(c.nodes[0].admin().ask(t.Context(), http.MethodPost, "/admin/apps/mallory:suspend", map[string]any{}, nil))
+	c.requireNoError(c.nodes[0].adminClient().requestJSON(t.Context(), http.MethodPost, "/admin/apps/mallory:suspend", map[string]any{}, nil))
 	refusedEverywhere(began)
 	idle("suspended")
 
-	c.must(c.nodes[1].admin().ask(t.Context(), http.MethodPost, "/admin/apps/mallory:resume", map[string]any{}, nil))
+	c.requireNoError(c.nodes[1].adminClient().requestJSON(t.Context(), http.MethodPost, "/admin/apps/mallory:resume", map[string]any{}, nil))
 	for _, to := range clients {
-		c.within(5*time.Second, "every process answers again", func() bool {
-			_, err := to.send(t.Context(), message{agent: "guarded", text: "hi"})
+		c.waitWithin(5*time.Second, "every process answers again", func() bool {
+			_, err := to.sendMessage(t.Context(), message{agent: "guarded", text: "hi"})
 			return err == nil
 		})
 	}
 	begin(8)
 	began = time.Now()
-	c.must(c.nodes[1].admin().ask(t.Context(), http.MethodDelete, "/admin/apps/mallory", nil, nil))
+	c.requireNoError(c.nodes[1].adminClient().requestJSON(t.Context(), http.MethodDelete, "/admin/apps/mallory", nil, nil))
 	refusedEverywhere(began)
 	idle("deleted")
-	if got, err := c.nodes[0].send(t.Context(), message{text: "hi"}); err != nil || got.text() != "hi" {
-		t.Errorf("the neighbour is answered %q, %v", got.text(), err)
+	if got, err := c.nodes[0].sendMessage(t.Context(), message{text: "hi"}); err != nil || got.lastText() != "hi" {
+		t.Errorf("the neighbour is answered %q, %v", got.lastText(), err)
 	}
 }

@@ -12,36 +12,36 @@ import (
 // proxy is a wire between a process and one of its dependencies, which a test can break. It carries TCP from its own
 // address to another one.
 type proxy struct {
-	addr   string
-	target string
-	listen net.Listener
+	addr     string
+	target   string
+	listener net.Listener
 
 	mu     sync.Mutex
-	open   map[*link]struct{}
-	state  wire
+	conns  map[*proxyConn]struct{}
+	state  linkState
 	closed bool
-	all    sync.WaitGroup
+	tasks  sync.WaitGroup
 }
 
-// wire is the state of a proxy.
-type wire struct {
-	refuse bool          // new connections are closed at once
-	delay  time.Duration // before each piece of data, in each direction
-	in     bool          // what the process sends is swallowed
-	out    bool          // what the dependency sends is swallowed
+// linkState is the state of a proxy.
+type linkState struct {
+	refuses        bool          // new connections are closed at once
+	delay          time.Duration // before each piece of data, in each direction
+	dropsRequests  bool          // what the process sends is swallowed
+	dropsResponses bool          // what the dependency sends is swallowed
 }
 
 // The states that tests put a proxy into.
 var (
-	whole     = wire{}
-	refused   = wire{refuse: true}
-	blackHole = wire{in: true, out: true}
-	halfOpen  = wire{out: true} // what is asked arrives, and no answer comes
+	linkUp        = linkState{}
+	linkRefused   = linkState{refuses: true}
+	linkBlackHole = linkState{dropsRequests: true, dropsResponses: true}
+	linkHalfOpen  = linkState{dropsResponses: true} // what is asked arrives, and no answer comes
 )
 
-// link is one connection through a proxy.
-type link struct {
-	near, far net.Conn
+// proxyConn is one connection through a proxy.
+type proxyConn struct {
+	client, target net.Conn
 }
 
 // newProxy returns a proxy to target, which ends with the test.
@@ -51,8 +51,8 @@ func newProxy(t testing.TB, target string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{addr: l.Addr().String(), target: target, listen: l, open: map[*link]struct{}{}}
-	p.all.Go(p.accept)
+	p := &proxy{addr: l.Addr().String(), target: target, listener: l, conns: map[*proxyConn]struct{}{}}
+	p.tasks.Go(p.acceptConnections)
 	t.Cleanup(p.close)
 	return p
 }
@@ -61,81 +61,81 @@ func (p *proxy) close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	_ = p.listen.Close()
-	p.cut()
-	p.all.Wait()
+	_ = p.listener.Close()
+	p.cutConnections()
+	p.tasks.Wait()
 }
 
-// set puts the proxy into a state, for connections that are there as well.
-func (p *proxy) set(w wire) {
+// setState puts the proxy into a state, for connections that are there as well.
+func (p *proxy) setState(w linkState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state = w
 }
 
-func (p *proxy) now() wire {
+func (p *proxy) currentState() linkState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state
 }
 
-// cut breaks every connection.
-func (p *proxy) cut() {
+// cutConnections breaks every connection.
+func (p *proxy) cutConnections() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for l := range p.open {
+	for l := range p.conns {
 		l.close()
 	}
 }
 
-func (p *proxy) accept() {
+func (p *proxy) acceptConnections() {
 	for {
-		near, err := p.listen.Accept()
+		clientConn, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		if p.now().refuse {
-			abort(near)
+		if p.currentState().refuses {
+			resetConnection(clientConn)
 			continue
 		}
-		p.all.Go(func() { p.carry(near) })
+		p.tasks.Go(func() { p.serveConnection(clientConn) })
 	}
 }
 
-func (p *proxy) carry(near net.Conn) {
-	far, err := net.DialTimeout("tcp", p.target, 2*time.Second)
+func (p *proxy) serveConnection(clientConn net.Conn) {
+	targetConn, err := net.DialTimeout("tcp", p.target, 2*time.Second)
 	if err != nil {
-		abort(near)
+		resetConnection(clientConn)
 		return
 	}
-	l := &link{near, far}
+	l := &proxyConn{clientConn, targetConn}
 	p.mu.Lock()
 	if p.closed {
 		l.close()
 	}
-	p.open[l] = struct{}{}
+	p.conns[l] = struct{}{}
 	p.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { p.copy(l, far, near, func(w wire) bool { return w.in }) })
-	both.Go(func() { p.copy(l, near, far, func(w wire) bool { return w.out }) })
+	both.Go(func() { p.copyData(l, targetConn, clientConn, func(w linkState) bool { return w.dropsRequests }) })
+	both.Go(func() { p.copyData(l, clientConn, targetConn, func(w linkState) bool { return w.dropsResponses }) })
 	both.Wait()
 	p.mu.Lock()
-	delete(p.open, l)
+	delete(p.conns, l)
 	p.mu.Unlock()
 }
 
-// copy carries data until one side ends, and then ends both: neither protocol here closes one direction alone.
-func (p *proxy) copy(l *link, to io.Writer, from io.Reader, swallows func(wire) bool) {
+// copyData carries data until one side ends, and then ends both: neither protocol here closes one direction alone.
+func (p *proxy) copyData(l *proxyConn, to io.Writer, from io.Reader, isDropped func(linkState) bool) {
 	defer l.close()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		state := p.now()
+		state := p.currentState()
 		if n > 0 && state.delay > 0 {
 			time.Sleep(state.delay)
-			state = p.now()
+			state = p.currentState()
 		}
-		if n > 0 && !swallows(state) {
+		if n > 0 && !isDropped(state) {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
 			}
@@ -146,13 +146,13 @@ func (p *proxy) copy(l *link, to io.Writer, from io.Reader, swallows func(wire) 
 	}
 }
 
-func (l *link) close() {
-	_ = l.near.Close()
-	_ = l.far.Close()
+func (l *proxyConn) close() {
+	_ = l.client.Close()
+	_ = l.target.Close()
 }
 
-// abort ends a connection with a reset.
-func abort(c net.Conn) {
+// resetConnection ends a connection with a reset.
+func resetConnection(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}

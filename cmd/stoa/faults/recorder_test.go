@@ -13,8 +13,8 @@ import (
 // recorder is what tools act upon, and where callbacks go: POST /NAME is a side effect, and each one that came is kept. A gate holds
 // the answer back after the effect has taken place.
 type recorder struct {
-	URL   string
-	gates gates
+	URL      string
+	barriers requestBarriers
 
 	mu      sync.Mutex
 	effects []effect
@@ -43,12 +43,12 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	r.effects = append(r.effects, e)
 	r.mu.Unlock()
-	r.gates.pass(req, e.name)
+	r.barriers.waitIfBlocked(req, e.name)
 	_, _ = w.Write([]byte("done " + e.name))
 }
 
-// of returns the effects of a name.
-func (r *recorder) of(name string) []effect {
+// effectsNamed returns the effects of a name.
+func (r *recorder) effectsNamed(name string) []effect {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var found []effect
@@ -60,8 +60,8 @@ func (r *recorder) of(name string) []effect {
 	return found
 }
 
-// tasks returns the names of all effects, each once for every task that had it.
-func (r *recorder) tasks() (names []string) {
+// listTaskEffects returns the names of all effects, each once for every task that had it.
+func (r *recorder) listTaskEffects() (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seen := map[effect]bool{}
@@ -75,64 +75,64 @@ func (r *recorder) tasks() (names []string) {
 	return names
 }
 
-// steps returns how many effects a task's calls had, the most of one call.
-func (r *recorder) steps(task string) (most int) {
+// maxEffectsPerCall returns how many effects a task's calls had, the most of one call.
+func (r *recorder) maxEffectsPerCall(task string) (atMost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	calls := map[string]int{}
 	for _, e := range r.effects {
 		if strings.HasPrefix(e.key, task+"/") {
 			calls[e.key]++
-			most = max(most, calls[e.key])
+			atMost = max(atMost, calls[e.key])
 		}
 	}
-	return most
+	return atMost
 }
 
-// gates hold requests by name until the test opens them.
-type gates struct {
-	mu sync.Mutex
-	at map[string]*gate
+// requestBarriers hold requests by name until the test opens them.
+type requestBarriers struct {
+	mu     sync.Mutex
+	byName map[string]*requestBarrier
 }
 
-// gate is a place where requests wait. Each that arrives is told.
-type gate struct {
-	arrived chan struct{}
-	open    chan struct{}
-	once    sync.Once
+// requestBarrier is a place where requests wait. Each that arrives is told.
+type requestBarrier struct {
+	arrived  chan struct{}
+	released chan struct{}
+	once     sync.Once
 }
 
-// close has requests of a name wait from now on.
-func (g *gates) close(name string) *gate {
+// blockRequests has requests of a name wait from now on.
+func (g *requestBarriers) blockRequests(name string) *requestBarrier {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.at == nil {
-		g.at = map[string]*gate{}
+	if g.byName == nil {
+		g.byName = map[string]*requestBarrier{}
 	}
-	g.at[name] = &gate{arrived: make(chan struct{}, 1000), open: make(chan struct{})}
-	return g.at[name]
+	g.byName[name] = &requestBarrier{arrived: make(chan struct{}, 1000), released: make(chan struct{})}
+	return g.byName[name]
 }
 
-// pass waits where a gate of this name is closed, at most until the request ends.
-func (g *gates) pass(r *http.Request, name string) {
+// waitIfBlocked waits where a gate of this name is closed, at most until the request ends.
+func (g *requestBarriers) waitIfBlocked(r *http.Request, name string) {
 	g.mu.Lock()
-	at := g.at[name]
+	at := g.byName[name]
 	g.mu.Unlock()
 	if at == nil {
 		return
 	}
 	at.arrived <- struct{}{}
 	select {
-	case <-at.open:
+	case <-at.released:
 	case <-r.Context().Done():
 	}
 }
 
-// release lets everyone through, now and later.
-func (g *gate) release() { g.once.Do(func() { close(g.open) }) }
+// releaseRequests lets everyone through, now and later.
+func (g *requestBarrier) releaseRequests() { g.once.Do(func() { close(g.released) }) }
 
-// await waits until a request has come to the gate.
-func (g *gate) await(t testing.TB) {
+// waitForRequest waits until a request has come to the gate.
+func (g *requestBarrier) waitForRequest(t testing.TB) {
 	t.Helper()
 	select {
 	case <-g.arrived:

@@ -10,49 +10,49 @@ import (
 // nobody reaches. Nobody is refused, streams of tasks that run elsewhere read the log, and senders of deliveries are called back.
 func TestF7Redis(t *testing.T) {
 	t.Parallel()
-	c := up(t, setup{nodes: 2, redis: true})
+	c := startCluster(t, clusterOptions{nodes: 2, redis: true})
 	rates := []any{map[string]any{"per": "app", "type": "count", "window": "month", "limit": 1 << 30}, map[string]any{"per": "agent", "type": "token", "window": "day", "limit": 1 << 30}}
-	c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"limits": map[string]any{"rate": rates}}, nil))
+	c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"limits": map[string]any{"rate": rates}}, nil))
 	budget := map[string]any{"name": "cap", "unit": "calls", "amount": 1 << 30, "window": "month", "hard": true}
-	c.must(c.nodes[0].admin().ask(c.Context(), http.MethodPost, "/admin/apps/acme/budgets", budget, nil))
-	l := &load{c: c, to: c.anyOf, kinds: append(kinds, "slow %s")}
-	l.begin(chance(t), 4)
+	c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPost, "/admin/apps/acme/budgets", budget, nil))
+	l := &loadGenerator{cluster: c, pickClient: c.randomClient, kinds: append(messageKinds, "slow %s")}
+	l.startClients(newRand(t), 4)
 	for _, x := range []struct {
 		name  string
-		state wire
-	}{{"refused", refused}, {"black hole", blackHole}, {"half open", halfOpen}} {
+		state linkState
+	}{{"refused", linkRefused}, {"black hole", linkBlackHole}, {"half open", linkHalfOpen}} {
 		for _, n := range c.nodes {
-			n.redis.set(x.state)
-			if x.state.refuse {
-				n.redis.cut()
+			n.redisProxy.setState(x.state)
+			if x.state.refuses {
+				n.redisProxy.cutConnections()
 			}
 		}
-		id := c.live(c.nodes[0], message{text: "slow " + x.name[:4]})
+		id := c.startTaskAt(c.nodes[0], message{text: "slow " + x.name[:4]})
 		began := time.Now()
-		log, err := c.nodes[1].log(t.Context(), "", id)
-		c.must(err)
-		if took := time.Since(began); took > 4*time.Second || !log[len(log)-1].ended() {
+		log, err := c.nodes[1].readLog(t.Context(), "", id)
+		c.requireNoError(err)
+		if took := time.Since(began); took > 4*time.Second || !log[len(log)-1].isTerminal() {
 			t.Errorf("%s: who listens at the other process has the end after %v", x.name, took)
 		}
 		word := "redis-" + x.name[:4]
-		c.callBack(c.nodes[0], "hello "+word, word)
-		c.within(10*time.Second, "the sender of a delivery is called back", func() bool { return len(c.tools.of("callback/"+word)) > 0 })
+		c.deliverWithCallback(c.nodes[0], "hello "+word, word)
+		c.waitWithin(10*time.Second, "the sender of a delivery is called back", func() bool { return len(c.tools.effectsNamed("callback/"+word)) > 0 })
 		for _, n := range c.nodes {
-			n.redis.set(whole)
+			n.redisProxy.setState(linkUp)
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
-	c.cache.kill()
+	c.redisServer.killProgram()
 	time.Sleep(time.Second)
-	c.cache.start()
+	c.redisServer.startProgram()
 	time.Sleep(500 * time.Millisecond)
-	l.end()
-	for _, err := range l.failures() {
+	l.stopClients()
+	for _, err := range l.listFailures() {
 		t.Errorf("a request failed: %v", err)
 	}
-	c.check(l.history, c.nodes[0], rescue)
+	c.checkHistory(l.history, c.nodes[0], rescueTimeout)
 	for _, word := range []string{"redis-refu", "redis-blac", "redis-half"} {
-		if n := len(c.tools.of("callback/" + word)); n != 1 {
+		if n := len(c.tools.effectsNamed("callback/" + word)); n != 1 {
 			t.Errorf("%s: the sender of a delivery was called back %d times", word, n)
 		}
 	}
@@ -61,23 +61,23 @@ func TestF7Redis(t *testing.T) {
 // TestF8Flush empties Redis, and breaks its connections, over and over under load: nothing is lost, nothing comes twice.
 func TestF8Flush(t *testing.T) {
 	t.Parallel()
-	c := up(t, setup{nodes: 2, redis: true})
-	l := &load{c: c, to: c.anyOf, kinds: append(kinds, "slow %s")}
-	r := chance(t)
-	l.begin(r, 4)
+	c := startCluster(t, clusterOptions{nodes: 2, redis: true})
+	l := &loadGenerator{cluster: c, pickClient: c.randomClient, kinds: append(messageKinds, "slow %s")}
+	r := newRand(t)
+	l.startClients(r, 4)
 	for range 20 {
 		time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
-		redisDo(t, c.cache.addr, "FLUSHALL")
+		sendRedisCommand(t, c.redisServer.addr, "FLUSHALL")
 		if r.IntN(3) == 0 {
-			c.nodes[r.IntN(2)].redis.cut()
+			c.nodes[r.IntN(2)].redisProxy.cutConnections()
 		}
 	}
-	l.end()
-	for _, err := range l.failures() {
+	l.stopClients()
+	for _, err := range l.listFailures() {
 		t.Errorf("a request failed: %v", err)
 	}
-	c.check(l.history, c.nodes[0], rescue)
-	a, err := c.nodes[0].do(t.Context(), http.MethodGet, "/ready", nil)
+	c.checkHistory(l.history, c.nodes[0], rescueTimeout)
+	a, err := c.nodes[0].doRequest(t.Context(), http.MethodGet, "/ready", nil)
 	if err != nil || a.status != http.StatusOK {
 		t.Errorf("/ready says %d (%v)", a.status, err)
 	}

@@ -21,28 +21,28 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// postgres is a PostgreSQL server of a test's own, which may be stopped.
-type postgres struct {
-	t    testing.TB
-	bin  string
-	dir  string
-	port int
-	as   *syscall.Credential // it refuses to run as root
+// postgresServer is a PostgreSQL server of a test's own, which may be stopped.
+type postgresServer struct {
+	t          testing.TB
+	bin        string
+	dir        string
+	port       int
+	credential *syscall.Credential // it refuses to run as root
 }
 
 // newPostgres starts a server, which ends with the test.
-func newPostgres(t testing.TB) *postgres {
+func newPostgres(t testing.TB) *postgresServer {
 	t.Helper()
-	p := &postgres{t: t, bin: postgresBin(t), port: freePort(t)}
-	p.dir = p.folder()
-	p.run("initdb", "-A", "trust", "-U", "postgres", "--no-sync", "--locale=C", "-E", "UTF8", "-D", p.data())
-	p.start()
-	t.Cleanup(func() { p.stop("immediate") })
+	p := &postgresServer{t: t, bin: findPostgresBin(t), port: freePort(t)}
+	p.dir = p.makeDir()
+	p.runProgram("initdb", "-A", "trust", "-U", "postgres", "--no-sync", "--locale=C", "-E", "UTF8", "-D", p.dataDir())
+	p.startServer()
+	t.Cleanup(func() { p.stopServer("immediate") })
 	return p
 }
 
-// folder makes a folder that the server's user may enter.
-func (p *postgres) folder() string {
+// makeDir makes a folder that the server's user may enter.
+func (p *postgresServer) makeDir() string {
 	dir, err := os.MkdirTemp("", "stoa-faults-pg.")
 	if err != nil {
 		p.t.Fatal(err)
@@ -58,7 +58,7 @@ func (p *postgres) folder() string {
 		}
 		uid, _ := strconv.Atoi(other.Uid)
 		gid, _ := strconv.Atoi(other.Gid)
-		p.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		p.credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 		if err := os.Chown(dir, uid, gid); err != nil {
 			p.t.Fatal(err)
 		}
@@ -66,37 +66,37 @@ func (p *postgres) folder() string {
 	return dir
 }
 
-func (p *postgres) data() string { return filepath.Join(p.dir, "data") }
+func (p *postgresServer) dataDir() string { return filepath.Join(p.dir, "data") }
 
-func (p *postgres) address() string { return net.JoinHostPort("127.0.0.1", itoa(p.port)) }
+func (p *postgresServer) hostPort() string { return net.JoinHostPort("127.0.0.1", itoa(p.port)) }
 
-func (p *postgres) run(program string, args ...string) {
+func (p *postgresServer) runProgram(program string, args ...string) {
 	p.t.Helper()
 	cmd := exec.Command(filepath.Join(p.bin, program), args...)
 	cmd.Dir = p.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.as}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.credential}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		p.t.Fatalf("%s: %v\n%s", program, err, out)
 	}
 }
 
-// start returns when the server accepts connections.
-func (p *postgres) start() {
+// startServer returns when the server accepts connections.
+func (p *postgresServer) startServer() {
 	p.t.Helper()
 	settings := fmt.Sprintf("-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories=%s -c max_connections=200 -c fsync=off", p.port, p.dir)
-	p.run("pg_ctl", "-w", "-t", "30", "-D", p.data(), "-l", filepath.Join(p.dir, "log"), "-o", settings, "start")
+	p.runProgram("pg_ctl", "-w", "-t", "30", "-D", p.dataDir(), "-l", filepath.Join(p.dir, "log"), "-o", settings, "start")
 }
 
-// stop ends the server: fast ends its sessions and shuts down, immediate crashes.
-func (p *postgres) stop(mode string) {
+// stopServer ends the server: fast ends its sessions and shuts down, immediate crashes.
+func (p *postgresServer) stopServer(mode string) {
 	p.t.Helper()
-	p.run("pg_ctl", "-w", "-D", p.data(), "-m", mode, "stop")
+	p.runProgram("pg_ctl", "-w", "-D", p.dataDir(), "-m", mode, "stop")
 }
 
-// signal sends a signal to every process of the server.
-func (p *postgres) signal(s syscall.Signal) {
+// signalProcesses sends a signal to every process of the server.
+func (p *postgresServer) signalProcesses(s syscall.Signal) {
 	p.t.Helper()
-	raw, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
+	raw, err := os.ReadFile(filepath.Join(p.dataDir(), "postmaster.pid"))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -114,10 +114,10 @@ func (p *postgres) signal(s syscall.Signal) {
 	}
 }
 
-// create makes a database and returns its address.
-func (p *postgres) create(name string) string {
+// createDatabase makes a database and returns its address.
+func (p *postgresServer) createDatabase(name string) string {
 	p.t.Helper()
-	address := fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", p.address())
+	address := fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", p.hostPort())
 	conn, err := pgx.Connect(p.t.Context(), address)
 	if err != nil {
 		p.t.Fatal(err)
@@ -126,10 +126,10 @@ func (p *postgres) create(name string) string {
 	if _, err := conn.Exec(p.t.Context(), "CREATE DATABASE "+name); err != nil {
 		p.t.Fatal(err)
 	}
-	return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", p.address(), name)
+	return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", p.hostPort(), name)
 }
 
-func postgresBin(t testing.TB) string {
+func findPostgresBin(t testing.TB) string {
 	t.Helper()
 	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	slices.Reverse(dirs)
@@ -141,12 +141,12 @@ func postgresBin(t testing.TB) string {
 			return dir
 		}
 	}
-	absent(t, "PostgreSQL's pg_ctl")
+	skipMissing(t, "PostgreSQL's pg_ctl")
 	return ""
 }
 
-// absent skips a test that lacks a program, or fails it where nothing may be left out.
-func absent(t testing.TB, what string) {
+// skipMissing skips a test that lacks a program, or fails it where nothing may be left out.
+func skipMissing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("STOA_TEST_REQUIRE") != "" {
 		t.Fatalf("%s is not on this machine", what)
@@ -155,8 +155,8 @@ func absent(t testing.TB, what string) {
 	t.SkipNow()
 }
 
-// through returns address with the host and port of p.
-func through(address string, p *proxy) string {
+// viaProxy returns address with the host and port of p.
+func viaProxy(address string, p *proxy) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		panic(err)
@@ -165,7 +165,7 @@ func through(address string, p *proxy) string {
 	return u.String()
 }
 
-func host(address string) string {
+func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		panic(err)
@@ -173,26 +173,26 @@ func host(address string) string {
 	return u.Host
 }
 
-// service is a program beside the test that can be ended and started again at the same place.
-type service struct {
-	t    testing.TB
-	cmd  *exec.Cmd
-	run  func() *exec.Cmd
-	addr string
+// externalService is a program beside the test that can be ended and started again at the same place.
+type externalService struct {
+	t          testing.TB
+	cmd        *exec.Cmd
+	newCommand func() *exec.Cmd
+	addr       string
 }
 
-// newService starts what run returns, which listens at addr, and ends it with the test.
-func newService(t testing.TB, addr string, run func() *exec.Cmd) *service {
+// startService starts what run returns, which listens at addr, and ends it with the test.
+func startService(t testing.TB, addr string, run func() *exec.Cmd) *externalService {
 	t.Helper()
-	s := &service{t: t, run: run, addr: addr}
-	s.start()
-	t.Cleanup(s.kill)
+	s := &externalService{t: t, newCommand: run, addr: addr}
+	s.startProgram()
+	t.Cleanup(s.killProgram)
 	return s
 }
 
-func (s *service) start() {
+func (s *externalService) startProgram() {
 	s.t.Helper()
-	s.cmd = s.run()
+	s.cmd = s.newCommand()
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -206,26 +206,26 @@ func (s *service) start() {
 	s.t.Fatalf("%s does not listen at %s", s.cmd.Path, s.addr)
 }
 
-func (s *service) kill() {
+func (s *externalService) killProgram() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
 }
 
-// newRedis starts a Redis of the test's own.
-func newRedis(t testing.TB) *service {
+// startRedis starts a Redis of the test's own.
+func startRedis(t testing.TB) *externalService {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
-		absent(t, "redis-server")
+		skipMissing(t, "redis-server")
 	}
 	port, dir := freePort(t), t.TempDir()
-	return newService(t, net.JoinHostPort("127.0.0.1", itoa(port)), func() *exec.Cmd {
+	return startService(t, net.JoinHostPort("127.0.0.1", itoa(port)), func() *exec.Cmd {
 		return exec.Command(path, "--port", itoa(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir)
 	})
 }
 
-// redisDo sends one command to a Redis.
-func redisDo(t testing.TB, addr, command string) {
+// sendRedisCommand sends one command to a Redis.
+func sendRedisCommand(t testing.TB, addr, command string) {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -242,12 +242,12 @@ func redisDo(t testing.TB, addr, command string) {
 	}
 }
 
-// newBalancer starts HAProxy before the processes at addrs and returns where it listens.
-func newBalancer(t testing.TB, addrs ...string) string {
+// startBalancer starts HAProxy before the processes at addrs and returns where it listens.
+func startBalancer(t testing.TB, addrs ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("haproxy")
 	if err != nil {
-		absent(t, "haproxy (Debian package haproxy)")
+		skipMissing(t, "haproxy (Debian package haproxy)")
 	}
 	addr := net.JoinHostPort("127.0.0.1", itoa(freePort(t)))
 	text := `
@@ -274,6 +274,6 @@ backend stoa
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	newService(t, addr, func() *exec.Cmd { return exec.Command(path, "-db", "-f", file) })
+	startService(t, addr, func() *exec.Cmd { return exec.Command(path, "-db", "-f", file) })
 	return "http://" + addr
 }

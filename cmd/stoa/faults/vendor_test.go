@@ -17,10 +17,10 @@ import (
 // nothing of the vendor's own words, or completes where trying again helps; no half call is run; memory stays bounded.
 func TestF13Vendor(t *testing.T) {
 	t.Parallel()
-	c := up(t, setup{nodes: 1, args: []string{"--queue-max-retries", "1", "--queue-max-delay", "200ms"}})
+	c := startCluster(t, clusterOptions{nodes: 1, args: []string{"--queue-max-retries", "1", "--queue-max-delay", "200ms"}})
 	n := c.nodes[0]
 	effect := `"tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":"record","arguments":"{\"url\":\"` + c.tools.URL + `/half\",\"method\":\"POST\"`
-	call := delta(effect + `}"}}]`)
+	call := deltaEvent(effect + `}"}}]`)
 	silent := 2 * time.Minute
 	for _, x := range []struct {
 		name  string
@@ -30,23 +30,23 @@ func TestF13Vendor(t *testing.T) {
 		after time.Duration // the end comes not before
 		long  bool
 	}{
-		{"429", status(429, "1"), "failed", 6, 2 * time.Second, false},
-		{"500", status(500, ""), "failed", 6, 500 * time.Millisecond, false},
-		{"401", status(401, ""), "failed", 1, 0, false},
+		{"429", respondStatus(429, "1"), "failed", 6, 2 * time.Second, false},
+		{"500", respondStatus(500, ""), "failed", 6, 500 * time.Millisecond, false},
+		{"401", respondStatus(401, ""), "failed", 1, 0, false},
 		{"cut off", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "failed", 6, 0, false},
-		{"garbage", stream("data: \x00\xff no JSON\n\n"), "failed", 1, 0, false},
-		{"HTML", stream("<html>" + llmtest.Canary + "</html>"), "failed", 1, 0, false},
-		{"half an answer", stream(delta(`"role":"assistant","content":"Hel"`)), "failed", 1, 0, false},
-		{"half a call", stream(delta(effect + `"}}]`)), "failed", 1, 0, false},
-		{"a call without end", stream(call), "failed", 1, 0, false},
-		{"a line of 100 MB", longLine, "failed", 1, 0, false},
-		{"usage that is no number", stream(delta(`"role":"assistant","content":"Hello"`), finish("stop", `{"prompt_tokens":NaN,"completion_tokens":1}`)), "failed", 1, 0, false},
-		{"negative usage", stream(delta(`"role":"assistant","content":"Hello"`), finish("stop", `{"prompt_tokens":-5,"completion_tokens":-1}`)), "completed", 1, 0, false},
-		{"hang", hang, "failed", 1, 0, true},
-		{"drip", drip, "failed", 1, 0, true},
+		{"garbage", respondStream("data: \x00\xff no JSON\n\n"), "failed", 1, 0, false},
+		{"HTML", respondStream("<html>" + llmtest.Canary + "</html>"), "failed", 1, 0, false},
+		{"half an answer", respondStream(deltaEvent(`"role":"assistant","content":"Hel"`)), "failed", 1, 0, false},
+		{"half a call", respondStream(deltaEvent(effect + `"}}]`)), "failed", 1, 0, false},
+		{"a call without end", respondStream(call), "failed", 1, 0, false},
+		{"a line of 100 MB", respondLongLine, "failed", 1, 0, false},
+		{"usage that is no number", respondStream(deltaEvent(`"role":"assistant","content":"Hello"`), finishEvents("stop", `{"prompt_tokens":NaN,"completion_tokens":1}`)), "failed", 1, 0, false},
+		{"negative usage", respondStream(deltaEvent(`"role":"assistant","content":"Hello"`), finishEvents("stop", `{"prompt_tokens":-5,"completion_tokens":-1}`)), "completed", 1, 0, false},
+		{"hang", hangForever, "failed", 1, 0, true},
+		{"drip", respondComments, "failed", 1, 0, true},
 	} {
-		if x.long && !full {
-			leftOut(t, "%s: the wait for a silent model is long; make faults does it", x.name)
+		if x.long && !isFull {
+			reportSkipped(t, "%s: the wait for a silent model is long; make faults does it", x.name)
 			continue
 		}
 		// An app of its own, since what stands before a model that fails again and again is its breaker.
@@ -56,18 +56,18 @@ func TestF13Vendor(t *testing.T) {
 			}
 			return -1
 		}, x.name)
-		c.app(app, c.config())
-		user := &client{base: n.base, token: c.mint(app, "ana"), http: c.client}
-		c.model.fault(x.name, x.fault)
+		c.createApp(app, c.appConfig())
+		user := &client{baseURL: n.baseURL, token: c.createToken(app, "ana"), http: c.client}
+		c.model.setFault(x.name, x.fault)
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 		began := time.Now()
-		got, err := user.send(ctx, message{agent: "modelled", text: x.name, background: true})
+		got, err := user.sendMessage(ctx, message{agent: "modelled", text: x.name, background: true})
 		if err == nil {
 			if x.long {
 				ctx, cancel = context.WithTimeout(t.Context(), silent)
 			}
 			id := got.TaskID
-			got, err = user.rest(ctx, "modelled", id)
+			got, err = user.waitSettled(ctx, "modelled", id)
 			got.TaskID = id // a question that was cut off has no answer
 		}
 		cancel()
@@ -75,71 +75,71 @@ func TestF13Vendor(t *testing.T) {
 		if x.long && err != nil {
 			// It waits as long as a thinking model may take; cancelled, it lets go at once.
 			began := time.Now()
-			c.must(user.cancel(t.Context(), "modelled", got.TaskID))
-			c.within(5*time.Second, "the model is let go", func() bool { return n.metric("stoa_runs_inflight") == 0 })
-			say(t, "%s: waits for more than %v; cancelled, it lets go after %v", x.name, silent, time.Since(began).Round(time.Millisecond))
+			c.requireNoError(user.cancelTask(t.Context(), "modelled", got.TaskID))
+			c.waitWithin(5*time.Second, "the model is let go", func() bool { return n.readMetric("stoa_runs_inflight") == 0 })
+			reportf(t, "%s: waits for more than %v; cancelled, it lets go after %v", x.name, silent, time.Since(began).Round(time.Millisecond))
 			continue
 		}
-		c.must(err)
-		if got.Status.State != x.state || c.model.asked(x.name) < x.calls || took < x.after {
-			t.Errorf("%s: the task is %s (%q) after %d calls and %v", x.name, got.Status.State, got.text(), c.model.asked(x.name), took)
+		c.requireNoError(err)
+		if got.Status.State != x.state || c.model.countCalls(x.name) < x.calls || took < x.after {
+			t.Errorf("%s: the task is %s (%q) after %d calls and %v", x.name, got.Status.State, got.lastText(), c.model.countCalls(x.name), took)
 		}
-		if text := got.text(); strings.Contains(text, llmtest.Canary) || text == "" {
+		if text := got.lastText(); strings.Contains(text, llmtest.Canary) || text == "" {
 			t.Errorf("%s: the task says %q", x.name, text)
 		}
-		say(t, "%s: %s after %v and %d calls: %s", x.name, got.Status.State, took.Round(10*time.Millisecond), c.model.asked(x.name), got.text())
+		reportf(t, "%s: %s after %v and %d calls: %s", x.name, got.Status.State, took.Round(10*time.Millisecond), c.model.countCalls(x.name), got.lastText())
 	}
-	c.pauses(t)
-	if got := c.tools.of("half"); len(got) != 0 {
+	c.checkRetryPauses(t)
+	if got := c.tools.effectsNamed("half"); len(got) != 0 {
 		t.Errorf("half a call had %d effects", len(got))
 	}
 	if strings.Contains(n.Output(), llmtest.Canary) {
 		t.Error("the log holds the vendor's words")
 	}
-	if peak := n.peak(); peak > 300<<10 {
+	if peak := n.readPeakMemory(); peak > 300<<10 {
 		t.Errorf("the process has taken %d KiB of memory", peak)
 	} else {
-		say(t, "the process has taken %d MiB of memory at most", peak>>10)
+		reportf(t, "the process has taken %d MiB of memory at most", peak>>10)
 	}
 }
 
-// pauses wants those whose model fails at the same moment to ask again at different ones: the second try comes half a second
+// checkRetryPauses wants those whose model fails at the same moment to ask again at different ones: the second try comes half a second
 // after the first and the third three quarters after that, give or take half of it. Without jitter no pause is shorter.
-func (c *cluster) pauses(t *testing.T) {
+func (c *cluster) checkRetryPauses(t *testing.T) {
 	t.Helper()
 	const users = 12
 	clients := make([]*client, users) // each of an app of its own, as above
 	for i := range clients {
 		app := "pause" + itoa(i)
-		c.app(app, c.config())
-		clients[i] = &client{base: c.nodes[0].base, token: c.mint(app, "ana"), http: c.client}
-		c.model.fault(app, status(http.StatusInternalServerError, ""))
+		c.createApp(app, c.appConfig())
+		clients[i] = &client{baseURL: c.nodes[0].baseURL, token: c.createToken(app, "ana"), http: c.client}
+		c.model.setFault(app, respondStatus(http.StatusInternalServerError, ""))
 	}
-	together(users, func(i int) {
-		if _, err := clients[i].send(t.Context(), message{agent: "modelled", text: "pause" + itoa(i), background: true}); err != nil {
+	runConcurrently(users, func(i int) {
+		if _, err := clients[i].sendMessage(t.Context(), message{agent: "modelled", text: "pause" + itoa(i), background: true}); err != nil {
 			t.Error(err)
 		}
 	})
 	var second, third []time.Duration
 	for i := range users {
 		text := "pause" + itoa(i)
-		c.within(20*time.Second, "the model is asked three times", func() bool { return c.model.asked(text) >= 3 })
-		at := c.model.at(text)
+		c.waitWithin(20*time.Second, "the model is asked three times", func() bool { return c.model.countCalls(text) >= 3 })
+		at := c.model.callTimes(text)
 		second, third = append(second, at[1].Sub(at[0])), append(third, at[2].Sub(at[1]))
 	}
 	if slices.Min(second) >= 500*time.Millisecond && slices.Min(third) >= 750*time.Millisecond {
 		t.Errorf("nobody asked earlier than after the usual pause: %v, %v", second, third)
 	}
-	say(t, "the second try came after %v to %v, the third after %v to %v more",
-		quantile(second, 0), quantile(second, 1), quantile(third, 0), quantile(third, 1))
+	reportf(t, "the second try came after %v to %v, the third after %v to %v more",
+		durationQuantile(second, 0), durationQuantile(second, 1), durationQuantile(third, 0), durationQuantile(third, 1))
 }
 
-// peak is the most memory that the process has had, in KiB; 0 where the system does not tell.
-func (n *node) peak() int {
+// readPeakMemory is the most memory that the process has had, in KiB; 0 where the system does not tell.
+func (n *node) readPeakMemory() int {
 	raw, _ := os.ReadFile("/proc/" + strconv.Itoa(n.Cmd.Process.Pid) + "/status")
 	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, _ := strconv.Atoi(strings.Fields(rest)[0])
+		if remainder, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, _ := strconv.Atoi(strings.Fields(remainder)[0])
 			return kib
 		}
 	}

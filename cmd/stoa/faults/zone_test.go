@@ -19,20 +19,20 @@ import (
 // live through a day one is killed at every moment that is due.
 func TestF11Zones(t *testing.T) {
 	t.Parallel()
-	s := setup{nodes: 2, database: dbtest.PostgresURL(t)}
-	if full {
+	s := clusterOptions{nodes: 2, database: dbtest.NewPostgresURL(t)}
+	if isFull {
 		clocks := []string{"0", "600", "-600"}
-		s.nodes, s.build, s.env = 3, skewed, func(n int) []string { return []string{"STOA_FAULTS_CLOCK=" + clocks[n]} }
+		s.nodes, s.build, s.env = 3, skewedBuild, func(n int) []string { return []string{"STOA_FAULTS_CLOCK=" + clocks[n]} }
 	} else {
-		leftOut(t, "replicas that live through the change of the clocks; make faults does it")
+		reportSkipped(t, "replicas that live through the change of the clocks; make faults does it")
 	}
-	(&cluster{T: t, database: s.database}).setTime(moment(t, "2024-03-31T01:40:00+01:00"))
-	c := up(t, s)
-	c.app("zoned", c.zoned(map[string]string{
+	(&cluster{T: t, database: s.database}).setDatabaseTime(parseTime(t, "2024-03-31T01:40:00+01:00"))
+	c := startCluster(t, s)
+	c.createApp("zoned", c.zonedConfig(map[string]string{
 		"daily": "30 2 * * *", "several": "15,45 2 * * *", "edge": "0 2,3 * * *", "some": "30 1-3 * * *", "hourly": "30 * * * *", "often": "*/30 * * * *",
 	}))
-	reader := &client{base: c.nodes[0].base, token: c.key("zoned"), http: c.client} // a token of those days would be over
-	c.known(6)
+	reader := &client{baseURL: c.nodes[0].baseURL, token: c.createAPIKey("zoned"), http: c.client} // a token of those days would be over
+	c.waitForSchedules(6)
 	for _, x := range []struct {
 		name, from string
 		moments    []string // that the replicas live through
@@ -63,34 +63,34 @@ func TestF11Zones(t *testing.T) {
 			want: `daily 26 02:30 +02, several 26 02:45 +02, some 26 02:30 +02, hourly 26 02:30 +01, often 26 02:30 +01`,
 		},
 	} {
-		if x.until == "" && !full {
+		if x.until == "" && !isFull {
 			continue
 		}
-		from := moment(t, x.from)
-		c.setTime(from)
-		c.calm()
+		from := parseTime(t, x.from)
+		c.setDatabaseTime(from)
+		c.waitUntilIdle()
 		if x.until != "" {
 			for _, n := range c.nodes {
-				n.kill()
+				n.killProcess()
 			}
-			c.setTime(moment(t, x.until))
-			together(len(c.nodes), func(i int) {
-				if err := c.nodes[i].start(); err != nil {
+			c.setDatabaseTime(parseTime(t, x.until))
+			runConcurrently(len(c.nodes), func(i int) {
+				if err := c.nodes[i].startProcess(); err != nil {
 					t.Error(err)
 				}
 			})
-			c.calm()
+			c.waitUntilIdle()
 		}
 		for i, text := range x.moments {
-			at := moment(t, text)
-			c.setTime(at.Add(-10 * time.Minute))
-			c.calm() // what was missed on the way is made up for
-			c.setTime(at.Add(-time.Second))
-			c.within(10*time.Second, "the moment comes", func() bool { return c.time().After(at) })
+			at := parseTime(t, text)
+			c.setDatabaseTime(at.Add(-10 * time.Minute))
+			c.waitUntilIdle() // what was missed on the way is made up for
+			c.setDatabaseTime(at.Add(-time.Second))
+			c.waitWithin(10*time.Second, "the moment comes", func() bool { return c.databaseTime().After(at) })
 			n := c.nodes[i%len(c.nodes)]
-			n.kill()
-			n.restart()
-			c.calm()
+			n.killProcess()
+			n.restartProcess()
+			c.waitUntilIdle()
 		}
 		want := strings.FieldsFunc(x.want, func(r rune) bool { return strings.ContainsRune(",\n\t", r) })
 		for i := range want {
@@ -98,24 +98,24 @@ func TestF11Zones(t *testing.T) {
 		}
 		want = slices.DeleteFunc(want, func(s string) bool { return s == "" })
 		slices.Sort(want)
-		if diff := cmp.Diff(want, c.struck(from)); diff != "" {
+		if diff := cmp.Diff(want, c.listActedTicks(from)); diff != "" {
 			t.Errorf("%s: the ticks (-want +got):\n%s", x.name, diff)
 		}
-		say(t, "%s: %d ticks, each one task", x.name, len(want))
+		reportf(t, "%s: %d ticks, each one task", x.name, len(want))
 	}
 	var all, ended struct {
 		Total int `json:"total_size"`
 	}
-	c.must(reader.ask(t.Context(), http.MethodGet, "/tasks", nil, &all))
-	c.must(reader.ask(t.Context(), http.MethodGet, "/tasks?status=completed", nil, &ended))
-	if n := len(c.struck(time.Time{})); all.Total != n || ended.Total != n {
+	c.requireNoError(reader.requestJSON(t.Context(), http.MethodGet, "/tasks", nil, &all))
+	c.requireNoError(reader.requestJSON(t.Context(), http.MethodGet, "/tasks?status=completed", nil, &ended))
+	if n := len(c.listActedTicks(time.Time{})); all.Total != n || ended.Total != n {
 		t.Errorf("%d ticks have acted, of %d tasks of which %d completed", n, all.Total, ended.Total)
 	}
 }
 
-// zoned is the configuration of an app whose agents have schedules in the time of Berlin. Each tick acts upon the recorder under
+// zonedConfig is the configuration of an app whose agents have schedules in the time of Berlin. Each tick acts upon the recorder under
 // the name of its agent and its time.
-func (c *cluster) zoned(crons map[string]string) string {
+func (c *cluster) zonedConfig(crons map[string]string) string {
 	var llms, agents strings.Builder
 	for agent, cron := range crons {
 		fmt.Fprintf(&llms, `
@@ -130,13 +130,13 @@ func (c *cluster) zoned(crons map[string]string) string {
 	return "llms:" + llms.String() + "\ntools:\n  record: {type: function, handler: http_request, idempotent: true}\nagents:" + agents.String() + "\n"
 }
 
-// struck returns the ticks after a time that have acted, each as often as tasks did it.
-func (c *cluster) struck(after time.Time) []string {
+// listActedTicks returns the ticks after a time that have acted, each as often as tasks did it.
+func (c *cluster) listActedTicks(after time.Time) []string {
 	c.Helper()
 	var ticks []string
-	for _, name := range c.tools.tasks() {
+	for _, name := range c.tools.listTaskEffects() {
 		agent, text, _ := strings.Cut(name, "/")
-		if at := moment(c, text); at.After(after) {
+		if at := parseTime(c, text); at.After(after) {
 			ticks = append(ticks, agent+" "+at.Format("02 15:04 -07"))
 		}
 	}
@@ -144,7 +144,7 @@ func (c *cluster) struck(after time.Time) []string {
 	return ticks
 }
 
-func moment(t testing.TB, text string) time.Time {
+func parseTime(t testing.TB, text string) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -153,24 +153,24 @@ func moment(t testing.TB, text string) time.Time {
 	return at
 }
 
-// time is what the database's clock shows.
-func (c *cluster) time() time.Time {
+// databaseTime is what the database's clock shows.
+func (c *cluster) databaseTime() time.Time {
 	c.Helper()
-	return time.UnixMicro(c.sql("SELECT stoa_now()")[0][0].(int64))
+	return time.UnixMicro(c.querySQL("SELECT stoa_now()")[0][0].(int64))
 }
 
-// setTime has the database's clock show a time and go on from there.
-func (c *cluster) setTime(at time.Time) {
+// setDatabaseTime has the database's clock show a time and go on from there.
+func (c *cluster) setDatabaseTime(at time.Time) {
 	c.Helper()
-	c.sql(fmt.Sprintf(`CREATE OR REPLACE FUNCTION stoa_now() RETURNS BIGINT LANGUAGE sql STABLE PARALLEL SAFE AS
+	c.querySQL(fmt.Sprintf(`CREATE OR REPLACE FUNCTION stoa_now() RETURNS BIGINT LANGUAGE sql STABLE PARALLEL SAFE AS
 		$$ SELECT CAST(extract(epoch FROM now()) * 1000000 AS BIGINT) + CAST(%d AS BIGINT) $$`, time.Until(at).Microseconds()))
 }
 
-// calm waits until no tick is due and no run of an app that is not suspended is at work or waits for a place: the clock may jump then.
-func (c *cluster) calm() {
+// waitUntilIdle waits until no tick is due and no run of an app that is not suspended is at work or waits for a place: the clock may jump then.
+func (c *cluster) waitUntilIdle() {
 	c.Helper()
-	c.within(40*time.Second, "all ticks are settled and their tasks at rest", func() bool {
-		return c.sql(`SELECT (SELECT COUNT(*) FROM schedule WHERE next_at <= stoa_now() OR held_until > stoa_now())
+	c.waitWithin(40*time.Second, "all ticks are settled and their tasks at rest", func() bool {
+		return c.querySQL(`SELECT (SELECT COUNT(*) FROM schedule WHERE next_at <= stoa_now() OR held_until > stoa_now())
 			+ (SELECT COUNT(*) FROM run r JOIN app a ON a.tenant = r.tenant WHERE r.state IN ('pending', 'running') AND a.status = 'active')`)[0][0].(int64) == 0
 	})
 }

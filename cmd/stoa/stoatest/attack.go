@@ -23,11 +23,11 @@ type Attack struct {
 // Name tells attacks apart.
 func (a Attack) Name() string { return a.Surface + "/" + a.Shape }
 
-// surfaceOf says how a list of parts, or a value, becomes a body of a surface. A nil function: the surface has no place for it.
-type surfaceOf struct {
+// messageSurface says how a list of parts, or a value, becomes a body of a surface. A nil function: the surface has no place for it.
+type messageSurface struct {
 	name, path string
-	parts      func(list string) string
-	data       func(value string) string
+	wrapParts  func(list string) string
+	wrapData   func(value string) string
 	socket     bool
 }
 
@@ -35,80 +35,80 @@ func rpcBody(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
 }
 
-var surfaces = []surfaceOf{
+var surfaces = []messageSurface{
 	{
 		name: "extension", path: "/agents/assistant",
-		parts: func(l string) string { return rpcBody("message:send", `{"message":{"parts":`+l+`}}`) },
-		data: func(v string) string {
+		wrapParts: func(l string) string { return rpcBody("message:send", `{"message":{"parts":`+l+`}}`) },
+		wrapData: func(v string) string {
 			return rpcBody("message:send", `{"message":{"parts":[{"type":"data","data":{"v":`+v+`}}]}}`)
 		},
 	},
 	{
 		name: "v1", path: "/v1/agents/assistant/message:send",
-		parts: func(l string) string { return `{"message":{"parts":` + l + `}}` },
-		data:  func(v string) string { return `{"message":{"parts":[{"data":{"v":` + v + `}}]}}` },
+		wrapParts: func(l string) string { return `{"message":{"parts":` + l + `}}` },
+		wrapData:  func(v string) string { return `{"message":{"parts":[{"data":{"v":` + v + `}}]}}` },
 	},
 	{
 		name: "A2A 1.0 JSON-RPC", path: "/a2a/assistant",
-		parts: func(l string) string {
+		wrapParts: func(l string) string {
 			return rpcBody("SendMessage", `{"message":{"messageId":"m","role":"ROLE_USER","parts":`+l+`}}`)
 		},
-		data: func(v string) string {
+		wrapData: func(v string) string {
 			return rpcBody("SendMessage", `{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"data":{"v":`+v+`}}]}}`)
 		},
 	},
 	{
 		name: "A2A 0.3 JSON-RPC", path: "/a2a/assistant",
-		parts: func(l string) string {
+		wrapParts: func(l string) string {
 			return rpcBody("message/send", `{"message":{"messageId":"m","role":"user","parts":`+l+`}}`)
 		},
-		data: func(v string) string {
+		wrapData: func(v string) string {
 			return rpcBody("message/send", `{"message":{"messageId":"m","role":"user","parts":[{"kind":"data","data":{"v":`+v+`}}]}}`)
 		},
 	},
 	{
 		name: "A2A 1.0 REST", path: "/a2a/assistant/message:send",
-		parts: func(l string) string { return `{"message":{"messageId":"m","role":"ROLE_USER","parts":` + l + `}}` },
-		data: func(v string) string {
+		wrapParts: func(l string) string { return `{"message":{"messageId":"m","role":"ROLE_USER","parts":` + l + `}}` },
+		wrapData: func(v string) string {
 			return `{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"data":{"v":` + v + `}}]}}`
 		},
 	},
 	{
 		name: "A2A 0.3 REST", path: "/a2a/assistant/v0.3/v1/message:send",
-		parts: func(l string) string { return `{"message":{"messageId":"m","role":"ROLE_USER","content":` + l + `}}` },
-		data: func(v string) string {
+		wrapParts: func(l string) string { return `{"message":{"messageId":"m","role":"ROLE_USER","content":` + l + `}}` },
+		wrapData: func(v string) string {
 			return `{"message":{"messageId":"m","role":"ROLE_USER","content":[{"data":{"data":{"v":` + v + `}}}]}}`
 		},
 	},
 	{
 		name: "OpenAI", path: "/openai/v1/chat/completions",
-		parts: func(l string) string { return `{"model":"assistant","messages":` + l + `}` },
-		data: func(v string) string {
+		wrapParts: func(l string) string { return `{"model":"assistant","messages":` + l + `}` },
+		wrapData: func(v string) string {
 			return `{"model":"assistant","messages":[{"role":"user","content":"hi"}],"metadata":{"v":` + v + `}}`
 		},
 	},
 	{
 		name: "MCP", path: "/mcp/assistant",
-		parts: func(l string) string { return rpcBody("tools/call", `{"name":"assistant","arguments":`+l+`}`) },
-		data: func(v string) string {
+		wrapParts: func(l string) string { return rpcBody("tools/call", `{"name":"assistant","arguments":`+l+`}`) },
+		wrapData: func(v string) string {
 			return rpcBody("tools/call", `{"name":"assistant","arguments":{"message":"hi","v":`+v+`}}`)
 		},
 	},
 	{
 		name: "WebSocket", path: "/v1/agents/assistant/stream", socket: true,
-		parts: func(l string) string { return `{"message":{"parts":` + l + `}}` },
-		data:  func(v string) string { return `{"message":{"parts":[{"data":{"v":` + v + `}}]}}` },
+		wrapParts: func(l string) string { return `{"message":{"parts":` + l + `}}` },
+		wrapData:  func(v string) string { return `{"message":{"parts":[{"data":{"v":` + v + `}}]}}` },
 	},
 }
 
-// Repeat returns a JSON list of item, size bytes long.
-func Repeat(item string, size int) string {
+// BuildList returns a JSON list of item, size bytes long.
+func BuildList(item string, size int) string {
 	n := max(1, (size-2)/(len(item)+1))
 	return "[" + strings.Repeat(item+",", n-1) + item + "]"
 }
 
-// Members returns a JSON object of small members, about size bytes long.
-func Members(size int) string {
+// BuildObject returns a JSON object of small members, about size bytes long.
+func BuildObject(size int) string {
 	var b strings.Builder
 	b.WriteString(`{"":0`)
 	for i := 0; b.Len() < size; i++ {
@@ -121,22 +121,22 @@ func Members(size int) string {
 // HostileJSON returns attacks in JSON on every surface that takes a message, each about size bytes long: lists of what is no part
 // or an empty one, and data of tiny values.
 func HostileJSON(size int) (attacks []Attack) {
-	zeros, objects, members := Repeat("0", size), Repeat("{}", size), Members(size)
-	nested := Repeat(`{"a":{}}`, size)
+	zeros, objects, members := BuildList("0", size), BuildList("{}", size), BuildObject(size)
+	nested := BuildList(`{"a":{}}`, size)
 	for _, s := range surfaces {
 		add := func(shape, body string) {
-			attacks = append(attacks, Attack{Surface: s.name, Shape: shape, Path: s.path, Body: []byte(body), Socket: s.socket, Header: s.headers()})
+			attacks = append(attacks, Attack{Surface: s.name, Shape: shape, Path: s.path, Body: []byte(body), Socket: s.socket, Header: s.newHeaders()})
 		}
-		add("parts of 0", s.parts(zeros))
-		add("parts of {}", s.parts(objects))
-		add("data of {}", s.data(objects))
-		add("data of {a:{}}", s.data(nested))
-		add("data of members", s.data(members))
+		add("parts of 0", s.wrapParts(zeros))
+		add("parts of {}", s.wrapParts(objects))
+		add("data of {}", s.wrapData(objects))
+		add("data of {a:{}}", s.wrapData(nested))
+		add("data of members", s.wrapData(members))
 	}
 	return attacks
 }
 
-func (s surfaceOf) headers() map[string]string {
+func (s messageSurface) newHeaders() map[string]string {
 	h := map[string]string{"Content-Type": "application/json"}
 	if s.name == "MCP" {
 		h["Accept"] = "application/json, text/event-stream"
@@ -163,11 +163,11 @@ func HonestJSON(size int) (attacks []Attack) {
 			if s.name != c.surface {
 				continue
 			}
-			a := Attack{Surface: s.name, Shape: "text", Path: s.path, Socket: s.socket, Header: s.headers()}
-			a.Body = []byte(s.parts(fmt.Sprintf(c.text, text)))
+			a := Attack{Surface: s.name, Shape: "text", Path: s.path, Socket: s.socket, Header: s.newHeaders()}
+			a.Body = []byte(s.wrapParts(fmt.Sprintf(c.text, text)))
 			attacks = append(attacks, a)
 			if c.file != "" {
-				a.Shape, a.Body = "file", []byte(s.parts(fmt.Sprintf(c.file, file)))
+				a.Shape, a.Body = "file", []byte(s.wrapParts(fmt.Sprintf(c.file, file)))
 				attacks = append(attacks, a)
 			}
 		}
@@ -175,29 +175,29 @@ func HonestJSON(size int) (attacks []Attack) {
 	return attacks
 }
 
-// HostileForms returns attacks on the surfaces that take no message in JSON: configurations, deliveries and gRPC. Admin is the
+// HostileNonMessages returns attacks on the surfaces that take no message in JSON: configurations, deliveries and gRPC. Admin is the
 // secret of the operator.
-func HostileForms(size int, admin string) (attacks []Attack) {
-	yaml, _ := json.Marshal("a: " + Repeat("{}", size/2))
-	flow, _ := json.Marshal("a: " + Repeat("[]", size/2))
+func HostileNonMessages(size int, admin string) (attacks []Attack) {
+	yaml, _ := json.Marshal("a: " + BuildList("{}", size/2))
+	flow, _ := json.Marshal("a: " + BuildList("[]", size/2))
 	operator := map[string]string{"Content-Type": "application/json", "Authorization": "Bearer " + admin}
-	for shape, config := range map[string]string{"YAML of {}": string(yaml), "YAML of []": string(flow), "JSON of {}": Repeat("{}", size)} {
+	for shape, config := range map[string]string{"YAML of {}": string(yaml), "YAML of []": string(flow), "JSON of {}": BuildList("{}", size)} {
 		attacks = append(attacks, Attack{Surface: "admin", Shape: shape, Path: "/admin/apps", Header: operator, Body: []byte(`{"name":"attacked","config":` + config + `}`)})
 	}
 	attacks = append(attacks,
-		Attack{Surface: "webhook", Shape: "unsigned {}", Path: "/webhooks/attacked", Body: []byte(Repeat("{}", size)), Header: map[string]string{"X-Signature": "sha256=" + strings.Repeat("00", 32), "Content-Type": "application/json"}},
-		Attack{Surface: "webhook", Shape: "open {}", Path: "/webhooks/open", Body: []byte(Repeat("{}", size)), Header: map[string]string{"Content-Type": "application/json"}},
+		Attack{Surface: "webhook", Shape: "unsigned {}", Path: "/webhooks/attacked", Body: []byte(BuildList("{}", size)), Header: map[string]string{"X-Signature": "sha256=" + strings.Repeat("00", 32), "Content-Type": "application/json"}},
+		Attack{Surface: "webhook", Shape: "open {}", Path: "/webhooks/open", Body: []byte(BuildList("{}", size)), Header: map[string]string{"Content-Type": "application/json"}},
 	)
 	for _, v := range []struct{ name, path string }{{"gRPC 1.0", "/lf.a2a.v1.A2AService/SendMessage"}, {"gRPC 0.3", "/a2a.v1.A2AService/SendMessage"}} {
 		for shape, message := range ProtoMessages(v.name == "gRPC 0.3", size) {
-			attacks = append(attacks, Attack{Surface: v.name, Shape: shape, Path: v.path, GRPC: true, Body: Frame(false, message)})
+			attacks = append(attacks, Attack{Surface: v.name, Shape: shape, Path: v.path, GRPC: true, Body: FrameGRPC(false, message)})
 		}
 	}
 	return attacks
 }
 
-// Frame returns a message of gRPC as it goes over the wire.
-func Frame(compressed bool, message []byte) []byte {
+// FrameGRPC returns a message of gRPC as it goes over the wire.
+func FrameGRPC(compressed bool, message []byte) []byte {
 	b := make([]byte, 5, 5+len(message))
 	if compressed {
 		b[0] = 1
@@ -206,8 +206,8 @@ func Frame(compressed bool, message []byte) []byte {
 	return append(b, message...)
 }
 
-// field returns a field of bytes of a message of Protocol Buffers.
-func field(number int, value []byte) []byte {
+// protoField returns a field of bytes of a message of Protocol Buffers.
+func protoField(number int, value []byte) []byte {
 	b := binary.AppendUvarint(nil, uint64(number)<<3|2)
 	b = binary.AppendUvarint(b, uint64(len(value)))
 	return append(b, value...)
@@ -215,20 +215,20 @@ func field(number int, value []byte) []byte {
 
 // ProtoMessages returns requests SendMessage of about size bytes by shape: empty parts, and data of empty values.
 func ProtoMessages(v03 bool, size int) map[string][]byte {
-	empty := strings.Repeat(string(field(1, nil)), size/2) // values of a list
-	list := field(6, []byte(empty))                        // Value.list_value
-	head := field(1, []byte("m"))                          // message_id
-	parts, data := 5, list                                 // Message.parts, Part.data
+	empty := strings.Repeat(string(protoField(1, nil)), size/2) // values of a list
+	list := protoField(6, []byte(empty))                        // Value.list_value
+	head := protoField(1, []byte("m"))                          // message_id
+	parts, data := 5, list                                      // Message.parts, Part.data
 	if v03 {
 		// DataPart.data is a Struct, which has one member.
-		member := append(field(1, []byte("v")), field(2, list)...)
-		data = field(1, field(1, member))
+		member := append(protoField(1, []byte("v")), protoField(2, list)...)
+		data = protoField(1, protoField(1, member))
 	}
 	role := []byte{4 << 3, 1}
-	many := strings.Repeat(string(field(parts, nil)), size/2)
-	one := field(parts, field(map[bool]int{true: 3, false: 4}[v03], data))
+	many := strings.Repeat(string(protoField(parts, nil)), size/2)
+	one := protoField(parts, protoField(map[bool]int{true: 3, false: 4}[v03], data))
 	return map[string][]byte{
-		"empty parts":  field(map[bool]int{true: 1, false: 2}[v03], append(append(append([]byte{}, head...), role...), many...)),
-		"empty values": field(map[bool]int{true: 1, false: 2}[v03], append(append(append([]byte{}, head...), role...), one...)),
+		"empty parts":  protoField(map[bool]int{true: 1, false: 2}[v03], append(append(append([]byte{}, head...), role...), many...)),
+		"empty values": protoField(map[bool]int{true: 1, false: 2}[v03], append(append(append([]byte{}, head...), role...), one...)),
 	}
 }

@@ -21,35 +21,35 @@ const (
 	MasterKey   = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 )
 
-// patience bounds how long a process may take to serve and to end.
-const patience = 40 * time.Second
+// processTimeout bounds how long a process may take to serve and to end.
+const processTimeout = 40 * time.Second
 
-var servesAt = regexp.MustCompile(`serves at (https?://\S+)`)
+var servingAddress = regexp.MustCompile(`serves at (https?://\S+)`)
 
 // Process is a stoa process.
 type Process struct {
 	URL string // where it serves
 	Cmd *exec.Cmd
 
-	out   output
+	out   outputBuffer
 	ended chan struct{}
 	err   error // set when ended is closed
 }
 
-// output keeps what a process says.
-type output struct {
+// outputBuffer keeps what a process says.
+type outputBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (o *output) Write(p []byte) (int, error) {
+func (o *outputBuffer) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.Write(p)
 }
 
-// Launch starts program with args in a folder, with env beside the environment of the test. The caller ends it.
-func Launch(program, dir string, env []string, args ...string) (*Process, error) {
+// LaunchProcess starts program with args in a folder, with env beside the environment of the test. The caller ends it.
+func LaunchProcess(program, dir string, env []string, args ...string) (*Process, error) {
 	p := &Process{Cmd: exec.Command(program, args...), ended: make(chan struct{})}
 	p.Cmd.Dir = dir
 	p.Cmd.Stdout, p.Cmd.Stderr = &p.out, &p.out
@@ -65,12 +65,12 @@ func Launch(program, dir string, env []string, args ...string) (*Process, error)
 	return p, nil
 }
 
-// Serving waits until the process serves and finds out where.
-func (p *Process) Serving(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// AwaitServing waits until the process serves and finds out where.
+func (p *Process) AwaitServing(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, processTimeout)
 	defer cancel()
 	for {
-		if m := servesAt.FindStringSubmatch(p.Output()); m != nil {
+		if m := servingAddress.FindStringSubmatch(p.Output()); m != nil {
 			p.URL = m[1]
 			return nil
 		}
@@ -94,8 +94,8 @@ func (p *Process) Output() string {
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Alive reports whether the process has not ended.
-func (p *Process) Alive() bool {
+// IsAlive reports whether the process has not ended.
+func (p *Process) IsAlive() bool {
 	select {
 	case <-p.ended:
 		return false
@@ -104,35 +104,35 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// End sends s, waits for the process to end and returns how it did.
-func (p *Process) End(s syscall.Signal) error {
+// SignalAndWait sends s, waits for the process to end and returns how it did.
+func (p *Process) SignalAndWait(s syscall.Signal) error {
 	if err := p.Cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	select {
 	case <-p.ended:
 		return p.err
-	case <-time.After(patience):
+	case <-time.After(processTimeout):
 		return fmt.Errorf("the process does not end on %v:\n%s", s, p.Output())
 	}
 }
 
-// Start launches stoa serve at a free port of this machine. It is killed at the end of the test.
-func Start(t testing.TB, program, dir string, args ...string) *Process {
+// StartServer launches stoa serve at a free port of this machine. It is killed at the end of the test.
+func StartServer(t testing.TB, program, dir string, args ...string) *Process {
 	t.Helper()
-	p, err := Launch(program, dir, nil, append([]string{"serve", "--host", "127.0.0.1", "--port", "0"}, args...)...)
+	p, err := LaunchProcess(program, dir, nil, append([]string{"serve", "--host", "127.0.0.1", "--port", "0"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.End(syscall.SIGKILL) })
+	t.Cleanup(func() { _ = p.SignalAndWait(syscall.SIGKILL) })
 	return p
 }
 
-// Serve is Start, and waits until the process serves.
-func Serve(t testing.TB, program, dir string, args ...string) *Process {
+// StartServing is Start, and waits until the process serves.
+func StartServing(t testing.TB, program, dir string, args ...string) *Process {
 	t.Helper()
-	p := Start(t, program, dir, args...)
-	if err := p.Serving(t.Context()); err != nil {
+	p := StartServer(t, program, dir, args...)
+	if err := p.AwaitServing(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return p

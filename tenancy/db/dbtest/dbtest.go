@@ -22,23 +22,23 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Each runs f as a subtest on each engine.
-func Each(t *testing.T, f func(t *testing.T, d *db.DB)) {
+// ForEachEngine runs f as a subtest on each engine.
+func ForEachEngine(t *testing.T, f func(t *testing.T, d *db.DB)) {
 	t.Helper()
-	t.Run("sqlite", func(t *testing.T) { f(t, SQLite(t)) })
-	t.Run("postgres", func(t *testing.T) { f(t, Postgres(t)) })
+	t.Run("sqlite", func(t *testing.T) { f(t, NewSQLite(t)) })
+	t.Run("postgres", func(t *testing.T) { f(t, NewPostgres(t)) })
 }
 
-// SQLite returns a migrated database in a file of its own.
-func SQLite(t testing.TB) *db.DB {
+// NewSQLite returns a migrated database in a file of its own.
+func NewSQLite(t testing.TB) *db.DB {
 	t.Helper()
-	return open(t, SQLiteURL(t))
+	return openDB(t, NewSQLiteURL(t))
 }
 
-// SQLiteURL returns the address of a migrated database in a file of the test's own.
-func SQLiteURL(t testing.TB) string {
+// NewSQLiteURL returns the address of a migrated database in a file of the test's own.
+func NewSQLiteURL(t testing.TB) string {
 	t.Helper()
-	migrated, err := sqliteFile()
+	migrated, err := migratedSQLiteFile()
 	if err != nil {
 		t.Fatalf("make the template file: %v", err)
 	}
@@ -49,42 +49,42 @@ func SQLiteURL(t testing.TB) string {
 	return "sqlite://" + path
 }
 
-// sqliteFile is the file that the tests' files are copies of, migrated once.
-var sqliteFile = sync.OnceValues(func() ([]byte, error) {
+// migratedSQLiteFile is the file that the tests' files are copies of, migrated once.
+var migratedSQLiteFile = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "stoa-template")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "stoa.db")
-	if err := migrated(context.Background(), "sqlite://"+path); err != nil {
+	if err := migrateURL(context.Background(), "sqlite://"+path); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(path)
 })
 
-// migrated brings a database to the latest schema.
-func migrated(ctx context.Context, url string) error {
+// migrateURL brings a database to the latest schema.
+func migrateURL(ctx context.Context, url string) error {
 	d, err := db.Open(ctx, url, db.Options{})
 	if err != nil {
 		return err
 	}
-	err = d.Schema(ctx, "", func(s *sql.DB) error { return migrations.Up(ctx, string(d.Engine()), s) })
+	err = d.ChangeSchema(ctx, "", func(s *sql.DB) error { return migrations.Up(ctx, string(d.Engine()), s) })
 	if err := errors.Join(err, d.Close()); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil
 }
 
-// Postgres returns a migrated database of its own on the test server. Without a server it skips and says so; where
+// NewPostgres returns a migrated database of its own on the test server. Without a server it skips and says so; where
 // STOA_TEST_REQUIRE is set it fails.
-func Postgres(t testing.TB) *db.DB {
+func NewPostgres(t testing.TB) *db.DB {
 	t.Helper()
-	return open(t, PostgresURL(t))
+	return openDB(t, NewPostgresURL(t))
 }
 
-// PostgresURL returns the address of a migrated database of the test's own, dropped at the end.
-func PostgresURL(t testing.TB) string {
+// NewPostgresURL returns the address of a migrated database of the test's own, dropped at the end.
+func NewPostgresURL(t testing.TB) string {
 	t.Helper()
 	server := os.Getenv("STOA_TEST_POSTGRES")
 	if server == "" {
@@ -100,7 +100,7 @@ func PostgresURL(t testing.TB) string {
 		t.Fatalf("connect to the test server: %v", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	if err := template(ctx, conn, server); err != nil {
+	if err := createTemplate(ctx, conn, server); err != nil {
 		t.Fatalf("make the template database: %v", err)
 	}
 	name := "t_" + strings.ReplaceAll(uuid.NewString(), "-", "")
@@ -114,11 +114,11 @@ func PostgresURL(t testing.TB) string {
 			_ = conn.Close(ctx)
 		}
 	})
-	return onDatabase(server, name)
+	return databaseURL(server, name)
 }
 
-// template migrates the database that the tests' databases are copied from, once per server.
-func template(ctx context.Context, conn *pgx.Conn, server string) error {
+// createTemplate migrates the database that the tests' databases are copied from, once per server.
+func createTemplate(ctx context.Context, conn *pgx.Conn, server string) error {
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(7239, 2)"); err != nil {
 		return err
 	}
@@ -132,14 +132,14 @@ func template(ctx context.Context, conn *pgx.Conn, server string) error {
 			return err
 		}
 	}
-	if err := migrated(ctx, onDatabase(server, "stoa_template")); err != nil {
+	if err := migrateURL(ctx, databaseURL(server, "stoa_template")); err != nil {
 		return err
 	}
 	_, err := conn.Exec(ctx, "ALTER DATABASE stoa_template IS_TEMPLATE true")
 	return err
 }
 
-func onDatabase(server, name string) string {
+func databaseURL(server, name string) string {
 	u, err := url.Parse(server)
 	if err != nil {
 		panic(err)
@@ -148,7 +148,7 @@ func onDatabase(server, name string) string {
 	return u.String()
 }
 
-func open(t testing.TB, url string) *db.DB {
+func openDB(t testing.TB, url string) *db.DB {
 	t.Helper()
 	d, err := db.Open(context.Background(), url, db.Options{MaxConns: 8})
 	if err != nil {

@@ -1,0 +1,248 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"stoa/agentsvc"
+)
+
+// executeCalls carries out the calls of the conversation's last agent message, the answer to the n-th model call of the turn,
+// as far as they have no result yet: first the tools, by way of run, then what steers the turn, then the other agents.
+// It returns the message that ends the turn, nil if the model is to be asked again.
+func (t *llmRun) executeCalls(ctx context.Context, n int, run func(context.Context, []agentsvc.ToolCall) error) (*agentsvc.Message, error) {
+	msg := findCallMessage(t.conversation)
+	if msg == nil {
+		return nil, nil
+	}
+	var tools, agents, controlCalls []agentsvc.ToolCall
+	for _, c := range findOpenCalls(t.conversation) {
+		switch ctl, ok := t.findControl(c.Name); {
+		case !ok:
+			tools = append(tools, c)
+		case ctl.kind == transferControl || ctl.kind == consultControl:
+			agents = append(agents, c)
+		default:
+			controlCalls = append(controlCalls, c)
+		}
+	}
+	if len(tools) > 0 {
+		if err := run(ctx, tools); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range controlCalls {
+		if err := t.finishControlCall(ctx, *msg, c); err != nil {
+			return nil, err
+		}
+	}
+	answers := map[agentsvc.CallID]agentsvc.Message{}
+	if err := t.runAgentCalls(ctx, n, msg, agents, answers); err != nil {
+		return nil, err
+	}
+	return t.findTurnEnd(ctx, n, msg, answers)
+}
+
+// runAgentCalls has other agents carry out calls, side by side, and puts what those say that control was transferred to into
+// answers.
+func (t *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message, calls []agentsvc.ToolCall, answers map[agentsvc.CallID]agentsvc.Message) error {
+	before := t.conversation[:slices.IndexFunc(t.conversation, func(e agentsvc.Entry) bool { return e.Message == msg })]
+	got := make([]agentOutcome, len(calls))
+	results := make([]*agentsvc.ToolResult, len(calls))
+	err := runParallel(ctx, len(calls), t.yield, func(ctx context.Context, i int, out emitFunc) (err error) {
+		res := agentsvc.ToolResult{Call: calls[i].ID, Name: calls[i].Name}
+		got[i], err = t.runAgentCall(ctx, n, msg, calls[i], before, out)
+		switch reason := refusalText(err); {
+		case reason != "":
+			res.Failed, res.Text = true, reason
+		case err != nil:
+			return err
+		case got[i].interruption == nil:
+			res.Text = t.formatAgentResult(calls[i], got[i].answer)
+		case got[i].waitsForDecision:
+			return nil // the call goes on when somebody has decided
+		default:
+			res.Text = fmt.Sprintf("%s: %s", got[i].interruption.Status.State, interruptionText(got[i].interruption))
+		}
+		results[i] = &res
+		if !out(agentsvc.Event{Result: &res}) {
+			return errStopped
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, c := range calls {
+		if rest := got[i].interruption; rest != nil {
+			t.yield(*rest, nil)
+			return errStopped
+		}
+		t.conversation = append(t.conversation, agentsvc.Entry{Result: results[i]})
+		answers[c.ID] = got[i].answer
+	}
+	return nil
+}
+
+// runAgentCall has another agent carry out the call c of msg, which the conversation before led to.
+func (t *llmRun) runAgentCall(ctx context.Context, n int, msg *agentsvc.Message, c agentsvc.ToolCall, before []agentsvc.Entry, out emitFunc) (agentOutcome, error) {
+	ctl, _ := t.findControl(c.Name)
+	w, err := ctl.parseArguments(c)
+	if err != nil {
+		return agentOutcome{}, agentsvc.NewInvalidError("", "%v", err)
+	}
+	at := slices.IndexFunc(msg.ToolCalls, func(other agentsvc.ToolCall) bool { return other.ID == c.ID })
+	if ctl.kind == consultControl {
+		ask := agentsvc.Message{ID: agentsvc.MessageID(c.ID), Task: t.inv.Task, Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(w.Request)}}
+		frame := fmt.Sprintf("%s[%d.%d]", ctl.to.Name, n+1, at+1)
+		return runSubAgent(ctx, ctl.to.Agent, t.newSubInvocation(frame, []agentsvc.Entry{{Message: &ask}}), false, out)
+	}
+	for _, other := range msg.ToolCalls[:at] {
+		if first, ok := t.findControl(other.Name); ok && first.kind == transferControl {
+			return agentOutcome{}, agentsvc.NewInvalidError("", "control can be handed to one agent at a time, and %s comes first", other.Name)
+		}
+	}
+	conversation := withoutToolCalls(before)
+	if w.Note != "" {
+		conversation = append(conversation, quoteAgent("note", agentsvc.Message{ID: agentsvc.MessageID(c.ID), Task: t.inv.Task, Parts: []agentsvc.Part{agentsvc.TextPart(w.Note)}}))
+	}
+	shown := !t.options.CompleteOnly && t.options.Reasoning.endsOn(Transferred)
+	return runSubAgent(ctx, ctl.to.Agent, t.newSubInvocation(transferFrame(ctl, n), conversation), shown, out)
+}
+
+// transferFrame names the frame of an agent that takes over after the n-th model call.
+func transferFrame(c control, n int) string { return fmt.Sprintf("%s[%d]", c.to.Name, n+1) }
+
+func (t *llmRun) newSubInvocation(frame string, conversation []agentsvc.Entry) Invocation {
+	return t.inv.newChildBelow(frame, conversation, t.options.Prompt.Global)
+}
+
+// refusalText is what a model is told of an agent that could not do what it was asked to, "" where err is another one.
+func refusalText(err error) string {
+	var invalid *agentsvc.InvalidError
+	if errors.As(err, &invalid) || errors.Is(err, ErrTooManySteps) {
+		return err.Error()
+	}
+	return ""
+}
+
+// formatAgentResult is the result of a call that another agent has answered.
+func (t *llmRun) formatAgentResult(c agentsvc.ToolCall, answer agentsvc.Message) string {
+	ctl, _ := t.findControl(c.Name)
+	switch {
+	case hasMark(answer, markEscalated):
+		return ctl.to.Name + " gives control back: " + answer.Text()
+	case ctl.kind == transferControl && !hasMark(answer, markReturned) && t.options.Reasoning.endsOn(Transferred):
+		return ctl.to.Name + " has taken over and answered."
+	}
+	return answer.Text()
+}
+
+func interruptionText(rest *agentsvc.Event) string {
+	if m := rest.Status.Message; m != nil {
+		return m.Text()
+	}
+	return ""
+}
+
+// finishControlCall gives a call of exit or escalate its result.
+func (t *llmRun) finishControlCall(ctx context.Context, msg agentsvc.Message, c agentsvc.ToolCall) error {
+	ctl, _ := t.findControl(c.Name)
+	res := agentsvc.ToolResult{Call: c.ID, Name: c.Name, Text: "The turn ends."}
+	w, err := ctl.parseArguments(c)
+	switch {
+	case err == nil && ctl.kind == exitControl:
+		_, err = t.newExitAnswer(ctx, msg, w)
+	case err == nil:
+		res.Text = "Control goes back."
+	}
+	if err != nil {
+		res.Failed, res.Text = true, err.Error()
+	}
+	t.conversation = append(t.conversation, agentsvc.Entry{Result: &res})
+	if !t.yield(agentsvc.Event{Result: &res}, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+// newExitAnswer returns the answer with which the agent ends its turn in msg, or what is wrong with it.
+func (t *llmRun) newExitAnswer(ctx context.Context, msg agentsvc.Message, w words) (agentsvc.Message, error) {
+	answer := t.newMessage(w.Answer)
+	if w.Answer == "" {
+		answer.Parts = msg.Parts
+	}
+	if t.options.Output == nil {
+		return answer, nil
+	}
+	answer, err := t.options.Output.conformAnswer(ctx, answer)
+	if err != nil {
+		return answer, fmt.Errorf("the answer %w", err)
+	}
+	return answer, nil
+}
+
+// findTurnEnd returns the message with which the calls of msg, which all have their results, end the turn, if they do. It
+// follows from what is on record alone, so that it is the same after a crash.
+func (t *llmRun) findTurnEnd(ctx context.Context, n int, msg *agentsvc.Message, answers map[agentsvc.CallID]agentsvc.Message) (*agentsvc.Message, error) {
+	for _, c := range msg.ToolCalls {
+		ctl, ok := t.findControl(c.Name)
+		if !ok || t.isCallFailed(c.ID) {
+			continue
+		}
+		w, err := ctl.parseArguments(c)
+		if err != nil {
+			return nil, err
+		}
+		switch ctl.kind {
+		case exitControl:
+			answer, err := t.newExitAnswer(ctx, *msg, w)
+			answer = markExited.applyTo(answer)
+			return &answer, err
+		case escalateControl:
+			if t.options.Reasoning.endsOn(Escalated) {
+				answer := markEscalated.applyTo(t.newMessage(w.Reason))
+				return &answer, nil
+			}
+		case transferControl:
+			answer, ok := answers[c.ID]
+			if last := findFrameAnswer(t.inv.Frames[t.newSubInvocation(transferFrame(ctl, n), nil).Frame]); !ok && last != nil {
+				answer, ok = *last, true
+			}
+			if ok && t.options.Reasoning.endsOn(Transferred) && !hasMark(answer, markEscalated, markReturned) {
+				answer = withoutMark(answer)
+				return &answer, nil
+			}
+		}
+	}
+	return nil, ctx.Err()
+}
+
+// isCallFailed reports whether the result of a call tells of an error.
+func (t *llmRun) isCallFailed(id agentsvc.CallID) bool {
+	for _, e := range slices.Backward(t.conversation) {
+		if e.Result != nil && e.Result.Call == id {
+			return e.Result.Failed
+		}
+		if e.Message != nil {
+			break
+		}
+	}
+	return false
+}
+
+// findCallMessage returns the last message of talk if it is an agent's with calls, whatever results follow it.
+func findCallMessage(conversation []agentsvc.Entry) *agentsvc.Message {
+	for _, e := range slices.Backward(conversation) {
+		if e.Result != nil {
+			continue
+		}
+		if e.Message.Role == agentsvc.RoleAgent && len(e.Message.ToolCalls) > 0 {
+			return e.Message
+		}
+		break
+	}
+	return nil
+}

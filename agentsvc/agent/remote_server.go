@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2aclient"
+	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
+
+	"stoa/agentsvc"
+)
+
+const (
+	maxCardBytes = 1 << 20         // bytes of a card
+	cardTTL      = 5 * time.Minute // after which it is fetched again
+)
+
+// remoteServer is the server of a remote agent: how to reach it stands in its card.
+type remoteServer struct {
+	name       string
+	cardURL    string // its address, "" where it is given
+	httpClient *http.Client
+	cache      *clientCache
+}
+
+// clientCache is the card as it was last read, and the client made of it.
+type clientCache struct {
+	mu        sync.Mutex
+	client    *a2aclient.Client
+	expiresAt time.Time // zero = for good
+}
+
+func newRemoteServer(o RemoteOptions) (remoteServer, error) {
+	p := remoteServer{name: o.Name, cache: &clientCache{}}
+	trusted := map[string]bool{}
+	switch {
+	case o.Card != nil:
+		card, err := a2av0.NewAgentCardParser()(o.Card)
+		if err != nil {
+			return p, agentsvc.NewInvalidError("agent_card_file", "is no agent card")
+		}
+		for _, i := range card.SupportedInterfaces {
+			trusted[parseOrigin(i.URL)] = true
+		}
+		p.httpClient = withHeaders(o.HTTP, o.Headers, trusted)
+		p.cache.client, err = p.newClient(context.Background(), card)
+		return p, err
+	case o.CardURL != "":
+		p.cardURL = o.CardURL
+	default:
+		p.cardURL = strings.TrimRight(o.URL, "/") + "/.well-known/agent-card.json"
+	}
+	for _, where := range []string{o.URL, p.cardURL} {
+		if where == "" {
+			continue
+		}
+		if parseOrigin(where) == "" {
+			return p, agentsvc.NewInvalidError("url", "must be an http or https address")
+		}
+		trusted[parseOrigin(where)] = true
+	}
+	p.httpClient = withHeaders(o.HTTP, o.Headers, trusted)
+	return p, nil
+}
+
+// parseOrigin is the scheme and host of an address, "" if it is not http or https.
+func parseOrigin(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return ""
+	}
+	return strings.ToLower(u.Scheme + "://" + u.Host)
+}
+
+// loadClient returns a client for the server, made of the card it shows at present.
+func (p remoteServer) loadClient(ctx context.Context) (*a2aclient.Client, error) {
+	p.cache.mu.Lock()
+	client, until := p.cache.client, p.cache.expiresAt
+	p.cache.mu.Unlock()
+	if client != nil && (until.IsZero() || time.Now().Before(until)) {
+		return client, nil
+	}
+	card, err := p.fetchCard(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if client, err = p.newClient(ctx, card); err != nil {
+		return nil, err
+	}
+	p.cache.mu.Lock()
+	defer p.cache.mu.Unlock()
+	p.cache.client, p.cache.expiresAt = client, time.Now().Add(cardTTL)
+	return client, nil
+}
+
+func (p remoteServer) fetchCard(ctx context.Context) (*a2a.AgentCard, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.cardURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := p.httpClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s could not be read: its server answered %d", p.name, resp.StatusCode)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxCardBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	card, err := a2av0.NewAgentCardParser()(body)
+	if err != nil || len(body) > maxCardBytes {
+		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s could not be read: it is no agent card", p.name)
+	}
+	return card, nil
+}
+
+// newClient makes a client that speaks to the server in the first way of the card that Stoa knows.
+func (p remoteServer) newClient(ctx context.Context, card *a2a.AgentCard) (*a2aclient.Client, error) {
+	client, err := a2aclient.NewFactory(
+		a2aclient.WithDefaultsDisabled(),
+		a2aclient.WithJSONRPCTransport(p.httpClient),
+		a2aclient.WithRESTTransport(p.httpClient),
+		a2aclient.WithCompatTransport(a2av0.Version, a2a.TransportProtocolJSONRPC, a2av0.NewJSONRPCTransportFactory(a2av0.JSONRPCTransportConfig{Client: p.httpClient})),
+		a2aclient.WithCompatTransport(a2av0.Version, a2a.TransportProtocolHTTPJSON, a2av0.NewRESTTransportFactory(a2av0.RESTTransportConfig{Client: p.httpClient})),
+	).CreateFromCard(ctx, card)
+	if err != nil {
+		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s offers no way to call it that is known here: A2A 1.0 or 0.3 over JSON-RPC or REST", p.name)
+	}
+	return client, nil
+}
+
+// withHeaders returns a client that sends headers to the trusted origins: the card of a server could name any other.
+func withHeaders(c *http.Client, headers map[string]string, trusted map[string]bool) *http.Client {
+	if c == nil {
+		c = http.DefaultClient
+	}
+	out := *c
+	out.Timeout = 0 // the turn has one
+	next := c.Transport
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	out.Transport = headerTransport{next, headers, trusted}
+	return &out
+}
+
+type headerTransport struct {
+	next    http.RoundTripper
+	headers map[string]string
+	trusted map[string]bool
+}
+
+func (h headerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if len(h.headers) > 0 && h.trusted[strings.ToLower(req.URL.Scheme+"://"+req.URL.Host)] {
+		req = req.Clone(req.Context())
+		for name, value := range h.headers {
+			req.Header.Set(name, value)
+		}
+	}
+	return h.next.RoundTrip(req)
+}

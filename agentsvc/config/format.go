@@ -1,0 +1,109 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// checkAddress demands that what stands at s is an http or https address, if anything does.
+func (c *validation) checkAddress(s location, address string) {
+	u, err := url.Parse(address)
+	if address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		c.addProblem(s, "must be an http or https address, such as https://example.com/")
+	}
+}
+
+// maxNameBytes bounds names, in bytes: they stand in usage, in metrics and in spans.
+const maxNameBytes = 256
+
+// checkName demands that a name that stands at s, or is the one of s, can be printed and is not too long.
+func (c *validation) checkName(s location, name string) {
+	if len(name) > maxNameBytes || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		c.addProblem(s, fmt.Sprintf("must have a name of at most %d printable bytes", maxNameBytes))
+	}
+}
+
+// checkHeaders demands that the mapping at s holds headers of HTTP.
+func (c *validation) checkHeaders(s location, headers map[string]string) {
+	for name, value := range headers {
+		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) }) {
+			c.addProblem(s.child(name), "is no name of a header")
+		}
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == '\x7f' }) {
+			c.addProblem(s.child(name), "holds a control character, such as a line break")
+		}
+	}
+}
+
+// checkSchema demands that what stands at s is a JSON Schema (draft 2020-12 unless it names another) that refers to no other
+// document, if anything does. It reports whether that is so.
+func (c *validation) checkSchema(s location, schema map[string]any) bool {
+	if schema == nil {
+		return true
+	}
+	text, err := json.Marshal(schema)
+	if err == nil {
+		var doc any
+		if doc, err = jsonschema.UnmarshalJSON(bytes.NewReader(text)); err == nil {
+			const here = "stoa://schema"
+			compiler := jsonschema.NewCompiler()
+			compiler.UseLoader(noLoader{})
+			_ = compiler.AddResource(here, doc)
+			_, err = compiler.Compile(here)
+		}
+	}
+	var refused *jsonschema.SchemaValidationError
+	var invalid *jsonschema.ValidationError
+	switch {
+	case err == nil:
+	case errors.As(err, &refused) && errors.As(refused.Err, &invalid):
+		leaf := deepestError(invalid)
+		c.addProblem(s.descend(leaf.InstanceLocation), "is no JSON Schema: "+shortenText(leaf.BasicOutput().Error.String()))
+	default:
+		c.addProblem(s, "is no JSON Schema: "+shortenText(err.Error()))
+	}
+	return err == nil
+}
+
+// deepestError returns the first complaint, of those that say it themselves, that reaches deepest into the value.
+func deepestError(e *jsonschema.ValidationError) *jsonschema.ValidationError {
+	var found *jsonschema.ValidationError
+	for _, cause := range e.Causes {
+		if child := deepestError(cause); found == nil || len(child.InstanceLocation) > len(found.InstanceLocation) {
+			found = child
+		}
+	}
+	return cmp.Or(found, e)
+}
+
+// descend follows keys and indices down from s, as far as there is something.
+func (s location) descend(chain []string) location {
+	for _, part := range chain {
+		next := s.child(part)
+		if i, err := strconv.Atoi(part); err == nil && next.value == nil {
+			next = s.item(i)
+		}
+		if next.value == nil {
+			break
+		}
+		s = next
+	}
+	return s
+}
+
+// noLoader keeps a schema to itself.
+type noLoader struct{}
+
+// Load implements [jsonschema.URLLoader].
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s is another document, which is not loaded", url)
+}

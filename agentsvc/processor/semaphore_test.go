@@ -1,0 +1,109 @@
+package processor_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc/processor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestHalfOfProcessors: half of the processors have turns at a time, and a single processor has one.
+func TestHalfOfProcessors(t *testing.T) {
+	t.Parallel()
+	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 16: 8} {
+		synctest.Test(t, func(t *testing.T) {
+			semaphore, got := processor.NewSemaphore(processors), make(chan error, 1)
+			for range want {
+				if err := semaphore.Acquire(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			go func() { got <- semaphore.Acquire(t.Context()) }()
+			synctest.Wait()
+			if len(got) != 0 {
+				t.Errorf("%d processors: more than %d turns at a time", processors, want)
+			}
+			semaphore.Release()
+			if err := <-got; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestFairBetweenApps: apps have their slices one after the other, however many computations each has.
+func TestFairBetweenApps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		semaphore := processor.NewSemaphore(2)
+		if err := semaphore.Acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var order []string // only who has the turn writes
+		compute := func(app string, slices int) {
+			ctx := processor.WithApp(t.Context(), app)
+			go func() {
+				if err := semaphore.Acquire(ctx); err != nil {
+					t.Error(err)
+					return
+				}
+				for i := range slices {
+					if order = append(order, app); i < slices-1 {
+						if err := semaphore.Yield(ctx); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				}
+				semaphore.Release()
+			}()
+			synctest.Wait()
+		}
+		for range 8 {
+			compute("busy", 2)
+		}
+		compute("quiet", 4)
+		semaphore.Release()
+		synctest.Wait()
+		if len(order) != 8*2+4 {
+			t.Fatalf("%d slices were computed, want 20: %v", len(order), order)
+		}
+		if diff := cmp.Diff([]string{"busy", "quiet", "busy", "quiet", "busy", "quiet", "busy", "quiet", "busy"}, order[:9]); diff != "" {
+			t.Errorf("the first slices (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestWaitEnds: who waits for a turn gives up with its context, and nobody's turn is lost by that.
+func TestWaitEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		semaphore, got := processor.NewSemaphore(2), make(chan error, 3)
+		if err := semaphore.Acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 2 {
+			go func() { got <- semaphore.Acquire(ctx) }()
+		}
+		go func() { got <- semaphore.Acquire(t.Context()) }()
+		synctest.Wait()
+		cancel()
+		for range 2 {
+			if err := <-got; !errors.Is(err, context.Canceled) {
+				t.Errorf("%v, want %v", err, context.Canceled)
+			}
+		}
+		semaphore.Release()
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// unfinishedRun is a run whose handler recorded no end. It is to be given back, or given up.
+type unfinishedRun struct {
+	run           store.Run
+	returnOptions store.ReturnOptions
+	exhausted     bool // it has had its tries
+	lastBegun     bool // the last of them included
+}
+
+// executeRun runs a run that is registered as w in this process.
+func (p *Pool) executeRun(ctx context.Context, run store.Run, w *activeRun) {
+	err := p.attemptRun(ctx, run)
+	p.mu.Lock()
+	if at := (taskKey{run.Tenant, run.Task}); p.running[at] == w {
+		delete(p.running, at)
+	}
+	p.mu.Unlock()
+	if err == nil || errors.Is(err, agentsvc.ErrLeaseLost) || errors.Is(context.Cause(ctx), ErrStopping) {
+		return
+	}
+	p.addUnfinished(p.classifyFailure(run, err))
+}
+
+// attemptRun begins a run, unless it has had its tries.
+func (p *Pool) attemptRun(ctx context.Context, run store.Run) error {
+	if p.options.GiveUp != nil && p.options.Retry.IsExhausted(run.Attempts) {
+		p.addUnfinished(unfinishedRun{run: run, returnOptions: store.ReturnOptions{Error: fmt.Sprintf("its worker died in attempt %d, the last one", run.Attempts-1)}, exhausted: true})
+		return nil
+	}
+	if run.IsSuspect() {
+		p.suspects.Add(1)
+		defer p.suspects.Add(-1)
+	}
+	err := p.handleSafely(ctx, run)
+	if errors.Is(err, agentsvc.ErrLeaseLost) {
+		p.dropRun(run)
+	}
+	return err
+}
+
+// classifyFailure says what becomes of a run that ended with err and without a recorded end.
+func (p *Pool) classifyFailure(run store.Run, err error) unfinishedRun {
+	if errors.Is(err, ErrPostponed) {
+		return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: postponeDelay, Uncounted: true}}
+	}
+	if omitted, ok := p.unrecordedLog.allowEntry(run.Tenant, time.Now()); ok {
+		p.options.Log.Error("a run ended without its end being recorded", "tenant", run.Tenant, "task", run.Task, "attempt", run.Attempts,
+			"omitted", omitted, "error", err)
+	}
+	_, again := p.options.Retry.NextDelay(run.Attempts)
+	delay, _ := p.options.Retry.NextDelay(min(run.Attempts, int64(p.options.Retry.MaxRetries)))
+	switch {
+	case db.IsUnavailable(err):
+		return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: delay, Uncounted: true}}
+	case !again && !errors.Is(err, ErrStale) && p.options.GiveUp != nil:
+		return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Error: err.Error()}, exhausted: true, lastBegun: true}
+	}
+	return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: delay, Error: err.Error()}}
+}
+
+// addUnfinished leaves a run to be given back.
+func (p *Pool) addUnfinished(u unfinishedRun) {
+	p.mu.Lock()
+	p.unfinished = append(p.unfinished, u)
+	p.mu.Unlock()
+	select {
+	case p.returnSignal <- struct{}{}:
+	default:
+	}
+}
+
+// handleSafely handles run and turns a panic into an error.
+func (p *Pool) handleSafely(ctx context.Context, run store.Run) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.options.Log.Error("the handler of a run panicked", "tenant", run.Tenant, "task", run.Task, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic of type %T", v)
+		}
+	}()
+	return p.handle(ctx, run)
+}
+
+// dropRun ends a run that lost its task, unless somebody else has it by now.
+func (p *Pool) dropRun(run store.Run) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	run.Worker = p.workerID
+	if err := p.runs.DropRun(ctx, run); err != nil {
+		p.options.Log.Warn("a run that lost its task could not be dropped", "tenant", run.Tenant, "task", run.Task, "error", err)
+	}
+}
+
+// returnRuns returns the runs that ended without a recorded end, and gives up those that have had their tries.
+func (p *Pool) returnRuns(ctx context.Context) error {
+	p.mu.Lock()
+	unfinished := p.unfinished
+	p.unfinished = nil
+	p.mu.Unlock()
+	var errs []error
+	for _, u := range unfinished {
+		if err := p.returnOrGiveUp(ctx, u); err != nil {
+			errs = append(errs, err)
+			p.mu.Lock()
+			p.unfinished = append(p.unfinished, u)
+			p.mu.Unlock()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Pool) returnOrGiveUp(ctx context.Context, u unfinishedRun) error {
+	if !u.exhausted {
+		return p.runs.ReturnRun(ctx, u.run, u.returnOptions)
+	}
+	run := u.run
+	if !u.lastBegun {
+		run.Attempts--
+	}
+	switch err := p.options.GiveUp(ctx, run, u.returnOptions.Error); {
+	case err == nil:
+		p.options.Log.Error("a run was given up", "tenant", run.Tenant, "task", run.Task, "attempts", run.Attempts, "error", u.returnOptions.Error)
+		return nil
+	case errors.Is(err, agentsvc.ErrLeaseLost):
+		return p.runs.DropRun(ctx, u.run)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,152 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"stoa/agentsvc"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// DeadLetterID names a dead letter: a turn of a task whose run has failed.
+type DeadLetterID struct {
+	Task agentsvc.TaskID
+	Turn int64
+}
+
+// String returns the id as it is shown.
+func (id DeadLetterID) String() string { return string(id.Task) + "." + strconv.FormatInt(id.Turn, 10) }
+
+// ParseDeadLetterID reads what [DeadLetterID.String] returned. ok is false for what it cannot have returned.
+func ParseDeadLetterID(s string) (id DeadLetterID, ok bool) {
+	task, turn, found := strings.Cut(s, ".")
+	n, err := strconv.ParseInt(turn, 10, 64)
+	return DeadLetterID{agentsvc.TaskID(task), n}, found && err == nil && uuid.Validate(task) == nil
+}
+
+// DeadLetter is a dead letter.
+type DeadLetter struct {
+	ID       DeadLetterID
+	Tenant   db.ID
+	App      string // its name
+	Agent    string
+	Attempts int64
+	Error    string // of the last attempt
+	FailedAt time.Time
+}
+
+// DeadLetterFilter chooses dead letters. Zero fields choose all.
+type DeadLetterFilter struct {
+	ID     DeadLetterID
+	App    string // name
+	Agent  string
+	Error  string       // a part of the last error
+	Before DeadLetterID // the last one of the page before
+	Limit  int
+}
+
+const fromDeadLettersSQL = ` FROM run r JOIN task t ON t.tenant = r.tenant AND t.id = r.task LEFT JOIN app a ON a.tenant = r.tenant
+	WHERE r.state = 'failed' AND ($1 = '' OR r.task = $1 AND r.turn = CAST($2 AS BIGINT)) AND ($3 = '' OR COALESCE(a.name, r.tenant) = $3)
+	AND ($4 = '' OR t.agent = $4) AND ($5 = '' OR REPLACE(r.last_error, $5, '') <> r.last_error)`
+
+// ListDeadLetters lists the dead letters that f chooses, those of the newest tasks first, and how many there are on all pages.
+func (q *RunQueue) ListDeadLetters(ctx context.Context, f DeadLetterFilter) (dead []DeadLetter, total int, err error) {
+	err = q.execBatch(ctx, "list dead letters", func(b *db.Batch) {
+		args := []any{string(f.ID.Task), f.ID.Turn, f.App, f.Agent, f.Error}
+		b.Query(func(r db.Row) error { return r.Scan(&total) }, `SELECT COUNT(*)`+fromDeadLettersSQL, args...)
+		b.Query(func(r db.Row) error {
+			var d DeadLetter
+			var at int64
+			err := r.Scan((*string)(&d.ID.Task), &d.ID.Turn, (*string)(&d.Tenant), &d.App, &d.Agent, &d.Attempts, &d.Error, &at)
+			d.FailedAt = time.UnixMicro(at).UTC()
+			dead = append(dead, d)
+			return err
+		}, `SELECT r.task, r.turn, r.tenant, COALESCE(a.name, r.tenant), t.agent, r.attempts, r.last_error, r.available_at`+fromDeadLettersSQL+`
+			AND ($6 = '' OR r.task < $6 OR r.task = $6 AND r.turn < CAST($7 AS BIGINT)) ORDER BY r.task DESC, r.turn DESC LIMIT $8`,
+			append(args, string(f.Before.Task), f.Before.Turn, f.Limit)...)
+	})
+	return dead, total, err
+}
+
+// LoadTaskState reads where a task stands and nothing that could not be read. It returns [agentsvc.ErrNotFound] if the
+// tenant has no such task.
+func (s *Store) LoadTaskState(ctx context.Context, id agentsvc.TaskID) (StoredTask, error) {
+	var t StoredTask
+	var b db.Batch
+	t.addQuery(&b, s.tenant, id)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return t, fmt.Errorf("read task %s: %w", id, err)
+	}
+	if t.ID == "" {
+		return t, agentsvc.ErrNotFound
+	}
+	return t, nil
+}
+
+// LoadDeadLetterStart reads the sequence of the event that opened the turn of a dead letter, and the revision it was accepted at.
+func (s *Store) LoadDeadLetterStart(ctx context.Context, id DeadLetterID) (first, revision int64, err error) {
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&first, &revision) },
+		`SELECT first_seq, revision FROM run WHERE tenant = $1 AND task = $2 AND turn = $3 AND state = 'failed'`, s.tenant, string(id.Task), id.Turn)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return 0, 0, fmt.Errorf("read run %s: %w", id, err)
+	}
+	if first == 0 {
+		return 0, 0, agentsvc.ErrNotFound
+	}
+	return first, revision, nil
+}
+
+// DeadLetterRun makes run a dead letter and ends its task, which stands as seen, with the status ev. It returns
+// [agentsvc.ErrLeaseLost] if the task has moved on since.
+func (s *Store) DeadLetterRun(ctx context.Context, seen StoredTask, run Run, ev agentsvc.Event, reason string) error {
+	g := &precondition{seen.Epoch + 1, ev.Seq}
+	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresEnd}
+	var n int64
+	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = 'failed', updated_at = $5
+		WHERE tenant = $1 AND id = $2 AND epoch = $6 AND seq = $7 AND turn = $8 AND state IN ('submitted', 'working')`,
+		s.tenant, string(run.Task), g.epoch, g.seq, ev.At.UnixMicro(), seen.Epoch, seen.Seq, run.Turn)
+	if err := insertEvents(&b, s.tenant, run.Task, []agentsvc.Event{ev}, g); err != nil {
+		return err
+	}
+	b.Exec(nil, `UPDATE run SET state = 'failed', worker = '', attempts = $4, last_error = $5, available_at = stoa_now()
+		WHERE tenant = $1 AND task = $2 AND turn = $3 AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $6 AND seq = $7)`,
+		s.tenant, string(run.Task), run.Turn, run.Attempts, reason, g.epoch, g.seq)
+	return s.writeConditional(ctx, &b, &n, "give up task "+string(run.Task))
+}
+
+// RequeueDeadLetter has run, of a new task that begins with evs and waits in the line of its session, go on in place of a dead
+// letter, at the revision that is in force, as entry tells. It returns [agentsvc.ErrNotFound] if somebody else has done so, or if there is no such letter.
+func (s *Store) RequeueDeadLetter(ctx context.Context, dead DeadLetterID, run Run, evs []agentsvc.Event, entry tenancy.AuditEntry) error {
+	g := &precondition{run.Epoch, run.Seq}
+	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
+	var n int64
+	s.enqueueOpeningRun(&b, run)
+	b.Exec(&n, `UPDATE run SET state = 'completed', requeued = $4 WHERE tenant = $1 AND task = $2 AND turn = $3 AND state = 'failed'`,
+		s.tenant, string(dead.Task), dead.Turn, string(run.Task))
+	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
+		SELECT r.tenant, r.requeued, CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT), 'submitted', CAST($8 AS BIGINT), CAST($9 AS BIGINT),
+			CAST(1 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($11 AS BIGINT)
+		FROM run r WHERE r.tenant = $1 AND r.task = $2 AND r.turn = $3 AND r.requeued = $12`,
+		s.tenant, string(dead.Task), dead.Turn, run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject,
+		run.Epoch, run.Seq, run.Turn, evs[0].At.UnixMicro(), string(run.Task))
+	if err := insertEvents(&b, s.tenant, run.Task, evs, g); err != nil {
+		return err
+	}
+	s.insertRun(&b, run, g)
+	s.enqueueRun(&b, run)
+	b.Exec(nil, `UPDATE run SET revision = COALESCE((SELECT revision FROM app WHERE tenant = $1), revision) WHERE tenant = $1 AND task = $2`,
+		s.tenant, string(run.Task))
+	err := s.writeTaskWithAudit(ctx, &b, run.Task, g, []tenancy.AuditEntry{entry}, func() error { return s.writeConditional(ctx, &b, &n, "requeue run "+dead.String()) })
+	if errors.Is(err, agentsvc.ErrLeaseLost) {
+		return agentsvc.ErrNotFound
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// ReceiverQueue is the platform's view of those who are told: every tenant's.
+type ReceiverQueue struct {
+	h *db.Handle
+}
+
+// NewReceiverQueue returns the receivers in d.
+func NewReceiverQueue(d *db.DB) *ReceiverQueue { return &ReceiverQueue{d.Platform()} }
+
+// LeasedReceiver is a receiver under a lease: whoever holds it, and nobody else, tells it.
+type LeasedReceiver struct {
+	Receiver
+	Tenant     db.ID
+	FailingFor time.Duration // since when no attempt has succeeded; 0 = the last did
+	holder     string
+}
+
+// ClaimReceivers leases at most n receivers for whom there is news for a time, of no tenant more than perTenant in all processes
+// together. Each tenant's longest waiting come first.
+func (q *ReceiverQueue) ClaimReceivers(ctx context.Context, n, perTenant int, lease time.Duration) (claimed []*LeasedReceiver, err error) {
+	skip := ""
+	if q.h.Engine() == db.Postgres {
+		skip = " FOR UPDATE OF r SKIP LOCKED"
+	}
+	holder := agentsvc.NewID()
+	err = q.execBatch(ctx, "claim receivers", func(b *db.Batch) {
+		b.Query(func(r db.Row) error {
+			t := &LeasedReceiver{holder: holder}
+			var since, now int64
+			err := r.Scan((*string)(&t.Tenant), (*string)(&t.Task), &t.ID, &t.Format, &t.Value, &t.DeliveredSeq, &t.Attempts, &since, &now)
+			if since > 0 {
+				t.FailingFor = time.Duration(now-since) * time.Microsecond
+			}
+			claimed = append(claimed, t)
+			return err
+		}, `WITH ranked AS (SELECT r.tenant, r.task, r.id, r.due_at, r.until > stoa_now() AS held,
+				ROW_NUMBER() OVER (PARTITION BY r.tenant ORDER BY CASE WHEN r.until > stoa_now() THEN 0 ELSE 1 END, r.due_at) AS place
+			FROM receiver r WHERE r.state = 'open' AND (r.until > stoa_now() OR r.due_at <= stoa_now()
+				AND EXISTS (SELECT 1 FROM task t WHERE t.tenant = r.tenant AND t.id = r.task AND t.seq > r.told))),
+			free AS MATERIALIZED (SELECT r.tenant, r.task, r.id FROM receiver r
+				JOIN ranked k ON k.tenant = r.tenant AND k.task = r.task AND k.id = r.id
+				WHERE NOT k.held AND k.place <= $3 AND r.until <= stoa_now() ORDER BY k.place, k.due_at LIMIT $4`+skip+`)
+			UPDATE receiver SET holder = $1, until = stoa_now() + CAST($2 AS BIGINT) WHERE (tenant, task, id) IN (SELECT tenant, task, id FROM free)
+			RETURNING tenant, task, id, form, value, told, attempts, failing_since, stoa_now()`,
+			holder, lease.Microseconds(), perTenant, n)
+	})
+	return claimed, err
+}
+
+// MarkDelivered writes down that t knows of the events up to a sequence, and renews the lease; with last nothing follows, and the
+// lease ends. It returns [agentsvc.ErrLeaseLost] if t is not under its lease any more, or gone.
+func (q *ReceiverQueue) MarkDelivered(ctx context.Context, t *LeasedReceiver, seq int64, last bool, lease time.Duration) error {
+	state := ReceiverOpen
+	if last {
+		state, lease = ReceiverDone, 0
+	}
+	err := q.updateLeased(ctx, t, "write down what a receiver knows", `told = $5, state = $6, attempts = 0, failing_since = 0, error = '',
+		until = stoa_now() + CAST($7 AS BIGINT)`, seq, string(state), lease.Microseconds())
+	if err == nil {
+		t.Receiver.DeliveredSeq, t.Attempts, t.FailingFor = seq, 0, 0
+	}
+	return err
+}
+
+// MarkFailed writes down that t could not be told, and ends the lease: it is tried again after a while.
+func (q *ReceiverQueue) MarkFailed(ctx context.Context, t *LeasedReceiver, reason string, again time.Duration) error {
+	return q.updateLeased(ctx, t, "write down why a receiver was not told", `attempts = attempts + 1, error = $5, due_at = stoa_now() + CAST($6 AS BIGINT), until = 0,
+		failing_since = CASE WHEN failing_since = 0 THEN stoa_now() ELSE failing_since END`, reason, again.Microseconds())
+}
+
+// MarkDead has t told no more.
+func (q *ReceiverQueue) MarkDead(ctx context.Context, t *LeasedReceiver, reason string) error {
+	return q.updateLeased(ctx, t, "give up a receiver", `attempts = attempts + 1, error = $5, state = 'dead', until = 0`, reason)
+}
+
+// ReleaseReceiver ends the lease of t without an attempt: it comes again after a while.
+func (q *ReceiverQueue) ReleaseReceiver(ctx context.Context, t *LeasedReceiver, again time.Duration) error {
+	return q.updateLeased(ctx, t, "leave a receiver", `due_at = stoa_now() + CAST($5 AS BIGINT), until = 0`, again.Microseconds())
+}
+
+// ExpediteReceivers makes due what of a tenant's receivers is to wait for a while.
+func (q *ReceiverQueue) ExpediteReceivers(ctx context.Context, tenant db.ID) error {
+	return q.execBatch(ctx, "advance receivers", func(b *db.Batch) {
+		b.Exec(nil, `UPDATE receiver SET due_at = stoa_now() WHERE tenant = $1 AND state = 'open' AND due_at > stoa_now()`, string(tenant))
+	})
+}
+
+// updateLeased updates t, if it is under its lease.
+func (q *ReceiverQueue) updateLeased(ctx context.Context, t *LeasedReceiver, operation, set string, args ...any) error {
+	var n int64
+	err := q.execBatch(ctx, operation, func(b *db.Batch) {
+		b.Exec(&n, `UPDATE receiver SET `+set+` WHERE tenant = $1 AND task = $2 AND id = $3 AND holder = $4 AND until > 0`,
+			append([]any{string(t.Tenant), string(t.Task), t.ID, t.holder}, args...)...)
+	})
+	if err == nil && n == 0 {
+		err = agentsvc.ErrLeaseLost
+	}
+	return err
+}
+
+// CountReceivers counts the receivers that are told, of all tenants, and those among them whose last attempt failed.
+func (q *ReceiverQueue) CountReceivers(ctx context.Context) (open, failing int64, err error) {
+	err = q.execBatch(ctx, "count receivers", func(b *db.Batch) {
+		b.Query(func(r db.Row) error { return r.Scan(&open, &failing) },
+			`SELECT COUNT(*), COALESCE(SUM(CASE WHEN attempts > 0 THEN 1 ELSE 0 END), 0) FROM receiver WHERE state = 'open'`)
+	})
+	return open, failing, err
+}
+
+func (q *ReceiverQueue) execBatch(ctx context.Context, operation string, add func(*db.Batch)) error {
+	var b db.Batch
+	add(&b)
+	if err := q.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package a2agrpc
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2a"
+)
+
+// newStatusError returns what gRPC tells of a fault: why as google.rpc.ErrorInfo, which field is wrong, and when to come back.
+func newStatusError(f *surface.Fault, header http.Header) error {
+	reason, name := a2a.ErrorReason(*f)
+	code := codes.Unknown
+	_ = code.UnmarshalJSON([]byte(strconv.Quote(name)))
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: spec.ProtocolDomain, Metadata: a2a.ErrorMetadata(*f)}}
+	if f.Field != "" {
+		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: f.Field, Description: f.Text}}})
+	}
+	if n, err := strconv.Atoi(header.Get("Retry-After")); err == nil {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(n) * time.Second)})
+	}
+	st := status.New(code, f.Text)
+	if full, err := st.WithDetails(details...); err == nil {
+		st = full
+	}
+	return st.Err()
+}
+
+// forwardedHeaders are the headers of the door that callers over gRPC get as well.
+var forwardedHeaders = []string{
+	"X-Request-Id", "Retry-After", "Ratelimit", "Ratelimit-Policy", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset",
+}
+
+// toMetadata returns what the door has for the caller as metadata.
+func toMetadata(header http.Header) metadata.MD {
+	md := metadata.MD{}
+	for name := range maps.Keys(header) {
+		if slices.Contains(forwardedHeaders, name) {
+			md.Set(strings.ToLower(name), header[name]...)
+		}
+	}
+	return md
+}

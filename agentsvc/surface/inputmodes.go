@@ -1,0 +1,72 @@
+package surface
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"mime"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/task"
+)
+
+// ErrContentType says that an agent does not read what it was sent.
+var ErrContentType = errors.New("the agent does not read this type of content")
+
+// checkInputModes refuses a message with a part that its agent does not read. Data that goes on with a task may answer
+// whatever the task waits for, and is read by the task.
+func (v *Request) checkInputModes(sub task.Submission) error {
+	card, ok := v.runtime.Card(sub.Agent)
+	if !ok {
+		return nil // told by whoever looks for the agent
+	}
+	for i, p := range sub.Message.Parts {
+		if p.Data != nil && sub.Message.Task != "" {
+			continue
+		}
+		if kind, ok := matchInputMode(card.InputModes, p); !ok {
+			return fmt.Errorf("%w: message.parts[%d] is %.80q, and %s reads %s", ErrContentType, i, kind, card.Agent, strings.Join(card.InputModes, ", "))
+		}
+	}
+	for _, m := range sub.Message.PriorMessages {
+		for _, p := range m.Parts {
+			if kind, ok := matchInputMode(card.InputModes, p); m.Role == agentsvc.RoleUser && !ok {
+				return fmt.Errorf("%w: an earlier message holds %.80q, and %s reads %s", ErrContentType, kind, card.Agent, strings.Join(card.InputModes, ", "))
+			}
+		}
+	}
+	return nil
+}
+
+const plainText = "text/plain"
+
+// matchInputMode returns the type of a part without its parameters, and whether one who reads modes reads it. Text is read by whoever
+// reads plain text, whatever its sender calls it.
+func matchInputMode(modes []string, p agentsvc.Part) (kind string, ok bool) {
+	switch {
+	case p.File != nil:
+		kind = cmp.Or(p.File.MediaType, "application/octet-stream")
+	case p.Data != nil:
+		kind = cmp.Or(p.Data.MediaType, "application/json")
+	default:
+		kind, ok = cmp.Or(p.TextType, plainText), acceptsMediaType(modes, plainText)
+	}
+	if plain, _, err := mime.ParseMediaType(kind); err == nil {
+		kind = plain
+	}
+	kind = strings.ToLower(kind)
+	return kind, ok || acceptsMediaType(modes, kind)
+}
+
+// acceptsMediaType reports whether one of modes, such as image/png, image/* or */*, is or includes kind.
+func acceptsMediaType(modes []string, kind string) bool {
+	for _, mode := range modes {
+		mode = strings.ToLower(mode)
+		family, all := strings.CutSuffix(mode, "*")
+		if mode == kind || mode == "*/*" || all && family != "" && strings.HasPrefix(kind, family) {
+			return true
+		}
+	}
+	return false
+}

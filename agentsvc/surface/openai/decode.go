@@ -1,0 +1,169 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/url"
+	"path"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+)
+
+// Bounds of a conversation.
+const (
+	maxMessages = 1000
+	maxParts    = 1000 // of all messages together
+	maxName     = 256  // bytes of what an application calls its user
+)
+
+// toDomain returns the request as a message for its agent, or what is wrong with it and where.
+func (b *chatRequest) toDomain() (agentsvc.Message, error) {
+	var m agentsvc.Message
+	if err := b.checkSupported(); err != nil {
+		return m, err
+	}
+	if n := len(b.Messages); n == 0 || n > maxMessages {
+		return m, agentsvc.NewInvalidError("messages", "must have between 1 and %d of them", maxMessages)
+	}
+	conversation, parts := make([]agentsvc.Message, len(b.Messages)), 0
+	for i, in := range b.Messages {
+		var err error
+		if conversation[i], err = in.toDomain(fmt.Sprintf("messages[%d]", i)); err != nil {
+			return m, err
+		}
+		if parts += len(conversation[i].Parts); parts > maxParts {
+			return m, agentsvc.NewInvalidError("messages", "may have at most %d parts together", maxParts)
+		}
+	}
+	last := len(conversation) - 1
+	if b.Messages[last].Role != "user" {
+		return m, agentsvc.NewInvalidError("messages", "must end with one whose role is user: what the agent is asked")
+	}
+	m = conversation[last]
+	m.PriorMessages = conversation[:last:last]
+	m.Metadata = b.Metadata
+	for name, value := range map[string]string{"user": b.User, "safety_identifier": b.SafetyIdentifier} {
+		switch err := surface.CheckID(name, value); {
+		case err != nil:
+			return m, err
+		case value != "" && m.Metadata == nil:
+			m.Metadata = map[string]any{name: value}
+		case value != "":
+			m.Metadata[name] = value
+		}
+	}
+	return m, nil
+}
+
+// checkSupported refuses what would make the answer another one than an agent gives.
+func (b *chatRequest) checkSupported() error {
+	switch {
+	case b.N != nil && *b.N != 1:
+		return agentsvc.NewInvalidError("n", "must be 1: an agent gives one answer")
+	case len(b.Tools) > 0:
+		return agentsvc.NewInvalidError("tools", "must be left out: an agent has tools of its own")
+	case len(b.Functions) > 0:
+		return agentsvc.NewInvalidError("functions", "must be left out: an agent has tools of its own")
+	case b.Logprobs:
+		return agentsvc.NewInvalidError("logprobs", "must be false")
+	case b.ResponseFormat.Type != "" && b.ResponseFormat.Type != "text":
+		return agentsvc.NewInvalidError("response_format", "must be left out: the form of an answer is the agent's own")
+	}
+	for _, m := range b.Modalities {
+		if m != "text" {
+			return agentsvc.NewInvalidError("modalities", "must be text alone")
+		}
+	}
+	return nil
+}
+
+// toDomain returns m, which stands at the given place. What is called system or developer is said by the caller as all the rest:
+// the instruction that goes before everything is the agent's own.
+func (m *message) toDomain(at string) (agentsvc.Message, error) {
+	converted := agentsvc.Message{Role: agentsvc.RoleUser}
+	switch m.Role {
+	case "user", "system", "developer":
+	case "assistant":
+		converted.Role = agentsvc.RoleAgent
+	case "tool", "function":
+		return converted, agentsvc.NewInvalidError(at+".role", "must not be %s: an agent has tools of its own", m.Role)
+	default:
+		return converted, agentsvc.NewInvalidError(at+".role", "unknown role %.40q: user, assistant, system or developer", m.Role)
+	}
+	if len(m.ToolCalls) > 0 {
+		return converted, agentsvc.NewInvalidError(at+".tool_calls", "must be left out: an agent has tools of its own")
+	}
+	var text string
+	var parts []part
+	switch {
+	case len(m.Content) == 0 || string(m.Content) == "null":
+		if converted.Role != agentsvc.RoleAgent || m.Refusal == "" {
+			return converted, agentsvc.NewInvalidError(at+".content", "is missing")
+		}
+		converted.Parts = []agentsvc.Part{agentsvc.TextPart(m.Refusal)}
+		return converted, nil
+	case json.Unmarshal(m.Content, &text) == nil:
+		converted.Parts = []agentsvc.Part{agentsvc.TextPart(text)}
+		return converted, nil
+	case json.Unmarshal(m.Content, &parts) != nil || len(parts) == 0:
+		return converted, agentsvc.NewInvalidError(at+".content", "must be a text or a list of parts")
+	}
+	for i, p := range parts {
+		read, err := p.toDomain(fmt.Sprintf("%s.content[%d]", at, i))
+		if err != nil {
+			return converted, err
+		}
+		converted.Parts = append(converted.Parts, read)
+	}
+	return converted, nil
+}
+
+// toDomain returns p, which stands at the given place.
+func (p *part) toDomain(at string) (agentsvc.Part, error) {
+	switch p.Type {
+	case "text":
+		if p.Text == nil {
+			return agentsvc.Part{}, agentsvc.NewInvalidError(at+".text", "is missing")
+		}
+		return agentsvc.TextPart(*p.Text), nil
+	case "refusal":
+		return agentsvc.TextPart(p.Refusal), nil
+	case "image_url":
+		return newFilePart(at+".image_url", "url", p.ImageURL.URL, "image/jpeg", "")
+	case "file":
+		return newFilePart(at+".file", "file_data", p.File.Data, "application/octet-stream", p.File.Name)
+	case "input_audio":
+		a := p.InputAudio
+		return newFilePart(at+".input_audio", "data", "data:audio/"+strings.ToLower(a.Format)+";base64,"+a.Data, "", "")
+	}
+	return agentsvc.Part{}, agentsvc.NewInvalidError(at+".type", "unknown type %.40q: text, image_url, input_audio or file", p.Type)
+}
+
+// newFilePart returns a file by its address, which may hold its bytes (RFC 2397). Its type is what the address says, else usual.
+func newFilePart(at, name, address, defaultType, fileName string) (agentsvc.Part, error) {
+	f := &agentsvc.File{Name: fileName, MediaType: defaultType}
+	if address == "" {
+		return agentsvc.Part{}, agentsvc.NewInvalidError(at+"."+name, "is missing")
+	}
+	names := surface.FileFields{URI: name, Bytes: name}
+	if remaining, ok := strings.CutPrefix(address, "data:"); ok {
+		kind, encoded, _ := strings.Cut(remaining, ",")
+		kind, ok = strings.CutSuffix(kind, ";base64")
+		if !ok {
+			return agentsvc.Part{}, agentsvc.NewInvalidError(at+"."+name, "must hold its bytes in base64")
+		}
+		if kind != "" {
+			f.MediaType = kind
+		}
+		return agentsvc.Part{File: f}, names.CompleteFile(f, at, "", encoded)
+	}
+	if u, err := url.Parse(address); err == nil {
+		if kind, _, err := mime.ParseMediaType(mime.TypeByExtension(path.Ext(u.Path))); err == nil {
+			f.MediaType = kind
+		}
+	}
+	return agentsvc.Part{File: f}, names.CompleteFile(f, at, address, "")
+}

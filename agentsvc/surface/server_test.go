@@ -1,0 +1,278 @@
+package surface_test
+
+import (
+	"io"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/surfacetest"
+	"stoa/authz"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const config = `
+llms: {demo: {provider: scripted}}
+agents: {assistant: {llm: demo}}
+`
+
+// observations collects what a server observed.
+type observations struct {
+	mu   sync.Mutex
+	seen []surface.Observation
+}
+
+func (o *observations) record(x surface.Observation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.seen = append(o.seen, x)
+}
+
+// newFixture is a house with a route of each kind.
+func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
+	t.Helper()
+	read := func(w http.ResponseWriter, r *http.Request) error {
+		body, err := surface.ReadBody(r)
+		if err != nil {
+			return err
+		}
+		return surface.WriteJSON(w, http.StatusOK, len(body))
+	}
+	seen := &observations{}
+	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: seen.record, Deadline: time.Second, BodyRate: 1 << 30}},
+		func(*surfacetest.Fixture) []surface.Route {
+			return []surface.Route{
+				{Method: http.MethodGet, Pattern: "/who", Kind: surface.Tenant, Serve: func(w http.ResponseWriter, r *http.Request) error {
+					v := surface.RequestOf(r)
+					if _, err := v.Card(r.URL.Query().Get("agent")); err != nil {
+						return err
+					}
+					return surface.WriteJSON(w, http.StatusOK, []string{v.App.Name, v.Principal.Subject, v.BaseURL()})
+				}},
+				{Method: http.MethodPost, Pattern: "/small", Kind: surface.Tenant, Serve: read},
+				{Method: http.MethodPost, Pattern: "/large", Kind: surface.Tenant, LargeBody: true, Serve: read},
+				{Method: http.MethodGet, Pattern: "/config", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: read},
+				{Method: http.MethodGet, Pattern: "/panic", Kind: surface.Open, Serve: func(http.ResponseWriter, *http.Request) error { panic("oh no") }},
+				{Method: http.MethodGet, Pattern: "/half", Kind: surface.Open, Serve: func(w http.ResponseWriter, _ *http.Request) error {
+					io.WriteString(w, "half an")
+					http.NewResponseController(w).Flush()
+					panic("oh no")
+				}},
+				{Method: http.MethodGet, Pattern: "/long", Kind: surface.Open, Serve: func(w http.ResponseWriter, _ *http.Request) error {
+					return surface.WriteJSON(w, http.StatusOK, strings.Repeat("x", 30_000))
+				}},
+				{Method: http.MethodGet, Pattern: "/slow", Kind: surface.Open, Serve: func(_ http.ResponseWriter, r *http.Request) error {
+					<-r.Context().Done()
+					return r.Context().Err()
+				}},
+				{Method: http.MethodPost, Pattern: "/admin/thing", Kind: surface.Admin, Serve: func(w http.ResponseWriter, r *http.Request) error {
+					return surface.WriteJSON(w, http.StatusOK, surface.OperatorOf(r).Subject)
+				}},
+			}
+		})
+	h.CreateApp(t, "acme", config)
+	return h, seen
+}
+
+// whitespace is n bytes of white space, which nobody holds in memory.
+type whitespace struct{ n int }
+
+func (s *whitespace) Read(b []byte) (int, error) {
+	if s.n == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(b), s.n)
+	for i := range b[:n] {
+		b[i] = ' '
+	}
+	s.n -= n
+	return n, nil
+}
+
+func TestBodyLimits(t *testing.T) {
+	t.Parallel()
+	h, _ := newFixture(t)
+	deep := strings.Repeat("[", 100) + strings.Repeat("]", 100)
+	tests := []struct {
+		name, path string
+		body       any
+		want       int
+		text       string
+	}{
+		{"largest small one", "/small", &whitespace{1 << 20}, 200, "1048576"},
+		{"small one too large", "/small", &whitespace{1<<20 + 1}, 413, "the body is too large, 1 MiB are allowed"},
+		{"small one too large by its own word", "/small", strings.Repeat(" ", 1<<20+1), 413, `"RESOURCE_EXHAUSTED"`},
+		{"largest message", "/large", &whitespace{28 << 20}, 200, "29360128"},
+		{"message too large", "/large", &whitespace{30 << 20}, 413, "the body is too large, 28 MiB are allowed"},
+		{"deep", "/small", deep, 400, "nested more than 64 levels deep"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, body := h.Do(t, http.MethodPost, tt.path, "", tt.body)
+			if resp.StatusCode != tt.want || !strings.Contains(body, tt.text) {
+				t.Errorf("%d %s, want %d with %q", resp.StatusCode, body, tt.want, tt.text)
+			}
+		})
+	}
+}
+
+// TestLargeBodyMemory holds what a body that is refused costs: by its own word nothing, else no more than is allowed.
+func TestLargeBodyMemory(t *testing.T) {
+	h, _ := newFixture(t)
+	allocated := func(f func()) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	claimed := strings.Repeat(" ", 30<<20)
+	got := allocated(func() {
+		if resp, _ := h.Do(t, http.MethodPost, "/large", "", claimed); resp.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("30 MiB: %d", resp.StatusCode)
+		}
+	})
+	if got > 2<<20 {
+		t.Errorf("a body that says it has 30 MiB cost %d bytes of memory", got)
+	}
+	got = allocated(func() {
+		if resp, _ := h.Do(t, http.MethodPost, "/small", "", &whitespace{30 << 20}); resp.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("30 MiB: %d", resp.StatusCode)
+		}
+	})
+	if got > 16<<20 {
+		t.Errorf("a body of 30 MiB cost %d bytes of memory where 1 MiB is allowed", got)
+	}
+}
+
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	h, _ := newFixture(t)
+	ana := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"})
+	tests := []struct {
+		name, method, path, token string
+		want                      int
+		body                      string
+	}{
+		{"root", "GET", "/who", "", 200, `["default","anonymous","http://localhost:8080"]`},
+		{"prefix of the default app", "GET", "/apps/default/who", "", 200, `["default","anonymous","http://localhost:8080/apps/default"]`},
+		{"token decides", "GET", "/who", ana, 200, `["acme","ana","http://localhost:8080"]`},
+		{"prefix agrees", "GET", "/apps/acme/who", ana, 200, `["acme","ana","http://localhost:8080/apps/acme"]`},
+		{"prefix differs", "GET", "/apps/default/who", ana, 404, ""},
+		{"prefix in another spelling", "GET", "/apps/%61cme/who", ana, 200, `["acme","ana","http://localhost:8080/apps/acme"]`},
+		{"token of 9 KB", "GET", "/who", strings.Repeat("a", 9<<10) + ".b.c", 401, ""},
+		{"headers of 40 KB", "GET", "/who", strings.Repeat("a", 40<<10), 431, ""},
+		{"head", "HEAD", "/who", "", 200, ""},
+		{"scope missing", "GET", "/config", ana, 403, ""},
+		{"operator by prefix", "POST", "/apps/acme/admin/thing", surfacetest.Secret, 404, ""},
+		{"operator", "POST", "/admin/thing", surfacetest.Secret, 200, `"admin"`},
+		{"preflight", "OPTIONS", "/apps/acme/who", "", 204, ""},
+		{"deadline", "GET", "/slow", "", 503, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			resp, body := h.Do(t, tt.method, tt.path, tt.token, nil)
+			if resp.StatusCode != tt.want || tt.body != "" && strings.TrimSpace(body) != tt.body {
+				t.Errorf("%d %s, want %d %s", resp.StatusCode, body, tt.want, tt.body)
+			}
+			if resp.StatusCode == 503 && resp.Header.Get("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+			if resp.StatusCode != 431 && resp.Header.Get("Access-Control-Allow-Origin") != "*" {
+				t.Error("no page may read this")
+			}
+		})
+	}
+}
+
+// TestGuessing tries the admin secret where it belongs and where it does not.
+func TestGuessing(t *testing.T) {
+	t.Parallel()
+	h, _ := newFixture(t)
+	for range 20 {
+		if resp, _ := h.Do(t, http.MethodGet, "/who", "not-the-admin-secret-not-the-admin-secret", nil); resp.StatusCode != 401 {
+			t.Fatalf("a wrong credential on a tenant's route: %d", resp.StatusCode)
+		}
+	}
+	if resp, _ := h.Do(t, http.MethodGet, "/who", surfacetest.Secret, nil); resp.StatusCode != 403 {
+		t.Errorf("the secret on a tenant's route, after 20 guesses: %d, want 403", resp.StatusCode)
+	}
+	if resp, _ := h.Do(t, http.MethodPost, "/admin/thing", surfacetest.Secret, nil); resp.StatusCode != 200 {
+		t.Errorf("guesses on a tenant's route shut the operator out: %d", resp.StatusCode)
+	}
+	var last *http.Response
+	for range 20 {
+		last, _ = h.Do(t, http.MethodPost, "/admin/thing", "not-the-admin-secret-not-the-admin-secret", nil)
+	}
+	if last.StatusCode != 429 || last.Header.Get("Retry-After") == "" {
+		t.Errorf("the 20th guess: %d, Retry-After %q", last.StatusCode, last.Header.Get("Retry-After"))
+	}
+	if resp, _ := h.Do(t, http.MethodPost, "/admin/thing", surfacetest.Secret, nil); resp.StatusCode == 429 {
+		t.Error("the secret after 20 guesses of somebody at the same address: 429")
+	}
+}
+
+// TestLog holds what the log tells of requests, and that it tells nothing else.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	h, seen := newFixture(t)
+	ana := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"})
+	h.Do(t, http.MethodGet, "/who?agent=assistant&canary=query", ana, nil, "X-Request-Id", "req-1")
+	h.Do(t, http.MethodPost, "/small", ana, `{"canary": "body"}`)
+	h.Do(t, http.MethodGet, "/who", "canary.bad.token", nil, "X-Request-Id", "req-2")
+	h.Do(t, http.MethodPost, "/admin/thing", "canary-wrong-secret", nil, "X-Request-Id", "evil\tid")
+	resp, body := h.Do(t, http.MethodGet, "/panic", "", nil, "X-Request-Id", "req-3")
+	if resp.StatusCode != 500 || resp.Header.Get("X-Request-Id") != "req-3" || !strings.Contains(body, `"request_id":"req-3"`) {
+		t.Errorf("a panic: %d %s", resp.StatusCode, body)
+	}
+	log := h.Log.String()
+	for _, never := range []string{"canary", ana, surfacetest.Secret, "evil"} {
+		if strings.Contains(log, never) {
+			t.Errorf("the log holds %q", never)
+		}
+	}
+	for _, want := range []string{
+		"request_id=req-1 method=GET route=/who status=200", "app=acme agent=assistant",
+		"request_id=req-2 method=GET route=/who status=401", "reason=",
+		`msg="a handler panicked" request_id=req-3`, `panic="oh no"`,
+	} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log does not hold %q:\n%s", want, log)
+		}
+	}
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	ok := slices.ContainsFunc(seen.seen, func(o surface.Observation) bool {
+		return o.App == "acme" && o.Agent == "assistant" && o.Method == "GET" && o.Route == "/who" && o.Status == 200 && o.Duration > 0
+	})
+	if !ok {
+		t.Errorf("observed %+v", seen.seen)
+	}
+}
+
+// TestHalfAnswer breaks off an answer whose handler panicked in the middle: it must not look whole.
+func TestHalfAnswer(t *testing.T) {
+	t.Parallel()
+	h, _ := newFixture(t)
+	resp := h.OpenResponse(t, http.MethodGet, "/half", "", nil)
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("the answer %q looks whole", body)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	if _, err := surface.New(surface.Options{AdminSecret: surfacetest.Secret}); err == nil {
+		t.Error("a server without a verifier was made")
+	}
+}

@@ -1,0 +1,159 @@
+package surfacetest
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"stoa/agentsvc/surface"
+)
+
+// CheckPage sends the requests of a page of the documentation and holds its answers to what comes back. Of its blocks of code,
+// one of yaml is the configuration of the default app, each of http is a request, and the block after it its answer, of
+// json (with its status, if that is not 200) or of text for a stream. One of websocket is a conversation: "> " before what is sent, "< " before
+// what comes. An answer may leave members out; what it shows must be so. Identifiers and times are those of some other day.
+func CheckPage(t *testing.T, file string, routes func(h *Fixture) []surface.Route) {
+	src, err := os.ReadFile(file)
+	must(t, err)
+	p := &docPage{t: t, dialogue: dialogue{bodies: map[string]string{}, ids: map[string]string{}}, actualIDs: map[string]string{}}
+	var request string
+	for _, m := range regexp.MustCompile("(?ms)^```(\\w+)(?: (\\d+))?\n(.*?)^```").FindAllStringSubmatch(string(src), -1) {
+		kind, status, text := m[1], m[2], strings.TrimSpace(m[3])
+		switch {
+		case kind == "yaml":
+			p.dialogue.fixture = New(t, Options{Default: text}, routes)
+		case kind == "http":
+			request = text
+			p.requests++
+		case kind == "websocket":
+			p.checkConversation(text)
+			p.requests++
+		case request != "":
+			p.checkAnswer(request, status, text)
+			request = ""
+		}
+	}
+	if p.requests < 5 {
+		t.Errorf("%s shows %d requests", file, p.requests)
+	}
+}
+
+type docPage struct {
+	t         *testing.T
+	dialogue  dialogue
+	requests  int
+	actualIDs map[string]string // identifiers as they came, by those that the page shows
+}
+
+var identifierPattern = regexp.MustCompile(uuidPattern.String() + "|" + callIDPattern.String())
+
+// substituteIDs returns a request with the identifiers that came in the place of those that the page shows.
+func (p *docPage) substituteIDs(text string) string {
+	return identifierPattern.ReplaceAllStringFunc(text, func(id string) string {
+		if got := p.actualIDs[id]; got != "" {
+			return got
+		}
+		return id
+	})
+}
+
+func (p *docPage) checkAnswer(request, status, expected string) {
+	p.t.Helper()
+	got := p.dialogue.sendRequest(p.t, "page", p.substituteIDs(request))
+	if !strings.HasPrefix(got, cmp.Or(status, "200")+" ") {
+		p.t.Errorf("%s\nis answered %s", request, got)
+		return
+	}
+	_, body, _ := strings.Cut(got, "\n\n")
+	if strings.HasPrefix(expected, "{") {
+		p.comparePieces(request, []string{expected}, []string{body})
+		return
+	}
+	p.comparePieces(request, strings.Split(expected, "\n\n"), strings.Split(strings.TrimSpace(body), "\n\n"))
+}
+
+func (p *docPage) checkConversation(text string) {
+	p.t.Helper()
+	head, conversation, _ := strings.Cut(text, "\n\n")
+	var sent, expected []string
+	for line := range strings.Lines(conversation) {
+		if mine, ok := strings.CutPrefix(line, "> "); ok {
+			sent = append(sent, strings.TrimSpace(mine))
+		} else if theirs, ok := strings.CutPrefix(line, "< "); ok {
+			expected = append(expected, strings.TrimSpace(theirs))
+		}
+	}
+	got := p.dialogue.sendRequest(p.t, "page", p.substituteIDs(head+"\n\n"+strings.Join(sent, "\n")))
+	p.comparePieces(head, expected, strings.Split(strings.TrimSpace(got), "\n"))
+}
+
+// comparePieces holds events or bodies that the page shows to those that came, and learns which identifiers stand for which.
+func (p *docPage) comparePieces(request string, expected, actual []string) {
+	p.t.Helper()
+	if len(expected) != len(actual) {
+		p.t.Errorf("%s\nis answered with %d pieces, the page shows %d:\n%s", request, len(actual), len(expected), strings.Join(actual, "\n\n"))
+		return
+	}
+	for i := range expected {
+		if !p.isSame(expected[i], actual[i]) {
+			p.t.Errorf("%s\nis answered\n%s\nand not\n%s", request, actual[i], expected[i])
+		}
+	}
+}
+
+func (p *docPage) isSame(expected, actual string) bool {
+	head, data, isEvent := strings.Cut(expected, "data: ")
+	gotHead, gotData, _ := strings.Cut(actual, "data: ")
+	if !isEvent {
+		data, gotData = expected, actual
+	} else if head != gotHead {
+		return false
+	}
+	var want, got any
+	if json.Unmarshal([]byte(data), &want) != nil || json.Unmarshal([]byte(gotData), &got) != nil {
+		return data == gotData
+	}
+	return p.matchesValue(want, got)
+}
+
+// matchesValue reports whether got is what the page shows, members left out aside.
+func (p *docPage) matchesValue(want, got any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		object, _ := got.(map[string]any)
+		for key, value := range want {
+			if key == "timestamp" || key == "execution_time" || key == "request_id" || key == "nextPageToken" {
+				if object[key] == nil {
+					return false
+				}
+				continue
+			}
+			if member, there := object[key]; !there || !p.matchesValue(value, member) {
+				return false
+			}
+		}
+		return object != nil
+	case []any:
+		list, _ := got.([]any)
+		for i := range want {
+			if len(list) != len(want) || !p.matchesValue(want[i], list[i]) {
+				return false
+			}
+		}
+		return len(list) == len(want)
+	case string:
+		text, _ := got.(string)
+		if identifierPattern.MatchString(want) && identifierPattern.FindString(want) == want && identifierPattern.MatchString(text) {
+			if p.actualIDs[want] == "" {
+				p.actualIDs[want] = text
+			}
+			return p.actualIDs[want] == text
+		}
+		return want == text
+	}
+	return reflect.DeepEqual(want, got)
+}

@@ -1,0 +1,275 @@
+// Package surfacetest gives the tests of the dialects a whole house behind the front door: apps, tokens, workers and the
+// scripted model, on a SQLite database of its own, served over real HTTP.
+package surfacetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/egress"
+	"stoa/agentsvc/notify"
+	"stoa/agentsvc/queue"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/task"
+	"stoa/authz"
+	"stoa/billing"
+	"stoa/ratelimit"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/grant"
+	"stoa/tenancy/signal"
+)
+
+// Secret is the admin secret of every [Fixture].
+const Secret = "an-admin-secret-for-tests-that-is-long-enough"
+
+// Fixture is a served house.
+type Fixture struct {
+	URL         string
+	DB          *db.DB
+	Apps        *tenancy.Service
+	Issuer      *authz.Issuer
+	Keys        *authz.APIKeys
+	Server      *surface.Server
+	Workers     *queue.Pool
+	DeadLetters *task.DeadLetters
+
+	Billing *billing.Service
+	Log     *Log
+
+	// CallMethod makes a call of a dialogue in another protocol than HTTP and returns what was told, each message as JSON, the last
+	// one perhaps an error. Who has such a protocol sets it.
+	CallMethod func(t testing.TB, method, body string, headers ...string) (received []string)
+}
+
+// Options say what a house is like beside its routes.
+type Options struct {
+	Default string // configuration of the default app, "" = there is none
+	Hosts   []string
+	Surface surface.Options          // what is missing is filled in
+	Formats map[string]notify.Format // in which addresses are told; none = nobody is told anything
+}
+
+// New returns a house that answers routes until the test ends.
+func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixture {
+	t.Helper()
+	h := &Fixture{DB: dbtest.NewSQLite(t), Log: &Log{}}
+	log := slog.New(slog.NewTextHandler(h.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	bus := signal.New(nil, log)
+	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	must(t, err)
+	shared := app.Dependencies{
+		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), RateCounts: ratelimit.NewBackends(h.DB, nil, log), Log: log,
+	}
+	t.Cleanup(func() { shared.PublicEgress.Close(); shared.PrivateEgress.Close() })
+	h.Billing, err = billing.Open(t.Context(), h.DB, bus, billing.Options{Log: log})
+	must(t, err)
+	shared.Billing = h.Billing
+	var live *tenancy.RuntimeCache[*app.App]
+	h.Workers = queue.New(store.NewRunQueue(h.DB), func(ctx context.Context, run store.Run) error {
+		a, _, release, err := live.AcquireRevision(ctx, run.Tenant, run.Revision)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return a.ExecuteRun(ctx, run)
+	}, queue.Options{
+		Calls: shared.Hub, Log: log, GiveUp: func(ctx context.Context, run store.Run, reason string) error {
+			return h.DeadLetters.Add(ctx, run, reason)
+		},
+	})
+	h.DeadLetters = task.NewDeadLetters(h.DB, shared.Hub, h.Workers.WakeClaimers, task.DeadOptions{})
+	shared.Workers = h.Workers
+	must(t, h.Workers.Open(t.Context(), true))
+	h.Apps = tenancy.New(h.DB, keys, bus, tenancy.Options{
+		CheckConfig: func(_ context.Context, src []byte, grants grant.List, _ string, secret func(string) (string, bool)) error {
+			_, err := parseConfig(src, grants, secret)
+			return err
+		},
+		DecodeConfig: config.Decode, MaskConfig: config.MaskSecrets, RestoreMasked: config.RestoreSecrets, FlattenConfig: config.LeafValues, Log: log,
+	})
+	h.Issuer, err = authz.OpenIssuer(t.Context(), h.DB, keys, authz.IssuerOptions{Log: log})
+	must(t, err)
+	h.Keys = authz.NewAPIKeys(h.Apps, h.Issuer)
+	live = tenancy.NewRuntimeCache(h.Apps, func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
+		var cfg *config.Config
+		var err error // apps are built side by side
+		if s.App.ID == tenancy.DefaultID {
+			cfg, err = config.Parse(s.Config, config.Options{})
+		} else {
+			cfg, err = parseConfig(s.Config, s.App.Grants, s.Secret)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return app.Build(cfg, app.Tenant{
+			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, PrivateNetwork: s.App.ID == tenancy.DefaultID,
+			Notifications: app.NotificationSettings{PrivateNetwork: s.App.ID == tenancy.DefaultID},
+		}, shared)
+	}, tenancy.RuntimeCacheOptions{Log: log})
+	t.Cleanup(live.Close)
+	router, err := tenancy.NewRouter(h.Apps, o.Hosts)
+	must(t, err)
+	t.Cleanup(router.Close)
+	loops := []func(context.Context) error{bus.Run}
+	shared.Notifications = &app.NotifyOptions{}
+	if o.Default != "" {
+		h.Apps.SetDefaultApp("Default", []byte(o.Default))
+		cfg, err := config.Parse([]byte(o.Default), config.Options{})
+		shared.Notifications.PushEnabled = err == nil && cfg.Server.PushNotifications
+	}
+	if o.Formats != nil {
+		dispatcher := notify.NewDispatcher(h.DB, notify.DispatcherOptions{Formats: o.Formats, Log: log, Notifier: func(ctx context.Context, tenant db.ID) (*notify.Notifier, func(), error) {
+			a, _, release, err := live.Acquire(ctx, tenant)
+			if err != nil {
+				return nil, nil, err
+			}
+			return a.Notifier(), release, nil
+		}})
+		shared.Notifications.OnQueued = dispatcher.Wake
+		loops = append(loops, dispatcher.Run)
+	}
+	so := o.Surface
+	so.Keys = h.Keys
+	so.Verifier, so.AdminSecret, so.Apps, so.Router, so.Runtimes, so.Log = authz.NewVerifier(h.Issuer.TrustedIssuer()), Secret, h.Apps, router, live, log
+	h.Server, err = surface.New(so, routes(h)...)
+	must(t, err)
+	h.runLoops(t, append(loops, h.Keys.Run, live.Run, h.Workers.Run, h.Billing.Run)...)
+	h.startHTTP(t)
+	return h
+}
+
+func parseConfig(src []byte, grants grant.List, secret func(string) (string, bool)) (*config.Config, error) {
+	return config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants})
+}
+
+// runLoops runs the house's loops until the test ends.
+func (h *Fixture) runLoops(t testing.TB, loops ...func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for _, loop := range loops {
+		wg.Go(func() {
+			if err := loop(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("a loop ended: %v", err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		drainCtx, stop := context.WithTimeout(context.Background(), time.Second)
+		defer stop()
+		must(t, h.Workers.Drain(drainCtx))
+		cancel()
+		wg.Wait()
+	})
+}
+
+func (h *Fixture) startHTTP(t testing.TB) {
+	srv := httptest.NewUnstartedServer(nil)
+	srv.Config = h.Server.NewHTTPServer()
+	srv.Start()
+	h.URL = srv.URL
+	t.Cleanup(func() {
+		h.Server.EndStreams()
+		srv.Close()
+	})
+}
+
+// CreateApp creates an app.
+func (h *Fixture) CreateApp(t testing.TB, name, cfg string) {
+	t.Helper()
+	_, err := h.Apps.CreateApp(t.Context(), "test", tenancy.Draft{Name: name, Config: []byte(cfg)}, false)
+	must(t, err)
+}
+
+// MintToken returns a token of an app.
+func (h *Fixture) MintToken(t testing.TB, name string, spec authz.TokenSpec) string {
+	t.Helper()
+	a, err := h.Apps.LoadApp(t.Context(), name)
+	must(t, err)
+	token, err := h.Issuer.IssueToken(t.Context(), &a, spec)
+	must(t, err)
+	return token.Text
+}
+
+// Do sends a request and returns its answer, read whole. A body that is no string is sent as JSON.
+func (h *Fixture) Do(t testing.TB, method, path, credential string, body any, headers ...string) (*http.Response, string) {
+	t.Helper()
+	resp := h.OpenResponse(t, method, path, credential, body, headers...)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return resp, string(raw)
+}
+
+// OpenResponse is Do without reading the answer, which the caller closes.
+func (h *Fixture) OpenResponse(t testing.TB, method, path, credential string, body any, headers ...string) *http.Response {
+	t.Helper()
+	var content io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		content = strings.NewReader(b)
+	case io.Reader:
+		content = b
+	default:
+		raw, err := json.Marshal(b)
+		must(t, err)
+		content = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, h.URL+path, content)
+	must(t, err)
+	if credential != "" {
+		req.Header.Set("Authorization", "Bearer "+credential)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+			continue
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	must(t, err)
+	return resp
+}
+
+// Log is the log of a house.
+type Log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write adds to the log.
+func (l *Log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+// String returns the log so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

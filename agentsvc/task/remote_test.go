@@ -1,0 +1,345 @@
+package task_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/signal"
+)
+
+// withConnectedProcesses runs f with a database and a way to open processes on it that are connected: over PostgreSQL alone, and
+// over Redis, which carries live text as well.
+func withConnectedProcesses(t *testing.T, f func(t *testing.T, text bool, open func(func(w *runWork) error) *process)) {
+	t.Parallel()
+	run := func(name string, text bool, link func(t *testing.T, d *db.DB) signal.Link) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := dbtest.NewPostgres(t)
+			f(t, text, func(handle func(w *runWork) error) *process {
+				bus := signal.New(link(t, d), slog.New(slog.DiscardHandler))
+				ctx, cancel := context.WithCancel(context.Background())
+				up, done := make(chan struct{}, 10), make(chan struct{})
+				stop := bus.WatchTopic("up", func(string) { up <- struct{}{} })
+				p := joinProcess(t, d, bus, handle)
+				go func() { defer close(done); _ = bus.Run(ctx) }()
+				t.Cleanup(func() { cancel(); <-done })
+				<-up
+				stop()
+				p.startClaiming(t)
+				return p
+			})
+		})
+	}
+	run("postgres", false, func(_ *testing.T, d *db.DB) signal.Link { return signal.NewPostgresLink(d.URL()) })
+	run("redis", true, func(t *testing.T, d *db.DB) signal.Link {
+		url := os.Getenv("STOA_TEST_REDIS")
+		if url == "" {
+			t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set")
+		}
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(o)
+		t.Cleanup(func() { _ = client.Close() })
+		return signal.NewRedisLink(client, d.URL())
+	})
+}
+
+// requirePromptDelivery fails the test unless half of what was told elsewhere was told within 100 ms, and what a loaded machine adds to
+// it: three times as long as the same takes in one process.
+func requirePromptDelivery(t *testing.T, elsewhere, here []time.Duration) {
+	t.Helper()
+	slices.Sort(elsewhere)
+	slices.Sort(here)
+	half, local := elsewhere[len(elsewhere)/2], here[len(here)/2]
+	t.Logf("told elsewhere within %v, half of them within %v, and of those in one process within %v", elsewhere[len(elsewhere)-1], half, local)
+	if half > 100*time.Millisecond+3*local {
+		t.Errorf("half were told elsewhere within %v, in one process within %v", half, local)
+	}
+}
+
+// TestFactsReachRemoteReaders: a reader in another process is told of each fact long before it would look for itself, and where
+// text is carried it sees a message from its start, however late it came.
+func TestFactsReachRemoteReaders(t *testing.T) {
+	withConnectedProcesses(t, func(t *testing.T, text bool, open func(func(w *runWork) error) *process) {
+		step := make(chan struct{})
+		here := open(func(w *runWork) error {
+			m := w.newMessage("one two")
+			w.PublishChunk(agentsvc.Chunk{Message: m.ID, Text: "one "})
+			<-step
+			w.PublishChunk(agentsvc.Chunk{Message: m.ID, Offset: 4, Text: "two"})
+			<-step
+			if err := w.RecordFacts(w, store.Record{Events: []agentsvc.Event{{Message: m}}}); err != nil {
+				return err
+			}
+			for range 20 {
+				<-step
+				if err := w.recordMessage("fact"); err != nil {
+					return err
+				}
+			}
+			return w.recordEnd(agentsvc.Completed, "done")
+		})
+		there := open(runChatty)
+		got, err := here.Submit(t.Context(), withAwaited(newSubmission("hi")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var readers []func() (agentsvc.Event, error, bool)
+		for range 2 { // the second finds the first there
+			_, evs, err := there.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, stop := iter.Pull2(evs)
+			defer stop()
+			readers = append(readers, next)
+			if text {
+				if ev, err, _ := next(); err != nil || ev.Chunk == nil || ev.Chunk.Offset != 0 || ev.Chunk.Text != "one " {
+					t.Fatalf("who comes in the middle is told %+v, %v; want the message from its start", ev, err)
+				}
+			}
+		}
+		step <- struct{}{}
+		for _, next := range readers {
+			if text {
+				if ev, err, _ := next(); err != nil || ev.Chunk == nil || ev.Chunk.Offset != 4 || ev.Chunk.Text != "two" {
+					t.Fatalf("told %+v, %v; want the next words", ev, err)
+				}
+			}
+		}
+		step <- struct{}{}
+		for _, next := range readers {
+			if ev, err, _ := next(); err != nil || ev.Message == nil || ev.Seq != 3 {
+				t.Fatalf("told %+v, %v; want the whole message", ev, err)
+			}
+		}
+		_, evs, err := here.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		local, stop := iter.Pull2(evs)
+		defer stop()
+		var took, ours []time.Duration
+		for range 20 {
+			time.Sleep(150 * time.Millisecond) // so that who looks for himself looks seldom
+			began := time.Now()
+			step <- struct{}{}
+			for i, next := range append([]func() (agentsvc.Event, error, bool){local}, readers...) {
+				if ev, err, _ := next(); err != nil || ev.Message == nil {
+					t.Fatalf("told %+v, %v; want a fact", ev, err)
+				}
+				if i == 0 {
+					ours = append(ours, time.Since(began))
+				}
+			}
+			took = append(took, time.Since(began))
+		}
+		requirePromptDelivery(t, took, ours)
+		for _, next := range readers {
+			if ev, err, _ := next(); err != nil || ev.Status == nil || ev.Status.State != agentsvc.Completed {
+				t.Errorf("told %+v, %v; want the end", ev, err)
+			}
+		}
+	})
+}
+
+// TestCancelElsewhere: a task that is cancelled through another process stops at once, and knows why.
+func TestCancelElsewhere(t *testing.T) {
+	withConnectedProcesses(t, func(t *testing.T, _ bool, open func(func(w *runWork) error) *process) {
+		causes := make(chan error, 1)
+		here := open(func(w *runWork) error {
+			<-w.Done()
+			causes <- context.Cause(w)
+			return context.Cause(w)
+		})
+		there := open(runChatty)
+		var stopped, reported []time.Duration
+		for range 5 {
+			got, evs, err := here.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if _, err := there.Cancel(t.Context(), task.Visibility{}, got.ID); err != nil {
+				t.Fatal(err)
+			}
+			cause := <-causes
+			var cancelled *agentsvc.CallCancelledError
+			stopped = append(stopped, time.Since(began))
+			if !errors.Is(cause, agentsvc.ErrLeaseLost) || !errors.As(cause, &cancelled) {
+				t.Errorf("stopped because of %v, want as cancelled", cause)
+			}
+			facts, _ := drainStream(t, evs)
+			here.requireLog(t, got.ID, 0, facts)
+			reported = append(reported, time.Since(began))
+		}
+		slices.Sort(stopped)
+		slices.Sort(reported)
+		if stopped[2] > time.Second || reported[2] > time.Second {
+			t.Errorf("most stopped within %v, and who listens where they ran was told within %v; want at once", stopped[2], reported[2])
+		}
+	})
+}
+
+// TestCancelCallElsewhere: a running call ends from any process, and one that does not run is not found in any.
+func TestCancelCallElsewhere(t *testing.T) {
+	withConnectedProcesses(t, func(t *testing.T, _ bool, open func(func(w *runWork) error) *process) {
+		begun := make(chan struct{})
+		here := open(func(w *runWork) error {
+			m := w.newMessage("")
+			m.ToolCalls = []agentsvc.ToolCall{{ID: "c1", Name: "nap"}, {ID: "c2", Name: "nap"}}
+			if err := w.RecordFacts(w, store.Record{Events: []agentsvc.Event{{Message: m}}}); err != nil {
+				return err
+			}
+			result := func(call agentsvc.CallID, text string) error {
+				return w.RecordFacts(w, store.Record{Events: []agentsvc.Event{{Result: &agentsvc.ToolResult{Call: call, Name: "nap", Text: text}}}})
+			}
+			if err := result("c2", "done"); err != nil {
+				return err
+			}
+			ctx, stop := context.WithCancelCause(w)
+			defer stop(nil)
+			begun <- struct{}{}
+			<-begun // the wish may be there before the call
+			over := w.RegisterCall("c1", stop)
+			<-ctx.Done()
+			over()
+			if err := result("c1", context.Cause(ctx).Error()); err != nil {
+				return err
+			}
+			return w.recordEnd(agentsvc.Completed, "done")
+		})
+		there := open(runChatty)
+		for _, early := range []bool{false, true} {
+			got, evs, err := here.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-begun
+			for _, id := range []agentsvc.CallID{"c2", "c3", "\x00"} {
+				if err := there.CancelCall(t.Context(), task.Visibility{}, got.ID, id, ""); !errors.Is(err, agentsvc.ErrNotFound) {
+					t.Errorf("cancel %q: %v, want not found", id, err)
+				}
+			}
+			if err := there.CancelCall(t.Context(), task.Visibility{Owner: &bob}, got.ID, "c1", ""); !errors.Is(err, agentsvc.ErrNotFound) {
+				t.Errorf("cancel of another's call: %v, want not found", err)
+			}
+			if !early {
+				begun <- struct{}{}
+			} else {
+				time.AfterFunc(100*time.Millisecond, func() { begun <- struct{}{} })
+			}
+			began := time.Now()
+			if err := there.CancelCall(t.Context(), task.Visibility{}, got.ID, "c1", "enough"); err != nil {
+				t.Errorf("cancel a running call: %v", err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("cancel took %v", took)
+			}
+			facts, _ := drainStream(t, evs)
+			here.requireLog(t, got.ID, 0, facts)
+			if r := facts[len(facts)-2].Result; r == nil || r.Text != (&agentsvc.CallCancelledError{Reason: "enough"}).Error() {
+				t.Errorf("the call resulted in %+v", r)
+			}
+			for _, p := range []*process{here, there} {
+				if err := p.CancelCall(t.Context(), task.Visibility{}, got.ID, "c1", ""); !errors.Is(err, agentsvc.ErrNotFound) {
+					t.Errorf("cancel a call that has ended: %v, want not found", err)
+				}
+			}
+		}
+	})
+}
+
+// TestWorkElsewhere: what is accepted where nobody works is picked up at once by another process, and whoever waits
+// hears all of it.
+func TestWorkElsewhere(t *testing.T) {
+	withConnectedProcesses(t, func(t *testing.T, text bool, open func(func(w *runWork) error) *process) {
+		web := open(nil)
+		var worker *process
+		for range 4 {
+			worker = open(runChatty)
+		}
+		var took, local []time.Duration
+		for range 50 {
+			began := time.Now()
+			got, evs, err := web.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var facts []agentsvc.Event
+			for ev, err := range evs {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ev.Status != nil && ev.Status.State == agentsvc.Working {
+					took = append(took, time.Since(began))
+				}
+				if ev.Chunk == nil {
+					facts = append(facts, ev)
+				}
+			}
+			web.requireLog(t, got.ID, 0, facts)
+			began = time.Now()
+			if _, evs, err = worker.SubmitAndFollow(withTimeout(t), newSubmission("hi")); err != nil {
+				t.Fatal(err)
+			}
+			drainStream(t, evs)
+			local = append(local, time.Since(began))
+		}
+		requirePromptDelivery(t, took, local)
+	})
+}
+
+// TestQuiet: a call whose caller waits where it runs asks nothing of other processes.
+func TestQuiet(t *testing.T) {
+	withConnectedProcesses(t, func(t *testing.T, _ bool, open func(func(w *runWork) error) *process) {
+		reservation := make(chan struct{})
+		here, there := open(func(w *runWork) error { <-reservation; return runChatty(w) }), open(runChatty)
+		got, err := here.Submit(t.Context(), withAwaited(newSubmission("hi")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, evs, err := there.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, stop := iter.Pull2(evs)
+		heard := make(chan struct{})
+		go func() { _, _, _ = next(); close(heard) }()
+		for end := time.Now().Add(testTimeout); !here.bus.HasFollowers(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Error("one who listens elsewhere is not known")
+				break
+			}
+		}
+		close(reservation)
+		<-heard
+		stop()
+		for range 50 {
+			_, evs, err := here.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			drainStream(t, evs)
+		}
+		here.bus.Flush(t.Context())
+		if there.bus.HasFollowers() {
+			t.Error("a call in one process was announced to another")
+		}
+	})
+}

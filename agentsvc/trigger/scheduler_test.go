@@ -1,0 +1,301 @@
+package trigger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	diff "github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/trigger"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// claimTTL is how long a tick is its taker's: longer than any test takes. Those that wait for its end have it lapse.
+const claimTTL = time.Minute
+
+// fixture is some clocks on one database, and what they have started.
+type fixture struct {
+	*testing.T
+	d *db.DB
+
+	mu         sync.Mutex
+	schedules  map[db.ID]trigger.AppSchedules
+	started    []string // app, agent and time, as often as it was
+	nextError  error    // of the next start
+	block      chan struct{}
+	hangingApp db.ID         // the app whose starts all hang
+	hourly     *trigger.Cron // halfway between two of its ticks when the test begins, so that none comes by itself
+}
+
+func newFixture(t *testing.T, d *db.DB) *fixture {
+	minute := time.Now().UTC().Add(30 * time.Minute).Minute()
+	return &fixture{T: t, d: d, schedules: map[db.ID]trigger.AppSchedules{}, hourly: mustParseCron(t, fmt.Sprint(minute, " * * * *"), "UTC")}
+}
+
+// lastTick returns the last of the hourly ticks.
+func (w *fixture) lastTick() time.Time { return w.hourly.Next(time.Now()).Add(-time.Hour) }
+
+// startScheduler starts a clock of the tower, which ends with the test or when it is told to.
+func (w *fixture) startScheduler(defaultApp bool) (stop func()) {
+	w.Helper()
+	c := trigger.NewScheduler(w.d, trigger.SchedulerOptions{
+		LoadSchedules: func(_ context.Context, app db.ID) (trigger.AppSchedules, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			p, ok := w.schedules[app]
+			if !ok || app == tenancy.DefaultID && !defaultApp {
+				return p, tenancy.ErrNotFound
+			}
+			return p, nil
+		},
+		StartTick: func(ctx context.Context, k trigger.Tick) (agentsvc.TaskID, error) {
+			w.mu.Lock()
+			block, fail := w.block, w.nextError
+			w.nextError = nil
+			if block == nil && k.Tenant != w.hangingApp {
+				w.started = append(w.started, fmt.Sprint(k.Tenant, " ", k.Agent, " ", k.At.UTC().Format("15:04")))
+			}
+			w.mu.Unlock()
+			if block != nil || k.Tenant == w.hangingApp {
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			if fail != nil {
+				return "", fail
+			}
+			return "t1", nil
+		},
+		Log: slog.New(slog.DiscardHandler), TickInterval: 10 * time.Millisecond, SyncInterval: 20 * time.Millisecond, ClaimTTL: claimTTL,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- c.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-over
+	})
+	w.Cleanup(stop)
+	return stop
+}
+
+// setSchedules gives an app schedules.
+func (w *fixture) setSchedules(app db.ID, generation int64, crons map[string]*trigger.Cron) {
+	w.mu.Lock()
+	w.schedules[app] = trigger.AppSchedules{Generation: generation, Crons: crons}
+	w.mu.Unlock()
+	w.bumpGeneration(app, generation)
+}
+
+// bumpGeneration has the database say that an app has changed.
+func (w *fixture) bumpGeneration(app db.ID, generation int64) {
+	if app != tenancy.DefaultID {
+		w.execSQL(`INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, data_key, master_key, grants, plan, labels, created_at, updated_at)
+			VALUES ($1, $1, '', 'active', 1, 1, $2, $3, '', '[]', '', '{}', 0, 0) ON CONFLICT (tenant) DO UPDATE SET generation = excluded.generation`,
+			string(app), generation, []byte{})
+	}
+}
+
+func (w *fixture) execSQL(sql string, args ...any) {
+	w.Helper()
+	var b db.Batch
+	b.Exec(nil, sql, args...)
+	if err := w.d.Platform().Do(w.Context(), &b); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// makeOverdue makes an app's schedules due since n hours before the last tick.
+func (w *fixture) makeOverdue(app db.ID, n int) {
+	w.Helper()
+	since := w.lastTick().Add(-time.Duration(n) * time.Hour)
+	w.execSQL(`UPDATE schedule SET next_at = CAST($2 AS BIGINT), held_until = 0 WHERE tenant = $1`, string(app), since.UnixMicro())
+}
+
+// expireClaims lets the time pass for which ticks are held.
+func (w *fixture) expireClaims() {
+	w.Helper()
+	w.execSQL(`UPDATE schedule SET held_until = held_until - CAST($1 AS BIGINT) WHERE held_until > 0`, claimTTL.Microseconds())
+}
+
+func (w *fixture) loadSchedules(app db.ID) map[string]trigger.ScheduleStatus {
+	w.Helper()
+	rows, err := trigger.LoadSchedules(w.Context(), w.d, app)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return rows
+}
+
+// waitUntil waits for what the clocks do.
+func (w *fixture) waitUntil(what string, holds func() bool) {
+	w.Helper()
+	for began := time.Now(); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			w.Fatal("never: " + what)
+		}
+	}
+}
+
+func (w *fixture) startedTicks() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.started)
+}
+
+// TestScheduler has three clocks start what was missed, once, for the last of the missed times.
+func TestScheduler(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		w := newFixture(t, d)
+		w.setSchedules(tenancy.DefaultID, 1, map[string]*trigger.Cron{"own": w.hourly})
+		w.setSchedules("acme", 1, map[string]*trigger.Cron{"a": w.hourly, "b": w.hourly})
+		for i := range 3 {
+			w.startScheduler(i != 1)
+		}
+		w.waitUntil("the schedules are known", func() bool { return len(w.loadSchedules("acme")) == 2 && len(w.loadSchedules(tenancy.DefaultID)) == 1 })
+		if next := w.loadSchedules("acme")["a"].Next; !next.Equal(w.lastTick().Add(time.Hour)) {
+			t.Errorf("the first tick is at %v", next)
+		}
+		w.makeOverdue("acme", 50)
+		w.makeOverdue(tenancy.DefaultID, 1)
+		w.waitUntil("the ticks are settled", func() bool {
+			rows, defaultApp := w.loadSchedules("acme"), w.loadSchedules(tenancy.DefaultID)
+			return rows["a"].Last.Task != "" && rows["b"].Last.Task != "" && defaultApp["own"].Last.Task != ""
+		})
+		time.Sleep(100 * time.Millisecond) // another would come now
+		got := w.startedTicks()
+		slices.Sort(got)
+		last := w.lastTick().Format("15:04")
+		if d := diff.Diff([]string{"acme a " + last, "acme b " + last, "default own " + last}, got); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		if row := w.loadSchedules("acme")["a"]; !row.Last.At.Equal(w.lastTick()) || !row.Next.Equal(w.lastTick().Add(time.Hour)) || row.Last.Error != "" {
+			t.Errorf("what is noted of it is %+v", row)
+		}
+	})
+}
+
+// TestSchedulerFailures has the start fail, be refused, and die in the middle.
+func TestSchedulerFailures(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		w := newFixture(t, d)
+		w.setSchedules("acme", 1, map[string]*trigger.Cron{"a": w.hourly})
+		stop := w.startScheduler(false)
+		w.waitUntil("the schedule is known", func() bool { return len(w.loadSchedules("acme")) == 1 })
+
+		w.mu.Lock()
+		w.nextError = errors.New("the database is down")
+		w.mu.Unlock()
+		w.makeOverdue("acme", 1)
+		w.waitUntil("it fails", func() bool { return len(w.startedTicks()) == 1 })
+		w.expireClaims()
+		w.waitUntil("it is tried again", func() bool { return w.loadSchedules("acme")["a"].Last.Task == "t1" })
+		if n := len(w.startedTicks()); n != 2 {
+			t.Errorf("it was tried %d times, want 2", n)
+		}
+
+		w.mu.Lock()
+		w.nextError = fmt.Errorf("%w: no more calls this hour", trigger.ErrTickRefused)
+		w.mu.Unlock()
+		w.makeOverdue("acme", 1)
+		w.waitUntil("the refusal is noted", func() bool { return w.loadSchedules("acme")["a"].Last.Error != "" })
+		if row := w.loadSchedules("acme")["a"]; row.Last.Task != "" || row.Last.Error != "the tick is refused: no more calls this hour" || row.Next.Before(time.Now()) {
+			t.Errorf("what is noted of a refusal is %+v", row)
+		}
+
+		w.mu.Lock()
+		w.block = make(chan struct{})
+		w.mu.Unlock()
+		w.makeOverdue("acme", 1)
+		w.waitUntil("the tick is taken", w.hasClaimedTick)
+		stop()
+		w.mu.Lock()
+		w.block = nil
+		w.mu.Unlock()
+		w.expireClaims()
+		w.startScheduler(false)
+		w.waitUntil("another starts what the dead one has taken", func() bool { return w.loadSchedules("acme")["a"].Last.Task == "t1" })
+		if n := len(w.startedTicks()); n != 4 {
+			t.Errorf("it was started %d times in all, want 4", n)
+		}
+	})
+}
+
+// hasClaimedTick reports whether somebody has taken a tick.
+func (w *fixture) hasClaimedTick() bool {
+	n := 0
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM schedule WHERE held_until > stoa_now()`)
+	if err := w.d.Platform().Do(w.Context(), &b); err != nil {
+		w.Fatal(err)
+	}
+	return n > 0
+}
+
+// TestSchedulerSlowApp: an app of which every start hangs delays nobody else's ticks.
+func TestSchedulerSlowApp(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		w := newFixture(t, d)
+		many := map[string]*trigger.Cron{}
+		for i := range 40 {
+			many[fmt.Sprint("a", i)] = w.hourly
+		}
+		w.setSchedules("slow", 1, many)
+		w.setSchedules("acme", 1, map[string]*trigger.Cron{"a": w.hourly})
+		w.hangingApp = "slow"
+		w.startScheduler(false)
+		w.waitUntil("the schedules are known", func() bool { return len(w.loadSchedules("slow")) == 40 && len(w.loadSchedules("acme")) == 1 })
+		w.makeOverdue("slow", 2)
+		w.waitUntil("the slow one hangs", w.hasClaimedTick)
+		w.makeOverdue("acme", 1)
+		w.waitUntil("the other's tick is settled", func() bool { return w.loadSchedules("acme")["a"].Last.Task != "" })
+	})
+}
+
+// TestSchedulerChanges changes an app's schedules, its state, and has an old plan come late.
+func TestSchedulerChanges(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		w := newFixture(t, d)
+		daily := mustParseCron(t, fmt.Sprint("0 ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *"), "Europe/Berlin") // hours away
+		w.setSchedules("acme", 1, map[string]*trigger.Cron{"a": w.hourly, "b": w.hourly})
+		w.startScheduler(false)
+		w.waitUntil("the schedules are known", func() bool { return len(w.loadSchedules("acme")) == 2 })
+		w.setSchedules("acme", 2, map[string]*trigger.Cron{"a": daily, "c": w.hourly})
+		w.waitUntil("the new schedules are known", func() bool {
+			rows := w.loadSchedules("acme")
+			_, b := rows["b"]
+			_, c := rows["c"]
+			return rows["a"].Spec == daily.String() && !b && c
+		})
+		if next := w.loadSchedules("acme")["a"].Next; !next.Equal(daily.Next(time.Now())) {
+			t.Errorf("the changed schedule begins at %v", next)
+		}
+		w.setSchedules("acme", 1, map[string]*trigger.Cron{"old": w.hourly})
+		w.bumpGeneration("acme", 3) // so that somebody reads what was the plan of another generation
+		time.Sleep(60 * time.Millisecond)
+		if _, old := w.loadSchedules("acme")["old"]; old {
+			t.Error("a plan of an older generation has replaced a newer one")
+		}
+		w.execSQL(`UPDATE app SET status = 'suspended' WHERE tenant = 'acme'`)
+		w.makeOverdue("acme", 1)
+		time.Sleep(60 * time.Millisecond)
+		if got := w.startedTicks(); len(got) > 0 {
+			t.Errorf("a suspended app's schedules have started %v", got)
+		}
+	})
+}

@@ -1,0 +1,213 @@
+package authz
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// The keys that tests sign with, made once: RSA keys take long.
+var testKeys = sync.OnceValue(func() (k struct {
+	ed, otherEd   ed25519.PrivateKey
+	rsa, shortRSA *rsa.PrivateKey
+	ec, longEC    *ecdsa.PrivateKey
+}) {
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	var err error
+	_, k.ed, err = ed25519.GenerateKey(rand.Reader)
+	must(err)
+	_, k.otherEd, err = ed25519.GenerateKey(rand.Reader)
+	must(err)
+	k.rsa, err = rsa.GenerateKey(rand.Reader, 2048)
+	must(err)
+	k.shortRSA, err = rsa.GenerateKey(rand.Reader, 1024)
+	must(err)
+	k.ec, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(err)
+	k.longEC, err = ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	must(err)
+	return k
+})
+
+// fixedKeys is the key set of an issuer that never changes its keys, as one file of keys would be.
+type fixedKeys map[string]jose.JSONWebKey
+
+func (f fixedKeys) FindKey(_ context.Context, kid string) (jose.JSONWebKey, error) {
+	if key, ok := f[kid]; ok {
+		return key, nil
+	}
+	return jose.JSONWebKey{}, ErrUnknownKey
+}
+
+func (f fixedKeys) Generation() uint64 { return 1 }
+
+func newTestIssuer() TrustedIssuer {
+	k := testKeys()
+	return TrustedIssuer{Issuer: "https://issuer.example", Audience: "stoa", BuiltIn: true, Keys: fixedKeys{
+		"ed":        {Key: k.ed.Public()},
+		"rsa":       {Key: k.rsa.Public(), Algorithm: "RS256"},
+		"ec":        {Key: k.ec.Public()},
+		"short-rsa": {Key: k.shortRSA.Public()},
+		"long-ec":   {Key: k.longEC.Public()},
+		"rs512":     {Key: k.rsa.Public(), Algorithm: "RS512"},
+		"symmetric": {Key: []byte("a secret that both sides know, 32 bytes")},
+		"private":   {Key: k.ed},
+	}}
+}
+
+// tokenDraft is a token in the making: header and claims as they are to be written, and who signs.
+type tokenDraft struct {
+	header map[string]any
+	claims map[string]any
+	sign   func(input []byte) []byte
+}
+
+// newValidToken returns the makings of a good token. A nil value in a change removes the field.
+func newValidToken(now time.Time) tokenDraft {
+	return tokenDraft{
+		header: map[string]any{"alg": "EdDSA", "kid": "ed", "typ": "JWT"},
+		claims: map[string]any{
+			"iss": "https://issuer.example", "aud": "stoa", "sub": "ana", "tenant_id": "acme", "app_id": "id-of-acme",
+			"roles": []string{"caller"}, "iat": now.Unix(), "exp": now.Add(time.Hour).Unix(),
+		},
+		sign: signEd(testKeys().ed),
+	}
+}
+
+func (f tokenDraft) withHeader(changes map[string]any) tokenDraft {
+	f.header = applyChanges(f.header, changes)
+	return f
+}
+
+func (f tokenDraft) withClaims(changes map[string]any) tokenDraft {
+	f.claims = applyChanges(f.claims, changes)
+	return f
+}
+
+func (f tokenDraft) signedBy(sign func([]byte) []byte) tokenDraft {
+	f.sign = sign
+	return f
+}
+
+func (f tokenDraft) encodeToken() string {
+	return assembleToken(encodeJSON(f.header), encodeJSON(f.claims), f.sign)
+}
+
+func applyChanges(m, changes map[string]any) map[string]any {
+	m = maps.Clone(m)
+	for k, v := range changes {
+		if m[k] = v; v == nil {
+			delete(m, k)
+		}
+	}
+	return m
+}
+
+func encodeJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func encodeBase64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+func assembleToken(header, claims []byte, sign func([]byte) []byte) string {
+	input := encodeBase64(header) + "." + encodeBase64(claims)
+	return input + "." + encodeBase64(sign([]byte(input)))
+}
+
+func signEd(key ed25519.PrivateKey) func([]byte) []byte {
+	return func(input []byte) []byte { return ed25519.Sign(key, input) }
+}
+
+func signHMAC(key []byte) func([]byte) []byte {
+	return func(input []byte) []byte {
+		h := hmac.New(sha256.New, key)
+		h.Write(input)
+		return h.Sum(nil)
+	}
+}
+
+func signRSA(key *rsa.PrivateKey, hash crypto.Hash) func([]byte) []byte {
+	return func(input []byte) []byte {
+		h := hash.New()
+		h.Write(input)
+		sig, err := rsa.SignPKCS1v15(nil, key, hash, h.Sum(nil))
+		if err != nil {
+			panic(err)
+		}
+		return sig
+	}
+}
+
+func signPSS(key *rsa.PrivateKey) func([]byte) []byte {
+	return func(input []byte) []byte {
+		sum := sha256.Sum256(input)
+		sig, err := rsa.SignPSS(rand.Reader, key, crypto.SHA256, sum[:], nil)
+		if err != nil {
+			panic(err)
+		}
+		return sig
+	}
+}
+
+func signEC(key *ecdsa.PrivateKey) func([]byte) []byte {
+	return func(input []byte) []byte {
+		sum := sha256.Sum256(input)
+		r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
+		if err != nil {
+			panic(err)
+		}
+		size := (key.Params().BitSize + 7) / 8
+		return append(r.FillBytes(make([]byte, size)), s.FillBytes(make([]byte, size))...)
+	}
+}
+
+func signDER(key *ecdsa.PrivateKey) func([]byte) []byte {
+	return func(input []byte) []byte {
+		sum := sha256.Sum256(input)
+		sig, err := ecdsa.SignASN1(rand.Reader, key, sum[:])
+		if err != nil {
+			panic(err)
+		}
+		return sig
+	}
+}
+
+func signNothing([]byte) []byte { return nil }
+
+func signZeros(n int) func([]byte) []byte {
+	return func([]byte) []byte { return make([]byte, n) }
+}
+
+// setUnusedBit returns token with a bit set in its last character that no byte of the signature needs.
+func setUnusedBit(t *testing.T, token string) string {
+	t.Helper()
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	last := strings.IndexByte(alphabet, token[len(token)-1])
+	if last&1 != 0 {
+		t.Fatal("the last character has no stray bit")
+	}
+	return token[:len(token)-1] + string(alphabet[last|1])
+}

@@ -1,0 +1,44 @@
+package billing
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"stoa/tenancy/db"
+)
+
+// archiveUsage notes what an app that is to be deleted has used of the platform's budgets, and ends its reservations: both
+// would go with its rows. It may be called again.
+func (s *Service) archiveUsage(ctx context.Context, app db.ID) error {
+	if err := s.readBudgets(ctx, ""); err != nil {
+		return err
+	}
+	return s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, `DELETE FROM billing_change WHERE topic = $1 AND key = $2`, topicBudget, string(app)); err != nil {
+			return err
+		}
+		for _, table := range []string{"reservation", "reservation_line"} {
+			if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1`, string(app)); err != nil {
+				return err
+			}
+		}
+		for _, b := range slices.SortedFunc(slices.Values(s.budgets.budgetsOf("")), func(x, y Budget) int { return cmp.Compare(x.ID, y.ID) }) { // as all lock them
+			since, _ := b.Window.Bounds(s.databaseNow(), b.location)
+			used, err := sumBudgetUsage(ctx, tx, b, app, since)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, `INSERT INTO budget_gone (budget, since, app, amount) VALUES ($1, $2, $3, $4)
+				ON CONFLICT (budget, since, app) DO UPDATE SET amount = excluded.amount WHERE excluded.amount > budget_gone.amount`,
+				b.ID, since.UnixMicro(), string(app), used)
+			if err != nil {
+				return err
+			}
+			if _, err := rebuildBalanceTx(ctx, tx, b, since); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

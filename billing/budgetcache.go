@@ -1,0 +1,97 @@
+package billing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+// budgetCache is what a process knows of all budgets, by app; those of the platform under "". To ask it costs nothing, so that
+// an app without budgets pays nothing.
+type budgetCache struct {
+	byApp atomic.Pointer[map[db.ID][]Budget]
+}
+
+// budgetsOf returns the budgets of an app. The slice is shared: it is not to be changed.
+func (l *budgetCache) budgetsOf(app db.ID) []Budget {
+	if all := l.byApp.Load(); all != nil {
+		return (*all)[app]
+	}
+	return nil
+}
+
+// allBudgets returns the budgets of every app. The map is shared: it is not to be changed.
+func (l *budgetCache) allBudgets() map[db.ID][]Budget {
+	if all := l.byApp.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// replaceBudgets makes found all that is known: of every app, or of those named.
+func (l *budgetCache) replaceBudgets(found map[db.ID][]Budget, apps ...db.ID) {
+	for {
+		before := l.byApp.Load()
+		next := found
+		if len(apps) > 0 && before != nil {
+			next = maps.Clone(*before)
+			for _, app := range apps {
+				if delete(next, app); len(found[app]) > 0 {
+					next[app] = found[app]
+				}
+			}
+		}
+		if l.byApp.CompareAndSwap(before, &next) {
+			return
+		}
+	}
+}
+
+const budgetColumns = `tenant, id, name, agent, key_id, owner_sub, model, unit, amount, currency, span, timezone, hard, on_exhausted, thresholds, created_at, updated_at, updated_by`
+
+func (b *Budget) scanRow(row db.Row) error {
+	var thresholds string
+	var created, updated int64
+	err := row.Scan((*string)(&b.App), &b.ID, &b.Name, &b.Scope.Agent, &b.Scope.Key, &b.Scope.User, &b.Scope.Model, (*string)(&b.Unit), &b.Amount,
+		&b.Currency, (*string)(&b.Window), &b.Zone, &b.Hard, &b.OnExhausted, &thresholds, &created, &updated, &b.UpdatedBy)
+	if err != nil {
+		return err
+	}
+	b.CreatedAt, b.UpdatedAt = timeFromMicros(created), timeFromMicros(updated)
+	if b.location, err = time.LoadLocation(b.Zone); err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(thresholds), &b.Thresholds)
+}
+
+// readBudgets reads the budgets of some apps, or of all where none is named, and the database's time.
+func (s *Service) readBudgets(ctx context.Context, apps ...db.ID) error {
+	s.reloadMu.Lock()
+	defer s.reloadMu.Unlock()
+	found := map[db.ID][]Budget{}
+	read := func(row db.Row) error {
+		var b Budget
+		err := b.scanRow(row)
+		found[b.App] = append(found[b.App], b)
+		return err
+	}
+	var b db.Batch
+	if len(apps) == 0 {
+		b.Query(read, `SELECT `+budgetColumns+` FROM budget ORDER BY tenant, name`)
+	}
+	for _, app := range apps {
+		b.Query(read, `SELECT `+budgetColumns+` FROM budget WHERE tenant = $1 ORDER BY name`, string(app))
+	}
+	sent := time.Now()
+	b.Query(func(row db.Row) error { return s.clock.readTime(row, sent) }, `SELECT stoa_now()`)
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return fmt.Errorf("read the budgets: %w", err)
+	}
+	s.budgets.replaceBudgets(found, apps...)
+	return nil
+}

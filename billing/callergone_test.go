@@ -1,0 +1,132 @@
+package billing_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.opentelemetry.io/otel/sdk/trace"
+
+	"stoa/billing"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// cancelAfterTx ends a context with the first transaction in it.
+type cancelAfterTx struct {
+	trace.SpanProcessor
+	cancel context.CancelFunc
+}
+
+func (h cancelAfterTx) OnStart(context.Context, trace.ReadWriteSpan) {}
+
+func (h cancelAfterTx) OnEnd(s trace.ReadOnlySpan) {
+	if s.Name() == "transaction" {
+		h.cancel()
+	}
+}
+
+// contextCanceledAfterTx is the context of a caller who is gone as soon as what is asked for is done.
+func contextCanceledAfterTx(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	ctx, _ = trace.NewTracerProvider(trace.WithSpanProcessor(cancelAfterTx{cancel: cancel})).Tracer("test").Start(ctx, "call")
+	return ctx
+}
+
+// TestGrantCreditCallerGone: a credit that is granted is told of as it stands, although its caller is gone: an error would have the
+// same call made again.
+func TestGrantCreditCallerGone(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app := openPriced(t, d), newApp()
+		requireNoErrors(t, recordCalls(t.Context(), s, app, time.Now(), 2))
+		ctx := contextCanceledAfterTx(t)
+		made, err := s.AddCredit(ctx, actor, app, billing.Credit{Amount: 100, Expires: time.Now().Add(time.Hour), Note: "welcome"})
+		if ctx.Err() == nil {
+			t.Fatal("the caller is still there")
+		}
+		requireNoErrors(t, err)
+		want, err := s.FindCredit(t.Context(), app, made.ID)
+		requireNoErrors(t, err)
+		if diff := cmp.Diff(want, made); diff != "" || made.Pending != 20 || made.Status != billing.CreditOpen {
+			t.Errorf("granted (-want +got):\n%s\n%+v", diff, made)
+		}
+	})
+}
+
+// TestChangesCallerGone: what is changed is told of as it stands, although its caller is gone.
+func TestChangesCallerGone(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := openBilling(t, d)
+		tomorrow := time.Now().Add(24 * time.Hour).UTC().Truncate(time.Second)
+		price := func(version string, from time.Time) billing.PriceVersion {
+			return billing.PriceVersion{Version: version, Currency: "USD", Effective: from, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 10)}}
+		}
+		for _, tt := range []struct {
+			what   string
+			change func(ctx context.Context) (any, error)
+			now    func(ctx context.Context) (any, error) // nil = it is gone
+		}{
+			{
+				"AddPrice",
+				func(ctx context.Context) (any, error) {
+					return s.AddPriceVersion(ctx, actor, price("1", time.UnixMicro(0)))
+				},
+				func(ctx context.Context) (any, error) { return s.FindPriceVersion(ctx, "1") },
+			},
+			{
+				"AddPrice, later",
+				func(ctx context.Context) (any, error) { return s.AddPriceVersion(ctx, actor, price("2", tomorrow)) },
+				func(ctx context.Context) (any, error) { return s.FindPriceVersion(ctx, "2") },
+			},
+			{"RemovePrice", func(ctx context.Context) (any, error) { return nil, s.RemovePriceVersion(ctx, actor, "2") }, nil},
+			{
+				"AddPlan",
+				func(ctx context.Context) (any, error) {
+					return s.AddPlan(ctx, actor, billing.Plan{Name: "small", QueueDepth: 5})
+				},
+				func(ctx context.Context) (any, error) { return s.FindPlan(ctx, "small") },
+			},
+			{
+				"PutPlan",
+				func(ctx context.Context) (any, error) {
+					return s.UpdatePlan(ctx, actor, billing.Plan{Name: "small", QueueDepth: 7})
+				},
+				func(ctx context.Context) (any, error) { return s.FindPlan(ctx, "small") },
+			},
+			{
+				"AddBudget",
+				func(ctx context.Context) (any, error) { return s.AddBudget(ctx, actor, acme, callBudget(5)) },
+				func(ctx context.Context) (any, error) { return s.FindBudget(ctx, acme.ID, "calls") },
+			},
+			{
+				"PutBudget",
+				func(ctx context.Context) (any, error) {
+					return s.UpdateBudget(ctx, actor, acme, "calls", replaceWith(callBudget(9)))
+				},
+				func(ctx context.Context) (any, error) { return s.FindBudget(ctx, acme.ID, "calls") },
+			},
+			{"DeleteBudget", func(ctx context.Context) (any, error) { return nil, s.DeleteBudget(ctx, actor, acme, "calls") }, nil},
+		} {
+			ctx := contextCanceledAfterTx(t)
+			got, err := tt.change(ctx)
+			if err != nil || ctx.Err() == nil {
+				t.Errorf("%s: %v", tt.what, err)
+				continue
+			}
+			if tt.now == nil {
+				continue
+			}
+			want, err := tt.now(t.Context())
+			requireNoErrors(t, err)
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(billing.Budget{})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.what, diff)
+			}
+		}
+	})
+}

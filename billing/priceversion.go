@@ -1,0 +1,236 @@
+package billing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// PriceVersion is a version of the price book. Once made it never changes; until it holds it can be withdrawn.
+type PriceVersion struct {
+	Version   string
+	Currency  string
+	Effective time.Time // from when it holds
+	Items     []PriceItem
+	CreatedAt time.Time
+}
+
+// PriceItem says what so many (Per) of a meter cost. Provider and Model are patterns, "" fits all.
+type PriceItem struct {
+	Kind     string `json:"kind"`
+	Meter    string `json:"meter"`
+	Provider string `json:"provider,omitempty"`
+	Model    string `json:"model,omitempty"`
+	Per      int64  `json:"per"`
+	Amount   Money  `json:"amount"`
+}
+
+// The kinds of prices: what the platform pays, and what it charges the app.
+const (
+	Cost   = "cost"
+	Charge = "charge"
+)
+
+// Meters are what can have a price.
+var Meters = []string{
+	"input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "model_calls", "tool_calls", "runs",
+	"run_seconds", "embeddings", "stored_bytes",
+}
+
+const (
+	maxName  = 63
+	maxItems = 10_000
+	maxPer   = 1_000_000_000_000
+)
+
+// validate says what is wrong with a version.
+func (p PriceVersion) validate() error {
+	switch {
+	case !isValidName(p.Version):
+		return invalidField("version", "must be 1 to %d letters, digits, and . _ - between them", maxName)
+	case !currencyPattern.MatchString(p.Currency):
+		return invalidField("currency", "must be three capital letters, such as USD")
+	case p.Effective.IsZero():
+		return invalidField("effective_from", "is missing: the time from which the prices hold")
+	case len(p.Items) == 0 || len(p.Items) > maxItems:
+		return invalidField("items", "there are %d; 1 to %d make a price book", len(p.Items), maxItems)
+	}
+	seen := map[PriceItem]bool{}
+	for i, it := range p.Items {
+		at := fmt.Sprintf("items[%d].", i)
+		if err := it.validate(at); err != nil {
+			return err
+		}
+		it.Per, it.Amount = 0, 0
+		if seen[it] {
+			return invalidField(strings.TrimSuffix(at, "."), "is there twice: the same kind, meter, provider and model")
+		}
+		seen[it] = true
+	}
+	return nil
+}
+
+func (it PriceItem) validate(at string) error {
+	switch {
+	case it.Kind != Cost && it.Kind != Charge:
+		return invalidField(at+"kind", "must be %s or %s", Cost, Charge)
+	case !slices.Contains(Meters, it.Meter):
+		return invalidField(at+"meter", "%.40q is no meter; there are %s", it.Meter, strings.Join(Meters, ", "))
+	case it.Per < 1 || it.Per > maxPer:
+		return invalidField(at+"per", "must be a whole number from 1 to %d: how many the amount is for", int64(maxPer))
+	case it.Amount < 0:
+		return invalidField(at+"amount", "must be nano-units of the currency, 0 or more")
+	case len(it.Provider) > maxPatternBytes || len(it.Model) > maxPatternBytes:
+		return invalidField(at+"model", "must be at most %d bytes", maxPatternBytes)
+	}
+	return nil
+}
+
+// isValidName reports whether a name can be one of a version, a plan or a budget.
+func isValidName(name string) bool {
+	if name == "" || len(name) > maxName {
+		return false
+	}
+	for i, c := range name {
+		inner := i > 0 && i < len(name)-1 && strings.ContainsRune("._-", c)
+		if !inner && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// AddPriceVersion makes a version of the price book. One of this name that is there already is [ErrExists], whatever it says.
+func (s *Service) AddPriceVersion(ctx context.Context, actor string, p PriceVersion) (PriceVersion, error) {
+	if err := p.validate(); err != nil {
+		return PriceVersion{}, err
+	}
+	items, err := json.Marshal(p.Items)
+	if err != nil {
+		return PriceVersion{}, err
+	}
+	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO price (version, currency, effective_from, items, created_at) VALUES ($1, $2, $3, $4, stoa_now())`,
+			p.Version, p.Currency, p.Effective.UnixMicro(), string(items))
+		if err != nil {
+			return err
+		}
+		err = tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "price.create", Detail: map[string]any{
+			"version": p.Version, "currency": p.Currency, "effective_from": p.Effective.UTC().Format(time.RFC3339), "items": len(p.Items),
+		}})
+		if err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, topicPrice, "")
+	})
+	if db.IsDuplicate(err) {
+		return PriceVersion{}, errorWithMessage(ErrExists, "there is a price book %s, and none ever changes; make another version", p.Version)
+	}
+	if err != nil {
+		return PriceVersion{}, fmt.Errorf("add price book %s: %w", p.Version, err)
+	}
+	s.reloadAfterChange(ctx, s.readPriceBook)
+	s.bus.Publish(topicPrice, "")
+	for _, made := range s.priceBook.Load().versions {
+		if made.Version == p.Version {
+			return made, nil
+		}
+	}
+	return p, nil
+}
+
+// FindPriceVersion returns a version of the price book. One that is not there is [ErrNotFound].
+func (s *Service) FindPriceVersion(ctx context.Context, version string) (PriceVersion, error) {
+	all, i, err := s.findVersionIndex(ctx, version)
+	if err != nil {
+		return PriceVersion{}, err
+	}
+	return all[i], nil
+}
+
+// findVersionIndex returns all versions, and which of them is the one.
+func (s *Service) findVersionIndex(ctx context.Context, version string) (all []PriceVersion, i int, err error) {
+	if all, err = s.ListPriceVersions(ctx); err != nil {
+		return nil, 0, err
+	}
+	if i = slices.IndexFunc(all, func(p PriceVersion) bool { return p.Version == version }); i < 0 {
+		return nil, 0, errorWithMessage(ErrNotFound, "there is no such price book")
+	}
+	return all, i, nil
+}
+
+// withdrawalNotice is how long before a version holds it can be withdrawn at the latest: every process has heard of it by then.
+const withdrawalNotice = 2 * reloadInterval
+
+// RemovePriceVersion withdraws a version that does not hold yet. One that does, or will in a moment, or that says which currency
+// apps are charged in that name none, is [ErrPrecondition]; one that is not there is [ErrNotFound].
+func (s *Service) RemovePriceVersion(ctx context.Context, actor, version string) error {
+	all, i, err := s.findVersionIndex(ctx, version)
+	if err != nil {
+		return err
+	}
+	p := all[i]
+	if remaining := newPriceBook(slices.Delete(all, i, i+1)); remaining.defaultCurrency != "" && remaining.defaultCurrency != s.priceBook.Load().defaultCurrency {
+		return errorWithMessage(ErrPrecondition, "without price book %s, the first one, apps would be charged in %s", version, remaining.defaultCurrency)
+	}
+	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, `DELETE FROM price WHERE version = $1 AND effective_from > stoa_now() + CAST($2 AS BIGINT)`, version, withdrawalNotice.Microseconds())
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errorWithMessage(ErrPrecondition, "price book %s is in force, or will be within %s; make another version", version, withdrawalNotice)
+		}
+		err = tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "price.delete", Detail: map[string]any{
+			"version": version, "currency": p.Currency, "effective_from": p.Effective.UTC().Format(time.RFC3339),
+		}})
+		if err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, topicPrice, "")
+	})
+	if err != nil {
+		return fmt.Errorf("withdraw price book %s: %w", version, err)
+	}
+	s.reloadAfterChange(ctx, s.readPriceBook)
+	s.bus.Publish(topicPrice, "")
+	return nil
+}
+
+// ListPriceVersions returns all versions, the one that comes into force last first.
+func (s *Service) ListPriceVersions(ctx context.Context) ([]PriceVersion, error) {
+	if err := s.readPriceBook(ctx); err != nil {
+		return nil, err
+	}
+	return slices.Clone(s.priceBook.Load().versions), nil
+}
+
+func (s *Service) readPriceBook(ctx context.Context) error {
+	s.reloadMu.Lock()
+	defer s.reloadMu.Unlock()
+	var versions []PriceVersion
+	var b db.Batch
+	b.Query(func(row db.Row) error {
+		var p PriceVersion
+		var from, created int64
+		var items string
+		if err := row.Scan(&p.Version, &p.Currency, &from, &items, &created); err != nil {
+			return err
+		}
+		p.Effective, p.CreatedAt = timeFromMicros(from), timeFromMicros(created)
+		err := json.Unmarshal([]byte(items), &p.Items)
+		versions = append(versions, p)
+		return err
+	}, `SELECT version, currency, effective_from, items, created_at FROM price ORDER BY effective_from DESC, created_at DESC, version DESC`)
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return fmt.Errorf("read the price book: %w", err)
+	}
+	s.priceBook.Store(newPriceBook(versions))
+	return nil
+}

@@ -1,0 +1,151 @@
+package billing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+// Of reservations: how long one holds that nobody renews, how often its process does, and how often those that have lapsed
+// are looked for. What a dead process had reserved is free within a minute.
+const (
+	reservationExpiry = 40 * time.Second
+	renewInterval     = 10 * time.Second
+)
+
+// activeReservations is the calls for which this process holds a reservation.
+type activeReservations struct {
+	mu    sync.Mutex
+	calls map[string]bool
+}
+
+func (h *activeReservations) addCall(call string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.calls == nil {
+		h.calls = map[string]bool{}
+	}
+	h.calls[call] = true
+}
+
+func (h *activeReservations) removeCall(call string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.calls, call)
+}
+
+func (h *activeReservations) listCalls() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := make([]string, 0, len(h.calls))
+	for call := range h.calls {
+		list = append(list, call)
+	}
+	return list
+}
+
+// renewReservations keeps the reservations of this process.
+func (s *Service) renewReservations(ctx context.Context) error {
+	for some := range slices.Chunk(s.reservations.listCalls(), 100) {
+		args := []any{s.processID, reservationExpiry.Microseconds()}
+		var placeholders []string
+		for _, call := range some {
+			args = append(args, call)
+			placeholders = append(placeholders, fmt.Sprintf("$%d", len(args)))
+		}
+		var b db.Batch
+		b.Exec(nil, `UPDATE reservation SET expires_at = stoa_now() + $2 WHERE holder = $1 AND call IN (`+strings.Join(placeholders, ", ")+`)`, args...)
+		if err := s.db.Platform().Do(ctx, &b); err != nil {
+			return fmt.Errorf("renew reservations: %w", err)
+		}
+	}
+	return nil
+}
+
+// expiredReservation is a reservation that nobody renewed.
+type expiredReservation struct{ tenant, call string }
+
+// ExpireReservations gives back what calls had reserved whose process is gone. What such a call did use, its row tells.
+func (s *Service) ExpireReservations(ctx context.Context) error {
+	var found []expiredReservation
+	var b db.Batch
+	b.Query(func(row db.Row) error {
+		var l expiredReservation
+		err := row.Scan(&l.tenant, &l.call)
+		found = append(found, l)
+		return err
+	}, `SELECT tenant, call FROM reservation WHERE expires_at < stoa_now() ORDER BY tenant, call LIMIT 1000`)
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return fmt.Errorf("look for lapsed reservations: %w", err)
+	}
+	var errs []error
+	for some := range slices.Chunk(found, expireBatchSize) {
+		errs = append(errs, s.expireBatch(ctx, some))
+	}
+	return errors.Join(errs...)
+}
+
+// expireBatchSize is how many reservations one transaction ends.
+const expireBatchSize = 200
+
+// balanceKey is the balance of a budget in a window.
+type balanceKey struct {
+	app    db.ID
+	budget string
+	since  int64
+}
+
+// expireBatch ends reservations, but for those that somebody else ends. The balances they had a part in are worked out anew, each
+// once: a call may have left a usage row and no more.
+func (s *Service) expireBatch(ctx context.Context, some []expiredReservation) error {
+	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		parts := map[balanceKey]bool{}
+		for _, l := range some {
+			n, err := tx.Exec(ctx, `DELETE FROM reservation WHERE tenant = $1 AND call = $2 AND expires_at < stoa_now()`, l.tenant, l.call)
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				continue
+			}
+			err = tx.Query(ctx, func(row db.Row) error {
+				var p balanceKey
+				err := row.Scan((*string)(&p.app), &p.budget, &p.since)
+				parts[p] = true
+				return err
+			}, `SELECT owner, budget, since FROM reservation_line WHERE tenant = $1 AND call = $2`, l.tenant, l.call)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, `DELETE FROM reservation_line WHERE tenant = $1 AND call = $2`, l.tenant, l.call); err != nil {
+				return err
+			}
+		}
+		inOrder := func(x, y balanceKey) int {
+			return cmp.Or(cmp.Compare(x.app, y.app), cmp.Compare(x.budget, y.budget), cmp.Compare(x.since, y.since))
+		}
+		for _, p := range slices.SortedFunc(maps.Keys(parts), inOrder) {
+			of := s.budgets.budgetsOf(p.app)
+			i := slices.IndexFunc(of, func(b Budget) bool { return b.ID == p.budget })
+			if i < 0 {
+				continue // it is deleted
+			}
+			if _, err := rebuildBalanceTx(ctx, tx, of[i], timeFromMicros(p.since)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("end lapsed reservations: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package billing_test
+
+import (
+	"testing"
+	"time"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestManyExpiredReservations: what a process held that died with many calls under way is free after a look at the usage, not after as
+// many looks as it had calls.
+func TestManyExpiredReservations(t *testing.T) {
+	t.Parallel()
+	d := dbtest.NewSQLite(t)
+	s := openBilling(t, d)
+	addBudget(t, s, tenancy.App{}, tokenBudget(1<<40))
+	var b db.Batch
+	b.Exec(nil, `INSERT INTO usage (tenant, task, key, kind, at, agent, owner_iss, owner_sub, key_id, provider, model,
+			input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, model_calls, tool_calls, runs, run_micros,
+			embeddings, stored_bytes, cost, charge, currency, price_version, unpriced, estimated, recorded_at) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+		SELECT 'globex-id', 't', 'k' || i, 'model', i, 'a', '', '', '', 'p', 'm', 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, '', '', FALSE, FALSE, i FROM n`)
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := s.RebuildBalances(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	once := time.Since(began)
+	a := s.NewBudgetGate(acme.ID, "")
+	for range 100 {
+		if _, err := a.ReserveUsage(t.Context(), newUsageRequest()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expireReservations(t, d)
+	began = time.Now()
+	if err := s.ExpireReservations(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if all := time.Since(began); all > 40*once+time.Second {
+		t.Errorf("it took %v, and one look takes %v", all, once)
+	}
+	wantBalance(t, s, "", "tokens", 40000, 0)
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBillingWalk sends the requests of the page about billing, and holds what it shows of the answers to what comes back.
+func TestBillingWalk(t *testing.T) {
+	page, err := os.ReadFile("../../docs/billing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, probe, found := strings.Cut(string(page), "\n## From a price to an invoice\n")
+	probe, _, _ = strings.Cut(probe, "\n## ")
+	blocks := regexp.MustCompile("(?ms)^```(\\w+)(?: (\\d+))?\n(.*?)^```").FindAllStringSubmatch(probe, -1)
+	if !found || len(blocks) < 20 || len(blocks)%2 != 0 {
+		t.Fatalf("the page has %d blocks of the walk", len(blocks))
+	}
+	h := openTestServer(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	month, token := time.Now().UTC().Format("2006-01"), ""
+	today := func(text string) string { return strings.ReplaceAll(text, "2026-11", month) }
+	for i := 0; i < len(blocks); i += 2 {
+		head, body, _ := strings.Cut(today(strings.TrimSpace(blocks[i][3])), "\n\n")
+		method, path, _ := strings.Cut(head, " ")
+		bearer := token
+		if strings.HasPrefix(path, "/admin/") {
+			bearer = testSecret
+		}
+		status := cmp.Or(blocks[i+1][2], fmt.Sprint(http.StatusOK))
+		var shown, came any
+		if err := json.Unmarshal([]byte(today(blocks[i+1][3])), &shown); err != nil {
+			t.Fatalf("%s: %v", head, err)
+		}
+		request := func() (string, bool) {
+			code, answer := h.doRequest(t, method, path, bearer, body)
+			came = nil
+			return fmt.Sprint(code, " ", answer), json.Unmarshal([]byte(answer), &came) == nil && fmt.Sprint(code) == status && matchesShown(shown, came)
+		}
+		answer, ok := request()
+		for began := time.Now(); !ok && method == http.MethodGet && time.Since(began) < 5*time.Second; answer, ok = request() {
+			time.Sleep(20 * time.Millisecond)
+		}
+		if !ok {
+			t.Fatalf("%s\nis answered %s\nand not %s %s", head, answer, status, blocks[i+1][3])
+		}
+		if made, ok := came.(map[string]any)["access_token"].(string); ok {
+			token = made
+		}
+	}
+}
+
+// matchesShown reports whether came is what a page shows, members left out aside.
+func matchesShown(shown, came any) bool {
+	switch shown := shown.(type) {
+	case map[string]any:
+		object, _ := came.(map[string]any)
+		for key, value := range shown {
+			if member, there := object[key]; !there || !matchesShown(value, member) {
+				return false
+			}
+		}
+		return object != nil
+	case []any:
+		list, _ := came.([]any)
+		for i := range min(len(shown), len(list)) {
+			if !matchesShown(shown[i], list[i]) {
+				return false
+			}
+		}
+		return len(list) == len(shown)
+	}
+	return reflect.DeepEqual(shown, came)
+}

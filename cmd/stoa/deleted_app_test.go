@@ -1,0 +1,437 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"stoa/tenancy/db/dbtest"
+)
+
+// canaryMark begins every canary of TestDeletedAppLeavesNoText.
+const canaryMark = "zq7x"
+
+// canarySet holds texts that stand for one kind of tenant text each. Test servers fill templates beside the test.
+type canarySet struct {
+	mu    sync.Mutex
+	kinds []string
+}
+
+// canary returns the canary of a kind.
+func (c *canarySet) canary(kind string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.kinds, kind) {
+		c.kinds = append(c.kinds, kind)
+	}
+	return canaryMark + kind + "z"
+}
+
+// fillTemplate replaces each {{kind}} of a template by the canary of the kind.
+func (c *canarySet) fillTemplate(template string) string {
+	for {
+		before, remaining, found := strings.Cut(template, "<<")
+		if !found {
+			return template
+		}
+		kind, after, _ := strings.Cut(remaining, ">>")
+		template = before + c.canary(kind) + after
+	}
+}
+
+// findKinds returns the kinds whose canary is in data: as it is, in hex, or in base64 at any offset.
+func (c *canarySet) findKinds(data []byte) (kinds []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := string(data)
+	folded := strings.ToLower(text)
+	for _, kind := range c.kinds {
+		canary := canaryMark + kind + "z"
+		forms := []string{canary}
+		for offset := range 3 {
+			raw := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("-", offset) + canary))
+			forms = append(forms, raw[(offset*8+5)/6:len(canary)*8/6]) // without the characters that the neighbours share
+		}
+		if strings.Contains(folded, hex.EncodeToString([]byte(canary))) || slices.ContainsFunc(forms, func(f string) bool { return strings.Contains(text, f) }) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// TestCanaryForms: the search of the test below finds a canary in every form that it claims to.
+func TestCanaryForms(t *testing.T) {
+	t.Parallel()
+	var c canarySet
+	text := []byte(`{"a":"` + c.canary("prompt") + `\n"}`)
+	for name, data := range map[string][]byte{
+		"plain": text, "hex": []byte(hex.EncodeToString(text)), "upper hex": []byte(strings.ToUpper(hex.EncodeToString(text))),
+		"base64 0": []byte(base64.StdEncoding.EncodeToString(text)), "base64 1": []byte(base64.StdEncoding.EncodeToString(append([]byte("x"), text...))),
+		"base64 2": []byte(base64.RawURLEncoding.EncodeToString(append([]byte("xy"), text...))),
+	} {
+		if got := c.findKinds(data); !slices.Equal(got, []string{"prompt"}) {
+			t.Errorf("%s: found %v", name, got)
+		}
+	}
+	if got := c.findKinds([]byte("nothing")); got != nil {
+		t.Errorf("found %v in nothing", got)
+	}
+}
+
+// canaryConfig holds tenant text in every place where a configuration may hold some. SERVER is the host of a server outside.
+const canaryConfig = `
+name: <<docname>>
+description: <<docdescription>>
+llms:
+  m:
+    provider: scripted
+    script:
+      - when: {text: "^<<pattern>>$"}
+        then: [{say: <<scriptsay>>}]
+      - when: {tool_result: fetch}
+        then: [{say: "{{result}}"}]
+      - when: {tool_result: calc}
+        then: [{say: "{{result}} <<answer>>"}]
+      - when: {tool_result: buy}
+        then: [{say: "{{result}}"}]
+      - when: {text: "fetch"}
+        then: [{call: {tool: fetch, arguments: {url: "http://<<arguser>>:<<argpass>>@SERVER/page?token=<<argtoken>>"}}}]
+      - when: {text: "buy"}
+        then: [{call: {tool: buy, arguments: {fail: false, note: <<mcpargument>>}}}]
+      - when: {text: "sum"}
+        then: [{call: {tool: calc, arguments: {expression: "1+1"}}}]
+      - when: {text: "^ask"}
+        then: [{ask: <<question>>}]
+      - when: {text: "^refuse"}
+        then: [{refuse: <<refusal>>}]
+      - when: {text: "^break"}
+        then: [{fail: {status: 400, message: <<modelerror>>}}]
+      - when: {text: "^file"}
+        then: [{artifact: {name: <<artifactname>>, media_type: text/plain, text: <<artifacttext>>}}, {artifact: {name: data, data: {<<datakey>>: <<datavalue>>}}}, {say: <<filesay>>}]
+      - when: {text: "^json"}
+        then: [{say: '{"k":"<<structured>>"}'}]
+      - then: [{say: "You said: {{text}}"}]
+  away: {provider: openai, model: gpt-4o, api_key: <<apikey>>, base_url: "http://<<urluser>>:<<urlpass>>@SERVER/v1"}
+tools:
+  fetch: {type: function, handler: http_request, description: <<tooldescription>>, credential: {url: "http://SERVER", prompt: <<credentialprompt>>}}
+  calc: {type: function, handler: calculator, require_approval: true, approval_prompt: <<approvalprompt>>}
+  shop: {url: "http://SERVER/mcp?api_key=<<toolurltoken>>", headers: {X-Key: <<header>>, Authorization: Bearer right-canary}}
+agents:
+  assistant:
+    name: <<agenttitle>>
+    description: <<agentdescription>>
+    instruction: <<instruction>>
+    global_instruction: <<globalinstruction>>
+    prompt: {role: <<promptrole>>, guidance: <<guidance>>}
+    skills: [{id: <<skillid>>, name: <<skillname>>, description: <<skilldescription>>, tags: [<<skilltag>>]}]
+    llm: m
+    tools: [fetch, calc, shop]
+    notifications: [{id: <<notificationid>>, url: "http://SERVER/told?token=<<standingtoken>>", events: [task.completed, task.failed], headers: {X-Key: <<standingheader>>}, payload: {template: "<<payload>>"}}]
+  <<agentname>>: {llm: m, instruction: <<instruction>>}
+  formal: {llm: m, structured_output: {name: <<schemaname>>, schema: {type: object, properties: {k: {type: string, description: <<schemadescription>>}}}}}
+  abroad: {llm: away}
+  other: {type: remote, url: "http://<<remoteuser>>:<<remotepass>>@SERVER/remote", credentials: {token: <<remotetoken>>}}
+  clock: {llm: m, trigger: {type: schedule, cron: "0 0 1 1 *", input: <<scheduleinput>>}}
+  hooked: {llm: m, trigger: {type: webhook, secret: a-secret-of-all-the-hooks, webhook_input: {template: "{{.text}}"}, response: {mode: callback, callback_hosts: ["SERVER"]}}}
+guardrails: {g: {input: {injection: {patterns: [<<guardpattern>>]}}}}
+storage:
+  memory: {backend: keyword}
+  checkpoint: {enabled: true, strategy: hybrid, after_tools: true, before_llm: true, interval: 1}
+`
+
+// retainedKinds are the kinds of text that stay when an app is deleted, as docs/security.md has them under "What outlives an app".
+var retainedKinds = []string{
+	"agentname", // names that a configuration gives its agents, models, tools ..., in the paths of what was changed
+	"subject",   // who did what
+	"role",      // names of roles and keys, and a role's scopes
+	"keyname",
+	"budgetname",
+	"note",   // what operators wrote as a reason or a note
+	"reason", //
+}
+
+// TestDeletedAppLeavesNoText uses an app with a canary in every kind of text that a tenant can bring, deletes it, and looks for
+// the canaries in the bytes of the database: of the SQLite file, what lies beside it and the secrets file, or of a dump, and of
+// Redis. The log is searched as well, for all that was secret.
+func TestDeletedAppLeavesNoText(t *testing.T) {
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		url := dbtest.NewSQLiteURL(t)
+		file := strings.TrimPrefix(url, "sqlite://")
+		testDeletedAppText(t, url, func(t *testing.T) (all []byte) {
+			for _, suffix := range []string{"", "-wal", "-shm", ".secrets", "-journal"} {
+				data, err := os.ReadFile(file + suffix)
+				if err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+				all = append(all, data...)
+			}
+			return all
+		})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		url := dbtest.NewPostgresURL(t)
+		testDeletedAppText(t, url, func(t *testing.T) []byte {
+			dump, err := exec.CommandContext(t.Context(), "pg_dump", "--dbname", url).Output()
+			if err != nil {
+				t.Fatalf("pg_dump: %v", err)
+			}
+			return dump
+		})
+	})
+}
+
+func testDeletedAppText(t *testing.T, database string, bytesOf func(t *testing.T) []byte) {
+	var log sharedBuffer
+	h := openServerWith(t, database, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), "../../examples/notifications.yaml")
+	var c canarySet
+	h.useCanaries(t, &c)
+	if found := c.findKinds(bytesOf(t)); len(found) < 40 {
+		t.Fatalf("before the app is deleted only %d of %d kinds are found: %v", len(found), len(c.kinds), found)
+	}
+	h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
+	var found []string
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range 500 { // files are rebuilt a second after the last deletion
+		if found = c.findKinds(bytesOf(t)); len(subtractStrings(found, retainedKinds)) == 0 {
+			break
+		}
+		<-tick.C
+	}
+	if left := subtractStrings(found, retainedKinds); len(left) > 0 {
+		t.Errorf("%d of %d kinds of text are left of a deleted app: %v", len(left), len(c.kinds), left)
+	}
+	if idle := subtractStrings(retainedKinds, found); len(idle) > 0 {
+		t.Errorf("the list of what outlives an app names what does not: %v", idle)
+	}
+	if reported := c.findKinds([]byte(log.String())); len(subtractStrings(reported, loggedKinds)) > 0 {
+		t.Errorf("the log tells %v", subtractStrings(reported, loggedKinds))
+	}
+	if keys := dumpRedis(t); len(c.findKinds(keys)) > 0 {
+		t.Errorf("Redis holds %v", c.findKinds(keys))
+	}
+	var out strings.Builder
+	if code := runCommand(t.Context(), []string{"audit", "verify", "--server", h.url}, &console{out: &out, err: &out}); code != 0 {
+		t.Errorf("the trail is no longer good:\n%s", &out)
+	}
+}
+
+// loggedKinds are the kinds that the log may tell: names that a configuration gives, and who called.
+var loggedKinds = []string{"agentname", "notificationid", "subject"}
+
+// subtractStrings returns what of list is not in the other one.
+func subtractStrings(list, without []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(without, s) })
+}
+
+// dumpRedis is every key of the test's Redis with what it holds, nothing where there is none.
+func dumpRedis(t *testing.T) (all []byte) {
+	t.Helper()
+	address := os.Getenv("STOA_TEST_REDIS")
+	if address == "" {
+		return nil
+	}
+	options, err := redis.ParseURL(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	keys := client.Scan(t.Context(), 0, "*", 1000).Iterator()
+	for keys.Next(t.Context()) {
+		value, _ := client.Dump(t.Context(), keys.Val()).Result()
+		all = append(append(all, keys.Val()...), value...)
+	}
+	return all
+}
+
+// useCanaries makes the app acme, whose every text is a canary of c, uses all of it, changes it and lets usage be billed.
+func (h *testServer) useCanaries(t *testing.T, c *canarySet) {
+	t.Helper()
+	leakyServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			http.Error(w, c.fillTemplate(`{"error":{"message":"<<upstreamerror>>"}}`), http.StatusBadRequest)
+			return
+		}
+		if r.URL.Path == "/told" || r.URL.Path == "/remote" {
+			http.Error(w, c.fillTemplate("<<refusalbody>>"), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, c.fillTemplate("<<toolresult>>"))
+	}))
+	t.Cleanup(leakyServer.Close)
+	host := strings.TrimPrefix(leakyServer.URL, "http://")
+	shop := strings.TrimPrefix(newCanaryShop(t, c), "http://")
+	config := strings.ReplaceAll(c.fillTemplate(canaryConfig), "SERVER/mcp", shop+"/mcp")
+	config = strings.ReplaceAll(config, "SERVER", host)
+	h.createPrices(t)
+	create := h.newRequest(t, "POST", "/admin/apps", testSecret, map[string]any{
+		"name": "acme", "config": config, "grants": []string{"private_network"}, "display_name": c.canary("displayname"),
+		"labels": map[string]string{c.canary("labelname"): c.canary("labelvalue")}, "secrets": map[string]string{"UPSTREAM": c.canary("secretvalue"), notificationSecretName: "whsec_" + strings.Repeat("YWFh", 10)},
+		"auth": map[string]any{"issuer": "https://" + c.canary("issuer") + ".example", "jwks_url": leakyServer.URL + "/" + c.canary("jwksurl"), "audience": c.canary("audience")},
+	})
+	create.Header.Set("Idempotency-Key", "create")
+	if status, body := h.sendRequest(t, create); status != http.StatusCreated {
+		t.Fatalf("create: %d %s", status, body)
+	}
+	base := "/admin/apps/acme"
+	h.requireStatus(t, http.StatusCreated, nil, "POST", base+"/roles", testSecret, map[string]any{"name": c.canary("role"), "scopes": []string{"agents:read"}, "description": c.canary("roledescription")})
+	h.createAPIKey(t, "acme", map[string]any{"name": c.canary("keyname")})
+	h.requireStatus(t, http.StatusCreated, nil, "POST", base+"/budgets", testSecret, map[string]any{"name": c.canary("budgetname"), "scope": map[string]any{"user": c.canary("subject")}, "unit": "calls", "amount": 1000, "window": "day", "hard": true})
+	h.requireStatus(t, http.StatusCreated, nil, "POST", base+"/credits", testSecret, map[string]any{"amount": 5, "currency": "USD", "note": c.canary("note")})
+	h.requireStatus(t, http.StatusNoContent, nil, "PUT", base+"/secrets/LATER", testSecret, map[string]any{"value": c.canary("latersecret")})
+
+	ana, op := h.createToken(t, "acme", c.canary("subject"), nil), h.createToken(t, "acme", c.canary("subject"), map[string]any{"roles": []string{"operator", "approver"}})
+	h.sendCanaries(t, c, ana, op)
+	h.deliverWebhook(t, "acme", c.canary("webhookbody"), "http://"+host+"/back?token="+c.canary("callbacktoken"), http.StatusAccepted)
+
+	// What an app was is kept as revisions, and what differs is told of.
+	changed := map[string]any{"config": strings.ReplaceAll(config, c.canary("instruction"), c.canary("laterinstruction")), "display_name": c.canary("latername")}
+	update := h.newRequest(t, "PUT", base, testSecret, changed)
+	update.Header.Set("Idempotency-Key", "update")
+	if status, body := h.sendRequest(t, update); status != http.StatusOK {
+		t.Fatalf("update: %d %s", status, body)
+	}
+	h.requireStatus(t, http.StatusOK, nil, "POST", base+"/revisions/1:restore", testSecret, nil)
+	h.requireStatus(t, http.StatusOK, nil, "POST", base+":suspend", testSecret, map[string]any{"reason": c.canary("reason")})
+	h.requireStatus(t, http.StatusOK, nil, "POST", base+":resume", testSecret, map[string]any{})
+	h.requireStatus(t, http.StatusNoContent, nil, "POST", base+"/tokens:revoke", testSecret, map[string]any{"sub": c.canary("subject")})
+	h.finalizeInvoice(t, "acme")
+	h.listAuditEntries(t, "app=acme")
+}
+
+// newCanaryShop serves MCP with a tool whose description and results are canaries.
+func newCanaryShop(t *testing.T, c *canarySet) string {
+	t.Helper()
+	behind := newLeakyServer(t)
+	frontend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		req, err := http.NewRequestWithContext(r.Context(), r.Method, behind+"/mcp", r.Body)
+		if err != nil {
+			return
+		}
+		req.Header = r.Header.Clone()
+		req.Header.Set("Authorization", "Bearer right-canary")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return
+		}
+		defer resp.Body.Close()
+		body := make([]byte, 1<<16)
+		n, _ := resp.Body.Read(body)
+		written := strings.ReplaceAll(string(body[:n]), "right-canary", c.canary("mcpresult"))
+		written = strings.ReplaceAll(written, `"inputSchema"`, `"description":"`+c.canary("mcpdescription")+`","inputSchema"`)
+		w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+		w.WriteHeader(resp.StatusCode)
+		fmt.Fprint(w, written)
+	}))
+	t.Cleanup(frontend.Close)
+	return frontend.URL
+}
+
+// sendCanaries has a user say, send, decide, supply and be told canaries.
+func (h *testServer) sendCanaries(t *testing.T, c *canarySet, ana, op string) {
+	t.Helper()
+	send := func(agent, text string, more ...any) string {
+		t.Helper()
+		status, body := h.doRequest(t, "POST", "/agents/"+agent, ana, newRPCCall("message:send", newTextMessage(text, more...)))
+		if status != http.StatusOK {
+			t.Fatalf("%s: %d %s", text, status, body)
+		}
+		return body
+	}
+	send("assistant", c.canary("message"), "message_id", c.canary("messageid"), "context_id", c.canary("contextid"), "metadata", map[string]any{c.canary("metakey"): c.canary("metavalue")})
+	send("assistant", c.canary("pattern"))
+	send(c.canary("agentname"), c.canary("othermessage"))
+	send("assistant", "file it")
+	send("assistant", "break it")
+	send("assistant", "refuse it")
+	send("assistant", "ask me")
+	send("assistant", "buy it")
+	send("formal", "json please")
+	send("abroad", c.canary("abroadmessage"))
+	send("other", c.canary("remotemessage"))
+	parts := []any{
+		map[string]any{"type": "data", "data": map[string]any{c.canary("partkey"): c.canary("partvalue")}},
+		map[string]any{"type": "file", "file": map[string]any{"name": c.canary("filename"), "mime_type": "text/plain", "file_with_bytes": base64.StdEncoding.EncodeToString([]byte("with " + c.canary("filebytes") + " inside"))}},
+	}
+	once := h.newRequest(t, "POST", "/agents/assistant", ana, newRPCCall("message:send", map[string]any{"message": map[string]any{"role": "user", "parts": parts}}))
+	once.Header.Set("Idempotency-Key", c.canary("idempotencykey"))
+	if status, body := h.sendRequest(t, once); status != http.StatusOK {
+		t.Fatalf("parts: %d %s", status, body)
+	}
+
+	for _, how := range []string{"approve", "reject"} {
+		task, call := h.createApprovalTask(t, ana)
+		body := map[string]any{"call_id": call, "comment": c.canary("comment" + how)}
+		if how == "approve" {
+			body["arguments"] = map[string]any{"expression": "2+2"}
+		}
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/tasks/"+task+"/"+how, op, body)
+		if how == "approve" {
+			h.requireStatus(t, http.StatusOK, nil, "GET", "/tasks/"+task+"/checkpoints", op, nil)
+		}
+	}
+	var waits struct {
+		Result struct {
+			TaskID string `json:"task_id"`
+		}
+	}
+	h.requireStatus(t, http.StatusOK, &waits, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("fetch it")))
+	supplied := map[string]any{"type": "tool_credential", "tool": "fetch", "value": "Bearer " + c.canary("credential")}
+	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", map[string]any{"message": map[string]any{
+		"role": "user", "task_id": waits.Result.TaskID, "parts": []any{map[string]any{"type": "data", "data": supplied}},
+	}}))
+	h.sendWithPush(t, ana, c.canary("toldmessage"), c.canary("pushid"), "http://127.0.0.1:9/x?token="+c.canary("pushtoken"))
+	waitWithin(t, 20*time.Second, "a notification fails", func() bool {
+		_, body := h.doRequest(t, "GET", "/tasks?page_size=50", ana, nil)
+		return strings.Contains(body, "completed")
+	})
+}
+
+// TestMaskedSecretKeepsItsHost: what an answer shows of an app can be put back, with the name and password of an address masked;
+// with another host it is refused, and nobody is called there. A revision brings its own secrets back.
+func TestMaskedSecretKeepsItsHost(t *testing.T) {
+	t.Parallel()
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		const config = `{"llms": {"m": {"provider": "openai", "model": "x", "api_key": "sk-zq7x", "base_url": "https://user:zq7x@one.example/v1?token=zq7x"}}, "agents": {"assistant": {"llm": "m"}}}`
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": config})
+		_, shown := h.doRequest(t, "GET", "/admin/apps/acme", testSecret, nil)
+		if strings.Contains(shown, canaryMark) || !strings.Contains(shown, `https://********@one.example/v1?token=********`) {
+			t.Fatalf("shown as %s", shown)
+		}
+		var app struct{ Config map[string]any }
+		h.requireStatus(t, http.StatusOK, &app, "GET", "/admin/apps/acme", testSecret, nil)
+		replaceConfig := func(host, path string) (int, string) {
+			model := app.Config["llms"].(map[string]any)["m"].(map[string]any)
+			model["base_url"] = "https://********@" + host + path + "?token=********"
+			return h.doRequest(t, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": app.Config})
+		}
+		if status, body := replaceConfig("one.example", "/v2"); status != http.StatusOK {
+			t.Errorf("another path: %d %s", status, body)
+		}
+		status, body := replaceConfig("eve.example", "/v1")
+		if status != http.StatusBadRequest || !strings.Contains(body, `"path":"llms.m.api_key"`) || !strings.Contains(body, `"path":"llms.m.base_url"`) || strings.Contains(body, canaryMark) {
+			t.Errorf("another host: %d %s", status, body)
+		}
+		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme/revisions/1:restore", testSecret, nil)
+		_, trail := h.doRequest(t, "GET", "/admin/audit?app=acme", testSecret, nil)
+		if strings.Contains(trail, canaryMark) || strings.Contains(trail, "one.example") || !strings.Contains(trail, `"config.llms.m.base_url":{"after":"hmac-sha256:`) {
+			t.Errorf("the trail: %s", trail)
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"maps"
+	"net/http"
+	"testing"
+)
+
+// addProtocolRoutes are what the surfaces for clients of other protocols than A2A answer: how a stranger would try a route, and what a
+// caller must have for it.
+func addProtocolRoutes() {
+	row := func(key string, n accessRule, probes ...isolationProbe) {
+		routeAccess[key], routeProbes[key] = n, probes
+	}
+
+	chat := func(agent string) func(x appIDs) any {
+		return func(x appIDs) any {
+			return map[string]any{"model": x.replaceIDs(agent), "messages": []any{map[string]any{"role": "user", "content": "hello"}}}
+		}
+	}
+	row("POST /openai/v1/chat/completions",
+		accessRule{path: "/apps/acme/openai/v1/chat/completions", body: chat("assistant")(unknownIDs), anyOf: assistantScopes()},
+		isolationProbe{path: "/openai/v1/chat/completions", body: chat("{agent}")}, isolationProbe{path: "/apps/{app}/openai/v1/chat/completions", body: chat("assistant")})
+	row("GET /openai/v1/models", accessRule{path: "/apps/acme/openai/v1/models", access: discoveryOnly}, isolationProbe{path: "/apps/{app}/openai/v1/models"})
+	row("GET /openai/v1/models/{agent}", accessRule{path: "/apps/acme/openai/v1/models/assistant", access: discoveryOnly},
+		isolationProbe{path: "/openai/v1/models/{agent}"}, isolationProbe{path: "/apps/{app}/openai/v1/models/{agent}"})
+
+	row("GET /api/openapi.json", accessRule{path: "/api/openapi.json", access: anyCaller}, isolationProbe{path: "/api/openapi.json"})
+	row("POST /mcp/{agent}", accessRule{access: byMethod}) // probeMCP and checkMCPAccess
+}
+
+func init() { addProtocolRoutes() }
+
+// newToolCallParams are calls of an agent's tool that name somebody else's ids.
+func newToolCallParams(args func(x appIDs) map[string]any) func(x appIDs) any {
+	return func(x appIDs) any { return map[string]any{"name": "assistant", "arguments": args(x)} }
+}
+
+// statelessCall is a call of MCP's newest revision, which says in headers as well what it is.
+type statelessCall map[string]any
+
+const mcpLatestVersion = "2026-07-28"
+
+func (l statelessCall) headers(h http.Header) {
+	h.Set("MCP-Protocol-Version", mcpLatestVersion)
+	h.Set("Mcp-Method", l["method"].(string))
+	if name, ok := l["params"].(map[string]any)["name"].(string); ok {
+		h.Set("Mcp-Name", name)
+	}
+}
+
+// newMCPCall is a call of a method, alone or within a session.
+func newMCPCall(method string, alone bool, params any) any {
+	call := newRPCCall(method, params)
+	if !alone {
+		return call
+	}
+	written := maps.Clone(params.(map[string]any))
+	if written == nil {
+		written = map[string]any{}
+	}
+	written["_meta"] = map[string]any{"io.modelcontextprotocol/protocolVersion": mcpLatestVersion, "io.modelcontextprotocol/clientCapabilities": map[string]any{}}
+	call["params"] = written
+	return statelessCall(call)
+}
+
+// mcpMethods are the methods of an agent's MCP server, with what a stranger would say and what a caller needs.
+var mcpMethods = []struct {
+	method string
+	alone  bool
+	any    []string
+	params []func(x appIDs) any
+}{
+	{"server/discover", true, assistantScopes(), []func(appIDs) any{emptyBody}},
+	{"tools/call", true, assistantScopes(), []func(appIDs) any{
+		newToolCallParams(func(x appIDs) map[string]any { return map[string]any{"message": "mine now", "task_id": x.task} }),
+		newToolCallParams(func(x appIDs) map[string]any { return map[string]any{"message": "recall", "context_id": x.context} }),
+	}},
+	{"initialize", false, assistantScopes(), []func(appIDs) any{func(appIDs) any { return map[string]any{"protocolVersion": "2025-11-25"} }}},
+	{"ping", false, assistantScopes(), []func(appIDs) any{emptyBody}},
+	{"tools/list", false, assistantScopes(), []func(appIDs) any{emptyBody}},
+	{"tools/call", false, assistantScopes(), []func(appIDs) any{
+		newToolCallParams(func(appIDs) map[string]any { return map[string]any{"message": "hello"} }),
+		newToolCallParams(func(x appIDs) map[string]any { return map[string]any{"message": "mine now", "task_id": x.task} }),
+		newToolCallParams(func(x appIDs) map[string]any { return map[string]any{"message": "mine now", "task_id": x.approvalTask} }),
+		newToolCallParams(func(x appIDs) map[string]any { return map[string]any{"message": "recall", "context_id": x.context} }),
+	}},
+	{"notifications/initialized", false, assistantScopes(), []func(appIDs) any{emptyBody}},
+	{"notifications/cancelled", false, assistantScopes("tasks:cancel"), []func(appIDs) any{func(appIDs) any { return map[string]any{"requestId": 1} }}},
+}
+
+// probeMCP tries the ids with every method of an agent's MCP server, and to cancel a call of its owner's session.
+func (h *testServer) probeMCP(t *testing.T, token string, x appIDs) {
+	t.Helper()
+	for _, m := range mcpMethods {
+		for _, params := range m.params {
+			for _, path := range []string{"/mcp/assistant", "/mcp/{agent}", "/apps/{app}/mcp/assistant"} {
+				h.requireIsolated(t, token, http.MethodPost, isolationProbe{path: path, body: func(x appIDs) any { return newMCPCall(m.method, m.alone, params(x)) }}, x)
+				h.requireIsolated(t, token, http.MethodPost, isolationProbe{path: path, header: "MCP-Session-Id", value: "{message}", body: func(x appIDs) any { return newMCPCall(m.method, m.alone, params(x)) }}, x)
+			}
+		}
+	}
+}
+
+// checkMCPAccess has every caller use every method.
+func (h *testServer) checkMCPAccess(t *testing.T, callers []matrixCaller) {
+	t.Helper()
+	for _, m := range mcpMethods {
+		for _, c := range callers {
+			h.checkAccess(t, m.method, http.MethodPost, "/apps/acme/mcp/assistant", newMCPCall(m.method, m.alone, m.params[0](unknownIDs)), accessRule{anyOf: m.any}, c)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"stoa/agentsvc/store"
+)
+
+// TestStoredBytes: an app that stores as much as it may is refused in every dialect, and told what helps; another is answered,
+// and when its retention has deleted something the app is answered as well.
+func TestStoredBytes(t *testing.T) {
+	t.Parallel()
+	database := "sqlite://" + filepath.Join(t.TempDir(), "stoa.db")
+	mine, err := loadDefaultApp(exampleConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, host, shutdownTimeout, most := 0, "127.0.0.1", time.Duration(0), int64(400_000)
+	s, err := resolveSettings(flags{Database: &database, Port: &port, Host: &host, ShutdownTimeout: &shutdownTimeout, AppStoredBytes: &most}, mine.cfg.Load())
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, err := openServer(t.Context(), s, mine, newTestLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := startTestServer(t, opened)
+	h.createApp(t, "acme", quietApp)
+	h.createApp(t, "globex", quietApp)
+	ana, ben := h.createToken(t, "acme", "ana", nil), h.createToken(t, "globex", "ben", nil)
+	text, status, answer := strings.Repeat("x", 50_000), http.StatusOK, ""
+	for range 50 {
+		if status, answer = h.doRequest(t, "POST", "/agents/a", ana, newRPCCall("message/send", newTextMessage(text))); status != http.StatusOK {
+			break
+		}
+	}
+	if status != http.StatusTooManyRequests {
+		t.Fatalf("50 messages of 50 kB where an app may store 400 kB: %d %.300s", status, answer)
+	}
+	camel := map[string]any{"message": map[string]any{"messageId": "m1", "role": "user", "parts": []any{map[string]any{"text": text}}}}
+	for path, body := range map[string]any{
+		"/agents/a":                   newRPCCall("message/send", newTextMessage(text)),
+		"/v1/agents/a/message:send":   camel,
+		"/a2a/a":                      newRPCCall("message/send", camel),
+		"/mcp/a":                      newRPCCall("tools/call", map[string]any{"name": "a", "arguments": map[string]any{"message": text}}),
+		"/openai/v1/chat/completions": map[string]any{"model": "a", "messages": []any{map[string]any{"role": "user", "content": text}}},
+	} {
+		if status, answer := h.doRequest(t, "POST", path, ana, body); status != http.StatusTooManyRequests || !strings.Contains(answer, "storage.retention") {
+			t.Errorf("%s: %d %.300s, want 429 and what helps", path, status, answer)
+		}
+	}
+	_, err = callGRPC(t, h.dialGRPC(t), ana, service10+"SendMessage", `{"message": {"messageId": "m2", "role": "ROLE_USER", "parts": [{"text": "`+text+`"}]}}`, "a")
+	if got := grpcstatus.Convert(err); got.Code() != codes.ResourceExhausted || !strings.Contains(got.Message(), "storage.retention") {
+		t.Errorf("over gRPC: %v", err)
+	}
+	if n := h.storageQuota.RefusedWrites(); n < 7 {
+		t.Errorf("%d writes are counted as refused, want 7", n)
+	}
+	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/a", ben, newRPCCall("message/send", newTextMessage(text)))
+
+	acme, err := h.apps.LoadApp(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.New(h.db, acme.ID).SweepExpired(t.Context(), store.Retention{Tasks: time.Nanosecond, Sessions: time.Nanosecond}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.storageQuota.MeasureTenant(t.Context(), acme.ID); err != nil {
+		t.Fatal(err)
+	}
+	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/a", ana, newRPCCall("message/send", newTextMessage(text)))
+}

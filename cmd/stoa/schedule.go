@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface/webhook"
+	"stoa/agentsvc/trigger"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// runSchedules starts agents by their schedules until ctx ends.
+func (h *server) runSchedules(ctx context.Context) error {
+	c := trigger.NewScheduler(h.db, trigger.SchedulerOptions{LoadSchedules: h.loadSchedules, StartTick: h.startTick, Log: h.log})
+	defer h.bus.WatchTopic(tenancy.TopicApp, func(string) { c.Wake() })()
+	return c.Run(ctx)
+}
+
+// loadSchedules reads the schedules of an app. One that does not answer, and one whose configuration does not load, has none.
+func (h *server) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedules, error) {
+	s, err := h.apps.LoadSnapshot(ctx, id, 0)
+	if err != nil {
+		return trigger.AppSchedules{}, err
+	}
+	p := trigger.AppSchedules{Generation: s.App.Generation, Crons: map[string]*trigger.Cron{}}
+	cfg := h.defaultApp.cfg.Load()
+	if id != tenancy.DefaultID {
+		if s.App.Status != tenancy.Active {
+			return p, nil
+		}
+		cfg, err = config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, OperatorKey: lookupEnv})
+		if err != nil {
+			h.log.Warn("the schedules of an app are not kept: its configuration does not load", "app", s.App.Name)
+			return p, nil //nolint:nilerr // whoever calls the app is told
+		}
+	}
+	for name, a := range cfg.Agents {
+		if t := a.Trigger; t != nil && t.Enabled && t.Type == "schedule" {
+			c, err := trigger.ParseCron(t.Cron, t.Timezone)
+			if err != nil {
+				h.log.Warn("a schedule is not kept", "app", s.App.Name, "agent", name, "error", err)
+				continue
+			}
+			p.Crons[name] = c
+		}
+	}
+	return p, nil
+}
+
+// startTick starts the agent of a tick.
+func (h *server) startTick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID, error) {
+	a, of, release, err := h.runtimes.Acquire(ctx, t.Tenant)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	id, err := a.StartTick(ctx, t)
+	if h.metrics != nil && !errors.Is(err, trigger.ErrNoSchedule) {
+		h.metrics.recordTick(of.Name, err)
+	}
+	return id, err
+}
+
+// webhookOptions is what the surface of webhooks needs.
+func (h *server) webhookOptions() webhook.Options {
+	o := webhook.Options{DB: h.db}
+	if h.metrics != nil {
+		o.OnDelivery = h.metrics.recordDelivery
+	}
+	return o
+}

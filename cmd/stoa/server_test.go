@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"stoa/cmd/stoa/stoatest"
+	"stoa/tenancy/db/dbtest"
+)
+
+// testServer is a whole serving process inside the test.
+type testServer struct {
+	*server
+	url string
+}
+
+const testSecret = stoatest.AdminSecret
+
+// onEachEngine runs f against a house on each engine, both beside each other: it is the last thing that a test does.
+func onEachEngine(t *testing.T, f func(t *testing.T, h *testServer)) {
+	t.Helper()
+	onEachEngineWith(t, exampleConfig, f)
+}
+
+// onEachEngineWith is onEachEngine with a configuration of the test's own.
+func onEachEngineWith(t *testing.T, config string, f func(t *testing.T, h *testServer)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		f(t, openServerWith(t, dbtest.NewSQLiteURL(t), newTestLog(t), config))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		f(t, openServerWith(t, dbtest.NewPostgresURL(t), newTestLog(t), config))
+	})
+}
+
+// exampleConfig is what a house serves where its test brings nothing.
+const exampleConfig = "../../examples/default.yaml"
+
+// openTestServer serves the default example on database until the test ends.
+func openTestServer(t testing.TB, database string) *testServer {
+	t.Helper()
+	return openLoggedServer(t, database, newTestLog(t))
+}
+
+// newTestLog is the log of a house that nobody reads, but for whoever asks for it.
+func newTestLog(t testing.TB) *slog.Logger {
+	if os.Getenv("STOA_TEST_LOG") != "" {
+		return slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// openLoggedServer is openTestServer with a log.
+func openLoggedServer(t testing.TB, database string, log *slog.Logger) *testServer {
+	t.Helper()
+	return openServerWith(t, database, log, exampleConfig)
+}
+
+// openServerWith is openLoggedServer with a configuration of the test's own.
+func openServerWith(t testing.TB, database string, log *slog.Logger, config string) *testServer {
+	t.Helper()
+	h, err := prepareServer(t, database, log, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startTestServer(t, h)
+}
+
+// prepareServer makes a house of a configuration ready to serve.
+func prepareServer(t testing.TB, database string, log *slog.Logger, config string) (*server, error) {
+	t.Helper()
+	mine, err := loadDefaultApp(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, host := 0, "127.0.0.1"
+	s, err := resolveSettings(flags{Database: &database, Port: &port, Host: &host}, mine.cfg.Load())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openServer(t.Context(), s, mine, log)
+}
+
+// startTestServer serves h until the test ends.
+func startTestServer(t testing.TB, h *server) *testServer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- h.serveListener(ctx, l, func() {}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if err := h.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return &testServer{h, "http://" + l.Addr().String()}
+}
+
+// doRequest sends a request and returns status and body. A body that is no string is sent as JSON.
+func (h *testServer) doRequest(t testing.TB, method, path, bearer string, body any) (int, string) {
+	t.Helper()
+	return h.sendRequest(t, h.newRequest(t, method, path, bearer, body))
+}
+
+// sendRequest sends req. An answer that takes longer than twenty seconds fails the test.
+func (h *testServer) sendRequest(t testing.TB, req *http.Request) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	resp, err := http.DefaultClient.Do(req.WithContext(ctx))
+	if err != nil {
+		t.Fatalf("%s %s: %v", req.Method, req.URL.Path, err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", req.Method, req.URL.Path, err)
+	}
+	return resp.StatusCode, string(raw)
+}
+
+func (h *testServer) newRequest(t testing.TB, method, path, bearer string, body any) *http.Request {
+	t.Helper()
+	var r io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		r = strings.NewReader(b)
+	default:
+		raw, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequest(method, h.url+path, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	if r != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if b, ok := body.(interface{ headers(h http.Header) }); ok {
+		b.headers(req.Header)
+	}
+	return req
+}
+
+// requireStatus asks and fails the test unless the answer has that status; into, where not nil, receives it.
+func (h *testServer) requireStatus(t testing.TB, status int, into any, method, path, bearer string, body any) {
+	t.Helper()
+	got, text := h.doRequest(t, method, path, bearer, body)
+	if got != status {
+		t.Fatalf("%s %s: %d %s, want %d", method, path, got, text, status)
+	}
+	if into != nil {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatalf("%s %s: %v in %s", method, path, err, text)
+		}
+	}
+}
+
+// createToken mints a token of an app.
+func (h *testServer) createToken(t *testing.T, app, sub string, more map[string]any) string {
+	t.Helper()
+	body := map[string]any{"sub": sub}
+	for k, v := range more {
+		body[k] = v
+	}
+	var out struct {
+		AccessToken string `json:"access_token"`
+	}
+	h.requireStatus(t, http.StatusCreated, &out, "POST", "/admin/apps/"+app+"/tokens", testSecret, body)
+	return out.AccessToken
+}
+
+// newRPCCall is a JSON-RPC envelope.
+func newRPCCall(method string, params any) map[string]any {
+	return map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+}
+
+// newTextMessage is the params of a message with text, and what else is given of it.
+func newTextMessage(text string, more ...any) map[string]any {
+	m := map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}
+	for i := 0; i+1 < len(more); i += 2 {
+		m[fmt.Sprint(more[i])] = more[i+1]
+	}
+	return map[string]any{"message": m}
+}

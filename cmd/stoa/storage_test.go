@@ -1,0 +1,41 @@
+package main
+
+import (
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// TestSampleStorage: whichever processes measure what an app stores, it is noted once in an hour.
+func TestSampleStorage(t *testing.T) {
+	t.Parallel()
+	h := openTestServer(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
+	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", "", newRPCCall("message/send", newTextMessage("hello")))
+	for range 2 { // processes
+		s := newSweeper(h.server)
+		for range 2 {
+			if err := s.sweepDueApps(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if w := s.apps[tenancy.DefaultID].storage; w.recordedHour.IsZero() || w.nextAt.After(time.Now().Add(time.Hour)) {
+			t.Errorf("measured %+v", w)
+		}
+		if err := s.lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var n, bytes int64
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&n, &bytes) }, `SELECT COUNT(*), MIN(bytes) FROM stored_sample WHERE tenant = 'default'`)
+	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if n != 1 || bytes < 100 {
+		t.Errorf("%d samples, of %d bytes", n, bytes)
+	}
+}

@@ -1,0 +1,128 @@
+package tenancy_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// testRuntime is what the tests build of an app.
+type testRuntime struct {
+	config string
+	secret string // the one named S
+	closed atomic.Int64
+}
+
+func (h *testRuntime) Close() error {
+	h.closed.Add(1)
+	return nil
+}
+
+type testCache = tenancy.RuntimeCache[*testRuntime]
+
+// runtimeBuilder counts and remembers what it builds.
+type runtimeBuilder struct {
+	mu    sync.Mutex
+	built []*testRuntime
+	hook  func(ctx context.Context, s *tenancy.Snapshot) error // may refuse or delay
+}
+
+func (b *runtimeBuilder) buildRuntime(ctx context.Context, s *tenancy.Snapshot) (*testRuntime, error) {
+	secret, _ := s.Secret("S")
+	h := &testRuntime{config: string(s.Config), secret: secret}
+	b.mu.Lock()
+	hook := b.hook
+	b.built = append(b.built, h)
+	b.mu.Unlock()
+	if hook != nil {
+		if err := hook(ctx, s); err != nil {
+			h.closed.Add(1)
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+func (b *runtimeBuilder) setHook(hook func(ctx context.Context, s *tenancy.Snapshot) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hook = hook
+}
+
+func (b *runtimeBuilder) countBuilt() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.built)
+}
+
+// countOpen returns how many of what was built is not closed. What was closed twice fails the test.
+func (b *runtimeBuilder) countOpen(t testing.TB) int {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for i, h := range b.built {
+		switch closed := h.closed.Load(); closed {
+		case 0:
+			n++
+		case 1:
+		default:
+			t.Errorf("value %d was closed %d times", i, closed)
+		}
+	}
+	return n
+}
+
+// newTestCache returns a live set of s that runs until the test ends, when everything it built must be closed.
+func newTestCache(t testing.TB, s *tenancy.Service, b *runtimeBuilder, o tenancy.RuntimeCacheOptions) *testCache {
+	t.Helper()
+	if b == nil {
+		b = &runtimeBuilder{}
+	}
+	o.Log = slog.New(slog.DiscardHandler)
+	l := tenancy.NewRuntimeCache(s, b.buildRuntime, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		wantErr(t, <-done, context.Canceled)
+		l.Close()
+		if n := b.countOpen(t); n != 0 {
+			t.Errorf("%d values are open after Close", n)
+		}
+	})
+	return l
+}
+
+// acquireRuntime acquires and fails the test where that fails.
+func acquireRuntime(t testing.TB, l *testCache, id db.ID) (*testRuntime, *tenancy.App, func()) {
+	t.Helper()
+	h, app, release, err := l.Acquire(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, app, release
+}
+
+// acquireConfig acquires, releases and returns what it saw.
+func acquireConfig(t testing.TB, l *testCache, id db.ID) (config string, err error) {
+	t.Helper()
+	h, _, release, err := l.Acquire(t.Context(), id)
+	defer release()
+	if err != nil {
+		return "", err
+	}
+	if h.closed.Load() != 0 {
+		t.Error("a closed value was handed out")
+	}
+	return h.config, nil
+}
+
+var errBuild = errors.New("upstream said no")

@@ -1,0 +1,197 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"stoa/tenancy/db"
+)
+
+// buildGrace is how long a build may take to notice that its deadline has passed.
+const buildGrace = time.Second
+
+// currentLoad returns the look at an app that is under way, a new one if it is due, or nothing if there is nothing to wait
+// for. The error is that of a look not long ago.
+func (l *RuntimeCache[T]) currentLoad(s *cacheEntry[T]) (*entryLoad, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.evicted:
+		if l.ctx.Err() != nil {
+			return nil, ErrClosed
+		}
+		return nil, errEvicted
+	case s.load != nil:
+		return s.load, nil
+	case s.isCurrent() && s.instance.Load() != nil:
+		return nil, nil
+	case s.isCurrent() && s.err != nil && time.Now().Before(s.errUntil):
+		return nil, s.err
+	}
+	return l.startLoad(s)
+}
+
+// refreshEntry begins a look without anyone waiting, and reports whether it did: not where one is under way.
+func (l *RuntimeCache[T]) refreshEntry(s *cacheEntry[T]) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.evicted || s.load != nil {
+		return false
+	}
+	_, err := l.startLoad(s)
+	return err == nil
+}
+
+// startLoad begins a look. s.mu is held and there is none under way.
+func (l *RuntimeCache[T]) startLoad(s *cacheEntry[T]) (*entryLoad, error) {
+	f := &entryLoad{done: make(chan struct{})}
+	signals := s.signals.Load()
+	if !l.startGoroutine(func() { l.runLoad(s, f, signals) }) {
+		return nil, ErrClosed
+	}
+	s.load = f
+	return f, nil
+}
+
+// runLoad takes a look and puts what came of it in place. An old unit stays where building fails. What has changed is told once
+// it is in place and before the next look: who begins after that finds it, and who began before is there to be stopped.
+func (l *RuntimeCache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
+	ctx, cancel := context.WithTimeout(l.ctx, l.options.BuildTimeout)
+	defer cancel()
+	next, changed, err := l.loadInstance(ctx, s)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		l.options.Log.ErrorContext(ctx, "app cannot be loaded", "app", s.key.id, "revision", s.key.revision, "error", err)
+	}
+
+	s.mu.Lock()
+	old := s.instance.Load()
+	gone := errors.Is(err, ErrNotFound)
+	if s.evicted { // the set was closed
+		old, next, gone = next, nil, true
+	} else if next != nil || gone {
+		s.instance.Store(next)
+	}
+	s.mu.Unlock()
+
+	if changed != nil {
+		l.options.OnChange(*changed)
+	}
+
+	s.mu.Lock()
+	s.handledSignals.Store(signals)
+	s.load = nil
+	s.recordResult(err, l.options.FailureTTL)
+	if s.signals.Load() != signals && s.instance.Load() != nil {
+		_, _ = l.startLoad(s)
+	}
+	s.mu.Unlock()
+
+	f.err = err
+	close(f.done)
+	if old != nil && (next != nil || gone) {
+		old.removeUser()
+	}
+}
+
+// loadInstance reads an app and returns the unit to put in place, nil if the one that is there stays, and the app's record where it
+// is not the one that was loaded.
+func (l *RuntimeCache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *instance[T], changed *App, err error) {
+	old, began := s.instance.Load(), time.Now()
+	snap, err := l.apps.LoadSnapshot(ctx, s.key.id, s.key.revision)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		if old != nil {
+			gone := *old.app.Load()
+			gone.Status = Deleting
+			changed = &gone
+		}
+		return nil, changed, err
+	case err != nil:
+		return nil, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	app := &snap.App
+	s.seenGeneration.Store(app.Generation)
+	if old != nil && old.app.Load().Generation != app.Generation {
+		changed = app
+	}
+	switch {
+	case app.Status == Suspended:
+		u := newInstance(l, s, app)
+		u.suspended = true
+		return u, changed, nil
+	case old != nil && !old.suspended && old.app.Load().hasSameBuild(app):
+		old.app.Store(app)
+		return nil, changed, nil
+	case old != nil && !old.suspended:
+		old.app.Store(old.app.Load().withRecordOf(app))
+	}
+	value, err := l.buildWithDeadline(ctx, s, snap)
+	l.options.OnBuild(time.Since(began), err)
+	if err != nil {
+		return nil, changed, fmt.Errorf("%w: build app %s: %w", ErrUnavailable, app.Name, err)
+	}
+	u := newInstance(l, s, app)
+	u.value = value
+	return u, changed, nil
+}
+
+// buildWithDeadline builds, and returns soon after the deadline even if the build does not. A value that comes too late is
+// closed, and until then there is no other attempt.
+func (l *RuntimeCache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T], snap *Snapshot) (value T, err error) {
+	if !s.building.CompareAndSwap(false, true) {
+		return value, errors.New("an earlier build of it still hangs")
+	}
+	type outcome struct {
+		value T
+		err   error
+	}
+	built := make(chan outcome)
+	late := make(chan struct{})
+	go func() {
+		v, err := l.buildSafely(ctx, snap)
+		select {
+		case built <- outcome{v, err}:
+		case <-late:
+			if err == nil {
+				l.closeValue(s.key.id, v)
+			}
+			s.building.Store(false)
+		}
+	}()
+	var overdue <-chan time.Time
+	deadline := ctx.Done()
+	for {
+		select {
+		case o := <-built:
+			s.building.Store(false) // before the next look, which may follow at once
+			return o.value, o.err
+		case <-deadline:
+			t := time.NewTimer(buildGrace)
+			defer t.Stop()
+			deadline, overdue = nil, t.C
+		case <-overdue:
+			close(late)
+			return value, fmt.Errorf("it took longer than %v", l.options.BuildTimeout)
+		}
+	}
+}
+
+// buildSafely builds and makes a panic an error: what a tenant configured must not end the process.
+func (l *RuntimeCache[T]) buildSafely(ctx context.Context, snap *Snapshot) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.options.Log.ErrorContext(ctx, "panic while building an app", "app", snap.App.ID, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return l.build(ctx, snap)
+}
+
+func (l *RuntimeCache[T]) closeValue(id db.ID, value T) {
+	if err := value.Close(); err != nil {
+		l.options.Log.Error("close an app's old value", "app", id, "error", err)
+	}
+}

@@ -1,0 +1,102 @@
+package tenancy
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestChanges: of two documents the paths that differ are told, with hashes that are equal where the values are, and that
+// nobody finds a value by without the key.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ was, now, want string }{
+		"same":  {`{"a":1}`, `{"a":1}`, ``},
+		"value": {`{"a":1,"b":2}`, `{"a":1,"b":3}`, `b:ba`},
+		"more":  {`{"a":1}`, `{"a":1,"b":1}`, `b:a`},
+		"less":  {`{"a":1,"b":1}`, `{"a":1}`, `b:b`},
+		"null":  {`{"a":null}`, `{}`, `a:b`},
+		"list":  {`{"a":[1,2]}`, `{"a":[2,1]}`, `a:ba`},
+		"all":   {`{}`, `{"a":1,"b":{"c":2}}`, `a:a b:a`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newChangeSet(newRandomHasher())
+			c.compareValues(decodeDocument(t, tt.was), decodeDocument(t, tt.now))
+			var got []string
+			for _, path := range slices.Sorted(maps.Keys(c.paths)) {
+				hashes := c.paths[path].(map[string]any)
+				word := path + ":"
+				for _, side := range []string{"before", "after"} {
+					if h, ok := hashes[side]; ok && isHash(h) {
+						word += side[:1]
+					}
+				}
+				if hashes["before"] == hashes["after"] {
+					t.Errorf("%s: the same hash before and after", path)
+				}
+				got = append(got, word)
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("changes %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestChangesBound: an entry names no more than so many paths, and says how many it leaves out.
+func TestChangesBound(t *testing.T) {
+	t.Parallel()
+	doc := map[string]any{}
+	for i := range maxChangedPaths + 7 {
+		doc[fmt.Sprintf("p%04d", i)] = i
+	}
+	c, detail := newChangeSet(newRandomHasher()), map[string]any{}
+	c.compareValues(nil, doc)
+	c.addToDetail(detail)
+	if len(detail["changes"].(map[string]any)) != maxChangedPaths || detail["more_changes"] != 7 {
+		t.Errorf("%d changes and %v more", len(c.paths), detail["more_changes"])
+	}
+}
+
+// TestHasher: each app has hashes of its own, which stay the same under another master key.
+func TestHasher(t *testing.T) {
+	t.Parallel()
+	old, err := NewKeyring(make([]byte, keySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := NewKeyring([]byte(strings.Repeat("n", keySize)), make([]byte, keySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func(k *Keyring, scope string, wrapped []byte) string {
+		fieldCipher, err := k.NewFieldCipher(scope, wrapped)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fieldCipher.hasher.Sum([]byte("yes"))
+	}
+	a, b := old.NewDataKey("a"), old.NewDataKey("b")
+	again, err := both.RewrapDataKey("a", a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := sum(old, "a", a); h == sum(old, "b", b) || h != sum(both, "a", again) || !isHash(h) {
+		t.Errorf("hash %q, of another app %q, under another master key %q", h, sum(old, "b", b), sum(both, "a", again))
+	}
+	if h := (Hasher{}).Sum([]byte("yes")); h != "" {
+		t.Errorf("without a key the hash is %q", h)
+	}
+}
+
+func decodeDocument(t *testing.T, src string) (v map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(src), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

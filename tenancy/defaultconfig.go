@@ -1,0 +1,74 @@
+package tenancy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"stoa/tenancy/db"
+)
+
+// actionConfigLoad is what the trail calls it that a process has taken up another configuration of the default app.
+const actionConfigLoad = "config.load"
+
+// AuditDefaultConfig puts on the audit trail that the default app's configuration is another than the one noted last, by whichever
+// process: at a start, or with what it was before after a change of its file.
+func (s *Service) AuditDefaultConfig(ctx context.Context) error {
+	configured := s.defaultApp.Load()
+	if configured == nil {
+		return nil
+	}
+	fingerprint, err := s.configFingerprint(configured.config)
+	if err != nil {
+		return fmt.Errorf("note the default configuration: %w", err)
+	}
+	hasher, err := s.defaultAppHasher()
+	if err != nil {
+		return err
+	}
+	detail := map[string]any{"fingerprint": fingerprint}
+	if previous := s.auditedConfig.Swap(&configured.config); previous != nil {
+		changes := newChangeSet(hasher)
+		s.compareConfigs(changes, *previous, configured.config)
+		changes.addToDetail(detail)
+	}
+	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		var last string
+		err := tx.Query(ctx, func(row db.Row) error { return row.Scan(&last) },
+			`SELECT detail FROM audit WHERE app = $1 AND app_id = $2 AND action = $3 ORDER BY at DESC, id DESC LIMIT 1`, DefaultName, string(DefaultID), actionConfigLoad)
+		if err != nil {
+			return err
+		}
+		var known struct{ Fingerprint string }
+		if last != "" {
+			if err := json.Unmarshal([]byte(last), &known); err != nil {
+				return err
+			}
+		}
+		if known.Fingerprint == fingerprint {
+			return nil
+		}
+		return InsertAuditEntry(ctx, tx, AuditEntry{Actor: System, Action: actionConfigLoad, App: DefaultName, AppID: DefaultID, Detail: detail})
+	})
+	if err != nil {
+		return fmt.Errorf("note the default configuration: %w", err)
+	}
+	return nil
+}
+
+// configFingerprint tells configurations apart, as far as they are not secret.
+func (s *Service) configFingerprint(config []byte) (string, error) {
+	if s.options.DecodeConfig != nil && s.options.MaskConfig != nil {
+		doc, err := s.options.DecodeConfig(config)
+		if err != nil {
+			return "", err
+		}
+		if config, err = json.Marshal(s.options.MaskConfig(doc)); err != nil {
+			return "", err
+		}
+	}
+	sum := sha256.Sum256(config)
+	return hex.EncodeToString(sum[:]), nil
+}

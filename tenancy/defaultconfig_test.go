@@ -1,0 +1,53 @@
+package tenancy_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestAuditDefaultConfig: each configuration of the default app stands on the trail once, however many processes start with it.
+func TestAuditDefaultConfig(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		note := func(s *tenancy.Service, config string) {
+			t.Helper()
+			s.SetDefaultApp("", []byte(config))
+			if err := s.AuditDefaultConfig(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := newService(t, d).AuditDefaultConfig(t.Context()); err != nil { // there is none
+			t.Fatal(err)
+		}
+		one, two := newService(t, d), newService(t, d)
+		note(one, `{"a":1,"key":"hush"}`)
+		note(two, `{"a":1,"key":"hush"}`)
+		note(one, `{"a":1,"key":"hush"}`) // its file was touched
+		note(one, `{"a":2,"key":"hush"}`)
+		note(two, `{"a":2,"key":"hush"}`)
+		entries, _, err := one.ListAuditEntries(t.Context(), tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{Action: "config.load"}, Size: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range entries {
+			delete(e.Detail, "fingerprint")
+			raw, err := json.Marshal(e.Detail)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, e.Actor+" "+e.App+" "+hashPattern.ReplaceAllString(string(raw), "#"))
+		}
+		want := []string{`stoa default {"changes":{"config.a":{"after":"#","before":"#"}}}`, `stoa default {}`}
+		if diff := cmp.Diff(want, got); diff != "" || strings.Contains(strings.Join(got, ""), "hush") {
+			t.Errorf("the trail (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"stoa/tenancy/db"
+)
+
+// RevokeTokens refuses, from now on, every token of the app that was issued until now, or with a subject those of the subject.
+// New tokens are taken at once: their time of issue is that of [App.TokenIssueTime].
+func (s *Service) RevokeTokens(ctx context.Context, actor, app, subject string) error {
+	if err := checkText("sub", subject, 500); err != nil {
+		return err
+	}
+	if strings.HasPrefix(subject, apiKeySubject) {
+		return invalidField("sub", "names that begin with %q are API keys, which are not revoked but deleted", apiKeySubject)
+	}
+	detail := map[string]any{}
+	if subject != "" {
+		detail["sub"] = subject
+	}
+	if app == DefaultName {
+		return s.revokeDefaultTokens(ctx, actor, subject, detail)
+	}
+	_, err := s.changeApp(ctx, actor, "app.tokens.revoke", app, false, func(e *appEdit) error {
+		if len(e.app.revocations) >= maxRevocations && subject != "" {
+			return errorOfKind(ErrPrecondition, "%d subjects of the app %s are revoked already: revoke all of its tokens instead", len(e.app.revocations), app)
+		}
+		e.revokedSubject, e.detail = &subject, detail
+		return nil
+	})
+	return err
+}
+
+func (s *Service) revokeDefaultTokens(ctx context.Context, actor, subject string, detail map[string]any) error {
+	snap, err := s.loadDefaultSnapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if len(snap.App.revocations) >= maxRevocations && subject != "" {
+		return errorOfKind(ErrPrecondition, "%d subjects of the default app are revoked already: revoke all of its tokens instead", len(snap.App.revocations))
+	}
+	_, err = s.changeDefaultApp(ctx, actor, "app.tokens.revoke", detail, func(ctx context.Context, tx *db.Tx) error {
+		return insertRevocation(ctx, tx, DefaultID, subject)
+	})
+	return err
+}
+
+// changeDefaultApp carries out f, which must leave a mark for others to see that something has changed, for the default app,
+// and returns the app as it is then.
+func (s *Service) changeDefaultApp(ctx context.Context, actor, action string, detail map[string]any, f func(ctx context.Context, tx *db.Tx) error) (App, error) {
+	if s.defaultApp.Load() == nil {
+		return App{}, errNoApp
+	}
+	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		if err := f(ctx, tx); err != nil {
+			return err
+		}
+		return InsertAuditEntry(ctx, tx, AuditEntry{Actor: actor, Action: action, App: DefaultName, AppID: DefaultID, Detail: detail})
+	})
+	switch {
+	case errors.As(err, new(*kindError)):
+		return App{}, err
+	case err != nil:
+		return App{}, fmt.Errorf("change the default app: %w", err)
+	}
+	s.publishChange(DefaultID)
+	snap, err := s.loadDefaultSnapshot(ctx)
+	if err != nil {
+		return App{}, err
+	}
+	return snap.App, nil
+}
+
+// insertRevocation marks now. A mark of the whole app covers the earlier ones of its subjects.
+func insertRevocation(ctx context.Context, tx *db.Tx, id db.ID, subject string) error {
+	_, err := tx.Exec(ctx, `INSERT INTO app_mark (tenant, subject, not_before) VALUES ($1, $2, stoa_now())
+		ON CONFLICT (tenant, subject) DO UPDATE SET not_before = excluded.not_before WHERE app_mark.not_before < excluded.not_before`,
+		string(id), subject)
+	if err != nil || subject != "" {
+		return err
+	}
+	_, err = tx.Exec(ctx, `DELETE FROM app_mark WHERE tenant = $1 AND subject <> '' AND not_before <=
+		(SELECT not_before FROM app_mark WHERE tenant = $1 AND subject = '')`, string(id))
+	return err
+}
