@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -239,12 +240,17 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	return nil
 }
 
-// encodeJSON writes what decode reads, as [json.Marshal] would, size being about how many bytes of text and files are in v. Of a large
-// text that function has four copies in memory at a time, and keeps one for the next call.
+// encodeJSON returns v as JSON, as decodeJSON reads it. Size is about how many bytes v's texts, files and values have. No
+// character is escaped that JSON does not demand to be: [json.Marshal] makes six bytes of each "<". And of a large value that function has
+// four copies in memory at a time, and keeps one for its next call.
 func encodeJSON(v any, size int) (string, error) {
 	if size < streamThreshold {
-		raw, err := json.Marshal(v)
-		return string(raw), err
+		var b strings.Builder
+		b.Grow(size + 256)
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		err := e.Encode(v)
+		return strings.TrimSuffix(b.String(), "\n"), err
 	}
 	if size >= collectThreshold {
 		runtime.GC() // what the text came in, and what it was decoded from, is no longer needed
@@ -253,7 +259,7 @@ func encodeJSON(v any, size int) (string, error) {
 	b.Grow(size + size/3 + 4096) // with a quarter to spare the encoder writes into it, and does not grow it
 	err := WriteJSON(&b, v)
 	raw := b.Bytes()
-	return unsafe.String(unsafe.SliceData(raw), len(raw)), err // nobody writes to b any more
+	return unsafe.String(unsafe.SliceData(raw), len(raw)), err // nothing writes to b any more
 }
 
 // What is worth another way of encoding, and a collection of garbage before it, in bytes.
@@ -262,25 +268,49 @@ const (
 	collectThreshold = 4 << 20
 )
 
-// WriteJSON writes v to w as [json.Marshal] has it.
+// WriteJSON writes v to w as [json.Marshal] would, but with every character as it is that JSON allows.
 func WriteJSON(w io.Writer, v any) error { return jsonv2.MarshalWrite(w, v, marshalOptions) }
 
-var marshalOptions = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsonv2.WithMarshalers(
+var marshalOptions = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false), jsontext.EscapeForJS(false), jsonv2.WithMarshalers(
 	jsonv2.MarshalToFunc(func(e *jsontext.Encoder, n json.Number) error { return e.WriteValue(jsontext.Value(cmp.Or(n, "0"))) }),
 ))
 
-// encodedSize returns about how many bytes a message's texts and files have once they are encoded.
+// encodedSize returns about how many bytes a message has once it is encoded, apart from its names and brackets.
 func encodedSize(m *agentsvc.Message) (n int) {
 	if m == nil {
 		return 0
 	}
 	for _, p := range m.Parts {
-		if n += len(p.Text); p.File != nil {
+		n += len(p.Text)
+		if p.File != nil {
 			n += base64.StdEncoding.EncodedLen(len(p.File.Bytes))
 		}
+		if p.Data != nil {
+			n += valueSize(p.Data.Value)
+		}
 	}
+	n += valueSize(m.Metadata)
 	for i := range m.PriorMessages {
 		n += encodedSize(&m.PriorMessages[i])
+	}
+	return n
+}
+
+// valueSize returns about how many bytes a value has in JSON, which is one that [json.Unmarshal] makes of it.
+func valueSize(v any) (n int) {
+	switch v := v.(type) {
+	case string:
+		return len(v) + 2
+	case map[string]any:
+		for name, member := range v {
+			n += len(name) + 4 + valueSize(member)
+		}
+	case []any:
+		for _, item := range v {
+			n += 1 + valueSize(item)
+		}
+	default:
+		return 8
 	}
 	return n
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"stoa/agentsvc"
 )
@@ -188,6 +189,9 @@ func checkContentType(r *http.Request) error {
 // DecodeJSON reads one JSON object into v. Members that v does not have are refused where strict is set. Its errors say
 // where and what.
 func DecodeJSON(body []byte, v any, strict bool) error {
+	if !utf8.Valid(body) { // RFC 8259, 8.1; and each byte that is none would become the three of U+FFFD
+		return agentsvc.NewInvalidError("", "the JSON is not UTF-8 at byte %d", validUTF8Prefix(body))
+	}
 	err := unmarshalBody(body, v, strict)
 	if err == nil {
 		return nil
@@ -209,6 +213,18 @@ func DecodeJSON(body []byte, v any, strict bool) error {
 		return newUnknownFieldError(body, v, strings.TrimSuffix(name, `"`))
 	}
 	return agentsvc.NewInvalidError("", "%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// validUTF8Prefix returns how many bytes at the beginning of b are UTF-8.
+func validUTF8Prefix(b []byte) (n int) {
+	for n < len(b) {
+		r, size := utf8.DecodeRune(b[n:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		n += size
+	}
+	return n
 }
 
 // unmarshalBody is json.Unmarshal, and with strict a decoder that refuses unknown members. That one reads body into a buffer of its own.

@@ -66,6 +66,7 @@ func TestDecodeJSON(t *testing.T) {
 		{"syntax", `{"a" 1}`, "not JSON at byte 6: invalid character '1' after object key", true},
 		{"cut off", `{"a": {`, "the JSON ends too early", true},
 		{"empty", ``, "the JSON ends too early", true},
+		{"no UTF-8", "{\"b\": \"\xc3\xa4\xff\"}", "the JSON is not UTF-8 at byte 9", false},
 		{"more", `{} {}`, "there is more after the JSON value", true},
 	}
 	for _, tt := range tests {

@@ -145,6 +145,7 @@ func (s messageSurface) newHeaders() map[string]string {
 }
 
 // HonestJSON returns messages of about size bytes that are what they seem: a long text and, where there are files, one in base64.
+// The extension's also have what encoders escape, and texts at the other places that a message has for them.
 func HonestJSON(size int) (attacks []Attack) {
 	text, _ := json.Marshal(strings.Repeat("a long text ", size/12))
 	file, _ := json.Marshal(base64.StdEncoding.EncodeToString(make([]byte, size/4*3)))
@@ -171,6 +172,17 @@ func HonestJSON(size int) (attacks []Attack) {
 				attacks = append(attacks, a)
 			}
 		}
+	}
+	for shape, params := range map[string]string{
+		"text of <":          `{"message":{"parts":[{"type":"text","text":"` + strings.Repeat("<", size) + `"}]}}`,
+		"text of no UTF-8":   `{"message":{"parts":[{"type":"text","text":"` + strings.Repeat("\xff", size) + `"}]}}`,
+		"text of separators": `{"message":{"parts":[{"type":"text","text":"` + strings.Repeat("\u2028", size/3) + `"}]}}`,
+		"metadata of <":      `{"message":{"metadata":{"k":"` + strings.Repeat("<", size) + `"},"parts":[{"type":"text","text":"hi"}]}}`,
+		"metadata":           `{"message":{"metadata":{"k":"` + strings.Repeat("a", size) + `"},"parts":[{"type":"text","text":"hi"}]}}`,
+		"data":               `{"message":{"parts":[{"type":"data","data":{"k":"` + strings.Repeat("a", size) + `"}}]}}`,
+	} {
+		s := surfaces[0]
+		attacks = append(attacks, Attack{Surface: s.name, Shape: shape, Path: s.path, Header: s.newHeaders(), Body: []byte(rpcBody("message:send", params))})
 	}
 	return attacks
 }
