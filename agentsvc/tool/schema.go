@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
@@ -23,6 +25,9 @@ type Schema struct {
 // NewSchema reads a JSON Schema (draft 2020-12 unless it names another). It loads nothing: a schema that refers to
 // another document is an error.
 func NewSchema(text json.RawMessage) (Schema, error) {
+	if err := checkJSONCost(text); err != nil {
+		return Schema{}, fmt.Errorf("no JSON Schema: %w", err)
+	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		return Schema{}, fmt.Errorf("no JSON: %w", err)
@@ -50,6 +55,9 @@ var ErrInvalidJSON = errors.New("not valid JSON")
 // ValidateJSON returns the JSON value that text is, numbers as [json.Number]. It returns [ErrInvalidJSON] if it is none, and where
 // it does not fit the schema an error that says in words for a model what is wrong where.
 func (s Schema) ValidateJSON(ctx context.Context, text json.RawMessage) (any, error) {
+	if err := checkJSONCost(text); err != nil {
+		return nil, err
+	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidJSON, err)
@@ -61,6 +69,47 @@ func (s Schema) ValidateJSON(ctx context.Context, text json.RawMessage) (any, er
 	default:
 		return value, err
 	}
+}
+
+// What a JSON text may hold that a schema is compiled from or applied to.
+const (
+	maxValues      = 100_000 // and names of members, as in a request's body
+	maxNumberBytes = 400     // of a number as it is written
+	maxExponent    = 400     // of ten; float64 ends at 308
+)
+
+// checkJSONCost returns an error for JSON that costs far more to decode or to compare than its length suggests: of more than
+// [maxValues] values and names, each of which takes dozens of bytes in memory, or with a number such as 1e999999, which the library would
+// compute with exactly, in a million digits. It returns nil for what is not JSON, which the decoder reports.
+func checkJSONCost(text json.RawMessage) error {
+	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for values := 0; ; values++ {
+		token, err := d.ReadToken()
+		if err != nil {
+			return nil
+		}
+		switch kind := token.Kind(); {
+		case kind == ']' || kind == '}':
+			values-- // its beginning counted
+		case values >= maxValues:
+			return fmt.Errorf("more than %d values", maxValues)
+		case kind == '0' && !isComputable(token.String()):
+			return fmt.Errorf("the number %.40s is out of range", token.String())
+		}
+	}
+}
+
+// isComputable reports whether exact arithmetic with a JSON number takes no more than some microseconds.
+func isComputable(number string) bool {
+	if len(number) > maxNumberBytes {
+		return false
+	}
+	i := strings.IndexAny(number, "eE")
+	if i < 0 {
+		return true
+	}
+	exponent, err := strconv.Atoi(number[i+1:])
+	return err == nil && -maxExponent <= exponent && exponent <= maxExponent
 }
 
 // describeViolations says where which value is wrong.

@@ -36,7 +36,13 @@ func TestSchemaWork(t *testing.T) {
 		"many choices": {`{"items": {"anyOf": [` + strings.Repeat(`{"type": "string"},`, 5000) + `{"type": "integer"}]}}`, `[` + strings.Repeat("1,", 20_000) + `1]`, costs},
 		"usual": {`{"type": "array", "items": {"type": "object", "properties": {"id": {"type": "string", "pattern": "^[a-z]-[0-9]+$"}, "name": {"type": "string", "minLength": 1}, "n": {"type": "integer"}},
 			"required": ["id", "name", "n"], "additionalProperties": false}}`, "[" + strings.Join(items, ",") + "]", ""},
-		"complaint": {`{"type": "object", "properties": {"id": {"pattern": "^a$"}}}`, `{"id": "b"}`, "does not match pattern '^a$'"},
+		"a large number":      {`{"items": {"type": "integer"}}`, `[1e999999]`, "the number 1e999999 is out of range"},
+		"a small number":      {`{"items": {"minimum": 0}}`, `[1e-999999]`, "the number 1e-999999 is out of range"},
+		"a long number":       {`{"multipleOf": 7}`, strings.Repeat("7", 1000), "is out of range"},
+		"a usual number":      {`{"items": {"multipleOf": 0.5}}`, `[1e300, -2.5e-1, 123456789012345678901234567890]`, "multipleOf"},
+		"many values":         {`{}`, `[` + strings.Repeat("{},", 100_000) + `{}]`, "more than 100000 values"},
+		"as many as may come": {`{}`, `[` + strings.Repeat("0,", 99_998) + `0]`, ""},
+		"complaint":           {`{"type": "object", "properties": {"id": {"pattern": "^a$"}}}`, `{"id": "b"}`, "does not match pattern '^a$'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,6 +58,7 @@ func TestSchemaWork(t *testing.T) {
 		})
 	}
 	for name, schema := range map[string]string{
+		"a large number":  `{"minimum": 1e999999}`,
 		"a large pattern": `{"pattern": "(ab){1000}c{500}"}`,
 		"large together":  `{"anyOf": [{"pattern": "a{1000}"}, {"pattern": "b{1000}"}, {"pattern": "c{1000}"}, {"pattern": "d{1000}"}, {"pattern": "e{1000}"}, {"pattern": "f{1000}"}]}`,
 	} {
