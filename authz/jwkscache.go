@@ -13,26 +13,31 @@ import (
 )
 
 const (
-	jwksCacheTimeout  = 3 * time.Second // how long keeping and recalling may take
-	jwksCacheTTL      = 48 * time.Hour  // then they are forgotten
-	jwksSettingPrefix = "issuer_keys:"  // of their names among the settings
+	// jwksCacheTimeout bounds reading or writing the cache.
+	jwksCacheTimeout = 3 * time.Second
+	// jwksCacheTTL is the age at which cached keys are deleted.
+	jwksCacheTTL = 48 * time.Hour
+	// jwksSettingPrefix begins the names of cached key sets in the table setting.
+	jwksSettingPrefix = "issuer_keys:"
 )
 
-// JWKSCache are the keys of issuers elsewhere as the processes of a database have fetched them last. One that starts while an
-// issuer does not answer believes them as long as if it had fetched them itself. A nil one keeps nothing.
+// JWKSCache stores, in the database, the keys of OpenID providers as any process fetched them last. A process that
+// starts while a provider does not answer uses them for as long as if it had fetched them itself. A nil JWKSCache
+// stores nothing.
 type JWKSCache struct{ db *db.Handle }
 
-// NewJWKSCache returns those of d.
+// NewJWKSCache returns the cache in d.
 func NewJWKSCache(d *db.DB) *JWKSCache { return &JWKSCache{d.Platform()} }
 
-// jwksSettingName is what the keys at url are kept under.
+// jwksSettingName returns the name of the setting with the keys of url; the hash bounds its length.
 func jwksSettingName(url string) string {
 	sum := sha256.Sum256([]byte(url))
 	return jwksSettingPrefix + hex.EncodeToString(sum[:])
 }
 
-// saveJWKS keeps the set that was just fetched from url, and forgets those that nobody has fetched for long. A set stands behind
-// the time at which it was fetched, in microseconds: sixteen digits.
+// saveJWKS stores the key set that was just fetched from url, and deletes key sets older than jwksCacheTTL. The value
+// is the time of the fetch in microseconds, which has 16 digits, a space, and the key set. The CASE keeps the cast from
+// being evaluated for other settings.
 func (k *JWKSCache) saveJWKS(ctx context.Context, url string, set []byte) error {
 	if k == nil {
 		return nil
@@ -43,12 +48,12 @@ func (k *JWKSCache) saveJWKS(ctx context.Context, url string, set []byte) error 
 	b.Exec(nil, `DELETE FROM setting WHERE CASE WHEN name LIKE '`+jwksSettingPrefix+`%' THEN CAST(substr(value, 1, 16) AS BIGINT) ELSE stoa_now() END < stoa_now() - $1`,
 		jwksCacheTTL.Microseconds())
 	if err := k.db.Do(ctx, &b); err != nil {
-		return fmt.Errorf("keep the keys of %s: %w", url, err)
+		return fmt.Errorf("keep the keys: %w", err)
 	}
 	return nil
 }
 
-// loadJWKS returns the set that was fetched from url last and how long ago, nil for none.
+// loadJWKS returns the key set last fetched from url and its age by the database's clock; nil if there is none.
 func (k *JWKSCache) loadJWKS(ctx context.Context, url string) (set []byte, age time.Duration, err error) {
 	if k == nil {
 		return nil, 0, nil
@@ -58,7 +63,7 @@ func (k *JWKSCache) loadJWKS(ctx context.Context, url string) (set []byte, age t
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&value, &now) }, `SELECT value, stoa_now() FROM setting WHERE name = $1`, jwksSettingName(url))
 	if err := k.db.Do(ctx, &b); err != nil {
-		return nil, 0, fmt.Errorf("recall the keys of %s: %w", url, err)
+		return nil, 0, fmt.Errorf("recall the keys: %w", err)
 	}
 	at, body, found := strings.Cut(value, " ")
 	if !found {
@@ -66,7 +71,17 @@ func (k *JWKSCache) loadJWKS(ctx context.Context, url string) (set []byte, age t
 	}
 	fetched, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
-		return nil, 0, fmt.Errorf("recall the keys of %s: %w", url, err)
+		return nil, 0, fmt.Errorf("recall the keys: %w", err)
 	}
 	return []byte(body), time.Duration(now-fetched) * time.Microsecond, nil
+}
+
+// Delete forgets the set that was fetched from url. An app that is deleted leaves nothing of its issuer behind.
+func (k *JWKSCache) Delete(ctx context.Context, url string) error {
+	var b db.Batch
+	b.Exec(nil, `DELETE FROM setting WHERE name = $1`, jwksSettingName(url))
+	if err := k.db.Do(ctx, &b); err != nil {
+		return fmt.Errorf("forget the keys of an issuer: %w", err)
+	}
+	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,63 +20,80 @@ import (
 )
 
 const (
-	minFetchInterval = 30 * time.Second // between two fetches, however many unknown keys are asked for
-	fetchTimeout     = 10 * time.Second // how long a fetch may take
-	maxOutage        = time.Hour        // how long after they were due to be fetched again keys are still believed
-	maxJWKSBytes     = 1 << 20          // bytes of an issuer's answer
-	maxKeysPerIssuer = 100              // of an issuer
+	// minFetchInterval is the least time between two fetches, so that tokens with invented key ids cannot cause more.
+	minFetchInterval = 30 * time.Second
+	// fetchTimeout bounds one fetch.
+	fetchTimeout = 10 * time.Second
+	// maxOutage is how long keys remain in use after their next fetch was due, while the issuer does not answer.
+	maxOutage = time.Hour
+	// maxJWKSBytes bounds the issuer's response, in bytes.
+	maxJWKSBytes = 1 << 20
+	// maxKeysPerIssuer bounds the keys of a set.
+	maxKeysPerIssuer = 100
 )
 
-// ErrKeysUnavailable says that the keys of an issuer cannot be had at present, so that its tokens are neither good nor bad.
+// ErrKeysUnavailable reports that the keys of an issuer cannot be fetched at present, so that its tokens can be neither
+// accepted nor refused.
 var ErrKeysUnavailable = errors.New("the keys of the token's issuer cannot be had at present")
 
-// RemoteKeySetOptions complete a [RemoteKeySet]. HTTP is required.
+// RemoteKeySetOptions configure a [RemoteKeySet]. HTTP is required.
 type RemoteKeySetOptions struct {
-	HTTP      *http.Client  // the way to the issuer
-	Refresh   time.Duration // how old keys may become; at least 30 seconds
-	JWKSCache *JWKSCache    // what the processes of a database have fetched last, for one that starts in an outage; nil = nothing
+	// HTTP fetches the keys; it enforces the rules for outgoing connections.
+	HTTP *http.Client
+	// Refresh is the age at which keys are fetched again; at least 30 seconds.
+	Refresh time.Duration
+	// JWKSCache supplies keys if the first fetch fails; nil means none.
+	JWKSCache *JWKSCache
 	Log       *slog.Logger
 }
 
-// RemoteKeySet is the key set of an issuer elsewhere, as it lies at its JWKS address (RFC 7517). It is fetched when a
-// token needs it and is not older than Refresh, by one request at a time and at most one in 30 seconds. While the
-// issuer does not answer, the keys that are known serve on for an hour, those that are kept included. It is safe for
-// concurrent use.
+// RemoteKeySet is the key set that an issuer publishes at its JWKS address (RFC 7517). It is fetched when a token needs
+// it and it is older than Refresh, one request at a time and at most once in 30 seconds. While the issuer does not
+// answer, the known keys, or those of the JWKSCache, remain in use for maxOutage. It is safe for concurrent use.
 type RemoteKeySet struct {
-	url         string
-	options     RemoteKeySetOptions
-	snapshot    atomic.Pointer[remoteSnapshot]
-	fetchCtx    context.Context // of fetches; ends with Close
+	url     string
+	logURL  string // url without its query, which may hold a credential
+	options RemoteKeySetOptions
+	// snapshot is replaced as a whole by the fetching goroutine.
+	snapshot atomic.Pointer[remoteSnapshot]
+	// fetchCtx is the context of fetches; Close cancels it.
+	fetchCtx    context.Context
 	cancelFetch context.CancelFunc
 	fetches     sync.WaitGroup
 
-	mu         sync.Mutex
-	fetchDone  chan struct{} // closed when the fetch under way is over; nil = none is
-	fetchBegan time.Time     // of the last fetch
-	fetchErr   error         // of the last fetch
+	// mu guards the fields below.
+	mu sync.Mutex
+	// fetchDone is closed when the fetch under way ends; nil if there is none.
+	fetchDone chan struct{}
+	// fetchBegan and fetchErr are the start and the result of the last fetch.
+	fetchBegan time.Time
+	fetchErr   error
 }
 
-// remoteSnapshot is an issuer's keys as they were last seen.
+// remoteSnapshot is an issuer's key set as fetched at fetchedAt. It is immutable.
 type remoteSnapshot struct {
 	generation uint64
 	hash       [sha256.Size]byte
-	keys       map[string]jose.JSONWebKey // "" is the one key of an issuer that has no more
-	fetchedAt  time.Time
+	// keys maps a key id to the key; "" maps to the only key of an issuer that has just one. nil before the first
+	// fetch.
+	keys      map[string]jose.JSONWebKey
+	fetchedAt time.Time
 }
 
-// NewRemoteKeySet returns the key set that lies at url. It fetches nothing yet. Close it when done.
-func NewRemoteKeySet(url string, o RemoteKeySetOptions) *RemoteKeySet {
+// NewRemoteKeySet returns the key set at url without fetching it. Call Close when done.
+func NewRemoteKeySet(address string, o RemoteKeySetOptions) *RemoteKeySet {
 	o.Refresh = max(o.Refresh, minFetchInterval)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	r := &RemoteKeySet{url: url, options: o}
+	r := &RemoteKeySet{url: address, options: o}
+	r.logURL, _, _ = strings.Cut(address, "?")
 	r.fetchCtx, r.cancelFetch = context.WithCancel(context.Background())
 	r.snapshot.Store(&remoteSnapshot{})
 	return r
 }
 
-// Close ends a fetch under way.
+// Close cancels a fetch under way and waits for it.
 func (r *RemoteKeySet) Close() {
 	r.mu.Lock()
 	r.cancelFetch()
@@ -82,27 +101,29 @@ func (r *RemoteKeySet) Close() {
 	r.fetches.Wait()
 }
 
-// Generation changes whenever a fetch finds other keys than the one before.
+// Generation implements [KeySet]: it changes when a fetch returns a different document.
 func (r *RemoteKeySet) Generation() uint64 { return r.snapshot.Load().generation }
 
-// EnsureFetched has the keys fetched unless they are there, and returns why they are not.
+// EnsureFetched fetches the keys unless usable ones are present, and returns an error if there are none afterwards.
 func (r *RemoteKeySet) EnsureFetched(ctx context.Context) error {
 	if r.snapshot.Load().isUsable(r.options.Refresh) {
 		return nil
 	}
 	err := r.waitForFetch(ctx)
-	if errors.Is(err, ErrKeysUnavailable) && r.snapshot.Load().isUsable(r.options.Refresh) { // those that were kept
+	if errors.Is(err, ErrKeysUnavailable) && r.snapshot.Load().isUsable(r.options.Refresh) { // keys from the JWKSCache
 		return nil
 	}
 	return err
 }
 
-// FindKey returns the key that kid names. The name "" stands for the only key of an issuer that has one.
+// FindKey implements [KeySet]. A known key is returned at once; if the set is older than Refresh a fetch is started
+// that no caller waits for. An unknown kid waits for a fetch, since the issuer may have a new key. "" stands for the
+// key of an issuer that has only one.
 func (r *RemoteKeySet) FindKey(ctx context.Context, kid string) (jose.JSONWebKey, error) {
 	snapshot := r.snapshot.Load()
 	if snapshot.isUsable(r.options.Refresh) {
 		if time.Since(snapshot.fetchedAt) >= r.options.Refresh {
-			r.startFetch() // nobody waits for it
+			r.startFetch() // in the background
 		}
 		if key, ok := snapshot.keys[kid]; ok {
 			return key, nil
@@ -117,12 +138,12 @@ func (r *RemoteKeySet) FindKey(ctx context.Context, kid string) (jose.JSONWebKey
 	return jose.JSONWebKey{}, cmp.Or(err, ErrUnknownKey)
 }
 
-// isUsable reports whether the keys may still be believed.
+// isUsable reports whether the keys may be used at their age.
 func (s *remoteSnapshot) isUsable(refresh time.Duration) bool {
 	return s.keys != nil && time.Since(s.fetchedAt) < refresh+maxOutage
 }
 
-// waitForFetch waits for the fetch that is under way or due, and returns what came of the last one.
+// waitForFetch waits for the fetch that is under way or due, if any, and returns the result of the last one.
 func (r *RemoteKeySet) waitForFetch(ctx context.Context) error {
 	if done := r.startFetch(); done != nil {
 		select {
@@ -136,7 +157,8 @@ func (r *RemoteKeySet) waitForFetch(ctx context.Context) error {
 	return r.fetchErr
 }
 
-// startFetch begins a fetch if it is due, and returns what closes when the one under way is over, nil where none is.
+// startFetch starts a fetch if one is due. It returns a channel that is closed when the fetch under way ends, nil if
+// there is none.
 func (r *RemoteKeySet) startFetch() (done <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +170,8 @@ func (r *RemoteKeySet) startFetch() (done <-chan struct{}) {
 	return r.fetchDone
 }
 
-// runFetch fetches the keys and puts them in place. After a failure the known ones stay.
+// runFetch fetches the keys and replaces the snapshot. After a failure the known keys stay; if none are usable, those
+// of the JWKSCache are loaded.
 func (r *RemoteKeySet) runFetch() {
 	ctx, cancel := context.WithTimeout(r.fetchCtx, fetchTimeout)
 	defer cancel()
@@ -157,13 +180,13 @@ func (r *RemoteKeySet) runFetch() {
 		err = r.setJWKS(body, 0)
 	}
 	if err == nil {
-		r.saveJWKS(body)
+		r.saveJWKS()
 	} else {
 		r.restoreJWKS()
 		if r.fetchCtx.Err() == nil {
-			r.options.Log.Warn("the keys of an issuer could not be fetched, the known ones stay", "url", r.url, "error", err)
+			r.options.Log.Warn("the keys of an issuer could not be fetched, the known ones stay", "url", r.logURL, "error", err)
 		}
-		err = fmt.Errorf("%w: fetch %s: %w", ErrKeysUnavailable, r.url, err)
+		err = fmt.Errorf("%w: fetch %s: %w", ErrKeysUnavailable, r.logURL, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,6 +195,7 @@ func (r *RemoteKeySet) runFetch() {
 	r.fetchDone = nil
 }
 
+// downloadJWKS returns the document at the JWKS address.
 func (r *RemoteKeySet) downloadJWKS(ctx context.Context) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url, nil)
 	if err != nil {
@@ -180,6 +204,10 @@ func (r *RemoteKeySet) downloadJWKS(ctx context.Context) ([]byte, error) {
 	req.Header.Set("Accept", "application/jwk-set+json, application/json")
 	resp, err := r.options.HTTP.Do(req)
 	if err != nil {
+		var failed *url.Error
+		if errors.As(err, &failed) { // which repeats the whole address
+			err = failed.Err
+		}
 		return nil, err
 	}
 	defer resp.Body.Close()
@@ -193,16 +221,31 @@ func (r *RemoteKeySet) downloadJWKS(ctx context.Context) ([]byte, error) {
 	return body, err
 }
 
-// saveJWKS has the keys in body kept.
-func (r *RemoteKeySet) saveJWKS(body []byte) {
+// saveJWKS stores the document in the JWKSCache. A failure is only logged.
+func (r *RemoteKeySet) saveJWKS() {
 	ctx, cancel := context.WithTimeout(r.fetchCtx, jwksCacheTimeout)
 	defer cancel()
-	if err := r.options.JWKSCache.saveJWKS(ctx, r.url, body); err != nil && r.fetchCtx.Err() == nil {
-		r.options.Log.Warn("the keys of an issuer could not be kept: a process that starts while it does not answer is without them", "url", r.url, "error", err)
+	set, err := encodeKeys(r.snapshot.Load().keys)
+	if err == nil {
+		err = r.options.JWKSCache.saveJWKS(ctx, r.url, set)
+	}
+	if err != nil && r.fetchCtx.Err() == nil {
+		r.options.Log.Warn("the keys of an issuer could not be kept: a process that starts while it does not answer is without them", "url", r.logURL, "error", err)
 	}
 }
 
-// restoreJWKS makes those kept the known ones where none are known that may still be believed.
+// encodeKeys returns the keys as a set that parseJWKS reads.
+func encodeKeys(keys map[string]jose.JSONWebKey) ([]byte, error) {
+	set := jose.JSONWebKeySet{}
+	for id, key := range keys {
+		if id == key.KeyID { // the only key of a set stands under "" as well
+			set.Keys = append(set.Keys, jose.JSONWebKey{Key: key.Key, KeyID: key.KeyID, Algorithm: key.Algorithm, Use: key.Use})
+		}
+	}
+	return json.Marshal(set)
+}
+
+// restoreJWKS loads the keys from the JWKSCache if no usable keys are known.
 func (r *RemoteKeySet) restoreJWKS() {
 	if r.snapshot.Load().isUsable(r.options.Refresh) {
 		return
@@ -214,11 +257,11 @@ func (r *RemoteKeySet) restoreJWKS() {
 		err = r.setJWKS(body, age)
 	}
 	if err != nil && r.fetchCtx.Err() == nil {
-		r.options.Log.Warn("the keys of an issuer that are kept could not be read", "url", r.url, "error", err)
+		r.options.Log.Warn("the keys of an issuer that are kept could not be read", "url", r.logURL, "error", err)
 	}
 }
 
-// setJWKS makes the keys in body, which were fetched so long ago, the known ones.
+// setJWKS makes the keys in body, fetched age ago, the snapshot. The generation grows if the document differs.
 func (r *RemoteKeySet) setJWKS(body []byte, age time.Duration) error {
 	keys, err := parseJWKS(body)
 	if err != nil {
@@ -233,8 +276,8 @@ func (r *RemoteKeySet) setJWKS(body []byte, age time.Duration) error {
 	return nil
 }
 
-// parseJWKS returns those keys of a set that sign tokens. What is of another kind is passed over: issuers have keys for
-// other ends as well.
+// parseJWKS returns the keys of a set that can sign tokens, by their id. Other keys are skipped, since an issuer may
+// publish keys for other purposes. Of several keys with one id the first is used.
 func parseJWKS(body []byte) (map[string]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

@@ -71,7 +71,7 @@ func newRouter(t *testing.T, s *tenancy.Service) *tenancy.Router {
 	return r
 }
 
-// TestAccess walks what may come to the door. Each request goes the whole way: address, app, record.
+// TestAccess sends requests through the complete check: address, app, record.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	s := newService(t, dbtest.NewSQLite(t))
@@ -79,7 +79,7 @@ func TestAccess(t *testing.T) {
 	r := newRouter(t, s)
 	live := newTestCache(t, s, nil, tenancy.RuntimeCacheOptions{})
 	acme, globex, suspended := createApp(t, s, tenancy.Draft{Name: "acme"}), createApp(t, s, tenancy.Draft{Name: "globex"}), createApp(t, s, tenancy.Draft{Name: "asleep"})
-	now := time.Now() // no later than the revocation
+	now := time.Now() // not after the revocation
 	if _, err := s.SuspendApp(t.Context(), actor, "asleep", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestAccess(t *testing.T) {
 		name       string
 		host, path string
 		visit      tenancy.AccessRequest
-		want       db.ID // where err is nil
+		want       db.ID // if err is nil
 		err        error
 	}{
 		{"token, no address", "", "/agents", token(acme.ID), acme.ID, nil},
@@ -199,7 +199,7 @@ func TestAccessWithoutDefaultApp(t *testing.T) {
 	}
 }
 
-// TestNameChanges takes and frees a name: the router follows at once.
+// TestNameChanges takes and frees a name; the router must follow at once.
 func TestNameChanges(t *testing.T) {
 	t.Parallel()
 	s := newService(t, dbtest.NewSQLite(t))

@@ -21,7 +21,8 @@ func createKey(t *testing.T, s *tenancy.Service, app, id string) tenancy.APIKey 
 	return k
 }
 
-// TestAPIKeys keeps keys of an app and of the default one, and lets each change be seen by the app's generation.
+// TestAPIKeys manages keys of an app and of the default app, and checks that every change increments the app's
+// generation.
 func TestAPIKeys(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -65,7 +66,7 @@ func TestAPIKeys(t *testing.T) {
 				t.Errorf("listed %+v, %v", list, err)
 			}
 		}
-		// The key of one app is none of another's, and the id is one of all.
+		// A key belongs to one app only, and ids are unique across apps.
 		wantErr(t, s.DeleteAPIKey(t.Context(), actor, "acme", "default-2"), tenancy.ErrNotFound)
 		if _, _, err := s.CreateAPIKey(t.Context(), actor, "acme", tenancy.APIKey{ID: "default-2"}); err == nil {
 			t.Error("two keys have one id")
@@ -82,7 +83,7 @@ func TestAPIKeys(t *testing.T) {
 	})
 }
 
-// TestTooManyAPIKeys fills an app with keys.
+// TestTooManyAPIKeys creates MaxAPIKeys keys; the next one must be refused.
 func TestTooManyAPIKeys(t *testing.T) {
 	t.Parallel()
 	s := newService(t, dbtest.NewSQLite(t))
@@ -94,7 +95,8 @@ func TestTooManyAPIKeys(t *testing.T) {
 	wantErr(t, err, tenancy.ErrPrecondition)
 }
 
-// TestAuth tells apps' issuers apart by issuer and audience, or by name where all agree to that.
+// TestAuth checks that tokens of apps' issuers can be attributed: by issuer and audience, or by name if all apps
+// require it.
 func TestAuth(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -166,7 +168,7 @@ func TestAuth(t *testing.T) {
 	})
 }
 
-// TestSameIssuerAtOnce has many apps take one issuer at the same moment: one gets it.
+// TestSameIssuerAtOnce registers one issuer for many apps concurrently: exactly one succeeds.
 func TestSameIssuerAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -45,7 +45,7 @@ func TestIsTokenRevoked(t *testing.T) {
 	}
 }
 
-// TestIsTokenRevokedWithClockSkew has tokens judged whose issuer's clock may be a minute ahead.
+// TestIsTokenRevokedWithClockSkew checks tokens whose issuer's clock may be a minute ahead.
 func TestIsTokenRevokedWithClockSkew(t *testing.T) {
 	t.Parallel()
 	app := App{CreatedAt: time.Unix(100, 0), revocations: map[string]int64{"ana": 200}}
@@ -62,7 +62,7 @@ func TestIsTokenRevokedWithClockSkew(t *testing.T) {
 
 func TestIsValidAppName(t *testing.T) {
 	t.Parallel()
-	long := "a123456789012345678901234567890123456789012345678901234567890bc" // 63
+	long := "a123456789012345678901234567890123456789012345678901234567890bc" // 63 characters
 	for name, want := range map[string]bool{
 		"a": true, "acme": true, "a-b": true, "0": true, "a--b": true, long: true,
 		"": false, "A": false, "../x": false, "a::b": false, long + "d": false, "😀": false, "é": false, "-a": false, "a-": false,

@@ -20,8 +20,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// verifyTrail exports the trail of an app ("" = all) as text, reads it back and returns what is wrong with it, a line for
-// each flaw, and how many entries it has.
+// verifyTrail exports the trail of an app ("" = all) as text, verifies it, and returns one line for each flaw and the
+// number of entries.
 func verifyTrail(t testing.TB, s *tenancy.Service, app string, contains ...string) (flaws []string, entries int) {
 	t.Helper()
 	v := tenancy.Verifier{RequiredHashes: contains, OnResult: func(v tenancy.VerifyResult) {
@@ -39,7 +39,7 @@ func verifyTrail(t testing.TB, s *tenancy.Service, app string, contains ...strin
 	return flaws, entries
 }
 
-// exportTrail returns the lines of an export after they were text.
+// exportTrail returns the lines of an export after encoding and decoding them.
 func exportTrail(t testing.TB, s *tenancy.Service, f tenancy.AuditFilter) (lines []tenancy.ExportLine) {
 	t.Helper()
 	var text bytes.Buffer
@@ -123,7 +123,8 @@ func TestChain(t *testing.T) {
 	})
 }
 
-// TestChainGrowsWithManyAtOnce has a hundred append through two handles while both seal and others read.
+// TestChainGrowsWithManyAtOnce appends entries from a hundred goroutines through two handles, while both services seal
+// and export.
 func TestChainGrowsWithManyAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -137,9 +138,9 @@ func TestChainGrowsWithManyAtOnce(t *testing.T) {
 				switch i % 3 {
 				case 0:
 					err = services[i%2].RecordAuditEntry(t.Context(), e)
-				case 1: // with an app's own rows, alone
+				case 1: // with the app's own handle, alone
 					err = d.Tenant(acme.ID).RunTx(t.Context(), func(tx *db.Tx) error { return tenancy.InsertAuditEntry(t.Context(), tx, e) })
-				default: // and grouped with others
+				default: // with the app's own handle, in a group commit
 					var b db.Batch
 					if err = tenancy.QueueAuditEntry(t.Context(), &b, e, `$10 = 1`, 1); err == nil {
 						err = d.Tenant(acme.ID).Write(t.Context(), &b)
@@ -167,7 +168,7 @@ func TestChainGrowsWithManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestLongChain is longer than what is sealed or exported at a time.
+// TestLongChain uses a chain that is longer than one batch of sealing and of exporting.
 func TestLongChain(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -190,7 +191,7 @@ func TestLongChain(t *testing.T) {
 	})
 }
 
-// afterRead does something once a transaction or a read in the context is over.
+// afterRead calls a function when a transaction or a read with its context has ended.
 type afterRead struct {
 	sdk.SpanProcessor
 	do func()
@@ -199,14 +200,15 @@ type afterRead struct {
 func (afterRead) OnStart(context.Context, sdk.ReadWriteSpan) {}
 func (a afterRead) OnEnd(sdk.ReadOnlySpan)                   { a.do() }
 
-// TestExportOfAGrowingChain: an entry that comes after the last was read, and before the head, is not missing.
+// TestExportOfAGrowingChain adds an entry after the last entry was read and before the head is: the export must contain
+// it.
 func TestExportOfAGrowingChain(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := newService(t, d)
 		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
 		err := d.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
-			for range 499 { // with the first as many as are read at a time
+			for range 499 { // with the first entry, a full batch
 				if err := tenancy.InsertAuditEntry(t.Context(), tx, tenancy.AuditEntry{Actor: "ana", Action: "test.do", AppID: acme.ID}); err != nil {
 					return err
 				}
@@ -247,12 +249,13 @@ func TestExportOfAGrowingChain(t *testing.T) {
 	})
 }
 
-// TestTampering does to the rows of a chain of six what somebody with the database, and without the master key, may.
+// TestTampering changes the rows of a chain of six entries in every way that is possible with the database and without
+// the master key.
 func TestTampering(t *testing.T) {
 	t.Parallel()
 	const chained = ` FROM audit WHERE app = 'acme' AND seq = `
 	forge := func(t *testing.T, d *db.DB, s *tenancy.Service, change func(*tenancy.AuditEntry)) {
-		t.Helper() // from the third entry on, with hashes that fit
+		t.Helper() // rewrites the chain from the third entry on, with matching hashes
 		prev := ""
 		for _, line := range exportTrail(t, s, tenancy.AuditFilter{App: "acme"}) {
 			e := line.Entry
@@ -274,10 +277,10 @@ func TestTampering(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		do   string // SQL, or
+		do   string // SQL, or f
 		more func(t *testing.T, d *db.DB, s *tenancy.Service)
 		want []string
-		both bool // on PostgreSQL as well
+		both bool // also run on PostgreSQL
 	}{
 		"nothing":         {do: `SELECT 1`},
 		"changed actor":   {do: `UPDATE audit SET actor = 'eve' WHERE app = 'acme' AND seq = 3`, want: []string{"acme 3: it was changed"}},
@@ -316,7 +319,7 @@ func TestTampering(t *testing.T) {
 		"moved to another app": {do: `UPDATE audit SET app_id = 'elsewhere', seq = 1 WHERE app = 'acme' AND seq = 6`,
 			want: []string{"acme 0: its last entries are missing: 6 to 6", "acme 1: it does not follow", "acme 1: it was changed", "acme 0: its head is missing", "all: there are 4 chains and should be 3"}},
 		"taken out of the chain": {do: `UPDATE audit SET seq = 0, prev = '', hash = '' WHERE app = 'acme' AND seq = 3`,
-			want: []string{"acme 4: the entry before it is missing"}}, // and it stands at the end, which is no place for it
+			want: []string{"acme 4: the entry before it is missing"}}, // it is now the last entry
 		"forged with hashes that fit": {more: func(t *testing.T, d *db.DB, s *tenancy.Service) {
 			forge(t, d, s, func(e *tenancy.AuditEntry) { e.Actor = "eve" })
 		}, want: []string{"acme 0: its last entry is not the one that its head names"}},
@@ -379,7 +382,7 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-// TestBrokenChainIsNotContinued: what comes later does not make up for a head that was changed.
+// TestBrokenChainIsNotContinued changes a head: entries added later must not hide it.
 func TestBrokenChainIsNotContinued(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -403,7 +406,7 @@ func TestBrokenChainIsNotContinued(t *testing.T) {
 	})
 }
 
-// TestChainUnderAnotherMasterKey: heads are sealed anew when the master key changes, so that the old one can go.
+// TestChainUnderAnotherMasterKey rotates the master key: heads are sealed again, so that the former key can be removed.
 func TestChainUnderAnotherMasterKey(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -448,7 +451,7 @@ func TestExportFilters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		third := all[2].At // of app.secret, the newest first
+		third := all[2].At // the entry of app.secret; entries are the newest first
 		for name, tt := range map[string]struct {
 			f    tenancy.AuditFilter
 			want []string
@@ -483,12 +486,12 @@ func TestExportFilters(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			break // whoever reads may stop
+			break // the consumer may stop
 		}
 	})
 }
 
-// TestTenantWritesItsTrailOnly: an app's handle writes entries of its own app, outside the chain, and reads none.
+// TestTenantWritesItsTrailOnly checks that an app's handle can insert unchained entries of its own app, and read none.
 func TestTenantWritesItsTrailOnly(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)

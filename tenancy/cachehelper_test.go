@@ -12,10 +12,10 @@ import (
 	"stoa/tenancy/db"
 )
 
-// testRuntime is what the tests build of an app.
+// testRuntime is the value that these tests build for an app.
 type testRuntime struct {
 	config string
-	secret string // the one named S
+	secret string // the value of the secret S
 	closed atomic.Int64
 }
 
@@ -26,11 +26,11 @@ func (h *testRuntime) Close() error {
 
 type testCache = tenancy.RuntimeCache[*testRuntime]
 
-// runtimeBuilder counts and remembers what it builds.
+// runtimeBuilder counts and records what it builds.
 type runtimeBuilder struct {
 	mu    sync.Mutex
 	built []*testRuntime
-	hook  func(ctx context.Context, s *tenancy.Snapshot) error // may refuse or delay
+	hook  func(ctx context.Context, s *tenancy.Snapshot) error // may fail or delay a build
 }
 
 func (b *runtimeBuilder) buildRuntime(ctx context.Context, s *tenancy.Snapshot) (*testRuntime, error) {
@@ -61,7 +61,7 @@ func (b *runtimeBuilder) countBuilt() int {
 	return len(b.built)
 }
 
-// countOpen returns how many of what was built is not closed. What was closed twice fails the test.
+// countOpen returns how many built values are not closed. It fails the test if one was closed twice.
 func (b *runtimeBuilder) countOpen(t testing.TB) int {
 	t.Helper()
 	b.mu.Lock()
@@ -79,7 +79,7 @@ func (b *runtimeBuilder) countOpen(t testing.TB) int {
 	return n
 }
 
-// newTestCache returns a live set of s that runs until the test ends, when everything it built must be closed.
+// newTestCache returns a cache of s that runs until the test ends; then every built value must be closed.
 func newTestCache(t testing.TB, s *tenancy.Service, b *runtimeBuilder, o tenancy.RuntimeCacheOptions) *testCache {
 	t.Helper()
 	if b == nil {
@@ -101,7 +101,7 @@ func newTestCache(t testing.TB, s *tenancy.Service, b *runtimeBuilder, o tenancy
 	return l
 }
 
-// acquireRuntime acquires and fails the test where that fails.
+// acquireRuntime acquires a value and fails the test on an error.
 func acquireRuntime(t testing.TB, l *testCache, id db.ID) (*testRuntime, *tenancy.App, func()) {
 	t.Helper()
 	h, app, release, err := l.Acquire(t.Context(), id)
@@ -111,7 +111,7 @@ func acquireRuntime(t testing.TB, l *testCache, id db.ID) (*testRuntime, *tenanc
 	return h, app, release
 }
 
-// acquireConfig acquires, releases and returns what it saw.
+// acquireConfig acquires and releases a value and returns its configuration.
 func acquireConfig(t testing.TB, l *testCache, id db.ID) (config string, err error) {
 	t.Helper()
 	h, _, release, err := l.Acquire(t.Context(), id)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestChanges: of two documents the paths that differ are told, with hashes that are equal where the values are, and that
-// nobody finds a value by without the key.
+// TestChanges compares two documents: the differing paths are listed, with equal hashes for equal values, and a value
+// cannot be found from its hash without the key.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ was, now, want string }{
@@ -47,7 +47,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestChangesBound: an entry names no more than so many paths, and says how many it leaves out.
+// TestChangesBound checks that an entry lists maxChangedPaths paths and counts the others.
 func TestChangesBound(t *testing.T) {
 	t.Parallel()
 	doc := map[string]any{}
@@ -62,7 +62,7 @@ func TestChangesBound(t *testing.T) {
 	}
 }
 
-// TestHasher: each app has hashes of its own, which stay the same under another master key.
+// TestHasher checks that apps have different hashes, which stay the same under another master key.
 func TestHasher(t *testing.T) {
 	t.Parallel()
 	old, err := NewKeyring(make([]byte, keySize))

@@ -15,7 +15,7 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// TestConvergeSilently changes apps in one process; another that hears nothing of it follows within two seconds.
+// TestConvergeSilently changes apps in one process; another without signals must follow within two seconds.
 func TestConvergeSilently(t *testing.T) {
 	inSynctest(t, func(t *testing.T, here *tenancy.Service, d *db.DB) {
 		there := newService(t, d)
@@ -69,7 +69,7 @@ func TestConvergeSilently(t *testing.T) {
 	})
 }
 
-// TestConverge has two processes on one PostgreSQL that signal each other: one follows the other's changes at once.
+// TestConverge runs two processes on one PostgreSQL with signals: each follows the other's changes at once.
 func TestConverge(t *testing.T) {
 	t.Parallel()
 	url := dbtest.NewPostgresURL(t)
@@ -114,8 +114,8 @@ func TestConverge(t *testing.T) {
 	}
 }
 
-// TestStorm calls and changes apps from many sides at once: no caller ever holds a closed value, and all are closed in
-// the end.
+// TestStorm calls and changes apps concurrently: no caller ever gets a closed value, and all values are closed at the
+// end.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)

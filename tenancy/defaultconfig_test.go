@@ -12,7 +12,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestAuditDefaultConfig: each configuration of the default app stands on the trail once, however many processes start with it.
+// TestAuditDefaultConfig checks that each configuration of the default app is recorded once, however many processes
+// start with it.
 func TestAuditDefaultConfig(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -23,13 +24,13 @@ func TestAuditDefaultConfig(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := newService(t, d).AuditDefaultConfig(t.Context()); err != nil { // there is none
+		if err := newService(t, d).AuditDefaultConfig(t.Context()); err != nil { // no default app is set
 			t.Fatal(err)
 		}
 		one, two := newService(t, d), newService(t, d)
 		note(one, `{"a":1,"key":"hush"}`)
 		note(two, `{"a":1,"key":"hush"}`)
-		note(one, `{"a":1,"key":"hush"}`) // its file was touched
+		note(one, `{"a":1,"key":"hush"}`) // the file was rewritten with the same content
 		note(one, `{"a":2,"key":"hush"}`)
 		note(two, `{"a":2,"key":"hush"}`)
 		entries, _, err := one.ListAuditEntries(t.Context(), tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{Action: "config.load"}, Size: 10})

@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// createExtraTables makes tables that this package knows nothing of, with n rows of each app in each.
+// createExtraTables creates tables that this package does not know, each with n rows of each app.
 func createExtraTables(t *testing.T, d *db.DB, n int, apps ...db.ID) []string {
 	t.Helper()
 	tables := map[string]string{
@@ -103,7 +103,7 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// TestDeleteResumes fails half way through a deletion, as a crash would: the app stays closed, and a later Delete or
+// TestDeleteResumes interrupts a deletion half way, as a crash would: the app stays closed, and a later DeleteApp or
 // Run completes it.
 func TestDeleteResumes(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestDeleteResumes(t *testing.T) {
 			_, err = s.CreateApp(t.Context(), actor, tenancy.Draft{Name: name, Config: []byte(`{}`)}, false)
 			wantErr(t, err, tenancy.ErrExists)
 		}
-		execSQL(t, d.Tenant(ids[1]), `DELETE FROM app_revision WHERE tenant = $1`, string(ids[1])) // the crash came later
+		execSQL(t, d.Tenant(ids[1]), `DELETE FROM app_revision WHERE tenant = $1`, string(ids[1])) // as after a crash in a later step
 		if got, err := s.LoadApp(t.Context(), "b"); err != nil || got.Status != tenancy.Deleting {
 			t.Errorf("half deleted: status %s, %v, want deleting", got.Status, err)
 		}
@@ -156,7 +156,7 @@ func TestDeleteResumes(t *testing.T) {
 	})
 }
 
-// runMaintenanceUntil lets s run until done.
+// runMaintenanceUntil runs s until done returns true.
 func runMaintenanceUntil(t *testing.T, s *tenancy.Service, done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -169,7 +169,7 @@ func runMaintenanceUntil(t *testing.T, s *tenancy.Service, done func() bool) {
 	waitUntil(t, "tidied up", done)
 }
 
-// waitUntil waits until done, at most for some seconds.
+// waitUntil waits until done returns true, at most for some seconds.
 func waitUntil(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
@@ -179,7 +179,7 @@ func waitUntil(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// TestRotate brings a new master key: once Run has wrapped all data keys anew, the old one can go.
+// TestRotate adds a new master key: after Run has wrapped all data keys, the former one can be removed.
 func TestRotate(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -250,7 +250,7 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// TestRunWaits shows that Run comes back to its work.
+// TestRunWaits checks that Run repeats its steps.
 func TestRunWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)

@@ -33,16 +33,16 @@ func newKeyring(t testing.TB, masters ...[]byte) *tenancy.Keyring {
 	return k
 }
 
-// errCheck is what the configurations of these tests are refused with.
+// errCheck is the error with which checkTestConfig refuses a configuration.
 var errCheck = errors.New("config does not load")
 
-// checkTestConfig refuses what is no object, what needs a secret that is not there, and a command without its grant. A
-// configuration here is {"needs": ["NAME"], "command": true, "key": "secret text"}.
+// checkTestConfig refuses a configuration that is not an object, needs a missing secret, or has a command without the
+// grant. A configuration of these tests is {"needs": ["NAME"], "command": true, "key": "secret text"}.
 func checkTestConfig(_ context.Context, src []byte, grants grant.List, _ string, secret func(string) (string, bool)) error {
 	var c struct {
 		Needs   []string
 		Command bool
-		Port    string // must be a number in the secret of that name
+		Port    string // name of a secret whose value must be a number
 	}
 	if err := json.Unmarshal(src, &c); err != nil {
 		return fmt.Errorf("%w: %w", errCheck, err)
@@ -84,12 +84,12 @@ func restoreTestConfig(doc, old map[string]any) map[string]any {
 func newOptions() tenancy.Options {
 	return tenancy.Options{
 		CheckConfig: checkTestConfig, DecodeConfig: decodeTestConfig, MaskConfig: maskTestConfig, RestoreMasked: restoreTestConfig,
-		FlattenConfig: func(doc map[string]any) map[string]any { return doc }, // none is nested
+		FlattenConfig: func(doc map[string]any) map[string]any { return doc }, // the tests' documents are flat
 		Log:           slog.New(slog.DiscardHandler),
 	}
 }
 
-// newService returns a service on d with a bus of its own: another process.
+// newService returns a service on d with a bus of its own, as another process would have.
 func newService(t testing.TB, d *db.DB) *tenancy.Service {
 	t.Helper()
 	return tenancy.New(d, newKeyring(t, masterKey), signal.New(nil, nil), newOptions())
@@ -109,7 +109,7 @@ func createApp(t testing.TB, s *tenancy.Service, d tenancy.Draft) tenancy.App {
 	return app
 }
 
-// wantErr fails unless err is want, both nil included.
+// wantErr fails the test unless err is want; both may be nil.
 func wantErr(t testing.TB, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -117,7 +117,7 @@ func wantErr(t testing.TB, err, want error) {
 	}
 }
 
-// wantInvalid fails unless err says that field is wrong.
+// wantInvalid fails the test unless err is an InvalidError of field.
 func wantInvalid(t testing.TB, err error, field string) {
 	t.Helper()
 	var inv *tenancy.InvalidError
@@ -158,7 +158,7 @@ func changeSchema(t testing.TB, d *db.DB, ddl string) {
 	}
 }
 
-// runUntil runs s until done holds.
+// runUntil runs s until done returns true.
 func runUntil(t testing.TB, s *tenancy.Service, done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

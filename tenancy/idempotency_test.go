@@ -78,7 +78,7 @@ func TestClaimIdempotencyKey(t *testing.T) {
 	})
 }
 
-// TestClaimIdempotencyKeyExpires lets the holder of a key die, and an answer grow old.
+// TestClaimIdempotencyKeyExpires lets a claim expire, and later the stored response.
 func TestClaimIdempotencyKeyExpires(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -118,7 +118,7 @@ func TestClaimIdempotencyKeyExpires(t *testing.T) {
 	})
 }
 
-// TestClaimIdempotencyKeyRace sends one request many times at once: one is carried out.
+// TestClaimIdempotencyKeyRace sends one request many times concurrently: exactly one is carried out.
 func TestClaimIdempotencyKeyRace(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -10,16 +10,16 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestInspect does to a trail, between two looks at it, what nobody may: the second one finds it, the third nothing new.
+// TestInspect tampers with a trail between two inspections: the second one reports the flaw, the third nothing new.
 func TestInspect(t *testing.T) {
 	t.Parallel()
 	const chained = ` FROM audit WHERE app = 'acme' AND seq = `
 	for name, tt := range map[string]struct {
 		do     string
-		late   bool // only who looks afresh finds it
-		grown  bool // what comes later goes into the chain
+		late   bool // found only by an inspection of all entries
+		grown  bool // later entries are still chained
 		want   []string
-		repair string // "" = there is none
+		repair string // "" = none
 	}{
 		"nothing":            {do: `SELECT 1`, grown: true},
 		"changed long ago":   {do: `UPDATE audit SET actor = 'eve' WHERE app = 'acme' AND seq = 2`, late: true, grown: true, want: []string{"acme 2: it was changed"}, repair: `UPDATE audit SET actor = 'ana' WHERE app = 'acme' AND seq = 2`},

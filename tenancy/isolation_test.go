@@ -8,11 +8,10 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestIsolation looks at the rows of one app through the handle of another, through one of nobody and through the
-// app's own.
+// TestIsolation reads the rows of one app through the handle of another, of no tenant, and of the app itself.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	d := dbtest.NewPostgres(t) // on SQLite the statements name the tenant and nothing else keeps apps apart
+	d := dbtest.NewPostgres(t) // SQLite has no row-level security
 	s := newService(t, d)
 	draft := tenancy.Draft{Secrets: map[string]string{"S": "v"}}
 	var apps []tenancy.App
@@ -23,7 +22,7 @@ func TestIsolation(t *testing.T) {
 			t.Fatal(err)
 		}
 		createKey(t, s, name, name)
-		if err := s.AddRole(t.Context(), actor, name, tenancy.Role{Name: "desk"}); err != nil {
+		if _, err := s.AddRole(t.Context(), actor, name, tenancy.Role{Name: "desk"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +67,7 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
-// TestSealedElsewhere moves a secret of one app to another in the database: it does not open there.
+// TestSealedElsewhere moves an encrypted secret to another app in the database: it cannot be decrypted there.
 func TestSealedElsewhere(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

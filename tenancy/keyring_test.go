@@ -154,7 +154,7 @@ func TestCursor(t *testing.T) {
 	}
 }
 
-// TestDerive: keys differ by master key and purpose, and are the same wherever both are.
+// TestDerive checks that derived keys differ by master key and purpose, and are equal if both are.
 func TestDerive(t *testing.T) {
 	t.Parallel()
 	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)

@@ -202,5 +202,5 @@ func TestAuditTrail(t *testing.T) {
 	})
 }
 
-// hashPattern finds the keyed hashes of an entry.
+// hashPattern matches the keyed hashes of an entry.
 var hashPattern = regexp.MustCompile(`hmac-sha256:[0-9a-f]{32}`)

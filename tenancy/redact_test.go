@@ -10,9 +10,9 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestRedactEarlierEntries: what an earlier version wrote in clear is replaced by hashes, of an app that is there and of one that is gone;
-// the chains are good afterwards and tell of it, and an inspector that knows them as they were finds nothing. A chain that was
-// tampered with before stays as it is.
+// TestRedactEarlierEntries checks that values which an earlier version wrote in clear are replaced by hashes, for an
+// existing app and a deleted one; that the chains are intact afterwards and record it; and that an inspector which
+// knows them as they were finds no flaw. A chain that was tampered with before stays as it is.
 func TestRedactEarlierEntries(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

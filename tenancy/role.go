@@ -11,26 +11,26 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Bounds of the roles that one app makes for itself. A decision costs time in proportion to all scopes together.
+// Bounds of the roles of one app. The time of an authorization decision is proportional to the number of all scopes.
 const (
 	maxRoles      = 50
 	maxRoleScopes = 500
 )
 
-// Role is a role that an app has beside the built-in ones. What its scopes mean, and whether they exist, is for others
-// to say.
+// Role is a role that an app defines in addition to the built-in ones. This package does not interpret the scopes;
+// package authz checks them before the role is stored.
 type Role struct {
 	Name        string   `json:"name"`
 	Scopes      []string `json:"scopes"`
 	Description string   `json:"description"`
 }
 
-// auditDetail is what the audit trail holds of r: of its description the hash.
+// auditDetail returns the form of r in the audit trail, with the hash of the description instead of its text.
 func (r Role) auditDetail(h Hasher) map[string]any {
 	return map[string]any{"name": r.Name, "scopes": append([]string{}, r.Scopes...), "description": h.hashValue(r.Description)}
 }
 
-// FindRole returns the app's own role of that name.
+// FindRole returns the app's own role of that name; false if there is none.
 func (a *App) FindRole(name string) (Role, bool) {
 	i := slices.IndexFunc(a.Roles, func(r Role) bool { return r.Name == name })
 	if i < 0 {
@@ -39,8 +39,8 @@ func (a *App) FindRole(name string) (Role, bool) {
 	return a.Roles[i], true
 }
 
-// AddRole gives an app another role. One that it has is [ErrExists].
-func (s *Service) AddRole(ctx context.Context, actor, app string, role Role) error {
+// AddRole adds a role to an app and returns the id of the app. An existing name is [ErrExists], too many roles or scopes an [InvalidError].
+func (s *Service) AddRole(ctx context.Context, actor, app string, role Role) (db.ID, error) {
 	return s.changeRoles(ctx, actor, "app.role.create", app, role.Name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(role.Name); ok {
 			return nil, errorOfKind(ErrExists, "the app %s has a role named %s", app, role.Name)
@@ -49,8 +49,8 @@ func (s *Service) AddRole(ctx context.Context, actor, app string, role Role) err
 	})
 }
 
-// UpdateRole changes what a role of an app may do. One that it does not have is [ErrNotFound].
-func (s *Service) UpdateRole(ctx context.Context, actor, app string, role Role) error {
+// UpdateRole replaces a role of an app and returns the id of the app. An unknown name is [ErrNotFound].
+func (s *Service) UpdateRole(ctx context.Context, actor, app string, role Role) (db.ID, error) {
 	return s.changeRoles(ctx, actor, "app.role.update", app, role.Name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(role.Name); !ok {
 			return nil, errNoRole
@@ -59,21 +59,23 @@ func (s *Service) UpdateRole(ctx context.Context, actor, app string, role Role) 
 	})
 }
 
-// DeleteRole takes a role away from an app and from whoever has it. One that it does not have is [ErrNotFound].
+// DeleteRole deletes a role of an app. Tokens and keys that name the role keep its name, which no longer grants
+// anything. An unknown name is [ErrNotFound].
 func (s *Service) DeleteRole(ctx context.Context, actor, app, name string) error {
-	return s.changeRoles(ctx, actor, "app.role.delete", app, name, func(a *App) (*Role, error) {
+	_, err := s.changeRoles(ctx, actor, "app.role.delete", app, name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(name); !ok {
 			return nil, errNoRole
 		}
 		return nil, nil
 	})
+	return err
 }
 
 var errNoRole = errorOfKind(ErrNotFound, "no such role")
 
-// changeRoles puts what to returns in the place of the named role; nil removes it. The roles of the default app live in
-// the database like everybody's, though it has no row of its own there.
-func (s *Service) changeRoles(ctx context.Context, actor, action, app, name string, to func(*App) (*Role, error)) error {
+// changeRoles replaces the named role by the result of to, which gets the current app; nil deletes the role. The
+// default app stores its roles in the table app_role like every other, although it has no row in the table app.
+func (s *Service) changeRoles(ctx context.Context, actor, action, app, name string, to func(*App) (*Role, error)) (db.ID, error) {
 	apply := func(a *App, hasher Hasher, detail map[string]any) error {
 		next, err := to(a)
 		if err != nil {
@@ -90,15 +92,17 @@ func (s *Service) changeRoles(ctx context.Context, actor, action, app, name stri
 		return err
 	}
 	if app == DefaultName {
-		return s.changeDefaultRoles(ctx, actor, action, apply)
+		return DefaultID, s.changeDefaultRoles(ctx, actor, action, apply)
 	}
-	_, err := s.changeApp(ctx, actor, action, app, false, func(e *appEdit) error {
+	changed, err := s.changeApp(ctx, actor, action, app, false, func(e *appEdit) error {
 		e.rolesChanged = true
 		return apply(&e.app, e.auditHasher(), e.detail)
 	})
-	return err
+	return changed.ID, err
 }
 
+// replaceRole returns a sorted copy of roles with the named one replaced by next, or an [InvalidError] if the bounds
+// are exceeded.
 func replaceRole(roles []Role, name string, next *Role) ([]Role, error) {
 	roles = slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return r.Name == name })
 	if next != nil {
@@ -118,6 +122,8 @@ func replaceRole(roles []Role, name string, next *Role) ([]Role, error) {
 	return roles, nil
 }
 
+// changeDefaultRoles is changeRoles for the default app. The version of its roles is the optimistic lock, instead of
+// the app's generation.
 func (s *Service) changeDefaultRoles(ctx context.Context, actor, action string, apply func(*App, Hasher, map[string]any) error) error {
 	for range maxChangeAttempts {
 		snap, err := s.loadDefaultSnapshot(ctx)
@@ -146,7 +152,8 @@ func (s *Service) changeDefaultRoles(ctx context.Context, actor, action string, 
 	return ErrConflict
 }
 
-// storeRoles writes an app's roles over those of the version that it was read with.
+// storeRoles writes the app's roles and increments their version. It returns errStale if the version is not the one
+// that was read.
 func storeRoles(ctx context.Context, tx *db.Tx, a *App) error {
 	roles, err := json.Marshal(a.Roles)
 	if err != nil {

@@ -27,23 +27,23 @@ func TestRoles(t *testing.T) {
 				t.Fatal(err)
 			}
 			supportRole := tenancy.Role{Name: "desk", Scopes: []string{"tasks:read"}, Description: "looks"}
-			if err := s.AddRole(ctx, actor, app, supportRole); err != nil {
+			if _, err := s.AddRole(ctx, actor, app, supportRole); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.AddRole(ctx, actor, app, supportRole); !errors.Is(err, tenancy.ErrExists) {
+			if _, err := s.AddRole(ctx, actor, app, supportRole); !errors.Is(err, tenancy.ErrExists) {
 				t.Errorf("a second role of the name: %v", err)
 			}
-			if err := s.UpdateRole(ctx, actor, app, tenancy.Role{Name: "front"}); !errors.Is(err, tenancy.ErrNotFound) {
+			if _, err := s.UpdateRole(ctx, actor, app, tenancy.Role{Name: "front"}); !errors.Is(err, tenancy.ErrNotFound) {
 				t.Errorf("a change of no role: %v", err)
 			}
 			if err := s.DeleteRole(ctx, actor, app, "front"); !errors.Is(err, tenancy.ErrNotFound) {
 				t.Errorf("an end of no role: %v", err)
 			}
 			supportRole.Scopes = []string{"tasks:cancel"}
-			if err := s.UpdateRole(ctx, actor, app, supportRole); err != nil {
+			if _, err := s.UpdateRole(ctx, actor, app, supportRole); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.AddRole(ctx, actor, app, tenancy.Role{Name: "a", Scopes: []string{}}); err != nil {
+			if _, err := s.AddRole(ctx, actor, app, tenancy.Role{Name: "a", Scopes: []string{}}); err != nil {
 				t.Fatal(err)
 			}
 			after, err := s.LoadApp(ctx, app)
@@ -66,13 +66,13 @@ func TestRoles(t *testing.T) {
 				t.Errorf("in the end: %+v, %v", end.Roles, err)
 			}
 		}
-		if err := s.AddRole(t.Context(), actor, "nobody", tenancy.Role{Name: "x"}); !errors.Is(err, tenancy.ErrNotFound) {
+		if _, err := s.AddRole(t.Context(), actor, "nobody", tenancy.Role{Name: "x"}); !errors.Is(err, tenancy.ErrNotFound) {
 			t.Errorf("a role of no app: %v", err)
 		}
 	})
 }
 
-// TestRolesAtOnce has many make roles at the same time, through two services: each is there in the end.
+// TestRolesAtOnce adds roles concurrently through two services: none is lost.
 func TestRolesAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -87,7 +87,7 @@ func TestRolesAtOnce(t *testing.T) {
 				all.Go(func() {
 					err := tenancy.ErrConflict
 					for errors.Is(err, tenancy.ErrConflict) {
-						err = services[i%2].AddRole(t.Context(), actor, app, tenancy.Role{Name: fmt.Sprintf("role-%d", i)})
+						_, err = services[i%2].AddRole(t.Context(), actor, app, tenancy.Role{Name: fmt.Sprintf("role-%d", i)})
 					}
 					if err != nil {
 						t.Error(err)
@@ -109,25 +109,25 @@ func TestRolesAreBounded(t *testing.T) {
 		createApp(t, s, tenancy.Draft{Name: "acme"})
 		var bad *tenancy.InvalidError
 		scopes := make([]string, 501)
-		if err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: "wide", Scopes: scopes}); !errors.As(err, &bad) || bad.Field != "scopes" {
+		if _, err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: "wide", Scopes: scopes}); !errors.As(err, &bad) || bad.Field != "scopes" {
 			t.Errorf("501 scopes: %v", err)
 		}
 		for i := range 50 {
-			if err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: fmt.Sprintf("r%d", i)}); err != nil {
+			if _, err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: fmt.Sprintf("r%d", i)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: "more"}); !errors.As(err, &bad) || bad.Field != "name" {
+		if _, err := s.AddRole(t.Context(), actor, "acme", tenancy.Role{Name: "more"}); !errors.As(err, &bad) || bad.Field != "name" {
 			t.Errorf("51 roles: %v", err)
 		}
 	})
 }
 
-// TestRolesReachTheRecord: whoever acquires an app after a change of its roles gets them, and nothing is built for it.
+// TestRolesReachTheRecord changes an app's roles: later callers of Acquire get them, without a new build.
 func TestRolesReachTheRecord(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		here, elsewhere := newService(t, d), newService(t, d) // no signal passes between them
+		here, elsewhere := newService(t, d), newService(t, d) // without signals between them
 		for _, s := range []*tenancy.Service{here, elsewhere} {
 			s.SetDefaultApp("Default", []byte("agents: {}"))
 		}
@@ -143,7 +143,7 @@ func TestRolesReachTheRecord(t *testing.T) {
 			if n := roles(id); n != 0 {
 				t.Fatalf("%s begins with %d roles", name, n)
 			}
-			if err := here.AddRole(t.Context(), actor, name, tenancy.Role{Name: "one"}); err != nil {
+			if _, err := here.AddRole(t.Context(), actor, name, tenancy.Role{Name: "one"}); err != nil {
 				t.Fatal(err)
 			}
 			if n := roles(id); n != 1 {

@@ -17,7 +17,7 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// inSynctest runs f on SQLite in a bubble with its own time.
+// inSynctest runs f on SQLite in a synctest bubble.
 func inSynctest(t *testing.T, f func(t *testing.T, s *tenancy.Service, d *db.DB)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -26,7 +26,7 @@ func inSynctest(t *testing.T, f func(t *testing.T, s *tenancy.Service, d *db.DB)
 	})
 }
 
-// TestFirstCalls sends a thousand first calls to one app: one build serves them.
+// TestFirstCalls sends a thousand first calls to one app: they share one build.
 func TestFirstCalls(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{hook: func(context.Context, *tenancy.Snapshot) error {
@@ -57,8 +57,8 @@ func TestFirstCalls(t *testing.T) {
 	})
 }
 
-// TestHang builds an app that hangs and heeds nothing: other apps do not wait, its callers get an answer, and what
-// comes of it too late is closed.
+// TestHang builds an app that ignores its context and hangs: other apps do not wait, its callers get an error, and a
+// value that arrives too late is closed.
 func TestHang(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		let := make(chan struct{})
@@ -113,7 +113,7 @@ func TestHang(t *testing.T) {
 	})
 }
 
-// TestSwap changes an app under its users: the next call has the new value, the old one is closed once, after its last
+// TestSwap changes an app in use: the next call gets the new value, and the old one is closed once, after its last
 // user.
 func TestSwap(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
@@ -170,7 +170,7 @@ func TestSwap(t *testing.T) {
 	})
 }
 
-// TestRecord changes what no build reads: the value stays and the record is new.
+// TestRecord changes fields that no build reads: the value stays and the record is new.
 func TestRecord(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
@@ -249,7 +249,7 @@ func TestCacheSuspend(t *testing.T) {
 	})
 }
 
-// TestUnknown asks for an app that is not there: the answer is remembered for a moment.
+// TestUnknown asks for an app that does not exist: the error is cached for a moment.
 func TestUnknown(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, d *db.DB) {
 		l := newTestCache(t, s, nil, tenancy.RuntimeCacheOptions{FailureTTL: time.Second})
@@ -351,7 +351,7 @@ func TestBuildPanics(t *testing.T) {
 	})
 }
 
-// TestSlowChange builds a change slowly: callers wait for it a moment, then the old value serves.
+// TestSlowChange builds a change slowly: callers wait for MaxChangeWait and then get the old value.
 func TestSlowChange(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
@@ -410,7 +410,7 @@ func TestEvict(t *testing.T) {
 		if n := b.countBuilt(); n != builds {
 			t.Errorf("%d of the last used were built anew", n-builds)
 		}
-		for i := range 50 { // apps that are not there do not displace those that are
+		for i := range 50 { // entries without a value are evicted before those with one
 			_, _ = acquireConfig(t, l, db.ID(fmt.Sprintf("ghost-%d", i)))
 		}
 		synctest.Wait()
@@ -513,8 +513,8 @@ func TestCacheDefault(t *testing.T) {
 	})
 }
 
-// TestSuccession changes an app again and again as soon as the last change is built: no build that is over stands in the way of
-// the next.
+// TestSuccession changes an app repeatedly, each time as soon as the last change is built: a completed build never
+// blocks the next one.
 func TestSuccession(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		l := newTestCache(t, s, nil, tenancy.RuntimeCacheOptions{})
@@ -566,8 +566,8 @@ func TestAcquireAllocates(t *testing.T) {
 	}
 }
 
-// TestSuspendedBeforeOnChange: when the set tells that an app is suspended or gone, nobody acquires a value of it any more: what
-// began before is there to be stopped, what begins afterwards finds out.
+// TestSuspendedBeforeOnChange checks the order of OnChange: when it reports that an app is suspended or deleted, no
+// caller can acquire a value any more, and those that acquired one earlier can be stopped.
 func TestSuspendedBeforeOnChange(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		var l *tenancy.RuntimeCache[*testRuntime]
@@ -582,7 +582,7 @@ func TestSuspendedBeforeOnChange(t *testing.T) {
 		l = newTestCache(t, s, &runtimeBuilder{}, tenancy.RuntimeCacheOptions{OnChange: func(a tenancy.App) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
-			_, _, release, err := l.Acquire(ctx, a.ID) // as a run does that begins now
+			_, _, release, err := l.Acquire(ctx, a.ID) // as a run that starts now does
 			release()
 			mu.Lock()
 			defer mu.Unlock()

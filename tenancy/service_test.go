@@ -157,7 +157,7 @@ func TestUpdate(t *testing.T) {
 		name   string
 		change tenancy.AppChange
 		want   tenancy.App
-		stored string // the configuration's text afterwards
+		stored string // the text of the configuration afterwards
 		err    error
 	}{
 		{"nothing", tenancy.AppChange{}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
@@ -282,7 +282,7 @@ func TestRevisions(t *testing.T) {
 	})
 }
 
-// TestRevisionsBounded changes an app more often than revisions are kept.
+// TestRevisionsBounded changes an app more often than maxRevisions.
 func TestRevisionsBounded(t *testing.T) {
 	t.Parallel()
 	s := newService(t, dbtest.NewSQLite(t))
@@ -333,7 +333,8 @@ func TestSecrets(t *testing.T) {
 	})
 }
 
-// TestSecretCures stores a secret of an app whose configuration does not load any more: it may be what is missing.
+// TestSecretCures stores a secret of an app whose configuration does not load: it is accepted, since it may be the
+// missing one.
 func TestSecretCures(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -348,7 +349,7 @@ func TestSecretCures(t *testing.T) {
 	wantErr(t, s.StoreSecret(t.Context(), actor, "acme", "S", "bad"), errCheck)
 }
 
-// TestConcurrentChanges lets many change one app: none is lost.
+// TestConcurrentChanges changes one app concurrently: no change is lost.
 func TestConcurrentChanges(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -380,7 +381,7 @@ func TestConcurrentChanges(t *testing.T) {
 	})
 }
 
-// TestConcurrentCreates lets many create one name: one does.
+// TestConcurrentCreates creates apps with one name concurrently: exactly one succeeds.
 func TestConcurrentCreates(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -2,24 +2,26 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// Problem is one thing that is wrong with a document.
+// Problem is one error of a document.
 type Problem struct {
-	// Path leads to the offending value, such as agents.assistant.tools[0]; it is empty for the whole document.
+	// Path is the path of the value, such as agents.assistant.tools[0]; "" for the whole document.
 	Path string `json:"path"`
-	// Line and Column count from 1; they are 0 where the whole document is meant.
+	// Line and Column count from 1; 0 = the whole document.
 	Line   int `json:"line"`
 	Column int `json:"column"`
-	// Message says what is wrong and what would be right. It never holds the value of a variable or a secret.
+	// Message describes what is wrong and what is expected. It never contains the value of a variable or a secret.
 	Message string `json:"message"`
-	// Suggestion is the word that was probably meant, or empty.
+	// Suggestion is the word that was probably meant, or "".
 	Suggestion string `json:"suggestion"`
 }
 
+// String returns the problem in one line: line:column: path: message.
 func (p Problem) String() string {
 	var b strings.Builder
 	if p.Line > 0 {
@@ -35,14 +37,14 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Error is everything that is wrong with a document, in the order of its lines.
+// Error is all problems of a document, in the order of their positions.
 type Error struct {
-	// File names the document; it may be empty.
+	// File is the name of the document; it may be empty.
 	File     string
 	Problems []Problem
 }
 
-// Error puts each problem on a line of its own, as file:line:column: path: message.
+// Error returns one line for each problem: file:line:column: path: message. Editors recognise this format.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -57,15 +59,39 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxProblems bounds how many problems are told; a document can be wrong on each of its lines.
-const maxProblems = 100
+// minHidden is the length in bytes from which the value of a variable is hidden in problems: shorter ones are parts of usual words.
+const minHidden = 4
 
-// problems collects what is wrong.
-type problems struct {
-	list    []Problem
-	omitted int
+// HideValues returns err with "***" in place of the given values, which are those of secrets, wherever its problems quote them: what
+// is checked after variables have been replaced cannot know where its text comes from. Other errors are returned unchanged.
+func HideValues(err error, values []string) error {
+	var configErr *Error
+	if !errors.As(err, &configErr) {
+		return err
+	}
+	hidden := &Error{File: configErr.File, Problems: slices.Clone(configErr.Problems)}
+	for i := range hidden.Problems {
+		p := &hidden.Problems[i]
+		for _, v := range values {
+			if len(v) >= minHidden {
+				p.Path, p.Message = strings.ReplaceAll(p.Path, v, mask), strings.ReplaceAll(p.Message, v, mask)
+				p.Suggestion = strings.ReplaceAll(p.Suggestion, v, mask)
+			}
+		}
+	}
+	return hidden
 }
 
+// maxProblems bounds the problems that are reported: a document can have an error on every line.
+const maxProblems = 100
+
+// problems collects the problems of one document, at most maxProblems.
+type problems struct {
+	list    []Problem
+	omitted int // further problems, only counted
+}
+
+// addProblem adds a problem, or counts it if there are too many.
 func (ps *problems) addProblem(p Problem) {
 	if ps.isFull() {
 		ps.omitted++
@@ -74,11 +100,12 @@ func (ps *problems) addProblem(p Problem) {
 	ps.list = append(ps.list, p)
 }
 
+// isFull reports whether further problems are only counted.
 func (ps *problems) isFull() bool {
 	return len(ps.list) >= maxProblems
 }
 
-// asError returns all problems by line, or nil if there are none.
+// asError returns an [*Error] with the problems sorted by position, nil if there are none.
 func (ps *problems) asError(file string) error {
 	if len(ps.list) == 0 {
 		return nil

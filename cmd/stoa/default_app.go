@@ -16,24 +16,28 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// defaultApp is the configuration of this process's default app: from the operator's file, or without one the built-in one.
-// On PostgreSQL a process without a file has no default app, and cfg stays nil.
+// defaultApp is the configuration of this process's default app: the operator's file, or without a file a built-in
+// one. On PostgreSQL a process without a file has no default app and cfg stays nil. cfg, fileHash and restartKeys are
+// written at start and then only by the goroutine of watchFile; every other goroutine reads them.
 type defaultApp struct {
-	path          string
-	cfg           atomic.Pointer[config.Config]
-	fileHash      atomic.Value             // of the file, a string; "" without one
-	restartKeys   atomic.Pointer[[]string] // what the file says and takes a restart
-	notifications app.NotificationSettings
+	path          string                        // of the operator's file; "" = none
+	cfg           atomic.Pointer[config.Config] // the configuration in force
+	fileHash      atomic.Value                  // string: SHA-256 of the file in hex, "" without one
+	restartKeys   atomic.Pointer[[]string]      // keys that the file has changed but that need a restart to act
+	notifications app.NotificationSettings      // set by openNotifications, then read-only
 }
 
-// fileFingerprint tells two processes' files apart.
+// fileFingerprint returns the hash of the operator's file, "" without one. The queue's lease renewal compares the
+// hashes of all processes on the database and logs a warning if they differ, because the default app would then
+// answer differently from process to process.
 func (o *defaultApp) fileFingerprint() string {
 	hash, _ := o.fileHash.Load().(string)
 	return hash
 }
 
-// loadDefaultApp reads the operator's file. Without one it makes the default app where there is to be one: on the vendor
-// whose key is in the environment if only this machine can reach the server, else on the scripted model.
+// loadDefaultApp reads the operator's file. With an empty path it returns a defaultApp without a configuration;
+// openTenancy then calls useBuiltinConfig on SQLite. The error is a [config.Error] with positions for an invalid
+// file.
 func loadDefaultApp(path string) (*defaultApp, error) {
 	o := &defaultApp{path: path}
 	if path == "" {
@@ -47,7 +51,9 @@ func loadDefaultApp(path string) (*defaultApp, error) {
 	return o, nil
 }
 
-// useBuiltinConfig sets the configuration that is served without a file.
+// useBuiltinConfig sets the configuration that is served without a file. A server that only this machine can reach
+// uses the model provider whose API key is in the environment; any other uses the scripted model, because strangers
+// could otherwise spend the operator's key.
 func (o *defaultApp) useBuiltinConfig(loopback bool) error {
 	provider, key := "scripted", ""
 	if loopback {
@@ -61,7 +67,9 @@ func (o *defaultApp) useBuiltinConfig(loopback bool) error {
 	return nil
 }
 
-// newAppBuilder makes an app of a snapshot: the default one of the operator's configuration, any other of its own.
+// newAppBuilder returns the function with which the runtime cache builds an app from a snapshot. The default app is
+// built from the operator's configuration with host powers. A tenant's configuration is untrusted: ${NAME} reads the
+// app's secrets, never the environment, and host powers need grants.
 func (o *defaultApp) newAppBuilder(deps app.Dependencies) func(ctx context.Context, s *tenancy.Snapshot) (*app.App, error) {
 	return func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
 		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, Grants: s.App.Grants, Hash: s.Hasher.Sum}
@@ -82,10 +90,18 @@ func (o *defaultApp) newAppBuilder(deps app.Dependencies) func(ctx context.Conte
 	}
 }
 
-// newConfigChecker decides whether a tenant's configuration would load: it is parsed and built like the real one, and the result
-// dropped.
+// newConfigChecker returns the check of tenancy.Options.CheckConfig: it parses and builds the configuration as
+// newAppBuilder does and discards the result. Because start, reload and dry run share app.Build, a configuration that
+// passes here also loads.
 func newConfigChecker(deps app.Dependencies) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
-	return func(_ context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
+	return func(_ context.Context, src []byte, grants grant.List, plan string, lookup func(string) (string, bool)) (err error) {
+		var values []string
+		secret := func(name string) (string, bool) {
+			v, ok := lookup(name)
+			values = append(values, v)
+			return v, ok
+		}
+		defer func() { err = config.HideValues(err, values) }()
 		cfg, err := config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants, OperatorKey: lookupEnv})
 		if err != nil {
 			return err
@@ -95,13 +111,14 @@ func newConfigChecker(deps app.Dependencies) func(ctx context.Context, src []byt
 		}
 		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan, Grants: grants, PrivateNetwork: grants.Has(grant.PrivateNetwork), DryRun: true}, deps)
 		if err != nil {
+			// The build knows the field but not where it stands; add line and column for the caller.
 			return config.AddPositions(err, "", src)
 		}
 		return a.Close()
 	}
 }
 
-// checkBuild builds the default app of cfg, which stands in o's file, and drops it.
+// checkBuild builds the default app from cfg and closes it. Its error carries positions in the operator's file.
 func (o *defaultApp) checkBuild(cfg *config.Config, deps app.Dependencies) error {
 	a, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, DefaultApp: true, PrivateNetwork: true}, deps)
 	if err == nil {
@@ -114,8 +131,8 @@ func (o *defaultApp) checkBuild(cfg *config.Config, deps app.Dependencies) error
 	return config.AddPositions(err, o.path, src)
 }
 
-// watchFile applies changes of the operator's file and its .env until ctx ends. A file that does not load changes
-// nothing but the log.
+// watchFile applies changes of the operator's file and its .env until ctx ends. A file that does not load is logged
+// and changes nothing.
 func (o *defaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps app.Dependencies, log *slog.Logger) error {
 	return config.Watch(ctx, o.path, func() {
 		if err := o.reloadFile(apps, deps); err != nil {
@@ -132,6 +149,8 @@ func (o *defaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps 
 	})
 }
 
+// reloadFile replaces the configuration in force by that of the file, except for the settings that need a restart. It
+// changes nothing if the file does not parse or build. Only the goroutine of watchFile calls it.
 func (o *defaultApp) reloadFile(apps *tenancy.Service, deps app.Dependencies) error {
 	cfg, err := config.Load(o.path, lookupEnv)
 	if err != nil {
@@ -145,7 +164,8 @@ func (o *defaultApp) reloadFile(apps *tenancy.Service, deps app.Dependencies) er
 	return o.publishConfig(apps)
 }
 
-// publishConfig makes the configuration in force the default app's.
+// publishConfig makes the configuration in force the default app's in the tenancy service, which renews the app's
+// runtime, and updates the file's hash.
 func (o *defaultApp) publishConfig(apps *tenancy.Service) error {
 	cfg := o.cfg.Load()
 	if cfg == nil {
@@ -163,7 +183,7 @@ func (o *defaultApp) publishConfig(apps *tenancy.Service) error {
 	return nil
 }
 
-// readSource is the configuration as it is shown.
+// readSource returns the text of the configuration, for display, hashing and positions.
 func (o *defaultApp) readSource() ([]byte, error) {
 	if o.path == "" {
 		return []byte(builtinConfigSource), nil
@@ -175,7 +195,8 @@ func (o *defaultApp) readSource() ([]byte, error) {
 	return src, nil
 }
 
-// builtinConfigSource is how the configuration that is served without a file is shown.
+// builtinConfigSource is the text that the admin API shows for the built-in configuration. It must describe what
+// [config.DefaultConfig] returns.
 const builtinConfigSource = `version: 2
 agents:
   assistant:

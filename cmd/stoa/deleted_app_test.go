@@ -23,7 +23,8 @@ import (
 // canaryMark begins every canary of TestDeletedAppLeavesNoText.
 const canaryMark = "zq7x"
 
-// canarySet holds texts that stand for one kind of tenant text each. Test servers fill templates beside the test.
+// canarySet has one canary text for each kind of tenant text. It is safe for concurrent use, since test servers fill
+// templates while the test runs.
 type canarySet struct {
 	mu    sync.Mutex
 	kinds []string
@@ -51,7 +52,7 @@ func (c *canarySet) fillTemplate(template string) string {
 	}
 }
 
-// findKinds returns the kinds whose canary is in data: as it is, in hex, or in base64 at any offset.
+// findKinds returns the kinds whose canary is in data: as plain text, in hexadecimal, or in base64 at any offset.
 func (c *canarySet) findKinds(data []byte) (kinds []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +63,7 @@ func (c *canarySet) findKinds(data []byte) (kinds []string) {
 		forms := []string{canary}
 		for offset := range 3 {
 			raw := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("-", offset) + canary))
-			forms = append(forms, raw[(offset*8+5)/6:len(canary)*8/6]) // without the characters that the neighbours share
+			forms = append(forms, raw[(offset*8+5)/6:len(canary)*8/6]) // without the characters that also encode adjacent bytes
 		}
 		if strings.Contains(folded, hex.EncodeToString([]byte(canary))) || slices.ContainsFunc(forms, func(f string) bool { return strings.Contains(text, f) }) {
 			kinds = append(kinds, kind)
@@ -71,7 +72,7 @@ func (c *canarySet) findKinds(data []byte) (kinds []string) {
 	return kinds
 }
 
-// TestCanaryForms: the search of the test below finds a canary in every form that it claims to.
+// TestCanaryForms checks that findKinds finds a canary in every form.
 func TestCanaryForms(t *testing.T) {
 	t.Parallel()
 	var c canarySet
@@ -90,7 +91,8 @@ func TestCanaryForms(t *testing.T) {
 	}
 }
 
-// canaryConfig holds tenant text in every place where a configuration may hold some. SERVER is the host of a server outside.
+// canaryConfig has tenant text in every place of a configuration that can contain some. SERVER is the host of a test
+// server.
 const canaryConfig = `
 name: <<docname>>
 description: <<docdescription>>
@@ -151,20 +153,21 @@ storage:
   checkpoint: {enabled: true, strategy: hybrid, after_tools: true, before_llm: true, interval: 1}
 `
 
-// retainedKinds are the kinds of text that stay when an app is deleted, as docs/security.md has them under "What outlives an app".
+// retainedKinds are the kinds of text that stay when an app is deleted; see docs/security.md, "What outlives an app".
 var retainedKinds = []string{
-	"agentname", // names that a configuration gives its agents, models, tools ..., in the paths of what was changed
-	"subject",   // who did what
-	"role",      // names of roles and keys, and a role's scopes
+	// Names of agents, models, tools ... in paths of configuration changes.
+	"agentname",
+	"subject", // actors
+	"role",    // names of roles and keys, and a role's scopes
 	"keyname",
 	"budgetname",
-	"note",   // what operators wrote as a reason or a note
+	"note",   // reasons and notes of operators
 	"reason", //
 }
 
-// TestDeletedAppLeavesNoText uses an app with a canary in every kind of text that a tenant can bring, deletes it, and looks for
-// the canaries in the bytes of the database: of the SQLite file, what lies beside it and the secrets file, or of a dump, and of
-// Redis. The log is searched as well, for all that was secret.
+// TestDeletedAppLeavesNoText uses an app with a canary in every kind of text that a tenant can supply, deletes it,
+// and searches for the canaries in the bytes of the database (the SQLite file with the files next to it and the
+// secrets file, or a dump) and of Redis. The log is searched for everything that was secret.
 func TestDeletedAppLeavesNoText(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
@@ -207,7 +210,7 @@ func testDeletedAppText(t *testing.T, database string, bytesOf func(t *testing.T
 	var found []string
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for range 500 { // files are rebuilt a second after the last deletion
+	for range 500 { // the files are rebuilt a second after the last deletion
 		if found = c.findKinds(bytesOf(t)); len(subtractStrings(found, retainedKinds)) == 0 {
 			break
 		}
@@ -231,15 +234,15 @@ func testDeletedAppText(t *testing.T, database string, bytesOf func(t *testing.T
 	}
 }
 
-// loggedKinds are the kinds that the log may tell: names that a configuration gives, and who called.
+// loggedKinds are the kinds that the log may contain: names of a configuration's entries, and callers.
 var loggedKinds = []string{"agentname", "notificationid", "subject"}
 
-// subtractStrings returns what of list is not in the other one.
+// subtractStrings returns the elements of list that are not in without.
 func subtractStrings(list, without []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(without, s) })
 }
 
-// dumpRedis is every key of the test's Redis with what it holds, nothing where there is none.
+// dumpRedis returns every key of the test's Redis with its value, nothing without Redis.
 func dumpRedis(t *testing.T) (all []byte) {
 	t.Helper()
 	address := os.Getenv("STOA_TEST_REDIS")
@@ -260,7 +263,8 @@ func dumpRedis(t *testing.T) (all []byte) {
 	return all
 }
 
-// useCanaries makes the app acme, whose every text is a canary of c, uses all of it, changes it and lets usage be billed.
+// useCanaries creates the app acme, all of whose texts are canaries of c, uses all of it, changes it and bills its
+// usage.
 func (h *testServer) useCanaries(t *testing.T, c *canarySet) {
 	t.Helper()
 	leakyServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -270,6 +274,10 @@ func (h *testServer) useCanaries(t *testing.T, c *canarySet) {
 		}
 		if r.URL.Path == "/told" || r.URL.Path == "/remote" {
 			http.Error(w, c.fillTemplate("<<refusalbody>>"), http.StatusInternalServerError)
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, "/"+c.canary("jwksurl")) {
+			fmt.Fprint(w, c.fillTemplate(`{"note":"<<jwksnote>>","keys":[{"kty":"OKP","crv":"Ed25519","kid":"<<keyid>>","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo","note":"<<keynote>>"}]}`))
 			return
 		}
 		fmt.Fprint(w, c.fillTemplate("<<toolresult>>"))
@@ -290,32 +298,45 @@ func (h *testServer) useCanaries(t *testing.T, c *canarySet) {
 		t.Fatalf("create: %d %s", status, body)
 	}
 	base := "/admin/apps/acme"
-	h.requireStatus(t, http.StatusCreated, nil, "POST", base+"/roles", testSecret, map[string]any{"name": c.canary("role"), "scopes": []string{"agents:read"}, "description": c.canary("roledescription")})
+	keys := 0
+	repeatable := func(status int, method, path string, body any) { // its response is stored for repetitions
+		t.Helper()
+		keys++
+		r := h.newRequest(t, method, path, testSecret, body)
+		r.Header.Set("Idempotency-Key", fmt.Sprint("change-", keys))
+		if got, answer := h.sendRequest(t, r); got != status {
+			t.Fatalf("%s %s: %d %s, want %d", method, path, got, answer, status)
+		}
+	}
+	repeatable(http.StatusCreated, "POST", base+"/roles", map[string]any{"name": c.canary("role"), "scopes": []string{"agents:read"}, "description": c.canary("roledescription")})
+	repeatable(http.StatusOK, "PUT", base+"/roles/"+c.canary("role"), map[string]any{"scopes": []string{"agents:read", "tasks:read"}, "description": c.canary("laterdescription")})
 	h.createAPIKey(t, "acme", map[string]any{"name": c.canary("keyname")})
-	h.requireStatus(t, http.StatusCreated, nil, "POST", base+"/budgets", testSecret, map[string]any{"name": c.canary("budgetname"), "scope": map[string]any{"user": c.canary("subject")}, "unit": "calls", "amount": 1000, "window": "day", "hard": true})
-	h.requireStatus(t, http.StatusCreated, nil, "POST", base+"/credits", testSecret, map[string]any{"amount": 5, "currency": "USD", "note": c.canary("note")})
-	h.requireStatus(t, http.StatusNoContent, nil, "PUT", base+"/secrets/LATER", testSecret, map[string]any{"value": c.canary("latersecret")})
+	repeatable(http.StatusCreated, "POST", base+"/budgets", map[string]any{"name": c.canary("budgetname"), "scope": map[string]any{"user": c.canary("subject")}, "unit": "calls", "amount": 1000, "window": "day", "hard": true})
+	repeatable(http.StatusCreated, "POST", base+"/credits", map[string]any{"amount": 5, "currency": "USD", "note": c.canary("note")})
+	repeatable(http.StatusNoContent, "PUT", base+"/secrets/LATER", map[string]any{"value": c.canary("latersecret")})
 
 	ana, op := h.createToken(t, "acme", c.canary("subject"), nil), h.createToken(t, "acme", c.canary("subject"), map[string]any{"roles": []string{"operator", "approver"}})
 	h.sendCanaries(t, c, ana, op)
+	foreign := strings.Join([]string{encodeSegment(`{"alg":"EdDSA","kid":"` + c.canary("keyid") + `"}`), encodeSegment(`{"iss":"https://` + c.canary("issuer") + `.example","aud":"` + c.canary("audience") + `","sub":"x","exp":4102444800}`), "c2ln"}, ".")
+	h.requireStatus(t, http.StatusUnauthorized, nil, "GET", "/apps/acme/tasks", foreign, nil) // the server fetches the keys of the app's issuer
 	h.deliverWebhook(t, "acme", c.canary("webhookbody"), "http://"+host+"/back?token="+c.canary("callbacktoken"), http.StatusAccepted)
 
-	// What an app was is kept as revisions, and what differs is told of.
+	// Former configurations are kept as revisions, and the audit trail has the differences.
 	changed := map[string]any{"config": strings.ReplaceAll(config, c.canary("instruction"), c.canary("laterinstruction")), "display_name": c.canary("latername")}
 	update := h.newRequest(t, "PUT", base, testSecret, changed)
 	update.Header.Set("Idempotency-Key", "update")
 	if status, body := h.sendRequest(t, update); status != http.StatusOK {
 		t.Fatalf("update: %d %s", status, body)
 	}
-	h.requireStatus(t, http.StatusOK, nil, "POST", base+"/revisions/1:restore", testSecret, nil)
-	h.requireStatus(t, http.StatusOK, nil, "POST", base+":suspend", testSecret, map[string]any{"reason": c.canary("reason")})
-	h.requireStatus(t, http.StatusOK, nil, "POST", base+":resume", testSecret, map[string]any{})
-	h.requireStatus(t, http.StatusNoContent, nil, "POST", base+"/tokens:revoke", testSecret, map[string]any{"sub": c.canary("subject")})
+	repeatable(http.StatusOK, "POST", base+"/revisions/1:restore", nil)
+	repeatable(http.StatusOK, "POST", base+":suspend", map[string]any{"reason": c.canary("reason")})
+	repeatable(http.StatusOK, "POST", base+":resume", map[string]any{})
+	repeatable(http.StatusNoContent, "POST", base+"/tokens:revoke", map[string]any{"sub": c.canary("subject")})
 	h.finalizeInvoice(t, "acme")
 	h.listAuditEntries(t, "app=acme")
 }
 
-// newCanaryShop serves MCP with a tool whose description and results are canaries.
+// newCanaryShop starts an MCP server with a tool whose description and results are canaries.
 func newCanaryShop(t *testing.T, c *canarySet) string {
 	t.Helper()
 	behind := newLeakyServer(t)
@@ -343,7 +364,8 @@ func newCanaryShop(t *testing.T, c *canarySet) string {
 	return frontend.URL
 }
 
-// sendCanaries has a user say, send, decide, supply and be told canaries.
+// sendCanaries sends canaries as a user: in messages, decisions and credentials, and has models and tools return
+// some.
 func (h *testServer) sendCanaries(t *testing.T, c *canarySet, ana, op string) {
 	t.Helper()
 	send := func(agent, text string, more ...any) string {
@@ -403,8 +425,9 @@ func (h *testServer) sendCanaries(t *testing.T, c *canarySet, ana, op string) {
 	})
 }
 
-// TestMaskedSecretKeepsItsHost: what an answer shows of an app can be put back, with the name and password of an address masked;
-// with another host it is refused, and nobody is called there. A revision brings its own secrets back.
+// TestMaskedSecretKeepsItsHost checks that the configuration in a response can be sent back with the credentials of
+// an address masked. With another host it is refused and that host is not called. A restored revision has its own
+// secrets.
 func TestMaskedSecretKeepsItsHost(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -435,3 +458,6 @@ func TestMaskedSecretKeepsItsHost(t *testing.T) {
 		}
 	})
 }
+
+// encodeSegment returns a segment of a JWT.
+func encodeSegment(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }

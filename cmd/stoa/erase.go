@@ -7,27 +7,31 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/store"
+	"stoa/authz"
 	"stoa/tenancy"
 )
 
-// Of an app that is to be deleted: how long after that was said its last invoice waits for the runs that workers still have in hand,
-// and how often they are looked for.
+// Timing of an app's deletion: how long after the request its last invoice waits for runs that workers still execute,
+// and how often they are counted.
 const (
 	maxEraseWait      = 20 * time.Second
 	erasePollInterval = 100 * time.Millisecond
 )
 
-// eraseApp removes what an app owns outside its rows, and closes its books. Before the last invoice is made, every worker has let go of
-// the app's runs and so has written down what they used.
+// eraseApp is tenancy.Options.EraseApp: it removes what an app owns outside its rows in the durable database and
+// closes its accounts. It waits for the workers first, because usage that is recorded after the last invoice would
+// never be charged. stale is the age of a heartbeat at which a worker counts as dead. It may be called again after an
+// error.
 func eraseApp(ctx context.Context, shared app.Dependencies, stale time.Duration, a tenancy.App) error {
 	if err := awaitRuns(ctx, shared, stale, a); err != nil {
 		return err
 	}
-	return errors.Join(shared.InMemory.DeleteApp(ctx, a.ID), shared.Billing.CloseApp(ctx, tenancy.System, a))
+	return errors.Join(shared.InMemory.DeleteApp(ctx, a.ID), authz.NewJWKSCache(shared.DB).Delete(ctx, a.Auth.JWKSURL), shared.Billing.CloseApp(ctx, tenancy.System, a))
 }
 
-// awaitRuns waits until no live worker has a run of an app in hand, at most until maxEraseWait after the app was last changed. Dead
-// workers write nothing more.
+// awaitRuns returns when no live worker has a lease on a run of the app, or when maxEraseWait has passed since the
+// app was last changed (that is, marked as deleting). Runs of dead workers do not count: they record nothing any
+// more.
 func awaitRuns(ctx context.Context, shared app.Dependencies, stale time.Duration, a tenancy.App) error {
 	runs := store.NewRunQueue(shared.DB)
 	tick := time.NewTicker(erasePollInterval)

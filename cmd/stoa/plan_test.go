@@ -15,11 +15,11 @@ import (
 	"testing"
 )
 
-// modulePath is the path before every room's own.
+// modulePath is the prefix of the import path of every package of this module.
 const modulePath = "stoa"
 
-// layers is the plan of the house. A room imports rooms on lower floors only; rooms on one floor do not know each
-// other, except in tests that stand outside the package they test.
+// layers is the plan of the packages (docs/architecture.md). A package imports packages on lower layers only;
+// packages on one layer do not import each other, except in external test packages.
 var layers = map[string]int{
 	"cmd/stoa": 11, "cmd/stoa/faults": 11,
 
@@ -67,17 +67,14 @@ var layers = map[string]int{
 	"agentsvc/surface/ops": 9, "agentsvc/surface/webhook": 9,
 }
 
-// topFolders are the top-level folders that may hold Go. bench is a module of its own.
+// topFolders are the top-level folders that may contain Go. bench is a module of its own.
 var topFolders = []string{"cmd", "tenancy", "agentsvc", "authz", "billing", "ratelimit", "migrations", "web", "deploy", "bench"}
 
-// dependencyRules says which rooms may import which third-party module: the room itself, every room below one that ends in
-// "/...", any room for "*". A room with "(test)" behind it may in its tests. The longest module path that fits an
-// import counts.
+// dependencyRules lists which packages may import a third-party module: the package itself, every package below one
+// that ends in "/...", any package for "*". With "(test)" behind it a package may in its tests. The longest module
+// path that matches an import decides.
 var dependencyRules = map[string][]string{
-	"code.dny.dev/ssrf": {"agentsvc/egress"},
-	"github.com/JohannesKaufmann/html-to-markdown/v2": {
-		"agentsvc/tool/function", "agentsvc/rag",
-	},
+	"code.dny.dev/ssrf":                  {"agentsvc/egress"},
 	"github.com/a2aproject/a2a-go":       {"agentsvc/surface/a2agrpc", "cmd/stoa(test)"},
 	"github.com/a2aproject/a2a-go/v2":    {"agentsvc/surface/a2a", "agentsvc/surface/a2agrpc", "agentsvc/agent", "cmd/stoa(test)"},
 	"github.com/alecthomas/kong":         {"cmd/stoa"},
@@ -90,7 +87,7 @@ var dependencyRules = map[string][]string{
 	"github.com/fsnotify/fsnotify":       {"agentsvc/config", "agentsvc/rag"},
 	"github.com/go-chi/chi/v5":           {"agentsvc/surface/...", "cmd/stoa"},
 	"github.com/go-jose/go-jose/v4":      {"authz"},
-	"github.com/go-json-experiment/json": {"agentsvc/store"},
+	"github.com/go-json-experiment/json": {"agentsvc/store", "agentsvc/tool"},
 	"github.com/golang-migrate/migrate/": {"migrations"},
 	"github.com/google/go-cmp":           {"*(test)"},
 	"github.com/google/uuid":             {"*"},
@@ -132,12 +129,12 @@ var dependencyRules = map[string][]string{
 	"golang.org/x/term":                     {"cmd/stoa"},
 	"golang.org/x/text":                     {"*"},
 	"google.golang.org/genai":               {"agentsvc/llm/gemini"},
-	"modernc.org/libc":                      {"tenancy/db"}, // what modernc.org/sqlite is written in; its functions take it as a parameter
+	"modernc.org/libc":                      {"tenancy/db"}, // the sqlite driver's functions have parameters of its types
 	"modernc.org/sqlite":                    {"tenancy/db/...", "migrations", "cmd/stoa/faults(test)"},
 	"pgregory.net/rapid":                    {"*(test)"},
 }
 
-// TestPlanLayers keeps the plan of the house: every folder with Go stands on a floor, and no room looks up.
+// TestPlanLayers checks that every folder with Go has a layer and that packages import lower layers only.
 func TestPlanLayers(t *testing.T) {
 	t.Parallel()
 	for _, f := range listGoFiles(t) {
@@ -147,7 +144,7 @@ func TestPlanLayers(t *testing.T) {
 	}
 }
 
-// TestPlanDependencies keeps third-party modules in the rooms that the plan gives them.
+// TestPlanDependencies checks that third-party modules are imported only where dependencyRules allows it.
 func TestPlanDependencies(t *testing.T) {
 	t.Parallel()
 	for _, f := range listGoFiles(t) {
@@ -157,7 +154,7 @@ func TestPlanDependencies(t *testing.T) {
 	}
 }
 
-// TestPlanTopFolders keeps Go out of top-level folders that the plan does not name.
+// TestPlanTopFolders checks that top-level folders outside the plan contain no Go.
 func TestPlanTopFolders(t *testing.T) {
 	t.Parallel()
 	for _, f := range listGoFiles(t) {
@@ -168,7 +165,8 @@ func TestPlanTopFolders(t *testing.T) {
 	}
 }
 
-// TestPlanEnvironment keeps the process environment to cmd: whoever wants a setting is given it.
+// TestPlanEnvironment checks that only cmd reads the process's environment: other packages get their settings as
+// arguments.
 func TestPlanEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, f := range listGoFiles(t) {
@@ -181,7 +179,7 @@ func TestPlanEnvironment(t *testing.T) {
 	}
 }
 
-// TestPlanMessages proves that each rule can fail, and that it says so in a sentence.
+// TestPlanMessages checks that each rule can fail, with a message in a sentence.
 func TestPlanMessages(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -232,7 +230,7 @@ func TestPlanMessages(t *testing.T) {
 	}
 }
 
-// TestPlanDetectsEnvironment proves that a read of the environment is seen under any name.
+// TestPlanDetectsEnvironment checks that a read of the environment is found under any import name.
 func TestPlanDetectsEnvironment(t *testing.T) {
 	t.Parallel()
 	src := `package x
@@ -251,7 +249,7 @@ var d = host.Args`
 	}
 }
 
-// findLayerViolations says how f breaks the table of floors.
+// findLayerViolations returns how f violates the layers.
 func findLayerViolations(f goFile) []string {
 	var violations []string
 	addViolation := func(format string, args ...any) {
@@ -283,8 +281,8 @@ func findLayerViolations(f goFile) []string {
 	return violations
 }
 
-// mayImportSameLayer says whether f may import a room on its own floor: a test room its parent and the migrations, a test any
-// test room.
+// mayImportSameLayer reports whether f may import a package on its own layer: a test helper package its parent and
+// the migrations, a test any test helper package.
 func (f goFile) mayImportSameLayer(folder string) bool {
 	if isTestPackage(f.folder) && (folder == path.Dir(f.folder) || folder == "migrations") {
 		return true
@@ -292,7 +290,7 @@ func (f goFile) mayImportSameLayer(folder string) bool {
 	return isTestPackage(folder) && (f.isTest || isTestPackage(f.folder))
 }
 
-// findDependencyViolations says how f breaks the table of guests.
+// findDependencyViolations returns how f violates dependencyRules.
 func findDependencyViolations(f goFile) []string {
 	var violations []string
 	for _, imported := range f.imports {
@@ -312,7 +310,7 @@ func findDependencyViolations(f goFile) []string {
 	return violations
 }
 
-// matchesEntry says whether an entry of the table of guests speaks of f.
+// matchesEntry reports whether an entry of dependencyRules applies to f.
 func (f goFile) matchesEntry(entry string) bool {
 	entry, tests := strings.CutSuffix(entry, "(test)")
 	if tests && !f.isTest && !isTestPackage(f.folder) {
@@ -322,7 +320,7 @@ func (f goFile) matchesEntry(entry string) bool {
 	return entry == "*" || entry == f.folder || isTree && (f.folder == subpath || strings.HasPrefix(f.folder, subpath+"/"))
 }
 
-// findDependencyRule returns the row of the module that an import belongs to.
+// findDependencyRule returns the entries for the module that an import belongs to.
 func findDependencyRule(imported string) ([]string, bool) {
 	best := ""
 	for m := range dependencyRules {
@@ -334,8 +332,8 @@ func findDependencyRule(imported string) ([]string, bool) {
 	return dependencyRules[best], best != ""
 }
 
-// isTestPackage says whether a room holds what tests share: its name is its parent's with "test" behind it, and it
-// stands on its parent's floor.
+// isTestPackage reports whether a folder is a test helper package: its name is its parent's and "test", and it has
+// its parent's layer.
 func isTestPackage(folder string) bool {
 	return path.Base(folder) == path.Base(path.Dir(folder))+"test"
 }
@@ -348,7 +346,7 @@ func findLayer(folder string) (int, bool) {
 	return n, ok
 }
 
-// findEnvironmentReads returns each use of the process environment in f.
+// findEnvironmentReads returns each use of the process's environment in f.
 func findEnvironmentReads(f goFile) []string {
 	readers := map[string][]string{
 		"os":      {"Getenv", "LookupEnv", "Environ", "ExpandEnv"},
@@ -380,23 +378,23 @@ func findEnvironmentReads(f goFile) []string {
 	return found
 }
 
-// goFile is one Go file of this module, whatever its build tags.
+// goFile is one Go file of this module, whatever its build constraints.
 type goFile struct {
 	path       string // from the module's root, with slashes
 	folder     string // its folder
 	isTest     bool   // a _test.go file
-	isExternal bool   // of an external _test package
+	isExternal bool   // in an external _test package
 	imports    []string
 	tree       *ast.File
 }
 
-// newGoFile makes up a file for the tests of the rules themselves. A _test.go file stands outside its package.
+// newGoFile returns an invented file for the tests of the rules. A _test.go file is in an external test package.
 func newGoFile(name string, imports ...string) goFile {
 	test := strings.HasSuffix(name, "_test.go")
 	return goFile{path: name, folder: path.Dir(name), isTest: test, isExternal: test, imports: imports}
 }
 
-// listGoFiles returns every Go file of this module. Modules inside it are not part of it.
+// listGoFiles returns every Go file of this module, without those of nested modules.
 func listGoFiles(t *testing.T) []goFile {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -428,7 +426,7 @@ func listGoFiles(t *testing.T) []goFile {
 	return files
 }
 
-// checkFolder says whether the go command looks into a folder.
+// checkFolder returns [fs.SkipDir] for a folder that the go command ignores.
 func checkFolder(root, name string, entry fs.DirEntry) error {
 	if name == root {
 		return nil

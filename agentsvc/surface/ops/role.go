@@ -11,7 +11,7 @@ import (
 	"stoa/tenancy"
 )
 
-// handleListRoles lists the roles of an app, the built-in ones first.
+// handleListRoles answers with the roles of an app, the built-in ones first.
 func (a adminAPI) handleListRoles(w http.ResponseWriter, r *http.Request) error {
 	app, err := a.apps.LoadApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
@@ -27,11 +27,13 @@ func (a adminAPI) handleListRoles(w http.ResponseWriter, r *http.Request) error 
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
+// addRole creates a role of an app. The name of a built-in role is taken.
 func (a adminAPI) addRole(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b roleRequest
 	if err := o.decodeBody(&b, false); err != nil {
 		return mutationResult{}, err
 	}
+	// The store knows only the app's own roles.
 	if authz.IsBuiltInRole(b.Name) {
 		return mutationResult{}, fmt.Errorf("%w: the role %s is built in", tenancy.ErrExists, b.Name)
 	}
@@ -39,9 +41,12 @@ func (a adminAPI) addRole(ctx context.Context, o *mutation) (mutationResult, err
 	if err != nil {
 		return mutationResult{}, err
 	}
-	return mutationResult{status: http.StatusCreated, body: newRoleBody(role)}, a.apps.AddRole(ctx, o.actor, o.appName(), role)
+	id, err := a.apps.AddRole(ctx, o.actor, o.appName(), role)
+	return mutationResult{status: http.StatusCreated, body: newRoleBody(role), appID: id}, err
 }
 
+// updateRole replaces scopes and description of a role. The name cannot change, since tokens and keys refer to
+// roles by name.
 func (a adminAPI) updateRole(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b roleRequest
 	if err := o.decodeBody(&b, false); err != nil {
@@ -58,9 +63,11 @@ func (a adminAPI) updateRole(ctx context.Context, o *mutation) (mutationResult, 
 	if err != nil {
 		return mutationResult{}, err
 	}
-	return mutationResult{status: http.StatusOK, body: newRoleBody(role)}, a.apps.UpdateRole(ctx, o.actor, o.appName(), role)
+	id, err := a.apps.UpdateRole(ctx, o.actor, o.appName(), role)
+	return mutationResult{status: http.StatusOK, body: newRoleBody(role), appID: id}, err
 }
 
+// deleteRole deletes a role. Tokens and keys that name it keep the name, which then grants nothing.
 func (a adminAPI) deleteRole(ctx context.Context, o *mutation) (mutationResult, error) {
 	name, err := customRoleName(o)
 	if err != nil {
@@ -69,7 +76,7 @@ func (a adminAPI) deleteRole(ctx context.Context, o *mutation) (mutationResult, 
 	return mutationResult{status: http.StatusNoContent}, a.apps.DeleteRole(ctx, o.actor, o.appName(), name)
 }
 
-// customRoleName returns the role that the path names, which must not be built in.
+// customRoleName returns the role of the path, or [tenancy.ErrPrecondition] for a built-in one.
 func customRoleName(o *mutation) (string, error) {
 	name := surface.PathParam(o.r, "role")
 	if authz.IsBuiltInRole(name) {
@@ -80,6 +87,7 @@ func customRoleName(o *mutation) (string, error) {
 
 func newRoleBody(r tenancy.Role) roleBody { return roleBody{r.Name, r.Scopes, r.Description, false} }
 
+// scopeNames returns scopes as strings, never nil, so that the JSON is a list.
 func scopeNames(scopes []authz.Scope) []string {
 	words := make([]string, len(scopes))
 	for i, s := range scopes {
