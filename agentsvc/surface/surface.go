@@ -1,12 +1,41 @@
-// Package surface is the front door, the same for every dialect. A request passes through it in this order: a request
-// id and a log line (record.go), cross-origin headers (cors.go), who it is and which app it is for (authenticate.go), its
-// limits (body.go), the dialect's handler, and what that handler returned as an error (errors.go).
+// Package surface is what every protocol endpoint of the server shares: authentication, admission, bounds on requests
+// and responses, server-sent events, WebSockets, JSON-RPC, errors and idempotency. The protocols themselves are the
+// packages below it: ext, v1, a2a, openai, mcp, ops and webhook return lists of [Route], which [New] serves; a2agrpc
+// passes its calls to [Server.ServeNonHTTP]; openapi describes them all.
 //
-// A dialect is a list of [Route], and a handler decodes, asks [Request.Authorize] whether the caller may, calls the app's
-// task service and encodes. What all dialects need stands here once: the loop that writes server-sent events
-// (stream.go), the conversation over a WebSocket (socket.go), the envelope of JSON-RPC (jsonrpc.go), what is told of an
-// agent that is writing (delta.go), whose cards may be seen and where they say they live (cards.go), the
-// certificate that connections are shown (tls.go). Calls of other protocols pass the same way (nonhttp.go).
+// A request passes these steps in this order:
+//
+//  1. record.go: the request gets an id, and when it ends, its log line, its metrics and its span. A panic becomes a 500.
+//  2. cors.go: cross-origin headers; OPTIONS ends here.
+//  3. route.go: the route is matched. A request that writes and comes from a page of another origin may be refused.
+//  4. authenticate.go: [Server.Authenticate] verifies the credential and decides the app (tenant). It is the only place
+//     that does: the credential names the app, and a host or path that names another one makes the app not found. What it
+//     returns, a [Request], is bound to that app and to one revision of its configuration.
+//  5. query.go, body.go: the URL must be text, the query must have known names, the body is bounded in size and time.
+//  6. idempotency.go: with an Idempotency-Key the request takes effect once.
+//  7. the route's [Handler]: it decodes ([DecodeMessage], [DecodeBody]), asks for permission ([Request.Authorize],
+//     [Request.AdmitMessage]), calls the app's task service and encodes.
+//  8. errors.go: an error that the handler returned becomes a status, a code and a body, by one table for all protocols.
+//
+// A message to an agent takes one path in every protocol. [Request.AdmitMessage] checks the caller's scope, then checks
+// the app's budgets, counts the call against its limits and reserves tokens from them (limit.go).
+// [Request.SubmitMessage], [Request.SubmitAndWait] or [Request.SubmitAndSubscribe] pass it to the task service, which
+// writes the turn before it returns. The answer is then read from the task's log through a [Subscription], whose events
+// a [StreamEncoder] turns into the protocol's bodies: [Request.StreamEvents] writes them as server-sent events
+// (stream.go), [Request.ServeWebSocket] as frames (socket.go), [Request.WriteEvents] through any other writer
+// (nonhttp.go, for gRPC). The reserved tokens are given back when the request ends, unless a turn was written that
+// carries the reservation; then its worker settles it. Budgets are reserved and settled by each model call, in package
+// app.
+//
+// Memory and time have bounds, since every sender is untrusted. Request bodies share quotas between the apps
+// (bodybudget.go, quotapool.go), are read in small steps (bodymeter.go) at a rate per app (bodyrate.go), and are
+// counted before they are decoded (jsoncount.go). Responses take their memory from a pool (response.go). A client that
+// does not take its response or its events in time loses the connection; it can resume a stream with Last-Event-ID.
+//
+// To add a protocol, write a package with a function that returns routes, and add it to newRoutes in
+// cmd/stoa/surfaces.go and to the layers in cmd/stoa/plan_test.go. It needs a [StreamEncoder] if it streams and an
+// [ErrorEncoder] if its errors have a form of their own; errorTable needs no change. Each route also needs an entry in
+// openapi/descriptions.json and in TestIsolation of cmd/stoa. protocol_test.go of this package is a complete example.
 package surface
 
 import (
@@ -33,36 +62,66 @@ import (
 	"stoa/tenancy"
 )
 
-// Options say whom the server trusts and where it stands. Verifier, AdminSecret, Apps, Router and Live are required.
+// Options configure a [Server]. Verifier, AdminSecret, Apps, Router and Runtimes are required; setDefaults fills in the
+// rest.
 type Options struct {
-	Verifier    *authz.Verifier
-	AdminSecret string           // one secret, or two with a comma between them
-	Auth        config.Auth      // whom the default app answers
-	Keys        *authz.APIKeys   // nil = there are no API keys
-	Apps        *tenancy.Service // remembers what calls with an Idempotency-Key were told
-	Router      *tenancy.Router
-	Runtimes    *tenancy.RuntimeCache[*app.App]
+	// Verifier verifies tokens: those of the built-in issuer, of the operator's OpenID provider and of the apps' own
+	// issuers.
+	Verifier *authz.Verifier
+	// AdminSecret is one secret, or two with a comma between them while the secret is being changed.
+	AdminSecret string
+	// Auth decides which paths of the default app need a credential. Other apps always need one, except for discovery
+	// and signed deliveries.
+	Auth config.Auth
+	// Keys verifies API keys; nil = the server has none, and a credential in their form is invalid.
+	Keys *authz.APIKeys
+	// Apps is the service of apps. It also stores the responses to requests that carry an Idempotency-Key.
+	Apps *tenancy.Service
+	// Router finds the app of a credential, a host or a path. Runtimes caches the built form of each app's current
+	// revision.
+	Router   *tenancy.Router
+	Runtimes *tenancy.RuntimeCache[*app.App]
 
-	PublicURL      string                                   // how clients reach the server, for cards; "" = http://localhost:8080
-	Hosts          []string                                 // names and addresses that it listens at or is reached under besides, see [newPageGuard]
-	GRPC           GRPC                                     // how cards say that agents are called over gRPC
-	SignCard       func(card []byte) (CardSignature, error) // signs a card in JSON, nil = nobody does
-	TrustedProxies []netip.Prefix                           // whose forwarding headers are believed
-	CORS           config.CORS
-	Observe        func(Observation)      // called after each request
-	OnLargeBodies  func(bytes int64)      // called with about how much memory large bodies take, whenever that changes, nil = nobody wants to know
-	ResponseMemory *capacity.Pool         // where what is read and prepared for callers takes its memory from, nil = without bound
-	OnRefused      func(app, rule string) // called for each call that a limit or a budget refuses, nil = nobody wants to know
-	Tracer         trace.Tracer           // begins the traces of requests, nil = nobody records them
-	Log            *slog.Logger
+	// PublicURL is where clients reach the server. Agent cards and other links begin with it. Default:
+	// http://localhost:8080.
+	PublicURL string
+	// Hosts are further names and addresses that the server listens at or is reached under, see [newPageGuard].
+	Hosts []string
+	// GRPC is the gRPC interface that agent cards advertise.
+	GRPC GRPC
+	// SignCard signs an agent card, given as JSON; nil = cards are not signed.
+	SignCard func(card []byte) (CardSignature, error)
+	// TrustedProxies are the addresses whose X-Forwarded-For header is believed.
+	TrustedProxies []netip.Prefix
+	// CORS is server.cors of the operator's configuration.
+	CORS config.CORS
+	// Observe is called once after each request, for metrics. It must not block.
+	Observe func(Observation)
+	// OnLargeBodies is called with the estimated memory of all large bodies, in bytes, whenever that changes; nil = not
+	// called.
+	OnLargeBodies func(bytes int64)
+	// ResponseMemory bounds the memory of what is read and encoded for responses, by app; nil = no bound.
+	ResponseMemory *capacity.Pool
+	// OnRefused is called for each call that a limit or a budget refuses, with the rule's name or [BudgetRule]; nil =
+	// not called.
+	OnRefused func(app, rule string)
+	// Tracer starts the spans of requests; nil = requests are not traced.
+	Tracer trace.Tracer
+	Log    *slog.Logger
 
-	BodyRate     int64         // bytes a second of large bodies that are taken in of each app; 16 MiB
-	Deadline     time.Duration // of a request that does not wait for a task; 30 seconds
-	KeepAlive    time.Duration // between comments on a silent stream; 15 seconds
-	PieceTimeout time.Duration // how long a client may take to accept or send a piece of data; 30 seconds
-	BodyTimeout  time.Duration // how long it may take to send a whole body or message; 2 minutes
+	// BodyRate is how many bytes a second of large bodies are read of each app. Default: 16 MiB.
+	BodyRate int64
+	// Deadline bounds a request that does not wait for a task. Default: 30 seconds.
+	Deadline time.Duration
+	// KeepAlive is the longest silence on a stream: then a comment is written, or a ping sent. Default: 15 seconds.
+	KeepAlive time.Duration
+	// PieceTimeout is how long a client may take to send or to take one piece of data. Default: 30 seconds.
+	PieceTimeout time.Duration
+	// BodyTimeout is how long a client may take to send a whole body or WebSocket message. Default: 2 minutes.
+	BodyTimeout time.Duration
 }
 
+// setDefaults replaces zero values by the defaults that [Options] documents.
 func (o *Options) setDefaults() {
 	o.PublicURL = cmp.Or(o.PublicURL, "http://localhost:8080")
 	o.BodyRate = cmp.Or(o.BodyRate, defaultBodyRate)
@@ -78,27 +137,37 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Server is the front door. It is an [http.Handler].
+// Server is an [http.Handler] that serves the routes of all protocols. The fields above openStreams do not change after
+// [New]; bodyBudget and sockets guard their own state.
 type Server struct {
-	options         Options
-	baseURL         *url.URL
-	adminSecret     *authz.AdminSecret // at the admin API
-	misplacedSecret *authz.AdminSecret // where it does not belong
-	routes          []Route
-	mux             *chi.Mux
-	handler         http.Handler
-	bodyBudget      *bodyBudget
-	cors            *cors
-	pageGuard       *pageGuard
-	sockets         socketGroup
+	options Options
+	baseURL *url.URL
+	// adminSecret is verified at the admin API.
+	adminSecret *authz.AdminSecret
+	// misplacedSecret is the same secret with a throttle of its own, for tenant routes, where the secret is refused.
+	misplacedSecret *authz.AdminSecret
+	// routes is what New was given. mux matches them; handler is mux behind cors and instrumentHandler.
+	routes  []Route
+	mux     *chi.Mux
+	handler http.Handler
+	// bodyBudget bounds the request bodies in memory, of all requests together.
+	bodyBudget *bodyBudget
+	cors       *cors
+	pageGuard  *pageGuard
+	// sockets waits for the WebSockets, which [http.Server] does not know any more once they are hijacked.
+	sockets socketGroup
 
-	openStreams   atomic.Int64 // open
-	draining      atomic.Bool
-	streamsCtx    context.Context // ends with [Server.EndStreams]
+	// openStreams counts open event streams and WebSockets, for a gauge.
+	openStreams atomic.Int64
+	// draining is set by [Server.Drain] and never reset.
+	draining atomic.Bool
+	// streamsCtx ends with [Server.EndStreams]. Every subscription and every WebSocket watches it.
+	streamsCtx    context.Context
 	cancelStreams context.CancelFunc
 }
 
-// New returns a server of routes. It returns an error for options that are not safe or not possible.
+// New returns a server of routes. It returns an error if a required option is missing, the public URL or the admin
+// secret is invalid, or two routes have the same method and pattern.
 func New(o Options, routes ...Route) (*Server, error) {
 	o.setDefaults()
 	if err := checkDistinct(routes); err != nil {
@@ -116,7 +185,8 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if s.adminSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
 		return nil, err
 	}
-	// A throttle of its own, so that wrong credentials of tenants do not shut the operator out.
+	// This secret has its own throttle: failed attempts on tenant routes must not lock the operator out of the admin
+	// API.
 	if s.misplacedSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
 		return nil, err
 	}
@@ -130,9 +200,10 @@ func New(o Options, routes ...Route) (*Server, error) {
 	return s, nil
 }
 
+// pathParameter matches a parameter of a pattern, such as {agent}. Its name does not distinguish patterns.
 var pathParameter = regexp.MustCompile(`\{[^{}]*\}`)
 
-// checkDistinct refuses routes of which one would hide another.
+// checkDistinct returns an error for two routes with the same method and pattern: chi would serve only one of them.
 func checkDistinct(routes []Route) error {
 	registered := map[string]string{}
 	for _, r := range routes {
@@ -145,6 +216,7 @@ func checkDistinct(routes []Route) error {
 	return nil
 }
 
+// parseBaseURL returns the public URL, which must be http or https without a query and a fragment.
 func parseBaseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
@@ -153,21 +225,24 @@ func parseBaseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Routes lists what the server answers, once each: those of tenants answer below /apps/{app} as well.
+// Routes returns the routes as [New] got them. A route of kind [Tenant] is listed once and also served below
+// /apps/{app}.
 func (s *Server) Routes() []Route { return s.routes }
 
-// OpenStreams counts the streams that are open.
+// OpenStreams returns the number of open event streams and WebSockets.
 func (s *Server) OpenStreams() int64 { return s.openStreams.Load() }
 
-// Drain has every answer from now on ask its client to open another connection for the next request (RFC 9112, 9.6):
-// the first step of a shutdown. Connections stay open until their clients close them, so that no request is lost.
+// Drain makes every response from now on carry Connection: close, so that clients open their next connection elsewhere
+// (RFC 9112, 9.6). It is the first step of a shutdown. Connections stay open until their clients close them, so that no
+// request is lost.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// EndStreams ends every stream with a hint to come back, every blocking call with the task as it stands, and every
-// WebSocket, which it waits for. It is the last step of a shutdown before the listener closes.
+// EndStreams ends every event stream with a retry hint (an error where the protocol cannot resume a stream) and every
+// blocking call with the task as it is, then closes every WebSocket and waits for them. It is the last step of a
+// shutdown before the listener closes.
 func (s *Server) EndStreams() {
 	s.cancelStreams()
 	s.sockets.closeAndWait()
@@ -176,17 +251,19 @@ func (s *Server) EndStreams() {
 // maxHeader bounds the headers of a request, in bytes.
 const maxHeader = 32 << 10
 
-// maxStreams bounds the requests that are under way on one connection of HTTP/2.
-const maxStreams = 250
+// maxStreams bounds the concurrent requests of one HTTP/2 connection.
+const maxStreams = 100
 
-// NewHTTPServer returns a server that carries s over HTTP/1.1 and HTTP/2, the latter also without TLS for proxies that know so
-// beforehand: with bounds on headers, on idle and dead connections and on what a connection may ask for at a time, and
-// none on how long an answer may take.
+// NewHTTPServer returns an HTTP server for s that speaks HTTP/1.1 and HTTP/2, the latter also without TLS for proxies
+// that start with it (h2c with prior knowledge). It bounds headers, idle and dead connections and the concurrent
+// requests of a connection. It sets no WriteTimeout: streams last as long as their tasks, and each write has a deadline
+// of its own.
 func (s *Server) NewHTTPServer() *http.Server {
 	both := &http.Protocols{}
 	both.SetHTTP1(true)
 	both.SetHTTP2(true)
 	both.SetUnencryptedHTTP2(true)
+	// ConnContext lets writePieces reach the socket. ErrorLog is at debug level: its lines are about what clients do.
 	return &http.Server{
 		Handler: s, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		Protocols: both, HTTP2: &http.HTTP2Config{

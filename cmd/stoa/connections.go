@@ -2,41 +2,46 @@ package main
 
 import (
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 )
 
-// connectionLimiter bounds how many connections clients have with this process over all of its public listeners, in total and from one
-// address, so that descriptors are left for files, the database and what agents call.
+// connectionLimiter bounds the connections of clients over all public listeners of the process, in total and for each
+// client address, so that file descriptors remain for files, the database and outgoing calls. A connection beyond a
+// bound is reset when it is accepted, before a TLS handshake or an HTTP response has cost anything.
 type connectionLimiter struct {
-	maxTotal, maxPerAddress int
-	trustedProxies          []netip.Prefix // proxies, which speak for many clients
+	maxTotal, maxPerAddress int            // set by newConnectionLimiter, then read-only
+	trustedProxies          []netip.Prefix // exempt from maxPerAddress: each carries many clients
 
+	// mu guards the fields below.
 	mu           sync.Mutex
 	open         int
-	openBySource map[netip.Prefix]int
-	refused      map[string]int64 // by the bound
+	openBySource map[netip.Prefix]int // by sourcePrefix; without entries of 0
+	refused      map[string]int64     // since the start, by bound
 }
 
-// The bounds that refuse a connection.
+// Names of the bounds, as the metric stoa_client_connections_refused shows them.
 const (
 	boundTotal   = "total"
 	boundAddress = "address"
 )
 
+// newConnectionLimiter returns a limiter of total connections, of which each source may have each.
 func newConnectionLimiter(total, each int, trusted []netip.Prefix) *connectionLimiter {
 	return &connectionLimiter{maxTotal: total, maxPerAddress: each, trustedProxies: trusted, openBySource: map[netip.Prefix]int{}, refused: map[string]int64{boundTotal: 0, boundAddress: 0}}
 }
 
-// limitListener returns l with the bounds: what is beyond them is closed when it is accepted.
+// limitListener returns l with the bounds applied. Several listeners may share one limiter.
 func (c *connectionLimiter) limitListener(l net.Listener) net.Listener { return &limitedListener{l, c} }
 
+// limitedListener accepts connections within the bounds of its limiter.
 type limitedListener struct {
 	net.Listener
 	limiter *connectionLimiter
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection within the bounds and resets those beyond.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -45,37 +50,42 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		tcp, ok := conn.(*net.TCPConn)
 		if !ok {
-			return conn, nil // a test's
+			return conn, nil // not TCP: only in tests
 		}
 		source := sourcePrefix(tcp)
 		if l.limiter.acquire(source) {
 			return &limitedConn{TCPConn: tcp, release: sync.OnceFunc(func() { l.limiter.release(source) })}, nil
 		}
-		_ = tcp.SetLinger(0) // a reset leaves nothing behind here
+		_ = tcp.SetLinger(0) // a reset leaves no TIME_WAIT state in this kernel
 		_ = tcp.Close()
 	}
 }
 
-// limitedConn is a connection that counts until it is closed.
+// limitedConn counts against the bounds until it is closed. It embeds *net.TCPConn so that the HTTP server can still
+// use sendfile and set TCP options.
 type limitedConn struct {
 	*net.TCPConn
 	release func()
 }
 
-// Close closes the connection, after which another may come.
+// Close closes the connection and releases its place, once even if it is called again.
 func (c *limitedConn) Close() error {
 	err := c.TCPConn.Close()
 	c.release()
 	return err
 }
 
-// sourcePrefix returns whose connection it is: an address of IPv4, or a network of IPv6 of the size that one client gets.
-func sourcePrefix(conn *net.TCPConn) netip.Prefix {
-	at, ok := conn.RemoteAddr().(*net.TCPAddr)
-	if !ok {
+// sourcePrefix returns the client that a connection counts for: an IPv4 address, or the /64 network of an IPv6
+// address, which is what one client is usually assigned.
+func sourcePrefix(conn *net.TCPConn) netip.Prefix { return clientPrefix(conn.RemoteAddr().String()) }
+
+// clientPrefix is sourcePrefix for an address with a port, such as 192.0.2.1:443. The zero prefix stands for any other text.
+func clientPrefix(address string) netip.Prefix {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
 		return netip.Prefix{}
 	}
-	addr := at.AddrPort().Addr().Unmap().WithZone("")
+	addr := at.Addr().Unmap().WithZone("")
 	bits := addr.BitLen()
 	if addr.Is6() && !addr.IsLoopback() {
 		bits = 64
@@ -84,7 +94,7 @@ func sourcePrefix(conn *net.TCPConn) netip.Prefix {
 	return source
 }
 
-// acquire counts another connection, unless that is too many.
+// acquire counts a connection of source and reports true, or counts the refusal and reports false.
 func (c *connectionLimiter) acquire(source netip.Prefix) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,8 +111,8 @@ func (c *connectionLimiter) acquire(source netip.Prefix) bool {
 	return true
 }
 
-// isExempt reports whether an address may have any number of connections: a trusted proxy, and this machine itself, where a proxy
-// of the operator's often runs that nobody has named, and which no stranger's connection comes from.
+// isExempt reports whether maxPerAddress does not apply to addr: to a trusted proxy, and to loopback, where an
+// operator's own proxy often runs and which no remote client can have.
 func (c *connectionLimiter) isExempt(addr netip.Addr) bool {
 	if addr.IsLoopback() {
 		return true
@@ -115,6 +125,7 @@ func (c *connectionLimiter) isExempt(addr netip.Addr) bool {
 	return false
 }
 
+// release ends the count of a connection of source.
 func (c *connectionLimiter) release(source netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,21 +135,59 @@ func (c *connectionLimiter) release(source netip.Prefix) {
 	}
 }
 
-// readCounts returns how many connections are open, and how many each bound has refused.
+// readCounts returns how many connections are open, and how many were refused by each bound.
 func (c *connectionLimiter) readCounts() (open int64, refused map[string]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return int64(c.open), map[string]int64{boundTotal: c.refused[boundTotal], boundAddress: c.refused[boundAddress]}
 }
 
-// Defaults of the bounds. A connection that says nothing takes about 20 KiB.
+// minStreams is the least bound of the requests over HTTP/2 and gRPC that may be open in a process. An open request takes up to 80 KiB
+// with a response that its client does not take.
+const minStreams = 4096
+
+// newStreamLimiter returns a limiter of the requests over HTTP/2 and gRPC, of which one connection carries many: a quarter of the
+// connections that there may be, and at least minStreams. One address may have 1/addressShares of them.
+func newStreamLimiter(connections int, trusted []netip.Prefix) *connectionLimiter {
+	total := max(connections/4, minStreams)
+	return newConnectionLimiter(total, total/addressShares, trusted)
+}
+
+// limitStreams returns next with the bounds applied to requests over HTTP/2. A request beyond them is refused with 503 before any
+// of it is read. Those over HTTP/1.1 have a connection each, which limitListener counts.
+func (c *connectionLimiter) limitStreams(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor >= 2 {
+			release, ok := c.acquireStream(r.RemoteAddr)
+			if !ok {
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			defer release()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// acquireStream counts a request from an address with a port and returns what ends its count, or reports false.
+func (c *connectionLimiter) acquireStream(address string) (release func(), ok bool) {
+	source := clientPrefix(address)
+	if !c.acquire(source) {
+		return nil, false
+	}
+	return func() { c.release(source) }, true
+}
+
+// Defaults of the bounds. An idle connection takes about 20 KiB.
 const (
-	maxDefaultConnections = 16_384 // however many descriptors there are
-	spareDescriptors      = 256    // at least, for the database, files and what agents call
-	addressShares         = 8      // of which one address has one
+	maxDefaultConnections = 16_384 // even if there are more descriptors
+	spareDescriptors      = 256    // kept, at least, for the database, files and outgoing calls
+	addressShares         = 8      // one address may have 1/addressShares of all connections
 )
 
-// defaultMaxConnections derives the bound for all connections from how many descriptors the process may have, 0 = nobody knows.
+// defaultMaxConnections returns the default of --max-connections for a number of file descriptors, 0 = unknown: all
+// but a quarter, which is at least spareDescriptors, and never less than a quarter.
 func defaultMaxConnections(descriptors uint64) int {
 	if descriptors == 0 || descriptors >= 2*maxDefaultConnections {
 		return maxDefaultConnections

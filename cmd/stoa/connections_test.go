@@ -1,19 +1,22 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
 	"stoa/cmd/stoa/stoatest"
 )
 
-// TestConnections counts connections by their address: one address leaves room for others, trusted proxies and this machine may
-// have all there are, and who leaves makes room.
+// TestConnections checks the bounds by address: one address leaves connections for others, trusted proxies and
+// loopback may have all, and a closed connection can be replaced.
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	c := newConnectionLimiter(10, 3, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
@@ -32,7 +35,7 @@ func TestConnections(t *testing.T) {
 		}
 	}
 	c.release(at("192.0.2.1"))
-	if !c.acquire(at("192.0.2.1")) || c.acquire(at("192.0.2.1")) { // by now that is all there may be
+	if !c.acquire(at("192.0.2.1")) || c.acquire(at("192.0.2.1")) { // the total bound is reached
 		t.Error("who left made room for none, or for two")
 	}
 	if c.acquire(at("10.1.2.3")) {
@@ -44,7 +47,64 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestDefaultConnections leaves descriptors to spare, whatever the process may have.
+// TestOpenStreams checks that requests over one HTTP/2 connection count each, that one beyond the bound is refused at once, and that
+// those over HTTP/1.1 are not counted.
+func TestOpenStreams(t *testing.T) {
+	t.Parallel()
+	c := newConnectionLimiter(3, 3, nil)
+	unblock, entered := make(chan struct{}), make(chan struct{}, 10)
+	s := httptest.NewUnstartedServer(c.limitStreams(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		if r.URL.Path == "/wait" {
+			<-unblock
+		}
+	})))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	get := func(client *http.Client, path string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	var waiting sync.WaitGroup
+	for range 3 {
+		waiting.Go(func() {
+			if got := get(s.Client(), "/wait"); got != http.StatusOK {
+				t.Errorf("a request within the bound: %d", got)
+			}
+		})
+	}
+	for range 3 {
+		<-entered
+	}
+	if got := get(s.Client(), "/"); got != http.StatusServiceUnavailable {
+		t.Errorf("a request beyond the bound: %d", got)
+	}
+	plain := s.Client().Transport.(*http.Transport).Clone()
+	plain.ForceAttemptHTTP2, plain.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
+	plain.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	t.Cleanup(plain.CloseIdleConnections)
+	if got := get(&http.Client{Transport: plain}, "/"); got != http.StatusOK {
+		t.Errorf("a request over HTTP/1.1: %d", got)
+	}
+	close(unblock)
+	waiting.Wait()
+	if got := get(s.Client(), "/"); got != http.StatusOK {
+		t.Errorf("a request after the others: %d", got)
+	}
+}
+
+// TestDefaultConnections checks that the default leaves descriptors free, whatever the limit of the process is.
 func TestDefaultConnections(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -57,8 +117,8 @@ func TestDefaultConnections(t *testing.T) {
 	}
 }
 
-// TestFlood has a client open more connections than there may be, and say nothing: those beyond the bound are
-// closed and counted, the process goes on to reach its database, and with the flood's end others get in.
+// TestFlood opens more connections than allowed and sends nothing: those beyond the bound are closed and counted, the
+// process still reaches its database, and after the flood other clients are accepted.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {
@@ -71,7 +131,7 @@ func TestFlood(t *testing.T) {
 				return err
 			}
 			defer resp.Body.Close()
-			if _, err := io.Copy(io.Discard, resp.Body); err != nil { // so that the connection is used again
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil { // so that the connection is reused
 				return err
 			}
 			if resp.StatusCode != http.StatusOK {
@@ -93,7 +153,7 @@ func TestFlood(t *testing.T) {
 			defer conn.Close()
 			flood = append(flood, conn)
 		}
-		for _, conn := range flood[len(flood)-20:] { // the last are beyond the bound
+		for _, conn := range flood[len(flood)-20:] { // the last ones are beyond the bound
 			_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 			var timeout net.Error
 			if _, err := conn.Read(make([]byte, 1)); err != nil && (!errors.As(err, &timeout) || !timeout.Timeout()) {

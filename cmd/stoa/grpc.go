@@ -14,7 +14,8 @@ import (
 	"stoa/agentsvc/surface/ext"
 )
 
-// openGRPC opens the port for gRPC, which a worker does not have.
+// openGRPC opens the gRPC listener. A worker has none. The listener is opened before the HTTP server is built because
+// agent cards contain its address.
 func (h *server) openGRPC(context.Context) (err error) {
 	if h.settings.role == roleWorker {
 		return nil
@@ -22,11 +23,12 @@ func (h *server) openGRPC(context.Context) (err error) {
 	if h.grpcListener, err = listenTCP(h.settings.host, h.settings.grpcPort); err != nil {
 		return fmt.Errorf("listen for gRPC: %w (another --grpc-port is the cure if this one is taken)", err)
 	}
-	h.addCloser(func() error { _ = h.grpcListener.Close(); return nil }) // unless its server has
+	h.addCloser(func() error { _ = h.grpcListener.Close(); return nil }) // an error only means that the gRPC server has closed it
 	return nil
 }
 
-// grpcAddress is where clients reach the house over gRPC, for cards.
+// grpcAddress returns the host and port for gRPC that agent cards show: --public-grpc, else the host of the public
+// URL with the listener's port, else the address of this machine. It is "" without gRPC.
 func (h *server) grpcAddress() string {
 	if h.grpcListener == nil {
 		return ""
@@ -39,7 +41,7 @@ func (h *server) grpcAddress() string {
 	return cmp.Or(h.settings.publicGRPC, at)
 }
 
-// grpcCardOptions is how the agents are called over gRPC, as cards tell it.
+// grpcCardOptions returns how cards describe gRPC: its address, and whether server.transport prefers it over HTTP.
 func (h *server) grpcCardOptions() surface.GRPC {
 	g := surface.GRPC{Address: h.grpcAddress()}
 	if cfg := h.defaultApp.cfg.Load(); cfg != nil {
@@ -48,14 +50,15 @@ func (h *server) grpcCardOptions() surface.GRPC {
 	return g
 }
 
-// serveGRPC answers calls over gRPC until the house falls or is drained.
+// serveGRPC serves gRPC on a goroutine of g until ctx ends or the process drains. The calls pass the same
+// authentication, limits and error mapping as HTTP, because they go through frontend.
 func (h *server) serveGRPC(ctx context.Context, g *errgroup.Group, frontend *surface.Server) {
 	if h.grpcListener == nil {
 		return
 	}
 	h.grpcServer = a2agrpc.New(frontend, a2agrpc.Options{
-		TLS: h.tlsConfig, OnCall: h.drainer.noteRequest, Ready: ext.NewReadyCheck(ext.Options{Database: h.db.Ping, Ready: h.drainer.checkReady}),
+		TLS: h.tlsConfig, OnCall: h.drainer.noteRequest, AcquireStream: h.streams.acquireStream, Ready: ext.NewReadyCheck(ext.Options{Database: h.db.Ping, Ready: h.drainer.checkReady}),
 	})
 	g.Go(func() error { return h.grpcServer.Serve(h.connections.limitListener(h.grpcListener)) })
-	context.AfterFunc(ctx, h.grpcServer.Stop)
+	context.AfterFunc(ctx, h.grpcServer.Stop) // ends at once if a loop of the process fails
 }

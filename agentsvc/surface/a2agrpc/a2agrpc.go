@@ -1,11 +1,23 @@
-// Package a2agrpc is the official A2A protocol over gRPC: the service lf.a2a.v1.A2AService of version 1.0 and
-// a2a.v1.A2AService of version 0.3, beside gRPC's own health and reflection, on a port of their own.
+// Package a2agrpc implements the official A2A protocol over gRPC (docs/api/grpc.md): the service
+// lf.a2a.v1.A2AService of version 1.0 and a2a.v1.A2AService of version 0.3, together with gRPC's health and
+// reflection services, on a port of their own.
 //
-// A call passes the same front door as a request over HTTP ([surface.Server.Carry]): what stands in its metadata is what stands in
-// headers there. call.go takes it through, before anything of its message is received; input.go checks what the protocol's
-// library lets pass; handler.go carries out what the library has decoded, and package a2a makes its words ours and back; data.go
-// and file.go hold what the library would not take as clients send it; status.go makes errors gRPC's. calltime.go ends calls whose
-// client neither gives nor takes, health.go tells balancers how the process is.
+// A call passes through these steps:
+//
+//  1. limitCallTime (calltime.go) bounds the time of every call and rejects compressed messages.
+//  2. newCallHandler (call.go) presents the call to package surface as an HTTP request: its metadata are
+//     the headers ([surface.Server.ServeNonHTTP]). Authentication, tenant, logging and metrics are those of
+//     HTTP. This happens before the message is received: a caller with a bad credential cannot make the
+//     server take one in.
+//  3. callStream.RecvMsg reserves memory for the message, receives it (codec.go), checks what the protocol's
+//     library would ignore (input.go, valuecount.go) and adapts what the library cannot decode (data.go, file.go).
+//  4. The library decodes the message and calls a method of handler (handler.go, push.go), which authorizes
+//     the caller and calls the task service. Package a2a converts to and from domain types.
+//  5. Errors become gRPC statuses in status.go. A method stores its error in call.failure, since the library
+//     would replace it with its own status.
+//
+// health.go reports readiness to load balancers. canonicalcard.go computes the bytes that a card's signature
+// covers.
 package a2agrpc
 
 import (
@@ -29,21 +41,30 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// Options tune a server. The zero value works.
+// Options configure a Server. The zero value is valid: each field has the default that its comment names.
 type Options struct {
-	TLS            *tls.Config                 // nil = nothing is encrypted here
-	Ready          func(context.Context) error // whether calls may come; nil = always
-	OnCall         func()                      // called when a call of an agent comes
-	BlockFor       time.Duration               // how long a blocking call waits for its task; 5 minutes
-	SendTimeout    time.Duration               // how long a client may take to accept a message; 30 seconds
-	ReceiveTimeout time.Duration               // how long it may take to send one; 2 minutes
-	Log            *slog.Logger
+	TLS *tls.Config // nil = connections are not encrypted
+	// AcquireStream counts a call of the client at an address with a port. It returns what ends the count, or false if too many calls
+	// are open; nil = as many as there are.
+	AcquireStream func(address string) (release func(), ok bool)
+	// Ready returns an error while the process must not receive calls; nil = always ready.
+	Ready func(context.Context) error
+	// OnCall is called at the start of each call of an agent method. The drain uses it to see that load balancers
+	// have stopped sending. nil = not called.
+	OnCall         func()
+	BlockFor       time.Duration // how long a blocking call waits for its task; 0 = 5 minutes
+	SendTimeout    time.Duration // how long a client may take to accept one message; 0 = 30 seconds
+	ReceiveTimeout time.Duration // how long a client may take to send one message; 0 = 2 minutes
+	Log            *slog.Logger  // nil = slog.Default()
 }
 
 func (o *Options) setDefaults() {
 	o.BlockFor = cmp.Or(o.BlockFor, 5*time.Minute)
 	o.SendTimeout = cmp.Or(o.SendTimeout, 30*time.Second)
 	o.ReceiveTimeout = cmp.Or(o.ReceiveTimeout, 2*time.Minute)
+	if o.AcquireStream == nil {
+		o.AcquireStream = func(string) (func(), bool) { return func() {}, true }
+	}
 	if o.Ready == nil {
 		o.Ready = func(context.Context) error { return nil }
 	}
@@ -55,48 +76,59 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Server answers gRPC.
+// Server is the gRPC server. All fields are set by New and then read-only.
 type Server struct {
 	options       Options
-	surfaceServer *surface.Server
+	surfaceServer *surface.Server // authenticates calls
 	grpc          *grpc.Server
 	health        *healthServer
-	calls         sync.WaitGroup // under way
-	closing       chan struct{}  // closed when those end that wait for nothing
-	signalClosing func()         // closes it, once
-	otherSlots    chan struct{}  // places for calls of services that are not agents' and read what they are sent
+	// calls counts the handler goroutines. limitCallTime may return before its handler has; Close waits for all of
+	// them.
+	calls sync.WaitGroup
+	// closing is closed by Close. It ends the calls of health and reflection, which would otherwise last as long as
+	// their connections.
+	closing       chan struct{}
+	signalClosing func()        // closes closing; may be called more than once
+	otherSlots    chan struct{} // holds a value for each reflection call in progress, at most maxOtherCalls
 }
 
+// The versions of the protocol; the same constants as in cards.
 const (
 	version10 = surface.A2A10
 	version03 = surface.A2A03
 )
 
-// How many bytes a client may send ahead of what is read, in one call and on one connection.
+// HTTP/2 flow control windows in bytes: how much a client may send before it is read, per call and per connection.
+// They bound the memory of data that was received and not yet read.
 const (
 	streamWindow = 256 << 10
 	connWindow   = 1 << 20
 )
 
-// Anybody may ask which methods there are (reflection), and gRPC receives what they send up to the size of a message: so few may ask at
-// a time, and for so long.
+// Bounds of reflection calls. They need no credential, and gRPC receives their messages up to the size of an
+// agent's message before the service sees them, so few may run at a time, and not for long.
 const (
 	maxOtherCalls    = 4
 	maxOtherDuration = 30 * time.Second
 )
 
-// New returns a server whose calls enter by front. It bounds messages, metadata and how much one connection may ask for at a
-// time, and asks connections that say nothing whether they are still there. Of a message that is beyond twice the bound gRPC itself
-// tells, in its own words; it is not received.
+// New returns a server whose calls are authenticated by front. It bounds messages, metadata, flow control windows
+// and the concurrent calls of one connection, and it pings idle connections. A message of more than
+// surface.MaxMessage bytes is refused by this package with an error of the protocol; one of more than twice that is
+// refused by gRPC itself before it is received.
 func New(front *surface.Server, o Options) *Server {
 	o.setDefaults()
 	s := &Server{options: o, surfaceServer: front, closing: make(chan struct{}), health: newHealthServer(o.Ready), otherSlots: make(chan struct{}, maxOtherCalls)}
 	s.signalClosing = sync.OnceFunc(func() { close(s.closing) })
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(2 * surface.MaxMessage), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
+		// ForceServerCodecV2 installs the codec that reserves memory before it decodes.
 		grpc.ConnectionTimeout(10 * time.Second), grpc.ForceServerCodecV2(newCodec()), grpc.RPCDecompressor(rejectingDecompressor{"gzip"}), //nolint:staticcheck // nothing else hinders it
-		// Windows that do not grow: what a connection has sent and nobody has read yet is bounded by them.
+		// Explicit windows do not grow: gRPC would otherwise enlarge them with the measured bandwidth, and with
+		// them the memory that one connection can hold.
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
+		// Idle connections are pinged after 30 seconds and closed 15 seconds later without an answer, so that a
+		// client that disappeared does not keep its calls. Clients may ping every 10 seconds at most.
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second, Timeout: 15 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.StreamInterceptor(s.limitCallTime),
@@ -106,6 +138,7 @@ func New(front *surface.Server, o Options) *Server {
 	}
 	s.grpc = grpc.NewServer(options...)
 	h := &handler{blockFor: o.BlockFor}
+	// Both services share one handler; call.version tells the methods which service was called.
 	s.grpc.RegisterService(s.wrapService(&pb10.A2AService_ServiceDesc, version10), lib10.NewHandler(h))
 	s.grpc.RegisterService(s.wrapService(&pb03.A2AService_ServiceDesc, version03), lib03.NewHandler(h))
 	s.grpc.RegisterService(s.health.newServiceDesc(), s.health)
@@ -113,7 +146,8 @@ func New(front *surface.Server, o Options) *Server {
 	return s
 }
 
-// MethodNames lists the full names of the methods of agents that are answered.
+// MethodNames returns the full names of the agent methods of both services, such as
+// /lf.a2a.v1.A2AService/SendMessage. Tests use it to cover every method.
 func MethodNames() (names []string) {
 	for _, d := range []grpc.ServiceDesc{pb10.A2AService_ServiceDesc, pb03.A2AService_ServiceDesc} {
 		for _, m := range d.Methods {
@@ -126,22 +160,26 @@ func MethodNames() (names []string) {
 	return names
 }
 
-// Serve answers what comes in at l until the server is closed.
+// Serve accepts connections of l until the server is closed or stopped.
 func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
 
-// Stop ends everything at once.
+// Stop closes all connections and cancels all calls at once.
 func (s *Server) Stop() { s.grpc.Stop() }
 
-// Drain tells those who ask that calls should go elsewhere. Calls are still answered.
+// Drain makes the health service report NOT_SERVING, so that load balancers send new calls elsewhere. Calls are
+// still answered.
 func (s *Server) Drain() { s.health.Shutdown() }
 
-// Close lets connections go: they begin no more calls, and those under way end by themselves, at ctx's end at the latest. It
-// waits for them, and is called after [surface.Server.EndStreams], which has streams end.
+// Close shuts the server down gracefully: it accepts no new calls, lets those in progress finish, and returns when
+// all have ended. When ctx ends it cancels the rest. Call it after [surface.Server.EndStreams], which ends the
+// streams; otherwise streams last until ctx ends.
 func (s *Server) Close(ctx context.Context) {
 	s.Drain()
 	s.signalClosing()
+	// GracefulStop has no deadline of its own; Stop makes it return.
 	stop := context.AfterFunc(ctx, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	stop()
+	// GracefulStop waits for limitCallTime, not for the handler goroutines that it started.
 	s.calls.Wait()
 }

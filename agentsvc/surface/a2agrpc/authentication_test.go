@@ -24,7 +24,7 @@ import (
 	"stoa/authz"
 )
 
-// errorInfo is why a call was refused, as google.rpc.ErrorInfo tells it.
+// errorInfo returns the google.rpc.ErrorInfo of a status, which has the reason of the error.
 func errorInfo(err error) (info *errdetails.ErrorInfo) {
 	for _, d := range status.Convert(err).Details() {
 		if found, ok := d.(*errdetails.ErrorInfo); ok {
@@ -38,7 +38,7 @@ func newSendRequest(text string) *pb10.SendMessageRequest {
 	return &pb10.SendMessageRequest{Message: &pb10.Message{MessageId: "m", Role: pb10.Role_ROLE_USER, Parts: []*pb10.Part{{Content: &pb10.Part_Text{Text: text}}}}}
 }
 
-// TestAuthentication holds who is let in, and which agent a call reaches.
+// TestAuthentication checks which credentials are accepted, and which agent a call reaches.
 func TestAuthentication(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
@@ -47,7 +47,7 @@ func TestAuthentication(t *testing.T) {
 	c := pb10.NewA2AServiceClient(h.conn)
 	tests := []struct {
 		name, token, agent, tenant string
-		more                       []string // metadata
+		more                       []string // additional metadata
 		want                       codes.Code
 		reason                     string
 	}{
@@ -99,7 +99,7 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// TestInput sends what cannot be taken.
+// TestInput sends messages that must be refused, and checks reason and field of the errors.
 func TestInput(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
@@ -182,7 +182,7 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// TestPageToken refuses the page tokens of another user, another app and another query.
+// TestPageToken checks that a page token is refused for another user, another app and another query.
 func TestPageToken(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
@@ -217,7 +217,7 @@ func TestPageToken(t *testing.T) {
 
 func pointerTo[T any](v T) *T { return &v }
 
-// sendRawMessage calls SendMessage with bytes, nil = without a message.
+// sendRawMessage calls SendMessage with an encoded message, nil = a call without a message.
 func sendRawMessage(ctx context.Context, conn *grpc.ClientConn, message []byte) error {
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/lf.a2a.v1.A2AService/SendMessage", grpc.ForceCodecV2(bytesCodec{}))
 	if err != nil {
@@ -232,7 +232,7 @@ func sendRawMessage(ctx context.Context, conn *grpc.ClientConn, message []byte) 
 	return stream.RecvMsg(new([]byte))
 }
 
-// bytesCodec is a codec of bytes.
+// bytesCodec is a gRPC codec that passes bytes through unchanged.
 type bytesCodec struct{}
 
 func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {

@@ -21,39 +21,48 @@ import (
 	"stoa/agentsvc/surface/a2a"
 )
 
-// call is one call of a method under way.
+// call is one call of an agent method in progress. newCallHandler creates it; methods find it in their context,
+// because the library's interface has no parameter for it. It belongs to the goroutine that runs the method.
 type call struct {
-	httpRequest     *http.Request // what its metadata say
-	request         *surface.Request
-	version         string
-	tenant          string // as its message names it
-	invalid         error  // what the library does not see about its message, told to those who may call
-	failure         error  // what went wrong, in our words: the library would not keep them
-	endsWhenSettled bool   // its stream ends when the task waits for somebody
+	httpRequest *http.Request // the call's metadata as HTTP headers
+	request     *surface.Request
+	version     string // version10 or version03
+	tenant      string // field tenant of the message, set by RecvMsg; "" in version 0.3
+	// invalid is what checkInput found wrong with the message; set by RecvMsg. Methods return it only after the
+	// caller is authorized.
+	invalid error
+	// failure is the error of the method or of RecvMsg, set by recordFailure. The library converts the errors that
+	// pass through it and would lose their code and details.
+	failure         error
+	endsWhenSettled bool // the stream ends when the task needs input; set by streamEvents
 }
 
+// callKey is the context key of the call.
 type callKey struct{}
 
+// callFrom returns the call of a method's context. It is never nil there, since only newCallHandler calls methods.
 func callFrom(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
 }
 
-// recordFailure notes what went wrong.
+// recordFailure stores err for toCallError, with the field names of the protocol, and returns err.
 func (c *call) recordFailure(err error) error {
 	c.failure = a2a.RespellField(err)
 	return err
 }
 
-// wrapService returns a service whose every method enters by the front door before its message is received.
+// wrapService returns d with every method wrapped by newCallHandler, so that a call is authenticated before its
+// message is received.
 func (s *Server) wrapService(d *grpc.ServiceDesc, version string) *grpc.ServiceDesc {
 	return toStreamService(d, func(name string, run grpc.StreamHandler) grpc.StreamHandler {
 		return s.newCallHandler("/"+d.ServiceName+"/"+name, version, strings.HasPrefix(name, "Send"), run)
 	})
 }
 
-// toStreamService returns a service all of whose methods are streams, so that wrap's handlers run before a message is received. On the wire
-// a method with one message and one answer is a stream of one and one.
+// toStreamService returns d with all methods declared as streams. gRPC receives the message of a unary method
+// before it calls the handler; that of a stream is received when the handler asks. On the wire there is no
+// difference: a unary call is a stream with one message in each direction.
 func toStreamService(d *grpc.ServiceDesc, wrap func(name string, run grpc.StreamHandler) grpc.StreamHandler) *grpc.ServiceDesc {
 	out := &grpc.ServiceDesc{ServiceName: d.ServiceName, HandlerType: d.HandlerType, Metadata: d.Metadata}
 	add := func(name string, run grpc.StreamHandler) {
@@ -74,11 +83,13 @@ func toStreamService(d *grpc.ServiceDesc, wrap func(name string, run grpc.Stream
 	return out
 }
 
-// newCallHandler returns the handler of a method that run carries out.
+// newCallHandler returns the handler of one method. method is its full name, which is also the route of logs and
+// metrics; waits says that the method may wait for a task and has no deadline; run is the library's handler.
 func (s *Server) newCallHandler(method, version string, waits bool, run grpc.StreamHandler) grpc.StreamHandler {
 	return func(service any, stream grpc.ServerStream) error {
 		s.options.OnCall()
 		header := http.Header{}
+		// SubscribeToTask and TaskSubscription (0.3) also last as long as their task.
 		route := surface.Route{Method: http.MethodPost, Pattern: method, RPCSystem: "grpc", NoDeadline: waits || strings.Contains(method, "Subscri")}
 		route.Serve = func(_ http.ResponseWriter, r *http.Request) error {
 			if _, err := a2a.NegotiateVersion(r, version); err != nil {
@@ -100,7 +111,8 @@ func (s *Server) newCallHandler(method, version string, waits bool, run grpc.Str
 	}
 }
 
-// toHTTPRequest is a call as a request over HTTP would show it.
+// toHTTPRequest returns a call as an HTTP request: metadata as headers, the authority as host, the peer as remote
+// address. It has no body.
 func toHTTPRequest(ctx context.Context, method string) *http.Request {
 	r := &http.Request{Method: http.MethodPost, URL: &url.URL{Path: method}, Header: http.Header{}, Body: http.NoBody, Proto: "HTTP/2.0"}
 	incomingMD, _ := metadata.FromIncomingContext(ctx)
@@ -109,6 +121,7 @@ func toHTTPRequest(ctx context.Context, method string) *http.Request {
 			r.Host = values[0]
 			continue
 		}
+		// Metadata keys are in lower case; http.Header expects canonical names.
 		r.Header[http.CanonicalHeaderKey(key)] = values
 	}
 	if p, ok := peer.FromContext(ctx); ok {
@@ -117,11 +130,13 @@ func toHTTPRequest(ctx context.Context, method string) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// toCallError is what is told of an error that a method returned.
+// toCallError returns the domain error of a finished method: the one recorded by recordFailure if there is one.
+// Other errors come from the library, which could not decode the message or does not implement the method.
 func (c *call) toCallError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	// The client has left or its deadline is over: what the library reports is a consequence.
 	case ctx.Err() != nil && c.failure == nil:
 		return ctx.Err()
 	case c.failure != nil:
@@ -136,20 +151,25 @@ func (c *call) toCallError(ctx context.Context, err error) error {
 	return err
 }
 
-// callStream is the stream of a call inside the house.
+// callStream is the stream that the library's handler uses: its context carries the authenticated request, it
+// checks messages on their way in and adapts those on their way out.
 type callStream struct {
 	grpc.ServerStream
-	ctx        context.Context
-	call       *call
-	header     http.Header // what the door has for the caller
+	ctx  context.Context
+	call *call
+	// header holds response headers set by package surface, such as the state of limits. It is sent with the first
+	// message.
+	header     http.Header
 	headerSent bool
 }
 
-// Context returns the context of the visit.
+// Context returns the context of the authenticated request with the call in it.
 func (w *callStream) Context() context.Context { return w.ctx }
 
-// RecvMsg receives the message. Its app has so many calls at a time whose messages come in, since gRPC does not say how large one is
-// before all of it is there; then a large one waits for room. One that takes long while others of the app wait is given up.
+// RecvMsg receives the call's message into m. gRPC reports the size of a message only when all of it has arrived,
+// so the number of messages that are received at a time is bounded per app (a message slot), and the memory for
+// decoding is reserved after the arrival. A message that arrives slowly while others of the app wait is cut off
+// with [surface.ErrTooSlow].
 func (w *callStream) RecvMsg(m any) error {
 	c := w.call
 	cutOff := make(chan struct{})
@@ -157,6 +177,8 @@ func (w *callStream) RecvMsg(m any) error {
 	if err != nil {
 		return c.recordFailure(err)
 	}
+	// The slot bounds only the time in which messages arrive; the memory of the decoded message is reserved by
+	// ReserveBody and kept until the call ends.
 	defer slot.Release()
 	in := &incomingMessage{target: m, reserve: func(size, values int) error {
 		if err := slot.MarkReceived(); err != nil {
@@ -165,10 +187,13 @@ func (w *callStream) RecvMsg(m any) error {
 		return c.request.ReserveBody(w.ctx, size, values)
 	}}
 	received := make(chan error, 1)
-	go func() { received <- w.ServerStream.RecvMsg(in) }() // it ends with the call at the latest
+	// The receive cannot be interrupted; the goroutine ends when the call ends, at the latest.
+	go func() { received <- w.ServerStream.RecvMsg(in) }()
 	select {
 	case err = <-received:
-	case <-cutOff: // in is the other goroutine's, which does not come to decode it
+	// The other goroutine still owns in. It can no longer decode into m: MarkReceived returns an error for a slot
+	// that was cut off.
+	case <-cutOff:
 		return c.recordFailure(surface.ErrTooSlow)
 	}
 	switch {
@@ -177,23 +202,27 @@ func (w *callStream) RecvMsg(m any) error {
 	case err == nil:
 	case errors.Is(err, io.EOF):
 		return c.recordFailure(agentsvc.NewInvalidError("", "the call holds no message"))
+	// gRPC's own bound, 2*surface.MaxMessage.
 	case status.Code(err) == codes.ResourceExhausted:
 		return c.recordFailure(surface.ErrMessageTooLong)
 	default:
 		return err
 	}
+	// Messages of version 0.3 have no field tenant.
 	if named, ok := m.(interface{ GetTenant() string }); ok {
 		c.tenant = named.GetTenant()
 	}
 	if message, ok := m.(proto.Message); ok {
 		c.invalid = checkInput(message)
 	}
+	// Adapt the message to what the library decodes: data of 1.0, then files of 0.3. Each is a no-op for the other
+	// version.
 	wrapMessageData(m)
 	encodeFiles(m)
 	return nil
 }
 
-// SendMsg sends a message, and before the first what the door has for the caller.
+// SendMsg sends a message of the library. Before the first one it sends the response headers.
 func (w *callStream) SendMsg(m any) error {
 	if !w.headerSent {
 		w.headerSent = true
@@ -208,7 +237,8 @@ func (w *callStream) SendMsg(m any) error {
 	return w.ServerStream.SendMsg(m)
 }
 
-// setFinal says of a status of version 0.3 whether the stream ends with it, which version 1.0 does not say.
+// setFinal sets the member final of a status update of version 0.3, which says that the stream ends with it. The
+// library converts from version 1.0, which has no such member.
 func (c *call) setFinal(u *pb03.TaskStatusUpdateEvent) {
 	if u == nil {
 		return

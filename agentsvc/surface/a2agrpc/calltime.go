@@ -9,22 +9,33 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
-// limitCallTime ends a call whose client neither sends its message nor takes what it is sent, and one of gRPC's own services when the
-// server closes: gRPC itself would let it wait for as long as the connection lasts.
+// limitCallTime runs every call under time limits. gRPC itself has none: a call whose client neither sends its
+// message nor reads the response would last as long as its connection. The handler runs in a goroutine of its own,
+// because a blocked RecvMsg or SendMsg only returns when this function has returned and gRPC has ended the stream.
 func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if caller, ok := peer.FromContext(stream.Context()); ok {
+		release, ok := s.options.AcquireStream(caller.Addr.String())
+		if !ok {
+			return status.Error(codes.Unavailable, "too many calls are open, try again shortly")
+		}
+		defer release()
+	}
+	// A compressed message could become gigabytes when it is decompressed.
 	if t, ok := grpc.ServerTransportStreamFromContext(stream.Context()).(interface{ RecvCompress() string }); ok {
 		if by := t.RecvCompress(); by != "" && by != encoding.Identity {
 			return status.Errorf(codes.Unimplemented, "%v: send them without grpc-encoding, which is %.20q", errCompressed, by)
 		}
 	}
+	// A nil channel in the select below is never ready.
 	closing := s.closing
 	var late <-chan time.Time
 	switch {
 	case isAgentMethod(info.FullMethod):
-		closing = nil // such a call ends by itself, with what there is to tell
+		closing = nil // agent calls end by themselves at shutdown, with a proper last message
 	case !isHealthMethod(info.FullMethod):
 		select {
 		case s.otherSlots <- struct{}{}:
@@ -38,12 +49,13 @@ func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc
 	}
 	in := &timedStream{ServerStream: stream, options: &s.options, stalled: make(chan struct{})}
 	done := make(chan error, 1)
+	// The channel has room for one value, so the goroutine ends even if nobody receives its result.
 	s.calls.Go(func() { done <- next(service, in) })
 	select {
 	case err := <-done:
 		return err
+	// Returning ends the stream, which unblocks the handler's RecvMsg or SendMsg.
 	case <-in.stalled:
-		// Whoever waits for the client is told by the end of the stream, which comes with this return.
 		return status.Error(codes.Unavailable, "the client sends or takes too slowly")
 	case <-late:
 		return status.Errorf(codes.DeadlineExceeded, "such a call lasts %v at most", maxOtherDuration)
@@ -52,18 +64,20 @@ func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc
 	}
 }
 
+// isHealthMethod reports whether a full method name belongs to gRPC's health service.
 func isHealthMethod(method string) bool {
 	return strings.HasPrefix(method, "/"+grpc_health_v1.Health_ServiceDesc.ServiceName+"/")
 }
 
+// isAgentMethod reports whether a full method name belongs to an A2A service of either version.
 func isAgentMethod(method string) bool { return strings.Contains(method, "A2AService/") }
 
-// timedStream is a stream on which the client has a limited time for each message.
+// timedStream bounds the time of each message of a stream.
 type timedStream struct {
 	grpc.ServerStream
 	options  *Options
-	stalled  chan struct{}
-	timedOut atomic.Bool
+	stalled  chan struct{} // closed when a message took too long
+	timedOut atomic.Bool   // stalled is closed; a send and a receive may time out at once
 }
 
 func (a *timedStream) RecvMsg(m any) error {
@@ -76,7 +90,7 @@ func (a *timedStream) SendMsg(m any) error {
 	return a.ServerStream.SendMsg(m)
 }
 
-// startTimer ends the call if the timer that it returns is not stopped in time.
+// startTimer returns a timer that marks the stream as stalled after d unless it is stopped before.
 func (a *timedStream) startTimer(d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() {
 		if a.timedOut.CompareAndSwap(false, true) {

@@ -11,8 +11,10 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// CanonicalCard returns what a signature of a card in JSON is over (A2A 1.0, 8.4.1): the members that version 1.0 knows, as its Protocol
-// Buffers write them, without signatures and, as the official libraries have it, without what is empty, in the form of RFC 8785.
+// CanonicalCard returns the bytes that the signature of a card covers (A2A 1.0, 8.4.1): the members of version 1.0
+// as its Protocol Buffers encode them, without signatures and empty members, in canonical JSON (RFC 8785). card is
+// a card in JSON; members that version 1.0 does not have are dropped. Dropping empty members follows the official
+// libraries: a signature that covered them would not verify there.
 func CanonicalCard(card []byte) ([]byte, error) {
 	c := &spec.AgentCard{}
 	if err := json.Unmarshal(card, c); err != nil {
@@ -23,6 +25,7 @@ func CanonicalCard(card []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// protojson adds random spaces on purpose; decoding its output and writing it again removes them.
 	raw, err := protojson.Marshal(pb)
 	if err != nil {
 		return nil, err
@@ -36,7 +39,8 @@ func CanonicalCard(card []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// dropEmpty returns v without the empty texts, lists and objects in it, nil where nothing is left.
+// dropEmpty removes empty texts, lists and objects from v, recursively and in place, and returns v, or nil if
+// nothing is left.
 func dropEmpty(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -67,7 +71,8 @@ func dropEmpty(v any) any {
 	return v
 }
 
-// writeCanonical writes a JSON value in the form of RFC 8785. Numbers Go writes as that wants them.
+// writeCanonical appends a JSON value in canonical form (RFC 8785). encoding/json formats numbers as RFC 8785
+// requires (the rules of ECMAScript).
 func writeCanonical(b *bytes.Buffer, v any) (err error) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -75,6 +80,7 @@ func writeCanonical(b *bytes.Buffer, v any) (err error) {
 		for name := range v {
 			names = append(names, name)
 		}
+		// RFC 8785 sorts by UTF-16 code units, which differs from the byte order of UTF-8 beyond U+FFFF.
 		slices.SortFunc(names, func(x, y string) int { return slices.Compare(utf16.Encode([]rune(x)), utf16.Encode([]rune(y))) })
 		b.WriteByte('{')
 		for i, name := range names {
@@ -109,7 +115,8 @@ func writeCanonical(b *bytes.Buffer, v any) (err error) {
 	return nil
 }
 
-// writeString escapes no more of s than JSON must (RFC 8785, 3.2.2.2).
+// writeString appends s with only the escapes that RFC 8785, 3.2.2.2 prescribes. encoding/json would escape more,
+// such as U+2028.
 func writeString(b *bytes.Buffer, s string) {
 	const short = "\b\t\n\f\r"
 	b.WriteByte('"')

@@ -20,7 +20,8 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// TestCards holds what cards say of gRPC: where it is and whom calls are to name, and that it comes first where it is preferred.
+// TestCards checks the gRPC interfaces of cards: address, tenant, and their place in the list when gRPC is
+// preferred.
 func TestCards(t *testing.T) {
 	t.Parallel()
 	for preferred, want := range map[bool][]string{true: {"GRPC", "GRPC", "JSONRPC"}, false: {"JSONRPC", "HTTP+JSON"}} {
@@ -63,7 +64,7 @@ func TestCards(t *testing.T) {
 	}
 }
 
-// TestTLS serves over TLS, and nobody else.
+// TestTLS checks that a server with TLS accepts clients with TLS only.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	site := httptest.NewTLSServer(http.NotFoundHandler())

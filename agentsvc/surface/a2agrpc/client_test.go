@@ -18,7 +18,7 @@ func textRequest(text string) *spec.SendMessageRequest {
 	return &spec.SendMessageRequest{Message: spec.NewMessage(spec.MessageRoleUser, spec.NewTextPart(text))}
 }
 
-// taskRequest is says, for a task.
+// taskRequest returns a request with a message that continues a task.
 func taskRequest(id spec.TaskID, parts ...*spec.Part) *spec.SendMessageRequest {
 	m := spec.NewMessage(spec.MessageRoleUser, parts...)
 	m.TaskID = id
@@ -49,11 +49,11 @@ func sendMessage(t *testing.T, c *a2aclient.Client, req *spec.SendMessageRequest
 	return task
 }
 
-// streamSummary is what a stream tells.
+// streamSummary is what a client has read of a stream.
 type streamSummary struct {
 	id     spec.TaskID
 	states []spec.TaskState
-	text   string // while it was working
+	text   string // texts in the state working, joined
 	last   string
 	files  []string
 }
@@ -85,7 +85,7 @@ func readStream(t *testing.T, events iter.Seq2[spec.Event, error]) (out streamSu
 	return out
 }
 
-// TestClients has the official client do everything in both versions.
+// TestClients runs every method with the official client in both versions.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
@@ -180,7 +180,7 @@ func TestClients(t *testing.T) {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// pendingCallID is the id of the tool call that a task waits for.
+// pendingCallID returns the ID of the tool call that a task waits for.
 func pendingCallID(t *testing.T, task *spec.Task) string {
 	t.Helper()
 	for _, m := range append(task.History, task.Status.Message) {

@@ -13,21 +13,24 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// incomingMessage is a message that is about to be decoded, before which admit is asked whether it may, given its bytes and what they
-// hold.
+// incomingMessage is passed to the codec in the place of the message to decode. It makes the codec call reserve
+// between receiving and decoding.
 type incomingMessage struct {
-	target  any
+	target any // the message to decode into
+	// reserve reserves memory for size bytes that hold this many values; an error prevents decoding.
 	reserve func(size, values int) error
-	failure error // why it was not decoded
+	failure error // why the message was not decoded; written by the codec
 }
 
-// reservingCodec is gRPC's codec, which knows of [incomingMessage].
+// reservingCodec is gRPC's Protocol Buffers codec with support for incomingMessage. Other messages (reflection,
+// responses) are decoded as usual.
 type reservingCodec struct{ encoding.CodecV2 }
 
+// newCodec wraps the codec that gRPC has registered for Protocol Buffers.
 func newCodec() encoding.CodecV2 { return reservingCodec{encoding.GetCodecV2(proto.Name)} }
 
-// Unmarshal decodes into v, or into what v is for, which notes itself why it could not be: of an error that is returned here
-// gRPC would tell in its own words.
+// Unmarshal decodes data into v. For an incomingMessage it stores an error in failure and returns nil: gRPC would
+// wrap a returned error in a status of its own.
 func (c reservingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	in, ok := v.(*incomingMessage)
 	if !ok {
@@ -37,12 +40,15 @@ func (c reservingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
+// decodeMessage decodes the message after it has counted its values and reserved the memory. The order matters: a
+// small message can decode into a large structure (see countValues).
 func (in *incomingMessage) decodeMessage(data mem.BufferSlice) error {
 	size := data.Len()
 	message, ok := in.target.(protobuf.Message)
 	if size > surface.MaxMessage || !ok {
 		return surface.ErrMessageTooLong
 	}
+	// The buffer is reused after Free; protobuf.Unmarshal copies what it keeps.
 	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buffer.Free()
 	values, err := countValues(message.ProtoReflect().Descriptor(), buffer.ReadOnlyData())
@@ -58,7 +64,8 @@ func (in *incomingMessage) decodeMessage(data mem.BufferSlice) error {
 	return nil
 }
 
-// rejectingDecompressor stands in the place of what would decompress messages: a few bytes of them may become gigabytes.
+// rejectingDecompressor takes the place of gRPC's decompressor. A few compressed bytes can become gigabytes, and
+// gRPC decompresses before any check of this package.
 type rejectingDecompressor struct{ name string }
 
 var errCompressed = errors.New("messages must not be compressed")

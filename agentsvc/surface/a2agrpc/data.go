@@ -8,11 +8,14 @@ import (
 	"stoa/agentsvc/surface/a2a"
 )
 
-// In version 1.0 data is any JSON value, and the protocol's library takes and gives objects alone. All data of that version
-// passes it as the only member of an object, whichever way it goes; on the wire and in the house it stands as it is.
+// wrapperKey is the only member of the object that encloses data of version 1.0 between this package and the
+// library. In that version data may be any JSON value, but the library accepts and returns objects only. Data is
+// wrapped right after a message is received and right before the library encodes one; it is unwrapped in the
+// opposite places. On the wire and in domain types it is unchanged.
 const wrapperKey = "value"
 
-// wrapData returns ev, which is about to be told, with its data enclosed where the library wants that.
+// wrapData returns ev with its data wrapped, for an event that the library will encode. Version 0.3 is unchanged:
+// package a2a handles its data. ev must have been created for this response, because its parts change.
 func wrapData[E spec.Event](c *call, ev E) E {
 	if c.version != version10 {
 		return ev
@@ -25,7 +28,7 @@ func wrapData[E spec.Event](c *call, ev E) E {
 	return ev
 }
 
-// unwrapData returns a message that the library has decoded with its data as the client sent it.
+// unwrapData returns m, decoded by the library, with its data as the client sent it.
 func (c *call) unwrapData(m *spec.Message) *spec.Message {
 	if c.version != version10 {
 		return m
@@ -38,19 +41,21 @@ func (c *call) unwrapData(m *spec.Message) *spec.Message {
 	return m
 }
 
-// wrapMessageData encloses the data of a message that came.
+// wrapMessageData wraps the data of a received Protocol Buffers message, in place, before the library decodes it.
 func wrapMessageData(m any) {
 	forEachData(m, func(d *pb10.Part_Data) {
 		d.Data = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{wrapperKey: d.Data}})
 	})
 }
 
-// unwrapMessageData frees the data of a message that goes.
+// unwrapMessageData unwraps the data of a Protocol Buffers message that the library has encoded, in place, before
+// it is sent.
 func unwrapMessageData(m any) {
 	forEachData(m, func(d *pb10.Part_Data) { d.Data = d.Data.GetStructValue().GetFields()[wrapperKey] })
 }
 
-// forEachData calls do with all data that a message of version 1.0 holds.
+// forEachData calls do for each data part in a message of version 1.0. It lists every message type that can contain
+// parts; a type that is missing here would show wrapped data to clients.
 func forEachData(m any, do func(*pb10.Part_Data)) {
 	var parts []*pb10.Part
 	switch m := m.(type) {

@@ -17,7 +17,7 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 )
 
-// anyDataConfig is an app whose agent reads data and makes some of it.
+// anyDataConfig is an app with an agent that reads data and one that answers with data.
 const anyDataConfig = `
 llms:
   demo:
@@ -31,8 +31,8 @@ agents:
   reader: {llm: demo, visibility: public, input_modes: ["text/plain", "application/json"], structured_output: {schema: {}}}
 `
 
-// TestData sends data of every kind over JSON-RPC and gRPC of version 1.0, and has an agent make it: gRPC tells all of it, version 1.0
-// as it is, version 0.3 as an object.
+// TestData sends data of every JSON type over JSON-RPC and gRPC of version 1.0 and has an agent produce it. All of
+// it must be readable over gRPC: unchanged in version 1.0, as an object in version 0.3.
 func TestData(t *testing.T) {
 	t.Parallel()
 	h := newFixtureWith(t, anyDataConfig, surface.Options{}, a2agrpc.Options{})
@@ -45,7 +45,7 @@ func TestData(t *testing.T) {
 		if err := json.Unmarshal([]byte(data), &want); err != nil {
 			t.Fatal(err)
 		}
-		// holds wants the data in the last part of what a call answers.
+		// expectParts checks that the last of parts holds the data.
 		expectParts := func(call string, err error, parts func() []*pb10.Part) {
 			t.Helper()
 			if err != nil {

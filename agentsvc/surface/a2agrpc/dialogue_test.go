@@ -23,7 +23,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// TestDialogues plays the one story in both versions.
+// TestDialogues replays the same dialogue in both versions.
 func TestDialogues(t *testing.T) {
 	t.Parallel()
 	surfacetest.RunDialogues(t, func(h *surfacetest.Fixture) []surface.Route {
@@ -39,7 +39,8 @@ func TestDialogues(t *testing.T) {
 	})
 }
 
-// callMethod makes a call as grpcurl does, and returns the messages that came, the last one perhaps why no more did.
+// callMethod makes a call by reflection, as grpcurl does, and returns the messages received in JSON; the last one
+// may be the error.
 func callMethod(t testing.TB, conn *grpc.ClientConn, name, body string, headers ...string) (reported []string) {
 	t.Helper()
 	service, method, _ := strings.Cut(name, "/")
@@ -84,7 +85,7 @@ func callMethod(t testing.TB, conn *grpc.ClientConn, name, body string, headers 
 	return append(reported, string(raw))
 }
 
-// compactJSON is a message as JSON, which the library writes now with spaces and now without.
+// compactJSON returns a message as JSON without spaces, since protojson adds spaces at random.
 func compactJSON(t testing.TB, m *dynamicpb.Message) string {
 	t.Helper()
 	raw, err := protojson.Marshal(m)

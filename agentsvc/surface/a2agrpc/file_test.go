@@ -13,7 +13,7 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 )
 
-// TestFiles sends files over version 0.3, their bytes as they are and in base64.
+// TestFiles sends files over version 0.3, with raw bytes and with base64.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixture is a house with [surfacetest.Script] as the default app and as the apps acme and globex, served over HTTP and gRPC.
+// fixture serves [surfacetest.Script] as the default app and as the apps acme and globex over HTTP and gRPC.
 type fixture struct {
 	*surfacetest.Fixture
 	server  *a2agrpc.Server
@@ -55,7 +55,7 @@ func listenLocal(t testing.TB) net.Listener {
 	return l
 }
 
-// serveGRPC serves a house over gRPC until the test ends.
+// serveGRPC adds a gRPC server to a fixture until the end of the test.
 func serveGRPC(t testing.TB, server *surfacetest.Fixture, l net.Listener, o a2agrpc.Options) *fixture {
 	t.Helper()
 	h := &fixture{Fixture: server, server: a2agrpc.New(server.Server, o), address: l.Addr().String()}
@@ -89,7 +89,7 @@ func (h *fixture) mintToken(t *testing.T, app, sub string) string {
 	return h.MintToken(t, app, authz.TokenSpec{Subject: sub, Roles: []string{"caller", "approver"}, Scope: "agents:read agents:call tasks:approve"})
 }
 
-// bearerCredentials shows a token with every call.
+// bearerCredentials sends a bearer token with every call.
 type bearerCredentials string
 
 func (b bearerCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -98,7 +98,7 @@ func (b bearerCredentials) GetRequestMetadata(context.Context, ...string) (map[s
 
 func (bearerCredentials) RequireTransportSecurity() bool { return false }
 
-// withCredentials is a context in which calls show a token and name an agent.
+// withCredentials returns a context whose calls have a bearer token and the metadata agent-name.
 func withCredentials(ctx context.Context, token, agent string) context.Context {
 	if agent != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "agent-name", agent)
@@ -106,13 +106,14 @@ func withCredentials(ctx context.Context, token, agent string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
-// versions are those of the protocol, and the official client of each.
+// versions are the versions of the protocol with their official clients.
 var versions = []struct {
 	name    spec.ProtocolVersion
 	service string
 }{{"1.0", "lf.a2a.v1.A2AService"}, {"0.3", "a2a.v1.A2AService"}}
 
-// newClient is the official client of a version, which says in the field tenant whom it calls. Version 0.3 has no such field.
+// newClient returns the official client of a version; tenant is the field tenant of its calls, which version 0.3
+// does not have.
 func (h *fixture) newClient(t *testing.T, version spec.ProtocolVersion, token, tenant string) *a2aclient.Client {
 	t.Helper()
 	dial := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(bearerCredentials(token))}

@@ -18,17 +18,20 @@ import (
 	"stoa/authz"
 )
 
-// handler carries out what the protocol's library has decoded. It implements its [a2asrv.RequestHandler]; whom a call is for and
-// who calls stands in the call's context.
+// handler implements the library's [a2asrv.RequestHandler] for both versions. It has no state of a call: the
+// authenticated request is in the call that callFrom finds in the context. Every method returns its errors through
+// recordFailure.
 type handler struct{ blockFor time.Duration }
 
-// resolveAgent finds out whom the call is for: the metadata agent-name, else what the message names as tenant, which is {agent} or
-// {app}/{agent}; where they name the app alone or nothing, the agent that stands for the app. What both say must agree.
+// resolveAgent returns the agent that the call is for: the one in the metadata agent-name, else in the field tenant
+// ({agent} or {app}/{agent}), else the app's default agent. The app was decided before, from the credential: a
+// tenant that names another app or agent is an error, never a switch.
 func (c *call) resolveAgent() (string, error) {
 	name := c.httpRequest.Header.Get("Agent-Name")
 	if name == "" {
 		app, agent, both := strings.Cut(c.tenant, "/")
 		switch {
+		// A tenant of another app leaves name empty; CheckTenant then refuses it.
 		case both && app == c.request.App.Name:
 			name = agent
 		case !both && app != c.request.App.Name:
@@ -45,7 +48,9 @@ func (c *call) resolveAgent() (string, error) {
 	return name, c.request.CheckTenant(c.tenant, name)
 }
 
-// admitMessage reads what the caller wants to tell an agent.
+// admitMessage authorizes the caller to send the message, reserves its budgets and limits, and returns what is to
+// be submitted. Validation errors are passed to [surface.Request.AdmitMessage], which returns them only to callers
+// that may call the agent.
 func (c *call) admitMessage(ctx context.Context, req *spec.SendMessageRequest) (task.Submission, error) {
 	agent, err := c.resolveAgent()
 	if err != nil {
@@ -67,8 +72,9 @@ func (c *call) admitMessage(ctx context.Context, req *spec.SendMessageRequest) (
 	return sub, err
 }
 
-// SendMessage answers with the task: as it ends or comes to wait for somebody, or where the caller does not want to wait, as it
-// was accepted. Who waits is told of an answer that stands alone instead of its task.
+// SendMessage returns the task when it has ended, needs input or blockFor is over, or as it was accepted if the
+// client asked to return immediately. If the agent answered with a message instead of a task, a client that waited
+// receives that message.
 func (h *handler) SendMessage(ctx context.Context, req *spec.SendMessageRequest) (spec.SendMessageResult, error) {
 	c := callFrom(ctx)
 	sub, err := c.admitMessage(ctx, req)
@@ -92,12 +98,12 @@ func (h *handler) SendMessage(ctx context.Context, req *spec.SendMessageRequest)
 	return wrapData(c, a2a.NewTask(t, length, true)), nil
 }
 
-// SendStreamingMessage answers with the task and its events until it ends or waits for somebody.
+// SendStreamingMessage yields the task and its events until the task ends or needs input.
 func (h *handler) SendStreamingMessage(ctx context.Context, req *spec.SendMessageRequest) iter.Seq2[spec.Event, error] {
 	c := callFrom(ctx)
 	return c.streamEvents(true, func() (*surface.Subscription, error) {
 		sub, err := c.admitMessage(ctx, req)
-		req = nil // the stream may last longer than anyone needs the message that opened it
+		req = nil // release the message: the stream may stay open for hours
 		if err != nil {
 			return nil, err
 		}
@@ -105,8 +111,8 @@ func (h *handler) SendStreamingMessage(ctx context.Context, req *spec.SendMessag
 	})
 }
 
-// SubscribeToTask answers with the task as it stands and its events from there on until it ends. A task that has
-// ended has nothing to subscribe to.
+// SubscribeToTask yields a snapshot of the task and its events until the task ends. A task that has ended is an
+// error (A2A 1.0, UnsupportedOperationError). gRPC has no Last-Event-ID, so a client cannot resume after an event.
 func (h *handler) SubscribeToTask(ctx context.Context, req *spec.SubscribeToTaskRequest) iter.Seq2[spec.Event, error] {
 	c := callFrom(ctx)
 	return c.streamEvents(false, func() (*surface.Subscription, error) {
@@ -123,13 +129,15 @@ func (h *handler) SubscribeToTask(ctx context.Context, req *spec.SubscribeToTask
 	})
 }
 
-// streamEvents tells the events of what open begins to listen to.
+// streamEvents yields the events of the subscription that open returns; rests says that the stream ends when the
+// task needs input. When the library stops the iteration, yield returns false and the subscription is closed.
 func (c *call) streamEvents(rests bool, open func() (*surface.Subscription, error)) iter.Seq2[spec.Event, error] {
 	c.endsWhenSettled = rests
 	return func(yield func(spec.Event, error) bool) {
 		f, err := open()
 		if err == nil {
 			encoder := a2a.NewEventEncoder(f.Task, false)
+			// StreamEncoder needs no EncodeError here: errors end the iteration and become the gRPC status.
 			reply := func(m agentsvc.Message) any { return a2a.NewReply(m, f.Task.Context) }
 			d := surface.StreamEncoder{EndsWhenSettled: rests, EncodeReply: reply, EncodeEvent: func(ev agentsvc.Event) any {
 				if reported := encoder.EncodeEvent(ev); reported != nil {
@@ -139,6 +147,8 @@ func (c *call) streamEvents(rests bool, open func() (*surface.Subscription, erro
 			}}
 			err = c.request.WriteEvents(f, d, func(_ int64, body any) error {
 				if ev, ok := body.(spec.Event); ok && !yield(wrapData(c, ev), nil) {
+					// The library reads no more; WriteEvents treats any error of its callback as a client that has
+					// left.
 					return context.Canceled
 				}
 				return nil
@@ -150,7 +160,8 @@ func (c *call) streamEvents(rests bool, open func() (*surface.Subscription, erro
 	}
 }
 
-// resolveTask finds out which task the call is about and how far the caller reaches.
+// resolveTask returns the task ID and which tasks of the agent the caller may act on: with the scope wide those of
+// every user of the app, else its own.
 func (c *call) resolveTask(ctx context.Context, wide authz.Scope, id spec.TaskID) (agentsvc.TaskID, task.Visibility, error) {
 	visibility, err := c.resolveVisibility(ctx, wide)
 	if err == nil {
@@ -159,7 +170,7 @@ func (c *call) resolveTask(ctx context.Context, wide authz.Scope, id spec.TaskID
 	return agentsvc.TaskID(id), visibility, err
 }
 
-// resolveVisibility finds out how far the caller reaches among the tasks of the agent.
+// resolveVisibility is resolveTask without an ID. It returns c.invalid after the authorization.
 func (c *call) resolveVisibility(ctx context.Context, wide authz.Scope) (task.Visibility, error) {
 	agent, err := c.resolveAgent()
 	if err != nil {
@@ -169,7 +180,8 @@ func (c *call) resolveVisibility(ctx context.Context, wide authz.Scope) (task.Vi
 	return visibility, cmp.Or(err, c.invalid)
 }
 
-// GetTask answers with a task.
+// GetTask returns a task with its artifacts and as much of its history as the client asks for (without a length
+// all).
 func (h *handler) GetTask(ctx context.Context, req *spec.GetTaskRequest) (*spec.Task, error) {
 	c := callFrom(ctx)
 	id, visibility, err := c.resolveTask(ctx, authz.TasksRead, req.ID)
@@ -184,7 +196,7 @@ func (h *handler) GetTask(ctx context.Context, req *spec.GetTaskRequest) (*spec.
 	return wrapData(c, a2a.NewTask(t, n, true)), nil
 }
 
-// ListTasks answers with a page of the agent's tasks, without their histories where their length is not said.
+// ListTasks returns a page of the agent's tasks, without histories unless a length asks for them.
 func (h *handler) ListTasks(ctx context.Context, req *spec.ListTasksRequest) (*spec.ListTasksResponse, error) {
 	c := callFrom(ctx)
 	visibility, err := c.resolveVisibility(ctx, authz.TasksRead)
@@ -219,7 +231,7 @@ func (h *handler) ListTasks(ctx context.Context, req *spec.ListTasksRequest) (*s
 	return answer, nil
 }
 
-// CancelTask ends a task and answers with it.
+// CancelTask cancels a task and returns it.
 func (h *handler) CancelTask(ctx context.Context, req *spec.CancelTaskRequest) (*spec.Task, error) {
 	c := callFrom(ctx)
 	id, visibility, err := c.resolveTask(ctx, authz.TasksCancel, req.ID)
@@ -233,7 +245,7 @@ func (h *handler) CancelTask(ctx context.Context, req *spec.CancelTaskRequest) (
 	return wrapData(c, a2a.NewTask(t, nil, true)), nil
 }
 
-// GetExtendedAgentCard answers with the agent's card as those see it who have shown a credential.
+// GetExtendedAgentCard returns the agent's card as callers with a credential see it.
 func (h *handler) GetExtendedAgentCard(ctx context.Context, _ *spec.GetExtendedAgentCardRequest) (*spec.AgentCard, error) {
 	c := callFrom(ctx)
 	agent, err := c.resolveAgent()
@@ -247,7 +259,8 @@ func (h *handler) GetExtendedAgentCard(ctx context.Context, _ *spec.GetExtendedA
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
-	// The card that goes over HTTP says the same, and the library reads it.
+	// The card is built once, for HTTP; the library decodes that JSON into its own type. So both protocols have the
+	// same card.
 	official, err := c.request.BuildOfficialCard(known)
 	if err != nil {
 		return nil, c.recordFailure(err)

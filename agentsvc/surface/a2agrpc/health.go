@@ -11,41 +11,42 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// healthInterval is how often somebody looks how the server is while it is watched.
+// healthInterval is how often readiness is checked while at least one client watches it.
 const healthInterval = time.Second
 
-// healthServer is gRPC's health service, for the server as a whole. It serves as long as calls may come, as /ready does.
+// healthServer is gRPC's health service for the server as a whole: SERVING exactly when /ready answers 200. The
+// embedded server holds the status and informs watchers; this type updates it.
 type healthServer struct {
 	*health.Server
 	checkReady func(context.Context) error
-	checkedAt  atomic.Int64 // when somebody looked last, in milliseconds since 1970
+	checkedAt  atomic.Int64 // time of the last check in milliseconds since 1970; shared by all watchers
 }
 
 func newHealthServer(ready func(context.Context) error) *healthServer {
 	return &healthServer{Server: health.NewServer(), checkReady: ready}
 }
 
-// newServiceDesc describes h to gRPC. Its methods answer without reading what they are asked: anybody may call them, gRPC would receive
-// a message of up to the size of an agent's before they see it, and there is only the server as a whole to ask about. What a
-// client sends and nobody reads is bounded by [streamWindow].
+// newServiceDesc returns the service description of h. Its methods do not read their request: the service needs no
+// credential, gRPC would receive a request of up to the size of an agent's message first, and the only subject is
+// the server as a whole. Unread data is bounded by [streamWindow].
 func (h *healthServer) newServiceDesc() *grpc.ServiceDesc {
 	return toStreamService(&grpc_health_v1.Health_ServiceDesc, func(_ string, run grpc.StreamHandler) grpc.StreamHandler {
 		return func(_ any, stream grpc.ServerStream) error { return run(h, discardingStream{stream}) }
 	})
 }
 
-// discardingStream is a stream whose messages are taken for empty ones.
+// discardingStream leaves every received message empty and does not receive it.
 type discardingStream struct{ grpc.ServerStream }
 
 func (discardingStream) RecvMsg(any) error { return nil }
 
-// Check looks how the server is, and tells watchers as well.
+// Check updates the status and returns it.
 func (h *healthServer) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	h.updateStatus(ctx)
 	return h.Server.Check(ctx, r)
 }
 
-// Watch tells how the server is, and of each change within about a second, until the client has heard enough.
+// Watch sends the status and each change, within about a second, until the client ends the call.
 func (h *healthServer) Watch(r *grpc_health_v1.HealthCheckRequest, stream grpc.ServerStreamingServer[grpc_health_v1.HealthCheckResponse]) error {
 	ctx, stop := context.WithCancel(stream.Context())
 	h.updateStatus(ctx)
@@ -56,7 +57,8 @@ func (h *healthServer) Watch(r *grpc_health_v1.HealthCheckRequest, stream grpc.S
 	return h.Server.Watch(r, stream)
 }
 
-// updateStatusLoop looks how the server is until ctx ends. Where many watch, what one of them sees serves all.
+// updateStatusLoop updates the status every healthInterval until ctx ends. Each watcher runs one loop; a loop skips
+// its turn if another one has just checked, so that many watchers cause one check per interval.
 func (h *healthServer) updateStatusLoop(ctx context.Context) {
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()
@@ -65,6 +67,7 @@ func (h *healthServer) updateStatusLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
+			// Nine tenths, so that the ticks of two loops that run almost together do not both check.
 			if now.Sub(time.UnixMilli(h.checkedAt.Load())) > healthInterval*9/10 {
 				h.updateStatus(ctx)
 			}
@@ -72,7 +75,8 @@ func (h *healthServer) updateStatusLoop(ctx context.Context) {
 	}
 }
 
-// updateStatus tells watchers how the server is. Whoever does not stay for the answer tells them nothing.
+// updateStatus checks readiness and informs watchers. If ctx has ended, the error may be the caller's cancellation
+// and not the server's state, so the result is ignored.
 func (h *healthServer) updateStatus(ctx context.Context) {
 	h.checkedAt.Store(time.Now().UnixMilli())
 	now := grpc_health_v1.HealthCheckResponse_SERVING
@@ -80,6 +84,6 @@ func (h *healthServer) updateStatus(ctx context.Context) {
 		now = grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	}
 	if ctx.Err() == nil {
-		h.SetServingStatus("", now) // without effect once it is shut down
+		h.SetServingStatus("", now) // no effect after Shutdown: a draining server stays NOT_SERVING
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 )
 
-// TestWatch has clients watch a server's health that nobody checks: they see it come, go and come back.
+// TestWatch checks that clients that watch the health see readiness change and return, without anybody calling
+// Check.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	ready := &atomic.Bool{}

@@ -13,10 +13,13 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// checkInput returns what is wrong with a message that the protocol's library would pass over in silence: a number that is negative, a
-// word of an enumeration that nobody knows, data that is null, or that JSON could not hold.
+// checkInput returns an [agentsvc.InvalidError] for a message with values that the library would ignore or replace
+// silently: negative numbers, unknown enumeration values, data that is null, and numbers that JSON cannot represent
+// (NaN, infinity).
 func checkInput(m proto.Message) error { return checkMessage(m.ProtoReflect(), "", 0) }
 
+// checkMessage checks m and everything in it. at is the JSON path of m, "" for the message itself; depth counts the
+// levels of google.protobuf.Struct and ListValue, because those become levels of JSON.
 func checkMessage(m protoreflect.Message, at string, depth int) (wrong error) {
 	if depth > surface.MaxDepth {
 		return agentsvc.NewInvalidError("message", "is nested more than %d levels deep", surface.MaxDepth)
@@ -31,6 +34,7 @@ func checkMessage(m protoreflect.Message, at string, depth int) (wrong error) {
 			return agentsvc.NewInvalidError(at+".data", "must not be null")
 		}
 	}
+	// Range visits the populated fields only: what is not set cannot be wrong.
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		wrong = checkField(f, v, at, depth)
 		return wrong == nil
@@ -38,12 +42,13 @@ func checkMessage(m protoreflect.Message, at string, depth int) (wrong error) {
 	return wrong
 }
 
-// isNull reports whether v is null, or says nothing of what it is.
+// isNull reports whether v is null or has no kind, which Protocol Buffers allow and JSON does not.
 func isNull(v *structpb.Value) bool {
 	_, null := v.GetKind().(*structpb.Value_NullValue)
 	return null || v.GetKind() == nil
 }
 
+// checkField checks one field; at is the path of its message.
 func checkField(f protoreflect.FieldDescriptor, v protoreflect.Value, at string, depth int) (wrong error) {
 	name := f.JSONName()
 	if at != "" {
@@ -59,6 +64,7 @@ func checkField(f protoreflect.FieldDescriptor, v protoreflect.Value, at string,
 				return wrong
 			}
 		}
+	// The keys of a map are not part of the path: they are the client's own data and may be of any length.
 	case f.IsMap():
 		v.Map().Range(func(_ protoreflect.MapKey, x protoreflect.Value) bool {
 			wrong = checkValue(f.MapValue(), x, at, depth)
@@ -70,6 +76,8 @@ func checkField(f protoreflect.FieldDescriptor, v protoreflect.Value, at string,
 	return wrong
 }
 
+// checkValue checks one value; at is its own path. All integers of the protocol are counts or sizes, so none may be
+// negative.
 func checkValue(f protoreflect.FieldDescriptor, v protoreflect.Value, at string, depth int) error {
 	switch f.Kind() {
 	case protoreflect.MessageKind:

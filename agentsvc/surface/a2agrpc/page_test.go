@@ -10,7 +10,7 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 )
 
-// TestPage makes the calls of the page on this API.
+// TestPage makes the calls of docs/api/grpc.md.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/api/grpc.md")

@@ -8,12 +8,12 @@ import (
 	"stoa/agentsvc/surface/a2a"
 )
 
-// newPushService are the calls about push notification configs of an agent's tasks.
+// newPushService returns the push notification methods for an agent of this call; package a2a implements them.
 func (c *call) newPushService(agent string) a2a.PushService {
 	return a2a.PushService{Request: c.request, Agent: agent, Version: c.version, Invalid: c.invalid}
 }
 
-// callPushService carries out a call about push notification configs of the agent that the call is for.
+// callPushService resolves the agent of the call, calls do and records its error.
 func callPushService[T any](ctx context.Context, do func(a2a.PushService) (T, error)) (answer T, err error) {
 	c := callFrom(ctx)
 	agent, err := c.resolveAgent()
@@ -26,17 +26,17 @@ func callPushService[T any](ctx context.Context, do func(a2a.PushService) (T, er
 	return answer, nil
 }
 
-// CreateTaskPushConfig has an address told of a task.
+// CreateTaskPushConfig stores a config for a task and returns it.
 func (h *handler) CreateTaskPushConfig(ctx context.Context, req *spec.PushConfig) (*spec.PushConfig, error) {
 	return callPushService(ctx, func(p a2a.PushService) (*spec.PushConfig, error) { return p.SetConfig(ctx, req) })
 }
 
-// GetTaskPushConfig answers with a config of a task.
+// GetTaskPushConfig returns one config of a task.
 func (h *handler) GetTaskPushConfig(ctx context.Context, req *spec.GetTaskPushConfigRequest) (*spec.PushConfig, error) {
 	return callPushService(ctx, func(p a2a.PushService) (*spec.PushConfig, error) { return p.GetConfig(ctx, req.TaskID, req.ID) })
 }
 
-// ListTaskPushConfigs answers with all configs of a task.
+// ListTaskPushConfigs returns all configs of a task.
 func (h *handler) ListTaskPushConfigs(ctx context.Context, req *spec.ListTaskPushConfigRequest) (*spec.ListTaskPushConfigResponse, error) {
 	return callPushService(ctx, func(p a2a.PushService) (*spec.ListTaskPushConfigResponse, error) {
 		all, err := p.ListConfigs(ctx, req.TaskID)
@@ -44,7 +44,7 @@ func (h *handler) ListTaskPushConfigs(ctx context.Context, req *spec.ListTaskPus
 	})
 }
 
-// DeleteTaskPushConfig ends a config.
+// DeleteTaskPushConfig removes a config; a missing one is no error.
 func (h *handler) DeleteTaskPushConfig(ctx context.Context, req *spec.DeleteTaskPushConfigRequest) error {
 	_, err := callPushService(ctx, func(p a2a.PushService) (struct{}, error) { return struct{}{}, p.DeleteConfig(ctx, req.TaskID, req.ID) })
 	return err

@@ -33,7 +33,7 @@ func (c countingConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// withCountingDialer has a client's bytes counted.
+// withCountingDialer counts the bytes that a client sends.
 func withCountingDialer(sent *atomic.Int64) grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -41,7 +41,8 @@ func withCountingDialer(sent *atomic.Int64) grpc.DialOption {
 	})
 }
 
-// TestHealthReadsNothing: the health service, which asks nobody for a credential, answers without receiving what it is sent.
+// TestHealthReadsNothing checks that the health service, which needs no credential, answers without receiving the
+// request.
 func TestHealthReadsNothing(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
@@ -62,7 +63,8 @@ func TestHealthReadsNothing(t *testing.T) {
 	}
 }
 
-// TestFewReflect: so few ask at a time which methods there are that what they send is bounded.
+// TestFewReflect checks that the number of concurrent reflection calls is bounded, which bounds the memory for
+// their messages.
 func TestFewReflect(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
@@ -105,8 +107,8 @@ func TestFewReflect(t *testing.T) {
 	}
 }
 
-// TestSlowSenders: messages of one app that do not arrive keep out others of that app only, and those until it is seen that they
-// take long.
+// TestSlowSenders checks that calls of one app whose messages do not arrive block other apps not at all, and other
+// calls of the same app only until they are found to be slow.
 func TestSlowSenders(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
@@ -118,7 +120,7 @@ func TestSlowSenders(t *testing.T) {
 	var asked sync.WaitGroup
 	var given atomic.Int64
 	for range 16 {
-		call, err := h.conn.NewStream(slow, desc, method) // a call whose message never comes
+		call, err := h.conn.NewStream(slow, desc, method) // a call whose message is never sent
 		if err != nil {
 			t.Fatal(err)
 		}

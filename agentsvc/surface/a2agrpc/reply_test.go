@@ -9,7 +9,7 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 )
 
-// terseConfig is an app whose agent answers without a task where it can.
+// terseConfig is an app whose agent answers with a message instead of a task.
 const terseConfig = `
 llms:
   demo:
@@ -24,7 +24,7 @@ llms:
 agents: {brief: {llm: demo}}
 `
 
-// TestReply has the official client ask an agent that answers without a task where it can.
+// TestReply calls an agent that answers with a message instead of a task, with the official client.
 func TestReply(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})

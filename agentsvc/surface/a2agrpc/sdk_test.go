@@ -14,7 +14,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// TestJavaScript has the official client for JavaScript tell one story over every version and binding.
+// TestJavaScript runs the official client for JavaScript over every version and binding.
 func TestJavaScript(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_A2A_SDK")

@@ -30,7 +30,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// TestDeadline has calls end when their client says, and the server listen no longer.
+// TestDeadline checks that a call ends at the client's deadline and that the server then closes its subscription.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
@@ -50,7 +50,8 @@ func TestDeadline(t *testing.T) {
 	surfacetest.WaitUntil(t, "the server has let go", func() bool { return h.Server.OpenStreams() == 0 })
 }
 
-// TestShutdown drains a server under an open stream, a waiting call, a watcher of its health and a client of its reflection.
+// TestShutdown drains a server with an open stream, a blocking call, a health watcher and a reflection call in
+// progress.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	ready := &atomic.Bool{}
@@ -164,7 +165,7 @@ func TestShutdown(t *testing.T) {
 	<-closed
 }
 
-// TestLimits has calls count against the app's limits, as those over HTTP do.
+// TestLimits checks that calls count against the app's limits as over HTTP.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
@@ -193,7 +194,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// rawConn is a connection on which a test says what it likes.
+// rawConn is an HTTP/2 connection on which a test writes single frames.
 type rawConn struct {
 	*http2.Framer
 	t      *testing.T
@@ -219,7 +220,7 @@ func (h *fixture) dialRaw(t *testing.T, settings ...http2.Setting) *rawConn {
 	return w
 }
 
-// beginCall begins a call of SendStreamingMessage, and sends its message unless there is none.
+// beginCall starts a call of SendStreamingMessage and sends m, nil = no message.
 func (w *rawConn) beginCall(stream uint32, token string, m proto.Message) error {
 	w.header.Reset()
 	for _, f := range [][2]string{
@@ -247,8 +248,8 @@ func (w *rawConn) beginCall(stream uint32, token string, m proto.Message) error 
 	return nil
 }
 
-// TestSlowClients holds that neither a client that does not send its message nor one that takes no answer keeps a call for longer
-// than it may, and how much one connection may ask for at a time.
+// TestSlowClients checks that a client that does not send its message, or does not read the response, keeps a call
+// no longer than the timeouts, and that the concurrent calls of a connection are bounded.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{SendTimeout: time.Second, ReceiveTimeout: time.Second})
@@ -268,7 +269,7 @@ func TestSlowClients(t *testing.T) {
 			}
 		}
 		if head, ok := f.(*http2.HeadersFrame); ok && head.StreamEnded() {
-			break // with the status that it was too slow
+			break
 		}
 	}
 
@@ -282,7 +283,7 @@ func TestSlowClients(t *testing.T) {
 	rapid := h.dialRaw(t)
 	for i := range uint32(3000) {
 		if rapid.beginCall(2*i+1, ana, nil) != nil || rapid.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
-			break // the server has had enough
+			break // the server has closed the connection
 		}
 	}
 	if _, err := pb10.NewA2AServiceClient(h.conn).SendMessage(withCredentials(t.Context(), ana, ""), newSendRequest("hello")); err != nil {

@@ -20,9 +20,11 @@ import (
 	"stoa/agentsvc/surface/a2a"
 )
 
-// newStatusError returns what gRPC tells of a fault: why as google.rpc.ErrorInfo, which field is wrong, and when to come back.
+// newStatusError returns the gRPC status of a fault. Its details are a google.rpc.ErrorInfo with the reason, a
+// BadRequest if a field is wrong, and a RetryInfo if header has Retry-After.
 func newStatusError(f *surface.Fault, header http.Header) error {
 	reason, name := a2a.ErrorReason(*f)
+	// The status name of the fault is the name of a gRPC code; a name that is none leaves Unknown.
 	code := codes.Unknown
 	_ = code.UnmarshalJSON([]byte(strconv.Quote(name)))
 	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: spec.ProtocolDomain, Metadata: a2a.ErrorMetadata(*f)}}
@@ -39,12 +41,13 @@ func newStatusError(f *surface.Fault, header http.Header) error {
 	return st.Err()
 }
 
-// forwardedHeaders are the headers of the door that callers over gRPC get as well.
+// forwardedHeaders are the response headers of package surface that gRPC callers receive as metadata. The others
+// only have a meaning in HTTP.
 var forwardedHeaders = []string{
 	"X-Request-Id", "Retry-After", "Ratelimit", "Ratelimit-Policy", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset",
 }
 
-// toMetadata returns what the door has for the caller as metadata.
+// toMetadata returns the forwarded headers as metadata, whose keys are in lower case.
 func toMetadata(header http.Header) metadata.MD {
 	md := metadata.MD{}
 	for name := range maps.Keys(header) {

@@ -8,23 +8,28 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// valueCounter is what has been found in the bytes of a message so far.
+// valueCounter is the state of countValues: values so far, and the bound that was exceeded.
 type valueCounter struct {
 	values int
 	err    error
 }
 
-// countValues returns how many messages, texts and numbers b holds, a message of d, and refuses one with too many of them or nested
-// too deeply. It makes nothing of the bytes: an empty message, two bytes here, takes a hundred and more when it is decoded.
+// countValues returns how many messages, texts and numbers the encoded message b of type d contains. It returns an
+// error for more than surface.MaxValues, for a list with more than surface.MaxList items, and for too deep nesting.
+// It does not decode: an empty message takes two bytes in b and more than a hundred in memory, so the memory must
+// be known before.
 func countValues(d protoreflect.MessageDescriptor, b []byte) (values int, err error) {
 	c := &valueCounter{values: 1}
 	c.countMessage(d, b, 0)
 	return c.values, c.err
 }
 
-// maxNesting bounds how deeply messages may lie in each other: a level of data takes three.
+// maxNesting bounds the nesting of Protocol Buffers messages. One level of JSON takes up to three of them (Value,
+// Struct, map entry).
 const maxNesting = 4 * surface.MaxDepth
 
+// countMessage counts the fields of the message b and descends into the messages in it. b is not validated: bytes
+// that do not parse are left for the decoder to refuse.
 func (c *valueCounter) countMessage(d protoreflect.MessageDescriptor, b []byte, depth int) {
 	if depth > maxNesting {
 		c.err = agentsvc.NewInvalidError("message", "is nested more than %d levels deep", surface.MaxDepth)
@@ -46,6 +51,7 @@ func (c *valueCounter) countMessage(d protoreflect.MessageDescriptor, b []byte, 
 			return
 		}
 		f := d.Fields().ByNumber(number)
+		// The lists of google.protobuf (ListValue) are values of JSON and are counted as such, without MaxList.
 		if f != nil && f.IsList() && d.FullName().Parent() != "google.protobuf" {
 			if items++; items > surface.MaxList {
 				c.err = surface.NewTooManyError("items in a list", surface.MaxList)
@@ -57,7 +63,8 @@ func (c *valueCounter) countMessage(d protoreflect.MessageDescriptor, b []byte, 
 			if f.Message() != nil {
 				c.countMessage(f.Message(), inner, depth+1)
 			} else if f.IsList() && f.Kind() != protoreflect.StringKind && f.Kind() != protoreflect.BytesKind {
-				c.values += len(inner) // packed numbers
+				// Packed numbers: at least one byte each, so this is an upper bound.
+				c.values += len(inner)
 			}
 		}
 		b = b[value:]
